@@ -1,0 +1,10 @@
+"""Category pairs: attention without softmax on iid category strings, where trainings stick at zeros of the gradient.
+
+Source: Shin & Matzinger 2025, "Is logical analysis performed by transformers taking place in self-attention or in the
+fully connected part?"; formulas as corrected in SEEDS section A.
+"""
+
+from workloads.category_pairs.parameters import CategoryPairsParameters
+from workloads.category_pairs.workload import CategoryPairs
+
+__all__ = ["CategoryPairs", "CategoryPairsParameters"]

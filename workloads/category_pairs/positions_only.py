@@ -1,0 +1,90 @@
+"""System P: attention sees positions only; the target is the previous category.
+
+Axes of one training: M position, N category, K = M - 1 predicted positions, B text in the batch.
+Source: Shin & Matzinger 2025, section 3.1 (softmax on the columns: 3.2); SEEDS A.1.
+"""
+
+import torch
+from torch import Tensor, nn
+
+
+class PositionsOnly(nn.Module):
+    """The predictor v sum_j q_ji X_j of X_{i-1}, for i = 2..M.
+
+    Attributes:
+        q_MM: Attention logits from position j (row) to position i (column); the first column is never used.
+        v_NN: The value matrix.
+    """
+
+    def __init__(self, n_categories: int, n_positions: int, *, softmax: bool) -> None:
+        super().__init__()
+        self.q_MM = nn.Parameter(torch.zeros(n_positions, n_positions))
+        self.v_NN = nn.Parameter(torch.zeros(n_categories, n_categories))
+        self._softmax = softmax
+
+    @property
+    def n_categories(self) -> int:
+        """N."""
+        return self.v_NN.shape[0]
+
+    @property
+    def n_positions(self) -> int:
+        """M."""
+        return self.q_MM.shape[0]
+
+    def attention(self) -> Tensor:
+        """(M, K) weights with which predicted position i (column) reads position j (row)."""
+        logits_MK = self.q_MM[:, 1:]
+        return logits_MK.softmax(dim=0) if self._softmax else logits_MK
+
+    def population_loss(self) -> Tensor:
+        """E sum_i |X_{i-1} - Yhat_i|^2 under uniform categories, exactly.
+
+        L_i = 1 + (1/N)(-2 p_i a - 2 s_i b + n_i A + s_i^2 B): SEEDS A.1; -2 times the paper's 3.7.
+        """
+        q_MK = self.attention()
+        p_K = q_MK.diagonal()
+        s_K = q_MK.sum(0)
+        n_K = q_MK.square().sum(0)
+        a, b = self._value_components()
+        row_sums_N = self.v_NN.sum(1)
+        B = row_sums_N.square().sum() / self.n_categories
+        A = self.v_NN.square().sum() - B
+        loss_K = 1 + (-2 * a * p_K - 2 * b * s_K + A * n_K + B * s_K.square()) / self.n_categories
+        return loss_K.sum()
+
+    def sampled_loss(self, text_BM: Tensor) -> Tensor:
+        """The mean over a batch of texts (B, M) of sum_i |X_{i-1} - Yhat_i|^2."""
+        # Texts inside, positions outside: one product of matrices a training, not one a text.
+        one_hot_MBN = nn.functional.one_hot(text_BM.T, self.n_categories).to(self.v_NN.dtype)
+        context_KBN = torch.einsum("jk,jbn->kbn", self.attention(), one_hot_MBN)
+        predicted_KBN = context_KBN @ self.v_NN.T
+        return (one_hot_MBN[:-1] - predicted_KBN).square().sum() / text_BM.shape[0]
+
+    def coordinates(self) -> dict[str, Tensor]:
+        """`alpha`, `beta`: the parts of v along I - P and P, P = 11^t/N, whose signs tell the valley at infinity."""
+        a, b = self._value_components()
+        return {
+            "alpha": a / (self.n_categories - 1),
+            "beta": b,
+            "q_norm": self.q_MM[:, 1:].square().sum().sqrt(),
+            "v_norm": self.v_NN.square().sum().sqrt(),
+        }
+
+    def reference_levels(self) -> dict[str, Tensor]:
+        """Losses per predicted position of the stationary families, and the bar for `solved` (SEEDS A.1, A.4)."""
+        N, M = self.n_categories, self.n_positions
+        valley = (1 - 1 / N) / M
+        levels = {
+            "zero": 1.0,
+            "mean": 1 - 1 / N,
+            "solved": 0.01 if self._softmax else 0.05 * valley,
+        }
+        if not self._softmax:
+            levels |= {"centred_shift": 1 / N + 1 / M - 1 / (N * M), "valley": valley}
+        return {name: self.v_NN.new_tensor(level) for name, level in levels.items()}
+
+    def _value_components(self) -> tuple[Tensor, Tensor]:
+        """tr(v (I - P)) and tr(v P)."""
+        b = self.v_NN.sum() / self.n_categories
+        return self.v_NN.diagonal().sum() - b, b

@@ -1,0 +1,108 @@
+"""The category-pairs problem: data, losses and outcomes of the reduced systems. Axes: L lane, P probe."""
+
+from typing import cast
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from workloads.category_pairs.categories_only import CategoriesOnly
+from workloads.category_pairs.parameters import CategoryPairsParameters
+from workloads.category_pairs.positions_only import PositionsOnly
+from workloads.diagnostics import outcomes
+from workloads.engine.contract import Batch, Evidence, Lanes, Verdicts, Workload
+from workloads.engine.optimizers import State
+
+System = PositionsOnly | CategoriesOnly
+
+_EVAL_TEXTS = 2048
+"""Texts of the evaluation batch, where the population loss has no closed form."""
+
+
+class CategoryPairs(Workload[CategoryPairsParameters]):
+    """Systems P and C, in exact-population and sampled form, with and without softmax."""
+
+    name = "category_pairs"
+    parameters = CategoryPairsParameters
+    summary = "attention on positions only or on categories only: the stuck-at-zero laboratory (Shin & Matzinger 2025)"
+
+    level_names = ("zero", "mean", "centred_shift", "valley", "marginal")
+
+    def build(self, parameters: CategoryPairsParameters) -> nn.Module:
+        system = PositionsOnly if parameters.variant == "positions_only" else CategoriesOnly
+        softmax = parameters.attention_activation == "softmax"
+        return system(parameters.n_categories, parameters.n_positions, softmax=softmax)
+
+    def initial(self, module: nn.Module, lanes: Lanes[CategoryPairsParameters]) -> State:
+        state = super().initial(module, lanes)
+        if isinstance(module, CategoriesOnly):
+            target = lanes.streams.normal("task/target", tuple(module.target_NN.shape))
+            state["target_NN"] = target.to(lanes.dtype)
+        return state
+
+    def batch(self, lanes: Lanes[CategoryPairsParameters], step: int) -> Batch:
+        if lanes.shared.expectation == "population":
+            return {}
+        return {"text": _texts(lanes, "batch", lanes.shared.batch_size, step)}
+
+    def eval_batch(self, lanes: Lanes[CategoryPairsParameters]) -> Batch:
+        if _has_closed_form(lanes.shared):
+            return {}
+        return {"text": _texts(lanes, "eval", _EVAL_TEXTS, step=0)}
+
+    def loss(self, module: nn.Module, batch: Batch) -> Tensor:
+        """The sum over predicted positions, on the batch or over the law of texts."""
+        system = cast(System, module)
+        return system.sampled_loss(batch["text"]) if batch else system.population_loss()
+
+    def eval_loss(self, module: nn.Module, batch: Batch) -> Tensor:
+        """The level: loss per predicted position, exact wherever there is a closed form."""
+        n_positions = module.q_MM.shape[0] if isinstance(module, PositionsOnly) else module.v_MM.shape[0]
+        return self.loss(module, batch) / (n_positions - 1)
+
+    def measure(self, module: nn.Module, batch: Batch) -> dict[str, Tensor]:
+        return cast(System, module).coordinates()
+
+    def levels(self, module: nn.Module) -> dict[str, Tensor]:
+        return cast(System, module).reference_levels()
+
+    def judge(self, parameters: CategoryPairsParameters, evidence: Evidence) -> Verdicts:
+        """SEEDS A.4 in its order; `overfit` cannot occur, since no text is seen twice."""
+        level = evidence.metrics["eval_loss"]
+        levels = evidence.levels
+        references = [name for name in ("mean", "centred_shift", "marginal") if name in levels]
+        at_reference = [outcomes.at_level(level, levels[name]) for name in references]
+        still = outcomes.gamma(evidence) < outcomes.STATIONARY_GAMMA
+        # Ascending claims: np.select takes the first that holds.
+        cases = {
+            ("diverged", ""): outcomes.has_diverged(level, levels["zero"]),
+            ("solved", ""): level < levels["solved"][:, None],
+            ("runaway", "valley"): _in_valley(parameters, evidence),
+            ("degenerate_zero", "zero"): still & outcomes.at_level(level, levels["zero"]),
+            **{("marginal", name): at for name, at in zip(references, at_reference, strict=True)},
+            ("plateau", "moving"): outcomes.is_moving(evidence.steps, level),
+        }
+        return Verdicts(
+            outcome=np.select(list(cases.values()), [outcome for outcome, _ in cases], "plateau"),
+            detail=np.select(list(cases.values()), [detail for _, detail in cases], ""),
+        )
+
+
+def _has_closed_form(parameters: CategoryPairsParameters) -> bool:
+    return parameters.variant == "positions_only" or parameters.attention_activation == "identity"
+
+
+def _texts(lanes: Lanes[CategoryPairsParameters], stream: str, n_texts: int, step: int) -> Tensor:
+    shape = (n_texts, lanes.shared.n_positions)
+    return lanes.streams.integers(stream, shape, lanes.shared.n_categories, step)
+
+
+def _in_valley(parameters: CategoryPairsParameters, evidence: Evidence) -> NDArray[np.bool_]:
+    """Descending the valley at infinity of system P: alpha beta < 0 under 1/N, above the valley's infimum."""
+    level = evidence.metrics["eval_loss"]
+    if "valley" not in evidence.levels:
+        return np.zeros_like(level, dtype=np.bool_)
+    opposed = np.sign(evidence.metrics["alpha"]) * np.sign(evidence.metrics["beta"]) < 0
+    below = level < 1 / parameters.n_categories
+    return np.asarray(opposed & below & (level > evidence.levels["valley"][:, None]))

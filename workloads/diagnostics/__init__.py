@@ -1,0 +1,1 @@
+"""From measurements to labels: outcomes and when they set in."""

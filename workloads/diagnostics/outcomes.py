@@ -1,0 +1,55 @@
+"""Measures that outcomes are decided by, common to all workloads. Axes: L lane, P probe.
+
+Source of the cut-offs: SEEDS A.4.
+"""
+
+import numpy as np
+from numpy.typing import NDArray
+
+from workloads.engine.contract import Evidence
+from workloads.engine.schedule import tail_start
+
+AT_LEVEL = 0.01
+"""A loss within this share of a reference level is at the level."""
+STATIONARY_GAMMA = 1e-2
+"""Below this scale-free gradient a training stands still."""
+DIVERGED_FACTOR = 3.0
+"""A loss above this multiple of the zero predictor's, and above its own start, has diverged."""
+MOVING_SHARE = 0.01
+"""A loss that fell by more than this share over the last fifth of the steps still moves."""
+
+
+def gamma(evidence: Evidence) -> NDArray[np.float64]:
+    """The scale-free gradient |grad| |theta| / loss, (L, P)."""
+    loss = evidence.metrics["eval_loss"]
+    with np.errstate(divide="ignore", invalid="ignore"):
+        return evidence.metrics["grad_norm"] * evidence.metrics["param_norm"] / loss
+
+
+def at_level(loss: NDArray[np.float64], level: NDArray[np.float64]) -> NDArray[np.bool_]:
+    """Where losses (L, P) are within `AT_LEVEL` of a level (L,)."""
+    return np.abs(loss - level[:, None]) <= AT_LEVEL * level[:, None]
+
+
+def has_diverged(loss: NDArray[np.float64], zero_level: NDArray[np.float64]) -> NDArray[np.bool_]:
+    """Where losses (L, P) are not finite, or far above the zero predictor (L,) and above their own start."""
+    return ~np.isfinite(loss) | ((loss > DIVERGED_FACTOR * zero_level[:, None]) & (loss > loss[:, :1]))
+
+
+def is_moving(steps: NDArray[np.int64], loss: NDArray[np.float64]) -> NDArray[np.bool_]:
+    """Where losses (L, P) fell by more than `MOVING_SHARE` over the last fifth of the steps (P,) so far."""
+    before = np.searchsorted(steps, [tail_start(int(step)) for step in steps], side="right") - 1
+    return loss < (1.0 - MOVING_SHARE) * loss[:, before]
+
+
+def onset_probe(outcome: NDArray[np.str_], last_probe: NDArray[np.int64]) -> NDArray[np.int64]:
+    """(L,) the first probe from which each training's last outcome held.
+
+    Args:
+        outcome: (L, P) names.
+        last_probe: (L,) index of the last probe that each training reached.
+    """
+    probes = np.arange(outcome.shape[1])
+    final = np.take_along_axis(outcome, last_probe[:, None], axis=1)
+    other = (outcome != final) & (probes < last_probe[:, None])
+    return np.where(other, probes + 1, 0).max(axis=1)

@@ -1,0 +1,1 @@
+"""Fused training: many small trainings as one batched program, each as if it were alone."""

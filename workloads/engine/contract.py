@@ -1,0 +1,167 @@
+"""What the engine asks of a training problem, and what it gives back. Axes: L lane, P probe."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar, Generic, TypeVar
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from workloads.engine.initialization import draw_parameters
+from workloads.engine.optimizers import State
+from workloads.engine.streams import Streams
+from workloads.parameters import TrainingParameters
+
+Batch = dict[str, Tensor]
+"""Tensors by name; with a lane axis in front where all lanes are meant, without it where one training is."""
+
+OUTCOMES = (
+    "solved",
+    "degenerate_zero",
+    "marginal",
+    "runaway",
+    "plateau",
+    "overfit",
+    "diverged",
+    "failed",
+)
+"""What a training may end as (DESIGN section 6)."""
+
+STUCK_OUTCOMES = frozenset({"degenerate_zero", "marginal", "runaway"})
+
+P = TypeVar("P", bound=TrainingParameters)
+
+
+@dataclass(frozen=True)
+class Training(Generic[P]):
+    """One seeded training of a workload."""
+
+    parameters: P
+    seed: int
+
+
+class Lanes(Generic[P]):
+    """The trainings of a pack as the workload sees them: shared static parameters, the rest with a lane axis.
+
+    Args:
+        trainings: All with the same static parameters.
+        device: Where their tensors live.
+    """
+
+    def __init__(self, trainings: Sequence[Training[P]], device: torch.device) -> None:
+        assert len({training.parameters.static_key() for training in trainings}) == 1
+        self.trainings = tuple(trainings)
+        self.device = device
+        self.streams = Streams(torch.tensor([training.seed for training in trainings], device=device))
+
+    @property
+    def shared(self) -> P:
+        """The parameters of the first lane: read only what is static from them."""
+        return self.trainings[0].parameters
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """The floating-point type that these trainings compute in."""
+        return {"float32": torch.float32, "float64": torch.float64}[self.shared.dtype]
+
+    def tensor(self, name: str, dtype: torch.dtype | None = None) -> Tensor:
+        """(L,) values of a numeric parameter, NaN where it is null; in the training's own type by default."""
+        values = [getattr(training.parameters, name) for training in self.trainings]
+        numbers = [float("nan") if value is None else value for value in values]
+        return torch.tensor(numbers, dtype=dtype or self.dtype, device=self.device)
+
+    def select(self, lanes: Tensor) -> "Lanes[P]":
+        """The lanes at these positions, (K,) int64."""
+        return Lanes([self.trainings[lane] for lane in lanes.tolist()], self.device)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Evidence:
+    """What was measured of L trainings at P probes; NaN where a training had ended or the value was not finite.
+
+    Attributes:
+        steps: (P,) int64, the steps of the probes.
+        metrics: (L, P) by name: `loss`, `eval_loss`, `grad_norm`, `param_norm`, and the workload's own.
+        levels: (L,) by name: the reference levels of each training.
+    """
+
+    steps: NDArray[np.int64]
+    metrics: dict[str, NDArray[np.float64]]
+    levels: dict[str, NDArray[np.float64]]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Verdicts:
+    """What L trainings would be called, had they ended at each of P probes.
+
+    Attributes:
+        outcome: (L, P) names among `OUTCOMES`.
+        detail: (L, P) the reference function or valley, empty where there is none.
+    """
+
+    outcome: NDArray[np.str_]
+    detail: NDArray[np.str_]
+
+
+class Workload(ABC, Generic[P]):
+    """One training problem. The engine trains many of them in one program, lane by lane as if alone.
+
+    Implementers: `build` makes a module for ONE training and draws nothing; all randomness comes from
+    `lanes.streams`; `loss`, `eval_loss`, `measure` and `levels` see one training and are vectorized over lanes by
+    the engine (`torch.vmap`), so they branch on static parameters only; the parameters' declaration marks as static
+    all that changes a shape or the graph. `workloads.testing` checks these duties.
+    """
+
+    name: ClassVar[str]
+    parameters: type[P]
+    """The declaration of what may vary."""
+    summary: ClassVar[str]
+    """One line for `attnsweep workloads`."""
+    level_names: ClassVar[tuple[str, ...]]
+    """The reference levels of all variants, without `solved`: columns `level_<name>` of the ledger."""
+
+    @abstractmethod
+    def build(self, parameters: P) -> nn.Module:
+        """The module of one training. What differs between lanes without changing shapes is a buffer."""
+
+    def initial(self, module: nn.Module, lanes: Lanes[P]) -> State:
+        """What the trainings start from, (L, ...) by name: all parameters, and buffers that are drawn.
+
+        The default draws parameters by `init_sigma`. Override to draw a task of its own for each training.
+        """
+        return draw_parameters(module, lanes.tensor("init_sigma", torch.float64), lanes.streams)
+
+    def batch(self, lanes: Lanes[P], step: int) -> Batch:
+        """The data of one step, (L, ...) by name. Empty where the loss is exact."""
+        del lanes, step
+        return {}
+
+    def eval_batch(self, lanes: Lanes[P]) -> Batch:
+        """Data that no step sees, the same at every probe, (L, ...) by name. Empty where `eval_loss` is exact."""
+        del lanes
+        return {}
+
+    @abstractmethod
+    def loss(self, module: nn.Module, batch: Batch) -> Tensor:
+        """What one training descends, a scalar."""
+
+    def eval_loss(self, module: nn.Module, batch: Batch) -> Tensor:
+        """What one training is judged by, a scalar in the units of the reference levels."""
+        return self.loss(module, batch)
+
+    def measure(self, module: nn.Module, batch: Batch) -> dict[str, Tensor]:
+        """Further scalars of one training, by metric name, on the evaluation batch."""
+        del module, batch
+        return {}
+
+    @abstractmethod
+    def levels(self, module: nn.Module) -> dict[str, Tensor]:
+        """The reference levels of one training, scalars by name among `level_names`, and always `solved`: the loss
+        below which it is solved."""
+
+    @abstractmethod
+    def judge(self, parameters: P, evidence: Evidence) -> Verdicts:
+        """Names the state of each training at each probe. `parameters`: of the first lane, for what is static."""

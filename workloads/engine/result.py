@@ -1,0 +1,36 @@
+"""What a trained pack hands back. Axes: L lane, P probe."""
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from workloads.engine.contract import Evidence
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PackResult:
+    """L ended trainings.
+
+    Attributes:
+        evidence: What was measured, (L, P).
+        last_probe: (L,) index of the last probe that each training reached.
+        diverged_step: (L,) first step whose loss was not finite, -1 where there was none.
+        n_steps: (L,) optimizer steps taken.
+        train_seconds: (L,) wall time, each training's share of the pack's.
+    """
+
+    evidence: Evidence
+    last_probe: NDArray[np.int64]
+    diverged_step: NDArray[np.int64]
+    n_steps: NDArray[np.int64]
+    train_seconds: NDArray[np.float64]
+
+    def last(self, metric: str) -> NDArray[np.float64]:
+        """(L,) the metric at each training's last probe."""
+        return np.take_along_axis(self.evidence.metrics[metric], self.last_probe[:, None], axis=1)[:, 0]
+
+    @property
+    def lane_steps(self) -> int:
+        """Optimizer steps summed over lanes: the work done."""
+        return int(self.n_steps.sum())

@@ -1,0 +1,184 @@
+"""How a workload declares its parameters: once, as a frozen dataclass whose fields say type, range and role.
+
+The declaration is what the search space is validated against, what the ledger's `param_<name>` columns are
+typed by, and what decides which trainings may share a pack.
+"""
+
+import dataclasses
+import difflib
+import functools
+import math
+import typing
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import NoneType
+from typing import Any, ClassVar, Self, TypeAlias
+
+from workloads.errors import SpecError
+
+Value: TypeAlias = bool | int | float | str | None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Parameter:
+    """One declared parameter.
+
+    Attributes:
+        name: The contract's word for it (`init_sigma`, `layer_norm_eps`, ...).
+        kind: `float`, `int`, `bool` or `str`.
+        optional: Whether `None` is a value.
+        default: Used where a search space does not mention it.
+        low, high: Inclusive bounds of numbers; `None` leaves a side open.
+        above: Exclusive lower bound, for numbers that must be positive.
+        choices: The accepted names of a `str`.
+        static: Changes a tensor's shape or the graph, so that it splits packs.
+        doc: One line for the user, with the unit.
+    """
+
+    name: str
+    kind: type
+    optional: bool
+    default: Value
+    low: float | None
+    high: float | None
+    above: float | None
+    choices: tuple[str, ...] | None
+    static: bool
+    doc: str
+
+    def expected(self) -> str:
+        """What is accepted, in words."""
+        if self.choices is not None:
+            words = "one of " + ", ".join(self.choices)
+        elif self.kind is bool:
+            words = "true or false"
+        else:
+            noun = {float: "a finite number", int: "a whole number", str: "a name"}[self.kind]
+            bounds = [
+                f"> {self.above:g}" if self.above is not None else "",
+                f">= {self.low:g}" if self.low is not None else "",
+                f"<= {self.high:g}" if self.high is not None else "",
+            ]
+            words = " ".join([noun, " and ".join(bound for bound in bounds if bound)]).strip()
+        return f"{words}, or null" if self.optional else words
+
+    def accept(self, value: object) -> Value:
+        """Returns `value` in the declared type.
+
+        Raises:
+            SpecError: If it is of another type or out of range.
+        """
+        if value is None and self.optional:
+            return None
+        number = float(value) if self.kind is float and type(value) is int else value
+        if type(number) is not self.kind or not self._inside(number):
+            raise SpecError(self.name, given=value, expected=self.expected(), mend=f"it is: {self.doc}")
+        return typing.cast(Value, number)
+
+    def _inside(self, value: object) -> bool:
+        if self.choices is not None:
+            return value in self.choices
+        if not isinstance(value, int | float) or isinstance(value, bool):
+            return True
+        return (
+            math.isfinite(value)
+            and (self.above is None or value > self.above)
+            and (self.low is None or value >= self.low)
+            and (self.high is None or value <= self.high)
+        )
+
+
+def parameter(
+    default: Value,
+    doc: str,
+    *,
+    low: float | None = None,
+    high: float | None = None,
+    above: float | None = None,
+    choices: tuple[str, ...] | None = None,
+    static: bool = False,
+) -> Any:
+    """Declares a field of a `TrainingParameters` class. See `Parameter` for the arguments."""
+    declared = {"low": low, "high": high, "above": above, "choices": choices, "static": static, "doc": doc}
+    return dataclasses.field(default=default, metadata={"parameter": declared})
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainingParameters:
+    """What every training has, whatever its workload. Workloads subclass it and add their own.
+
+    A subclass checks what one field cannot know of another in `__post_init__`, with a `SpecError`.
+    """
+
+    init_sigma: float | None = parameter(
+        0.1, "standard deviation of the Gaussian initialization; null = the framework's default", low=0.0
+    )
+    optimizer: str = parameter("sgd", "update rule", choices=("sgd", "adam"), static=True)
+    learning_rate: float = parameter(1e-2, "step size of the optimizer", above=0.0)
+    n_steps: int = parameter(2000, "optimizer steps", low=1, high=2**31 - 1, static=True)
+    dtype: str = parameter(
+        "float64", "floating-point type of the training", choices=("float32", "float64"), static=True
+    )
+
+    stop_when_solved: bool = parameter(
+        True, "end a training at the first probe that finds it solved, instead of at n_steps", static=True
+    )
+
+    variant_field: ClassVar[str | None] = None
+    """The parameter that the ledger's `variant` column repeats."""
+
+    @classmethod
+    def declared(cls) -> dict[str, Parameter]:
+        """The declared parameters by name, in order of declaration."""
+        return dict(_declared(cls))
+
+    @classmethod
+    def resolve(cls, values: Mapping[str, object]) -> Self:
+        """Builds the parameters of one training from plain values; what is not given takes its default.
+
+        Raises:
+            SpecError: For an unknown name, a wrong type, a value out of range, or values that clash.
+        """
+        declared = cls.declared()
+        for name, value in values.items():
+            if name not in declared:
+                raise unknown_parameter(name, value, declared)
+        return cls(**{name: declared[name].accept(value) for name, value in values.items()})
+
+    def values(self) -> dict[str, Value]:
+        """All parameters by name."""
+        return {name: getattr(self, name) for name in self.declared()}
+
+    def static_key(self) -> tuple[Value, ...]:
+        """Equal for two trainings if and only if they may share a pack."""
+        return tuple(getattr(self, name) for name, declared in self.declared().items() if declared.static)
+
+
+@functools.cache
+def _declared(parameters: type[TrainingParameters]) -> Mapping[str, Parameter]:
+    hints = typing.get_type_hints(parameters)
+    return {
+        field.name: Parameter(
+            name=field.name,
+            kind=next(kind for kind in _members(hints[field.name]) if kind is not NoneType),
+            optional=NoneType in _members(hints[field.name]),
+            default=field.default,
+            **field.metadata["parameter"],
+        )
+        for field in dataclasses.fields(parameters)
+    }
+
+
+def unknown_parameter(name: str, value: object, declared: Mapping[str, Parameter]) -> SpecError:
+    """The error for a name that the workload does not declare."""
+    close = difflib.get_close_matches(name, declared, n=1)
+    return SpecError(
+        name,
+        given=value,
+        expected="a parameter of the workload (" + ", ".join(declared) + ")",
+        mend=f"did you mean {close[0]}?" if close else "remove it, or correct its name",
+    )
+
+
+def _members(hint: object) -> tuple[type, ...]:
+    return typing.get_args(hint) or (typing.cast(type, hint),)
