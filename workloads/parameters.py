@@ -130,7 +130,7 @@ class TrainingParameters:
     @classmethod
     def declared(cls) -> dict[str, Parameter]:
         """The declared parameters by name, in order of declaration."""
-        return dict(_declared(cls))
+        return dict(_declared(cls))  # type: ignore[arg-type]  # a class is hashable
 
     @classmethod
     def resolve(cls, values: Mapping[str, object]) -> Self:
@@ -143,7 +143,8 @@ class TrainingParameters:
         for name, value in values.items():
             if name not in declared:
                 raise unknown_parameter(name, value, declared)
-        return cls(**{name: declared[name].accept(value) for name, value in values.items()})
+        accepted: dict[str, Any] = {name: declared[name].accept(value) for name, value in values.items()}
+        return cls(**accepted)
 
     def values(self) -> dict[str, Value]:
         """All parameters by name."""
@@ -162,7 +163,7 @@ def _declared(parameters: type[TrainingParameters]) -> Mapping[str, Parameter]:
             name=field.name,
             kind=next(kind for kind in _members(hints[field.name]) if kind is not NoneType),
             optional=NoneType in _members(hints[field.name]),
-            default=field.default,
+            default=typing.cast(Value, field.default),
             **field.metadata["parameter"],
         )
         for field in dataclasses.fields(parameters)

@@ -26,6 +26,11 @@ class CategoriesOnly(nn.Module):
         self.register_buffer("target_NN", torch.zeros(n_categories, n_categories))
         self._softmax = softmax
 
+    @property
+    def n_positions(self) -> int:
+        """M."""
+        return self.v_MM.shape[0]
+
     def population_loss(self) -> Tensor:
         """E sum_i (Y_i - Yhat_i)^2 under uniform categories, exactly, without softmax.
 

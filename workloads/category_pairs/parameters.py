@@ -24,7 +24,10 @@ class CategoryPairsParameters(TrainingParameters):
     n_categories: int = parameter(10, "categories N", low=2, high=1000, static=True)
     n_positions: int = parameter(20, "text length M, tokens", low=2, high=10_000, static=True)
     attention_activation: str = parameter(
-        "identity", "applied to the columns of the attention logits", choices=("identity", "softmax"), static=True
+        "identity",
+        "applied to the columns of the attention logits",
+        choices=("identity", "softmax"),
+        static=True,
     )
     expectation: str = parameter(
         "population",

@@ -3,7 +3,6 @@
 from typing import cast
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
@@ -58,10 +57,9 @@ class CategoryPairs(Workload[CategoryPairsParameters]):
 
     def eval_loss(self, module: nn.Module, batch: Batch) -> Tensor:
         """The level: loss per predicted position, exact wherever there is a closed form."""
-        n_positions = module.q_MM.shape[0] if isinstance(module, PositionsOnly) else module.v_MM.shape[0]
-        return self.loss(module, batch) / (n_positions - 1)
+        return self.loss(module, batch) / (cast(System, module).n_positions - 1)
 
-    def measure(self, module: nn.Module, batch: Batch) -> dict[str, Tensor]:
+    def measure(self, module: nn.Module, batch: Batch) -> dict[str, Tensor]:  # noqa: ARG002
         return cast(System, module).coordinates()
 
     def levels(self, module: nn.Module) -> dict[str, Tensor]:
@@ -74,8 +72,8 @@ class CategoryPairs(Workload[CategoryPairsParameters]):
         references = [name for name in ("mean", "centred_shift", "marginal") if name in levels]
         at_reference = [outcomes.at_level(level, levels[name]) for name in references]
         still = outcomes.gamma(evidence) < outcomes.STATIONARY_GAMMA
-        # Ascending claims: np.select takes the first that holds.
-        cases = {
+        # np.select takes the first that holds.
+        cases: dict[tuple[str, str], NDArray[np.bool_]] = {
             ("diverged", ""): outcomes.has_diverged(level, levels["zero"]),
             ("solved", ""): level < levels["solved"][:, None],
             ("runaway", "valley"): _in_valley(parameters, evidence),

@@ -52,4 +52,4 @@ def onset_probe(outcome: NDArray[np.str_], last_probe: NDArray[np.int64]) -> NDA
     probes = np.arange(outcome.shape[1])
     final = np.take_along_axis(outcome, last_probe[:, None], axis=1)
     other = (outcome != final) & (probes < last_probe[:, None])
-    return np.where(other, probes + 1, 0).max(axis=1)
+    return np.asarray(np.where(other, probes + 1, 0).max(axis=1), dtype=np.int64)

@@ -113,11 +113,10 @@ class Pack(Generic[P]):
     def _record_probe(self) -> None:
         measured = self._probe()
         for name, values_A in measured.items():
-            table = self._metrics.setdefault(
-                name, np.full((self._last_probe.size, len(self._probe_steps)), np.nan)
-            )
+            table = self._metrics.setdefault(name, np.full((self._last_probe.size, len(self._probe_steps)), np.nan))
             table[self._position, self._next_probe] = np.where(np.isfinite(values_A), values_A, np.nan)
-        self._last_probe[self._position] = self._next_probe
+        is_finite = (self._diverged_A == _NEVER).cpu().numpy()
+        self._last_probe[self._position[is_finite]] = self._next_probe
         self._n_steps[self._position] = self._step
         self._next_probe += 1
 
@@ -126,9 +125,7 @@ class Pack(Generic[P]):
         eval_loss_A = self._eval_loss(parameters, self._buffers, self._eval_batch)
         gradients = _gradients(eval_loss_A, parameters)
         with torch.no_grad():
-            loss_A = self._loss(
-                self._parameters, self._buffers, self._workload.batch(self._lanes, self._step)
-            )
+            loss_A = self._loss(self._parameters, self._buffers, self._workload.batch(self._lanes, self._step))
             self._note_divergence(loss_A)
             return _to_numpy(
                 {
@@ -205,13 +202,12 @@ def _over_lanes(template: nn.Module, function: Callable[[nn.Module, Batch], obje
 
 def _starting_state(workload: Workload[P], lanes: Lanes[P]) -> tuple[State, State, nn.Module]:
     modules = [workload.build(training.parameters).to(lanes.dtype) for training in lanes.trainings]
-    parameters, buffers = stack_module_state(modules)  # type: ignore[arg-type]
+    parameters, buffers = stack_module_state(modules)
     initial = workload.initial(modules[0], lanes)
     missing = parameters.keys() - initial.keys()
     if missing:
         raise TypeError(f"{workload.name}.initial left out the parameters {sorted(missing)}")
-    place = {"device": lanes.device, "non_blocking": True}
-    stacked = {name: value.detach().to(**place) for name, value in (parameters | buffers | initial).items()}  # type: ignore[arg-type]
+    stacked = {name: value.detach().to(lanes.device) for name, value in (parameters | buffers | initial).items()}
     return (
         {name: stacked[name] for name in parameters},
         {name: stacked[name] for name in buffers},
@@ -221,7 +217,8 @@ def _starting_state(workload: Workload[P], lanes: Lanes[P]) -> tuple[State, Stat
 
 def _gradients(loss_L: Tensor, parameters: State) -> State:
     # Lanes do not mix, so the sum's gradient is each lane's own.
-    return dict(zip(parameters, torch.autograd.grad(loss_L.sum(), list(parameters.values()), materialize_grads=True), strict=True))
+    gradients = torch.autograd.grad(loss_L.sum(), list(parameters.values()), materialize_grads=True)
+    return dict(zip(parameters, gradients, strict=True))
 
 
 def _norm_per_lane(state: State) -> Tensor:

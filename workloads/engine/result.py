@@ -14,7 +14,7 @@ class PackResult:
 
     Attributes:
         evidence: What was measured, (L, P).
-        last_probe: (L,) index of the last probe that each training reached.
+        last_probe: (L,) index of the last probe that each training reached with a finite loss.
         diverged_step: (L,) first step whose loss was not finite, -1 where there was none.
         n_steps: (L,) optimizer steps taken.
         train_seconds: (L,) wall time, each training's share of the pack's.

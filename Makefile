@@ -1,0 +1,46 @@
+# `make sweep` on a fresh machine; `make test` before landing. make sweep PYTHON=python3.12 picks the interpreter.
+PYTHON ?= python3
+VENV ?= .venv
+BIN := $(VENV)/bin
+
+.DEFAULT_GOAL := help
+.PHONY: help sweep test check bench clean
+
+help:
+	@echo 'make sweep   build $(VENV), install, run the shipped quickstart sweep'
+	@echo 'make test    build $(VENV) with the test extras, run the checks and all tests'
+	@echo 'make check   format, lint, types, layers'
+	@echo 'make bench   run every benchmark in benchmarks/'
+	@echo 'make clean   remove $(VENV) and the caches; sweeps/ is kept'
+
+sweep: $(VENV)/.installed
+	$(BIN)/attnsweep run quickstart
+
+test: check
+	$(BIN)/pytest
+
+check: $(VENV)/.installed-test
+	$(BIN)/ruff format --check
+	$(BIN)/ruff check
+	$(BIN)/mypy
+	$(BIN)/lint-imports --no-logo
+
+bench: $(VENV)/.installed-test
+	set -e; for benchmark in benchmarks/*.py; do echo "== $$benchmark" >&2; $(BIN)/python $$benchmark; done
+
+clean:
+	rm -rf $(VENV) build *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+
+# Editable, so that a changed source file is what the next run imports, in Ray's workers too; the stamps make pip
+# run again only when pyproject.toml changed.
+$(VENV)/.installed: pyproject.toml | $(BIN)/python
+	$(BIN)/python -m pip install --editable .
+	@touch $@
+
+$(VENV)/.installed-test: pyproject.toml | $(BIN)/python
+	$(BIN)/python -m pip install --editable '.[test]'
+	@touch $@ $(VENV)/.installed
+
+$(BIN)/python:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "PYTHON: got $(PYTHON) ($$($(PYTHON) --version 2>&1)), expected Python 3.11 or newer; name one: make $(MAKECMDGOALS) PYTHON=python3.12" >&2; exit 1; }
+	$(PYTHON) -m venv $(VENV)

@@ -1,0 +1,1 @@
+"""Who runs what, when, and what survives?"""

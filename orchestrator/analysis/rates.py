@@ -1,0 +1,236 @@
+"""What became of a sweep, read from the ledger's views: stuck rates by parameter, the best trial, outcomes."""
+
+import itertools
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import duckdb
+import numpy as np
+
+from orchestrator.analysis.intervals import Rate, binomial_rate, pooled_rate
+from search_spaces.dimensions import Categorical, Conditional, Dimension, Float, Int, Scalar, Varied
+from search_spaces.objective import objective_value
+from search_spaces.sweep import LossQuantile, Sweep
+
+_MOST_LINEAR_BINS = 5
+
+
+@dataclass(frozen=True, slots=True)
+class RateBin:
+    """The stuck rate of the trials with a parameter in one bin.
+
+    Attributes:
+        label: The value, or the range `low..high` of which the last bin alone holds its upper end.
+        low, high: The part of it that the sweep draws from; `None` for a categorical value.
+        n_trials: Trials that fell into it.
+        rate: Of their trainings, failed ones left out.
+    """
+
+    label: str
+    low: float | None
+    high: float | None
+    n_trials: int
+    rate: Rate
+
+
+@dataclass(frozen=True, slots=True)
+class ParameterRates:
+    """The stuck rate by one swept parameter.
+
+    Attributes:
+        parameter: Its name.
+        where: For a conditional parameter, the trials that are meant (`variant=positions_only`); else empty.
+        dimension: How it varies there.
+        bins: In the order of its values. Bins without trials are among them.
+    """
+
+    parameter: str
+    where: str
+    dimension: Varied
+    bins: tuple[RateBin, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class BestTrial:
+    """The trial that the sweep's objective prefers.
+
+    Attributes:
+        trial: Its number.
+        value: Its objective.
+        parameters: Those that the sweep varies.
+        rate: Its stuck rate.
+    """
+
+    trial: int
+    value: float
+    parameters: dict[str, Scalar]
+    rate: Rate
+
+
+def stuck_rate(connection: duckdb.DuckDBPyConnection) -> Rate:
+    """The stuck rate of a whole sweep; diverged trainings count as not stuck, failed ones not at all."""
+    return pooled_rate([(n, k) for _, n, k in _trial_counts(connection, [])])
+
+
+def rates_by(connection: duckdb.DuckDBPyConnection, spec: Sweep) -> tuple[ParameterRates, ...]:
+    """The stuck rate by each parameter that the sweep varies, in the order of its search space.
+
+    Bins: decades (powers of ten) of a logarithmic range, up to five equal parts of a linear one, each value of a
+    categorical one. A conditional parameter is shown for each of its branches that varies.
+
+    Args:
+        connection: From `Ledger.connect`.
+        spec: The sweep.
+    """
+    names = [*spec.varied(), *spec.conditional()]
+    rows = _trial_counts(connection, names)
+    values = {name: [row[3 + index] for row in rows] for index, name in enumerate(names)}
+    counts = [(n, k) for _, n, k, *_ in rows]
+    found = []
+    for name in spec.space:
+        if name in spec.varied():
+            found.append(_rates(name, "", spec.varied()[name], values[name], counts))
+        elif name in spec.conditional():
+            condition = spec.conditional()[name]
+            on = values.get(condition.on, [spec.fixed().get(condition.on)] * len(rows))
+            found += _rates_by_branch(name, condition, on, values[name], counts)
+    return tuple(found)
+
+
+def best_trial(connection: duckdb.DuckDBPyConnection, spec: Sweep) -> BestTrial | None:
+    """The complete trial with the best objective; among equals the lowest median loss. `None` where none is complete.
+
+    Args:
+        connection: From `Ledger.connect`.
+        spec: The sweep.
+    """
+    names = [*spec.varied(), *spec.conditional()]
+    rows = connection.execute(
+        f"""
+        select trial, list(stuck) filter (outcome != 'failed'), list(eval_loss) filter (outcome != 'failed')
+            {_columns(names)}
+        from trainings group by trial having count(*) = ? and count(*) filter (outcome != 'failed') > 0
+        """,
+        [spec.replicates],
+    ).fetchall()
+    sign = 1.0 if spec.objective.direction == "minimize" else -1.0
+    candidates = [
+        (
+            sign * objective_value(spec.objective, stuck, loss),
+            objective_value(LossQuantile(), stuck, loss),
+            trial,
+            index,
+        )
+        for index, (trial, stuck, loss, *_) in enumerate(rows)
+    ]
+    if not candidates:
+        return None
+    signed, _, trial, index = min(candidates)
+    _, stuck, _, *parameters = rows[index]
+    return BestTrial(
+        trial, sign * signed, dict(zip(names, parameters, strict=True)), binomial_rate(sum(stuck), len(stuck))
+    )
+
+
+def outcome_counts(connection: duckdb.DuckDBPyConnection) -> dict[str, int]:
+    """Trainings by outcome, most frequent first."""
+    rows = connection.execute("select outcome, count(*) from trainings group by 1 order by 2 desc, 1").fetchall()
+    return dict(rows)
+
+
+def _trial_counts(connection: duckdb.DuckDBPyConnection, names: Sequence[str]) -> list[tuple[Any, ...]]:
+    """One row per trial: trial, trainings counted, of them stuck, then the parameters `names`."""
+    columns = "".join(f', "param_{name}"' for name in names)
+    return connection.execute(
+        f"select trial, n_trainings - n_failed, n_stuck{columns} from trials order by trial"
+    ).fetchall()
+
+
+def _columns(names: Sequence[str]) -> str:
+    return "".join(f', any_value("param_{name}")' for name in names)
+
+
+def _rates_by_branch(
+    name: str, condition: Conditional, on: Sequence[object], values: Sequence[object], counts: Sequence[tuple[int, int]]
+) -> list[ParameterRates]:
+    among = ", ".join(value_label(value) for value in condition.among)
+    named = f"{condition.on}={among}" if len(condition.among) == 1 else f"{condition.on} in {among}"
+    holds = [value in condition.among for value in on]
+    branches: list[tuple[str, Dimension, bool]] = [
+        (named, condition.then, True),
+        (f"not {named}", condition.otherwise, False),
+    ]
+    found = []
+    for where, dimension, wanted in branches:
+        if isinstance(dimension, Categorical | Float | Int):
+            inside = [index for index, held in enumerate(holds) if held == wanted]
+            found.append(
+                _rates(name, where, dimension, [values[each] for each in inside], [counts[each] for each in inside])
+            )
+    return found
+
+
+def _rates(
+    name: str, where: str, dimension: Varied, values: Sequence[object], counts: Sequence[tuple[int, int]]
+) -> ParameterRates:
+    if isinstance(dimension, Categorical):
+        ranges: list[tuple[str, float | None, float | None]] = [
+            (value_label(choice), None, None) for choice in dimension.choices
+        ]
+        place = [dimension.choices.index(value) for value in values]
+    else:
+        edges = _edges(dimension)
+        ranges = [_range(dimension, low, high) for low, high in itertools.pairwise(edges)]
+        place = np.searchsorted(edges[1:-1], np.array(values, dtype=np.float64), side="right").tolist()
+    members: list[list[tuple[int, int]]] = [[] for _ in ranges]
+    for index, count in zip(place, counts, strict=True):
+        members[index].append(count)
+    return ParameterRates(
+        name,
+        where,
+        dimension,
+        tuple(
+            RateBin(label, low, high, len(inside), pooled_rate(inside))
+            for (label, low, high), inside in zip(ranges, members, strict=True)
+        ),
+    )
+
+
+def _edges(dimension: Float | Int) -> list[float]:
+    """Where bins end, in rising order; whole-numbered bins hold their lower edge and not their upper one."""
+    if dimension.log:
+        first = math.floor(math.log10(dimension.low))
+        last = max(math.ceil(math.log10(dimension.high)), first + 1)
+        return [float(f"1e{power}") for power in range(first, last + 1)]
+    if isinstance(dimension, Int):
+        n_values = dimension.high - dimension.low + 1
+        n_bins = min(n_values, _MOST_LINEAR_BINS)
+        return [float(dimension.low + n_values * index // n_bins) for index in range(n_bins + 1)]
+    if dimension.low == dimension.high:
+        return [dimension.low, dimension.high]
+    return [float(edge) for edge in np.linspace(dimension.low, dimension.high, _MOST_LINEAR_BINS + 1)]
+
+
+def _range(dimension: Float | Int, low: float, high: float) -> tuple[str, float, float]:
+    if dimension.log:
+        label = f"1e{round(math.log10(low))}..1e{round(math.log10(high))}"
+    elif isinstance(dimension, Int):
+        high -= 1
+        label = f"{low:.0f}" if low == high else f"{low:.0f}..{high:.0f}"
+    else:
+        label = f"{low:.3g}..{high:.3g}"
+    return label, max(low, dimension.low), min(high, dimension.high)
+
+
+def value_label(value: object) -> str:
+    """A parameter's value as a user writes it."""
+    match value:
+        case None:
+            return "null"
+        case bool():
+            return "true" if value else "false"
+        case float():
+            return f"{value:g}"
+    return str(value)

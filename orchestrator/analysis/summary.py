@@ -1,0 +1,104 @@
+"""A sweep in a few numbers, for the end of a run, for MLflow, for `--json`."""
+
+import dataclasses
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import duckdb
+
+from orchestrator.analysis.intervals import Rate
+from orchestrator.analysis.rates import (
+    BestTrial,
+    ParameterRates,
+    best_trial,
+    outcome_counts,
+    rates_by,
+    stuck_rate,
+    value_label,
+)
+from search_spaces.sweep import Sweep
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """What became of a sweep.
+
+    Attributes:
+        outcomes: Trainings by outcome.
+        stuck: The stuck rate over all trials.
+        by_parameter: The same by each swept parameter.
+        best: The trial that the objective prefers.
+    """
+
+    outcomes: dict[str, int]
+    stuck: Rate
+    by_parameter: tuple[ParameterRates, ...]
+    best: BestTrial | None
+
+    @property
+    def n_trainings(self) -> int:
+        """Rows of the ledger."""
+        return sum(self.outcomes.values())
+
+    def as_json(self) -> dict[str, Any]:
+        """Plain values."""
+        return {
+            "n_trainings": self.n_trainings,
+            "outcomes": self.outcomes,
+            "stuck_rate": _rate_as_json(self.stuck),
+            "stuck_rate_by": [
+                {
+                    "parameter": each.parameter,
+                    "where": each.where or None,
+                    "bins": [
+                        {"label": one.label, "n_trials": one.n_trials} | _rate_as_json(one.rate) for one in each.bins
+                    ],
+                }
+                for each in self.by_parameter
+            ],
+            "best_trial": None if self.best is None else dataclasses.asdict(self.best),
+        }
+
+    def markdown(self) -> str:
+        """Tables in Markdown."""
+        return "\n".join(self._lines()) + "\n"
+
+    def _lines(self) -> Iterator[str]:
+        yield "| outcome | trainings |"
+        yield "|---|---|"
+        yield from (f"| {outcome} | {count} |" for outcome, count in self.outcomes.items())
+        yield ""
+        yield f"Stuck rate: {rate_label(self.stuck)}"
+        if self.best is not None:
+            values = ", ".join(f"{name}={value_label(value)}" for name, value in self.best.parameters.items())
+            yield ""
+            yield f"Best trial: {self.best.trial} ({values}), objective {self.best.value:.4g}"
+        for each in self.by_parameter:
+            yield ""
+            yield f"| {each.parameter}{f' ({each.where})' if each.where else ''} | trials | stuck rate (95% interval) |"
+            yield "|---|---|---|"
+            yield from (f"| {one.label} | {one.n_trials} | {rate_label(one.rate)} |" for one in each.bins)
+
+
+def summarize(connection: duckdb.DuckDBPyConnection, spec: Sweep) -> Summary:
+    """Reads a sweep's summary from its ledger.
+
+    Args:
+        connection: From `Ledger.connect`.
+        spec: The sweep.
+    """
+    return Summary(
+        outcome_counts(connection), stuck_rate(connection), rates_by(connection, spec), best_trial(connection, spec)
+    )
+
+
+def rate_label(rate: Rate) -> str:
+    """`0.25 [0.19, 0.32] of 160`, or `-` where nothing was counted."""
+    if rate.share is None or rate.low is None or rate.high is None:
+        return "-"
+    return f"{rate.share:.2f} [{rate.low:.2f}, {rate.high:.2f}] of {rate.n}"
+
+
+def _rate_as_json(rate: Rate) -> dict[str, Any]:
+    return {"n": rate.n, "k": rate.k, "share": rate.share, "low": rate.low, "high": rate.high}

@@ -1,0 +1,184 @@
+"""The command line. Light to import: torch, ray and mlflow are loaded by the commands that need them."""
+
+import json
+import sys
+import time
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from workloads.errors import SpecError, UserError
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from orchestrator.summary import Summary
+
+app = typer.Typer(
+    name="attnsweep",
+    help="Sweeps of small attention models: fused trainings, stuck rates with honest intervals, a Parquet ledger.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+
+EXIT_FAULT, EXIT_MISTAKE, EXIT_SOME_FAILED, EXIT_INTERRUPTED = 1, 2, 3, 130
+
+
+class Format(StrEnum):
+    """How `query` prints its result."""
+
+    table = "table"
+    csv = "csv"
+    json = "json"
+    parquet = "parquet"
+
+
+SweepDir = Annotated[Path, typer.Argument(metavar="DIR", help="A sweep directory.")]
+Address = Annotated[str | None, typer.Option(help="A running Ray cluster: auto, HOST:PORT or ray://HOST:PORT.")]
+Trainers = Annotated[int | None, typer.Option(min=1, help="Trainer actors; default one per GPU or CPU core.")]
+PackSize = Annotated[int | None, typer.Option(min=1, help="Trainings fused in a pack; default the fastest, measured.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object on stdout.")]
+TrackingUri = Annotated[str | None, typer.Option(help="Default: MLFLOW_TRACKING_URI, or sqlite:///sweeps/mlflow.db.")]
+
+
+@app.command()
+def run(
+    spec: Annotated[str, typer.Argument(metavar="SPEC", help="A shipped sweep, a Python file, or a sweep.json.")],
+    directory: Annotated[Path | None, typer.Option("--dir", help="Default: ./sweeps/<name>-<time>.")] = None,
+    trials: Annotated[int | None, typer.Option(help="Configurations to train.")] = None,
+    replicates: Annotated[int | None, typer.Option(help="Seeded trainings of each configuration.")] = None,
+    seed: Annotated[int | None, typer.Option(help="Seed of sampler and trainings.")] = None,
+    fixed: Annotated[list[str] | None, typer.Option("--set", metavar="NAME=VALUE", help="Fix a parameter.")] = None,
+    address: Address = None,
+    trainers: Trainers = None,
+    pack_size: PackSize = None,
+    as_json: AsJson = False,
+) -> None:
+    """Run a sweep."""
+    from search_spaces.loading import load_sweep
+
+    sweep = load_sweep(spec).fix(dict(_assignment(text) for text in fixed or []))
+    budget = {"trials": trials, "replicates": replicates, "seed": seed}
+    sweep = sweep.but(**{name: value for name, value in budget.items() if value is not None})
+    path = directory or Path("sweeps") / f"{sweep.name}-{time.strftime('%Y%m%d-%H%M%S')}"
+
+    from orchestrator.session import Resources, run_sweep
+
+    resources = Resources(address=address, n_trainers=trainers, pack_size=pack_size)
+    _conclude(run_sweep(sweep, path, resources, _stderr()), as_json=as_json)
+
+
+@app.command()
+def resume(
+    directory: SweepDir,
+    address: Address = None,
+    trainers: Trainers = None,
+    pack_size: PackSize = None,
+    as_json: AsJson = False,
+) -> None:
+    """Go on with an interrupted sweep."""
+    from orchestrator.session import Resources, resume_sweep
+
+    resources = Resources(address=address, n_trainers=trainers, pack_size=pack_size)
+    _conclude(resume_sweep(directory, resources, _stderr()), as_json=as_json)
+
+
+@app.command()
+def status(directory: SweepDir) -> None:
+    """Show how far a sweep is, from its ledger."""
+    from orchestrator.status import print_status
+
+    print_status(directory)
+
+
+@app.command()
+def query(
+    directory: SweepDir,
+    sql: Annotated[str, typer.Argument(metavar="SQL", help="Views: trainings, curves, heads, trials.")],
+    format_: Annotated[Format, typer.Option("--format", help="How to print.")] = Format.table,
+    out: Annotated[Path | None, typer.Option(help="Write to a file instead of stdout.")] = None,
+) -> None:
+    """Ask a sweep's ledger in SQL (DuckDB)."""
+    from orchestrator.query import render, run_query
+
+    render(run_query(directory, sql), format_.value, out)
+
+
+@app.command()
+def compact(directory: SweepDir) -> None:
+    """Merge a ledger's fragments into one file per table."""
+    from orchestrator.ledger import compact as compact_ledger
+
+    compact_ledger(directory)
+
+
+@app.command(name="mlflow-sync")
+def mlflow_sync(directory: SweepDir, tracking_uri: TrackingUri = None) -> None:
+    """Log to MLflow what is in the ledger and not there yet."""
+    from orchestrator import tracking
+    from orchestrator.sweep_directory import SweepDirectory
+
+    done = tracking.sync(SweepDirectory.open(directory), tracking_uri)
+    typer.echo(f"{done.n_logged} trials logged, {done.n_present} were there", err=True)
+
+
+@app.command()
+def specs(name: Annotated[str | None, typer.Argument(help="Show this one.")] = None) -> None:
+    """List the shipped sweeps, or show one."""
+    from search_spaces.loading import load_sweep, shipped_names
+
+    if name is not None:
+        typer.echo(load_sweep(name).to_json())
+        return
+    for each in shipped_names():
+        typer.echo(f"{each:16} {load_sweep(each).description}")
+
+
+@app.command()
+def workloads() -> None:
+    """List the workloads that are installed."""
+    from workloads.registry import load_workload, registered_names
+
+    for name in registered_names():
+        typer.echo(f"{name:16} {load_workload(name).summary}")
+
+
+def main() -> None:
+    """The console script: commands, with a user's mistakes as one line and exit code 2."""
+    try:
+        app()
+    except UserError as mistake:
+        typer.echo(f"attnsweep: {mistake}", err=True)
+        sys.exit(EXIT_MISTAKE)
+    except KeyboardInterrupt:
+        sys.exit(EXIT_INTERRUPTED)
+
+
+def _conclude(summary: "Summary", *, as_json: bool) -> None:
+    summary.print(_stderr())
+    if as_json:
+        typer.echo(summary.to_json())
+    if not summary.finished:
+        raise typer.Exit(EXIT_INTERRUPTED)
+    if summary.n_failed:
+        raise typer.Exit(EXIT_SOME_FAILED)
+
+
+def _assignment(text: str) -> tuple[str, Any]:
+    """`name=value`, the value as JSON where it is, else as a bare word."""
+    name, equals, value = text.partition("=")
+    if not equals or not name:
+        raise SpecError("--set", given=text, expected="NAME=VALUE", mend="for example --set init_sigma=0.1")
+    try:
+        return name, json.loads(value)
+    except ValueError:
+        return name, value
+
+
+def _stderr() -> "Console":
+    from rich.console import Console
+
+    return Console(stderr=True)

@@ -1,0 +1,102 @@
+"""Where a sweep runs: Ray on this machine, or a cluster that is up already."""
+
+import logging
+import os
+import socket
+from dataclasses import dataclass
+from urllib.parse import urlsplit
+
+import ray
+
+from workloads.errors import UserError
+
+_REACH_SECONDS = 5.0
+
+
+@dataclass(frozen=True)
+class TrainerShare:
+    """What one trainer asks Ray for.
+
+    Attributes:
+        device: `cpu` or `cuda`.
+        num_cpus, num_gpus: Ray resources; fractions of a GPU share it.
+    """
+
+    device: str
+    num_cpus: float
+    num_gpus: float
+
+
+def connect(address: str | None) -> None:
+    """Connects to the cluster at `address` or `RAY_ADDRESS`, or starts Ray on this machine.
+
+    Raises:
+        UserError: If nothing answers at the address.
+    """
+    address = address or os.environ.get("RAY_ADDRESS")
+    if address is not None:
+        _check_reachable(address)
+    try:
+        ray.init(
+            address=address or "local",
+            include_dashboard=None if address else False,
+            log_to_driver=False,
+            logging_level=logging.ERROR,
+        )
+    except (ConnectionError, RuntimeError, ValueError) as error:
+        if address is None:
+            raise
+        raise _unreachable(address, str(error).splitlines()[0]) from error
+
+
+def share_out(n_trainers: int | None) -> list[TrainerShare]:
+    """What each trainer gets: by default one trainer per GPU, or per CPU core where there is none.
+
+    Raises:
+        UserError: If more CPU trainers are asked for than there are cores.
+    """
+    resources = ray.cluster_resources()
+    n_gpus, n_cpus = int(resources.get("GPU", 0)), int(resources.get("CPU", 1))
+    if n_gpus > 0:
+        n_trainers = n_trainers or n_gpus
+        per_gpu = -(-n_trainers // n_gpus)
+        cpus = min(1.0, n_cpus / n_trainers)
+        return [TrainerShare("cuda", cpus, 1.0 / per_gpu)] * n_trainers
+    if n_trainers is not None and n_trainers > n_cpus:
+        raise UserError(
+            "--trainers",
+            given=n_trainers,
+            expected=f"1..{n_cpus} (CPU cores of the cluster)",
+            mend="lower it: a trainer keeps one core busy",
+        )
+    return [TrainerShare("cpu", 1.0, 0.0)] * (n_trainers or n_cpus)
+
+
+def _check_reachable(address: str) -> None:
+    if address in ("auto", "local"):
+        return
+    parts = urlsplit(address if "//" in address else f"//{address}")
+    try:
+        port = parts.port
+    except ValueError:
+        port = None
+    if parts.hostname is None or port is None:
+        raise UserError(
+            "--address",
+            given=address,
+            expected="auto, HOST:PORT or ray://HOST:PORT",
+            mend="give the address that `ray start --head` printed",
+        )
+    try:
+        socket.create_connection((parts.hostname, port), timeout=_REACH_SECONDS).close()
+    except OSError as error:
+        raise _unreachable(address, error.strerror or str(error)) from error
+
+
+def _unreachable(address: str, reason: str) -> UserError:
+    return UserError(
+        "--address",
+        given=address,
+        expected="the address of a running Ray cluster",
+        mend=f"start one with `ray start --head`, or leave the address out to run here ({reason})",
+    )

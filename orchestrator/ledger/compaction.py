@@ -1,0 +1,156 @@
+"""Few files stay few: merging fragments, and clearing what a crash or a merge has left.
+
+Merging goes through the same door as a commit: the merged fragment is published under a name of its own, and from
+that moment the fragments that it lists as replaced do not count; then they are removed. Wherever a crash strikes,
+each row counts exactly once.
+"""
+
+import uuid
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.dataset as ds
+from numpy.typing import NDArray
+
+from orchestrator.ledger.fragments import (
+    ROW_GROUP_ROWS,
+    TABLES,
+    Snapshot,
+    Stamp,
+    counting_names,
+    open_snapshot,
+    open_trainings,
+    publish,
+    require_ledger,
+    sync,
+)
+from orchestrator.ledger.lock import acquire
+from orchestrator.ledger.schema import SORT_KEYS, in_order
+from workloads.errors import UserError
+
+MAX_FRAGMENTS = 12
+"""Names that may stand side by side. Three tables, while one commit and one merge are under way: 42 files."""
+
+MERGED = "merged-"
+"""Begins the name of a merged fragment, and of no pack."""
+
+_ROWS_AT_ONCE = 250_000
+"""Rows that a merge holds in memory."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Recovery:
+    """What was cleared.
+
+    Attributes:
+        uncommitted: Packs whose commit was interrupted: their trainings run again.
+        n_files: Files removed.
+    """
+
+    uncommitted: tuple[str, ...]
+    n_files: int
+
+
+def compact(root: Path) -> None:
+    """Merges a sweep's ledger into one file per table.
+
+    Raises:
+        UserError: If another process writes it, or it cannot be read or written.
+    """
+    require_ledger(root)
+    with acquire(root):
+        recover(root)
+        merge(root, list(open_snapshot(root).rows()))
+
+
+def recover(root: Path) -> Recovery:
+    """Removes every file that does not count. Only the ledger's one writer may.
+
+    Raises:
+        UserError: If a file of `trainings` cannot be read.
+    """
+    trainings = open_trainings(root)
+    counting = set(counting_names(trainings))
+    uncommitted = set()
+    n_files = 0
+    for table in TABLES:
+        doomed = list((root / table).glob(".*.tmp"))
+        for path in (root / table).glob("*.parquet"):
+            if path.stem not in counting:
+                doomed.append(path)
+            if path.stem not in trainings and not path.stem.startswith(MERGED):
+                uncommitted.add(path.stem)
+        for path in doomed:
+            path.unlink()
+        # Before a later merge may remove the fragment by which these do not count.
+        if doomed:
+            sync(root / table)
+        n_files += len(doomed)
+    return Recovery(uncommitted=tuple(sorted(uncommitted)), n_files=n_files)
+
+
+def merge(root: Path, names: Collection[str]) -> None:
+    """Merges these fragments into one, sorted, holding `_ROWS_AT_ONCE` of their rows in memory.
+
+    Raises:
+        UserError: If they belong to different sweeps, or one cannot be read.
+    """
+    if len(names) < 2:
+        return
+    every = open_snapshot(root)
+    chosen = Snapshot({table: {name: files[name] for name in names} for table, files in every.files.items()})
+    stamp = Stamp(spec_sha256=_one_spec(root, chosen), replaces=tuple(sorted(names)))
+    trials = np.unique(chosen.dataset("trainings").to_table(columns=["trial"])["trial"].to_numpy())
+    contents = {}
+    for table, files in chosen.files.items():
+        dataset = chosen.dataset(table)
+        n_parts = min(1 + sum(file.rows for file in files.values()) // _ROWS_AT_ONCE, len(trials))
+        contents[table] = dataset.schema, _sorted_batches(dataset, SORT_KEYS[table], np.array_split(trials, n_parts))
+    publish(root, f"{MERGED}{uuid.uuid4().hex[:12]}", contents, stamp)
+    recover(root)
+
+
+def due(rows: Mapping[str, int]) -> list[str]:
+    """The fragments to merge now, given the rows of each: none while there are at most `MAX_FRAGMENTS`.
+
+    The smallest are merged, as few as leave every other fragment at least as large as the merged one. So a row is
+    written about log(commits) times, not once per commit.
+    """
+    if len(rows) <= MAX_FRAGMENTS:
+        return []
+    by_size = sorted(rows, key=lambda name: rows[name])
+    chosen = by_size[:2]
+    for name in by_size[2:]:
+        if rows[name] >= sum(rows[each] for each in chosen):
+            break
+        chosen.append(name)
+    return chosen
+
+
+def _sorted_batches(
+    dataset: ds.Dataset, keys: tuple[str, ...], parts: list[NDArray[np.int32]]
+) -> Iterator[pa.RecordBatch]:
+    """The rows in order, a range of trials at a time; each file's statistics keep the other ranges unread."""
+    n_rows = 0
+    for trials in parts:
+        inside = (pc.field("trial") >= int(trials[0])) & (pc.field("trial") <= int(trials[-1]))
+        rows = in_order(dataset.to_table(filter=inside), keys)
+        n_rows += rows.num_rows
+        yield from rows.combine_chunks().to_batches(max_chunksize=ROW_GROUP_ROWS)
+    assert n_rows == dataset.count_rows()
+
+
+def _one_spec(root: Path, snapshot: Snapshot) -> str:
+    specs = sorted({file.stamp.spec_sha256 for files in snapshot.files.values() for file in files.values()})
+    if len(specs) > 1:
+        raise UserError(
+            str(root),
+            given=f"rows of {len(specs)} sweeps (spec {', '.join(spec[:12] for spec in specs)})",
+            expected="the rows of one",
+            mend="remove the files that were copied into it",
+        )
+    return specs[0]

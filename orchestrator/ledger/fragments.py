@@ -1,0 +1,229 @@
+"""Files of the ledger: how one appears, which of them count, and how a reader opens those that do.
+
+A *fragment* is one name in the folder of every table: `trainings/<name>.parquet`, `curves/<name>.parquet`, ...
+The file in `trainings` appears last and commits the name. A merged fragment lists the names that it `replaces` in
+its metadata. So the folder `trainings` is the manifest: **a name counts if it is in `trainings` and no file there
+replaces it**; what does not count is removed by the next writer.
+"""
+
+import json
+import os
+import uuid
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.dataset as ds
+import pyarrow.parquet as pq
+
+from orchestrator.ledger.schema import BASE_COLUMNS, SCHEMA_VERSION
+from workloads.errors import UserError
+
+TABLES = ("curves", "heads", "trainings")
+"""In the order of publication: the last one commits."""
+
+ROW_GROUP_ROWS = 131_072
+"""Small enough for the statistics of a row group to skip the trials that a query does not want."""
+
+_PARQUET = ds.ParquetFileFormat()
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Stamp:
+    """What every file says of itself, in its metadata.
+
+    Attributes:
+        spec_sha256: Hash of the sweep's spec.
+        replaces: Names whose rows this fragment holds too.
+    """
+
+    spec_sha256: str
+    replaces: tuple[str, ...] = ()
+
+    def metadata(self) -> dict[str, str]:
+        """The stamp as key-value metadata of a Parquet file."""
+        return {
+            "schema_version": str(SCHEMA_VERSION),
+            "spec_sha256": self.spec_sha256,
+            "replaces": json.dumps(self.replaces),
+        }
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class OpenFile:
+    """One opened file of a table. Its rows stay readable when a compaction unlinks it.
+
+    Attributes:
+        fragment: The file as pyarrow's datasets take it.
+        rows: How many it has.
+        stamp: What it says of itself.
+    """
+
+    fragment: ds.ParquetFileFragment
+    rows: int
+    stamp: Stamp
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """All rows committed at one moment, as opened files.
+
+    Attributes:
+        files: By table, then by name. Every table that the sweep has holds the same names.
+    """
+
+    files: Mapping[str, Mapping[str, OpenFile]]
+
+    def dataset(self, table: str) -> ds.Dataset:
+        """The rows of one table.
+
+        A column that some files lack, because a newer version added it, is null in their rows.
+        """
+        fragments = [file.fragment for file in self.files.get(table, {}).values()]
+        schemas = [fragment.physical_schema.remove_metadata() for fragment in fragments]
+        return ds.FileSystemDataset(fragments, pa.unify_schemas(schemas or [BASE_COLUMNS[table]]), _PARQUET)
+
+    def rows(self) -> dict[str, int]:
+        """Rows of `trainings`, by name of the fragment."""
+        return {name: file.rows for name, file in self.files["trainings"].items()}
+
+
+def require_ledger(root: Path) -> None:
+    """Checks that a directory is a sweep's.
+
+    Raises:
+        UserError: If it is not.
+    """
+    if not (root / "trainings").is_dir():
+        raise UserError(
+            "DIR",
+            given=str(root),
+            expected="a sweep directory, with a folder trainings in it",
+            mend="give the directory that `attnsweep run` printed",
+        )
+
+
+def open_snapshot(root: Path) -> Snapshot:
+    """Opens the fragments that count, while a writer may be at work.
+
+    Raises:
+        UserError: For a file that cannot be read, or is gone.
+    """
+    while True:
+        names = _names(root, "trainings")
+        try:
+            trainings = open_trainings(root)
+            counting = counting_names(trainings)
+            files = {
+                table: {name: open_file(_path(root, table, name)) for name in counting}
+                for table in TABLES[:-1]
+                if (root / table).is_dir()
+            }
+        except FileNotFoundError as gone:
+            if names == _names(root, "trainings"):
+                raise _unreadable(Path(gone.filename), "no such file") from gone
+            continue
+        # A listing is no snapshot: one that ran across a compaction can miss both the old files and the new one.
+        if names == _names(root, "trainings"):
+            return Snapshot({**files, "trainings": {name: trainings[name] for name in counting}})
+
+
+def open_trainings(root: Path) -> dict[str, OpenFile]:
+    """All files of `trainings` by name, also those that are replaced.
+
+    Raises:
+        FileNotFoundError: If a compaction removes one meanwhile.
+        UserError: For a file that cannot be read.
+    """
+    return {name: open_file(_path(root, "trainings", name)) for name in _names(root, "trainings")}
+
+
+def open_file(path: Path) -> OpenFile:
+    """Opens one file and reads its footer.
+
+    Raises:
+        FileNotFoundError: If a compaction has removed it since it was listed.
+        UserError: If it is damaged, or of a newer version.
+    """
+    try:
+        handle = pa.OSFile(str(path))
+    except FileNotFoundError as gone:
+        raise FileNotFoundError(gone.errno, gone.strerror, str(path)) from gone
+    try:
+        fragment = _PARQUET.make_fragment(handle)
+        metadata = fragment.metadata.metadata or {}
+        version = int(metadata[b"schema_version"])
+        stamp = Stamp(
+            spec_sha256=metadata[b"spec_sha256"].decode(),
+            replaces=tuple(json.loads(metadata[b"replaces"])),
+        )
+    except (pa.ArrowInvalid, KeyError, ValueError) as damage:
+        # pyarrow names an opened file `<Buffer>`.
+        raise _unreadable(path, str(damage).splitlines()[0].rpartition("'<Buffer>': ")[2]) from damage
+    if version > SCHEMA_VERSION:
+        raise UserError(
+            str(path),
+            given=f"schema_version {version}",
+            expected=f"{SCHEMA_VERSION} or lower",
+            mend="read it with the newer attnsweep that wrote it",
+        )
+    return OpenFile(fragment=fragment, rows=fragment.metadata.num_rows, stamp=stamp)
+
+
+def counting_names(trainings: Mapping[str, OpenFile]) -> list[str]:
+    """The names that count, given all files of `trainings`."""
+    replaced = {name for file in trainings.values() for name in file.stamp.replaces}
+    return sorted(set(trainings) - replaced)
+
+
+def publish(
+    root: Path, name: str, contents: Mapping[str, tuple[pa.Schema, Iterable[pa.RecordBatch]]], stamp: Stamp
+) -> None:
+    """Makes one fragment appear: all of its files are on the disk before the first gets its name.
+
+    Args:
+        contents: Schema and batches by table; `trainings` among them.
+    """
+    temporaries = {}
+    for table, (schema, batches) in contents.items():
+        temporary = root / table / f".{name}.{uuid.uuid4().hex}.tmp"
+        _write(temporary, schema.with_metadata(stamp.metadata()), batches)
+        temporaries[table] = temporary
+    for table in TABLES:
+        if table in temporaries:
+            temporaries[table].replace(_path(root, table, name))
+            sync(root / table)
+
+
+def sync(path: Path) -> None:
+    """Waits until a file, or a folder's list of names, is on the disk."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _write(path: Path, schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> None:
+    with pq.ParquetWriter(path, schema, compression="zstd") as writer:
+        for batch in batches:
+            writer.write_batch(batch, row_group_size=ROW_GROUP_ROWS)
+    sync(path)
+
+
+def _names(root: Path, table: str) -> list[str]:
+    return sorted(path.stem for path in (root / table).glob("*.parquet"))
+
+
+def _path(root: Path, table: str, name: str) -> Path:
+    return root / table / f"{name}.parquet"
+
+
+def _unreadable(path: Path, given: str) -> UserError:
+    return UserError(
+        str(path),
+        given=given,
+        expected="a Parquet file that attnsweep wrote",
+        mend="restore it, or remove all files of that name and resume the sweep: their trainings run again",
+    )

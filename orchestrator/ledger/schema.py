@@ -1,0 +1,181 @@
+"""What the ledger's columns are: the one place that writer, compaction and reader take them from."""
+
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from workloads.parameters import Parameter, TrainingParameters
+
+SCHEMA_VERSION = 1
+"""Raised when a column changes its meaning or its type; adding one leaves it."""
+
+SORT_KEYS: Mapping[str, tuple[str, ...]] = MappingProxyType(
+    {
+        "trainings": ("trial", "replicate"),
+        "curves": ("trial", "replicate", "metric", "step"),
+        "heads": ("trial", "replicate", "step", "layer", "head"),
+    }
+)
+"""The order of rows inside each file, by table."""
+
+TEXT = pa.dictionary(pa.int32(), pa.string())
+_PARAMETER_TYPES = {float: pa.float64(), int: pa.int64(), bool: pa.bool_(), str: TEXT}
+_NOT_FINITE = "not measured, or not finite"
+
+
+def trainings_schema(parameters: type[TrainingParameters], level_names: Sequence[str]) -> pa.Schema:
+    """The columns of `trainings`, one row per training.
+
+    Args:
+        parameters: The workload's declaration: one `param_<name>` column each.
+        level_names: Its reference levels: one `level_<name>` column each.
+    """
+    return pa.schema(
+        [
+            _field("sweep", TEXT, "name of the sweep"),
+            _field("workload", TEXT, "name of the workload"),
+            _field("variant", TEXT, "variant of the workload", null="it has none"),
+            _field("trial", pa.int32(), "number of the configuration, by Optuna"),
+            _field("replicate", pa.int32(), "number of the seeded training within its trial"),
+            _field("training_id", TEXT, "hash of workload, parameters and seed"),
+            _field("seed", pa.int64(), "what all randomness of the training derives from"),
+            *(_parameter_field(declared) for declared in parameters.declared().values()),
+            _field("outcome", TEXT, "what the training ended as"),
+            _field("outcome_detail", TEXT, "the reference function or valley", null="the outcome has none"),
+            _field("stuck", pa.bool_(), "the outcome is degenerate_zero, marginal or runaway"),
+            _field("final_loss", pa.float64(), "loss descended, at the last probe", null=_NOT_FINITE),
+            _field("eval_loss", pa.float64(), "loss judged by, at the last probe", null=_NOT_FINITE),
+            _field("loss_level", pa.float64(), "eval_loss below which it is solved", null="not known"),
+            *(
+                _field(f"level_{name}", pa.float64(), f"eval_loss of the reference {name}", null="not known")
+                for name in level_names
+            ),
+            _field("grad_norm", pa.float64(), "norm of the loss's gradient, at the last probe", null=_NOT_FINITE),
+            _field("n_steps", pa.int32(), "optimizer steps taken"),
+            _field("onset_step", pa.int32(), "step from which the outcome held", null="the training failed"),
+            _field("diverged_step", pa.int32(), "first step whose loss was not finite", null="there was none"),
+            _field("train_seconds", pa.float64(), "wall seconds, this lane's share of its pack's", null="not measured"),
+            _field("pack", TEXT, "name of the pack it was trained in"),
+            _field("lane", pa.int32(), "its slot in the pack"),
+            _field("pack_size", pa.int32(), "trainings in the pack"),
+            _field("device", TEXT, "device it was trained on", null="it reached none"),
+            _field("host", TEXT, "machine it was trained on", null="it reached none"),
+            _field("finished_at", pa.timestamp("us", tz="UTC"), "when its result was committed"),
+            _field("error", TEXT, "traceback of what failed", null="it did not fail"),
+        ]
+    )
+
+
+def curves_schema() -> pa.Schema:
+    """The columns of `curves`, one row per training, step and metric.
+
+    A value that was not measured or not finite has no row: `trainings.diverged_step` tells the two apart.
+    """
+    return pa.schema(
+        [
+            *_training_key(),
+            _field("step", pa.int32(), "optimizer steps taken when measured"),
+            _field("metric", TEXT, "what was measured"),
+            _field("value", pa.float64(), "what it was"),
+        ]
+    )
+
+
+def heads_schema(score_names: Sequence[str]) -> pa.Schema:
+    """The columns of `heads`, one row per training, probe step, layer and head.
+
+    Args:
+        score_names: One `score_<name>` column each.
+    """
+    return pa.schema(
+        [
+            *_training_key(),
+            _field("step", pa.int32(), "optimizer steps taken when probed"),
+            _field("layer", pa.int32(), "number of the layer, from 0"),
+            _field("head", pa.int32(), "number of the head in its layer, from 0"),
+            _field("role", TEXT, "what the head does, by the documented thresholds on its scores"),
+            *(
+                _field(f"score_{name}", pa.float64(), f"score for the role {name}", null=_NOT_FINITE)
+                for name in score_names
+            ),
+        ]
+    )
+
+
+def conform(table: pa.Table, schema: pa.Schema) -> pa.Table:
+    """Returns the table in the schema's order and encoding, with null for every double that is not finite.
+
+    Strings are dictionary-encoded; no other type is converted. A row without the one number that it is there for, the
+    `value` of a curve, is dropped.
+
+    Raises:
+        ValueError: For a missing or unknown column, another type, or a null where the schema has none.
+    """
+    missing = sorted(set(schema.names) - set(table.column_names))
+    unknown = sorted(set(table.column_names) - set(schema.names))
+    if missing or unknown:
+        raise ValueError(f"columns: missing {missing}, unknown {unknown}")
+    conformed = pa.table([_column(table[field.name], field) for field in schema], schema=schema)
+    for field in schema:
+        if field.type == pa.float64() and not field.nullable:
+            conformed = conformed.filter(pc.is_valid(conformed[field.name]))
+    for field in schema:
+        if not field.nullable and conformed[field.name].null_count:
+            raise ValueError(f"{field.name}: got null, which the schema does not allow")
+    return conformed
+
+
+def in_order(table: pa.Table, keys: Sequence[str]) -> pa.Table:
+    """Returns the rows sorted by the keys."""
+    # Dictionaries are compared by their words: pyarrow does not sort them.
+    words = {key: _decoded(table[key]) for key in keys}
+    table = table.unify_dictionaries()
+    return table.take(pc.sort_indices(pa.table(words), sort_keys=[(key, "ascending") for key in keys]))
+
+
+def _field(name: str, kind: pa.DataType, doc: str, *, null: str | None = None) -> pa.Field:
+    words = doc if null is None else f"{doc}; null = {null}"
+    return pa.field(name, kind, nullable=null is not None, metadata={"doc": words})
+
+
+def _parameter_field(declared: Parameter) -> pa.Field:
+    # The doc of an optional parameter says what its null means.
+    null = "" if declared.optional else "; null = not declared by the version that trained it"
+    kind = _PARAMETER_TYPES[declared.kind]
+    return pa.field(f"param_{declared.name}", kind, metadata={"doc": declared.doc + null})
+
+
+def _training_key() -> list[pa.Field]:
+    return [
+        _field("training_id", TEXT, "the training, as in trainings"),
+        _field("trial", pa.int32(), "its trial"),
+        _field("replicate", pa.int32(), "its replicate"),
+    ]
+
+
+def _column(values: pa.ChunkedArray, field: pa.Field) -> pa.ChunkedArray:
+    if field.type == TEXT and not pa.types.is_dictionary(values.type):
+        values = values.cast(pa.string()).dictionary_encode()
+    if field.type == TEXT and pa.types.is_dictionary(values.type):
+        values = values.cast(TEXT)
+    if values.type != field.type:
+        raise ValueError(f"{field.name}: got {values.type}, expected {field.type}")
+    if values.type == pa.float64():
+        return pc.if_else(pc.is_finite(values), values, pa.scalar(None, pa.float64()))
+    return values
+
+
+def _decoded(values: pa.ChunkedArray) -> pa.ChunkedArray:
+    return values.cast(pa.string()) if pa.types.is_dictionary(values.type) else values
+
+
+BASE_COLUMNS: Mapping[str, pa.Schema] = MappingProxyType(
+    {
+        "trainings": trainings_schema(TrainingParameters, ()),
+        "curves": curves_schema(),
+        "heads": heads_schema(()),
+    }
+)
+"""What every sweep's tables have, whatever its workload."""

@@ -1,0 +1,50 @@
+"""The view `trials`: what the trainings of one configuration say together."""
+
+from collections.abc import Sequence
+
+_SQL = """
+CREATE VIEW trials AS
+WITH judged AS (
+    SELECT *, CASE WHEN outcome <> 'failed' THEN coalesce(eval_loss, 'inf') END AS loss FROM trainings
+), counted AS (
+    SELECT
+        sweep, trial, any_value(workload) AS workload, any_value(variant) AS variant,{parameters}
+        count(*) AS n_trainings,
+        count(*) FILTER (outcome = 'failed') AS n_failed,
+        count(*) FILTER (stuck AND outcome <> 'failed') AS n_stuck,
+        count(*) FILTER (outcome = 'solved') AS n_solved,
+        quantile_cont(loss, [0.25, 0.5, 0.75]) AS loss_quartiles,
+        sum(train_seconds) AS seconds,
+        min(finished_at) AS first_finished_at,
+        max(finished_at) AS last_finished_at
+    FROM judged
+    GROUP BY sweep, trial
+)
+SELECT
+    * EXCLUDE (loss_quartiles, seconds, first_finished_at, last_finished_at),
+    n_stuck / nullif(n_trainings - n_failed, 0) AS stuck_rate,
+    n_solved / nullif(n_trainings - n_failed, 0) AS solved_rate,
+    CASE WHEN isfinite(loss_quartiles[1]) THEN loss_quartiles[1] END AS loss_q25,
+    CASE WHEN isfinite(loss_quartiles[2]) THEN loss_quartiles[2] END AS loss_median,
+    CASE WHEN isfinite(loss_quartiles[3]) THEN loss_quartiles[3] END AS loss_q75,
+    seconds, first_finished_at, last_finished_at
+FROM counted
+ORDER BY sweep, trial
+"""
+
+_CONSTANT = """
+        CASE WHEN count({name}) = count(*) AND min({name}) = max({name}) THEN min({name}) END AS {name},"""
+
+
+def trials_view(columns: Sequence[str]) -> str:
+    """SQL that makes the view, one row per trial, from the view `trainings`.
+
+    A `param_<name>` column is null where the trial's trainings differ in it. Failed trainings count in
+    `n_trainings`, `n_failed` and `seconds` alone. The losses are `eval_loss`; one that is not finite is above all
+    others, and a quartile among such is null.
+
+    Args:
+        columns: Names of the columns of `trainings`.
+    """
+    parameters = (_CONSTANT.format(name=f'"{name}"') for name in columns if name.startswith("param_"))
+    return _SQL.format(parameters="".join(parameters))

@@ -1,0 +1,111 @@
+"""Committing packs to the ledger. The sweep's driver is the only writer."""
+
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+import pyarrow as pa
+
+from orchestrator.ledger.compaction import MERGED, due, merge, recover
+from orchestrator.ledger.fragments import ROW_GROUP_ROWS, Stamp, open_snapshot, publish, sync
+from orchestrator.ledger.lock import acquire
+from orchestrator.ledger.schema import SORT_KEYS, conform, curves_schema, in_order
+from workloads.errors import UserError
+
+
+class LedgerWriter:
+    """Writes one sweep's ledger: a fragment per pack, all of it or nothing.
+
+    Opening clears what an earlier writer's crash has left. Holds no rows.
+
+    Args:
+        root: The sweep directory.
+        trainings: From `trainings_schema`.
+        heads: From `heads_schema`; `None` for a workload without attention heads.
+        spec_sha256: Hash of the sweep's spec.
+
+    Attributes:
+        recovered: What opening has cleared.
+
+    Raises:
+        UserError: If another process writes the ledger, it holds another sweep's rows, or it cannot be written.
+    """
+
+    def __init__(self, root: Path, trainings: pa.Schema, heads: pa.Schema | None, spec_sha256: str) -> None:
+        self._root = root
+        self._schemas = {"trainings": trainings, "curves": curves_schema()}
+        if heads is not None:
+            self._schemas["heads"] = heads
+        self._stamp = Stamp(spec_sha256=spec_sha256)
+        self._lock = acquire(root)
+        try:
+            for table in self._schemas:
+                (root / table).mkdir(exist_ok=True)
+            sync(root)
+            self.recovered = recover(root)
+            self._rows = self._counted()
+        except BaseException:
+            self._lock.close()
+            raise
+
+    def commit(self, pack: str, trainings: pa.Table, curves: pa.Table | None, heads: pa.Table | None) -> None:
+        """Makes the rows of one pack part of the ledger. On the disk when it returns.
+
+        Args:
+            pack: Its name, used once in a sweep.
+            curves, heads: `None` where there is nothing to tell, as of a training that failed.
+
+        Raises:
+            ValueError: If a table does not fit its schema.
+        """
+        assert trainings.num_rows
+        assert not pack.startswith((MERGED, "."))
+        assert "/" not in pack
+        assert not (self._root / "trainings" / f"{pack}.parquet").exists()
+        given = {"trainings": trainings, "curves": curves, "heads": heads}
+        if heads is not None and "heads" not in self._schemas:
+            raise ValueError("heads: got rows, from a workload that was declared without heads")
+        contents = {}
+        for table, schema in self._schemas.items():
+            rows = given[table]
+            rows = schema.empty_table() if rows is None else in_order(conform(rows, schema), SORT_KEYS[table])
+            contents[table] = schema, rows.combine_chunks().to_batches(max_chunksize=ROW_GROUP_ROWS)
+        publish(self._root, pack, contents, self._stamp)
+        self._rows[pack] = trainings.num_rows
+        if names := due(self._rows):
+            merge(self._root, names)
+            self._rows = self._counted()
+
+    def compact(self) -> None:
+        """Merges all fragments into one file per table."""
+        merge(self._root, list(self._rows))
+        self._rows = self._counted()
+
+    def close(self) -> None:
+        """Lets another process write."""
+        self._lock.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _counted(self) -> dict[str, int]:
+        """Rows of `trainings` by fragment.
+
+        Raises:
+            UserError: If one is another sweep's.
+        """
+        snapshot = open_snapshot(self._root)
+        for name, file in snapshot.files["trainings"].items():
+            if file.stamp.spec_sha256 != self._stamp.spec_sha256:
+                raise UserError(
+                    str(self._root / "trainings" / f"{name}.parquet"),
+                    given=f"rows of the spec {file.stamp.spec_sha256[:12]}",
+                    expected=f"rows of this sweep, {self._stamp.spec_sha256[:12]}",
+                    mend="choose a directory without a sweep",
+                )
+        return snapshot.rows()

@@ -1,0 +1,153 @@
+"""A user's SQL over a sweep's ledger, and its answer in the format asked for."""
+
+import csv
+import json
+import math
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import nullcontext
+from datetime import date, datetime, time
+from decimal import Decimal
+from pathlib import Path
+from typing import Any, TextIO
+
+import duckdb
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from orchestrator.ledger import Ledger
+from workloads.errors import UserError
+
+TABLE_ROWS = 200
+"""Rows that a table on the terminal shows."""
+
+
+def run_query(ledger: Ledger, sql: str) -> pa.Table:
+    """The answer to one query over the views `trainings`, `curves`, `heads` and `trials`.
+
+    Raises:
+        UserError: If DuckDB refuses it, or it answers nothing.
+    """
+    with ledger.connect() as connection:
+        try:
+            answer = connection.sql(sql)
+            table = None if answer is None else answer.to_arrow_table()
+        except duckdb.Error as error:
+            raise _refused(sql, "DuckDB says: " + " ".join(str(error).split("\n\n")[0].split())) from error
+    if table is None:
+        raise _refused(sql, "start it with SELECT or FROM: this answers no rows")
+    return table
+
+
+def render(table: pa.Table, format: str, out: Path | None) -> None:
+    """Writes a table to a file, or to stdout where `out` is `None`.
+
+    Args:
+        format: `table` (its first rows, to be looked at), `csv`, `json` (a list of records), or `parquet`.
+
+    Raises:
+        UserError: For an unknown format, Parquet without a file, or a file that cannot be written.
+    """
+    if format not in {*_TEXT_FORMATS, "parquet"}:
+        raise UserError(
+            "--format", given=format, expected="one of table, csv, json, parquet", mend="choose one of these"
+        )
+    if format == "parquet" and out is None:
+        raise UserError("--out", given=None, expected="a file, for --format parquet", mend="add --out FILE.parquet")
+    try:
+        if format == "parquet":
+            pq.write_table(table, out, compression="zstd")
+            return
+        with nullcontext(sys.stdout) if out is None else out.open("w", newline="", encoding="utf-8") as file:
+            _TEXT_FORMATS[format](table, file)
+    except OSError as error:
+        if out is None:
+            raise
+        raise UserError(
+            "--out",
+            given=str(out),
+            expected="a file that can be written",
+            mend=f"choose another ({error.strerror or error})",
+        ) from error
+
+
+def _write_table(table: pa.Table, file: TextIO) -> None:
+    from rich import box
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    grid = Table(box=box.SIMPLE_HEAD)
+    for field in table.schema:
+        grid.add_column(Text(field.name), justify="right" if _is_number(field.type) else "left", no_wrap=True)
+    for record in _records(table.slice(0, TABLE_ROWS)):
+        grid.add_row(*(Text(_cell(value)) for value in record))
+    # A file, or a pipe, has no width to fit into.
+    console = Console(file=file, width=None if file.isatty() else sys.maxsize)
+    console.print(grid)
+    if table.num_rows > TABLE_ROWS:
+        console.print(f"{table.num_rows - TABLE_ROWS} rows more: --format csv shows all", highlight=False)
+
+
+def _write_csv(table: pa.Table, file: TextIO) -> None:
+    rows = csv.writer(file, lineterminator="\n")
+    rows.writerow(table.column_names)
+    rows.writerows(_records(table))
+
+
+def _write_json(table: pa.Table, file: TextIO) -> None:
+    file.write("[")
+    for number, record in enumerate(_records(table)):
+        named = dict(zip(table.column_names, record, strict=True))
+        file.write((",\n " if number else "") + json.dumps(named, allow_nan=False, ensure_ascii=False))
+    file.write("]\n")
+
+
+_TEXT_FORMATS: dict[str, Callable[[pa.Table, TextIO], None]] = {
+    "table": _write_table,
+    "csv": _write_csv,
+    "json": _write_json,
+}
+
+
+def _records(table: pa.Table) -> Iterator[list[Any]]:
+    for batch in table.to_batches(max_chunksize=10_000):
+        columns = [[_plain(value) for value in column.to_pylist()] for column in batch.columns]
+        yield from (list(record) for record in zip(*columns, strict=True))
+
+
+def _plain(value: Any) -> Any:
+    """The value as JSON has it: times in ISO 8601, null for a number that is not finite."""
+    match value:
+        case None | bool() | int() | str():
+            return value
+        case float():
+            return value if math.isfinite(value) else None
+        case Decimal():
+            return int(value) if value == value.to_integral_value() else float(value)
+        case datetime() | date() | time():
+            return value.isoformat()
+        case list() | tuple():
+            return [_plain(each) for each in value]
+        case dict():
+            return {str(key): _plain(each) for key, each in value.items()}
+    return str(value)
+
+
+def _cell(value: Any) -> str:
+    if value is None:
+        return ""
+    return f"{value:.6g}" if isinstance(value, float) else str(value)
+
+
+def _is_number(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind))
+
+
+def _refused(sql: str, mend: str) -> UserError:
+    return UserError(
+        "SQL",
+        given=" ".join(sql.split()),
+        expected="a query over the views trainings, curves, heads, trials",
+        mend=mend,
+    )

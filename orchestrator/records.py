@@ -1,0 +1,131 @@
+"""From a trained pack to rows of the ledger."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from orchestrator.ledger.schema import curves_schema, trainings_schema
+from orchestrator.tasks import Task, training_id
+from workloads.diagnostics.outcomes import onset_probe
+from workloads.engine.contract import STUCK_OUTCOMES, Workload
+from workloads.engine.result import PackResult
+
+
+@dataclass(frozen=True)
+class PackContext:
+    """What all rows of a pack share."""
+
+    sweep: str
+    pack: str
+    device: str
+    host: str
+
+
+def trained_rows(workload: Workload[Any], tasks: Sequence[Task], result: PackResult, context: PackContext) -> pa.Table:
+    """The `trainings` rows of a trained pack."""
+    verdicts = workload.judge(tasks[0].training.parameters, result.evidence)
+    last = result.last_probe[:, None]
+    overflowed = result.diverged_step >= 0
+    final = np.take_along_axis(verdicts.outcome, last, axis=1)[:, 0]
+    onset = result.evidence.steps[onset_probe(verdicts.outcome, result.last_probe)]
+    outcome = np.where(overflowed, "diverged", final)
+    levels = result.evidence.levels
+    return _rows(
+        workload,
+        tasks,
+        context,
+        outcome=outcome,
+        outcome_detail=np.where(overflowed, "", np.take_along_axis(verdicts.detail, last, axis=1)[:, 0]),
+        stuck=np.isin(outcome, list(STUCK_OUTCOMES)),
+        final_loss=_unless(overflowed, result.last("loss")),
+        eval_loss=_unless(overflowed, result.last("eval_loss")),
+        grad_norm=_unless(overflowed, result.last("grad_norm")),
+        loss_level=levels["solved"],
+        **{f"level_{name}": levels[name] for name in workload.level_names if name in levels},
+        n_steps=result.n_steps,
+        onset_step=np.where(overflowed, result.diverged_step, onset),
+        diverged_step=[int(step) if step >= 0 else None for step in result.diverged_step],
+        train_seconds=result.train_seconds,
+    )
+
+
+def failed_rows(workload: Workload[Any], tasks: Sequence[Task], error: str, context: PackContext) -> pa.Table:
+    """The `trainings` rows of trainings that raised."""
+    return _rows(
+        workload,
+        tasks,
+        context,
+        outcome=["failed"] * len(tasks),
+        stuck=[False] * len(tasks),
+        n_steps=[0] * len(tasks),
+        train_seconds=[0.0] * len(tasks),
+        error=[error] * len(tasks),
+    )
+
+
+def curve_rows(workload: Workload[Any], tasks: Sequence[Task], result: PackResult) -> pa.Table:
+    """The `curves` rows of a trained pack: one per training, probe and metric that was finite."""
+    schema = curves_schema()
+    ids = pa.array([_training_id(workload, task) for task in tasks])
+    trials = np.array([task.trial for task in tasks], dtype=np.int32)
+    replicates = np.array([task.replicate for task in tasks], dtype=np.int32)
+    metrics = list(result.evidence.metrics)
+    values = np.stack([result.evidence.metrics[name] for name in metrics], axis=1)
+    lane, metric, probe = np.nonzero(np.isfinite(values))
+    columns = {
+        "training_id": pa.DictionaryArray.from_arrays(lane.astype(np.int32), ids),
+        "trial": trials[lane],
+        "replicate": replicates[lane],
+        "step": result.evidence.steps[probe].astype(np.int32),
+        "metric": pa.DictionaryArray.from_arrays(metric.astype(np.int32), pa.array(metrics)),
+        "value": values[lane, metric, probe],
+    }
+    return pa.table(columns).select(schema.names).cast(schema)
+
+
+def _rows(workload: Workload[Any], tasks: Sequence[Task], context: PackContext, **measured: Any) -> pa.Table:
+    schema = trainings_schema(workload.parameters, workload.level_names)
+    n_rows = len(tasks)
+    parameters = [task.training.parameters for task in tasks]
+    variant_field = workload.parameters.variant_field
+    columns: dict[str, Any] = {
+        "sweep": [context.sweep] * n_rows,
+        "workload": [workload.name] * n_rows,
+        "variant": [getattr(each, variant_field) if variant_field else None for each in parameters],
+        "trial": [task.trial for task in tasks],
+        "replicate": [task.replicate for task in tasks],
+        "training_id": [_training_id(workload, task) for task in tasks],
+        "seed": [task.training.seed for task in tasks],
+        **{f"param_{name}": [getattr(each, name) for each in parameters] for name in workload.parameters.declared()},
+        "pack": [context.pack] * n_rows,
+        "lane": list(range(n_rows)),
+        "pack_size": [n_rows] * n_rows,
+        "device": [context.device] * n_rows,
+        "host": [context.host] * n_rows,
+        "finished_at": [datetime.now(UTC)] * n_rows,
+        **measured,
+    }
+    arrays = [
+        _array(columns[field.name], field.type) if field.name in columns else pa.nulls(n_rows, field.type)
+        for field in schema
+    ]
+    return pa.Table.from_arrays(arrays, schema=schema)
+
+
+def _array(values: Any, kind: pa.DataType) -> pa.Array:
+    # Arrow makes dictionaries from lists only; `from_pandas` turns NaN into null.
+    plain = values.tolist() if isinstance(values, np.ndarray) and pa.types.is_dictionary(kind) else values
+    return pa.array(plain, type=kind, from_pandas=True)
+
+
+def _training_id(workload: Workload[Any], task: Task) -> str:
+    return training_id(workload.name, task.training.parameters, task.training.seed)
+
+
+def _unless(overflowed: NDArray[np.bool_], values: NDArray[np.float64]) -> NDArray[np.float64]:
+    return np.where(overflowed, np.nan, values)

@@ -1,0 +1,113 @@
+"""One run of a sweep from start to summary: new, or taken up where it stopped."""
+
+import shlex
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import ray
+import ray.cloudpickle
+from rich.console import Console
+
+from orchestrator import cluster
+from orchestrator.ledger import Ledger, LedgerWriter, trainings_schema
+from orchestrator.loop import SweepLoop
+from orchestrator.pool import TrainerPool
+from orchestrator.progress import ProgressDisplay
+from orchestrator.signals import StopOnSignal
+from orchestrator.study import Study
+from orchestrator.summary import Summary, summarize
+from orchestrator.sweep_directory import SweepDirectory
+from orchestrator.tracking import Projection, tracking_uri
+from search_spaces.sweep import Sweep
+from search_spaces.validation import check_sweep
+from workloads.registry import load_workload
+from workloads.user_code import user_modules
+
+_MLFLOW_SECONDS_AFTER_INTERRUPT = 5.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Resources:
+    """What to run on.
+
+    Attributes:
+        address: A Ray cluster, `None` for `RAY_ADDRESS` or this machine.
+        n_trainers: Trainer actors, `None` for one per GPU or core.
+        pack_size: Trainings in a pack, `None` for the fastest.
+    """
+
+    address: str | None = None
+    n_trainers: int | None = None
+    pack_size: int | None = None
+
+
+def run_sweep(spec: Sweep, path: Path, resources: Resources, console: Console) -> Summary:
+    """Runs a new sweep in a new directory.
+
+    Returns:
+        What became of it; `finished` is false where a signal ended it early.
+
+    Raises:
+        UserError: For a spec, directory or address that will not do; then nothing has been written.
+        SweepError: If the sweep cannot go on.
+    """
+    check_sweep(spec, load_workload(spec.workload).parameters)
+    SweepDirectory.check_new(path)
+    cluster.connect(resources.address)
+    try:
+        shares = cluster.share_out(resources.n_trainers)
+        return _train(SweepDirectory.create(path, spec), resources, shares, console)
+    finally:
+        ray.shutdown()
+
+
+def resume_sweep(path: Path, resources: Resources, console: Console) -> Summary:
+    """Goes on with a sweep that was interrupted; a finished one is summarized again.
+
+    Raises:
+        UserError: If there is no sweep, or its workload is gone.
+        SweepError: If the sweep cannot go on.
+    """
+    directory = SweepDirectory.open(path)
+    load_workload(directory.spec.workload)
+    cluster.connect(resources.address)
+    try:
+        return _train(directory, resources, cluster.share_out(resources.n_trainers), console)
+    finally:
+        ray.shutdown()
+
+
+def _train(
+    directory: SweepDirectory, resources: Resources, shares: Sequence[cluster.TrainerShare], console: Console
+) -> Summary:
+    started = time.monotonic()
+    spec = directory.spec
+    workload = load_workload(spec.workload)
+    for module in user_modules():
+        ray.cloudpickle.register_pickle_by_value(module)
+    schema = trainings_schema(workload.parameters, workload.level_names)
+    with LedgerWriter(directory.path, schema, None, spec.sha256()) as writer, StopOnSignal() as stop:
+        study = Study(directory)
+        rows = Ledger(directory.path).trainings(columns=["trial", "replicate", "outcome", "stuck", "eval_loss"])
+        pool = TrainerPool(workload, directory.sweep, shares)
+        projection = Projection(directory)
+        display = ProgressDisplay(console, spec.trials, spec.trials * spec.replicates, rows.num_rows)
+        loop = SweepLoop(
+            directory, workload, study, writer, pool, pack_size=resources.pack_size, followers=(display, projection)
+        )
+        try:
+            with display:
+                loop.take_up(rows)
+                finished = loop.run(lambda: stop.requested)
+        finally:
+            pool.close()
+        projection.close(timeout=None if finished else _MLFLOW_SECONDS_AFTER_INTERRUPT)
+    return summarize(
+        directory,
+        finished=finished,
+        seconds=time.monotonic() - started,
+        n_before=rows.num_rows,
+        mlflow=projection.problem or f"mlflow ui --backend-store-uri {shlex.quote(tracking_uri())}",
+    )

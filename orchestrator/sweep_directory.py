@@ -1,0 +1,153 @@
+"""The sweep directory's own record: `sweep.json`, the resolved spec with where and how it was run."""
+
+import getpass
+import importlib.metadata
+import json
+import os
+import platform
+import shlex
+import subprocess
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from search_spaces.model import first_mistake
+from search_spaces.sweep import Sweep
+from workloads.errors import UserError
+
+SWEEP_FILE = "sweep.json"
+STUDY_FILE = "study.journal"
+_VERSIONED = ("attnsweep", "torch", "ray", "optuna", "mlflow", "pyarrow", "numpy")
+
+
+class _Stored(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    sweep: str
+    spec: Sweep
+    spec_sha256: str
+    provenance: Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class SweepDirectory:
+    """One sweep on disk.
+
+    Attributes:
+        path: The directory.
+        sweep: The sweep's identity: the ledger's `sweep` column, the name of MLflow's parent run.
+        spec: What is swept.
+        provenance: Versions, git commit, hardware, command.
+    """
+
+    path: Path
+    sweep: str
+    spec: Sweep
+    provenance: Mapping[str, Any]
+
+    @property
+    def study_path(self) -> Path:
+        """Where Optuna's journal is."""
+        return self.path / STUDY_FILE
+
+    @staticmethod
+    def check_new(path: Path) -> None:
+        """Checks that a new sweep may be made in a directory, without touching it.
+
+        Raises:
+            UserError: If it holds another sweep, or anything else.
+        """
+        if (path / SWEEP_FILE).exists():
+            raise UserError(
+                "--dir",
+                given=str(path),
+                expected="a directory without a sweep",
+                mend=f"continue that sweep with: attnsweep resume {shlex.quote(str(path))}; or choose another --dir",
+            )
+        if path.exists() and not (path.is_dir() and not any(path.iterdir())):
+            raise UserError("--dir", given=str(path), expected="a new or empty directory", mend="choose another")
+
+    @classmethod
+    def create(cls, path: Path, spec: Sweep) -> "SweepDirectory":
+        """Makes the directory and writes its record.
+
+        Raises:
+            UserError: If it holds another sweep, or anything else, or cannot be written.
+        """
+        cls.check_new(path)
+        try:
+            path.mkdir(parents=True, exist_ok=True)
+            directory = cls(path, f"{spec.name}-{datetime.now(UTC):%Y%m%d-%H%M%S}", spec, _provenance())
+            directory._write()
+        except OSError as error:
+            raise UserError(
+                "--dir",
+                given=str(path),
+                expected="a directory that can be written",
+                mend=f"choose another ({error.strerror})",
+            ) from error
+        return directory
+
+    @classmethod
+    def open(cls, path: Path) -> "SweepDirectory":
+        """Reads a sweep's record.
+
+        Raises:
+            UserError: If there is none, or it is damaged.
+        """
+        try:
+            stored = _Stored.model_validate_json((path / SWEEP_FILE).read_text())
+        except OSError as error:
+            raise UserError(
+                "DIR",
+                given=str(path),
+                expected=f"a sweep directory, with a {SWEEP_FILE} in it",
+                mend=f"give the directory that `attnsweep run` printed ({error.strerror})",
+            ) from error
+        except ValidationError as error:
+            raise first_mistake(error) from error
+        if stored.spec.sha256() != stored.spec_sha256:
+            raise UserError(
+                str(path / SWEEP_FILE),
+                given="a spec that does not match its sha256",
+                expected="the spec as it was written",
+                mend="restore the file: a sweep's spec is not edited, run a new sweep instead",
+            )
+        return cls(path, stored.sweep, stored.spec, stored.provenance)
+
+    def _write(self) -> None:
+        stored = _Stored(sweep=self.sweep, spec=self.spec, spec_sha256=self.spec.sha256(), provenance=self.provenance)
+        temporary = self.path / f".{SWEEP_FILE}.tmp"
+        with temporary.open("w") as file:
+            file.write(json.dumps(stored.model_dump(mode="json"), indent=2) + "\n")
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.rename(self.path / SWEEP_FILE)
+
+
+def _provenance() -> dict[str, Any]:
+    return {
+        "created_at": datetime.now(UTC).isoformat(timespec="seconds"),
+        "command": shlex.join(sys.argv),
+        "user": getpass.getuser(),
+        "host": platform.node(),
+        "platform": platform.platform(),
+        "python": platform.python_version(),
+        "cpus": os.cpu_count(),
+        "git_commit": _git_commit(),
+        "versions": {name: importlib.metadata.version(name) for name in _VERSIONED},
+    }
+
+
+def _git_commit() -> str | None:
+    """The commit of the working directory, where it is a git checkout."""
+    try:
+        found = subprocess.run(["git", "rev-parse", "HEAD"], capture_output=True, text=True, check=False, timeout=5)
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    return found.stdout.strip() or None

@@ -1,0 +1,119 @@
+"""From a configuration to its trainings, and from trainings to packs."""
+
+import hashlib
+import json
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from orchestrator.study import Configuration
+from search_spaces.sweep import Sweep
+from workloads.engine.contract import Training
+from workloads.parameters import TrainingParameters, Value
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """One training to be done: its place in the sweep and what to train."""
+
+    trial: int
+    replicate: int
+    training: Training[Any]
+
+
+def training_seed(sweep_seed: int, trial: int, replicate: int) -> int:
+    """The seed of a training, 0..2^63-1."""
+    digest = hashlib.blake2b(f"{sweep_seed}/{trial}/{replicate}".encode(), digest_size=8).digest()
+    return int.from_bytes(digest, "little") >> 1
+
+
+def training_id(workload: str, parameters: TrainingParameters, seed: int) -> str:
+    """Equal for two trainings if and only if workload, parameters and seed are equal, on any machine."""
+    content = json.dumps([workload, parameters.values(), seed], sort_keys=True)
+    return hashlib.blake2b(content.encode(), digest_size=10).hexdigest()
+
+
+def tasks_of(sweep: Sweep, parameters: type[TrainingParameters], configuration: Configuration) -> list[Task]:
+    """The replicates of one configuration.
+
+    Raises:
+        SpecError: If its values clash with each other.
+    """
+    resolved = parameters.resolve(configuration.values)
+    return [
+        Task(
+            configuration.trial,
+            replicate,
+            Training(resolved, training_seed(sweep.seed, configuration.trial, replicate)),
+        )
+        for replicate in range(sweep.replicates)
+    ]
+
+
+class Backlog:
+    """Trainings that wait for a trainer, sorted by what may share a pack."""
+
+    def __init__(self) -> None:
+        self._by_shape: dict[tuple[Value, ...], list[Task]] = defaultdict(list)
+
+    def __len__(self) -> int:
+        return sum(len(tasks) for tasks in self._by_shape.values())
+
+    @property
+    def largest(self) -> int:
+        """How many waiting trainings could be packed together at most."""
+        return max((len(tasks) for tasks in self._by_shape.values()), default=0)
+
+    def add(self, tasks: Sequence[Task]) -> None:
+        """Queues trainings."""
+        for task in tasks:
+            self._by_shape[task.training.parameters.static_key()].append(task)
+
+    def take(self, n_lanes: int) -> list[Task]:
+        """Up to `n_lanes` trainings of one shape, from the largest group, oldest first."""
+        shape = max(self._by_shape, key=lambda key: len(self._by_shape[key]))
+        waiting = self._by_shape.pop(shape)
+        if len(waiting) > n_lanes:
+            self._by_shape[shape] = waiting[n_lanes:]
+        return waiting[:n_lanes]
+
+
+class PackSizer:
+    """Finds the pack size that trains fastest, by trying the next power of two while that pays.
+
+    Args:
+        fixed: The size to use throughout, `None` to find one.
+    """
+
+    smallest, largest = 64, 4096
+    _worth_it = 1.05
+
+    def __init__(self, fixed: int | None) -> None:
+        self._fixed = fixed
+        self._rates: dict[int, float] = {}
+        self._limit = self.largest
+
+    @property
+    def size(self) -> int:
+        """The size of the next pack."""
+        if self._fixed is not None:
+            return min(self._fixed, self._limit)
+        if not self._rates:
+            return min(self.smallest, self._limit)
+        best = max(self._rates, key=lambda size: self._rates[size])
+        double = best * 2
+        return double if best == max(self._rates) and double <= self._limit else min(best, self._limit)
+
+    def measured(self, n_lanes: int, lane_steps_per_second: float) -> None:
+        """Learns from a trained pack; only full packs tell."""
+        if n_lanes != self.size:
+            return
+        smaller = max((rate for size, rate in self._rates.items() if size < n_lanes), default=0.0)
+        # A size that gains too little is remembered as no better, so that the climb ends there.
+        gains = lane_steps_per_second > self._worth_it * smaller
+        self._rates[n_lanes] = lane_steps_per_second if gains else min(lane_steps_per_second, smaller)
+
+    def out_of_memory(self, n_lanes: int) -> None:
+        """Never makes a pack of this size again."""
+        self._limit = max(n_lanes // 2, 1)

@@ -1,0 +1,197 @@
+"""What MLflow is told of a trial, read from the ledger. Axes: R training, S step."""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import duckdb
+import numpy as np
+from numpy.typing import NDArray
+
+from orchestrator.analysis.intervals import binomial_rate
+from orchestrator.analysis.rates import value_label
+from orchestrator.sweep_directory import SweepDirectory
+from search_spaces.sweep import Sweep
+
+MAX_CURVE_STEPS = 16
+"""Points of a curve. A run's cost in MLflow is a row per point."""
+QUANTILES = {"loss_curve_q25": 0.25, "loss_curve_median": 0.5, "loss_curve_q75": 0.75}
+_ALIASES = {"init_sigma": "sigma", "learning_rate": "lr"}
+
+
+@dataclass(frozen=True, slots=True)
+class TrialContent:
+    """One child run.
+
+    Attributes:
+        trial: Its trial.
+        name: For people: `sigma=0.03 lr=1e-2 #12`.
+        tags, params: As MLflow takes them.
+        metrics: Aggregates over the trial's trainings; only finite ones.
+        curves: (step, value) by metric; only finite values.
+        started, ended: Milliseconds since the epoch: the commit of the last training, less the seconds trained.
+    """
+
+    trial: int
+    name: str
+    tags: dict[str, str]
+    params: dict[str, str]
+    metrics: dict[str, float]
+    curves: dict[str, list[tuple[int, float]]]
+    started: int
+    ended: int
+
+
+def complete_trials(connection: duckdb.DuckDBPyConnection, spec: Sweep) -> list[int]:
+    """The trials whose trainings are all in the ledger, in order."""
+    rows = connection.execute("select trial from trials where n_trainings = ? order by trial", [spec.replicates])
+    return [trial for (trial,) in rows.fetchall()]
+
+
+def trial_contents(
+    connection: duckdb.DuckDBPyConnection, directory: SweepDirectory, trials: Sequence[int]
+) -> list[TrialContent]:
+    """What to log of complete trials.
+
+    Args:
+        connection: From `Ledger.connect`.
+        directory: The sweep.
+        trials: Some of `complete_trials`.
+    """
+    chosen = ", ".join(str(trial) for trial in trials) or "null"
+    rows = connection.execute(
+        f"""
+        select trials.* exclude (first_finished_at, last_finished_at), n_diverged, epoch_ms(last_finished_at) as ended
+        from trials join (
+            select trial, count(*) filter (outcome = 'diverged') as n_diverged from trainings
+            where trial in ({chosen}) group by trial
+        ) using (trial) where trial in ({chosen}) order by trial
+        """
+    )
+    names = [column[0] for column in rows.description]
+    by_trial = [dict(zip(names, row, strict=True)) for row in rows.fetchall()]
+    curves = _curves(connection, chosen)
+    return [_content(directory, row, curves.get(row["trial"], {})) for row in by_trial]
+
+
+def short_number(value: float) -> str:
+    """Two digits, in the shorter way of writing: `0.03`, `1e-2`, `2.5e-4`, `30`."""
+    if value == 0 or not math.isfinite(value):
+        return f"{value:g}"
+    mantissa, exponent = f"{value:.1e}".split("e")
+    scientific = f"{mantissa.removesuffix('.0')}e{int(exponent)}"
+    plain = np.format_float_positional(float(f"{value:.1e}"), trim="-")
+    power_of_ten = mantissa in ("1.0", "-1.0")
+    return min(scientific, plain, key=len) if power_of_ten else min(plain, scientific, key=len)
+
+
+def _content(
+    directory: SweepDirectory, row: Mapping[str, Any], curves: dict[str, list[tuple[int, float]]]
+) -> TrialContent:
+    trial = row["trial"]
+    parameters = {name.removeprefix("param_"): value for name, value in row.items() if name.startswith("param_")}
+    n_judged = row["n_trainings"] - row["n_failed"]
+    stuck = binomial_rate(row["n_stuck"], n_judged)
+    metrics = {
+        "stuck_rate": stuck.share,
+        "stuck_rate_low": stuck.low,
+        "stuck_rate_high": stuck.high,
+        "solved_rate": row["solved_rate"],
+        "diverged_rate": row["n_diverged"] / n_judged if n_judged else None,
+        "loss_median": row["loss_median"],
+        "n_trainings": row["n_trainings"],
+        "train_seconds": row["seconds"],
+    }
+    tags = {
+        "attnsweep.kind": "trial",
+        "attnsweep.trial_key": f"{directory.sweep}/{trial}",
+        "attnsweep.variant": row["variant"],
+    }
+    return TrialContent(
+        trial,
+        _name(directory.spec, parameters, trial),
+        {name: value for name, value in tags.items() if value is not None},
+        {name: repr(value) if isinstance(value, float) else value_label(value) for name, value in parameters.items()},
+        {name: float(value) for name, value in metrics.items() if value is not None and math.isfinite(value)},
+        curves,
+        row["ended"] - round(1000 * (row["seconds"] or 0.0)),
+        row["ended"],
+    )
+
+
+def _name(spec: Sweep, parameters: Mapping[str, Any], trial: int) -> str:
+    words = []
+    for name in spec.space:
+        if name in spec.fixed() or name not in parameters:
+            continue
+        value = parameters[name]
+        words.append(f"{_ALIASES.get(name, name)}={_short(value)}")
+    return " ".join([*words, f"#{trial}"])
+
+
+def _short(value: object) -> str:
+    return short_number(value) if isinstance(value, float) else value_label(value)
+
+
+def _curves(connection: duckdb.DuckDBPyConnection, chosen: str) -> dict[int, dict[str, list[tuple[int, float]]]]:
+    overflowed = {
+        (trial, replicate)
+        for trial, replicate in connection.execute(
+            f"select trial, replicate from trainings where trial in ({chosen}) and diverged_step is not null"
+        ).fetchall()
+    }
+    found = connection.execute(
+        f"""
+        select trial, replicate, step, value from curves
+        where metric = 'eval_loss' and trial in ({chosen}) order by trial, replicate, step
+        """
+    ).fetchnumpy()
+    trials, replicates, steps, values = (np.asarray(found[name]) for name in ("trial", "replicate", "step", "value"))
+    curves = {}
+    for trial in np.unique(trials).tolist():
+        rows = slice(*np.searchsorted(trials, [trial, trial + 1]).tolist())
+        last = [replicate for each, replicate in overflowed if each == trial]
+        curves[trial] = _quantile_curves(replicates[rows], steps[rows], values[rows], np.array(last))
+    return curves
+
+
+def _quantile_curves(
+    replicates: NDArray[Any], steps: NDArray[Any], values: NDArray[Any], overflowed: NDArray[Any]
+) -> dict[str, list[tuple[int, float]]]:
+    """Quantiles over a trial's trainings, by step.
+
+    A training that ended early (solved) keeps its last loss; one that overflowed is above all others from there on.
+    Without this the late steps would show the slow trainings alone.
+    """
+    schedule = np.unique(steps)
+    thinned = np.unique(np.linspace(0, len(schedule) - 1, MAX_CURVE_STEPS).round().astype(int))
+    at_S = schedule[thinned]
+    rows = []
+    for replicate in np.union1d(replicates, overflowed):
+        own = replicates == replicate
+        if not own.any():
+            rows.append(np.full(at_S.shape, np.inf))
+            continue
+        place_S = np.searchsorted(steps[own], at_S, side="right") - 1
+        known_S = place_S >= 0
+        if replicate in overflowed:
+            known_S &= at_S <= steps[own][-1]
+        rows.append(np.where(known_S, values[own][place_S], np.inf))
+    loss_RS = np.sort(np.stack(rows), axis=0)
+    return {
+        name: [
+            (step, value)
+            for step, value in zip(at_S.tolist(), _quantile(loss_RS, share).tolist(), strict=True)
+            if math.isfinite(value)
+        ]
+        for name, share in QUANTILES.items()
+    }
+
+
+def _quantile(sorted_RS: NDArray[np.float64], share: float) -> NDArray[np.float64]:
+    """Linear between neighbours, as numpy's, which answers NaN wherever a neighbour is infinite."""
+    place = share * (len(sorted_RS) - 1)
+    lower, upper = sorted_RS[math.floor(place)], sorted_RS[math.ceil(place)]
+    with np.errstate(invalid="ignore"):
+        return np.asarray(lower + (place - math.floor(place)) * np.where(upper > lower, upper - lower, 0.0))

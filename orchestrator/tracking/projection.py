@@ -1,0 +1,140 @@
+"""The projection of a running sweep, on a thread at the driver's side."""
+
+import contextlib
+import logging
+import threading
+import time
+from queue import Empty, Full, Queue
+
+import pyarrow as pa
+
+from orchestrator.sweep_directory import SweepDirectory
+from orchestrator.tracking.store import tracking_uri, without_credentials
+from orchestrator.tracking.sync import Mirror, OnProgress, SyncResult
+
+_MOST_WAITING = 4096
+"""Told trials that may wait. More are dropped here and found missing later: the ledger has them."""
+
+_log = logging.getLogger(__name__)
+
+
+class Projection:
+    """Logs trials to MLflow as they are told. Never blocks the sweep loop, never fails the sweep.
+
+    A follower of the `SweepLoop`. Only trial numbers are handed over; the thread reads the rows from the ledger. While
+    MLflow is out of reach trials are dropped and it is tried again at intervals, then in `close`, each time with all
+    that is missing.
+
+    Args:
+        directory: The sweep; its ledger's writer has been opened.
+        uri: Of the MLflow store; `None` as in `tracking_uri`.
+        retry_seconds: From a failure to the next attempt.
+
+    Attributes:
+        problem: Why MLflow does not have everything, in one line; `None` while all is well.
+    """
+
+    def __init__(self, directory: SweepDirectory, uri: str | None = None, retry_seconds: float = 60.0) -> None:
+        self.problem: str | None = None
+        self._directory = directory
+        self._uri = tracking_uri(uri)
+        self._retry_seconds = retry_seconds
+        self._told: Queue[int | None] = Queue(maxsize=_MOST_WAITING)
+        self._closing = threading.Event()
+        self._abandoned = threading.Event()
+        self._on_progress: OnProgress | None = None
+        self._n_logged, self._n_present = 0, 0
+        self._has_warned = False
+        self._thread = threading.Thread(target=self._run, name="mlflow-projection", daemon=True)
+        self._thread.start()
+
+    def rows_committed(self, trainings: pa.Table) -> None:
+        """Nothing to do: a trial is logged when all its rows are there."""
+
+    def trial_told(self, trial: int) -> None:
+        """Takes note of a trial whose rows are all in the ledger."""
+        with contextlib.suppress(Full):
+            self._told.put_nowait(trial)
+
+    def close(self, timeout: float | None = None, on_progress: OnProgress | None = None) -> SyncResult:
+        """Logs what is missing and the sweep's summary, and ends the thread.
+
+        Args:
+            timeout: Seconds after which the rest is left to `attnsweep mlflow-sync`.
+            on_progress: Told of each trial logged from here on, by the thread.
+        """
+        self._on_progress = on_progress
+        self._closing.set()
+        with contextlib.suppress(Full):
+            self._told.put_nowait(None)
+        self._thread.join(timeout)
+        if self._thread.is_alive():
+            self._abandoned.set()
+            self._note(f"not done within {timeout:g} s")
+        return SyncResult(self._n_logged, self._n_present)
+
+    def _run(self) -> None:
+        mirror: Mirror | None = None
+        trials: list[int] = []
+        next_attempt = time.monotonic()
+        while not self._closing.is_set():
+            if mirror is not None or time.monotonic() >= next_attempt:
+                try:
+                    if mirror is None:
+                        mirror = self._open()
+                        mirror.runs.begin()
+                        trials = mirror.missing()
+                    for _ in mirror.log(trials):
+                        self._n_logged += 1
+                        if self._closing.is_set():
+                            break
+                except Exception as error:  # noqa: BLE001  # whatever MLflow raises, the sweep goes on
+                    mirror = None
+                    next_attempt = time.monotonic() + self._retry_seconds
+                    self._note(_one_line(error))
+            trials = self._take()
+        try:
+            self._drain(mirror or self._open())
+        except Exception as error:  # noqa: BLE001  # as above
+            self._note(_one_line(error))
+
+    def _open(self) -> Mirror:
+        mirror = Mirror(self._directory, self._uri)
+        if self._n_logged == 0:
+            self._n_present = mirror.n_present
+        self.problem = None
+        return mirror
+
+    def _take(self) -> list[int]:
+        """All trials told since the last time; waits for one."""
+        told = [self._told.get()]
+        with contextlib.suppress(Empty):
+            while True:
+                told.append(self._told.get_nowait())
+        return [trial for trial in told if trial is not None]
+
+    def _drain(self, mirror: Mirror) -> None:
+        missing = mirror.missing()
+        for n_done, _ in enumerate(mirror.log(missing), start=1):
+            self._n_logged += 1
+            if self._on_progress is not None:
+                self._on_progress(n_done, len(missing))
+            if self._abandoned.is_set():
+                return
+        mirror.finish()
+
+    def _note(self, problem: str) -> None:
+        self.problem = problem
+        if not self._has_warned:
+            self._has_warned = True
+            _log.warning(
+                "MLflow (%s): %s; the sweep goes on, `attnsweep mlflow-sync %s` logs what is missing",
+                without_credentials(self._uri),
+                problem,
+                self._directory.path,
+            )
+
+
+def _one_line(error: Exception) -> str:
+    words = str(error).strip().splitlines()
+    return f"{type(error).__name__}: {words[0][:300]}" if words else type(error).__name__

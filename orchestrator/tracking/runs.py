@@ -1,0 +1,185 @@
+"""The MLflow runs of one sweep: found, made, completed."""
+
+from collections.abc import Mapping
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+from orchestrator.analysis.figures import stuck_rate_figure
+from orchestrator.analysis.summary import Summary
+from orchestrator.sweep_directory import SWEEP_FILE, SweepDirectory
+from orchestrator.tracking.content import TrialContent
+from orchestrator.tracking.store import experiment, open_client
+
+if TYPE_CHECKING:
+    from mlflow.entities import Run
+
+_PAGE = 1000
+_MOST_PARAMS = 100
+"""MLflow's limit for one call. Metrics (1,000) and tags (100) stay below theirs."""
+
+_N_PROJECTED = "attnsweep.n_trainings"
+
+
+class SweepRuns:
+    """The parent run of a sweep and its children.
+
+    A child is written in three calls: made (RUNNING, with its tags), filled, ended (FINISHED). One that a crash left
+    RUNNING is filled again: what it has already is written with the same keys, values and times, which changes nothing.
+
+    Args:
+        directory: The sweep.
+        uri: Of the MLflow store. Its parent run is made where there is none.
+
+    Raises:
+        MlflowException: If the store cannot be reached; so may every method.
+    """
+
+    def __init__(self, directory: SweepDirectory, uri: str) -> None:
+        self._directory = directory
+        self._client = open_client(uri)
+        self._experiment = experiment(self._client, uri, directory.spec.workload)
+        self._shared_tags = {
+            "attnsweep.sweep": directory.sweep,
+            "attnsweep.spec_sha256": directory.spec.sha256(),
+            "mlflow.user": str(directory.provenance.get("user", "unknown")),
+            "mlflow.source.name": "attnsweep",
+            "mlflow.source.type": "LOCAL",
+        }
+        found = self._search("sweep")
+        self._parent = found[0] if found else self._make_parent()
+        self._parent_id: str = self._parent.info.run_id
+
+    def begin(self) -> None:
+        """Marks the sweep as running."""
+        if self._parent.info.status != "RUNNING":
+            self._client.update_run(self._parent_id, status="RUNNING")
+
+    def logged(self) -> tuple[set[int], dict[int, str]]:
+        """The trials that have a finished run; the unfinished runs of others, by trial."""
+        finished, unfinished = set(), {}
+        for run in self._search("trial"):
+            trial = int(run.data.tags["attnsweep.trial_key"].rpartition("/")[2])
+            if run.info.status == "FINISHED":
+                finished.add(trial)
+            else:
+                unfinished[trial] = run.info.run_id
+        return finished, {trial: run_id for trial, run_id in unfinished.items() if trial not in finished}
+
+    def log(self, content: TrialContent, run_id: str | None = None) -> None:
+        """Writes one child run.
+
+        Args:
+            content: All of it.
+            run_id: Of the unfinished run to complete; `None` makes one.
+        """
+        from mlflow.entities import Metric
+
+        if run_id is None:
+            run_id = self._client.create_run(
+                self._experiment,
+                start_time=content.started,
+                run_name=content.name,
+                tags={**self._shared_tags, **content.tags, "mlflow.parentRunId": self._parent_id},
+            ).info.run_id
+        metrics = [Metric(name, value, content.ended, 0) for name, value in content.metrics.items()]
+        metrics += [
+            Metric(name, value, content.ended, step) for name, curve in content.curves.items() for step, value in curve
+        ]
+        self._fill(run_id, metrics, content.params)
+        self._client.set_terminated(run_id, "FINISHED", content.ended)
+
+    def finish(self, summary: Summary, ended: int | None) -> None:
+        """Brings the parent's summary up to date and ends it. Does nothing where both hold already.
+
+        Args:
+            summary: Of the ledger as it is.
+            ended: When its last row was committed, milliseconds since the epoch.
+        """
+        from mlflow.entities import Metric
+
+        client, parent = self._client, self._parent_id
+        current = client.get_run(parent)
+        if current.data.tags.get(_N_PROJECTED) == str(summary.n_trainings) and current.info.status == "FINISHED":
+            return
+        ended = current.info.start_time if ended is None else ended
+        client.log_artifact(parent, str(self._directory.path / SWEEP_FILE))
+        client.log_text(parent, summary.markdown(), "summary.md")
+        client.log_dict(parent, summary.as_json(), "summary.json")
+        if summary.n_trainings and summary.by_parameter:
+            figure = stuck_rate_figure(summary.by_parameter, title=self._directory.sweep)
+            client.log_figure(parent, figure, "figures/stuck_rate.png")
+        numbers = {
+            "n_trainings": summary.n_trainings,
+            "stuck_rate": summary.stuck.share,
+            "stuck_rate_low": summary.stuck.low,
+            "stuck_rate_high": summary.stuck.high,
+        }
+        metrics = [Metric(name, float(value), ended, 0) for name, value in numbers.items() if value is not None]
+        self._fill(parent, metrics, {})
+        client.set_tag(parent, "mlflow.note.content", _description(self._directory, summary.markdown()))
+        client.set_terminated(parent, "FINISHED", ended)
+        client.set_tag(parent, _N_PROJECTED, str(summary.n_trainings))
+
+    def _search(self, kind: str) -> "list[Run]":
+        """All runs of this sweep and kind, in one paged search."""
+        condition = " and ".join(
+            f"tags.`{name}` = '{value}'"
+            for name, value in {
+                "attnsweep.sweep": self._directory.sweep,
+                "attnsweep.spec_sha256": self._directory.spec.sha256(),
+                "attnsweep.kind": kind,
+            }.items()
+        )
+        runs: list[Run] = []
+        token = None
+        while True:
+            page = self._client.search_runs([self._experiment], condition, max_results=_PAGE, page_token=token)
+            runs += page
+            token = page.token
+            if not token:
+                return runs
+
+    def _make_parent(self) -> "Run":
+        spec, provenance = self._directory.spec, self._directory.provenance
+        tags = {
+            "attnsweep.kind": "sweep",
+            "attnsweep.workload": spec.workload,
+            "attnsweep.sampler": spec.sampler,
+            "attnsweep.name": spec.name,
+            "mlflow.source.git.commit": provenance.get("git_commit"),
+            "mlflow.note.content": _description(self._directory, ""),
+        }
+        created = provenance.get("created_at")
+        parent = self._client.create_run(
+            self._experiment,
+            start_time=round(1000 * datetime.fromisoformat(created).timestamp()) if created else None,
+            run_name=self._directory.sweep,
+            tags=self._shared_tags | {name: value for name, value in tags.items() if value is not None},
+        )
+        budget = {"trials": spec.trials, "replicates": spec.replicates, "seconds": spec.seconds, "seed": spec.seed}
+        params = {name: str(value) for name, value in spec.fixed().items()}
+        params |= {f"sweep.{name}": str(value) for name, value in budget.items() if value is not None}
+        self._fill(parent.info.run_id, [], params)
+        self._client.log_artifact(parent.info.run_id, str(self._directory.path / SWEEP_FILE))
+        return parent
+
+    def _fill(self, run_id: str, metrics: list[Any], params: Mapping[str, str]) -> None:
+        from mlflow.entities import Param
+
+        entries = [Param(name, value) for name, value in params.items()]
+        self._client.log_batch(run_id, metrics=metrics, params=entries[:_MOST_PARAMS])
+        for start in range(_MOST_PARAMS, len(entries), _MOST_PARAMS):
+            self._client.log_batch(run_id, params=entries[start : start + _MOST_PARAMS])
+
+
+def _description(directory: SweepDirectory, summary: str) -> str:
+    spec = directory.spec
+    lines = [
+        spec.description or spec.name,
+        "",
+        f"`{directory.path.resolve()}` on {directory.provenance.get('host', 'an unknown host')}; "
+        f"{spec.trials} trials x {spec.replicates} replicates, sampler {spec.sampler}.",
+        "",
+        summary or "Running.",
+    ]
+    return "\n".join(lines)

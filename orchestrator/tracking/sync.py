@@ -1,0 +1,101 @@
+"""Projecting what is missing: from the ledger's complete trials to MLflow's runs."""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+from orchestrator.analysis.summary import summarize
+from orchestrator.ledger import Ledger
+from orchestrator.sweep_directory import SweepDirectory
+from orchestrator.tracking.content import complete_trials, trial_contents
+from orchestrator.tracking.runs import SweepRuns
+from orchestrator.tracking.store import tracking_uri
+
+_BATCH = 64
+"""Trials read from the ledger at once."""
+
+OnProgress = Callable[[int, int], object]
+"""Told how many trials are logged, of how many that were missing."""
+
+
+@dataclass(frozen=True, slots=True)
+class SyncResult:
+    """What a projection did: trials that it logged, and trials that MLflow had before."""
+
+    n_logged: int
+    n_present: int
+
+
+class Mirror:
+    """A sweep's ledger and its MLflow runs, side by side. What MLflow has is looked up once, on opening.
+
+    Args:
+        directory: The sweep; it has a ledger.
+        uri: Of the MLflow store.
+
+    Attributes:
+        n_present: Trials that MLflow had on opening.
+        n_logged: Trials logged since.
+
+    Raises:
+        MlflowException: If the store cannot be reached; so may every method.
+        UserError: If there is no ledger, or it cannot be read.
+    """
+
+    def __init__(self, directory: SweepDirectory, uri: str) -> None:
+        self._directory = directory
+        self._ledger = Ledger(directory.path)
+        self.runs = SweepRuns(directory, uri)
+        self._finished, self._unfinished = self.runs.logged()
+        self.n_present = len(self._finished)
+        self.n_logged = 0
+
+    def missing(self) -> list[int]:
+        """Complete trials of the ledger that MLflow does not have."""
+        with self._ledger.connect() as connection:
+            return [trial for trial in complete_trials(connection, self._directory.spec) if trial not in self._finished]
+
+    def log(self, trials: Sequence[int]) -> Iterator[int]:
+        """Logs those of these complete trials that MLflow does not have, and yields each when it is done."""
+        wanted = [trial for trial in trials if trial not in self._finished]
+        for start in range(0, len(wanted), _BATCH):
+            with self._ledger.connect() as connection:
+                contents = trial_contents(connection, self._directory, wanted[start : start + _BATCH])
+            for content in contents:
+                self.runs.log(content, self._unfinished.pop(content.trial, None))
+                self._finished.add(content.trial)
+                self.n_logged += 1
+                yield content.trial
+
+    def finish(self) -> None:
+        """Brings the parent run's summary and figures up to date and ends it."""
+        with self._ledger.connect() as connection:
+            summary = summarize(connection, self._directory.spec)
+            row = connection.execute("select epoch_ms(max(finished_at)) from trainings").fetchone()
+        self.runs.finish(summary, row[0] if row else None)
+
+    def result(self) -> SyncResult:
+        """What was done so far."""
+        return SyncResult(self.n_logged, self.n_present)
+
+
+def sync(directory: SweepDirectory, uri: str | None = None, on_progress: OnProgress | None = None) -> SyncResult:
+    """Logs the complete trials that MLflow does not have, and the sweep's summary. Twice is the same as once.
+
+    For a sweep that no driver is running: two that log at once would both make a missing run.
+
+    Args:
+        directory: The sweep.
+        uri: Of the MLflow store; `None` as in `tracking_uri`.
+        on_progress: Told of each trial logged.
+
+    Raises:
+        MlflowException: If the store cannot be reached.
+        UserError: If there is no ledger, or it cannot be read.
+    """
+    mirror = Mirror(directory, tracking_uri(uri))
+    missing = mirror.missing()
+    for _ in mirror.log(missing):
+        if on_progress is not None:
+            on_progress(mirror.n_logged, len(missing))
+    mirror.finish()
+    return mirror.result()

@@ -1,0 +1,1 @@
+"""The shipped sweeps: one module each, with a function `sweep()`."""

@@ -1,0 +1,23 @@
+"""The first sweep to run: when does attention on positions stay stuck at the zero it starts from?"""
+
+from search_spaces import Float, Sweep
+
+
+def sweep() -> Sweep:
+    """64 trials x 16 replicates of system P over init_sigma and learning_rate: seconds on two cores."""
+    return Sweep(
+        name="quickstart",
+        description="attention on positions only: where do 1,024 trainings end, by init_sigma and learning_rate?",
+        workload="category_pairs",
+        space={
+            "variant": "positions_only",
+            "n_categories": 10,
+            "n_positions": 20,
+            "n_steps": 2000,
+            "init_sigma": Float(low=1e-4, high=3.0, log=True),
+            "learning_rate": Float(low=1e-4, high=5e-2, log=True),
+        },
+        sampler="qmc",
+        trials=64,
+        replicates=16,
+    )

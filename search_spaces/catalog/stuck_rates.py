@@ -1,0 +1,27 @@
+"""Stuck rates of both reduced systems, by initialization, step size, optimizer and softmax."""
+
+from search_spaces import Categorical, Conditional, Float, Sweep
+
+
+def sweep() -> Sweep:
+    """250 trials x 16 replicates of systems P and C in exact population mode."""
+    return Sweep(
+        name="stuck_rates",
+        description="4,000 trainings of systems P and C: stuck rates by init_sigma, learning_rate, optimizer, softmax",
+        workload="category_pairs",
+        space={
+            "variant": Categorical(choices=("positions_only", "categories_only")),
+            "attention_activation": Conditional(
+                on="variant",
+                among=("positions_only",),
+                then=Categorical(choices=("identity", "softmax")),
+            ),
+            "optimizer": Categorical(choices=("sgd", "adam")),
+            "n_steps": 4000,
+            "init_sigma": Float(low=1e-4, high=3.0, log=True),
+            "learning_rate": Float(low=1e-3, high=1e-1, log=True),
+        },
+        sampler="random",
+        trials=250,
+        replicates=16,
+    )

@@ -1,0 +1,149 @@
+"""How one parameter of a search space varies."""
+
+import math
+from collections.abc import Mapping
+from typing import Annotated, Literal, Self, TypeAlias, TypeVar
+
+from optuna.distributions import (
+    BaseDistribution,
+    CategoricalDistribution,
+    FloatDistribution,
+    IntDistribution,
+)
+from pydantic import Discriminator, Field, Strict, Tag, model_validator
+
+from search_spaces.model import SpecModel
+from workloads.errors import SpecError
+
+Scalar: TypeAlias = bool | int | float | str | None
+Scalars: TypeAlias = Annotated[tuple[Scalar, ...], Field(min_length=1), Strict(False)]
+"""A tuple, or the list that JSON makes of it."""
+
+_R = TypeVar("_R", bound="_Range")
+
+
+class Categorical(SpecModel):
+    """One of several values; `None` stands for a parameter's null."""
+
+    kind: Literal["categorical"] = "categorical"
+    choices: Scalars
+
+    def distribution(self) -> BaseDistribution:
+        """What Optuna draws from."""
+        return CategoricalDistribution(self.choices)
+
+    def grid(self) -> list[Scalar]:
+        """The values of the `grid` sampler."""
+        return list(self.choices)
+
+
+class _Range(SpecModel):
+    log: bool = False
+    points: int | None = Field(default=None, ge=1)
+    """Values on the axis for the `grid` sampler, ends included."""
+
+    def _spread(self, low: float, high: float) -> list[float]:
+        n_points = self.points or 1
+        if n_points == 1:
+            return [math.sqrt(low * high) if self.log else (low + high) / 2]
+        shares = [index / (n_points - 1) for index in range(n_points)]
+        if self.log:
+            inner = [math.exp(math.log(low) + share * math.log(high / low)) for share in shares]
+        else:
+            inner = [low + share * (high - low) for share in shares]
+        return [low, *inner[1:-1], high]
+
+
+class Float(_Range):
+    """A real number from `low` to `high`, uniform, or uniform in its logarithm."""
+
+    kind: Literal["float"] = "float"
+    low: float
+    high: float
+
+    @model_validator(mode="after")
+    def _ordered(self) -> Self:
+        return _check_order(self, self.low, self.high)
+
+    def distribution(self) -> BaseDistribution:
+        """What Optuna draws from."""
+        return FloatDistribution(self.low, self.high, log=self.log)
+
+    def grid(self) -> list[Scalar]:
+        """The values of the `grid` sampler."""
+        return list(self._spread(self.low, self.high))
+
+
+class Int(_Range):
+    """A whole number from `low` to `high`, both included."""
+
+    kind: Literal["int"] = "int"
+    low: int
+    high: int
+
+    @model_validator(mode="after")
+    def _ordered(self) -> Self:
+        return _check_order(self, self.low, self.high)
+
+    def distribution(self) -> BaseDistribution:
+        """What Optuna draws from."""
+        return IntDistribution(self.low, self.high, log=self.log)
+
+    def grid(self) -> list[Scalar]:
+        """The values of the `grid` sampler."""
+        return list(dict.fromkeys(round(value) for value in self._spread(self.low, self.high)))
+
+
+def _kind(entry: object) -> str | None:
+    if isinstance(entry, Mapping):
+        return entry.get("kind")
+    return getattr(entry, "kind", "value")
+
+
+Simple: TypeAlias = Annotated[
+    Annotated[Scalar, Tag("value")]
+    | Annotated[Categorical, Tag("categorical")]
+    | Annotated[Float, Tag("float")]
+    | Annotated[Int, Tag("int")],
+    Discriminator(_kind),
+]
+"""How a parameter varies on its own; a bare value is fixed."""
+
+
+class Conditional(SpecModel):
+    """Varies as `then` in trials where another parameter has one of the values `among`, else as `otherwise`.
+
+    Attributes:
+        on: The other parameter, itself in the search space and not conditional.
+        among: Its values for which `then` holds.
+        then: How this parameter varies there.
+        otherwise: How it varies elsewhere; `None` leaves it at the workload's default.
+    """
+
+    kind: Literal["conditional"] = "conditional"
+    on: str
+    among: Scalars
+    then: Simple
+    otherwise: Simple | None = None
+
+
+Dimension: TypeAlias = Annotated[
+    Annotated[Scalar, Tag("value")]
+    | Annotated[Categorical, Tag("categorical")]
+    | Annotated[Float, Tag("float")]
+    | Annotated[Int, Tag("int")]
+    | Annotated[Conditional, Tag("conditional")],
+    Discriminator(_kind),
+]
+"""How a parameter varies; a bare value is fixed."""
+
+Varied: TypeAlias = Categorical | Float | Int
+"""The dimensions that Optuna draws without looking at another."""
+
+
+def _check_order(dimension: _R, low: float, high: float) -> _R:
+    if not low <= high:
+        raise SpecError("low", given=low, expected=f"at most high={high:g}", mend="swap low and high")
+    if dimension.log and low <= 0:
+        raise SpecError("low", given=low, expected="> 0 with log=True", mend="raise low, or drop log")
+    return dimension

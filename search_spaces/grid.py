@@ -1,0 +1,16 @@
+"""The grid of a sweep: the values of the `grid` sampler on each axis."""
+
+import math
+
+from search_spaces.dimensions import Scalar
+from search_spaces.sweep import Sweep
+
+
+def grid_axes(sweep: Sweep) -> dict[str, list[Scalar]]:
+    """The values of each varied parameter."""
+    return {name: dimension.grid() for name, dimension in sweep.varied().items()}
+
+
+def grid_size(sweep: Sweep) -> int:
+    """How many points the grid has."""
+    return math.prod(len(values) for values in grid_axes(sweep).values())

@@ -1,0 +1,65 @@
+"""Finding a sweep: by the name of a shipped one, in a user's Python file, or in a stored `sweep.json`."""
+
+import importlib
+import json
+import pkgutil
+from pathlib import Path
+
+from search_spaces import catalog
+from search_spaces.sweep import Sweep
+from workloads.errors import SpecError, UserError
+from workloads.user_code import load_module
+
+
+def shipped_names() -> list[str]:
+    """The sweeps that come with attnsweep."""
+    return [module.name for module in pkgutil.iter_modules(catalog.__path__)]
+
+
+def load_sweep(reference: str) -> Sweep:
+    """The sweep that SPEC names on the command line.
+
+    Raises:
+        UserError: If there is none, or it is not a valid sweep.
+    """
+    if reference in shipped_names():
+        module = importlib.import_module(f"{catalog.__name__}.{reference}")
+        return _made_by(module.sweep, reference)
+    path = Path(reference)
+    if path.suffix == ".py":
+        module = load_module(path)
+        if not hasattr(module, "sweep"):
+            raise SpecError(reference, given="no function sweep()", expected="one", mend="def sweep() -> Sweep: ...")
+        return _with_workload_beside(_made_by(module.sweep, reference), path)
+    if path.suffix == ".json":
+        return _stored(path)
+    raise UserError(
+        "SPEC",
+        given=reference,
+        expected=f"one of {', '.join(shipped_names())}; a Python file with sweep(); or a sweep.json",
+        mend="see `attnsweep specs`",
+    )
+
+
+def _made_by(function: object, reference: str) -> Sweep:
+    made = function() if callable(function) else function
+    if not isinstance(made, Sweep):
+        raise SpecError(f"{reference}: sweep()", given=made, expected="a search_spaces.Sweep", mend="return one")
+    return made
+
+
+def _with_workload_beside(sweep: Sweep, path: Path) -> Sweep:
+    """Makes a workload's relative file name absolute, so that the sweep can be resumed from anywhere."""
+    place, colon, class_name = sweep.workload.rpartition(":")
+    if not colon or not place.endswith(".py"):
+        return sweep
+    return sweep.but(workload=f"{(path.resolve().parent / place)}:{class_name}")
+
+
+def _stored(path: Path) -> Sweep:
+    try:
+        content = json.loads(path.read_text())
+    except (OSError, ValueError) as error:
+        raise UserError("SPEC", given=str(path), expected="a JSON file", mend=f"check it ({error})") from error
+    spec = content.get("spec", content) if isinstance(content, dict) else content
+    return Sweep.from_json(json.dumps(spec))

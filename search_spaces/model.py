@@ -1,0 +1,41 @@
+"""The base of all spec parts: frozen, strict, and clear about a mistake."""
+
+from typing import Any, Self
+
+from pydantic import BaseModel, ConfigDict, ModelWrapValidatorHandler, ValidationError, model_validator
+
+from workloads.errors import SpecError
+
+
+class SpecModel(BaseModel):
+    """A part of a spec. Unknown fields, wrong types and NaN are refused with a `SpecError`."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
+
+    @model_validator(mode="wrap")
+    @classmethod
+    def _say_what_is_wrong(cls, fields: Any, validate: ModelWrapValidatorHandler[Self]) -> Self:
+        try:
+            return validate(fields)
+        except ValidationError as error:
+            raise first_mistake(error) from None
+
+
+def first_mistake(error: ValidationError) -> SpecError:
+    """The first thing that pydantic found wrong, in the house's words."""
+    first = error.errors(include_url=False)[0]
+    place = ".".join(str(part) for part in first["loc"]) or "spec"
+    hints = {
+        "extra_forbidden": ("no such field", "remove it, or correct its name"),
+        "missing": ("a value", f"give {place}"),
+    }
+    expected, mend = hints.get(first["type"], (_plain(first["msg"]), "correct it"))
+    given = "nothing" if first["type"] == "missing" else first["input"]
+    return SpecError(place, given=given, expected=expected, mend=mend)
+
+
+def _plain(message: str) -> str:
+    """Pydantic's sentence without its preamble."""
+    for preamble in ("Input should be ", "Value error, ", "Invalid JSON: "):
+        message = message.removeprefix(preamble)
+    return message[:1].lower() + message[1:]

@@ -1,0 +1,76 @@
+"""From a search space and an Optuna trial to the parameters of one configuration."""
+
+import warnings
+
+import numpy as np
+from optuna.distributions import BaseDistribution
+from optuna.exceptions import ExperimentalWarning
+from optuna.samplers import (
+    BaseSampler,
+    CmaEsSampler,
+    GridSampler,
+    QMCSampler,
+    RandomSampler,
+    TPESampler,
+)
+from optuna.trial import Trial
+
+from search_spaces.dimensions import Categorical, Float, Int, Scalar, Varied
+from search_spaces.grid import grid_axes
+from search_spaces.sweep import Sweep
+
+
+class _BudgetedGridSampler(GridSampler):
+    """Optuna's grid, ended by the sweep's budget: `study.stop` is for `study.optimize` alone."""
+
+    def after_trial(self, *_: object) -> None: ...
+
+
+def make_sampler(sweep: Sweep, trial: int) -> BaseSampler:
+    """The Optuna sampler that a sweep names, seeded by the sweep for this trial alone.
+
+    What a sampler lays out once for the whole sweep (the quasi-random sequence, the grid) is seeded by the sweep.
+    """
+    sweep_seed = sweep.seed % 2**32
+    seed = int(np.random.SeedSequence([sweep.seed, trial]).generate_state(1)[0])
+    match sweep.sampler:
+        case "tpe":
+            # Trials are asked for in batches: the liar keeps one batch from piling up at one point.
+            return TPESampler(seed=seed, constant_liar=True)
+        case "random":
+            return RandomSampler(seed=seed)
+        case "qmc":
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", ExperimentalWarning)
+                return QMCSampler(seed=sweep_seed, scramble=True, warn_independent_sampling=False)
+        case "cmaes":
+            return CmaEsSampler(seed=seed, warn_independent_sampling=False)
+        case "grid":
+            return _BudgetedGridSampler(grid_axes(sweep), seed=sweep_seed)
+
+
+def distributions(sweep: Sweep) -> dict[str, BaseDistribution]:
+    """The distributions of the unconditional parameters, which `study.ask` draws together."""
+    return {name: dimension.distribution() for name, dimension in sweep.varied().items()}
+
+
+def suggest(sweep: Sweep, trial: Trial) -> dict[str, Scalar]:
+    """The values of one trial by parameter name, conditional ones included; defaults are not."""
+    values = sweep.fixed() | trial.params
+    for name, condition in sweep.conditional().items():
+        branch = condition.then if values[condition.on] in condition.among else condition.otherwise
+        if isinstance(branch, Categorical | Float | Int):
+            values[name] = _draw(trial, name, branch)
+        elif branch is not None:
+            values[name] = branch
+    return values
+
+
+def _draw(trial: Trial, name: str, dimension: Varied) -> Scalar:
+    match dimension:
+        case Categorical(choices=choices):
+            return trial.suggest_categorical(name, choices)
+        case Float(low=low, high=high, log=log):
+            return trial.suggest_float(name, low, high, log=log)
+        case Int(low=low, high=high, log=log):
+            return trial.suggest_int(name, low, high, log=log)

@@ -1,0 +1,103 @@
+"""The spec of a sweep: one experiment, frozen, equal to its JSON."""
+
+import hashlib
+import json
+from collections.abc import Mapping
+from typing import Annotated, Literal, Self, TypeAlias
+
+from pydantic import Field, ValidationError
+
+from search_spaces.dimensions import Categorical, Conditional, Dimension, Float, Int, Scalar, Varied
+from search_spaces.model import SpecModel, first_mistake
+
+SAMPLERS = ("tpe", "random", "qmc", "grid", "cmaes")
+
+_NAME = r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,79}$"
+
+
+class StuckRate(SpecModel):
+    """The share of a trial's trainings that end stuck."""
+
+    kind: Literal["stuck_rate"] = "stuck_rate"
+    direction: Literal["minimize", "maximize"] = "minimize"
+
+
+class LossQuantile(SpecModel):
+    """A quantile of `eval_loss` over a trial's trainings; a diverged training counts as the worst finite loss."""
+
+    kind: Literal["loss_quantile"] = "loss_quantile"
+    quantile: float = Field(default=0.5, ge=0.0, le=1.0)
+    direction: Literal["minimize", "maximize"] = "minimize"
+
+
+Objective: TypeAlias = Annotated[StuckRate | LossQuantile, Field(discriminator="kind")]
+
+
+class Sweep(SpecModel):
+    """One experiment: workload, search space, sampler, budget, replicates and seed.
+
+    Attributes:
+        name: Letters, digits, `_`, `.` and `-`: it names directories and MLflow runs.
+        workload: A registered name, `module:Class`, or `path/to/file.py:Class`.
+        space: How parameters vary, by name; a bare value is fixed. What is not named has the workload's default.
+        sampler: One of `SAMPLERS`.
+        trials: Configurations to train at the most.
+        seconds: Wall time after which no further trial is asked for.
+        replicates: Seeded trainings of each trial.
+        seed: Seeds the sampler and all trainings.
+        objective: What the sampler is told of a trial.
+        storage: An Optuna storage URL instead of the sweep directory's journal.
+        description: One line for `attnsweep specs` and MLflow.
+    """
+
+    name: str = Field(pattern=_NAME)
+    workload: str
+    space: Mapping[str, Dimension]
+    sampler: Literal["tpe", "random", "qmc", "grid", "cmaes"] = "tpe"
+    trials: int = Field(ge=1, le=2**31 - 1)
+    seconds: float | None = Field(default=None, gt=0)
+    replicates: int = Field(default=1, ge=1, le=2**31 - 1)
+    seed: int = Field(default=0, ge=0, le=2**63 - 1)
+    objective: Objective = StuckRate()
+    storage: str | None = None
+    description: str = ""
+
+    def to_json(self) -> str:
+        """The spec as JSON text: keys sorted, so that equal specs are equal text."""
+        return json.dumps(self.model_dump(mode="json"), sort_keys=True, indent=2, allow_nan=False)
+
+    @classmethod
+    def from_json(cls, text: str) -> Self:
+        """Reads what `to_json` wrote.
+
+        Raises:
+            SpecError: If it is no JSON, or no sweep.
+        """
+        try:
+            return cls.model_validate_json(text)
+        except ValidationError as error:
+            raise first_mistake(error) from None
+
+    def sha256(self) -> str:
+        """Identifies the spec's content."""
+        return hashlib.sha256(self.to_json().encode()).hexdigest()
+
+    def fixed(self) -> dict[str, Scalar]:
+        """The parameters that are the same in all trials."""
+        return {name: each for name, each in self.space.items() if isinstance(each, bool | int | float | str | None)}
+
+    def varied(self) -> dict[str, Varied]:
+        """The parameters that vary by themselves."""
+        return {name: each for name, each in self.space.items() if isinstance(each, Categorical | Float | Int)}
+
+    def conditional(self) -> dict[str, Conditional]:
+        """The parameters that vary by another."""
+        return {name: each for name, each in self.space.items() if isinstance(each, Conditional)}
+
+    def fix(self, values: Mapping[str, Scalar]) -> Self:
+        """The same sweep with these parameters fixed."""
+        return self.but(space={**self.space, **values})
+
+    def but(self, **changes: object) -> Self:
+        """The same sweep with some fields changed, checked anew."""
+        return type(self)(**{name: getattr(self, name) for name in type(self).model_fields} | changes)

@@ -1,0 +1,82 @@
+"""Whether a search space fits its workload."""
+
+from collections.abc import Mapping
+
+from search_spaces.dimensions import Categorical, Conditional, Dimension, Float, Int, Scalar
+from search_spaces.grid import grid_size
+from search_spaces.sweep import Sweep
+from workloads.errors import SpecError
+from workloads.parameters import Parameter, TrainingParameters, unknown_parameter
+
+
+def check_sweep(sweep: Sweep, parameters: type[TrainingParameters]) -> None:
+    """Checks each dimension of a sweep against the workload's declaration, and the grid against its budget.
+
+    Raises:
+        SpecError: For the first parameter that is unknown, of a wrong type or out of range; for a conditional on a
+            parameter that is missing or conditional; for a grid that cannot be laid out.
+    """
+    declared = parameters.declared()
+    for name, dimension in sweep.space.items():
+        if name not in declared:
+            raise unknown_parameter(name, _shown(dimension), declared)
+        for value in _extremes(dimension):
+            declared[name].accept(value)
+    for name, condition in sweep.conditional().items():
+        _check_condition(name, condition, sweep, declared)
+    if not sweep.varied():
+        parameters.resolve(sweep.fixed())
+    if sweep.sampler == "grid":
+        _check_grid(sweep)
+
+
+def _check_condition(name: str, condition: Conditional, sweep: Sweep, declared: Mapping[str, Parameter]) -> None:
+    if condition.on not in sweep.space or condition.on in sweep.conditional():
+        raise SpecError(
+            f"{name}.on",
+            given=condition.on,
+            expected="a parameter of the search space that is not itself conditional",
+            mend=f"add {condition.on} to the space, or drop the condition",
+        )
+    for value in condition.among:
+        declared[condition.on].accept(value)
+
+
+def _check_grid(sweep: Sweep) -> None:
+    for name in sweep.conditional():
+        raise SpecError(
+            name,
+            given="a conditional dimension",
+            expected="none under sampler=grid",
+            mend="use sampler=random or tpe, or one sweep per branch",
+        )
+    for name, dimension in sweep.varied().items():
+        if isinstance(dimension, Float | Int) and dimension.points is None:
+            raise SpecError(
+                f"{name}.points",
+                given=None,
+                expected="the number of values on the axis, for sampler=grid",
+                mend=f"write {type(dimension).__name__}(low={dimension.low:g}, high={dimension.high:g}, points=8)",
+            )
+    if sweep.trials > grid_size(sweep):
+        raise SpecError(
+            "trials",
+            given=sweep.trials,
+            expected=f"1..{grid_size(sweep)} (the points of the grid)",
+            mend="lower trials, or add points",
+        )
+
+
+def _extremes(dimension: Dimension) -> list[Scalar]:
+    match dimension:
+        case Categorical(choices=choices):
+            return list(choices)
+        case Float(low=low, high=high) | Int(low=low, high=high):
+            return [low, high]
+        case Conditional(then=then, otherwise=otherwise):
+            return _extremes(then) + ([] if otherwise is None else _extremes(otherwise))
+    return [dimension]
+
+
+def _shown(dimension: Dimension) -> object:
+    return getattr(dimension, "kind", dimension)

@@ -1,0 +1,79 @@
+"""A real Ray head of our own, beside whatever else runs on the machine."""
+
+import os
+import secrets
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, suppress
+from pathlib import Path
+
+import pytest
+
+SECONDS_TO_START = 120
+SECONDS_TO_STOP = 30
+
+
+def _free_ports(count: int) -> list[int]:
+    with ExitStack() as held:
+        sockets = [held.enter_context(socket.create_server(("127.0.0.1", 0))) for _ in range(count)]
+        return [one.getsockname()[1] for one in sockets]
+
+
+def _wait_until_started(head: subprocess.Popen[bytes], log: Path) -> None:
+    deadline = time.monotonic() + SECONDS_TO_START
+    while "Ray runtime started" not in log.read_text():
+        with suppress(subprocess.TimeoutExpired):
+            head.wait(timeout=0.1)
+        if head.returncode is not None or time.monotonic() > deadline:
+            pytest.fail(f"ray start (exit code {head.returncode}) did not come up; its log {log}:\n{log.read_text()}")
+
+
+def _stop(head: subprocess.Popen[bytes]) -> None:
+    """End this head and what it started. `ray stop` would end every Ray on the machine."""
+    head.terminate()
+    with suppress(subprocess.TimeoutExpired):
+        head.wait(timeout=SECONDS_TO_STOP)
+    with suppress(ProcessLookupError):
+        os.killpg(head.pid, signal.SIGKILL)
+    head.wait()
+
+
+@pytest.fixture(scope="module")
+def ray_head() -> Iterator[Mapping[str, str]]:
+    """A Ray head with token authentication; yields the environment of a client that may use it."""
+    # Not pytest's own folder: Ray's socket paths must fit into 107 bytes.
+    home = Path(tempfile.mkdtemp(prefix="attnsweep-", dir="/tmp"))
+    token = home / "auth_token"
+    token.write_text(secrets.token_hex(32))
+    port, dashboard_port, client_port, agent_port = _free_ports(4)
+    environment = {name: value for name, value in os.environ.items() if not name.startswith(("RAY_", "MLFLOW_"))}
+    environment |= {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN_PATH": str(token)}
+    log = home / "head.log"
+    with log.open("wb") as sink:
+        head = subprocess.Popen(
+            [
+                *(Path(sys.executable).with_name("ray"), "start", "--head", "--block"),
+                *(f"--port={port}", f"--dashboard-port={dashboard_port}"),
+                *(f"--ray-client-server-port={client_port}", f"--dashboard-agent-listen-port={agent_port}"),
+                *("--num-cpus=2", "--object-store-memory=100000000"),
+                *(f"--temp-dir={home / 'ray'}", "--disable-usage-stats"),
+            ],
+            cwd=home,
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            stdout=sink,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+    try:
+        _wait_until_started(head, log)
+        yield environment | {"RAY_API_SERVER_ADDRESS": f"http://127.0.0.1:{dashboard_port}"}
+    finally:
+        _stop(head)
+        shutil.rmtree(home, ignore_errors=True)

@@ -1,0 +1,65 @@
+"""The recipe of infra/README.md, followed to the letter on a real Ray head."""
+
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+import pyarrow.dataset as ds
+import pytest
+
+BIN = Path(sys.executable).parent
+RAY_SUBMIT = Path(__file__).parents[2] / "infra" / "ray_submit.py"
+SECONDS_FOR_A_JOB = 200
+
+
+def submit(environment: Mapping[str, str], *command: str | Path) -> subprocess.CompletedProcess[str]:
+    """`ray job submit`, which follows the job to its end and exits with 1 where it failed."""
+    return subprocess.run(
+        [BIN / "ray", "job", "submit", "--log-color", "false", "--", *command],
+        env=environment,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=SECONDS_FOR_A_JOB,
+    )
+
+
+@pytest.mark.parametrize(
+    "attnsweep",
+    [(BIN / "attnsweep",), (sys.executable, RAY_SUBMIT)],
+    ids=["ray job submit", "ray submit's entry"],
+)
+def test_a_sweep_submitted_as_a_job_leaves_its_ledger(
+    ray_head: Mapping[str, str], tmp_path: Path, attnsweep: tuple[str | Path, ...]
+) -> None:
+    directory = tmp_path / "sweep"
+    job = submit(
+        ray_head,
+        *(*attnsweep, "run", "quickstart", "--trials", "4", "--replicates", "4", "--set", "n_steps=50"),
+        *("--dir", directory, "--json"),
+    )
+    assert job.returncode == 0, job.stdout
+    rows = ds.dataset(directory / "trainings", format="parquet").to_table(columns=["trial", "replicate", "outcome"])
+    keys = sorted(zip(rows["trial"].to_pylist(), rows["replicate"].to_pylist(), strict=True))
+    assert keys == [(trial, replicate) for trial in range(4) for replicate in range(4)], job.stdout
+    assert None not in rows["outcome"].to_pylist()
+
+
+def test_a_job_runs_in_the_interpreter_it_names(ray_head: Mapping[str, str]) -> None:
+    job = submit(ray_head, sys.executable, "-c", "import sys, ray; ray.init(); print('ran in', sys.executable)")
+    assert job.returncode == 0, job.stdout
+    assert f"\nran in {sys.executable}\n" in job.stdout
+
+
+def test_a_failed_job_fails_its_submission(ray_head: Mapping[str, str]) -> None:
+    job = submit(ray_head, sys.executable, "-c", "raise SystemExit(3)")
+    assert job.returncode == 1
+    assert "failed with exit code 3" in job.stdout
+
+
+def test_a_stranger_is_refused(ray_head: Mapping[str, str]) -> None:
+    job = submit({**ray_head, "RAY_AUTH_TOKEN": "a stranger's"}, sys.executable, "-c", "")
+    assert job.returncode == 1
+    assert "Invalid authentication token" in job.stdout

@@ -1,0 +1,69 @@
+"""Small ledgers for these tests."""
+
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from orchestrator.ledger import Ledger, LedgerWriter, curves_schema, heads_schema, trainings_schema
+from workloads.category_pairs.parameters import CategoryPairsParameters
+
+TRAININGS = trainings_schema(CategoryPairsParameters, ("zero", "mean"))
+CURVES = curves_schema()
+HEADS = heads_schema(("positional", "rare_token"))
+SPEC = "5ec" * 21 + "a"
+
+_TRAINING = {
+    "sweep": "quick-1",
+    "workload": "category_pairs",
+    "training_id": "t",
+    "seed": 7,
+    "outcome": "solved",
+    "stuck": False,
+    "n_steps": 10,
+    "train_seconds": 0.5,
+    "lane": 0,
+    "pack_size": 1,
+    "finished_at": datetime(2025, 11, 1, 12, tzinfo=UTC),
+}
+
+Key = tuple[int, int]
+
+
+def training_rows(pack: str, *rows: dict[str, Any]) -> pa.Table:
+    """`trainings` rows: what is given, over values that do not matter."""
+    records = [_TRAINING | {"pack": pack} | row for row in rows]
+    return pa.Table.from_pylist([{name: record.get(name) for name in TRAININGS.names} for record in records], TRAININGS)
+
+
+def pack_rows(pack: str, keys: list[Key], n_steps: int = 3) -> tuple[pa.Table, pa.Table, pa.Table]:
+    """One pack's three tables: for each training `n_steps` points of two curves, and one head."""
+    ids = [{"training_id": f"{trial}/{replicate}", "trial": trial, "replicate": replicate} for trial, replicate in keys]
+    curves = [
+        key | {"step": step, "metric": metric, "value": float(step)}
+        for key in ids
+        for step in reversed(range(n_steps))
+        for metric in ("loss", "grad_norm")
+    ]
+    heads = [
+        key | {"step": 0, "layer": 0, "head": 0, "role": "none", "score_positional": 0.5, "score_rare_token": None}
+        for key in ids
+    ]
+    return (
+        training_rows(pack, *ids),
+        pa.Table.from_pylist(curves, CURVES),
+        pa.Table.from_pylist(heads, HEADS),
+    )
+
+
+def open_writer(root: Path) -> LedgerWriter:
+    return LedgerWriter(root, TRAININGS, HEADS, SPEC)
+
+
+def assert_holds(root: Path, keys: set[Key], n_steps: int = 3) -> None:
+    """Each training of `keys` is there once in each table, and nothing else."""
+    ledger = Ledger(root)
+    for table, times in ((ledger.trainings(), 1), (ledger.curves(), 2 * n_steps), (ledger.heads(), 1)):
+        found = sorted(zip(table["trial"].to_pylist(), table["replicate"].to_pylist(), strict=True))
+        assert found == sorted(key for key in keys for _ in range(times))

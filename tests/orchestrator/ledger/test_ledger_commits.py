@@ -1,0 +1,299 @@
+"""What is committed is read back, by us and by others, from few files."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import duckdb
+import pandas as pd
+import polars as pl
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from orchestrator.ledger import Ledger, LedgerWriter, compact
+from orchestrator.ledger.compaction import MAX_FRAGMENTS, due, merge
+from tests.orchestrator.ledger.ledger_rows import (
+    CURVES,
+    HEADS,
+    SPEC,
+    TRAININGS,
+    assert_holds,
+    open_writer,
+    pack_rows,
+    training_rows,
+)
+from workloads.errors import UserError
+
+numbers = st.one_of(st.none(), st.floats(allow_nan=False, allow_infinity=False))
+row = st.fixed_dictionaries(
+    {
+        "variant": st.one_of(st.none(), st.text()),
+        "seed": st.integers(-(2**63), 2**63 - 1),
+        "param_init_sigma": numbers,
+        "param_n_categories": st.one_of(st.none(), st.integers(-(2**63), 2**63 - 1)),
+        "param_stop_when_solved": st.one_of(st.none(), st.booleans()),
+        "outcome": st.sampled_from(["solved", "failed", "marginal"]),
+        "eval_loss": numbers,
+        "onset_step": st.one_of(st.none(), st.integers(0, 2**31 - 1)),
+        "error": st.one_of(st.none(), st.text()),
+    }
+)
+
+
+@settings(max_examples=25, deadline=None)
+@given(packs=st.lists(st.lists(row, min_size=1, max_size=4), min_size=1, max_size=4), compacted=st.booleans())
+def test_any_rows_are_read_back_equal(
+    tmp_path_factory: pytest.TempPathFactory, packs: list[list[dict[str, object]]], compacted: bool
+) -> None:
+    root = tmp_path_factory.mktemp("sweep")
+    written = []
+    with open_writer(root) as writer:
+        for trial, rows in enumerate(packs):
+            keyed = [each | {"trial": trial, "replicate": replicate} for replicate, each in enumerate(rows)]
+            trainings = training_rows(f"p{trial}", *keyed)
+            written += trainings.to_pylist()
+            writer.commit(f"p{trial}", trainings, None, None)
+        if compacted:
+            writer.compact()
+    assert Ledger(root).trainings().sort_by([("trial", "ascending"), ("replicate", "ascending")]).to_pylist() == written
+
+
+@settings(max_examples=20, deadline=None)
+@given(st.lists(st.sampled_from(["commit", "compact", "reopen"]), max_size=18), st.randoms())
+def test_any_order_of_commits_and_compactions_gives_each_row_once(
+    tmp_path_factory: pytest.TempPathFactory, actions: list[str], random: object
+) -> None:
+    root = tmp_path_factory.mktemp("sweep")
+    keys = [(trial, replicate) for trial in range(25) for replicate in range(2)]
+    random.shuffle(keys)
+    committed = set()
+    writer = open_writer(root)
+    for number, action in enumerate(actions):
+        if action == "commit":
+            pack = [keys.pop(), keys.pop()]
+            writer.commit(f"p{number}", *pack_rows(f"p{number}", pack, n_steps=1))
+            committed.update(pack)
+        elif action == "compact":
+            writer.compact()
+        else:
+            writer.close()
+            writer = open_writer(root)
+            assert writer.recovered.n_files == 0
+    writer.close()
+    assert_holds(root, committed, n_steps=1)
+    assert Ledger(root).keys() == committed
+
+
+def test_files_stay_few_and_rows_are_not_rewritten_at_each_commit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    most, written = 0, 0
+    replace = os.replace
+
+    def counting_replace(source: Path, target: Path) -> None:
+        nonlocal most, written
+        replace(source, target)
+        most = max(most, len(list(tmp_path.glob("*/*"))))
+        if target.parent.name == "trainings":
+            written += pq.read_metadata(target).num_rows
+
+    monkeypatch.setattr(os, "replace", counting_replace)
+    with open_writer(tmp_path) as writer:
+        for trial in range(120):
+            writer.commit(f"p{trial}", *pack_rows(f"p{trial}", [(trial, 0)], n_steps=1))
+    assert 30 < most <= 3 * (MAX_FRAGMENTS + 2) <= 50
+    assert written < 120 * 4
+    assert_holds(tmp_path, {(trial, 0) for trial in range(120)}, n_steps=1)
+
+
+def test_the_smallest_fragments_are_merged_and_large_ones_left() -> None:
+    large = {"big": 1000, "middle": 40}
+    small = {f"p{number}": 4 for number in range(MAX_FRAGMENTS - 2)}
+    assert due(large | small) == []
+    assert sorted(due(large | small | {"new": 1})) == sorted([*small, "new", "middle"])
+    assert sorted(due(large | {"middle": 41} | small | {"new": 1})) == sorted([*small, "new"])
+
+
+def test_compact_leaves_one_sorted_file_per_table(tmp_path: Path) -> None:
+    with open_writer(tmp_path) as writer:
+        for trial in (2, 0, 1):
+            writer.commit(f"p{trial}", *pack_rows(f"p{trial}", [(trial, 1), (trial, 0)]))
+    compact(tmp_path)
+    sort_keys = {
+        "trainings": ["trial", "replicate"],
+        "curves": ["trial", "replicate", "metric", "step"],
+        "heads": ["trial", "replicate", "step", "layer", "head"],
+    }
+    for table, keys in sort_keys.items():
+        (path,) = (tmp_path / table).iterdir()
+        found = list(zip(*(pq.read_table(path)[key].to_pylist() for key in keys), strict=True))
+        assert found == sorted(found)
+    assert_holds(tmp_path, {(trial, replicate) for trial in range(3) for replicate in range(2)})
+
+
+def test_a_merge_larger_than_its_memory_loses_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("orchestrator.ledger.compaction._ROWS_AT_ONCE", 10)
+    keys = {(trial, replicate) for trial in range(0, 40, 3) for replicate in range(2)}
+    with open_writer(tmp_path) as writer:
+        for number, pack in enumerate([sorted(keys)[::2], sorted(keys)[1::2]]):
+            writer.commit(f"p{number}", *pack_rows(f"p{number}", pack))
+        writer.compact()
+    assert_holds(tmp_path, keys)
+
+
+def test_each_file_says_its_version_its_spec_and_its_columns(tmp_path: Path) -> None:
+    with open_writer(tmp_path) as writer:
+        writer.commit("p0", *pack_rows("p0", [(0, 0)]))
+    for table, schema in (("trainings", TRAININGS), ("curves", CURVES), ("heads", HEADS)):
+        path = tmp_path / table / "p0.parquet"
+        metadata = pq.read_metadata(path)
+        assert metadata.metadata[b"schema_version"] == b"1"
+        assert metadata.metadata[b"spec_sha256"] == SPEC.encode()
+        assert json.loads(metadata.metadata[b"replaces"]) == []
+        assert metadata.row_group(0).column(0).compression == "ZSTD"
+        assert pq.read_schema(path).remove_metadata().equals(schema, check_metadata=True)
+
+
+@pytest.mark.parametrize("compacted", [False, True])
+def test_others_read_the_files_by_a_glob(tmp_path: Path, compacted: bool) -> None:
+    with open_writer(tmp_path) as writer:
+        for trial in range(3):
+            writer.commit(f"p{trial}", *pack_rows(f"p{trial}", [(trial, 0)]))
+        if compacted:
+            writer.compact()
+    glob = f"{tmp_path}/trainings/*.parquet"
+    assert sorted(pd.read_parquet(tmp_path / "trainings")["trial"]) == [0, 1, 2]
+    assert sorted(pl.read_parquet(glob)["trial"]) == [0, 1, 2]
+    assert pl.scan_parquet(glob).filter(pl.col("outcome") == "solved").collect().height == 3
+    assert sorted(pq.read_table(tmp_path / "trainings")["trial"].to_pylist()) == [0, 1, 2]
+    assert duckdb.sql(f"select trial from '{glob}' where outcome = 'solved' order by 1").fetchall() == [
+        (0,),
+        (1,),
+        (2,),
+    ]
+    assert pd.read_parquet(tmp_path / "curves").groupby("metric", observed=True)["value"].sum()["loss"] == 9.0
+
+
+def test_columns_that_a_newer_version_added_are_null_in_older_rows(tmp_path: Path) -> None:
+    older = TRAININGS.remove(TRAININGS.get_field_index("param_init_sigma"))
+    with LedgerWriter(tmp_path, older, None, SPEC) as writer:
+        rows = training_rows("p0", {"trial": 0, "replicate": 0}).drop_columns(["param_init_sigma"])
+        writer.commit("p0", rows, None, None)
+    with LedgerWriter(tmp_path, TRAININGS, None, SPEC) as writer:
+        writer.commit("p1", training_rows("p1", {"trial": 1, "replicate": 0, "param_init_sigma": 0.5}), None, None)
+        for _ in range(2):
+            rows = Ledger(tmp_path).trainings().sort_by("trial")
+            assert rows["param_init_sigma"].to_pylist() == [None, 0.5]
+            writer.compact()
+
+
+def test_a_part_of_a_table_can_be_read(tmp_path: Path) -> None:
+    with open_writer(tmp_path) as writer:
+        for trial in range(3):
+            writer.commit(f"p{trial}", *pack_rows(f"p{trial}", [(trial, 0), (trial, 1)]))
+    ledger = Ledger(tmp_path)
+    assert ledger.rows_of_trial(1)["replicate"].to_pylist() == [0, 1]
+    curves = ledger.curves(columns=["value"], filter=(pc.field("metric") == "loss") & (pc.field("trial") == 2))
+    assert curves.column_names == ["value"]
+    assert curves["value"].to_pylist() == [0.0, 1.0, 2.0] * 2
+
+
+def test_rows_of_heads_need_a_workload_with_heads(tmp_path: Path) -> None:
+    with (
+        LedgerWriter(tmp_path, TRAININGS, None, SPEC) as writer,
+        pytest.raises(ValueError, match="heads: got rows, from a workload that was declared without heads"),
+    ):
+        writer.commit("p0", *pack_rows("p0", [(0, 0)]))
+    assert not (tmp_path / "heads").exists()
+    assert Ledger(tmp_path).keys() == set()
+
+
+def test_a_second_writer_is_refused(tmp_path: Path) -> None:
+    code = f"from pathlib import Path; from orchestrator.ledger import compact; compact(Path({str(tmp_path)!r}))"
+    with open_writer(tmp_path):
+        with pytest.raises(UserError) as refused:
+            compact(tmp_path)
+        process = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert str(refused.value) == (
+        f"{tmp_path}: got 'a ledger that another process writes', expected one writer at a time; "
+        "wait until that run ends, or stop it"
+    )
+    assert str(refused.value) in process.stderr
+    compact(tmp_path)
+
+
+def test_another_sweeps_rows_are_refused(tmp_path: Path) -> None:
+    with open_writer(tmp_path) as writer:
+        writer.commit("p0", *pack_rows("p0", [(0, 0)]))
+    other = "f" * 64
+    with pytest.raises(UserError) as refused:
+        LedgerWriter(tmp_path, TRAININGS, HEADS, other)
+    assert str(refused.value) == (
+        f"{tmp_path}/trainings/p0.parquet: got 'rows of the spec 5ec5ec5ec5ec', expected rows of this sweep, "
+        "ffffffffffff; choose a directory without a sweep"
+    )
+    copied = tmp_path / "other"
+    copied.mkdir()
+    with LedgerWriter(copied, TRAININGS, HEADS, other) as writer:
+        writer.commit("p1", *pack_rows("p1", [(1, 0)]))
+    for path in copied.glob("*/p1.parquet"):
+        path.rename(tmp_path / path.parent.name / path.name)
+    with pytest.raises(UserError, match=r"got 'rows of 2 sweeps .*expected the rows of one; remove the files that"):
+        merge(tmp_path, ["p0", "p1"])
+    open_writer_error = f"{tmp_path}/trainings/p1.parquet: got 'rows of the spec ffffffffffff'"
+    with pytest.raises(UserError, match=open_writer_error):
+        open_writer(tmp_path)
+
+
+def test_a_directory_that_is_no_sweep_is_refused(tmp_path: Path) -> None:
+    for opened in (Ledger, compact):
+        with pytest.raises(UserError) as refused:
+            opened(tmp_path)
+        assert str(refused.value) == (
+            f"DIR: got '{tmp_path}', expected a sweep directory, with a folder trainings in it; "
+            "give the directory that `attnsweep run` printed"
+        )
+    assert list(tmp_path.iterdir()) == []
+    with pytest.raises(UserError, match=r"got 'No such file or directory', expected a sweep directory that can be"):
+        open_writer(tmp_path / "none")
+
+
+@pytest.mark.parametrize("table", ["trainings", "curves"])
+def test_a_torn_or_missing_file_is_named(tmp_path: Path, table: str) -> None:
+    with open_writer(tmp_path) as writer:
+        writer.commit("p0", *pack_rows("p0", [(0, 0)]))
+    path = tmp_path / table / "p0.parquet"
+    whole = path.read_bytes()
+    path.write_bytes(whole[: len(whole) // 2])
+    with pytest.raises(UserError) as refused:
+        Ledger(tmp_path).trainings()
+    assert str(refused.value).startswith(f"{path}: got 'Parquet magic bytes not found in footer.")
+    assert str(refused.value).endswith(
+        "expected a Parquet file that attnsweep wrote; "
+        "restore it, or remove all files of that name and resume the sweep: their trainings run again"
+    )
+
+
+def test_a_missing_file_is_named(tmp_path: Path) -> None:
+    with open_writer(tmp_path) as writer:
+        writer.commit("p0", *pack_rows("p0", [(0, 0)]))
+    path = tmp_path / "curves" / "p0.parquet"
+    path.unlink()
+    with pytest.raises(UserError, match=f"^{path}: got 'no such file', expected a Parquet file that attnsweep wrote"):
+        Ledger(tmp_path).trainings()
+
+
+def test_a_file_of_a_newer_version_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("orchestrator.ledger.fragments.SCHEMA_VERSION", 2)
+    with open_writer(tmp_path) as writer:
+        writer.commit("p0", *pack_rows("p0", [(0, 0)]))
+    monkeypatch.undo()
+    with pytest.raises(
+        UserError, match="got 'schema_version 2', expected 1 or lower; read it with the newer attnsweep"
+    ):
+        Ledger(tmp_path).trainings()

@@ -1,0 +1,208 @@
+"""A crash at any step of any write: no row twice, none lost, and each pack whole or not at all."""
+
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+
+from orchestrator.ledger import Ledger
+from tests.orchestrator.ledger.ledger_rows import Key, assert_holds, open_writer, pack_rows
+
+STEPS = ((os, "replace"), (os, "unlink"), (os, "fsync"), (pq.ParquetWriter, "write_batch"))
+"""What a write is made of."""
+
+
+class Crash(BaseException):
+    """The process is gone."""
+
+
+@contextmanager
+def crash_at(step: int) -> Iterator[list[str]]:
+    """From this step on nothing happens on the disk. Yields the names of the steps that did."""
+    done: list[str] = []
+
+    def dying(name: str, real: Callable[..., Any]) -> Callable[..., Any]:
+        def act(*args: Any, **kwargs: Any) -> Any:
+            if len(done) >= step:
+                raise Crash
+            done.append(name)
+            return real(*args, **kwargs)
+
+        return act
+
+    with pytest.MonkeyPatch.context() as patch:
+        for owner, name in STEPS:
+            patch.setattr(owner, name, dying(name, getattr(owner, name)))
+        yield done
+
+
+def crashes(root: Path, act: Callable[[Any], None], step: int) -> bool:
+    """Opens a writer and acts; whether it came to the step at which it crashes."""
+    with crash_at(step):
+        try:
+            with open_writer(root) as writer:
+                act(writer)
+        except Crash:
+            return True
+    return False
+
+
+def commit(number: int) -> Callable[[Any], None]:
+    return lambda writer: writer.commit(f"p{number}", *pack_rows(f"p{number}", keys_of(number)))
+
+
+def keys_of(number: int) -> list[Key]:
+    return [(number, 0), (number, 1)]
+
+
+def naive_keys(root: Path) -> list[Key]:
+    """What a user's glob reads."""
+    rows = pq.read_table(root / "trainings")
+    return sorted(zip(rows["trial"].to_pylist(), rows["replicate"].to_pylist(), strict=True))
+
+
+def prepare(root: Path, n_packs: int) -> set[Key]:
+    root.mkdir()
+    with open_writer(root) as writer:
+        for number in range(n_packs):
+            commit(number)(writer)
+    return {key for number in range(n_packs) for key in keys_of(number)}
+
+
+def test_a_commit_that_crashes_is_whole_or_nothing(tmp_path: Path) -> None:
+    outcomes = []
+    before = prepare(tmp_path / "before", 2)
+    for step in range(100):
+        root = shutil.copytree(tmp_path / "before", tmp_path / str(step))
+        crashed = crashes(root, commit(2), step)
+        found = Ledger(root).keys()
+        assert found in (before, before | set(keys_of(2)))
+        assert_holds(root, found)
+        with open_writer(root) as writer:
+            assert_holds(root, found)
+            assert naive_keys(root) == sorted(found)
+            assert {path.suffix for path in root.glob("*/*")} == {".parquet"}
+            if found == before:
+                assert set(writer.recovered.uncommitted) <= {"p2"}
+                commit(2)(writer)
+        assert_holds(root, before | set(keys_of(2)))
+        outcomes.append((crashed, found == before))
+        if not crashed:
+            break
+    assert not crashed
+    assert (True, True) in outcomes
+    assert (True, False) in outcomes
+    assert len(outcomes) > 10
+
+
+def test_a_commit_that_crashed_after_its_first_table_is_reported(tmp_path: Path) -> None:
+    prepare(tmp_path / "s", 1)
+    root = tmp_path / "s"
+    step = next(step for step in range(100) if crashes(root, commit(1), step) and (root / "curves/p1.parquet").exists())
+    assert step > 0
+    with open_writer(root) as writer:
+        assert writer.recovered.uncommitted == ("p1",)
+        assert writer.recovered.n_files == 3
+
+
+def test_a_compaction_that_crashes_changes_nothing(tmp_path: Path) -> None:
+    n_crashes = 0
+    keys = prepare(tmp_path / "before", 3)
+    for step in range(200):
+        root = shutil.copytree(tmp_path / "before", tmp_path / str(step))
+        crashed = crashes(root, lambda writer: writer.compact(), step)
+        n_crashes += crashed
+        assert_holds(root, keys)
+        with open_writer(root) as writer:
+            assert writer.recovered.uncommitted == ()
+            assert naive_keys(root) == sorted(keys)
+            writer.compact()
+        assert_holds(root, keys)
+        assert len(list(root.glob("*/*"))) == 3
+        if not crashed:
+            break
+    assert not crashed
+    assert n_crashes > 20
+
+
+def test_a_recovery_that_crashes_is_recovered(tmp_path: Path) -> None:
+    """A compaction crashes while it removes what it replaced; then each later opening crashes too."""
+    before = tmp_path / "before"
+    keys = prepare(before, 3)
+    first = next(
+        step
+        for step in range(200)
+        if crashes(before, lambda writer: writer.compact(), step) and len(list(before.glob("trainings/*.parquet"))) == 4
+    )
+    assert first > 0
+    for second in range(100):
+        root = shutil.copytree(before, tmp_path / str(second))
+        crashed = crashes(root, lambda writer: writer.compact(), second)
+        assert_holds(root, keys)
+        crashes(root, lambda writer: writer.compact(), second // 2)
+        assert_holds(root, keys)
+        with open_writer(root):
+            assert naive_keys(root) == sorted(keys)
+        if not crashed:
+            break
+    assert not crashed
+
+
+def test_nothing_gets_its_name_before_it_is_on_the_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    events: list[tuple[str, str]] = []
+    real_fsync, real_replace = os.fsync, os.replace
+
+    def fsync(descriptor: int) -> None:
+        real_fsync(descriptor)
+        path = Path(f"/proc/self/fd/{descriptor}").readlink()
+        events.append(("sync", path.name if path.is_dir() else path.parent.name + " file"))
+
+    def replace(source: Path, target: Path) -> None:
+        real_replace(source, target)
+        events.append(("rename", target.parent.name))
+
+    with open_writer(tmp_path) as writer:
+        monkeypatch.setattr(os, "fsync", fsync)
+        monkeypatch.setattr(os, "replace", replace)
+        commit(0)(writer)
+    tables = ("curves", "heads", "trainings")
+    assert sorted(events[:3]) == [("sync", f"{table} file") for table in tables]
+    assert events[3:] == [event for table in tables for event in (("rename", table), ("sync", table))]
+
+
+WRITER = """
+import sys
+from pathlib import Path
+from tests.orchestrator.ledger.ledger_rows import open_writer, pack_rows
+with open_writer(Path(sys.argv[1])) as writer:
+    for trial in range(100_000):
+        writer.commit(f"p{trial}", *pack_rows(f"p{trial}", [(trial, 0)], n_steps=1))
+        print(trial, flush=True)
+"""
+
+
+def test_a_reader_beside_the_writer_and_a_killed_writer(tmp_path: Path) -> None:
+    command = [sys.executable, "-c", WRITER, str(tmp_path)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=Path(__file__).parents[3]) as process:
+        assert process.stdout is not None
+        for line in process.stdout:
+            committed = int(line) + 1
+            trials = Ledger(tmp_path).trainings(columns=["trial"])["trial"].to_pylist()
+            assert sorted(trials) == list(range(len(trials)))
+            assert len(trials) >= committed
+            if committed == 60:
+                break
+        process.kill()
+        for line in process.stdout:
+            committed = int(line) + 1
+    with open_writer(tmp_path):
+        found = len(Ledger(tmp_path).keys())
+        assert committed <= found <= committed + 1
+        assert_holds(tmp_path, {(trial, 0) for trial in range(found)}, n_steps=1)

@@ -1,0 +1,76 @@
+"""The ledger's columns, and what a table must be to become its rows."""
+
+import math
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from orchestrator.ledger.schema import conform
+from tests.orchestrator.ledger.ledger_rows import CURVES, HEADS, TRAININGS, training_rows
+
+CONTRACT = """
+sweep string, workload string, variant string, trial int32, replicate int32, training_id string, seed int64,
+param_init_sigma double, param_optimizer string, param_learning_rate double, param_n_steps int64, param_dtype string,
+param_stop_when_solved bool, param_variant string, param_n_categories int64, param_n_positions int64,
+param_attention_activation string, param_expectation string, param_batch_size int64,
+outcome string, outcome_detail string, stuck bool, final_loss double, eval_loss double, loss_level double,
+level_zero double, level_mean double, grad_norm double, n_steps int32, onset_step int32, diverged_step int32,
+train_seconds double, pack string, lane int32, pack_size int32, device string, host string,
+finished_at timestamp[us, tz=UTC], error string
+"""
+
+
+def test_trainings_has_the_columns_of_the_contract() -> None:
+    ours = {field.name: str(getattr(field.type, "value_type", field.type)) for field in TRAININGS}
+    contract = CONTRACT.replace("\n", " ").replace("[us, tz", "[us; tz").split(",")
+    assert ours == {column.split()[0]: column.split(maxsplit=1)[1].strip().replace(";", ",") for column in contract}
+    assert all(pa.types.is_dictionary(field.type) for field in TRAININGS if ours[field.name] == "string")
+
+
+@pytest.mark.parametrize("schema", [TRAININGS, CURVES, HEADS], ids=["trainings", "curves", "heads"])
+def test_each_column_says_what_it_is_and_what_null_means(schema: pa.Schema) -> None:
+    for field in schema:
+        doc = field.metadata[b"doc"].decode()
+        assert len(doc) > 5
+        assert ("null = " in doc) == field.nullable
+
+
+@given(st.lists(st.one_of(st.none(), st.floats(allow_nan=True, allow_infinity=True)), min_size=1))
+def test_a_double_is_finite_or_null(values: list[float | None]) -> None:
+    finite = [value if value is not None and math.isfinite(value) else None for value in values]
+    rows = [{"trial": trial, "replicate": 0, "eval_loss": value} for trial, value in enumerate(values)]
+    assert conform(training_rows("p", *rows), TRAININGS)["eval_loss"].to_pylist() == finite
+
+    points = [{"training_id": "t", "trial": 0, "replicate": 0, "step": 0, "metric": "loss", "value": v} for v in values]
+    curves = conform(pa.Table.from_pylist(points, CURVES), CURVES)
+    assert curves["value"].to_pylist() == [value for value in finite if value is not None]
+
+
+def test_strings_are_encoded_and_columns_put_in_order() -> None:
+    rows = training_rows("p", {"trial": 1, "replicate": 2})
+    plain = rows.set_column(0, "sweep", rows["sweep"].cast(pa.string())).select(TRAININGS.names[::-1])
+    assert conform(plain, TRAININGS).equals(rows)
+
+
+@pytest.mark.parametrize(
+    ("spoil", "message"),
+    [
+        (lambda rows: rows.drop_columns(["seed"]), r"columns: missing \['seed'\], unknown \[\]"),
+        (lambda rows: rows.append_column("eps", rows["trial"]), r"columns: missing \[\], unknown \['eps'\]"),
+        (
+            lambda rows: rows.set_column(3, "trial", pc.cast(rows["trial"], pa.int64())),
+            "trial: got int64, expected int32",
+        ),
+        (
+            lambda rows: rows.set_column(0, "sweep", pa.nulls(1, pa.string())),
+            "sweep: got null, which the schema does not allow",
+        ),
+    ],
+    ids=["missing", "unknown", "type", "null"],
+)
+def test_a_table_that_does_not_fit_is_refused(spoil: object, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        conform(spoil(training_rows("p", {"trial": 0, "replicate": 0})), TRAININGS)

@@ -1,0 +1,272 @@
+"""SQL over a ledger: the views, what a query may not do, and its answer's formats."""
+
+import csv
+import io
+import json
+import math
+from datetime import UTC, datetime
+from pathlib import Path
+
+import duckdb
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from orchestrator.ledger import Ledger, LedgerWriter
+from orchestrator.query import TABLE_ROWS, render, run_query
+from tests.orchestrator.ledger.ledger_rows import HEADS, TRAININGS, open_writer, pack_rows, training_rows
+from workloads.errors import UserError
+
+
+@pytest.fixture
+def ledger(tmp_path: Path) -> Ledger:
+    """Two trials: three judged trainings and a failed one; and one that diverged in half of its trainings."""
+    root = tmp_path / "it's [a] sweep*"
+    root.mkdir()
+    with open_writer(root) as writer:
+        writer.commit("p0", *pack_rows("p0", [(9, 0)]))
+        for number, rows in enumerate(
+            [
+                [
+                    {"trial": 0, "replicate": 0, "outcome": "solved", "eval_loss": 1.0, "param_init_sigma": 0.1},
+                    {
+                        "trial": 0,
+                        "replicate": 1,
+                        "outcome": "marginal",
+                        "eval_loss": 2.0,
+                        "param_init_sigma": 0.1,
+                        "stuck": True,
+                    },
+                    {"trial": 0, "replicate": 2, "outcome": "failed", "param_init_sigma": 0.1, "error": "boom"},
+                    {"trial": 0, "replicate": 3, "outcome": "plateau", "eval_loss": 4.0, "param_init_sigma": 0.1},
+                ],
+                [
+                    {
+                        "trial": 1,
+                        "replicate": 0,
+                        "outcome": "solved",
+                        "eval_loss": 1.0,
+                        "param_init_sigma": 0.2,
+                        "finished_at": datetime(2025, 11, 2, tzinfo=UTC),
+                    },
+                    {"trial": 1, "replicate": 1, "outcome": "diverged", "param_init_sigma": None},
+                ],
+            ]
+        ):
+            writer.commit(f"q{number}", training_rows(f"q{number}", *rows), None, None)
+    return Ledger(root)
+
+
+def test_trials_sum_up_their_trainings(ledger: Ledger) -> None:
+    first, second, _ = run_query(ledger, "FROM trials").to_pylist()
+    named = {name: value for name, value in first.items() if not name.startswith("param_")}
+    noon = datetime(2025, 11, 1, 12, tzinfo=UTC)
+    assert named == {
+        "sweep": "quick-1",
+        "trial": 0,
+        "workload": "category_pairs",
+        "variant": None,
+        "n_trainings": 4,
+        "n_failed": 1,
+        "n_stuck": 1,
+        "n_solved": 1,
+        "stuck_rate": 1 / 3,
+        "solved_rate": 1 / 3,
+        "loss_q25": 1.5,
+        "loss_median": 2.0,
+        "loss_q75": 3.0,
+        "seconds": 2.0,
+        "first_finished_at": noon,
+        "last_finished_at": noon,
+    }
+    assert first["param_init_sigma"] == 0.1
+    assert second["param_init_sigma"] is None
+    assert second["solved_rate"] == 0.5
+    assert (second["loss_q25"], second["loss_median"], second["loss_q75"]) == (None, None, None)
+    assert second["first_finished_at"] < second["last_finished_at"]
+
+
+def test_a_trial_whose_trainings_all_failed_has_no_rates(tmp_path: Path) -> None:
+    with open_writer(tmp_path) as writer:
+        rows = training_rows("p", {"trial": 0, "replicate": 0, "outcome": "failed"})
+        writer.commit("p", rows, None, None)
+    (trial,) = run_query(
+        Ledger(tmp_path), "SELECT n_failed, stuck_rate, solved_rate, loss_median FROM trials"
+    ).to_pylist()
+    assert trial == {"n_failed": 1, "stuck_rate": None, "solved_rate": None, "loss_median": None}
+
+
+def test_a_sweep_without_rows_has_all_views(tmp_path: Path) -> None:
+    with LedgerWriter(tmp_path, TRAININGS, None, "a"):
+        ledger = Ledger(tmp_path)
+    for view, column in (
+        ("trainings", "outcome"),
+        ("curves", "metric"),
+        ("heads", "role"),
+        ("trials", "stuck_rate"),
+        ("trials", "param_learning_rate"),
+    ):
+        answer = run_query(ledger, f"SELECT {column} FROM {view}")
+        assert (answer.column_names, answer.num_rows) == ([column], 0)
+    assert ledger.heads().num_rows == 0
+    assert ledger.keys() == set()
+
+
+def test_curves_and_heads_join_their_trainings(ledger: Ledger) -> None:
+    answer = run_query(
+        ledger,
+        "SELECT metric, max(value) AS top, any_value(role) AS role FROM curves JOIN trainings USING (trial, replicate) "
+        "JOIN heads USING (trial, replicate) WHERE outcome = 'solved' GROUP BY metric ORDER BY metric",
+    )
+    assert answer.to_pylist() == [
+        {"metric": "grad_norm", "top": 2.0, "role": "none"},
+        {"metric": "loss", "top": 2.0, "role": "none"},
+    ]
+    assert HEADS.names == run_query(ledger, "FROM heads").column_names
+
+
+def test_a_connection_outlives_a_compaction(tmp_path: Path) -> None:
+    with open_writer(tmp_path) as writer:
+        for trial in range(3):
+            writer.commit(f"p{trial}", *pack_rows(f"p{trial}", [(trial, 0)]))
+        with Ledger(tmp_path).connect() as connection:
+            writer.compact()
+            writer.commit("p3", *pack_rows("p3", [(3, 0)]))
+            for _ in range(2):
+                assert connection.sql("SELECT count(*), sum(value) FROM curves").fetchall() == [(18, 18.0)]
+
+
+HOSTILE = [
+    "SELECT * FROM read_csv('{secret}')",
+    "SELECT * FROM read_text('{secret}')",
+    "SELECT * FROM read_blob('{secret}')",
+    "SELECT * FROM sniff_csv('{secret}')",
+    "FROM '{secret}'",
+    "FROM '{root}/trainings/*.parquet'",
+    "SELECT * FROM glob('{root}/*')",
+    "SELECT * FROM parquet_metadata('{root}/trainings/p0.parquet')",
+    "COPY trainings TO '{root}/x.csv'",
+    "COPY (SELECT 1) TO '{root}/trainings/p0.parquet' (FORMAT parquet)",
+    "COPY trainings FROM '{secret}'",
+    "COPY (SELECT 1) TO '.tmp/x.csv'",
+    "EXPORT DATABASE '{root}/x'",
+    "IMPORT DATABASE '{root}'",
+    "ATTACH '{root}/x.db'",
+    "INSTALL httpfs",
+    "LOAD httpfs",
+    "LOAD '{root}/x.duckdb_extension'",
+    "FROM 'https://example.org/x.parquet'",
+    "SET enable_external_access = true",
+    "SET allowed_directories = ['/']",
+    "SET temp_directory = '{root}'",
+    "RESET lock_configuration",
+    "PRAGMA profiling_output = '{root}/x'",
+    "CALL enable_logging(storage = 'file', storage_path = '{root}/x')",
+    "CREATE PERSISTENT SECRET s (TYPE http)",
+    "FROM python_variable",
+    "SELECT 1; COPY trainings TO '{root}/x.csv'; SELECT 2",
+]
+
+
+@pytest.mark.parametrize("sql", HOSTILE)
+def test_a_query_reads_the_views_and_nothing_else(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sql: str) -> None:
+    root = tmp_path / "sweep"
+    root.mkdir()
+    secret = tmp_path / "secret.csv"
+    secret.write_text("a,b\n1,2\n")
+    monkeypatch.chdir(tmp_path)
+    with open_writer(root) as writer:
+        writer.commit("p0", *pack_rows("p0", [(0, 0)]))
+    before = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*")}
+    python_variable = pa.table({"a": [1]})
+    with pytest.raises(UserError):
+        run_query(Ledger(root), sql.format(root=root, secret=secret))
+    assert {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*")} == before
+    assert python_variable.num_rows == 1
+    assert duckdb.sql("FROM python_variable").fetchall() == [(1,)]
+
+
+def test_bad_sql_is_answered_in_one_line(ledger: Ledger) -> None:
+    with pytest.raises(UserError) as refused:
+        run_query(ledger, "select outcom,\n  count(*) from trainings group by 1")
+    text = str(refused.value)
+    assert text.startswith(
+        "SQL: got 'select outcom, count(*) from trainings group by 1', "
+        "expected a query over the views trainings, curves, heads, trials; DuckDB says: Binder Error: "
+    )
+    assert "outcome" in text
+    assert "\n" not in text
+    with pytest.raises(UserError, match=r"DuckDB says: Parser Error"):
+        run_query(ledger, "selec 1")
+    with pytest.raises(UserError, match=r"DuckDB says: Conversion Error"):
+        run_query(ledger, "select outcome::int from trainings")
+    with pytest.raises(UserError, match=r"got '', .*; start it with SELECT or FROM: this answers no rows$"):
+        run_query(ledger, "")
+
+
+SQL = """
+SELECT trial, 'a,"b"' AS word, 0.1 + trial AS x, 'nan'::DOUBLE AS nan, NULL AS nothing, TRUE AS yes, sum(n_steps) AS s,
+       max(finished_at) AS at, [1.5, 'inf'::DOUBLE] AS list, 2.5::DECIMAL(4, 1) AS half
+FROM trainings WHERE trial < 2 GROUP BY trial ORDER BY trial
+"""
+
+
+def test_json_is_a_list_of_records(ledger: Ledger, capsys: pytest.CaptureFixture[str]) -> None:
+    render(run_query(ledger, SQL), "json", None)
+    first, second = json.loads(capsys.readouterr().out, parse_constant=lambda word: pytest.fail(word))
+    assert first == {
+        "trial": 0,
+        "word": 'a,"b"',
+        "x": 0.1,
+        "nan": None,
+        "nothing": None,
+        "yes": True,
+        "s": 40,
+        "at": "2025-11-01T12:00:00+00:00",
+        "list": [1.5, None],
+        "half": 2.5,
+    }
+    assert second["at"] == "2025-11-02T00:00:00+00:00"
+    render(run_query(ledger, "FROM trials WHERE trial > 99"), "json", None)
+    assert json.loads(capsys.readouterr().out) == []
+
+
+def test_csv_has_a_header_and_empty_nulls(ledger: Ledger, tmp_path: Path) -> None:
+    out = tmp_path / "out.csv"
+    render(run_query(ledger, "SELECT trial, eval_loss, 'a,b' AS w FROM trainings ORDER BY ALL LIMIT 4"), "csv", out)
+    assert list(csv.reader(io.StringIO(out.read_text()))) == [
+        ["trial", "eval_loss", "w"],
+        ["0", "1.0", "a,b"],
+        ["0", "2.0", "a,b"],
+        ["0", "4.0", "a,b"],
+        ["0", "", "a,b"],
+    ]
+
+
+def test_parquet_goes_to_a_file(ledger: Ledger, tmp_path: Path) -> None:
+    answer = run_query(ledger, "FROM trials")
+    render(answer, "parquet", tmp_path / "out.parquet")
+    assert pq.read_table(tmp_path / "out.parquet").equals(answer)
+    assert math.isclose(pq.read_table(tmp_path / "out.parquet")["stuck_rate"][0].as_py(), 1 / 3)
+
+
+def test_a_table_shows_its_first_rows_in_full_width(capsys: pytest.CaptureFixture[str]) -> None:
+    wide = pa.table({f"column_{number}": [f"[red]{'x' * 30}"] * (TABLE_ROWS + 5) for number in range(12)})
+    render(wide, "table", None)
+    text = capsys.readouterr().out
+    assert text.count("[red]" + "x" * 30) == 12 * TABLE_ROWS
+    assert "column_11" in text
+    assert "5 rows more: --format csv shows all" in text
+
+
+def test_bad_output_options_are_refused(tmp_path: Path) -> None:
+    answer = pa.table({"a": [1]})
+    with pytest.raises(UserError, match=r"^--format: got 'xml', expected one of table, csv, json, parquet; choose one"):
+        render(answer, "xml", None)
+    with pytest.raises(
+        UserError, match=r"^--out: got None, expected a file, for --format parquet; add --out FILE.parq"
+    ):
+        render(answer, "parquet", None)
+    for format in ("table", "csv", "json", "parquet"):
+        with pytest.raises(UserError, match=r"^--out: got '.*none/x', expected a file that can be written; choose an"):
+            render(answer, format, tmp_path / "none" / "x")

@@ -1,0 +1,91 @@
+"""Sweeps on disk with made-up rows, for tests of what reads them."""
+
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from orchestrator.ledger import LedgerWriter, curves_schema, trainings_schema
+from orchestrator.sweep_directory import SweepDirectory
+from search_spaces import Float, Sweep
+from workloads.category_pairs import CategoryPairs
+from workloads.category_pairs.parameters import CategoryPairsParameters
+from workloads.engine.contract import STUCK_OUTCOMES
+
+TRAININGS = trainings_schema(CategoryPairsParameters, CategoryPairs.level_names)
+FINISHED = datetime(2025, 11, 1, 12, tzinfo=UTC)
+STEPS = (0, 1, 2, 4, 8)
+
+Rows = list[dict[str, Any]]
+
+
+def small_sweep(name: str, **changes: Any) -> Sweep:
+    spec = Sweep(
+        name=name,
+        workload="category_pairs",
+        space={
+            "n_steps": 8,
+            "init_sigma": Float(low=1e-4, high=1.0, log=True),
+            "learning_rate": Float(low=1e-3, high=1e-1, log=True),
+        },
+        trials=4,
+        replicates=4,
+    )
+    return spec.but(**changes)
+
+
+def open_writer(directory: SweepDirectory) -> LedgerWriter:
+    return LedgerWriter(directory.path, TRAININGS, None, directory.spec.sha256())
+
+
+def trial_rows(trial: int, outcomes: Sequence[str], **given: Any) -> Rows:
+    """The rows of one trial, one per outcome; what is given holds for all of them."""
+    parameters = {f"param_{name}": value for name, value in CategoryPairsParameters().values().items()}
+    shared = {"sweep": "s", "workload": "category_pairs", "variant": "positions_only", "trial": trial, **parameters}
+    measured = {"seed": 1, "n_steps": 8, "train_seconds": 0.25, "lane": 0, "pack_size": 4, "pack": f"p{trial}"}
+    return [
+        {
+            **shared,
+            **measured,
+            "replicate": replicate,
+            "training_id": f"{trial}/{replicate}",
+            "outcome": outcome,
+            "stuck": outcome in STUCK_OUTCOMES,
+            "eval_loss": None if outcome in ("diverged", "failed") else 0.5 + replicate,
+            "diverged_step": 3 if outcome == "diverged" else None,
+            "finished_at": FINISHED + timedelta(seconds=trial),
+            **given,
+        }
+        for replicate, outcome in enumerate(outcomes)
+    ]
+
+
+def curve_rows(rows: Rows, losses: Mapping[int, Sequence[float]] | None = None) -> Rows:
+    """`eval_loss` of each training at `STEPS`: by replicate as given, else falling from 10 + replicate by the step."""
+    return [
+        {**{key: row[key] for key in ("training_id", "trial", "replicate")}, "step": step, "metric": metric, "value": v}
+        for row in rows
+        if row["outcome"] != "failed"
+        for metric in ("loss", "eval_loss")
+        for step, v in zip(
+            STEPS,
+            (losses or {}).get(row["replicate"], [10.0 + row["replicate"] - step for step in STEPS]),
+            strict=False,
+        )
+    ]
+
+
+def commit(writer: LedgerWriter, rows: Rows, losses: Mapping[int, Sequence[float]] | None = None) -> None:
+    trainings = pa.Table.from_pylist([{name: row.get(name) for name in TRAININGS.names} for row in rows], TRAININGS)
+    writer.commit(rows[0]["pack"], trainings, pa.Table.from_pylist(curve_rows(rows, losses), curves_schema()), None)
+
+
+def sweep_on_disk(path: Path, spec: Sweep, *trials: Rows) -> SweepDirectory:
+    """A sweep directory whose ledger holds these trials."""
+    directory = SweepDirectory.create(path, spec)
+    with open_writer(directory) as writer:
+        for rows in trials:
+            commit(writer, rows)
+    return directory

@@ -1,0 +1,327 @@
+"""MLflow shows what the ledger holds: all of it, once, whatever happens on the way. Real MLflow on a real database."""
+
+import logging
+import socket
+import sqlite3
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from mlflow import MlflowClient
+from mlflow.entities import Metric, Run
+
+from orchestrator.sweep_directory import SweepDirectory
+from orchestrator.tracking import Projection, SyncResult, runs, sync, tracking_uri
+from orchestrator.tracking.content import TrialContent, short_number
+from orchestrator.tracking.runs import SweepRuns
+from orchestrator.tracking.store import experiment, without_credentials
+from search_spaces import Categorical, Conditional, Float
+from tests.orchestrator.small_sweep import FINISHED, STEPS, commit, open_writer, small_sweep, sweep_on_disk, trial_rows
+
+SOLVED = ["solved"] * 4
+FINISHED_MS = round(FINISHED.timestamp() * 1000)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MlflowClient]:
+    """The default database, of a working directory of its own."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(tmp_path_factory.mktemp("work"))
+        patch.delenv("MLFLOW_TRACKING_URI", raising=False)
+        # MLflow's own tests look at this variable and refuse what ours do not.
+        yield MlflowClient(tracking_uri())
+
+
+def _runs(client: MlflowClient, directory: SweepDirectory, kind: str = "trial") -> list[Run]:
+    found = client.get_experiment_by_name("category_pairs")
+    condition = f"tags.`attnsweep.sweep` = '{directory.sweep}' and tags.`attnsweep.kind` = '{kind}'"
+    children = client.search_runs([found.experiment_id], condition)
+    return sorted(children, key=lambda run: run.data.tags.get("attnsweep.trial_key", ""))
+
+
+def _everything_stored() -> dict[str, list[Any]]:
+    connection = sqlite3.connect("sweeps/mlflow.db")
+    tables = [name for (name,) in connection.execute("select name from sqlite_master where type = 'table'")]
+    stored = {table: connection.execute(f'select * from "{table}" order by 1, 2, 3').fetchall() for table in tables}
+    connection.close()
+    return stored
+
+
+def test_a_trial_becomes_a_child_run(client: MlflowClient, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    rows = trial_rows(7, ["solved", "runaway", "diverged", "failed"], param_init_sigma=0.03, param_learning_rate=1e-2)
+    directory = sweep_on_disk(tmp_path / "sweep", small_sweep("child"), rows)
+    assert sync(directory) == SyncResult(n_logged=1, n_present=0)
+    assert capfd.readouterr().out == ""
+
+    [run] = _runs(client, directory)
+    [parent] = _runs(client, directory, "sweep")
+    assert run.info.run_name == "sigma=0.03 lr=1e-2 #7"
+    assert run.info.status == "FINISHED"
+    assert (run.info.start_time, run.info.end_time) == (FINISHED_MS + 6000, FINISHED_MS + 7000)
+    expected = {
+        "mlflow.parentRunId": parent.info.run_id,
+        "attnsweep.trial_key": f"{directory.sweep}/7",
+        "attnsweep.variant": "positions_only",
+    }
+    assert expected.items() <= run.data.tags.items()
+    assert {"init_sigma": "0.03", "n_categories": "10", "stop_when_solved": "true"}.items() <= run.data.params.items()
+    assert len(run.data.params) == len([name for name in rows[0] if name.startswith("param_")])
+    metrics = run.data.metrics
+    assert metrics["stuck_rate"] == metrics["solved_rate"] == metrics["diverged_rate"] == pytest.approx(1 / 3)
+    assert 0 < metrics["stuck_rate_low"] < 1 / 3 < metrics["stuck_rate_high"] < 1
+    assert (metrics["n_trainings"], metrics["train_seconds"], metrics["loss_median"]) == (4, 1.0, 1.5)
+
+
+def test_a_null_parameter_is_named_null(client: MlflowClient, tmp_path: Path) -> None:
+    space = {
+        "init_sigma": Categorical(choices=(None, 0.1)),
+        "optimizer": Categorical(choices=("sgd", "adam")),
+        "learning_rate": Conditional(on="optimizer", among=("adam",), then=Float(low=1e-3, high=0.1, log=True)),
+    }
+    rows = trial_rows(0, SOLVED, param_init_sigma=None, param_learning_rate=2.5e-3)
+    directory = sweep_on_disk(tmp_path / "sweep", small_sweep("null", space=space), rows)
+    sync(directory)
+    [run] = _runs(client, directory)
+    assert run.info.run_name == "sigma=null optimizer=sgd lr=0.0025 #0"
+    assert run.data.params["init_sigma"] == "null"
+
+
+def test_the_sweep_is_the_parent_run(client: MlflowClient, tmp_path: Path) -> None:
+    directory = sweep_on_disk(tmp_path / "sweep", small_sweep("parent", description="why"), trial_rows(0, SOLVED))
+    sync(directory)
+    [parent] = _runs(client, directory, "sweep")
+    assert (parent.info.run_name, parent.info.status) == (directory.sweep, "FINISHED")
+    assert parent.info.end_time == FINISHED_MS
+    expected_tags = {"attnsweep.workload": "category_pairs", "attnsweep.sampler": "tpe"}
+    assert expected_tags.items() <= parent.data.tags.items()
+    assert parent.data.tags["attnsweep.spec_sha256"] == directory.spec.sha256()
+    expected_params = {"n_steps": "8", "sweep.trials": "4", "sweep.replicates": "4", "sweep.seed": "0"}
+    assert parent.data.params == expected_params
+    assert parent.data.metrics["n_trainings"] == 4
+    note = parent.data.tags["mlflow.note.content"]
+    assert note.startswith("why\n")
+    assert "| solved | 4 |" in note
+    artifacts = {file.path for file in client.list_artifacts(parent.info.run_id)}
+    assert artifacts == {"sweep.json", "summary.md", "summary.json", "figures"}
+    assert client.list_artifacts(parent.info.run_id, "figures")[0].file_size > 10_000
+    assert "sweeps/mlflow-artifacts/category_pairs" in parent.info.artifact_uri
+
+
+def test_twice_is_once(tmp_path: Path) -> None:
+    directory = sweep_on_disk(tmp_path / "sweep", small_sweep("twice"), *(trial_rows(t, SOLVED) for t in range(3)))
+    sync(directory)
+    before = _everything_stored()
+    assert sync(directory) == SyncResult(n_logged=0, n_present=3)
+    assert _everything_stored() == before
+
+
+def test_a_trial_is_logged_when_it_is_complete(client: MlflowClient, tmp_path: Path) -> None:
+    early, late = trial_rows(1, SOLVED)[:3], trial_rows(1, SOLVED)[3:]
+    directory = sweep_on_disk(tmp_path / "sweep", small_sweep("late"), trial_rows(0, SOLVED), early)
+    assert sync(directory) == SyncResult(n_logged=1, n_present=0)
+    with open_writer(directory) as writer:
+        commit(writer, [{**row, "pack": "late"} for row in late])
+    assert sync(directory) == SyncResult(n_logged=1, n_present=1)
+    [parent] = _runs(client, directory, "sweep")
+    assert parent.data.metrics["n_trainings"] == 8
+    assert "| solved | 8 |" in parent.data.tags["mlflow.note.content"]
+
+
+def test_a_half_written_child_is_completed(client: MlflowClient, tmp_path: Path) -> None:
+    directory = sweep_on_disk(tmp_path / "sweep", small_sweep("half"), trial_rows(0, SOLVED), trial_rows(1, SOLVED))
+    sync(directory)
+    whole = _runs(client, directory)
+    # As a crash leaves it: between making and filling, and between filling and ending.
+    client.delete_run(whole[0].info.run_id)
+    tags = whole[0].data.tags
+    half = client.create_run(whole[0].info.experiment_id, tags=tags, run_name=whole[0].info.run_name)
+    client.log_batch(half.info.run_id, metrics=[Metric("stuck_rate", 0.0, FINISHED_MS, 0)])
+    client.update_run(whole[1].info.run_id, status="RUNNING")
+
+    assert sync(directory) == SyncResult(n_logged=2, n_present=0)
+    mended = _runs(client, directory)
+    assert [run.info.run_id for run in mended] == [half.info.run_id, whole[1].info.run_id]
+    assert [run.info.status for run in mended] == ["FINISHED", "FINISHED"]
+    assert [run.data.metrics for run in mended] == [run.data.metrics for run in whole]
+    assert [run.data.params for run in mended] == [run.data.params for run in whole]
+    for run in mended:
+        assert len(client.get_metric_history(run.info.run_id, "loss_curve_median")) == len(STEPS)
+        assert len(client.get_metric_history(run.info.run_id, "stuck_rate")) == 1
+
+
+def test_runs_are_found_on_every_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    directory = sweep_on_disk(tmp_path / "sweep", small_sweep("pages"), *(trial_rows(t, SOLVED) for t in range(5)))
+    sync(directory)
+    monkeypatch.setattr(runs, "_PAGE", 2)
+    assert sync(directory) == SyncResult(n_logged=0, n_present=5)
+
+
+def test_many_parameters_are_logged_in_several_calls(client: MlflowClient, tmp_path: Path) -> None:
+    directory = sweep_on_disk(tmp_path / "sweep", small_sweep("many"))
+    content = TrialContent(0, "many", {"attnsweep.kind": "trial"}, {f"p{i}": "1" for i in range(250)}, {}, {}, 1, 2)
+    SweepRuns(directory, tracking_uri()).log(content)
+    [run] = _runs(client, directory)
+    assert len(run.data.params) == 250
+
+
+def test_curves_keep_what_ended_early_and_rank_what_overflowed_above_all(client: MlflowClient, tmp_path: Path) -> None:
+    directory = SweepDirectory.create(tmp_path / "sweep", small_sweep("curves", replicates=3))
+    with open_writer(directory) as writer:
+        rows = trial_rows(0, ["solved", "plateau", "diverged"])
+        commit(writer, rows, {0: [8.0, 4.0, 0.0], 1: [9.0, 8.0, 7.0, 6.0, 5.0], 2: [10.0, 20.0]})
+    sync(directory)
+    [run] = _runs(client, directory)
+
+    def curve(name: str) -> dict[int, float]:
+        return {each.step: each.value for each in client.get_metric_history(run.info.run_id, f"loss_curve_{name}")}
+
+    assert curve("median") == {0: 9.0, 1: 8.0, 2: 7.0, 4: 6.0, 8: 5.0}
+    assert curve("q25") == {0: 8.5, 1: 6.0, 2: 3.5, 4: 3.0, 8: 2.5}
+    assert curve("q75") == {0: 9.5, 1: 14.0}
+
+
+def test_what_is_not_finite_is_not_sent(client: MlflowClient, tmp_path: Path) -> None:
+    trials = trial_rows(0, ["diverged"] * 4), trial_rows(1, ["failed"] * 4)
+    directory = sweep_on_disk(tmp_path / "sweep", small_sweep("finite"), *trials)
+    sync(directory)
+    diverged, failed = _runs(client, directory)
+    assert diverged.data.metrics["diverged_rate"] == 1
+    assert "loss_median" not in diverged.data.metrics
+    assert set(failed.data.metrics) == {"n_trainings", "train_seconds"}
+
+
+@pytest.mark.parametrize(
+    ("value", "words"),
+    [(0.03, "0.03"), (0.01, "1e-2"), (0.1, "0.1"), (2.54e-4, "2.5e-4"), (1.0, "1"), (12.3, "12"), (0.0, "0")],
+)
+def test_names_have_short_numbers(value: float, words: str) -> None:
+    assert short_number(value) == words
+
+
+def test_the_environment_chooses_the_store(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert tracking_uri() == f"sqlite:///{Path.cwd()}/sweeps/mlflow.db"
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://tracking")
+    assert tracking_uri() == "http://tracking"
+    assert tracking_uri("http://other") == "http://other"
+    assert without_credentials("https://user:secret@host/path") == "https://host/path"
+
+
+def test_the_default_database_is_read_while_it_is_written(tmp_path: Path) -> None:
+    sync(sweep_on_disk(tmp_path / "sweep", small_sweep("wal"), trial_rows(0, SOLVED)))
+    connection = sqlite3.connect("sweeps/mlflow.db")
+    assert connection.execute("pragma journal_mode").fetchone() == ("wal",)
+    connection.close()
+
+
+def test_a_deleted_experiment_comes_back(client: MlflowClient) -> None:
+    first = experiment(client, tracking_uri(), "path/to/file.py:Mine")
+    client.delete_experiment(first)
+    assert experiment(client, tracking_uri(), "path/to/file.py:Mine") == first
+    assert client.get_experiment(first).artifact_location.endswith("/mlflow-artifacts/path_to_file.py_Mine")
+
+
+def test_nothing_heavy_is_imported_before_it_is_used() -> None:
+    check = (
+        "import sys, orchestrator.tracking; sys.exit(any(name in sys.modules for name in ('mlflow', 'torch', 'ray')))"
+    )
+    root = Path(__file__).parents[2]
+    assert subprocess.run([sys.executable, "-c", check], cwd=root, check=False).returncode == 0
+
+
+def test_a_running_sweep_is_projected_while_its_ledger_grows(client: MlflowClient, tmp_path: Path) -> None:
+    directory = SweepDirectory.create(tmp_path / "sweep", small_sweep("running", trials=40))
+    progress = []
+    with open_writer(directory) as writer:
+        projection = Projection(directory)
+        for trial in range(40):
+            commit(writer, trial_rows(trial, SOLVED))
+            if trial != 13:
+                projection.trial_told(trial)
+        result = projection.close(on_progress=lambda *done: progress.append(done))
+    assert projection.problem is None
+    assert result == SyncResult(n_logged=40, n_present=0)
+    assert progress == [(done, len(progress)) for done in range(1, len(progress) + 1)]
+    assert {run.info.status for run in _runs(client, directory)} == {"FINISHED"}
+    [parent] = _runs(client, directory, "sweep")
+    assert (parent.info.status, parent.data.metrics["n_trainings"]) == ("FINISHED", 160)
+    assert sync(directory) == SyncResult(n_logged=0, n_present=40)
+
+
+def test_a_resumed_sweep_goes_on_in_its_parent_run(client: MlflowClient, tmp_path: Path) -> None:
+    directory = sweep_on_disk(tmp_path / "sweep", small_sweep("resumed"), trial_rows(0, SOLVED))
+    sync(directory)
+    with open_writer(directory) as writer:
+        projection = Projection(directory)
+        commit(writer, trial_rows(1, SOLVED))
+        projection.trial_told(1)
+        assert projection.close() == SyncResult(n_logged=1, n_present=1)
+    [parent] = _runs(client, directory, "sweep")
+    assert (parent.info.status, parent.info.end_time) == ("FINISHED", FINISHED_MS + 1000)
+
+
+def test_a_sweep_goes_on_without_mlflow(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")
+    with socket.socket() as closed:
+        closed.bind(("127.0.0.1", 0))
+        address = f"http://127.0.0.1:{closed.getsockname()[1]}"
+    directory = sweep_on_disk(tmp_path / "sweep", small_sweep("down"), trial_rows(0, SOLVED), trial_rows(1, SOLVED))
+    with caplog.at_level(logging.WARNING, logger="orchestrator.tracking"):
+        projection = Projection(directory, address, retry_seconds=0.0)
+        for _ in range(10_000):
+            projection.trial_told(0)
+        assert projection.close() == SyncResult(0, 0)
+    assert "refused" in projection.problem
+    assert "\n" not in projection.problem
+    [warning] = [record.getMessage() for record in caplog.records if record.name.startswith("orchestrator")]
+    assert f"MLflow ({address}): MlflowException: " in warning
+    assert warning.endswith(f"; the sweep goes on, `attnsweep mlflow-sync {directory.path}` logs what is missing")
+    assert sync(directory) == SyncResult(n_logged=2, n_present=0)
+
+
+def test_mlflow_that_comes_back_gets_what_it_missed(client: MlflowClient, tmp_path: Path) -> None:
+    directory = SweepDirectory.create(tmp_path / "sweep", small_sweep("back"))
+    # No ledger yet: the first attempt fails, as if the store were away.
+    projection = Projection(directory, retry_seconds=0.0)
+    while projection.problem is None:
+        assert projection._thread.is_alive()
+    with open_writer(directory) as writer:
+        for trial in range(3):
+            commit(writer, trial_rows(trial, SOLVED))
+        projection.trial_told(2)
+        while len(_runs_or_none(client, directory)) < 3:
+            assert projection._thread.is_alive()
+        assert projection.problem is None
+        assert projection.close() == SyncResult(n_logged=3, n_present=0)
+
+
+def _runs_or_none(client: MlflowClient, directory: SweepDirectory) -> list[Run]:
+    return [run for run in _runs(client, directory) if run.info.status == "FINISHED"]
+
+
+def test_closing_in_haste_leaves_the_rest_to_sync(tmp_path: Path) -> None:
+    directory = SweepDirectory.create(tmp_path / "sweep", small_sweep("haste"))
+    hold, reached = threading.Event(), threading.Event()
+
+    def wait(*_: int) -> None:
+        reached.set()
+        hold.wait()
+
+    with open_writer(directory) as writer:
+        projection = Projection(directory)
+        for trial in range(4):
+            commit(writer, trial_rows(trial, SOLVED))
+        closing = threading.Thread(target=projection.close, args=(5.0, wait))
+        closing.start()
+        assert reached.wait(20)
+        closing.join()
+    assert projection.problem == "not done within 5 s"
+    hold.set()
+    projection._thread.join()
+    result = sync(directory)
+    assert (result.n_logged + result.n_present, result.n_logged > 0) == (4, True)

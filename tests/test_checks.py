@@ -1,0 +1,130 @@
+"""The project's own checks: each goes red for its own kind of error, and the command line stays light."""
+
+import shutil
+import subprocess
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+BIN = Path(sys.executable).parent
+ROOMS = ("workloads", "search_spaces", "orchestrator", "infra")
+HEAVY = ("torch", "ray", "mlflow")
+START_UP_SECONDS = 0.3
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Planted:
+    """A file with one error, and the check that must name it."""
+
+    path: str
+    text: str
+    check: tuple[str, ...]
+    finding: str
+
+
+PLANTED = {
+    "format": Planted(
+        path="workloads/planted.py",
+        text="WINDOW=4\n",
+        check=("ruff", "format", "--check"),
+        finding="--> workloads/planted.py:1:7",
+    ),
+    "lint": Planted(
+        path="orchestrator/planted.py",
+        text="import json\n",
+        check=("ruff", "check", "--output-format=concise"),
+        finding="orchestrator/planted.py:1:8: F401",
+    ),
+    # The file alone: the whole takes mypy a minute without its cache.
+    "type": Planted(
+        path="workloads/planted.py",
+        text='WINDOW: int = "wide"\n',
+        check=("mypy", "workloads/planted.py"),
+        finding="workloads/planted.py:1: error: Incompatible types in assignment",
+    ),
+    "untyped": Planted(
+        path="infra/planted.py",
+        text="def window(half_width):\n    return half_width\n",
+        check=("mypy", "infra/planted.py"),
+        finding="infra/planted.py:1: error: Function is missing a type annotation",
+    ),
+    "layer: a training starts Ray": Planted(
+        path="workloads/planted.py",
+        text="import ray\n",
+        check=("lint-imports", "--no-logo"),
+        finding="workloads.planted -> ray (l.1)",
+    ),
+    "layer: a search space knows who runs it": Planted(
+        path="search_spaces/planted.py",
+        text="import orchestrator\n",
+        check=("lint-imports", "--no-logo"),
+        finding="search_spaces.planted -> orchestrator (l.1)",
+    ),
+    "layer: the engine knows a problem": Planted(
+        path="workloads/engine/planted.py",
+        text="import workloads.category_pairs\n",
+        check=("lint-imports", "--no-logo"),
+        finding="workloads.engine.planted -> workloads.category_pairs (l.1)",
+    ),
+}
+
+
+def run(command: Sequence[str | Path], directory: Path) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        command, cwd=directory, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    )
+
+
+@pytest.fixture
+def copy(tmp_path: Path) -> Path:
+    for room in ROOMS:
+        shutil.copytree(ROOT / room, tmp_path / room, ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copy(ROOT / "pyproject.toml", tmp_path)
+    return tmp_path
+
+
+@pytest.mark.parametrize("planted", PLANTED.values(), ids=PLANTED.keys())
+def test_a_planted_error_turns_its_check_red(copy: Path, planted: Planted) -> None:
+    tool, *arguments = planted.check
+    file = copy / planted.path
+    file.write_text('"""A planted module."""\n')
+    before = run([BIN / tool, *arguments], copy)
+    assert before.returncode == 0, before.stdout
+
+    file.write_text(planted.text)
+    after = run([BIN / tool, *arguments], copy)
+    assert after.returncode == 1, after.stdout
+    assert planted.finding in after.stdout
+
+
+def test_make_check_runs_every_tool() -> None:
+    # A dry run; --old-file keeps it from planning an install.
+    plan = run(["make", "--dry-run", "--old-file=there/.installed-test", "check", "VENV=there"], ROOT)
+    assert plan.stdout.splitlines() == [
+        "there/bin/ruff format --check",
+        "there/bin/ruff check",
+        "there/bin/mypy",
+        "there/bin/lint-imports --no-logo",
+    ]
+
+
+def test_the_command_line_starts_without_the_heavy_libraries() -> None:
+    program = f"""
+import sys, time
+import orchestrator.cli
+print(*[name for name in {HEAVY} if name in sys.modules])
+print(time.process_time())
+"""
+    seconds = []
+    for _ in range(3):
+        started = run([sys.executable, "-c", program], ROOT)
+        assert started.returncode == 0, started.stdout
+        heavy, own_seconds = started.stdout.splitlines()
+        assert heavy == ""
+        seconds.append(float(own_seconds))
+    # Processor time and the best of three: the promise is about the imports, not about the machine's other load.
+    assert min(seconds) < START_UP_SECONDS

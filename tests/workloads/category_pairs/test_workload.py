@@ -1,0 +1,110 @@
+"""The reduced systems as a workload: conformance, and outcomes by SEEDS A.4 on trainings whose end is known."""
+
+import numpy as np
+import pytest
+
+from workloads.category_pairs import CategoryPairs, CategoryPairsParameters
+from workloads.engine.contract import Evidence, Training
+from workloads.engine.pack import Pack
+from workloads.errors import SpecError
+from workloads.testing import check_workload, defaults
+
+WORKLOAD = CategoryPairs()
+
+SMALL = {"n_categories": 4, "n_positions": 5, "n_steps": 40, "batch_size": 8}
+MODES = [
+    {"variant": "positions_only"},
+    {"variant": "positions_only", "attention_activation": "softmax"},
+    {"variant": "positions_only", "expectation": "sampled"},
+    {"variant": "positions_only", "expectation": "sampled", "attention_activation": "softmax"},
+    {"variant": "categories_only"},
+    {"variant": "categories_only", "expectation": "sampled"},
+    {"variant": "categories_only", "expectation": "sampled", "attention_activation": "softmax"},
+    {"variant": "positions_only", "dtype": "float32", "optimizer": "adam"},
+]
+
+
+@pytest.mark.parametrize("mode", MODES, ids=lambda mode: "-".join(mode.values()))
+def test_conformance(mode: dict[str, str]) -> None:
+    lanes = [{"init_sigma": 0.1}, {"init_sigma": 1e-3, "learning_rate": 0.05}, {"init_sigma": None}]
+    check_workload(WORKLOAD, [defaults(WORKLOAD, **SMALL, **mode, **lane) for lane in lanes])
+
+
+def _outcome(seed: int = 0, **values: float | int | str) -> tuple[str, str]:
+    parameters = defaults(WORKLOAD, **values)
+    pack = Pack(WORKLOAD, [Training(parameters, seed)])
+    while not pack.advance(10_000):
+        pass
+    result = pack.result()
+    verdicts = WORKLOAD.judge(parameters, result.evidence)
+    last = result.last_probe[0]
+    return str(verdicts.outcome[0, last]), str(verdicts.detail[0, last])
+
+
+def test_a_good_start_is_solved() -> None:
+    assert _outcome(init_sigma=0.05, learning_rate=0.03) == ("solved", "")
+
+
+def test_too_few_steps_to_escape_end_at_the_zero() -> None:
+    assert _outcome(init_sigma=1e-4, learning_rate=1e-3, n_steps=500) == ("degenerate_zero", "zero")
+    assert _outcome(init_sigma=1e-4, learning_rate=1e-3, n_steps=500, variant="categories_only") == (
+        "degenerate_zero",
+        "zero",
+    )
+
+
+def test_the_valley_at_infinity_catches_opposed_starts() -> None:
+    ends = [_outcome(seed, init_sigma=0.1, learning_rate=1e-2, n_steps=4000) for seed in range(12)]
+    assert ("runaway", "valley") in ends
+    assert ("solved", "") in ends
+
+
+def test_a_large_step_diverges() -> None:
+    pack = Pack(WORKLOAD, [Training(defaults(WORKLOAD, learning_rate=5.0, init_sigma=1.0, n_steps=100), 0)])
+    assert pack.advance(1000)
+    assert pack.result().diverged_step[0] >= 0
+
+
+def _evidence(levels: list[float], alpha: float = 1.0, beta: float = 1.0, gamma: float = 1.0) -> Evidence:
+    """One training of system P at N = 10, M = 20 that showed these levels."""
+    level = np.array([levels])
+    full = np.ones_like(level)
+    references = {"zero": 1.0, "mean": 0.9, "centred_shift": 0.145, "valley": 0.045, "solved": 0.00225}
+    return Evidence(
+        steps=np.arange(level.size) * 100,
+        metrics={
+            "eval_loss": level,
+            "grad_norm": gamma * level,
+            "param_norm": full,
+            "alpha": alpha * full,
+            "beta": beta * full,
+        },
+        levels={name: np.array([value]) for name, value in references.items()},
+    )
+
+
+@pytest.mark.parametrize(
+    ("evidence", "wanted"),
+    [
+        (_evidence([1.0, 3.1]), ("diverged", "")),
+        (_evidence([50.0, 3.1]), ("plateau", "moving")),
+        (_evidence([1.0, np.nan]), ("diverged", "")),
+        (_evidence([1.0, 0.0022]), ("solved", "")),
+        (_evidence([1.0, 0.05], beta=-1.0), ("runaway", "valley")),
+        (_evidence([1.0, 0.044], beta=-1.0), ("plateau", "moving")),
+        (_evidence([1.0, 0.101], beta=-1.0), ("plateau", "moving")),
+        (_evidence([1.0, 0.995], gamma=1e-3), ("degenerate_zero", "zero")),
+        (_evidence([1.0, 0.995], gamma=1e-1), ("plateau", "")),
+        (_evidence([1.0, 0.895]), ("marginal", "mean")),
+        (_evidence([1.0, 0.1455]), ("marginal", "centred_shift")),
+        (_evidence([1.0, 0.5, 0.5, 0.5, 0.5, 0.498]), ("plateau", "")),
+    ],
+)
+def test_the_order_of_the_definitions(evidence: Evidence, wanted: tuple[str, str]) -> None:
+    verdicts = WORKLOAD.judge(CategoryPairsParameters(), evidence)
+    assert (verdicts.outcome[0, -1], verdicts.detail[0, -1]) == wanted
+
+
+def test_softmax_over_categories_has_no_population_loss() -> None:
+    with pytest.raises(SpecError, match=r"expectation: got 'population', expected sampled .*set expectation=sampled"):
+        defaults(WORKLOAD, variant="categories_only", attention_activation="softmax")

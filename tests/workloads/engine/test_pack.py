@@ -1,0 +1,71 @@
+"""Packs: ended lanes leave, non-finite lanes freeze, nothing depends on who else is in the pack."""
+
+import numpy as np
+import pytest
+
+from workloads.category_pairs import CategoryPairs
+from workloads.engine.contract import Training
+from workloads.engine.pack import Pack
+from workloads.engine.result import PackResult
+from workloads.testing import defaults
+
+WORKLOAD = CategoryPairs()
+
+
+def _train(*trainings: Training, slice_steps: int = 10_000) -> PackResult:  # type: ignore[type-arg]
+    pack = Pack(WORKLOAD, trainings)
+    while not pack.advance(slice_steps):
+        pass
+    return pack.result()
+
+
+def _training(seed: int, **values: float | int | str | bool) -> Training:  # type: ignore[type-arg]
+    return Training(defaults(WORKLOAD, **({"n_steps": 400} | values)), seed)
+
+
+@pytest.mark.parametrize("pack_size", [1, 7, 64])
+def test_a_training_is_the_same_to_the_last_bit_in_any_pack(pack_size: int) -> None:
+    trainings = [_training(seed, init_sigma=10.0 ** (-seed % 5), learning_rate=0.01 + seed / 1e4) for seed in range(64)]
+    whole = _train(*trainings).evidence.metrics
+    part = _train(*trainings[20 : 20 + pack_size]).evidence.metrics
+    for metric, table in part.items():
+        np.testing.assert_array_equal(whole[metric][20 : 20 + pack_size], table, err_msg=metric)
+
+
+def test_slices_do_not_change_a_training() -> None:
+    training = _training(3)
+    np.testing.assert_array_equal(
+        _train(training, slice_steps=7).evidence.metrics["eval_loss"], _train(training).evidence.metrics["eval_loss"]
+    )
+
+
+def test_a_diverging_lane_is_frozen_with_its_step() -> None:
+    result = _train(_training(0), _training(1, learning_rate=10.0, init_sigma=2.0))
+    assert result.diverged_step[0] == -1
+    assert 0 < result.diverged_step[1] < 100
+    assert result.n_steps[1] == result.diverged_step[1]
+    assert np.isfinite(result.last("eval_loss")).all()
+
+
+def test_a_solved_lane_stops_unless_told_to_go_on() -> None:
+    stopped = _train(_training(0, n_steps=2000, learning_rate=0.03))
+    whole = _train(_training(0, n_steps=2000, learning_rate=0.03, stop_when_solved=False))
+    assert stopped.n_steps[0] < 2000
+    assert whole.n_steps[0] == 2000
+    assert stopped.last("eval_loss")[0] < stopped.evidence.levels["solved"][0]
+
+
+def test_a_lane_pays_for_the_steps_it_took() -> None:
+    result = _train(_training(0, n_steps=2000, learning_rate=0.03), _training(1, n_steps=2000, learning_rate=1e-4))
+    assert 0 < result.train_seconds[0] < result.train_seconds[1]
+
+
+def test_an_initialization_must_cover_all_parameters() -> None:
+    class Forgetful(CategoryPairs):
+        def initial(self, module, lanes):  # type: ignore[no-untyped-def]
+            state = super().initial(module, lanes)
+            del state["q_MM"]
+            return state
+
+    with pytest.raises(TypeError, match=r"category_pairs.initial left out the parameters \['q_MM'\]"):
+        Pack(Forgetful(), [_training(0)])
