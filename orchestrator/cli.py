@@ -102,9 +102,10 @@ def query(
     out: Annotated[Path | None, typer.Option(help="Write to a file instead of stdout.")] = None,
 ) -> None:
     """Ask a sweep's ledger in SQL (DuckDB)."""
+    from orchestrator.ledger import Ledger
     from orchestrator.query import render, run_query
 
-    render(run_query(directory, sql), format_.value, out)
+    render(run_query(Ledger(directory), sql), format_.value, out)
 
 
 @app.command()

@@ -3,6 +3,8 @@
 import logging
 import os
 import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from urllib.parse import urlsplit
 
@@ -27,13 +29,26 @@ class TrainerShare:
     num_gpus: float
 
 
-def connect(address: str | None) -> None:
-    """Connects to the cluster at `address` or `RAY_ADDRESS`, or starts Ray on this machine.
+@contextmanager
+def connection(address: str | None) -> Iterator[None]:
+    """A connection to the cluster at `address` or `RAY_ADDRESS`, or to a Ray started on this machine for its time.
+
+    A process that is connected already (a notebook, a larger program) keeps its connection.
 
     Raises:
         UserError: If nothing answers at the address.
     """
-    address = address or os.environ.get("RAY_ADDRESS")
+    if ray.is_initialized():
+        yield
+        return
+    _connect(address or os.environ.get("RAY_ADDRESS"))
+    try:
+        yield
+    finally:
+        ray.shutdown()
+
+
+def _connect(address: str | None) -> None:
     if address is not None:
         _check_reachable(address)
     try:
@@ -55,7 +70,7 @@ def share_out(n_trainers: int | None) -> list[TrainerShare]:
     Raises:
         UserError: If more CPU trainers are asked for than there are cores.
     """
-    resources = ray.cluster_resources()
+    resources = ray.cluster_resources()  # type: ignore[no-untyped-call]
     n_gpus, n_cpus = int(resources.get("GPU", 0)), int(resources.get("CPU", 1))
     if n_gpus > 0:
         n_trainers = n_trainers or n_gpus

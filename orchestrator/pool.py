@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import ray
 from ray.actor import ActorHandle
@@ -82,5 +82,5 @@ class TrainerPool:
         return order, report
 
     def _start(self, share: TrainerShare) -> ActorHandle[Trainer]:
-        actor = ray.remote(num_cpus=share.num_cpus, num_gpus=share.num_gpus)(Trainer)
-        return actor.remote(*self._arguments, share.device)
+        actor_class = ray.remote(num_cpus=share.num_cpus, num_gpus=share.num_gpus)(Trainer)
+        return cast("ActorHandle[Trainer]", actor_class.remote(*self._arguments, share.device))

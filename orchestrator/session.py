@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-import ray
 import ray.cloudpickle
 from rich.console import Console
 
@@ -53,14 +52,12 @@ def run_sweep(spec: Sweep, path: Path, resources: Resources, console: Console) -
         UserError: For a spec, directory or address that will not do; then nothing has been written.
         SweepError: If the sweep cannot go on.
     """
+    started = time.monotonic()
     check_sweep(spec, load_workload(spec.workload).parameters)
     SweepDirectory.check_new(path)
-    cluster.connect(resources.address)
-    try:
+    with cluster.connection(resources.address):
         shares = cluster.share_out(resources.n_trainers)
-        return _train(SweepDirectory.create(path, spec), resources, shares, console)
-    finally:
-        ray.shutdown()
+        return _train(SweepDirectory.create(path, spec), resources, shares, console, started)
 
 
 def resume_sweep(path: Path, resources: Resources, console: Console) -> Summary:
@@ -70,23 +67,24 @@ def resume_sweep(path: Path, resources: Resources, console: Console) -> Summary:
         UserError: If there is no sweep, or its workload is gone.
         SweepError: If the sweep cannot go on.
     """
+    started = time.monotonic()
     directory = SweepDirectory.open(path)
     load_workload(directory.spec.workload)
-    cluster.connect(resources.address)
-    try:
-        return _train(directory, resources, cluster.share_out(resources.n_trainers), console)
-    finally:
-        ray.shutdown()
+    with cluster.connection(resources.address):
+        return _train(directory, resources, cluster.share_out(resources.n_trainers), console, started)
 
 
 def _train(
-    directory: SweepDirectory, resources: Resources, shares: Sequence[cluster.TrainerShare], console: Console
+    directory: SweepDirectory,
+    resources: Resources,
+    shares: Sequence[cluster.TrainerShare],
+    console: Console,
+    started: float,
 ) -> Summary:
-    started = time.monotonic()
     spec = directory.spec
     workload = load_workload(spec.workload)
     for module in user_modules():
-        ray.cloudpickle.register_pickle_by_value(module)
+        ray.cloudpickle.register_pickle_by_value(module)  # type: ignore[no-untyped-call]
     schema = trainings_schema(workload.parameters, workload.level_names)
     with LedgerWriter(directory.path, schema, None, spec.sha256()) as writer, StopOnSignal() as stop:
         study = Study(directory)

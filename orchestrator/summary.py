@@ -75,14 +75,18 @@ class Summary:
     def print(self, console: Console) -> None:
         """Prints the summary with the next commands to type."""
         place = shlex.quote(str(self.directory.path))
-        console.print(f"\n[bold]{escape(self.directory.sweep)}[/]  {self.n_trainings} trainings of {self.n_trials} trials")
+        console.print(
+            f"\n[bold]{escape(self.directory.sweep)}[/]  {self.n_trainings} trainings of {self.n_trials} trials"
+        )
         console.print(_outcome_table(self.outcomes))
         console.print(f"stuck rate {in_words(self.stuck)}, 95% interval over trials")
         for rates in self.by_parameter:
             console.print(_rate_table(rates))
         if self.best is not None:
             values = "  ".join(f"{name}={shown(value)}" for name, value in self.best.parameters.items())
-            console.print(f"best trial #{self.best.trial}: {values}  ({_objective(self.directory)} {self.best.value:.4g})")
+            console.print(
+                f"best trial #{self.best.trial}: {values}  ({_objective(self.directory)} {self.best.value:.4g})"
+            )
         console.print(f"{self.seconds:.1f} s, {self.trainings_per_second:.0f} trainings per second")
         for line in self.next_steps(place):
             console.print(line, soft_wrap=True, highlight=False, markup=False)
@@ -95,13 +99,12 @@ class Summary:
         query = "select outcome, count(*) from trainings group by 1"
         lines.append(f'next     attnsweep query {place} "{query}"')
         if self.n_failed:
-            lines.append(f'failed   attnsweep query {place} "select trial, replicate, error from trainings where outcome = \'failed\'"')
+            errors = "select trial, replicate, error from trainings where outcome = 'failed'"
+            lines.append(f'failed   attnsweep query {place} "{errors}"')
         return lines
 
 
-def summarize(
-    directory: SweepDirectory, *, finished: bool, seconds: float, n_before: int, mlflow: str
-) -> Summary:
+def summarize(directory: SweepDirectory, *, finished: bool, seconds: float, n_before: int, mlflow: str) -> Summary:
     """Reads a sweep's summary from its ledger.
 
     Args:

@@ -69,7 +69,7 @@ class Summary:
         yield "|---|---|"
         yield from (f"| {outcome} | {count} |" for outcome, count in self.outcomes.items())
         yield ""
-        yield f"Stuck rate: {rate_label(self.stuck)}"
+        yield f"Stuck rate: {rate_label(self.stuck)} (95% interval, trainings of one trial not taken as independent)"
         if self.best is not None:
             values = ", ".join(f"{name}={value_label(value)}" for name, value in self.best.parameters.items())
             yield ""

@@ -135,6 +135,14 @@ class Projection:
             )
 
 
-def _one_line(error: Exception) -> str:
-    words = str(error).strip().splitlines()
-    return f"{type(error).__name__}: {words[0][:300]}" if words else type(error).__name__
+def _one_line(error: BaseException) -> str:
+    """The error's first words, and its first cause, which MLflow buries."""
+    root = error
+    while (cause := root.__cause__ or root.__context__) is not None:
+        root = cause
+    return _words(error) if root is error else f"{_words(error)} ({_words(root)})"
+
+
+def _words(error: BaseException) -> str:
+    first_line = str(error).strip().partition("\n")[0]
+    return f"{type(error).__name__}: {first_line[:120]}"

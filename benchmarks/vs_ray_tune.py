@@ -1,0 +1,183 @@
+"""The same trainings by attnsweep and by Ray Tune with OptunaSearch and MLflowLoggerCallback, wall to wall.
+
+    python benchmarks/vs_ray_tune.py [--trainings 1024 4096] [--steps 200] [--out benchmarks/vs_ray_tune.json]
+
+Each side starts in a fresh process and pays for its imports, the start of Ray, the trainings, the study and the
+logging; the clock stops when the process has ended. One Tune trial is one training: the model, the loss, the steps
+and the search space are those of the sweep, written as anyone would in PyTorch. attnsweep is measured twice: with 16
+replicates to a trial, as rates are measured, and with one, so that Optuna and MLflow see as many trials as Tune's.
+"""
+
+import argparse
+import json
+import os
+import platform
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+N_CATEGORIES, N_POSITIONS = 10, 20
+SPACE = {"init_sigma": (1e-4, 1.0), "learning_rate": (1e-4, 5e-2)}
+
+
+def main() -> None:
+    """Measures both sides and prints one JSON object."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--trainings", type=int, nargs="+", default=[1024, 4096])
+    parser.add_argument("--steps", type=int, default=200)
+    parser.add_argument("--out", type=Path)
+    parser.add_argument("--side", choices=["tune", "attnsweep"], help=argparse.SUPPRESS)
+    parser.add_argument("--replicates", type=int, default=1, help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.side is not None:
+        side = {"tune": _tune, "attnsweep": _attnsweep}[options.side]
+        side(options.trainings[0], options.steps, options.replicates)
+        return
+    rows = [_compare(n_trainings, options.steps) for n_trainings in options.trainings]
+    report = {
+        "benchmark": "vs_ray_tune",
+        "cpus": os.cpu_count(),
+        "machine": platform.machine(),
+        "steps": options.steps,
+        "rows": rows,
+    }
+    text = json.dumps(report, indent=2)
+    if options.out is not None:
+        options.out.write_text(text + "\n")
+    print(text)
+
+
+def _compare(n_trainings: int, n_steps: int) -> dict[str, object]:
+    tune_seconds, _ = _timed("tune", n_trainings, n_steps, 1)
+    row: dict[str, object] = {"trainings": n_trainings, "tune_seconds": round(tune_seconds, 1)}
+    for replicates in (16, 1):
+        seconds, profile = _timed("attnsweep", n_trainings, n_steps, replicates)
+        row[f"attnsweep_{replicates}_replicates"] = {
+            "seconds": round(seconds, 1),
+            "times_faster": round(tune_seconds / seconds, 1),
+            "where_the_time_goes": profile,
+        }
+    return row
+
+
+def _timed(side: str, n_trainings: int, n_steps: int, replicates: int) -> tuple[float, dict[str, float]]:
+    command = [sys.executable, __file__, "--side", side, "--trainings", str(n_trainings), "--steps", str(n_steps)]
+    command += ["--replicates", str(replicates)]
+    with tempfile.TemporaryDirectory() as folder:
+        started = time.perf_counter()
+        subprocess.run([Path(part).resolve() if part == __file__ else part for part in command], check=True, cwd=folder)
+        seconds = time.perf_counter() - started
+        profile = Path(folder) / "profile.json"
+        return seconds, json.loads(profile.read_text()) if profile.exists() else {}
+
+
+def _attnsweep(n_trainings: int, n_steps: int, replicates: int) -> None:
+    started = time.perf_counter()
+    from rich.console import Console
+
+    from orchestrator import cluster, session
+    from orchestrator.loop import SweepLoop
+    from orchestrator.tracking import Projection
+    from search_spaces import Float, Sweep
+
+    spec = Sweep(
+        name="bench",
+        workload="category_pairs",
+        space={
+            "n_steps": n_steps,
+            "n_categories": N_CATEGORIES,
+            "n_positions": N_POSITIONS,
+            "stop_when_solved": False,
+            **{name: Float(low=low, high=high, log=True) for name, (low, high) in SPACE.items()},
+        },
+        sampler="tpe",
+        trials=n_trainings // replicates,
+        replicates=replicates,
+    )
+    profile = {"imports": time.perf_counter() - started}
+    _watch(cluster, "_connect", profile, "ray_start")
+    _watch(SweepLoop, "run", profile, "sweep_loop")
+    _watch(Projection, "close", profile, "mlflow_after_the_loop")
+    summary = session.run_sweep(spec, Path("sweep"), session.Resources(), Console(stderr=True))
+    assert summary.n_trainings == n_trainings
+    Path("profile.json").write_text(json.dumps({name: round(seconds, 2) for name, seconds in profile.items()}))
+
+
+def _watch(owner: object, name: str, profile: dict[str, float], label: str) -> None:
+    """Has a function add its wall time to the profile."""
+    function = getattr(owner, name)
+
+    def timed(*args: object, **kwargs: object) -> object:
+        started = time.perf_counter()
+        try:
+            return function(*args, **kwargs)
+        finally:
+            profile[label] = time.perf_counter() - started
+
+    setattr(owner, name, timed)
+
+
+def _tune(n_trainings: int, n_steps: int, _: int) -> None:
+    import warnings
+
+    warnings.simplefilter("ignore")
+    import ray
+    from ray import tune
+    from ray.air.integrations.mlflow import MLflowLoggerCallback
+    from ray.tune.search.optuna import OptunaSearch
+
+    ray.init(address="local", include_dashboard=False, log_to_driver=False, logging_level="ERROR")
+    tuner = tune.Tuner(
+        _train_one,
+        param_space={
+            **{name: tune.loguniform(low, high) for name, (low, high) in SPACE.items()},
+            "n_steps": n_steps,
+        },
+        tune_config=tune.TuneConfig(
+            search_alg=OptunaSearch(metric="level", mode="min", seed=0),
+            num_samples=n_trainings,
+            # Without it each trial starts a process and imports torch: many times slower.
+            reuse_actors=True,
+        ),
+        run_config=tune.RunConfig(
+            name="bench",
+            storage_path=str(Path("tune").resolve()),
+            verbose=0,
+            callbacks=[
+                MLflowLoggerCallback(tracking_uri=f"sqlite:///{Path('mlflow.db').resolve()}", experiment_name="x")
+            ],
+        ),
+    )
+    results = tuner.fit()
+    assert len(results) == n_trainings
+    assert not results.errors
+
+
+def _train_one(config: dict[str, float]) -> None:
+    """One training of system P in plain PyTorch: gradient descent on the population loss."""
+    import torch
+    from ray import tune
+
+    torch.set_num_threads(1)
+    N, M = N_CATEGORIES, N_POSITIONS
+    q = (config["init_sigma"] * torch.randn(M, M, dtype=torch.float64)).requires_grad_()
+    v = (config["init_sigma"] * torch.randn(N, N, dtype=torch.float64)).requires_grad_()
+    optimizer = torch.optim.SGD([q, v], lr=config["learning_rate"])
+    for _ in range(int(config["n_steps"])):
+        optimizer.zero_grad()
+        columns = q[:, 1:]
+        p, s, n = columns.diagonal(), columns.sum(0), columns.square().sum(0)
+        b = v.sum() / N
+        a = v.diagonal().sum() - b
+        B = v.sum(1).square().sum() / N
+        A = v.square().sum() - B
+        loss = (1 + (-2 * a * p - 2 * b * s + A * n + B * s.square()) / N).sum()
+        loss.backward()
+        optimizer.step()
+    tune.report({"level": float(torch.nan_to_num(loss.detach(), nan=1e12, posinf=1e12)) / (M - 1)})
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,70 @@
+"""The study: every sampler, and the same configurations whether or not a sweep was interrupted."""
+
+from pathlib import Path
+
+import pytest
+
+from orchestrator.study import Configuration, Study
+from orchestrator.sweep_directory import SweepDirectory
+from search_spaces import Categorical, Conditional, Float, Int, Sweep
+from search_spaces.sweep import SAMPLERS
+
+SPACE = {
+    "n_positions": Int(low=4, high=20, points=3),
+    "init_sigma": Float(low=1e-4, high=1.0, log=True, points=4),
+    "n_steps": 10,
+}
+
+
+def _directory(path: Path, sampler: str, **space: object) -> SweepDirectory:
+    spec = Sweep(name="s", workload="category_pairs", space=SPACE | space, sampler=sampler, trials=12, seed=5)
+    return SweepDirectory.create(path, spec)
+
+
+def _run(study: Study, n_trials: int) -> list[Configuration]:
+    asked = []
+    for _ in range(n_trials):
+        configuration = study.ask()
+        asked.append(configuration)
+        study.tell(configuration.trial, float(configuration.values["init_sigma"]))  # type: ignore[arg-type]
+    return asked
+
+
+@pytest.mark.parametrize("sampler", SAMPLERS)
+def test_an_interrupted_study_goes_on_as_if_it_had_not_been(sampler: str, tmp_path: Path) -> None:
+    undisturbed = _run(Study(_directory(tmp_path / "a", sampler)), 12)
+    directory = _directory(tmp_path / "b", sampler)
+    first = _run(Study(directory), 5)
+    resumed = Study(directory)
+    assert resumed.n_left == 7
+    assert first + _run(resumed, 7) == undisturbed
+    assert [each.trial for each in undisturbed] == list(range(12))
+
+
+def test_the_grid_visits_every_point_once(tmp_path: Path) -> None:
+    asked = _run(Study(_directory(tmp_path / "a", "grid")), 12)
+    points = {(each.values["n_positions"], each.values["init_sigma"]) for each in asked}
+    assert len(points) == 12
+    assert {position for position, _ in points} == {4, 12, 20}
+
+
+def test_a_trial_that_was_not_told_comes_back_with_its_values(tmp_path: Path) -> None:
+    directory = _directory(
+        tmp_path / "a",
+        "random",
+        optimizer=Categorical(choices=("sgd", "adam")),
+        learning_rate=Conditional(on="optimizer", among=("adam",), then=Float(low=1e-4, high=1e-2), otherwise=0.5),
+    )
+    study = Study(directory)
+    asked = [study.ask() for _ in range(8)]
+    assert {each.values["optimizer"] for each in asked} == {"sgd", "adam"}
+    for each in asked:
+        rate = each.values["learning_rate"]
+        assert (rate == 0.5) == (each.values["optimizer"] == "sgd")
+    assert Study(directory).unfinished() == asked
+
+
+def test_another_seed_draws_other_values(tmp_path: Path) -> None:
+    one = SweepDirectory.create(tmp_path / "a", _directory(tmp_path / "x", "random").spec)
+    other = SweepDirectory.create(tmp_path / "b", one.spec.but(seed=6))
+    assert Study(one).ask().values != Study(other).ask().values

@@ -1,0 +1,79 @@
+"""Tasks and packs: which trainings there are, what may share a pack, and how large packs get."""
+
+from collections import Counter
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from orchestrator.study import Configuration
+from orchestrator.tasks import Backlog, PackSizer, Task, tasks_of, training_id, training_seed
+from search_spaces import Sweep
+from workloads.category_pairs import CategoryPairsParameters
+
+SWEEP = Sweep(name="s", workload="category_pairs", space={}, trials=100, replicates=3)
+
+
+def _tasks(trial: int, n_positions: int) -> list[Task]:
+    return tasks_of(SWEEP, CategoryPairsParameters, Configuration(trial, {"n_positions": n_positions}))
+
+
+def test_a_training_is_known_by_what_it_is() -> None:
+    parameters = CategoryPairsParameters(init_sigma=0.1)
+    assert training_id("category_pairs", parameters, 7) == "fc964beed22c835d143c"
+    others = [
+        training_id("other", parameters, 7),
+        training_id("category_pairs", parameters, 8),
+        training_id("category_pairs", CategoryPairsParameters(init_sigma=0.1 + 1e-16), 7),
+        training_id("category_pairs", CategoryPairsParameters(init_sigma=0.2), 7),
+    ]
+    assert "fc964beed22c835d143c" not in others
+    assert len(set(others)) == len(others)
+
+
+def test_seeds_differ_between_trainings_and_sweeps() -> None:
+    seeds = {
+        training_seed(sweep, trial, replicate) for sweep in (0, 1) for trial in range(50) for replicate in range(50)
+    }
+    assert len(seeds) == 2 * 50 * 50
+    assert all(0 <= seed < 2**63 for seed in seeds)
+
+
+@given(st.lists(st.tuples(st.sampled_from([4, 5, 6]), st.integers(1, 9)), min_size=1, max_size=20))
+def test_the_backlog_hands_out_each_training_once_in_packs_of_one_shape(orders: list[tuple[int, int]]) -> None:
+    backlog = Backlog()
+    for trial, (n_positions, _) in enumerate(orders):
+        backlog.add(_tasks(trial, n_positions))
+    seen: Counter[tuple[int, int]] = Counter()
+    sizes = [size for _, size in orders]
+    while len(backlog):
+        size = sizes[len(seen) % len(sizes)]
+        largest = backlog.largest
+        pack = backlog.take(size)
+        assert len(pack) == min(size, largest)
+        assert len({task.training.parameters.static_key() for task in pack}) == 1
+        seen.update((task.trial, task.replicate) for task in pack)
+    assert set(seen.values()) == {1}
+    assert len(seen) == 3 * len(orders)
+
+
+def _climb(rates: dict[int, float], n_packs: int = 20) -> int:
+    sizer = PackSizer(None)
+    for _ in range(n_packs):
+        sizer.measured(sizer.size, rates.get(sizer.size, 1.0))
+    return sizer.size
+
+
+def test_packs_grow_while_that_pays() -> None:
+    assert _climb({64: 100, 128: 180, 256: 250, 512: 255}) == 256
+    assert _climb({64: 100, 128: 60}) == 64
+    assert _climb({size: size for size in (64, 128, 256, 512, 1024, 2048, 4096)}) == PackSizer.largest
+
+
+def test_a_pack_that_did_not_fit_is_never_made_again() -> None:
+    sizer = PackSizer(None)
+    sizer.measured(64, 100.0)
+    sizer.out_of_memory(128)
+    for _ in range(5):
+        sizer.measured(sizer.size, 1000.0)
+        assert sizer.size <= 64
+    assert PackSizer(7).size == 7

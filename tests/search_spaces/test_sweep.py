@@ -1,0 +1,166 @@
+"""Sweeps: equal to their JSON, and clear about a mistake."""
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from search_spaces import Categorical, Conditional, Float, Int, LossQuantile, StuckRate, Sweep
+from search_spaces.loading import load_sweep, shipped_names
+from search_spaces.sweep import SAMPLERS
+from search_spaces.validation import check_sweep
+from workloads.errors import SpecError, UserError
+from workloads.registry import load_workload
+
+scalars = st.none() | st.booleans() | st.integers(-(2**53), 2**53) | st.floats(allow_nan=False, allow_infinity=False)
+names = st.text("abcdefghij_", min_size=1, max_size=8)
+floats = st.builds(
+    lambda low, ratio, log: Float(low=low, high=low * ratio, log=log),
+    st.floats(1e-300, 1e100),
+    st.floats(1, 1e10),
+    st.booleans(),
+)
+ints = st.builds(lambda low, more: Int(low=low, high=low + more), st.integers(-(10**9), 10**9), st.integers(0, 10**9))
+categoricals = st.builds(lambda choices: Categorical(choices=tuple(choices)), st.lists(scalars | names, min_size=1))
+simple = scalars | names | floats | ints | categoricals
+conditionals = st.builds(
+    lambda on, among, then, otherwise: Conditional(on=on, among=tuple(among), then=then, otherwise=otherwise),
+    names,
+    st.lists(scalars | names, min_size=1),
+    simple,
+    simple,
+)
+sweeps = st.builds(
+    Sweep,
+    name=st.from_regex(r"\A[A-Za-z0-9][A-Za-z0-9_.-]{0,79}\Z"),
+    workload=st.text(),
+    space=st.dictionaries(names, simple | conditionals, max_size=5),
+    sampler=st.sampled_from(SAMPLERS),
+    trials=st.integers(1, 2**31 - 1),
+    seconds=st.none() | st.floats(1e-6, 1e9),
+    replicates=st.integers(1, 10**6),
+    seed=st.integers(0, 2**63 - 1),
+    objective=st.builds(StuckRate) | st.builds(LossQuantile, quantile=st.floats(0, 1)),
+)
+
+
+@given(sweeps)
+def test_json_and_back_loses_nothing(sweep: Sweep) -> None:
+    again = Sweep.from_json(sweep.to_json())
+    assert again == sweep
+    assert again.sha256() == sweep.sha256()
+    assert {name: type(value) for name, value in again.fixed().items()} == {
+        name: type(value) for name, value in sweep.fixed().items()
+    }
+
+
+@pytest.mark.parametrize("name", shipped_names())
+def test_shipped_sweeps_fit_their_workloads(name: str) -> None:
+    sweep = load_sweep(name)
+    assert sweep.name == name
+    assert sweep.description
+    check_sweep(sweep, load_workload(sweep.workload).parameters)
+
+
+def _sweep(**fields: Any) -> Sweep:
+    return Sweep(**({"name": "s", "workload": "category_pairs", "space": {}, "trials": 8} | fields))
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"trials": 0}, "trials: got 0, expected greater than or equal to 1; correct it"),
+        ({"replicates": 0}, "replicates: got 0, expected greater than or equal to 1; correct it"),
+        ({"replicate": 2}, "replicate: got 2, expected no such field; remove it, or correct its name"),
+        ({"sampler": "bo"}, "sampler: got 'bo', expected 'tpe', 'random', 'qmc', 'grid' or 'cmaes'; correct it"),
+        ({"name": "../x"}, "name: got '../x', expected string should match pattern"),
+        ({"seconds": float("nan")}, "seconds: got nan, expected"),
+        ({"space": {"x": {"kind": "flaot"}}}, "space.x: got {'kind': 'flaot'}, expected"),
+    ],
+)
+def test_a_mistake_in_a_sweep_is_named(fields: dict[str, Any], message: str) -> None:
+    with pytest.raises(SpecError) as raised:
+        _sweep(**fields)
+    assert str(raised.value).startswith(message)
+
+
+def test_a_mistake_in_a_dimension_is_named() -> None:
+    with pytest.raises(SpecError, match=r"low: got 2\.0, expected at most high=1; swap low and high"):
+        Float(low=2, high=1)
+    with pytest.raises(SpecError, match=r"low: got 0\.0, expected > 0 with log=True; raise low, or drop log"):
+        Float(low=0, high=1, log=True)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"space": {"init_sigm": 0.1}}, "init_sigm: got 0.1, expected a parameter of the workload"),
+        ({"space": {"init_sigma": Float(low=-1, high=1)}}, "init_sigma: got -1.0, expected a finite number >= 0"),
+        ({"space": {"optimizer": Categorical(choices=("sgd", "lbfg"))}}, "optimizer: got 'lbfg', expected one of"),
+        (
+            {"space": {"init_sigma": Conditional(on="dtype", among=("float32",), then=0.1)}},
+            "init_sigma.on: got 'dtype', expected a parameter of the search space",
+        ),
+        (
+            {"space": {"init_sigma": Float(low=0.1, high=1)}, "sampler": "grid"},
+            "init_sigma.points: got None, expected the number of values on the axis, for sampler=grid; "
+            "write Float(low=0.1, high=1, points=8)",
+        ),
+        (
+            {"space": {"init_sigma": Float(low=0.1, high=1, points=3)}, "sampler": "grid"},
+            "trials: got 8, expected 1..3 (the points of the grid); lower trials, or add points",
+        ),
+        (
+            {"space": {"variant": "categories_only", "attention_activation": "softmax"}},
+            "expectation: got 'population', expected sampled",
+        ),
+    ],
+)
+def test_a_space_that_does_not_fit_its_workload_is_refused(changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(SpecError) as raised:
+        check_sweep(_sweep(**changes), load_workload("category_pairs").parameters)
+    assert str(raised.value).startswith(message)
+
+
+def test_fixing_a_parameter_takes_it_out_of_the_search() -> None:
+    sweep = load_sweep("quickstart").fix({"init_sigma": 0.5})
+    assert "init_sigma" not in sweep.varied()
+    assert sweep.fixed()["init_sigma"] == 0.5
+
+
+class TestLoading:
+    def test_a_users_file(self, tmp_path) -> None:  # type: ignore[no-untyped-def]
+        file = tmp_path / "mine.py"
+        file.write_text(
+            "from search_spaces import Sweep\n"
+            "def sweep():\n"
+            "    return Sweep(name='mine', workload='mine.py:Mine', space={}, trials=2)\n"
+        )
+        assert load_sweep(str(file)).workload == f"{tmp_path}/mine.py:Mine"
+
+    def test_a_stored_sweep(self, tmp_path) -> None:  # type: ignore[no-untyped-def]
+        file = tmp_path / "sweep.json"
+        file.write_text(load_sweep("quickstart").to_json())
+        assert load_sweep(str(file)) == load_sweep("quickstart")
+
+    @pytest.mark.parametrize(
+        ("content", "message"),
+        [
+            ("def sweep(:\n", "expected Python (invalid syntax); see line 1"),
+            ("1/0\n", "got 'ZeroDivisionError: division by zero', expected a file that runs"),
+            ("x = 1\n", "got 'no function sweep()', expected one; def sweep() -> Sweep: ..."),
+            ("def sweep(): return 3\n", "got 3, expected a search_spaces.Sweep; return one"),
+        ],
+    )
+    def test_a_broken_file_is_named(self, tmp_path, content: str, message: str) -> None:  # type: ignore[no-untyped-def]
+        file = tmp_path / "mine.py"
+        file.write_text(content)
+        with pytest.raises(UserError) as raised:
+            load_sweep(str(file))
+        assert message in str(raised.value)
+        assert "mine.py" in str(raised.value)
+
+    def test_an_unknown_name_lists_what_there_is(self) -> None:
+        with pytest.raises(UserError, match=r"SPEC: got 'quikstart', expected one of quickstart, stuck_rates;"):
+            load_sweep("quikstart")
