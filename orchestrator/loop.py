@@ -31,7 +31,7 @@ class Follower(Protocol):
     """Who hears of a sweep's course: the progress display, the MLflow projection."""
 
     def rows_committed(self, trainings: pa.Table) -> None:
-        """Rows have reached the ledger."""
+        """Rows have reached the ledger, and the trials they complete are told."""
 
     def trial_told(self, trial: int) -> None:
         """All trainings of a trial are in the ledger, and the study knows its value."""
@@ -172,9 +172,9 @@ class SweepLoop:
     def _commit(self, order: PackOrder, trainings: pa.Table, curves: pa.Table | None) -> None:
         self._writer.commit(order.pack, trainings, curves, None)
         self._losses.pop(order.pack, None)
+        self._count(trainings)
         for follower in self._followers:
             follower.rows_committed(trainings)
-        self._count(trainings)
 
     def _count(self, rows: pa.Table) -> None:
         """Adds ended trainings to their trials' tallies and tells the trials that are complete."""

@@ -1,0 +1,237 @@
+"""Whole sweeps on real Ray, with real files and a real MLflow database: one Ray instance for the module."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pytest
+import ray
+from rich.console import Console
+
+from orchestrator.ledger import Ledger
+from orchestrator.loop import SweepLoop
+from orchestrator.session import Resources, resume_sweep, run_sweep
+from orchestrator.study import Study
+from orchestrator.summary import Summary
+from orchestrator.sweep_directory import SweepDirectory
+from orchestrator.trainer import PackOrder, Report, Trainer
+from search_spaces import Categorical, Float, Sweep
+from search_spaces.loading import load_sweep
+
+N_TRAINERS = 2
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _ray(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """One Ray, that `run_sweep` finds connected; one MLflow database."""
+    database = tmp_path_factory.mktemp("mlflow") / "mlflow.db"
+    with pytest.MonkeyPatch.context() as environment:
+        environment.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{database}")
+        ray.init(address="local", num_cpus=N_TRAINERS, include_dashboard=False, log_to_driver=False)
+        yield
+        ray.shutdown()
+
+
+def _sweep(**changes: Any) -> Sweep:
+    spec = Sweep(
+        name="small",
+        workload="category_pairs",
+        space={
+            "n_steps": 120,
+            "n_categories": 4,
+            "n_positions": 6,
+            "optimizer": Categorical(choices=("sgd", "adam")),
+            "init_sigma": Float(low=1e-4, high=1.0, log=True),
+            "learning_rate": Float(low=1e-3, high=1e-1, log=True),
+        },
+        sampler="random",
+        trials=8,
+        replicates=8,
+        seed=3,
+    )
+    return spec.but(**changes)
+
+
+def _run(spec: Sweep, path: Path, **resources: Any) -> Summary:
+    return run_sweep(spec, path, Resources(**resources), Console(stderr=True))
+
+
+def _rows(path: Path) -> pa.Table:
+    return Ledger(path).trainings().sort_by([("trial", "ascending"), ("replicate", "ascending")])
+
+
+def test_every_training_is_one_row(tmp_path: Path) -> None:
+    report = _run(_sweep(), tmp_path / "s")
+    rows = _rows(tmp_path / "s")
+    assert report.finished
+    assert list(zip(rows["trial"].to_pylist(), rows["replicate"].to_pylist(), strict=True)) == [
+        (trial, replicate) for trial in range(8) for replicate in range(8)
+    ]
+    assert len(pc.unique(rows["training_id"])) == len(pc.unique(rows["seed"])) == 64
+    assert set(rows["sweep"].to_pylist()) == {report.directory.sweep}
+    study = Study(SweepDirectory.open(tmp_path / "s"))
+    assert (study.n_asked, study.unfinished()) == (8, [])
+    curves = Ledger(tmp_path / "s").curves()
+    assert set(pc.unique(curves["training_id"]).to_pylist()) == set(rows["training_id"].to_pylist())
+
+
+def test_a_training_does_not_depend_on_pack_or_trainer(tmp_path: Path) -> None:
+    whole = _sweep(trials=8, replicates=8)
+    tables = {}
+    for pack_size, n_trainers in ((64, 1), (7, 2), (1, 2)):
+        path = tmp_path / f"{pack_size}-{n_trainers}"
+        _run(whole, path, pack_size=pack_size, n_trainers=n_trainers)
+        tables[pack_size] = _rows(path)
+    assert max(tables[64]["pack_size"].to_pylist()) > 7
+    for other in (7, 1):
+        assert max(tables[other]["pack_size"].to_pylist()) <= other
+        for column in ("training_id", "outcome", "outcome_detail", "onset_step", "n_steps", "eval_loss", "final_loss"):
+            assert tables[other][column].to_pylist() == tables[64][column].to_pylist(), column
+
+
+def test_an_interrupted_sweep_is_resumed_to_the_same_ledger(tmp_path: Path) -> None:
+    spec = _sweep(trials=12)
+    _run(spec, tmp_path / "undisturbed")
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(SweepLoop, "_commit", _interrupt_after(2))
+        first = _run(spec, tmp_path / "disturbed", pack_size=16)
+    assert not first.finished
+    assert 0 < first.n_trainings < 96
+    resumed = resume_sweep(tmp_path / "disturbed", Resources(), Console(stderr=True))
+    assert resumed.finished
+    columns = ["trial", "replicate", "training_id", "outcome", "eval_loss", "n_steps"]
+    disturbed, undisturbed = (_rows(tmp_path / name).select(columns) for name in ("disturbed", "undisturbed"))
+    assert disturbed.to_pylist() == undisturbed.to_pylist()
+    again = resume_sweep(tmp_path / "disturbed", Resources(), Console(stderr=True))
+    assert again.n_trainings == 96
+
+
+def test_rows_that_were_committed_but_not_told_are_told_on_resume(tmp_path: Path) -> None:
+    spec = _sweep(trials=4)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("orchestrator.study.Study.tell", _die)
+        with pytest.raises(KeyboardInterrupt):
+            _run(spec, tmp_path / "s")
+    n_rows = _rows(tmp_path / "s").num_rows
+    assert n_rows > 0
+    assert len(Study(SweepDirectory.open(tmp_path / "s")).unfinished()) > 0
+    assert resume_sweep(tmp_path / "s", Resources(), Console(stderr=True)).finished
+    assert _rows(tmp_path / "s").num_rows == 32
+    assert Study(SweepDirectory.open(tmp_path / "s")).unfinished() == []
+
+
+def _interrupt_after(n_commits: int) -> Callable[..., None]:
+    """The loop's commit, which sends this process a Ctrl-C once it has been called so often."""
+    commit, n_called = SweepLoop._commit, 0
+
+    def commit_and_interrupt(loop: SweepLoop, *arguments: Any) -> None:
+        nonlocal n_called
+        commit(loop, *arguments)
+        n_called += 1
+        if n_called == n_commits:
+            os.kill(os.getpid(), signal.SIGINT)
+
+    return commit_and_interrupt
+
+
+def _die(*_: object) -> None:
+    raise KeyboardInterrupt
+
+
+WORKLOAD_THAT_RAISES = """
+from dataclasses import dataclass
+import torch
+from search_spaces import Int, Sweep
+from workloads.category_pairs import CategoryPairs, CategoryPairsParameters
+from workloads.parameters import parameter
+
+@dataclass(frozen=True, kw_only=True)
+class Parameters(CategoryPairsParameters):
+    raises: int = parameter(0, "whether the training raises", low=0, high=2)
+
+class Fragile(CategoryPairs):
+    name = "fragile"
+    parameters = Parameters
+
+    def build(self, parameters):
+        if parameters.raises == 2:
+            raise ZeroDivisionError("planted")
+        return super().build(parameters)
+
+def sweep():
+    return Sweep(name="fragile", workload="fragile.py:Fragile", sampler="grid", trials=3, replicates=4,
+                 space={"raises": Int(low=0, high=2, points=3), "n_steps": 20, "n_categories": 3, "n_positions": 4})
+"""
+
+
+def test_a_training_that_raises_fails_alone_in_a_users_own_workload(tmp_path: Path) -> None:
+    file = tmp_path / "fragile.py"
+    file.write_text(WORKLOAD_THAT_RAISES)
+    report = _run(load_sweep(str(file)), tmp_path / "s", pack_size=12)
+    rows = _rows(tmp_path / "s")
+    failed = rows.filter(pc.field("outcome") == "failed")
+    assert report.n_trainings == 12
+    assert set(failed["param_raises"].to_pylist()) == {2}
+    assert failed.num_rows == report.n_failed == 4
+    assert all("ZeroDivisionError: planted" in error for error in failed["error"].to_pylist())
+    assert rows.filter(pc.field("outcome") != "failed")["error"].null_count == 8
+
+
+def test_a_dead_trainer_is_replaced_and_its_pack_trained_again(tmp_path: Path) -> None:
+    spec = _sweep(trials=8)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("orchestrator.pool.Trainer", _dies_once(str(tmp_path / "died")))
+        report = _run(spec, tmp_path / "s", pack_size=16)
+    assert (tmp_path / "died").exists()
+    assert report.finished
+    assert _rows(tmp_path / "s").num_rows == 64
+
+
+def _dies_once(mark: str) -> type[Trainer]:
+    class DiesOnce(Trainer):
+        """A trainer whose process is killed at its first pack, once."""
+
+        def start(self, order: PackOrder) -> Report:
+            if not Path(mark).exists():
+                Path(mark).touch()
+                os.kill(os.getpid(), signal.SIGKILL)
+            return super().start(order)
+
+    return DiesOnce
+
+
+def test_the_command_line_end_to_end(tmp_path: Path) -> None:
+    """Its own process and its own local Ray: what `make sweep` does, smaller."""
+    attnsweep = str(Path(sys.executable).parent / "attnsweep")
+    environment = {name: value for name, value in os.environ.items() if not name.startswith(("RAY_", "MLFLOW_"))}
+    budget = ["--trials", "4", "--replicates", "2", "--set", "n_steps=30"]
+    done = subprocess.run(
+        [attnsweep, "run", "quickstart", *budget, "--dir", "s", "--json"],
+        capture_output=True,
+        text=True,
+        cwd=tmp_path,
+        env=environment,
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    result = json.loads(done.stdout.splitlines()[-1])
+    assert result["directory"] == "s"
+    assert sum(result["outcomes"].values()) == 8
+    assert 0 <= result["stuck_rate_low"] <= result["stuck_rate"] <= result["stuck_rate_high"] <= 1
+    assert "attnsweep query s" in done.stderr
+    assert (tmp_path / "sweeps" / "mlflow.db").exists()
+    for command, wanted in (("status s", "8 of 8"), ("query s select+count(*)+from+trials --format csv", "4")):
+        words = [word.replace("+", " ") for word in command.split()]
+        shown = subprocess.run(
+            [attnsweep, *words], capture_output=True, text=True, cwd=tmp_path, timeout=60, check=True
+        )
+        assert wanted in shown.stdout

@@ -1,0 +1,99 @@
+"""The command line's manners: a user's mistake is one line and exit code 2, and leaves nothing behind."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from orchestrator import cli
+from workloads.errors import UserError
+
+
+def _mistake(arguments: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> str:
+    monkeypatch.setattr(sys, "argv", ["attnsweep", *arguments])
+    with pytest.raises(SystemExit) as ended:
+        cli.main()
+    assert ended.value.code == 2
+    return capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["quikstart"], "SPEC: got 'quikstart', expected one of quickstart, stuck_rates;"),
+        (["quickstart", "--set", "init_sigm=1"], "init_sigm: got 1, expected a parameter of the workload"),
+        (["quickstart", "--set", "init_sigma=-1"], "init_sigma: got -1, expected a finite number >= 0, or null"),
+        (["quickstart", "--set", "init_sigma"], "--set: got 'init_sigma', expected NAME=VALUE"),
+        (["quickstart", "--set", "variant=both"], "variant: got 'both', expected one of positions_only,"),
+        (["quickstart", "--replicates", "0"], "replicates: got 0, expected greater than or equal to 1"),
+        (["quickstart", "--trials", "0"], "trials: got 0, expected greater than or equal to 1"),
+        (["quickstart", "--address", "127.0.0.1:1"], "--address: got '127.0.0.1:1', expected the address of a running"),
+        (["quickstart", "--address", "nowhere"], "--address: got 'nowhere', expected auto, HOST:PORT or ray://"),
+        (["missing.py"], "SPEC: got 'missing.py', expected a Python file; check the path"),
+        (["broken.py"], "broken.py: got 'def sweep(:', expected Python (invalid syntax); see line 1"),
+        (["odd.py"], "workload: got 'no_such_workload', expected one of category_pairs"),
+        (["sampler.py"], "sampler: got 'bo', expected 'tpe', 'random', 'qmc', 'grid' or 'cmaes'"),
+    ],
+)
+def test_a_mistake_in_run(
+    arguments: list[str],
+    message: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    Path("broken.py").write_text("def sweep(:\n")
+    head = "from search_spaces import Sweep\ndef sweep():\n    return Sweep(name='x', space={}, trials=1, "
+    Path("odd.py").write_text(head + "workload='no_such_workload')\n")
+    Path("sampler.py").write_text(head + "workload='category_pairs', sampler='bo')\n")
+    before = set(tmp_path.iterdir())
+    error = _mistake(["run", *arguments], monkeypatch, capsys)
+    assert error.startswith(f"attnsweep: {message}")
+    assert error.count("\n") == 1
+    assert {path for path in tmp_path.iterdir() if path.name != "__pycache__"} == before
+
+
+@pytest.mark.parametrize("command", ["status", "resume", "compact", "mlflow-sync"])
+def test_a_directory_without_a_sweep(
+    command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    error = _mistake([command, str(tmp_path)], monkeypatch, capsys)
+    assert error.startswith(f"attnsweep: DIR: got '{tmp_path}', expected a sweep directory")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_directory_that_holds_another_sweep(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "sweep.json").write_text("{}")
+    error = _mistake(["run", "quickstart", "--dir", str(tmp_path)], monkeypatch, capsys)
+    assert f"continue that sweep with: attnsweep resume {tmp_path}; or choose another --dir" in error
+    assert (tmp_path / "sweep.json").read_text() == "{}"
+
+
+def test_a_directory_that_cannot_be_written(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    # Not by permissions: the tests may run as root, whom they do not stop.
+    error = _mistake(["run", "quickstart", "--dir", "/proc/sweep"], monkeypatch, capsys)
+    assert error.startswith("attnsweep: --dir: got '/proc/sweep', expected a directory that can be written")
+
+
+def test_light_commands_answer_without_torch_or_ray() -> None:
+    code = (
+        "import sys; from orchestrator import cli\n"
+        "sys.argv = ['attnsweep', 'specs']\n"
+        "try: cli.main()\n"
+        "except SystemExit: pass\n"
+        "print(sorted({'torch', 'ray', 'mlflow'} & set(sys.modules)))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
+    assert "quickstart" in done.stdout
+    assert done.stdout.splitlines()[-1] == "[]"
+
+
+def test_every_error_says_what_is_expected_and_how_to_mend_it() -> None:
+    assert str(UserError("x", given=1, expected="2", mend="write 2")) == "x: got 1, expected 2; write 2"
