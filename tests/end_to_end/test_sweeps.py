@@ -208,6 +208,45 @@ def _dies_once(mark: str) -> type[Trainer]:
     return DiesOnce
 
 
+def test_a_budget_of_time_ends_the_asking(tmp_path: Path) -> None:
+    report = _run(_sweep(trials=10**6, replicates=4, seconds=2.0), tmp_path / "s", pack_size=16)
+    assert report.finished
+    assert 0 < report.n_trainings < 10**5
+    assert Study(SweepDirectory.open(tmp_path / "s")).unfinished() == []
+
+
+def test_ctrl_c_commits_what_is_done_and_says_how_to_go_on(tmp_path: Path) -> None:
+    """As a terminal does it: SIGINT to the whole process group."""
+    attnsweep = str(Path(sys.executable).parent / "attnsweep")
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("RAY_")}
+    command = [
+        attnsweep,
+        "run",
+        "quickstart",
+        "--trials",
+        "5000",
+        "--pack-size",
+        "8",
+        "--dir",
+        "s",
+        "--set",
+        "n_steps=50",
+    ]
+    with subprocess.Popen(
+        command, cwd=tmp_path, env=environment, stderr=subprocess.PIPE, text=True, start_new_session=True
+    ) as process:
+        assert process.stderr is not None
+        for line in process.stderr:
+            if line.startswith("trials"):
+                break
+        os.killpg(process.pid, signal.SIGINT)
+        _, errors = process.communicate(timeout=60)
+    assert process.returncode == 130, errors
+    assert "interrupted; go on with: attnsweep resume s" in errors
+    assert "Traceback" not in errors
+    assert Ledger(tmp_path / "s").trainings().num_rows > 0
+
+
 def test_the_command_line_end_to_end(tmp_path: Path) -> None:
     """Its own process and its own local Ray: what `make sweep` does, smaller."""
     attnsweep = str(Path(sys.executable).parent / "attnsweep")
