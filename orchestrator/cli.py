@@ -182,4 +182,4 @@ def _assignment(text: str) -> tuple[str, Any]:
 def _stderr() -> "Console":
     from rich.console import Console
 
-    return Console(stderr=True)
+    return Console(stderr=True, highlight=False)

@@ -160,7 +160,7 @@ class SweepLoop:
             self._retries.append(PackOrder(f"{order.pack}a", order.tasks[: n_lanes // 2]))
             self._retries.append(PackOrder(f"{order.pack}b", order.tasks[n_lanes // 2 :]))
             return
-        context = PackContext(self._sweep, order.pack, device="", host="")
+        context = PackContext(self._sweep, order.pack)
         self._commit(order, failed_rows(self._workload, order.tasks, error, context), None)
 
     def _again(self, order: PackOrder, reason: str) -> None:

@@ -29,8 +29,9 @@ class ProgressDisplay:
         self._outcomes: Counter[str] = Counter()
         self._started = self._last_line = time.monotonic()
         self._bar = Progress(
-            TextColumn("{task.description}"),
+            TextColumn("trials {task.fields[trials]}"),
             BarColumn(),
+            TextColumn("trainings"),
             MofNCompleteColumn(),
             TextColumn("{task.fields[rate]}"),
             TimeRemainingColumn(elapsed_when_finished=True),
@@ -38,7 +39,7 @@ class ProgressDisplay:
             console=console,
             disable=not console.is_terminal,
         )
-        self._task = self._bar.add_task("trainings", total=n_trainings, completed=n_done, rate="", outcomes="")
+        self._task = self._bar.add_task("", total=n_trainings, completed=n_done, trials="0", rate="", outcomes="")
 
     def __enter__(self) -> Self:
         self._bar.start()
@@ -53,12 +54,18 @@ class ProgressDisplay:
         """Counts what has reached the ledger."""
         self._n_done += trainings.num_rows
         self._outcomes.update(trainings["outcome"].to_pylist())
-        self._bar.update(self._task, completed=self._n_done, rate=f"{self._rate():.0f}/s", outcomes=self._in_words())
+        self._bar.update(
+            self._task,
+            completed=self._n_done,
+            trials=f"{self._n_told}/{self._n_trials}",
+            rate=f"{self._rate():.0f}/s",
+            outcomes=self._in_words(),
+        )
         now = time.monotonic()
         is_last = self._n_done == self._n_trainings
         if not self._console.is_terminal and (is_last or now - self._last_line >= _PLAIN_SECONDS):
             self._last_line = now
-            self._console.print(self._line(), highlight=False, soft_wrap=True)
+            self._console.print(self._line(), soft_wrap=True)
 
     def trial_told(self, trial: int) -> None:
         """Counts a completed trial."""

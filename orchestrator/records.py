@@ -22,8 +22,8 @@ class PackContext:
 
     sweep: str
     pack: str
-    device: str
-    host: str
+    device: str | None = None
+    host: str | None = None
 
 
 def trained_rows(workload: Workload[Any], tasks: Sequence[Task], result: PackResult, context: PackContext) -> pa.Table:
@@ -32,6 +32,7 @@ def trained_rows(workload: Workload[Any], tasks: Sequence[Task], result: PackRes
     last = result.last_probe[:, None]
     overflowed = result.diverged_step >= 0
     final = np.take_along_axis(verdicts.outcome, last, axis=1)[:, 0]
+    detail = np.take_along_axis(verdicts.detail, last, axis=1)[:, 0]
     onset = result.evidence.steps[onset_probe(verdicts.outcome, result.last_probe)]
     outcome = np.where(overflowed, "diverged", final)
     levels = result.evidence.levels
@@ -40,7 +41,7 @@ def trained_rows(workload: Workload[Any], tasks: Sequence[Task], result: PackRes
         tasks,
         context,
         outcome=outcome,
-        outcome_detail=np.where(overflowed, "", np.take_along_axis(verdicts.detail, last, axis=1)[:, 0]),
+        outcome_detail=[str(word) or None for word in np.where(overflowed, "", detail)],
         stuck=np.isin(outcome, list(STUCK_OUTCOMES)),
         final_loss=_unless(overflowed, result.last("loss")),
         eval_loss=_unless(overflowed, result.last("eval_loss")),

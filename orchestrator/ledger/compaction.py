@@ -22,6 +22,7 @@ from orchestrator.ledger.fragments import (
     Snapshot,
     Stamp,
     counting_names,
+    fragment_names,
     open_snapshot,
     open_trainings,
     publish,
@@ -73,7 +74,7 @@ def recover(root: Path) -> Recovery:
     Raises:
         UserError: If a file of `trainings` cannot be read.
     """
-    trainings = open_trainings(root)
+    trainings = open_trainings(root, fragment_names(root))
     counting = set(counting_names(trainings))
     uncommitted = set()
     n_files = 0

@@ -111,9 +111,9 @@ def open_snapshot(root: Path) -> Snapshot:
         UserError: For a file that cannot be read, or is gone.
     """
     while True:
-        names = _names(root, "trainings")
+        names = fragment_names(root)
         try:
-            trainings = open_trainings(root)
+            trainings = open_trainings(root, names)
             counting = counting_names(trainings)
             files = {
                 table: {name: open_file(_path(root, table, name)) for name in counting}
@@ -121,22 +121,27 @@ def open_snapshot(root: Path) -> Snapshot:
                 if (root / table).is_dir()
             }
         except FileNotFoundError as gone:
-            if names == _names(root, "trainings"):
+            if names == fragment_names(root):
                 raise _unreadable(Path(gone.filename), "no such file") from gone
             continue
         # A listing is no snapshot: one that ran across a compaction can miss both the old files and the new one.
-        if names == _names(root, "trainings"):
+        if names == fragment_names(root):
             return Snapshot({**files, "trainings": {name: trainings[name] for name in counting}})
 
 
-def open_trainings(root: Path) -> dict[str, OpenFile]:
-    """All files of `trainings` by name, also those that are replaced.
+def fragment_names(root: Path) -> list[str]:
+    """The names in `trainings`, also those that are replaced."""
+    return sorted(path.stem for path in (root / "trainings").glob("*.parquet"))
+
+
+def open_trainings(root: Path, names: Iterable[str]) -> dict[str, OpenFile]:
+    """These files of `trainings`, by name.
 
     Raises:
-        FileNotFoundError: If a compaction removes one meanwhile.
+        FileNotFoundError: If a compaction has removed one.
         UserError: For a file that cannot be read.
     """
-    return {name: open_file(_path(root, "trainings", name)) for name in _names(root, "trainings")}
+    return {name: open_file(_path(root, "trainings", name)) for name in names}
 
 
 def open_file(path: Path) -> OpenFile:
@@ -158,7 +163,7 @@ def open_file(path: Path) -> OpenFile:
             spec_sha256=metadata[b"spec_sha256"].decode(),
             replaces=tuple(json.loads(metadata[b"replaces"])),
         )
-    except (pa.ArrowInvalid, KeyError, ValueError) as damage:
+    except (OSError, KeyError, ValueError) as damage:
         # pyarrow names an opened file `<Buffer>`.
         raise _unreadable(path, str(damage).splitlines()[0].rpartition("'<Buffer>': ")[2]) from damage
     if version > SCHEMA_VERSION:
@@ -212,10 +217,6 @@ def _write(path: Path, schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> 
     sync(path)
 
 
-def _names(root: Path, table: str) -> list[str]:
-    return sorted(path.stem for path in (root / table).glob("*.parquet"))
-
-
 def _path(root: Path, table: str, name: str) -> Path:
     return root / table / f"{name}.parquet"
 
@@ -225,5 +226,5 @@ def _unreadable(path: Path, given: str) -> UserError:
         str(path),
         given=given,
         expected="a Parquet file that attnsweep wrote",
-        mend="restore it, or remove all files of that name and resume the sweep: their trainings run again",
+        mend="restore it; or remove all files of that name, and the ledger goes on without their rows",
     )

@@ -14,15 +14,6 @@ from orchestrator.ledger.trials_view import trials_view
 if TYPE_CHECKING:
     import duckdb
 
-_LOCKED = (
-    "SET TimeZone = 'UTC'",
-    "SET python_enable_replacements = false",
-    "SET autoinstall_known_extensions = false",
-    "SET autoload_known_extensions = false",
-    "SET enable_external_access = false",
-    "SET lock_configuration = true",
-)
-
 
 class Ledger:
     """One sweep's tables.
@@ -68,13 +59,14 @@ class Ledger:
         import duckdb
 
         snapshot = open_snapshot(self._root)
-        # No folder to spill to: it would be one that SQL may write.
-        connection = duckdb.connect(config={"temp_directory": "", "allow_persistent_secrets": False})
+        # No folder to spill to: DuckDB lets SQL write to it, external access or not.
+        connection = duckdb.connect(config={"temp_directory": ""})
         for table in BASE_COLUMNS:
             connection.register(table, snapshot.dataset(table))
         connection.execute(trials_view(snapshot.dataset("trainings").schema.names))
-        for statement in _LOCKED:
-            connection.execute(statement)
+        connection.execute("SET TimeZone = 'UTC'")
+        connection.execute("SET enable_external_access = false")
+        connection.execute("SET lock_configuration = true")
         return connection
 
     def _read(self, table: str, columns: Sequence[str] | None, filter: pc.Expression | None) -> pa.Table:

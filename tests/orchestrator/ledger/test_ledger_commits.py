@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import duckdb
@@ -203,6 +204,26 @@ def test_a_part_of_a_table_can_be_read(tmp_path: Path) -> None:
     assert curves["value"].to_pylist() == [0.0, 1.0, 2.0] * 2
 
 
+def test_a_listing_that_ran_across_a_compaction_is_taken_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The old files were unlinked before the listing came to them, and it had passed the new one's place."""
+    real_glob = Path.glob
+    listed = 0
+
+    def overtaken_glob(folder: Path, pattern: str) -> list[Path]:
+        nonlocal listed
+        listed += 1
+        if listed == 1:
+            writer.compact()
+            return []
+        return list(real_glob(folder, pattern))
+
+    with open_writer(tmp_path) as writer:
+        for trial in range(3):
+            writer.commit(f"p{trial}", *pack_rows(f"p{trial}", [(trial, 0)]))
+        monkeypatch.setattr(Path, "glob", overtaken_glob)
+        assert Ledger(tmp_path).keys() == {(trial, 0) for trial in range(3)}
+
+
 def test_rows_of_heads_need_a_workload_with_heads(tmp_path: Path) -> None:
     with (
         LedgerWriter(tmp_path, TRAININGS, None, SPEC) as writer,
@@ -211,6 +232,11 @@ def test_rows_of_heads_need_a_workload_with_heads(tmp_path: Path) -> None:
         writer.commit("p0", *pack_rows("p0", [(0, 0)]))
     assert not (tmp_path / "heads").exists()
     assert Ledger(tmp_path).keys() == set()
+
+
+def test_the_ledger_is_read_without_torch_and_ray() -> None:
+    code = "import sys, orchestrator.query; sys.exit(bool({'torch', 'ray', 'mlflow', 'optuna'} & set(sys.modules)))"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
 def test_a_second_writer_is_refused(tmp_path: Path) -> None:
@@ -264,18 +290,28 @@ def test_a_directory_that_is_no_sweep_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("table", ["trainings", "curves"])
-def test_a_torn_or_missing_file_is_named(tmp_path: Path, table: str) -> None:
+@pytest.mark.parametrize(
+    ("damage", "words"),
+    [
+        (lambda whole: whole[: len(whole) // 2], "Parquet magic bytes not found in footer"),
+        (lambda whole: whole[:-200] + b"\xff" * 192 + whole[-8:], "deserialize thrift"),
+        (lambda whole: whole[:0], "Parquet file size is 0 bytes"),
+    ],
+    ids=["torn", "garbled", "empty"],
+)
+def test_a_damaged_file_is_named(tmp_path: Path, table: str, damage: Callable[[bytes], bytes], words: str) -> None:
     with open_writer(tmp_path) as writer:
         writer.commit("p0", *pack_rows("p0", [(0, 0)]))
     path = tmp_path / table / "p0.parquet"
-    whole = path.read_bytes()
-    path.write_bytes(whole[: len(whole) // 2])
+    path.write_bytes(damage(path.read_bytes()))
     with pytest.raises(UserError) as refused:
         Ledger(tmp_path).trainings()
-    assert str(refused.value).startswith(f"{path}: got 'Parquet magic bytes not found in footer.")
+    assert str(refused.value).startswith(f"{path}: got ")
+    assert words in str(refused.value)
+    assert "<Buffer>" not in str(refused.value)
     assert str(refused.value).endswith(
         "expected a Parquet file that attnsweep wrote; "
-        "restore it, or remove all files of that name and resume the sweep: their trainings run again"
+        "restore it; or remove all files of that name, and the ledger goes on without their rows"
     )
 
 

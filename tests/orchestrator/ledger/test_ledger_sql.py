@@ -175,6 +175,8 @@ def test_a_query_reads_the_views_and_nothing_else(tmp_path: Path, monkeypatch: p
     secret = tmp_path / "secret.csv"
     secret.write_text("a,b\n1,2\n")
     monkeypatch.chdir(tmp_path)
+    # Where DuckDB would spill to, and let SQL write.
+    (tmp_path / ".tmp").mkdir()
     with open_writer(root) as writer:
         writer.commit("p0", *pack_rows("p0", [(0, 0)]))
     before = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*")}
