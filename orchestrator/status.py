@@ -4,8 +4,9 @@ from pathlib import Path
 
 from rich.console import Console
 
+from orchestrator.analysis.findings import rate_label
 from orchestrator.ledger import Ledger
-from orchestrator.summary import in_words, summarize
+from orchestrator.summary import summarize
 from orchestrator.sweep_directory import SweepDirectory
 
 
@@ -27,8 +28,8 @@ def print_status(path: Path) -> None:
     console.print(f"{directory.sweep}: {'finished' if summary.finished else 'not finished'}")
     console.print(f"trials      {summary.n_trials} of {spec.trials} begun")
     console.print(f"trainings   {n_done} of {n_trainings} in the ledger, the last at {last or '-'}")
-    for outcome, count in summary.outcomes.items():
+    for outcome, count in summary.findings.outcomes.items():
         console.print(f"  {outcome:16} {count}")
-    console.print(f"stuck rate  {in_words(summary.stuck)}")
+    console.print(f"stuck rate  {rate_label(summary.findings.stuck)}")
     if not summary.finished:
         console.print(f"go on with  attnsweep resume {path}")

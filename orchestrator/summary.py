@@ -9,37 +9,30 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from orchestrator.analysis.intervals import Rate
-from orchestrator.analysis.rates import BestTrial, ParameterRates, best_trial, outcome_counts, rates_by, stuck_rate
-from orchestrator.analysis.rates import value_label as shown
+from orchestrator.analysis.findings import Findings, rate_label, read_findings
+from orchestrator.analysis.rates import ParameterRates, value_label
 from orchestrator.ledger import Ledger
 from orchestrator.sweep_directory import SweepDirectory
 
 
 @dataclass(frozen=True, kw_only=True)
 class Summary:
-    """The state of a sweep.
+    """The end of a run.
 
     Attributes:
-        directory: Where it is.
+        directory: The sweep.
+        findings: What its ledger holds.
         finished: Whether its budget is spent.
         n_trials: Trials with at least one training.
-        outcomes: Trainings by outcome, most frequent first.
-        stuck: The stuck rate of all trainings.
-        by_parameter: The stuck rate by swept parameter.
-        best: The best complete trial.
         seconds: Wall time of this run.
         trainings_per_second: Of this run.
-        mlflow: Where MLflow has it, or why not.
+        mlflow: How to look at it in MLflow, or why it is not all there.
     """
 
     directory: SweepDirectory
+    findings: Findings
     finished: bool
     n_trials: int
-    outcomes: Mapping[str, int]
-    stuck: Rate
-    by_parameter: tuple[ParameterRates, ...]
-    best: BestTrial | None
     seconds: float
     trainings_per_second: float
     mlflow: str
@@ -47,26 +40,27 @@ class Summary:
     @property
     def n_trainings(self) -> int:
         """Trainings in the ledger."""
-        return sum(self.outcomes.values())
+        return self.findings.n_trainings
 
     @property
     def n_failed(self) -> int:
         """Trainings that raised."""
-        return self.outcomes.get("failed", 0)
+        return self.findings.outcomes.get("failed", 0)
 
     def to_json(self) -> str:
         """One line of JSON, for scripts."""
+        stuck, best = self.findings.stuck, self.findings.best
         content = {
             "directory": str(self.directory.path),
             "sweep": self.directory.sweep,
             "finished": self.finished,
             "trials": self.n_trials,
             "trainings": self.n_trainings,
-            "outcomes": dict(self.outcomes),
-            "stuck_rate": self.stuck.share,
-            "stuck_rate_low": self.stuck.low,
-            "stuck_rate_high": self.stuck.high,
-            "best_trial": self.best.trial if self.best else None,
+            "outcomes": self.findings.outcomes,
+            "stuck_rate": stuck.share,
+            "stuck_rate_low": stuck.low,
+            "stuck_rate_high": stuck.high,
+            "best_trial": best.trial if best else None,
             "seconds": round(self.seconds, 3),
             "trainings_per_second": round(self.trainings_per_second, 3),
         }
@@ -78,15 +72,15 @@ class Summary:
         console.print(
             f"\n[bold]{escape(self.directory.sweep)}[/]  {self.n_trainings} trainings of {self.n_trials} trials"
         )
-        console.print(_outcome_table(self.outcomes))
-        console.print(f"stuck rate {in_words(self.stuck)}, 95% interval over trials")
-        for rates in self.by_parameter:
+        console.print(_outcome_table(self.findings.outcomes))
+        console.print(f"stuck rate {rate_label(self.findings.stuck)}, 95% interval over trials", markup=False)
+        for rates in self.findings.by_parameter:
             console.print(_rate_table(rates))
-        if self.best is not None:
-            values = "  ".join(f"{name}={shown(value)}" for name, value in self.best.parameters.items())
-            console.print(
-                f"best trial #{self.best.trial}: {values}  ({_objective(self.directory)} {self.best.value:.4g})"
-            )
+        if (best := self.findings.best) is not None:
+            values = "  ".join(f"{name}={value_label(value)}" for name, value in best.parameters.items())
+            objective = self.directory.spec.objective
+            console.print(f"best trial #{best.trial}: {values}", soft_wrap=True, markup=False)
+            console.print(f"           {objective.kind} {best.value:.4g}, to {objective.direction}")
         console.print(f"{self.seconds:.1f} s, {self.trainings_per_second:.0f} trainings per second")
         for line in self.next_steps(place):
             console.print(line, soft_wrap=True, highlight=False, markup=False)
@@ -115,27 +109,17 @@ def summarize(directory: SweepDirectory, *, finished: bool, seconds: float, n_be
         mlflow: Where MLflow has it, or why not.
     """
     with Ledger(directory.path).connect() as connection:
-        outcomes = outcome_counts(connection)
-        (n_trials,) = connection.execute("select count(distinct trial) from trainings").fetchall()[0]
-        return Summary(
-            directory=directory,
-            finished=finished,
-            n_trials=n_trials,
-            outcomes=outcomes,
-            stuck=stuck_rate(connection),
-            by_parameter=rates_by(connection, directory.spec),
-            best=best_trial(connection, directory.spec),
-            seconds=seconds,
-            trainings_per_second=(sum(outcomes.values()) - n_before) / max(seconds, 1e-9),
-            mlflow=mlflow,
-        )
-
-
-def in_words(rate: Rate) -> str:
-    """`0.25 [0.20, 0.31]`, or a dash where nothing was counted."""
-    if rate.share is None or rate.low is None or rate.high is None:
-        return "-"
-    return f"{rate.share:.2f} [{rate.low:.2f}, {rate.high:.2f}]"
+        findings = read_findings(connection, directory.spec)
+        ((n_trials,),) = connection.execute("select count(distinct trial) from trainings").fetchall()
+    return Summary(
+        directory=directory,
+        findings=findings,
+        finished=finished,
+        n_trials=n_trials,
+        seconds=seconds,
+        trainings_per_second=(findings.n_trainings - n_before) / max(seconds, 1e-9),
+        mlflow=mlflow,
+    )
 
 
 def _outcome_table(outcomes: Mapping[str, int]) -> Table:
@@ -148,12 +132,7 @@ def _outcome_table(outcomes: Mapping[str, int]) -> Table:
 
 def _rate_table(rates: ParameterRates) -> Table:
     name = f"{rates.parameter} ({rates.where})" if rates.where else rates.parameter
-    table = Table(name, "trials", "trainings", "stuck", "stuck rate [95%]", box=None, header_style="bold")
+    table = Table(name, "trials", "stuck", "stuck rate (95% interval)", box=None, header_style="bold")
     for each in rates.bins:
-        table.add_row(each.label, str(each.n_trials), str(each.rate.n), str(each.rate.k), in_words(each.rate))
+        table.add_row(each.label, str(each.n_trials), str(each.rate.k), escape(rate_label(each.rate)))
     return table
-
-
-def _objective(directory: SweepDirectory) -> str:
-    objective = directory.spec.objective
-    return f"{objective.direction}d {objective.kind}"

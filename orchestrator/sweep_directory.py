@@ -5,6 +5,7 @@ import importlib.metadata
 import json
 import os
 import platform
+import secrets
 import shlex
 import subprocess
 import sys
@@ -82,7 +83,7 @@ class SweepDirectory:
         cls.check_new(path)
         try:
             path.mkdir(parents=True, exist_ok=True)
-            directory = cls(path, f"{spec.name}-{datetime.now(UTC):%Y%m%d-%H%M%S}", spec, _provenance())
+            directory = cls(path, _identity(spec), spec, _provenance())
             directory._write()
         except OSError as error:
             raise UserError(
@@ -128,6 +129,11 @@ class SweepDirectory:
             file.flush()
             os.fsync(file.fileno())
         temporary.rename(self.path / SWEEP_FILE)
+
+
+def _identity(spec: Sweep) -> str:
+    """A readable name; the random end keeps apart two sweeps that start in the same second."""
+    return f"{spec.name}-{datetime.now(UTC):%Y%m%d-%H%M%S}-{secrets.token_hex(2)}"
 
 
 def _provenance() -> dict[str, Any]:

@@ -19,12 +19,14 @@ import functools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from statistics import NormalDist
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import special, stats
 
-_Z = float(special.ndtri(0.975))
+# scipy is imported where it is used: it takes half a second, which a sweep's start should not wait for.
+
+_Z = NormalDist().inv_cdf(0.975)
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +49,8 @@ def binomial_rate(k: int, n: int) -> Rate:
     """The rate of `n` independent trainings, such as the replicates of one trial: Wilson's interval."""
     if n == 0:
         return Rate(0, 0, None, None)
+    from scipy import stats
+
     interval = stats.binomtest(k, n).proportion_ci(confidence_level=0.95, method="wilson")
     return Rate(n, k, float(interval.low), float(interval.high))
 
@@ -62,6 +66,8 @@ def pooled_rate(counts: Sequence[tuple[int, int]]) -> Rate:
 
 
 def _effective_n(n: NDArray[np.float64], k: NDArray[np.float64]) -> float:
+    from scipy import special
+
     n_trials, total, share = len(n), n.sum(), k.sum() / n.sum()
     binomial_variance = share * (1 - share) / total
     if binomial_variance == 0:

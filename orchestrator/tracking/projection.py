@@ -9,7 +9,7 @@ from queue import Empty, Full, Queue
 import pyarrow as pa
 
 from orchestrator.sweep_directory import SweepDirectory
-from orchestrator.tracking.store import tracking_uri, without_credentials
+from orchestrator.tracking.store import in_one_line, tracking_uri, without_credentials
 from orchestrator.tracking.sync import Mirror, OnProgress, SyncResult
 
 _MOST_WAITING = 4096
@@ -91,18 +91,19 @@ class Projection:
                 except Exception as error:  # noqa: BLE001  # whatever MLflow raises, the sweep goes on
                     mirror = None
                     next_attempt = time.monotonic() + self._retry_seconds
-                    self._note(_one_line(error))
+                    self._note(in_one_line(error))
             trials = self._take()
         try:
             self._drain(mirror or self._open())
         except Exception as error:  # noqa: BLE001  # as above
-            self._note(_one_line(error))
+            self._note(in_one_line(error))
 
     def _open(self) -> Mirror:
         mirror = Mirror(self._directory, self._uri)
         if self._n_logged == 0:
             self._n_present = mirror.n_present
-        self.problem = None
+        if not self._abandoned.is_set():
+            self.problem = None
         return mirror
 
     def _take(self) -> list[int]:
@@ -133,16 +134,3 @@ class Projection:
                 problem,
                 self._directory.path,
             )
-
-
-def _one_line(error: BaseException) -> str:
-    """The error's first words, and its first cause, which MLflow buries."""
-    root = error
-    while (cause := root.__cause__ or root.__context__) is not None:
-        root = cause
-    return _words(error) if root is error else f"{_words(error)} ({_words(root)})"
-
-
-def _words(error: BaseException) -> str:
-    first_line = str(error).strip().partition("\n")[0]
-    return f"{type(error).__name__}: {first_line[:120]}"

@@ -4,8 +4,7 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
-from orchestrator.analysis.figures import stuck_rate_figure
-from orchestrator.analysis.summary import Summary
+from orchestrator.analysis.findings import Findings
 from orchestrator.sweep_directory import SWEEP_FILE, SweepDirectory
 from orchestrator.tracking.content import TrialContent
 from orchestrator.tracking.store import experiment, open_client
@@ -14,8 +13,6 @@ if TYPE_CHECKING:
     from mlflow.entities import Run
 
 _PAGE = 1000
-_MOST_PARAMS = 100
-"""MLflow's limit for one call. Metrics (1,000) and tags (100) stay below theirs."""
 
 _N_PROJECTED = "attnsweep.n_trainings"
 
@@ -88,37 +85,39 @@ class SweepRuns:
         self._fill(run_id, metrics, content.params)
         self._client.set_terminated(run_id, "FINISHED", content.ended)
 
-    def finish(self, summary: Summary, ended: int | None) -> None:
-        """Brings the parent's summary up to date and ends it. Does nothing where both hold already.
+    def finish(self, findings: Findings, ended: int | None) -> None:
+        """Brings the parent's tables and figure up to date and ends it. Does nothing where both hold already.
 
         Args:
-            summary: Of the ledger as it is.
+            findings: Of the ledger as it is.
             ended: When its last row was committed, milliseconds since the epoch.
         """
         from mlflow.entities import Metric
 
+        from orchestrator.analysis.figures import stuck_rate_figure
+
         client, parent = self._client, self._parent_id
         current = client.get_run(parent)
-        if current.data.tags.get(_N_PROJECTED) == str(summary.n_trainings) and current.info.status == "FINISHED":
+        if current.data.tags.get(_N_PROJECTED) == str(findings.n_trainings) and current.info.status == "FINISHED":
             return
         ended = current.info.start_time if ended is None else ended
         client.log_artifact(parent, str(self._directory.path / SWEEP_FILE))
-        client.log_text(parent, summary.markdown(), "summary.md")
-        client.log_dict(parent, summary.as_json(), "summary.json")
-        if summary.n_trainings and summary.by_parameter:
-            figure = stuck_rate_figure(summary.by_parameter, title=self._directory.sweep)
+        client.log_text(parent, findings.markdown(), "summary.md")
+        client.log_dict(parent, findings.as_json(), "summary.json")
+        if findings.n_trainings and findings.by_parameter:
+            figure = stuck_rate_figure(findings.by_parameter, title=self._directory.sweep)
             client.log_figure(parent, figure, "figures/stuck_rate.png")
         numbers = {
-            "n_trainings": summary.n_trainings,
-            "stuck_rate": summary.stuck.share,
-            "stuck_rate_low": summary.stuck.low,
-            "stuck_rate_high": summary.stuck.high,
+            "n_trainings": findings.n_trainings,
+            "stuck_rate": findings.stuck.share,
+            "stuck_rate_low": findings.stuck.low,
+            "stuck_rate_high": findings.stuck.high,
         }
         metrics = [Metric(name, float(value), ended, 0) for name, value in numbers.items() if value is not None]
         self._fill(parent, metrics, {})
-        client.set_tag(parent, "mlflow.note.content", _description(self._directory, summary.markdown()))
+        client.set_tag(parent, "mlflow.note.content", _description(self._directory, findings.markdown()))
         client.set_terminated(parent, "FINISHED", ended)
-        client.set_tag(parent, _N_PROJECTED, str(summary.n_trainings))
+        client.set_tag(parent, _N_PROJECTED, str(findings.n_trainings))
 
     def _search(self, kind: str) -> "list[Run]":
         """All runs of this sweep and kind, in one paged search."""
@@ -166,13 +165,11 @@ class SweepRuns:
     def _fill(self, run_id: str, metrics: list[Any], params: Mapping[str, str]) -> None:
         from mlflow.entities import Param
 
-        entries = [Param(name, value) for name, value in params.items()]
-        self._client.log_batch(run_id, metrics=metrics, params=entries[:_MOST_PARAMS])
-        for start in range(_MOST_PARAMS, len(entries), _MOST_PARAMS):
-            self._client.log_batch(run_id, params=entries[start : start + _MOST_PARAMS])
+        # The client itself splits what is more than the store takes at once.
+        self._client.log_batch(run_id, metrics=metrics, params=[Param(*each) for each in params.items()])
 
 
-def _description(directory: SweepDirectory, summary: str) -> str:
+def _description(directory: SweepDirectory, result: str) -> str:
     spec = directory.spec
     lines = [
         spec.description or spec.name,
@@ -180,6 +177,6 @@ def _description(directory: SweepDirectory, summary: str) -> str:
         f"`{directory.path.resolve()}` on {directory.provenance.get('host', 'an unknown host')}; "
         f"{spec.trials} trials x {spec.replicates} replicates, sampler {spec.sampler}.",
         "",
-        summary or "Running.",
+        result or "Running.",
     ]
     return "\n".join(lines)

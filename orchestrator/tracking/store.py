@@ -30,15 +30,33 @@ def tracking_uri(given: str | None = None) -> str:
     return given or os.environ.get("MLFLOW_TRACKING_URI") or f"sqlite:///{DEFAULT_DATABASE.resolve()}"
 
 
+def set_environment() -> None:
+    """Before MLflow is imported: how patient and how talkative it is."""
+    for name, value in _ENVIRONMENT.items():
+        os.environ.setdefault(name, value)
+
+
 def without_credentials(uri: str) -> str:
     """The URI as it may be shown."""
     return re.sub(r"//[^/@]*@", "//", uri)
 
 
+def in_one_line(error: BaseException) -> str:
+    """The error's first words, and its first cause, which MLflow buries."""
+    root = error
+    while (cause := root.__cause__ or root.__context__) is not None:
+        root = cause
+    return _words(error) if root is error else f"{_words(error)} ({_words(root)})"
+
+
+def _words(error: BaseException) -> str:
+    first_line = without_credentials(str(error)).strip().partition("\n")[0]
+    return f"{type(error).__name__}: {first_line[:120]}"
+
+
 def open_client(uri: str) -> "MlflowClient":
     """A client of the store. The default database is made on first use."""
-    for name, value in _ENVIRONMENT.items():
-        os.environ.setdefault(name, value)
+    set_environment()
     if (database := _database(uri)) is not None:
         database.parent.mkdir(parents=True, exist_ok=True)
         if database == DEFAULT_DATABASE.resolve():

@@ -3,12 +3,13 @@
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
-from orchestrator.analysis.summary import summarize
+from orchestrator.analysis.findings import read_findings
 from orchestrator.ledger import Ledger
 from orchestrator.sweep_directory import SweepDirectory
 from orchestrator.tracking.content import complete_trials, trial_contents
 from orchestrator.tracking.runs import SweepRuns
-from orchestrator.tracking.store import tracking_uri
+from orchestrator.tracking.store import in_one_line, set_environment, tracking_uri, without_credentials
+from workloads.errors import UserError
 
 _BATCH = 64
 """Trials read from the ledger at once."""
@@ -69,13 +70,9 @@ class Mirror:
     def finish(self) -> None:
         """Brings the parent run's summary and figures up to date and ends it."""
         with self._ledger.connect() as connection:
-            summary = summarize(connection, self._directory.spec)
+            found = read_findings(connection, self._directory.spec)
             row = connection.execute("select epoch_ms(max(finished_at)) from trainings").fetchone()
-        self.runs.finish(summary, row[0] if row else None)
-
-    def result(self) -> SyncResult:
-        """What was done so far."""
-        return SyncResult(self.n_logged, self.n_present)
+        self.runs.finish(found, row[0] if row else None)
 
 
 def sync(directory: SweepDirectory, uri: str | None = None, on_progress: OnProgress | None = None) -> SyncResult:
@@ -89,13 +86,24 @@ def sync(directory: SweepDirectory, uri: str | None = None, on_progress: OnProgr
         on_progress: Told of each trial logged.
 
     Raises:
-        MlflowException: If the store cannot be reached.
-        UserError: If there is no ledger, or it cannot be read.
+        UserError: If the store does not take the runs, or the ledger cannot be read.
     """
-    mirror = Mirror(directory, tracking_uri(uri))
-    missing = mirror.missing()
-    for _ in mirror.log(missing):
-        if on_progress is not None:
-            on_progress(mirror.n_logged, len(missing))
-    mirror.finish()
-    return mirror.result()
+    set_environment()
+    from mlflow.exceptions import MlflowException
+
+    store = tracking_uri(uri)
+    try:
+        mirror = Mirror(directory, store)
+        missing = mirror.missing()
+        for _ in mirror.log(missing):
+            if on_progress is not None:
+                on_progress(mirror.n_logged, len(missing))
+        mirror.finish()
+    except MlflowException as error:
+        raise UserError(
+            "--tracking-uri",
+            given=without_credentials(store),
+            expected="an MLflow store that answers",
+            mend=f"start it, or give another ({in_one_line(error)})",
+        ) from error
+    return SyncResult(mirror.n_logged, mirror.n_present)

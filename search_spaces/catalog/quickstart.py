@@ -4,7 +4,7 @@ from search_spaces import Float, Sweep
 
 
 def sweep() -> Sweep:
-    """64 trials x 16 replicates of system P over init_sigma and learning_rate: seconds on two cores."""
+    """128 trials x 8 replicates of system P over init_sigma and learning_rate: some 15 s on two cores."""
     return Sweep(
         name="quickstart",
         description="attention on positions only: where do 1,024 trainings end, by init_sigma and learning_rate?",
@@ -13,11 +13,11 @@ def sweep() -> Sweep:
             "variant": "positions_only",
             "n_categories": 10,
             "n_positions": 20,
-            "n_steps": 2000,
+            "n_steps": 3000,
             "init_sigma": Float(low=1e-4, high=3.0, log=True),
             "learning_rate": Float(low=1e-4, high=5e-2, log=True),
         },
         sampler="qmc",
-        trials=64,
-        replicates=16,
+        trials=128,
+        replicates=8,
     )

@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from orchestrator.analysis.figures import stuck_rate_figure
+from orchestrator.analysis.findings import Findings, read_findings
 from orchestrator.analysis.intervals import Rate, binomial_rate, pooled_rate
 from orchestrator.analysis.rates import ParameterRates, best_trial, outcome_counts, rates_by, stuck_rate
-from orchestrator.analysis.summary import Summary, summarize
 from orchestrator.ledger import Ledger
 from search_spaces import Categorical, Conditional, Float, Int, LossQuantile, Sweep
 from tests.orchestrator.small_sweep import Rows, small_sweep, sweep_on_disk, trial_rows
@@ -179,27 +179,27 @@ def test_an_empty_ledger_has_a_summary(tmp_path: Path) -> None:
     spec = small_sweep("empty")
     sweep_on_disk(tmp_path / "sweep", spec)
     with Ledger(tmp_path / "sweep").connect() as connection:
-        summary = summarize(connection, spec)
+        summary = read_findings(connection, spec)
     assert (summary.n_trainings, summary.best, summary.stuck) == (0, None, Rate(0, 0, None, None))
     assert "| 1e-4..1e-3 | 0 | - |" in summary.markdown()
 
 
 @pytest.fixture(scope="module")
-def summary(tmp_path_factory: pytest.TempPathFactory) -> Summary:
+def summary(tmp_path_factory: pytest.TempPathFactory) -> Findings:
     spec = small_sweep("figure", space={**small_sweep("x").space, "optimizer": Categorical(choices=("sgd", "adam"))})
     path = tmp_path_factory.mktemp("sweeps") / "sweep"
     sweep_on_disk(path, spec, trial_rows(0, STUCK), trial_rows(1, ["solved", "marginal", "solved", "solved"]))
     with Ledger(path).connect() as connection:
-        return summarize(connection, spec)
+        return read_findings(connection, spec)
 
 
-def test_the_summary_is_plain_json_and_markdown(summary: Summary) -> None:
+def test_the_summary_is_plain_json_and_markdown(summary: Findings) -> None:
     stuck = json.loads(json.dumps(summary.as_json(), allow_nan=False))["stuck_rate"]
     assert (stuck["n"], stuck["k"], stuck["share"]) == (8, 5, 0.625)
     assert "| sgd | 2 | 0.62 [" in summary.markdown()
 
 
-def test_the_figure_names_its_axes_and_draws_each_bin_that_holds_trials(summary: Summary, tmp_path: Path) -> None:
+def test_the_figure_names_its_axes_and_draws_each_bin_that_holds_trials(summary: Findings, tmp_path: Path) -> None:
     figure = stuck_rate_figure(summary.by_parameter, title="figure")
     figure.savefig(tmp_path / "figure.png")
     assert (tmp_path / "figure.png").stat().st_size > 10_000

@@ -21,6 +21,7 @@ from orchestrator.tracking.runs import SweepRuns
 from orchestrator.tracking.store import experiment, without_credentials
 from search_spaces import Categorical, Conditional, Float
 from tests.orchestrator.small_sweep import FINISHED, STEPS, commit, open_writer, small_sweep, sweep_on_disk, trial_rows
+from workloads.errors import UserError
 
 SOLVED = ["solved"] * 4
 FINISHED_MS = round(FINISHED.timestamp() * 1000)
@@ -165,7 +166,7 @@ def test_runs_are_found_on_every_page(tmp_path: Path, monkeypatch: pytest.Monkey
     assert sync(directory) == SyncResult(n_logged=0, n_present=5)
 
 
-def test_many_parameters_are_logged_in_several_calls(client: MlflowClient, tmp_path: Path) -> None:
+def test_a_workload_may_have_many_parameters(client: MlflowClient, tmp_path: Path) -> None:
     directory = sweep_on_disk(tmp_path / "sweep", small_sweep("many"))
     content = TrialContent(0, "many", {"attnsweep.kind": "trial"}, {f"p{i}": "1" for i in range(250)}, {}, {}, 1, 2)
     SweepRuns(directory, tracking_uri()).log(content)
@@ -226,15 +227,15 @@ def test_a_deleted_experiment_comes_back(client: MlflowClient) -> None:
     first = experiment(client, tracking_uri(), "path/to/file.py:Mine")
     client.delete_experiment(first)
     assert experiment(client, tracking_uri(), "path/to/file.py:Mine") == first
+    assert client.get_experiment(first).lifecycle_stage == "active"
     assert client.get_experiment(first).artifact_location.endswith("/mlflow-artifacts/path_to_file.py_Mine")
 
 
 def test_nothing_heavy_is_imported_before_it_is_used() -> None:
-    check = (
-        "import sys, orchestrator.tracking; sys.exit(any(name in sys.modules for name in ('mlflow', 'torch', 'ray')))"
-    )
+    heavy = {"mlflow", "matplotlib", "scipy", "torch", "ray"}
+    check = f"import sys, orchestrator.tracking; print({heavy} & set(sys.modules))"
     root = Path(__file__).parents[2]
-    assert subprocess.run([sys.executable, "-c", check], cwd=root, check=False).returncode == 0
+    assert subprocess.check_output([sys.executable, "-c", check], cwd=root, text=True) == "set()\n"
 
 
 def test_a_running_sweep_is_projected_while_its_ledger_grows(client: MlflowClient, tmp_path: Path) -> None:
@@ -276,9 +277,10 @@ def test_a_sweep_goes_on_without_mlflow(
     with socket.socket() as closed:
         closed.bind(("127.0.0.1", 0))
         address = f"http://127.0.0.1:{closed.getsockname()[1]}"
+    with_password = address.replace("//", "//me:secret@")
     directory = sweep_on_disk(tmp_path / "sweep", small_sweep("down"), trial_rows(0, SOLVED), trial_rows(1, SOLVED))
     with caplog.at_level(logging.WARNING, logger="orchestrator.tracking"):
-        projection = Projection(directory, address, retry_seconds=0.0)
+        projection = Projection(directory, with_password, retry_seconds=0.0)
         for _ in range(10_000):
             projection.trial_told(0)
         assert projection.close() == SyncResult(0, 0)
@@ -286,7 +288,10 @@ def test_a_sweep_goes_on_without_mlflow(
     assert "\n" not in projection.problem
     [warning] = [record.getMessage() for record in caplog.records if record.name.startswith("orchestrator")]
     assert f"MLflow ({address}): MlflowException: " in warning
+    assert "secret" not in warning
     assert warning.endswith(f"; the sweep goes on, `attnsweep mlflow-sync {directory.path}` logs what is missing")
+    with pytest.raises(UserError, match=f"--tracking-uri: got '{address}', expected an MLflow store that answers"):
+        sync(directory, with_password)
     assert sync(directory) == SyncResult(n_logged=2, n_present=0)
 
 

@@ -1,4 +1,4 @@
-"""A sweep in a few numbers, for the end of a run, for MLflow, for `--json`."""
+"""What a sweep found, in a few tables: for the end of a run, `--json` and MLflow."""
 
 import dataclasses
 from collections.abc import Iterator
@@ -21,7 +21,7 @@ from search_spaces.sweep import Sweep
 
 
 @dataclass(frozen=True, slots=True)
-class Summary:
+class Findings:
     """What became of a sweep.
 
     Attributes:
@@ -81,14 +81,14 @@ class Summary:
             yield from (f"| {one.label} | {one.n_trials} | {rate_label(one.rate)} |" for one in each.bins)
 
 
-def summarize(connection: duckdb.DuckDBPyConnection, spec: Sweep) -> Summary:
-    """Reads a sweep's summary from its ledger.
+def read_findings(connection: duckdb.DuckDBPyConnection, spec: Sweep) -> Findings:
+    """Reads a sweep's findings from its ledger.
 
     Args:
         connection: From `Ledger.connect`.
         spec: The sweep.
     """
-    return Summary(
+    return Findings(
         outcome_counts(connection), stuck_rate(connection), rates_by(connection, spec), best_trial(connection, spec)
     )
 
