@@ -102,7 +102,7 @@ def query(
     out: Annotated[Path | None, typer.Option(help="Write to a file instead of stdout.")] = None,
 ) -> None:
     """Ask a sweep's ledger in SQL (DuckDB)."""
-    from orchestrator.ledger import Ledger
+    from orchestrator.ledger.reader import Ledger
     from orchestrator.query import render, run_query
 
     render(run_query(Ledger(directory), sql), format_.value, out)
@@ -111,7 +111,7 @@ def query(
 @app.command()
 def compact(directory: SweepDir) -> None:
     """Merge a ledger's fragments into one file per table."""
-    from orchestrator.ledger import compact as compact_ledger
+    from orchestrator.ledger.compaction import compact as compact_ledger
 
     compact_ledger(directory)
 

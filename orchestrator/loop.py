@@ -7,7 +7,7 @@ from typing import Any, Protocol
 
 import pyarrow as pa
 
-from orchestrator.ledger import LedgerWriter
+from orchestrator.ledger.writer import LedgerWriter
 from orchestrator.pool import TrainerLost, TrainerPool
 from orchestrator.records import PackContext, failed_rows
 from orchestrator.study import Study

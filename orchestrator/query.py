@@ -15,7 +15,7 @@ import duckdb
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from orchestrator.ledger import Ledger
+from orchestrator.ledger.reader import Ledger
 from workloads.errors import UserError
 
 TABLE_ROWS = 200

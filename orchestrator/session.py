@@ -10,7 +10,9 @@ import ray.cloudpickle
 from rich.console import Console
 
 from orchestrator import cluster
-from orchestrator.ledger import Ledger, LedgerWriter, trainings_schema
+from orchestrator.ledger.reader import Ledger
+from orchestrator.ledger.schema import trainings_schema
+from orchestrator.ledger.writer import LedgerWriter
 from orchestrator.loop import SweepLoop
 from orchestrator.pool import TrainerPool
 from orchestrator.progress import ProgressDisplay

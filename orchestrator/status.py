@@ -5,7 +5,7 @@ from pathlib import Path
 from rich.console import Console
 
 from orchestrator.analysis.findings import rate_label
-from orchestrator.ledger import Ledger
+from orchestrator.ledger.reader import Ledger
 from orchestrator.summary import summarize
 from orchestrator.sweep_directory import SweepDirectory
 

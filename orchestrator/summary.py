@@ -11,7 +11,7 @@ from rich.table import Table
 
 from orchestrator.analysis.findings import Findings, rate_label, read_findings
 from orchestrator.analysis.rates import ParameterRates, value_label
-from orchestrator.ledger import Ledger
+from orchestrator.ledger.reader import Ledger
 from orchestrator.sweep_directory import SweepDirectory
 
 

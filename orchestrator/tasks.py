@@ -5,12 +5,15 @@ import json
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from orchestrator.study import Configuration
-from search_spaces.sweep import Sweep
 from workloads.engine.contract import Training
 from workloads.parameters import TrainingParameters, Value
+
+if TYPE_CHECKING:
+    # Trainers import this module: they start the faster without Optuna.
+    from orchestrator.study import Configuration
+    from search_spaces.sweep import Sweep
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +37,7 @@ def training_id(workload: str, parameters: TrainingParameters, seed: int) -> str
     return hashlib.blake2b(content.encode(), digest_size=10).hexdigest()
 
 
-def tasks_of(sweep: Sweep, parameters: type[TrainingParameters], configuration: Configuration) -> list[Task]:
+def tasks_of(sweep: "Sweep", parameters: type[TrainingParameters], configuration: "Configuration") -> list[Task]:
     """The replicates of one configuration.
 
     Raises:

@@ -14,7 +14,8 @@ import pytest
 from typer.main import get_group
 
 from orchestrator.cli import app
-from orchestrator.ledger import Ledger, curves_schema, heads_schema, trainings_schema
+from orchestrator.ledger.reader import Ledger
+from orchestrator.ledger.schema import curves_schema, heads_schema, trainings_schema
 from orchestrator.query import run_query
 from search_spaces.loading import load_sweep
 from search_spaces.validation import check_sweep

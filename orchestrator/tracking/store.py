@@ -12,6 +12,11 @@ if TYPE_CHECKING:
 
 DEFAULT_DATABASE = Path("sweeps/mlflow.db")
 
+_DESCRIPTION = """Sweeps of the workload `{name}`: a parent run per sweep, a child run per trial.
+
+Filter for sweeps with ``tags.`attnsweep.kind` = 'sweep'``. The ledger, in each sweep's directory, has every training.
+"""
+
 _ENVIRONMENT = {
     # MLflow's own 7 retries of 120 s would hold up the end of a sweep for minutes when its server is gone.
     "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "2",
@@ -73,7 +78,11 @@ def experiment(client: "MlflowClient", uri: str, name: str) -> str:
     found = client.get_experiment_by_name(name)
     if found is None:
         try:
-            return client.create_experiment(name, artifact_location=_artifact_location(uri, name))
+            return client.create_experiment(
+                name,
+                artifact_location=_artifact_location(uri, name),
+                tags={"mlflow.note.content": _DESCRIPTION.format(name=name)},
+            )
         except MlflowException:
             # Another sweep was faster, or it cannot be made.
             found = client.get_experiment_by_name(name)

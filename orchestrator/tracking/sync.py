@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from orchestrator.analysis.findings import read_findings
-from orchestrator.ledger import Ledger
+from orchestrator.ledger.reader import Ledger
 from orchestrator.sweep_directory import SweepDirectory
 from orchestrator.tracking.content import complete_trials, trial_contents
 from orchestrator.tracking.runs import SweepRuns

@@ -15,7 +15,7 @@ import pytest
 import ray
 from rich.console import Console
 
-from orchestrator.ledger import Ledger
+from orchestrator.ledger.reader import Ledger
 from orchestrator.loop import SweepLoop
 from orchestrator.session import Resources, resume_sweep, run_sweep
 from orchestrator.study import Study

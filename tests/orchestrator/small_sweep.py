@@ -7,7 +7,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from orchestrator.ledger import LedgerWriter, curves_schema, trainings_schema
+from orchestrator.ledger.schema import curves_schema, trainings_schema
+from orchestrator.ledger.writer import LedgerWriter
 from orchestrator.sweep_directory import SweepDirectory
 from search_spaces import Float, Sweep
 from workloads.category_pairs import CategoryPairs

@@ -13,7 +13,7 @@ from orchestrator.analysis.figures import stuck_rate_figure
 from orchestrator.analysis.findings import Findings, read_findings
 from orchestrator.analysis.intervals import Rate, binomial_rate, pooled_rate
 from orchestrator.analysis.rates import ParameterRates, best_trial, outcome_counts, rates_by, stuck_rate
-from orchestrator.ledger import Ledger
+from orchestrator.ledger.reader import Ledger
 from search_spaces import Categorical, Conditional, Float, Int, LossQuantile, Sweep
 from tests.orchestrator.small_sweep import Rows, small_sweep, sweep_on_disk, trial_rows
 

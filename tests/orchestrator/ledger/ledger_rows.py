@@ -6,7 +6,9 @@ from typing import Any
 
 import pyarrow as pa
 
-from orchestrator.ledger import Ledger, LedgerWriter, curves_schema, heads_schema, trainings_schema
+from orchestrator.ledger.reader import Ledger
+from orchestrator.ledger.schema import curves_schema, heads_schema, trainings_schema
+from orchestrator.ledger.writer import LedgerWriter
 from workloads.category_pairs.parameters import CategoryPairsParameters
 
 TRAININGS = trainings_schema(CategoryPairsParameters, ("zero", "mean"))

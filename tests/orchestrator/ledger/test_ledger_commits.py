@@ -16,8 +16,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from orchestrator.ledger import Ledger, LedgerWriter, compact
-from orchestrator.ledger.compaction import MAX_FRAGMENTS, due, merge
+from orchestrator.ledger.compaction import MAX_FRAGMENTS, compact, due, merge
+from orchestrator.ledger.reader import Ledger
+from orchestrator.ledger.writer import LedgerWriter
 from tests.orchestrator.ledger.ledger_rows import (
     CURVES,
     HEADS,
@@ -240,7 +241,8 @@ def test_the_ledger_is_read_without_torch_and_ray() -> None:
 
 
 def test_a_second_writer_is_refused(tmp_path: Path) -> None:
-    code = f"from pathlib import Path; from orchestrator.ledger import compact; compact(Path({str(tmp_path)!r}))"
+    imports = "from pathlib import Path; from orchestrator.ledger.compaction import compact"
+    code = f"{imports}; compact(Path({str(tmp_path)!r}))"
     with open_writer(tmp_path):
         with pytest.raises(UserError) as refused:
             compact(tmp_path)

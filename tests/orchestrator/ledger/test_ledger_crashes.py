@@ -12,7 +12,7 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
-from orchestrator.ledger import Ledger
+from orchestrator.ledger.reader import Ledger
 from tests.orchestrator.ledger.ledger_rows import Key, assert_holds, open_writer, pack_rows
 
 STEPS = ((os, "replace"), (os, "unlink"), (os, "fsync"), (pq.ParquetWriter, "write_batch"))

@@ -12,7 +12,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from orchestrator.ledger import Ledger, LedgerWriter
+from orchestrator.ledger.reader import Ledger
+from orchestrator.ledger.writer import LedgerWriter
 from orchestrator.query import TABLE_ROWS, render, run_query
 from tests.orchestrator.ledger.ledger_rows import HEADS, TRAININGS, open_writer, pack_rows, training_rows
 from workloads.errors import UserError
