@@ -143,9 +143,9 @@ class SweepLoop:
 
     def _receive(self, order: PackOrder, report: Progress | Trained | Raised | TrainerLost) -> None:
         match report:
-            case Trained(trainings=trainings, curves=curves, lane_steps=lane_steps, seconds=seconds):
-                self._sizer.measured(len(order.tasks), lane_steps / seconds)
-                self._commit(order, trainings, curves)
+            case Trained():
+                self._sizer.measured(len(order.tasks), report.lane_steps / report.seconds)
+                self._commit(order, report.trainings, report.curves, report.heads)
             case Raised(error=error, out_of_memory=out_of_memory):
                 if out_of_memory:
                     self._sizer.out_of_memory(len(order.tasks))
@@ -161,7 +161,7 @@ class SweepLoop:
             self._retries.append(PackOrder(f"{order.pack}b", order.tasks[n_lanes // 2 :]))
             return
         context = PackContext(self._sweep, order.pack)
-        self._commit(order, failed_rows(self._workload, order.tasks, error, context), None)
+        self._commit(order, failed_rows(self._workload, order.tasks, error, context), None, None)
 
     def _again(self, order: PackOrder, reason: str) -> None:
         self._losses[order.pack] = self._losses.get(order.pack, 0) + 1
@@ -169,8 +169,8 @@ class SweepLoop:
             raise SweepError(f"pack {order.pack} lost its trainer {MAX_LOSSES + 1} times; the last time: {reason}")
         self._retries.append(order)
 
-    def _commit(self, order: PackOrder, trainings: pa.Table, curves: pa.Table | None) -> None:
-        self._writer.commit(order.pack, trainings, curves, None)
+    def _commit(self, order: PackOrder, trainings: pa.Table, curves: pa.Table | None, heads: pa.Table | None) -> None:
+        self._writer.commit(order.pack, trainings, curves, heads)
         self._losses.pop(order.pack, None)
         self._count(trainings)
         for follower in self._followers:

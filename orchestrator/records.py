@@ -9,11 +9,11 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from orchestrator.ledger.schema import curves_schema, trainings_schema
+from orchestrator.ledger.schema import curves_schema, heads_schema, trainings_schema
 from orchestrator.tasks import Task, training_id
 from workloads.diagnostics.outcomes import onset_probe
-from workloads.engine.contract import STUCK_OUTCOMES, Workload
-from workloads.engine.result import PackResult
+from workloads.engine.contract import STUCK_OUTCOMES, Certificate, Workload
+from workloads.engine.result import HeadProbe, PackResult
 
 
 @dataclass(frozen=True)
@@ -26,7 +26,13 @@ class PackContext:
     host: str | None = None
 
 
-def trained_rows(workload: Workload[Any], tasks: Sequence[Task], result: PackResult, context: PackContext) -> pa.Table:
+def trained_rows(
+    workload: Workload[Any],
+    tasks: Sequence[Task],
+    result: PackResult,
+    certificates: Sequence[Certificate | None],
+    context: PackContext,
+) -> pa.Table:
     """The `trainings` rows of a trained pack."""
     verdicts = workload.judge(tasks[0].training.parameters, result.evidence)
     last = result.last_probe[:, None]
@@ -40,6 +46,8 @@ def trained_rows(workload: Workload[Any], tasks: Sequence[Task], result: PackRes
         workload,
         tasks,
         context,
+        certificate=[each and each.test for each in certificates],
+        certified=[each and each.agrees for each in certificates],
         outcome=outcome,
         outcome_detail=[str(word) or None for word in np.where(overflowed, "", detail)],
         stuck=np.isin(outcome, list(STUCK_OUTCOMES)),
@@ -87,6 +95,36 @@ def curve_rows(workload: Workload[Any], tasks: Sequence[Task], result: PackResul
         "value": values[lane, metric, probe],
     }
     return pa.table(columns).select(schema.names).cast(schema)
+
+
+def head_rows(workload: Workload[Any], tasks: Sequence[Task], result: PackResult) -> pa.Table | None:
+    """The `heads` rows of a trained pack: one per training, probe, layer and head; `None` without heads."""
+    if not result.heads:
+        return None
+    tables = [_heads_at(workload, tasks, probe) for probe in result.heads]
+    return pa.concat_tables(tables).cast(heads_schema(workload.head_score_names))
+
+
+def _heads_at(workload: Workload[Any], tasks: Sequence[Task], probe: HeadProbe) -> pa.Table:
+    shape = probe.heads.role.shape
+    lane, layer, head = (index.ravel() for index in np.indices(shape))
+    each = [tasks[position] for position in probe.lanes[lane]]
+    scores = {
+        f"score_{name}": pa.array(np.broadcast_to(probe.heads.scores[name], shape).ravel(), from_pandas=True)
+        for name in workload.head_score_names
+    }
+    return pa.table(
+        {
+            "training_id": [_training_id(workload, task) for task in each],
+            "trial": pa.array([task.trial for task in each], pa.int32()),
+            "replicate": pa.array([task.replicate for task in each], pa.int32()),
+            "step": pa.array([probe.step] * lane.size, pa.int32()),
+            "layer": pa.array(layer, pa.int32()),
+            "head": pa.array(head, pa.int32()),
+            "role": probe.heads.role.ravel().tolist(),
+            **scores,
+        }
+    )
 
 
 def _rows(workload: Workload[Any], tasks: Sequence[Task], context: PackContext, **measured: Any) -> pa.Table:

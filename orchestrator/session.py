@@ -11,7 +11,7 @@ from rich.console import Console
 
 from orchestrator import cluster
 from orchestrator.ledger.reader import Ledger
-from orchestrator.ledger.schema import trainings_schema
+from orchestrator.ledger.schema import heads_schema, trainings_schema
 from orchestrator.ledger.writer import LedgerWriter
 from orchestrator.loop import SweepLoop
 from orchestrator.pool import TrainerPool
@@ -88,7 +88,8 @@ def _train(
     for module in user_modules():
         ray.cloudpickle.register_pickle_by_value(module)  # type: ignore[no-untyped-call]
     schema = trainings_schema(workload.parameters, workload.level_names)
-    with LedgerWriter(directory.path, schema, None, spec.sha256()) as writer, StopOnSignal() as stop:
+    heads = heads_schema(workload.head_score_names) if workload.head_score_names else None
+    with LedgerWriter(directory.path, schema, heads, spec.sha256()) as writer, StopOnSignal() as stop:
         study = Study(directory)
         rows = Ledger(directory.path).trainings(columns=["trial", "replicate", "outcome", "stuck", "eval_loss"])
         pool = TrainerPool(workload, directory.sweep, shares)

@@ -10,8 +10,9 @@ from typing import Any
 import pyarrow as pa
 import torch
 
-from orchestrator.records import PackContext, curve_rows, trained_rows
+from orchestrator.records import PackContext, curve_rows, head_rows, trained_rows
 from orchestrator.tasks import Task
+from workloads.diagnostics.certification import certify_stuck
 from workloads.engine.contract import Workload
 from workloads.engine.pack import Pack
 
@@ -41,6 +42,7 @@ class Trained:
 
     trainings: pa.Table
     curves: pa.Table
+    heads: pa.Table | None
     lane_steps: int
     seconds: float
 
@@ -92,10 +94,13 @@ class Trainer:
                 if time.perf_counter() > deadline:
                     return Progress(self._pack.step)
             result = self._pack.result()
+            trainings = [task.training for task in tasks]
+            certificates = certify_stuck(self._workload, self._pack, trainings, result)
             context = PackContext(self._sweep, self._order.pack, self._device, platform.node())
             return Trained(
-                trainings=trained_rows(self._workload, tasks, result, context),
+                trainings=trained_rows(self._workload, tasks, result, certificates, context),
                 curves=curve_rows(self._workload, tasks, result),
+                heads=head_rows(self._workload, tasks, result),
                 lane_steps=result.lane_steps,
                 seconds=time.perf_counter() - self._started,
             )

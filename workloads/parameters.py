@@ -113,13 +113,38 @@ class TrainingParameters:
     init_sigma: float | None = parameter(
         0.1, "standard deviation of the Gaussian initialization; null = the framework's default", low=0.0
     )
-    optimizer: str = parameter("sgd", "update rule", choices=("sgd", "adam"), static=True)
-    learning_rate: float = parameter(1e-2, "step size of the optimizer", above=0.0)
-    n_steps: int = parameter(2000, "optimizer steps", low=1, high=2**31 - 1, static=True)
+    optimizer: str = parameter("sgd", "update rule", choices=("sgd", "adam", "adamw", "lbfgs"), static=True)
+    learning_rate: float = parameter(
+        1e-2, "step size of the optimizer; for lbfgs, where line searches begin: set 1, PyTorch's default", above=0.0
+    )
+    learning_rate_schedule: str = parameter(
+        "constant",
+        "the learning rate after warm-up: constant, or a cosine to 0 at n_steps; not for lbfgs",
+        choices=("constant", "cosine"),
+        static=True,
+    )
+    warmup_steps: int = parameter(0, "steps over which the learning rate rises linearly; not for lbfgs", low=0)
+    momentum: float = parameter(0.0, "share of the last update kept, sgd only", low=0.0, high=1.0)
+    weight_decay: float = parameter(
+        0.0, "pull towards 0: on the gradient for sgd and adam, decoupled for adamw; not for lbfgs", low=0.0
+    )
+    gradient_clip_norm: float | None = parameter(
+        None, "largest gradient norm, longer gradients are shortened to it; null = none; not for lbfgs", above=0.0
+    )
+    n_steps: int = parameter(
+        2000,
+        "optimizer steps; for lbfgs, iterations, of which some take several evaluations",
+        low=1,
+        high=2**31 - 1,
+        static=True,
+    )
     dtype: str = parameter(
         "float64", "floating-point type of the training", choices=("float32", "float64"), static=True
     )
 
+    certified_share: float = parameter(
+        0.05, "share of the stuck trainings whose label is put to a test after training", low=0.0, high=1.0
+    )
     stop_when_solved: bool = parameter(
         True, "end a training at the first probe that finds it solved, instead of at n_steps", static=True
     )

@@ -45,6 +45,8 @@ def trainings_schema(parameters: type[TrainingParameters], level_names: Sequence
             _field("outcome", TEXT, "what the training ended as"),
             _field("outcome_detail", TEXT, "the reference function or valley", null="the outcome has none"),
             _field("stuck", pa.bool_(), "the outcome is degenerate_zero, marginal or runaway"),
+            _field("certificate", TEXT, "test that its stuck label was put to", null="it was not in the sample"),
+            _field("certified", pa.bool_(), "the test bears the label out", null="it was not tested"),
             _field("final_loss", pa.float64(), "loss descended, at the last probe", null=_NOT_FINITE),
             _field("eval_loss", pa.float64(), "loss judged by, at the last probe", null=_NOT_FINITE),
             _field("loss_level", pa.float64(), "eval_loss below which it is solved", null="not known"),

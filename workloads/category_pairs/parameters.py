@@ -6,19 +6,26 @@ from typing import ClassVar
 from workloads.errors import SpecError
 from workloads.parameters import TrainingParameters, parameter
 
+REDUCED_VARIANTS = ("positions_only", "categories_only")
+"""Systems P and C: attention alone, without LayerNorm and feed-forward part."""
+FULL_VARIANTS = ("solution_1", "solution_2", "solution_3", "combined")
+
+_FULL_ONLY = ("skip", "layer_norm_eps", "attention_scale", "hidden_width")
+_COMBINED_ONLY = ("flavour", "flavour_weight")
+
 
 @dataclass(frozen=True, kw_only=True)
 class CategoryPairsParameters(TrainingParameters):
-    """Parameters of the reduced systems P (`positions_only`) and C (`categories_only`).
+    """Parameters of the reduced systems P (`positions_only`) and C (`categories_only`), and of the full models.
 
     Raises:
-        SpecError: For `categories_only` with softmax under `population`: that loss has no closed form.
+        SpecError: For a loss that the variant does not have, or a parameter without a meaning for it.
     """
 
     variant: str = parameter(
         "positions_only",
-        "what attention may see",
-        choices=("positions_only", "categories_only"),
+        "what attention may see, and whether LayerNorm and a feed-forward part follow it",
+        choices=REDUCED_VARIANTS + FULL_VARIANTS,
         static=True,
     )
     n_categories: int = parameter(10, "categories N", low=2, high=1000, static=True)
@@ -31,15 +38,68 @@ class CategoryPairsParameters(TrainingParameters):
     )
     expectation: str = parameter(
         "population",
-        "the loss descended: exact over the law of texts, or a fresh sample each step",
-        choices=("population", "sampled"),
+        "the loss descended: exact over the law of texts, a fresh sample each step, or one sample drawn at the start",
+        choices=("population", "sampled", "fixed_sample"),
         static=True,
     )
-    batch_size: int = parameter(256, "texts per step when sampled", low=1, high=1_000_000, static=True)
+    batch_size: int = parameter(256, "texts per sample", low=1, high=1_000_000, static=True)
+    skip: bool = parameter(True, "full models: add the input before the LayerNorm", static=True)
+    layer_norm_eps: float = parameter(1e-5, "full models: added to the variance, inside the root", low=0.0)
+    attention_scale: str = parameter(
+        "one",
+        "full models: multiplies the logits; d = what a key sees, n = n_positions; learned starts at inv_sqrt_d",
+        choices=("one", "inv_sqrt_d", "log_n_inv_sqrt_d", "learned"),
+    )
+    hidden_width: int | None = parameter(
+        None,
+        "full models: width of the feed-forward part; null = the variant's (N^2, M, N, N + M)",
+        low=1,
+        high=1_000_000,
+        static=True,
+    )
+    flavour: str = parameter(
+        "unconstrained",
+        "combined: the solution that an added loss leans it towards",
+        choices=("unconstrained", "lean_1", "lean_2", "lean_3"),
+    )
+    flavour_weight: float = parameter(0.1, "combined: weight of the added loss of a leaning flavour", low=0.0)
 
     variant_field: ClassVar[str | None] = "variant"
 
+    @property
+    def is_full(self) -> bool:
+        """Whether LayerNorm and a feed-forward part follow attention."""
+        return self.variant in FULL_VARIANTS
+
     def __post_init__(self) -> None:
+        self._refuse_losses_without_meaning()
+        if not self.is_full:
+            self._refuse_unless_default(_FULL_ONLY, "full models (solution_1, solution_2, solution_3, combined)")
+        if self.variant != "combined":
+            self._refuse_unless_default(_COMBINED_ONLY, "variant=combined")
+
+    def _refuse_losses_without_meaning(self) -> None:
+        if self.is_full and self.expectation == "population":
+            raise SpecError(
+                "expectation",
+                given=self.expectation,
+                expected=f"fixed_sample or sampled (variant={self.variant} has no closed-form loss)",
+                mend="set expectation=fixed_sample for the paper's set-up",
+            )
+        if self.is_full and self.expectation == "sampled" and self.optimizer == "lbfgs":
+            raise SpecError(
+                "expectation",
+                given=self.expectation,
+                expected="fixed_sample (line searches descend one sample)",
+                mend="set expectation=fixed_sample, or a first-order optimizer",
+            )
+        if not self.is_full and self.expectation == "fixed_sample":
+            raise SpecError(
+                "expectation",
+                given=self.expectation,
+                expected=f"population or sampled (variant={self.variant} has no test of overfitting)",
+                mend="set expectation=population, or a full variant",
+            )
         no_closed_form = self.variant == "categories_only" and self.attention_activation == "softmax"
         if no_closed_form and self.expectation == "population":
             raise SpecError(
@@ -48,3 +108,14 @@ class CategoryPairsParameters(TrainingParameters):
                 expected="sampled (softmax over categories has no closed-form loss)",
                 mend="set expectation=sampled, or attention_activation=identity",
             )
+
+    def _refuse_unless_default(self, names: tuple[str, ...], owner: str) -> None:
+        for name in names:
+            default = self.declared()[name].default
+            if getattr(self, name) != default:
+                raise SpecError(
+                    name,
+                    given=getattr(self, name),
+                    expected=f"its default {default!r} under variant={self.variant}: it belongs to {owner}",
+                    mend=f"remove {name}, or set variant",
+                )

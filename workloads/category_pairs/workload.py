@@ -1,4 +1,7 @@
-"""The category-pairs problem: data, losses and outcomes of the reduced systems. Axes: L lane, P probe."""
+"""The category-pairs problem: data, losses and outcomes of the reduced systems and the full models.
+
+Axes: L lane, P probe.
+"""
 
 from typing import cast
 
@@ -7,8 +10,12 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from workloads.category_pairs.categories_only import CategoriesOnly
+from workloads.category_pairs.full_measures import full_measures
+from workloads.category_pairs.full_model import FullModel
+from workloads.category_pairs.full_outcomes import judge_full
 from workloads.category_pairs.parameters import CategoryPairsParameters
 from workloads.category_pairs.positions_only import PositionsOnly
+from workloads.category_pairs.reference_levels import reference_levels
 from workloads.diagnostics import outcomes
 from workloads.engine.contract import Batch, Evidence, Lanes, Verdicts, Workload
 from workloads.engine.optimizers import State
@@ -16,57 +23,76 @@ from workloads.engine.optimizers import State
 System = PositionsOnly | CategoriesOnly
 
 _EVAL_TEXTS = 2048
-"""Texts of the evaluation batch, where the population loss has no closed form."""
+"""Texts of the evaluation batch of the reduced systems, where the population loss has no closed form."""
+_FULL_EVAL_TEXTS = 256
+"""Texts of the full models' evaluation batch: 12,544 predicted positions at M = 50."""
 
 
 class CategoryPairs(Workload[CategoryPairsParameters]):
-    """Systems P and C, in exact-population and sampled form, with and without softmax."""
+    """Systems P and C, in exact-population and sampled form, and the full models; with and without softmax."""
 
     name = "category_pairs"
     parameters = CategoryPairsParameters
-    summary = "attention on positions only or on categories only: the stuck-at-zero laboratory (Shin & Matzinger 2025)"
+    summary = "attention on positions, on categories or on both: the stuck-at-zero laboratory (Shin & Matzinger 2025)"
 
-    level_names = ("zero", "mean", "centred_shift", "valley", "marginal")
+    level_names = ("zero", "mean", "centred_shift", "valley", "marginal", "cur", "prev", "additive", "unordered")
 
     def build(self, parameters: CategoryPairsParameters) -> nn.Module:
+        if parameters.is_full:
+            return FullModel(parameters)
         system = PositionsOnly if parameters.variant == "positions_only" else CategoriesOnly
         softmax = parameters.attention_activation == "softmax"
         return system(parameters.n_categories, parameters.n_positions, softmax=softmax)
 
     def initial(self, module: nn.Module, lanes: Lanes[CategoryPairsParameters]) -> State:
         state = super().initial(module, lanes)
-        if isinstance(module, CategoriesOnly):
+        if isinstance(module, CategoriesOnly | FullModel):
             target = lanes.streams.normal("task/target", tuple(module.target_NN.shape))
             state["target_NN"] = target.to(lanes.dtype)
+        if lanes.shared.expectation == "fixed_sample":
+            state["text_BM"] = _texts(lanes, "batch", lanes.shared.batch_size, step=0)
         return state
 
     def batch(self, lanes: Lanes[CategoryPairsParameters], step: int) -> Batch:
-        if lanes.shared.expectation == "population":
+        if lanes.shared.expectation != "sampled":
             return {}
         return {"text": _texts(lanes, "batch", lanes.shared.batch_size, step)}
 
     def eval_batch(self, lanes: Lanes[CategoryPairsParameters]) -> Batch:
         if _has_closed_form(lanes.shared):
             return {}
-        return {"text": _texts(lanes, "eval", _EVAL_TEXTS, step=0)}
+        n_texts = _FULL_EVAL_TEXTS if lanes.shared.is_full else _EVAL_TEXTS
+        return {"text": _texts(lanes, "eval", n_texts, step=0)}
 
     def loss(self, module: nn.Module, batch: Batch) -> Tensor:
-        """The sum over predicted positions, on the batch or over the law of texts."""
+        """Reduced systems: the sum over predicted positions, on the batch or over the law of texts. Full models: the
+        mean over them, on the batch or the training's own sample, and what the flavour adds."""
+        if isinstance(module, FullModel):
+            text_BM = batch["text"] if batch else module.text_BM
+            return module.mean_squared_error(text_BM) + module.leaning_loss()
         system = cast(System, module)
         return system.sampled_loss(batch["text"]) if batch else system.population_loss()
 
     def eval_loss(self, module: nn.Module, batch: Batch) -> Tensor:
         """The level: loss per predicted position, exact wherever there is a closed form."""
+        if isinstance(module, FullModel):
+            return module.mean_squared_error(batch["text"])
         return self.loss(module, batch) / (cast(System, module).n_positions - 1)
 
-    def measure(self, module: nn.Module, batch: Batch) -> dict[str, Tensor]:  # noqa: ARG002
+    def measure(self, module: nn.Module, batch: Batch) -> dict[str, Tensor]:
+        if isinstance(module, FullModel):
+            return full_measures(module, batch["text"])
         return cast(System, module).coordinates()
 
     def levels(self, module: nn.Module) -> dict[str, Tensor]:
+        if isinstance(module, FullModel):
+            return reference_levels(module.target_NN)
         return cast(System, module).reference_levels()
 
     def judge(self, parameters: CategoryPairsParameters, evidence: Evidence) -> Verdicts:
-        """SEEDS A.4 in its order; `overfit` cannot occur, since no text is seen twice."""
+        """SEEDS A.4 in its order; in the reduced systems `overfit` cannot occur, since no text is seen twice."""
+        if parameters.is_full:
+            return judge_full(parameters, evidence)
         level = evidence.metrics["eval_loss"]
         levels = evidence.levels
         references = [name for name in ("mean", "centred_shift", "marginal") if name in levels]
@@ -88,6 +114,8 @@ class CategoryPairs(Workload[CategoryPairsParameters]):
 
 
 def _has_closed_form(parameters: CategoryPairsParameters) -> bool:
+    if parameters.is_full:
+        return False
     return parameters.variant == "positions_only" or parameters.attention_activation == "identity"
 
 

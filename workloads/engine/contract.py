@@ -106,6 +106,32 @@ class Verdicts:
     detail: NDArray[np.str_]
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class HeadScores:
+    """What the attention heads of L trainings do.
+
+    Attributes:
+        scores: (L, n_layers, n_heads) by score name; NaN where a score is not defined.
+        role: (L, n_layers, n_heads) names.
+    """
+
+    scores: dict[str, NDArray[np.float64]]
+    role: NDArray[np.str_]
+
+
+@dataclass(frozen=True, slots=True)
+class Certificate:
+    """A test of why a training is stuck.
+
+    Attributes:
+        test: Its name, such as `kick`.
+        agrees: Whether it bears the label out.
+    """
+
+    test: str
+    agrees: bool
+
+
 class Workload(ABC, Generic[P]):
     """One training problem. The engine trains many of them in one program, lane by lane as if alone.
 
@@ -122,6 +148,8 @@ class Workload(ABC, Generic[P]):
     """One line for `attnsweep workloads`."""
     level_names: ClassVar[tuple[str, ...]]
     """The reference levels of all variants, without `solved`: columns `level_<name>` of the ledger."""
+    head_score_names: ClassVar[tuple[str, ...]] = ()
+    """Scores of attention heads: columns `score_<name>` of the ledger's `heads`; none for a workload without."""
 
     @abstractmethod
     def build(self, parameters: P) -> nn.Module:
@@ -165,3 +193,26 @@ class Workload(ABC, Generic[P]):
     @abstractmethod
     def judge(self, parameters: P, evidence: Evidence) -> Verdicts:
         """Names the state of each training at each probe. `parameters`: of the first lane, for what is static."""
+
+    def score_heads(self, lanes: Lanes[P], state: State) -> HeadScores | None:
+        """What the heads do at a probe, for all lanes at once; `None` where there are none.
+
+        Args:
+            lanes: The L trainings.
+            state: Their parameters and buffers, (L, ...) by name.
+        """
+        del lanes, state
+        return None
+
+    def certify(
+        self, lanes: Lanes[P], state: State, outcome: NDArray[np.str_], detail: NDArray[np.str_]
+    ) -> list[Certificate | None]:
+        """Puts the labels of L stuck trainings to a test of their own; `None` where there is no test.
+
+        Args:
+            lanes: The L trainings.
+            state: Their parameters and buffers where they ended, (L, ...) by name.
+            outcome, detail: (L,) what they were called.
+        """
+        del state, outcome, detail
+        return [None] * len(lanes.trainings)

@@ -1,8 +1,8 @@
-"""Update rules for packs: each lane has a learning rate of its own. Axes: L lane, first in every tensor.
+"""What an optimizer of a pack is: it takes all lanes to a step, each by its own program. Axes: L lane, K lane kept."""
 
-The arithmetic follows `torch.optim` operation by operation, so that one lane agrees with a plain PyTorch loop.
-"""
-
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 import torch
@@ -12,76 +12,99 @@ State = dict[str, Tensor]
 """Tensors by parameter name, each (L, ...)."""
 
 
-class Optimizer(Protocol):
-    """One update rule for all lanes of a pack.
+class Evaluate(Protocol):
+    """The pack's objective."""
 
-    Implementers: a lane's update may depend on that lane's values alone; `select` keeps the lanes named, in order.
+    def __call__(self, parameters: State, step: int, lanes: Tensor | None = None) -> tuple[Tensor, State]:
+        """Loss (K,) and gradients (K, ...) of lanes at `parameters` (K, ...), on the batch of `step`.
+
+        Args:
+            lanes: (K,) int64, the positions of the lanes evaluated; all by default.
+        """
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Settings:
+    """What update rules are told: one value per lane, or one for the pack.
+
+    Attributes:
+        learning_rate: (L,).
+        momentum: (L,).
+        weight_decay: (L,).
+        warmup_steps: (L,).
+        gradient_clip_norm: (L,), NaN for none.
+        learning_rate_schedule: `constant` or `cosine`.
+        n_steps: The steps of the whole training.
     """
 
-    def step(self, parameters: State, gradients: State) -> None:
-        """Updates `parameters` in place."""
+    learning_rate: Tensor
+    momentum: Tensor
+    weight_decay: Tensor
+    warmup_steps: Tensor
+    gradient_clip_norm: Tensor
+    learning_rate_schedule: str
+    n_steps: int
+
+    def select(self, lanes: Tensor) -> "Settings":
+        """The settings of the lanes at these positions, (K,) int64."""
+        return replace(
+            self,
+            learning_rate=self.learning_rate[lanes],
+            momentum=self.momentum[lanes],
+            weight_decay=self.weight_decay[lanes],
+            warmup_steps=self.warmup_steps[lanes],
+            gradient_clip_norm=self.gradient_clip_norm[lanes],
+        )
+
+
+class Optimizer(ABC):
+    """One update rule for all lanes of a pack.
+
+    Implementers: what happens to a lane depends on that lane's values alone, to the last bit where kernels allow it.
+    How often and where a step evaluates the objective is the rule's affair.
+
+    Attributes:
+        settings: As given, for the lanes still in.
+        steps: (L,) int64 updates taken; they stop rising where a lane ended.
+        is_finite: (L,) bool, false from the first step whose loss was not finite; `steps` names that step.
+    """
+
+    def __init__(self, settings: Settings) -> None:
+        self.settings = settings
+        self.steps = torch.zeros_like(settings.learning_rate, dtype=torch.int64)
+        self.is_finite = torch.ones_like(self.steps, dtype=torch.bool)
+
+    @property
+    def is_running(self) -> Tensor:
+        """(L,) bool, false where a lane ended: not finite, or done by the rule's own tolerances."""
+        return self.is_finite
+
+    @abstractmethod
+    def advance(self, parameters: State, evaluate: Evaluate, stops: Sequence[int], most_evaluations: int) -> bool:
+        """Takes every running lane on to step `stops[0]`.
+
+        Args:
+            parameters: Updated in place. They are those of `stops[0]`, as are `steps`, `is_finite` and `is_running`,
+                once that step is reached, and undefined before.
+            evaluate: The objective.
+            stops: The steps that will be asked for, this one and the next few: a lane that is there early need not
+                wait for the others, but may go on to the last of them.
+            most_evaluations: Where to break off.
+
+        Returns:
+            Whether the step was reached.
+        """
+
+    def batch_step(self, step: int) -> int:
+        """The step whose batch is descended at `step`."""
+        return step
+
+    def observe(self, loss: Tensor) -> None:
+        """Ends the lanes whose loss (L,) at the step they have reached is not finite."""
+        self.is_finite &= torch.isfinite(loss)
 
     def select(self, lanes: Tensor) -> None:
         """Goes on with the lanes at these positions, (K,) int64."""
-
-
-class Sgd:
-    """Plain gradient descent, `theta -= learning_rate * gradient`.
-
-    Args:
-        learning_rate: (L,).
-    """
-
-    def __init__(self, learning_rate: Tensor) -> None:
-        self._learning_rate = learning_rate
-
-    def step(self, parameters: State, gradients: State) -> None:
-        for name, parameter in parameters.items():
-            parameter.addcmul_(_per_lane(self._learning_rate, parameter), gradients[name], value=-1.0)
-
-    def select(self, lanes: Tensor) -> None:
-        self._learning_rate = self._learning_rate[lanes]
-
-
-class Adam:
-    """Adam with PyTorch's defaults: betas (0.9, 0.999), 1e-8 added to the root.
-
-    Source: Kingma & Ba 2015, algorithm 1.
-
-    Args:
-        learning_rate: (L,).
-    """
-
-    beta_1, beta_2, denominator_eps = 0.9, 0.999, 1e-8
-
-    def __init__(self, learning_rate: Tensor) -> None:
-        self._learning_rate = learning_rate
-        self._first: State = {}
-        self._second: State = {}
-        self._n_updates = 0
-
-    def step(self, parameters: State, gradients: State) -> None:
-        self._n_updates += 1
-        correction_1 = 1 - self.beta_1**self._n_updates
-        correction_2_root = (1 - self.beta_2**self._n_updates) ** 0.5
-        for name, parameter in parameters.items():
-            gradient = gradients[name]
-            first = self._first.setdefault(name, torch.zeros_like(parameter))
-            second = self._second.setdefault(name, torch.zeros_like(parameter))
-            first.lerp_(gradient, 1 - self.beta_1)
-            second.mul_(self.beta_2).addcmul_(gradient, gradient, value=1 - self.beta_2)
-            denominator = (second.sqrt() / correction_2_root).add_(self.denominator_eps)
-            step_size = _per_lane(self._learning_rate / correction_1, parameter)
-            parameter.sub_(step_size * (first / denominator))
-
-    def select(self, lanes: Tensor) -> None:
-        self._learning_rate = self._learning_rate[lanes]
-        self._first = {name: value[lanes] for name, value in self._first.items()}
-        self._second = {name: value[lanes] for name, value in self._second.items()}
-
-
-OPTIMIZERS: dict[str, type[Sgd] | type[Adam]] = {"sgd": Sgd, "adam": Adam}
-
-
-def _per_lane(values: Tensor, like: Tensor) -> Tensor:
-    return values.view(-1, *[1] * (like.dim() - 1))
+        self.settings = self.settings.select(lanes)
+        self.steps = self.steps[lanes]
+        self.is_finite = self.is_finite[lanes]

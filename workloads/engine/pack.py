@@ -14,18 +14,25 @@ from torch import Tensor, nn
 from torch.func import functional_call, stack_module_state, vmap
 
 from workloads.engine.contract import Batch, Evidence, Lanes, P, Training, Workload
-from workloads.engine.optimizers import OPTIMIZERS, State
-from workloads.engine.result import PackResult
+from workloads.engine.first_order import norm_per_lane
+from workloads.engine.optimizers import State
+from workloads.engine.result import HeadProbe, PackResult
 from workloads.engine.schedule import probe_steps
+from workloads.engine.update_rules import optimizer_of
 
 _NEVER = -1
+_PROBES_AHEAD = 2
+"""How many probes a lane may run ahead of the slowest: of 121 evaluations of a pack that waits at each (64 lanes, 50
+steps of L-BFGS), 82 are left with one, 73 with two; 62 is what the slowest lane needs. A lane found solved has run on
+in vain for as long."""
 
 
 class Pack(Generic[P]):
     """Trains trainings with equal static parameters, each as if it were alone.
 
-    A training ends at its last step, at the first probe that finds it solved (`stop_when_solved`), or where its loss
-    turns non-finite. An ended lane leaves the batch at that probe and costs nothing more.
+    A training ends at its last step, at the first probe that finds it solved (`stop_when_solved`), where its loss
+    turns non-finite, or where its optimizer's own tolerances end it. An ended lane leaves the batch at the next probe,
+    is measured there as it stands, and costs nothing more.
 
     Args:
         workload: The problem.
@@ -38,24 +45,27 @@ class Pack(Generic[P]):
         self._all = Lanes(trainings, torch.device(device))
         self._lanes = self._all
         self._parameters, self._buffers, template = _starting_state(workload, self._lanes)
-        self._optimizer = OPTIMIZERS[self._lanes.shared.optimizer](self._lanes.tensor("learning_rate"))
+        self._optimizer = optimizer_of(self._lanes)
         self._loss = _over_lanes(template, workload.loss)
         self._eval_loss = _over_lanes(template, workload.eval_loss)
         self._measure = _over_lanes(template, workload.measure)
         self._eval_batch = workload.eval_batch(self._lanes)
         levels = _over_lanes(template, lambda module, _: workload.levels(module))
         self._levels = _to_numpy(levels(self._parameters, self._buffers, {}))
+        self._all_buffers = self._buffers
+        self._final = {name: torch.empty_like(value) for name, value in self._parameters.items()}
+        self._heads: list[HeadProbe] = []
 
         n_lanes = len(trainings)
         self._probe_steps = probe_steps(self._lanes.shared.n_steps)
-        self._step, self._next_probe = 0, 0
+        self._next_probe, self._n_evaluations = 0, 0
+        self._batch: tuple[int, Batch] | None = None
         self._metrics: dict[str, NDArray[np.float64]] = {}
         self._position = np.arange(n_lanes)
         self._last_probe = np.zeros(n_lanes, dtype=np.int64)
         self._diverged_step = np.full(n_lanes, _NEVER, dtype=np.int64)
         self._n_steps = np.zeros(n_lanes, dtype=np.int64)
         self._seconds = np.zeros(n_lanes)
-        self._diverged_A = torch.full((n_lanes,), _NEVER, dtype=torch.int64, device=self._lanes.device)
 
     @property
     def done(self) -> bool:
@@ -64,18 +74,20 @@ class Pack(Generic[P]):
 
     @property
     def step(self) -> int:
-        """The step that the active trainings have reached."""
-        return self._step
+        """The step of the last probe: all active trainings have reached it."""
+        return self._probe_steps[max(self._next_probe - 1, 0)]
 
-    def advance(self, n_steps: int) -> bool:
-        """Trains on for at most `n_steps` steps; True when all trainings have ended."""
-        stop_at = self._step + n_steps
+    def advance(self, n_evaluations: int) -> bool:
+        """Trains on for at most `n_evaluations` evaluations of the pack; True when all trainings have ended.
+
+        An evaluation is a step, except for optimizers that search along lines.
+        """
+        stop_at = self._n_evaluations + n_evaluations
         while not self.done:
-            until = min(self._probe_steps[self._next_probe], stop_at)
+            stops = self._probe_steps[self._next_probe : self._next_probe + 1 + _PROBES_AHEAD]
             started = time.perf_counter()
-            while self._step < until:
-                self._descend()
-            at_probe = until == self._probe_steps[self._next_probe]
+            evaluations_left = stop_at - self._n_evaluations
+            at_probe = self._optimizer.advance(self._parameters, self._evaluate, stops, evaluations_left)
             if at_probe:
                 self._record_probe()
             self._seconds[self._position] += (time.perf_counter() - started) / self._position.size
@@ -93,31 +105,45 @@ class Pack(Generic[P]):
             diverged_step=self._diverged_step,
             n_steps=self._n_steps,
             train_seconds=self._seconds,
+            heads=tuple(self._heads),
         )
 
-    def _descend(self) -> None:
-        parameters = {name: value.requires_grad_() for name, value in self._parameters.items()}
-        batch = self._workload.batch(self._lanes, self._step)
-        loss_A = self._loss(parameters, self._buffers, batch)
-        gradients = _gradients(loss_A, parameters)
-        self._note_divergence(loss_A.detach())
-        for value in parameters.values():
-            value.requires_grad_(False)
-        self._optimizer.step(self._parameters, gradients)
-        self._step += 1
+    def final_state(self, positions: NDArray[np.int64]) -> tuple[Lanes[P], State]:
+        """Some trainings, (K,) by position in the pack, and their parameters and buffers where they ended."""
+        assert self.done
+        lanes = torch.from_numpy(positions).to(self._all.device)
+        return self._all.select(lanes), _rows(self._final | self._all_buffers, lanes)
 
-    def _note_divergence(self, loss_A: Tensor) -> None:
-        first_time = ~torch.isfinite(loss_A) & (self._diverged_A == _NEVER)
-        self._diverged_A.masked_fill_(first_time, self._step)
+    def _evaluate(self, parameters: State, step: int, lanes: Tensor | None = None) -> tuple[Tensor, State]:
+        """The loss that is descended, and its gradients: `Evaluate`."""
+        self._n_evaluations += 1
+        buffers, batch = self._buffers, self._batch_at(step)
+        if lanes is not None:
+            buffers, batch = _rows(buffers, lanes), _rows(batch, lanes)
+        leaves = {name: value.detach().requires_grad_() for name, value in parameters.items()}
+        loss = self._loss(leaves, buffers, batch)
+        return loss.detach(), _gradients(loss, leaves)
+
+    def _batch_at(self, step: int) -> Batch:
+        # Kept: optimizers that descend one batch ask for it again and again.
+        if self._batch is None or self._batch[0] != step:
+            self._batch = step, self._workload.batch(self._lanes, step)
+        return self._batch[1]
 
     def _record_probe(self) -> None:
         measured = self._probe()
         for name, values_A in measured.items():
             table = self._metrics.setdefault(name, np.full((self._last_probe.size, len(self._probe_steps)), np.nan))
             table[self._position, self._next_probe] = np.where(np.isfinite(values_A), values_A, np.nan)
-        is_finite = (self._diverged_A == _NEVER).cpu().numpy()
+        heads = self._workload.score_heads(self._lanes, self._parameters | self._buffers)
+        if heads is not None:
+            probe = HeadProbe(step=self._probe_steps[self._next_probe], lanes=self._position, heads=heads)
+            self._heads.append(probe)
+        is_finite = self._optimizer.is_finite.cpu().numpy()
+        n_steps = self._optimizer.steps.cpu().numpy()
         self._last_probe[self._position[is_finite]] = self._next_probe
-        self._n_steps[self._position] = self._step
+        self._n_steps[self._position] = n_steps
+        self._diverged_step[self._position] = np.where(is_finite, _NEVER, n_steps)
         self._next_probe += 1
 
     def _probe(self) -> dict[str, NDArray[np.float64]]:
@@ -125,29 +151,27 @@ class Pack(Generic[P]):
         eval_loss_A = self._eval_loss(parameters, self._buffers, self._eval_batch)
         gradients = _gradients(eval_loss_A, parameters)
         with torch.no_grad():
-            loss_A = self._loss(self._parameters, self._buffers, self._workload.batch(self._lanes, self._step))
-            self._note_divergence(loss_A)
+            batch = self._batch_at(self._optimizer.batch_step(self._probe_steps[self._next_probe]))
+            loss_A = self._loss(self._parameters, self._buffers, batch)
+            self._optimizer.observe(loss_A)
             return _to_numpy(
                 {
                     "loss": loss_A,
                     "eval_loss": eval_loss_A.detach(),
-                    "grad_norm": _norm_per_lane(gradients),
-                    "param_norm": _norm_per_lane(self._parameters),
+                    "grad_norm": norm_per_lane(gradients),
+                    "param_norm": norm_per_lane(self._parameters),
                     **self._measure(self._parameters, self._buffers, self._eval_batch),
                 }
             )
 
     def _drop_ended(self) -> None:
         """Takes the lanes that ended at the probe just recorded out of the batch."""
-        diverged_at = self._diverged_A.cpu().numpy()
-        is_diverged = diverged_at != _NEVER
-        self._diverged_step[self._position] = diverged_at
-        self._n_steps[self._position[is_diverged]] = diverged_at[is_diverged]
-        if self._next_probe == len(self._probe_steps):
-            ended = np.ones_like(is_diverged)
-        else:
-            ended = is_diverged | self._is_solved()
+        is_over = self._next_probe == len(self._probe_steps)
+        ended = ~self._optimizer.is_running.cpu().numpy() | (is_over or self._is_solved())
         if ended.any():
+            gone = torch.from_numpy(self._position[ended]).to(self._lanes.device)
+            for name, value in self._parameters.items():
+                self._final[name][gone] = value[torch.from_numpy(ended).to(value.device)]
             self._select(np.flatnonzero(~ended))
 
     def _is_solved(self) -> NDArray[np.bool_]:
@@ -164,10 +188,11 @@ class Pack(Generic[P]):
             return
         lanes = torch.from_numpy(kept).to(self._lanes.device)
         self._lanes = self._lanes.select(lanes)
-        self._parameters = {name: value[lanes] for name, value in self._parameters.items()}
-        self._buffers = {name: value[lanes] for name, value in self._buffers.items()}
-        self._eval_batch = {name: value[lanes] for name, value in self._eval_batch.items()}
-        self._diverged_A = self._diverged_A[lanes]
+        self._parameters = _rows(self._parameters, lanes)
+        self._buffers = _rows(self._buffers, lanes)
+        self._eval_batch = _rows(self._eval_batch, lanes)
+        if self._batch is not None:
+            self._batch = self._batch[0], _rows(self._batch[1], lanes)
         self._optimizer.select(lanes)
 
     def _evidence(self, positions: NDArray[np.int64], probes: slice) -> Evidence:
@@ -221,9 +246,8 @@ def _gradients(loss_L: Tensor, parameters: State) -> State:
     return dict(zip(parameters, gradients, strict=True))
 
 
-def _norm_per_lane(state: State) -> Tensor:
-    squares = [value.square().flatten(1).sum(1) for value in state.values()]
-    return torch.stack(squares).sum(0).sqrt()
+def _rows(state: State, lanes: Tensor) -> State:
+    return {name: value[lanes] for name, value in state.items()}
 
 
 def _to_numpy(values: dict[str, Tensor]) -> dict[str, NDArray[np.float64]]:

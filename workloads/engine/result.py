@@ -5,7 +5,22 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from workloads.engine.contract import Evidence
+from workloads.engine.contract import Evidence, HeadScores
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class HeadProbe:
+    """The heads of the trainings that were active at one probe.
+
+    Attributes:
+        step: Of the probe.
+        lanes: (A,) which trainings.
+        heads: Their scores.
+    """
+
+    step: int
+    lanes: NDArray[np.int64]
+    heads: HeadScores
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -18,6 +33,7 @@ class PackResult:
         diverged_step: (L,) first step whose loss was not finite, -1 where there was none.
         n_steps: (L,) optimizer steps taken.
         train_seconds: (L,) wall time, each training's share of the pack's.
+        heads: What attention heads did, probe by probe; empty for a workload without.
     """
 
     evidence: Evidence
@@ -25,6 +41,7 @@ class PackResult:
     diverged_step: NDArray[np.int64]
     n_steps: NDArray[np.int64]
     train_seconds: NDArray[np.float64]
+    heads: tuple[HeadProbe, ...]
 
     def last(self, metric: str) -> NDArray[np.float64]:
         """(L,) the metric at each training's last probe."""

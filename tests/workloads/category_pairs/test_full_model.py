@@ -1,0 +1,117 @@
+"""The full models: structured attention against dense token matrices, scale, flavours."""
+
+import itertools
+import math
+
+import pytest
+import torch
+
+from tests.workloads.category_pairs.dense_model import dense_predict
+from workloads.category_pairs.full_model import FullModel
+from workloads.category_pairs.handmade import SOLUTIONS
+from workloads.category_pairs.parameters import FULL_VARIANTS, CategoryPairsParameters
+from workloads.category_pairs.reference_levels import reference_levels, reference_predictors
+
+N, M = 3, 5
+
+
+def _random(**values: object) -> FullModel:
+    parameters = {"n_categories": N, "n_positions": M, "expectation": "sampled", "layer_norm_eps": 0.1} | values
+    model = FullModel(CategoryPairsParameters.resolve(parameters)).double()
+    generator = torch.Generator().manual_seed(0)
+    for value in (*model.parameters(), model.target_NN):
+        value.data.normal_(generator=generator)
+    return model
+
+
+@pytest.mark.parametrize("variant", FULL_VARIANTS)
+@pytest.mark.parametrize("activation", ["identity", "softmax"])
+@pytest.mark.parametrize("skip", [True, False])
+def test_structured_attention_is_the_product_of_token_matrices(variant: str, activation: str, skip: bool) -> None:
+    model = _random(variant=variant, attention_activation=activation, skip=skip, attention_scale="learned")
+    text = torch.randint(N, (16, M), generator=torch.Generator().manual_seed(1))
+    structured, dense = model.predict(text), dense_predict(model, text, softmax=activation == "softmax", skip=skip)
+    torch.testing.assert_close(structured, dense, rtol=1e-10, atol=1e-10)
+    weights = torch.linspace(-1.0, 1.0, structured.numel(), dtype=torch.float64).view_as(structured)
+    parameters = dict(model.named_parameters())
+    ours, theirs = (
+        torch.autograd.grad((answer * weights).sum(), list(parameters.values())) for answer in (structured, dense)
+    )
+    for name, one, other in zip(parameters, ours, theirs, strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-8, atol=1e-9, msg=lambda text, name=name: f"{name}: {text}")
+
+
+@pytest.mark.parametrize(
+    ("name", "wanted"),
+    [("one", 1.0), ("inv_sqrt_d", M**-0.5), ("log_n_inv_sqrt_d", math.log(M) * M**-0.5), ("learned", 2 * M**-0.5)],
+)
+def test_the_scale_is_the_one_named(name: str, wanted: float) -> None:
+    model = _random(variant="solution_3", attention_scale=name)
+    model.log_scale.data.fill_(math.log(2.0))
+    assert model.scale.item() == pytest.approx(wanted)
+    gradient = torch.autograd.grad(model.scale, model.log_scale)[0].item()
+    assert (gradient != 0.0) == (name == "learned")
+
+
+def test_attention_that_writes_nothing_leaves_the_skip() -> None:
+    model = _random(variant="solution_3")
+    text = torch.randint(N, (4, M), generator=torch.Generator().manual_seed(1))
+    without = model.predict(text, attends=False)
+    assert without[text[:, 1:] == 1].unique().numel() == 1
+    model.v_VV.data.zero_()
+    torch.testing.assert_close(without, model.predict(text), rtol=0.0, atol=0.0)
+
+
+@pytest.mark.parametrize(
+    ("flavour", "wanted"),
+    [
+        ("unconstrained", (0, 0, 0, 0)),
+        ("lean_1", (64 - 25, 64 - 3, 64 - 24, 0)),
+        ("lean_2", (64 - 9, 64 - 25, 64 - 5, 3)),
+        ("lean_3", (64 - 25, 64 - 9, 64 - 3, 5)),
+    ],
+)
+def test_a_flavour_penalizes_what_its_solution_leaves_zero(flavour: str, wanted: tuple[int, ...]) -> None:
+    model = _random(variant="combined", flavour=flavour, flavour_weight=0.5)
+    masks = (model.unwanted_SS, model.unwanted_VV, model.unwanted_HV, model.unwanted_H)
+    assert tuple(int(mask.sum()) for mask in masks) == wanted
+    for value, size in ((model.k_SS, 1.0), (model.v_VV, 2.0), (model.first.weight, 3.0), (model.second.weight, 4.0)):
+        value.data.fill_(size)
+    model.q_SS.data = torch.eye(N + M).double()
+    squares = (1.0, 4.0, 9.0, 16.0)
+    assert model.leaning_loss().item() == pytest.approx(
+        0.5 * sum(count * square for count, square in zip(wanted, squares, strict=True))
+    )
+
+
+@pytest.mark.parametrize("number", [1, 2, 3])
+def test_a_flavour_leaves_the_hand_programmed_solution_alone(number: int) -> None:
+    model = _random(variant="combined", flavour=f"lean_{number}", hidden_width=N**2 if number == 1 else None)
+    made = SOLUTIONS[f"solution_{number}"](model.target_NN, M)
+    model.k_SS.data, model.q_SS.data = torch.eye(N + M).double(), made.k_XS.T @ made.q_XS
+    model.v_VV.data = made.v_SS
+    first, second = torch.zeros_like(model.first.weight), torch.zeros_like(model.second.weight)
+    rows = slice(N, N + M) if number == 2 else slice(0, made.second_H.numel())
+    first[rows], second[0, rows] = made.first_HS, made.second_H
+    model.first.weight.data, model.second.weight.data = first, second
+    assert model.leaning_loss().item() == 0.0
+
+
+def test_reference_levels_are_those_of_the_best_predictors() -> None:
+    target = _random(variant="solution_3").target_NN
+    levels, answers = reference_levels(target), reference_predictors(target)
+    known = {
+        "cur": lambda pair: pair[1],
+        "prev": lambda pair: pair[0],
+        "unordered": lambda pair: sorted(pair),
+        "mean": lambda pair: len(pair),
+    }
+    pairs = list(itertools.product(range(N), repeat=2))
+    for name, of in known.items():
+        for pair in pairs:
+            alike = [target[other] for other in pairs if of(other) == of(pair)]
+            torch.testing.assert_close(answers[name][pair], torch.stack(alike).mean())
+    residual = target - answers["additive"]
+    assert torch.cat([residual.sum(0), residual.sum(1)]).abs().max() < 1e-12
+    assert levels["solved"] == 0.01 * target.var(correction=0)
+    assert levels["zero"] > levels["mean"] > levels["cur"] > levels["additive"]

@@ -1,0 +1,53 @@
+"""Solution scores on the hand-programmed weights, their mixtures, and noise."""
+
+import pytest
+import torch
+
+from workloads.category_pairs.handmade import SOLUTIONS
+from workloads.category_pairs.solution_scores import solution_scores
+
+N, M = 4, 6
+GENERATOR = torch.Generator().manual_seed(0)
+TARGET = torch.randn(N, N, generator=GENERATOR, dtype=torch.float64)
+NOISE = torch.randn(2, N + M, N + M, generator=GENERATOR, dtype=torch.float64)
+
+
+def _blocks(*names: str) -> tuple[torch.Tensor, torch.Tensor]:
+    """k^t q and v of hand-programmed solutions, each scaled to norm 1, added up."""
+    made = [SOLUTIONS[name](TARGET, M) for name in names]
+    logits = [each.k_XS.T @ each.q_XS for each in made]
+    return tuple(  # type: ignore[return-value]  # two of them
+        sum(matrix / matrix.norm() for matrix in matrices) for matrices in (logits, [each.v_SS for each in made])
+    )
+
+
+@pytest.mark.parametrize("name", SOLUTIONS)
+def test_a_solution_is_recognized_up_to_scale_and_sign(name: str) -> None:
+    logits, values = _blocks(name)
+    lanes = torch.stack([logits, -3 * logits, logits + 0.01 * NOISE[0], NOISE[0]])
+    values = torch.stack([values, -0.1 * values, values + 0.01 * NOISE[1], NOISE[1]])
+    found = solution_scores("combined", lanes, values, TARGET.expand(4, N, N))
+    assert list(found.label) == [name, name, name, "none"]
+
+
+def test_mixtures_and_dead_blocks() -> None:
+    logits, values = _blocks("solution_2", "solution_3")
+    zero = torch.zeros_like(logits)
+    found = solution_scores(
+        "combined", torch.stack([logits, zero]), torch.stack([values, zero]), TARGET.expand(2, N, N)
+    )
+    assert list(found.label) == ["mixed", "none"]
+    shares = [found.scores[f"share_logits_{block}"][0] for block in ("cc", "cp", "pc", "pp")]
+    assert shares == pytest.approx([0.5, 0.0, 0.0, 0.5])
+
+
+@pytest.mark.parametrize("name", SOLUTIONS)
+def test_variants_of_restricted_sight_are_read_like_the_combined_model(name: str) -> None:
+    logits, values = _blocks(name)
+    categories, positions = slice(0, N), slice(N, None)
+    sees, writes = (categories, positions) if name == "solution_2" else (positions, categories)
+    found = solution_scores(
+        name, logits[sees, sees].unsqueeze(0), values[writes, writes].unsqueeze(0), TARGET.unsqueeze(0)
+    )
+    assert list(found.label) == [name]
+    assert found.scores[name][0] >= 0.5

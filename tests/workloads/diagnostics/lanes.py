@@ -1,0 +1,33 @@
+"""Objectives to diagnose: the reduced systems, and functions whose answers are known."""
+
+import torch
+from torch import Tensor, nn
+
+from workloads.category_pairs.categories_only import CategoriesOnly
+from workloads.category_pairs.positions_only import PositionsOnly
+from workloads.diagnostics.objective import Objective
+from workloads.engine.optimizers import State
+from workloads.engine.streams import Streams
+
+
+def system_lanes(system: PositionsOnly | CategoriesOnly, n_lanes: int, sigma: float) -> tuple[Objective, State]:
+    """The population loss of a system with tasks and starting points of their own."""
+    system = system.double()
+    streams = Streams(torch.arange(n_lanes))
+    parameters, tasks = (
+        {name: streams.normal(name, tuple(value.shape)) for name, value in named}
+        for named in (system.named_parameters(), system.named_buffers())
+    )
+    objective = Objective(system, lambda module, _: module.population_loss(), tasks, {})
+    return objective, {name: sigma * value for name, value in parameters.items()}
+
+
+class Point(nn.Module):
+    """One vector x and a task."""
+
+    task: Tensor
+
+    def __init__(self, n: int) -> None:
+        super().__init__()
+        self.x = nn.Parameter(torch.zeros(n, dtype=torch.float64))
+        self.register_buffer("task", torch.zeros(n, dtype=torch.float64))

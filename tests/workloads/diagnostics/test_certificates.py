@@ -1,0 +1,59 @@
+"""Kicks and the valley's reset, on trainings whose end is known."""
+
+import pytest
+import torch
+
+from tests.workloads.diagnostics.lanes import Point, system_lanes
+from workloads.category_pairs.positions_only import PositionsOnly
+from workloads.diagnostics.kicks import kick, kick_and_train
+from workloads.diagnostics.objective import Objective
+from workloads.diagnostics.valley import losses_after_reset, reset_valley
+from workloads.engine.first_order import Sgd
+from workloads.engine.streams import Streams
+
+
+def test_a_kick_leads_out_of_a_saddle_of_order_three_and_not_off_a_plateau() -> None:
+    task = torch.tensor([[1.0, 0.0, 0.0], [0.0, 0.0, 1.0]]).double()
+
+    def loss(module: Point, batch: object) -> torch.Tensor:
+        saddle = (1.0 - module.x.prod()).square()
+        plateau = 1.0 + module.x.square().sum()
+        return module.task[0] * saddle + module.task[2] * plateau
+
+    objective = Objective(Point(3), loss, {"task": task}, {})
+    start = {"x": torch.zeros(2, 3).double()}
+    kicked = kick_and_train(objective, start, ["x"], Streams(torch.arange(2)))
+    assert kicked.before.tolist() == [1.0, 1.0]
+    assert kicked.escaped.tolist() == [True, False]
+    assert kicked.after.tolist() == pytest.approx([0.0, 1.0], abs=1e-6)
+
+
+def test_a_kick_moves_what_is_named_alone() -> None:
+    start = {"k": torch.zeros(2, 50, 50), "w": torch.zeros(2, 3)}
+    kicked = kick(start, ["k"], Streams(torch.arange(2)))
+    assert kicked["w"] is start["w"]
+    assert kicked["k"].std().item() == pytest.approx(0.1, rel=0.05)
+    assert not torch.equal(kicked["k"][0], kicked["k"][1])
+
+
+def test_the_reset_leads_out_of_the_valley_and_training_on_alone_does_not() -> None:
+    N, M = 4, 6
+    objective, parameters = system_lanes(PositionsOnly(N, M, softmax=False), 3, sigma=0.05)
+    rho = torch.tensor([-2.0, -3.0, -5.0]).double().view(3, 1, 1)
+    centred, shift = torch.eye(N) - 1 / N, torch.diag(torch.ones(M - 1), diagonal=1)
+    parameters["v_NN"] += centred + rho / N
+    # The best q for v: each column solves A q_ji + B s_i = a [j = i-1] + b.
+    s = (N - 1 + M * rho) / (N - 1 + M * rho**2)
+    parameters["q_MM"] += ((N - 1) * shift + rho - rho**2 * s) / (N - 1)
+    learning_rate = torch.full((3,), 0.02).double()
+    solved = 0.05 * (1 - 1 / N) / M * (M - 1)
+    _, on = objective.train_on(parameters, Sgd, learning_rate, 500)
+    assert (on > solved).all()
+    assert (losses_after_reset(objective, parameters, Sgd, learning_rate, n_steps=500) < solved).all()
+
+
+def test_the_reset_is_the_one_of_the_source() -> None:
+    v = Streams(torch.arange(2)).normal("v", (5, 5))
+    P = torch.full((5, 5), 0.2).double()
+    alpha = torch.stack([(each @ (torch.eye(5) - P)).trace() / 4 for each in v])
+    torch.testing.assert_close(reset_valley(v), v - v @ P + alpha.view(2, 1, 1) * P)

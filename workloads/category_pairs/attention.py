@@ -1,0 +1,76 @@
+"""Single-head attention over one-hot tokens, with the structure of a one-hot used instead of multiplied.
+
+A token X_i is a category (N) stacked on a position (M); logits are X^t k^t q X, and what goes on is
+Z = value (sum_j weights_ji X_j) + residual X_i. A category selects rows, a position is an identity, so no token matrix
+is ever multiplied. Each function sees one training. Texts lie inside and positions outside where that makes one product
+of matrices a training; a selection by category is a product with the one-hot, whose backward pass is a product too
+(an indexed read has a slow scatter there: the two forms were measured at equal forward cost).
+
+Axes: M position (j read from, i read at), N category, B text, S = N + M token row, O output row.
+Source: Shin & Matzinger 2025, section 2; SEEDS A. The attention is not causal.
+"""
+
+import torch
+from torch import Tensor
+
+
+def one_hot_texts(text_BM: Tensor, n_categories: int, dtype: torch.dtype) -> Tensor:
+    """(B, M, N) one-hot categories of the texts (B, M)."""
+    categories = torch.arange(n_categories, device=text_BM.device)
+    return (text_BM.unsqueeze(-1) == categories).to(dtype)
+
+
+def attend_by_position(
+    logits_MM: Tensor, value_ON: Tensor, residual_ON: Tensor, one_hot_BMN: Tensor, *, softmax: bool
+) -> Tensor:
+    """(M, B, O): logits from position to position; values and residual of categories."""
+    weights_MM = logits_MM.softmax(dim=0) if softmax else logits_MM
+    one_hot_MBN = one_hot_BMN.transpose(0, 1).contiguous()
+    n_positions, n_texts, n_categories = one_hot_MBN.shape
+    context = (weights_MM.T @ one_hot_MBN.flatten(1)).view(n_positions, n_texts, n_categories)
+    return context @ value_ON.T + one_hot_MBN @ residual_ON.T
+
+
+def attend_by_category(
+    logits_NN: Tensor, value_OM: Tensor, residual_OM: Tensor, one_hot_BMN: Tensor, *, softmax: bool
+) -> Tensor:
+    """(B, M, O): logits from category to category; values and residual of positions.
+
+    All readers of one category in one text attend alike: attention is computed once per (text, category).
+    """
+    logits_MBN = one_hot_BMN.transpose(0, 1).contiguous() @ logits_NN
+    weights_MBN = logits_MBN.softmax(dim=0) if softmax else logits_MBN
+    return one_hot_BMN @ _by_text(value_OM, weights_MBN) + residual_OM.T
+
+
+def attend_by_token(
+    logits_SS: Tensor, value_OS: Tensor, residual_OS: Tensor, one_hot_BMN: Tensor, *, softmax: bool
+) -> Tensor:
+    """(B, M, O): logits, values and residual of the whole tokens, categories first."""
+    N = one_hot_BMN.shape[2]
+    one_hot_MBN = one_hot_BMN.transpose(0, 1).contiguous()
+    # What the reader X_i asks of every category, and of every position: (B, M, N) and, with softmax, (B, M, M).
+    asks_category_BMN = one_hot_BMN @ logits_SS[:N, :N].T + logits_SS[:N, N:].T
+    residual_MO = residual_OS[:, N:].T
+    if softmax:
+        asks_position_BMM = one_hot_BMN @ logits_SS[N:, :N].T + logits_SS[N:, N:].T
+        weights_BMM = (asks_category_BMN @ one_hot_BMN.mT + asks_position_BMM).softmax(dim=2)
+        read_BMS = torch.cat([weights_BMM @ one_hot_BMN, weights_BMM], dim=2)
+        return read_BMS @ value_OS.T + one_hot_BMN @ residual_OS[:, :N].T + residual_MO
+    # Linear weights ji = (asks category X_j) + (asks position j): sums over j are taken before i is known.
+    tokens_BNO = _by_text(value_OS[:, N:], one_hot_MBN) + one_hot_BMN.sum(1).unsqueeze(2) * value_OS[:, :N].T
+    from_position_MBN = (logits_SS[N:, N:].T @ one_hot_MBN.flatten(1)).view_as(one_hot_MBN)
+    from_category_BNN = _by_text(logits_SS[N:, :N].T, one_hot_MBN).mT
+    by_category_ON = value_OS[:, N:] @ logits_SS[N:, :N] + residual_OS[:, :N]
+    selected_BNO = from_category_BNN @ value_OS[:, :N].T + by_category_ON.T
+    left = torch.cat([one_hot_BMN, asks_category_BMN, from_position_MBN.transpose(0, 1)], dim=2)
+    right = torch.cat([selected_BNO, tokens_BNO, value_OS[:, :N].T.expand_as(tokens_BNO)], dim=1)
+    by_position_MO = (value_OS[:, N:] @ logits_SS[N:, N:]).T + residual_MO
+    return left @ right + by_position_MO
+
+
+def _by_text(weights_OM: Tensor, read_MBN: Tensor) -> Tensor:
+    """(B, N, O) sum_j weights_oj read_jbn, as one product of matrices."""
+    _, n_texts, n_categories = read_MBN.shape
+    summed_OBN = (weights_OM @ read_MBN.flatten(1)).view(-1, n_texts, n_categories)
+    return summed_OBN.permute(1, 2, 0).contiguous()

@@ -1,0 +1,60 @@
+"""The added losses that lean the combined model towards one of the three solutions.
+
+The paper names the flavours and does not print their losses; these are ours:
+
+    added loss = flavour_weight (sum of squares of the entries of k^t q, v, W_1 and w_2 that the solution leaves zero)
+
+With categories (c) and positions (p) as rows and columns, what is left free is
+
+    solution 1: k^t q on pp; v on the diagonal of cc; W_1 on c; w_2
+    solution 2: k^t q on cc; v on pp; W_1 and w_2 on the units that each read one p
+    solution 3: k^t q on pp; v on cc; W_1 and w_2 on the units that each read one c
+
+The feed-forward part belongs to it: if it may mix rows, v may hold any invertible matrix in the place of c I, U^t or
+q*^t, and solutions 1 and 3 are the same. The target q* and the shift U do not enter: where to look, and what to write,
+is still learned.
+Axes: S = N + M token rows, categories first; H hidden.
+"""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+
+@dataclass(frozen=True, slots=True)
+class Unwanted:
+    """1 where the flavour's solution is zero, else 0.
+
+    Attributes:
+        logits_SS: Of k^t q.
+        values_SS: Of v.
+        first_HS: Of W_1.
+        second_H: Of w_2.
+    """
+
+    logits_SS: Tensor
+    values_SS: Tensor
+    first_HS: Tensor
+    second_H: Tensor
+
+
+def unwanted_entries(flavour: str, n_categories: int, n_positions: int, hidden_width: int) -> Unwanted:
+    """The entries that the added loss of a flavour pulls to zero; none for `unconstrained`."""
+    n_rows = n_categories + n_positions
+    shapes = ((n_rows, n_rows), (n_rows, n_rows), (hidden_width, n_rows), (hidden_width,))
+    if flavour == "unconstrained":
+        return Unwanted(*(torch.zeros(shape) for shape in shapes))
+    logits, values, first, second = (torch.ones(shape) for shape in shapes)
+    c, p = slice(0, n_categories), slice(n_categories, n_rows)
+    asks, writes = (c, p) if flavour == "lean_2" else (p, c)
+    logits[asks, asks] = 0.0
+    values[writes, writes] = 0.0
+    if flavour == "lean_1":
+        values[writes, writes] = 1.0 - torch.eye(n_categories)
+        first[:, writes] = 0.0
+        second[:] = 0.0
+    else:
+        first[:, writes] -= torch.eye(hidden_width, n_rows)[:, writes]
+        second[writes] = 0.0
+    return Unwanted(logits, values, first, second)

@@ -1,0 +1,62 @@
+"""What the outcome of a full model is decided by, of one training. Axes: B text, K predicted position.
+
+Source: SEEDS A.4.
+"""
+
+import torch
+from torch import Tensor
+from torch.func import functional_call, grad_and_value
+
+from workloads.category_pairs.full_model import FullModel
+from workloads.category_pairs.reference_levels import MATCHED, reference_predictors
+
+
+def full_measures(model: FullModel, text_BM: Tensor) -> dict[str, Tensor]:
+    """Scalars by metric name, on fresh texts (B, M).
+
+    `match_<f>`: D_f = E(answer - f)^2 / Var Y. `ablation`: how far answers move, in Var Y, when attention writes 0.
+    `attention_product`: |k| |q| |v|. With a fixed sample, of that sample: `train_mse`, without what a flavour adds, and
+    `train_grad_norm`, of the loss descended (the gradient on fresh texts does not vanish where training stops).
+    """
+    answer_BK = model.predict(text_BM)
+    variance = (model.target_NN - model.target_NN.mean()).square().mean()
+    references = reference_predictors(model.target_NN)
+    previous_BK, current_BK = text_BM[:, :-1], text_BM[:, 1:]
+    measures = {
+        f"match_{name}": (answer_BK - references[name][previous_BK, current_BK]).square().mean() / variance
+        for name in MATCHED
+    }
+    measures["ablation"] = (answer_BK - model.predict(text_BM, attends=False)).square().mean() / variance
+    measures["attention_product"] = _norm(model.k_SS) * _norm(model.q_SS) * _norm(model.v_VV)
+    if model.has_sample:
+        measures |= _train_measures(model)
+    return measures
+
+
+class _TrainLoss(torch.nn.Module):
+    """Lets `functional_call` evaluate the loss descended, and the error it contains, as a forward pass."""
+
+    def __init__(self, model: FullModel) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(self) -> tuple[Tensor, Tensor]:
+        error = self.model.mean_squared_error(self.model.text_BM)
+        return error + self.model.leaning_loss(), error
+
+
+def _train_measures(model: FullModel) -> dict[str, Tensor]:
+    objective = _TrainLoss(model)
+    parameters: dict[str, Tensor] = dict(objective.named_parameters())
+
+    def loss(values: dict[str, Tensor]) -> tuple[Tensor, Tensor]:
+        result: tuple[Tensor, Tensor] = functional_call(objective, values, ())
+        return result
+
+    gradients, (_, error) = grad_and_value(loss, has_aux=True)(parameters)
+    squares = torch.stack([gradient.square().sum() for gradient in gradients.values()])
+    return {"train_mse": error, "train_grad_norm": squares.sum().sqrt()}
+
+
+def _norm(matrix: Tensor) -> Tensor:
+    return matrix.square().sum().sqrt()

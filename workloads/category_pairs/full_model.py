@@ -1,0 +1,184 @@
+"""The full models: single-head attention -> LayerNorm -> Linear -> ReLU -> Linear on category pairs.
+
+Axes of one training: M position, N category, K = M - 1 predicted positions, B text, S what logits see, V what values
+see and write (S and V are N, M or N + M by the variant), H hidden.
+Source: Shin & Matzinger 2025, section 4.1; SEEDS A.3.
+"""
+
+import math
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from workloads.category_pairs.attention import (
+    attend_by_category,
+    attend_by_position,
+    attend_by_token,
+    one_hot_texts,
+)
+from workloads.category_pairs.flavours import unwanted_entries
+from workloads.category_pairs.parameters import CategoryPairsParameters
+from workloads.engine.layer_norm import inverse_deviation
+
+
+@dataclass(frozen=True)
+class _Sight:
+    """What a variant's logits and values see: the width of each."""
+
+    logits: int
+    values: int
+    hidden: int
+
+
+class FullModel(nn.Module):
+    """The predictor of Y_i = q*(X_{i-1}, X_i), i = 2..M, by one attention head and a feed-forward part.
+
+    Z = scale v X (X^t k^t q X) [+ X], restricted to the rows that v writes; answer = w_2 relu(W_1 LN(Z) + b_1) + b_2.
+    k and q are apart, as published, though only k^t q counts.
+
+    Attributes:
+        k_SS, q_SS: Keys and queries of what logits see: positions (solutions 1, 3), categories (2), both (combined).
+        v_VV: Values of what they do not (combined: both); columns are read, rows written.
+        log_scale: Trained where `attention_scale` is `learned`, else without effect or gradient.
+        target_NN: q*, drawn for each training.
+        text_BM: The training's texts, where they are drawn once; absent otherwise.
+        unwanted_SS, unwanted_VV, unwanted_HV, unwanted_H: 1 where the flavour's solution leaves k^t q, v, W_1 and w_2
+            zero.
+    """
+
+    target_NN: Tensor
+    text_BM: Tensor
+    layer_norm_eps: Tensor
+    base_scale: Tensor
+    scale_is_learned: Tensor
+    unwanted_SS: Tensor
+    unwanted_VV: Tensor
+    unwanted_HV: Tensor
+    unwanted_H: Tensor
+    flavour_weight: Tensor
+
+    def __init__(self, parameters: CategoryPairsParameters) -> None:
+        super().__init__()
+        sight = _sight(parameters)
+        self.k_SS = nn.Parameter(torch.zeros(sight.logits, sight.logits))
+        self.q_SS = nn.Parameter(torch.zeros(sight.logits, sight.logits))
+        self.v_VV = nn.Parameter(torch.zeros(sight.values, sight.values))
+        self.log_scale = nn.Parameter(torch.zeros(1))
+        self.gain_V = nn.Parameter(torch.ones(sight.values))
+        self.bias_V = nn.Parameter(torch.zeros(sight.values))
+        self.first = _linear(sight.values, sight.hidden)
+        self.second = _linear(sight.hidden, 1)
+        N, M = parameters.n_categories, parameters.n_positions
+        scale = {
+            "one": 1.0,
+            "inv_sqrt_d": sight.logits**-0.5,
+            "log_n_inv_sqrt_d": math.log(M) * sight.logits**-0.5,
+            "learned": sight.logits**-0.5,
+        }
+        for name, number in (
+            ("layer_norm_eps", parameters.layer_norm_eps),
+            ("flavour_weight", parameters.flavour_weight),
+            ("base_scale", scale[parameters.attention_scale]),
+            ("scale_is_learned", float(parameters.attention_scale == "learned")),
+        ):
+            self.register_buffer(name, torch.tensor(number, dtype=torch.float64))
+        self.register_buffer("target_NN", torch.zeros(N, N))
+        self.has_sample = parameters.expectation == "fixed_sample"
+        if self.has_sample:
+            self.register_buffer("text_BM", torch.zeros(parameters.batch_size, M, dtype=torch.int64))
+        if parameters.variant == "combined":
+            unwanted = unwanted_entries(parameters.flavour, N, M, sight.hidden)
+            self.register_buffer("unwanted_SS", unwanted.logits_SS)
+            self.register_buffer("unwanted_VV", unwanted.values_SS)
+            self.register_buffer("unwanted_HV", unwanted.first_HS)
+            self.register_buffer("unwanted_H", unwanted.second_H)
+        self.variant = parameters.variant
+        self.n_categories, self.n_positions = N, M
+        self._softmax = parameters.attention_activation == "softmax"
+        self._skip = parameters.skip
+
+    @property
+    def scale(self) -> Tensor:
+        """What multiplies the logits; `learned` is exp(log_scale) / sqrt(d)."""
+        return self.base_scale * torch.exp(self.scale_is_learned * self.log_scale[0])
+
+    def logits(self) -> Tensor:
+        """(S, S) scale k^t q: how what is read (row) is weighed by where it is read (column)."""
+        return self.scale * (self.k_SS.T @ self.q_SS)
+
+    def predict(self, text_BM: Tensor, *, attends: bool = True) -> Tensor:
+        """(B, K) answers at positions 2..M; without attention, what the rest makes of the skip alone."""
+        value_VV = self.v_VV if attends else torch.zeros_like(self.v_VV)
+        residual_VV = torch.eye(*self.v_VV.shape, dtype=self.v_VV.dtype, device=self.v_VV.device)
+        residual_VV = residual_VV if self._skip else torch.zeros_like(residual_VV)
+        one_hot_BMN = one_hot_texts(text_BM, self.n_categories, self.v_VV.dtype)
+        # LayerNorm's centring is linear: applied to the two small matrices, it costs nothing per token.
+        attend = _ATTEND[self.variant]
+        centred = attend(self.logits(), _centre(value_VV), _centre(residual_VV), one_hot_BMN, softmax=self._softmax)
+        answer = self._feed_forward(centred)
+        answer_BM = answer.T if attend is attend_by_position else answer
+        return answer_BM[:, 1:]
+
+    def wanted(self, text_BM: Tensor) -> Tensor:
+        """(B, K) targets Y_i at positions 2..M."""
+        return self.target_NN[text_BM[:, :-1], text_BM[:, 1:]]
+
+    def mean_squared_error(self, text_BM: Tensor) -> Tensor:
+        """The mean over texts (B, M) and predicted positions of (Y_i - answer_i)^2."""
+        return (self.wanted(text_BM) - self.predict(text_BM)).square().mean()
+
+    def leaning_loss(self) -> Tensor:
+        """What the flavour adds to the loss; 0 for all variants but `combined`. See `flavours`."""
+        if self.variant != "combined":
+            return self.v_VV.new_zeros(())
+        pairs = (
+            (self.unwanted_SS, self.k_SS.T @ self.q_SS),
+            (self.unwanted_VV, self.v_VV),
+            (self.unwanted_HV, self.first.weight),
+            (self.unwanted_H, self.second.weight[0]),
+        )
+        return self.flavour_weight * torch.stack([(mask * matrix.square()).sum() for mask, matrix in pairs]).sum()
+
+    def _feed_forward(self, centred: Tensor) -> Tensor:
+        """W_2 relu(W_1 LN(Z) + b_1) + b_2 over the last axis, of Z less its mean there.
+
+        LayerNorm's gain and bias are folded into W_1 and b_1, so that tokens are normalized on the hidden side.
+        """
+        first_HV = self.first.weight * self.gain_V
+        bias_H = self.first.bias + self.first.weight @ self.bias_V
+        inverse = inverse_deviation(centred, self.layer_norm_eps)
+        hidden = torch.relu((centred @ first_HV.T) * inverse + bias_H)
+        return hidden @ self.second.weight[0] + self.second.bias
+
+
+_ATTEND = {
+    "solution_1": attend_by_position,
+    "solution_2": attend_by_category,
+    "solution_3": attend_by_position,
+    "combined": attend_by_token,
+}
+
+
+def _sight(parameters: CategoryPairsParameters) -> _Sight:
+    N, M = parameters.n_categories, parameters.n_positions
+    logits, values, hidden = {
+        "solution_1": (M, N, N**2),
+        "solution_2": (N, M, M),
+        "solution_3": (M, N, N),
+        "combined": (N + M, N + M, N + M),
+    }[parameters.variant]
+    return _Sight(logits, values, parameters.hidden_width or hidden)
+
+
+def _linear(n_in: int, n_out: int) -> nn.Linear:
+    """A linear layer of zeros: its starting values come from the training's streams."""
+    layer = nn.Linear(n_in, n_out, device="meta").to_empty(device="cpu")
+    for value in layer.parameters():
+        nn.init.zeros_(value)
+    return layer
+
+
+def _centre(matrix_OS: Tensor) -> Tensor:
+    """The matrix less its column means, so that what it writes has mean 0."""
+    return matrix_OS - matrix_OS.mean(0)

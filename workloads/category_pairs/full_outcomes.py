@@ -1,0 +1,67 @@
+"""The outcome of a full model: SEEDS A.4 in its order. Axes: L lane, P probe, F reference predictor."""
+
+import numpy as np
+from numpy.typing import NDArray
+
+from workloads.category_pairs.parameters import CategoryPairsParameters
+from workloads.category_pairs.reference_levels import MATCHED
+from workloads.diagnostics import outcomes
+from workloads.engine.contract import Evidence, Verdicts
+
+DEAD_PRODUCT = 0.1
+"""Below this |k| |q| |v| attention is dead, without softmax."""
+DEAD_ABLATION = 1e-3
+"""Attention is dead if answers move by less than this share of Var Y when it writes 0."""
+MATCHES = 0.03
+"""A training plays a reference predictor if its answers differ from it by less than this share of Var Y."""
+OVERFIT_GAP, OVERFIT_TEST, OVERFIT_TRAIN = 0.5, 0.05, 0.7
+"""Overfit: train below 0.5 test, test above 0.05 Var Y, train below 0.7 Var Y."""
+
+
+def judge_full(parameters: CategoryPairsParameters, evidence: Evidence) -> Verdicts:
+    """Names the state of each training at each probe."""
+    test = evidence.metrics["eval_loss"]
+    train = evidence.metrics.get("train_mse", evidence.metrics["loss"])
+    variance = evidence.levels["mean"][:, None]
+    zero = evidence.levels["zero"]
+    matches_LPF = np.stack([evidence.metrics[f"match_{name}"] for name in MATCHED], axis=2)
+    plays = np.array(MATCHED)[np.argmin(np.where(np.isnan(matches_LPF), np.inf, matches_LPF), axis=2)]
+    matched = matches_LPF.min(axis=2) < MATCHES
+    diverged = outcomes.has_diverged(test, zero) | outcomes.has_diverged(train, zero)
+    overfit = (train < OVERFIT_GAP * test) & (test > OVERFIT_TEST * variance) & (train < OVERFIT_TRAIN * variance)
+    at_zero = (_gamma(evidence) < outcomes.STATIONARY_GAMMA) & is_dead(parameters, evidence)
+    moving = outcomes.is_moving(evidence.steps, test)
+    # np.select takes the first that holds.
+    cases: list[tuple[str, NDArray[np.bool_], NDArray[np.str_]]] = [
+        ("diverged", diverged, np.full_like(plays, "")),
+        ("solved", test < evidence.levels["solved"][:, None], np.full_like(plays, "")),
+        ("overfit", overfit, np.full_like(plays, "")),
+        ("degenerate_zero", at_zero, plays),
+        ("marginal", matched, plays),
+        ("plateau", moving, np.full_like(plays, "moving")),
+    ]
+    holds = [condition for _, condition, _ in cases]
+    return Verdicts(
+        outcome=np.select(holds, [np.full_like(plays, name, dtype="<U15") for name, _, _ in cases], "plateau"),
+        detail=np.select(holds, [detail for _, _, detail in cases], ""),
+    )
+
+
+def is_dead(parameters: CategoryPairsParameters, evidence: Evidence) -> NDArray[np.bool_]:
+    """Where the attention branch carries nothing.
+
+    Under softmax small k and q make attention uniform, not absent: there the ablation alone decides.
+    """
+    unread = evidence.metrics["ablation"] < DEAD_ABLATION
+    if parameters.attention_activation == "softmax":
+        return unread
+    return unread | (evidence.metrics["attention_product"] < DEAD_PRODUCT)
+
+
+def _gamma(evidence: Evidence) -> NDArray[np.float64]:
+    """|grad| |theta| / loss of the sample trained on, where there is one: on fresh texts its zeros are blurred."""
+    if "train_grad_norm" not in evidence.metrics:
+        return outcomes.gamma(evidence)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        scaled = evidence.metrics["train_grad_norm"] * evidence.metrics["param_norm"]
+        return np.asarray(scaled / evidence.metrics["loss"])

@@ -1,0 +1,42 @@
+"""The families that stationary points of systems P and C belong to. Axes: L lane, K predicted position.
+
+System P (SEEDS A.1): `solution`, `centred_shift`, `mean`, `zero`, told by their levels; Hessian index 0, 1, 1, 2.
+System C (SEEDS A.2): `solution`, `marginal`, `zero` by their levels, index 0, 1, 3; and between them, with a level that
+depends on q*, two families whose row sums sg_i + d_i of v add up to 0 over the predicted positions, of index 1 or 2:
+`zero_row_sums`, where each of them is 0, and `zero_diagonal`, where q(t, t) = 0 and they are free otherwise [M: each of
+the points found by search is of one of these; the second family is not in SEEDS].
+"""
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from workloads.diagnostics.stationary import StationaryPoints, nearest_level
+
+_ZERO = 1e-6
+
+
+def family_of_positions_only(found: StationaryPoints, levels: dict[str, Tensor]) -> NDArray[np.str_]:
+    """(L,) names; `levels` (L,) are the reference levels by name."""
+    n_predicted = found.parameters["q_MM"].shape[1] - 1
+    return _by_level(found, levels, ("centred_shift", "mean", "zero"), n_predicted)
+
+
+def family_of_categories_only(found: StationaryPoints, levels: dict[str, Tensor]) -> NDArray[np.str_]:
+    """(L,) names; `levels` (L,) are the reference levels by name."""
+    row_sums_LK = found.parameters["v_MM"][:, 1:].sum(2)
+    diagonal_LN = found.parameters["q_NN"].diagonal(dim1=1, dim2=2)
+    by_level = _by_level(found, levels, ("marginal", "zero"), row_sums_LK.shape[1])
+    each_is_zero = (row_sums_LK.abs().amax(1) < _ZERO).numpy()
+    on_diagonal = ((row_sums_LK.sum(1).abs() < _ZERO) & (diagonal_LN.abs().amax(1) < _ZERO)).numpy()
+    otherwise = np.select([each_is_zero, on_diagonal], ["zero_row_sums", "zero_diagonal"], "none")
+    return np.where(by_level == "none", otherwise, by_level)
+
+
+def _by_level(
+    found: StationaryPoints, levels: dict[str, Tensor], names: tuple[str, ...], n_predicted: int
+) -> NDArray[np.str_]:
+    losses = found.losses.detach() / n_predicted
+    known = {"solution": torch.zeros_like(losses)} | {name: levels[name] for name in names}
+    return nearest_level(losses.numpy(), {name: level.expand_as(losses).numpy() for name, level in known.items()})

@@ -1,0 +1,95 @@
+"""Is there a direction of negative curvature? The smallest eigenvalue of Hessians, by Lanczos, for all lanes at once.
+
+Hessian-vector products are second backward passes; the Hessian is never formed. Axes: L lane, n parameter, J iteration.
+Source: Lanczos 1950, with full re-orthogonalization.
+"""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from workloads.diagnostics.objective import Objective
+from workloads.engine.lbfgs import flattened, unflattened
+from workloads.engine.optimizers import State
+from workloads.engine.streams import Streams
+
+_BREAKDOWN = 1e-12
+"""A next direction shorter than this share of the largest curvature adds nothing: the space is exhausted."""
+
+
+@dataclass(frozen=True, slots=True)
+class Curvature:
+    """The lower end of the spectrum of L Hessians.
+
+    Attributes:
+        smallest: (L,) the smallest Ritz value: an upper bound of the smallest eigenvalue.
+        direction: (L, ...) its vector by parameter name, of norm 1.
+        error: (L,) |H x - smallest x|: an eigenvalue lies within this distance.
+        largest: (L,) the largest Ritz value in size, the scale to compare with.
+    """
+
+    smallest: Tensor
+    direction: State
+    error: Tensor
+    largest: Tensor
+
+    def is_negative(self, share: float = 1e-6) -> Tensor:
+        """(L,) bool: negative beyond its error, and beyond a share of the largest curvature."""
+        return (self.smallest + self.error < 0) & (self.smallest < -share * self.largest)
+
+
+def smallest_curvature(objective: Objective, parameters: State, streams: Streams, n_iterations: int = 50) -> Curvature:
+    """The direction in which the losses curve down most, or up least.
+
+    Args:
+        objective: Losses of L lanes, twice differentiable.
+        parameters: (L, ...) where to look.
+        streams: Of the trainings; the first direction is drawn from `lanczos/start`.
+        n_iterations: At most; one Hessian-vector product each.
+    """
+    point = flattened(parameters)
+    n_lanes, n_parameters = point.shape
+    n_iterations = min(n_iterations, n_parameters)
+    vector = streams.normal("lanczos/start", (n_parameters,)).to(point)
+    basis = point.new_zeros(n_iterations, n_lanes, n_parameters)
+    products = torch.zeros_like(basis)
+    for iteration in range(n_iterations):
+        norm = vector.norm(dim=1, keepdim=True)
+        scale = products.norm(dim=2).amax(0).unsqueeze(1) if iteration else torch.ones_like(norm)
+        # An exhausted lane goes on with zero vectors, which the small problem below leaves out.
+        vector = torch.where(norm > _BREAKDOWN * scale, vector / norm, torch.zeros_like(vector))
+        basis[iteration] = vector
+        products[iteration] = hessian_product(objective, parameters, vector)
+        vector = products[iteration].clone()
+        for _ in range(2):
+            overlap = torch.einsum("jln,ln->jl", basis[: iteration + 1], vector)
+            vector = vector - torch.einsum("jl,jln->ln", overlap, basis[: iteration + 1])
+    return _lower_end(basis, products, parameters)
+
+
+def hessian_product(objective: Objective, parameters: State, vector: Tensor) -> Tensor:
+    """(L, n) Hessians times vectors (L, n)."""
+    leaves = {name: value.detach().requires_grad_() for name, value in parameters.items()}
+    values = list(leaves.values())
+    losses = objective.losses(leaves)
+    gradients = torch.autograd.grad(losses.sum(), values, create_graph=True, materialize_grads=True)
+    slope = (flattened(dict(zip(leaves, gradients, strict=True))) * vector).sum()
+    seconds = torch.autograd.grad(slope, values, materialize_grads=True)
+    return flattened(dict(zip(leaves, seconds, strict=True)))
+
+
+def _lower_end(basis: Tensor, products: Tensor, parameters: State) -> Curvature:
+    small = torch.einsum("iln,jln->lij", basis, products)
+    small = (small + small.mT) / 2
+    # Zero vectors give zero rows; set apart, they can be neither end of the spectrum.
+    is_empty = basis.square().sum(2).T == 0
+    bound = small.abs().amax((1, 2)) * small.shape[1] + 1.0
+    small = small + torch.diag_embed(is_empty * bound.unsqueeze(1))
+    ritz, coefficients = torch.linalg.eigh(small)
+    smallest = ritz[:, 0]
+    direction = torch.einsum("lj,jln->ln", coefficients[:, :, 0], basis)
+    product = torch.einsum("lj,jln->ln", coefficients[:, :, 0], products)
+    error = (product - smallest.unsqueeze(1) * direction).norm(dim=1)
+    largest = torch.where(ritz < bound.unsqueeze(1), ritz.abs(), torch.zeros_like(ritz)).amax(1)
+    return Curvature(smallest, unflattened(direction, parameters), error, largest)

@@ -1,0 +1,97 @@
+"""The losses of L trainings as a function of their parameters alone, for what happens after training.
+
+Axes: L lane, K lane named.
+"""
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor, nn
+from torch.func import functional_call, vmap
+
+from workloads.engine.contract import Batch
+from workloads.engine.optimizers import Optimizer, Settings, State
+
+
+class Objective:
+    """What L trainings descend, their tasks and batches held fixed.
+
+    Args:
+        module: The module of ONE training, as built by the workload.
+        loss: Its loss, a scalar, as the workload's.
+        buffers: (L, ...) by name.
+        batch: (L, ...) by name; empty where the loss is exact or the sample is a buffer.
+    """
+
+    def __init__(
+        self, module: nn.Module, loss: Callable[[nn.Module, Batch], Tensor], buffers: State, batch: Batch
+    ) -> None:
+        called = _Called(module, loss)
+
+        def one_lane(parameters: State, buffers: State, batch: Batch) -> Tensor:
+            state = {f"module.{name}": value for name, value in (parameters | buffers).items()}
+            result: Tensor = functional_call(called, state, (batch,))
+            return result
+
+        self.one_lane = one_lane
+        self.buffers = buffers
+        self.batch = batch
+        self._over_lanes = vmap(one_lane)
+
+    def losses(self, parameters: State, lanes: Tensor | None = None) -> Tensor:
+        """(K,) losses at parameters (K, ...), differentiable; of all lanes by default."""
+        buffers, batch = self.buffers, self.batch
+        if lanes is not None:
+            buffers = {name: value[lanes] for name, value in buffers.items()}
+            batch = {name: value[lanes] for name, value in batch.items()}
+        result: Tensor = self._over_lanes(parameters, buffers, batch)
+        return result
+
+    def evaluate(self, parameters: State, step: int, lanes: Tensor | None = None) -> tuple[Tensor, State]:  # noqa: ARG002
+        """Losses and gradients, as optimizers ask for them."""
+        leaves = {name: value.detach().requires_grad_() for name, value in parameters.items()}
+        losses = self.losses(leaves, lanes)
+        gradients = torch.autograd.grad(losses.sum(), list(leaves.values()), materialize_grads=True)
+        return losses.detach(), dict(zip(leaves, gradients, strict=True))
+
+    def train_on(
+        self, parameters: State, rule: type[Optimizer], learning_rate: Tensor, n_steps: int
+    ) -> tuple[State, Tensor]:
+        """Parameters and losses (L,) after further steps of an update rule that starts afresh.
+
+        Args:
+            parameters: (L, ...) to start from; not changed.
+            rule: Such as `Sgd` or `Lbfgs`.
+            learning_rate: (L,).
+            n_steps: Steps taken; a lane that turns non-finite ends with its last values.
+        """
+        trained = {name: value.detach().clone() for name, value in parameters.items()}
+        optimizer = rule(_plain_settings(learning_rate, n_steps))
+        while not optimizer.advance(trained, self.evaluate, [n_steps], n_steps):
+            pass
+        return trained, self.losses(trained)
+
+
+class _Called(nn.Module):
+    """Lets `functional_call` evaluate a function of a module as if it were the module's forward pass."""
+
+    def __init__(self, module: nn.Module, function: Callable[[nn.Module, Batch], Tensor]) -> None:
+        super().__init__()
+        self.module = module
+        self._function = function
+
+    def forward(self, batch: Batch) -> Tensor:
+        return self._function(self.module, batch)
+
+
+def _plain_settings(learning_rate: Tensor, n_steps: int) -> Settings:
+    nothing = torch.zeros_like(learning_rate)
+    return Settings(
+        learning_rate=learning_rate,
+        momentum=nothing,
+        weight_decay=nothing,
+        warmup_steps=nothing,
+        gradient_clip_norm=torch.full_like(learning_rate, float("nan")),
+        learning_rate_schedule="constant",
+        n_steps=n_steps,
+    )

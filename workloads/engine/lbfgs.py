@@ -1,0 +1,221 @@
+"""L-BFGS for packs: L independent problems, each with its own history and line search. Axes: L lane, n parameter.
+
+Every lane runs the program of `torch.optim.LBFGS(max_iter=n_steps, line_search_fn="strong_wolfe")` in one call of
+`step`: first trial step `learning_rate * min(1, 1 / |gradient|_1)`, later ones `learning_rate` (PyTorch's default
+is 1); PyTorch's tolerances; at most `n_steps * 5 // 4` evaluations. A step of the training is an iteration.
+
+An evaluation of the pack is one function evaluation of each lane, at whatever stage of its program; lanes that have
+reached the last of the stops, or have ended, are left out of it. So lanes wait for each other a few probes later only.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+
+import torch
+from torch import Tensor
+
+from workloads.engine.line_search import LineSearches
+from workloads.engine.optimizers import Evaluate, Optimizer, Settings, State
+from workloads.engine.quasi_newton import CurvaturePairs
+
+HISTORY_SIZE = 100
+TOLERANCE_GRAD = 1e-7
+TOLERANCE_CHANGE = 1e-9
+
+
+@dataclass(kw_only=True, slots=True)
+class _Iterates:
+    """Where L descents stand, and how they got there.
+
+    Attributes:
+        point, loss, gradient: (L, n), (L,), (L, n) at the last iterate.
+        last_loss, last_gradient: The same at the iterate before.
+        direction, step_size: (L, n), (L,) of the iteration under way, or of the last one.
+        steps: (L,) int64 iterations done.
+        is_over: (L,) bool, ended by a tolerance, a limit or a loss that is not finite.
+    """
+
+    point: Tensor
+    loss: Tensor
+    gradient: Tensor
+    last_loss: Tensor
+    last_gradient: Tensor
+    direction: Tensor
+    step_size: Tensor
+    steps: Tensor
+    is_over: Tensor
+
+    def select(self, lanes: Tensor) -> None:
+        """Goes on with the lanes at these positions, (K,) int64."""
+        for field in fields(self):
+            setattr(self, field.name, getattr(self, field.name)[lanes])
+
+    def is_optimal(self) -> Tensor:
+        """(L,) bool, where no part of the gradient is above tolerance."""
+        return self.gradient.abs().amax(1) <= TOLERANCE_GRAD
+
+
+class Lbfgs(Optimizer):
+    """L-BFGS with strong-Wolfe line search.
+
+    The objective must be the same function at every evaluation: it is evaluated on the batch of step 0 throughout.
+    Momentum, weight decay, schedules and clipping have no part in it.
+
+    Attributes:
+        n_evaluations: (L,) int64, function evaluations of all iterations done, those beyond the last stop included.
+
+    Source: Nocedal & Wright 2006, algorithm 7.5; `torch.optim.LBFGS`.
+    """
+
+    _now: _Iterates
+    _search: LineSearches
+    _pairs: CurvaturePairs
+
+    def __init__(self, settings: Settings) -> None:
+        super().__init__(settings)
+        self._most_evaluations = settings.n_steps * 5 // 4
+        self._is_running = torch.ones_like(self.is_finite)
+        self._has_started = False
+        self._points_at: dict[int, Tensor] = {}
+        self.n_evaluations = torch.zeros_like(self.steps)
+
+    @property
+    def is_running(self) -> Tensor:
+        return self._is_running & self.is_finite
+
+    def batch_step(self, step: int) -> int:  # noqa: ARG002
+        return 0
+
+    def advance(self, parameters: State, evaluate: Evaluate, stops: Sequence[int], most_evaluations: int) -> bool:
+        if stops[0] == 0:
+            return True
+        evaluations_left = most_evaluations
+        if not self._has_started and evaluations_left:
+            self._start(parameters, evaluate)
+            evaluations_left -= 1
+        if not self._has_started:
+            return False
+        self._begin_iterations(stops[-1])
+        while (~self._now.is_over & (self._now.steps < stops[0])).any():
+            if evaluations_left <= 0:
+                return False
+            loss, gradient = self._evaluate_trials(parameters, evaluate)
+            evaluations_left -= 1
+            slope = torch.linalg.vecdot(gradient, self._now.direction)
+            self._end_iterations(self._search.observe(loss, gradient, slope), stops)
+            self._begin_iterations(stops[-1])
+        self._look_back(parameters, stops[0])
+        return True
+
+    def select(self, lanes: Tensor) -> None:
+        super().select(lanes)
+        self.n_evaluations, self._is_running = self.n_evaluations[lanes], self._is_running[lanes]
+        if self._has_started:
+            self._now.select(lanes)
+            self._search.select(lanes)
+            self._pairs.select(lanes)
+            self._points_at = {stop: points[lanes] for stop, points in self._points_at.items()}
+
+    def _start(self, parameters: State, evaluate: Evaluate) -> None:
+        loss, gradients = evaluate(parameters, self.batch_step(0))
+        gradient = flattened(gradients)
+        self._now = _Iterates(
+            point=flattened(parameters),
+            loss=loss,
+            gradient=gradient,
+            last_loss=loss,
+            last_gradient=gradient,
+            direction=torch.zeros_like(gradient),
+            step_size=torch.zeros_like(loss),
+            steps=torch.zeros_like(self.steps),
+            is_over=~torch.isfinite(loss),
+        )
+        self._now.is_over |= self._now.is_optimal()
+        self._search = LineSearches(gradient, TOLERANCE_CHANGE)
+        self._pairs = CurvaturePairs(gradient, min(HISTORY_SIZE, self.settings.n_steps))
+        self.n_evaluations += 1
+        self._has_started = True
+
+    def _evaluate_trials(self, parameters: State, evaluate: Evaluate) -> tuple[Tensor, Tensor]:
+        """Loss (L,) and gradient (L, n) of the searching lanes at their trial points; the last ones in the others."""
+        now, step = self._now, self.batch_step(0)
+        trial = now.point.addcmul(self._search.step_size[:, None], now.direction)
+        searching = self._search.is_open.nonzero()[:, 0]
+        if searching.numel() == trial.shape[0]:
+            loss, gradients = evaluate(unflattened(trial, parameters), step)
+            return loss, flattened(gradients)
+        loss, gradients = evaluate(unflattened(trial[searching], parameters), step, searching)
+        return now.loss.index_copy(0, searching, loss), now.gradient.index_copy(0, searching, flattened(gradients))
+
+    def _begin_iterations(self, until: int) -> None:
+        """Opens a search along the next direction in the lanes that are between iterations and short of `until`."""
+        now = self._now
+        lanes = ~now.is_over & ~self._search.is_open & (now.steps < until)
+        if not lanes.any():
+            return
+        is_first = now.steps == 0
+        self._pairs.add(lanes & ~is_first, now.direction * now.step_size[:, None], now.gradient - now.last_gradient)
+        now.direction = _where(lanes, self._pairs.descent_direction(now.gradient), now.direction)
+        now.last_loss = torch.where(lanes, now.loss, now.last_loss)
+        now.last_gradient = _where(lanes, now.gradient, now.last_gradient)
+
+        slope = torch.linalg.vecdot(now.gradient, now.direction)
+        is_flat = lanes & (slope > -TOLERANCE_CHANGE)
+        now.is_over = now.is_over | is_flat
+        learning_rate = self.settings.learning_rate
+        cautious = (1 / now.gradient.abs().sum(1)).clamp(max=1) * learning_rate
+        first_trial = torch.where(is_first, cautious, learning_rate)
+        start = (now.loss, now.gradient, slope)
+        evaluations_left = self._most_evaluations - self.n_evaluations
+        self._search.begin(lanes & ~is_flat, first_trial, start, now.direction, evaluations_left)
+
+    def _end_iterations(self, lanes: Tensor, stops: Sequence[int]) -> None:
+        """Moves lanes whose search has ended, (L,) bool, and ends those that meet a tolerance or a limit."""
+        if not lanes.any():
+            return
+        now = self._now
+        loss, gradient = self._search.found()
+        now.loss = torch.where(lanes, loss, now.loss)
+        now.gradient = _where(lanes, gradient, now.gradient)
+        now.step_size = torch.where(lanes, self._search.step_size, now.step_size)
+        now.point = _where(lanes, now.point.addcmul(now.step_size[:, None], now.direction), now.point)
+        now.steps = now.steps + lanes
+        self.n_evaluations += self._search.n_evaluations * lanes
+        for stop in stops:
+            is_there = lanes & (now.steps == stop)
+            if is_there.any():
+                self._points_at[stop] = _where(is_there, now.point, self._points_at.get(stop, now.point))
+
+        stands_still = (now.direction.abs().amax(1) * now.step_size.abs()) <= TOLERANCE_CHANGE
+        is_level = (now.loss - now.last_loss).abs() < TOLERANCE_CHANGE
+        at_limit = (now.steps >= self.settings.n_steps) | (self.n_evaluations >= self._most_evaluations)
+        is_over = now.is_optimal() | stands_still | is_level | at_limit | ~torch.isfinite(now.loss)
+        now.is_over = now.is_over | (lanes & is_over)
+
+    def _look_back(self, parameters: State, stop: int) -> None:
+        """Sets what the pack sees to the state at a stop, from which some lanes have gone on."""
+        now = self._now
+        has_gone_on = now.steps > stop
+        self.steps = now.steps.clamp(max=stop)
+        self.is_finite = has_gone_on | torch.isfinite(now.loss)
+        self._is_running = has_gone_on | ~now.is_over
+        points = _where(has_gone_on, self._points_at.pop(stop, now.point), now.point)
+        for name, value in unflattened(points, parameters).items():
+            parameters[name].copy_(value)
+
+
+def flattened(state: State) -> Tensor:
+    """(L, n): all tensors of each lane in one row."""
+    return torch.cat([value.flatten(1) for value in state.values()], dim=1)
+
+
+def unflattened(rows: Tensor, like: State) -> State:
+    """The tensors that rows (K, n) are made of, with the names and lane shapes of `like`."""
+    sizes = [value[0].numel() for value in like.values()]
+    parts = zip(like.items(), torch.split(rows, sizes, dim=1), strict=True)
+    # Contiguous: a strided view may take another kernel than a lane alone would.
+    return {name: part.reshape(-1, *value.shape[1:]).contiguous() for (name, value), part in parts}
+
+
+def _where(lanes: Tensor, rows: Tensor, otherwise: Tensor) -> Tensor:
+    return torch.where(lanes[:, None], rows, otherwise)
