@@ -74,7 +74,7 @@ def _study(n_trials: int) -> None:
     from orchestrator.study import Study
     from orchestrator.sweep_directory import SweepDirectory
 
-    study = Study(SweepDirectory.create(Path("sweep"), _spec(n_trials)))
+    study = Study(SweepDirectory.create(Path("sweep"), _spec(n_trials), {}))
     for _ in range(n_trials):
         study.tell(study.ask().trial, 0.0)
 

@@ -1,6 +1,7 @@
 """The command line. Light to import: torch, ray and mlflow are loaded by the commands that need them."""
 
 import json
+import shlex
 import sys
 import time
 from enum import StrEnum
@@ -8,7 +9,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from typer.exceptions import TyperException
 
+from orchestrator.errors import SweepError
 from workloads.errors import SpecError, UserError
 
 if TYPE_CHECKING:
@@ -150,11 +153,21 @@ def workloads() -> None:
 def main() -> None:
     """The console script: commands, with a user's mistakes as one line and exit code 2."""
     try:
-        app()
+        sys.exit(app(standalone_mode=False))
     except UserError as mistake:
         typer.echo(f"attnsweep: {mistake}", err=True)
         sys.exit(EXIT_MISTAKE)
-    except KeyboardInterrupt:
+    except SweepError as fault:
+        typer.echo(
+            f"attnsweep: {fault}\nonce mended, go on with: attnsweep resume {shlex.quote(str(fault.path))}", err=True
+        )
+        sys.exit(EXIT_FAULT)
+    except TyperException as mistake:
+        # Without arguments there is only the help, printed already.
+        if message := mistake.format_message().rstrip("."):
+            typer.echo(f"attnsweep: {message}; see attnsweep --help", err=True)
+        sys.exit(EXIT_MISTAKE)
+    except (KeyboardInterrupt, typer.Abort):
         sys.exit(EXIT_INTERRUPTED)
 
 
@@ -164,7 +177,7 @@ def _conclude(summary: "Summary", *, as_json: bool) -> None:
         typer.echo(summary.to_json())
     if not summary.finished:
         raise typer.Exit(EXIT_INTERRUPTED)
-    if summary.n_failed:
+    if summary.n_failed or summary.refused:
         raise typer.Exit(EXIT_SOME_FAILED)
 
 

@@ -3,6 +3,8 @@
 import logging
 import os
 import socket
+import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -13,6 +15,7 @@ import ray
 from workloads.errors import UserError
 
 _REACH_SECONDS = 5.0
+_ANSWER_SECONDS = 20.0
 
 
 @dataclass(frozen=True)
@@ -106,6 +109,20 @@ def _check_reachable(address: str) -> None:
         socket.create_connection((parts.hostname, port), timeout=_REACH_SECONDS).close()
     except OSError as error:
         raise _unreachable(address, error.strerror or str(error)) from error
+    if parts.scheme != "ray":
+        _check_is_ray(address)
+
+
+def _check_is_ray(address: str) -> None:
+    """Asks for the cluster's status in a process that can be given up: `ray.init` waits minutes for an answer."""
+    command = [sys.executable, "-m", "ray.scripts.scripts", "status", "--address", address]
+    try:
+        asked = subprocess.run(command, capture_output=True, text=True, timeout=_ANSWER_SECONDS, check=False)
+    except subprocess.TimeoutExpired as error:
+        raise _unreachable(address, "something listens there that does not answer as Ray does") from error
+    if asked.returncode != 0:
+        lines = (asked.stderr or asked.stdout).strip().splitlines()
+        raise _unreachable(address, lines[-1] if lines else "it did not answer")
 
 
 def _unreachable(address: str, reason: str) -> UserError:

@@ -1,30 +1,31 @@
 """The sweep loop: ask, pack, train, commit, tell, project. One thread, the only writer of study and ledger."""
 
 import time
-from collections.abc import Callable
+from collections import defaultdict
+from collections.abc import Callable, Set
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import pyarrow as pa
 
+from orchestrator.errors import SweepError
 from orchestrator.ledger.writer import LedgerWriter
 from orchestrator.pool import TrainerLost, TrainerPool
 from orchestrator.records import PackContext, failed_rows
-from orchestrator.study import Study
+from orchestrator.study import Configuration, Study
 from orchestrator.sweep_directory import SweepDirectory
-from orchestrator.tasks import Backlog, PackSizer, tasks_of
+from orchestrator.tasks import Backlog, PackSizer, Shape, tasks_of
 from orchestrator.trainer import PackOrder, Progress, Raised, Trained
 from search_spaces.objective import objective_value
+from search_spaces.sweep import LossQuantile, StuckRate
 from workloads.engine.contract import Workload
 from workloads.errors import SpecError
 
 MAX_LOSSES = 5
 """How often one pack may lose its trainer before the sweep stops."""
+MAX_FAILURES_AT_FIRST = 16
+"""Trainings that may raise before one is trained; more of the same would only cost time."""
 _WAIT_SECONDS = 0.5
-
-
-class SweepError(RuntimeError):
-    """The sweep cannot go on; what is committed stays, and `attnsweep resume` continues."""
 
 
 class Follower(Protocol):
@@ -42,8 +43,13 @@ class _Tally:
     """The trainings of one trial that have ended."""
 
     missing: int
+    outcome: list[str] = field(default_factory=list)
     stuck: list[bool] = field(default_factory=list)
     loss: list[float | None] = field(default_factory=list)
+
+    def value(self, objective: StuckRate | LossQuantile) -> float | None:
+        """What the study is told; `None` where all trainings failed."""
+        return objective_value(objective, self.outcome, self.stuck, self.loss) if self.outcome else None
 
 
 class SweepLoop:
@@ -70,103 +76,120 @@ class SweepLoop:
         pack_size: int | None,
         followers: tuple[Follower, ...],
     ) -> None:
+        self._directory = directory
         self._spec = directory.spec
-        self._sweep = directory.sweep
         self._workload = workload
         self._study = study
         self._writer = writer
         self._pool = pool
-        self._sizer = PackSizer(pack_size)
+        self._sizers: dict[Shape, PackSizer] = defaultdict(lambda: PackSizer(pack_size))
         self._followers = followers
         self._backlog = Backlog()
         self._retries: list[PackOrder] = []
         self._losses: dict[str, int] = {}
         self._tallies: dict[int, _Tally] = {}
+        self._n_trained, self._n_failed = 0, 0
 
     def take_up(self, rows: pa.Table) -> None:
         """Goes on from an earlier run: tells the trials whose rows (all the ledger's) are complete, queues the rest."""
         for configuration in self._study.unfinished():
-            done = _rows_of_trial(rows, configuration.trial)
-            replicates = set(done["replicate"].to_pylist())
-            tasks = tasks_of(self._spec, self._workload.parameters, configuration)
-            self._tallies[configuration.trial] = _Tally(missing=len(tasks))
-            self._backlog.add([task for task in tasks if task.replicate not in replicates])
+            done = rows.filter(pa.compute.field("trial") == configuration.trial)
+            self._enter(configuration, set(done["replicate"].to_pylist()))
             self._count(done)
 
     def run(self, should_stop: Callable[[], bool]) -> bool:
         """Trains until the budget is spent, or `should_stop` says so; then packs under way are given up.
 
+        Args:
+            should_stop: Asked about twice a second.
+
         Returns:
             Whether the budget is spent.
 
         Raises:
-            SweepError: If a pack keeps losing its trainer.
+            SweepError: If a pack keeps losing its trainer, or nothing but failures comes in.
         """
-        deadline = time.monotonic() + (self._spec.seconds or float("inf"))
+        seconds_left = (self._spec.seconds or float("inf")) - self._directory.seconds_spent
+        deadline = time.monotonic() + seconds_left
         while not should_stop():
-            while self._pool.has_idle and (order := self._next_pack(may_ask=time.monotonic() < deadline)):
+            may_ask = time.monotonic() < deadline
+            while self._pool.has_idle and (order := self._next_pack(may_ask=may_ask)):
                 self._pool.train(order)
-            if not self._pool.running:
+            if not self._pool.running and not self._has_work(may_ask=may_ask):
                 return True
             for order, report in self._pool.reports(_WAIT_SECONDS):
                 self._receive(order, report)
         return False
 
+    def _has_work(self, *, may_ask: bool) -> bool:
+        return bool(self._retries or len(self._backlog) or (may_ask and self._study.n_left))
+
     def _next_pack(self, *, may_ask: bool) -> PackOrder | None:
         if self._retries:
             return self._retries.pop(0)
-        size = self._fair_size(may_ask=may_ask)
-        while may_ask and self._backlog.largest < size and self._study.n_left:
-            self._ask()
-        if not len(self._backlog):
+        while may_ask and self._study.n_left and not self._has_full_pack():
+            self._enter(self._study.ask())
+        shape = self._backlog.fullest
+        if shape is None:
             return None
-        tasks = self._backlog.take(size)
+        tasks = self._backlog.take(shape, self._sizers[shape].size(self._fair_share(may_ask=may_ask)))
         return PackOrder(f"{tasks[0].trial:06d}-{tasks[0].replicate:04d}-{len(tasks)}", tasks)
 
-    def _fair_size(self, *, may_ask: bool) -> int:
-        """The pack size, lowered where the last packs would leave trainers without work."""
+    def _has_full_pack(self) -> bool:
+        shape = self._backlog.fullest
+        if shape is None:
+            return False
+        return self._backlog.waiting(shape) >= self._sizers[shape].size(self._fair_share(may_ask=True))
+
+    def _fair_share(self, *, may_ask: bool) -> int:
+        """Trainings left, or under way, for each trainer."""
         to_come = self._study.n_left * self._spec.replicates if may_ask else 0
         under_way = sum(len(order.tasks) for order in self._pool.running)
-        share = -(-(len(self._backlog) + to_come + under_way) // self._pool.n_trainers)
-        return max(min(self._sizer.size, share), 1)
+        return -(-(len(self._backlog) + to_come + under_way) // self._pool.n_trainers)
 
-    def _ask(self) -> None:
-        configuration = self._study.ask()
+    def _enter(self, configuration: Configuration, done: Set[int] = frozenset()) -> None:
+        """Queues a trial's trainings but for the replicates that are done."""
         try:
-            tasks = tasks_of(self._spec, self._workload.parameters, configuration)
-        except SpecError:
+            tasks = tasks_of(self._directory, self._workload.parameters, configuration)
+        except SpecError as error:
             # A combination that the workload refuses: a fact about the trial, not about the sweep.
-            self._study.tell(configuration.trial, None)
+            self._study.refuse(configuration.trial, str(error))
             return
         self._tallies[configuration.trial] = _Tally(missing=len(tasks))
-        self._backlog.add(tasks)
+        self._backlog.add([task for task in tasks if task.replicate not in done])
 
     def _receive(self, order: PackOrder, report: Progress | Trained | Raised | TrainerLost) -> None:
         match report:
             case Trained():
-                self._sizer.measured(len(order.tasks), report.lane_steps / report.seconds)
+                self._n_trained += len(order.tasks)
+                self._sizers[order.tasks[0].shape].measured(len(order.tasks), report.lane_steps / report.seconds)
                 self._commit(order, report.trainings, report.curves, report.heads)
-            case Raised(error=error, out_of_memory=out_of_memory):
-                if out_of_memory:
-                    self._sizer.out_of_memory(len(order.tasks))
-                self._isolate(order, error)
+            case Raised():
+                if report.out_of_memory:
+                    self._sizers[order.tasks[0].shape].out_of_memory(len(order.tasks))
+                self._isolate(order, report)
             case TrainerLost(reason=reason):
                 self._again(order, reason)
 
-    def _isolate(self, order: PackOrder, error: str) -> None:
+    def _isolate(self, order: PackOrder, report: Raised) -> None:
         """Splits a pack that raised, down to the lane at fault, whose row says `failed`."""
         n_lanes = len(order.tasks)
         if n_lanes > 1:
             self._retries.append(PackOrder(f"{order.pack}a", order.tasks[: n_lanes // 2]))
             self._retries.append(PackOrder(f"{order.pack}b", order.tasks[n_lanes // 2 :]))
             return
-        context = PackContext(self._sweep, order.pack)
-        self._commit(order, failed_rows(self._workload, order.tasks, error, context), None, None)
+        context = PackContext(self._directory.sweep, order.pack, report.device, report.host)
+        self._commit(order, failed_rows(self._workload, order.tasks, report.error, context), None, None)
+        self._n_failed += 1
+        if self._n_trained == 0 and self._n_failed >= MAX_FAILURES_AT_FIRST:
+            message = f"the first {self._n_failed} trainings all raised; the last:\n{report.error}"
+            raise SweepError(message, self._directory.path)
 
     def _again(self, order: PackOrder, reason: str) -> None:
         self._losses[order.pack] = self._losses.get(order.pack, 0) + 1
         if self._losses[order.pack] > MAX_LOSSES:
-            raise SweepError(f"pack {order.pack} lost its trainer {MAX_LOSSES + 1} times; the last time: {reason}")
+            message = f"pack {order.pack} lost its trainer {MAX_LOSSES + 1} times; the last time: {reason}"
+            raise SweepError(message, self._directory.path)
         self._retries.append(order)
 
     def _commit(self, order: PackOrder, trainings: pa.Table, curves: pa.Table | None, heads: pa.Table | None) -> None:
@@ -182,15 +205,11 @@ class SweepLoop:
             tally = self._tallies[row["trial"]]
             tally.missing -= 1
             if row["outcome"] != "failed":
+                tally.outcome.append(row["outcome"])
                 tally.stuck.append(row["stuck"])
                 tally.loss.append(row["eval_loss"])
         for trial in sorted(trial for trial, tally in self._tallies.items() if tally.missing == 0):
             tally = self._tallies.pop(trial)
-            value = objective_value(self._spec.objective, tally.stuck, tally.loss) if tally.stuck else None
-            self._study.tell(trial, value)
+            self._study.tell(trial, tally.value(self._spec.objective))
             for follower in self._followers:
                 follower.trial_told(trial)
-
-
-def _rows_of_trial(rows: pa.Table, trial: int) -> pa.Table:
-    return rows.filter(pa.compute.field("trial") == trial)

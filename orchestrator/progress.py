@@ -9,6 +9,8 @@ import pyarrow as pa
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
+from search_spaces.sweep import Sweep
+
 _PLAIN_SECONDS = 5.0
 
 
@@ -17,16 +19,18 @@ class ProgressDisplay:
 
     Args:
         console: Where to write; its `is_terminal` decides between a live bar and plain lines.
-        n_trials, n_trainings: The sweep's budget.
-        n_done: Trainings that an earlier run has done.
+        spec: The sweep, for its budget.
+        done: The ledger's rows from earlier runs.
     """
 
-    def __init__(self, console: Console, n_trials: int, n_trainings: int, n_done: int) -> None:
+    def __init__(self, console: Console, spec: Sweep, done: pa.Table) -> None:
         self._console = console
-        self._n_trials, self._n_trainings = n_trials, n_trainings
-        self._n_done_before = n_done
-        self._n_done, self._n_told = n_done, 0
-        self._outcomes: Counter[str] = Counter()
+        self._n_trials, self._n_trainings = spec.trials, spec.trials * spec.replicates
+        self._n_done: int = done.num_rows
+        self._n_done_before: int = done.num_rows
+        counts = done.group_by("trial").aggregate([("trial", "count")])["trial_count"].to_pylist()
+        self._n_told = sum(count == spec.replicates for count in counts)
+        self._outcomes: Counter[str] = Counter(done["outcome"].to_pylist())
         self._started = self._last_line = time.monotonic()
         self._bar = Progress(
             TextColumn("trials {task.fields[trials]}"),
@@ -39,7 +43,9 @@ class ProgressDisplay:
             console=console,
             disable=not console.is_terminal,
         )
-        self._task = self._bar.add_task("", total=n_trainings, completed=n_done, trials="0", rate="", outcomes="")
+        self._task = self._bar.add_task(
+            "", total=self._n_trainings, completed=self._n_done, trials=str(self._n_told), rate="", outcomes=""
+        )
 
     def __enter__(self) -> Self:
         self._bar.start()
@@ -61,16 +67,28 @@ class ProgressDisplay:
             rate=f"{self._rate():.0f}/s",
             outcomes=self._in_words(),
         )
-        now = time.monotonic()
-        is_last = self._n_done == self._n_trainings
-        if not self._console.is_terminal and (is_last or now - self._last_line >= _PLAIN_SECONDS):
-            self._last_line = now
-            self._console.print(self._line(), soft_wrap=True)
+        if self._n_done == self._n_trainings:
+            self._print_line(self._line())
+        self.heartbeat(waiting_for="")
 
     def trial_told(self, trial: int) -> None:
         """Counts a completed trial."""
         del trial
         self._n_told += 1
+
+    def heartbeat(self, waiting_for: str) -> None:
+        """Shows that the sweep lives, at intervals, where there is no live bar.
+
+        Args:
+            waiting_for: What keeps it from training at all, in words; empty where nothing does.
+        """
+        if time.monotonic() - self._last_line >= _PLAIN_SECONDS:
+            self._print_line(f"waiting for {waiting_for}" if waiting_for else self._line())
+
+    def _print_line(self, line: str) -> None:
+        self._last_line = time.monotonic()
+        if not self._console.is_terminal:
+            self._console.print(line, soft_wrap=True)
 
     def _line(self) -> str:
         left = (self._n_trainings - self._n_done) / max(self._rate(), 1e-9)

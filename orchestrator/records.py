@@ -57,7 +57,7 @@ def trained_rows(
         loss_level=levels["solved"],
         **{f"level_{name}": levels[name] for name in workload.level_names if name in levels},
         n_steps=result.n_steps,
-        onset_step=np.where(overflowed, result.diverged_step, onset),
+        onset_step=np.where(overflowed & (final != "diverged"), result.diverged_step, onset),
         diverged_step=[int(step) if step >= 0 else None for step in result.diverged_step],
         train_seconds=result.train_seconds,
     )

@@ -17,7 +17,7 @@ from orchestrator.loop import SweepLoop
 from orchestrator.pool import TrainerPool
 from orchestrator.progress import ProgressDisplay
 from orchestrator.signals import StopOnSignal
-from orchestrator.study import Study
+from orchestrator.study import Study, check_storage
 from orchestrator.summary import Summary, summarize
 from orchestrator.sweep_directory import SweepDirectory
 from orchestrator.tracking import Projection, tracking_uri
@@ -55,11 +55,14 @@ def run_sweep(spec: Sweep, path: Path, resources: Resources, console: Console) -
         SweepError: If the sweep cannot go on.
     """
     started = time.monotonic()
-    check_sweep(spec, load_workload(spec.workload).parameters)
+    parameters = load_workload(spec.workload).parameters
+    check_sweep(spec, parameters)
+    check_storage(spec)
     SweepDirectory.check_new(path)
     with cluster.connection(resources.address):
         shares = cluster.share_out(resources.n_trainers)
-        return _train(SweepDirectory.create(path, spec), resources, shares, console, started)
+        defaults = {name: each.default for name, each in parameters.declared().items() if name not in spec.space}
+        return _train(SweepDirectory.create(path, spec, defaults), resources, shares, console, started)
 
 
 def resume_sweep(path: Path, resources: Resources, console: Console) -> Summary:
@@ -89,26 +92,36 @@ def _train(
         ray.cloudpickle.register_pickle_by_value(module)  # type: ignore[no-untyped-call]
     schema = trainings_schema(workload.parameters, workload.level_names)
     heads = heads_schema(workload.head_score_names) if workload.head_score_names else None
-    with LedgerWriter(directory.path, schema, heads, spec.sha256()) as writer, StopOnSignal() as stop:
+    with LedgerWriter(directory.path, schema, heads, directory.spec_sha256) as writer:
         study = Study(directory)
         rows = Ledger(directory.path).trainings(columns=["trial", "replicate", "outcome", "stuck", "eval_loss"])
         pool = TrainerPool(workload, directory.sweep, shares)
         projection = Projection(directory)
-        display = ProgressDisplay(console, spec.trials, spec.trials * spec.replicates, rows.num_rows)
+        display = ProgressDisplay(console, spec, rows)
         loop = SweepLoop(
             directory, workload, study, writer, pool, pack_size=resources.pack_size, followers=(display, projection)
         )
+        finished = False
         try:
-            with display:
+            with StopOnSignal() as stop, display:
                 loop.take_up(rows)
-                finished = loop.run(lambda: stop.requested)
+                finished = loop.run(lambda: _look_around(display, pool) or stop.requested)
         finally:
             pool.close()
-        projection.close(timeout=None if finished else _MLFLOW_SECONDS_AFTER_INTERRUPT)
+            directory.record_run(finished=finished, seconds=time.monotonic() - started)
+            projection.close(timeout=None if finished else _MLFLOW_SECONDS_AFTER_INTERRUPT)
     return summarize(
         directory,
+        refused=study.refused,
         finished=finished,
         seconds=time.monotonic() - started,
         n_before=rows.num_rows,
         mlflow=projection.problem or f"mlflow ui --backend-store-uri {shlex.quote(tracking_uri())}",
     )
+
+
+def _look_around(display: ProgressDisplay, pool: TrainerPool) -> bool:
+    """Lets the display speak; never a reason to stop."""
+    nothing_placed = pool.n_placed == 0
+    display.heartbeat(f"Ray to start {pool.n_trainers} trainers" if nothing_placed else "")
+    return False

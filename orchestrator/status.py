@@ -1,12 +1,12 @@
 """How far a sweep is, read from its ledger: works while it runs, and after."""
 
+import shlex
 from pathlib import Path
 
 from rich.console import Console
 
-from orchestrator.analysis.findings import rate_label
+from orchestrator.analysis.findings import rate_label, read_findings
 from orchestrator.ledger.reader import Ledger
-from orchestrator.summary import summarize
 from orchestrator.sweep_directory import SweepDirectory
 
 
@@ -18,18 +18,18 @@ def print_status(path: Path) -> None:
     """
     directory = SweepDirectory.open(path)
     spec = directory.spec
-    n_trainings = spec.trials * spec.replicates
     with Ledger(path).connect() as connection:
-        ((n_done, last),) = connection.execute(
-            "select count(*), strftime(max(finished_at), '%Y-%m-%d %H:%M:%S UTC') from trainings"
+        findings = read_findings(connection, spec)
+        ((n_trials, last),) = connection.execute(
+            "select count(distinct trial), strftime(max(finished_at), '%Y-%m-%d %H:%M:%S UTC') from trainings"
         ).fetchall()
-    summary = summarize(directory, finished=n_done == n_trainings, seconds=0.0, n_before=n_done, mlflow="")
     console = Console(highlight=False, markup=False, soft_wrap=True)
-    console.print(f"{directory.sweep}: {'finished' if summary.finished else 'not finished'}")
-    console.print(f"trials      {summary.n_trials} of {spec.trials} begun")
-    console.print(f"trainings   {n_done} of {n_trainings} in the ledger, the last at {last or '-'}")
-    for outcome, count in summary.findings.outcomes.items():
+    console.print(f"{directory.sweep}: {'finished' if directory.finished else 'not finished'}")
+    console.print(f"trials      {n_trials} of {spec.trials} begun")
+    n_trainings = spec.trials * spec.replicates
+    console.print(f"trainings   {findings.n_trainings} of {n_trainings} in the ledger, the last at {last or '-'}")
+    for outcome, count in findings.outcomes.items():
         console.print(f"  {outcome:16} {count}")
-    console.print(f"stuck rate  {rate_label(summary.findings.stuck)}")
-    if not summary.finished:
-        console.print(f"go on with  attnsweep resume {path}")
+    console.print(f"stuck rate  {rate_label(findings.stuck)}")
+    if not directory.finished:
+        console.print(f"go on with  attnsweep resume {shlex.quote(str(path))}")

@@ -11,6 +11,10 @@ from optuna.trial import TrialState
 from orchestrator.sweep_directory import SweepDirectory
 from search_spaces.dimensions import Scalar
 from search_spaces.suggestion import distributions, make_sampler, suggest
+from search_spaces.sweep import Sweep
+from workloads.errors import SpecError
+
+_REFUSED = "refused"
 
 
 @dataclass(frozen=True)
@@ -24,8 +28,12 @@ class Configuration:
 class Study:
     """Asks for configurations and tells how they ended.
 
-    Each trial is drawn by a sampler seeded by the sweep's seed and the trial's number, so that a resumed sweep draws
-    what an undisturbed one would have drawn.
+    Each trial is drawn by a sampler seeded by the sweep's seed and the trial's number. So a resumed sweep draws what an
+    undisturbed one would have drawn, where the sampler does not learn: `random`, `qmc` and `grid`. What `tpe` and
+    `cmaes` draw depends on the order in which earlier trials ended.
+
+    Attributes:
+        refused: Trials whose values clash, by number: why.
     """
 
     def __init__(self, directory: SweepDirectory) -> None:
@@ -33,7 +41,7 @@ class Study:
         self._spec = directory.spec
         self._distributions = distributions(directory.spec)
         self._study = optuna.create_study(
-            storage=directory.spec.storage or JournalStorage(JournalFileBackend(str(directory.study_path))),
+            storage=_open_storage(directory),
             study_name=directory.sweep,
             direction=directory.spec.objective.direction,
             sampler=make_sampler(directory.spec, 0),
@@ -41,6 +49,9 @@ class Study:
         )
         trials = self._study.get_trials(deepcopy=False)
         self._n_asked = len(trials)
+        self.refused: dict[int, str] = {
+            trial.number: trial.user_attrs[_REFUSED] for trial in trials if _REFUSED in trial.user_attrs
+        }
         self._unfinished = [trial for trial in trials if trial.state == TrialState.RUNNING]
 
     @property
@@ -63,11 +74,43 @@ class Study:
     def unfinished(self) -> list[Configuration]:
         """Configurations that an earlier run asked for and never told, as they were drawn then."""
         return [
-            Configuration(frozen.number, suggest(self._spec, optuna.Trial(self._study, frozen._trial_id)))
-            for frozen in self._unfinished
+            Configuration(frozen.number, suggest(self._spec, self._trial(frozen.number))) for frozen in self._unfinished
         ]
+
+    def refuse(self, trial: int, reason: str) -> None:
+        """Ends a trial whose values clash: it has no trainings, and the sampler learns nothing from it."""
+        self._trial(trial).set_user_attr(_REFUSED, reason)
+        self.refused[trial] = reason
+        self.tell(trial, None)
 
     def tell(self, trial: int, value: float | None) -> None:
         """Ends a trial; `None` says that all its trainings failed."""
         state = TrialState.FAIL if value is None else TrialState.COMPLETE
         self._study.tell(trial, value, state=state)
+
+    def _trial(self, number: int) -> optuna.Trial:
+        storage = self._study._storage
+        return optuna.Trial(self._study, storage.get_trial_id_from_study_id_trial_number(self._study._study_id, number))
+
+
+def check_storage(spec: Sweep) -> None:
+    """Opens the sweep's own storage, if it names one, before anything is written.
+
+    Raises:
+        SpecError: If Optuna cannot open it.
+    """
+    if spec.storage is None:
+        return
+    try:
+        optuna.storages.get_storage(spec.storage)
+    except Exception as error:  # Each storage raises errors of its own library.
+        raise SpecError(
+            "storage",
+            given=spec.storage.split("://")[0] + "://...",
+            expected="an Optuna storage URL that can be opened",
+            mend=f"check it, or leave it out ({type(error).__name__}: {str(error).splitlines()[0]})",
+        ) from error
+
+
+def _open_storage(directory: SweepDirectory) -> str | JournalStorage:
+    return directory.spec.storage or JournalStorage(JournalFileBackend(str(directory.study_path)))

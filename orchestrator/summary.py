@@ -4,6 +4,7 @@ import json
 import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import islice
 
 from rich.console import Console
 from rich.markup import escape
@@ -22,6 +23,7 @@ class Summary:
     Attributes:
         directory: The sweep.
         findings: What its ledger holds.
+        refused: Trials whose values the workload refuses, by number: why.
         finished: Whether its budget is spent.
         n_trials: Trials with at least one training.
         seconds: Wall time of this run.
@@ -31,6 +33,7 @@ class Summary:
 
     directory: SweepDirectory
     findings: Findings
+    refused: Mapping[int, str]
     finished: bool
     n_trials: int
     seconds: float
@@ -55,6 +58,7 @@ class Summary:
             "sweep": self.directory.sweep,
             "finished": self.finished,
             "trials": self.n_trials,
+            "refused_trials": len(self.refused),
             "trainings": self.n_trainings,
             "outcomes": self.findings.outcomes,
             "stuck_rate": stuck.share,
@@ -81,6 +85,9 @@ class Summary:
             objective = self.directory.spec.objective
             console.print(f"best trial #{best.trial}: {values}", soft_wrap=True, markup=False)
             console.print(f"           {objective.kind} {best.value:.4g}, to {objective.direction}")
+        for trial, reason in islice(self.refused.items(), 1):
+            n_refused = len(self.refused)
+            console.print(f"{n_refused} trials refused, such as #{trial}: {reason}", soft_wrap=True, markup=False)
         console.print(f"{self.seconds:.1f} s, {self.trainings_per_second:.0f} trainings per second")
         for line in self.next_steps(place):
             console.print(line, soft_wrap=True, highlight=False, markup=False)
@@ -98,11 +105,20 @@ class Summary:
         return lines
 
 
-def summarize(directory: SweepDirectory, *, finished: bool, seconds: float, n_before: int, mlflow: str) -> Summary:
+def summarize(
+    directory: SweepDirectory,
+    *,
+    refused: Mapping[int, str],
+    finished: bool,
+    seconds: float,
+    n_before: int,
+    mlflow: str,
+) -> Summary:
     """Reads a sweep's summary from its ledger.
 
     Args:
         directory: The sweep.
+        refused: Trials whose values the workload refuses.
         finished: Whether its budget is spent.
         seconds: Wall time of this run.
         n_before: Trainings that earlier runs did.
@@ -114,6 +130,7 @@ def summarize(directory: SweepDirectory, *, finished: bool, seconds: float, n_be
     return Summary(
         directory=directory,
         findings=findings,
+        refused=refused,
         finished=finished,
         n_trials=n_trials,
         seconds=seconds,

@@ -17,12 +17,14 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
+from search_spaces.dimensions import Scalar
 from search_spaces.model import first_mistake
-from search_spaces.sweep import Sweep
+from search_spaces.sweep import Sweep, sha256_of
 from workloads.errors import UserError
 
 SWEEP_FILE = "sweep.json"
 STUDY_FILE = "study.journal"
+_COURSE_FILE = "course.json"
 _VERSIONED = ("attnsweep", "torch", "ray", "optuna", "mlflow", "pyarrow", "numpy")
 
 
@@ -32,7 +34,15 @@ class _Stored(BaseModel):
     sweep: str
     spec: Sweep
     spec_sha256: str
+    defaults: Mapping[str, Scalar]
     provenance: Mapping[str, Any]
+
+
+class _Course(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    finished: bool
+    seconds: float
 
 
 @dataclass(frozen=True)
@@ -43,12 +53,16 @@ class SweepDirectory:
         path: The directory.
         sweep: The sweep's identity: the ledger's `sweep` column, the name of MLflow's parent run.
         spec: What is swept.
+        spec_sha256: Of the spec as it was stored.
+        defaults: The workload's values for what the spec does not name, as they were when the sweep began.
         provenance: Versions, git commit, hardware, command.
     """
 
     path: Path
     sweep: str
     spec: Sweep
+    spec_sha256: str
+    defaults: Mapping[str, Scalar]
     provenance: Mapping[str, Any]
 
     @property
@@ -74,8 +88,13 @@ class SweepDirectory:
             raise UserError("--dir", given=str(path), expected="a new or empty directory", mend="choose another")
 
     @classmethod
-    def create(cls, path: Path, spec: Sweep) -> "SweepDirectory":
+    def create(cls, path: Path, spec: Sweep, defaults: Mapping[str, Scalar]) -> "SweepDirectory":
         """Makes the directory and writes its record.
+
+        Args:
+            path: Where.
+            spec: What is swept.
+            defaults: The workload's values for what the spec does not name.
 
         Raises:
             UserError: If it holds another sweep, or anything else, or cannot be written.
@@ -83,7 +102,7 @@ class SweepDirectory:
         cls.check_new(path)
         try:
             path.mkdir(parents=True, exist_ok=True)
-            directory = cls(path, _identity(spec), spec, _provenance())
+            directory = cls(path, _identity(spec), spec, spec.sha256(), defaults, _provenance())
             directory._write()
         except OSError as error:
             raise UserError(
@@ -102,7 +121,8 @@ class SweepDirectory:
             UserError: If there is none, or it is damaged.
         """
         try:
-            stored = _Stored.model_validate_json((path / SWEEP_FILE).read_text())
+            text = (path / SWEEP_FILE).read_text()
+            stored = _Stored.model_validate_json(text)
         except OSError as error:
             raise UserError(
                 "DIR",
@@ -112,23 +132,54 @@ class SweepDirectory:
             ) from error
         except ValidationError as error:
             raise first_mistake(error) from error
-        if stored.spec.sha256() != stored.spec_sha256:
+        # Of the stored text, not of the model read from it, which may have gained fields since.
+        if sha256_of(json.loads(text)["spec"]) != stored.spec_sha256:
             raise UserError(
                 str(path / SWEEP_FILE),
                 given="a spec that does not match its sha256",
                 expected="the spec as it was written",
                 mend="restore the file: a sweep's spec is not edited, run a new sweep instead",
             )
-        return cls(path, stored.sweep, stored.spec, stored.provenance)
+        return cls(path, stored.sweep, stored.spec, stored.spec_sha256, stored.defaults, stored.provenance)
+
+    @property
+    def finished(self) -> bool:
+        """Whether a run has spent the sweep's budget."""
+        return self._course().finished
+
+    @property
+    def seconds_spent(self) -> float:
+        """Wall seconds of all runs that ended in order."""
+        return self._course().seconds
+
+    def record_run(self, *, finished: bool, seconds: float) -> None:
+        """Notes the end of a run: whether the budget is spent, and the seconds that it took."""
+        course = _Course(finished=finished, seconds=self.seconds_spent + seconds)
+        self._put(_COURSE_FILE, course.model_dump_json())
+
+    def _course(self) -> _Course:
+        try:
+            return _Course.model_validate_json((self.path / _COURSE_FILE).read_text())
+        except (FileNotFoundError, ValidationError):
+            return _Course(finished=False, seconds=0.0)
 
     def _write(self) -> None:
-        stored = _Stored(sweep=self.sweep, spec=self.spec, spec_sha256=self.spec.sha256(), provenance=self.provenance)
-        temporary = self.path / f".{SWEEP_FILE}.tmp"
+        stored = _Stored(
+            sweep=self.sweep,
+            spec=self.spec,
+            spec_sha256=self.spec_sha256,
+            defaults=self.defaults,
+            provenance=self.provenance,
+        )
+        self._put(SWEEP_FILE, json.dumps(stored.model_dump(mode="json"), indent=2))
+
+    def _put(self, name: str, text: str) -> None:
+        temporary = self.path / f".{name}.tmp"
         with temporary.open("w") as file:
-            file.write(json.dumps(stored.model_dump(mode="json"), indent=2) + "\n")
+            file.write(text + "\n")
             file.flush()
             os.fsync(file.fileno())
-        temporary.rename(self.path / SWEEP_FILE)
+        temporary.rename(self.path / name)
 
 
 def _identity(spec: Sweep) -> str:

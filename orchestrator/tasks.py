@@ -5,7 +5,7 @@ import json
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from workloads.engine.contract import Training
 from workloads.parameters import TrainingParameters, Value
@@ -13,7 +13,11 @@ from workloads.parameters import TrainingParameters, Value
 if TYPE_CHECKING:
     # Trainers import this module: they start the faster without Optuna.
     from orchestrator.study import Configuration
-    from search_spaces.sweep import Sweep
+    from orchestrator.sweep_directory import SweepDirectory
+
+
+Shape: TypeAlias = tuple[Value, ...]
+"""The static parameters of a training."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,6 +27,12 @@ class Task:
     trial: int
     replicate: int
     training: Training[Any]
+
+    @property
+    def shape(self) -> Shape:
+        """Equal for two trainings if and only if they may share a pack."""
+        shape: Shape = self.training.parameters.static_key()
+        return shape
 
 
 def training_seed(sweep_seed: int, trial: int, replicate: int) -> int:
@@ -37,13 +47,16 @@ def training_id(workload: str, parameters: TrainingParameters, seed: int) -> str
     return hashlib.blake2b(content.encode(), digest_size=10).hexdigest()
 
 
-def tasks_of(sweep: "Sweep", parameters: type[TrainingParameters], configuration: "Configuration") -> list[Task]:
+def tasks_of(
+    directory: "SweepDirectory", parameters: type[TrainingParameters], configuration: "Configuration"
+) -> list[Task]:
     """The replicates of one configuration.
 
     Raises:
         SpecError: If its values clash with each other.
     """
-    resolved = parameters.resolve(configuration.values)
+    sweep = directory.spec
+    resolved = parameters.resolve({**directory.defaults, **configuration.values})
     return [
         Task(
             configuration.trial,
@@ -58,24 +71,27 @@ class Backlog:
     """Trainings that wait for a trainer, sorted by what may share a pack."""
 
     def __init__(self) -> None:
-        self._by_shape: dict[tuple[Value, ...], list[Task]] = defaultdict(list)
+        self._by_shape: dict[Shape, list[Task]] = defaultdict(list)
 
     def __len__(self) -> int:
         return sum(len(tasks) for tasks in self._by_shape.values())
 
     @property
-    def largest(self) -> int:
-        """How many waiting trainings could be packed together at most."""
-        return max((len(tasks) for tasks in self._by_shape.values()), default=0)
+    def fullest(self) -> Shape | None:
+        """The shape that most waiting trainings have."""
+        return max(self._by_shape, key=lambda shape: len(self._by_shape[shape]), default=None)
+
+    def waiting(self, shape: Shape) -> int:
+        """How many trainings of this shape wait."""
+        return len(self._by_shape.get(shape, ()))
 
     def add(self, tasks: Sequence[Task]) -> None:
         """Queues trainings."""
         for task in tasks:
-            self._by_shape[task.training.parameters.static_key()].append(task)
+            self._by_shape[task.shape].append(task)
 
-    def take(self, n_lanes: int) -> list[Task]:
-        """Up to `n_lanes` trainings of one shape, from the largest group, oldest first."""
-        shape = max(self._by_shape, key=lambda key: len(self._by_shape[key]))
+    def take(self, shape: Shape, n_lanes: int) -> list[Task]:
+        """Up to `n_lanes` trainings of this shape, oldest first."""
         waiting = self._by_shape.pop(shape)
         if len(waiting) > n_lanes:
             self._by_shape[shape] = waiting[n_lanes:]
@@ -83,7 +99,7 @@ class Backlog:
 
 
 class PackSizer:
-    """Finds the pack size that trains fastest, by trying the next power of two while that pays.
+    """Finds the pack size that trains one shape fastest, by trying the next power of two while that pays.
 
     Args:
         fixed: The size to use throughout, `None` to find one.
@@ -95,22 +111,21 @@ class PackSizer:
     def __init__(self, fixed: int | None) -> None:
         self._fixed = fixed
         self._rates: dict[int, float] = {}
-        self._limit = self.largest
+        self._limit = fixed or self.largest
 
-    @property
-    def size(self) -> int:
-        """The size of the next pack."""
+    def size(self, fair_share: int) -> int:
+        """The size of the next pack.
+
+        Args:
+            fair_share: Trainings left for each trainer; larger packs would leave trainers without work.
+        """
         if self._fixed is not None:
-            return min(self._fixed, self._limit)
-        if not self._rates:
-            return min(self.smallest, self._limit)
-        best = max(self._rates, key=lambda size: self._rates[size])
-        double = best * 2
-        return double if best == max(self._rates) and double <= self._limit else min(best, self._limit)
+            return self._limit
+        return max(min(self._wanted(), fair_share), 1)
 
     def measured(self, n_lanes: int, lane_steps_per_second: float) -> None:
-        """Learns from a trained pack; only full packs tell."""
-        if n_lanes != self.size:
+        """Learns from a trained pack; only packs of the wanted size tell."""
+        if n_lanes != self._wanted():
             return
         smaller = max((rate for size, rate in self._rates.items() if size < n_lanes), default=0.0)
         # A size that gains too little is remembered as no better, so that the climb ends there.
@@ -119,4 +134,11 @@ class PackSizer:
 
     def out_of_memory(self, n_lanes: int) -> None:
         """Never makes a pack of this size again."""
-        self._limit = max(n_lanes // 2, 1)
+        self._limit = min(self._limit, max(n_lanes // 2, 1))
+
+    def _wanted(self) -> int:
+        if not self._rates:
+            return min(self.smallest, self._limit)
+        best = max(self._rates, key=lambda size: self._rates[size])
+        double = best * 2
+        return double if best == max(self._rates) and double <= self._limit else min(best, self._limit)

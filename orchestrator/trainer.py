@@ -53,6 +53,8 @@ class Raised:
 
     error: str
     out_of_memory: bool
+    device: str
+    host: str
 
 
 Report = Progress | Trained | Raised
@@ -76,6 +78,10 @@ class Trainer:
         self._order: PackOrder | None = None
         self._pack: Pack[Any] | None = None
         self._started = 0.0
+
+    def is_placed(self) -> bool:
+        """Answers once Ray has given this trainer its resources and its process is up."""
+        return True
 
     def start(self, order: PackOrder) -> Report:
         """Begins a pack and trains its first slice."""
@@ -106,7 +112,7 @@ class Trainer:
             )
         except Exception as error:  # noqa: BLE001  # The trainer's edge: whatever a training raises becomes its outcome.
             self._pack = None
-            return Raised(traceback.format_exc(), _is_out_of_memory(error))
+            return Raised(traceback.format_exc(), _is_out_of_memory(error), self._device, platform.node())
 
 
 def _is_out_of_memory(error: Exception) -> bool:

@@ -10,13 +10,22 @@ from optuna.distributions import (
     FloatDistribution,
     IntDistribution,
 )
-from pydantic import Discriminator, Field, Strict, Tag, model_validator
+from pydantic import Discriminator, Field, PlainValidator, Strict, Tag, model_validator
 
 from search_spaces.model import SpecModel
 from workloads.errors import SpecError
 
 Scalar: TypeAlias = bool | int | float | str | None
-Scalars: TypeAlias = Annotated[tuple[Scalar, ...], Field(min_length=1), Strict(False)]
+
+
+def _check_scalar(value: object) -> object:
+    if value is None or type(value) in (bool, int, str) or (type(value) is float and math.isfinite(value)):
+        return value
+    raise ValueError("a finite number, a text, true, false or null")
+
+
+_CheckedScalar: TypeAlias = Annotated[Scalar, PlainValidator(_check_scalar)]
+Scalars: TypeAlias = Annotated[tuple[_CheckedScalar, ...], Field(min_length=1), Strict(False)]
 """A tuple, or the list that JSON makes of it."""
 
 _R = TypeVar("_R", bound="_Range")
@@ -101,7 +110,7 @@ def _kind(entry: object) -> str | None:
 
 
 Simple: TypeAlias = Annotated[
-    Annotated[Scalar, Tag("value")]
+    Annotated[_CheckedScalar, Tag("value")]
     | Annotated[Categorical, Tag("categorical")]
     | Annotated[Float, Tag("float")]
     | Annotated[Int, Tag("int")],
@@ -128,7 +137,7 @@ class Conditional(SpecModel):
 
 
 Dimension: TypeAlias = Annotated[
-    Annotated[Scalar, Tag("value")]
+    Annotated[_CheckedScalar, Tag("value")]
     | Annotated[Categorical, Tag("categorical")]
     | Annotated[Float, Tag("float")]
     | Annotated[Int, Tag("int")]

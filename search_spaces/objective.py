@@ -10,16 +10,24 @@ WORST_LOSS = 1e12
 """Told for a loss that is not finite or larger: NaN would become FAIL, from which a sampler learns nothing."""
 
 
-def objective_value(objective: StuckRate | LossQuantile, stuck: Sequence[bool], loss: Sequence[float | None]) -> float:
+def objective_value(
+    objective: StuckRate | LossQuantile, outcome: Sequence[str], stuck: Sequence[bool], loss: Sequence[float | None]
+) -> float:
     """The objective over a trial's trainings, failed ones left out.
+
+    A diverged training counts as the worst there is, in the objective's direction, so that a sampler keeps away from
+    where trainings blow up; reported stuck rates count it as not stuck.
 
     Args:
         objective: What is asked for.
-        stuck: Whether each training ended stuck.
+        outcome: What each training ended as.
+        stuck: Whether each ended stuck.
         loss: The `eval_loss` of each, `None` where it was not finite.
     """
     if isinstance(objective, StuckRate):
-        return float(np.mean(stuck))
+        worst_counts = objective.direction == "minimize"
+        blown_up = [worst_counts and each == "diverged" for each in outcome]
+        return float(np.mean(np.logical_or(stuck, blown_up)))
     finite = [WORST_LOSS if value is None else min(value, WORST_LOSS) for value in loss]
     # An order statistic: interpolating towards WORST_LOSS would invent losses that no training had.
     return float(np.quantile(finite, objective.quantile, method="inverted_cdf"))

@@ -64,7 +64,7 @@ class Sweep(SpecModel):
 
     def to_json(self) -> str:
         """The spec as JSON text: keys sorted, so that equal specs are equal text."""
-        return json.dumps(self.model_dump(mode="json"), sort_keys=True, indent=2, allow_nan=False)
+        return _canonical(self.model_dump(mode="json"))
 
     @classmethod
     def from_json(cls, text: str) -> Self:
@@ -80,7 +80,7 @@ class Sweep(SpecModel):
 
     def sha256(self) -> str:
         """Identifies the spec's content."""
-        return hashlib.sha256(self.to_json().encode()).hexdigest()
+        return sha256_of(self.model_dump(mode="json"))
 
     def fixed(self) -> dict[str, Scalar]:
         """The parameters that are the same in all trials."""
@@ -101,3 +101,12 @@ class Sweep(SpecModel):
     def but(self, **changes: object) -> Self:
         """The same sweep with some fields changed, checked anew."""
         return type(self)(**{name: getattr(self, name) for name in type(self).model_fields} | changes)
+
+
+def sha256_of(spec: object) -> str:
+    """Identifies the content of a spec, given as plain JSON values."""
+    return hashlib.sha256(_canonical(spec).encode()).hexdigest()
+
+
+def _canonical(spec: object) -> str:
+    return json.dumps(spec, sort_keys=True, indent=2, allow_nan=False)

@@ -1,5 +1,6 @@
 """Whether a search space fits its workload."""
 
+import itertools
 from collections.abc import Mapping
 
 from search_spaces.dimensions import Categorical, Conditional, Dimension, Float, Int, Scalar
@@ -7,6 +8,8 @@ from search_spaces.grid import grid_size
 from search_spaces.sweep import Sweep
 from workloads.errors import SpecError
 from workloads.parameters import Parameter, TrainingParameters, unknown_parameter
+
+_MOST_COMBINATIONS = 4096
 
 
 def check_sweep(sweep: Sweep, parameters: type[TrainingParameters]) -> None:
@@ -24,10 +27,29 @@ def check_sweep(sweep: Sweep, parameters: type[TrainingParameters]) -> None:
             declared[name].accept(value)
     for name, condition in sweep.conditional().items():
         _check_condition(name, condition, sweep, declared)
-    if not sweep.varied():
-        parameters.resolve(sweep.fixed())
+    _check_combinations(sweep, parameters)
     if sweep.sampler == "grid":
         _check_grid(sweep)
+
+
+def _check_combinations(sweep: Sweep, parameters: type[TrainingParameters]) -> None:
+    """Sees that some combination of values can be trained: a trial with one that cannot is refused as it comes."""
+    axes = {name: _extremes(dimension) for name, dimension in sweep.varied().items()}
+    refusal: SpecError | None = None
+    for point in itertools.islice(itertools.product(*axes.values()), _MOST_COMBINATIONS):
+        values = sweep.fixed() | dict(zip(axes, point, strict=True))
+        for name, condition in sweep.conditional().items():
+            branch = condition.then if values[condition.on] in condition.among else condition.otherwise
+            if branch is not None:
+                values[name] = _extremes(branch)[0]
+        try:
+            parameters.resolve(values)
+        except SpecError as error:
+            refusal = error
+        else:
+            return
+    if refusal is not None:
+        raise refusal
 
 
 def _check_condition(name: str, condition: Conditional, sweep: Sweep, declared: Mapping[str, Parameter]) -> None:

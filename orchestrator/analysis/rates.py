@@ -109,7 +109,8 @@ def best_trial(connection: duckdb.DuckDBPyConnection, spec: Sweep) -> BestTrial 
     names = [*spec.varied(), *spec.conditional()]
     rows = connection.execute(
         f"""
-        select trial, list(stuck) filter (outcome != 'failed'), list(eval_loss) filter (outcome != 'failed')
+        select trial, list(outcome) filter (outcome != 'failed'),
+            list(stuck) filter (outcome != 'failed'), list(eval_loss) filter (outcome != 'failed')
             {_columns(names)}
         from trainings group by trial having count(*) = ? and count(*) filter (outcome != 'failed') > 0
         """,
@@ -118,17 +119,17 @@ def best_trial(connection: duckdb.DuckDBPyConnection, spec: Sweep) -> BestTrial 
     sign = 1.0 if spec.objective.direction == "minimize" else -1.0
     candidates = [
         (
-            sign * objective_value(spec.objective, stuck, loss),
-            objective_value(LossQuantile(), stuck, loss),
+            sign * objective_value(spec.objective, outcome, stuck, loss),
+            objective_value(LossQuantile(), outcome, stuck, loss),
             trial,
             index,
         )
-        for index, (trial, stuck, loss, *_) in enumerate(rows)
+        for index, (trial, outcome, stuck, loss, *_) in enumerate(rows)
     ]
     if not candidates:
         return None
     signed, _, trial, index = min(candidates)
-    _, stuck, _, *parameters = rows[index]
+    _, _, stuck, _, *parameters = rows[index]
     return BestTrial(
         trial, sign * signed, dict(zip(names, parameters, strict=True)), binomial_rate(sum(stuck), len(stuck))
     )

@@ -15,6 +15,7 @@ import pytest
 import ray
 from rich.console import Console
 
+from orchestrator.errors import SweepError
 from orchestrator.ledger.reader import Ledger
 from orchestrator.loop import SweepLoop
 from orchestrator.session import Resources, resume_sweep, run_sweep
@@ -181,6 +182,7 @@ def test_a_training_that_raises_fails_alone_in_a_users_own_workload(tmp_path: Pa
     assert report.n_trainings == 12
     assert set(failed["param_raises"].to_pylist()) == {2}
     assert failed.num_rows == report.n_failed == 4
+    assert failed["host"].null_count == failed["device"].null_count == 0
     assert all("ZeroDivisionError: planted" in error for error in failed["error"].to_pylist())
     assert rows.filter(pc.field("outcome") != "failed")["error"].null_count == 8
 
@@ -208,11 +210,42 @@ def _dies_once(mark: str) -> type[Trainer]:
     return DiesOnce
 
 
-def test_a_budget_of_time_ends_the_asking(tmp_path: Path) -> None:
+def test_a_budget_of_time_ends_the_asking_for_good(tmp_path: Path) -> None:
     report = _run(_sweep(trials=10**6, replicates=4, seconds=2.0), tmp_path / "s", pack_size=16)
     assert report.finished
     assert 0 < report.n_trainings < 10**5
-    assert Study(SweepDirectory.open(tmp_path / "s")).unfinished() == []
+    directory = SweepDirectory.open(tmp_path / "s")
+    assert Study(directory).unfinished() == []
+    assert directory.finished
+    assert directory.seconds_spent > 2.0
+    again = resume_sweep(tmp_path / "s", Resources(), Console(stderr=True))
+    assert again.n_trainings == report.n_trainings
+
+
+def test_trials_that_the_workload_refuses_are_counted_and_the_rest_trained(tmp_path: Path) -> None:
+    space = {
+        **_sweep().space,
+        "variant": Categorical(choices=("positions_only", "categories_only")),
+        "attention_activation": "softmax",
+    }
+    report = _run(_sweep(space=space, trials=12, replicates=2), tmp_path / "s")
+    assert report.finished
+    assert 0 < len(report.refused) < 12
+    assert report.n_trainings == 2 * (12 - len(report.refused))
+    assert all("expectation: got 'population'" in reason for reason in report.refused.values())
+    assert json.loads(report.to_json())["refused_trials"] == len(report.refused)
+
+
+def test_a_sweep_that_only_fails_stops_early_and_says_why(tmp_path: Path) -> None:
+    file = tmp_path / "fragile.py"
+    file.write_text(WORKLOAD_THAT_RAISES.replace("trials=3, replicates=4", "trials=3, replicates=400"))
+    spec = load_sweep(str(file)).fix({"raises": 2}).but(sampler="random")
+    with pytest.raises(
+        SweepError, match="(?s)the first 16 trainings all raised; the last:.*ZeroDivisionError: planted"
+    ):
+        _run(spec, tmp_path / "s", pack_size=4)
+    assert _rows(tmp_path / "s").num_rows == 16
+    assert not SweepDirectory.open(tmp_path / "s").finished
 
 
 def test_ctrl_c_commits_what_is_done_and_says_how_to_go_on(tmp_path: Path) -> None:

@@ -85,7 +85,7 @@ def commit(writer: LedgerWriter, rows: Rows, losses: Mapping[int, Sequence[float
 
 def sweep_on_disk(path: Path, spec: Sweep, *trials: Rows) -> SweepDirectory:
     """A sweep directory whose ledger holds these trials."""
-    directory = SweepDirectory.create(path, spec)
+    directory = SweepDirectory.create(path, spec, {})
     with open_writer(directory) as writer:
         for rows in trials:
             commit(writer, rows)

@@ -1,5 +1,6 @@
 """The command line's manners: a user's mistake is one line and exit code 2, and leaves nothing behind."""
 
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -30,6 +31,19 @@ def _mistake(arguments: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pyte
         (["quickstart", "--trials", "0"], "trials: got 0, expected greater than or equal to 1"),
         (["quickstart", "--address", "127.0.0.1:1"], "--address: got '127.0.0.1:1', expected the address of a running"),
         (["quickstart", "--address", "nowhere"], "--address: got 'nowhere', expected auto, HOST:PORT or ray://"),
+        (["quickstart", "--trials", "many"], "Invalid value for '--trials': Input should be a valid integer"),
+        (
+            ["quickstart", "--trainers", "0"],
+            "Invalid value for '--trainers': Input should be greater than or equal to 1",
+        ),
+        (
+            ["quickstart", "--set", "init_sigma=NaN"],
+            "space.init_sigma.value: got nan, expected a finite number, a text,",
+        ),
+        (
+            ["quickstart", "--set", "variant=categories_only", "--set", "attention_activation=softmax"],
+            "expectation: got 'population', expected sampled",
+        ),
         (["missing.py"], "SPEC: got 'missing.py', expected a Python file; check the path"),
         (["broken.py"], "broken.py: got 'def sweep(:', expected Python (invalid syntax); see line 1"),
         (["odd.py"], "workload: got 'no_such_workload', expected one of category_pairs"),
@@ -80,6 +94,18 @@ def test_a_directory_that_cannot_be_written(
     # Not by permissions: the tests may run as root, whom they do not stop.
     error = _mistake(["run", "quickstart", "--dir", "/proc/sweep"], monkeypatch, capsys)
     assert error.startswith("attnsweep: --dir: got '/proc/sweep', expected a directory that can be written")
+
+
+def test_an_address_where_something_else_listens(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("orchestrator.cluster._ANSWER_SECONDS", 3.0)
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        address = f"127.0.0.1:{listening.getsockname()[1]}"
+        error = _mistake(["run", "quickstart", "--address", address], monkeypatch, capsys)
+    assert error.startswith(f"attnsweep: --address: got '{address}', expected the address of a running Ray cluster")
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_light_commands_answer_without_torch_or_ray() -> None:

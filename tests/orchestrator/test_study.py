@@ -4,10 +4,11 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.study import Configuration, Study
+from orchestrator.study import Configuration, Study, check_storage
 from orchestrator.sweep_directory import SweepDirectory
 from search_spaces import Categorical, Conditional, Float, Int, Sweep
 from search_spaces.sweep import SAMPLERS
+from workloads.errors import SpecError
 
 SPACE = {
     "n_positions": Int(low=4, high=20, points=3),
@@ -18,7 +19,7 @@ SPACE = {
 
 def _directory(path: Path, sampler: str, **space: object) -> SweepDirectory:
     spec = Sweep(name="s", workload="category_pairs", space=SPACE | space, sampler=sampler, trials=12, seed=5)
-    return SweepDirectory.create(path, spec)
+    return SweepDirectory.create(path, spec, {})
 
 
 def _run(study: Study, n_trials: int) -> list[Configuration]:
@@ -65,6 +66,23 @@ def test_a_trial_that_was_not_told_comes_back_with_its_values(tmp_path: Path) ->
 
 
 def test_another_seed_draws_other_values(tmp_path: Path) -> None:
-    one = SweepDirectory.create(tmp_path / "a", _directory(tmp_path / "x", "random").spec)
-    other = SweepDirectory.create(tmp_path / "b", one.spec.but(seed=6))
+    one = SweepDirectory.create(tmp_path / "a", _directory(tmp_path / "x", "random").spec, {})
+    other = SweepDirectory.create(tmp_path / "b", one.spec.but(seed=6), {})
     assert Study(one).ask().values != Study(other).ask().values
+
+
+def test_a_refused_trial_is_remembered_and_not_asked_again(tmp_path: Path) -> None:
+    directory = _directory(tmp_path / "a", "random")
+    study = Study(directory)
+    study.refuse(study.ask().trial, "expectation: got 'population'")
+    reopened = Study(directory)
+    assert reopened.refused == {0: "expectation: got 'population'"}
+    assert reopened.unfinished() == []
+    assert reopened.n_left == 11
+
+
+def test_a_storage_that_cannot_be_opened_is_named_before_anything_is_written(tmp_path: Path) -> None:
+    spec = _directory(tmp_path / "a", "random").spec.but(storage="nonsense://user:secret@x")
+    with pytest.raises(SpecError, match=r"storage: got 'nonsense://\.\.\.', expected an Optuna storage URL") as raised:
+        check_storage(spec)
+    assert "secret" not in str(raised.value)

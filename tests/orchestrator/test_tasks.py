@@ -1,11 +1,13 @@
 """Tasks and packs: which trainings there are, what may share a pack, and how large packs get."""
 
 from collections import Counter
+from pathlib import Path
 
 from hypothesis import given
 from hypothesis import strategies as st
 
 from orchestrator.study import Configuration
+from orchestrator.sweep_directory import SweepDirectory
 from orchestrator.tasks import Backlog, PackSizer, Task, tasks_of, training_id, training_seed
 from search_spaces import Sweep
 from workloads.category_pairs import CategoryPairsParameters
@@ -13,20 +15,27 @@ from workloads.category_pairs import CategoryPairsParameters
 SWEEP = Sweep(name="s", workload="category_pairs", space={}, trials=100, replicates=3)
 
 
+DIRECTORY = SweepDirectory(Path("s"), "s", SWEEP, SWEEP.sha256(), {"n_categories": 7}, {})
+
+
 def _tasks(trial: int, n_positions: int) -> list[Task]:
-    return tasks_of(SWEEP, CategoryPairsParameters, Configuration(trial, {"n_positions": n_positions}))
+    return tasks_of(DIRECTORY, CategoryPairsParameters, Configuration(trial, {"n_positions": n_positions}))
+
+
+def test_a_trial_takes_the_defaults_of_when_the_sweep_began() -> None:
+    assert {task.training.parameters.n_categories for task in _tasks(0, 5)} == {7}
 
 
 def test_a_training_is_known_by_what_it_is() -> None:
     parameters = CategoryPairsParameters(init_sigma=0.1)
-    assert training_id("category_pairs", parameters, 7) == "fc964beed22c835d143c"
+    assert training_id("category_pairs", parameters, 7) == "c71da5ddc91d59d666e4"
     others = [
         training_id("other", parameters, 7),
         training_id("category_pairs", parameters, 8),
         training_id("category_pairs", CategoryPairsParameters(init_sigma=0.1 + 1e-16), 7),
         training_id("category_pairs", CategoryPairsParameters(init_sigma=0.2), 7),
     ]
-    assert "fc964beed22c835d143c" not in others
+    assert "c71da5ddc91d59d666e4" not in others
     assert len(set(others)) == len(others)
 
 
@@ -47,20 +56,25 @@ def test_the_backlog_hands_out_each_training_once_in_packs_of_one_shape(orders: 
     sizes = [size for _, size in orders]
     while len(backlog):
         size = sizes[len(seen) % len(sizes)]
-        largest = backlog.largest
-        pack = backlog.take(size)
-        assert len(pack) == min(size, largest)
+        shape = backlog.fullest
+        assert shape is not None
+        waiting = backlog.waiting(shape)
+        pack = backlog.take(shape, size)
+        assert len(pack) == min(size, waiting)
         assert len({task.training.parameters.static_key() for task in pack}) == 1
         seen.update((task.trial, task.replicate) for task in pack)
     assert set(seen.values()) == {1}
     assert len(seen) == 3 * len(orders)
 
 
+MANY = 10**6
+
+
 def _climb(rates: dict[int, float], n_packs: int = 20) -> int:
     sizer = PackSizer(None)
     for _ in range(n_packs):
-        sizer.measured(sizer.size, rates.get(sizer.size, 1.0))
-    return sizer.size
+        sizer.measured(sizer.size(MANY), rates.get(sizer.size(MANY), 1.0))
+    return sizer.size(MANY)
 
 
 def test_packs_grow_while_that_pays() -> None:
@@ -69,11 +83,17 @@ def test_packs_grow_while_that_pays() -> None:
     assert _climb({size: size for size in (64, 128, 256, 512, 1024, 2048, 4096)}) == PackSizer.largest
 
 
+def test_the_last_packs_are_shared_out_but_a_fixed_size_is_kept() -> None:
+    assert PackSizer(None).size(fair_share=10) == 10
+    assert PackSizer(None).size(fair_share=0) == 1
+    assert PackSizer(7).size(fair_share=3) == 7
+
+
 def test_a_pack_that_did_not_fit_is_never_made_again() -> None:
     sizer = PackSizer(None)
     sizer.measured(64, 100.0)
     sizer.out_of_memory(128)
+    sizer.out_of_memory(512)
     for _ in range(5):
-        sizer.measured(sizer.size, 1000.0)
-        assert sizer.size <= 64
-    assert PackSizer(7).size == 7
+        sizer.measured(sizer.size(MANY), 1000.0)
+        assert sizer.size(MANY) <= 64

@@ -19,6 +19,7 @@ from orchestrator.tracking import Projection, SyncResult, runs, sync, tracking_u
 from orchestrator.tracking.content import TrialContent, short_number
 from orchestrator.tracking.runs import SweepRuns
 from orchestrator.tracking.store import experiment, without_credentials
+from orchestrator.tracking.sync import Mirror
 from search_spaces import Categorical, Conditional, Float
 from tests.orchestrator.small_sweep import FINISHED, STEPS, commit, open_writer, small_sweep, sweep_on_disk, trial_rows
 from workloads.errors import UserError
@@ -117,6 +118,16 @@ def test_the_sweep_is_the_parent_run(client: MlflowClient, tmp_path: Path) -> No
     assert "sweeps/mlflow-artifacts/category_pairs" in parent.info.artifact_uri
 
 
+def test_a_users_workload_names_its_experiment_by_its_class(client: MlflowClient, tmp_path: Path) -> None:
+    """Not by where its file is, nor by what its file, which may be gone, says."""
+    spec = small_sweep("users", workload=f"{tmp_path}/gone.py:FindFirst")
+    sync(sweep_on_disk(tmp_path / "sweep", spec, trial_rows(0, SOLVED)))
+    found = client.get_experiment_by_name("FindFirst")
+    assert found.artifact_location.endswith("/mlflow-artifacts/FindFirst")
+    [parent] = client.search_runs([found.experiment_id], "tags.`attnsweep.kind` = 'sweep'")
+    assert parent.data.tags["attnsweep.workload"] == spec.workload
+
+
 def test_twice_is_once(tmp_path: Path) -> None:
     directory = sweep_on_disk(tmp_path / "sweep", small_sweep("twice"), *(trial_rows(t, SOLVED) for t in range(3)))
     sync(directory)
@@ -175,7 +186,7 @@ def test_a_workload_may_have_many_parameters(client: MlflowClient, tmp_path: Pat
 
 
 def test_curves_keep_what_ended_early_and_rank_what_overflowed_above_all(client: MlflowClient, tmp_path: Path) -> None:
-    directory = SweepDirectory.create(tmp_path / "sweep", small_sweep("curves", replicates=3))
+    directory = SweepDirectory.create(tmp_path / "sweep", small_sweep("curves", replicates=3), {})
     with open_writer(directory) as writer:
         rows = trial_rows(0, ["solved", "plateau", "diverged"])
         commit(writer, rows, {0: [8.0, 4.0, 0.0], 1: [9.0, 8.0, 7.0, 6.0, 5.0], 2: [10.0, 20.0]})
@@ -239,7 +250,7 @@ def test_nothing_heavy_is_imported_before_it_is_used() -> None:
 
 
 def test_a_running_sweep_is_projected_while_its_ledger_grows(client: MlflowClient, tmp_path: Path) -> None:
-    directory = SweepDirectory.create(tmp_path / "sweep", small_sweep("running", trials=40))
+    directory = SweepDirectory.create(tmp_path / "sweep", small_sweep("running", trials=40), {})
     progress = []
     with open_writer(directory) as writer:
         projection = Projection(directory)
@@ -296,7 +307,7 @@ def test_a_sweep_goes_on_without_mlflow(
 
 
 def test_mlflow_that_comes_back_gets_what_it_missed(client: MlflowClient, tmp_path: Path) -> None:
-    directory = SweepDirectory.create(tmp_path / "sweep", small_sweep("back"))
+    directory = SweepDirectory.create(tmp_path / "sweep", small_sweep("back"), {})
     # No ledger yet: the first attempt fails, as if the store were away.
     projection = Projection(directory, retry_seconds=0.0)
     _wait_until(lambda: projection.problem is not None, projection)
@@ -309,8 +320,35 @@ def test_mlflow_that_comes_back_gets_what_it_missed(client: MlflowClient, tmp_pa
         assert projection.close() == SyncResult(n_logged=3, n_present=0)
 
 
-def test_closing_in_haste_leaves_the_rest_to_sync(tmp_path: Path) -> None:
-    directory = SweepDirectory.create(tmp_path / "sweep", small_sweep("haste"))
+def test_a_sweep_that_another_process_works_on_is_not_synced(client: MlflowClient, tmp_path: Path) -> None:
+    directory = sweep_on_disk(tmp_path / "sweep", small_sweep("beside"), trial_rows(0, SOLVED))
+    before = _everything_stored()
+    with open_writer(directory), pytest.raises(UserError, match="got 'a sweep that another process works on'"):
+        sync(directory)
+    assert _everything_stored() == before
+
+    refused = []
+
+    def try_to_run(*_: int) -> None:
+        with pytest.raises(UserError) as refusal:
+            open_writer(directory)
+        refused.append(refusal)
+
+    assert sync(directory, on_progress=try_to_run) == SyncResult(n_logged=1, n_present=0)
+    assert len(refused) == 1
+    with open_writer(directory):
+        assert Projection(directory).close() == SyncResult(n_logged=0, n_present=1)
+
+
+def test_a_store_that_fails_leaves_the_sweep_free(tmp_path: Path) -> None:
+    directory = sweep_on_disk(tmp_path / "sweep", small_sweep("freed"), trial_rows(0, SOLVED))
+    with pytest.raises(UserError, match="--tracking-uri: got 'nowhere://'"):
+        sync(directory, "nowhere://")
+    open_writer(directory).close()
+
+
+def test_closing_in_haste_leaves_the_rest_to_sync(client: MlflowClient, tmp_path: Path) -> None:
+    directory = SweepDirectory.create(tmp_path / "sweep", small_sweep("haste"), {})
     hold, reached = threading.Event(), threading.Event()
 
     def wait(*_: int) -> None:
@@ -326,6 +364,41 @@ def test_closing_in_haste_leaves_the_rest_to_sync(tmp_path: Path) -> None:
     projection.close(0.1, wait)
     assert projection.problem == "not done within 0.1 s"
     assert reached.wait(60)
+    assert _runs(client, directory, "sweep")[0].info.status == "KILLED"
     hold.set()
     projection._thread.join()
     assert sync(directory) == SyncResult(n_logged=3, n_present=1)
+    assert _runs(client, directory, "sweep")[0].info.status == "FINISHED"
+
+
+def test_closing_in_haste_can_be_enough(client: MlflowClient, tmp_path: Path) -> None:
+    """As when the driver raises before it has any row, and its `finally` closes what was closed."""
+    directory = sweep_on_disk(tmp_path / "sweep", small_sweep("enough"))
+    projection = Projection(directory)
+    assert projection.close(60) == projection.close(60) == SyncResult(0, 0)
+    assert projection.problem is None
+    [parent] = _runs(client, directory, "sweep")
+    assert (parent.info.status, parent.data.metrics["n_trainings"]) == ("FINISHED", 0)
+
+
+def test_what_is_given_up_before_mlflow_answers_logs_nothing_after(
+    client: MlflowClient, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By then another process may log it."""
+    directory = sweep_on_disk(tmp_path / "sweep", small_sweep("late-answer"), trial_rows(0, SOLVED))
+    answers = threading.Event()
+    slow = Projection._open
+
+    def open_slowly(projection: Projection) -> Mirror:
+        answers.wait()
+        return slow(projection)
+
+    monkeypatch.setattr(Projection, "_open", open_slowly)
+    projection = Projection(directory)
+    projection.close(0.05)
+    answers.set()
+    projection._thread.join()
+    assert projection.problem == "not done within 0.05 s"
+    assert _runs(client, directory) == []
+    assert _runs(client, directory, "sweep")[0].info.status == "KILLED"
+    assert sync(directory) == SyncResult(n_logged=1, n_present=0)

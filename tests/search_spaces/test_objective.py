@@ -10,19 +10,27 @@ from search_spaces import LossQuantile, StuckRate
 from search_spaces.objective import WORST_LOSS, objective_value
 
 losses = st.none() | st.floats(0, allow_nan=False)
-trainings = st.lists(st.tuples(st.booleans(), losses), min_size=1, max_size=30)
+trainings = st.lists(
+    st.tuples(st.sampled_from(["solved", "runaway", "diverged"]), st.booleans(), losses), min_size=1, max_size=30
+)
 
 
 @given(trainings, st.floats(0, 1))
-def test_it_is_finite_and_between_the_extremes(rows: list[tuple[bool, float | None]], quantile: float) -> None:
-    stuck, loss = zip(*rows, strict=True)
-    assert objective_value(StuckRate(), stuck, loss) == pytest.approx(sum(stuck) / len(stuck))
-    value = objective_value(LossQuantile(quantile=quantile), stuck, loss)
+def test_it_is_finite_and_between_the_extremes(rows: list[tuple[str, bool, float | None]], quantile: float) -> None:
+    outcome, stuck, loss = zip(*rows, strict=True)
+    most_stuck = objective_value(StuckRate(direction="maximize"), outcome, stuck, loss)
+    assert most_stuck == pytest.approx(sum(stuck) / len(stuck))
+    assert most_stuck <= objective_value(StuckRate(), outcome, stuck, loss) <= 1
+    value = objective_value(LossQuantile(quantile=quantile), outcome, stuck, loss)
     capped = [WORST_LOSS if each is None else min(each, WORST_LOSS) for each in loss]
     assert math.isfinite(value)
     assert value in capped
 
 
 def test_a_diverged_training_counts_as_the_worst() -> None:
-    assert objective_value(LossQuantile(quantile=1.0), [False, False], [None, 1.0]) == WORST_LOSS
-    assert objective_value(LossQuantile(quantile=0.5), [False, False, False], [None, 1.0, 2.0]) == 2.0
+    outcome = ["diverged", "solved", "solved"]
+    stuck = [False] * 3
+    assert objective_value(LossQuantile(quantile=1.0), outcome, stuck, [None, 1.0, 2.0]) == WORST_LOSS
+    assert objective_value(LossQuantile(quantile=0.5), outcome, stuck, [None, 1.0, 2.0]) == 2.0
+    assert objective_value(StuckRate(), outcome, stuck, [None, 1.0, 2.0]) == pytest.approx(1 / 3)
+    assert objective_value(StuckRate(direction="maximize"), outcome, stuck, [None, 1.0, 2.0]) == 0.0
