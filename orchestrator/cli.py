@@ -123,9 +123,10 @@ def compact(directory: SweepDir) -> None:
 def mlflow_sync(directory: SweepDir, tracking_uri: TrackingUri = None) -> None:
     """Log to MLflow what is in the ledger and not there yet."""
     from orchestrator import tracking
+    from orchestrator.progress import logging_progress
     from orchestrator.sweep_directory import SweepDirectory
 
-    done = tracking.sync(SweepDirectory.open(directory), tracking_uri)
+    done = tracking.sync(SweepDirectory.open(directory), tracking_uri, logging_progress(_stderr()))
     typer.echo(f"{done.n_logged} trials logged, {done.n_present} were there", err=True)
 
 

@@ -2,6 +2,7 @@
 
 import time
 from collections import Counter
+from collections.abc import Callable
 from types import TracebackType
 from typing import Self
 
@@ -103,3 +104,16 @@ class ProgressDisplay:
 
     def _in_words(self) -> str:
         return ", ".join(f"{outcome} {count}" for outcome, count in self._outcomes.most_common())
+
+
+def logging_progress(console: Console) -> Callable[[int, int], None]:
+    """A function to be told how many trials are logged in MLflow, of how many; it prints a line at intervals."""
+    last_line = time.monotonic()
+
+    def tell(n_logged: int, n_missing: int) -> None:
+        nonlocal last_line
+        if time.monotonic() - last_line >= _PLAIN_SECONDS:
+            last_line = time.monotonic()
+            console.print(f"MLflow: {n_logged}/{n_missing} trials logged")
+
+    return tell

@@ -15,7 +15,7 @@ from orchestrator.ledger.schema import heads_schema, trainings_schema
 from orchestrator.ledger.writer import LedgerWriter
 from orchestrator.loop import SweepLoop
 from orchestrator.pool import TrainerPool
-from orchestrator.progress import ProgressDisplay
+from orchestrator.progress import ProgressDisplay, logging_progress
 from orchestrator.signals import StopOnSignal
 from orchestrator.study import Study, check_storage
 from orchestrator.summary import Summary, summarize
@@ -109,7 +109,8 @@ def _train(
         finally:
             pool.close()
             directory.record_run(finished=finished, seconds=time.monotonic() - started)
-            projection.close(timeout=None if finished else _MLFLOW_SECONDS_AFTER_INTERRUPT)
+            patience = None if finished else _MLFLOW_SECONDS_AFTER_INTERRUPT
+            projection.close(patience, logging_progress(console))
     return summarize(
         directory,
         refused=study.refused,

@@ -3,10 +3,11 @@
 import importlib
 import importlib.metadata
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 from workloads.engine.contract import Workload
-from workloads.errors import SpecError
+from workloads.errors import SpecError, UserError
 from workloads.user_code import load_module
 
 ENTRY_POINT_GROUP = "attnsweep.workloads"
@@ -21,36 +22,66 @@ def load_workload(reference: str) -> Workload[Any]:
     """The workload that a spec names.
 
     Raises:
-        SpecError: If there is none of that name, or it is no `Workload`.
+        UserError: If there is none of that name, it is no `Workload`, or its module or file raises.
     """
-    entries = importlib.metadata.entry_points(group=ENTRY_POINT_GROUP, name=reference)
-    if entries:
-        return _instance(reference, next(iter(entries)).load())
-    place, colon, class_name = reference.rpartition(":")
-    if not colon:
-        raise _unknown(reference)
+    entry = next(iter(importlib.metadata.entry_points(group=ENTRY_POINT_GROUP, name=reference)), None)
+    target = f"{entry.module}:{entry.attr}" if entry else reference
+    place, colon, class_name = target.rpartition(":")
+    if colon and place.endswith(".py"):
+        module = load_module(Path(place))
+    elif colon and all(part.isidentifier() for part in place.split(".")):
+        module = _imported(place, class_name, reference)
+    else:
+        raise SpecError(
+            "workload",
+            given=reference,
+            expected=f"one of {', '.join(registered_names())}; or module:Class; or file.py:Class",
+            mend="correct its name, or install the package that offers it",
+        )
+    return _instance(module, class_name, reference)
+
+
+def _imported(place: str, class_name: str, reference: str) -> ModuleType:
     try:
-        module = load_module(Path(place)) if place.endswith(".py") else importlib.import_module(place)
-        return _instance(reference, getattr(module, class_name))
-    except (ImportError, AttributeError) as error:
-        raise _unknown(reference) from error
+        return importlib.import_module(place)
+    except UserError:
+        raise
+    except (Exception, SystemExit) as error:  # A user's module may raise anything; it is the user's to mend.
+        if isinstance(error, ModuleNotFoundError) and f"{place}.".startswith(f"{error.name}."):
+            raise SpecError(
+                "workload",
+                given=reference,
+                expected="module:Class of a module that is installed (the current directory is not searched)",
+                mend=f"install its package; or, for a file beside the sweep, write file.py:{class_name}",
+            ) from error
+        raise SpecError(
+            "workload",
+            given=f"{reference}, whose module raised {type(error).__name__}: {error}",
+            expected="a module that can be imported",
+            mend=f"mend it; to see where: python -c 'import {place}'",
+        ) from error
 
 
-def _instance(reference: str, kind: object) -> Workload[Any]:
-    if not (isinstance(kind, type) and issubclass(kind, Workload)):
+def _instance(module: ModuleType, class_name: str, reference: str) -> Workload[Any]:
+    if not hasattr(module, class_name):
+        there = sorted(name for name, value in vars(module).items() if _is_workload(value) and value is not Workload)
+        raise SpecError(
+            "workload",
+            given=reference,
+            expected="a workload that is there: " + (", ".join(there) or "none is"),
+            mend=f"correct the name {class_name}, or define it",
+        )
+    kind = getattr(module, class_name)
+    if not _is_workload(kind):
         raise SpecError(
             "workload",
             given=reference,
             expected="a subclass of workloads.engine.contract.Workload",
             mend="name the class, not an instance or a function",
         )
-    return kind()
+    made: Workload[Any] = kind()
+    return made
 
 
-def _unknown(reference: str) -> SpecError:
-    return SpecError(
-        "workload",
-        given=reference,
-        expected=f"one of {', '.join(registered_names())}; or module:Class; or file.py:Class",
-        mend="correct its name, or install the package that offers it",
-    )
+def _is_workload(value: object) -> bool:
+    return isinstance(value, type) and issubclass(value, Workload)

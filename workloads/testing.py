@@ -8,14 +8,17 @@ Call `check_workload` from a test, with a few parameter settings per shape of th
 Each check raises `AssertionError` saying which duty is broken, by how much, and where to look.
 """
 
-import dataclasses
+import copy
 from collections.abc import Sequence
 from itertools import groupby
+from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
 
-from workloads.engine.contract import OUTCOMES, P, Training, Workload
+from workloads.engine.contract import OUTCOMES, Batch, Lanes, P, Training, Workload
 from workloads.engine.pack import Pack
 from workloads.engine.result import PackResult
 from workloads.errors import SpecError
@@ -24,59 +27,79 @@ from workloads.parameters import Value
 RELATIVE_TOLERANCE = 1e-5
 """Largest relative difference of a loss between packs."""
 
+_LOSSES = ("loss", "eval_loss")
+_IS_VICTIM = "workloads.testing: whose loss turns NaN"
+_Ends = dict[str, NDArray[Any]]
+"""What packs must agree on, by name: losses (L, P), and (L,) how the trainings ended."""
 
-def check_workload(workload: Workload[P], parameters: Sequence[P]) -> None:
-    """Runs every check of this module; trainings that may share a pack are checked together."""
+
+def check_workload(workload: Workload[P], parameters: Sequence[P], device: str = "cpu") -> None:
+    """Runs every check of this module; trainings that may share a pack are checked together.
+
+    Args:
+        workload: Yours.
+        parameters: A few settings for each shape of the problem.
+        device: Where to train, such as `cpu` or `cuda`.
+    """
     check_parameters_are_refused(workload)
     ordered = sorted(parameters, key=lambda each: repr(each.static_key()))
     for _, same_shape in groupby(ordered, key=lambda each: each.static_key()):
         settings = list(same_shape)
         trainings = [Training(settings[seed % len(settings)], seed) for seed in range(7)]
-        check_same_seed_same_result(workload, trainings)
-        check_fused_equals_alone(workload, trainings)
-        check_lanes_are_isolated(workload, trainings)
-        check_verdicts(workload, trainings)
+        check_verdicts(workload, trainings, device)
+        check_same_seed_same_result(workload, trainings, device)
+        check_fused_equals_alone(workload, trainings, device)
+        check_lanes_are_isolated(workload, trainings, device)
 
 
-def check_same_seed_same_result(workload: Workload[P], trainings: Sequence[Training[P]]) -> None:
+def check_same_seed_same_result(workload: Workload[P], trainings: Sequence[Training[P]], device: str = "cpu") -> None:
     """Two runs of a pack agree to the last bit, and draw nothing from PyTorch's global generator."""
     state = torch.random.get_rng_state()
-    first, second = _train(workload, trainings), _train(workload, trainings)
-    assert _largest_difference(first, second) == 0.0, (
-        f"{workload.name}: two runs of the same pack differ; draw all randomness from `lanes.streams`"
+    first, second = (_ends(Pack(workload, trainings, device), workload, trainings) for _ in range(2))
+    found = _difference(first, second)
+    assert not found, (
+        f"{workload.name}: two runs of the same pack differ: {found}; draw all randomness from `lanes.streams`"
     )
     drawn = not torch.equal(state, torch.random.get_rng_state())
     assert not drawn, f"{workload.name}: drew from the global generator; `build`, `batch` and `loss` must not"
 
 
-def check_fused_equals_alone(workload: Workload[P], trainings: Sequence[Training[P]]) -> None:
-    """Each training has the same losses and the same last outcome in the pack, in reverse order, and alone."""
-    fused = _train(workload, trainings)
-    for order in ([slice(None, None, -1)], [slice(lane, lane + 1) for lane in range(len(trainings))]):
-        for lanes in order:
-            other = _train(workload, trainings[lanes])
-            difference = _largest_difference(_lanes(fused, lanes), other)
-            assert difference <= RELATIVE_TOLERANCE, (
-                f"{workload.name}: losses of lanes {lanes} differ by {difference:.1e} between packs (at most "
-                f"{RELATIVE_TOLERANCE:g}); does `loss` or `batch` mix lanes, or a static parameter vary?"
-            )
+def check_fused_equals_alone(workload: Workload[P], trainings: Sequence[Training[P]], device: str = "cpu") -> None:
+    """Each training goes alike in the pack, in reverse order, and alone: `loss` and `eval_loss` at every probe within
+    `RELATIVE_TOLERANCE`, and the same last outcome and detail, number of steps and step of divergence."""
+    fused = _ends(Pack(workload, trainings, device), workload, trainings)
+    for lanes in (slice(None, None, -1), *(slice(lane, lane + 1) for lane in range(len(trainings)))):
+        some = trainings[lanes]
+        other = _ends(Pack(workload, some, device), workload, some)
+        found = _difference(_rows(fused, lanes), other, RELATIVE_TOLERANCE)
+        assert not found, (
+            f"{workload.name}: lanes {lanes} differ between packs: {found} (at most {RELATIVE_TOLERANCE:g}); does "
+            "`loss` or `batch` mix lanes, does `judge` compare them, or does a static parameter vary?"
+        )
 
 
-def check_lanes_are_isolated(workload: Workload[P], trainings: Sequence[Training[P]]) -> None:
-    """A training that blows up leaves its neighbours as they are, to the last bit."""
-    blown_up = dataclasses.replace(trainings[0].parameters, learning_rate=1e30, init_sigma=1e3)
-    poisoned = [Training(blown_up, trainings[0].seed), *trainings[1:]]
-    neighbours = slice(1, None)
-    clean = _lanes(_train(workload, trainings), neighbours)
-    difference = _largest_difference(clean, _lanes(_train(workload, poisoned), neighbours))
-    assert difference == 0.0, (
-        f"{workload.name}: a diverging training changed its neighbours' losses by {difference:.1e}"
+def check_lanes_are_isolated(workload: Workload[P], trainings: Sequence[Training[P]], device: str = "cpu") -> None:
+    """A training whose loss and gradients turn NaN on its way leaves its neighbours as they are, to the last bit."""
+    clean = _ends(Pack(workload, trainings, device), workload, trainings)
+    # The training of most steps, after half as many evaluations: each step takes one at least, so it is under way.
+    victim = int(clean["n_steps"].argmax())
+    poisonous = _poisonous(workload, trainings[victim])
+    pack = Pack(poisonous, trainings, device)
+    pack.advance(int(clean["n_steps"][victim]) // 2)
+    poisonous.is_poisoned = True
+    poisoned = _ends(pack, workload, trainings)
+    assert poisoned["diverged_step"][victim] >= 0, (
+        f"{workload.name}: a training whose loss was made NaN is not marked diverged; did it end before, as "
+        f"`{poisoned['outcome'][victim]}`? Check trainings that are not solved where they start"
     )
+    neighbours = np.arange(len(trainings)) != victim
+    found = _difference(_rows(clean, neighbours), _rows(poisoned, neighbours))
+    assert not found, f"{workload.name}: a training that turned non-finite changed its neighbours: {found}"
 
 
-def check_verdicts(workload: Workload[P], trainings: Sequence[Training[P]]) -> None:
+def check_verdicts(workload: Workload[P], trainings: Sequence[Training[P]], device: str = "cpu") -> None:
     """Every probe of every training has an outcome that exists, and levels have declared names."""
-    result = _train(workload, trainings)
+    result = _trained(Pack(workload, trainings, device))
     verdicts = workload.judge(trainings[0].parameters, result.evidence)
     shape = (len(trainings), result.evidence.steps.size)
     assert verdicts.outcome.shape == verdicts.detail.shape == shape, f"{workload.name}: judge must label (L, P) probes"
@@ -112,22 +135,72 @@ def _refusal(workload: Workload[P], name: str, value: object) -> str | None:
     return None
 
 
-def _train(workload: Workload[P], trainings: Sequence[Training[P]]) -> PackResult:
-    pack = Pack(workload, trainings)
+def _trained(pack: Pack[P]) -> PackResult:
     while not pack.advance(1_000):
         pass
     return pack.result()
 
 
-def _lanes(result: PackResult, lanes: slice) -> PackResult:
-    metrics = {name: table[lanes] for name, table in result.evidence.metrics.items()}
-    return dataclasses.replace(result, evidence=dataclasses.replace(result.evidence, metrics=metrics))
+def _ends(pack: Pack[P], workload: Workload[P], trainings: Sequence[Training[P]]) -> _Ends:
+    result = _trained(pack)
+    verdicts = workload.judge(trainings[0].parameters, result.evidence)
+    lanes = np.arange(len(trainings))
+    return {
+        **{name: result.evidence.metrics[name] for name in _LOSSES},
+        "outcome": verdicts.outcome[lanes, result.last_probe],
+        "detail": verdicts.detail[lanes, result.last_probe],
+        "n_steps": result.n_steps,
+        "diverged_step": result.diverged_step,
+    }
 
 
-def _largest_difference(one: PackResult, other: PackResult) -> float:
-    """The largest relative difference of `eval_loss`; infinite where one of the two was not measured."""
-    first, second = one.evidence.metrics["eval_loss"], other.evidence.metrics["eval_loss"]
-    if not np.array_equal(np.isnan(first), np.isnan(second)):
+def _rows(ends: _Ends, lanes: slice | NDArray[np.bool_]) -> _Ends:
+    return {name: values[lanes] for name, values in ends.items()}
+
+
+def _difference(one: _Ends, other: _Ends, tolerance: float = 0.0) -> str:
+    """In what they differ, in words; empty where they agree, losses within a relative tolerance."""
+    found = []
+    for name, values in one.items():
+        if name in _LOSSES:
+            by = _largest_difference(values, other[name])
+            found += [f"{name} by {by:.1e}"] if by > tolerance else []
+        else:
+            differs = values != other[name]
+            found += [f"{name} {values[differs][0]} and {other[name][differs][0]}"] if differs.any() else []
+    return ", ".join(found)
+
+
+def _largest_difference(one: NDArray[np.float64], other: NDArray[np.float64]) -> float:
+    """The largest relative difference; infinite where one of the two was not measured."""
+    if not np.array_equal(np.isnan(one), np.isnan(other)):
         return np.inf
-    scale = np.maximum(np.abs(first), np.finfo(first.dtype).tiny)
-    return float(np.nanmax(np.abs(first - second) / scale, initial=0.0))
+    scale = np.maximum(np.abs(one), np.finfo(one.dtype).tiny)
+    return float(np.nanmax(np.abs(one - other) / scale, initial=0.0))
+
+
+class _Poison(Workload[P]):
+    """What makes the loss of one training NaN from a moment on; mixed into the class of a workload."""
+
+    victim: Training[P]
+    is_poisoned = False
+
+    def batch(self, lanes: Lanes[P], step: int) -> Batch:
+        is_victim = [training is self.victim for training in lanes.trainings]
+        return super().batch(lanes, step) | {_IS_VICTIM: torch.tensor(is_victim, device=lanes.device)}
+
+    def loss(self, module: nn.Module, batch: Batch) -> Tensor:
+        own = {name: value for name, value in batch.items() if name != _IS_VICTIM}
+        loss: Tensor = super().loss(module, own)  # type: ignore[safe-super]  # a workload's class follows
+        if not self.is_poisoned or _IS_VICTIM not in batch:
+            return loss
+        # A factor, so that gradients turn NaN too; 1 changes no bit of the others.
+        return loss * torch.where(batch[_IS_VICTIM], torch.nan, 1.0).to(loss.dtype)
+
+
+def _poisonous(workload: Workload[P], victim: Training[P]) -> _Poison[P]:
+    """A copy of the workload that can poison a training."""
+    poisonous: Any = copy.copy(workload)
+    poisonous.__class__ = type("Poisonous", (_Poison, type(workload)), {"victim": victim})
+    made: _Poison[P] = poisonous
+    return made

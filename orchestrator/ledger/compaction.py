@@ -48,7 +48,7 @@ class Recovery:
     """What was cleared.
 
     Attributes:
-        uncommitted: Packs whose commit was interrupted: their trainings run again.
+        uncommitted: Fragments whose commit was interrupted: their trainings run again.
         n_files: Files removed.
     """
 

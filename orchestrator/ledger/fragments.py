@@ -3,7 +3,8 @@
 A *fragment* is one name in the folder of every table: `trainings/<name>.parquet`, `curves/<name>.parquet`, ...
 The file in `trainings` appears last and commits the name. A merged fragment lists the names that it `replaces` in
 its metadata. So the folder `trainings` is the manifest: **a name counts if it is in `trainings` and no file there
-replaces it**; what does not count is removed by the next writer.
+replaces it**; what does not count is removed by the next writer. A name is used once, so that none which was replaced
+can come again.
 """
 
 import json

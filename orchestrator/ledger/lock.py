@@ -1,4 +1,4 @@
-"""One writer at a time: a second would remove the first one's unfinished files."""
+"""One process at a time: a second writer would remove the first one's unfinished files, or log a trial twice."""
 
 import fcntl
 from pathlib import Path
@@ -28,8 +28,8 @@ def acquire(root: Path) -> IO[bytes]:
         file.close()
         raise UserError(
             str(root),
-            given="a ledger that another process writes",
-            expected="one writer at a time",
-            mend="wait until that run ends, or stop it",
+            given="a sweep that another process works on",
+            expected="one at a time",
+            mend="wait until its run, compact or mlflow-sync ends, or stop it",
         ) from error
     return file

@@ -41,15 +41,6 @@ class Ledger:
         """One row per training, probe step, layer and head; none for a workload without attention heads."""
         return self._read("heads", columns, filter)
 
-    def rows_of_trial(self, trial: int) -> pa.Table:
-        """The `trainings` rows of one trial."""
-        return self.trainings(filter=pc.field("trial") == trial)
-
-    def keys(self) -> set[tuple[int, int]]:
-        """(trial, replicate) of every training that is committed."""
-        rows = self.trainings(columns=["trial", "replicate"])
-        return set(zip(rows["trial"].to_pylist(), rows["replicate"].to_pylist(), strict=True))
-
     def connect(self) -> "duckdb.DuckDBPyConnection":
         """A DuckDB connection with the views `trainings`, `curves`, `heads` and `trials`, as of now.
 

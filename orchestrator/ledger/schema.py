@@ -45,7 +45,7 @@ def trainings_schema(parameters: type[TrainingParameters], level_names: Sequence
             _field("outcome", TEXT, "what the training ended as"),
             _field("outcome_detail", TEXT, "the reference function or valley", null="the outcome has none"),
             _field("stuck", pa.bool_(), "the outcome is degenerate_zero, marginal or runaway"),
-            _field("certificate", TEXT, "test that its stuck label was put to", null="it was not in the sample"),
+            _field("certificate", TEXT, "test that its stuck label was put to", null="it was not tested"),
             _field("certified", pa.bool_(), "the test bears the label out", null="it was not tested"),
             _field("final_loss", pa.float64(), "loss descended, at the last probe", null=_NOT_FINITE),
             _field("eval_loss", pa.float64(), "loss judged by, at the last probe", null=_NOT_FINITE),
@@ -54,7 +54,7 @@ def trainings_schema(parameters: type[TrainingParameters], level_names: Sequence
                 _field(f"level_{name}", pa.float64(), f"eval_loss of the reference {name}", null="not known")
                 for name in level_names
             ),
-            _field("grad_norm", pa.float64(), "norm of the loss's gradient, at the last probe", null=_NOT_FINITE),
+            _field("grad_norm", pa.float64(), "norm of eval_loss's gradient, at the last probe", null=_NOT_FINITE),
             _field("n_steps", pa.int32(), "optimizer steps taken"),
             _field("onset_step", pa.int32(), "step from which the outcome held", null="the training failed"),
             _field("diverged_step", pa.int32(), "first step whose loss was not finite", null="there was none"),
@@ -64,7 +64,7 @@ def trainings_schema(parameters: type[TrainingParameters], level_names: Sequence
             _field("pack_size", pa.int32(), "trainings in the pack"),
             _field("device", TEXT, "device it was trained on", null="it reached none"),
             _field("host", TEXT, "machine it was trained on", null="it reached none"),
-            _field("finished_at", pa.timestamp("us", tz="UTC"), "when its result was committed"),
+            _field("finished_at", pa.timestamp("us", tz="UTC"), "when its pack was trained, by the trainer's clock"),
             _field("error", TEXT, "traceback of what failed", null="it did not fail"),
         ]
     )

@@ -1,5 +1,6 @@
 """Committing packs to the ledger. The sweep's driver is the only writer."""
 
+import uuid
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -52,7 +53,7 @@ class LedgerWriter:
         """Makes the rows of one pack part of the ledger. On the disk when it returns.
 
         Args:
-            pack: Its name, used once in a sweep.
+            pack: Its name, which may come again: each commit is a file of its own.
             curves, heads: `None` where there is nothing to tell, as of a training that failed.
 
         Raises:
@@ -61,7 +62,6 @@ class LedgerWriter:
         assert trainings.num_rows
         assert not pack.startswith((MERGED, "."))
         assert "/" not in pack
-        assert not (self._root / "trainings" / f"{pack}.parquet").exists()
         given = {"trainings": trainings, "curves": curves, "heads": heads}
         if heads is not None and "heads" not in self._schemas:
             raise ValueError("heads: got rows, from a workload that was declared without heads")
@@ -70,16 +70,13 @@ class LedgerWriter:
             rows = given[table]
             rows = schema.empty_table() if rows is None else in_order(conform(rows, schema), SORT_KEYS[table])
             contents[table] = schema, rows.combine_chunks().to_batches(max_chunksize=ROW_GROUP_ROWS)
-        publish(self._root, pack, contents, self._stamp)
-        self._rows[pack] = trainings.num_rows
+        # A name of which a merged fragment says that it `replaces` it never counts again.
+        name = f"{pack}-{uuid.uuid4().hex[:8]}"
+        publish(self._root, name, contents, self._stamp)
+        self._rows[name] = trainings.num_rows
         if names := due(self._rows):
             merge(self._root, names)
             self._rows = self._counted()
-
-    def compact(self) -> None:
-        """Merges all fragments into one file per table."""
-        merge(self._root, list(self._rows))
-        self._rows = self._counted()
 
     def close(self) -> None:
         """Lets another process write."""

@@ -30,7 +30,7 @@ class TrialContent:
         tags, params: As MLflow takes them.
         metrics: Aggregates over the trial's trainings; only finite ones.
         curves: (step, value) by metric; only finite values.
-        started, ended: Milliseconds since the epoch: the commit of the last training, less the seconds trained.
+        started, ended: Milliseconds since the epoch: the seconds trained before, and at, its last `finished_at`.
     """
 
     trial: int

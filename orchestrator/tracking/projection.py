@@ -41,6 +41,7 @@ class Projection:
         self._retry_seconds = retry_seconds
         self._told: Queue[int | None] = Queue(maxsize=_MOST_WAITING)
         self._closing = threading.Event()
+        self._in_haste = False
         self._abandoned = threading.Event()
         self._on_progress: OnProgress | None = None
         self._n_logged, self._n_present = 0, 0
@@ -57,13 +58,14 @@ class Projection:
             self._told.put_nowait(trial)
 
     def close(self, timeout: float | None = None, on_progress: OnProgress | None = None) -> SyncResult:
-        """Logs what is missing and the sweep's summary, and ends the thread.
+        """Logs what is missing and the sweep's summary, and ends the thread. Once more does no harm.
 
         Args:
-            timeout: Seconds after which the rest is left to `attnsweep mlflow-sync`.
+            timeout: Seconds after which the rest is left to `attnsweep mlflow-sync`; the parent run then says KILLED.
             on_progress: Told of each trial logged from here on, by the thread.
         """
         self._on_progress = on_progress
+        self._in_haste = timeout is not None
         self._closing.set()
         with contextlib.suppress(Full):
             self._told.put_nowait(None)
@@ -82,6 +84,8 @@ class Projection:
                 try:
                     if mirror is None:
                         mirror = self._open()
+                        if self._closing.is_set():
+                            break
                         mirror.runs.begin()
                         trials = mirror.missing()
                     for _ in mirror.log(trials):
@@ -115,6 +119,11 @@ class Projection:
         return [trial for trial in told if trial is not None]
 
     def _drain(self, mirror: Mirror) -> None:
+        if self._in_haste:
+            mirror.runs.interrupt()
+        # Another process may be logging what is missing by now.
+        if self._abandoned.is_set():
+            return
         missing = mirror.missing()
         for n_done, _ in enumerate(mirror.log(missing), start=1):
             self._n_logged += 1

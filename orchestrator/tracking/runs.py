@@ -34,10 +34,10 @@ class SweepRuns:
     def __init__(self, directory: SweepDirectory, uri: str) -> None:
         self._directory = directory
         self._client = open_client(uri)
-        self._experiment = experiment(self._client, uri, directory.spec.workload)
+        self._experiment = experiment(self._client, uri, experiment_name(directory.spec.workload))
         self._shared_tags = {
             "attnsweep.sweep": directory.sweep,
-            "attnsweep.spec_sha256": directory.spec.sha256(),
+            "attnsweep.spec_sha256": directory.spec_sha256,
             "mlflow.user": str(directory.provenance.get("user", "unknown")),
             "mlflow.source.name": "attnsweep",
             "mlflow.source.type": "LOCAL",
@@ -50,6 +50,10 @@ class SweepRuns:
         """Marks the sweep as running."""
         if self._parent.info.status != "RUNNING":
             self._client.update_run(self._parent_id, status="RUNNING")
+
+    def interrupt(self) -> None:
+        """Marks the sweep as no longer running, until `finish` or `begin`."""
+        self._client.set_terminated(self._parent_id, "KILLED")
 
     def logged(self) -> tuple[set[int], dict[int, str]]:
         """The trials that have a finished run; the unfinished runs of others, by trial."""
@@ -90,7 +94,7 @@ class SweepRuns:
 
         Args:
             findings: Of the ledger as it is.
-            ended: When its last row was committed, milliseconds since the epoch.
+            ended: When its last pack was trained, milliseconds since the epoch.
         """
         from mlflow.entities import Metric
 
@@ -125,7 +129,7 @@ class SweepRuns:
             f"tags.`{name}` = '{value}'"
             for name, value in {
                 "attnsweep.sweep": self._directory.sweep,
-                "attnsweep.spec_sha256": self._directory.spec.sha256(),
+                "attnsweep.spec_sha256": self._directory.spec_sha256,
                 "attnsweep.kind": kind,
             }.items()
         )
@@ -169,6 +173,14 @@ class SweepRuns:
         self._client.log_batch(run_id, metrics=metrics, params=[Param(*each) for each in params.items()])
 
 
+def experiment_name(workload: str) -> str:
+    """What a spec's reference to a workload is called: the registered name, or the class of `module:Class`.
+
+    Told from the spec alone: the workload itself would bring torch along, and may be gone when a sweep is projected.
+    """
+    return workload.rpartition(":")[2]
+
+
 def _description(directory: SweepDirectory, result: str) -> str:
     spec = directory.spec
     lines = [
@@ -177,6 +189,6 @@ def _description(directory: SweepDirectory, result: str) -> str:
         f"`{directory.path.resolve()}` on {directory.provenance.get('host', 'an unknown host')}; "
         f"{spec.trials} trials x {spec.replicates} replicates, sampler {spec.sampler}.",
         "",
-        result or "Running.",
+        result or "No summary yet.",
     ]
     return "\n".join(lines)

@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from orchestrator.analysis.findings import read_findings
+from orchestrator.ledger.lock import acquire
 from orchestrator.ledger.reader import Ledger
 from orchestrator.sweep_directory import SweepDirectory
 from orchestrator.tracking.content import complete_trials, trial_contents
@@ -78,7 +79,7 @@ class Mirror:
 def sync(directory: SweepDirectory, uri: str | None = None, on_progress: OnProgress | None = None) -> SyncResult:
     """Logs the complete trials that MLflow does not have, and the sweep's summary. Twice is the same as once.
 
-    For a sweep that no driver is running: two that log at once would both make a missing run.
+    Holds the lock of the sweep's ledger: two that log at once would both make a missing run.
 
     Args:
         directory: The sweep.
@@ -86,24 +87,26 @@ def sync(directory: SweepDirectory, uri: str | None = None, on_progress: OnProgr
         on_progress: Told of each trial logged.
 
     Raises:
-        UserError: If the store does not take the runs, or the ledger cannot be read.
+        UserError: If another process works on the sweep, the store does not take the runs, or the ledger cannot be
+            read.
     """
-    set_environment()
-    from mlflow.exceptions import MlflowException
+    with acquire(directory.path):
+        set_environment()
+        from mlflow.exceptions import MlflowException
 
-    store = tracking_uri(uri)
-    try:
-        mirror = Mirror(directory, store)
-        missing = mirror.missing()
-        for _ in mirror.log(missing):
-            if on_progress is not None:
-                on_progress(mirror.n_logged, len(missing))
-        mirror.finish()
-    except MlflowException as error:
-        raise UserError(
-            "--tracking-uri",
-            given=without_credentials(store),
-            expected="an MLflow store that answers",
-            mend=f"start it, or give another ({in_one_line(error)})",
-        ) from error
+        store = tracking_uri(uri)
+        try:
+            mirror = Mirror(directory, store)
+            missing = mirror.missing()
+            for _ in mirror.log(missing):
+                if on_progress is not None:
+                    on_progress(mirror.n_logged, len(missing))
+            mirror.finish()
+        except MlflowException as error:
+            raise UserError(
+                "--tracking-uri",
+                given=without_credentials(store),
+                expected="an MLflow store that answers",
+                mend=f"start it, or give another ({in_one_line(error)})",
+            ) from error
     return SyncResult(mirror.n_logged, mirror.n_present)

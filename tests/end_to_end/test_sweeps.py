@@ -241,7 +241,7 @@ def test_a_sweep_that_only_fails_stops_early_and_says_why(tmp_path: Path) -> Non
     file.write_text(WORKLOAD_THAT_RAISES.replace("trials=3, replicates=4", "trials=3, replicates=400"))
     spec = load_sweep(str(file)).fix({"raises": 2}).but(sampler="random")
     with pytest.raises(
-        SweepError, match="(?s)the first 16 trainings all raised; the last:.*ZeroDivisionError: planted"
+        SweepError, match=r"(?s)the first 16 trainings all raised; the last:.*ZeroDivisionError: planted"
     ):
         _run(spec, tmp_path / "s", pack_size=4)
     assert _rows(tmp_path / "s").num_rows == 16

@@ -22,7 +22,7 @@ def _mistake(arguments: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pyte
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["quikstart"], "SPEC: got 'quikstart', expected one of quickstart, stuck_rates;"),
+        (["quikstart"], "SPEC: got 'quikstart', expected one of quickstart, stuck_full, stuck_rates;"),
         (["quickstart", "--set", "init_sigm=1"], "init_sigm: got 1, expected a parameter of the workload"),
         (["quickstart", "--set", "init_sigma=-1"], "init_sigma: got -1, expected a finite number >= 0, or null"),
         (["quickstart", "--set", "init_sigma"], "--set: got 'init_sigma', expected NAME=VALUE"),

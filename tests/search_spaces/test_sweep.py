@@ -162,5 +162,7 @@ class TestLoading:
         assert "mine.py" in str(raised.value)
 
     def test_an_unknown_name_lists_what_there_is(self) -> None:
-        with pytest.raises(UserError, match=r"SPEC: got 'quikstart', expected one of quickstart, stuck_rates;"):
+        with pytest.raises(
+            UserError, match=r"SPEC: got 'quikstart', expected one of quickstart, stuck_full, stuck_rates;"
+        ):
             load_sweep("quikstart")

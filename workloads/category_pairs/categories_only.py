@@ -13,7 +13,7 @@ class CategoriesOnly(nn.Module):
 
     Attributes:
         q_NN: Attention logits from category r (row) to category t (column).
-        v_MM: How position i (row) weighs position j (column); the first row is never used.
+        v_KM: How predicted position i (row) weighs position j (column).
         target_NN: q*, drawn for each training.
     """
 
@@ -22,25 +22,24 @@ class CategoriesOnly(nn.Module):
     def __init__(self, n_categories: int, n_positions: int, *, softmax: bool) -> None:
         super().__init__()
         self.q_NN = nn.Parameter(torch.zeros(n_categories, n_categories))
-        self.v_MM = nn.Parameter(torch.zeros(n_positions, n_positions))
+        self.v_KM = nn.Parameter(torch.zeros(n_positions - 1, n_positions))
         self.register_buffer("target_NN", torch.zeros(n_categories, n_categories))
         self._softmax = softmax
 
     @property
     def n_positions(self) -> int:
         """M."""
-        return self.v_MM.shape[0]
+        return self.v_KM.shape[1]
 
     def population_loss(self) -> Tensor:
         """E sum_i (Y_i - Yhat_i)^2 under uniform categories, exactly, without softmax.
 
         L_i = V* - 2 p_i C + n_i V + E_t e_i(t)^2: SEEDS A.2.
         """
-        v_KM = self.v_MM[1:]
-        p_K = v_KM.diagonal()
-        d_K = self.v_MM.diagonal()[1:]
-        s_K = v_KM.sum(1) - d_K
-        n_K = v_KM.square().sum(1) - d_K.square()
+        p_K = self.v_KM.diagonal()
+        d_K = self.v_KM.diagonal(offset=1)
+        s_K = self.v_KM.sum(1) - d_K
+        n_K = self.v_KM.square().sum(1) - d_K.square()
         mean_N, centred_NN = _centre(self.q_NN)
         target_mean_N, target_centred_NN = _centre(self.target_NN)
         variance = centred_NN.square().mean()
@@ -55,12 +54,11 @@ class CategoriesOnly(nn.Module):
         # Texts inside, positions outside: one product of matrices a training, not one a text.
         one_hot_MBN = nn.functional.one_hot(text_BM.T, self.q_NN.shape[0]).to(self.q_NN.dtype)
         read_KBN = one_hot_MBN[1:] @ self.q_NN.T
-        v_KM = self.v_MM[1:]
         if self._softmax:
             attention_KBM = torch.einsum("kbn,mbn->kbm", read_KBN, one_hot_MBN).softmax(dim=2)
-            predicted_KB = (attention_KBM * v_KM[:, None]).sum(2)
+            predicted_KB = (attention_KBM * self.v_KM[:, None]).sum(2)
         else:
-            predicted_KB = (read_KBN * torch.einsum("km,mbn->kbn", v_KM, one_hot_MBN)).sum(2)
+            predicted_KB = (read_KBN * torch.einsum("km,mbn->kbn", self.v_KM, one_hot_MBN)).sum(2)
         wanted_KB = self.target_NN[text_BM[:, :-1], text_BM[:, 1:]].T
         return (wanted_KB - predicted_KB).square().sum() / text_BM.shape[0]
 
@@ -72,17 +70,25 @@ class CategoriesOnly(nn.Module):
         return {
             "target_match": overlap / (centred_NN.square().sum() * target_NN.square().sum()).sqrt(),
             "q_norm": self.q_NN.square().sum().sqrt(),
-            "v_norm": self.v_MM[1:].square().sum().sqrt(),
+            "v_norm": self.v_KM.square().sum().sqrt(),
         }
 
-    def reference_levels(self) -> dict[str, Tensor]:
-        """Losses per predicted position of the predictors known in closed form, and the bar for `solved`."""
-        _, target_centred_NN = _centre(self.target_NN)
-        return {
-            "zero": self.target_NN.square().mean(),
-            "marginal": target_centred_NN.square().mean(),
-            "solved": 1e-2 * (self.target_NN - self.target_NN.mean()).square().mean(),
-        }
+    def reference_levels(self, text_BM: Tensor | None = None) -> dict[str, Tensor]:
+        """Losses per predicted position of 0 and E[Y|X_i], and the bar for `solved`, 1% of that of E[Y].
+
+        Args:
+            text_BM: Texts that the losses are means over, the predictors staying those of the law; by default they
+                are over the law of texts as well.
+        """
+        mean_N, target_centred_NN = _centre(self.target_NN)
+        errors = {"zero": self.target_NN, "marginal": target_centred_NN, "solved": self.target_NN - mean_N.mean()}
+        losses = {name: self._mean_over(error_NN.square(), text_BM) for name, error_NN in errors.items()}
+        return losses | {"solved": 1e-2 * losses["solved"]}
+
+    @staticmethod
+    def _mean_over(table_NN: Tensor, text_BM: Tensor | None) -> Tensor:
+        """The mean of a function of (X_{i-1}, X_i), over texts or over their law."""
+        return (table_NN if text_BM is None else table_NN[text_BM[:, :-1], text_BM[:, 1:]]).mean()
 
 
 def _centre(table_NN: Tensor) -> tuple[Tensor, Tensor]:

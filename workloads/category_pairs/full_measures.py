@@ -34,7 +34,7 @@ def full_measures(model: FullModel, text_BM: Tensor) -> dict[str, Tensor]:
 
 
 class _TrainLoss(torch.nn.Module):
-    """Lets `functional_call` evaluate the loss descended, and the error it contains, as a forward pass."""
+    """Lets `functional_call` evaluate the loss descended, and the error in it, as a forward pass."""
 
     def __init__(self, model: FullModel) -> None:
         super().__init__()

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
+from torch.func import functional_call
 
 from workloads.category_pairs.attention import (
     attend_by_category,
@@ -17,9 +18,13 @@ from workloads.category_pairs.attention import (
     attend_by_token,
     one_hot_texts,
 )
+from workloads.category_pairs.by_parts import mean_by_parts
 from workloads.category_pairs.flavours import unwanted_entries
 from workloads.category_pairs.parameters import CategoryPairsParameters
 from workloads.engine.layer_norm import inverse_deviation
+
+_TEXTS_PER_PART = {"cpu": 50}
+"""What keeps a pack of 16 in the cache; other devices take all texts at once."""
 
 
 @dataclass(frozen=True)
@@ -124,9 +129,20 @@ class FullModel(nn.Module):
         """(B, K) targets Y_i at positions 2..M."""
         return self.target_NN[text_BM[:, :-1], text_BM[:, 1:]]
 
-    def mean_squared_error(self, text_BM: Tensor) -> Tensor:
+    def forward(self, text_BM: Tensor) -> Tensor:
         """The mean over texts (B, M) and predicted positions of (Y_i - answer_i)^2."""
         return (self.wanted(text_BM) - self.predict(text_BM)).square().mean()
+
+    def mean_squared_error(self, text_BM: Tensor) -> Tensor:
+        """As `forward`, with the gradient taken by parts: differentiable once."""
+        fixed = {name: value for name, value in self.named_buffers() if name != "text_BM"}
+        n_texts = _TEXTS_PER_PART.get(text_BM.device.type, text_BM.shape[0])
+
+        def loss(state: dict[str, Tensor], part_BM: Tensor) -> Tensor:
+            result: Tensor = functional_call(self, state, (part_BM,))
+            return result
+
+        return mean_by_parts(loss, dict(self.named_parameters()), fixed, text_BM, n_texts)
 
     def leaning_loss(self) -> Tensor:
         """What the flavour adds to the loss; 0 for all variants but `combined`. See `flavours`."""

@@ -12,13 +12,13 @@ class PositionsOnly(nn.Module):
     """The predictor v sum_j q_ji X_j of X_{i-1}, for i = 2..M.
 
     Attributes:
-        q_MM: Attention logits from position j (row) to position i (column); the first column is never used.
+        q_MK: Attention logits from position j (row) to predicted position i (column).
         v_NN: The value matrix.
     """
 
     def __init__(self, n_categories: int, n_positions: int, *, softmax: bool) -> None:
         super().__init__()
-        self.q_MM = nn.Parameter(torch.zeros(n_positions, n_positions))
+        self.q_MK = nn.Parameter(torch.zeros(n_positions, n_positions - 1))
         self.v_NN = nn.Parameter(torch.zeros(n_categories, n_categories))
         self._softmax = softmax
 
@@ -30,12 +30,11 @@ class PositionsOnly(nn.Module):
     @property
     def n_positions(self) -> int:
         """M."""
-        return self.q_MM.shape[0]
+        return self.q_MK.shape[0]
 
     def attention(self) -> Tensor:
         """(M, K) weights with which predicted position i (column) reads position j (row)."""
-        logits_MK = self.q_MM[:, 1:]
-        return logits_MK.softmax(dim=0) if self._softmax else logits_MK
+        return self.q_MK.softmax(dim=0) if self._softmax else self.q_MK
 
     def population_loss(self) -> Tensor:
         """E sum_i |X_{i-1} - Yhat_i|^2 under uniform categories, exactly.
@@ -67,7 +66,7 @@ class PositionsOnly(nn.Module):
         return {
             "alpha": a / (self.n_categories - 1),
             "beta": b,
-            "q_norm": self.q_MM[:, 1:].square().sum().sqrt(),
+            "q_norm": self.q_MK.square().sum().sqrt(),
             "v_norm": self.v_NN.square().sum().sqrt(),
         }
 

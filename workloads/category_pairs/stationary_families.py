@@ -19,13 +19,13 @@ _ZERO = 1e-6
 
 def family_of_positions_only(found: StationaryPoints, levels: dict[str, Tensor]) -> NDArray[np.str_]:
     """(L,) names; `levels` (L,) are the reference levels by name."""
-    n_predicted = found.parameters["q_MM"].shape[1] - 1
+    n_predicted = found.parameters["q_MK"].shape[2]
     return _by_level(found, levels, ("centred_shift", "mean", "zero"), n_predicted)
 
 
 def family_of_categories_only(found: StationaryPoints, levels: dict[str, Tensor]) -> NDArray[np.str_]:
     """(L,) names; `levels` (L,) are the reference levels by name."""
-    row_sums_LK = found.parameters["v_MM"][:, 1:].sum(2)
+    row_sums_LK = found.parameters["v_KM"].sum(2)
     diagonal_LN = found.parameters["q_NN"].diagonal(dim1=1, dim2=2)
     by_level = _by_level(found, levels, ("marginal", "zero"), row_sums_LK.shape[1])
     each_is_zero = (row_sums_LK.abs().amax(1) < _ZERO).numpy()

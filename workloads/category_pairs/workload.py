@@ -10,14 +10,16 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from workloads.category_pairs.categories_only import CategoriesOnly
+from workloads.category_pairs.certificates import certify
 from workloads.category_pairs.full_measures import full_measures
 from workloads.category_pairs.full_model import FullModel
 from workloads.category_pairs.full_outcomes import judge_full
+from workloads.category_pairs.heads import SCORE_NAMES, score_full_heads
 from workloads.category_pairs.parameters import CategoryPairsParameters
 from workloads.category_pairs.positions_only import PositionsOnly
 from workloads.category_pairs.reference_levels import reference_levels
 from workloads.diagnostics import outcomes
-from workloads.engine.contract import Batch, Evidence, Lanes, Verdicts, Workload
+from workloads.engine.contract import Batch, Certificate, Evidence, HeadScores, Lanes, Verdicts, Workload
 from workloads.engine.optimizers import State
 
 System = PositionsOnly | CategoriesOnly
@@ -35,6 +37,7 @@ class CategoryPairs(Workload[CategoryPairsParameters]):
     parameters = CategoryPairsParameters
     summary = "attention on positions, on categories or on both: the stuck-at-zero laboratory (Shin & Matzinger 2025)"
 
+    head_score_names = SCORE_NAMES
     level_names = ("zero", "mean", "centred_shift", "valley", "marginal", "cur", "prev", "additive", "unordered")
 
     def build(self, parameters: CategoryPairsParameters) -> nn.Module:
@@ -84,10 +87,13 @@ class CategoryPairs(Workload[CategoryPairsParameters]):
             return full_measures(module, batch["text"])
         return cast(System, module).coordinates()
 
-    def levels(self, module: nn.Module) -> dict[str, Tensor]:
+    def levels(self, module: nn.Module, batch: Batch) -> dict[str, Tensor]:
+        """Over the law of texts, except where the level of a reduced system is itself estimated: there on its texts."""
         if isinstance(module, FullModel):
             return reference_levels(module.target_NN)
-        return cast(System, module).reference_levels()
+        if isinstance(module, CategoriesOnly):
+            return module.reference_levels(batch.get("text"))
+        return cast(PositionsOnly, module).reference_levels()
 
     def judge(self, parameters: CategoryPairsParameters, evidence: Evidence) -> Verdicts:
         """SEEDS A.4 in its order; in the reduced systems `overfit` cannot occur, since no text is seen twice."""
@@ -111,6 +117,22 @@ class CategoryPairs(Workload[CategoryPairsParameters]):
             outcome=np.select(list(cases.values()), [outcome for outcome, _ in cases], "plateau"),
             detail=np.select(list(cases.values()), [detail for _, detail in cases], ""),
         )
+
+    def score_heads(self, lanes: Lanes[CategoryPairsParameters], state: State) -> HeadScores | None:
+        return score_full_heads(lanes.shared, state) if lanes.shared.is_full else None
+
+    def certify(
+        self,
+        lanes: Lanes[CategoryPairsParameters],
+        state: State,
+        outcome: NDArray[np.str_],
+        detail: NDArray[np.str_],
+    ) -> list[Certificate | None]:
+        del detail
+        if not (lanes.shared.is_full or _has_closed_form(lanes.shared)):
+            return [None] * len(outcome)
+        module = self.build(lanes.shared).to(lanes.device, lanes.dtype)
+        return certify(module, self.loss, lanes, state, outcome)
 
 
 def _has_closed_form(parameters: CategoryPairsParameters) -> bool:

@@ -186,9 +186,15 @@ class Workload(ABC, Generic[P]):
         return {}
 
     @abstractmethod
-    def levels(self, module: nn.Module) -> dict[str, Tensor]:
+    def levels(self, module: nn.Module, batch: Batch) -> dict[str, Tensor]:
         """The reference levels of one training, scalars by name among `level_names`, and always `solved`: the loss
-        below which it is solved."""
+        below which it is solved.
+
+        Args:
+            module: As it starts.
+            batch: The evaluation batch. Where `eval_loss` is estimated on it, take the levels on it too: a loss at a
+                level of the law of the data is off by the batch's own noise.
+        """
 
     @abstractmethod
     def judge(self, parameters: P, evidence: Evidence) -> Verdicts:

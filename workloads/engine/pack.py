@@ -50,8 +50,8 @@ class Pack(Generic[P]):
         self._eval_loss = _over_lanes(template, workload.eval_loss)
         self._measure = _over_lanes(template, workload.measure)
         self._eval_batch = workload.eval_batch(self._lanes)
-        levels = _over_lanes(template, lambda module, _: workload.levels(module))
-        self._levels = _to_numpy(levels(self._parameters, self._buffers, {}))
+        levels = _over_lanes(template, workload.levels)
+        self._levels = _to_numpy(levels(self._parameters, self._buffers, self._eval_batch))
         self._all_buffers = self._buffers
         self._final = {name: torch.empty_like(value) for name, value in self._parameters.items()}
         self._heads: list[HeadProbe] = []

@@ -1,4 +1,4 @@
-"""Random numbers as a function of (training seed, stream name, step, index).
+"""Random numbers as a function of (training seed, stream name, step, index): a longer draw begins with the shorter one.
 
 Nothing is shared and nothing advances: a training draws the same values whatever pack, lane, actor or device it
 runs on, and after a resume. Axes: L lane.
@@ -26,33 +26,24 @@ class Streams:
     def __init__(self, seeds: Tensor) -> None:
         self._seeds = seeds
 
-    def select(self, lanes: Tensor) -> "Streams":
-        """The streams of the lanes at these positions, (K,) int64."""
-        return Streams(self._seeds[lanes])
-
     def uniform(self, name: str, shape: tuple[int, ...], step: int = 0) -> Tensor:
         """float64 values in [0, 1) with 53 random bits, (L, *shape)."""
-        n_values = math.prod(shape)
-        both = torch.cat(self._two_uniforms(name, (n_values + 1) // 2, step), dim=1)
-        return both[:, :n_values].reshape(-1, *shape)
+        return _interleaved(self._two_uniforms(name, (math.prod(shape) + 1) // 2, step), shape)
 
     def normal(self, name: str, shape: tuple[int, ...], step: int = 0) -> Tensor:
         """float64 standard normal values, (L, *shape).
 
         Source: Box & Muller 1958, both values of each pair.
         """
-        n_values = math.prod(shape)
-        radius_draw, angle_draw = self._two_uniforms(name, (n_values + 1) // 2, step)
+        radius_draw, angle_draw = self._two_uniforms(name, (math.prod(shape) + 1) // 2, step)
         radius = torch.sqrt(-2.0 * torch.log1p(-radius_draw))
         angle = (2.0 * math.pi) * angle_draw
-        pairs = torch.cat([radius * torch.cos(angle), radius * torch.sin(angle)], dim=1)
-        return pairs[:, :n_values].reshape(-1, *shape)
+        return _interleaved((radius * torch.cos(angle), radius * torch.sin(angle)), shape)
 
     def integers(self, name: str, shape: tuple[int, ...], n_values: int, step: int = 0) -> Tensor:
         """int64 values, uniform over 0..n_values-1 (bias below n_values / 2^32), (L, *shape)."""
-        n_drawn = math.prod(shape)
-        words = torch.cat(self._words(name, (n_drawn + 3) // 4, step), dim=1)
-        return ((words * n_values) >> 32)[:, :n_drawn].reshape(-1, *shape)
+        words = _interleaved(self._words(name, (math.prod(shape) + 3) // 4, step), shape)
+        return (words * n_values) >> 32
 
     def _two_uniforms(self, name: str, n_blocks: int, step: int) -> tuple[Tensor, Tensor]:
         w0, w1, w2, w3 = self._words(name, n_blocks, step)
@@ -66,6 +57,12 @@ class Streams:
         c1, c2, c3 = (torch.tensor(word, dtype=torch.int64, device=device) for word in constants)
         seeds = self._seeds.unsqueeze(1)
         return philox_4x32((index, c1, c2, c3), (seeds & _MASK, (seeds >> 32) & _MASK))
+
+
+def _interleaved(of_blocks: tuple[Tensor, ...], shape: tuple[int, ...]) -> Tensor:
+    """(L, *shape): the values of block 0, then those of block 1, ..., from tensors (L, blocks) of one value a block."""
+    values = torch.stack(of_blocks, dim=-1).flatten(1)
+    return values[:, : math.prod(shape)].reshape(-1, *shape)
 
 
 def _to_unit_interval(high: Tensor, low: Tensor) -> Tensor:

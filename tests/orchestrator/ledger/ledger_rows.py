@@ -63,6 +63,18 @@ def open_writer(root: Path) -> LedgerWriter:
     return LedgerWriter(root, TRAININGS, HEADS, SPEC)
 
 
+def file_of(root: Path, table: str, pack: str) -> Path:
+    """The one file that a pack was committed to."""
+    (path,) = (root / table).glob(f"{pack}-*.parquet")
+    return path
+
+
+def committed_keys(root: Path) -> set[Key]:
+    """(trial, replicate) of every training that is in the ledger."""
+    rows = Ledger(root).trainings(columns=["trial", "replicate"])
+    return set(zip(rows["trial"].to_pylist(), rows["replicate"].to_pylist(), strict=True))
+
+
 def assert_holds(root: Path, keys: set[Key], n_steps: int = 3) -> None:
     """Each training of `keys` is there once in each table, and nothing else."""
     ledger = Ledger(root)

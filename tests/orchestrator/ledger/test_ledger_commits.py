@@ -17,6 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from orchestrator.ledger.compaction import MAX_FRAGMENTS, compact, due, merge
+from orchestrator.ledger.fragments import fragment_names
 from orchestrator.ledger.reader import Ledger
 from orchestrator.ledger.writer import LedgerWriter
 from tests.orchestrator.ledger.ledger_rows import (
@@ -25,6 +26,8 @@ from tests.orchestrator.ledger.ledger_rows import (
     SPEC,
     TRAININGS,
     assert_holds,
+    committed_keys,
+    file_of,
     open_writer,
     pack_rows,
     training_rows,
@@ -60,8 +63,8 @@ def test_any_rows_are_read_back_equal(
             trainings = training_rows(f"p{trial}", *keyed)
             written += trainings.to_pylist()
             writer.commit(f"p{trial}", trainings, None, None)
-        if compacted:
-            writer.compact()
+    if compacted:
+        compact(root)
     assert Ledger(root).trainings().sort_by([("trial", "ascending"), ("replicate", "ascending")]).to_pylist() == written
 
 
@@ -78,17 +81,35 @@ def test_any_order_of_commits_and_compactions_gives_each_row_once(
     for number, action in enumerate(actions):
         if action == "commit":
             pack = [keys.pop(), keys.pop()]
-            writer.commit(f"p{number}", *pack_rows(f"p{number}", pack, n_steps=1))
+            # A name may come again: an interrupted loop packs what is left anew.
+            name = f"p{number % 2}"
+            writer.commit(name, *pack_rows(name, pack, n_steps=1))
             committed.update(pack)
-        elif action == "compact":
-            writer.compact()
         else:
             writer.close()
+            if action == "compact":
+                compact(root)
             writer = open_writer(root)
             assert writer.recovered.n_files == 0
     writer.close()
     assert_holds(root, committed, n_steps=1)
-    assert Ledger(root).keys() == committed
+
+
+def test_a_packs_name_may_come_again_after_it_was_merged_away(tmp_path: Path) -> None:
+    with open_writer(tmp_path) as writer:
+        for trial in range(3):
+            writer.commit(f"p{trial}", *pack_rows(f"p{trial}", [(trial, 0)]))
+    compact(tmp_path)
+    keys = {(0, 0), (1, 0), (2, 0), (1, 1), (1, 2)}
+    with open_writer(tmp_path) as writer:
+        writer.commit("p1", *pack_rows("p1", [(1, 1)]))
+        writer.commit("p1", *pack_rows("p1", [(1, 2)]))
+        assert_holds(tmp_path, keys)
+    with open_writer(tmp_path) as writer:
+        assert writer.recovered.n_files == 0
+    assert_holds(tmp_path, keys)
+    packs = Ledger(tmp_path).trainings()["pack"].to_pylist()
+    assert sorted(packs) == ["p0", "p1", "p1", "p1", "p2"]
 
 
 def test_files_stay_few_and_rows_are_not_rewritten_at_each_commit(
@@ -144,7 +165,7 @@ def test_a_merge_larger_than_its_memory_loses_nothing(tmp_path: Path, monkeypatc
     with open_writer(tmp_path) as writer:
         for number, pack in enumerate([sorted(keys)[::2], sorted(keys)[1::2]]):
             writer.commit(f"p{number}", *pack_rows(f"p{number}", pack))
-        writer.compact()
+    compact(tmp_path)
     assert_holds(tmp_path, keys)
 
 
@@ -152,7 +173,7 @@ def test_each_file_says_its_version_its_spec_and_its_columns(tmp_path: Path) -> 
     with open_writer(tmp_path) as writer:
         writer.commit("p0", *pack_rows("p0", [(0, 0)]))
     for table, schema in (("trainings", TRAININGS), ("curves", CURVES), ("heads", HEADS)):
-        path = tmp_path / table / "p0.parquet"
+        path = file_of(tmp_path, table, "p0")
         metadata = pq.read_metadata(path)
         assert metadata.metadata[b"schema_version"] == b"1"
         assert metadata.metadata[b"spec_sha256"] == SPEC.encode()
@@ -166,8 +187,8 @@ def test_others_read_the_files_by_a_glob(tmp_path: Path, compacted: bool) -> Non
     with open_writer(tmp_path) as writer:
         for trial in range(3):
             writer.commit(f"p{trial}", *pack_rows(f"p{trial}", [(trial, 0)]))
-        if compacted:
-            writer.compact()
+    if compacted:
+        compact(tmp_path)
     glob = f"{tmp_path}/trainings/*.parquet"
     assert sorted(pd.read_parquet(tmp_path / "trainings")["trial"]) == [0, 1, 2]
     assert sorted(pl.read_parquet(glob)["trial"]) == [0, 1, 2]
@@ -188,10 +209,10 @@ def test_columns_that_a_newer_version_added_are_null_in_older_rows(tmp_path: Pat
         writer.commit("p0", rows, None, None)
     with LedgerWriter(tmp_path, TRAININGS, None, SPEC) as writer:
         writer.commit("p1", training_rows("p1", {"trial": 1, "replicate": 0, "param_init_sigma": 0.5}), None, None)
-        for _ in range(2):
-            rows = Ledger(tmp_path).trainings().sort_by("trial")
-            assert rows["param_init_sigma"].to_pylist() == [None, 0.5]
-            writer.compact()
+    for _ in range(2):
+        rows = Ledger(tmp_path).trainings().sort_by("trial")
+        assert rows["param_init_sigma"].to_pylist() == [None, 0.5]
+        compact(tmp_path)
 
 
 def test_a_part_of_a_table_can_be_read(tmp_path: Path) -> None:
@@ -199,7 +220,7 @@ def test_a_part_of_a_table_can_be_read(tmp_path: Path) -> None:
         for trial in range(3):
             writer.commit(f"p{trial}", *pack_rows(f"p{trial}", [(trial, 0), (trial, 1)]))
     ledger = Ledger(tmp_path)
-    assert ledger.rows_of_trial(1)["replicate"].to_pylist() == [0, 1]
+    assert ledger.trainings(filter=pc.field("trial") == 1)["replicate"].to_pylist() == [0, 1]
     curves = ledger.curves(columns=["value"], filter=(pc.field("metric") == "loss") & (pc.field("trial") == 2))
     assert curves.column_names == ["value"]
     assert curves["value"].to_pylist() == [0.0, 1.0, 2.0] * 2
@@ -214,15 +235,15 @@ def test_a_listing_that_ran_across_a_compaction_is_taken_again(tmp_path: Path, m
         nonlocal listed
         listed += 1
         if listed == 1:
-            writer.compact()
+            compact(tmp_path)
             return []
         return list(real_glob(folder, pattern))
 
     with open_writer(tmp_path) as writer:
         for trial in range(3):
             writer.commit(f"p{trial}", *pack_rows(f"p{trial}", [(trial, 0)]))
-        monkeypatch.setattr(Path, "glob", overtaken_glob)
-        assert Ledger(tmp_path).keys() == {(trial, 0) for trial in range(3)}
+    monkeypatch.setattr(Path, "glob", overtaken_glob)
+    assert committed_keys(tmp_path) == {(trial, 0) for trial in range(3)}
 
 
 def test_rows_of_heads_need_a_workload_with_heads(tmp_path: Path) -> None:
@@ -232,7 +253,7 @@ def test_rows_of_heads_need_a_workload_with_heads(tmp_path: Path) -> None:
     ):
         writer.commit("p0", *pack_rows("p0", [(0, 0)]))
     assert not (tmp_path / "heads").exists()
-    assert Ledger(tmp_path).keys() == set()
+    assert committed_keys(tmp_path) == set()
 
 
 def test_the_ledger_is_read_without_torch_and_ray() -> None:
@@ -248,8 +269,8 @@ def test_a_second_writer_is_refused(tmp_path: Path) -> None:
             compact(tmp_path)
         process = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert str(refused.value) == (
-        f"{tmp_path}: got 'a ledger that another process writes', expected one writer at a time; "
-        "wait until that run ends, or stop it"
+        f"{tmp_path}: got 'a sweep that another process works on', expected one at a time; "
+        "wait until its run, compact or mlflow-sync ends, or stop it"
     )
     assert str(refused.value) in process.stderr
     compact(tmp_path)
@@ -262,18 +283,18 @@ def test_another_sweeps_rows_are_refused(tmp_path: Path) -> None:
     with pytest.raises(UserError) as refused:
         LedgerWriter(tmp_path, TRAININGS, HEADS, other)
     assert str(refused.value) == (
-        f"{tmp_path}/trainings/p0.parquet: got 'rows of the spec 5ec5ec5ec5ec', expected rows of this sweep, "
+        f"{file_of(tmp_path, 'trainings', 'p0')}: got 'rows of the spec 5ec5ec5ec5ec', expected rows of this sweep, "
         "ffffffffffff; choose a directory without a sweep"
     )
     copied = tmp_path / "other"
     copied.mkdir()
     with LedgerWriter(copied, TRAININGS, HEADS, other) as writer:
         writer.commit("p1", *pack_rows("p1", [(1, 0)]))
-    for path in copied.glob("*/p1.parquet"):
+    for path in copied.glob("*/*.parquet"):
         path.rename(tmp_path / path.parent.name / path.name)
     with pytest.raises(UserError, match=r"got 'rows of 2 sweeps .*expected the rows of one; remove the files that"):
-        merge(tmp_path, ["p0", "p1"])
-    open_writer_error = f"{tmp_path}/trainings/p1.parquet: got 'rows of the spec ffffffffffff'"
+        merge(tmp_path, fragment_names(tmp_path))
+    open_writer_error = f"{file_of(tmp_path, 'trainings', 'p1')}: got 'rows of the spec ffffffffffff'"
     with pytest.raises(UserError, match=open_writer_error):
         open_writer(tmp_path)
 
@@ -304,7 +325,7 @@ def test_a_directory_that_is_no_sweep_is_refused(tmp_path: Path) -> None:
 def test_a_damaged_file_is_named(tmp_path: Path, table: str, damage: Callable[[bytes], bytes], words: str) -> None:
     with open_writer(tmp_path) as writer:
         writer.commit("p0", *pack_rows("p0", [(0, 0)]))
-    path = tmp_path / table / "p0.parquet"
+    path = file_of(tmp_path, table, "p0")
     path.write_bytes(damage(path.read_bytes()))
     with pytest.raises(UserError) as refused:
         Ledger(tmp_path).trainings()
@@ -320,7 +341,7 @@ def test_a_damaged_file_is_named(tmp_path: Path, table: str, damage: Callable[[b
 def test_a_missing_file_is_named(tmp_path: Path) -> None:
     with open_writer(tmp_path) as writer:
         writer.commit("p0", *pack_rows("p0", [(0, 0)]))
-    path = tmp_path / "curves" / "p0.parquet"
+    path = file_of(tmp_path, "curves", "p0")
     path.unlink()
     with pytest.raises(UserError, match=f"^{path}: got 'no such file', expected a Parquet file that attnsweep wrote"):
         Ledger(tmp_path).trainings()

@@ -13,13 +13,16 @@ from tests.orchestrator.ledger.ledger_rows import CURVES, HEADS, TRAININGS, trai
 
 CONTRACT = """
 sweep string, workload string, variant string, trial int32, replicate int32, training_id string, seed int64,
-param_init_sigma double, param_optimizer string, param_learning_rate double, param_n_steps int64, param_dtype string,
-param_stop_when_solved bool, param_variant string, param_n_categories int64, param_n_positions int64,
-param_attention_activation string, param_expectation string, param_batch_size int64,
-outcome string, outcome_detail string, stuck bool, final_loss double, eval_loss double, loss_level double,
-level_zero double, level_mean double, grad_norm double, n_steps int32, onset_step int32, diverged_step int32,
-train_seconds double, pack string, lane int32, pack_size int32, device string, host string,
-finished_at timestamp[us, tz=UTC], error string
+param_init_sigma double, param_optimizer string, param_learning_rate double, param_learning_rate_schedule string,
+param_warmup_steps int64, param_momentum double, param_weight_decay double, param_gradient_clip_norm double,
+param_n_steps int64, param_dtype string, param_certified_share double, param_stop_when_solved bool,
+param_variant string, param_n_categories int64, param_n_positions int64, param_attention_activation string,
+param_expectation string, param_batch_size int64, param_skip bool, param_layer_norm_eps double,
+param_attention_scale string, param_hidden_width int64, param_flavour string, param_flavour_weight double,
+outcome string, outcome_detail string, stuck bool, certificate string, certified bool, final_loss double,
+eval_loss double, loss_level double, level_zero double, level_mean double, grad_norm double, n_steps int32,
+onset_step int32, diverged_step int32, train_seconds double, pack string, lane int32, pack_size int32, device string,
+host string, finished_at timestamp[us, tz=UTC], error string
 """
 
 

@@ -44,7 +44,7 @@ def test_the_sampled_loss_of_positions_only_is_the_definition() -> None:
     text = torch.tensor([[2, 0, 1, 1]])
     one_hot = torch.eye(N)[text[0]]
     wanted = sum(
-        (one_hot[i - 1] - system.v_NN @ sum(system.q_MM[j, i] * one_hot[j] for j in range(M))).square().sum()
+        (one_hot[i - 1] - system.v_NN @ sum(system.q_MK[j, i - 1] * one_hot[j] for j in range(M))).square().sum()
         for i in range(1, M)
     )
     torch.testing.assert_close(system.sampled_loss(text), wanted)
@@ -58,7 +58,7 @@ def test_the_sampled_loss_of_categories_only_is_the_definition(softmax: bool) ->
     for i in range(1, M):
         column = torch.stack([system.q_NN[text[j], text[i]] for j in range(M)])
         weights = column.softmax(0) if softmax else column
-        wanted = wanted + (system.target_NN[text[i - 1], text[i]] - system.v_MM[i] @ weights).square()
+        wanted = wanted + (system.target_NN[text[i - 1], text[i]] - system.v_KM[i - 1] @ weights).square()
     torch.testing.assert_close(system.sampled_loss(torch.tensor([text])), wanted)
 
 
@@ -70,7 +70,7 @@ def _level_and_gradient(system: PositionsOnly | CategoriesOnly) -> tuple[float, 
 
 def _positions(q: torch.Tensor, v: torch.Tensor) -> PositionsOnly:
     system = PositionsOnly(N, M, softmax=False)
-    system.q_MM.data, system.v_NN.data = q, v
+    system.q_MK.data, system.v_NN.data = q[:, 1:], v
     return system
 
 
@@ -129,9 +129,9 @@ def test_the_solution_of_categories_only() -> None:
     c, d = 1.3, 0.4
     a = -d / (1 + d) * system.target_NN.diagonal()
     system.q_NN.data = (system.target_NN + a) / c
-    system.v_MM.data = torch.zeros(M, M)
+    system.v_KM.data = torch.zeros(M - 1, M)
     for i in range(1, M):
-        system.v_MM.data[i, i - 1], system.v_MM.data[i, i] = c, c * d
+        system.v_KM.data[i - 1, i - 1], system.v_KM.data[i - 1, i] = c, c * d
     level, gradient = _level_and_gradient(system)
     assert abs(level) < 1e-15
     assert gradient < 1e-13
@@ -141,8 +141,26 @@ def test_the_levels_of_categories_only_are_those_of_its_predictors() -> None:
     system = _random(CategoriesOnly(N, M, softmax=False))
     assert isinstance(system, CategoriesOnly)
     levels = system.reference_levels()
-    system.v_MM.data.zero_()
+    system.v_KM.data.zero_()
     assert system.population_loss().item() / (M - 1) == pytest.approx(levels["zero"].item())
     system.q_NN.data = system.target_NN.mean(0).expand(N, N).clone()
-    system.v_MM.data = torch.eye(M)
+    system.v_KM.data = torch.eye(M)[1:]
     assert system.population_loss().item() / (M - 1) == pytest.approx(levels["marginal"].item())
+
+
+def test_levels_on_texts_are_what_the_predictors_score_on_them() -> None:
+    system = _random(CategoriesOnly(N, M, softmax=False))
+    assert isinstance(system, CategoriesOnly)
+    exact, every = system.reference_levels(), system.reference_levels(_all_texts())
+    for name, level in exact.items():
+        torch.testing.assert_close(every[name], level)
+    texts = _all_texts()[:5]
+    levels = system.reference_levels(texts)
+    pairs = [(text[i - 1], text[i]) for text in texts for i in range(1, M)]
+    deviation = torch.stack([system.target_NN[pair] - system.target_NN.mean() for pair in pairs])
+    assert levels["solved"].item() == pytest.approx(0.01 * deviation.square().mean().item())
+    system.v_KM.data.zero_()
+    assert system.sampled_loss(texts).item() / (M - 1) == pytest.approx(levels["zero"].item())
+    system.q_NN.data = system.target_NN.mean(0).expand(N, N).clone()
+    system.v_KM.data = torch.eye(M)[1:]
+    assert system.sampled_loss(texts).item() / (M - 1) == pytest.approx(levels["marginal"].item())

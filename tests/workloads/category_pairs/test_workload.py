@@ -53,6 +53,36 @@ def test_too_few_steps_to_escape_end_at_the_zero() -> None:
     )
 
 
+def test_levels_are_taken_where_the_loss_is_estimated() -> None:
+    parameters = defaults(
+        WORKLOAD,
+        variant="categories_only",
+        attention_activation="softmax",
+        expectation="sampled",
+        n_categories=3,
+        n_positions=4,
+        init_sigma=0.0,
+        learning_rate=1e-9,
+        n_steps=2,
+    )
+    pack = Pack(WORKLOAD, [Training(parameters, seed) for seed in range(96)])
+    pack.advance(10)
+    result = pack.result()
+    np.testing.assert_allclose(result.evidence.metrics["eval_loss"][:, 0], result.evidence.levels["zero"], rtol=1e-12)
+    verdicts = WORKLOAD.judge(parameters, result.evidence)
+    assert (verdicts.outcome[:, -1] == "degenerate_zero").all()
+
+
+def test_weights_that_are_never_used_do_not_enter_gamma() -> None:
+    for variant in ("positions_only", "categories_only"):
+        parameters = defaults(WORKLOAD, variant=variant, init_sigma=1.0, n_steps=1, learning_rate=1e-9)
+        pack = Pack(WORKLOAD, [Training(parameters, 0)])
+        pack.advance(2)
+        metrics = pack.result().evidence.metrics
+        used = np.hypot(metrics["q_norm"], metrics["v_norm"])
+        np.testing.assert_allclose(metrics["param_norm"], used, rtol=1e-12)
+
+
 def test_the_valley_at_infinity_catches_opposed_starts() -> None:
     ends = [_outcome(seed, init_sigma=0.1, learning_rate=1e-2, n_steps=4000) for seed in range(12)]
     assert ("runaway", "valley") in ends

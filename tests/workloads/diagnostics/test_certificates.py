@@ -40,11 +40,11 @@ def test_the_reset_leads_out_of_the_valley_and_training_on_alone_does_not() -> N
     N, M = 4, 6
     objective, parameters = system_lanes(PositionsOnly(N, M, softmax=False), 3, sigma=0.05)
     rho = torch.tensor([-2.0, -3.0, -5.0]).double().view(3, 1, 1)
-    centred, shift = torch.eye(N) - 1 / N, torch.diag(torch.ones(M - 1), diagonal=1)
+    centred, shift = torch.eye(N) - 1 / N, torch.eye(M, M - 1)
     parameters["v_NN"] += centred + rho / N
     # The best q for v: each column solves A q_ji + B s_i = a [j = i-1] + b.
     s = (N - 1 + M * rho) / (N - 1 + M * rho**2)
-    parameters["q_MM"] += ((N - 1) * shift + rho - rho**2 * s) / (N - 1)
+    parameters["q_MK"] += ((N - 1) * shift + rho - rho**2 * s) / (N - 1)
     learning_rate = torch.full((3,), 0.02).double()
     solved = 0.05 * (1 - 1 / N) / M * (M - 1)
     _, on = objective.train_on(parameters, Sgd, learning_rate, 500)

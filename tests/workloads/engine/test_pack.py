@@ -64,8 +64,8 @@ def test_an_initialization_must_cover_all_parameters() -> None:
     class Forgetful(CategoryPairs):
         def initial(self, module, lanes):  # type: ignore[no-untyped-def]
             state = super().initial(module, lanes)
-            del state["q_MM"]
+            del state["q_MK"]
             return state
 
-    with pytest.raises(TypeError, match=r"category_pairs.initial left out the parameters \['q_MM'\]"):
+    with pytest.raises(TypeError, match=r"category_pairs.initial left out the parameters \['q_MK'\]"):
         Pack(Forgetful(), [_training(0)])

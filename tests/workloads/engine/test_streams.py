@@ -1,29 +1,54 @@
 """Random numbers are a function of (seed, stream, step, index) and nothing else."""
 
+from collections.abc import Callable
+
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
+from torch import Tensor
 
 from workloads.engine.streams import Streams
 
 seeds = st.integers(0, 2**63 - 1)
 
 
+KINDS: dict[str, Callable[[Streams, tuple[int, ...], int], Tensor]] = {
+    "uniform": lambda streams, shape, step: streams.uniform("x", shape, step),
+    "normal": lambda streams, shape, step: streams.normal("x", shape, step),
+    "integers": lambda streams, shape, step: streams.integers("x", shape, 1000, step),
+}
+each_kind = pytest.mark.parametrize("kind", KINDS)
+
+
+@each_kind
 @given(st.lists(seeds, min_size=1, max_size=8, unique=True), st.data(), st.integers(0, 10**6))
-def test_a_draw_does_not_depend_on_the_pack(pack: list[int], data: st.DataObject, step: int) -> None:
+def test_a_draw_does_not_depend_on_the_pack(kind: str, pack: list[int], data: st.DataObject, step: int) -> None:
     lane = data.draw(st.integers(0, len(pack) - 1))
-    alone = Streams(torch.tensor([pack[lane]])).normal("x", (3, 5), step)
-    fused = Streams(torch.tensor(pack)).normal("x", (3, 5), step)
+    alone = KINDS[kind](Streams(torch.tensor([pack[lane]])), (3, 5), step)
+    fused = KINDS[kind](Streams(torch.tensor(pack)), (3, 5), step)
     assert torch.equal(alone[0], fused[lane])
 
 
+@each_kind
+@given(st.integers(1, 40), st.integers(0, 40))
+def test_a_longer_draw_begins_with_the_shorter_one(kind: str, n_drawn: int, n_more: int) -> None:
+    streams = Streams(torch.tensor([7, 8]))
+    shorter, longer = (KINDS[kind](streams, (n,), 0) for n in (n_drawn, n_drawn + n_more))
+    assert torch.equal(shorter, longer[:, :n_drawn])
+
+
+@each_kind
+def test_a_shape_is_filled_row_by_row(kind: str) -> None:
+    streams = Streams(torch.tensor([7, 8]))
+    assert torch.equal(KINDS[kind](streams, (3, 5), 2), KINDS[kind](streams, (15,), 2).view(2, 3, 5))
+    assert KINDS[kind](streams, (), 2).shape == (2,)
+
+
 @given(st.integers(1, 40), st.integers(1, 40))
-def test_a_longer_draw_of_integers_in_one_block_order_is_reproducible(n_values: int, n_drawn: int) -> None:
-    streams = Streams(torch.tensor([7]))
-    drawn = streams.integers("x", (n_drawn,), n_values)
-    assert torch.equal(drawn, streams.integers("x", (n_drawn,), n_values))
+def test_integers_are_in_their_range(n_values: int, n_drawn: int) -> None:
+    drawn = Streams(torch.tensor([7])).integers("x", (n_drawn,), n_values)
     assert 0 <= int(drawn.min()) <= int(drawn.max()) < n_values
 
 

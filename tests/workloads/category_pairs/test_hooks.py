@@ -1,0 +1,90 @@
+"""What a full or reduced training leaves beside its outcome: head scores at each probe, certificates of the stuck."""
+
+import numpy as np
+import pytest
+
+from workloads.category_pairs import CategoryPairs
+from workloads.diagnostics.certification import certify_stuck
+from workloads.engine.contract import Certificate, Training
+from workloads.engine.pack import Pack
+from workloads.parameters import Value
+from workloads.testing import defaults
+
+WORKLOAD = CategoryPairs()
+
+
+def _pack(n_lanes: int, **values: Value) -> tuple[Pack, list[Training]]:  # type: ignore[type-arg]
+    trainings = [Training(defaults(WORKLOAD, **values), seed) for seed in range(n_lanes)]
+    pack = Pack(WORKLOAD, trainings)
+    while not pack.advance(1_000):
+        pass
+    return pack, trainings
+
+
+def _certificates(n_lanes: int, **values: Value) -> list[Certificate | None]:
+    pack, trainings = _pack(n_lanes, **values)
+    return certify_stuck(WORKLOAD, pack, trainings, pack.result())
+
+
+FULL: dict[str, Value] = {
+    "n_categories": 4,
+    "n_positions": 6,
+    "expectation": "fixed_sample",
+    "batch_size": 64,
+    "optimizer": "lbfgs",
+    "learning_rate": 1.0,
+    "n_steps": 30,
+}
+
+
+def test_full_models_score_their_head_at_every_probe() -> None:
+    pack, _ = _pack(3, variant="solution_3", **FULL)
+    result = pack.result()
+    assert [probe.step for probe in result.heads] == result.evidence.steps[: len(result.heads)].tolist()
+    for probe in result.heads:
+        assert set(probe.heads.scores) == set(WORKLOAD.head_score_names)
+        assert probe.heads.role.shape == (len(probe.lanes), 1, 1)
+    shares = [result.heads[-1].heads.scores[f"share_logits_{block}"] for block in ("cc", "cp", "pc", "pp")]
+    np.testing.assert_allclose(sum(shares), 1.0)
+
+
+def test_reduced_systems_have_no_heads() -> None:
+    pack, _ = _pack(2, n_steps=5)
+    assert pack.result().heads == ()
+
+
+ZERO: dict[str, Value] = {"init_sigma": 1e-4, "learning_rate": 1e-3, "n_steps": 300, "certified_share": 1.0}
+
+
+@pytest.mark.parametrize("variant", ["positions_only", "categories_only"])
+def test_a_zero_of_a_reduced_system_has_a_way_down(variant: str) -> None:
+    assert _certificates(4, variant=variant, **ZERO) == [Certificate("negative_curvature", agrees=True)] * 4
+
+
+def test_runaways_solve_once_taken_out_of_the_valley() -> None:
+    found = _certificates(12, init_sigma=0.1, learning_rate=1e-2, n_steps=4000, certified_share=1.0)
+    resets = [each for each in found if each is not None and each.test == "valley_reset"]
+    assert len(resets) >= 2
+    assert all(each.agrees for each in resets)
+
+
+def test_a_dead_attention_branch_is_kicked_alive() -> None:
+    kicked = _certificates(3, variant="solution_3", init_sigma=1e-4, certified_share=1.0, **FULL)
+    assert {each.test for each in kicked if each is not None} == {"kick"}
+    assert sum(each is not None and each.agrees for each in kicked) >= 2
+
+
+def test_the_sample_of_certified_trainings_does_not_depend_on_the_pack() -> None:
+    assert _certificates(3, **ZERO | {"certified_share": 0.0}) == [None] * 3
+    pack, trainings = _pack(40, **ZERO | {"certified_share": 0.3})
+    whole = [each is not None for each in certify_stuck(WORKLOAD, pack, trainings, pack.result())]
+    assert 4 <= sum(whole) <= 20
+    some = Pack(WORKLOAD, trainings[7:19])
+    while not some.advance(1_000):
+        pass
+    assert [each is not None for each in certify_stuck(WORKLOAD, some, trainings[7:19], some.result())] == whole[7:19]
+
+
+def test_a_training_that_is_not_stuck_is_not_certified() -> None:
+    solved = _certificates(2, init_sigma=0.05, learning_rate=0.03, certified_share=1.0)
+    assert solved == [None] * 2

@@ -1,0 +1,101 @@
+"""Finding workloads: what is wrong with a reference is told apart, in one line."""
+
+from pathlib import Path
+
+import pytest
+
+from workloads.category_pairs import CategoryPairs
+from workloads.errors import SpecError, UserError
+from workloads.registry import load_workload
+
+WORKLOAD = """
+from workloads.category_pairs import CategoryPairs
+
+
+class Mine(CategoryPairs):
+    name = "mine"
+
+
+an_instance = Mine()
+"""
+
+
+@pytest.fixture
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder that modules are imported from."""
+    monkeypatch.syspath_prepend(tmp_path)
+    return tmp_path
+
+
+def test_a_workload_is_found_by_name_module_and_file(place: Path) -> None:
+    (place / "found_workloads.py").write_text(WORKLOAD)
+    assert type(load_workload("category_pairs")) is CategoryPairs
+    assert load_workload("found_workloads:Mine").name == "mine"
+    assert load_workload(f"{place}/found_workloads.py:Mine").name == "mine"
+
+
+@pytest.mark.parametrize("reference", ["category_pears", ":Mine", ".mine:Mine", "my file:Mine"])
+def test_an_unknown_name(reference: str) -> None:
+    with pytest.raises(SpecError, match=r"^workload: got '.*', expected one of category_pairs; or module:Class; or "):
+        load_workload(reference)
+
+
+@pytest.mark.parametrize("module", ["no_such_module_here", "workloads.no_such_module", "workloads.errors.deeper"])
+def test_a_module_that_is_not_there(module: str) -> None:
+    with pytest.raises(
+        SpecError, match=rf"got '{module}:Mine', expected .*installed.*; install .* write file\.py:Mine"
+    ):
+        load_workload(f"{module}:Mine")
+
+
+@pytest.mark.parametrize(
+    ("content", "raised"),
+    [
+        ("import no_such_dependency", "ModuleNotFoundError: No module named 'no_such_dependency'"),
+        ("from workloads.errors import Nothing", "ImportError: cannot import name 'Nothing'"),
+        ("{}.x", "AttributeError: 'dict' object has no attribute 'x'"),
+        ("raise SystemExit(3)", "SystemExit: 3"),
+        ("def broken(:", "SyntaxError: invalid syntax"),
+    ],
+)
+def test_a_module_that_raises_is_named_with_what_it_raised(place: Path, content: str, raised: str) -> None:
+    module = f"raises_{raised.partition(':')[0]}"
+    (place / f"{module}.py").write_text(content)
+    with pytest.raises(SpecError) as caught:
+        load_workload(f"{module}:Mine")
+    assert raised in str(caught.value.given)
+    assert f"{module}:Mine" in str(caught.value.given)
+    assert caught.value.mend == f"mend it; to see where: python -c 'import {module}'"
+
+
+def test_a_users_error_is_passed_on_as_it_is(place: Path) -> None:
+    (place / "users_error.py").write_text(
+        "from workloads.errors import SpecError\nraise SpecError('a', given=1, expected='2', mend='3')"
+    )
+    with pytest.raises(SpecError, match=r"^a: got 1, expected 2; 3$"):
+        load_workload("users_error:Mine")
+
+
+@pytest.mark.parametrize("form", ["{module}:Nine", "{place}/lacking.py:Nine"])
+def test_a_class_that_is_not_there(place: Path, form: str) -> None:
+    (place / "lacking.py").write_text(WORKLOAD)
+    reference = form.format(module="lacking", place=place)
+    with pytest.raises(SpecError) as caught:
+        load_workload(reference)
+    assert caught.value.given == reference
+    assert caught.value.expected == "a workload that is there: CategoryPairs, Mine"
+    assert "Nine" in caught.value.mend
+
+
+def test_what_is_no_workload(place: Path) -> None:
+    (place / "kinds.py").write_text(WORKLOAD)
+    for name in ("an_instance", "__name__"):
+        with pytest.raises(
+            SpecError, match=r"expected a subclass of workloads\.engine\.contract\.Workload; name the class"
+        ):
+            load_workload(f"kinds:{name}")
+
+
+def test_a_file_that_is_not_there(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="expected a Python file; check the path"):
+        load_workload(f"{tmp_path}/none.py:Mine")

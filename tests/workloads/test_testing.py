@@ -1,0 +1,87 @@
+"""The conformance suite finds what it says it finds."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from workloads.category_pairs import CategoryPairs, CategoryPairsParameters
+from workloads.engine.contract import Batch, Evidence, Lanes, Training, Verdicts
+from workloads.engine.first_order import FirstOrder
+from workloads.engine.lbfgs import Lbfgs
+from workloads.engine.optimizers import Evaluate, State
+from workloads.testing import check_fused_equals_alone, check_lanes_are_isolated, check_workload, defaults
+
+SMALL = {"n_categories": 3, "n_positions": 4, "n_steps": 40}
+OPTIMIZERS = ["sgd", "adam", "adamw", "lbfgs"]
+
+
+def _trainings(**values: float | str | None) -> list[Training[CategoryPairsParameters]]:
+    return [Training(defaults(CategoryPairs(), **(SMALL | values)), seed) for seed in range(4)]
+
+
+@pytest.mark.parametrize("optimizer", OPTIMIZERS)
+@pytest.mark.parametrize("init_sigma", [0.3, 0.0])
+def test_isolated_lanes_pass_even_where_they_stand_still(optimizer: str, init_sigma: float) -> None:
+    check_lanes_are_isolated(CategoryPairs(), _trainings(optimizer=optimizer, init_sigma=init_sigma))
+
+
+@pytest.mark.parametrize("optimizer", OPTIMIZERS)
+def test_a_leak_of_what_is_not_finite_is_found(optimizer: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    for rule in (FirstOrder, Lbfgs):
+        monkeypatch.setattr(rule, "advance", _leaking(rule))
+    with pytest.raises(AssertionError, match="category_pairs: a training that turned non-finite changed its neighb"):
+        check_lanes_are_isolated(CategoryPairs(), _trainings(optimizer=optimizer))
+
+
+def _leaking(rule: type[FirstOrder] | type[Lbfgs]):  # type: ignore[no-untyped-def]
+    """The rule's `advance`, told gradients to which 0 times those of the other lanes was added."""
+    advance = rule.advance
+
+    def leaking(self: Any, parameters: State, evaluate: Evaluate, stops: Sequence[int], most_evaluations: int) -> bool:
+        def evaluate_leaking(parameters: State, step: int, lanes: Tensor | None = None) -> tuple[Tensor, State]:
+            loss, gradients = evaluate(parameters, step, lanes)
+            return loss, {name: value + 0.0 * value.sum() for name, value in gradients.items()}
+
+        return advance(self, parameters, evaluate_leaking, stops, most_evaluations)
+
+    return leaking
+
+
+class Ranked(CategoryPairs):
+    """Calls the best of a pack solved."""
+
+    def judge(self, parameters: CategoryPairsParameters, evidence: Evidence) -> Verdicts:
+        del parameters
+        level = evidence.metrics["eval_loss"]
+        outcome = np.where(level == level.min(axis=0), "solved", "plateau")
+        return Verdicts(outcome=outcome, detail=np.full(outcome.shape, ""))
+
+
+class Crowded(CategoryPairs):
+    """Adds the number of lanes to the loss, whose gradient does not notice."""
+
+    def batch(self, lanes: Lanes[CategoryPairsParameters], step: int) -> Batch:
+        del step
+        return {"n_lanes": torch.full((len(lanes.trainings),), float(len(lanes.trainings)))}
+
+    def loss(self, module: torch.nn.Module, batch: Batch) -> Tensor:
+        return super().loss(module, {}) + batch.get("n_lanes", torch.zeros(()))
+
+
+def test_a_verdict_that_depends_on_the_pack_is_found() -> None:
+    with pytest.raises(AssertionError, match=r"differ between packs: outcome (solved|plateau) and "):
+        check_fused_equals_alone(Ranked(), _trainings(stop_when_solved=False))
+
+
+def test_a_training_loss_that_depends_on_the_pack_is_found() -> None:
+    with pytest.raises(AssertionError, match=r"differ between packs: loss by 4.3e-01.*mix lanes"):
+        check_fused_equals_alone(Crowded(), _trainings(init_sigma=0.0))
+
+
+def test_the_suite_trains_on_the_device_it_is_given() -> None:
+    with pytest.raises(RuntimeError, match="no_such_device"):
+        check_workload(CategoryPairs(), [defaults(CategoryPairs(), **SMALL)], device="no_such_device")

@@ -1,0 +1,87 @@
+"""Tests of why a category-pairs training is stuck, each for the label that it can bear out. Axes: L lane.
+
+A zero or a reference level of the reduced systems: a direction of negative curvature leads out of it. The valley at
+infinity of system P: taken out of it by the reset, the training solves. A dead attention branch of the full models,
+whose zero no second derivative shows a way out of: a kick does. Source: SEEDS A.4, last item.
+"""
+
+from collections.abc import Callable
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from workloads.category_pairs.parameters import CategoryPairsParameters
+from workloads.diagnostics.kicks import kick_and_train
+from workloads.diagnostics.negative_curvature import smallest_curvature
+from workloads.diagnostics.objective import Objective
+from workloads.diagnostics.valley import RESET_STEPS, losses_after_reset
+from workloads.engine.contract import Batch, Certificate, Lanes
+from workloads.engine.optimizers import State
+from workloads.engine.update_rules import UPDATE_RULES
+
+Loss = Callable[[nn.Module, Batch], Tensor]
+
+
+def certify(
+    module: nn.Module,
+    loss: Loss,
+    lanes: Lanes[CategoryPairsParameters],
+    state: State,
+    outcome: NDArray[np.str_],
+) -> list[Certificate | None]:
+    """A certificate for each of L stuck trainings, `None` for labels without a test.
+
+    Args:
+        module: The module of ONE training.
+        loss: What it descends, exactly or on its own sample.
+        lanes: The trainings.
+        state: Their parameters and buffers where they ended, (L, ...) by name.
+        outcome: (L,) what they were called.
+    """
+    tests = _TESTS_OF_FULL if lanes.shared.is_full else _TESTS_OF_REDUCED
+    certificates: list[Certificate | None] = [None] * len(outcome)
+    for label, (name, test) in tests.items():
+        chosen = np.flatnonzero(outcome == label)
+        if chosen.size:
+            index = torch.from_numpy(chosen).to(lanes.device)
+            rows = {key: value[index] for key, value in state.items()}
+            agrees = test(module, loss, lanes.select(index), rows).cpu().numpy()
+            for position, holds in zip(chosen, agrees, strict=True):
+                certificates[position] = Certificate(name, bool(holds))
+    return certificates
+
+
+def _split(module: nn.Module, loss: Loss, state: State) -> tuple[Objective, State]:
+    names = {name for name, _ in module.named_parameters()}
+    buffers = {name: value for name, value in state.items() if name not in names}
+    return Objective(module, loss, buffers, {}), {name: state[name] for name in names}
+
+
+def _curves_down(module: nn.Module, loss: Loss, lanes: Lanes[CategoryPairsParameters], state: State) -> Tensor:
+    objective, parameters = _split(module, loss, state)
+    return smallest_curvature(objective, parameters, lanes.streams).is_negative()
+
+
+def _solves_after_reset(module: nn.Module, loss: Loss, lanes: Lanes[CategoryPairsParameters], state: State) -> Tensor:
+    objective, parameters = _split(module, loss, state)
+    shared = lanes.shared
+    n_steps = max(RESET_STEPS, shared.n_steps)
+    rate = lanes.tensor("learning_rate")
+    losses = losses_after_reset(objective, parameters, UPDATE_RULES[shared.optimizer], rate, n_steps=n_steps)
+    solved_level = 0.05 * (1 - 1 / shared.n_categories) / shared.n_positions
+    return losses / (shared.n_positions - 1) < solved_level
+
+
+def _escapes_when_kicked(module: nn.Module, loss: Loss, lanes: Lanes[CategoryPairsParameters], state: State) -> Tensor:
+    objective, parameters = _split(module, loss, state)
+    return kick_and_train(objective, parameters, ("k_SS", "q_SS", "v_VV"), lanes.streams).escaped
+
+
+_TESTS_OF_REDUCED = {
+    "degenerate_zero": ("negative_curvature", _curves_down),
+    "marginal": ("negative_curvature", _curves_down),
+    "runaway": ("valley_reset", _solves_after_reset),
+}
+_TESTS_OF_FULL = {"degenerate_zero": ("kick", _escapes_when_kicked)}
