@@ -92,10 +92,10 @@ class ProgressDisplay:
             self._console.print(line, soft_wrap=True)
 
     def _line(self) -> str:
-        left = (self._n_trainings - self._n_done) / max(self._rate(), 1e-9)
+        left = f"{(self._n_trainings - self._n_done) / self._rate():.0f}" if self._rate() else "-"
         return (
             f"trials {self._n_told}/{self._n_trials}  trainings {self._n_done}/{self._n_trainings}  "
-            f"{self._rate():.0f} trainings/s  {left:.0f} s left  {self._in_words()}"
+            f"{self._rate():.0f} trainings/s  {left} s left  {self._in_words()}"
         )
 
     def _rate(self) -> float:
