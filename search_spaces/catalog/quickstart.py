@@ -4,7 +4,7 @@ from search_spaces import Float, Sweep
 
 
 def sweep() -> Sweep:
-    """128 trials x 8 replicates of system P over init_sigma and learning_rate: some 15 s on two cores."""
+    """128 trials x 8 replicates of system P over init_sigma and learning_rate: some 20 s on two cores."""
     return Sweep(
         name="quickstart",
         description="attention on positions only: where do 1,024 trainings end, by init_sigma and learning_rate?",

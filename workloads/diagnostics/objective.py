@@ -7,9 +7,10 @@ from collections.abc import Callable
 
 import torch
 from torch import Tensor, nn
-from torch.func import functional_call, vmap
+from torch.func import vmap
 
 from workloads.engine.contract import Batch
+from workloads.engine.functional import one_lane
 from workloads.engine.optimizers import Optimizer, Settings, State
 
 
@@ -26,17 +27,10 @@ class Objective:
     def __init__(
         self, module: nn.Module, loss: Callable[[nn.Module, Batch], Tensor], buffers: State, batch: Batch
     ) -> None:
-        called = _Called(module, loss)
-
-        def one_lane(parameters: State, buffers: State, batch: Batch) -> Tensor:
-            state = {f"module.{name}": value for name, value in (parameters | buffers).items()}
-            result: Tensor = functional_call(called, state, (batch,))
-            return result
-
-        self.one_lane = one_lane
+        self.one_lane = one_lane(module, loss)
         self.buffers = buffers
         self.batch = batch
-        self._over_lanes = vmap(one_lane)
+        self._over_lanes = vmap(self.one_lane)
 
     def losses(self, parameters: State, lanes: Tensor | None = None) -> Tensor:
         """(K,) losses at parameters (K, ...), differentiable; of all lanes by default."""
@@ -70,18 +64,6 @@ class Objective:
         while not optimizer.advance(trained, self.evaluate, [n_steps], n_steps):
             pass
         return trained, self.losses(trained)
-
-
-class _Called(nn.Module):
-    """Lets `functional_call` evaluate a function of a module as if it were the module's forward pass."""
-
-    def __init__(self, module: nn.Module, function: Callable[[nn.Module, Batch], Tensor]) -> None:
-        super().__init__()
-        self.module = module
-        self._function = function
-
-    def forward(self, batch: Batch) -> Tensor:
-        return self._function(self.module, batch)
 
 
 def _plain_settings(learning_rate: Tensor, n_steps: int) -> Settings:

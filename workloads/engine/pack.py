@@ -5,16 +5,17 @@ Axes: L lane (all trainings of the pack), A active lane (those not yet ended), P
 
 import time
 from collections.abc import Callable, Sequence
-from typing import Generic
+from typing import Any, Generic
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
-from torch.func import functional_call, stack_module_state, vmap
+from torch.func import stack_module_state, vmap
 
 from workloads.engine.contract import Batch, Evidence, Lanes, P, Training, Workload
 from workloads.engine.first_order import norm_per_lane
+from workloads.engine.functional import one_lane
 from workloads.engine.optimizers import State
 from workloads.engine.result import HeadProbe, PackResult
 from workloads.engine.schedule import probe_steps
@@ -203,26 +204,8 @@ class Pack(Generic[P]):
         )
 
 
-class _Objective(nn.Module):
-    """Lets `functional_call` evaluate a function of a module as if it were the module's forward pass."""
-
-    def __init__(self, module: nn.Module, function: Callable[[nn.Module, Batch], object]) -> None:
-        super().__init__()
-        self.module = module
-        self._function = function
-
-    def forward(self, batch: Batch) -> object:
-        return self._function(self.module, batch)
-
-
-def _over_lanes(template: nn.Module, function: Callable[[nn.Module, Batch], object]):  # type: ignore[no-untyped-def]
-    objective = _Objective(template, function)
-
-    def one_lane(parameters: State, buffers: State, batch: Batch) -> object:
-        state = {f"module.{name}": value for name, value in (parameters | buffers).items()}
-        return functional_call(objective, state, (batch,))
-
-    return vmap(one_lane)
+def _over_lanes(template: nn.Module, function: Callable[[nn.Module, Batch], Any]) -> Callable[..., Any]:
+    return vmap(one_lane(template, function))
 
 
 def _starting_state(workload: Workload[P], lanes: Lanes[P]) -> tuple[State, State, nn.Module]:

@@ -1,0 +1,41 @@
+"""A module's functions as functions of its parameters, buffers and batch: what `vmap` can lay over lanes."""
+
+from collections.abc import Callable
+from typing import Generic, TypeVar
+
+from torch import nn
+from torch.func import functional_call
+
+from workloads.engine.contract import Batch
+from workloads.engine.optimizers import State
+
+R = TypeVar("R")
+
+
+def one_lane(template: nn.Module, function: Callable[[nn.Module, Batch], R]) -> Callable[[State, State, Batch], R]:
+    """`function` of ONE training's module and batch, as a function of its parameters, its buffers and its batch.
+
+    Args:
+        template: Gives the structure; its own values are not read.
+        function: Such as a workload's `loss`.
+    """
+    objective = _Objective(template, function)
+
+    def call(parameters: State, buffers: State, batch: Batch) -> R:
+        state = {f"module.{name}": value for name, value in (parameters | buffers).items()}
+        result: R = functional_call(objective, state, (batch,))
+        return result
+
+    return call
+
+
+class _Objective(nn.Module, Generic[R]):
+    """Lets `functional_call` evaluate a function of a module as if it were the module's forward pass."""
+
+    def __init__(self, module: nn.Module, function: Callable[[nn.Module, Batch], R]) -> None:
+        super().__init__()
+        self.module = module
+        self._function = function
+
+    def forward(self, batch: Batch) -> R:
+        return self._function(self.module, batch)
