@@ -8,6 +8,7 @@ no lane of a pack asks for is skipped; where only some ask, the others see a fac
 import math
 from abc import abstractmethod
 from collections.abc import Sequence
+from functools import reduce
 
 import torch
 from torch import Tensor
@@ -159,7 +160,8 @@ def clipped(gradients: State, largest_norm: Tensor) -> State:
 def norm_per_lane(state: State) -> Tensor:
     """(L,) Euclidean norm over all tensors of each lane."""
     squares = [value.square().flatten(1).sum(1) for value in state.values()]
-    return torch.stack(squares).sum(0).sqrt()
+    # Added one by one: a sum over the first of two axes groups its terms by the length of the second.
+    return reduce(torch.add, squares).sqrt()
 
 
 def _per_lane(values: Tensor, like: Tensor) -> Tensor:

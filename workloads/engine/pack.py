@@ -12,6 +12,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.func import stack_module_state, vmap
+from torch.utils._pytree import tree_map
 
 from workloads.engine.contract import Batch, Evidence, Lanes, P, Training, Workload
 from workloads.engine.first_order import norm_per_lane
@@ -205,7 +206,19 @@ class Pack(Generic[P]):
 
 
 def _over_lanes(template: nn.Module, function: Callable[[nn.Module, Batch], Any]) -> Callable[..., Any]:
-    return vmap(one_lane(template, function))
+    over_lanes = vmap(one_lane(template, function))
+
+    def padded(parameters: State, buffers: State, batch: Batch) -> Any:
+        if next(iter(parameters.values())).shape[0] > 1:
+            return over_lanes(parameters, buffers, batch)
+        # Of one lane alone, products and sums take other kernels, which round otherwise.
+        twice = [
+            {name: value.repeat_interleave(2, 0) for name, value in each.items()}
+            for each in (parameters, buffers, batch)
+        ]
+        return tree_map(lambda value: value[:1], over_lanes(*twice))
+
+    return padded
 
 
 def _starting_state(workload: Workload[P], lanes: Lanes[P]) -> tuple[State, State, nn.Module]:

@@ -19,7 +19,7 @@ def _train(*trainings: Training, slice_steps: int = 10_000) -> PackResult:  # ty
     return pack.result()
 
 
-def _training(seed: int, **values: float | int | str | bool) -> Training:  # type: ignore[type-arg]
+def _training(seed: int, **values: float | int | str | bool | None) -> Training:  # type: ignore[type-arg]
     return Training(defaults(WORKLOAD, **({"n_steps": 400} | values)), seed)
 
 
@@ -30,6 +30,20 @@ def test_a_training_is_the_same_to_the_last_bit_in_any_pack(pack_size: int) -> N
     part = _train(*trainings[20 : 20 + pack_size]).evidence.metrics
     for metric, table in part.items():
         np.testing.assert_array_equal(whole[metric][20 : 20 + pack_size], table, err_msg=metric)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("variant", ["solution_2", "combined"])
+def test_matrix_products_do_not_round_by_the_pack(variant: str, dtype: str) -> None:
+    """At sizes where the kernels for one product, and for one sum, differ from those for many."""
+    shapes = {"variant": variant, "expectation": "fixed_sample", "n_positions": 20, "batch_size": 256, "dtype": dtype}
+    trainings = [
+        _training(seed, **shapes, optimizer="lbfgs", learning_rate=1.0, n_steps=4, init_sigma=None) for seed in range(5)
+    ]
+    whole = _train(*trainings).evidence.metrics
+    for size in (1, 2):
+        for metric, table in _train(*trainings[:size]).evidence.metrics.items():
+            np.testing.assert_array_equal(whole[metric][:size], table, err_msg=f"{metric}, pack of {size}")
 
 
 def test_slices_do_not_change_a_training() -> None:
