@@ -66,7 +66,7 @@ def run(
     sweep = load_sweep(spec).fix(dict(_assignment(text) for text in fixed or []))
     budget = {"trials": trials, "replicates": replicates, "seed": seed}
     sweep = sweep.but(**{name: value for name, value in budget.items() if value is not None})
-    path = directory or Path("sweeps") / f"{sweep.name}-{time.strftime('%Y%m%d-%H%M%S')}"
+    path = directory or _new_directory(sweep.name)
 
     from orchestrator.session import Resources, run_sweep
 
@@ -131,6 +131,31 @@ def mlflow_sync(directory: SweepDir, tracking_uri: TrackingUri = None) -> None:
 
 
 @app.command()
+def reproduce(
+    name: Annotated[str | None, typer.Argument(help="Reproduce this one; without a name, list what there is.")] = None,
+    directory: Annotated[Path | None, typer.Option("--dir", help="Default: ./sweeps/<name>-<time>.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Reproduce a figure or table of the literature: ours beside the published values."""
+    from orchestrator.reproduction.catalog import REPRODUCTIONS, find_reproduction
+
+    if name is None:
+        for each in REPRODUCTIONS:
+            typer.echo(f"{each.name:14} {each.cost:>7}  {each.title} ({each.source})")
+        return
+    reproduction = find_reproduction(name)
+    path = directory or _new_directory(reproduction.name)
+
+    from orchestrator.reproduction.comparison import write_comparison
+
+    comparison = reproduction.load()(path, _stderr())
+    write_comparison(comparison, path, reproduction.name)
+    comparison.print(_stderr())
+    if as_json:
+        typer.echo(comparison.to_json())
+
+
+@app.command()
 def specs(name: Annotated[str | None, typer.Argument(help="Show this one.")] = None) -> None:
     """List the shipped sweeps, or show one."""
     from search_spaces.loading import load_sweep, shipped_names
@@ -191,6 +216,10 @@ def _assignment(text: str) -> tuple[str, Any]:
         return name, json.loads(value)
     except ValueError:
         return name, value
+
+
+def _new_directory(name: str) -> Path:
+    return Path("sweeps") / f"{name}-{time.strftime('%Y%m%d-%H%M%S')}"
 
 
 def _stderr() -> "Console":

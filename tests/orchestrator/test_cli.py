@@ -1,5 +1,6 @@
 """The command line's manners: a user's mistake is one line and exit code 2, and leaves nothing behind."""
 
+import json
 import socket
 import subprocess
 import sys
@@ -8,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from orchestrator import cli
+from orchestrator.reproduction.catalog import REPRODUCTIONS, find_reproduction
 from workloads.errors import UserError
 
 
@@ -22,7 +24,10 @@ def _mistake(arguments: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pyte
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["quikstart"], "SPEC: got 'quikstart', expected one of quickstart, stuck_full, stuck_rates;"),
+        (
+            ["quikstart"],
+            "SPEC: got 'quikstart', expected one of quickstart, shin_flavours, ",
+        ),
         (["quickstart", "--set", "init_sigm=1"], "init_sigm: got 1, expected a parameter of the workload"),
         (["quickstart", "--set", "init_sigma=-1"], "init_sigma: got -1, expected a finite number >= 0, or null"),
         (["quickstart", "--set", "init_sigma"], "--set: got 'init_sigma', expected NAME=VALUE"),
@@ -94,6 +99,41 @@ def test_a_directory_that_cannot_be_written(
     # Not by permissions: the tests may run as root, whom they do not stop.
     error = _mistake(["run", "quickstart", "--dir", "/proc/sweep"], monkeypatch, capsys)
     assert error.startswith("attnsweep: --dir: got '/proc/sweep', expected a directory that can be written")
+
+
+def test_reproduce_lists_what_there_is_with_its_cost(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["attnsweep", "reproduce"])
+    with pytest.raises(SystemExit) as ended:
+        cli.main()
+    assert not ended.value.code
+    names = [line.split()[0] for line in capsys.readouterr().out.splitlines()]
+    assert names == [each.name for each in REPRODUCTIONS]
+    for name in names:
+        find_reproduction(name).load()
+
+
+def test_a_reproduction_that_is_not_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    error = _mistake(["reproduce", "shin-fig9"], monkeypatch, capsys)
+    assert error.startswith("attnsweep: NAME: got 'shin-fig9', expected one of shin-fig1, shin-fig2,")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_reproduction_prints_its_rows(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["attnsweep", "reproduce", "shin-handmade", "--dir", str(tmp_path), "--json"])
+    with pytest.raises(SystemExit) as ended:
+        cli.main()
+    assert not ended.value.code
+    printed = json.loads(capsys.readouterr().out.splitlines()[-1])
+    assert printed == json.loads((tmp_path / "shin-handmade.json").read_text())
+    assert {row["agrees"] for row in printed["rows"]} >= {True, False}
+    assert all(Path(figure).exists() for figure in printed["figures"])
 
 
 def test_an_address_where_something_else_listens(

@@ -163,6 +163,7 @@ class TestLoading:
 
     def test_an_unknown_name_lists_what_there_is(self) -> None:
         with pytest.raises(
-            UserError, match=r"SPEC: got 'quikstart', expected one of quickstart, stuck_full, stuck_rates;"
+            UserError,
+            match=r"SPEC: got 'quikstart', expected one of quickstart, shin_flavours, shin_solution_2, stuck_full, ",
         ):
             load_sweep("quikstart")

@@ -76,7 +76,7 @@ def _solves_after_reset(module: nn.Module, loss: Loss, lanes: Lanes[CategoryPair
 
 def _escapes_when_kicked(module: nn.Module, loss: Loss, lanes: Lanes[CategoryPairsParameters], state: State) -> Tensor:
     objective, parameters = _split(module, loss, state)
-    return kick_and_train(objective, parameters, ("k_SS", "q_SS", "v_VV"), lanes.streams).escaped
+    return kick_and_train(objective, parameters, lanes.streams).escaped
 
 
 _TESTS_OF_REDUCED = {

@@ -14,7 +14,8 @@ from torch import Tensor
 
 from workloads.diagnostics.stationary import StationaryPoints, nearest_level
 
-_ZERO = 1e-6
+_ZERO = 1e-4
+"""Where two families cross, the gradient is of second order in the distance: below 1e-10, that may be 1e-5."""
 
 
 def family_of_positions_only(found: StationaryPoints, levels: dict[str, Tensor]) -> NDArray[np.str_]:

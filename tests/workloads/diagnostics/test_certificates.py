@@ -22,18 +22,19 @@ def test_a_kick_leads_out_of_a_saddle_of_order_three_and_not_off_a_plateau() -> 
 
     objective = Objective(Point(3), loss, {"task": task}, {})
     start = {"x": torch.zeros(2, 3).double()}
-    kicked = kick_and_train(objective, start, ["x"], Streams(torch.arange(2)))
+    kicked = kick_and_train(objective, start, Streams(torch.arange(2)))
     assert kicked.before.tolist() == [1.0, 1.0]
     assert kicked.escaped.tolist() == [True, False]
     assert kicked.after.tolist() == pytest.approx([0.0, 1.0], abs=1e-6)
 
 
-def test_a_kick_moves_what_is_named_alone() -> None:
-    start = {"k": torch.zeros(2, 50, 50), "w": torch.zeros(2, 3)}
-    kicked = kick(start, ["k"], Streams(torch.arange(2)))
-    assert kicked["w"] is start["w"]
+def test_a_kick_moves_all_weights_each_lane_its_own_way() -> None:
+    start = {"k": torch.zeros(2, 50, 50), "w": torch.ones(2, 2500)}
+    kicked = kick(start, Streams(torch.arange(2)), sigma=0.1)
     assert kicked["k"].std().item() == pytest.approx(0.1, rel=0.05)
+    assert kicked["w"].mean().item() == pytest.approx(1.0, abs=0.01)
     assert not torch.equal(kicked["k"][0], kicked["k"][1])
+    assert not torch.equal(kicked["k"][0].flatten(), kicked["w"][0] - 1.0)
 
 
 def test_the_reset_leads_out_of_the_valley_and_training_on_alone_does_not() -> None:

@@ -46,6 +46,26 @@ def test_matrix_products_do_not_round_by_the_pack(variant: str, dtype: str) -> N
             np.testing.assert_array_equal(whole[metric][:size], table, err_msg=f"{metric}, pack of {size}")
 
 
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_matrix_products_do_not_round_by_the_place_in_the_pack(dtype: str) -> None:
+    """At sizes where lanes lie at odd places in memory, by which MKL rounds unless told not to (`workloads`)."""
+    shapes = {
+        "variant": "combined",
+        "expectation": "fixed_sample",
+        "n_categories": 3,
+        "n_positions": 4,
+        "init_sigma": None,
+    }
+    trainings = [
+        _training(seed, **shapes, dtype=dtype, batch_size=32, optimizer="lbfgs", learning_rate=1.0, n_steps=15)
+        for seed in range(8)
+    ]
+    whole = _train(*trainings).evidence.metrics
+    for places in ([3], [0, 5], [7, 2, 1]):
+        for metric, table in _train(*(trainings[place] for place in places)).evidence.metrics.items():
+            np.testing.assert_array_equal(whole[metric][places], table, err_msg=f"{metric}, trainings {places}")
+
+
 def test_slices_do_not_change_a_training() -> None:
     training = _training(3)
     np.testing.assert_array_equal(

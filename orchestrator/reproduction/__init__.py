@@ -1,0 +1,1 @@
+"""Figures and tables of the literature, ours beside the published values."""

@@ -1,0 +1,92 @@
+"""What can be reproduced, one line each. Light to import: what a reproduction computes with is loaded when it runs."""
+
+import importlib
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, cast
+
+from workloads.errors import UserError
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from orchestrator.reproduction.comparison import Comparison
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Reproduction:
+    """One figure or table.
+
+    Attributes:
+        name: On the command line.
+        title: What it shows.
+        source: Paper and section.
+        cost: What it takes, on 2 CPU cores.
+        module: In this package, with a function `reproduce(directory, console) -> Comparison`.
+    """
+
+    name: str
+    title: str
+    source: str
+    cost: str
+    module: str
+
+    def load(self) -> "Callable[[Path, Console], Comparison]":
+        """The function that does it, and writes its sweeps and figures into the directory given."""
+        module = importlib.import_module(f"{__package__}.{self.module}")
+        return cast("Callable[[Path, Console], Comparison]", module.reproduce)
+
+
+_SHIN = "Shin & Matzinger 2025"
+
+REPRODUCTIONS = (
+    Reproduction(
+        name="shin-fig1",
+        title="the learned k^t q of solution 2 beside q*",
+        source=f"{_SHIN}, section 4.1, Figure 1",
+        cost="3 min",
+        module="shin_fig1",
+    ),
+    Reproduction(
+        name="shin-fig2",
+        title="log-MSE of the combined model's four flavours",
+        source=f"{_SHIN}, section 4.1, Figure 2",
+        cost="20 min",
+        module="shin_fig2",
+    ),
+    Reproduction(
+        name="shin-fig3",
+        title="attention weights of the four flavours",
+        source=f"{_SHIN}, section 4.1, Figure 3",
+        cost="20 min",
+        module="shin_fig3",
+    ),
+    Reproduction(
+        name="shin-zeros",
+        title="the equations 3.5-3.71, checked, and every stationary family found by search",
+        source=f"{_SHIN}, section 3",
+        cost="1 min",
+        module="shin_zeros",
+    ),
+    Reproduction(
+        name="shin-handmade",
+        title="the hand-programmed solutions 1-3, printed and mended",
+        source=f"{_SHIN}, sections 2.1-2.3",
+        cost="10 s",
+        module="shin_handmade",
+    ),
+)
+
+
+def find_reproduction(name: str) -> Reproduction:
+    """The reproduction of this name.
+
+    Raises:
+        UserError: If there is none.
+    """
+    for each in REPRODUCTIONS:
+        if each.name == name:
+            return each
+    names = ", ".join(each.name for each in REPRODUCTIONS)
+    raise UserError("NAME", given=name, expected=f"one of {names}", mend="see `attnsweep reproduce`")

@@ -1,0 +1,111 @@
+"""Does an equation hold as printed? The verdict follows from two errors, the printed form's and the right form's.
+
+Shared by the checks of system P (`equations_of_positions`) and C (`equations_of_categories`). Axes: L member of a
+family or lane of a search, T text, M position.
+"""
+
+import itertools
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal, cast
+
+import torch
+from torch import Tensor, nn
+
+from workloads.category_pairs.categories_only import CategoriesOnly
+from workloads.category_pairs.positions_only import PositionsOnly
+from workloads.diagnostics.objective import Objective
+from workloads.diagnostics.stationary import StationaryPoints, find_stationary_points
+from workloads.engine.contract import Batch
+from workloads.engine.optimizers import State
+from workloads.engine.streams import Streams
+
+System = PositionsOnly | CategoriesOnly
+Verdict = Literal["holds", "misprinted", "needs an assumption", "missed", "ours holds", "refuted"]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class EquationCheck:
+    """What a numerical verification of one equation found.
+
+    Attributes:
+        equation: Its numbers in the paper, or the section it belongs to.
+        subject: What it is about, in two or three words.
+        statement: The right form, in words and symbols.
+        flaw: How the right form differs from the printed one: other symbols, a restriction, something added.
+        printed_error: Largest error of what the paper prints; `None` where its text is not at hand.
+        right_error: Largest error of the right form.
+        tolerance: An error above this is no rounding.
+    """
+
+    equation: str
+    subject: str
+    statement: str
+    flaw: Literal["misprinted", "needs an assumption", "missed"] = "misprinted"
+    printed_error: float | None
+    right_error: float
+    tolerance: float = 1e-9
+
+    @property
+    def verdict(self) -> Verdict:
+        """`holds` as printed; else the flaw, if the right form holds; `refuted` if it does not either."""
+        if self.printed_error is not None and self.printed_error <= self.tolerance:
+            return "holds"
+        # NaN compares false: it refutes.
+        if not self.right_error <= self.tolerance:
+            return "refuted"
+        return "ours holds" if self.printed_error is None else self.flaw
+
+
+def largest_error(*differences: Tensor | float) -> float:
+    """The largest size of an entry; NaN if any is."""
+    flat = [torch.as_tensor(each, dtype=torch.float64).abs().flatten() for each in differences]
+    return torch.cat(flat).max().item()
+
+
+def every_text(n_categories: int, n_positions: int) -> Tensor:
+    """(T, M) all texts."""
+    return torch.tensor(list(itertools.product(range(n_categories), repeat=n_positions)))
+
+
+def generator(seed: int) -> torch.Generator:
+    """For the random parameters of a check: the same in every run."""
+    return torch.Generator().manual_seed(seed)
+
+
+def objective_of(system: System, tasks: State | None = None) -> Objective:
+    """The population loss, a sum over predicted positions; tasks are buffers (L, ...)."""
+
+    def loss(module: nn.Module, _: Batch) -> Tensor:
+        return cast(System, module).population_loss()
+
+    return Objective(system.double(), loss, tasks or {}, {})
+
+
+def examined(system: System, members: State, tasks: State | None = None) -> StationaryPoints:
+    """Loss, gradient and Hessian index at members (L, ...) of a family, without moving them."""
+    return find_stationary_points(objective_of(system, tasks), members, n_iterations=0)
+
+
+def searched(system: System, n_solves: int, sigma: float) -> tuple[StationaryPoints, State]:
+    """Stationary points from random starts N(0, sigma^2), each with a task of its own, and the tasks."""
+    streams = Streams(torch.arange(n_solves))
+    system = system.double()
+    start, tasks = (
+        {name: streams.normal(name, tuple(value.shape)) for name, value in named}
+        for named in (system.named_parameters(), system.named_buffers())
+    )
+    start = {name: sigma * value for name, value in start.items()}
+    return find_stationary_points(objective_of(system, tasks), start), tasks
+
+
+def family_error(found: StationaryPoints, level: Tensor | float, index: int, n_predicted: int) -> float:
+    """How far the points are from being stationary, at a level per predicted position, with a Hessian index."""
+    return largest_error(found.losses / n_predicted - level, found.gradient_norm, (found.index - index).double())
+
+
+def distance_to_levels(level: Tensor | float, known: Mapping[str, Tensor | float]) -> float:
+    """The largest distance of a level to the nearest of those known."""
+    levels = torch.as_tensor(level, dtype=torch.float64)
+    distances = [(levels - each).abs() for each in known.values()]
+    return torch.stack(distances).amin(0).max().item()

@@ -1,0 +1,82 @@
+"""The level of system C's two families whose row sums sg_i + d_i of v add up to 0: E Y^2 less a gain, in closed form.
+
+`zero_row_sums` (each sg_i + d_i = 0) and `zero_diagonal` (q(t,t) = 0, Sum_i (sg_i + d_i) = 0) play the same
+predictors: with row sums 0, a(t) added to the columns of q changes no answer, and a(t) = -q(t,t) empties the diagonal;
+with an empty diagonal, the d_i change none, and d_i = -sg_i makes the row sums 0. They cross where both hold [P].
+
+There, the rows of v are alike: p at the predecessor, o elsewhere. For a given ratio o : p the loss is quadratic in q;
+at its minimum the level is E Y^2 - G, and the stationary points are those of G over the ratio. Each column of q gives a
+linear form g and a quadratic form alpha + beta h h^t, h = 1 off the diagonal: a gain g^t (alpha + beta h h^t)^-1 g.
+A maximum of G has Hessian index 1, a minimum 2 [M].
+
+Axes: R ratio tried, N category. Letters as in SEEDS A.2.
+"""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+_N_ANGLES = 1024
+_N_ZOOMS = 6
+
+
+@dataclass(frozen=True, slots=True)
+class StationaryGain:
+    """One stationary value of G, and the Hessian index that goes with it."""
+
+    value: float
+    angle: float
+    index: int
+
+
+def gain(angle_R: Tensor, target_NN: Tensor, n_positions: int) -> Tensor:
+    """(R,) G at angles (R,) whose tangent is o : p."""
+    N = target_NN.shape[0]
+    p_R, o_R = angle_R.cos(), angle_R.sin()
+    sum_R = p_R + (n_positions - 2) * o_R
+    n_R = p_R.square() + (n_positions - 2) * o_R.square()
+    mean_N = target_NN.mean(0)
+    h_NN = 1 - torch.eye(N).to(target_NN)
+    g_RNN = _outer(p_R / N**2, h_NN * (target_NN - mean_N)) + _outer(sum_R / N**2, h_NN * mean_N)
+    alpha_R, beta_R = n_R / N**2, (sum_R.square() - n_R) / N**3
+    # Sherman & Morrison; |h|^2 = N - 1.
+    correction_R = beta_R / (alpha_R + beta_R * (N - 1)) * g_RNN.sum(1).square().sum(1)
+    return (g_RNN.square().sum((1, 2)) - correction_R) / alpha_R
+
+
+def stationary_gains(target_NN: Tensor, n_positions: int) -> list[StationaryGain]:
+    """All maxima and minima of G over the ratio, on a circle of angles of period pi.
+
+    Args:
+        target_NN: q*, float64.
+        n_positions: M, 3 at least.
+    """
+    angles = torch.linspace(0.0, math.pi, _N_ANGLES + 1, dtype=torch.float64)[:-1]
+    values = gain(angles, target_NN, n_positions)
+    before, after = values.roll(1), values.roll(-1)
+    maxima = angles[(values > before) & (values >= after)]
+    minima = angles[(values < before) & (values <= after)]
+    found = []
+    for starts, sign, index in ((maxima, 1.0, 1), (minima, -1.0, 2)):
+        for start in starts.tolist():
+            angle = _zoomed(lambda angle_R: gain(angle_R, target_NN, n_positions), start, sign)
+            value = gain(angles.new_tensor([angle]), target_NN, n_positions).item()
+            found.append(StationaryGain(value, angle, index))
+    return found
+
+
+def _zoomed(function: Callable[[Tensor], Tensor], angle: float, sign: float) -> float:
+    """Where sign * function has its maximum near an angle of the grid."""
+    width = math.pi / _N_ANGLES
+    for _ in range(_N_ZOOMS):
+        near = torch.linspace(angle - width, angle + width, 21, dtype=torch.float64)
+        angle = near[(sign * function(near)).argmax()].item()
+        width /= 10
+    return angle
+
+
+def _outer(factor_R: Tensor, table_NN: Tensor) -> Tensor:
+    return factor_R.view(-1, 1, 1) * table_NN
