@@ -33,7 +33,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path)
     options = parser.parse_args()
     torch.set_num_threads(1)
-    rows = [_row(variant, options.device, options.sizes) for variant in ("positions_only", "categories_only")]
+    rows = [measure(variant, options.device, options.sizes) for variant in ("positions_only", "categories_only")]
     name = torch.cuda.get_device_name() if options.device == "cuda" else platform.machine()
     text = json.dumps({"benchmark": "fusion", "device": options.device, "name": name, "rows": rows}, indent=2)
     if options.out is not None:
@@ -41,7 +41,8 @@ def main() -> None:
     print(text)
 
 
-def _row(variant: str, device: str, sizes: list[int]) -> dict[str, object]:
+def measure(variant: str, device: str, sizes: list[int]) -> dict[str, object]:
+    """Steps per second of the plain loop, and lane-steps per second of packs by size; on the CPU, set one thread."""
     peer = _rate(_plain_loop(variant, device), 1, device)
     packs = {size: _rate(_pack(variant, device, size), size, device) for size in sizes}
     return {

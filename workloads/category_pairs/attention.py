@@ -23,12 +23,17 @@ def one_hot_texts(text_BM: Tensor, n_categories: int, dtype: torch.dtype) -> Ten
 def attend_by_position(
     logits_MM: Tensor, value_ON: Tensor, residual_ON: Tensor, one_hot_BMN: Tensor, *, softmax: bool
 ) -> Tensor:
-    """(M, B, O): logits from position to position; values and residual of categories."""
+    """(O, B, K), K = M - 1 readers from the second on: logits from position to position; values and residual of
+    categories.
+
+    Rows are few here, so that they lie outside: sums over them run along whole vectors of tokens.
+    """
     weights_MM = logits_MM.softmax(dim=0) if softmax else logits_MM
-    one_hot_MBN = one_hot_BMN.transpose(0, 1).contiguous()
-    n_positions, n_texts, n_categories = one_hot_MBN.shape
-    context = (weights_MM.T @ one_hot_MBN.flatten(1)).view(n_positions, n_texts, n_categories)
-    return context @ value_ON.T + one_hot_MBN @ residual_ON.T
+    one_hot_NBM = one_hot_BMN.permute(2, 0, 1).contiguous()
+    readers_NBK = one_hot_NBM[:, :, 1:]
+    context_NBK = (one_hot_NBM.flatten(0, 1) @ weights_MM[:, 1:]).view(readers_NBK.shape)
+    written = value_ON @ context_NBK.flatten(1) + residual_ON @ readers_NBK.flatten(1)
+    return written.view(-1, *readers_NBK.shape[1:])
 
 
 def attend_by_category(

@@ -9,15 +9,17 @@ from torch.func import functional_call, grad_and_value
 
 from workloads.category_pairs.full_model import FullModel
 from workloads.category_pairs.reference_levels import MATCHED, reference_predictors
+from workloads.engine.contract import Batch
 
 
-def full_measures(model: FullModel, text_BM: Tensor) -> dict[str, Tensor]:
+def full_measures(model: FullModel, batch: Batch) -> dict[str, Tensor]:
     """Scalars by metric name, on fresh texts (B, M).
 
     `match_<f>`: D_f = E(answer - f)^2 / Var Y. `ablation`: how far answers move, in Var Y, when attention writes 0.
     `attention_product`: |k| |q| |v|. With a fixed sample, of that sample: `train_mse`, without what a flavour adds, and
     `train_grad_norm`, of the loss descended (the gradient on fresh texts does not vanish where training stops).
     """
+    text_BM = batch["text"]
     answer_BK = model.predict(text_BM)
     variance = (model.target_NN - model.target_NN.mean()).square().mean()
     references = reference_predictors(model.target_NN)
@@ -29,7 +31,7 @@ def full_measures(model: FullModel, text_BM: Tensor) -> dict[str, Tensor]:
     measures["ablation"] = (answer_BK - model.predict(text_BM, attends=False)).square().mean() / variance
     measures["attention_product"] = _norm(model.k_SS) * _norm(model.q_SS) * _norm(model.v_VV)
     if model.has_sample:
-        measures |= _train_measures(model)
+        measures |= _train_measures(model, batch)
     return measures
 
 
@@ -45,7 +47,10 @@ class _TrainLoss(torch.nn.Module):
         return error + self.model.leaning_loss(), error
 
 
-def _train_measures(model: FullModel) -> dict[str, Tensor]:
+def _train_measures(model: FullModel, batch: Batch) -> dict[str, Tensor]:
+    if "train_loss" in batch:
+        error = batch["train_loss"] - model.leaning_loss()
+        return {"train_mse": error, "train_grad_norm": batch["train_grad_norm"]}
     objective = _TrainLoss(model)
     parameters: dict[str, Tensor] = dict(objective.named_parameters())
 

@@ -121,9 +121,9 @@ class FullModel(nn.Module):
         # LayerNorm's centring is linear: applied to the two small matrices, it costs nothing per token.
         attend = _ATTEND[self.variant]
         centred = attend(self.logits(), _centre(value_VV), _centre(residual_VV), one_hot_BMN, softmax=self._softmax)
-        answer = self._feed_forward(centred)
-        answer_BM = answer.T if attend is attend_by_position else answer
-        return answer_BM[:, 1:]
+        if attend is attend_by_position:
+            return self._feed_forward_by_row(centred.flatten(1)).view(centred.shape[1:])
+        return self._feed_forward(centred)[:, 1:]
 
     def wanted(self, text_BM: Tensor) -> Tensor:
         """(B, K) targets Y_i at positions 2..M."""
@@ -157,15 +157,22 @@ class FullModel(nn.Module):
         return self.flavour_weight * torch.stack([(mask * matrix.square()).sum() for mask, matrix in pairs]).sum()
 
     def _feed_forward(self, centred: Tensor) -> Tensor:
-        """W_2 relu(W_1 LN(Z) + b_1) + b_2 over the last axis, of Z less its mean there.
-
-        LayerNorm's gain and bias are folded into W_1 and b_1, so that tokens are normalized on the hidden side.
-        """
-        first_HV = self.first.weight * self.gain_V
-        bias_H = self.first.bias + self.first.weight @ self.bias_V
+        """W_2 relu(W_1 LN(Z) + b_1) + b_2 over the last axis, of Z less its mean there."""
+        first_HV, bias_H = self._first_layer()
         inverse = inverse_deviation(centred, self.layer_norm_eps)
         hidden = torch.relu((centred @ first_HV.T) * inverse + bias_H)
         return hidden @ self.second.weight[0] + self.second.bias
+
+    def _feed_forward_by_row(self, centred: Tensor) -> Tensor:
+        """The same over the first axis, of rows outside and tokens inside."""
+        first_HV, bias_H = self._first_layer()
+        inverse = inverse_deviation(centred, self.layer_norm_eps, dim=0)
+        hidden = torch.relu((first_HV @ centred) * inverse + bias_H.unsqueeze(1))
+        return self.second.weight[0] @ hidden + self.second.bias
+
+    def _first_layer(self) -> tuple[Tensor, Tensor]:
+        """W_1 and b_1 with LayerNorm's gain and bias folded in, so that tokens are normalized on the hidden side."""
+        return self.first.weight * self.gain_V, self.first.bias + self.first.weight @ self.bias_V
 
 
 _ATTEND = {

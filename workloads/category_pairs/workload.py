@@ -84,7 +84,7 @@ class CategoryPairs(Workload[CategoryPairsParameters]):
 
     def measure(self, module: nn.Module, batch: Batch) -> dict[str, Tensor]:
         if isinstance(module, FullModel):
-            return full_measures(module, batch["text"])
+            return full_measures(module, batch)
         return cast(System, module).coordinates()
 
     def levels(self, module: nn.Module, batch: Batch) -> dict[str, Tensor]:

@@ -181,7 +181,13 @@ class Workload(ABC, Generic[P]):
         return self.loss(module, batch)
 
     def measure(self, module: nn.Module, batch: Batch) -> dict[str, Tensor]:
-        """Further scalars of one training, by metric name, on the evaluation batch."""
+        """Further scalars of one training, by metric name.
+
+        Args:
+            module: As it stands.
+            batch: The evaluation batch, and beside it, where the optimizer holds them, scalars of the loss that is
+                descended: `train_loss` and `train_grad_norm`.
+        """
         del module, batch
         return {}
 

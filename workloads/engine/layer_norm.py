@@ -13,6 +13,6 @@ def layer_norm(value: Tensor, gain: Tensor, bias: Tensor, layer_norm_eps: Tensor
     return centred * inverse_deviation(centred, layer_norm_eps) * gain + bias
 
 
-def inverse_deviation(centred: Tensor, layer_norm_eps: Tensor) -> Tensor:
-    """1 / sqrt(variance + layer_norm_eps) over the last axis, kept, of values whose mean there is 0."""
-    return torch.rsqrt(centred.square().mean(-1, keepdim=True) + layer_norm_eps)
+def inverse_deviation(centred: Tensor, layer_norm_eps: Tensor, dim: int = -1) -> Tensor:
+    """1 / sqrt(variance + layer_norm_eps) over an axis, kept, of values whose mean there is 0."""
+    return torch.rsqrt(centred.square().mean(dim, keepdim=True) + layer_norm_eps)

@@ -22,6 +22,9 @@ HISTORY_SIZE = 100
 TOLERANCE_GRAD = 1e-7
 TOLERANCE_CHANGE = 1e-9
 
+_Seen = tuple[Tensor, Tensor, Tensor]
+"""What a pack is shown of an iterate: points (L, n), losses (L,), norms of the gradient (L,)."""
+
 
 @dataclass(kw_only=True, slots=True)
 class _Iterates:
@@ -50,6 +53,9 @@ class _Iterates:
         for field in fields(self):
             setattr(self, field.name, getattr(self, field.name)[lanes])
 
+    def seen(self) -> "_Seen":
+        return self.point, self.loss, torch.linalg.vecdot(self.gradient, self.gradient).sqrt()
+
     def is_optimal(self) -> Tensor:
         """(L,) bool, where no part of the gradient is above tolerance."""
         return self.gradient.abs().amax(1) <= TOLERANCE_GRAD
@@ -76,7 +82,8 @@ class Lbfgs(Optimizer):
         self._most_evaluations = settings.n_steps * 5 // 4
         self._is_running = torch.ones_like(self.is_finite)
         self._has_started = False
-        self._points_at: dict[int, Tensor] = {}
+        self._seen_at: dict[int, _Seen] = {}
+        self._shown: _Seen | None = None
         self.n_evaluations = torch.zeros_like(self.steps)
 
     @property
@@ -85,6 +92,12 @@ class Lbfgs(Optimizer):
 
     def batch_step(self, step: int) -> int:  # noqa: ARG002
         return 0
+
+    def descended(self) -> dict[str, Tensor]:
+        if self._shown is None:
+            return {}
+        _, loss, grad_norm = self._shown
+        return {"train_loss": loss, "train_grad_norm": grad_norm}
 
     def advance(self, parameters: State, evaluate: Evaluate, stops: Sequence[int], most_evaluations: int) -> bool:
         if stops[0] == 0:
@@ -114,7 +127,8 @@ class Lbfgs(Optimizer):
             self._now.select(lanes)
             self._search.select(lanes)
             self._pairs.select(lanes)
-            self._points_at = {stop: points[lanes] for stop, points in self._points_at.items()}
+            self._shown = _rows(self._shown, lanes) if self._shown else None
+            self._seen_at = {stop: _rows(seen, lanes) for stop, seen in self._seen_at.items()}
 
     def _start(self, parameters: State, evaluate: Evaluate) -> None:
         loss, gradients = evaluate(parameters, self.batch_step(0))
@@ -184,7 +198,8 @@ class Lbfgs(Optimizer):
         for stop in stops:
             is_there = lanes & (now.steps == stop)
             if is_there.any():
-                self._points_at[stop] = _where(is_there, now.point, self._points_at.get(stop, now.point))
+                seen = now.seen()
+                self._seen_at[stop] = _where_all(is_there, seen, self._seen_at.get(stop, seen))
 
         stands_still = (now.direction.abs().amax(1) * now.step_size.abs()) <= TOLERANCE_CHANGE
         is_level = (now.loss - now.last_loss).abs() < TOLERANCE_CHANGE
@@ -199,8 +214,9 @@ class Lbfgs(Optimizer):
         self.steps = now.steps.clamp(max=stop)
         self.is_finite = has_gone_on | torch.isfinite(now.loss)
         self._is_running = has_gone_on | ~now.is_over
-        points = _where(has_gone_on, self._points_at.pop(stop, now.point), now.point)
-        for name, value in unflattened(points, parameters).items():
+        here = now.seen()
+        self._shown = _where_all(has_gone_on, self._seen_at.pop(stop, here), here)
+        for name, value in unflattened(self._shown[0], parameters).items():
             parameters[name].copy_(value)
 
 
@@ -219,3 +235,17 @@ def unflattened(rows: Tensor, like: State) -> State:
 
 def _where(lanes: Tensor, rows: Tensor, otherwise: Tensor) -> Tensor:
     return torch.where(lanes[:, None], rows, otherwise)
+
+
+def _where_all(lanes: Tensor, seen: _Seen, otherwise: _Seen) -> _Seen:
+    points, losses, norms = seen
+    return (
+        _where(lanes, points, otherwise[0]),
+        torch.where(lanes, losses, otherwise[1]),
+        torch.where(lanes, norms, otherwise[2]),
+    )
+
+
+def _rows(seen: _Seen, lanes: Tensor) -> _Seen:
+    points, losses, norms = seen
+    return points[lanes], losses[lanes], norms[lanes]

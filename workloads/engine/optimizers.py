@@ -99,6 +99,11 @@ class Optimizer(ABC):
         """The step whose batch is descended at `step`."""
         return step
 
+    def descended(self) -> dict[str, Tensor]:
+        """What the rule holds of the objective at the step reached, on the batch of `batch_step`: `train_loss` (L,) and
+        `train_grad_norm` (L,), or nothing."""
+        return {}
+
     def observe(self, loss: Tensor) -> None:
         """Ends the lanes whose loss (L,) at the step they have reached is not finite."""
         self.is_finite &= torch.isfinite(loss)

@@ -152,9 +152,9 @@ class Pack(Generic[P]):
         parameters = {name: value.detach().requires_grad_() for name, value in self._parameters.items()}
         eval_loss_A = self._eval_loss(parameters, self._buffers, self._eval_batch)
         gradients = _gradients(eval_loss_A, parameters)
+        descended = self._optimizer.descended()
         with torch.no_grad():
-            batch = self._batch_at(self._optimizer.batch_step(self._probe_steps[self._next_probe]))
-            loss_A = self._loss(self._parameters, self._buffers, batch)
+            loss_A = descended["train_loss"] if descended else self._train_loss()
             self._optimizer.observe(loss_A)
             return _to_numpy(
                 {
@@ -162,9 +162,14 @@ class Pack(Generic[P]):
                     "eval_loss": eval_loss_A.detach(),
                     "grad_norm": norm_per_lane(gradients),
                     "param_norm": norm_per_lane(self._parameters),
-                    **self._measure(self._parameters, self._buffers, self._eval_batch),
+                    **self._measure(self._parameters, self._buffers, self._eval_batch | descended),
                 }
             )
+
+    def _train_loss(self) -> Tensor:
+        batch = self._batch_at(self._optimizer.batch_step(self._probe_steps[self._next_probe]))
+        loss_A: Tensor = self._loss(self._parameters, self._buffers, batch)
+        return loss_A
 
     def _drop_ended(self) -> None:
         """Takes the lanes that ended at the probe just recorded out of the batch."""
