@@ -103,7 +103,7 @@ def test_the_queries_of_a_document_run(name: str, ledger: Ledger) -> None:
     told = [shlex.split(line) for line in invocations(DOCUMENTS[name]) if line.startswith("query ")]
     queries = [words[2] for words in told if words[1] == SWEEP and "$(" not in words[2]]
     queries += blocks(DOCUMENTS[name], "sql")
-    assert queries or name == "ledger.md"
+    assert queries or name not in ("README.md", "outcomes.md")
     for sql in queries:
         assert run_query(ledger, sql).num_rows > 0, sql
 

@@ -60,7 +60,7 @@ def main() -> None:
 
 
 def _train(n_seeds: int, **values: Value) -> Trained:
-    parameters = defaults(WORKLOAD, n_categories=N, n_positions=M, **values)
+    parameters = defaults(WORKLOAD, **({"n_categories": N, "n_positions": M} | values))
     pack = Pack(WORKLOAD, [Training(parameters, seed) for seed in range(n_seeds)])
     while not pack.advance(10_000):
         pass
@@ -70,29 +70,32 @@ def _train(n_seeds: int, **values: Value) -> Trained:
 
 
 def _plateaus() -> tuple[Figure, Iterator[str]]:
-    """Levels of trainings that start near the zero: they come down in steps."""
+    """Levels of trainings that start near the zero, and pass the mean on their way down."""
     figure = Figure(figsize=(9.6, 3.4), layout="constrained", dpi=160)
     axes = figure.subplots(1, 2, sharey=True)
     found = []
-    for panel, sigma in zip(axes, (1e-6, 1e-2), strict=True):
-        trained = _train(64, init_sigma=sigma, learning_rate=0.02, n_steps=3000, stop_when_solved=False)
+    sigma = 1e-3
+    for panel, (n, m, learning_rate) in zip(axes, ((10, 20, 0.01), (3, 40, 0.005)), strict=True):
+        sizes: dict[str, Value] = {"n_categories": n, "n_positions": m, "learning_rate": learning_rate}
+        trained = _train(64, **sizes, init_sigma=sigma, n_steps=2000, stop_when_solved=False)
         steps, level = trained.evidence.steps, trained.evidence.metrics["eval_loss"]
         panel.plot(steps, level.T, color=BLUE, linewidth=0.5, alpha=0.5)
-        for name, value in (("zero", 1.0), ("mean", 1 - 1 / N), ("centred shift", 1 / N + 1 / M - 1 / (N * M))):
+        mean = 1 - 1 / n
+        for name, value in (("zero", 1.0), ("mean", mean), ("centred shift", 1 / n + 1 / m - 1 / (n * m))):
             panel.axhline(value, color=GREY, linewidth=0.8, linestyle="--")
             panel.annotate(name, (1.0, value), xycoords=("axes fraction", "data"), fontsize=7, va="bottom", ha="right")
         panel.set_xscale("symlog", linthresh=10)
+        panel.set_xlim(left=0)
         panel.set_xlabel("gradient steps")
-        panel.set_title(rf"initialization $\sigma$ = {sigma:g}", fontsize=9)
+        panel.set_title(rf"N = {n}, M = {m}, $\sigma$ = {sigma:g}, learning rate {learning_rate:g}", fontsize=9)
         panel.spines[["top", "right"]].set_visible(False)
-        left_zero = steps[np.argmax(level < 0.95, axis=1)]
-        rate = 2 / N * np.sqrt((M - 1) * ((N - 1 + M) / 2 + np.sqrt(((M - N + 1) / 2) ** 2 + N - 1)))
-        law = np.log(1 / sigma) / (0.02 * rate)
-        at_mean = (np.abs(level - (1 - 1 / N)) < 0.01 * (1 - 1 / N)).any(axis=1)
+        left_zero = steps[np.argmax(level < 0.5 * (1 + mean), axis=1)]
+        rate = 2 / n * np.sqrt((m - 1) * ((n - 1 + m) / 2 + np.sqrt(((m - n + 1) / 2) ** 2 + n - 1)))
+        near = np.abs(level - mean) < 0.01 * mean
         found.append(
-            f"init_sigma {sigma:g}: left the zero at step {np.median(left_zero):.0f} (median), "
-            f"ln(1/sigma) / (lr lambda_+) = {law:.0f}; seen within 1% of the mean level at a probe: "
-            f"{_rate(at_mean)}; ended: {_counts(trained.final)}"
+            f"N = {n}, M = {m}: left the zero at step {np.median(left_zero):.0f} (median), "
+            f"ln(1/sigma) / (lr lambda_+) = {np.log(1 / sigma) / (learning_rate * rate):.0f}; "
+            f"within 1% of the mean level at some probe {_rate(near.any(axis=1))}; ended: {_counts(trained.final)}"
         )
     axes[0].set_ylabel("level (loss per predicted position)")
     return figure, iter(found)
