@@ -32,8 +32,16 @@ def test_a_training_is_the_same_to_the_last_bit_in_any_pack(pack_size: int) -> N
         np.testing.assert_array_equal(whole[metric][20 : 20 + pack_size], table, err_msg=metric)
 
 
-@pytest.mark.parametrize("dtype", ["float32", "float64"])
-@pytest.mark.parametrize("variant", ["solution_2", "combined"])
+@pytest.mark.parametrize(
+    ("variant", "dtype"),
+    [
+        ("solution_1", "float32"),
+        ("solution_2", "float32"),
+        ("solution_3", "float64"),
+        ("combined", "float32"),
+        ("combined", "float64"),
+    ],
+)
 def test_matrix_products_do_not_round_by_the_pack(variant: str, dtype: str) -> None:
     """At sizes where the kernels for one product, and for one sum, differ from those for many."""
     shapes = {"variant": variant, "expectation": "fixed_sample", "n_positions": 20, "batch_size": 256, "dtype": dtype}
