@@ -18,7 +18,8 @@ from workloads.engine.pack import Pack
 
 SLICE_SECONDS = 1.0
 """How long a call trains before it reports: Ray cannot cancel a running call."""
-_STEPS_BETWEEN_LOOKS = 64
+_LOOKS_PER_SLICE = 8
+"""How often the clock is looked at: an evaluation takes from half a millisecond to several seconds."""
 
 
 @dataclass(frozen=True)
@@ -77,6 +78,7 @@ class Trainer:
         self._device = device
         self._order: PackOrder | None = None
         self._pack: Pack[Any] | None = None
+        self._evaluations_per_look = 1
         self._started = 0.0
 
     def is_placed(self) -> bool:
@@ -95,10 +97,9 @@ class Trainer:
         try:
             if self._pack is None:
                 self._pack = Pack(self._workload, [task.training for task in tasks], self._device)
-            deadline = time.perf_counter() + SLICE_SECONDS
-            while not self._pack.advance(_STEPS_BETWEEN_LOOKS):
-                if time.perf_counter() > deadline:
-                    return Progress(self._pack.step)
+                self._evaluations_per_look = 1
+            if not self._train_slice(self._pack):
+                return Progress(self._pack.step)
             result = self._pack.result()
             trainings = [task.training for task in tasks]
             certificates = certify_stuck(self._workload, self._pack, trainings, result)
@@ -113,6 +114,20 @@ class Trainer:
         except Exception as error:  # noqa: BLE001  # The trainer's edge: whatever a training raises becomes its outcome.
             self._pack = None
             return Raised(traceback.format_exc(), _is_out_of_memory(error), self._device, platform.node())
+
+    def _train_slice(self, pack: Pack[Any]) -> bool:
+        """Trains on for about `SLICE_SECONDS`; True when all trainings have ended."""
+        started = looked = time.perf_counter()
+        while not pack.advance(self._evaluations_per_look):
+            now = time.perf_counter()
+            if now - looked < SLICE_SECONDS / _LOOKS_PER_SLICE:
+                self._evaluations_per_look *= 2
+            elif self._evaluations_per_look > 1 and now - looked > 2 * SLICE_SECONDS / _LOOKS_PER_SLICE:
+                self._evaluations_per_look //= 2
+            if now - started > SLICE_SECONDS:
+                return False
+            looked = now
+        return True
 
 
 def _is_out_of_memory(error: Exception) -> bool:

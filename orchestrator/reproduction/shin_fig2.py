@@ -21,6 +21,12 @@ FLAVOURS = {
 }
 """Names and colours (Okabe & Ito 2008)."""
 
+SIZE_NOTE = (
+    "N = 10, M = 20, 500 texts, 500 iterations; the paper: M = 50, 1,000 texts, 50 iterations, taken as calls of "
+    "torch.optim.LBFGS of up to 20. At its size (an hour on 2 cores): attnsweep run shin_flavours "
+    "--set n_positions=50 --set batch_size=1000"
+)
+
 _FINAL = "select log10(eval_loss / level_mean) from trainings where param_flavour = ? and eval_loss is not null"
 _CURVE = """
 select step, quantile_cont(log10(value / level_mean), [0.25, 0.5, 0.75])
@@ -62,8 +68,7 @@ def compare(sweep: SweepDirectory, directory: Path) -> Comparison:
         figures=save_figure(figure, directory, "shin-fig2"),
         notes=[
             "The added losses are ours (workloads/category_pairs/flavours.py): the paper does not print its own.",
-            'The paper\'s "50 iterations" are taken as calls of torch.optim.LBFGS, up to 20 each; ours are 300 single '
-            "iterations at N = 10, M = 50, 1,000 texts.",
+            SIZE_NOTE,
         ],
     )
 

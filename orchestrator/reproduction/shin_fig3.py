@@ -10,7 +10,7 @@ from orchestrator.replay import retrain
 from orchestrator.reproduction.comparison import Comparison, save_figure
 from orchestrator.reproduction.heat_map import draw_heat_map
 from orchestrator.reproduction.medians import median_row
-from orchestrator.reproduction.shin_fig2 import FLAVOURS
+from orchestrator.reproduction.shin_fig2 import FLAVOURS, SIZE_NOTE
 from orchestrator.reproduction.swept import swept
 from orchestrator.sweep_directory import SweepDirectory
 from workloads.engine.optimizers import State
@@ -67,6 +67,7 @@ def compare(sweep: SweepDirectory, directory: Path) -> Comparison:
             "(workloads/category_pairs/solution_scores.py).",
             "Solution 1 leaves v on c free up to an invertible matrix that the feed-forward part undoes: its match "
             "with I need not be high.",
+            SIZE_NOTE,
             f"Drawn: the seed of median test loss of each flavour: {', '.join(shown)}.",
         ],
     )
