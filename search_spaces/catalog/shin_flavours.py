@@ -4,14 +4,14 @@ from search_spaces import Categorical, LossQuantile, Sweep
 
 
 def sweep() -> Sweep:
-    """4 flavours x 20 seeds at N = 10, M = 20 on 500 texts: minutes where the paper's M = 50 and 1,000 texts take an hour.
+    """4 flavours x 20 seeds at N = 10, M = 20 on 500 texts: minutes; the paper's M = 50 and 1,000 texts take an hour.
 
     The paper has "50 iterations": a call of PyTorch's L-BFGS is up to 20. After 50 single ones hardly a flavour has
     left E[Y | X_i], at either size; 500 are 25 calls.
     """
     return Sweep(
         name="shin_flavours",
-        description="the combined model in four flavours, 20 seeds each: where their losses end, and what their blocks hold",
+        description="the combined model in four flavours, 20 seeds each: losses, and what the blocks hold",
         workload="category_pairs",
         space={
             "variant": "combined",
