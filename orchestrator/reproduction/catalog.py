@@ -52,14 +52,14 @@ REPRODUCTIONS = (
         name="shin-fig2",
         title="log-MSE of the combined model's four flavours",
         source=f"{_SHIN}, section 4.1, Figure 2",
-        cost="3 min",
+        cost="5 min",
         module="shin_fig2",
     ),
     Reproduction(
         name="shin-fig3",
         title="attention weights of the four flavours",
         source=f"{_SHIN}, section 4.1, Figure 3",
-        cost="3 min",
+        cost="5 min",
         module="shin_fig3",
     ),
     Reproduction(
