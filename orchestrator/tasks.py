@@ -107,6 +107,7 @@ class PackSizer:
 
     smallest, largest = 64, 4096
     _worth_it = 1.05
+    _last_may_be = 1.5
 
     def __init__(self, fixed: int | None) -> None:
         self._fixed = fixed
@@ -121,7 +122,10 @@ class PackSizer:
         """
         if self._fixed is not None:
             return self._limit
-        return max(min(self._wanted(), fair_share), 1)
+        wanted = self._wanted()
+        # What is left over is not worth a pack of its own: a small pack costs nearly what a full one does.
+        is_last = fair_share <= min(self._last_may_be * wanted, self._limit)
+        return max(fair_share if is_last else wanted, 1)
 
     def measured(self, n_lanes: int, lane_steps_per_second: float) -> None:
         """Learns from a trained pack; only packs of the wanted size tell."""

@@ -16,13 +16,19 @@ from typer.main import get_group
 from orchestrator.cli import app
 from orchestrator.ledger.reader import Ledger
 from orchestrator.ledger.schema import curves_schema, heads_schema, trainings_schema
+from orchestrator.ledger.writer import LedgerWriter
 from orchestrator.query import run_query
+from orchestrator.records import PackContext, curve_rows, head_rows, trained_rows
+from orchestrator.sweep_directory import SweepDirectory
+from orchestrator.tasks import Task
 from search_spaces.loading import load_sweep
 from search_spaces.validation import check_sweep
 from tests.orchestrator.small_sweep import small_sweep, sweep_on_disk, trial_rows
 from workloads.category_pairs import CategoryPairs
-from workloads.engine.contract import OUTCOMES
+from workloads.engine.contract import OUTCOMES, Training
+from workloads.engine.pack import Pack
 from workloads.registry import load_workload
+from workloads.testing import defaults
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text()
@@ -106,6 +112,32 @@ def test_the_queries_of_a_document_run(name: str, ledger: Ledger) -> None:
     assert queries or name not in ("README.md", "outcomes.md")
     for sql in queries:
         assert run_query(ledger, sql).num_rows > 0, sql
+
+
+@pytest.fixture
+def language_ledger(tmp_path: Path) -> Ledger:
+    """Two trainings on PARITY, of 20 steps."""
+    workload = load_workload("formal_languages")
+    values = {"language": "parity", "train_length": 2, "n_steps": 20, "eval_batch_size": 4, "longest_test_length": 20}
+    tasks = [Task(0, index, Training(defaults(workload, **values), index)) for index in range(2)]
+    pack = Pack(workload, [task.training for task in tasks])
+    while not pack.advance(100):
+        pass
+    result, context = pack.result(), PackContext("parity", "p")
+    directory = SweepDirectory.create(tmp_path / "parity", small_sweep("parity", workload="formal_languages"), {})
+    schema = trainings_schema(workload.parameters, workload.level_names)
+    with LedgerWriter(directory.path, schema, heads_schema(workload.head_score_names), "sha") as writer:
+        rows = trained_rows(workload, tasks, result, [None, None], context)
+        writer.commit("p", rows, curve_rows(workload, tasks, result), head_rows(workload, tasks, result))
+    return Ledger(directory.path)
+
+
+def test_the_queries_on_formal_languages_run(language_ledger: Ledger) -> None:
+    told = [shlex.split(line) for line in invocations(DOCUMENTS["outcomes.md"]) if line.startswith("query ")]
+    queries = [words[2] for words in told if words[1] == "sweeps/parity_learnability"]
+    assert len(queries) == 2
+    for sql in queries:
+        assert run_query(language_ledger, sql).num_rows > 0, sql
 
 
 @pytest.mark.parametrize("name", DOCUMENTS)

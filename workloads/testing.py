@@ -185,9 +185,9 @@ class _Poison(Workload[P]):
     victim: Training[P]
     is_poisoned = False
 
-    def batch(self, lanes: Lanes[P], step: int) -> Batch:
-        is_victim = [training is self.victim for training in lanes.trainings]
-        return super().batch(lanes, step) | {_IS_VICTIM: torch.tensor(is_victim, device=lanes.device)}
+    def batches(self, lanes: Lanes[P], steps: range) -> list[Batch]:
+        is_victim = torch.tensor([training is self.victim for training in lanes.trainings], device=lanes.device)
+        return [batch | {_IS_VICTIM: is_victim} for batch in super().batches(lanes, steps)]
 
     def loss(self, module: nn.Module, batch: Batch) -> Tensor:
         own = {name: value for name, value in batch.items() if name != _IS_VICTIM}

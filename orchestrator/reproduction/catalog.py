@@ -39,6 +39,7 @@ class Reproduction:
 
 
 _SHIN = "Shin & Matzinger 2025"
+_CHIANG = "Chiang & Cholak 2022"
 
 REPRODUCTIONS = (
     Reproduction(
@@ -75,6 +76,41 @@ REPRODUCTIONS = (
         source=f"{_SHIN}, sections 2.1-2.3",
         cost="10 s",
         module="shin_handmade",
+    ),
+    Reproduction(
+        name="chiang-fig2",
+        title="cross-entropy of the exact transformers for FIRST and PARITY by length",
+        source=f"{_CHIANG}, section 4, Figure 2",
+        cost="1 min",
+        module="chiang_fig2",
+    ),
+    Reproduction(
+        name="chiang-fig3",
+        title="exact PARITY when the weight that counts is off",
+        source=f"{_CHIANG}, section 4, Figure 3",
+        cost="1 min",
+        module="chiang_fig3",
+    ),
+    Reproduction(
+        name="chiang-fig4",
+        title="FIRST learned at lengths 10 to 300, tested at 1,000, with and without log n",
+        source=f"{_CHIANG}, section 5.3, Figure 4",
+        cost="2 min",
+        module="chiang_fig4",
+    ),
+    Reproduction(
+        name="chiang-fig4-long",
+        title="the same for 1,000 epochs instead of 100",
+        source=f"{_CHIANG}, section 5.3, Figure 4",
+        cost="15 min",
+        module="chiang_fig4_long",
+    ),
+    Reproduction(
+        name="chiang-parity",
+        title="PARITY by the same set-up",
+        source=f"{_CHIANG}, section 3.1",
+        cost="5 min",
+        module="chiang_parity",
     ),
 )
 

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from workloads.engine.initialization import draw_parameters
 from workloads.engine.optimizers import State
+from workloads.engine.schedule import probe_steps
 from workloads.engine.streams import Streams
 from workloads.parameters import TrainingParameters
 
@@ -166,6 +167,14 @@ class Workload(ABC, Generic[P]):
         """The data of one step, (L, ...) by name. Empty where the loss is exact."""
         del lanes, step
         return {}
+
+    def batches(self, lanes: Lanes[P], steps: range) -> list[Batch]:
+        """The data of the first few of these steps, of one at least. Override where a block is drawn in one go."""
+        return [self.batch(lanes, steps[0])]
+
+    def probe_steps(self, parameters: P) -> tuple[int, ...]:
+        """The steps at which trainings are looked at, rising from 0 to `n_steps`; read only what is static."""
+        return probe_steps(parameters.n_steps)
 
     def eval_batch(self, lanes: Lanes[P]) -> Batch:
         """Data that no step sees, the same at every probe, (L, ...) by name. Empty where `eval_loss` is exact."""

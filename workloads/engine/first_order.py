@@ -96,8 +96,10 @@ class Adam(FirstOrder):
         super().__init__(settings)
         self._first: State = {}
         self._second: State = {}
+        self._update_of: State = {}
 
     def _update(self, parameters: State, gradients: State, learning_rate: Tensor) -> None:
+        # In memory that is there already: on rows of this length fresh memory costs as much as the arithmetic.
         correction_1 = 1 - self.beta_1**self._n_updates
         correction_2_root = (1 - self.beta_2**self._n_updates) ** 0.5
         for name, parameter in parameters.items():
@@ -108,9 +110,10 @@ class Adam(FirstOrder):
             second = self._second.setdefault(name, torch.zeros_like(parameter))
             first.lerp_(gradient, 1 - self.beta_1)
             second.mul_(self.beta_2).addcmul_(gradient, gradient, value=1 - self.beta_2)
-            denominator = (second.sqrt() / correction_2_root).add_(self.denominator_eps)
+            update = self._update_of.setdefault(name, torch.empty_like(parameter))
+            torch.sqrt(second, out=update).div_(correction_2_root).add_(self.denominator_eps)
             step_size = _per_lane(learning_rate / correction_1, parameter)
-            parameter.sub_(step_size * (first / denominator))
+            parameter.sub_(torch.div(first, update, out=update).mul_(step_size))
 
     def _decayed(self, parameter: Tensor, gradient: Tensor, learning_rate: Tensor) -> Tensor:  # noqa: ARG002
         """The gradient after weight decay, which may also have shrunk `parameter`."""
@@ -120,6 +123,7 @@ class Adam(FirstOrder):
         super().select(lanes)
         self._first = {name: value[lanes] for name, value in self._first.items()}
         self._second = {name: value[lanes] for name, value in self._second.items()}
+        self._update_of = {}
 
 
 class AdamW(Adam):

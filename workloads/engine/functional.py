@@ -1,10 +1,11 @@
 """A module's functions as functions of its parameters, buffers and batch: what `vmap` can lay over lanes."""
 
 from collections.abc import Callable
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 from torch import nn
-from torch.func import functional_call
+from torch.func import functional_call, vmap
+from torch.utils._pytree import tree_map
 
 from workloads.engine.contract import Batch
 from workloads.engine.optimizers import State
@@ -27,6 +28,25 @@ def one_lane(template: nn.Module, function: Callable[[nn.Module, Batch], R]) -> 
         return result
 
     return call
+
+
+def over_lanes(
+    template: nn.Module, function: Callable[[nn.Module, Batch], Any]
+) -> Callable[[State, State, Batch], Any]:
+    """As `one_lane`, of many trainings at once: parameters, buffers, batch and results have a lane axis in front."""
+    vectorized = vmap(one_lane(template, function))
+
+    def padded(parameters: State, buffers: State, batch: Batch) -> Any:
+        if next(iter(parameters.values())).shape[0] > 1:
+            return vectorized(parameters, buffers, batch)
+        # Of one lane alone, products and sums take other kernels, which round otherwise.
+        twice = [
+            {name: value.repeat_interleave(2, 0) for name, value in each.items()}
+            for each in (parameters, buffers, batch)
+        ]
+        return tree_map(lambda value: value[:1], vectorized(*twice))
+
+    return padded
 
 
 class _Objective(nn.Module, Generic[R]):

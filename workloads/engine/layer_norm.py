@@ -3,6 +3,8 @@
 import torch
 from torch import Tensor
 
+_SMALLEST_EPS = {torch.float32: 1e-24, torch.float64: 1e-60}
+
 
 def layer_norm(value: Tensor, gain: Tensor, bias: Tensor, layer_norm_eps: Tensor) -> Tensor:
     """(x - mean) / sqrt(variance + layer_norm_eps) * gain + bias over the last axis; epsilon inside the root.
@@ -16,3 +18,18 @@ def layer_norm(value: Tensor, gain: Tensor, bias: Tensor, layer_norm_eps: Tensor
 def inverse_deviation(centred: Tensor, layer_norm_eps: Tensor, dim: int = -1) -> Tensor:
     """1 / sqrt(variance + layer_norm_eps) over an axis, kept, of values whose mean there is 0."""
     return torch.rsqrt(centred.square().mean(dim, keepdim=True) + layer_norm_eps)
+
+
+def inverse_root(layer_norm_eps: Tensor) -> Tensor:
+    """1 / sqrt(layer_norm_eps), for `fused_layer_norm`; an epsilon of 0 is taken as one that only zeros notice."""
+    return torch.rsqrt(layer_norm_eps.clamp(min=_SMALLEST_EPS[layer_norm_eps.dtype]))
+
+
+def fused_layer_norm(value: Tensor, gain: Tensor, bias: Tensor, inverse_root_eps: Tensor) -> Tensor:
+    """As `layer_norm`, in three operations instead of nine; a constant vector gives `bias` at epsilon 0 too, not NaN.
+
+    PyTorch's kernel takes epsilon as a constant; but normalizing x with epsilon is normalizing x / sqrt(epsilon)
+    with 1. At epsilon 0 variances must be far above 1e-24 in single precision, 1e-60 in double.
+    """
+    normal = torch.nn.functional.layer_norm(value * inverse_root_eps, value.shape[-1:], eps=1.0)
+    return torch.addcmul(bias, normal, gain)

@@ -11,18 +11,19 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
-from torch.func import stack_module_state, vmap
-from torch.utils._pytree import tree_map
+from torch.func import stack_module_state
 
 from workloads.engine.contract import Batch, Evidence, Lanes, P, Training, Workload
 from workloads.engine.first_order import norm_per_lane
-from workloads.engine.functional import one_lane
+from workloads.engine.functional import over_lanes
+from workloads.engine.layout import Layout
 from workloads.engine.optimizers import State
 from workloads.engine.result import HeadProbe, PackResult
-from workloads.engine.schedule import probe_steps
 from workloads.engine.update_rules import optimizer_of
 
 _NEVER = -1
+_ROWS = "rows"
+"""The one name of what optimizers are handed: all parameters of a lane in one row."""
 _PROBES_AHEAD = 2
 """How many probes a lane may run ahead of the slowest: of 121 evaluations of a pack that waits at each (64 lanes, 50
 steps of L-BFGS), 82 are left with one, 73 with two; 62 is what the slowest lane needs. A lane found solved has run on
@@ -46,28 +47,35 @@ class Pack(Generic[P]):
         self._workload = workload
         self._all = Lanes(trainings, torch.device(device))
         self._lanes = self._all
-        self._parameters, self._buffers, template = _starting_state(workload, self._lanes)
+        parameters, self._buffers, template = _starting_state(workload, self._lanes)
+        self._layout = Layout(parameters)
+        self._rows = self._layout.rows(parameters)
         self._optimizer = optimizer_of(self._lanes)
-        self._loss = _over_lanes(template, workload.loss)
-        self._eval_loss = _over_lanes(template, workload.eval_loss)
-        self._measure = _over_lanes(template, workload.measure)
+        self._loss = over_lanes(template, workload.loss)
+        self._eval_loss = over_lanes(template, workload.eval_loss)
+        self._measure = over_lanes(template, workload.measure)
         self._eval_batch = workload.eval_batch(self._lanes)
-        levels = _over_lanes(template, workload.levels)
+        levels = over_lanes(template, workload.levels)
         self._levels = _to_numpy(levels(self._parameters, self._buffers, self._eval_batch))
         self._all_buffers = self._buffers
-        self._final = {name: torch.empty_like(value) for name, value in self._parameters.items()}
+        self._final_rows = torch.empty_like(self._rows)
         self._heads: list[HeadProbe] = []
 
         n_lanes = len(trainings)
-        self._probe_steps = probe_steps(self._lanes.shared.n_steps)
+        self._probe_steps = workload.probe_steps(self._lanes.shared)
         self._next_probe, self._n_evaluations = 0, 0
-        self._batch: tuple[int, Batch] | None = None
+        self._first_drawn = 0
+        self._drawn: list[Batch] = []
         self._metrics: dict[str, NDArray[np.float64]] = {}
         self._position = np.arange(n_lanes)
         self._last_probe = np.zeros(n_lanes, dtype=np.int64)
         self._diverged_step = np.full(n_lanes, _NEVER, dtype=np.int64)
         self._n_steps = np.zeros(n_lanes, dtype=np.int64)
         self._seconds = np.zeros(n_lanes)
+
+    @property
+    def _parameters(self) -> State:
+        return self._layout.views(self._rows)
 
     @property
     def done(self) -> bool:
@@ -89,7 +97,7 @@ class Pack(Generic[P]):
             stops = self._probe_steps[self._next_probe : self._next_probe + 1 + _PROBES_AHEAD]
             started = time.perf_counter()
             evaluations_left = stop_at - self._n_evaluations
-            at_probe = self._optimizer.advance(self._parameters, self._evaluate, stops, evaluations_left)
+            at_probe = self._optimizer.advance({_ROWS: self._rows}, self._evaluate, stops, evaluations_left)
             if at_probe:
                 self._record_probe()
             self._seconds[self._position] += (time.perf_counter() - started) / self._position.size
@@ -114,7 +122,7 @@ class Pack(Generic[P]):
         """Some trainings, (K,) by position in the pack, and their parameters and buffers where they ended."""
         assert self.done
         lanes = torch.from_numpy(positions).to(self._all.device)
-        return self._all.select(lanes), _rows(self._final | self._all_buffers, lanes)
+        return self._all.select(lanes), _rows(self._layout.views(self._final_rows) | self._all_buffers, lanes)
 
     def _evaluate(self, parameters: State, step: int, lanes: Tensor | None = None) -> tuple[Tensor, State]:
         """The loss that is descended, and its gradients: `Evaluate`."""
@@ -122,15 +130,25 @@ class Pack(Generic[P]):
         buffers, batch = self._buffers, self._batch_at(step)
         if lanes is not None:
             buffers, batch = _rows(buffers, lanes), _rows(batch, lanes)
-        leaves = {name: value.detach().requires_grad_() for name, value in parameters.items()}
-        loss = self._loss(leaves, buffers, batch)
-        return loss.detach(), _gradients(loss, leaves)
+        loss, gradient = self._descent(self._loss, parameters[_ROWS], buffers, batch)
+        return loss, {_ROWS: gradient}
+
+    def _descent(
+        self, objective: Callable[..., Any], rows: Tensor, buffers: State, batch: Batch
+    ) -> tuple[Tensor, Tensor]:
+        """An objective (K,) at rows (K, n), and its gradients (K, n)."""
+        leaf = rows.detach().requires_grad_()
+        loss = objective(self._layout.views(leaf), buffers, batch)
+        # Lanes do not mix, so the sum's gradient is each lane's own.
+        (gradient,) = torch.autograd.grad(loss.sum(), leaf, materialize_grads=True)
+        return loss.detach(), gradient
 
     def _batch_at(self, step: int) -> Batch:
         # Kept: optimizers that descend one batch ask for it again and again.
-        if self._batch is None or self._batch[0] != step:
-            self._batch = step, self._workload.batch(self._lanes, step)
-        return self._batch[1]
+        if not self._first_drawn <= step < self._first_drawn + len(self._drawn):
+            self._first_drawn = step
+            self._drawn = self._workload.batches(self._lanes, range(step, self._lanes.shared.n_steps + 1))
+        return self._drawn[step - self._first_drawn]
 
     def _record_probe(self) -> None:
         measured = self._probe()
@@ -149,20 +167,19 @@ class Pack(Generic[P]):
         self._next_probe += 1
 
     def _probe(self) -> dict[str, NDArray[np.float64]]:
-        parameters = {name: value.detach().requires_grad_() for name, value in self._parameters.items()}
-        eval_loss_A = self._eval_loss(parameters, self._buffers, self._eval_batch)
-        gradients = _gradients(eval_loss_A, parameters)
+        eval_loss_A, gradient = self._descent(self._eval_loss, self._rows, self._buffers, self._eval_batch)
         descended = self._optimizer.descended()
         with torch.no_grad():
+            parameters = self._parameters
             loss_A = descended["train_loss"] if descended else self._train_loss()
             self._optimizer.observe(loss_A)
             return _to_numpy(
                 {
                     "loss": loss_A,
-                    "eval_loss": eval_loss_A.detach(),
-                    "grad_norm": norm_per_lane(gradients),
-                    "param_norm": norm_per_lane(self._parameters),
-                    **self._measure(self._parameters, self._buffers, self._eval_batch | descended),
+                    "eval_loss": eval_loss_A,
+                    "grad_norm": norm_per_lane({_ROWS: gradient}),
+                    "param_norm": norm_per_lane({_ROWS: self._rows}),
+                    **self._measure(parameters, self._buffers, self._eval_batch | descended),
                 }
             )
 
@@ -177,8 +194,7 @@ class Pack(Generic[P]):
         ended = ~self._optimizer.is_running.cpu().numpy() | (is_over or self._is_solved())
         if ended.any():
             gone = torch.from_numpy(self._position[ended]).to(self._lanes.device)
-            for name, value in self._parameters.items():
-                self._final[name][gone] = value[torch.from_numpy(ended).to(value.device)]
+            self._final_rows[gone] = self._rows[torch.from_numpy(ended).to(self._rows.device)]
             self._select(np.flatnonzero(~ended))
 
     def _is_solved(self) -> NDArray[np.bool_]:
@@ -195,11 +211,10 @@ class Pack(Generic[P]):
             return
         lanes = torch.from_numpy(kept).to(self._lanes.device)
         self._lanes = self._lanes.select(lanes)
-        self._parameters = _rows(self._parameters, lanes)
+        self._rows = self._rows[lanes]
         self._buffers = _rows(self._buffers, lanes)
         self._eval_batch = _rows(self._eval_batch, lanes)
-        if self._batch is not None:
-            self._batch = self._batch[0], _rows(self._batch[1], lanes)
+        self._drawn = [_rows(batch, lanes) for batch in self._drawn]
         self._optimizer.select(lanes)
 
     def _evidence(self, positions: NDArray[np.int64], probes: slice) -> Evidence:
@@ -208,22 +223,6 @@ class Pack(Generic[P]):
             metrics={name: table[positions][:, probes] for name, table in self._metrics.items()},
             levels={name: values[positions] for name, values in self._levels.items()},
         )
-
-
-def _over_lanes(template: nn.Module, function: Callable[[nn.Module, Batch], Any]) -> Callable[..., Any]:
-    over_lanes = vmap(one_lane(template, function))
-
-    def padded(parameters: State, buffers: State, batch: Batch) -> Any:
-        if next(iter(parameters.values())).shape[0] > 1:
-            return over_lanes(parameters, buffers, batch)
-        # Of one lane alone, products and sums take other kernels, which round otherwise.
-        twice = [
-            {name: value.repeat_interleave(2, 0) for name, value in each.items()}
-            for each in (parameters, buffers, batch)
-        ]
-        return tree_map(lambda value: value[:1], over_lanes(*twice))
-
-    return padded
 
 
 def _starting_state(workload: Workload[P], lanes: Lanes[P]) -> tuple[State, State, nn.Module]:
@@ -239,12 +238,6 @@ def _starting_state(workload: Workload[P], lanes: Lanes[P]) -> tuple[State, Stat
         {name: stacked[name] for name in buffers},
         modules[0].to(lanes.device),
     )
-
-
-def _gradients(loss_L: Tensor, parameters: State) -> State:
-    # Lanes do not mix, so the sum's gradient is each lane's own.
-    gradients = torch.autograd.grad(loss_L.sum(), list(parameters.values()), materialize_grads=True)
-    return dict(zip(parameters, gradients, strict=True))
 
 
 def _rows(state: State, lanes: Tensor) -> State:

@@ -13,6 +13,7 @@ from torch import Tensor
 from workloads.engine.philox import Words, philox_4x32
 
 _MASK = 0xFFFFFFFF
+_BITS = 32
 _TWO_TO_MINUS_53 = 2.0**-53
 
 
@@ -25,6 +26,11 @@ class Streams:
 
     def __init__(self, seeds: Tensor) -> None:
         self._seeds = seeds
+
+    @property
+    def n_lanes(self) -> int:
+        """How many trainings draw from them."""
+        return self._seeds.shape[0]
 
     def uniform(self, name: str, shape: tuple[int, ...], step: int = 0) -> Tensor:
         """float64 values in [0, 1) with 53 random bits, (L, *shape)."""
@@ -45,18 +51,38 @@ class Streams:
         words = _interleaved(self._words(name, (math.prod(shape) + 3) // 4, step), shape)
         return (words * n_values) >> 32
 
+    def bits(self, name: str, n_strings: int, n_bits: int, steps: range) -> Tensor:
+        """Strings of fair bits for each of some steps, bool, (L, len(steps), n_strings, n_bits).
+
+        Bit i of a string is the same however long the strings: words are drawn for all strings in turn.
+        """
+        n_words = -(-n_bits // _BITS)
+        counts = torch.tensor(steps, dtype=torch.int64, device=self._seeds.device)
+        # (L, S, words, strings): the seeds' axis comes first, so that steps need one of their own.
+        blocks = self._blocks(name, (n_words * n_strings + 3) // 4, counts.view(-1, 1), self._seeds.view(-1, 1, 1))
+        words = torch.stack(blocks, dim=-1).flatten(2)[:, :, : n_words * n_strings]
+        by_string = words.view(*words.shape[:2], n_words, n_strings).transpose(2, 3).contiguous()
+        # A word's four bytes, least significant first: as bytes, the bits cost an eighth of what they cost as words.
+        octets = by_string.unsqueeze(-1).view(torch.uint8)[..., :4]
+        shifts = torch.arange(8, dtype=torch.uint8, device=octets.device)
+        return ((octets.unsqueeze(-1) >> shifts) & 1).flatten(3)[..., :n_bits].to(torch.bool)
+
     def _two_uniforms(self, name: str, n_blocks: int, step: int) -> tuple[Tensor, Tensor]:
         w0, w1, w2, w3 = self._words(name, n_blocks, step)
         return _to_unit_interval(w0, w1), _to_unit_interval(w2, w3)
 
     def _words(self, name: str, n_blocks: int, step: int) -> Words:
+        steps = torch.tensor(step, dtype=torch.int64, device=self._seeds.device)
+        return self._blocks(name, n_blocks, steps, self._seeds.unsqueeze(1))
+
+    def _blocks(self, name: str, n_blocks: int, steps: Tensor, seeds: Tensor) -> Words:
+        """Four words for each block, along a last axis; `steps` and `seeds` broadcast against it."""
         digest = hashlib.blake2s(name.encode(), digest_size=8).digest()
         device = self._seeds.device
-        index = torch.arange(n_blocks, dtype=torch.int64, device=device).unsqueeze(0)
-        constants = (step & _MASK, int.from_bytes(digest[:4], "little"), int.from_bytes(digest[4:], "little"))
-        c1, c2, c3 = (torch.tensor(word, dtype=torch.int64, device=device) for word in constants)
-        seeds = self._seeds.unsqueeze(1)
-        return philox_4x32((index, c1, c2, c3), (seeds & _MASK, (seeds >> 32) & _MASK))
+        index = torch.arange(n_blocks, dtype=torch.int64, device=device)
+        constants = (int.from_bytes(digest[:4], "little"), int.from_bytes(digest[4:], "little"))
+        c2, c3 = (torch.tensor(word, dtype=torch.int64, device=device) for word in constants)
+        return philox_4x32((index, steps & _MASK, c2, c3), (seeds & _MASK, (seeds >> 32) & _MASK))
 
 
 def _interleaved(of_blocks: tuple[Tensor, ...], shape: tuple[int, ...]) -> Tensor:

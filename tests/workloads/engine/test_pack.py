@@ -111,3 +111,35 @@ def test_an_initialization_must_cover_all_parameters() -> None:
 
     with pytest.raises(TypeError, match=r"category_pairs.initial left out the parameters \['q_MK'\]"):
         Pack(Forgetful(), [_training(0)])
+
+
+class Hooked(CategoryPairs):
+    """Draws three steps at once, is looked at every fifth step, and notes what it was asked for."""
+
+    def __init__(self) -> None:
+        self.asked: list[int] = []
+
+    def batches(self, lanes, steps):  # type: ignore[no-untyped-def]
+        self.asked.append(steps[0])
+        return [self.batch(lanes, step) for step in steps[:3]]
+
+    def probe_steps(self, parameters):  # type: ignore[no-untyped-def]
+        return tuple(range(0, parameters.n_steps + 1, 5))
+
+
+def test_a_workload_may_draw_steps_in_blocks_and_say_when_it_is_looked_at() -> None:
+    trainings = [
+        _training(seed, n_steps=10, variant="categories_only", expectation="sampled", stop_when_solved=False)
+        for seed in range(2)
+    ]
+    hooked = Hooked()
+    pack = Pack(hooked, trainings)
+    while not pack.advance(4):
+        pass
+    found, plain = pack.result().evidence, _train(*trainings).evidence
+    assert hooked.asked == [0, 3, 6, 9]
+    assert found.steps.tolist() == [0, 5, 10]
+    shared = np.isin(plain.steps, found.steps)
+    assert plain.steps[shared].tolist() == [0, 5, 10]
+    for metric in ("loss", "eval_loss"):
+        np.testing.assert_array_equal(found.metrics[metric], plain.metrics[metric][:, shared])

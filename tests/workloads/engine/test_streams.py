@@ -70,3 +70,24 @@ def test_the_distributions_are_what_they_say() -> None:
     assert stats.kstest(normal, "norm").pvalue > 1e-3
     assert stats.kstest(uniform, "uniform").pvalue > 1e-3
     assert stats.chisquare(counts).pvalue > 1e-3
+
+
+@given(st.lists(seeds, min_size=1, max_size=5, unique=True), st.data())
+def test_bits_depend_on_seed_step_and_place_alone(pack: list[int], data: st.DataObject) -> None:
+    lane = data.draw(st.integers(0, len(pack) - 1))
+    first, n_steps = data.draw(st.integers(0, 10**6)), data.draw(st.integers(1, 4))
+    n_bits, n_more, n_strings = (data.draw(st.integers(1, 70)) for _ in range(3))
+    many = Streams(torch.tensor(pack)).bits("x", n_strings, n_bits + n_more, range(first, first + n_steps))
+    assert many.shape == (len(pack), n_steps, n_strings, n_bits + n_more)
+    step = data.draw(st.integers(0, n_steps - 1))
+    one = Streams(torch.tensor([pack[lane]])).bits("x", n_strings, n_bits, range(first + step, first + step + 1))
+    assert torch.equal(one[0, 0], many[lane, step, :, :n_bits])
+
+
+def test_bits_are_those_of_the_words_least_significant_first() -> None:
+    streams = Streams(torch.tensor([5, 6]))
+    # In 32 bits the product of a word and 2^32 wraps; what is kept of it is the word.
+    words = streams.integers("x", (2, 3), 2**32, step=9).transpose(1, 2) & 0xFFFFFFFF
+    bits = streams.bits("x", 3, 64, range(9, 10))[:, 0].to(torch.int64)
+    again = (bits.unflatten(2, (2, 32)) << torch.arange(32)).sum(-1)
+    assert torch.equal(again, words)

@@ -1,0 +1,30 @@
+"""Is PARITY ever learned? An encoder can represent it exactly; gradient descent is not said to find that."""
+
+from search_spaces import Categorical, Float, Sweep
+
+
+def sweep() -> Sweep:
+    """96 trials x 8 replicates of PARITY at lengths 2 to 12, 1 or 2 layers, 1 or 2 heads, 2,000 steps of 8 strings."""
+    return Sweep(
+        name="parity_learnability",
+        description="768 encoders try PARITY: which lengths are learned, by scale, epsilon, rate, layers and heads?",
+        workload="formal_languages",
+        space={
+            "language": "parity",
+            "train_length": Categorical(choices=(2, 4, 12)),
+            "attention_scale": Categorical(choices=("inv_sqrt_d", "one", "log_n_inv_sqrt_d")),
+            "init_sigma": Categorical(choices=(None, 1e-1, 5e-1)),
+            "layer_norm_eps": Categorical(choices=(0.0, 1e-5, 1e-1)),
+            "learning_rate": Float(low=3e-4, high=1e-2, log=True),
+            "n_layers": Categorical(choices=(1, 2)),
+            "n_heads": Categorical(choices=(1, 2)),
+            "batch_size": 8,
+            "n_steps": 2000,
+            "eval_batch_size": 64,
+            "test_batch_size": 64,
+            "longest_test_length": 20,
+        },
+        sampler="random",
+        trials=96,
+        replicates=8,
+    )

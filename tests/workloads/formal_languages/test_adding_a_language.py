@@ -1,0 +1,57 @@
+"""docs/languages.md, done to a copy of the package: its files written, its lines added, its check run."""
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[3]
+PAGE = (ROOT / "docs" / "languages.md").read_text()
+LEARN = """
+import numpy as np
+from workloads.engine.contract import Training
+from workloads.engine.pack import Pack
+
+settings = {"language": "majority", "learning_rate": 1e-2, "batch_size": 16, "n_steps": 400, "eval_batch_size": 200}
+lengths = (5, 5, 9, 9)
+trainings = [Training(defaults(workload, train_length=n, **settings), seed) for seed, n in enumerate(lengths)]
+pack = Pack(workload, trainings)
+while not pack.advance(1000):
+    pass
+accuracy = pack.result().last("accuracy")
+assert (accuracy > 0.95).all(), accuracy
+assert pack.result().heads[-1].heads.role.tolist() == [[["none"]] * 2] * len(pack.result().heads[-1].lanes)
+"""
+
+
+def _blocks(language: str) -> list[str]:
+    return re.findall(rf"^```{language}\n(.*?)^```$", PAGE, re.DOTALL | re.MULTILINE)
+
+
+@pytest.fixture
+def followed(tmp_path: Path) -> Path:
+    """A copy of the package after what the page says was done to it."""
+    shutil.copytree(ROOT / "workloads", tmp_path / "workloads", ignore=shutil.ignore_patterns("__pycache__"))
+    for block in _blocks("python"):
+        name, _, text = block.partition("\n")
+        (tmp_path / name.removeprefix("# ")).write_text(text)
+    registry = tmp_path / "workloads" / "formal_languages" / "languages.py"
+    for block in _blocks("diff"):
+        before, added = (line[1:] for line in block.splitlines())
+        assert registry.read_text().count(f"{before}\n") == 1
+        registry.write_text(registry.read_text().replace(f"{before}\n", f"{before}\n{added}\n"))
+    return tmp_path
+
+
+def test_what_the_page_says_adds_a_language_that_trains(followed: Path) -> None:
+    check = followed / "check_majority.py"
+    check.write_text(check.read_text() + LEARN)
+    environment = {**os.environ, "PYTHONPATH": str(followed), "OMP_NUM_THREADS": "1"}
+    ended = subprocess.run(
+        [sys.executable, check.name], cwd=followed, env=environment, capture_output=True, text=True, check=False
+    )
+    assert ended.returncode == 0, ended.stderr

@@ -1,0 +1,86 @@
+"""What a pack reads: strings that depend on seed, step and length alone, whatever is drawn with them."""
+
+import pytest
+import torch
+
+from workloads.engine.contract import Lanes, Training
+from workloads.engine.streams import Streams
+from workloads.formal_languages import FormalLanguages
+from workloads.formal_languages.data import evaluation_batch, training_batches
+from workloads.formal_languages.texts import random_texts
+from workloads.parameters import Value
+from workloads.testing import defaults
+
+WORKLOAD = FormalLanguages()
+
+
+def _lanes(*lengths: int, **values: Value) -> Lanes:  # type: ignore[type-arg]
+    settings = {"eval_batch_size": 50, "test_batch_size": 20} | values
+    trainings = [
+        Training(defaults(WORKLOAD, train_length=length, **settings), seed) for seed, length in enumerate(lengths)
+    ]
+    return Lanes(trainings, torch.device("cpu"))
+
+
+def test_a_string_ends_at_its_own_length() -> None:
+    length = torch.tensor([3, 40, 64])
+    text = random_texts(Streams(torch.tensor([1, 2, 3])), "x", length, 500, range(2))
+    assert text.shape == (3, 2, 500, 64)
+    for lane, n in enumerate(length.tolist()):
+        assert not text[lane, :, :, n:].any()
+        assert (text[lane, :, :, :n].double().mean((0, 1)) - 0.5).abs().max() < 0.08
+
+
+def test_a_string_does_not_depend_on_longer_neighbours() -> None:
+    seeds = torch.tensor([1, 2])
+    alone = random_texts(Streams(seeds[:1]), "x", torch.tensor([35]), 6, range(4, 6))
+    beside = random_texts(Streams(seeds), "x", torch.tensor([35, 500]), 6, range(4, 6))
+    assert torch.equal(alone[0], beside[0, :, :, :35])
+
+
+@pytest.mark.parametrize("language", ["first", "parity"])
+@pytest.mark.parametrize("batch_size", [1, 3])
+def test_a_block_of_steps_is_its_steps(language: str, batch_size: int) -> None:
+    lanes = _lanes(10, 10, language=language, batch_size=batch_size)
+    block = training_batches(lanes, range(7, 1000))
+    assert 1 < len(block) < 993
+    for step in (7, 8, 7 + len(block) - 1):
+        alone = WORKLOAD.batch(lanes, step)
+        for name, value in block[step - 7].items():
+            assert torch.equal(value, alone[name]), name
+    assert not torch.equal(block[0]["feature"], block[1]["feature"])
+
+
+def test_a_step_reads_the_strings_of_its_own_number() -> None:
+    lanes = _lanes(10, 10, tokens="positions", batch_size=3)
+    text = random_texts(lanes.streams, "batch", torch.tensor([10, 10]), 3, range(9, 10))[:, 0]
+    found = training_batches(lanes, range(7, 1000))[2]["feature"]
+    assert torch.equal(found[:, :, 1:, 1] == 1, text)
+
+
+def test_the_data_of_a_training_do_not_depend_on_its_pack() -> None:
+    """Twenty lanes are drawn in three parts."""
+    whole = evaluation_batch(_lanes(*range(1, 21)))
+    for lane in (0, 9, 19):
+        training = _lanes(*range(1, 21)).trainings[lane]
+        alone = evaluation_batch(Lanes([training], torch.device("cpu")))
+        assert alone.keys() == whole.keys()
+        for name, value in alone.items():
+            assert torch.equal(value[0], whole[name][lane]), name
+
+
+def test_strings_of_the_test_lengths_are_there() -> None:
+    batch = evaluation_batch(_lanes(10, 300, longest_test_length=200))
+    lengths = {name.partition("/")[0] for name in batch if "/" in name}
+    assert lengths == {"10", "30", "100", "200"}
+    counts = batch["200/log_count"].exp().sum(-1)
+    torch.testing.assert_close(counts, torch.full_like(counts, 201.0))
+    torch.testing.assert_close(batch["log_n"].exp(), torch.tensor([11.0, 301.0]))
+    assert 0.3 < (batch["200/sign"] > 0).float().mean() < 0.7
+
+
+def test_labels_are_those_of_the_strings() -> None:
+    batch = evaluation_batch(_lanes(12, language="first", tokens="positions"))
+    assert torch.equal(batch["sign"] > 0, batch["feature"][..., 1, 1] == 1)
+    batch = evaluation_batch(_lanes(12, language="parity"))
+    assert torch.equal(batch["sign"] > 0, batch["feature"][..., 1].sum(-1) % 2 == 1)

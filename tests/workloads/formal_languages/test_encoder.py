@@ -1,0 +1,93 @@
+"""The encoder against PyTorch's own, and its two shortcuts against the plain computation."""
+
+import pytest
+import torch
+from torch import Tensor
+
+from tests.workloads.formal_languages.strings import random_encoder, random_strings, tokens
+from tests.workloads.formal_languages.torch_encoder import TorchEncoder
+from workloads.formal_languages.attention_scale import ATTENTION_SCALES
+from workloads.formal_languages.encoder import Encoder
+from workloads.formal_languages.tokens import Tokens
+
+
+def _gradients(encoder: Encoder, read: Tokens) -> tuple[Tensor, dict[str, Tensor]]:
+    logit = encoder(read)
+    weights = torch.linspace(-1.0, 1.0, logit.numel(), dtype=torch.float64)
+    names = dict(encoder.named_parameters())
+    gradients = torch.autograd.grad((logit * weights).sum(), list(names.values()), materialize_grads=True)
+    return logit.detach(), dict(zip(names, gradients, strict=True))
+
+
+@pytest.mark.parametrize(("n_layers", "n_heads"), [(1, 1), (2, 1), (3, 2)])
+@pytest.mark.parametrize("layer_norm_eps", [1e-5, 0.1])
+def test_outputs_and_gradients_are_those_of_torch(n_layers: int, n_heads: int, layer_norm_eps: float) -> None:
+    encoder = random_encoder(layer_norm_eps=layer_norm_eps, n_layers=n_layers, n_heads=n_heads, n_position_features=2)
+    read = tokens("parity", random_strings(5, 7), "positions")
+    logit, gradients = _gradients(encoder, read)
+    reference = TorchEncoder(encoder, "inv_sqrt_d", 8)
+    expected = reference(read.feature_BTF)
+    (expected * torch.linspace(-1.0, 1.0, 5, dtype=torch.float64)).sum().backward()  # type: ignore[no-untyped-call]
+    torch.testing.assert_close(logit, expected.detach(), rtol=1e-6, atol=1e-6)
+    theirs = reference.gradients()
+    assert theirs.keys() == gradients.keys()
+    for name, value in gradients.items():
+        torch.testing.assert_close(value, theirs[name], rtol=1e-6, atol=1e-6, msg=lambda text, n=name: f"{n}: {text}")
+
+
+@pytest.mark.parametrize("attention_scale", ATTENTION_SCALES)
+def test_the_scale_is_the_one_named(attention_scale: str) -> None:
+    encoder = random_encoder(attention_scale, n_heads=2)
+    read = tokens("first", random_strings(5, 7), "positions")
+    expected = TorchEncoder(encoder, attention_scale, 8)(read.feature_BTF)
+    torch.testing.assert_close(encoder(read), expected, rtol=1e-6, atol=1e-6)
+
+
+@pytest.mark.parametrize("attention_scale", ATTENTION_SCALES)
+@pytest.mark.parametrize("has_layer_norm", [True, False])
+@pytest.mark.parametrize("length", [1, 2, 3, 40])
+def test_kinds_with_counts_are_the_plain_computation(attention_scale: str, has_layer_norm: bool, length: int) -> None:
+    encoder = random_encoder(attention_scale, n_heads=2, n_layers=3, has_layer_norm=has_layer_norm)
+    text = random_strings(6, length)
+    plain, plain_gradients = _gradients(encoder, tokens("first", text, "positions"))
+    short, gradients = _gradients(encoder, tokens("first", text, "kinds"))
+    torch.testing.assert_close(short, plain, rtol=1e-12, atol=1e-12)
+    for name, value in gradients.items():
+        scale = plain_gradients[name].abs().max().item() + 1.0
+        torch.testing.assert_close(value, plain_gradients[name], rtol=1e-11, atol=1e-12 * scale)
+
+
+def test_attention_by_kinds_is_that_of_their_positions() -> None:
+    encoder = random_encoder(n_heads=2)
+    text = random_strings(6, 9)
+    by_kind, by_position = (encoder.trace(tokens("first", text, which))[1] for which in ("kinds", "positions"))
+    for kinds, positions in zip(by_kind, by_position, strict=True):
+        torch.testing.assert_close(kinds[..., :2], positions[..., :2])
+        for string, bits in enumerate(text):
+            ones = torch.cat([torch.tensor([False, False]), bits[1:]])
+            torch.testing.assert_close(kinds[string, :, 3], positions[string][:, ones].sum(-1))
+
+
+def test_a_kind_that_is_absent_gets_no_attention_and_no_gradient() -> None:
+    encoder = random_encoder()
+    read = tokens("first", torch.tensor([[True, False, False]]), "kinds")
+    features = read.feature_BTF.clone().requires_grad_()
+    logit, attention = encoder.trace(Tokens(features, read.log_count_BT, read.log_n))
+    (gradient,) = torch.autograd.grad(logit.sum(), features)
+    assert attention[0][0, 0, 3] == 0.0
+    assert not gradient[0, 3].any()
+    assert gradient[0, :3].abs().min() > 0
+    assert torch.isfinite(gradient).all()
+
+
+@pytest.mark.parametrize("layer_norm_eps", [0.0, 1e-5])
+def test_a_token_without_variance_is_normalized_to_the_bias(layer_norm_eps: float) -> None:
+    encoder = random_encoder(layer_norm_eps=layer_norm_eps)
+    for value in encoder.layers[1].parameters():
+        value.data.zero_()
+    encoder.layers[1].output_bias_D.data.fill_(0.3)
+    encoder.layers[1].output_gain_D.data.fill_(1.0)
+    logit, gradients = _gradients(encoder, tokens("first", random_strings(4, 5), "kinds"))
+    expected = 0.3 * encoder.answer_weight_D1.sum() + encoder.answer_bias_1
+    torch.testing.assert_close(logit, expected.detach().expand(4))
+    assert all(torch.isfinite(value).all() for value in gradients.values())

@@ -1,0 +1,73 @@
+"""What encoders start from: PyTorch's own distributions, or a Gaussian."""
+
+import pytest
+import torch
+from scipy import stats
+from torch import Tensor, nn
+
+from workloads.engine.contract import Lanes, Training
+from workloads.formal_languages import FormalLanguages
+from workloads.testing import defaults
+
+WORKLOAD = FormalLanguages()
+
+
+def _initial(*sigmas: float | None, n_seeds: int = 1) -> dict[str, Tensor]:
+    settings = [defaults(WORKLOAD, init_sigma=sigma, dtype="float64") for sigma in sigmas]
+    trainings = [Training(each, seed) for seed in range(n_seeds) for each in settings]
+    return WORKLOAD.initial(WORKLOAD.build(settings[0]).double(), Lanes(trainings, torch.device("cpu")))
+
+
+@pytest.fixture(scope="module")
+def torchs() -> dict[str, Tensor]:
+    """Forty layers of PyTorch's, one after the other, by our names."""
+    found: dict[str, list[Tensor]] = {}
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        for _ in range(40):
+            layer = nn.TransformerEncoderLayer(16, 1, 64)
+            for name, value in {
+                "layers.0.in_weight_DE": layer.self_attn.in_proj_weight,
+                "layers.0.in_bias_E": layer.self_attn.in_proj_bias,
+                "layers.0.out_weight_DD": layer.self_attn.out_proj.weight,
+                "layers.0.out_bias_D": layer.self_attn.out_proj.bias,
+                "layers.0.first_weight_DW": layer.linear1.weight,
+                "layers.0.first_bias_W": layer.linear1.bias,
+                "layers.0.second_weight_WD": layer.linear2.weight,
+                "layers.0.second_bias_D": layer.linear2.bias,
+                "layers.0.attended_gain_D": layer.norm1.weight,
+                "layers.0.attended_bias_D": layer.norm1.bias,
+                "layers.0.output_gain_D": layer.norm2.weight,
+                "layers.0.output_bias_D": layer.norm2.bias,
+                "symbol_SD": nn.Embedding(3, 16).weight,
+                "answer_weight_D1": nn.Linear(16, 1).weight,
+                "answer_bias_1": nn.Linear(16, 1).bias,
+            }.items():
+                found.setdefault(name, []).append(value.detach().flatten())
+    return {name: torch.cat(values) for name, values in found.items()}
+
+
+def test_the_default_is_distributed_as_torchs(torchs: dict[str, Tensor]) -> None:
+    ours = _initial(None, n_seeds=40)
+    assert ours.keys() >= torchs.keys()
+    for name, theirs in torchs.items():
+        found = ours[name].flatten()
+        if theirs.unique().numel() <= 2:
+            assert torch.equal(found.unique(), theirs.double().unique()), name
+        else:
+            assert stats.ks_2samp(found.numpy(), theirs.numpy()).pvalue > 1e-3, name
+
+
+def test_layers_start_alike_by_default_and_apart_otherwise() -> None:
+    initial = _initial(None, 0.5)
+    for name, value in initial.items():
+        if name.startswith("layers.0."):
+            other = initial[name.replace("layers.0.", "layers.1.")]
+            assert torch.equal(value[0], other[0]), name
+            assert torch.equal(value[1], other[1]) == (value[1].dim() == 1), name
+
+
+def test_a_sigma_is_the_standard_deviation_of_every_matrix() -> None:
+    initial = _initial(0.5, None)
+    assert initial["layers.1.first_weight_DW"][0].std().item() == pytest.approx(0.5, rel=0.1)
+    assert not initial["layers.1.first_bias_W"][0].any()

@@ -1,0 +1,63 @@
+"""Languages: membership, positions, and what they say of their kinds of token."""
+
+import pytest
+import torch
+
+from tests.workloads.formal_languages.strings import every_string, members, tokens
+from workloads.formal_languages.languages import LANGUAGES
+
+MEMBERSHIP = {"first": lambda word: word.startswith("1"), "parity": lambda word: word.count("1") % 2 == 1}
+
+
+@pytest.mark.parametrize("name", LANGUAGES)
+@pytest.mark.parametrize("length", [1, 2, 5])
+def test_members_are_those_of_the_definition(name: str, length: int) -> None:
+    text = every_string(length)
+    words = ["".join(str(int(bit)) for bit in row) for row in text]
+    assert members(name, text).tolist() == [MEMBERSHIP[name](word) for word in words]
+
+
+@pytest.mark.parametrize("name", LANGUAGES)
+def test_what_lies_behind_the_end_does_not_count(name: str) -> None:
+    text = every_string(4)
+    longer = torch.nn.functional.pad(text, (0, 3))
+    found = LANGUAGES[name].contains(longer, torch.full((16,), 4))
+    assert torch.equal(found, members(name, text))
+
+
+@pytest.mark.parametrize("name", LANGUAGES)
+def test_positions_above_the_marked_ones_are_alike(name: str) -> None:
+    language = LANGUAGES[name]
+    features = language.position_features(torch.arange(30), torch.tensor(30))
+    assert features.shape == (30, language.n_position_features)
+    if language.n_marked_positions is None:
+        assert features[1:].unique(dim=0).shape[0] == 29
+    else:
+        assert (features[language.n_marked_positions + 1 :] == features[-1]).all()
+
+
+def test_the_features_are_those_of_the_paper() -> None:
+    first = LANGUAGES["first"].position_features(torch.arange(4), torch.tensor(4))
+    assert first[:, 0].tolist() == [0.0, 1.0, 0.0, 0.0]
+    parity = LANGUAGES["parity"].position_features(torch.arange(4), torch.tensor(4))
+    assert parity.T.tolist() == [[0.0, 0.25, 0.5, 0.75], [1.0, -1.0, 1.0, -1.0]]
+
+
+def test_a_string_by_positions_and_by_kinds() -> None:
+    text = torch.tensor([[True, False, True, True]])
+    plain, kinds = (tokens("first", text, which) for which in ("positions", "kinds"))
+    assert plain.feature_BTF[0].argmax(-1).tolist() == [2, 1, 0, 1, 1]
+    assert kinds.feature_BTF[0].tolist() == [[0, 0, 1, 0], [0, 1, 0, 1], [1, 0, 0, 0], [0, 1, 0, 0]]
+    torch.testing.assert_close(kinds.log_count_BT[0].exp(), torch.tensor([1.0, 1.0, 1.0, 2.0]).double())
+    assert kinds.log_n.exp().item() == pytest.approx(5.0)
+
+
+@pytest.mark.parametrize("name", [name for name, language in LANGUAGES.items() if language.n_marked_positions])
+def test_the_odds_are_the_share_of_members_with_as_many_ones(name: str) -> None:
+    text = every_string(5)
+    n_ones = text.sum(-1)
+    odds = LANGUAGES[name].odds_given_ones(n_ones, torch.tensor(5))
+    assert odds is not None
+    for count in range(6):
+        alike = n_ones == count
+        torch.testing.assert_close(odds[alike].mean(), members(name, text)[alike].double().mean())

@@ -1,0 +1,175 @@
+"""Formal languages as a workload: conformance, refusals, outcomes, epochs, and what trains."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+
+from workloads.engine.contract import Evidence, Lanes, Training
+from workloads.engine.pack import Pack
+from workloads.engine.result import PackResult
+from workloads.errors import SpecError
+from workloads.formal_languages import FormalLanguages, FormalLanguagesParameters
+from workloads.parameters import Value
+from workloads.testing import check_workload, defaults
+
+WORKLOAD = FormalLanguages()
+
+TINY: dict[str, Value] = {"n_steps": 12, "eval_batch_size": 20, "test_batch_size": 5, "d_model": 6, "d_ffn": 8}
+MODES: list[dict[str, Value]] = [
+    {"longest_test_length": 100, "dtype": "float64"},
+    {"longest_test_length": 20, "n_heads": 2, "optimizer": "sgd", "batch_size": 3},
+    {"language": "parity", "longest_test_length": 12, "n_layers": 1, "dtype": "float64"},
+]
+
+
+def _train(*trainings: Training) -> PackResult:  # type: ignore[type-arg]
+    pack = Pack(WORKLOAD, trainings)
+    while not pack.advance(1_000):
+        pass
+    return pack.result()
+
+
+@pytest.mark.parametrize("mode", MODES, ids=lambda mode: str(mode["longest_test_length"]))
+def test_conformance(mode: dict[str, Value]) -> None:
+    lanes: list[dict[str, Value]] = [
+        {"train_length": 5},
+        {"init_sigma": 0.3, "layer_norm_eps": 0.0, "attention_scale": "log_n_inv_sqrt_d"},
+        {"init_sigma": 1e-2, "layer_norm_eps": 1e-1, "attention_scale": "log_n_query_inv_sqrt_d"},
+    ]
+    if "language" not in mode:
+        lanes[1] |= {"train_length": 40}
+        lanes[2] |= {"train_length": 1}
+    check_workload(WORKLOAD, [defaults(WORKLOAD, **{**TINY, "train_length": 5, **mode, **lane}) for lane in lanes])
+
+
+@pytest.mark.parametrize("pack_size", [1, 3])
+def test_a_training_is_the_same_to_the_last_bit_in_any_pack(pack_size: int) -> None:
+    trainings = [
+        Training(defaults(WORKLOAD, n_steps=40, train_length=10 * (seed + 1), eval_batch_size=100), seed)
+        for seed in range(9)
+    ]
+    whole = _train(*trainings).evidence.metrics
+    for metric, table in _train(*trainings[4 : 4 + pack_size]).evidence.metrics.items():
+        np.testing.assert_array_equal(whole[metric][4 : 4 + pack_size], table, err_msg=metric)
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"n_heads": 3}, r"n_heads: got 3, expected a divisor of d_model=16; change n_heads or d_model"),
+        ({"language": "parity", "d_model": 1}, r"d_model: got 1, expected at least 2, a dimension for each position"),
+        ({"language": "parity", "tokens": "kinds"}, r"tokens: got 'kinds', expected positions or auto"),
+        ({"n_epochs": 3, "n_steps": 500}, r"n_steps: got 500, expected 300 \(n_epochs=3 of 100 steps\)"),
+        ({"steps_per_epoch": 50}, r"steps_per_epoch: got 50, expected its default where n_epochs is null"),
+        ({"language": "dyck"}, r"language: got 'dyck', expected one of first, parity"),
+    ],
+)
+def test_what_does_not_fit_is_refused(values: dict[str, Value], message: str) -> None:
+    with pytest.raises(SpecError, match=message):
+        defaults(WORKLOAD, **values)
+
+
+def test_epochs_are_probed_at_their_end() -> None:
+    parameters = defaults(WORKLOAD, n_epochs=3, steps_per_epoch=50)
+    assert parameters.n_steps == 150
+    assert WORKLOAD.probe_steps(parameters) == (0, 50, 100, 150)
+    assert FormalLanguagesParameters.resolve(parameters.values()) == parameters
+    assert WORKLOAD.probe_steps(defaults(WORKLOAD, n_steps=4)) == (0, 1, 2, 3, 4)
+
+
+def test_lengths_split_packs_only_where_they_shape_them() -> None:
+    keys = {
+        language: {defaults(WORKLOAD, language=language, train_length=length).static_key() for length in (5, 6)}
+        for language in ("first", "parity")
+    }
+    assert {language: len(found) for language, found in keys.items()} == {"first": 1, "parity": 2}
+
+
+def test_tests_at_a_thousand_read_as_many_tokens_as_at_ten() -> None:
+    batch = WORKLOAD.eval_batch(Lanes([Training(defaults(WORKLOAD), 0)], torch.device("cpu")))
+    assert batch["1000/feature"].shape == batch["10/feature"].shape == (1, 100, 4, 4)
+
+
+def test_reference_levels_are_those_of_the_evaluation_strings() -> None:
+    lanes = Lanes([Training(defaults(WORKLOAD, train_length=2, dtype="float64"), 0)], torch.device("cpu"))
+    batch = {name: value[0] for name, value in WORKLOAD.eval_batch(lanes).items()}
+    levels = WORKLOAD.levels(torch.nn.Identity(), batch)
+    share = (batch["sign"] > 0).double().mean().item()
+    assert levels["constant"].item() == pytest.approx(-share * math.log2(share) - (1 - share) * math.log2(1 - share))
+    # Of 00, 01, 10, 11 a count of 1s leaves 01 and 10 alike: half a bit.
+    assert levels["count"].item() == pytest.approx(0.5, abs=0.05)
+    assert levels["zero"].item() == 1.0
+    parity = Lanes([Training(defaults(WORKLOAD, language="parity"), 0)], torch.device("cpu"))
+    assert "count" not in WORKLOAD.levels(torch.nn.Identity(), WORKLOAD.eval_batch(parity))
+
+
+def _evidence(bits: list[float], accuracy: float = 0.6, logit_std: float = 1.0, **levels: float) -> Evidence:
+    """One training that showed these losses."""
+    metrics = {"eval_loss": np.array([bits])}
+    metrics |= {
+        name: np.full((1, len(bits)), value) for name, value in (("accuracy", accuracy), ("logit_std", logit_std))
+    }
+    named = {"zero": 1.0, "constant": 0.99, "solved": 0.05} | levels
+    return Evidence(
+        steps=np.arange(len(bits)) * 10,
+        metrics=metrics,
+        levels={name: np.array([value]) for name, value in named.items()},
+    )
+
+
+@pytest.mark.parametrize(
+    ("evidence", "wanted"),
+    [
+        (_evidence([1.0, 3.1], logit_std=0.0), ("diverged", "")),
+        (_evidence([1.0, math.nan]), ("diverged", "")),
+        (_evidence([1.0, 0.04], accuracy=1.0), ("solved", "")),
+        (_evidence([1.0, 0.04], accuracy=0.999), ("plateau", "moving")),
+        (_evidence([1.0, 0.06], accuracy=1.0), ("plateau", "moving")),
+        (_evidence([1.0, 0.99], logit_std=1e-3), ("degenerate_zero", "constant")),
+        (_evidence([1.0, 1.3], logit_std=1e-3), ("degenerate_zero", "constant")),
+        (_evidence([1.0, 0.985]), ("marginal", "constant")),
+        (_evidence([1.0, 0.92], count=0.92), ("marginal", "count")),
+        (_evidence([1.0, 0.92]), ("plateau", "moving")),
+        (_evidence([0.9, 0.9]), ("plateau", "")),
+    ],
+)
+def test_the_order_of_the_definitions(evidence: Evidence, wanted: tuple[str, str]) -> None:
+    verdicts = WORKLOAD.judge(FormalLanguagesParameters(), evidence)
+    assert (verdicts.outcome[0, -1], verdicts.detail[0, -1]) == wanted
+
+
+SHORT: dict[str, Value] = {
+    "train_length": 3,
+    "learning_rate": 3e-3,
+    "batch_size": 8,
+    "n_steps": 800,
+    "eval_batch_size": 200,
+    "longest_test_length": 30,
+}
+
+
+def test_first_is_learned_and_its_head_is_found() -> None:
+    trainings = [Training(defaults(WORKLOAD, **SHORT, attention_scale="log_n_inv_sqrt_d"), seed) for seed in range(4)]
+    result = _train(*trainings)
+    verdicts = WORKLOAD.judge(trainings[0].parameters, result.evidence)
+    assert (verdicts.outcome[np.arange(4), result.last_probe] == "solved").sum() >= 3
+    assert (result.last("accuracy_10") > 0.9).sum() >= 3
+    heads = result.heads[-1].heads
+    assert set(heads.scores) == set(WORKLOAD.head_score_names)
+    assert heads.role.shape[1:] == (2, 1)
+    start, end = (result.evidence.metrics["first_attention_30"][:, probe] for probe in (0, 10))
+    assert np.isfinite(end).all()
+    assert start.shape == (4,)
+
+
+def test_uniform_attention_has_the_largest_entropy() -> None:
+    parameters = defaults(WORKLOAD, **TINY, init_sigma=0.0, longest_test_length=10)
+    result = _train(Training(parameters, 0), Training(parameters, 1))
+    for probe in result.heads:
+        np.testing.assert_allclose(probe.heads.scores["attention_entropy"], 1.0, atol=1e-5)
+        np.testing.assert_allclose(probe.heads.scores["first_attention"], 1 / 11, atol=1e-5)
+        assert (probe.heads.role == "none").all()
+    verdicts = WORKLOAD.judge(parameters, result.evidence)
+    assert (verdicts.outcome == "degenerate_zero").all()

@@ -1,0 +1,44 @@
+"""The parameters of a lane side by side in one row, so that what all share is a few operations, not a few for each.
+
+Axes: L lane, n place in the row.
+"""
+
+import math
+
+import torch
+from torch import Tensor
+from torch.nn.functional import pad
+
+from workloads.engine.optimizers import State
+
+_PLACES = 16
+"""Parameters start at multiples of this, 64 bytes at least, and rows are filled up to one: kernels take another path,
+which rounds otherwise, for what is left over beside full vectors."""
+
+
+class Layout:
+    """Where each parameter stands in a lane's row.
+
+    Args:
+        parameters: (L, *shape) by name; only names and shapes are read.
+    """
+
+    def __init__(self, parameters: State) -> None:
+        self._shapes = {name: tuple(value.shape[1:]) for name, value in parameters.items()}
+        self._sizes = {name: math.prod(shape) for name, shape in self._shapes.items()}
+        self._room = [-(-size // _PLACES) * _PLACES for size in self._sizes.values()]
+
+    def rows(self, parameters: State) -> Tensor:
+        """(L, n) with zeros between the parameters."""
+        flat = [parameters[name].reshape(-1, size) for name, size in self._sizes.items()]
+        return torch.cat([pad(each, (0, room - each.shape[1])) for each, room in zip(flat, self._room, strict=True)], 1)
+
+    def views(self, rows_Ln: Tensor) -> State:
+        """The parameters (L, *shape) by name, in the same memory; gradients flow back to the rows."""
+        parts = zip(self._shapes.items(), torch.split(rows_Ln, self._room, dim=1), strict=True)
+        return {name: _shaped(part, self._sizes[name], shape) for (name, shape), part in parts}
+
+
+def _shaped(part: Tensor, size: int, shape: tuple[int, ...]) -> Tensor:
+    exact = part if part.shape[1] == size else part[:, :size]
+    return exact.view(-1, *shape) if len(shape) != 1 else exact

@@ -1,0 +1,80 @@
+"""What a pack reads: training strings in blocks of steps, and strings to be judged by.
+
+Axes: L lane, S step, B string, N position.
+"""
+
+import torch
+from torch import Tensor
+
+from workloads.engine.contract import Batch, Lanes
+from workloads.formal_languages.parameters import FormalLanguagesParameters
+from workloads.formal_languages.texts import random_texts
+from workloads.formal_languages.tokens import Tokens, tokenize
+
+LanguageLanes = Lanes[FormalLanguagesParameters]
+
+_BLOCK = 64
+"""Steps drawn in one go: what a draw costs is then spent 64 times less often."""
+_LANES_AT_ONCE = 8
+"""Bounds the memory of long strings while they are drawn."""
+
+
+def training_batches(lanes: LanguageLanes, steps: range) -> list[Batch]:
+    """The strings of the first of these steps, a batch each."""
+    block = steps[:_BLOCK]
+    drawn = _labelled(lanes, "batch", lanes.tensor("train_length", torch.int64), lanes.shared.batch_size, block)
+    by_step = {name: value.movedim(1, 0).contiguous().unbind() for name, value in drawn.items()}
+    return [{name: values[index] for name, values in by_step.items()} for index in range(len(block))]
+
+
+def evaluation_batch(lanes: LanguageLanes) -> Batch:
+    """Strings of training length, and strings of each test length under `<length>/...`."""
+    shared = lanes.shared
+    own_length = lanes.tensor("train_length", torch.int64)
+    found = _strings(lanes, "eval", own_length, shared.eval_batch_size)
+    for length in shared.test_lengths:
+        strings = _strings(lanes, f"test/{length}", torch.full_like(own_length, length), shared.test_batch_size)
+        found |= {f"{length}/{name}": value for name, value in strings.items() if name != "odds"}
+    return found
+
+
+def looked_at_batch(lanes: LanguageLanes, n_strings: int) -> Batch:
+    """Strings of training length to look at heads by."""
+    return _strings(lanes, "heads", lanes.tensor("train_length", torch.int64), n_strings)
+
+
+def tokens_of(batch: Batch, test_length: int | None = None) -> Tokens:
+    """The strings of a training's batch, of training length or of a test length."""
+    of = "" if test_length is None else f"{test_length}/"
+    return Tokens(batch[f"{of}feature"], batch[f"{of}log_count"], batch[f"{of}log_n"])
+
+
+def _strings(lanes: LanguageLanes, stream: str, length_L: Tensor, n_strings: int) -> Batch:
+    """As `_labelled` at step 0, without its axis; lanes by few."""
+    every = torch.arange(len(lanes.trainings), device=lanes.device)
+    parts = [
+        _labelled(lanes.select(some), stream, length_L[some], n_strings, range(1))
+        for some in torch.split(every, _LANES_AT_ONCE)
+    ]
+    return {name: torch.cat([part[name] for part in parts])[:, 0] for name in parts[0]}
+
+
+def _labelled(lanes: LanguageLanes, stream: str, length_L: Tensor, n_strings: int, steps: range) -> Batch:
+    """Random strings as tokens, (L, S, B, ...), with their labels.
+
+    `sign` is +1 for strings of the language and -1 for others; `odds` is what counting 1s tells of that.
+    """
+    language = lanes.shared.of
+    text_LSBN = random_texts(lanes.streams, stream, length_L, n_strings, steps)
+    length_LSB = length_L.view(-1, 1, 1).expand(text_LSBN.shape[:3])
+    tokens = tokenize(language, text_LSBN, length_LSB, lanes.shared.representation)
+    labelled = {
+        "feature": tokens.feature_BTF,
+        "log_count": tokens.log_count_BT,
+        "log_n": tokens.log_n[..., 0],
+        "sign": torch.where(language.contains(text_LSBN, length_LSB), 1.0, -1.0),
+    }
+    odds = language.odds_given_ones(text_LSBN.sum(-1), length_LSB)
+    if odds is not None:
+        labelled["odds"] = odds
+    return {name: value.to(lanes.dtype) for name, value in labelled.items()}

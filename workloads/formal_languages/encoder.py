@@ -1,0 +1,156 @@
+"""A post-norm encoder whose answer is read at CLS: what is trained, and what the exact solutions are weights of.
+
+Axes of one training: B string, T token (CLS first), R = B T rows, Q token that asks (T, or CLS alone), F feature of a
+token (symbols, then position features), S symbol, P position feature, D model, E = 3 D queries, keys and values, H
+head, K = D / H channel of a head, W feed-forward.
+
+Two shortcuts, both exact. A token may stand for many that are alike, its count entering as log(count) added to the
+logits: what is alike at the input is alike in every layer. And the last layer asks one query, CLS's.
+Source: Vaswani et al. 2017, sections 3.1-3.3, as `torch.nn.TransformerEncoderLayer(norm_first=False)`; Chiang & Cholak
+2022, section 2.
+"""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from workloads.engine.layer_norm import fused_layer_norm, inverse_root
+from workloads.formal_languages.attention_scale import query_factors
+from workloads.formal_languages.tokens import N_SYMBOLS, Tokens
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class EncoderShape:
+    """The sizes of an encoder.
+
+    Attributes:
+        n_position_features: How many features of a token tell its position.
+        has_layer_norm: Without it, layers only add: c = Att(a) + a, a' = FFN(c) + c.
+    """
+
+    n_layers: int
+    n_heads: int
+    d_model: int
+    d_ffn: int
+    n_position_features: int
+    has_layer_norm: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class _Setting:
+    """What the layers of a forward pass share.
+
+    Attributes:
+        weight_factor_E, bias_factor_E: Multiply the projections and their biases: scales, on the queries' part.
+        inverse_root_eps: () 1 / sqrt(layer_norm_eps).
+        log_count_B11T: Added to the logits.
+    """
+
+    weight_factor_E: Tensor
+    bias_factor_E: Tensor
+    inverse_root_eps: Tensor
+    log_count_B11T: Tensor
+
+
+class EncoderLayer(nn.Module):
+    """c = LN(Att(a) + a), a' = LN(FFN(c) + c), FFN(c) = W_2 relu(W_1 c + b_1) + b_2."""
+
+    def __init__(self, shape: EncoderShape) -> None:
+        super().__init__()
+        D, W = shape.d_model, shape.d_ffn
+        self.in_weight_DE = nn.Parameter(torch.zeros(D, 3 * D))
+        self.in_bias_E = nn.Parameter(torch.zeros(3 * D))
+        self.out_weight_DD = nn.Parameter(torch.zeros(D, D))
+        self.out_bias_D = nn.Parameter(torch.zeros(D))
+        self.first_weight_DW = nn.Parameter(torch.zeros(D, W))
+        self.first_bias_W = nn.Parameter(torch.zeros(W))
+        self.second_weight_WD = nn.Parameter(torch.zeros(W, D))
+        self.second_bias_D = nn.Parameter(torch.zeros(D))
+        self.has_layer_norm = shape.has_layer_norm
+        if shape.has_layer_norm:
+            self.attended_gain_D = nn.Parameter(torch.ones(D))
+            self.attended_bias_D = nn.Parameter(torch.zeros(D))
+            self.output_gain_D = nn.Parameter(torch.ones(D))
+            self.output_bias_D = nn.Parameter(torch.zeros(D))
+        self._n_heads = shape.n_heads
+
+    def forward(self, a_RD: Tensor, setting: _Setting, *, cls_only: bool) -> tuple[Tensor, Tensor]:
+        """The layer's output, (R, D), or (B, D) of CLS only; and CLS's attention, (B, H, T)."""
+        weight_BHQT, mixed_BQD = self._attend(a_RD, setting, cls_only=cls_only)
+        asking = a_RD.view(mixed_BQD.shape[0], -1, a_RD.shape[1])[:, 0] if cls_only else a_RD
+        c = mixed_BQD.flatten(0, 1) @ self.out_weight_DD + self.out_bias_D + asking
+        if self.has_layer_norm:
+            c = fused_layer_norm(c, self.attended_gain_D, self.attended_bias_D, setting.inverse_root_eps)
+        hidden = torch.relu(c @ self.first_weight_DW + self.first_bias_W)
+        output = hidden @ self.second_weight_WD + self.second_bias_D + c
+        if self.has_layer_norm:
+            output = fused_layer_norm(output, self.output_gain_D, self.output_bias_D, setting.inverse_root_eps)
+        return output, weight_BHQT[:, :, 0]
+
+    def _attend(self, a_RD: Tensor, setting: _Setting, *, cls_only: bool) -> tuple[Tensor, Tensor]:
+        """Attention weights (B, H, Q, T), and what they mix, (B, Q, D)."""
+        B, T = setting.log_count_B11T.shape[0], setting.log_count_B11T.shape[3]
+        bias_E = self.in_bias_E * setting.bias_factor_E
+        projected_RE = torch.addcmul(bias_E, a_RD @ self.in_weight_DE, setting.weight_factor_E)
+        by_head = projected_RE.view(B, T, 3, self._n_heads, -1).permute(2, 0, 3, 1, 4)
+        query_BHQK, key_BHTK, value_BHTK = by_head.unbind()
+        if cls_only:
+            query_BHQK = query_BHQK[:, :, :1]
+        weight_BHQT = torch.softmax(query_BHQK @ key_BHTK.mT + setting.log_count_B11T, dim=-1)
+        return weight_BHQT, (weight_BHQT @ value_BHTK).transpose(1, 2).flatten(2)
+
+
+class Encoder(nn.Module):
+    """Reads CLS and a string, answers with one logit.
+
+    Attributes:
+        symbol_SD: What a symbol is embedded as.
+        position_PD: What a position feature is embedded as, not trained: dimension p for feature p.
+        layer_norm_eps: Added to the variance, inside the root.
+        scale_E, weight_log_n_E, bias_log_n_E: Queries are scale (W_Q a + b_Q), either term times log n where true: see
+            `attention_scale`. 1 and false for keys and values.
+    """
+
+    position_PD: Tensor
+    layer_norm_eps: Tensor
+    scale_E: Tensor
+    weight_log_n_E: Tensor
+    bias_log_n_E: Tensor
+
+    def __init__(self, shape: EncoderShape, attention_scale: str = "inv_sqrt_d", layer_norm_eps: float = 1e-5) -> None:
+        super().__init__()
+        D = shape.d_model
+        self.symbol_SD = nn.Parameter(torch.zeros(N_SYMBOLS, D))
+        self.layers = nn.ModuleList(EncoderLayer(shape) for _ in range(shape.n_layers))
+        self.answer_weight_D1 = nn.Parameter(torch.zeros(D, 1))
+        self.answer_bias_1 = nn.Parameter(torch.zeros(1))
+        factors = query_factors(attention_scale, D // shape.n_heads)
+        for name, value in (
+            ("position_PD", torch.eye(shape.n_position_features, D)),
+            ("layer_norm_eps", torch.tensor(layer_norm_eps, dtype=torch.float64)),
+            ("scale_E", torch.tensor([factors.scale] * D + [1.0] * (2 * D), dtype=torch.float64)),
+            ("weight_log_n_E", torch.tensor([factors.weight_has_log_n] * D + [False] * (2 * D))),
+            ("bias_log_n_E", torch.tensor([factors.bias_has_log_n] * D + [False] * (2 * D))),
+        ):
+            self.register_buffer(name, value)
+        self.shape = shape
+
+    def forward(self, tokens: Tokens) -> Tensor:
+        """(B,) logits of acceptance."""
+        return self.trace(tokens)[0]
+
+    def trace(self, tokens: Tokens) -> tuple[Tensor, list[Tensor]]:
+        """As `forward`, with CLS's attention in each layer, (B, H, T)."""
+        setting = _Setting(
+            weight_factor_E=self.scale_E * torch.where(self.weight_log_n_E, tokens.log_n, 1.0),
+            bias_factor_E=self.scale_E * torch.where(self.bias_log_n_E, tokens.log_n, 1.0),
+            inverse_root_eps=inverse_root(self.layer_norm_eps),
+            log_count_B11T=tokens.log_count_BT[:, None, None],
+        )
+        a_RD = tokens.feature_BTF.flatten(0, 1) @ torch.cat([self.symbol_SD, self.position_PD])
+        attention = []
+        for index, layer in enumerate(self.layers):
+            a_RD, weight_BHT = layer(a_RD, setting, cls_only=index == self.shape.n_layers - 1)
+            attention.append(weight_BHT)
+        return (a_RD @ self.answer_weight_D1 + self.answer_bias_1)[:, 0], attention

@@ -1,0 +1,152 @@
+"""Encoders whose weights are set by hand, and how LayerNorm is added to them without changing what they answer.
+
+Axes: S symbol, P position feature, D model, H head, K channel of a head, W feed-forward; 2D carried twice.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+
+import torch
+from torch import Tensor
+
+from workloads.formal_languages.encoder import Encoder, EncoderLayer, EncoderShape
+from workloads.formal_languages.tokens import N_SYMBOLS
+
+Entries = Mapping[tuple[int, int], float]
+"""A matrix by its entries (input, output); others are 0."""
+
+
+def blank_encoder(
+    n_layers: int, n_heads: int, d_model: int, d_ffn: int, position_dimensions: Sequence[int], attention_scale: str
+) -> Encoder:
+    """Zeros, float64, without LayerNorm; symbols in dimensions 0 to 2, position features in those named."""
+    shape = EncoderShape(
+        n_layers=n_layers,
+        n_heads=n_heads,
+        d_model=d_model,
+        d_ffn=d_ffn,
+        n_position_features=len(position_dimensions),
+        has_layer_norm=False,
+    )
+    encoder = Encoder(shape, attention_scale).double()
+    encoder.symbol_SD.data = torch.eye(N_SYMBOLS, d_model, dtype=torch.float64)
+    encoder.position_PD = torch.eye(d_model, dtype=torch.float64)[list(position_dimensions)]
+    return encoder
+
+
+def set_attention(
+    encoder: Encoder,
+    layer: int,
+    head: int,
+    *,
+    query: Mapping[int, float],
+    key: Mapping[int, float],
+    values: Mapping[int, Mapping[int, float]],
+) -> None:
+    """A head whose logits are (query . a_i) (key . a_j), times log n where the scale says so.
+
+    Args:
+        query, key: Weights by dimension read.
+        values: What is written, by dimension; each the weights by dimension read.
+    """
+    shape, weights = encoder.shape, _layer(encoder, layer)
+    d_head = shape.d_model // shape.n_heads
+    in_weight_D3HK = weights.in_weight_DE.data.view(shape.d_model, 3, shape.n_heads, d_head)
+    out_weight_HKD = weights.out_weight_DD.data.view(shape.n_heads, d_head, shape.d_model)
+    for dimension, weight in query.items():
+        in_weight_D3HK[dimension, 0, head, 0] = weight / encoder.scale_E[0]
+    for dimension, weight in key.items():
+        in_weight_D3HK[dimension, 1, head, 0] = weight
+    for channel, (written, read) in enumerate(values.items()):
+        out_weight_HKD[head, channel, written] = 1.0
+        for dimension, weight in read.items():
+            in_weight_D3HK[dimension, 2, head, channel] = weight
+
+
+def set_feed_forward(encoder: Encoder, layer: int, first: Entries, second: Entries) -> None:
+    """The two matrices of a feed-forward part without biases."""
+    for matrix, entries in (
+        (_layer(encoder, layer).first_weight_DW, first),
+        (_layer(encoder, layer).second_weight_WD, second),
+    ):
+        for place, weight in entries.items():
+            matrix.data[place] = weight
+
+
+def with_layer_norm(plain: Encoder, layer_norm_eps: float) -> Encoder:
+    """The same with LayerNorm: every activation x is carried together with -x, so that centring does nothing.
+
+    What LayerNorm does is then to multiply each token by a positive number, and nothing here has a bias: what is
+    positive stays so. The last feed-forward part erases all but the answer, which the last LayerNorm makes large.
+    Its own feed-forward part must be 0.
+
+    Source: Chiang & Cholak 2022, section 4.3.
+    """
+    encoder = _carried_twice(plain, layer_norm_eps, plain.shape.n_layers)
+    _erase_all_but_the_answer(encoder, plain.shape.n_layers - 1)
+    return encoder
+
+
+def with_extra_layer(plain: Encoder, layer_norm_eps: float, cross_entropy_bits: float) -> Encoder:
+    """The same with LayerNorm and a further layer that erases all but the answer s.
+
+    At epsilon 0 it answers +-l at every length, of a cross-entropy as small as is asked for.
+
+    Source: Chiang & Cholak 2022, proposition 2.
+    """
+    encoder = _carried_twice(plain, layer_norm_eps, plain.shape.n_layers + 1)
+    _erase_all_but_the_answer(encoder, plain.shape.n_layers)
+    # Of D entries, +-s alone are left: LayerNorm makes +-sqrt(D / 2) of them.
+    wanted = -math.log(math.expm1(cross_entropy_bits * math.log(2.0)))
+    encoder.answer_weight_D1.data *= wanted / math.sqrt(encoder.shape.d_model / 2.0)
+    return encoder
+
+
+def _carried_twice(plain: Encoder, layer_norm_eps: float, n_layers: int) -> Encoder:
+    """Twice as wide, with LayerNorm; layers beyond those of `plain` are 0."""
+    D, H, W = plain.shape.d_model, plain.shape.n_heads, plain.shape.d_ffn
+    K = D // H
+    shape = EncoderShape(
+        n_layers=n_layers,
+        n_heads=H,
+        d_model=2 * D,
+        d_ffn=max(W, 2 * D),
+        n_position_features=plain.shape.n_position_features,
+    )
+    encoder = Encoder(shape, layer_norm_eps=layer_norm_eps).double()
+    encoder.weight_log_n_E = plain.weight_log_n_E.repeat_interleave(2)
+    encoder.bias_log_n_E = plain.bias_log_n_E.repeat_interleave(2)
+    encoder.symbol_SD.data = _opposed(plain.symbol_SD.data)
+    encoder.position_PD = _opposed(plain.position_PD)
+    encoder.answer_weight_D1.data[:D] = plain.answer_weight_D1.data
+    same_scale = plain.scale_E[0] / encoder.scale_E[0]
+    for index in range(plain.shape.n_layers):
+        old, new = _layer(plain, index), _layer(encoder, index)
+        in_weight_D3HK = new.in_weight_DE.data.view(2 * D, 3, H, 2 * K)
+        in_weight_D3HK[:D, :, :, :K] = old.in_weight_DE.data.view(D, 3, H, K)
+        in_weight_D3HK[:, 0] *= same_scale
+        new.out_weight_DD.data.view(H, 2 * K, 2 * D)[:, :K] = _opposed(old.out_weight_DD.data).view(H, K, 2 * D)
+        new.first_weight_DW.data[:D, :W] = old.first_weight_DW.data
+        new.second_weight_WD.data[:W] = _opposed(old.second_weight_WD.data)
+    return encoder
+
+
+def _erase_all_but_the_answer(encoder: Encoder, layer: int) -> None:
+    """Takes off x_j = relu(x_j) - relu(-x_j) in every dimension but those of the answer."""
+    weights, half = _layer(encoder, layer), encoder.shape.d_model // 2
+    assert not weights.second_weight_WD.any()
+    erased = torch.eye(half, dtype=torch.float64)
+    erased[encoder.answer_weight_D1.data[:half, 0] != 0] = 0.0
+    weights.first_weight_DW.data[:, : 2 * half] = torch.eye(2 * half, dtype=torch.float64)
+    weights.second_weight_WD.data[: 2 * half] = torch.cat([-_opposed(erased), _opposed(erased)])
+
+
+def _opposed(matrix: Tensor) -> Tensor:
+    """[x, -x] along the last axis."""
+    return torch.cat([matrix, -matrix], dim=-1)
+
+
+def _layer(encoder: Encoder, index: int) -> EncoderLayer:
+    layer = encoder.layers[index]
+    assert isinstance(layer, EncoderLayer)
+    return layer

@@ -1,0 +1,35 @@
+"""PARITY without training, as weights of the encoder.
+
+Dimensions: 0, 1, 2 the symbol (0, 1, CLS), 3 i/n, 4 cos(i pi), 5 k/n for k 1s, 6 1/n, 7 I[i = k]/n, 8 the answer s; 9
+is free, so that two heads divide them.
+Source: Chiang & Cholak 2022, section 3.1.
+"""
+
+from workloads.formal_languages.encoder import Encoder
+from workloads.formal_languages.exact import blank_encoder, set_attention, set_feed_forward
+
+_ZERO, _ONE, _CLS, _POSITION, _COSINE, _ONES, _UNIT, _IS_COUNT, _ANSWER = range(9)
+
+
+def exact_parity(strength: float = 1.0, attention_scale: str = "inv_sqrt_d", counting: float = 1.0) -> Encoder:
+    """Two layers: the first counts and marks position k, by the second CLS tells whether k is odd.
+
+    In layer 1 all attend uniformly, and the feed-forward part makes I[i = k]/n of relu(k-i-1) - 2 relu(k-i) +
+    relu(k-i+1), over n. In layer 2 CLS attends to odd positions by one head, to even ones by the other.
+    For even n, s = (-1)^(k+1) 2 tanh(c) / n^2. For odd n, with Z1 = (n-1)/2 e^c + (n+1)/2 e^-c and
+    Z2 = (n+1)/2 e^c + (n-1)/2 e^-c, s = -(n-1) sinh(2c) / (n Z1 Z2) for even k and +(n+1) sinh(2c) / (n Z1 Z2) for odd
+    k; the appendix misprints the last sinh as cosh. c is the `strength` (times log n, where the scale says so).
+
+    Args:
+        counting: The weight by which layer 1 counts, W_V of head 1 at entry (6, 2); 1 is right (figure 3).
+    """
+    encoder = blank_encoder(2, 2, 10, 3, (_POSITION, _COSINE), attention_scale)
+    set_attention(encoder, 0, 0, query={}, key={}, values={_ONES: {_ONE: counting}, _UNIT: {_CLS: 1.0}})
+    first = {(_ONES, unit): 1.0 for unit in range(3)} | {(_POSITION, unit): -1.0 for unit in range(3)}
+    first |= {(_UNIT, 0): -1.0, (_UNIT, 2): 1.0}
+    set_feed_forward(encoder, 0, first, {(unit, _IS_COUNT): weight for unit, weight in enumerate((1.0, -2.0, 1.0))})
+    for head, sign in enumerate((1.0, -1.0)):
+        values = {_ANSWER: {_IS_COUNT: sign}}
+        set_attention(encoder, 1, head, query={_CLS: strength}, key={_COSINE: -sign}, values=values)
+    encoder.answer_weight_D1.data[_ANSWER] = 1.0
+    return encoder

@@ -1,0 +1,56 @@
+"""What CLS attends to, at each probe. Axes: L lane, B string, H head, T token."""
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from workloads.engine.contract import Batch, HeadScores
+from workloads.engine.functional import over_lanes
+from workloads.engine.optimizers import State
+from workloads.formal_languages.data import LanguageLanes, looked_at_batch, tokens_of
+from workloads.formal_languages.encoder import Encoder
+from workloads.formal_languages.tokens import Tokens
+
+SCORE_NAMES = ("first_attention", "attention_entropy")
+POSITIONAL = 0.5
+"""A head is `positional` if CLS gives position 1 more than this share of its attention, on average over strings."""
+
+_N_STRINGS = 32
+
+
+def first_attention(module: Encoder, weight_BHT: Tensor) -> Tensor:
+    """(H,) CLS's attention to position 1, the mean over strings; NaN where an encoder cannot tell it from others."""
+    to_first_H = weight_BHT[:, :, 1].mean(0)
+    return to_first_H if module.shape.n_position_features else torch.full_like(to_first_H, torch.nan)
+
+
+def attention_entropy(weight_BHT: Tensor, tokens: Tokens) -> Tensor:
+    """(H,) entropy of CLS's attention over positions as a share of its largest, log n; the mean over strings."""
+    each_BHT = weight_BHT.clamp(min=1e-30).log() - tokens.log_count_BT[:, None]
+    return -(weight_BHT * each_BHT).sum(-1).mean(0) / tokens.log_n
+
+
+def score_heads(template: Encoder, lanes: LanguageLanes, state: State) -> HeadScores:
+    """Scores (L, n_layers, n_heads) on strings of training length, and as role `positional` or `none`.
+
+    Args:
+        template: An encoder of the pack's shape.
+        lanes: The L trainings.
+        state: Their parameters and buffers, (L, ...) by name.
+    """
+
+    def scores(module: nn.Module, batch: Batch) -> tuple[Tensor, Tensor]:
+        assert isinstance(module, Encoder)
+        tokens = tokens_of(batch)
+        attention = module.trace(tokens)[1]
+        to_first = torch.stack([first_attention(module, weight_BHT) for weight_BHT in attention])
+        return to_first, torch.stack([attention_entropy(weight_BHT, tokens) for weight_BHT in attention])
+
+    names = {name for name, _ in template.named_parameters()}
+    parameters = {name: value for name, value in state.items() if name in names}
+    buffers = {name: value for name, value in state.items() if name not in names}
+    with torch.no_grad():
+        found = over_lanes(template, scores)(parameters, buffers, looked_at_batch(lanes, _N_STRINGS))
+    arrays = [each.to("cpu", torch.float64).numpy() for each in found]
+    role = np.where(arrays[0] > POSITIONAL, "positional", "none")
+    return HeadScores(scores=dict(zip(SCORE_NAMES, arrays, strict=True)), role=role)

@@ -1,0 +1,36 @@
+"""The outcome of a training on a formal language. Axes: L lane, P probe."""
+
+import numpy as np
+from numpy.typing import NDArray
+
+from workloads.diagnostics import outcomes
+from workloads.engine.contract import Evidence, Verdicts
+
+SOLVED_BITS = 0.05
+"""A solved training errs on no string of the evaluation batch, at a cross-entropy below this."""
+CONSTANT_LOGIT_STD = 1e-2
+"""Below this standard deviation over strings the logit does not depend on the string; it moves the cross-entropy by
+less than 2e-5 bits."""
+
+
+def judge_language(evidence: Evidence) -> Verdicts:
+    """Names the state of each training at each probe, in the order of the cases below."""
+    level = evidence.metrics["eval_loss"]
+    levels = evidence.levels
+    right = evidence.metrics["accuracy"] == 1.0
+    # np.select takes the first that holds.
+    cases: dict[tuple[str, str], NDArray[np.bool_]] = {
+        ("diverged", ""): outcomes.has_diverged(level, levels["zero"]),
+        ("solved", ""): right & (level < levels["solved"][:, None]),
+        ("degenerate_zero", "constant"): evidence.metrics["logit_std"] < CONSTANT_LOGIT_STD,
+        **{
+            ("marginal", name): outcomes.at_level(level, levels[name])
+            for name in ("constant", "count")
+            if name in levels
+        },
+        ("plateau", "moving"): outcomes.is_moving(evidence.steps, level),
+    }
+    return Verdicts(
+        outcome=np.select(list(cases.values()), [outcome for outcome, _ in cases], "plateau"),
+        detail=np.select(list(cases.values()), [detail for _, detail in cases], ""),
+    )

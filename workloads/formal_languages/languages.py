@@ -1,0 +1,12 @@
+"""The languages that there are. A new one is an import and a line here: docs/languages.md."""
+
+from workloads.formal_languages.first import First
+from workloads.formal_languages.language import Language
+from workloads.formal_languages.parity import Parity
+
+_EVERY: tuple[Language, ...] = (
+    First(),
+    Parity(),
+)
+
+LANGUAGES: dict[str, Language] = {language.name: language for language in _EVERY}

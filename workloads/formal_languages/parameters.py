@@ -1,0 +1,154 @@
+"""What may vary in a training on a formal language."""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from workloads.errors import SpecError
+from workloads.formal_languages.attention_scale import ATTENTION_SCALES
+from workloads.formal_languages.language import Language
+from workloads.formal_languages.languages import LANGUAGES
+from workloads.formal_languages.tokens import REPRESENTATIONS
+from workloads.parameters import TrainingParameters, Value, parameter
+
+_LADDER = (10, 30, 100, 300, 1000)
+_LONGEST = {"kinds": 1000, "positions": 30}
+"""Where each position is a token, tests at length 1,000 would cost a million logits a string."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class FormalLanguagesParameters(TrainingParameters):
+    """Parameters of an encoder trained to accept a language's strings and to reject all others.
+
+    The defaults are those of Chiang & Cholak 2022, figure 4.
+
+    Raises:
+        SpecError: For sizes that do not fit, or epochs and steps that clash.
+    """
+
+    init_sigma: float | None = parameter(
+        None, "standard deviation of the Gaussian initialization; null = PyTorch's TransformerEncoder's", low=0.0
+    )
+    optimizer: str = parameter("adam", "update rule", choices=("sgd", "adam", "adamw", "lbfgs"), static=True)
+    learning_rate: float = parameter(3e-4, "step size of the optimizer", above=0.0)
+    n_steps: int = parameter(
+        10_000, "optimizer steps; follows from n_epochs where that is given", low=1, high=2**31 - 1, static=True
+    )
+    dtype: str = parameter(
+        "float32", "floating-point type of the training", choices=("float32", "float64"), static=True
+    )
+
+    language: str = parameter("first", "the language to be learned", choices=tuple(LANGUAGES), static=True)
+    train_length: int = parameter(10, "length of the training strings, symbols without CLS", low=1, high=100_000)
+    n_epochs: int | None = parameter(
+        None,
+        "epochs of steps_per_epoch steps, each ended by a probe; null = n_steps, with probes ever rarer",
+        low=1,
+        high=2**20,
+        static=True,
+    )
+    steps_per_epoch: int = parameter(100, "steps of an epoch, where n_epochs is given", low=1, high=2**11, static=True)
+    batch_size: int = parameter(1, "strings per step", low=1, high=1_000_000, static=True)
+    eval_batch_size: int = parameter(
+        1000, "strings of training length that no step sees, judged by", low=1, high=1_000_000, static=True
+    )
+    test_batch_size: int = parameter(100, "strings at each test length", low=1, high=1_000_000, static=True)
+    longest_test_length: int | None = parameter(
+        None,
+        "length of the longest test strings; null = 1000 by kinds, 30 by positions",
+        low=1,
+        high=100_000,
+        static=True,
+    )
+    test_ladder: bool = parameter(
+        True, "whether to test at those of the lengths 10, 30, 100, 300, 1000 below the longest, too", static=True
+    )
+    tokens: str = parameter(
+        "auto",
+        "a token for each kind with its count, or for each position; auto = kinds where the language has few",
+        choices=("auto", *REPRESENTATIONS),
+        static=True,
+    )
+
+    n_layers: int = parameter(2, "encoder layers", low=1, high=100, static=True)
+    n_heads: int = parameter(1, "attention heads of a layer", low=1, high=1000, static=True)
+    d_model: int = parameter(16, "width of the model", low=1, high=10_000, static=True)
+    d_ffn: int = parameter(64, "width of the feed-forward part", low=1, high=100_000, static=True)
+    layer_norm: bool = parameter(True, "whether layers are normalized", static=True)
+    layer_norm_eps: float = parameter(1e-5, "added to the variance, inside the root; 0 too", low=0.0)
+    attention_scale: str = parameter(
+        "inv_sqrt_d",
+        "multiplies the logits; d = width of a head, n = positions with CLS; log_n_query: the queries' input, not bias",
+        choices=ATTENTION_SCALES,
+    )
+
+    variant_field: ClassVar[str | None] = "language"
+
+    @property
+    def of(self) -> Language:
+        """The language itself."""
+        return LANGUAGES[self.language]
+
+    @property
+    def representation(self) -> str:
+        """`kinds` or `positions`."""
+        if self.tokens != "auto":
+            return self.tokens
+        return "positions" if self.of.n_marked_positions is None else "kinds"
+
+    @property
+    def test_lengths(self) -> tuple[int, ...]:
+        """The lengths tested at, rising."""
+        longest = self.longest_test_length or _LONGEST[self.representation]
+        rungs = (length for length in _LADDER if self.test_ladder and length < longest)
+        return (*rungs, longest)
+
+    def static_key(self) -> tuple[Value, ...]:
+        """By kinds, strings of all lengths have the same shape."""
+        key = super().static_key()
+        return (*key, self.train_length) if self.representation == "positions" else key
+
+    def __post_init__(self) -> None:
+        self._follow_epochs()
+        if self.d_model % self.n_heads:
+            raise SpecError(
+                "n_heads",
+                given=self.n_heads,
+                expected=f"a divisor of d_model={self.d_model}",
+                mend="change n_heads or d_model",
+            )
+        if self.d_model < self.of.n_position_features:
+            raise SpecError(
+                "d_model",
+                given=self.d_model,
+                expected=f"at least {self.of.n_position_features}, a dimension for each position feature",
+                mend="raise d_model",
+            )
+        if self.tokens == "kinds" and self.of.n_marked_positions is None:
+            raise SpecError(
+                "tokens",
+                given=self.tokens,
+                expected=f"positions or auto (all positions of {self.language} differ)",
+                mend="remove tokens",
+            )
+
+    def _follow_epochs(self) -> None:
+        declared = self.declared()
+        if self.n_epochs is None:
+            if self.steps_per_epoch != declared["steps_per_epoch"].default:
+                raise SpecError(
+                    "steps_per_epoch",
+                    given=self.steps_per_epoch,
+                    expected="its default where n_epochs is null",
+                    mend="set n_epochs, or remove steps_per_epoch",
+                )
+            return
+        n_steps = self.n_epochs * self.steps_per_epoch
+        if self.n_steps not in (n_steps, declared["n_steps"].default):
+            raise SpecError(
+                "n_steps",
+                given=self.n_steps,
+                expected=f"{n_steps} (n_epochs={self.n_epochs} of {self.steps_per_epoch} steps)",
+                mend="remove n_steps, or n_epochs",
+            )
+        # The one value that follows from others: what is stored and shared must be what is run.
+        object.__setattr__(self, "n_steps", n_steps)

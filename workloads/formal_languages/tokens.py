@@ -1,0 +1,77 @@
+"""What an encoder reads: a string as tokens, one for each position, or one for each kind with its count.
+
+Axes: N position in a string, T token (CLS first), F feature of a token (symbols, then position features), B string;
+leading axes are free.
+"""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from workloads.formal_languages.language import Language
+
+CLS = 2
+N_SYMBOLS = 3
+"""0, 1 and CLS."""
+REPRESENTATIONS = ("kinds", "positions")
+ABSENT = -1e30
+"""log(0): finite, so that 0 times it is 0; softmax makes an exact 0 of it, with gradient 0."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tokens:
+    """Strings of one length, as an encoder reads them.
+
+    Attributes:
+        feature_BTF: Each token's symbol, one-hot, and its position features.
+        log_count_BT: Logarithm of how many alike it stands for; `ABSENT` for none.
+        log_n: () logarithm of the number of positions, n = |w| + 1.
+    """
+
+    feature_BTF: Tensor
+    log_count_BT: Tensor
+    log_n: Tensor
+
+
+def tokenize(language: Language, text: Tensor, length: Tensor, representation: str) -> Tokens:
+    """Strings as tokens, float64, with the leading axes of `text`.
+
+    Args:
+        language: Tells positions apart.
+        text: (..., N) bool, false from position `length` on.
+        length: (...) int64, |w|; with `positions`, N everywhere.
+        representation: `positions`: N + 1 tokens. `kinds`: CLS, the language's marked positions, all further 0s, all
+            further 1s.
+    """
+    log_n = torch.log1p(length.to(torch.float64))
+    split = _by_kind if representation == "kinds" else _by_position
+    symbol, position, log_count = split(language, text, length)
+    one_hot = torch.nn.functional.one_hot(symbol, N_SYMBOLS).to(torch.float64)
+    features = language.position_features(position, (length + 1).unsqueeze(-1))
+    return Tokens(torch.cat([one_hot, features], dim=-1), log_count, log_n)
+
+
+def _by_position(language: Language, text: Tensor, length: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """(..., T) symbols, positions and log-counts, a token for each position."""
+    del language, length
+    symbol = torch.nn.functional.pad(text.to(torch.int64), (1, 0), value=CLS)
+    position = torch.arange(symbol.shape[-1], device=text.device).expand_as(symbol)
+    return symbol, position, torch.zeros_like(symbol, dtype=torch.float64)
+
+
+def _by_kind(language: Language, text: Tensor, length: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """(..., T) symbols, positions and log-counts, a token for each kind."""
+    marked = language.n_marked_positions
+    assert marked is not None
+    n_ones = text[..., marked:].sum(-1)
+    n_zeros = (length - marked).clamp(min=0) - n_ones
+    first = torch.nn.functional.pad(text[..., :marked].to(torch.int64), (1, max(0, marked - text.shape[-1])))
+    first[..., 0] = CLS
+    further = torch.tensor([0, 1], device=text.device).expand(*first.shape[:-1], 2)
+    position = torch.arange(marked + 3, device=text.device).clamp(max=marked + 1)
+    there = (position[: marked + 1] <= length.unsqueeze(-1)).to(torch.int64)
+    count = torch.cat([there, n_zeros.unsqueeze(-1), n_ones.unsqueeze(-1)], dim=-1)
+    log_count = torch.where(count > 0, count.clamp(min=1).to(torch.float64).log(), ABSENT)
+    symbol = torch.cat([first, further], dim=-1)
+    return symbol, position.expand_as(symbol), log_count

@@ -1,0 +1,136 @@
+"""Encoders that learn a formal language from random strings and their labels. Axes: L lane, B string, T token."""
+
+import math
+from typing import cast
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import log_softmax
+
+from workloads.engine.contract import Batch, Evidence, HeadScores, Lanes, Verdicts, Workload
+from workloads.engine.initialization import draw_parameters
+from workloads.engine.optimizers import State
+from workloads.formal_languages.data import evaluation_batch, tokens_of, training_batches
+from workloads.formal_languages.encoder import Encoder, EncoderShape
+from workloads.formal_languages.heads import SCORE_NAMES, first_attention, score_heads
+from workloads.formal_languages.initialization import default_parameters
+from workloads.formal_languages.judging import SOLVED_BITS, judge_language
+from workloads.formal_languages.parameters import FormalLanguagesParameters
+
+_NAT = 1.0 / math.log(2.0)
+"""Bits."""
+
+
+class FormalLanguages(Workload[FormalLanguagesParameters]):
+    """FIRST, PARITY and what is added to them, learned from scratch by a small post-norm encoder."""
+
+    name = "formal_languages"
+    parameters = FormalLanguagesParameters
+    summary = "encoders that learn FIRST or PARITY, and what they make of longer strings (Chiang & Cholak 2022)"
+
+    head_score_names = SCORE_NAMES
+    level_names = ("zero", "constant", "count")
+
+    def build(self, parameters: FormalLanguagesParameters) -> Encoder:
+        shape = EncoderShape(
+            n_layers=parameters.n_layers,
+            n_heads=parameters.n_heads,
+            d_model=parameters.d_model,
+            d_ffn=parameters.d_ffn,
+            n_position_features=parameters.of.n_position_features,
+            has_layer_norm=parameters.layer_norm,
+        )
+        return Encoder(shape, parameters.attention_scale, parameters.layer_norm_eps)
+
+    def initial(self, module: nn.Module, lanes: Lanes[FormalLanguagesParameters]) -> State:
+        sigma_L = lanes.tensor("init_sigma", torch.float64)
+        gaussian = draw_parameters(module, sigma_L.nan_to_num(0.0), lanes.streams)
+        default = default_parameters(cast(Encoder, module), lanes.streams)
+        is_default = {name: sigma_L.isnan().view(-1, *[1] * (value.dim() - 1)) for name, value in gaussian.items()}
+        return {
+            name: torch.where(is_default[name], default[name].to(value.dtype), value)
+            for name, value in gaussian.items()
+        }
+
+    def batch(self, lanes: Lanes[FormalLanguagesParameters], step: int) -> Batch:
+        return training_batches(lanes, range(step, step + 1))[0]
+
+    def batches(self, lanes: Lanes[FormalLanguagesParameters], steps: range) -> list[Batch]:
+        return training_batches(lanes, steps)
+
+    def probe_steps(self, parameters: FormalLanguagesParameters) -> tuple[int, ...]:
+        """The end of each epoch where there are epochs."""
+        if parameters.n_epochs is None:
+            return super().probe_steps(parameters)
+        return tuple(range(0, parameters.n_steps + 1, parameters.steps_per_epoch))
+
+    def eval_batch(self, lanes: Lanes[FormalLanguagesParameters]) -> Batch:
+        return evaluation_batch(lanes)
+
+    def loss(self, module: nn.Module, batch: Batch) -> Tensor:
+        """Cross-entropy in nats, as PyTorch's; the mean over strings."""
+        return _cross_entropy(cast(Encoder, module)(tokens_of(batch)), batch["sign"])
+
+    def eval_loss(self, module: nn.Module, batch: Batch) -> Tensor:
+        """Cross-entropy in bits a string: 1 is chance."""
+        return _NAT * self.loss(module, batch)
+
+    def measure(self, module: nn.Module, batch: Batch) -> dict[str, Tensor]:
+        """At the training length, and at each test length n: cross-entropy in bits, accuracy, whether all strings are
+        answered rightly, and CLS's attention to position 1 summed over layers (the mean over heads)."""
+        encoder = cast(Encoder, module)
+        logit_B = encoder(tokens_of(batch))
+        measured = {"accuracy": _accuracy(logit_B, batch["sign"]), "logit_std": logit_B.std(correction=0)}
+        for length in self._test_lengths(batch):
+            sign_B = batch[f"{length}/sign"]
+            logit_B, attention = encoder.trace(tokens_of(batch, length))
+            accuracy = _accuracy(logit_B, sign_B)
+            measured |= {
+                f"cross_entropy_{length}": _NAT * _cross_entropy(logit_B, sign_B),
+                f"accuracy_{length}": accuracy,
+                f"generalizes_{length}": (accuracy == 1.0).to(accuracy.dtype),
+                f"first_attention_{length}": _summed(encoder, attention),
+            }
+        return measured
+
+    def levels(self, module: nn.Module, batch: Batch) -> dict[str, Tensor]:
+        """On the evaluation strings: of the logit 0, the best constant, and the best answer to the count of 1s."""
+        del module
+        sign_B = batch["sign"]
+        share = (sign_B > 0).to(sign_B.dtype).mean()
+        found = {
+            "solved": torch.full_like(share, SOLVED_BITS),
+            "zero": torch.ones_like(share),
+            "constant": -_NAT * (torch.xlogy(share, share) + torch.xlogy(1.0 - share, 1.0 - share)),
+        }
+        if "odds" in batch:
+            found["count"] = -_NAT * torch.where(sign_B > 0, batch["odds"], 1.0 - batch["odds"]).log().mean()
+        return found
+
+    def judge(self, parameters: FormalLanguagesParameters, evidence: Evidence) -> Verdicts:
+        del parameters
+        return judge_language(evidence)
+
+    def score_heads(self, lanes: Lanes[FormalLanguagesParameters], state: State) -> HeadScores | None:
+        return score_heads(self.build(lanes.shared).to(lanes.device, lanes.dtype), lanes, state)
+
+    @staticmethod
+    def _test_lengths(batch: Batch) -> list[int]:
+        return [int(name.partition("/")[0]) for name in batch if name.endswith("/sign")]
+
+
+def _summed(encoder: Encoder, attention: list[Tensor]) -> Tensor:
+    """CLS's attention to position 1: the mean over heads, summed over layers."""
+    return torch.stack([first_attention(encoder, weight_BHT).mean() for weight_BHT in attention]).sum()
+
+
+def _cross_entropy(logit_B: Tensor, sign_B: Tensor) -> Tensor:
+    # log_softmax goes row by row. Elementwise functions take another path for what is left over beside full vectors,
+    # which rounds otherwise, and what is left over depends on the pack.
+    signed_B2 = torch.stack([sign_B * logit_B, torch.zeros_like(logit_B)], dim=-1)
+    return -log_softmax(signed_B2, dim=-1)[:, 0].mean()
+
+
+def _accuracy(logit_B: Tensor, sign_B: Tensor) -> Tensor:
+    # A logit of 0 is no answer: the constant 0 is right nowhere, not half the time.
+    return (logit_B * sign_B > 0).to(logit_B.dtype).mean()
