@@ -155,6 +155,25 @@ def reproduce(
         typer.echo(comparison.to_json())
 
 
+@app.command(name="score-heads")
+def score_heads(
+    file: Annotated[Path, typer.Argument(metavar="FILE.npy", help="Attention matrices, (n_heads, n, n).")],
+    window: Annotated[int | None, typer.Option(help="Rows of a block; default the best.")] = None,
+    num_pos: Annotated[int | None, typer.Option(help="Number of blocks; default the best.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Score attention matrices: roles that need no tokens, exact distances to structures."""
+    from orchestrator import head_scores
+    from workloads.diagnostics.matrices import score_matrices
+
+    matrices = head_scores.load_matrices(file)
+    found = score_matrices(matrices, window=window, num_pos=num_pos, subject="FILE.npy")
+    if as_json:
+        typer.echo(head_scores.as_json(found, file))
+    else:
+        head_scores.print_table(found)
+
+
 @app.command()
 def specs(name: Annotated[str | None, typer.Argument(help="Show this one.")] = None) -> None:
     """List the shipped sweeps, or show one."""

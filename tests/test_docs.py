@@ -104,6 +104,14 @@ def test_the_readmes_python_reads_the_ledger(ledger: Ledger) -> None:
     assert names["rows"].num_rows == len(names["frame"]) == names["lazy"].collect().height == 4
 
 
+@pytest.mark.parametrize("block", blocks(DOCUMENTS["roles.md"], "python"), ids=["matrices", "sentences"])
+def test_the_python_of_docs_roles_runs(block: str) -> None:
+    printed = io.StringIO()
+    with contextlib.redirect_stdout(printed):
+        exec(compile(block, "docs/roles.md", "exec"), {})
+    assert printed.getvalue().startswith(("[ True  True] [ 0. -1.]", "(4, 2, 8) (4, 2, 8)"))
+
+
 @pytest.mark.parametrize("name", DOCUMENTS)
 def test_the_queries_of_a_document_run(name: str, ledger: Ledger) -> None:
     told = [shlex.split(line) for line in invocations(DOCUMENTS[name]) if line.startswith("query ")]

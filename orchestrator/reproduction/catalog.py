@@ -112,6 +112,20 @@ REPRODUCTIONS = (
         cost="5 min",
         module="chiang_parity",
     ),
+    Reproduction(
+        name="conti-table6",
+        title="distance of eight heads to structured families, w = 3, num_pos = 2",
+        source="Conti 2024, table 6",
+        cost="1 min",
+        module="conti_table6",
+    ),
+    Reproduction(
+        name="conti-table7",
+        title="distance of eight heads to structured families, w = 10, num_pos = 1",
+        source="Conti 2024, table 7",
+        cost="1 min",
+        module="conti_table7",
+    ),
 )
 
 

@@ -1,0 +1,331 @@
+"""Planted heads get their role and no other; scores are what they are by definition. Axes: B sentence, T token."""
+
+import dataclasses
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+
+from workloads.diagnostics.roles import (
+    ROLES,
+    Arcs,
+    Sentences,
+    count_roles,
+    emergence,
+    fit_offsets,
+    label_roles,
+    role_scores,
+    roles_held,
+    score_names,
+)
+from workloads.diagnostics.roles.counts import strongest_keys
+from workloads.errors import UserError
+
+B, T, V = 600, 14, 80
+EOS, PAD = V, V + 1
+
+
+def _arcs(lengths: Tensor, generator: torch.Generator) -> Arcs:
+    """Two relations with ends anywhere: `subject` once a sentence, `object` in most."""
+    sentence, relation, ends = [], [], []
+    for b, length in enumerate(lengths.tolist()):
+        for r in range(2):
+            if r == 0 or length > 7:
+                sentence.append(b)
+                relation.append(r)
+                ends.append(torch.randperm(length, generator=generator)[:2])
+    dependent, governor = torch.stack(ends).T
+    return Arcs(
+        relations=("subject", "object"),
+        sentence=torch.tensor(sentence),
+        relation=torch.tensor(relation),
+        dependent=dependent,
+        governor=governor,
+    )
+
+
+@pytest.fixture(scope="module")
+def sentences() -> Sentences:
+    generator = torch.Generator().manual_seed(0)
+    lengths = torch.randint(6, T, (B,), generator=generator)
+    zipf = 1.0 / torch.arange(1, V + 1)
+    tokens = torch.multinomial(zipf, B * T, replacement=True, generator=generator).view(B, T)
+    position = torch.arange(T)
+    tokens = tokens.where(position < lengths.unsqueeze(1), PAD)
+    tokens[torch.arange(B), lengths] = EOS
+    words = position < lengths.unsqueeze(1)
+    arcs = _arcs(lengths, generator)
+    return Sentences(
+        queries=words,
+        keys=words,
+        query_tokens=tokens,
+        key_tokens=tokens,
+        rarity=torch.cat([torch.arange(V), torch.tensor([0, 0])]),
+        n_frequent=20,
+        arcs=arcs,
+        offsets=fit_offsets(_arcs(lengths, generator), T),
+    )
+
+
+def _towards(pattern: Tensor, strength: float = 0.8) -> Tensor:
+    """Attention of `strength` spread over a pattern (rows without one: uniform), the rest uniform."""
+    pattern = pattern.double()
+    uniform = torch.full_like(pattern, 1.0 / pattern.shape[-1])
+    share = pattern / pattern.sum(-1, keepdim=True).clamp_min(1.0)
+    has_one = pattern.sum(-1, keepdim=True) > 0
+    return torch.where(has_one, strength * share + (1 - strength) * uniform, uniform)
+
+
+def _shift(k: int) -> Callable[[Sentences], Tensor]:
+    return lambda _: _towards(torch.diag(torch.ones(T - abs(k)), k).expand(B, T, T))
+
+
+def _band(_: Sentences) -> Tensor:
+    position = torch.arange(T)
+    return _towards(((position - position.unsqueeze(1)).abs() <= 2).expand(B, T, T))
+
+
+def _one_column(_: Sentences) -> Tensor:
+    pattern = torch.zeros(B, T, T)
+    pattern[:, :, 2] = 1.0
+    return _towards(pattern)
+
+
+def _uniform(_: Sentences) -> Tensor:
+    return torch.full((B, T, T), 1.0 / T, dtype=torch.float64)
+
+
+def _noise(_: Sentences) -> Tensor:
+    draws = torch.randn(B, T, T, generator=torch.Generator().manual_seed(5), dtype=torch.float64)
+    return (3 * draws).softmax(-1)
+
+
+def _duplicate(sentences: Sentences) -> Tensor:
+    tokens = sentences.query_tokens
+    assert tokens is not None
+    return _towards((tokens.unsqueeze(2) == tokens.unsqueeze(1)) & torch.ones(T, T).tril(-1).bool())
+
+
+def _induction(sentences: Sentences) -> Tensor:
+    tokens = sentences.query_tokens
+    assert tokens is not None
+    same = (tokens.unsqueeze(2) == tokens.unsqueeze(1)) & torch.ones(T, T).tril(-1).bool()
+    return _towards(torch.cat([torch.zeros(B, T, 1, dtype=torch.bool), same[..., :-1]], -1))
+
+
+def _rarest(sentences: Sentences) -> Tensor:
+    assert sentences.rarity is not None
+    assert sentences.key_tokens is not None
+    rarest = sentences.rarity[sentences.key_tokens].masked_fill(~sentences.keys, -1).argmax(1)
+    return _towards(torch.nn.functional.one_hot(rarest, T).unsqueeze(1).expand(B, T, T))
+
+
+def _certain_tokens(sentences: Sentences) -> Tensor:
+    """To tokens by a preference that has nothing to do with how rare they are."""
+    assert sentences.key_tokens is not None
+    preference = torch.randperm(V + 2, generator=torch.Generator().manual_seed(3))
+    liked = preference[sentences.key_tokens].masked_fill(~sentences.keys, -1).argmax(1)
+    return _towards(torch.nn.functional.one_hot(liked, T).unsqueeze(1).expand(B, T, T))
+
+
+def _arc_heads(direction: int, relation: int) -> Callable[[Sentences], Tensor]:
+    def plant(sentences: Sentences) -> Tensor:
+        assert sentences.arcs is not None
+        arcs = sentences.arcs
+        look, find = (end[direction] for end in arcs.ends())
+        among = arcs.relation == relation
+        pattern = torch.zeros(B, T, T)
+        pattern[arcs.sentence[among], look[among], find[among]] = 1.0
+        return _towards(pattern)
+
+    return plant
+
+
+PLANTED: dict[str, tuple[Callable[[Sentences], Tensor], str]] = {
+    "identity": (_shift(0), "positional"),
+    "next": (_shift(1), "positional"),
+    "previous": (_shift(-1), "positional"),
+    "three back": (_shift(-3), "positional"),
+    "band": (_band, "none"),
+    "one column": (_one_column, "none"),
+    "uniform": (_uniform, "none"),
+    "noise": (_noise, "none"),
+    "duplicate token": (_duplicate, "none"),
+    "induction": (_induction, "none"),
+    "rarest token": (_rarest, "rare_token"),
+    "certain tokens": (_certain_tokens, "none"),
+    "subject to governor": (_arc_heads(0, 0), "syntactic"),
+    "object to dependent": (_arc_heads(1, 1), "syntactic"),
+}
+
+
+@pytest.fixture(scope="module")
+def heads(sentences: Sentences) -> Tensor:
+    """(H, B, T, T), in the order of `PLANTED`."""
+    return torch.stack([plant(sentences) for plant, _ in PLANTED.values()])
+
+
+@pytest.fixture(scope="module")
+def scores(heads: Tensor, sentences: Sentences) -> dict[str, np.ndarray]:
+    return role_scores(count_roles(heads, sentences))
+
+
+def _of(scores: dict[str, np.ndarray], head: str) -> dict[str, float]:
+    index = list(PLANTED).index(head)
+    return {name: float(score[index]) for name, score in scores.items()}
+
+
+def test_each_planted_head_gets_its_label(scores: dict[str, np.ndarray]) -> None:
+    assert dict(zip(PLANTED, label_roles(scores).tolist(), strict=True)) == {
+        name: role for name, (_, role) in PLANTED.items()
+    }
+
+
+def test_no_planted_head_holds_another_role(scores: dict[str, np.ndarray]) -> None:
+    held = roles_held(scores)
+    assert set(held) == set(ROLES) - {"none"}
+    for index, (name, (_, role)) in enumerate(PLANTED.items()):
+        assert [each for each in held if held[each][index]] == ([role] if role != "none" else []), name
+
+
+def test_positional_scores(scores: dict[str, np.ndarray]) -> None:
+    for head, offset in {"identity": 0, "next": 1, "previous": -1, "three back": -3}.items():
+        found = _of(scores, head)
+        assert found["positional_offset"] == offset
+        assert found["positional_share"] == 1.0
+        assert found["positional_mass"] == pytest.approx(0.8 + 0.2 / T)
+    assert np.isnan(_of(scores, "uniform")["positional_offset"])
+    assert _of(scores, "uniform")["positional_share"] == 0.0
+
+
+def test_token_pattern_scores(scores: dict[str, np.ndarray]) -> None:
+    for name, head in {
+        "previous_token": "previous",
+        "duplicate_token": "duplicate token",
+        "induction": "induction",
+    }.items():
+        of_head = {each: _of(scores, each)[name] for each in PLANTED}
+        assert max(of_head, key=lambda each: of_head[each]) == head
+        assert of_head[head] > 1.5 * _of(scores, head)[f"{name}_uniform"]
+
+
+def test_syntactic_scores_are_by_relation_and_direction(scores: dict[str, np.ndarray]) -> None:
+    found = _of(scores, "subject to governor")
+    assert found["accuracy_subject_to_governor"] == found["syntactic_accuracy"] == 1.0
+    assert found["gain_subject_to_governor"] == pytest.approx(1.0 - found["syntactic_baseline"])
+    assert found["accuracy_subject_to_dependent"] < 0.5
+    assert found["accuracy_object_to_governor"] < 0.5
+
+
+def test_the_rare_token_score_is_above_its_null_only_for_rarity(scores: dict[str, np.ndarray]) -> None:
+    assert _of(scores, "rarest token")["rare_token"] == 1.0
+    assert _of(scores, "rarest token")["rare_token_null"] < 0.8
+    liked = _of(scores, "certain tokens")
+    assert liked["rare_token"] < liked["rare_token_null"]
+
+
+def test_names_are_those_of_the_scores(scores: dict[str, np.ndarray]) -> None:
+    assert tuple(scores) == score_names(("subject", "object"))
+
+
+def test_pooled_batches_count_as_one(heads: Tensor, sentences: Sentences, scores: dict[str, np.ndarray]) -> None:
+    parts = [slice(0, 250), slice(250, B)]
+    counts = [count_roles(heads[:, of], sentences.batch(of)) for of in parts]
+    pooled = role_scores(counts[0] + counts[1])
+    for name, score in scores.items():
+        np.testing.assert_allclose(pooled[name], score, rtol=1e-12, atol=1e-12, err_msg=name)
+
+
+def test_lanes_and_layers_do_not_matter(heads: Tensor, sentences: Sentences, scores: dict[str, np.ndarray]) -> None:
+    shaped = role_scores(count_roles(heads.view(7, 2, 1, B, T, T), sentences))
+    for name, score in scores.items():
+        assert shaped[name].shape == (7, 2, 1)
+        np.testing.assert_allclose(shaped[name].ravel(), score, rtol=1e-12, atol=1e-12, err_msg=name)
+
+
+@settings(max_examples=20, deadline=None)
+@given(seed=st.integers(0, 1000))
+def test_the_strongest_key_is_a_counted_one(seed: int) -> None:
+    generator = torch.Generator().manual_seed(seed)
+    attention = torch.rand(2, 3, 4, 5, generator=generator, dtype=torch.float64)
+    keys = torch.rand(3, 5, generator=generator) < 0.6
+    queries = torch.rand(3, 4, generator=generator) < 0.7
+    found = strongest_keys(attention, Sentences(queries=queries, keys=keys))
+    for head in range(2):
+        for b in range(3):
+            for q in range(4):
+                counted = np.flatnonzero(keys[b].numpy())
+                weights = attention[head, b, q].numpy()
+                best = -1 if not queries[b, q] or not len(counted) else counted[weights[counted].argmax()]
+                assert found[head, b, q] == best
+
+
+def test_a_head_that_looks_at_eos_is_judged_by_what_it_looks_at_besides(sentences: Sentences) -> None:
+    to_eos = torch.zeros(B, T, T, dtype=torch.float64)
+    to_eos[torch.arange(B), :, sentences.queries.sum(1)] = 0.9
+    found = role_scores(count_roles(to_eos + 0.1 * _shift(1)(sentences), sentences))
+    assert label_roles(found) == "positional"
+    # Not renormalised: that there is little attention on it remains to be seen.
+    assert found["positional_mass"] == pytest.approx(0.1 * (0.8 + 0.2 / T))
+
+
+def test_cross_attention_has_offsets_and_no_token_patterns() -> None:
+    attention = torch.zeros(3, 4, 6, dtype=torch.float64)
+    attention[:, torch.arange(4), torch.arange(4) + 1] = 1.0
+    full = Sentences(queries=torch.ones(3, 4, dtype=torch.bool), keys=torch.ones(3, 6, dtype=torch.bool))
+    found = role_scores(count_roles(attention, full))
+    assert (float(found["positional_offset"]), float(found["positional_share"])) == (1, 1)
+    assert np.isnan([found[name] for name in ("duplicate_token", "induction", "rare_token", "syntactic_gain")]).all()
+    assert label_roles(found) == "positional"
+
+
+def test_a_relation_of_few_arcs_is_not_measured(sentences: Sentences, heads: Tensor) -> None:
+    assert sentences.arcs is not None
+    few = dataclasses.replace(
+        sentences.arcs,
+        **{name: getattr(sentences.arcs, name)[:40] for name in ("sentence", "relation", "dependent", "governor")},
+    )
+    found = role_scores(count_roles(heads, dataclasses.replace(sentences, arcs=few)))
+    assert np.isnan(found["syntactic_gain"]).all()
+    assert set(label_roles(found)) == {"positional", "rare_token", "none"}
+
+
+def test_where_two_roles_hold_the_one_that_covers_more_of_its_rest_names_the_head() -> None:
+    scores = {
+        "positional_share": np.array([0.2, 0.2, 0.95, 0.2, 0.2]),
+        "syntactic_gain": np.array([0.5, 0.2, 0.5, 0.0, np.nan]),
+        "syntactic_baseline": np.array([0.4, 0.4, 0.4, 0.4, np.nan]),
+        "rare_token": np.array([0.6, 0.9, 0.9, 0.6, 0.6]),
+        "rare_token_null": np.array([0.4, 0.4, 0.4, 0.7, 0.4]),
+    }
+    assert label_roles(scores).tolist() == ["syntactic", "rare_token", "positional", "none", "rare_token"]
+
+
+def test_the_fixed_offset_is_the_commonest_the_nearest_first() -> None:
+    arcs = Arcs(
+        relations=("a", "b"),
+        sentence=torch.zeros(5, dtype=torch.int64),
+        relation=torch.tensor([0, 0, 0, 1, 1]),
+        dependent=torch.tensor([1, 2, 4, 3, 0]),
+        governor=torch.tensor([3, 4, 3, 2, 4]),
+    )
+    assert fit_offsets(arcs, 5).tolist() == [[2, -1], [-2, 1]]
+
+
+def test_what_a_score_needs_is_asked_for(sentences: Sentences) -> None:
+    with pytest.raises(UserError, match="offsets: got None, expected a tensor, as arcs is given"):
+        dataclasses.replace(sentences, offsets=None)
+    with pytest.raises(UserError, match="key_tokens"):
+        dataclasses.replace(sentences, key_tokens=None)
+
+
+def test_a_role_emerges_when_it_holds_to_the_end() -> None:
+    holds = np.array([[0, 1, 0, 1], [1, 1, 0, 0], [1, 0, 0, 1], [1, 1, 0, 1]], dtype=bool)
+    found = emergence(holds, [10, 20, 40, 80])
+    assert found.step.tolist() == [20, 80, 80, 40]
+    assert found.emerged.tolist() == [True, True, False, True]
+    assert emergence(holds[:, :, None], [10, 20, 40, 80]).step.shape == (4, 1)

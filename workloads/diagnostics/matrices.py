@@ -1,0 +1,137 @@
+"""Scores of single attention matrices, of which nothing is known but their weights. Axes: H head, T token, W window.
+
+What needs tokens, training frequencies or gold arcs is not measured here: `workloads.diagnostics.roles` does.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from workloads.diagnostics.roles.counts import count_roles
+from workloads.diagnostics.roles.labels import POSITIONAL_SHARE
+from workloads.diagnostics.roles.scores import role_scores
+from workloads.diagnostics.roles.sentences import Sentences
+from workloads.diagnostics.structure import (
+    best_blocks,
+    checked_attention,
+    distances_to_bands,
+    distances_to_blocks,
+    distances_to_diagonal,
+    permutation_test,
+)
+from workloads.diagnostics.structure.blocks import check_blocks_fit
+from workloads.errors import UserError
+
+NOT_MEASURED = ("duplicate_token", "induction", "rare_token", "syntactic")
+"""Scores that need tokens."""
+_MEASURED = ("positional_offset", "positional_share", "positional_mass", "previous_token", "previous_token_uniform")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class MatrixScores:
+    """Scores of H matrices.
+
+    Attributes:
+        scores: (H,) by name; NaN where not defined. Distances are entrywise L1, exact; `_z` compares them with those of
+            the same matrix after the entries of each row are shuffled, far below 0 being nearer than chance.
+        is_positional: (H,) whether the positional role holds in this one matrix.
+        window, num_pos: (H,) w and p of Sigma_3 (and w of Sigma_2) that the distances are taken at.
+        bands: (H, W) distance to Sigma_2(w) for w = 0..T-1.
+        starts, columns: (num_pos,) of each head, the blocks of its nearest member of Sigma_3.
+    """
+
+    scores: dict[str, NDArray[np.float64]]
+    is_positional: NDArray[np.bool_]
+    window: NDArray[np.int64]
+    num_pos: NDArray[np.int64]
+    bands: NDArray[np.float64]
+    starts: tuple[tuple[int, ...], ...]
+    columns: tuple[tuple[int, ...], ...]
+
+
+def score_matrices(
+    matrices: Tensor | NDArray[np.generic],
+    *,
+    window: int | None = None,
+    num_pos: int | None = None,
+    any_row_sum: bool = False,
+    subject: str = "attention",
+) -> MatrixScores:
+    """Role scores and exact structure distances of attention matrices.
+
+    Args:
+        matrices: (H, T, T) weights after softmax, rows are queries.
+        window, num_pos: Of Sigma_3; what is `None` is chosen for each head so that Sigma_3 is nearest, among blocks of
+            at least two rows, and chosen again for each of its shuffles.
+        any_row_sum: Accept rows that do not sum to 1 (captured with dropout on).
+        subject: What an error calls the matrices.
+
+    Raises:
+        UserError: If these are no attention matrices, or the blocks do not fit.
+    """
+    attention = checked_attention(matrices, any_row_sum=any_row_sum, subject=subject)
+    if attention.ndim != 3:
+        raise UserError(
+            subject,
+            given=f"shape {tuple(attention.shape)}",
+            expected="(n_heads, n, n)",
+            mend="fold layers and heads into the first axis",
+        )
+    allowed = _allowed(attention.shape[-1], window, num_pos)
+    blocks = distances_to_blocks(attention).masked_fill(~allowed, torch.inf)
+    best = blocks.flatten(1).argmin(1)
+    at_window, at_num_pos = best // blocks.shape[-1] + 1, best % blocks.shape[-1]
+    bands = distances_to_bands(attention)
+    tests = {
+        "sigma_1": permutation_test(attention, distances_to_diagonal),
+        "sigma_2": permutation_test(attention, lambda each: _at(distances_to_bands(each), at_window)),
+        "sigma_3": permutation_test(
+            attention, lambda each: distances_to_blocks(each).masked_fill(~allowed, torch.inf).flatten(-2).amin(-1)
+        ),
+    }
+    scores = _roles(attention)
+    for name, test in tests.items():
+        scores |= {name: test.distance.numpy(), f"{name}_z": test.z.numpy()}
+    places = [
+        best_blocks(head, w, p) for head, w, p in zip(attention, at_window.tolist(), at_num_pos.tolist(), strict=True)
+    ]
+    any_column = distances_to_blocks(attention, any_column=True).flatten(1)
+    scores["sigma_3_any_column"] = any_column.gather(1, best.unsqueeze(1)).squeeze(1).numpy()
+    return MatrixScores(
+        scores=scores,
+        is_positional=scores["positional_share"] >= POSITIONAL_SHARE,
+        window=at_window.numpy(),
+        num_pos=at_num_pos.numpy(),
+        bands=bands.numpy(),
+        starts=tuple(tuple(each.starts.tolist()) for each in places),
+        columns=tuple(tuple(each.columns.tolist()) for each in places),
+    )
+
+
+def _allowed(T: int, window: int | None, num_pos: int | None) -> Tensor:
+    """(T, T + 1) whether Sigma_3(w, p) is a candidate, at [w - 1, p]."""
+    check_blocks_fit(T, window if window is not None else 1, num_pos if num_pos is not None else 0)
+    w, p = torch.arange(1, T + 1).unsqueeze(1), torch.arange(T + 1).unsqueeze(0)
+    fits = w * p <= T
+    by_window = w == window if window is not None else (w >= 2) | (T == 1)
+    by_num_pos = p == num_pos if num_pos is not None else p >= 1
+    allowed = fits & by_window & by_num_pos
+    if not allowed.any():
+        # Blocks of two rows do not fit so many times: only those of one row, which are the identity.
+        allowed = fits & by_num_pos & (by_window if window is not None else w == 1)
+    return allowed
+
+
+def _at(bands: Tensor, window_H: Tensor) -> Tensor:
+    """(..., H) the distances of (..., H, W) to the band of each head's own window."""
+    index = window_H.clamp_max(bands.shape[-1] - 1).unsqueeze(-1)
+    return bands.gather(-1, index.expand(*bands.shape[:-1], 1)).squeeze(-1)
+
+
+def _roles(attention: Tensor) -> dict[str, NDArray[np.float64]]:
+    everything = torch.ones(1, attention.shape[-1], dtype=torch.bool)
+    found = role_scores(count_roles(attention.unsqueeze(1), Sentences(queries=everything, keys=everything)))
+    return {name: found[name] for name in _MEASURED}

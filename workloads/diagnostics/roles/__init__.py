@@ -1,0 +1,22 @@
+"""What attention heads do: scores, labels, and when a role emerges. Formulas and sources: docs/roles.md."""
+
+from workloads.diagnostics.roles.counts import RoleCounts, count_roles
+from workloads.diagnostics.roles.emergence import Emergence, emergence
+from workloads.diagnostics.roles.labels import ROLES, label_roles, roles_held
+from workloads.diagnostics.roles.scores import role_scores, score_names
+from workloads.diagnostics.roles.sentences import Arcs, Sentences, fit_offsets
+
+__all__ = [
+    "ROLES",
+    "Arcs",
+    "Emergence",
+    "RoleCounts",
+    "Sentences",
+    "count_roles",
+    "emergence",
+    "fit_offsets",
+    "label_roles",
+    "role_scores",
+    "roles_held",
+    "score_names",
+]

@@ -1,0 +1,105 @@
+"""Role scores of heads from their counts. NaN where a score was not measured or nothing was there to measure it on."""
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from workloads.diagnostics.roles.counts import RoleCounts
+from workloads.diagnostics.roles.token_patterns import PATTERNS
+
+COVERAGE = 0.5
+"""An offset is a candidate if so great a share of the queries have a key there: the last query alone has the first key
+at its offset, and would find it there always. Ours."""
+MIN_ARCS = 100
+"""A relation is measured from so many arcs on: below, ten points are within two standard errors. Ours."""
+NULL_QUANTILE = 0.95
+"""Of the rare-token score with ranks permuted. Ours."""
+DIRECTIONS = ("to_governor", "to_dependent")
+
+
+def score_names(relations: Sequence[str] = ()) -> tuple[str, ...]:
+    """The names of all scores, in order."""
+    return (
+        "positional_offset",
+        "positional_share",
+        "positional_mass",
+        *PATTERNS,
+        *(f"{pattern}_uniform" for pattern in PATTERNS),
+        "rare_token",
+        "rare_token_null",
+        "syntactic_accuracy",
+        "syntactic_baseline",
+        "syntactic_gain",
+        *(
+            f"{kind}_{relation}_{direction}"
+            for relation in relations
+            for direction in DIRECTIONS
+            for kind in ("accuracy", "gain")
+        ),
+    )
+
+
+def role_scores(counts: RoleCounts) -> dict[str, NDArray[np.float64]]:
+    """Scores (...) by name, in the order of `score_names`.
+
+    positional_offset, _share, _mass: the offset k = key - query whose key is most often the strongest, of the queries
+        that have a key there the share for which it is, and their mean attention on it.
+    previous_token, duplicate_token, induction: share of the attention on the pattern; `_uniform` of uniform attention.
+    rare_token: share of queries whose strongest key is one of the two rarest tokens; `_null` the 95th percentile of the
+        same with ranks permuted.
+    syntactic_accuracy, _baseline, _gain: of the relation and direction with the largest gain, accuracy less that of the
+        best fixed offset; also by relation and direction.
+    """
+    found = _positional(counts)
+    for index, pattern in enumerate(PATTERNS):
+        found[pattern] = counts.pattern[..., index] / counts.total
+    for index, pattern in enumerate(PATTERNS):
+        found[f"{pattern}_uniform"] = (counts.uniform[index] / counts.n_queries).expand_as(counts.total)
+    found |= _rare(counts)
+    found |= _syntactic(counts)
+    return {name: found[name].cpu().numpy() for name in score_names(counts.relations)}
+
+
+def _positional(counts: RoleCounts) -> dict[str, Tensor]:
+    share = torch.where(counts.reach >= COVERAGE * counts.n_queries, counts.hits / counts.reach, -1.0)
+    best = share.argmax(-1, keepdim=True)
+    offset = (best.squeeze(-1) + counts.first_offset).double()
+    picked = share.gather(-1, best).squeeze(-1)
+    mass = (counts.mass / counts.reach).gather(-1, best).squeeze(-1)
+    return {
+        "positional_offset": torch.where(picked > 0, offset, torch.nan),
+        "positional_share": picked.clamp_min(0.0),
+        "positional_mass": torch.where(picked > 0, mass, torch.nan),
+    }
+
+
+def _rare(counts: RoleCounts) -> dict[str, Tensor]:
+    if counts.rare_hits is None or counts.permuted_hits is None or counts.n_rare is None:
+        missing = torch.full_like(counts.total, torch.nan)
+        return {"rare_token": missing, "rare_token_null": missing}
+    return {
+        "rare_token": counts.rare_hits / counts.n_rare,
+        "rare_token_null": (counts.permuted_hits / counts.n_rare).quantile(NULL_QUANTILE, dim=-1),
+    }
+
+
+def _syntactic(counts: RoleCounts) -> dict[str, Tensor]:
+    missing = torch.full_like(counts.total, torch.nan)
+    found = dict.fromkeys(("syntactic_accuracy", "syntactic_baseline", "syntactic_gain"), missing)
+    if counts.arc_hits is None or counts.offset_hits is None or counts.n_arcs is None:
+        return found
+    n_arcs = torch.where(counts.n_arcs >= MIN_ARCS, counts.n_arcs, torch.nan)
+    accuracy = counts.arc_hits / n_arcs
+    baseline = (counts.offset_hits / n_arcs).expand_as(accuracy)
+    gain = accuracy - baseline
+    for r, relation in enumerate(counts.relations):
+        for d, direction in enumerate(DIRECTIONS):
+            found[f"accuracy_{relation}_{direction}"] = accuracy[..., d, r]
+            found[f"gain_{relation}_{direction}"] = gain[..., d, r]
+    best = gain.nan_to_num(-torch.inf).flatten(-2).argmax(-1, keepdim=True)
+    for name, each in (("accuracy", accuracy), ("baseline", baseline), ("gain", gain)):
+        found[f"syntactic_{name}"] = each.flatten(-2).gather(-1, best).squeeze(-1)
+    return found

@@ -1,0 +1,118 @@
+"""What role scores need to know of the sentences that attention was captured on. Axes: B sentence, Q query, K key."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+from workloads.errors import UserError
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Arcs:
+    """Gold dependency arcs of a batch of sentences; queries and keys must be the same tokens.
+
+    Attributes:
+        relations: Their names, such as `subject`.
+        sentence: (A,) int64, the arc's sentence in the batch.
+        relation: (A,) int64, its relation among `relations`.
+        dependent, governor: (A,) int64, positions of its two ends.
+    """
+
+    relations: Sequence[str]
+    sentence: Tensor
+    relation: Tensor
+    dependent: Tensor
+    governor: Tensor
+
+    def ends(self) -> tuple[Tensor, Tensor]:
+        """(2, A) the position that looks and the one that it should find, by direction: to governor, to dependent."""
+        return torch.stack([self.dependent, self.governor]), torch.stack([self.governor, self.dependent])
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Sentences:
+    """A batch of held-out sentences, shared by all heads.
+
+    Attributes:
+        queries: (B, Q) bool, the queries that count: no PAD.
+        keys: (B, K) bool, the keys that count: no EOS, no PAD.
+        query_tokens: (B, Q) int64, for the duplicate-token and induction scores; `None` leaves them unmeasured, as
+            does cross-attention, where a query's token is of another language.
+        key_tokens: (B, K) int64, for these and the rare-token score.
+        rarity: (V,) int64, frequency rank of each token in training, 0 the most frequent; `None` leaves the rare-token
+            score unmeasured.
+        n_frequent: A sentence counts for it if its rarest token's rank is at least this: 500 in Voita et al. 2019, 5.3,
+            for vocabularies of ten thousands; choose a like share of a smaller one.
+        arcs: `None` leaves the syntactic scores unmeasured.
+        offsets: (2, R) int64, the best fixed offset of each direction and relation, from `fit_offsets` on training
+            sentences.
+
+    Raises:
+        UserError: If what a score needs is given in part.
+    """
+
+    queries: Tensor
+    keys: Tensor
+    query_tokens: Tensor | None = None
+    key_tokens: Tensor | None = None
+    rarity: Tensor | None = None
+    n_frequent: int = 500
+    arcs: Arcs | None = None
+    offsets: Tensor | None = None
+
+    def __post_init__(self) -> None:
+        if self.rarity is not None and self.key_tokens is None:
+            raise _missing("key_tokens", "rarity")
+        if self.query_tokens is not None and self.key_tokens is None:
+            raise _missing("key_tokens", "query_tokens")
+        if (self.arcs is None) != (self.offsets is None):
+            raise _missing("offsets", "arcs")
+
+    def batch(self, of: slice) -> "Sentences":
+        """Some of the sentences, to count in parts what does not fit into memory at once."""
+        first, past, _ = of.indices(len(self.queries))
+        arcs = self.arcs
+        if arcs is not None:
+            among = (arcs.sentence >= first) & (arcs.sentence < past)
+            arcs = Arcs(
+                relations=arcs.relations,
+                sentence=arcs.sentence[among] - first,
+                relation=arcs.relation[among],
+                dependent=arcs.dependent[among],
+                governor=arcs.governor[among],
+            )
+        return replace(
+            self,
+            queries=self.queries[first:past],
+            keys=self.keys[first:past],
+            query_tokens=None if self.query_tokens is None else self.query_tokens[first:past],
+            key_tokens=None if self.key_tokens is None else self.key_tokens[first:past],
+            arcs=arcs,
+        )
+
+
+def fit_offsets(arcs: Arcs, n_tokens: int) -> Tensor:
+    """(2, R) the offset (found - looking) that most arcs of a direction and relation have; ties go to the nearest.
+
+    Args:
+        arcs: Of training sentences.
+        n_tokens: The longest sentence's.
+    """
+    R = len(arcs.relations)
+    count = torch.zeros(2, R, 2 * n_tokens - 1, dtype=torch.int64)
+    look, find = (each.cpu() for each in arcs.ends())
+    place = find - look + n_tokens - 1
+    for direction in range(2):
+        count[direction].view(-1).index_add_(
+            0, arcs.relation.cpu() * (2 * n_tokens - 1) + place[direction], torch.ones_like(place[direction])
+        )
+    offset = torch.arange(1 - n_tokens, n_tokens)
+    nearest_first = offset.abs().argsort(stable=True)
+    chosen: Tensor = offset[nearest_first][count[..., nearest_first].argmax(-1)]
+    return chosen.to(arcs.sentence.device)
+
+
+def _missing(subject: str, other: str) -> UserError:
+    return UserError(subject, given=None, expected=f"a tensor, as {other} is given", mend=f"give both or drop {other}")

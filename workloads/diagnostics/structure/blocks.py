@@ -1,0 +1,133 @@
+"""The exact distance to Sigma_3(w, p): the identity, but p disjoint blocks of w rows attend one column each.
+
+Source: Conti 2024, section 2.2; the exact optimum by dynamic programming over rows, SEEDS C.3.
+With c_i what row i costs on the diagonal and C_ij on column j alone, a block saves g = sum_i (c_i - C_ij), and
+
+    best[i][p] = max(best[i - 1][p], best[i - w][p - 1] + g(i - w, w))
+
+is the most that p blocks save in the first i rows: one pass over rows for each w, all p and all heads at once. A
+block's column is its first row's (the thesis's), or whichever of its rows' columns saves most (`any_column`).
+Axes: N head, T token, P number of blocks, S start of a block.
+"""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from workloads.diagnostics.structure.supports import row_costs
+from workloads.errors import SpecError
+
+
+@dataclass(frozen=True, slots=True)
+class BlockPlacement:
+    """The nearest member of Sigma_3(w, p).
+
+    Attributes:
+        distance: (...) distances.
+        starts: (..., p) first rows of the blocks, ascending.
+        columns: (..., p) the column that each attends.
+    """
+
+    distance: Tensor
+    starts: Tensor
+    columns: Tensor
+
+
+def distances_to_blocks(attention: Tensor, *, any_column: bool = False) -> Tensor:
+    """(..., T, T + 1) distances of (..., T, T) to Sigma_3(w, p), at [w - 1, p]; infinite where p w > T.
+
+    Exactly p blocks: [w - 1, 0] and [0, p] are the distance to the identity.
+    """
+    T = attention.shape[-1]
+    savings = _Savings(attention.reshape(-1, T, T), any_column=any_column)
+    found = attention.new_full((T, T + 1, savings.identity.shape[0]), torch.inf)
+    for w in range(1, T + 1):
+        most = T // w
+        found[w - 1, : most + 1] = savings.identity - _best(savings.of_blocks(w)[0], w, most)[-1]
+    return found.permute(2, 0, 1).reshape(*attention.shape[:-2], T, T + 1)
+
+
+def best_blocks(attention: Tensor, window: int, num_pos: int, *, any_column: bool = False) -> BlockPlacement:
+    """The nearest member of Sigma_3(`window`, `num_pos`) for each of (..., T, T), with where its blocks are.
+
+    Raises:
+        SpecError: If so many blocks do not fit.
+    """
+    T = attention.shape[-1]
+    check_blocks_fit(T, window, num_pos)
+    savings = _Savings(attention.reshape(-1, T, T), any_column=any_column)
+    gain_SN, column_SN = savings.of_blocks(window)
+    best = _best(gain_SN, window, num_pos)
+    heads = torch.arange(gain_SN.shape[1], device=attention.device)
+    row = torch.full_like(heads, T)
+    left = torch.full_like(heads, num_pos)
+    starts = torch.zeros(num_pos, len(heads), dtype=torch.int64, device=attention.device)
+    for i in range(T, 0, -1):
+        here = (row == i) & (left > 0)
+        skips = best[i - 1, left, heads] >= best[i, left, heads]
+        ends = here & ~skips
+        starts[left[ends] - 1, heads[ends]] = i - window
+        row = torch.where(ends, i - window, torch.where(row == i, i - 1, row))
+        left = left - ends.long()
+    columns = column_SN.gather(0, starts)
+    leading = attention.shape[:-2]
+    return BlockPlacement(
+        (savings.identity - best[-1, num_pos]).reshape(leading),
+        starts.T.reshape(*leading, num_pos),
+        columns.T.reshape(*leading, num_pos),
+    )
+
+
+def check_blocks_fit(n_tokens: int, window: int, num_pos: int) -> None:
+    """Refuses blocks that do not fit into the tokens.
+
+    Raises:
+        SpecError: If they do not.
+    """
+    if not 1 <= window <= n_tokens:
+        raise SpecError("window", given=window, expected=f"1..{n_tokens} (n)", mend="choose a window inside the matrix")
+    most = n_tokens // window
+    if not 0 <= num_pos <= most:
+        raise SpecError(
+            "num_pos",
+            given=num_pos,
+            expected=f"0..{most} (n // window)",
+            mend=f"lower num_pos, or window={window}",
+        )
+
+
+class _Savings:
+    """What blocks save against the identity, for all heads. Heads last: a row of the program is one vector."""
+
+    def __init__(self, attention_NTT: Tensor, *, any_column: bool) -> None:
+        row_sum = attention_NTT.sum(-1, keepdim=True)
+        cost = row_costs(attention_NTT, row_sum)
+        diagonal = cost.diagonal(dim1=1, dim2=2)
+        saved_TTN = (diagonal.unsqueeze(2) - cost).permute(1, 2, 0)
+        T, _, N = saved_TTN.shape
+        self.identity = diagonal.sum(1)
+        self._any_column = any_column
+        self._up_to = torch.cat([saved_TTN.new_zeros(1, T, N), saved_TTN.cumsum(0)])
+
+    def of_blocks(self, w: int) -> tuple[Tensor, Tensor]:
+        """(S, N) savings of the blocks of height w by start, and the column that each attends."""
+        T = self._up_to.shape[1]
+        start = torch.arange(T - w + 1, device=self._up_to.device)
+        if not self._any_column:
+            gain = self._up_to[start + w, start] - self._up_to[start, start]
+            return gain, start.unsqueeze(1).expand_as(gain)
+        column = start.unsqueeze(1) + torch.arange(w, device=start.device)
+        gain, chosen = (self._up_to[start.unsqueeze(1) + w, column] - self._up_to[start.unsqueeze(1), column]).max(1)
+        return gain, start.unsqueeze(1) + chosen
+
+
+def _best(gain_SN: Tensor, w: int, most: int) -> Tensor:
+    """(T + 1, most + 1, N) the most that p blocks save in the first i rows; -infinite where they do not fit."""
+    S, N = gain_SN.shape
+    T = S + w - 1
+    best = gain_SN.new_full((T + 1, most + 1, N), -torch.inf)
+    best[:, 0] = 0.0
+    for i in range(w, T + 1):
+        torch.maximum(best[i - 1, 1:], best[i - w, :-1] + gain_SN[i - w], out=best[i, 1:])
+    return best

@@ -1,0 +1,71 @@
+"""What counts as an attention matrix: square, finite, >= 0, rows that sum to 1. Axes: T token."""
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from workloads.errors import UserError
+
+ROW_SUM_TOLERANCE = 1e-5
+"""How far a row's sum may be from 1: above softmax's rounding in single precision, below any dropout."""
+
+
+def checked_attention(
+    matrices: Tensor | NDArray[np.generic], *, any_row_sum: bool = False, subject: str = "attention"
+) -> Tensor:
+    """The matrices in float64, (..., T, T).
+
+    Args:
+        matrices: (..., T, T), rows are queries.
+        any_row_sum: Accept rows that do not sum to 1. Distances keep their meaning (the structure's rows still sum to
+            1, so that a row of sum r is at least |r - 1| away from every structure); masses do not. For matrices that
+            were captured with dropout on and cannot be captured again, such as the thesis's.
+        subject: What an error calls them.
+
+    Raises:
+        UserError: For anything else.
+    """
+    attention = torch.as_tensor(matrices)
+    if not (attention.is_floating_point() or attention.dtype in _INTEGERS):
+        raise UserError(subject, given=str(attention.dtype), expected="real numbers", mend="store them as float32")
+    if attention.ndim < 2 or attention.shape[-1] != attention.shape[-2] or 0 in attention.shape:
+        raise UserError(
+            subject,
+            given=f"shape {tuple(attention.shape)}",
+            expected="square matrices, (..., n, n)",
+            mend="cut padding from queries and keys alike; cross-attention has no diagonal to be near to",
+        )
+    attention = attention.double()
+    if not attention.isfinite().all():
+        raise UserError(
+            subject,
+            given=f"{int((~attention.isfinite()).sum())} entries that are NaN or infinite",
+            expected="finite numbers",
+            mend="a row whose keys are all masked turns NaN under softmax: cut it off",
+        )
+    if (attention < 0).any():
+        raise UserError(
+            subject,
+            given=f"an entry of {attention.min().item():.6g}",
+            expected="probabilities >= 0",
+            mend="give the weights after softmax, not the logits",
+        )
+    if not any_row_sum:
+        _check_row_sums(attention, subject)
+    return attention
+
+
+_INTEGERS = (torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64)
+
+
+def _check_row_sums(attention: Tensor, subject: str) -> None:
+    sums = attention.sum(-1)
+    if ((sums - 1.0).abs() <= ROW_SUM_TOLERANCE).all():
+        return
+    raise UserError(
+        subject,
+        given=f"row sums from {sums.min().item():.6g} to {sums.max().item():.6g}",
+        expected=f"rows that sum to 1 within {ROW_SUM_TOLERANCE:g}",
+        mend="captured with dropout on, cut short, or in half precision? capture in eval mode, in float32, all keys",
+    )
