@@ -4,7 +4,7 @@ from search_spaces import Categorical, Float, Sweep
 
 
 def sweep() -> Sweep:
-    """256 trials x 8 replicates of FIRST: 2 layers, 1 head, 3,000 steps of 4 strings of one length in 3..300."""
+    """256 trials x 8 replicates of FIRST: 1 or 2 layers and heads, 3,000 steps of 4 strings of one length in 3..300."""
     return Sweep(
         name="first_lengths",
         description="2,048 encoders learn FIRST: which lengths, what scale of attention, and do longer strings follow?",
@@ -16,9 +16,9 @@ def sweep() -> Sweep:
             "init_sigma": Categorical(choices=(None, 1e-2, 1e-1, 3e-1, 1.0)),
             "layer_norm_eps": Categorical(choices=(0.0, 1e-5, 1e-3, 1e-1)),
             "learning_rate": Float(low=1e-4, high=1e-2, log=True),
-            # Lengths, scales, sigmas and epsilons share packs; layers and heads would split them.
-            "n_layers": 2,
-            "n_heads": 1,
+            # Lengths, scales, sigmas and epsilons share packs; layers and heads split them in four.
+            "n_layers": Categorical(choices=(1, 2)),
+            "n_heads": Categorical(choices=(1, 2)),
             "batch_size": 4,
             "n_steps": 3000,
             "eval_batch_size": 100,
