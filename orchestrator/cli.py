@@ -174,6 +174,32 @@ def score_heads(
         head_scores.print_table(found)
 
 
+@app.command(name="prepare-corpus")
+def prepare_corpus(
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="Parallel sentences: TSV, TSV.gz or Parquet.")],
+    out: Annotated[Path, typer.Option(metavar="CORPUS.parquet", help="The corpus to write.")],
+    source: Annotated[str | None, typer.Option(metavar="COLUMN", help="Default: the first column of text.")] = None,
+    target: Annotated[str | None, typer.Option(metavar="COLUMN", help="Default: the second column of text.")] = None,
+    min_frequency: Annotated[int, typer.Option(min=1, help="Rarer words of the training part are unknown.")] = 2,
+    longest: Annotated[int, typer.Option(min=1, help="Words of the longest sentence that is kept.")] = 24,
+    held_out: Annotated[float, typer.Option(help="Share held out, half for validation, half for test.")] = 0.1,
+    lowercase: Annotated[bool, typer.Option("--lowercase/--no-lowercase", help="Lower capitals.")] = True,
+    seed: Annotated[int, typer.Option(help="Of the choice of what is held out.")] = 0,
+    as_json: AsJson = False,
+) -> None:
+    """Make a corpus for the workload translation from real parallel text."""
+    from orchestrator.corpora.command import prepare_file
+    from orchestrator.corpora.preparation import PreparationSettings
+
+    settings = PreparationSettings(
+        min_frequency=min_frequency, longest=longest, held_out=held_out, lowercase=lowercase, seed=seed
+    )
+    preparation = prepare_file(file, out, source, target, settings)
+    preparation.print(_stderr())
+    if as_json:
+        typer.echo(preparation.to_json())
+
+
 @app.command()
 def specs(name: Annotated[str | None, typer.Argument(help="Show this one.")] = None) -> None:
     """List the shipped sweeps, or show one."""

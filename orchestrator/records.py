@@ -1,6 +1,6 @@
 """From a trained pack to rows of the ledger."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
@@ -77,14 +77,27 @@ def failed_rows(workload: Workload[Any], tasks: Sequence[Task], error: str, cont
     )
 
 
-def curve_rows(workload: Workload[Any], tasks: Sequence[Task], result: PackResult) -> pa.Table:
-    """The `curves` rows of a trained pack: one per training, probe and metric that was finite."""
+def curve_rows(
+    workload: Workload[Any],
+    tasks: Sequence[Task],
+    result: PackResult,
+    scores: Mapping[str, NDArray[np.float64]] | None = None,
+) -> pa.Table:
+    """The `curves` rows of a trained pack: one per training, probe and metric that was finite.
+
+    Args:
+        workload, tasks, result: What was trained.
+        scores: (L,) by metric name, what was measured once, where a training ended; NaN where it was not.
+    """
     schema = curves_schema()
     ids = pa.array([_training_id(workload, task) for task in tasks])
     trials = np.array([task.trial for task in tasks], dtype=np.int32)
     replicates = np.array([task.replicate for task in tasks], dtype=np.int32)
-    metrics = list(result.evidence.metrics)
-    values = np.stack([result.evidence.metrics[name] for name in metrics], axis=1)
+    is_last = np.arange(len(result.evidence.steps)) == result.last_probe[:, None]
+    at_last = {name: np.where(is_last, score[:, None], np.nan) for name, score in (scores or {}).items()}
+    curves = result.evidence.metrics | at_last
+    metrics = list(curves)
+    values = np.stack([curves[name] for name in metrics], axis=1)
     lane, metric, probe = np.nonzero(np.isfinite(values))
     columns = {
         "training_id": pa.DictionaryArray.from_arrays(lane.astype(np.int32), ids),

@@ -10,6 +10,7 @@ from typing import Any
 import pyarrow as pa
 import torch
 
+from orchestrator.bleu import score_written
 from orchestrator.records import PackContext, curve_rows, head_rows, trained_rows
 from orchestrator.tasks import Task
 from workloads.diagnostics.certification import certify_stuck
@@ -106,7 +107,7 @@ class Trainer:
             context = PackContext(self._sweep, self._order.pack, self._device, platform.node())
             return Trained(
                 trainings=trained_rows(self._workload, tasks, result, certificates, context),
-                curves=curve_rows(self._workload, tasks, result),
+                curves=curve_rows(self._workload, tasks, result, score_written(self._workload, self._pack, result)),
                 heads=head_rows(self._workload, tasks, result),
                 lane_steps=result.lane_steps,
                 seconds=time.perf_counter() - self._started,

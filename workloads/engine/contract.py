@@ -133,6 +133,25 @@ class Certificate:
     agrees: bool
 
 
+@dataclass(frozen=True, slots=True)
+class Written:
+    """What one ended training wrote for a set of sentences.
+
+    Attributes:
+        name: Of the set, such as `test`.
+        hypotheses: What it wrote, tokens separated by spaces.
+        references: What it should have written, one for each hypothesis.
+    """
+
+    name: str
+    hypotheses: tuple[str, ...]
+    references: tuple[str, ...]
+
+    def __post_init__(self) -> None:
+        if len(self.hypotheses) != len(self.references):
+            raise ValueError(f"{self.name}: {len(self.hypotheses)} hypotheses, {len(self.references)} references")
+
+
 class Workload(ABC, Generic[P]):
     """One training problem. The engine trains many of them in one program, lane by lane as if alone.
 
@@ -237,3 +256,13 @@ class Workload(ABC, Generic[P]):
         """
         del state, outcome, detail
         return [None] * len(lanes.trainings)
+
+    def write(self, lanes: Lanes[P], state: State) -> list[tuple[Written, ...]]:
+        """What L ended trainings write, to be scored by BLEU; sets of the same names for all; none by default.
+
+        Args:
+            lanes: The L trainings, none of which diverged.
+            state: Their parameters and buffers where they ended, (L, ...) by name.
+        """
+        del state
+        return [()] * len(lanes.trainings)

@@ -33,3 +33,13 @@ def fused_layer_norm(value: Tensor, gain: Tensor, bias: Tensor, inverse_root_eps
     """
     normal = torch.nn.functional.layer_norm(value * inverse_root_eps, value.shape[-1:], eps=1.0)
     return torch.addcmul(bias, normal, gain)
+
+
+def outside_layer_norm(value: Tensor, gain: Tensor, bias: Tensor, layer_norm_eps: Tensor) -> Tensor:
+    """(x - mean) / (deviation + layer_norm_eps) * gain + bias over the last axis; epsilon outside the root.
+
+    The deviation is the unbiased one, of n - 1, as `torch.std` gives it. At epsilon 0 a constant vector gives NaN.
+    Source: Conti 2024, the code of the thesis, with gain and bias per channel.
+    """
+    centred = value - value.mean(-1, keepdim=True)
+    return torch.addcmul(bias, centred / (value.std(-1, keepdim=True) + layer_norm_eps), gain)

@@ -4,14 +4,17 @@ Axes: ... lanes, layers, heads in any number; B sentence, Q query, K key, O offs
 """
 
 from dataclasses import dataclass, fields, replace
-from typing import Self
+from typing import Any, Self
 
 import torch
 from torch import Tensor
+from torch.nn.functional import one_hot, pad
 
 from workloads.diagnostics.roles.rare_tokens import count_rare
-from workloads.diagnostics.roles.sentences import Arcs, Sentences
+from workloads.diagnostics.roles.sentences import Sentences
 from workloads.diagnostics.roles.token_patterns import pattern_mass
+
+_BY_OFFSET = ("hits", "mass", "reach")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -27,7 +30,8 @@ class RoleCounts:
         n_queries: () queries.
         pattern: (..., 3) mass on each of the token patterns; `uniform`: (3,) the same of uniform attention.
         total: (...) mass in all.
-        arc_hits: (..., 2, R) arcs found; `offset_hits`: (2, R) by the fixed offset; `n_arcs`: (R,).
+        arc_hits: (..., 2, R) arcs found; `offset_hits`: (2, R) by the fixed offset; `n_arcs`: (2, R) arcs whose other
+            end may be seen.
         rare_hits: (...) queries of rare sentences whose strongest key is one of the two rarest;
             `permuted_hits`: (..., P) with ranks permuted; `n_rare`: () queries of such sentences.
     """
@@ -49,14 +53,23 @@ class RoleCounts:
     n_rare: Tensor | None
 
     def __add__(self, other: Self) -> Self:
-        """The pool of two batches, padded to the same length and with the same things measured."""
-        assert (self.relations, self.first_offset) == (other.relations, other.first_offset)
-        sums = {}
+        """The pool of two batches with the same things measured; their lengths may differ."""
+        assert self.relations == other.relations
+        first = min(self.first_offset, other.first_offset)
+        past = max(each.first_offset + each.reach.shape[0] for each in (self, other))
+        sums: dict[str, Any] = {}
         for field in fields(self):
-            one, two = getattr(self, field.name), getattr(other, field.name)
-            if isinstance(one, Tensor):
+            if isinstance(getattr(self, field.name), Tensor):
+                one, two = (each._spread(field.name, first, past) for each in (self, other))
                 sums[field.name] = one + two
-        return replace(self, **sums)
+        return replace(self, first_offset=first, **sums)
+
+    def _spread(self, name: str, first: int, past: int) -> Tensor:
+        """A field, over the offsets from `first` to before `past` if it has an axis of offsets."""
+        value: Tensor = getattr(self, name)
+        if name not in _BY_OFFSET:
+            return value
+        return pad(value, (self.first_offset - first, past - self.first_offset - value.shape[-1]))
 
 
 def count_roles(attention: Tensor, sentences: Sentences) -> RoleCounts:
@@ -68,12 +81,12 @@ def count_roles(attention: Tensor, sentences: Sentences) -> RoleCounts:
     """
     Q, K = attention.shape[-2:]
     offset_QK = torch.arange(K, device=attention.device) - torch.arange(Q, device=attention.device).unsqueeze(1)
-    allowed = sentences.queries.unsqueeze(2) & sentences.keys.unsqueeze(1)
+    allowed = sentences.allowed()
     counted = attention.masked_fill(~allowed, 0.0)
     strongest = _strongest(counted)
     hits, mass, reach = _by_offset(counted, strongest, allowed, offset_QK + Q - 1)
     pattern, uniform, total = pattern_mass(attention, allowed, sentences)
-    arcs = _count_arcs(strongest, sentences.arcs, sentences.offsets)
+    arcs = _count_arcs(strongest, allowed, sentences)
     rare = count_rare(strongest, sentences)
     return RoleCounts(
         relations=() if sentences.arcs is None else tuple(sentences.arcs.relations),
@@ -100,8 +113,7 @@ def strongest_keys(attention: Tensor, sentences: Sentences) -> Tensor:
     -1 where two share the most (uniform attention has no strongest key, and must not count as looking at the first),
     where none has any, and for queries that do not count.
     """
-    allowed = sentences.queries.unsqueeze(2) & sentences.keys.unsqueeze(1)
-    return _strongest(attention.masked_fill(~allowed, 0.0))
+    return _strongest(attention.masked_fill(~sentences.allowed(), 0.0))
 
 
 def _strongest(counted: Tensor) -> Tensor:
@@ -124,11 +136,13 @@ def _by_offset(counted: Tensor, strongest: Tensor, allowed: Tensor, place_QK: Te
     return hits[..., :n_offsets], mass, reach
 
 
-def _count_arcs(strongest: Tensor, arcs: Arcs | None, offsets: Tensor | None) -> tuple[Tensor | None, ...]:
+def _count_arcs(strongest: Tensor, allowed: Tensor, sentences: Sentences) -> tuple[Tensor | None, ...]:
+    arcs, offsets = sentences.arcs, sentences.offsets
     if arcs is None or offsets is None:
         return None, None, None
     look, find = arcs.ends()
-    one_hot_AR = torch.nn.functional.one_hot(arcs.relation, len(arcs.relations)).double()
-    found = (strongest[..., arcs.sentence, look] == find).double()
-    by_offset = (look + offsets[:, arcs.relation] == find).double()
-    return found @ one_hot_AR, by_offset @ one_hot_AR, one_hot_AR.sum(0)
+    of_relation_AR = one_hot(arcs.relation, len(arcs.relations)).double()
+    is_counted = allowed[arcs.sentence, look, find]
+    found = ((strongest[..., arcs.sentence, look] == find) & is_counted).double()
+    by_offset = ((look + offsets[:, arcs.relation] == find) & is_counted).double()
+    return found @ of_relation_AR, by_offset @ of_relation_AR, is_counted.double() @ of_relation_AR

@@ -38,6 +38,7 @@ class Sentences:
     Attributes:
         queries: (B, Q) bool, the queries that count: no PAD.
         keys: (B, K) bool, the keys that count: no EOS, no PAD.
+        is_causal: Queries see keys up to their own position only: others are no candidates, nor arcs that lead there.
         query_tokens: (B, Q) int64, for the duplicate-token and induction scores; `None` leaves them unmeasured, as
             does cross-attention, where a query's token is of another language.
         key_tokens: (B, K) int64, for these and the rare-token score.
@@ -55,6 +56,7 @@ class Sentences:
 
     queries: Tensor
     keys: Tensor
+    is_causal: bool = False
     query_tokens: Tensor | None = None
     key_tokens: Tensor | None = None
     rarity: Tensor | None = None
@@ -69,6 +71,11 @@ class Sentences:
             raise _missing("key_tokens", "query_tokens")
         if (self.arcs is None) != (self.offsets is None):
             raise _missing("offsets", "arcs")
+
+    def allowed(self) -> Tensor:
+        """(B, Q, K) bool, the pairs of query and key that count."""
+        pairs_BQK = self.queries.unsqueeze(2) & self.keys.unsqueeze(1)
+        return pairs_BQK.tril() if self.is_causal else pairs_BQK
 
     def batch(self, of: slice) -> "Sentences":
         """Some of the sentences, to count in parts what does not fit into memory at once."""
@@ -93,21 +100,21 @@ class Sentences:
         )
 
 
-def fit_offsets(arcs: Arcs, n_tokens: int) -> Tensor:
+def fit_offsets(arcs: Arcs, n_tokens: int, *, is_causal: bool = False) -> Tensor:
     """(2, R) the offset (found - looking) that most arcs of a direction and relation have; ties go to the nearest.
 
     Args:
         arcs: Of training sentences.
         n_tokens: The longest sentence's.
+        is_causal: Only offsets up to 0.
     """
     R = len(arcs.relations)
     count = torch.zeros(2, R, 2 * n_tokens - 1, dtype=torch.int64)
     look, find = (each.cpu() for each in arcs.ends())
     place = find - look + n_tokens - 1
     for direction in range(2):
-        count[direction].view(-1).index_add_(
-            0, arcs.relation.cpu() * (2 * n_tokens - 1) + place[direction], torch.ones_like(place[direction])
-        )
+        is_seen = ((find <= look) | (not is_causal))[direction].long()
+        count[direction].view(-1).index_add_(0, arcs.relation.cpu() * (2 * n_tokens - 1) + place[direction], is_seen)
     offset = torch.arange(1 - n_tokens, n_tokens)
     nearest_first = offset.abs().argsort(stable=True)
     chosen: Tensor = offset[nearest_first][count[..., nearest_first].argmax(-1)]

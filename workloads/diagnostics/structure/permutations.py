@@ -5,6 +5,7 @@ the same rows (the same entropies), and only where they attend is lost. Under a 
 where the mask forbids it: there the test also rejects because of the mask. Axes: T token.
 """
 
+import functools
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -61,6 +62,13 @@ def permutation_test(
     return PermutationTest(distance(attention), shuffled.mean(0), shuffled.std(0))
 
 
+def shuffled(attention: Tensor, step: int) -> Tensor:
+    """(..., T, T) with the entries of each row shuffled, the same way for every matrix; another way for each step."""
+    T = attention.shape[-1]
+    return attention.gather(-1, _places(T, step).to(attention.device).expand(attention.shape))
+
+
+@functools.lru_cache(maxsize=4096)
 def _places(T: int, step: int) -> Tensor:
     streams = Streams(torch.tensor([_SEED]))
     return streams.uniform("structure.permutation", (T, T), step)[0].argsort(-1)

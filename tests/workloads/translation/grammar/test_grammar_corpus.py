@@ -1,0 +1,154 @@
+"""The corpus: its arrays, its parts, its vocabularies, and that it is a function of its arguments."""
+
+from collections import Counter
+from dataclasses import fields, replace
+
+import numpy as np
+import pytest
+
+from workloads.errors import SpecError
+from workloads.translation.corpus import EOS, PAD, SPECIALS, TEST, TRAIN, UNK, VALID, Corpus, Gold, Side
+from workloads.translation.digest import corpus_digest
+from workloads.translation.grammar import Lexicon, LexiconSizes, grammar_corpus, sentence_pair, splits
+from workloads.translation.grammar.choices import SENTENCES_PER_BLOCK, Laws
+from workloads.translation.grammar.derivation import laws
+
+SIZES = LexiconSizes()
+
+
+@pytest.fixture(scope="module")
+def corpus() -> Corpus:
+    return grammar_corpus(SIZES, n_train=2_000, n_valid=150, n_test=250, seed=3)
+
+
+def text(side: Side, i: int) -> tuple[str, ...]:
+    return tuple(side.words[token] for token in side.tokens[i, : side.lengths[i] - 1])
+
+
+def changed(array: np.ndarray) -> np.ndarray:
+    """All but the last value, which is another."""
+    other = array.copy()
+    other.flat[-1] += 1
+    return other
+
+
+def test_tokens_are_words_then_eos_then_padding(corpus: Corpus) -> None:
+    for side in (corpus.source, corpus.target):
+        assert side.tokens.shape == (2_400, side.lengths.max())
+        after = np.arange(side.tokens.shape[1]) - side.lengths[:, None]
+        assert (side.tokens[after == -1] == EOS).all()
+        assert (side.tokens[after >= 0] == PAD).all()
+        assert (side.tokens[after < -1] > UNK).all()
+
+
+def test_training_is_the_stream_as_it_comes(corpus: Corpus) -> None:
+    lexicon = Lexicon(SIZES)
+    for i in (0, 1, SENTENCES_PER_BLOCK - 1, SENTENCES_PER_BLOCK, 1_999):
+        pair = sentence_pair(lexicon, 3, i)
+        assert text(corpus.source, i) == pair.source
+        assert text(corpus.target, i) == pair.target
+
+
+def test_a_source_is_in_one_part_and_held_out_sources_differ(corpus: Corpus) -> None:
+    assert np.bincount(corpus.part).tolist() == [2_000, 150, 250]
+    assert (np.diff(corpus.part) >= 0).all()
+    by_part = {
+        part: [text(corpus.source, i) for i in np.flatnonzero(corpus.part == part)] for part in (TRAIN, VALID, TEST)
+    }
+    assert not set(by_part[TRAIN]) & set(by_part[VALID] + by_part[TEST])
+    assert len(set(by_part[VALID] + by_part[TEST])) == 400
+    assert len(set(by_part[TRAIN])) < 2_000
+
+
+def test_vocabularies_hold_every_word_by_falling_frequency_in_training(corpus: Corpus) -> None:
+    for side in (corpus.source, corpus.target):
+        counts = Counter(word for i in range(2_000) for word in text(side, i))
+        assert side.words[: len(SPECIALS)] == SPECIALS
+        words = side.words[len(SPECIALS) :]
+        assert list(words) == sorted(words, key=lambda word: (-counts[word], word))
+        assert set(counts) <= set(words)
+    assert {"girls", *Lexicon(SIZES).names} <= set(corpus.source.words)
+    assert {"assistiamo", "vecchie", *Lexicon(SIZES).names} <= set(corpus.target.words)
+
+
+def test_gold_is_padded_like_the_target(corpus: Corpus) -> None:
+    gold = corpus.gold
+    assert gold is not None
+    padding = np.arange(corpus.target.tokens.shape[1]) >= corpus.target.lengths[:, None]
+    assert (gold.alignment[padding] == -1).all()
+    assert (gold.token_nats[padding] == 0).all()
+    rows = np.arange(len(corpus.part))
+    assert (gold.alignment[rows, corpus.target.lengths - 1] == corpus.source.lengths - 1).all()
+    assert (gold.alignment[~padding] >= 0).all()
+    assert (gold.target_nats > gold.token_nats.sum(1)).all()
+    assert 0.4 < (gold.token_nats.sum(1) > 0).mean() < 1.0
+
+
+def test_arcs_are_rows_of_sentence_relation_dependent_governor(corpus: Corpus) -> None:
+    gold = corpus.gold
+    assert gold is not None
+    pair = sentence_pair(Lexicon(SIZES), 3, 17)
+    for arcs, lengths, of_pair in (
+        (gold.source_arcs, corpus.source.lengths, pair.source_arcs),
+        (gold.target_arcs, corpus.target.lengths, pair.target_arcs),
+    ):
+        assert (np.diff(arcs[:, 0]) >= 0).all()
+        assert (arcs[:, 2:] < lengths[arcs[:, 0], None] - 1).all()
+        assert [tuple(arc) for arc in arcs[arcs[:, 0] == 17, 1:]] == of_pair
+    assert set(gold.source_arcs[:, 1]) == set(range(len(gold.relations)))
+
+
+def test_source_sentences_are_of_the_promised_length(corpus: Corpus) -> None:
+    assert 7.0 < (corpus.source.lengths - 1).mean() < 8.0
+    assert corpus.source.lengths.max() - 1 <= 18
+
+
+def test_the_same_arguments_give_the_same_corpus_and_others_another() -> None:
+    def digest(n_train: int, seed: int) -> str:
+        return grammar_corpus(SIZES, n_train, 10, 10, seed).digest
+
+    assert digest(50, 0) == digest(50, 0)
+    assert len({digest(50, 0), digest(50, 1), digest(51, 0)}) == 3
+
+
+def test_the_digest_tells_every_field(corpus: Corpus) -> None:
+    gold = corpus.gold
+    assert gold is not None
+    digests = {corpus.digest, corpus_digest(corpus.source, corpus.target, corpus.part, None)}
+    for field in fields(Side):
+        value = getattr(corpus.target, field.name)
+        other = (*value[:-1], "other") if field.name == "words" else changed(value)
+        target = replace(corpus.target, **{field.name: other})
+        digests.add(corpus_digest(corpus.source, target, corpus.part, gold))
+        digests.add(corpus_digest(target, corpus.source, corpus.part, gold))
+    for field in fields(Gold):
+        value = getattr(gold, field.name)
+        other = ("others", *value[1:]) if field.name == "relations" else changed(value)
+        digests.add(corpus_digest(corpus.source, corpus.target, corpus.part, replace(gold, **{field.name: other})))
+    digests.add(corpus_digest(corpus.source, corpus.target, changed(corpus.part), gold))
+    assert len(digests) == 2 + 2 * len(fields(Side)) + len(fields(Gold)) + 1
+    assert corpus_digest(corpus.source, corpus.target, corpus.part, gold) == corpus.digest
+
+
+def test_another_law_shifts_no_other_choice() -> None:
+    """A lexicon with more nouns draws the same structures."""
+    few, many = (laws(Lexicon(LexiconSizes(n_nouns=n))) for n in (2, 500))
+    kind = list(few).index("object.kind")
+    first, second = (np.array(Laws(table).block(seed=0, block=1)) for table in (few, many))
+    assert (first[:, kind] == second[:, kind]).all()
+    noun = list(few).index("object.noun")
+    assert (first[:, noun] != second[:, noun]).any()
+
+
+def test_a_grammar_without_new_sentences_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(splits, "DRAWS_PER_HELD_OUT", 1)
+    tiny = LexiconSizes(n_nouns=1, n_transitive_verbs=1, n_intransitive_verbs=1, n_adjectives=1, n_names=1)
+    with pytest.raises(SpecError, match=r"got 80, .* training lacks: 80 draws gave \d\d; enlarge the lexicon"):
+        grammar_corpus(tiny, n_train=500, n_valid=40, n_test=40, seed=0)
+
+
+@pytest.mark.parametrize(("name", "value"), [("n_train", 0), ("n_valid", -1), ("n_test", -1)])
+def test_impossible_parts_are_refused(name: str, value: int) -> None:
+    sizes = {"n_train": 5, "n_valid": 5, "n_test": 5, name: value}
+    with pytest.raises(SpecError, match=f"{name}: got {value}, expected at least {value + 1} sentences"):
+        grammar_corpus(SIZES, **sizes, seed=0)

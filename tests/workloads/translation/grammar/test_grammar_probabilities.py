@@ -1,0 +1,122 @@
+"""Both languages determine the tree, and every probability is what the trees, counted out, say it is."""
+
+import math
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator, Mapping
+from itertools import islice
+
+import pytest
+
+from workloads.translation.grammar import derivation
+from workloads.translation.grammar.derivation import Choose, derive, laws
+from workloads.translation.grammar.lexicon import Lexicon, LexiconSizes, zipf
+from workloads.translation.grammar.sentence_pairs import sentence_pairs
+from workloads.translation.grammar.source_side import source_words
+from workloads.translation.grammar.target_side import target_words
+from workloads.translation.grammar.tree import Sentence
+
+SMALL = Lexicon(LexiconSizes(n_nouns=2, n_transitive_verbs=2, n_intransitive_verbs=1, n_adjectives=1, n_names=1))
+WITHOUT_ADVERB = {"adverb.present": 0}
+SIMPLE_OBJECT = {**WITHOUT_ADVERB, "object.kind": 2, "object.pronoun": 0}
+SIMPLE_SUBJECT = {**WITHOUT_ADVERB, "subject.kind": 1}
+SHORT = {"subject.relative.kind": 0, "object.relative.kind": 0, "adverb.word": 0, "verb.negated": 0}
+
+
+def outcomes(
+    make: Callable[[Choose], Sentence], lexicon: Lexicon, pinned: Mapping[str, int]
+) -> Iterator[tuple[Sentence, tuple[str, ...], float, float, float]]:
+    """Everything the choices can give: tree, target, p(tree), p(target | tree), nats said. Pinned is certain."""
+    table = laws(lexicon)
+    path: list[tuple[str, int]] = []
+    while True:
+        asked = 0
+        p = 1.0
+
+        def choose(place: str) -> int:
+            nonlocal asked, p
+            if place in pinned:
+                return pinned[place]
+            if asked == len(path):
+                path.append((place, 0))
+            assert path[asked][0] == place
+            asked += 1
+            p *= table[place][path[asked - 1][1]]
+            return path[asked - 1][1]
+
+        tree = make(choose)
+        p_tree = p
+        words = target_words(tree, choose)
+        yield tree, tuple(word.text for word in words), p_tree, p / p_tree, sum(word.nats for word in words)
+        while path and path[-1][1] + 1 == len(table[path[-1][0]]):
+            path.pop()
+        if not path:
+            return
+        place, outcome = path.pop()
+        path.append((place, outcome + 1))
+
+
+def all_of(pinned: Mapping[str, int]) -> list[tuple[Sentence, tuple[str, ...], float, float, float]]:
+    return list(outcomes(lambda choose: derive(choose, SMALL), SMALL, pinned))
+
+
+@pytest.mark.parametrize("pinned", [SIMPLE_OBJECT, SIMPLE_SUBJECT, SHORT], ids=["subjects", "objects", "short"])
+def test_no_two_trees_share_a_sentence_in_either_language(pinned: Mapping[str, int]) -> None:
+    trees_by_source, trees_by_target = defaultdict(set), Counter()
+    for tree, target, *_ in all_of(pinned):
+        trees_by_source[tuple(source_words(tree).values())].add(tree)
+        trees_by_target[target] += 1
+    assert max(map(len, trees_by_source.values())) == 1
+    assert max(trees_by_target.values()) == 1  # nor two ways to choose a tree's words
+
+
+@pytest.mark.parametrize("pinned", [SIMPLE_OBJECT, SIMPLE_SUBJECT, SHORT], ids=["subjects", "objects", "short"])
+def test_probabilities_sum_to_one_and_tokens_pay_for_the_targets_choices(pinned: Mapping[str, int]) -> None:
+    everything = all_of(pinned)
+    assert len(everything) > 500
+    assert math.fsum(p_tree * p_choices for _, _, p_tree, p_choices, _ in everything) == pytest.approx(1.0)
+    for _, _, _, p_choices, nats in everything:
+        assert nats == pytest.approx(-math.log(p_choices))
+
+
+def test_a_large_sample_is_unambiguous_with_the_full_lexicon() -> None:
+    trees_by_source: dict[tuple[str, ...], Sentence] = {}
+    trees_by_target: dict[tuple[str, ...], Sentence] = {}
+    for pair in islice(sentence_pairs(Lexicon(LexiconSizes()), seed=1), 5_000):
+        assert trees_by_source.setdefault(pair.source, pair.tree) == pair.tree
+        assert trees_by_target.setdefault(pair.target, pair.tree) == pair.tree
+
+
+def test_frequencies_are_those_that_target_nats_tell() -> None:
+    n_sentences = 10_000
+    counts, nats = Counter(), {}
+    for pair in islice(sentence_pairs(SMALL, seed=2), n_sentences):
+        counts[pair.target] += 1
+        nats[pair.target] = pair.target_nats
+    frequent = [target for target in counts if math.exp(-nats[target]) > 0.002]
+    assert len(frequent) > 10
+    for target in frequent:
+        expected = n_sentences * math.exp(-nats[target])
+        assert abs(counts[target] - expected) < 4.5 * math.sqrt(expected), target
+
+
+def test_the_entropy_given_the_source_is_the_one_on_paper() -> None:
+    """Two nouns and two verbs: each second one has a synonym, with probability 1/3 by Zipf's law."""
+    share, p = zipf(2)[1], derivation
+    synonym = -sum(q * math.log(q) for q in p.SYNONYMS)
+    bare = p.RELATIVE_SUBJECT_KINDS[0], p.RELATIVE_OBJECT_KINDS[0]
+    _, _, of_subject, of_object = p.RELATIVE_KINDS
+    in_relative = share * (of_subject * (1 + bare[1]) + of_object * (1 + bare[0]))
+
+    def in_phrase(kinds: tuple[float, ...]) -> float:
+        return (kinds[0] + kinds[3]) * share + kinds[0] * in_relative
+
+    transitive = 1 - p.P_INTRANSITIVE
+    adverb = sum(q for i, q in enumerate(zipf(6)) if i % 3 == 1)
+    words = in_phrase(p.SUBJECT_KINDS) + transitive * (share + in_phrase(p.OBJECT_KINDS)) + p.P_ADVERB * adverb
+    expected = synonym * words + p.SUBJECT_KINDS[2] * math.log(2)
+
+    nats = [sum(pair.token_nats) for pair in islice(sentence_pairs(SMALL, seed=3), 10_000)]
+    mean = sum(nats) / len(nats)
+    error = math.sqrt(sum((x - mean) ** 2 for x in nats)) / len(nats)
+    assert abs(mean - expected) < 4 * error
+    assert error < 0.02 * expected

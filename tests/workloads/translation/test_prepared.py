@@ -1,0 +1,146 @@
+"""The file of a prepared corpus: what was written is what is read, and what was not prepared is refused."""
+
+import gzip
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from workloads.errors import UserError
+from workloads.translation.corpus import EOS, PAD, SPECIALS, TEST, TRAIN, VALID
+from workloads.translation.prepared import SCHEMA, make_corpus, make_side, read_corpus
+
+WORDS = {"source": [*SPECIALS, "the", "cat"], "target": [*SPECIALS, "il", "gatto", "."]}
+SOURCE, TARGET = [[4, 5], [5], [4, 4, 5]], [[4, 5, 6], [5], [6, 4]]
+PREPARE = "attnsweep prepare-corpus FILE --out CORPUS.parquet"
+
+
+def _write(path: Path, metadata: dict[str, str] | None = None, **columns: list[Any]) -> Path:
+    lists = {"source": SOURCE, "target": TARGET, "part": ["train", "valid", "test"]} | columns
+    sides = [
+        make_side(tuple(WORDS[name]), pa.array(each, pa.list_(pa.int32())))
+        for name, each in (("source", SOURCE), ("target", TARGET))
+    ]
+    stamp = {
+        "corpus_schema_version": "1",
+        "words": json.dumps(WORDS),
+        "digest": make_corpus(*sides, np.array([TRAIN, VALID, TEST])).digest,
+    }
+    table = pa.Table.from_arrays(
+        [pa.array(lists[field.name], field.type) for field in SCHEMA], schema=SCHEMA.with_metadata(metadata or stamp)
+    )
+    pq.write_table(table, path)
+    return path
+
+
+def test_what_is_read(tmp_path: Path) -> None:
+    corpus = read_corpus(_write(tmp_path / "c.parquet"))
+    assert corpus.source.tokens.tolist() == [[4, 5, EOS, PAD], [5, EOS, PAD, PAD], [4, 4, 5, EOS]]
+    assert corpus.source.lengths.tolist() == [3, 2, 4]
+    assert corpus.target.tokens.tolist() == [[4, 5, 6, EOS], [5, EOS, PAD, PAD], [6, 4, EOS, PAD]]
+    assert corpus.target.words == tuple(WORDS["target"])
+    assert corpus.part.tolist() == [TRAIN, VALID, TEST]
+    assert corpus.gold is None
+    assert {array.dtype for array in (corpus.part, corpus.source.tokens, corpus.target.lengths)} == {np.dtype("int64")}
+
+
+def test_a_file_is_read_again_only_once_it_has_changed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = _write(tmp_path / "c.parquet")
+    first = read_corpus(path)
+    monkeypatch.chdir(tmp_path)
+    assert read_corpus("c.parquet") is first
+    os.utime(path, ns=(0, 1))
+    again = read_corpus(path)
+    assert again is not first
+    assert again.digest == first.digest
+
+
+def test_another_program_may_have_written_the_same_rows(tmp_path: Path) -> None:
+    path = _write(tmp_path / "c.parquet")
+    table = pq.read_table(path)
+    plain = table.set_column(2, "part", table["part"].cast(pa.string())).select(["part", "target", "source"])
+    pq.write_table(plain, tmp_path / "d.parquet")
+    assert read_corpus(tmp_path / "d.parquet").digest == read_corpus(path).digest
+
+
+@pytest.mark.parametrize(
+    "content",
+    [b"eng\tita\nHello\tCiao\n", gzip.compress(b"eng\tita\nHello\tCiao\n"), b"", b"PAR1 torn", None],
+)
+def test_what_is_not_prepared_is_refused_with_the_command_to_type(tmp_path: Path, content: bytes | None) -> None:
+    path = tmp_path / "raw"
+    if content is None:
+        pq.write_table(pa.table({"eng": ["Hello"], "ita": ["Ciao"]}), path)
+    else:
+        path.write_bytes(content)
+    with pytest.raises(UserError) as refused:
+        read_corpus(path)
+    assert str(refused.value) == f"corpus: got '{path}', expected a prepared corpus; prepare it: {PREPARE}"
+
+
+def test_a_path_without_a_file(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"expected a prepared corpus; check the path \(No such file or directory\)"):
+        read_corpus(tmp_path / "none.parquet")
+    with pytest.raises(UserError, match="expected a prepared corpus; give a file"):
+        read_corpus(tmp_path)
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"source": [[4, 5], [4], [4, 4, 5]]},
+        {"target": [[4, 5, 6], [5], [6]]},
+        {"part": ["train", "test", "test"]},
+    ],
+)
+def test_rows_that_were_changed_do_not_match_their_digest(tmp_path: Path, changed: dict[str, list[Any]]) -> None:
+    path = _write(tmp_path / "c.parquet", **changed)
+    with pytest.raises(
+        UserError, match=r"expected the digest it was written with, .*; it was changed since: prepare it"
+    ):
+        read_corpus(path)
+
+
+@pytest.mark.parametrize(
+    "columns",
+    [
+        {"source": [[4, 6], [5], [4]]},
+        {"source": [[4, -1], [5], [4]]},
+        {"source": [[4, EOS], [5], [4]]},
+        {"target": [[4, None], [5], [4]]},
+        {"target": [None, [5], [4]]},
+        {"part": ["train", "valid", "dev"]},
+        {"part": ["train", "valid", None]},
+    ],
+)
+def test_rows_that_can_be_no_corpus(tmp_path: Path, columns: dict[str, list[Any]]) -> None:
+    path = _write(tmp_path / "c.parquet", **columns)
+    with pytest.raises(UserError, match=f"expected a prepared corpus that is whole; prepare it again: {PREPARE}"):
+        read_corpus(path)
+
+
+@pytest.mark.parametrize(
+    "metadata",
+    [
+        {},
+        {"words": "no JSON", "digest": ""},
+        {"words": "[]", "digest": ""},
+        {"words": json.dumps({"source": ["a"], "target": ["b"]}), "digest": ""},
+        {"words": json.dumps({"source": [*SPECIALS, 1, 2], "target": WORDS["target"]}), "digest": ""},
+    ],
+)
+def test_metadata_that_says_nothing(tmp_path: Path, metadata: dict[str, str]) -> None:
+    path = _write(tmp_path / "c.parquet", {"corpus_schema_version": "1"} | metadata)
+    with pytest.raises(UserError, match="expected a prepared corpus that is whole"):
+        read_corpus(path)
+
+
+def test_a_newer_version_is_refused(tmp_path: Path) -> None:
+    path = _write(tmp_path / "c.parquet", {"corpus_schema_version": "2"})
+    with pytest.raises(UserError, match=r"version 2', expected version 1; prepare it again"):
+        read_corpus(path)

@@ -1,0 +1,125 @@
+"""Structure distances of heads pooled over sentences of different lengths.
+
+Of each sentence the distance is taken per token, D / n: 0 is the structure, 2 as far as can be. Their mean over
+sentences is a head's. w and p of Sigma_3 are those for which that mean is least, the same for all sentences.
+Axes: ... heads; B sentence, T token, W half-width, P number of blocks.
+"""
+
+import torch
+from torch import Tensor
+
+from workloads.diagnostics.structure.blocks import distances_to_blocks
+from workloads.diagnostics.structure.permutations import shuffled
+from workloads.diagnostics.structure.supports import distances_to_bands, distances_to_diagonal
+
+N_SHUFFLES = 10
+"""Of each sentence that z is taken on: the first of each length. Ours."""
+FITS_SHARE = 0.5
+"""Blocks are a candidate if they fit into so great a share of the sentences. Ours."""
+BANDS = (1, 2, 4)
+"""Half-widths at which the distance to Sigma_2 is a score of its own."""
+
+SCORES = (
+    "sigma_1",
+    "sigma_1_z",
+    *(f"sigma_2_w{window}" for window in BANDS),
+    "sigma_2",
+    "sigma_2_z",
+    "sigma_3",
+    "sigma_3_z",
+    "sigma_3_window",
+    "sigma_3_num_pos",
+)
+
+
+class PooledStructure:
+    """Distances of heads to the families, sentence by sentence.
+
+    Args:
+        longest: The most tokens of a sentence.
+    """
+
+    def __init__(self, longest: int) -> None:
+        self._own = _Sums(longest)
+        self._lengths_of_z: set[int] = set()
+        self._of_z = _Sums(longest)
+        self._shuffled = _Sums(longest)
+
+    def add(self, attention: Tensor) -> None:
+        """Adds sentences of one length.
+
+        Args:
+            attention: (..., B, T, T) weights, rows sum to 1.
+        """
+        self._own.add(attention)
+        T = attention.shape[-1]
+        if T not in self._lengths_of_z:
+            self._lengths_of_z.add(T)
+            first = attention[..., :1, :, :]
+            self._of_z.add(first)
+            self._shuffled.add(torch.stack([shuffled(first, step) for step in range(N_SHUFFLES)]))
+
+    def scores(self) -> dict[str, Tensor]:
+        """(...) by name, in the order of `SCORES`.
+
+        sigma_1, sigma_2_w<w>, sigma_3: mean distances per token. sigma_3_window, sigma_3_num_pos: the w and p, of
+            blocks of two rows at least, for which sigma_3 is least. sigma_2: to the band of that w.
+        _z: the same mean over one sentence of each length, against that of their shuffles, in standard deviations of
+            the latter, with w and p chosen anew for each; far below 0 is nearer than chance.
+        """
+        found = self._own.scores()
+        shuffles, chosen = self._shuffled.scores(), self._of_z.scores()
+        for name in ("sigma_1", "sigma_2", "sigma_3"):
+            deviation = shuffles[name].std(0)
+            z = (chosen[name] - shuffles[name].mean(0)) / deviation
+            found[f"{name}_z"] = torch.where(deviation > 1e-6, z, torch.nan)
+        return {name: found[name] for name in SCORES}
+
+
+class _Sums:
+    """Sums of distances per token over sentences."""
+
+    def __init__(self, longest: int) -> None:
+        self._longest = longest
+        self._n_sentences = 0
+        self._diagonal: Tensor | float = 0.0
+        self._bands_W: Tensor | float = 0.0
+        self._blocks_WP: Tensor | float = 0.0
+        self._fits_WP = torch.zeros(longest, longest + 1)
+
+    def add(self, attention: Tensor) -> None:
+        B, T = attention.shape[-3], attention.shape[-1]
+        more = self._longest - T
+        self._n_sentences += B
+        self._diagonal = self._diagonal + distances_to_diagonal(attention).sum(-1) / T
+        # A band as wide as the sentence is at distance 0.
+        bands = distances_to_bands(attention).sum(-2) / T
+        self._bands_W = self._bands_W + torch.nn.functional.pad(bands, (0, more))
+        summed = distances_to_blocks(attention).sum(-3) / T
+        fits = summed.flatten(0, -3)[0].isfinite()
+        summed = summed.masked_fill(~fits, 0.0)
+        self._blocks_WP = self._blocks_WP + torch.nn.functional.pad(summed, (0, more, 0, more))
+        self._fits_WP = self._fits_WP + torch.nn.functional.pad(fits.cpu() * float(B), (0, more, 0, more))
+
+    def scores(self) -> dict[str, Tensor]:
+        assert isinstance(self._diagonal, Tensor)
+        assert isinstance(self._bands_W, Tensor)
+        assert isinstance(self._blocks_WP, Tensor)
+        fits_WP = self._fits_WP.to(self._blocks_WP)
+        is_candidate = fits_WP >= FITS_SHARE * self._n_sentences
+        is_candidate[0] = False
+        is_candidate[:, 0] = False
+        mean = (self._blocks_WP / fits_WP).masked_fill(~is_candidate, torch.inf).flatten(-2)
+        least, place = mean.min(-1)
+        window = place // self._blocks_WP.shape[-1] + 1
+        bands_W = self._bands_W / self._n_sentences
+        narrow = min(self._longest - 1, int(window.max()))
+        of_window = bands_W.gather(-1, window.clamp(max=narrow).unsqueeze(-1)).squeeze(-1)
+        return {
+            "sigma_1": self._diagonal / self._n_sentences,
+            **{f"sigma_2_w{w}": bands_W[..., min(w, self._longest - 1)] for w in BANDS},
+            "sigma_2": of_window,
+            "sigma_3": least,
+            "sigma_3_window": window.to(least),
+            "sigma_3_num_pos": (place % self._blocks_WP.shape[-1]).to(least),
+        }

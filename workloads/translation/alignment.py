@@ -1,0 +1,59 @@
+"""Whether cross-attention finds the source word that the word to be written translates, by the grammar's alignment.
+
+No role of its own: labels are positional, syntactic and rare-token. Axes: ... heads; B sentence, Q query, K key.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from torch import Tensor
+
+from workloads.diagnostics.roles import Sentences
+from workloads.diagnostics.roles.counts import strongest_keys
+
+ALIGNMENT_SCORES = ("alignment", "alignment_baseline")
+
+
+@dataclass(frozen=True, slots=True)
+class Alignment:
+    """The alignment of B sentences.
+
+    Attributes:
+        place_BQ: Source position of what each query is about to write; -1 where it translates none.
+        offset: The best fixed difference of source position and query, on training sentences.
+    """
+
+    place_BQ: Tensor
+    offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class AlignmentCounts:
+    """Of the queries whose next word translates one that counts as a key: hits (...), hits by the offset, and all."""
+
+    hits: NDArray[np.float64]
+    by_offset: int
+    n_queries: int
+
+
+def count_aligned(attention: Tensor, sentences: Sentences, alignment: Alignment) -> AlignmentCounts:
+    """Counts of heads (..., B, Q, K) on one batch."""
+    place_BQ = alignment.place_BQ
+    counts_BQ = sentences.queries & (place_BQ >= 0)
+    counts_BQ = counts_BQ & sentences.keys.gather(1, place_BQ.clamp(min=0))
+    hits = ((strongest_keys(attention, sentences) == place_BQ) & counts_BQ).sum((-2, -1))
+    query_Q = place_BQ.new_tensor(range(place_BQ.shape[1]))
+    by_offset = ((query_Q + alignment.offset == place_BQ) & counts_BQ).sum()
+    return AlignmentCounts(hits.double().cpu().numpy(), int(by_offset), int(counts_BQ.sum()))
+
+
+def alignment_scores(counts: Sequence[AlignmentCounts]) -> dict[str, NDArray[np.float64]]:
+    """alignment: of those queries, the share whose strongest key is the aligned one; _baseline: by the fixed offset."""
+    n_queries = sum(each.n_queries for each in counts)
+    hits = np.sum([each.hits for each in counts], axis=0)
+    return {
+        "alignment": hits / n_queries,
+        "alignment_baseline": np.full_like(hits, sum(each.by_offset for each in counts) / n_queries),
+    }

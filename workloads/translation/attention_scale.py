@@ -1,0 +1,32 @@
+"""What `attention_scale` names here: the factor of the logits, with the number of keys or without."""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+ATTENTION_SCALES = ("inv_sqrt_d", "one", "log_n_inv_sqrt_d")
+
+
+@dataclass(frozen=True, slots=True)
+class LogitScale:
+    """Logits are multiplied by `scale`, and by log n where `has_log_n`; both () tensors."""
+
+    scale: Tensor
+    has_log_n: Tensor
+
+    def of(self, log_n: Tensor) -> Tensor:
+        """The factor of queries that see n keys each, in the shape of `log_n`."""
+        return self.scale * torch.where(self.has_log_n, log_n, 1.0)
+
+
+def logit_scale(attention_scale: str, d_head: int) -> LogitScale:
+    """The scale by its name; d is the width of a head's key.
+
+    - `inv_sqrt_d`: logits / sqrt(d), as everywhere.
+    - `one`: logits as they are.
+    - `log_n_inv_sqrt_d`: logits log(n) / sqrt(d) for a query that sees n keys (Chiang & Cholak 2022, equation 2). In
+      the decoder n grows with the query's position; a query that sees one key has nothing to choose.
+    """
+    scale = 1.0 if attention_scale == "one" else d_head**-0.5
+    return LogitScale(torch.tensor(scale, dtype=torch.float64), torch.tensor(attention_scale == "log_n_inv_sqrt_d"))

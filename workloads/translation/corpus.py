@@ -1,0 +1,70 @@
+"""A parallel corpus as numbers: what the translators are trained and looked at on, wherever it came from.
+
+Axes: N sentence pair, S source token, T target token, V word of a vocabulary, A arc.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+SPECIALS = ("<pad>", "<sos>", "<eos>", "<unk>")
+PAD, SOS, EOS, UNK = range(4)
+
+TRAIN, VALID, TEST = range(3)
+"""Parts of a corpus: trained on; looked at by probes; translated at the end. A source sentence is in one part alone."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True, eq=False)
+class Side:
+    """One language of N sentences.
+
+    Attributes:
+        words: (V,) the vocabulary: `SPECIALS`, then words by falling frequency in the training part, so that a word's
+            number less that of the specials is its frequency rank.
+        tokens: (N, longest) int64, each sentence's words, then EOS, then PAD.
+        lengths: (N,) int64, tokens with EOS.
+    """
+
+    words: tuple[str, ...]
+    tokens: NDArray[np.int64]
+    lengths: NDArray[np.int64]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True, eq=False)
+class Gold:
+    """What a grammar knows of its sentences, and real text does not tell. Positions count tokens from 0.
+
+    Attributes:
+        relations: Names of the dependency relations, such as `subject`.
+        source_arcs, target_arcs: (A, 4) int64 rows (sentence, relation, dependent, governor), sorted by sentence.
+        alignment: (N, T) int64, the source position that a target token translates; -1 where there is none, at PAD too.
+        token_nats: (N, T) float64, -log p(token | source, tokens before), in nats: 0 where the source decides, at PAD
+            too.
+        target_nats: (N,) float64, -log p(target sentence) when the source is not seen, in nats.
+    """
+
+    relations: tuple[str, ...]
+    source_arcs: NDArray[np.int64]
+    target_arcs: NDArray[np.int64]
+    alignment: NDArray[np.int64]
+    token_nats: NDArray[np.float64]
+    target_nats: NDArray[np.float64]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True, eq=False)
+class Corpus:
+    """N pairs of sentences in three parts.
+
+    Attributes:
+        source, target: The two languages.
+        part: (N,) int64 among `TRAIN`, `VALID`, `TEST`.
+        gold: `None` for real text.
+        digest: Equal for two corpora if and only if all of the above is equal.
+    """
+
+    source: Side
+    target: Side
+    part: NDArray[np.int64]
+    gold: Gold | None
+    digest: str

@@ -1,0 +1,137 @@
+"""What a pack reads: batches of sentence pairs, and held-out pairs to be judged by.
+
+Axes: L lane, B sentence, S source token, T target token, N pair of the corpus.
+"""
+
+import functools
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from workloads.engine.contract import Batch, Lanes
+from workloads.translation.buckets import Bucket, Passes, by_length
+from workloads.translation.corpus import PAD, VALID
+from workloads.translation.lookup import StudiedCorpus, studied_corpus
+from workloads.translation.parameters import TranslationParameters
+from workloads.translation.reference_laws import preceding
+
+TranslationLanes = Lanes[TranslationParameters]
+
+_BLOCK = 64
+"""Steps drawn in one go."""
+_EVAL_BUCKETS = 4
+
+
+def training_batches(lanes: TranslationLanes, steps: range) -> list[Batch]:
+    """Pairs of the first of these steps, a batch each: every lane in an order of its own."""
+    shared = lanes.shared
+    studied = studied_corpus(shared)
+    passes = _passes(studied, shared.batch_size, shared.corpus_seed)
+    turn = steps[0] // passes.steps
+    block = range(steps[0], min(steps[0] + _BLOCK, steps[-1] + 1, (turn + 1) * passes.steps))
+    drawn_LN = lanes.streams.uniform("batch", (len(studied.train),), turn)
+    order = _orders(passes, drawn_LN)
+    found = []
+    for step in block:
+        bucket, used = passes.bucket_at(step)
+        first = used * shared.batch_size
+        pairs_LB = order[bucket][:, first : first + shared.batch_size]
+        found.append(pairs_of(studied, pairs_LB, passes.buckets[bucket], lanes.device))
+    return found
+
+
+def evaluation_batch(lanes: TranslationLanes) -> Batch:
+    """Held-out pairs in buckets by length: `<bucket>/<name>`.
+
+    Beside the words: `is_judged` (B,) (the training is judged by these), `is_short` (B,), and what reference laws pay
+    for each target token, `unigram_nats`, `bigram_nats` (B, T); of a grammar also `grammar_nats` and, per sentence,
+    `sentence_nats` (B,).
+    """
+    shared = lanes.shared
+    studied = studied_corpus(shared)
+    n_lanes = len(lanes.trainings)
+    found: Batch = {}
+    pairs = studied.held_out(VALID, shared.eval_sentences)
+    for index, bucket in enumerate(by_length(studied.corpus, pairs, _EVAL_BUCKETS)):
+        known = _known(studied, bucket, judges_all=shared.train_on == "all")
+        facts = {
+            name: torch.as_tensor(value, device=lanes.device, dtype=None if value.dtype == bool else lanes.dtype)
+            for name, value in known.items()
+        }
+        words = pairs_of(studied, torch.as_tensor(bucket.pairs).unsqueeze(0), bucket, lanes.device)
+        found |= {f"{index}/{name}": value.expand(n_lanes, *value.shape[1:]) for name, value in words.items()}
+        found |= {f"{index}/{name}": value.expand(n_lanes, *value.shape) for name, value in facts.items()}
+    return found
+
+
+def pairs_of(studied: StudiedCorpus, pairs_LB: Tensor, bucket: Bucket, device: torch.device) -> Batch:
+    """`source` (L, B, S), `read` (L, B, T) (what the decoder reads, SOS first), `target` (what it should write), and the
+    rarities of what is read."""
+    tables = _tables(studied)
+    source_LBS = tables["source"][pairs_LB, : bucket.n_source]
+    read_LBT = tables["read"][pairs_LB, : bucket.n_target]
+    found = {
+        "source": source_LBS,
+        "read": read_LBT,
+        "target": tables["target"][pairs_LB, : bucket.n_target],
+        "source_rarity": tables["source_rarity"][source_LBS],
+        "read_rarity": tables["target_rarity"][read_LBT],
+    }
+    return {name: value.to(device) for name, value in found.items()}
+
+
+def part_of(batch: Batch, name: str) -> Batch:
+    """The tensors of one bucket of an evaluation batch."""
+    return {key.partition("/")[2]: value for key, value in batch.items() if key.partition("/")[0] == name}
+
+
+def parts_of(batch: Batch) -> list[Batch]:
+    """All buckets of an evaluation batch."""
+    names = dict.fromkeys(key.partition("/")[0] for key in batch if "/" in key)
+    return [part_of(batch, name) for name in names]
+
+
+@functools.lru_cache(maxsize=4)
+def _passes(studied: StudiedCorpus, batch_size: int, seed: int) -> Passes:
+    return Passes(studied.corpus, studied.train, batch_size, seed)
+
+
+@functools.lru_cache(maxsize=4)
+def _tables(studied: StudiedCorpus) -> dict[str, Tensor]:
+    """All pairs as tensors. Embeddings are looked up by int32 as well as by int64, at half the traffic."""
+    corpus = studied.corpus
+    arrays = {
+        "source": corpus.source.tokens,
+        "target": corpus.target.tokens,
+        "read": np.where(corpus.target.tokens == PAD, PAD, preceding(corpus.target.tokens)),
+        "source_rarity": studied.source_rarity,
+        "target_rarity": studied.target_rarity,
+    }
+    return {name: torch.as_tensor(np.ascontiguousarray(value)) for name, value in arrays.items()}
+
+
+def _orders(passes: Passes, drawn_LN: Tensor) -> list[Tensor]:
+    """(L, n) of each bucket: its pairs in each lane's order of this pass."""
+    sizes = [len(bucket.pairs) for bucket in passes.buckets]
+    return [
+        torch.as_tensor(bucket.pairs)[drawn_Ln.cpu().argsort(dim=1, stable=True)]
+        for bucket, drawn_Ln in zip(passes.buckets, torch.split(drawn_LN, sizes, dim=1), strict=True)
+    ]
+
+
+def _known(studied: StudiedCorpus, bucket: Bucket, *, judges_all: bool) -> dict[str, NDArray[np.generic]]:
+    target_BT = studied.corpus.target.tokens[bucket.pairs, : bucket.n_target]
+    is_short_B = studied.is_short[bucket.pairs]
+    known: dict[str, NDArray[np.generic]] = {
+        "is_short": is_short_B,
+        "is_judged": is_short_B | judges_all,
+        "unigram_nats": studied.laws.unigram_nats(target_BT),
+        "bigram_nats": studied.laws.bigram_nats(target_BT),
+    }
+    gold = studied.corpus.gold
+    if gold is not None:
+        known["grammar_nats"] = gold.token_nats[bucket.pairs, : bucket.n_target]
+        known["sentence_nats"] = gold.target_nats[bucket.pairs]
+    return known

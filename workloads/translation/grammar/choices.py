@@ -1,0 +1,72 @@
+"""Random choices of sentence i as a function of (seed, i): each place has a column of its own in the sentence's row.
+
+So a choice that a sentence does not make shifts no other, and a longer corpus begins with the shorter one.
+"""
+
+import math
+from collections.abc import Iterator, Mapping
+
+import numpy as np
+import torch
+
+from workloads.engine.streams import Streams
+
+SENTENCES_PER_BLOCK = 1024
+_STREAM = "grammar"
+
+
+class Laws:
+    """The places of a grammar with their probabilities, numbered.
+
+    Args:
+        probabilities: For each place, those of its outcomes, summing to 1.
+    """
+
+    def __init__(self, probabilities: Mapping[str, tuple[float, ...]]) -> None:
+        self.columns = {place: i for i, place in enumerate(probabilities)}
+        self.nats = [[-math.log(p) for p in law] for law in probabilities.values()]
+        self._thresholds = [np.cumsum(law)[:-1] for law in probabilities.values()]
+
+    def block(self, seed: int, block: int) -> list[list[int]]:
+        """Outcomes of the block's sentences, `SENTENCES_PER_BLOCK` rows of one outcome for each place."""
+        shape = (SENTENCES_PER_BLOCK, len(self.columns))
+        draws = Streams(torch.tensor([seed])).uniform(_STREAM, shape, step=block)[0].numpy()
+        outcomes = np.empty(shape, dtype=np.int64)
+        for i, thresholds in enumerate(self._thresholds):
+            outcomes[:, i] = np.searchsorted(thresholds, draws[:, i], side="right")
+        rows: list[list[int]] = outcomes.tolist()
+        return rows
+
+
+class Choices:
+    """The choices of one sentence, and what those that were asked for cost.
+
+    Args:
+        laws: The grammar's.
+        outcomes: One for each place.
+    """
+
+    __slots__ = ("_columns", "_law_nats", "_outcomes", "nats")
+
+    def __init__(self, laws: Laws, outcomes: list[int]) -> None:
+        self._columns = laws.columns
+        self._law_nats = laws.nats
+        self._outcomes = outcomes
+        self.nats = 0.0
+        """-log probability of the outcomes asked for so far, nats."""
+
+    def __call__(self, place: str) -> int:
+        """The outcome at a place, to be asked for once."""
+        column = self._columns[place]
+        outcome = self._outcomes[column]
+        self.nats += self._law_nats[column][outcome]
+        return outcome
+
+
+def choices_from(laws: Laws, seed: int, first: int = 0) -> Iterator[Choices]:
+    """The choices of sentences `first`, `first` + 1, ... without end."""
+    block, skipped = divmod(first, SENTENCES_PER_BLOCK)
+    while True:
+        for outcomes in laws.block(seed, block)[skipped:]:
+            yield Choices(laws, outcomes)
+        block, skipped = block + 1, 0

@@ -1,0 +1,93 @@
+"""The grammar's sentences as a corpus: words counted and numbered, ragged lists padded to arrays.
+
+Axes: N sentence pair, T token, A arc.
+"""
+
+from collections import Counter
+from collections.abc import Iterable
+from itertools import chain
+from typing import TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from workloads.translation.corpus import EOS, PAD, SPECIALS, TEST, TRAIN, VALID, Corpus, Gold, Side
+from workloads.translation.digest import corpus_digest
+from workloads.translation.grammar import source_side, target_side
+from workloads.translation.grammar.dependencies import RELATIONS
+from workloads.translation.grammar.lexicon import Lexicon, LexiconSizes
+from workloads.translation.grammar.sentence_pairs import Arc, SentencePair
+from workloads.translation.grammar.splits import split_sentences
+
+_NO_COUNTERPART = -1
+_Number = TypeVar("_Number", np.int64, np.float64)
+
+
+def grammar_corpus(lexicon: LexiconSizes, n_train: int, n_valid: int, n_test: int, seed: int) -> Corpus:
+    """Sentences of the grammar, in the order training, validation, test, as a function of the arguments alone.
+
+    Args:
+        lexicon: How many words the two languages have. Every one is in the vocabularies, drawn or not.
+        n_train: Sentences of the training part, repetitions included.
+        n_valid, n_test: Sentences of the other parts, all different, their sources not in any earlier part.
+        seed: What the sentences derive from.
+
+    Raises:
+        SpecError: If a part is impossible, or the grammar has too few sentences.
+    """
+    words = Lexicon(lexicon)
+    train, held_out = split_sentences(words, n_train, n_valid, n_test, seed)
+    pairs = train + held_out
+    source = _side(_source_vocabulary(words), [pair.source for pair in pairs], n_train)
+    target = _side(_target_vocabulary(words), [pair.target for pair in pairs], n_train)
+    part = np.repeat(np.array((TRAIN, VALID, TEST), dtype=np.int64), (n_train, n_valid, n_test))
+    gold = _gold(pairs, target)
+    return Corpus(source=source, target=target, part=part, gold=gold, digest=corpus_digest(source, target, part, gold))
+
+
+def _source_vocabulary(lexicon: Lexicon) -> set[str]:
+    lexical = chain.from_iterable(lexeme.source for lexeme in lexicon.lexemes)
+    return {*source_side.FUNCTION_WORDS, *lexicon.names, *lexical}
+
+
+def _target_vocabulary(lexicon: Lexicon) -> set[str]:
+    lexical = chain.from_iterable(chain.from_iterable(lexeme.target) for lexeme in lexicon.lexemes)
+    return {*target_side.FUNCTION_WORDS, *lexicon.names, *lexical}
+
+
+def _side(vocabulary: set[str], sentences: list[tuple[str, ...]], n_train: int) -> Side:
+    counts = Counter(chain.from_iterable(sentences[:n_train]))
+    words = (*SPECIALS, *sorted(vocabulary, key=lambda word: (-counts[word], word)))
+    numbers = {word: i for i, word in enumerate(words)}
+    lengths = np.array([len(sentence) + 1 for sentence in sentences], dtype=np.int64)
+    coded = ([*(numbers[word] for word in sentence), EOS] for sentence in sentences)
+    return Side(words=words, tokens=_padded(coded, lengths, np.int64(PAD)), lengths=lengths)
+
+
+def _gold(pairs: list[SentencePair], target: Side) -> Gold:
+    alignment = ([*pair.alignment, len(pair.source)] for pair in pairs)
+    token_nats = ([*pair.token_nats, 0.0] for pair in pairs)
+    return Gold(
+        relations=RELATIONS,
+        source_arcs=_arc_rows(pair.source_arcs for pair in pairs),
+        target_arcs=_arc_rows(pair.target_arcs for pair in pairs),
+        alignment=_padded(alignment, target.lengths, np.int64(_NO_COUNTERPART)),
+        token_nats=_padded(token_nats, target.lengths, np.float64(0.0)),
+        target_nats=np.array([pair.target_nats for pair in pairs]),
+    )
+
+
+def _arc_rows(by_sentence: Iterable[list[Arc]]) -> NDArray[np.int64]:
+    """(A, 4) rows (sentence, relation, dependent, governor)."""
+    rows = [(sentence, *arc) for sentence, arcs in enumerate(by_sentence) for arc in arcs]
+    return np.array(rows, dtype=np.int64).reshape(-1, 4)
+
+
+def _padded(
+    by_sentence: Iterable[list[int]] | Iterable[list[float]], lengths: NDArray[np.int64], filler: _Number
+) -> NDArray[_Number]:
+    """(N, longest) the sentences' values, then `filler`."""
+    padded = np.full((len(lengths), lengths.max()), filler, dtype=type(filler))
+    is_value = np.arange(lengths.max()) < lengths[:, None]
+    padded[is_value] = np.fromiter(chain.from_iterable(by_sentence), dtype=type(filler), count=int(lengths.sum()))
+    return padded

@@ -1,0 +1,119 @@
+"""The words of both languages: how many of each class, which, and how often each is drawn."""
+
+import functools
+from dataclasses import dataclass, fields
+from itertools import islice
+
+from workloads.errors import SpecError
+from workloads.translation.grammar import common_words
+from workloads.translation.grammar.lexeme import Lexeme
+from workloads.translation.grammar.pseudo_words import stems
+
+MOST_LEXEMES = 100_000
+SYNONYM_PERIOD = 3
+"""One lexeme in so many, the second of each such group, has two translations."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class LexiconSizes:
+    """Lexemes of each class, 1 to `MOST_LEXEMES`. The words of a smaller lexicon begin those of a larger one.
+
+    Attributes:
+        n_nouns: Nouns, of both genders.
+        n_transitive_verbs: Verbs with an object.
+        n_intransitive_verbs: Verbs without.
+        n_adjectives: Adjectives.
+        n_names: Proper names; most are rare.
+
+    Raises:
+        SpecError: If a class is empty or too large.
+    """
+
+    n_nouns: int = 24
+    n_transitive_verbs: int = 12
+    n_intransitive_verbs: int = 6
+    n_adjectives: int = 8
+    n_names: int = 40
+
+    def __post_init__(self) -> None:
+        for field in fields(self):
+            size = getattr(self, field.name)
+            if not 1 <= size <= MOST_LEXEMES:
+                raise SpecError(
+                    field.name,
+                    given=size,
+                    expected=f"1..{MOST_LEXEMES} lexemes",
+                    mend="raise it" if size < 1 else "lower it: words of such ranks are hardly ever drawn",
+                )
+
+
+class Lexicon:
+    """Every word of both languages but the function words, by class, most frequent first.
+
+    Args:
+        sizes: Lexemes of each class. The adverbs are always the six of `common_words`.
+    """
+
+    def __init__(self, sizes: LexiconSizes) -> None:
+        self.nouns = _class(sizes.n_nouns, common_words.NOUNS, _Endings(("t", "ts"), ("to", "ti"), ("ta", "te")))
+        self.transitive_verbs = _class(
+            sizes.n_transitive_verbs, common_words.TRANSITIVE_VERBS, _Endings(("k", "ks"), _conjugated("r"))
+        )
+        self.intransitive_verbs = _class(
+            sizes.n_intransitive_verbs, common_words.INTRANSITIVE_VERBS, _Endings(("p", "ps"), _conjugated("v"))
+        )
+        self.adjectives = _class(
+            sizes.n_adjectives, common_words.ADJECTIVES, _Endings(("l",), ("so", "si", "sa", "se"))
+        )
+        n_generated_names = max(0, sizes.n_names - len(common_words.NAMES))
+        generated_names = (stem + "n" for stem in islice(stems("name"), n_generated_names))
+        self.names = (*common_words.NAMES[: sizes.n_names], *generated_names)
+        self.adverbs = common_words.ADVERBS
+
+    @property
+    def lexemes(self) -> tuple[Lexeme, ...]:
+        """All but the names, which are the same in both languages."""
+        return (*self.nouns, *self.transitive_verbs, *self.intransitive_verbs, *self.adjectives, *self.adverbs)
+
+
+@functools.lru_cache(maxsize=16)
+def zipf(n_words: int) -> tuple[float, ...]:
+    """Probabilities of a class's words, proportional to 1/rank."""
+    total = sum(1.0 / rank for rank in range(1, n_words + 1))
+    return tuple(1.0 / (rank * total) for rank in range(1, n_words + 1))
+
+
+class _Endings:
+    """What tells the generated words of one class from all others: the consonant behind the stem, then the inflection.
+
+    Args:
+        source: An ending for each form.
+        target: For each gender that the class has, an ending for each form.
+    """
+
+    def __init__(self, source: tuple[str, ...], *target: tuple[str, ...]) -> None:
+        self.source = source
+        self.target = target
+
+
+def _conjugated(consonant: str) -> tuple[str, ...]:
+    return tuple(consonant + ending for ending in ("o", "i", "iamo", "e", "ono"))
+
+
+def _class(n_lexemes: int, common: tuple[Lexeme, ...], endings: _Endings) -> tuple[Lexeme, ...]:
+    """The class's first lexemes: the common ones, then generated ones, their genders in turn, every third a synonym."""
+    source_stems = stems("".join(endings.source))
+    target_stems = stems("".join(endings.target[0]))
+    generated = []
+    for i in range(len(common), n_lexemes):
+        source_stem = next(source_stems)
+        gender = i % len(endings.target)
+        translations = islice(target_stems, 2 if i % SYNONYM_PERIOD == 1 else 1)
+        generated.append(
+            Lexeme(
+                source=tuple(source_stem + ending for ending in endings.source),
+                target=tuple(tuple(stem + ending for ending in endings.target[gender]) for stem in translations),
+                feminine=gender == 1,
+            )
+        )
+    return (*common[:n_lexemes], *generated)

@@ -1,0 +1,80 @@
+"""One sentence in both languages, with all that the grammar knows of it."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from workloads.translation.grammar.choices import Choices, Laws, choices_from
+from workloads.translation.grammar.dependencies import dependencies
+from workloads.translation.grammar.derivation import derive, laws
+from workloads.translation.grammar.lexicon import Lexicon
+from workloads.translation.grammar.source_side import source_words
+from workloads.translation.grammar.target_side import target_words
+from workloads.translation.grammar.tree import Sentence
+
+Arc = tuple[int, int, int]
+"""(number of the relation in `dependencies.RELATIONS`, position of the dependent, position of the governor)."""
+
+
+@dataclass(frozen=True, slots=True)
+class SentencePair:
+    """A sentence of S source and T target words, without EOS. Positions count words from 0.
+
+    Attributes:
+        tree: What both say.
+        source, target: The words.
+        source_arcs, target_arcs: Dependencies; a dropped pronoun has none.
+        alignment: (T,) the source position that each target word translates.
+        token_nats: (T,) -log p(target word | source, target words before), nats.
+        target_nats: -log p(target), nats.
+    """
+
+    tree: Sentence
+    source: tuple[str, ...]
+    target: tuple[str, ...]
+    source_arcs: list[Arc]
+    target_arcs: list[Arc]
+    alignment: list[int]
+    token_nats: list[float]
+    target_nats: float
+
+
+def sentence_pairs(lexicon: Lexicon, seed: int, first: int = 0) -> Iterator[SentencePair]:
+    """Sentences `first`, `first` + 1, ... of the seed's stream, without end."""
+    for choices in choices_from(Laws(laws(lexicon)), seed, first):
+        yield _realized(derive(choices, lexicon), choices)
+
+
+def sentence_pair(lexicon: Lexicon, seed: int, number: int) -> SentencePair:
+    """One sentence of the seed's stream; the training part of a corpus is sentences 0, 1, 2, ..."""
+    return next(sentence_pairs(lexicon, seed, number))
+
+
+def _realized(tree: Sentence, choices: Choices) -> SentencePair:
+    source = source_words(tree)
+    target = target_words(tree, choices)
+    source_positions = {place: i for i, place in enumerate(source)}
+    target_positions = {word.place: i for i, word in enumerate(target)}
+    arcs = dependencies(tree)
+    return SentencePair(
+        tree=tree,
+        source=tuple(source.values()),
+        target=tuple(word.text for word in target),
+        source_arcs=_positioned(arcs, source_positions),
+        target_arcs=_positioned(arcs, target_positions),
+        alignment=[source_positions[_translated(word.place)] for word in target],
+        token_nats=[word.nats for word in target],
+        target_nats=choices.nats,
+    )
+
+
+def _translated(place: str) -> str:
+    """The source's place for a target word: `'s` stands for both `il` and `di`."""
+    return place.removesuffix("of") + "determiner" if place.endswith(".of") else place
+
+
+def _positioned(arcs: list[tuple[int, str, str]], positions: dict[str, int]) -> list[Arc]:
+    return [
+        (relation, positions[dependent], positions[governor])
+        for relation, dependent, governor in arcs
+        if dependent in positions
+    ]

@@ -1,0 +1,90 @@
+"""The derivation of a sentence: what is said, before any language's word order, agreement and choice of synonyms."""
+
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import TypeAlias
+
+from workloads.translation.grammar.lexeme import Lexeme
+
+
+class Person(IntEnum):
+    """What a verb agrees with, in the order of its target forms."""
+
+    I = 0  # noqa: E741 (the pronoun's own name)
+    YOU = 1
+    WE = 2
+    SINGULAR = 3
+    PLURAL = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Pronoun:
+    """A personal pronoun: i, you, we as a subject (`Person` 0 to 2); him, her, them as an object."""
+
+    number: int
+
+
+@dataclass(frozen=True, slots=True)
+class Name:
+    """A proper name, the same in both languages, third person singular."""
+
+    word: str
+
+
+@dataclass(frozen=True, slots=True)
+class CommonNoun:
+    """A noun with what belongs to it.
+
+    Attributes:
+        noun: Its head.
+        plural: Its number.
+        definite: Its determiner; true where it has an owner.
+        owner: The name of `tom 's dog`, or None.
+        adjective: At most one.
+        relative: A relative clause, None with an owner and within a relative clause.
+    """
+
+    noun: Lexeme
+    plural: bool
+    definite: bool
+    owner: str | None = None
+    adjective: Lexeme | None = None
+    relative: "Relative | None" = None
+
+
+Phrase: TypeAlias = Pronoun | Name | CommonNoun
+
+
+@dataclass(frozen=True, slots=True)
+class Relative:
+    """A relative clause. Its noun is its subject where `subject` is None, else its object.
+
+    Attributes:
+        verb: Intransitive where both phrases are None.
+        subject: That of `that the cat sees`.
+        obj: That of `that sees the cat`.
+    """
+
+    verb: Lexeme
+    subject: Phrase | None = None
+    obj: Phrase | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Sentence:
+    """A main clause; `obj` is None where the verb is intransitive."""
+
+    subject: Phrase
+    verb: Lexeme
+    negated: bool
+    obj: Phrase | None
+    adverb: Lexeme | None
+
+
+def person(subject: Phrase) -> Person:
+    """What the verb of this subject agrees with."""
+    if isinstance(subject, Pronoun):
+        return Person(subject.number)
+    if isinstance(subject, CommonNoun) and subject.plural:
+        return Person.PLURAL
+    return Person.SINGULAR

@@ -1,0 +1,99 @@
+"""What the attention heads of translators do, on held-out sentences. Formulas and sources: docs/roles.md.
+
+Axes: L lane, H head, B sentence, Q query, K key.
+"""
+
+from functools import reduce
+from operator import add
+from typing import cast
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from workloads.diagnostics.roles import RoleCounts, count_roles, label_roles, role_scores, score_names
+from workloads.diagnostics.structure.pooled import SCORES as STRUCTURE_SCORES
+from workloads.diagnostics.structure.pooled import PooledStructure
+from workloads.engine.contract import Batch, HeadScores
+from workloads.engine.functional import over_lanes
+from workloads.engine.optimizers import State
+from workloads.translation.alignment import ALIGNMENT_SCORES, AlignmentCounts, alignment_scores, count_aligned
+from workloads.translation.data import TranslationLanes
+from workloads.translation.grammar.dependencies import RELATIONS
+from workloads.translation.looked_at import LookedAt, looked_at
+from workloads.translation.model import TranslationModel
+from workloads.translation.translator import LAYERS
+
+SCORE_NAMES = (*score_names(RELATIONS), *STRUCTURE_SCORES, *ALIGNMENT_SCORES)
+
+_LANES_AT_ONCE = 16
+"""Bounds the memory that attention weights take."""
+_EVERY_OF_STRUCTURE = 4
+"""Distances to structures are taken on a quarter of the sentences, of each length in each bucket: they are means, of
+far less spread than shares of hits, and on all sentences cost as much as all role scores together."""
+
+
+def score_heads(template: TranslationModel, lanes: TranslationLanes, state: State) -> HeadScores:
+    """Scores (L, 3, n_heads) and roles of the layers encoder self, decoder self and cross.
+
+    Args:
+        template: A model of the pack's shape.
+        lanes: The L trainings.
+        state: Their parameters and buffers, (L, ...) by name.
+    """
+    every = torch.arange(len(lanes.trainings))
+    parts = [_scores(template, lanes, state, some.to(lanes.device)) for some in torch.split(every, _LANES_AT_ONCE)]
+    scores = {name: np.concatenate([part[name] for part in parts]) for name in SCORE_NAMES}
+    return HeadScores(scores=scores, role=label_roles(scores))
+
+
+def _scores(
+    template: TranslationModel, lanes: TranslationLanes, state: State, some: Tensor
+) -> dict[str, NDArray[np.float64]]:
+    names = {name for name, _ in template.named_parameters()}
+    parameters = {name: value[some] for name, value in state.items() if name in names}
+    buffers = {name: value[some] for name, value in state.items() if name not in names}
+    attend = over_lanes(template, lambda module, batch: cast(TranslationModel, module).attention(batch))
+    measures = [_Measures(layer, template.translator.shape.longest) for layer in LAYERS]
+    for part in looked_at(lanes.shared, lanes.device):
+        batch: Batch = {name: value.expand(len(some), *value.shape) for name, value in part.batch.items()}
+        with torch.no_grad():
+            attention = attend(parameters, buffers, batch)
+        for layer, measure in zip(LAYERS, measures, strict=True):
+            measure.add(attention[layer].transpose(1, 2), part)
+    by_layer = [measure.scores() for measure in measures]
+    return {name: np.stack([scores[name] for scores in by_layer], axis=1) for name in SCORE_NAMES}
+
+
+class _Measures:
+    """What is gathered of the heads (L, H) of one layer, bucket by bucket."""
+
+    def __init__(self, layer: str, longest: int) -> None:
+        self._layer = layer
+        self._roles: list[RoleCounts] = []
+        self._alignments: list[AlignmentCounts] = []
+        self._structure = PooledStructure(longest)
+
+    def add(self, attention_LHBQK: Tensor, part: LookedAt) -> None:
+        sentences = part.sentences[self._layer]
+        self._roles.append(count_roles(attention_LHBQK, sentences))
+        if self._layer != "cross":
+            self._add_structure(attention_LHBQK, part.n_tokens[self._layer])
+        elif part.alignment is not None:
+            self._alignments.append(count_aligned(attention_LHBQK, sentences, part.alignment))
+
+    def scores(self) -> dict[str, NDArray[np.float64]]:
+        """(L, H) by name; NaN for what this layer has not."""
+        found = role_scores(reduce(add, self._roles))
+        scores = dict.fromkeys(SCORE_NAMES, np.full_like(found["positional_share"], np.nan)) | found
+        if self._layer != "cross":
+            scores |= {name: value.double().cpu().numpy() for name, value in self._structure.scores().items()}
+        if self._alignments:
+            scores |= alignment_scores(self._alignments)
+        return scores
+
+    def _add_structure(self, attention_LHBQK: Tensor, n_tokens_B: Tensor) -> None:
+        for n in sorted(set(n_tokens_B.tolist())):
+            of_length = (n_tokens_B == n).nonzero()[::_EVERY_OF_STRUCTURE, 0]
+            self._structure.add(attention_LHBQK[:, :, of_length, :n, :n])

@@ -1,0 +1,85 @@
+"""The corpus of a training, made or read once in a process, and what follows from its training part.
+
+Axes: N sentence pair, V word.
+"""
+
+import functools
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from workloads.translation.corpus import SPECIALS, TRAIN, UNK, Corpus
+from workloads.translation.grammar import grammar_corpus
+from workloads.translation.parameters import TranslationParameters
+from workloads.translation.prepared import read_corpus
+from workloads.translation.reference_laws import ReferenceLaws
+
+_HELD_OUT_LEAST = 500
+"""Sentences of the grammar in each held-out part, unless more are asked for."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True, eq=False)
+class StudiedCorpus:
+    """A corpus as a training sees it.
+
+    Attributes:
+        corpus: All pairs.
+        train: Pairs trained on, by number.
+        is_short: (N,) whether the source is no longer than the median of the training part.
+        source_rarity, target_rarity: (V,) frequency ranks in the training part, 0 the most frequent; -1 for PAD, SOS
+            and EOS; unknown words are the rarest.
+        laws: Of the target text that is trained on.
+    """
+
+    corpus: Corpus
+    train: NDArray[np.int64]
+    is_short: NDArray[np.bool_]
+    source_rarity: NDArray[np.int64]
+    target_rarity: NDArray[np.int64]
+    laws: ReferenceLaws
+
+    def held_out(self, part: int, most: int) -> NDArray[np.int64]:
+        """The first pairs of a part, by number; all where it has fewer."""
+        return np.flatnonzero(self.corpus.part == part)[:most]
+
+
+def studied_corpus(parameters: TranslationParameters) -> StudiedCorpus:
+    """The corpus of a training; the same object for all trainings of a process that share it."""
+    assert parameters.n_sentences is not None
+    if not parameters.is_of_grammar:
+        return _studied(read_corpus(parameters.corpus), parameters.n_sentences, parameters.train_on)
+    corpus = _of_grammar(
+        parameters.lexicon,
+        parameters.n_sentences,
+        max(_HELD_OUT_LEAST, parameters.eval_sentences, parameters.head_sentences),
+        max(_HELD_OUT_LEAST, parameters.test_sentences),
+        parameters.corpus_seed,
+    )
+    return _studied(corpus, parameters.n_sentences, parameters.train_on)
+
+
+_of_grammar = functools.lru_cache(maxsize=4)(grammar_corpus)
+
+
+@functools.lru_cache(maxsize=4)
+def _studied(corpus: Corpus, n_sentences: int, train_on: str) -> StudiedCorpus:
+    train = np.flatnonzero(corpus.part == TRAIN)[:n_sentences]
+    is_short = corpus.source.lengths <= np.median(corpus.source.lengths[train])
+    if train_on == "short":
+        train = train[is_short[train]]
+    return StudiedCorpus(
+        corpus=corpus,
+        train=train,
+        is_short=is_short,
+        source_rarity=_rarity(len(corpus.source.words)),
+        target_rarity=_rarity(len(corpus.target.words)),
+        laws=ReferenceLaws(corpus.target, train),
+    )
+
+
+def _rarity(n_words: int) -> NDArray[np.int64]:
+    rank = np.arange(n_words) - len(SPECIALS)
+    rank[: len(SPECIALS)] = -1
+    rank[UNK] = n_words
+    return rank

@@ -1,0 +1,186 @@
+"""What may vary in the training of a translator."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import ClassVar
+
+from workloads.errors import SpecError
+from workloads.parameters import TrainingParameters, parameter
+from workloads.translation.attention_scale import ATTENTION_SCALES
+from workloads.translation.corpus import TRAIN
+from workloads.translation.grammar import LexiconSizes
+from workloads.translation.prepared import read_corpus
+
+GRAMMAR = "grammar"
+"""The corpus that is made, not read."""
+_SENTENCES_OF_GRAMMAR = 5000
+LAYER_NORM_CONVENTIONS = ("inside_root", "outside_root")
+GLOBAL_COLUMNS = ("first", "rarest")
+_LARGEST = 2**31 - 1
+_SIZES = LexiconSizes()
+
+
+@dataclass(frozen=True, kw_only=True)
+class TranslationParameters(TrainingParameters):
+    """Parameters of a one-block encoder-decoder that learns to translate.
+
+    Raises:
+        SpecError: For sizes that do not fit each other or the corpus.
+        UserError: If the corpus cannot be read.
+    """
+
+    init_sigma: float | None = parameter(
+        None, "standard deviation of the Gaussian initialization; null = Xavier's uniform, as the thesis", low=0.0
+    )
+    optimizer: str = parameter("adam", "update rule", choices=("sgd", "adam", "adamw", "lbfgs"), static=True)
+    learning_rate: float = parameter(3e-3, "step size of the optimizer", above=0.0)
+    n_steps: int = parameter(0, "optimizer steps; 0 = as many as n_epochs are", low=0, high=_LARGEST, static=True)
+    dtype: str = parameter(
+        "float32", "floating-point type of the training", choices=("float32", "float64"), static=True
+    )
+    stop_when_solved: bool = parameter(
+        False, "end a training at the first probe that finds it solved; roles may emerge later", static=True
+    )
+
+    corpus: str = parameter(GRAMMAR, "`grammar`, or a file that attnsweep prepare-corpus wrote", static=True)
+    corpus_digest: str | None = parameter(None, "content of the corpus file; follows from it", static=True)
+    corpus_seed: int = parameter(0, "seed of the grammar's sentences", low=0, high=2**62, static=True)
+    n_sentences: int | None = parameter(
+        None, "training pairs; null = 5000 of the grammar, all of a file", low=1, high=10_000_000, static=True
+    )
+    n_nouns: int = parameter(_SIZES.n_nouns, "nouns of the grammar", low=1, high=100_000, static=True)
+    n_transitive_verbs: int = parameter(
+        _SIZES.n_transitive_verbs, "transitive verbs of the grammar", low=1, high=100_000, static=True
+    )
+    n_intransitive_verbs: int = parameter(
+        _SIZES.n_intransitive_verbs, "intransitive verbs of the grammar", low=1, high=100_000, static=True
+    )
+    n_adjectives: int = parameter(_SIZES.n_adjectives, "adjectives of the grammar", low=1, high=100_000, static=True)
+    n_names: int = parameter(_SIZES.n_names, "proper names of the grammar", low=1, high=100_000, static=True)
+
+    train_on: str = parameter(
+        "all",
+        "of the training pairs all, or the short ones: source no longer than the median",
+        choices=("all", "short"),
+        static=True,
+    )
+    n_epochs: int = parameter(
+        2, "n_steps is n_epochs n_sentences / batch_size where it is 0", low=1, high=1_000_000, static=True
+    )
+    batch_size: int = parameter(16, "sentences per step", low=1, high=100_000, static=True)
+    label_smoothing: float = parameter(0.1, "share of the target spread over all words", low=0.0, high=0.99)
+    n_probes: int = parameter(
+        5, "looks at a training: at steps 0, ..., n_steps / 4, n_steps / 2, n_steps", low=2, high=32, static=True
+    )
+    eval_sentences: int = parameter(
+        64, "held-out sentences that losses are taken on", low=2, high=1_000_000, static=True
+    )
+    head_sentences: int = parameter(
+        500, "held-out sentences that heads are scored on; 0 = heads are not scored", low=0, high=1_000_000, static=True
+    )
+    test_sentences: int = parameter(
+        100, "held-out sentences translated at the end; 0 = none, no BLEU", low=0, high=1_000_000, static=True
+    )
+
+    n_heads: int = parameter(8, "attention heads of each layer", low=1, high=1000, static=True)
+    d_model: int = parameter(64, "width of the model", low=2, high=10_000, static=True)
+    d_ffn: int = parameter(256, "width of the feed-forward parts", low=1, high=100_000, static=True)
+    layer_norm_eps: float = parameter(1e-6, "epsilon of LayerNorm, by layer_norm_convention", low=0.0)
+    layer_norm_convention: str = parameter(
+        "inside_root",
+        "epsilon is added to the variance inside the root, or to the standard deviation (Conti)",
+        choices=LAYER_NORM_CONVENTIONS,
+        static=True,
+    )
+    attention_scale: str = parameter(
+        "inv_sqrt_d",
+        "multiplies the logits; d = width of a head, n = keys that a query sees",
+        choices=ATTENTION_SCALES,
+    )
+    window: int | None = parameter(
+        None, "half-width of the band that self-attention may see, tokens; null = all", low=0, high=1_000_000
+    )
+    num_pos: int = parameter(0, "columns that every query may see beside the band", low=0, high=1_000_000)
+    global_columns: str = parameter(
+        "rarest",
+        "which columns num_pos are: the first tokens, or the rarest (in the decoder: so far)",
+        choices=GLOBAL_COLUMNS,
+    )
+
+    variant_field: ClassVar[str | None] = "corpus"
+
+    @property
+    def is_of_grammar(self) -> bool:
+        """Whether the corpus is made by the grammar."""
+        return self.corpus == GRAMMAR
+
+    @property
+    def lexicon(self) -> LexiconSizes:
+        """The sizes of the grammar's lexicon."""
+        return LexiconSizes(
+            n_nouns=self.n_nouns,
+            n_transitive_verbs=self.n_transitive_verbs,
+            n_intransitive_verbs=self.n_intransitive_verbs,
+            n_adjectives=self.n_adjectives,
+            n_names=self.n_names,
+        )
+
+    def __post_init__(self) -> None:
+        self._follow_corpus()
+        n_sentences = self.n_sentences or 0
+        if self.batch_size > n_sentences:
+            raise SpecError(
+                "batch_size",
+                given=self.batch_size,
+                expected=f"at most n_sentences={n_sentences}",
+                mend="lower it, or give more sentences",
+            )
+        if self.n_steps == 0:
+            object.__setattr__(self, "n_steps", self.n_epochs * (n_sentences // self.batch_size))
+        if self.d_model % self.n_heads:
+            raise SpecError(
+                "n_heads",
+                given=self.n_heads,
+                expected=f"a divisor of d_model={self.d_model}",
+                mend="change n_heads or d_model",
+            )
+        if self.window is None and self.num_pos:
+            raise SpecError(
+                "num_pos",
+                given=self.num_pos,
+                expected="0 where window is null: all columns are seen",
+                mend="set window, or remove num_pos",
+            )
+        self._check_epsilon()
+
+    def _follow_corpus(self) -> None:
+        """Fills in what the corpus decides: what is stored and shared must be what is trained on."""
+        if self.is_of_grammar:
+            found, most = None, None
+        else:
+            # Trainers may run in another directory than the user.
+            object.__setattr__(self, "corpus", str(Path(self.corpus).absolute()))
+            corpus = read_corpus(self.corpus)
+            found, most = corpus.digest, int((corpus.part == TRAIN).sum())
+        if self.corpus_digest not in (None, found):
+            raise SpecError(
+                "corpus_digest",
+                given=self.corpus_digest,
+                expected=f"{found}, as {self.corpus} has",
+                mend="the file is another than the sweep began with: restore it, or begin another sweep",
+            )
+        if most is not None and (self.n_sentences or 0) > most:
+            raise SpecError(
+                "n_sentences", given=self.n_sentences, expected=f"at most {most} ({self.corpus})", mend="lower it"
+            )
+        object.__setattr__(self, "corpus_digest", found)
+        object.__setattr__(self, "n_sentences", self.n_sentences or most or _SENTENCES_OF_GRAMMAR)
+
+    def _check_epsilon(self) -> None:
+        if self.layer_norm_convention == "outside_root" and self.layer_norm_eps == 0.0:
+            raise SpecError(
+                "layer_norm_eps",
+                given=self.layer_norm_eps,
+                expected="> 0 outside the root: constant vectors have no deviation",
+                mend="raise it, or choose layer_norm_convention=inside_root",
+            )

@@ -1,0 +1,86 @@
+"""What each attention layer may see: words, no padding, the past alone in the decoder, and a structure if one is set.
+
+Axes: B sentence, Q query token, K key token.
+"""
+
+import torch
+from torch import Tensor, nn
+
+from workloads.engine.contract import Batch
+from workloads.translation.corpus import PAD
+from workloads.translation.parameters import TranslationParameters
+from workloads.translation.translator import Sight
+
+
+class Structure(nn.Module):
+    """The band and the columns that self-attention is restricted to: |i - j| <= window, or j among num_pos columns.
+
+    Buffers, so that they may differ between the lanes of a pack. Cross-attention sees all of the source.
+    Source: Conti 2024, section 2.2, the sets Sigma_2(w) and Sigma_3(w, num-pos), as masks.
+
+    Attributes:
+        window: () int64, half-width of the band; no less than the longest sentence where all is seen.
+        num_pos: () int64, columns beside it.
+        by_rarity: () bool, whether these are the rarest tokens seen so far rather than the first of the sentence.
+    """
+
+    window: Tensor
+    num_pos: Tensor
+    by_rarity: Tensor
+
+    def __init__(self, parameters: TranslationParameters, longest: int) -> None:
+        super().__init__()
+        window = longest if parameters.window is None else parameters.window
+        self.register_buffer("window", torch.tensor(window))
+        self.register_buffer("num_pos", torch.tensor(parameters.num_pos))
+        self.register_buffer("by_rarity", torch.tensor(parameters.global_columns == "rarest"))
+
+    def encoder(self, batch: Batch) -> Tensor:
+        """(B, S, S) which keys the encoder's queries see."""
+        source_BS, rarity_BS = batch["source"], batch["source_rarity"]
+        is_word_BK = (source_BS != PAD).unsqueeze(1)
+        rank_BK = _rarer(rarity_BS).sum(1, keepdim=True)
+        return is_word_BK & self._seen(source_BS.shape[1], rank_BK)
+
+    def decoder(self, batch: Batch) -> Tensor:
+        """(B, T, T) which keys the decoder's queries see: themselves and what stands before."""
+        read_BT = batch["read"]
+        # Rarest of the words up to the query: a mask that knew of later words would tell what they are.
+        rank_BQK = _rarer(batch["read_rarity"]).cumsum(1)
+        T = read_BT.shape[1]
+        past_QK = torch.ones(T, T, dtype=torch.bool, device=read_BT.device).tril()
+        return (read_BT != PAD).unsqueeze(1) & past_QK & self._seen(T, rank_BQK)
+
+    def _seen(self, n: int, rank_BQK: Tensor) -> Tensor:
+        position = torch.arange(n, device=rank_BQK.device)
+        in_band = (position.unsqueeze(1) - position).abs() <= self.window
+        order = torch.where(self.by_rarity, rank_BQK, position)
+        return in_band | (order < self.num_pos)
+
+
+def _rarer(rarity_BK: Tensor) -> Tensor:
+    """(B, M, K) int64, whether token m goes before token k among the rarest: the rarer first, the earlier of equals."""
+    n = rarity_BK.shape[1]
+    before_MK = torch.ones(n, n, dtype=torch.bool, device=rarity_BK.device).triu(1)
+    one, other = rarity_BK.unsqueeze(2), rarity_BK.unsqueeze(1)
+    return ((one > other) | ((one == other) & before_MK)).long()
+
+
+def sights(structure: Structure, batch: Batch, dtype: torch.dtype) -> dict[str, Sight]:
+    """What each attention layer of a translator sees of a batch."""
+    source_seen_B1K = (batch["source"] != PAD).unsqueeze(1)
+    T = batch["read"].shape[1]
+    return {
+        "encoder_self": _sight(structure.encoder(batch), dtype, is_square=True),
+        "decoder_self": _sight(structure.decoder(batch), dtype, is_square=True),
+        "cross": _sight(source_seen_B1K.expand(-1, T, -1), dtype, is_square=False),
+    }
+
+
+def _sight(seen_BQK: Tensor, dtype: torch.dtype, *, is_square: bool) -> Sight:
+    if is_square:
+        # A query in the padding sees itself: a softmax over nothing is NaN, and NaN times 0 in its gradient too.
+        seen_BQK = seen_BQK | torch.eye(seen_BQK.shape[1], dtype=torch.bool, device=seen_BQK.device)
+    return Sight(
+        torch.zeros_like(seen_BQK, dtype=dtype).masked_fill(~seen_BQK, -torch.inf), seen_BQK.sum(-1).to(dtype).log()
+    )

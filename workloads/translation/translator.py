@@ -1,0 +1,219 @@
+"""A pre-norm encoder-decoder of one block each: what is trained to translate.
+
+Axes of one training: B sentence, S source token, T target token, Q query token, K key token, R = B S or B T rows, D
+model, H head, C = D / H channel of a head, E = 2 D keys and values, W feed-forward, V word of a vocabulary.
+
+    x' = x + Attention(LN(x)),  x'' = x' + FFN(LN(x')),  and LN once more at the end of encoder and decoder
+
+Source: Conti 2024, chapter 3 (its translator); Vaswani et al. 2017; pre-norm: Xiong et al. 2020, figure 1b. No dropout.
+"""
+
+import math
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import embedding, pad
+
+from workloads.engine.layer_norm import fused_layer_norm, inverse_root, outside_layer_norm
+from workloads.translation.attention_scale import LogitScale, logit_scale
+
+LAYERS = ("encoder_self", "decoder_self", "cross")
+"""The attention layers, in the order of the `heads` table's column `layer`."""
+
+_VECTOR = 16
+"""Keys are filled up to a multiple of this: a softmax over ten, each computed by itself, takes several times as long as
+one over sixteen in a vector."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TranslatorShape:
+    """The sizes of a translator, and what else is the same in all lanes of a pack.
+
+    Attributes:
+        n_source_words, n_target_words: Of the vocabularies, specials included.
+        longest: The most tokens of a sentence.
+        eps_inside_root: Whether LayerNorm divides by sqrt(variance + eps), as PyTorch, or by deviation + eps, as Conti.
+    """
+
+    n_source_words: int
+    n_target_words: int
+    longest: int
+    d_model: int
+    n_heads: int
+    d_ffn: int
+    eps_inside_root: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Sight:
+    """Which keys the queries of an attention layer may see.
+
+    Attributes:
+        bias_BQK: Added to the logits: 0, or -infinity where a key is not seen. Each query sees one key at least.
+        log_n_BQ: Log of the number of keys that a query sees.
+    """
+
+    bias_BQK: Tensor
+    log_n_BQ: Tensor
+
+
+class LayerNorm(nn.Module):
+    """Gain and bias of a layer normalization, whose epsilon is the training's."""
+
+    def __init__(self, d_model: int, *, eps_inside_root: bool) -> None:
+        super().__init__()
+        self.gain_D = nn.Parameter(torch.ones(d_model))
+        self.bias_D = nn.Parameter(torch.zeros(d_model))
+        self._normalize = fused_layer_norm if eps_inside_root else outside_layer_norm
+
+    def forward(self, x_RD: Tensor, eps: Tensor) -> Tensor:
+        """`eps`: as `Translator.norm_eps` gives it."""
+        return self._normalize(x_RD, self.gain_D, self.bias_D, eps)
+
+
+class Attention(nn.Module):
+    """Multi-head attention of rows on rows. Keys and values come from the rows themselves, or from others."""
+
+    def __init__(self, shape: TranslatorShape) -> None:
+        super().__init__()
+        D = shape.d_model
+        self.query_weight_DD = nn.Parameter(torch.zeros(D, D))
+        self.query_bias_D = nn.Parameter(torch.zeros(D))
+        self.key_value_weight_DE = nn.Parameter(torch.zeros(D, 2 * D))
+        self.key_value_bias_E = nn.Parameter(torch.zeros(2 * D))
+        self.out_weight_DD = nn.Parameter(torch.zeros(D, D))
+        self.out_bias_D = nn.Parameter(torch.zeros(D))
+        self._n_heads = shape.n_heads
+
+    def forward(self, asking_RD: Tensor, asked_RD: Tensor, sight: Sight, scale: LogitScale) -> tuple[Tensor, Tensor]:
+        """What the queries are given, (R, D), and the attention weights, (B, H, Q, K)."""
+        B, Q, n_keys = sight.bias_BQK.shape
+        filled = -n_keys % _VECTOR
+        factor_R1 = scale.of(sight.log_n_BQ).view(B * Q, 1)
+        query_RD = torch.addmm(self.query_bias_D, asking_RD, self.query_weight_DD) * factor_R1
+        key_value_RE = torch.addmm(self.key_value_bias_E, asked_RD, self.key_value_weight_DE)
+        query_BHQC = query_RD.view(B, Q, self._n_heads, -1).transpose(1, 2)
+        key_value_BKE = pad(key_value_RE.view(B, n_keys, -1), (0, 0, 0, filled))
+        by_head = key_value_BKE.view(B, n_keys + filled, 2, self._n_heads, -1).permute(2, 0, 3, 1, 4)
+        key_BHKC, value_BHKC = by_head.unbind()
+        logit_BHQK = query_BHQC @ key_BHKC.mT + pad(sight.bias_BQK, (0, filled), value=-torch.inf).unsqueeze(1)
+        weight_BHQK = torch.softmax(logit_BHQK, dim=-1)
+        mixed_RD = (weight_BHQK @ value_BHKC).transpose(1, 2).reshape(B * Q, -1)
+        return torch.addmm(self.out_bias_D, mixed_RD, self.out_weight_DD), weight_BHQK[..., :n_keys]
+
+
+class FeedForward(nn.Module):
+    """W_2 relu(W_1 x + b_1) + b_2."""
+
+    def __init__(self, shape: TranslatorShape) -> None:
+        super().__init__()
+        D, W = shape.d_model, shape.d_ffn
+        self.first_weight_DW = nn.Parameter(torch.zeros(D, W))
+        self.first_bias_W = nn.Parameter(torch.zeros(W))
+        self.second_weight_WD = nn.Parameter(torch.zeros(W, D))
+        self.second_bias_D = nn.Parameter(torch.zeros(D))
+
+    def forward(self, x_RD: Tensor) -> Tensor:
+        """(R, D)."""
+        hidden_RW = torch.relu(torch.addmm(self.first_bias_W, x_RD, self.first_weight_DW))
+        return torch.addmm(self.second_bias_D, hidden_RW, self.second_weight_WD)
+
+
+class Translator(nn.Module):
+    """Reads a source sentence and a target sentence up to a word, answers with the logits of the next.
+
+    Attributes:
+        source_embedding_VD, target_embedding_VD: Words as vectors, multiplied by sqrt(D).
+        position_PD: Sines and cosines added to them, not trained.
+        layer_norm_eps: In the convention of the shape.
+        scale, has_log_n: Of the logits: see `attention_scale`.
+    """
+
+    position_PD: Tensor
+    layer_norm_eps: Tensor
+    scale: Tensor
+    has_log_n: Tensor
+
+    def __init__(
+        self, shape: TranslatorShape, attention_scale: str = "inv_sqrt_d", layer_norm_eps: float = 1e-6
+    ) -> None:
+        super().__init__()
+        D = shape.d_model
+        self.source_embedding_VD = nn.Parameter(torch.zeros(shape.n_source_words, D))
+        self.target_embedding_VD = nn.Parameter(torch.zeros(shape.n_target_words, D))
+        self.encoder_self = Attention(shape)
+        self.decoder_self = Attention(shape)
+        self.cross = Attention(shape)
+        self.encoder_ffn = FeedForward(shape)
+        self.decoder_ffn = FeedForward(shape)
+        norms = ("encoder_self", "encoder_ffn", "encoder_end", "decoder_self", "cross", "decoder_ffn", "decoder_end")
+        self.norms = nn.ModuleDict({name: LayerNorm(D, eps_inside_root=shape.eps_inside_root) for name in norms})
+        self.word_weight_DV = nn.Parameter(torch.zeros(D, shape.n_target_words))
+        self.word_bias_V = nn.Parameter(torch.zeros(shape.n_target_words))
+        built = logit_scale(attention_scale, D // shape.n_heads)
+        for name, value in (
+            ("position_PD", _sinusoids(shape.longest, D)),
+            ("layer_norm_eps", torch.tensor(layer_norm_eps, dtype=torch.float64)),
+            ("scale", built.scale),
+            ("has_log_n", built.has_log_n),
+        ):
+            self.register_buffer(name, value)
+        self.shape = shape
+
+    def forward(self, source_BS: Tensor, target_BT: Tensor, sights: dict[str, Sight]) -> Tensor:
+        """(B, T, V) logits of the word after each of `target_BT`, which starts with SOS.
+
+        Args:
+            source_BS, target_BT: Words by number.
+            sights: Of each of `LAYERS`.
+        """
+        eps = self._norm_eps()
+        x_RD, _ = self._attended(source_BS, target_BT, sights)
+        x_RD = x_RD + self.decoder_ffn(self.norms["decoder_ffn"](x_RD, eps))
+        logit_RV = torch.addmm(self.word_bias_V, self.norms["decoder_end"](x_RD, eps), self.word_weight_DV)
+        return logit_RV.view(*target_BT.shape, -1)
+
+    def attention(self, source_BS: Tensor, target_BT: Tensor, sights: dict[str, Sight]) -> dict[str, Tensor]:
+        """The weights (B, H, Q, K) of each of `LAYERS`; arguments as of `forward`."""
+        return self._attended(source_BS, target_BT, sights)[1]
+
+    def _attended(
+        self, source_BS: Tensor, target_BT: Tensor, sights: dict[str, Sight]
+    ) -> tuple[Tensor, dict[str, Tensor]]:
+        """The decoder after its last attention, (R, D), and all attention weights."""
+        eps, scale = self._norm_eps(), LogitScale(self.scale, self.has_log_n)
+        memory_RD, encoder_weight = self._encoded(source_BS, sights["encoder_self"], scale)
+        x_RD = self._embedded(target_BT, self.target_embedding_VD)
+        normal_RD = self.norms["decoder_self"](x_RD, eps)
+        given_RD, self_weight = self.decoder_self(normal_RD, normal_RD, sights["decoder_self"], scale)
+        x_RD = x_RD + given_RD
+        given_RD, cross_weight = self.cross(self.norms["cross"](x_RD, eps), memory_RD, sights["cross"], scale)
+        return x_RD + given_RD, {"encoder_self": encoder_weight, "decoder_self": self_weight, "cross": cross_weight}
+
+    def _encoded(self, source_BS: Tensor, sight: Sight, scale: LogitScale) -> tuple[Tensor, Tensor]:
+        eps = self._norm_eps()
+        x_RD = self._embedded(source_BS, self.source_embedding_VD)
+        normal_RD = self.norms["encoder_self"](x_RD, eps)
+        given_RD, weight = self.encoder_self(normal_RD, normal_RD, sight, scale)
+        x_RD = x_RD + given_RD
+        x_RD = x_RD + self.encoder_ffn(self.norms["encoder_ffn"](x_RD, eps))
+        return self.norms["encoder_end"](x_RD, eps), weight
+
+    def _embedded(self, tokens_BT: Tensor, words_VD: Tensor) -> Tensor:
+        D = words_VD.shape[1]
+        x_BTD = embedding(tokens_BT, words_VD) * math.sqrt(D) + self.position_PD[: tokens_BT.shape[1]]
+        return x_BTD.view(-1, D)
+
+    def _norm_eps(self) -> Tensor:
+        return inverse_root(self.layer_norm_eps) if self.shape.eps_inside_root else self.layer_norm_eps
+
+
+def _sinusoids(longest: int, D: int) -> Tensor:
+    """sin(p / 10000^(2i/D)) and cos of the same, interleaved (Vaswani et al. 2017, section 3.5)."""
+    position_P1 = torch.arange(longest, dtype=torch.float64).unsqueeze(1)
+    rate = torch.exp(torch.arange(0, D, 2, dtype=torch.float64) * (-math.log(10000.0) / D))
+    found = torch.zeros(longest, D, dtype=torch.float64)
+    found[:, 0::2] = torch.sin(position_P1 * rate)
+    found[:, 1::2] = torch.cos(position_P1 * rate[: D // 2])
+    return found

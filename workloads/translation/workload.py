@@ -1,0 +1,122 @@
+"""Translators that learn from pairs of sentences, and what their heads come to do. Axes: L lane, B sentence."""
+
+import math
+from typing import cast
+
+import torch
+from torch import Tensor, nn
+
+from workloads.engine.contract import Batch, Evidence, HeadScores, Lanes, Verdicts, Workload, Written
+from workloads.engine.optimizers import State
+from workloads.translation.corpus import PAD
+from workloads.translation.data import evaluation_batch, parts_of, training_batches
+from workloads.translation.heads import SCORE_NAMES, score_heads
+from workloads.translation.initialization import starting_parameters
+from workloads.translation.judging import SOLVED_SHARE, judge_translation
+from workloads.translation.lookup import studied_corpus
+from workloads.translation.losses import mean_over, smoothed_loss, smoothed_nats, word_nats
+from workloads.translation.model import TranslationModel
+from workloads.translation.parameters import TranslationParameters
+from workloads.translation.writing import write
+
+
+class Translation(Workload[TranslationParameters]):
+    """One-block encoder-decoders that learn to translate a grammar of ours, or a parallel text of the user's."""
+
+    name = "translation"
+    parameters = TranslationParameters
+    summary = "one-block translators: which heads take which role, and when (Conti 2024; Voita et al. 2019)"
+    level_names = ("uniform", "unigram", "bigram", "language_model", "grammar")
+    head_score_names = SCORE_NAMES
+
+    def build(self, parameters: TranslationParameters) -> TranslationModel:
+        return TranslationModel(parameters, studied_corpus(parameters))
+
+    def initial(self, module: nn.Module, lanes: Lanes[TranslationParameters]) -> State:
+        return starting_parameters(module, lanes.tensor("init_sigma", torch.float64), lanes.streams)
+
+    def batch(self, lanes: Lanes[TranslationParameters], step: int) -> Batch:
+        return training_batches(lanes, range(step, step + 1))[0]
+
+    def batches(self, lanes: Lanes[TranslationParameters], steps: range) -> list[Batch]:
+        return training_batches(lanes, steps)
+
+    def probe_steps(self, parameters: TranslationParameters) -> tuple[int, ...]:
+        """Step 0, and halvings back from the end: roles come early or not at all."""
+        halvings = {round(parameters.n_steps / 2**k) for k in range(parameters.n_probes - 1)}
+        return tuple(sorted({0, *halvings}))
+
+    def eval_batch(self, lanes: Lanes[TranslationParameters]) -> Batch:
+        return evaluation_batch(lanes)
+
+    def loss(self, module: nn.Module, batch: Batch) -> Tensor:
+        """Cross-entropy with label smoothing, in nats per token."""
+        model = cast(TranslationModel, module)
+        return smoothed_loss(model(batch), batch["target"], model.label_smoothing)
+
+    def eval_loss(self, module: nn.Module, batch: Batch) -> Tensor:
+        """Cross-entropy in nats per token, without smoothing, on held-out sentences like those trained on."""
+        parts = [part | {"nats": word_nats(module(part), part["target"])} for part in parts_of(batch)]
+        return mean_over(parts, "nats", "is_judged")
+
+    def measure(self, module: nn.Module, batch: Batch) -> dict[str, Tensor]:
+        """Cross-entropy and the share of words that come first, on all held-out sentences, the short and the long; and
+        `source_gain`: nats per token that another sentence's source costs."""
+        parts = []
+        for part in parts_of(batch):
+            logit = module(part)
+            elsewhere = part | {name: part[name].roll(1, 0) for name in ("source", "source_rarity")}
+            parts.append(
+                part
+                | {
+                    "is_long": ~part["is_short"],
+                    "nats": word_nats(logit, part["target"]),
+                    "right": (logit.argmax(-1) == part["target"]) * (part["target"] != PAD),
+                    "nats_elsewhere": word_nats(module(elsewhere), part["target"]),
+                }
+            )
+        gain = mean_over(parts, "nats_elsewhere", "is_judged") - mean_over(parts, "nats", "is_judged")
+        measured = {"source_gain": gain, "token_accuracy": mean_over(parts, "right")}
+        for length in ("short", "long"):
+            measured[f"cross_entropy_{length}"] = mean_over(parts, "nats", f"is_{length}")
+            measured[f"token_accuracy_{length}"] = mean_over(parts, "right", f"is_{length}")
+        return measured
+
+    def levels(self, module: nn.Module, batch: Batch) -> dict[str, Tensor]:
+        """On the held-out sentences, of laws smoothed like the labels: all words alike, by frequency, by the word
+        before. Of a grammar: what it tells of the target without the source (not smoothed) and with it; without one,
+        no level says what solved is."""
+        model = cast(TranslationModel, module)
+        smoothing, n_words = model.label_smoothing, model.translator.shape.n_target_words
+        parts = parts_of(batch)
+        for name in ("unigram", "bigram", "grammar"):
+            for part in parts:
+                if f"{name}_nats" in part:
+                    part[name] = smoothed_nats(part[f"{name}_nats"], smoothing, n_words) * (part["target"] != PAD)
+        found = {name: mean_over(parts, name, "is_judged") for name in ("unigram", "bigram")}
+        found["uniform"] = torch.full_like(found["unigram"], math.log(n_words))
+        found["solved"] = torch.full_like(found["unigram"], torch.nan)
+        if "grammar" in parts[0]:
+            for part in parts:
+                per_token = part["sentence_nats"] / (part["target"] != PAD).sum(1)
+                part["sentence"] = per_token.unsqueeze(1) * (part["target"] != PAD)
+            found["grammar"] = mean_over(parts, "grammar", "is_judged")
+            found["language_model"] = mean_over(parts, "sentence", "is_judged")
+            told_by_source = found["language_model"] - found["grammar"]
+            found["solved"] = found["grammar"] + SOLVED_SHARE * told_by_source
+        return found
+
+    def judge(self, parameters: TranslationParameters, evidence: Evidence) -> Verdicts:
+        del parameters
+        return judge_translation(evidence)
+
+    def score_heads(self, lanes: Lanes[TranslationParameters], state: State) -> HeadScores | None:
+        if not lanes.shared.head_sentences:
+            return None
+        return score_heads(self._template(lanes), lanes, state)
+
+    def write(self, lanes: Lanes[TranslationParameters], state: State) -> list[tuple[Written, ...]]:
+        return write(self._template(lanes), lanes, state)
+
+    def _template(self, lanes: Lanes[TranslationParameters]) -> TranslationModel:
+        return self.build(lanes.shared).to(lanes.device, lanes.dtype)

@@ -1,0 +1,76 @@
+"""What ended trainings write for test sentences, beside what they should have written. Axes: L lane, B sentence."""
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from workloads.engine.contract import Batch, Written
+from workloads.engine.optimizers import State
+from workloads.translation.buckets import by_length
+from workloads.translation.corpus import EOS, PAD, TEST, Side
+from workloads.translation.data import TranslationLanes, pairs_of
+from workloads.translation.greedy import greedy_words
+from workloads.translation.lookup import studied_corpus
+from workloads.translation.model import TranslationModel
+
+_LANES_AT_ONCE = 16
+
+
+def write(template: TranslationModel, lanes: TranslationLanes, state: State) -> list[tuple[Written, ...]]:
+    """Greedy translations of each training: of all test sentences, and of the short and the long ones.
+
+    Args:
+        template: A model of the pack's shape.
+        lanes: The L trainings.
+        state: Their parameters and buffers, (L, ...) by name.
+    """
+    every = torch.arange(len(lanes.trainings))
+    found: list[tuple[Written, ...]] = []
+    for some in torch.split(every, _LANES_AT_ONCE):
+        chosen = some.to(lanes.device)
+        found += _write(template, lanes.select(chosen), {name: value[chosen] for name, value in state.items()})
+    return found
+
+
+def _write(template: TranslationModel, lanes: TranslationLanes, state: State) -> list[tuple[Written, ...]]:
+    studied = studied_corpus(lanes.shared)
+    target = studied.corpus.target
+    pairs = studied.held_out(TEST, lanes.shared.test_sentences)
+    if not pairs.size:
+        return [()] * len(lanes.trainings)
+    # One bucket: sentences are written to one length, whatever that of their sources.
+    bucket = by_length(studied.corpus, pairs, 1)[0]
+    numbers = torch.as_tensor(bucket.pairs).expand(len(lanes.trainings), -1)
+    known = pairs_of(studied, numbers, bucket, lanes.device)
+    sources: Batch = {name: known[name] for name in ("source", "source_rarity")}
+    names = {name for name, _ in template.named_parameters()}
+    words_LBT = greedy_words(
+        template,
+        {name: value for name, value in state.items() if name in names},
+        {name: value for name, value in state.items() if name not in names},
+        sources,
+        torch.as_tensor(studied.target_rarity, device=lanes.device),
+        target.tokens.shape[1],
+    )
+    references = _texts(target, target.tokens[bucket.pairs])
+    is_short = studied.is_short[bucket.pairs]
+    sets = {"all": np.ones_like(is_short), "short": is_short, "long": ~is_short}
+    found = []
+    for words_BT in words_LBT.cpu().numpy():
+        hypotheses = _texts(target, words_BT)
+        found.append(
+            tuple(
+                Written(name, _chosen(hypotheses, chosen), _chosen(references, chosen))
+                for name, chosen in sets.items()
+                if chosen.any()
+            )
+        )
+    return found
+
+
+def _chosen(texts: list[str], chosen: NDArray[np.bool_]) -> tuple[str, ...]:
+    return tuple(text for text, is_in in zip(texts, chosen, strict=True) if is_in)
+
+
+def _texts(side: Side, tokens_BT: NDArray[np.int64]) -> list[str]:
+    return [" ".join(side.words[token] for token in tokens if token not in (PAD, EOS)) for tokens in tokens_BT]
