@@ -67,8 +67,8 @@ def evaluation_batch(lanes: TranslationLanes) -> Batch:
 
 
 def pairs_of(studied: StudiedCorpus, pairs_LB: Tensor, bucket: Bucket, device: torch.device) -> Batch:
-    """`source` (L, B, S), `read` (L, B, T) (what the decoder reads, SOS first), `target` (what it should write), and the
-    rarities of what is read."""
+    """`source` (L, B, S), `read` (L, B, T) (what the decoder reads, SOS first), `target` (what it should write), and
+    the rarities of what is read."""
     tables = _tables(studied)
     source_LBS = tables["source"][pairs_LB, : bucket.n_source]
     read_LBT = tables["read"][pairs_LB, : bucket.n_target]

@@ -70,8 +70,10 @@ class PooledStructure:
         found = self._own.scores()
         shuffles, chosen = self._shuffled.scores(), self._of_z.scores()
         for name in ("sigma_1", "sigma_2", "sigma_3"):
-            deviation = shuffles[name].std(0)
-            z = (chosen[name] - shuffles[name].mean(0)) / deviation
+            # Shuffles last: over a first axis, a head's sum is rounded by its place among the others.
+            of_shuffles = shuffles[name].movedim(0, -1).contiguous()
+            deviation = of_shuffles.std(-1)
+            z = (chosen[name] - of_shuffles.mean(-1)) / deviation
             found[f"{name}_z"] = torch.where(deviation > 1e-6, z, torch.nan)
         return {name: found[name] for name in SCORES}
 

@@ -1,0 +1,30 @@
+"""Which attention heads take which role, when, and under which hyperparameters?"""
+
+from search_spaces import Categorical, Conditional, Float, Sweep
+
+
+def sweep() -> Sweep:
+    """128 trials x 4 replicates of one-block translators with 1 to 8 heads, 6 passes over 5,000 sentences."""
+    return Sweep(
+        name="head_roles",
+        description="512 translators of a synthetic grammar: do their heads become positional, syntactic, rare-token?",
+        workload="translation",
+        space={
+            "n_heads": Categorical(choices=(1, 2, 4, 8)),
+            "layer_norm_convention": Categorical(choices=("inside_root", "outside_root")),
+            "layer_norm_eps": Conditional(
+                on="layer_norm_convention",
+                among=("inside_root",),
+                then=Float(low=1e-8, high=1.0, log=True),
+                otherwise=Float(low=1e-6, high=1.0, log=True),
+            ),
+            "init_sigma": Categorical(choices=(None, 1e-3, 1e-2, 3e-2, 1e-1, 3e-1)),
+            "attention_scale": Categorical(choices=("inv_sqrt_d", "one", "log_n_inv_sqrt_d")),
+            "learning_rate": Float(low=3e-4, high=1e-2, log=True),
+            "n_epochs": 6,
+            "n_probes": 8,
+        },
+        sampler="random",
+        trials=128,
+        replicates=4,
+    )

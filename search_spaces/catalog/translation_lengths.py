@@ -1,0 +1,24 @@
+"""Trained on short sentences, what of long ones? With and without log-length scaling (Chiang & Cholak 2022, table 1)."""
+
+from search_spaces import Categorical, Sweep
+
+
+def sweep() -> Sweep:
+    """Trained on all or on the short half, logits scaled by log n or not: 4 trials x 32 replicates."""
+    return Sweep(
+        name="translation_lengths",
+        description="128 translators, trained on all sentences or on the short ones: cross-entropy and BLEU on long ones.",
+        workload="translation",
+        space={
+            "train_on": Categorical(choices=("all", "short")),
+            "attention_scale": Categorical(choices=("inv_sqrt_d", "log_n_inv_sqrt_d")),
+            "n_epochs": 6,
+            "learning_rate": 2e-3,
+            "n_probes": 4,
+            "eval_sentences": 256,
+            "test_sentences": 500,
+        },
+        sampler="grid",
+        trials=4,
+        replicates=32,
+    )
