@@ -61,24 +61,28 @@ def pooled_rate(counts: Sequence[tuple[int, int]]) -> Rate:
     n, k = (int(total) for total in trials.sum(axis=0))
     if len(trials) <= 1:
         return binomial_rate(k, n)
-    low, high = _wilson(k / n, _effective_n(trials[:, 0], trials[:, 1]))
+    low, high = wilson(k / n, _effective_n(trials[:, 0], trials[:, 1]))
     return Rate(n, k, low, high)
 
 
-def _effective_n(n: NDArray[np.float64], k: NDArray[np.float64]) -> float:
+def spread_of_estimate(n_trials: int) -> float:
+    """The factor (z / t)^2 of an effective number whose design effect is estimated from so many trials."""
     from scipy import special
 
+    return float((_Z / special.stdtrit(n_trials - 1, 0.975)) ** 2)
+
+
+def _effective_n(n: NDArray[np.float64], k: NDArray[np.float64]) -> float:
     n_trials, total, share = len(n), n.sum(), k.sum() / n.sum()
     binomial_variance = share * (1 - share) / total
     if binomial_variance == 0:
         return n_trials
     variance = n_trials / (n_trials - 1) * np.square(k - share * n).sum() / total**2
     design_effect = max(variance / binomial_variance, 1.0)
-    spread_of_estimate = (_Z / special.stdtrit(n_trials - 1, 0.975)) ** 2
-    return float(np.clip(total / design_effect * spread_of_estimate, n_trials, total))
+    return float(np.clip(total / design_effect * spread_of_estimate(n_trials), n_trials, total))
 
 
-def _wilson(share: float, n: float) -> tuple[float, float]:
+def wilson(share: float, n: float) -> tuple[float, float]:
     """Wilson's interval for a number of trainings that is not whole, which scipy's does not take."""
     shift = _Z**2 / (2 * n)
     centre = (share + shift) / (1 + 2 * shift)

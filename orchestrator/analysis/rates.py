@@ -19,13 +19,13 @@ _MOST_LINEAR_BINS = 5
 
 @dataclass(frozen=True, slots=True)
 class RateBin:
-    """The stuck rate of the trials with a parameter in one bin.
+    """A rate, such as the stuck rate, of the trials with a parameter in one bin.
 
     Attributes:
         label: The value, or the range `low..high` of which the last bin alone holds its upper end.
         low, high: The part of it that the sweep draws from; `None` for a categorical value.
         n_trials: Trials that fell into it.
-        rate: Of their trainings, failed ones left out.
+        rate: Of their trainings, failed ones left out; of roles, diverged ones too.
     """
 
     label: str
@@ -37,7 +37,7 @@ class RateBin:
 
 @dataclass(frozen=True, slots=True)
 class ParameterRates:
-    """The stuck rate by one swept parameter.
+    """A rate, such as the stuck rate, by one swept parameter.
 
     Attributes:
         parameter: Its name.
@@ -84,10 +84,28 @@ def rates_by(connection: duckdb.DuckDBPyConnection, spec: Sweep) -> tuple[Parame
         connection: From `Ledger.connect`.
         spec: The sweep.
     """
-    names = [*spec.varied(), *spec.conditional()]
+    names = swept_names(spec)
     rows = _trial_counts(connection, names)
-    values = {name: [row[3 + index] for row in rows] for index, name in enumerate(names)}
-    counts = [(n, k) for _, n, k, *_ in rows]
+    return binned_rates(spec, [row[3:] for row in rows], [(n, k) for _, n, k, *_ in rows])
+
+
+def swept_names(spec: Sweep) -> list[str]:
+    """The parameters that a sweep varies, conditional ones last."""
+    return [*spec.varied(), *spec.conditional()]
+
+
+def binned_rates(
+    spec: Sweep, rows: Sequence[Sequence[object]], counts: Sequence[tuple[int, int]]
+) -> tuple[ParameterRates, ...]:
+    """Any rate by each parameter that the sweep varies, in the bins that `rates_by` describes.
+
+    Args:
+        spec: The sweep.
+        rows: For each trial the values of `swept_names`.
+        counts: For each trial its trainings counted, and those of them that the rate is of.
+    """
+    names = swept_names(spec)
+    values = {name: [row[index] for row in rows] for index, name in enumerate(names)}
     found = []
     for name in spec.space:
         if name in spec.varied():
@@ -106,7 +124,7 @@ def best_trial(connection: duckdb.DuckDBPyConnection, spec: Sweep) -> BestTrial 
         connection: From `Ledger.connect`.
         spec: The sweep.
     """
-    names = [*spec.varied(), *spec.conditional()]
+    names = swept_names(spec)
     rows = connection.execute(
         f"""
         select trial, list(outcome) filter (outcome != 'failed'),

@@ -1,6 +1,6 @@
 """Which attention heads take which role, when, and under which hyperparameters?"""
 
-from search_spaces import Categorical, Conditional, Float, Sweep
+from search_spaces import Categorical, Float, Sweep
 
 
 def sweep() -> Sweep:
@@ -12,12 +12,7 @@ def sweep() -> Sweep:
         space={
             "n_heads": Categorical(choices=(1, 2, 4, 8)),
             "layer_norm_convention": Categorical(choices=("inside_root", "outside_root")),
-            "layer_norm_eps": Conditional(
-                on="layer_norm_convention",
-                among=("inside_root",),
-                then=Float(low=1e-8, high=1.0, log=True),
-                otherwise=Float(low=1e-6, high=1.0, log=True),
-            ),
+            "layer_norm_eps": Float(low=1e-6, high=1.0, log=True),
             "init_sigma": Categorical(choices=(None, 1e-3, 1e-2, 3e-2, 1e-1, 3e-1)),
             "attention_scale": Categorical(choices=("inv_sqrt_d", "one", "log_n_inv_sqrt_d")),
             "learning_rate": Float(low=3e-4, high=1e-2, log=True),

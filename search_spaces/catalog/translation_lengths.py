@@ -1,4 +1,4 @@
-"""Trained on short sentences, what of long ones? With and without log-length scaling (Chiang & Cholak 2022, table 1)."""
+"""Trained on short sentences, what of long ones? With and without log-length scaling: Chiang & Cholak 2022, table 1."""
 
 from search_spaces import Categorical, Sweep
 
@@ -7,7 +7,7 @@ def sweep() -> Sweep:
     """Trained on all or on the short half, logits scaled by log n or not: 4 trials x 32 replicates."""
     return Sweep(
         name="translation_lengths",
-        description="128 translators, trained on all sentences or on the short ones: cross-entropy and BLEU on long ones.",
+        description="128 translators, trained on all sentences or on the short: cross-entropy and BLEU on the long.",
         workload="translation",
         space={
             "train_on": Categorical(choices=("all", "short")),

@@ -170,6 +170,8 @@ class Workload(ABC, Generic[P]):
     """The reference levels of all variants, without `solved`: columns `level_<name>` of the ledger."""
     head_score_names: ClassVar[tuple[str, ...]] = ()
     """Scores of attention heads: columns `score_<name>` of the ledger's `heads`; none for a workload without."""
+    head_layer_names: ClassVar[tuple[str, ...]] = ()
+    """What the ledger's layers 0, 1, ... of attention heads are called; numbers where there is no name."""
 
     @abstractmethod
     def build(self, parameters: P) -> nn.Module:

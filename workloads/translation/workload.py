@@ -17,6 +17,7 @@ from workloads.translation.lookup import studied_corpus
 from workloads.translation.losses import mean_over, smoothed_loss, smoothed_nats, word_nats
 from workloads.translation.model import TranslationModel
 from workloads.translation.parameters import TranslationParameters
+from workloads.translation.translator import LAYERS
 from workloads.translation.writing import write
 
 
@@ -28,6 +29,7 @@ class Translation(Workload[TranslationParameters]):
     summary = "one-block translators: which heads take which role, and when (Conti 2024; Voita et al. 2019)"
     level_names = ("uniform", "unigram", "bigram", "language_model", "grammar")
     head_score_names = SCORE_NAMES
+    head_layer_names = LAYERS
 
     def build(self, parameters: TranslationParameters) -> TranslationModel:
         return TranslationModel(parameters, studied_corpus(parameters))

@@ -1,0 +1,143 @@
+"""When roles emerge: the share of trainings in which a role has come to stay, by step. Axes: R training, T time.
+
+Trainings may have different lengths, and one that ends without the role says only that it did not come by then: the
+share is Kaplan and Meier's estimate, censored at the last probe. Its variance is Greenwood's, in the form that sums
+over trials what their trainings contribute, so that replicates of one trial are not taken as independent; where each
+trial has one training, it is Greenwood's up to the factor n / (n - 1). The interval is Wilson's at the number of
+trainings that gives this variance, as in `intervals`: where no training is censored before a step, the share and the
+interval there are those of `pooled_rate`.
+
+Source: Kaplan & Meier 1958; Williams 1995, Biometrics 51 (Greenwood's variance of clustered times); Cutler & Ederer
+1958 (effective sample size of a survival rate).
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import duckdb
+import numpy as np
+from numpy.typing import NDArray
+
+from orchestrator.analysis.intervals import spread_of_estimate, wilson
+from orchestrator.analysis.role_history import RoleHistory, role_histories
+
+_MOST_POINTS = 64
+"""Of a curve."""
+
+
+@dataclass(frozen=True, slots=True)
+class CurvePoint:
+    """The share of trainings in which the role has emerged by a step, with its 95% interval."""
+
+    step: int
+    share: float
+    low: float
+    high: float
+
+
+@dataclass(frozen=True, slots=True)
+class RoleEmergence:
+    """When one role emerges in one layer.
+
+    Attributes:
+        layer: Its number; `None` for any layer.
+        role: As labelled.
+        n_trainings, n_emerged: Trainings that count, and those in which it emerged.
+        median_step: Of the step of emergence among those in which it emerged; `None` where there are none. Between
+            two probes nothing is known: the step is that of the first probe which shows the role.
+        median_share: The same of that step over the steps that the training took.
+        curve: The share of trainings by step, which holds until the next; up to 64 points.
+    """
+
+    layer: int | None
+    role: str
+    n_trainings: int
+    n_emerged: int
+    median_step: float | None
+    median_share: float | None
+    curve: tuple[CurvePoint, ...]
+
+
+def role_emergence(connection: duckdb.DuckDBPyConnection, *, any_layer: bool = False) -> tuple[RoleEmergence, ...]:
+    """When each role that occurs in the sweep, or could, emerges, layer by layer.
+
+    A role has emerged in a training at the first probe from which some head of the layer has it at every later probe.
+    Failed and diverged trainings, and those without heads, are left out.
+
+    Args:
+        connection: From `Ledger.connect`.
+        any_layer: Take the heads of all layers together.
+    """
+    return emergence_of(role_histories(connection, any_layer=any_layer))
+
+
+def emergence_of(histories: Sequence[RoleHistory]) -> tuple[RoleEmergence, ...]:
+    """`role_emergence` of histories that were read before."""
+    return tuple(_emergence(each) for each in histories)
+
+
+def _emergence(history: RoleHistory) -> RoleEmergence:
+    steps = history.step[history.emerged]
+    share = steps / np.maximum(history.n_steps[history.emerged], 1)
+    return RoleEmergence(
+        history.layer,
+        history.role,
+        len(history.step),
+        len(steps),
+        float(np.median(steps)) if len(steps) else None,
+        float(np.median(share)) if len(steps) else None,
+        emergence_curve(history.step, history.emerged, history.trial),
+    )
+
+
+def emergence_curve(
+    step: NDArray[np.int64], emerged: NDArray[np.bool_], trial: NDArray[np.int64]
+) -> tuple[CurvePoint, ...]:
+    """The Kaplan-Meier estimate of the share that has emerged, by step.
+
+    Args:
+        step: (R,) of emergence, or of censoring.
+        emerged: (R,) false is censored.
+        trial: (R,) the training's trial.
+    """
+    times_T, place_R = np.unique(step, return_inverse=True)
+    n_times = len(times_T)
+    leaving_T = np.bincount(place_R, minlength=n_times)
+    came_T = np.bincount(place_R, emerged, minlength=n_times)
+    at_risk_T = leaving_T[::-1].cumsum()[::-1]
+    without_T = np.cumprod(1.0 - came_T / at_risk_T)
+    still_T = np.maximum(at_risk_T - came_T, 1.0)
+    hazard_T = np.cumsum(came_T / (at_risk_T * still_T))
+    trials, trial_R = np.unique(trial, return_inverse=True)
+    points = []
+    for at in np.unique(np.linspace(0, n_times - 1, _MOST_POINTS).round().astype(int)).tolist():
+        # What one more training of this kind would do to log(without): the linear part.
+        pull_R = hazard_T[np.minimum(place_R, at)] - np.where(emerged & (place_R <= at), 1.0 / still_T[place_R], 0.0)
+        spread = without_T[at] ** 2 * np.square(pull_R).sum()
+        spread_of_trials = without_T[at] ** 2 * np.square(np.bincount(trial_R, pull_R)).sum()
+        n_informed = at_risk_T[at] if without_T[at] == 1.0 else emerged.sum()
+        n = _effective_n(1.0 - without_T[at], spread, spread_of_trials, n_informed, len(step), len(trials))
+        low, high = wilson(1.0 - without_T[at], n)
+        points.append(CurvePoint(int(times_T[at]), float(1.0 - without_T[at]), low, high))
+    return tuple(points)
+
+
+def _effective_n(
+    share: float, spread: float, spread_of_trials: float, n_informed: int, n_trainings: int, n_trials: int
+) -> float:
+    """Independent trainings that would tell as much; at least one a trial, but for what censoring takes away.
+
+    Args:
+        share: The estimate.
+        spread: Greenwood's variance.
+        spread_of_trials: The same with the trainings of a trial summed first.
+        n_informed: Trainings that tell where the share is 0 or 1 and has no variance.
+        n_trainings, n_trials: All of them.
+    """
+    binomial = share * (1.0 - share)
+    if n_trials == 1 or spread == 0:
+        alone = binomial / spread if spread else float(n_informed)
+        return alone if n_trials == 1 else alone * n_trials / n_trainings
+    alone = binomial / spread
+    together = binomial / (spread_of_trials * n_trials / (n_trials - 1)) * spread_of_estimate(n_trials)
+    return float(np.clip(together, alone * n_trials / n_trainings, alone))
