@@ -5,7 +5,8 @@ from pathlib import Path
 
 from rich.console import Console
 
-from orchestrator.analysis.findings import rate_label, read_findings
+from orchestrator.analysis.intervals import rate_label
+from orchestrator.analysis.rates import outcome_counts, stuck_rate
 from orchestrator.ledger.reader import Ledger
 from orchestrator.sweep_directory import SweepDirectory
 
@@ -19,7 +20,7 @@ def print_status(path: Path) -> None:
     directory = SweepDirectory.open(path)
     spec = directory.spec
     with Ledger(path).connect() as connection:
-        findings = read_findings(connection, spec)
+        outcomes, stuck = outcome_counts(connection), stuck_rate(connection)
         ((n_trials, last),) = connection.execute(
             "select count(distinct trial), strftime(max(finished_at), '%Y-%m-%d %H:%M:%S UTC') from trainings"
         ).fetchall()
@@ -27,9 +28,9 @@ def print_status(path: Path) -> None:
     console.print(f"{directory.sweep}: {'finished' if directory.finished else 'not finished'}")
     console.print(f"trials      {n_trials} of {spec.trials} begun")
     n_trainings = spec.trials * spec.replicates
-    console.print(f"trainings   {findings.n_trainings} of {n_trainings} in the ledger, the last at {last or '-'}")
-    for outcome, count in findings.outcomes.items():
+    console.print(f"trainings   {sum(outcomes.values())} of {n_trainings} in the ledger, the last at {last or '-'}")
+    for outcome, count in outcomes.items():
         console.print(f"  {outcome:16} {count}")
-    console.print(f"stuck rate  {rate_label(findings.stuck)}")
+    console.print(f"stuck rate  {rate_label(stuck)}")
     if not directory.finished:
         console.print(f"go on with  attnsweep resume {shlex.quote(str(path))}")

@@ -10,8 +10,10 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from orchestrator.analysis.findings import Findings, rate_label, read_findings
+from orchestrator.analysis.findings import Findings, read_findings
+from orchestrator.analysis.intervals import rate_label
 from orchestrator.analysis.rates import ParameterRates, value_label
+from orchestrator.analysis.role_findings import RoleFindings, step_label
 from orchestrator.ledger.reader import Ledger
 from orchestrator.sweep_directory import SweepDirectory
 
@@ -52,7 +54,7 @@ class Summary:
 
     def to_json(self) -> str:
         """One line of JSON, for scripts."""
-        stuck, best = self.findings.stuck, self.findings.best
+        stuck, best, roles = self.findings.stuck, self.findings.best, self.findings.roles
         content = {
             "directory": str(self.directory.path),
             "sweep": self.directory.sweep,
@@ -65,6 +67,7 @@ class Summary:
             "stuck_rate_low": stuck.low,
             "stuck_rate_high": stuck.high,
             "best_trial": best.trial if best else None,
+            "roles": roles.as_json() if roles else None,
             "seconds": round(self.seconds, 3),
             "trainings_per_second": round(self.trainings_per_second, 3),
         }
@@ -80,6 +83,8 @@ class Summary:
         console.print(f"stuck rate {rate_label(self.findings.stuck)}, 95% interval over trials", markup=False)
         for rates in self.findings.by_parameter:
             console.print(_rate_table(rates))
+        if self.findings.roles is not None:
+            console.print(_role_table(self.findings.roles))
         if (best := self.findings.best) is not None:
             values = "  ".join(f"{name}={value_label(value)}" for name, value in best.parameters.items())
             objective = self.directory.spec.objective
@@ -148,8 +153,16 @@ def _outcome_table(outcomes: Mapping[str, int]) -> Table:
 
 
 def _rate_table(rates: ParameterRates) -> Table:
-    name = f"{rates.parameter} ({rates.where})" if rates.where else rates.parameter
-    table = Table(name, "trials", "stuck", "stuck rate (95% interval)", box=None, header_style="bold")
+    table = Table(rates.title, "trials", "stuck", "stuck rate (95% interval)", box=None, header_style="bold")
     for each in rates.bins:
         table.add_row(each.label, str(each.n_trials), str(each.rate.k), escape(rate_label(each.rate)))
+    return table
+
+
+def _role_table(roles: RoleFindings) -> Table:
+    columns = ("role", "layer", "trainings (95% interval)", "heads", "emerges at step")
+    table = Table(*columns, box=None, header_style="bold")
+    for rate, when in roles.rows():
+        label = escape(rate_label(rate.rate))
+        table.add_row(rate.role, roles.layer_name(rate.layer), label, f"{rate.head_share:.1%}", step_label(when))
     return table

@@ -27,6 +27,7 @@ from tests.orchestrator.small_sweep import small_sweep, sweep_on_disk, trial_row
 from workloads.category_pairs import CategoryPairs
 from workloads.engine.contract import OUTCOMES, Training
 from workloads.engine.pack import Pack
+from workloads.parameters import Value
 from workloads.registry import load_workload
 from workloads.testing import defaults
 
@@ -122,30 +123,55 @@ def test_the_queries_of_a_document_run(name: str, ledger: Ledger) -> None:
         assert run_query(ledger, sql).num_rows > 0, sql
 
 
-@pytest.fixture
-def language_ledger(tmp_path: Path) -> Ledger:
-    """Two trainings on PARITY, of 20 steps."""
-    workload = load_workload("formal_languages")
-    values = {"language": "parity", "train_length": 2, "n_steps": 20, "eval_batch_size": 4, "longest_test_length": 20}
-    tasks = [Task(0, index, Training(defaults(workload, **values), index)) for index in range(2)]
-    pack = Pack(workload, [task.training for task in tasks])
-    while not pack.advance(100):
-        pass
-    result, context = pack.result(), PackContext("parity", "p")
-    directory = SweepDirectory.create(tmp_path / "parity", small_sweep("parity", workload="formal_languages"), {})
+def trained_ledger(path: Path, name: str, settings: list[dict[str, Value]]) -> Ledger:
+    """A workload's trainings, one for each of the settings."""
+    workload = load_workload(name)
+    tasks = [Task(0, index, Training(defaults(workload, **values), index)) for index, values in enumerate(settings)]
+    directory = SweepDirectory.create(path / name, small_sweep(name, workload=name), {})
     schema = trainings_schema(workload.parameters, workload.level_names)
     with LedgerWriter(directory.path, schema, heads_schema(workload.head_score_names), "sha") as writer:
-        rows = trained_rows(workload, tasks, result, [None, None], context)
-        writer.commit("p", rows, curve_rows(workload, tasks, result), head_rows(workload, tasks, result))
+        for task in tasks:
+            pack = Pack(workload, [task.training])
+            while not pack.advance(100):
+                pass
+            result, context = pack.result(), PackContext(name, f"{task.replicate}")
+            rows = trained_rows(workload, [task], result, [None], context)
+            curves = curve_rows(workload, [task], result)
+            writer.commit(f"{task.replicate}", rows, curves, head_rows(workload, [task], result))
     return Ledger(directory.path)
 
 
-def test_the_queries_on_formal_languages_run(language_ledger: Ledger) -> None:
-    told = [shlex.split(line) for line in invocations(DOCUMENTS["outcomes.md"]) if line.startswith("query ")]
-    queries = [words[2] for words in told if words[1] == "sweeps/parity_learnability"]
+def queries_on(document: str, sweep: str) -> list[str]:
+    told = [shlex.split(line) for line in invocations(DOCUMENTS[document]) if line.startswith("query ")]
+    return [words[2] for words in told if words[1] == sweep]
+
+
+def test_the_queries_on_formal_languages_run(tmp_path: Path) -> None:
+    values = {"language": "parity", "train_length": 2, "n_steps": 20, "eval_batch_size": 4, "longest_test_length": 20}
+    ledger = trained_ledger(tmp_path, "formal_languages", [values, values])
+    queries = queries_on("outcomes.md", "sweeps/parity_learnability")
     assert len(queries) == 2
     for sql in queries:
-        assert run_query(language_ledger, sql).num_rows > 0, sql
+        assert run_query(ledger, sql).num_rows > 0, sql
+
+
+def test_the_queries_on_translators_run(tmp_path: Path) -> None:
+    small = {"n_sentences": 400, "batch_size": 100, "n_heads": 2, "d_model": 4, "d_ffn": 4, "n_probes": 2}
+    settings = [small | {"window": window, "train_on": train} for window in (None, 1) for train in ("all", "short")]
+    ledger = trained_ledger(tmp_path, "translation", settings)
+    sweeps = ("sweeps/head_roles", "sweeps/attention_structure", "sweeps/translation_lengths")
+    queries = [sql for sweep in sweeps for sql in queries_on("translation.md", sweep)]
+    assert len(queries) >= len(sweeps)
+    for sql in queries:
+        assert run_query(ledger, sql).num_rows > 0, sql
+
+
+def test_the_python_of_docs_grammar_runs() -> None:
+    [block] = blocks(DOCUMENTS["grammar.md"], "python")[:1]
+    printed = io.StringIO()
+    with contextlib.redirect_stdout(printed):
+        exec(compile(block, "docs/grammar.md", "exec"), {})
+    assert " -> " in printed.getvalue()
 
 
 @pytest.mark.parametrize("name", DOCUMENTS)

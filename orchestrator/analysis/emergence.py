@@ -46,7 +46,7 @@ class RoleEmergence:
         median_step: Of the step of emergence among those in which it emerged; `None` where there are none. Between
             two probes nothing is known: the step is that of the first probe which shows the role.
         median_share: The same of that step over the steps that the training took.
-        curve: The share of trainings by step, which holds until the next; up to 64 points.
+        curve: The share of trainings by step, from step 0 to the last probe of all; up to 64 points.
     """
 
     layer: int | None
@@ -100,8 +100,8 @@ def emergence_curve(
         emerged: (R,) false is censored.
         trial: (R,) the training's trial.
     """
-    times_T, place_R = np.unique(step, return_inverse=True)
-    n_times = len(times_T)
+    times_T = np.union1d(step, [0])
+    place_R, n_times = np.searchsorted(times_T, step), len(times_T)
     leaving_T = np.bincount(place_R, minlength=n_times)
     came_T = np.bincount(place_R, emerged, minlength=n_times)
     at_risk_T = leaving_T[::-1].cumsum()[::-1]

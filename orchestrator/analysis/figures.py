@@ -6,10 +6,14 @@ from collections.abc import Sequence
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from orchestrator.analysis.emergence import RoleEmergence
 from orchestrator.analysis.rates import ParameterRates, RateBin
+from orchestrator.analysis.role_findings import RoleFindings
 
 _BLUE, _GREY = "#0072B2", "#595959"
 """Okabe & Ito 2008: told apart by the colour-blind, and in print."""
+_ROLE_STYLES = (("#0072B2", "-"), ("#D55E00", "--"), ("#009E73", "-."), ("#CC79A7", ":"))
+"""The same colours, and dashes, by role; a fifth role begins again."""
 
 _LABELS = {
     "init_sigma": r"initialization $\sigma$",
@@ -25,6 +29,8 @@ _LABELS = {
     "train_length": r"training length $n$ (symbols)",
 }
 _MOST_COLUMNS = 3
+_MANYFOLD = 10
+"""Times the first probe's step, from which the axis of steps is logarithmic."""
 
 
 def stuck_rate_figure(rates: Sequence[ParameterRates], title: str = "") -> Figure:
@@ -48,6 +54,71 @@ def stuck_rate_figure(rates: Sequence[ParameterRates], title: str = "") -> Figur
     if title:
         figure.suptitle(title, fontsize=10)
     return figure
+
+
+def emergence_figure(roles: RoleFindings, title: str = "") -> Figure:
+    """The share of trainings in which each role has come to stay, by step: one panel per layer, 95% bands.
+
+    Lines connect what probes show; the steps are on a logarithmic axis where the first probes are close together.
+
+    Args:
+        roles: At least one.
+        title: Above all panels.
+    """
+    layers = list(dict.fromkeys(each.layer for each in roles.emergence))
+    names = list(dict.fromkeys(rate.role for rate, _ in roles.rows()))
+    n_columns = min(len(layers), _MOST_COLUMNS)
+    n_rows = math.ceil(len(layers) / n_columns)
+    figure = Figure(figsize=(3.4 * n_columns, 2.7 * n_rows + 0.6), layout="constrained", dpi=200)
+    axes = figure.subplots(n_rows, n_columns, sharey=True, squeeze=False)
+    for panel, layer in zip(axes.flat, layers, strict=False):
+        for each in roles.emergence:
+            if each.layer == layer:
+                colour, dashes = _ROLE_STYLES[names.index(each.role) % len(_ROLE_STYLES)]
+                _draw_emergence(panel, each, colour, dashes)
+        n_trainings = max(each.n_trainings for each in roles.emergence if each.layer == layer)
+        panel.set_title(f"{roles.layer_title(layer)}, {n_trainings} trainings", fontsize=8)
+        panel.set_xlabel("optimizer steps")
+        _scale_steps(panel, sorted({point.step for each in roles.emergence for point in each.curve}))
+        _tidy(panel)
+    for panel in axes.flat[len(layers) :]:
+        panel.set_visible(False)
+    for panel in axes[:, 0]:
+        panel.set_ylabel("trainings with the role")
+        panel.set_ylim(-0.03, 1.03)
+    lines = {line.get_label(): line for panel in axes.flat for line in panel.get_lines()}
+    figure.legend(
+        lines.values(), [name.replace("_", " ") for name in lines], loc="outside lower center", ncols=4, fontsize=8
+    )
+    if title:
+        figure.suptitle(title, fontsize=10)
+    return figure
+
+
+def _draw_emergence(panel: Axes, each: RoleEmergence, colour: str, dashes: str) -> None:
+    steps = [point.step for point in each.curve]
+    low, high = [point.low for point in each.curve], [point.high for point in each.curve]
+    panel.fill_between(steps, low, high, color=colour, alpha=0.2, linewidth=0)
+    panel.plot(
+        steps,
+        [point.share for point in each.curve],
+        color=colour,
+        linestyle=dashes,
+        linewidth=1.4,
+        marker="o",
+        markersize=2.5,
+        label=each.role,
+        clip_on=False,
+    )
+
+
+def _scale_steps(panel: Axes, steps: Sequence[int]) -> None:
+    """Room for early probes, which workloads place closer together than late ones."""
+    first = next((step for step in steps if step > 0), 0)
+    if first and steps[-1] >= _MANYFOLD * first and len(steps) < steps[-1] / first / 2:
+        panel.set_xscale("symlog", linthresh=first, linscale=0.5)
+        panel.minorticks_off()
+    panel.set_xlim(left=0)
 
 
 def _draw(panel: Axes, rates: ParameterRates) -> None:
@@ -99,6 +170,10 @@ def _draw(panel: Axes, rates: ParameterRates) -> None:
         fontsize=6,
         color=_GREY,
     )
+    _tidy(panel)
+
+
+def _tidy(panel: Axes) -> None:
     panel.grid(axis="y", color="0.9", linewidth=0.6)
     panel.set_axisbelow(True)
     panel.spines[["top", "right"]].set_visible(False)

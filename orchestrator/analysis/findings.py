@@ -7,7 +7,7 @@ from typing import Any
 
 import duckdb
 
-from orchestrator.analysis.intervals import Rate
+from orchestrator.analysis.intervals import Rate, rate_label
 from orchestrator.analysis.rates import (
     BestTrial,
     ParameterRates,
@@ -17,6 +17,7 @@ from orchestrator.analysis.rates import (
     stuck_rate,
     value_label,
 )
+from orchestrator.analysis.role_findings import RoleFindings, read_role_findings
 from search_spaces.sweep import Sweep
 
 
@@ -29,12 +30,14 @@ class Findings:
         stuck: The stuck rate over all trials.
         by_parameter: The same by each swept parameter.
         best: The trial that the objective prefers.
+        roles: What its attention heads came to do; `None` where it has none that could have a role.
     """
 
     outcomes: dict[str, int]
     stuck: Rate
     by_parameter: tuple[ParameterRates, ...]
     best: BestTrial | None
+    roles: RoleFindings | None
 
     @property
     def n_trainings(self) -> int:
@@ -46,18 +49,11 @@ class Findings:
         return {
             "n_trainings": self.n_trainings,
             "outcomes": self.outcomes,
-            "stuck_rate": _rate_as_json(self.stuck),
-            "stuck_rate_by": [
-                {
-                    "parameter": each.parameter,
-                    "where": each.where or None,
-                    "bins": [
-                        {"label": one.label, "n_trials": one.n_trials} | _rate_as_json(one.rate) for one in each.bins
-                    ],
-                }
-                for each in self.by_parameter
-            ],
+            "stuck_rate": self.stuck.as_json(),
+            "stuck_rate_by": [each.as_json() for each in self.by_parameter],
             "best_trial": None if self.best is None else dataclasses.asdict(self.best),
+            "roles": None if self.roles is None else self.roles.as_json(),
+            "role_rates_by": None if self.roles is None else self.roles.by_parameter_as_json(),
         }
 
     def markdown(self) -> str:
@@ -76,9 +72,12 @@ class Findings:
             yield f"Best trial: {self.best.trial} ({values}), objective {self.best.value:.4g}"
         for each in self.by_parameter:
             yield ""
-            yield f"| {each.parameter}{f' ({each.where})' if each.where else ''} | trials | stuck rate (95% interval) |"
+            yield f"| {each.title} | trials | stuck rate (95% interval) |"
             yield "|---|---|---|"
             yield from (f"| {one.label} | {one.n_trials} | {rate_label(one.rate)} |" for one in each.bins)
+        if self.roles is not None:
+            yield ""
+            yield from self.roles.markdown_lines()
 
 
 def read_findings(connection: duckdb.DuckDBPyConnection, spec: Sweep) -> Findings:
@@ -89,16 +88,9 @@ def read_findings(connection: duckdb.DuckDBPyConnection, spec: Sweep) -> Finding
         spec: The sweep.
     """
     return Findings(
-        outcome_counts(connection), stuck_rate(connection), rates_by(connection, spec), best_trial(connection, spec)
+        outcome_counts(connection),
+        stuck_rate(connection),
+        rates_by(connection, spec),
+        best_trial(connection, spec),
+        read_role_findings(connection, spec),
     )
-
-
-def rate_label(rate: Rate) -> str:
-    """`0.25 [0.19, 0.32] of 160`, or `-` where nothing was counted."""
-    if rate.share is None or rate.low is None or rate.high is None:
-        return "-"
-    return f"{rate.share:.2f} [{rate.low:.2f}, {rate.high:.2f}] of {rate.n}"
-
-
-def _rate_as_json(rate: Rate) -> dict[str, Any]:
-    return {"n": rate.n, "k": rate.k, "share": rate.share, "low": rate.low, "high": rate.high}

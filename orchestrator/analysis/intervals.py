@@ -43,6 +43,10 @@ class Rate:
         """The point estimate."""
         return self.k / self.n if self.n else None
 
+    def as_json(self) -> dict[str, int | float | None]:
+        """Plain values."""
+        return {"n": self.n, "k": self.k, "share": self.share, "low": self.low, "high": self.high}
+
 
 @functools.lru_cache(maxsize=4096)
 def binomial_rate(k: int, n: int) -> Rate:
@@ -63,6 +67,13 @@ def pooled_rate(counts: Sequence[tuple[int, int]]) -> Rate:
         return binomial_rate(k, n)
     low, high = wilson(k / n, _effective_n(trials[:, 0], trials[:, 1]))
     return Rate(n, k, low, high)
+
+
+def rate_label(rate: Rate) -> str:
+    """`0.25 [0.19, 0.32] of 160`, or `-` where nothing was counted."""
+    if rate.share is None or rate.low is None or rate.high is None:
+        return "-"
+    return f"{rate.share:.2f} [{rate.low:.2f}, {rate.high:.2f}] of {rate.n}"
 
 
 def spread_of_estimate(n_trials: int) -> float:

@@ -51,6 +51,19 @@ class ParameterRates:
     dimension: Varied
     bins: tuple[RateBin, ...]
 
+    @property
+    def title(self) -> str:
+        """Its name, and where it is conditional the trials that are meant."""
+        return f"{self.parameter} ({self.where})" if self.where else self.parameter
+
+    def as_json(self) -> dict[str, Any]:
+        """Plain values."""
+        return {
+            "parameter": self.parameter,
+            "where": self.where or None,
+            "bins": [{"label": each.label, "n_trials": each.n_trials} | each.rate.as_json() for each in self.bins],
+        }
+
 
 @dataclass(frozen=True, slots=True)
 class BestTrial:

@@ -32,7 +32,9 @@ _HISTORIES = """
 with {judged},
 cells as (select unnest(?) as cell, unnest(?) as layer, unnest(?) as role),
 probes as (select trial, replicate, layer, step, count(*) as n_heads from chosen group by all),
-held as (select trial, replicate, layer, step, role, count(*) as n_with from chosen where role <> '{none}' group by all),
+held as (
+    select trial, replicate, layer, step, role, count(*) as n_with from chosen where role <> '{none}' group by all
+),
 looked_at as (
     select cell, trial, replicate, step, n_heads, coalesce(n_with, 0) as n_with
     from cells join probes using (layer) left join held using (trial, replicate, layer, step, role)

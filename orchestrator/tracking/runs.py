@@ -90,7 +90,7 @@ class SweepRuns:
         self._client.set_terminated(run_id, "FINISHED", content.ended)
 
     def finish(self, findings: Findings, ended: int | None) -> None:
-        """Brings the parent's tables and figure up to date and ends it. Does nothing where both hold already.
+        """Brings the parent's tables and figures up to date and ends it. Does nothing where both hold already.
 
         Args:
             findings: Of the ledger as it is.
@@ -98,7 +98,7 @@ class SweepRuns:
         """
         from mlflow.entities import Metric
 
-        from orchestrator.analysis.figures import stuck_rate_figure
+        from orchestrator.analysis.figures import emergence_figure, stuck_rate_figure
 
         client, parent = self._client, self._parent_id
         current = client.get_run(parent)
@@ -111,6 +111,9 @@ class SweepRuns:
         if findings.n_trainings and findings.by_parameter:
             figure = stuck_rate_figure(findings.by_parameter, title=self._directory.sweep)
             client.log_figure(parent, figure, "figures/stuck_rate.png")
+        if findings.roles is not None:
+            figure = emergence_figure(findings.roles, title=self._directory.sweep)
+            client.log_figure(parent, figure, "figures/roles.png")
         numbers = {
             "n_trainings": findings.n_trainings,
             "stuck_rate": findings.stuck.share,

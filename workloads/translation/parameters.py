@@ -100,7 +100,9 @@ class TranslationParameters(TrainingParameters):
     window: int | None = parameter(
         None, "half-width of the band that self-attention may see, tokens; null = all", low=0, high=1_000_000
     )
-    num_pos: int = parameter(0, "columns that every query may see beside the band", low=0, high=1_000_000)
+    num_pos: int = parameter(
+        0, "columns that every query may see beside the band; without a band all are seen", low=0, high=1_000_000
+    )
     global_columns: str = parameter(
         "rarest",
         "which columns num_pos are: the first tokens, or the rarest (in the decoder: so far)",
@@ -143,13 +145,6 @@ class TranslationParameters(TrainingParameters):
                 given=self.n_heads,
                 expected=f"a divisor of d_model={self.d_model}",
                 mend="change n_heads or d_model",
-            )
-        if self.window is None and self.num_pos:
-            raise SpecError(
-                "num_pos",
-                given=self.num_pos,
-                expected="0 where window is null: all columns are seen",
-                mend="set window, or remove num_pos",
             )
         self._check_epsilon()
 

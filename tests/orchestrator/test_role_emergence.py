@@ -1,0 +1,149 @@
+"""When roles emerge: the first probe from which they stay, and the share by step where trainings differ in length."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy import special, stats
+
+from orchestrator.analysis.emergence import RoleEmergence, emergence_curve, role_emergence
+from orchestrator.analysis.intervals import binomial_rate, pooled_rate, wilson
+from orchestrator.analysis.role_history import RoleHistory, role_histories
+from orchestrator.ledger.reader import Ledger
+from tests.orchestrator.head_rows import Timelines, head_rows, sweep_with_heads
+from tests.orchestrator.small_sweep import STEPS, small_sweep, trial_rows
+from workloads.diagnostics.roles import emergence
+
+SPEC = small_sweep("roles", workload="translation")
+Z = stats.norm.ppf(0.975)
+
+
+def _ledger(path: Path, *trainings: Timelines) -> Ledger:
+    rows = trial_rows(0, ["plateau"] * len(trainings))
+    heads = [row for each, timelines in zip(rows, trainings, strict=True) for row in head_rows(each, timelines)]
+    sweep_with_heads(path, SPEC, [rows], heads)
+    return Ledger(path)
+
+
+def _history(ledger: Ledger, layer: int | None, role: str) -> RoleHistory:
+    with ledger.connect() as connection:
+        found = role_histories(connection, any_layer=layer is None)
+    [history] = [each for each in found if (each.layer, each.role) == (layer, role)]
+    return history
+
+
+def _emergence(ledger: Ledger, layer: int | None, role: str) -> RoleEmergence:
+    with ledger.connect() as connection:
+        found = role_emergence(connection, any_layer=layer is None)
+    [one] = [each for each in found if (each.layer, each.role) == (layer, role)]
+    return one
+
+
+def test_a_role_emerges_where_it_stays_from(tmp_path: Path) -> None:
+    """At STEPS 0, 1, 2, 4, 8."""
+    ledger = _ledger(
+        tmp_path / "s",
+        {(0, 0): "ppppp", (0, 1): "....."},
+        {(0, 0): ".pp.p", (0, 1): "....."},  # holds, is lost, holds again
+        {(0, 0): ".pp..", (0, 1): "...pp"},  # another head takes over
+        {(0, 0): ".ppp.", (0, 1): "....."},  # lost for good: censored at the end
+        {(0, 0): ".p", (0, 1): ".."},  # ended early
+        {(0, 0): "...", (0, 1): ".s."},  # ended early without: censored there
+    )
+    history = _history(ledger, 0, "positional")
+    assert history.emerged.tolist() == [True, True, True, False, True, False]
+    assert history.step.tolist() == [0, 8, 1, 8, 1, 2]
+    assert history.n_with.tolist() == [1, 1, 1, 0, 1, 0]
+    assert history.n_heads.tolist() == [2] * 6
+    found = _emergence(ledger, 0, "positional")
+    assert (found.n_trainings, found.n_emerged) == (6, 4)
+    assert (found.median_step, found.median_share) == (1.0, 1 / 8)
+    never = _emergence(ledger, 0, "syntactic")
+    assert (never.n_emerged, never.median_step, never.median_share) == (0, None, None)
+    assert [point.share for point in never.curve] == [0.0] * len(never.curve)
+
+
+def test_any_layer_takes_heads_of_all_layers_together(tmp_path: Path) -> None:
+    ledger = _ledger(tmp_path / "s", {(0, 0): ".p...", (1, 0): "..ppp"}, {(0, 0): "...p.", (1, 0): "....."})
+    assert _history(ledger, 0, "positional").emerged.tolist() == [False, False]
+    assert _history(ledger, 1, "positional").step.tolist() == [2, 8]
+    assert _history(ledger, None, "positional").step.tolist() == [1, 8]
+    assert _history(ledger, None, "positional").n_heads.tolist() == [2, 2]
+
+
+@given(st.lists(st.text("p.", min_size=len(STEPS), max_size=len(STEPS)), min_size=1, max_size=12))
+def test_it_is_the_emergence_of_the_diagnostics(tmp_path_factory: pytest.TempPathFactory, timelines: list[str]) -> None:
+    ledger = _ledger(tmp_path_factory.mktemp("s") / "s", *({(0, 0): letters} for letters in timelines))
+    history = _history(ledger, 0, "positional")
+    expected = emergence(np.array([[letter == "p" for letter in letters] for letters in timelines]).T, STEPS)
+    assert history.step.tolist() == expected.step.tolist()
+    assert history.emerged.tolist() == expected.emerged.tolist()
+
+
+def test_without_censoring_the_curve_has_the_pooled_rates() -> None:
+    rng = np.random.default_rng(3)
+    trial = np.repeat(np.arange(12), 5)
+    step = rng.choice([0, 10, 20, 40], 60) + 10 * (trial % 3)
+    emerged = rng.random(60) < 0.7
+    step[~emerged] = 100
+    for point in emergence_curve(step, emerged, trial):
+        came = emerged & (step <= point.step)
+        rate = pooled_rate([(5, int(came[trial == each].sum())) for each in range(12)])
+        assert (point.share, point.low, point.high) == pytest.approx((rate.share, rate.low, rate.high))
+
+
+def test_with_censoring_it_is_kaplan_and_meiers_with_greenwoods_variance() -> None:
+    rng = np.random.default_rng(4)
+    n = 80
+    step, emerged = rng.integers(1, 30, n), rng.random(n) < 0.5
+    emerged[step < 5] = False
+    curve = emergence_curve(step, emerged, np.arange(n))
+    survival = stats.ecdf(stats.CensoredData.right_censored(step, ~emerged)).sf
+    upper = survival.confidence_interval(method="linear").high
+    widening = n / (n - 1) / (Z / special.stdtrit(n - 1, 0.975)) ** 2
+    inner = 0
+    for point in curve[1:]:
+        without = float(survival.evaluate(point.step))
+        assert point.share == pytest.approx(1 - without)
+        if not point.share:
+            still = n - int((step < point.step).sum())
+            assert (point.low, point.high) == pytest.approx(wilson(0.0, still))
+        elif (high := float(upper.evaluate(point.step))) < 1:
+            variance = ((high - without) / Z) ** 2
+            expected = wilson(point.share, without * (1 - without) / (variance * widening))
+            assert (point.low, point.high) == pytest.approx(expected)
+            inner += 1
+    assert inner > 10
+
+
+def test_one_trial_has_plain_intervals() -> None:
+    curve = emergence_curve(np.array([1, 1, 2, 4]), np.array([True, True, True, False]), np.zeros(4, int))
+    expected = [binomial_rate(k, 4) for k in (0, 2, 3, 3)]
+    assert [(point.low, point.high) for point in curve] == [pytest.approx((each.low, each.high)) for each in expected]
+    everywhere = emergence_curve(np.array([0, 2]), np.array([True, True]), np.array([0, 1]))
+    assert (everywhere[-1].share, everywhere[-1].high) == (1.0, 1.0)
+    assert everywhere[-1].low == pytest.approx(binomial_rate(2, 2).low)
+
+
+def test_curves_cover_the_truth_where_trials_differ_and_trainings_are_censored() -> None:
+    """Beta-binomial trials of 12 replicates, a third of them censored before the step that is looked at."""
+    rng = np.random.default_rng(8)
+    n_trials, n_replicates, n_sweeps, rate = 10, 12, 300, 0.4
+    trial = np.repeat(np.arange(n_trials), n_replicates)
+    covered = []
+    for _ in range(n_sweeps):
+        chance = np.repeat(rng.beta(0.4, 0.6, n_trials), n_replicates)
+        step = np.where(rng.random(trial.size) < chance, rng.choice([10, 20], trial.size), 40)
+        end = np.where(rng.random(trial.size) < 1 / 3, 15, 40)
+        emerged = (step <= end) & (step < 40)
+        point = [each for each in emergence_curve(np.minimum(step, end), emerged, trial) if each.step <= 20][-1]
+        covered.append(point.low <= rate <= point.high)
+    assert np.mean(covered) > 0.86
+
+
+def test_long_curves_are_thinned_between_their_ends() -> None:
+    curve = emergence_curve(np.arange(1, 1001), np.ones(1000, bool), np.arange(1000) // 4)
+    assert len(curve) == 64
+    assert (curve[0].step, curve[-1].step, curve[-1].share) == (0, 1000, 1.0)

@@ -1,0 +1,203 @@
+"""What a pack reads: each sentence once in a pass, in an order of the training's own, whatever is trained beside it.
+
+Axes: L lane, B sentence, N sentence pair.
+"""
+
+from collections import Counter
+from collections.abc import Iterable
+
+import numpy as np
+import pytest
+import torch
+
+from tests.workloads.translation.small_translation import WORKLOAD, lanes, small
+from workloads.engine.contract import Batch
+from workloads.parameters import Value
+from workloads.translation import TranslationParameters
+from workloads.translation.buckets import Passes, by_length
+from workloads.translation.corpus import PAD, SOS, TEST, TRAIN, VALID
+from workloads.translation.data import parts_of
+from workloads.translation.lookup import StudiedCorpus, studied_corpus
+
+Pair = tuple[tuple[int, ...], tuple[int, ...]]
+
+
+def _pair(source: Iterable[int], target: Iterable[int]) -> Pair:
+    words = [tuple(int(word) for word in side if word != PAD) for side in (source, target)]
+    return words[0], words[1]
+
+
+def _pairs(batch: Batch, lane: int = 0) -> list[Pair]:
+    return [_pair(*pair) for pair in zip(batch["source"][lane].tolist(), batch["target"][lane].tolist(), strict=True)]
+
+
+def _known(studied: StudiedCorpus, pairs: np.ndarray) -> Counter[Pair]:
+    return Counter(_pair(studied.corpus.source.tokens[n], studied.corpus.target.tokens[n]) for n in pairs)
+
+
+def _steps_of_pass(parameters: TranslationParameters) -> int:
+    studied = studied_corpus(parameters)
+    return Passes(studied.corpus, studied.train, parameters.batch_size, parameters.corpus_seed).steps
+
+
+@pytest.mark.parametrize(
+    "values", [{}, {"train_on": "short"}, {"batch_size": 3}, {"batch_size": 150}, {"n_names": 300}]
+)
+def test_a_pass_reads_no_sentence_twice(values: dict[str, Value]) -> None:
+    parameters = small(**values)
+    studied = studied_corpus(parameters)
+    trained_on = _known(studied, studied.train)
+    steps = _steps_of_pass(parameters)
+    both = lanes(parameters, parameters)
+    seen: set[Pair] = set()
+    for turn in range(6):
+        batches = [WORKLOAD.batch(both, turn * steps + step) for step in range(steps)]
+        for lane in range(2):
+            read = Counter(pair for batch in batches for pair in _pairs(batch, lane))
+            assert read <= trained_on
+            assert read.total() == sum(batch["source"].shape[1] for batch in batches)
+            assert 2 * read.total() > trained_on.total()
+        seen |= read.keys()
+    # What is left over in one pass has its turn in another.
+    assert len(seen) > 0.95 * len(trained_on)
+
+
+def test_orders_differ_between_trainings_and_passes() -> None:
+    parameters = small()
+    steps = _steps_of_pass(parameters)
+    both = lanes(parameters, parameters)
+    orders = {
+        (lane, turn): [
+            pair for step in range(steps) for pair in _pairs(WORKLOAD.batch(both, turn * steps + step), lane)
+        ]
+        for lane in range(2)
+        for turn in range(2)
+    }
+    assert len({tuple(order) for order in orders.values()}) == 4
+    # Buckets alike, sentences not.
+    shared = sum(one == other for one, other in zip(orders[0, 0], orders[1, 0], strict=True))
+    assert shared < 0.3 * len(orders[0, 0])
+
+
+@pytest.mark.parametrize("values", [{}, {"train_on": "short"}])
+def test_a_training_reads_the_same_in_any_pack_and_after_any_resume(values: dict[str, Value]) -> None:
+    parameters = small(**values, n_steps=150)
+    others = [small(**values, n_steps=150, window=1, init_sigma=0.1), small(**values, n_steps=150, label_smoothing=0.0)]
+    alone = lanes(parameters, seed=5)
+    packed = lanes(*others, parameters, seed=3)
+    steps = _steps_of_pass(parameters)
+    expected = [WORKLOAD.batch(alone, step) for step in range(150)]
+    for first in (0, 1, 7, steps - 1, steps, steps + 1, 3 * steps - 1, 140):
+        for last in (first + 1, first + 5, 151):
+            block = WORKLOAD.batches(packed, range(first, last))
+            assert 1 <= len(block) <= last - first
+            for step, batch in enumerate(block, start=first):
+                if step < 150:
+                    for name, value in batch.items():
+                        assert torch.equal(value[2], expected[step][name][0]), (step, name)
+
+
+def test_a_block_is_more_than_a_step() -> None:
+    blocks, step = 0, 0
+    whole = lanes(small())
+    while step < 150:
+        step += len(WORKLOAD.batches(whole, range(step, 151)))
+        blocks += 1
+    assert blocks < 15
+
+
+def test_tensors_have_one_shape_at_a_step_whatever_the_seeds() -> None:
+    for step in range(0, 60, 7):
+        shapes = {
+            tuple((name, value.shape[1:]) for name, value in WORKLOAD.batch(lanes(small(), seed=seed), step).items())
+            for seed in range(4)
+        }
+        assert len(shapes) == 1
+
+
+def test_the_decoder_reads_what_it_should_have_written_before() -> None:
+    studied = studied_corpus(small())
+    for batch in (WORKLOAD.batch(lanes(small(), small()), 3), *parts_of(WORKLOAD.eval_batch(lanes(small())))):
+        read, target = batch["read"], batch["target"]
+        assert (read[..., 0] == SOS).all()
+        expected = target[..., :-1].where(target[..., 1:] != PAD, PAD)
+        assert torch.equal(read[..., 1:], expected)
+        assert torch.equal((read == PAD), (target == PAD))
+        assert torch.equal(batch["source_rarity"], torch.as_tensor(studied.source_rarity)[batch["source"]])
+        assert torch.equal(batch["read_rarity"], torch.as_tensor(studied.target_rarity)[read])
+
+
+def test_rarity_is_the_rank_in_training() -> None:
+    studied = studied_corpus(small())
+    for side, rarity in (
+        (studied.corpus.source, studied.source_rarity),
+        (studied.corpus.target, studied.target_rarity),
+    ):
+        seen = np.bincount(side.tokens[studied.train].ravel(), minlength=len(side.words))
+        by_rank = seen[4:][np.argsort(rarity[4:])]
+        assert (np.diff(by_rank) <= 0).all()
+        assert rarity[:4].tolist() == [-1, -1, -1, len(side.words)]
+        assert rarity.max() == len(side.words)
+
+
+def test_held_out_sentences_are_not_trained_on() -> None:
+    studied = studied_corpus(small())
+    source = studied.corpus.source.tokens
+    trained_on = {tuple(tokens) for tokens in source[studied.train]}
+    for part, most in ((VALID, 40), (TEST, 12)):
+        pairs = studied.held_out(part, most)
+        assert len(pairs) == most
+        assert not trained_on & {tuple(tokens) for tokens in source[pairs]}
+    eval_pairs = [pair for part in parts_of(WORKLOAD.eval_batch(lanes(small()))) for pair in _pairs(part)]
+    assert Counter(eval_pairs) == _known(studied, studied.held_out(VALID, 40))
+
+
+def test_short_is_no_longer_than_the_median_of_training() -> None:
+    everything, short = studied_corpus(small()), studied_corpus(small(train_on="short"))
+    lengths = everything.corpus.source.lengths
+    median = np.median(lengths[everything.corpus.part == TRAIN])
+    assert np.array_equal(short.train, everything.train[lengths[everything.train] <= median])
+    assert 0.4 < len(short.train) / len(everything.train) < 0.8
+    for studied in (everything, short):
+        assert np.array_equal(studied.is_short, lengths <= median)
+    for parameters, judges_all in ((small(), True), (small(train_on="short"), False)):
+        for part in parts_of(WORKLOAD.eval_batch(lanes(parameters, parameters))):
+            is_short_LB = (part["source"] != PAD).sum(-1) <= median
+            assert torch.equal(part["is_short"], is_short_LB)
+            assert torch.equal(part["is_judged"], is_short_LB | judges_all)
+    parts = parts_of(WORKLOAD.eval_batch(lanes(small())))
+    assert sum(int((~part["is_short"]).sum()) for part in parts) > 5
+
+
+def test_fewer_sentences_are_the_first_of_more() -> None:
+    more, fewer = (studied_corpus(small(n_sentences=n)) for n in (200, 60))
+    assert len(fewer.train) == 60
+    for n in range(60):
+        assert _known(more, np.array([n])) == _pairs_as_text(more, fewer, n)
+
+
+def _pairs_as_text(more: StudiedCorpus, fewer: StudiedCorpus, n: int) -> Counter[Pair]:
+    """A pair of the smaller corpus in the numbers of the larger: frequencies number words."""
+    numbers = [
+        [one.words.index(other.words[word]) for word in other.tokens[n]]
+        for one, other in ((more.corpus.source, fewer.corpus.source), (more.corpus.target, fewer.corpus.target))
+    ]
+    return Counter([_pair(*numbers)])
+
+
+@pytest.mark.parametrize("n_buckets", [1, 3, 8])
+def test_buckets_are_in_order_of_length(n_buckets: int) -> None:
+    corpus = studied_corpus(small()).corpus
+    pairs = np.arange(10, 110)
+    buckets = by_length(corpus, pairs, n_buckets)
+    assert len(buckets) == n_buckets
+    assert sorted(np.concatenate([bucket.pairs for bucket in buckets])) == pairs.tolist()
+    sizes = [len(bucket.pairs) for bucket in buckets]
+    assert len(set(sizes[:-1])) <= 1
+    assert sizes[-1] <= sizes[0]
+    longest = 0
+    for bucket in buckets:
+        lengths = corpus.source.lengths[bucket.pairs]
+        assert lengths.min() >= longest
+        longest = lengths.max()
+        assert (bucket.n_source, bucket.n_target) == (longest, corpus.target.lengths[bucket.pairs].max())

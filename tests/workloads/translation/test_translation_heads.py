@@ -1,0 +1,404 @@
+"""Planted heads on the grammar's sentences get their roles; what a model's heads do is what its attention says.
+
+Axes: L lane, H head, B sentence, Q query, K key.
+"""
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from tests.workloads.translation.small_translation import (
+    SMALL,
+    WORKLOAD,
+    lanes,
+    random_model,
+    small,
+    written_as_real_text,
+)
+from workloads.diagnostics.roles import Sentences, count_roles, label_roles, role_scores, roles_held
+from workloads.diagnostics.structure.pooled import SCORES as STRUCTURE_SCORES
+from workloads.diagnostics.structure.supports import distances_to_diagonal
+from workloads.engine.contract import Lanes, Training
+from workloads.parameters import Value
+from workloads.testing import defaults
+from workloads.translation.alignment import Alignment, count_aligned
+from workloads.translation.corpus import EOS, PAD, SOS, TRAIN, VALID
+from workloads.translation.grammar import RELATIONS
+from workloads.translation.heads import SCORE_NAMES, _Measures
+from workloads.translation.looked_at import FREQUENT_COVERAGE, LookedAt, looked_at
+from workloads.translation.lookup import studied_corpus
+from workloads.translation.translator import LAYERS
+
+Plant = Callable[[LookedAt, str], Tensor]
+CPU = torch.device("cpu")
+WIDE: dict[str, Value] = {**SMALL, "n_names": 40, "n_nouns": 24, "n_sentences": 400, "head_sentences": 400}
+
+
+@pytest.fixture(scope="module")
+def parts() -> tuple[LookedAt, ...]:
+    return looked_at(defaults(WORKLOAD, **WIDE), CPU)
+
+
+def _visible(part: LookedAt, layer: str) -> Tensor:
+    """(B, Q, K) what a head of the layer may see at all."""
+    source, read = part.batch["source"] != PAD, part.batch["read"] != PAD
+    queries, keys = {"encoder_self": (source, source), "decoder_self": (read, read), "cross": (read, source)}[layer]
+    seen_BQK = queries.unsqueeze(2) & keys.unsqueeze(1)
+    if layer == "decoder_self":
+        seen_BQK = seen_BQK.tril()
+    return seen_BQK
+
+
+def _towards(place_BQ: Tensor, visible_BQK: Tensor) -> Tensor:
+    """Most attention on one key where one is named and seen, uniform over what is seen elsewhere."""
+    K = visible_BQK.shape[2]
+    uniform = visible_BQK.double() / visible_BQK.sum(-1, keepdim=True).clamp_min(1)
+    one = torch.nn.functional.one_hot(place_BQ.clamp(0, K - 1), K).bool() & visible_BQK
+    one &= ((place_BQ >= 0) & (place_BQ < K)).unsqueeze(-1)
+    return torch.where(one.any(-1, keepdim=True), 0.8 * one.double() + 0.2 * uniform, uniform)
+
+
+def _shift(k: int) -> Plant:
+    def plant(part: LookedAt, layer: str) -> Tensor:
+        visible = _visible(part, layer)
+        return _towards((torch.arange(visible.shape[1]) + k).expand(visible.shape[:2]), visible)
+
+    return plant
+
+
+def _uniform(part: LookedAt, layer: str) -> Tensor:
+    visible = _visible(part, layer)
+    return _towards(torch.full(visible.shape[:2], -1), visible)
+
+
+def _rarest(part: LookedAt, layer: str) -> Tensor:
+    visible = _visible(part, layer)
+    sentences = part.sentences[layer]
+    assert sentences.rarity is not None
+    assert sentences.key_tokens is not None
+    place_B = sentences.rarity[sentences.key_tokens].masked_fill(~sentences.keys, -1).argmax(1)
+    return _towards(place_B.unsqueeze(1).expand(visible.shape[:2]), visible)
+
+
+def _arc(relation: str, *, to_governor: bool) -> Plant:
+    def plant(part: LookedAt, layer: str) -> Tensor:
+        visible = _visible(part, layer)
+        arcs = part.sentences[layer].arcs
+        assert arcs is not None
+        place_BQ = torch.full(visible.shape[:2], -1)
+        among = arcs.relation == RELATIONS.index(relation)
+        look, find = (arcs.dependent, arcs.governor) if to_governor else (arcs.governor, arcs.dependent)
+        place_BQ[arcs.sentence[among], look[among]] = find[among]
+        return _towards(place_BQ, visible)
+
+    return plant
+
+
+def _aligned(part: LookedAt, layer: str) -> Tensor:
+    assert part.alignment is not None
+    return _towards(part.alignment.place_BQ, _visible(part, layer))
+
+
+PLANTED: dict[str, dict[str, tuple[Plant, str]]] = {
+    "encoder_self": {
+        "previous": (_shift(-1), "positional"),
+        "next": (_shift(1), "positional"),
+        "itself": (_shift(0), "positional"),
+        "subject": (_arc("subject", to_governor=True), "syntactic"),
+        "object": (_arc("object", to_governor=False), "syntactic"),
+        "rarest": (_rarest, "rare_token"),
+        "uniform": (_uniform, "none"),
+    },
+    "decoder_self": {
+        "previous": (_shift(-1), "positional"),
+        "two back": (_shift(-2), "positional"),
+        "object": (_arc("object", to_governor=True), "syntactic"),
+        "uniform": (_uniform, "none"),
+    },
+    "cross": {
+        "at the same place": (_shift(0), "positional"),
+        "aligned": (_aligned, "none"),
+        "rarest": (_rarest, "rare_token"),
+        "uniform": (_uniform, "none"),
+    },
+}
+Scores = dict[str, dict[str, dict[str, float]]]
+
+
+@pytest.fixture(scope="module")
+def measured(parts: tuple[LookedAt, ...]) -> dict[str, dict[str, np.ndarray]]:
+    """(1, H) scores by layer and name."""
+    found = {}
+    for layer, planted in PLANTED.items():
+        measures = _Measures(layer, 30)
+        for part in parts:
+            measures.add(torch.stack([plant(part, layer) for plant, _ in planted.values()]).unsqueeze(0), part)
+        found[layer] = measures.scores()
+    return found
+
+
+@pytest.fixture(scope="module")
+def scores(measured: dict[str, dict[str, np.ndarray]]) -> Scores:
+    return {
+        layer: {
+            head: {name: float(value[0, index]) for name, value in measured[layer].items()}
+            for index, head in enumerate(planted)
+        }
+        for layer, planted in PLANTED.items()
+    }
+
+
+@pytest.mark.parametrize("layer", LAYERS)
+def test_planted_heads_get_their_roles_and_no_other(layer: str, measured: dict[str, dict[str, np.ndarray]]) -> None:
+    assert tuple(measured[layer]) == SCORE_NAMES
+    wanted = {name: role for name, (_, role) in PLANTED[layer].items()}
+    assert dict(zip(wanted, label_roles(measured[layer])[0].tolist(), strict=True)) == wanted
+    held = roles_held(measured[layer])
+    for index, (name, role) in enumerate(wanted.items()):
+        assert [each for each in held if held[each][0, index]] == ([role] if role != "none" else []), name
+
+
+def test_positional_heads_are_at_their_offsets(scores: Scores) -> None:
+    for layer, head, offset in (
+        ("encoder_self", "previous", -1),
+        ("encoder_self", "next", 1),
+        ("encoder_self", "itself", 0),
+        ("decoder_self", "previous", -1),
+        ("decoder_self", "two back", -2),
+        ("cross", "at the same place", 0),
+    ):
+        found = scores[layer][head]
+        assert (found["positional_offset"], found["positional_share"]) == (offset, 1.0), (layer, head)
+    assert scores["encoder_self"]["uniform"]["positional_share"] == 0.0
+    assert (
+        scores["encoder_self"]["previous"]["previous_token"] > 2 * scores["encoder_self"]["uniform"]["previous_token"]
+    )
+
+
+def test_syntactic_heads_find_their_arcs(scores: Scores) -> None:
+    assert scores["encoder_self"]["subject"]["accuracy_subject_to_governor"] == 1.0
+    assert scores["encoder_self"]["object"]["accuracy_object_to_dependent"] == 1.0
+    assert scores["decoder_self"]["object"]["accuracy_object_to_governor"] == 1.0
+    assert scores["encoder_self"]["subject"]["syntactic_baseline"] < 0.9
+    assert np.isnan(scores["cross"]["uniform"]["syntactic_gain"])
+
+
+def test_rare_tokens_are_found_beyond_their_null(scores: Scores) -> None:
+    for layer in ("encoder_self", "cross"):
+        found = scores[layer]["rarest"]
+        assert found["rare_token"] == 1.0
+        assert found["rare_token_null"] < 0.9
+
+
+def test_alignment_is_followed_by_cross_attention_alone(scores: Scores) -> None:
+    assert scores["cross"]["aligned"]["alignment"] == 1.0
+    assert scores["cross"]["uniform"]["alignment"] == 0.0
+    baseline = scores["cross"]["aligned"]["alignment_baseline"]
+    assert 0.1 < baseline < 0.9
+    assert scores["cross"]["aligned"]["positional_share"] < 0.9
+    for layer in ("encoder_self", "decoder_self"):
+        assert np.isnan(scores[layer]["previous"]["alignment"])
+        assert np.isnan(scores[layer]["previous"]["alignment_baseline"])
+
+
+def test_structure_is_of_self_attention_alone(scores: Scores) -> None:
+    itself = scores["encoder_self"]["itself"]
+    uniform = scores["encoder_self"]["uniform"]
+    assert itself["sigma_1"] < 0.5 * uniform["sigma_1"]
+    assert itself["sigma_1_z"] < -10
+    assert scores["encoder_self"]["previous"]["sigma_2_w1"] < 0.5 * uniform["sigma_2_w1"]
+    assert scores["encoder_self"]["rarest"]["sigma_3"] < uniform["sigma_3"]
+    assert np.isnan([scores["cross"]["uniform"][name] for name in STRUCTURE_SCORES]).all()
+
+
+def test_structure_is_that_of_a_quarter_of_each_length_in_each_bucket(
+    parts: tuple[LookedAt, ...], scores: Scores
+) -> None:
+    for layer, head in (("encoder_self", "rarest"), ("decoder_self", "uniform")):
+        distances = []
+        for part in parts:
+            attention = PLANTED[layer][head][0](part, layer)
+            lengths = _visible(part, layer).any(-1).sum(1)
+            assert torch.equal(part.n_tokens[layer], lengths)
+            for n in lengths.unique().tolist():
+                for b in (lengths == n).nonzero()[::4, 0].tolist():
+                    distances.append(distances_to_diagonal(attention[b, :n, :n]).item() / n)
+        assert scores[layer][head]["sigma_1"] == pytest.approx(np.mean(distances))
+
+
+def test_what_counts_as_query_and_key(parts: tuple[LookedAt, ...]) -> None:
+    for part in parts:
+        source, read = part.batch["source"], part.batch["read"]
+        words = (source != PAD) & (source != EOS)
+        cases = {
+            "encoder_self": (source != PAD, words, False),
+            "decoder_self": ((read != PAD) & (read != SOS), (read != PAD) & (read != SOS), True),
+            "cross": (read != PAD, words, False),
+        }
+        for layer, (queries, keys, is_causal) in cases.items():
+            found = part.sentences[layer]
+            assert torch.equal(found.queries, queries)
+            assert torch.equal(found.keys, keys)
+            assert found.is_causal == is_causal
+
+
+def test_arcs_and_alignment_join_the_words_that_the_grammar_joins(parts: tuple[LookedAt, ...]) -> None:
+    studied = studied_corpus(defaults(WORKLOAD, **WIDE))
+    gold = studied.corpus.gold
+    assert gold is not None
+    pairs = studied.held_out(VALID, 400)
+    found: dict[str, list[tuple[object, ...]]] = {"encoder_self": [], "decoder_self": [], "alignment": []}
+    for part in parts:
+        source, read, target = (part.batch[name] for name in ("source", "read", "target"))
+        sentence = [
+            (tuple(s[s != PAD].tolist()), tuple(t[t != PAD].tolist())) for s, t in zip(source, target, strict=True)
+        ]
+        for layer, tokens in (("encoder_self", source), ("decoder_self", read)):
+            arcs = part.sentences[layer].arcs
+            assert arcs is not None
+            assert arcs.relations == RELATIONS
+            columns = (arcs.sentence.tolist(), arcs.relation.tolist(), arcs.dependent.tolist(), arcs.governor.tolist())
+            found[layer] += [
+                (sentence[b], r, int(tokens[b, d]), int(tokens[b, g])) for b, r, d, g in zip(*columns, strict=True)
+            ]
+        assert part.alignment is not None
+        for b, places in enumerate(part.alignment.place_BQ.tolist()):
+            found["alignment"] += [
+                (sentence[b], int(source[b, place]), int(target[b, t])) for t, place in enumerate(places) if place >= 0
+            ]
+    source, target = studied.corpus.source.tokens, studied.corpus.target.tokens
+    text = {
+        n: (tuple(source[n][source[n] != PAD].tolist()), tuple(target[n][target[n] != PAD].tolist())) for n in pairs
+    }
+    for layer, arcs_A4, tokens in (
+        ("encoder_self", gold.source_arcs, source),
+        ("decoder_self", gold.target_arcs, target),
+    ):
+        expected = [(text[n], r, int(tokens[n, d]), int(tokens[n, g])) for n, r, d, g in arcs_A4.tolist() if n in text]
+        assert sorted(found[layer]) == sorted(expected)  # type: ignore[type-var]
+    aligned = [
+        (text[n], int(source[n, place]), int(target[n, t]))
+        for n in pairs
+        for t, place in enumerate(gold.alignment[n])
+        if place >= 0
+    ]
+    assert sorted(found["alignment"]) == sorted(aligned)  # type: ignore[type-var]
+
+
+def test_baselines_are_fitted_on_training_sentences(parts: tuple[LookedAt, ...]) -> None:
+    studied = studied_corpus(defaults(WORKLOAD, **WIDE))
+    gold = studied.corpus.gold
+    assert gold is not None
+    train = set(np.flatnonzero(studied.corpus.part == TRAIN).tolist())
+    for layer, arcs_A4 in (("encoder_self", gold.source_arcs), ("decoder_self", gold.target_arcs)):
+        offsets = parts[0].sentences[layer].offsets
+        assert offsets is not None
+        for direction, r in np.ndindex(2, len(RELATIONS)):
+            seen = [(g - d) * (1, -1)[direction] for n, of, d, g in arcs_A4.tolist() if of == r and n in train]
+            seen = [offset for offset in seen if layer == "encoder_self" or offset <= 0]
+            chosen = int(offsets[direction, r])
+            assert seen.count(chosen) == max((seen.count(each) for each in set(seen)), default=0)
+    assert parts[0].alignment is not None
+    seen = [place - t for n in train for t, place in enumerate(gold.alignment[n]) if place >= 0]
+    assert seen.count(parts[0].alignment.offset) == max(seen.count(each) for each in set(seen))
+
+
+def test_frequent_words_cover_three_quarters_of_the_text(parts: tuple[LookedAt, ...]) -> None:
+    studied = studied_corpus(defaults(WORKLOAD, **WIDE))
+    words = studied.corpus.source.tokens[studied.train]
+    words = words[words >= 4] - 4
+    n = parts[0].sentences["encoder_self"].n_frequent
+    assert parts[0].sentences["cross"].n_frequent == n
+    assert np.mean(words < n) >= FREQUENT_COVERAGE > np.mean(words < n - 1)
+
+
+def test_alignment_counts_by_hand() -> None:
+    """Two sentences, the second ends early; key 2 of the first is its EOS."""
+    sentences = Sentences(
+        queries=torch.tensor([[True, True, True], [True, True, False]]),
+        keys=torch.tensor([[True, True, False], [True, False, False]]),
+    )
+    alignment = Alignment(torch.tensor([[1, 0, 2], [0, -1, 0]]), offset=1)
+    attention = torch.tensor(
+        [
+            [[[0.1, 0.9, 0.0], [0.2, 0.3, 0.5], [0.0, 0.0, 1.0]], [[1.0, 0.0, 0.0]] * 3],
+            [[[0.1, 0.9, 0.0], [0.3, 0.2, 0.5], [0.0, 0.0, 1.0]], [[0.0, 1.0, 0.0]] * 3],
+        ]
+    )
+    counts = count_aligned(attention, sentences, alignment)
+    assert counts.n_queries == 3
+    assert counts.hits.tolist() == [2, 2]
+    assert counts.by_offset == 1
+
+
+@pytest.mark.parametrize("values", [{}, {"window": 1, "num_pos": 1, "attention_scale": "log_n_inv_sqrt_d"}])
+def test_scores_of_a_model_are_those_of_its_attention(values: dict[str, Value]) -> None:
+    parameters = [small(dtype="float64", **values), small(dtype="float64")]
+    models = [random_model(each, seed) for seed, each in enumerate(parameters)]
+    states = [dict(model.named_parameters()) | dict(model.named_buffers()) for model in models]
+    state = {name: torch.stack([each[name].detach() for each in states]) for name in states[0]}
+    found = WORKLOAD.score_heads(lanes(*parameters), state)
+    assert found is not None
+    assert tuple(found.scores) == SCORE_NAMES
+    assert {score.shape for score in found.scores.values()} == {found.role.shape} == {(2, 3, 2)}
+    np.testing.assert_array_equal(found.role, label_roles(found.scores))
+    for lane, model in enumerate(models):
+        for index, layer in enumerate(LAYERS):
+            counts = [
+                count_roles(model.attention(part.batch)[layer].transpose(0, 1).detach(), part.sentences[layer])
+                for part in looked_at(parameters[lane], CPU)
+            ]
+            pooled = counts[0]
+            for more in counts[1:]:
+                pooled = pooled + more
+            for name, score in role_scores(pooled).items():
+                np.testing.assert_allclose(found.scores[name][lane, index], score, rtol=1e-9, err_msg=name)
+
+
+def test_heads_of_many_trainings_are_scored_in_parts() -> None:
+    parameters = small(head_sentences=10)
+    trainings = [Training(parameters, seed) for seed in range(18)]
+    whole = Lanes(trainings, CPU)
+    module = WORKLOAD.build(parameters).float()
+    buffers = {name: value.expand(18, *value.shape) for name, value in module.named_buffers()}
+    state = WORKLOAD.initial(module, whole) | buffers
+    found = WORKLOAD.score_heads(whole, state)
+    assert found is not None
+    for lane in (0, 15, 16, 17):
+        chosen = torch.tensor([lane])
+        alone = WORKLOAD.score_heads(whole.select(chosen), {name: value[chosen] for name, value in state.items()})
+        assert alone is not None
+        for name, score in alone.scores.items():
+            np.testing.assert_array_equal(score[0], found.scores[name][lane], err_msg=name)
+
+
+def test_real_text_has_roles_but_no_arcs_and_no_alignment(tmp_path_factory: pytest.TempPathFactory) -> None:
+    path = tmp_path_factory.mktemp("corpus") / "c.parquet"
+    parameters = small(corpus=written_as_real_text(studied_corpus(small()).corpus, path), dtype="float64")
+    model = random_model(parameters)
+    state = {name: value.detach().unsqueeze(0) for name, value in model.state_dict().items()}
+    found = WORKLOAD.score_heads(lanes(parameters), state)
+    of_grammar = WORKLOAD.score_heads(lanes(small(dtype="float64")), state)
+    assert found is not None
+    assert of_grammar is not None
+    assert tuple(found.scores) == SCORE_NAMES
+    for name, score in found.scores.items():
+        if any(word in name for word in ("accuracy", "gain", "syntactic", "alignment")):
+            assert np.isnan(score).all(), name
+        else:
+            np.testing.assert_array_equal(score, of_grammar.scores[name], err_msg=name)
+
+
+def test_uniform_attention_has_no_role() -> None:
+    parameters = small(init_sigma=0.0)
+    module = WORKLOAD.build(parameters).float()
+    state = {name: value.detach().unsqueeze(0) for name, value in module.state_dict().items()}
+    found = WORKLOAD.score_heads(lanes(parameters), state)
+    assert found is not None
+    assert (found.role == "none").all()
+    assert (found.scores["positional_share"] == 0).all()
+    assert np.isnan(found.scores["sigma_1_z"][0, 0]).all()
+    assert WORKLOAD.score_heads(lanes(small(head_sentences=0)), state) is None

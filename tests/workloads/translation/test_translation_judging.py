@@ -1,0 +1,129 @@
+"""The outcomes of translators, each of the cases in their order, on tables made by hand. Axes: L lane, P probe."""
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+
+from workloads.engine.contract import Evidence
+from workloads.translation.judging import judge_translation
+
+LEVELS = {"uniform": 5.0, "unigram": 4.0, "bigram": 3.0, "language_model": 2.0, "grammar": 0.1, "solved": 0.2}
+OF_REAL_TEXT = {"uniform": 5.0, "unigram": 4.0, "bigram": 3.0, "solved": math.nan}
+
+
+def _evidence(
+    eval_loss: Sequence[float],
+    train_loss: Sequence[float] | None = None,
+    source_gain: float = 1.0,
+    levels: dict[str, float] = LEVELS,
+) -> Evidence:
+    """One training; by default its loss on what it trains on is a tenth less."""
+    held_out = np.array([eval_loss])
+    return Evidence(
+        steps=np.arange(len(eval_loss)) * 10,
+        metrics={
+            "eval_loss": held_out,
+            "loss": 0.9 * held_out if train_loss is None else np.array([train_loss]),
+            "source_gain": np.full_like(held_out, source_gain),
+        },
+        levels={name: np.array([value]) for name, value in levels.items()},
+    )
+
+
+def _last(evidence: Evidence) -> tuple[str, str]:
+    verdicts = judge_translation(evidence)
+    return verdicts.outcome[0, -1], verdicts.detail[0, -1]
+
+
+@pytest.mark.parametrize(
+    ("evidence", "wanted"),
+    [
+        (_evidence([5.0, 15.1]), ("diverged", "")),
+        (_evidence([5.0, math.nan]), ("diverged", "")),
+        (_evidence([5.0, math.nan], source_gain=0.0), ("diverged", "")),
+        (_evidence([5.0, math.inf]), ("diverged", "")),
+        # Far above the uniform law, but where it began.
+        (_evidence([16.0, 15.1], [1.0, 2.0]), ("plateau", "moving")),
+        (_evidence([5.0, 0.19]), ("solved", "")),
+        (_evidence([5.0, 0.19], source_gain=0.0), ("solved", "")),
+        (_evidence([5.0, 0.1, 0.19], [4.0, 0.1, 0.05]), ("solved", "")),
+        (_evidence([5.0, 0.2], [5.0, 0.1]), ("plateau", "moving")),
+        (_evidence([5.0, 2.0, 2.2], [5.0, 1.8, 1.0]), ("overfit", "")),
+        (_evidence([5.0, 2.0, 2.2], [5.0, 1.8, 1.0], source_gain=0.0), ("overfit", "")),
+        (_evidence([5.0, 2.0, 2.09], [5.0, 1.8, 1.0]), ("plateau", "")),
+        # Both losses rose: no overfitting.
+        (_evidence([5.0, 2.0, 2.2], [5.0, 1.8, 1.9]), ("plateau", "")),
+        # Above the least, though it fell since.
+        (_evidence([5.0, 2.0, 2.9, 2.2], [5.0, 1.8, 1.0, 0.9]), ("overfit", "")),
+        (_evidence([5.0, 4.0], source_gain=0.0), ("degenerate_zero", "unigram")),
+        (_evidence([5.0, 3.97], source_gain=-0.009), ("degenerate_zero", "unigram")),
+        (_evidence([5.0, 3.95], source_gain=0.0), ("degenerate_zero", "bigram")),
+        (_evidence([5.0, 4.5], source_gain=0.0), ("degenerate_zero", "unigram")),
+        (_evidence([5.0, 3.0], source_gain=0.0), ("degenerate_zero", "bigram")),
+        (_evidence([5.0, 2.98], source_gain=0.009), ("degenerate_zero", "bigram")),
+        (_evidence([5.0, 2.96], source_gain=0.0), ("marginal", "language_model")),
+        (_evidence([5.0, 1.0], source_gain=0.0), ("marginal", "language_model")),
+        (_evidence([5.0, 3.97], source_gain=0.011), ("plateau", "moving")),
+        (_evidence([5.0, 3.97], source_gain=-0.011), ("plateau", "moving")),
+        (_evidence([1.0, 1.0]), ("plateau", "")),
+        (_evidence([1.0, 0.995]), ("plateau", "")),
+        (_evidence([1.0, 0.98]), ("plateau", "moving")),
+    ],
+)
+def test_the_order_of_the_definitions(evidence: Evidence, wanted: tuple[str, str]) -> None:
+    assert _last(evidence) == wanted
+
+
+@pytest.mark.parametrize(
+    ("eval_loss", "source_gain", "wanted"),
+    [
+        ([5.0, 1e-9], 1.0, ("plateau", "moving")),
+        ([5.0, 0.0], 0.0, ("marginal", "language_model")),
+        ([5.0, 4.0], 0.0, ("degenerate_zero", "unigram")),
+        ([5.0, 3.0], 0.0, ("degenerate_zero", "bigram")),
+        ([5.0, 20.0], 1.0, ("diverged", "")),
+    ],
+)
+def test_real_text_is_never_solved(eval_loss: list[float], source_gain: float, wanted: tuple[str, str]) -> None:
+    assert _last(_evidence(eval_loss, source_gain=source_gain, levels=OF_REAL_TEXT)) == wanted
+
+
+def test_every_probe_is_judged_as_if_it_were_the_last() -> None:
+    eval_loss = [6.0, 3.5, 2.0, 1.95, 2.04, 2.1, 2.4, 0.15, math.nan]
+    train_loss = [6.0, 3.0, 1.9, 1.8, 1.5, 1.2, 0.8, 0.1, math.nan]
+    whole = judge_translation(_evidence(eval_loss, train_loss))
+    assert whole.outcome[0].tolist() == [
+        *["plateau"] * 5,
+        "overfit",
+        "overfit",
+        "solved",
+        "diverged",
+    ]
+    for probes in range(1, len(eval_loss) + 1):
+        assert _last(_evidence(eval_loss[:probes], train_loss[:probes])) == (
+            whole.outcome[0, probes - 1],
+            whole.detail[0, probes - 1],
+        )
+
+
+def test_trainings_are_judged_each_by_itself() -> None:
+    many = [
+        ([5.0, 1.0, 0.1], [5.0, 1.0, 0.1], 1.0),
+        ([5.0, 2.0, 2.2], [5.0, 1.8, 1.0], 1.0),
+        ([5.0, math.nan, math.nan], [5.0, math.nan, math.nan], math.nan),
+        ([5.0, 4.0, 4.0], [5.0, 4.0, 4.0], 0.0),
+    ]
+    alone = [_evidence(*training) for training in many]
+    together = Evidence(
+        steps=alone[0].steps,
+        metrics={name: np.concatenate([each.metrics[name] for each in alone]) for name in alone[0].metrics},
+        levels={name: np.concatenate([each.levels[name] for each in alone]) for name in LEVELS},
+    )
+    verdicts = judge_translation(together)
+    assert verdicts.outcome[:, -1].tolist() == ["solved", "overfit", "diverged", "degenerate_zero"]
+    for lane, each in enumerate(alone):
+        one = judge_translation(each)
+        assert verdicts.outcome[lane].tolist() == one.outcome[0].tolist()
+        assert verdicts.detail[lane].tolist() == one.detail[0].tolist()

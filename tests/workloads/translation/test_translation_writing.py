@@ -1,0 +1,146 @@
+"""Greedy decoding of models whose words are known, and what is compared with what. Axes: L lane, B sentence."""
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import one_hot
+
+from tests.workloads.translation.small_translation import (
+    STRUCTURES,
+    WORKLOAD,
+    batch_of,
+    lanes,
+    random_model,
+    small,
+    texts,
+)
+from workloads.engine.contract import Batch
+from workloads.parameters import Value
+from workloads.translation.corpus import EOS, PAD, SOS, TEST
+from workloads.translation.greedy import greedy_words
+from workloads.translation.lookup import studied_corpus
+
+V = 8
+RARITY_V = torch.tensor([5, 3, 0, 7, 2, 6, 1, 4])
+
+
+class Copier(nn.Module):
+    """Writes the source word by word, or what its table has after a word of such rarity."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.copies = nn.Parameter(torch.zeros(()))
+        self.register_buffer("after_RV", torch.zeros(V, V))
+
+    def forward(self, batch: Batch) -> Tensor:
+        """(B, T, V) logits."""
+        T = batch["read"].shape[1]
+        copied = one_hot(batch["source"][:, :T], V) * self.copies
+        # A word that is read without its own rarity leads elsewhere.
+        return copied + self.after_RV[batch["read_rarity"]] * one_hot(batch["read"], V).sum(-1, keepdim=True)
+
+
+def _after(*pairs: tuple[int, int]) -> Tensor:
+    table = torch.zeros(V, V)
+    for word, then in pairs:
+        table[RARITY_V[word], then] = 1.0
+    return table
+
+
+def _write(*trainings: tuple[float, Tensor], source: list[list[int]], n_words: int) -> list[list[list[int]]]:
+    source_LBS = torch.tensor(source).expand(len(trainings), -1, -1)
+    found = greedy_words(
+        Copier(),
+        {"copies": torch.tensor([copies for copies, _ in trainings])},
+        {"after_RV": torch.stack([table for _, table in trainings])},
+        {"source": source_LBS, "source_rarity": source_LBS},
+        RARITY_V,
+        n_words,
+    )
+    written: list[list[list[int]]] = found.tolist()
+    return written
+
+
+SOURCE = [[5, 4, EOS, 7, 7, 7], [6, EOS, 5, 5, 5, 5], [7, 6, 5, 4, 7, 6]]
+
+
+def test_words_are_the_likeliest_up_to_eos_or_the_longest() -> None:
+    copier = (1.0, _after())
+    endless = (0.0, _after((SOS, 5), (5, 6), (6, 5)))
+    ending = (0.0, _after((SOS, 7), (7, 4), (4, EOS)))
+    found = _write(copier, endless, ending, source=SOURCE, n_words=6)
+    assert found[0] == [[5, 4, PAD, PAD, PAD, PAD], [6, PAD, PAD, PAD, PAD, PAD], [7, 6, 5, 4, 7, 6]]
+    assert found[1] == [[5, 6, 5, 6, 5, 6]] * 3
+    assert found[2] == [[7, 4, PAD, PAD, PAD, PAD]] * 3
+    assert _write(endless, source=SOURCE, n_words=2) == [[[5, 6]] * 3]
+
+
+def test_a_training_writes_the_same_alone() -> None:
+    trainings = [(1.0, _after()), (0.0, _after((SOS, 7), (7, 4), (4, EOS)))]
+    together = _write(*trainings, source=SOURCE[:2], n_words=6)
+    for training, found in zip(trainings, together, strict=True):
+        (alone,) = _write(training, source=SOURCE[:2], n_words=6)
+        assert [[word for word in words if word] for words in alone] == [[w for w in words if w] for words in found]
+
+
+def test_it_stops_once_all_have_ended() -> None:
+    found = _write((0.0, _after((SOS, 7), (7, 4), (4, EOS))), source=SOURCE, n_words=6)
+    assert found == [[[7, 4, PAD]] * 3]
+
+
+@pytest.mark.parametrize("structure", ["full", "rarest, log n"])
+def test_what_is_written_is_what_a_plain_loop_writes(structure: str) -> None:
+    values: dict[str, Value] = {**STRUCTURES[structure], "dtype": "float64"}
+    parameters = [small(**values), small(**values, label_smoothing=0.0)]
+    models = [random_model(each, seed, sigma=1.0) for seed, each in enumerate(parameters)]
+    some = lanes(*parameters)
+    states = [dict(model.named_parameters()) | dict(model.named_buffers()) for model in models]
+    state = {name: torch.stack([each[name].detach() for each in states]) for name in states[0]}
+    written = WORKLOAD.write(some, state)
+    assert len(written) == 2
+    studied = studied_corpus(parameters[0])
+    target = studied.corpus.target
+    pairs = studied.held_out(TEST, 12)
+    is_short = studied.is_short[pairs]
+    assert 0 < is_short.sum() < 12
+    rarity = torch.as_tensor(studied.target_rarity)
+    for model, sets in zip(models, written, strict=True):
+        said = {}
+        for pair in pairs:
+            batch = batch_of(parameters[0], np.array([pair]))
+            words: list[int] = []
+            while len(words) < target.tokens.shape[1] and EOS not in words:
+                read = torch.tensor([[SOS, *words]])
+                with torch.no_grad():
+                    logit = model(batch | {"read": read, "read_rarity": rarity[read]})
+                words.append(int(logit[0, -1].argmax()))
+            said[pair] = " ".join(target.words[word] for word in words if word not in (PAD, EOS))
+        expected = {"all": pairs, "short": pairs[is_short], "long": pairs[~is_short]}
+        assert [each.name for each in sets] == list(expected)
+        for each in sets:
+            # In an order of their own.
+            ours = sorted(zip(each.references, each.hypotheses, strict=True))
+            numbers = expected[each.name]
+            assert ours == sorted(zip(texts(target, numbers), [said[pair] for pair in numbers], strict=True))
+        assert len(set(sets[0].hypotheses)) > 6
+
+
+def test_many_trainings_write_in_parts_what_each_writes() -> None:
+    parameters = small(test_sentences=3)
+    some = lanes(*[parameters] * 18)
+    module = WORKLOAD.build(parameters)
+    state = WORKLOAD.initial(module, some) | {
+        name: value.expand(18, *value.shape).float() if value.is_floating_point() else value.expand(18, *value.shape)
+        for name, value in module.named_buffers()
+    }
+    written = WORKLOAD.write(some, state)
+    assert len(written) == 18
+    for lane in (0, 15, 16, 17):
+        chosen = torch.tensor([lane])
+        (alone,) = WORKLOAD.write(some.select(chosen), {name: value[chosen] for name, value in state.items()})
+        assert alone == written[lane]
+
+
+def test_nothing_is_written_where_nothing_is_asked_for() -> None:
+    assert WORKLOAD.write(lanes(small(test_sentences=0), small(test_sentences=0)), {}) == [(), ()]

@@ -1,0 +1,177 @@
+"""The translator against PyTorch's own modules, and what its answers may depend on. Axes: B sentence, T token."""
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+from torch.nn.functional import cross_entropy, pad
+
+from tests.workloads.translation.small_translation import STRUCTURES, batch_of, random_model, small
+from tests.workloads.translation.torch_translator import TorchTranslator
+from workloads.engine.contract import Batch
+from workloads.parameters import Value
+from workloads.translation.attention_scale import ATTENTION_SCALES, logit_scale
+from workloads.translation.corpus import EOS, PAD, SOS, UNK
+from workloads.translation.lookup import studied_corpus
+from workloads.translation.sight import sights
+from workloads.translation.translator import LAYERS, Attention, Sight, TranslatorShape
+
+STRUCTURED = pytest.mark.parametrize("structure", STRUCTURES.values(), ids=STRUCTURES)
+BATCH = np.arange(7)
+
+
+def _with_words(batch: Batch, name: str, words: Tensor) -> Batch:
+    """The batch with other words, `source` or `read`, and their rarities."""
+    studied = studied_corpus(small())
+    rarity = {"source": studied.source_rarity, "read": studied.target_rarity}[name]
+    return batch | {name: words, f"{name}_rarity": torch.as_tensor(rarity)[words]}
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        {},
+        {"n_heads": 1, "layer_norm_eps": 0.3},
+        {"n_heads": 4, "layer_norm_convention": "outside_root", "layer_norm_eps": 0.3},
+        {"d_model": 10, "n_heads": 2, "d_ffn": 3},
+    ],
+)
+def test_it_is_the_pre_norm_transformer_of_torch(values: dict[str, Value]) -> None:
+    parameters = small(**values)
+    model = random_model(parameters)
+    batch = batch_of(parameters, BATCH)
+    assert (batch["source"] == PAD).any()
+    assert (batch["read"] == PAD).any()
+    reference = TorchTranslator(model.translator)
+    logit_BTV = model(batch)
+    expected_BTV, expected_attention = reference(batch["source"], batch["read"])
+    is_word_BT, is_source_BS = batch["read"] != PAD, batch["source"] != PAD
+    torch.testing.assert_close(logit_BTV[is_word_BT], expected_BTV[is_word_BT], rtol=1e-9, atol=1e-9)
+    attention = model.attention(batch)
+    assert tuple(attention) == LAYERS
+    for layer, weight in attention.items():
+        queries = is_source_BS if layer == "encoder_self" else is_word_BT
+        ours, theirs = (each.transpose(1, 2)[queries] for each in (weight, expected_attention[layer]))
+        torch.testing.assert_close(ours, theirs, rtol=1e-9, atol=1e-12)
+    for logit in (logit_BTV, expected_BTV):
+        cross_entropy(logit.flatten(0, 1), batch["target"].flatten(), ignore_index=PAD).backward()  # type: ignore[no-untyped-call]
+    for name, value in model.translator.named_parameters():
+        assert value.grad is not None
+        theirs = reference.gradient(name)
+        assert theirs.abs().max() > 0, name
+        torch.testing.assert_close(value.grad, theirs, rtol=1e-8, atol=1e-10, msg=lambda text, n=name: f"{n}: {text}")
+
+
+@pytest.mark.parametrize("attention_scale", ATTENTION_SCALES)
+def test_logits_are_scaled_as_named(attention_scale: str) -> None:
+    generator = torch.Generator().manual_seed(0)
+    shape = TranslatorShape(n_source_words=5, n_target_words=5, longest=6, d_model=6, n_heads=2, d_ffn=4)
+    layer = Attention(shape).double()
+    for value in layer.parameters():
+        value.data.normal_(generator=generator)
+    B, Q, K, H, C = 3, 5, 6, 2, 3
+    asking, asked = (torch.randn(B, n, 6, generator=generator, dtype=torch.float64) for n in (Q, K))
+    seen = torch.rand(B, Q, K, generator=generator) < 0.5
+    seen[..., 0] = True
+    sight = Sight(torch.zeros(B, Q, K).double().masked_fill(~seen, -torch.inf), seen.sum(-1).double().log())
+    scale = logit_scale(attention_scale, C)
+    given, weight = layer(asking.view(B * Q, 6), asked.view(B * K, 6), sight, scale)
+    assert given.shape == (B * Q, 6)
+    assert weight.shape == (B, H, Q, K)
+    for b in range(B):
+        for i in range(Q):
+            query = asking[b, i] @ layer.query_weight_DD + layer.query_bias_D
+            mixed = []
+            for h in range(H):
+                keys = [j for j in range(K) if seen[b, i, j]]
+                key_value = asked[b, keys] @ layer.key_value_weight_DE + layer.key_value_bias_E
+                of_head = slice(h * C, (h + 1) * C)
+                logit = key_value[:, :6][:, of_head] @ query[of_head]
+                factor = {"one": 1.0, "inv_sqrt_d": 3**-0.5, "log_n_inv_sqrt_d": np.log(len(keys)) * 3**-0.5}
+                p = (factor[attention_scale] * logit).softmax(0)
+                torch.testing.assert_close(weight[b, h, i, keys], p, rtol=1e-12, atol=1e-12)
+                mixed.append(p @ key_value[:, 6:][:, of_head])
+            assert not weight[b, :, i][:, ~seen[b, i]].any()
+            expected = torch.cat(mixed) @ layer.out_weight_DD + layer.out_bias_D
+            torch.testing.assert_close(given.view(B, Q, 6)[b, i], expected, rtol=1e-12, atol=1e-12)
+
+
+@STRUCTURED
+def test_the_decoder_does_not_see_the_future(structure: dict[str, Value]) -> None:
+    model = random_model(small(**structure))
+    batch = batch_of(small(), BATCH)
+    logit_BTV = model(batch)
+    T = batch["read"].shape[1]
+    changes = 0
+    for first in range(1, T):
+        for word in (PAD, UNK, EOS, SOS, 4, int(batch["read"].max())):
+            words = batch["read"].clone()
+            words[:, first:] = word
+            changed = model(_with_words(batch, "read", words))
+            assert torch.equal(changed[:, :first], logit_BTV[:, :first])
+            changes += int((changed[:, first] != logit_BTV[:, first]).any())
+    assert changes > T
+
+
+@STRUCTURED
+def test_the_rarest_past_word_moves_the_future_where_it_may(structure: dict[str, Value]) -> None:
+    """The words after a changed one see it: all, or those in the band, or wherever it is a column."""
+    model = random_model(small(**structure))
+    batch = batch_of(small(), BATCH)
+    words = batch["read"].clone()
+    words[:, 1] = UNK
+    moved_T = (model(_with_words(batch, "read", words)) != model(batch)).any(-1).any(0)
+    assert not moved_T[0]
+    assert moved_T[1]
+    sees_far = structure.get("num_pos", 0) != 0 or "window" not in structure
+    assert moved_T[4:].any() == sees_far
+
+
+@STRUCTURED
+def test_padding_changes_nothing(structure: dict[str, Value]) -> None:
+    parameters = small(**structure)
+    model = random_model(parameters)
+    together = batch_of(parameters, BATCH)
+    together_logit_BTV, together_attention = model(together), model.attention(together)
+    for b in range(len(BATCH)):
+        S, T = (int((together[name][b] != PAD).sum()) for name in ("source", "read"))
+        alone = {
+            name: value[b : b + 1, : S if name.startswith("source") else T].clone() for name, value in together.items()
+        }
+        logit_1TV = model(alone)
+        torch.testing.assert_close(logit_1TV[0], together_logit_BTV[b, :T], rtol=1e-11, atol=1e-11)
+        weight = model.attention(alone)["cross"][0]
+        torch.testing.assert_close(weight, together_attention["cross"][b, :, :T, :S], rtol=1e-11, atol=1e-11)
+        if max(S, T) + 2 <= model.translator.shape.longest:
+            longer = alone
+            for name in ("source", "read"):
+                longer = _with_words(longer, name, pad(alone[name], (0, 2), value=PAD))
+            torch.testing.assert_close(model(longer)[0, :T], logit_1TV[0], rtol=1e-11, atol=1e-11)
+
+
+@STRUCTURED
+def test_every_word_of_the_source_is_seen(structure: dict[str, Value]) -> None:
+    model = random_model(small(**structure))
+    batch = batch_of(small(), BATCH)
+    logit_BTV = model(batch)
+    for place in range(batch["source"].shape[1]):
+        words = batch["source"].clone()
+        words[:, place] = torch.where(words[:, place] == PAD, PAD, UNK)
+        changed = model(_with_words(batch, "source", words))
+        had_word_B = batch["source"][:, place] != PAD
+        is_word_BT = batch["read"] != PAD
+        moved_BT = (changed != logit_BTV).any(-1)
+        assert moved_BT[had_word_B][is_word_BT[had_word_B]].all()
+        assert not moved_BT[~had_word_B].any()
+
+
+def test_attention_sums_to_one_over_what_is_seen() -> None:
+    parameters = small(**STRUCTURES["rarest"])
+    model = random_model(parameters)
+    batch = batch_of(parameters, BATCH)
+    seen = sights(model.structure, batch, torch.float64)
+    for layer, weight_BHQK in model.attention(batch).items():
+        torch.testing.assert_close(weight_BHQK.sum(-1), torch.ones_like(weight_BHQK[..., 0]))
+        hidden_BQK = seen[layer].bias_BQK == -torch.inf
+        assert not weight_BHQK.transpose(0, 1)[:, hidden_BQK].any()
+        assert (weight_BHQK.transpose(0, 1)[:, ~hidden_BQK] > 0).all()
