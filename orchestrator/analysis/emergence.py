@@ -2,10 +2,10 @@
 
 Trainings may have different lengths, and one that ends without the role says only that it did not come by then: the
 share is Kaplan and Meier's estimate, censored at the last probe. Its variance is Greenwood's, in the form that sums
-over trials what their trainings contribute, so that replicates of one trial are not taken as independent; where each
-trial has one training, it is Greenwood's up to the factor n / (n - 1). The interval is Wilson's at the number of
-trainings that gives this variance, as in `intervals`: where no training is censored before a step, the share and the
-interval there are those of `pooled_rate`.
+over trials what their trainings contribute, so that replicates of one trial are not taken as independent. The interval
+is Wilson's at the number of trainings that gives this variance, within the bounds of `intervals`: where no training is
+censored before a step, share and interval there are those of `pooled_rate`; where each trial has one training, the
+variance is Greenwood's own.
 
 Source: Kaplan & Meier 1958; Williams 1995, Biometrics 51 (Greenwood's variance of clustered times); Cutler & Ederer
 1958 (effective sample size of a survival rate).
@@ -139,5 +139,6 @@ def _effective_n(
         alone = binomial / spread if spread else float(n_informed)
         return alone if n_trials == 1 else alone * n_trials / n_trainings
     alone = binomial / spread
-    together = binomial / (spread_of_trials * n_trials / (n_trials - 1)) * spread_of_estimate(n_trials)
+    design_effect = max(spread_of_trials * n_trials / (n_trials - 1) / spread, 1.0)
+    together = alone / design_effect * spread_of_estimate(n_trials)
     return float(np.clip(together, alone * n_trials / n_trainings, alone))

@@ -113,6 +113,13 @@ REPRODUCTIONS = (
         module="chiang_parity",
     ),
     Reproduction(
+        name="chiang-table1",
+        title="translators trained on short sentences, tested on long ones, with and without log-length scaling",
+        source=f"{_CHIANG}, section 6, Table 1",
+        cost="10 min",
+        module="chiang_table1",
+    ),
+    Reproduction(
         name="conti-table6",
         title="distance of eight heads to structured families, w = 3, num_pos = 2",
         source="Conti 2024, table 6",
