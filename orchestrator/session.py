@@ -56,6 +56,7 @@ def run_sweep(spec: Sweep, path: Path, resources: Resources, console: Console) -
     """
     started = time.monotonic()
     parameters = load_workload(spec.workload).parameters
+    spec = spec.fix(parameters.pinned(spec.fixed()))
     check_sweep(spec, parameters)
     check_storage(spec)
     SweepDirectory.check_new(path)
@@ -69,12 +70,12 @@ def resume_sweep(path: Path, resources: Resources, console: Console) -> Summary:
     """Goes on with a sweep that was interrupted; a finished one is summarized again.
 
     Raises:
-        UserError: If there is no sweep, or its workload is gone.
+        UserError: If there is no sweep, its workload is gone, or a file that it names is another by now.
         SweepError: If the sweep cannot go on.
     """
     started = time.monotonic()
     directory = SweepDirectory.open(path)
-    load_workload(directory.spec.workload)
+    load_workload(directory.spec.workload).parameters.pinned(directory.spec.fixed())
     with cluster.connection(resources.address):
         return _train(directory, resources, cluster.share_out(resources.n_trainers), console, started)
 

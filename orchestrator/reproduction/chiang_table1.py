@@ -40,9 +40,9 @@ def compare(sweep: SweepDirectory, directory: Path) -> Comparison:
             [sign * value for value in scores["short", scale, f"{metric}_long"]]
             for scale in ("log_n_inv_sqrt_d", "inv_sqrt_d")
         )
-        published = "+1.0" if metric == "bleu" else "better"
+        claim = "+1.0" if metric == "bleu" else "better"
         rows.append(
-            mean_difference_row(f"short/long: scaled above baseline, {name}", scaled, baseline, published=published)
+            mean_difference_row(f"short/long: scaled above baseline, {name}", scaled, baseline, published=claim)
         )
     return Comparison(
         title="chiang-table1: trained on short sentences, tested on long ones",

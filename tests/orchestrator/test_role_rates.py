@@ -1,6 +1,9 @@
 """Rates of roles over a sweep: what is counted, by which intervals, and where it is shown."""
 
+import contextlib
+import io
 import json
+import re
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -17,12 +20,13 @@ from orchestrator.analysis.roles import RoleRate, role_rates, role_rates_by
 from orchestrator.ledger.reader import Ledger
 from orchestrator.ledger.schema import heads_schema, trainings_schema
 from orchestrator.ledger.writer import LedgerWriter
+from orchestrator.query import run_query
 from orchestrator.records import PackContext, curve_rows, head_rows, trained_rows
 from orchestrator.summary import Summary
 from orchestrator.sweep_directory import SweepDirectory
 from orchestrator.tasks import Task
 from orchestrator.tracking import sync
-from search_spaces import Sweep
+from search_spaces import Categorical, Sweep
 from tests.orchestrator import head_rows as made_up
 from tests.orchestrator.head_rows import WORDS, Timelines, sweep_with_heads
 from tests.orchestrator.small_sweep import STEPS, small_sweep, sweep_on_disk, trial_rows
@@ -81,7 +85,8 @@ _COUNTED = """
 select {by} count(*) as n, count(*) filter (has) as k, sum(heads) as heads, sum(with_role) as with_role from (
     select trial, replicate, {layer} as layer, bool_or(role = '{role}') as has, count(*) as heads,
         count(*) filter (role = '{role}') as with_role
-    from heads where (trial, replicate, step) in (select (trial, replicate, max(step)) from heads group by all)
+    from heads
+    where (trial, replicate, step) in (select (trial, replicate, max(step)) from heads group by trial, replicate)
     group by all
 ) join trainings using (trial, replicate) where outcome <> 'failed' and outcome <> 'diverged' {where} group by all
 """
@@ -212,7 +217,7 @@ def test_the_summary_shows_roles_within_80_columns(shown: SweepDirectory) -> Non
         trainings_per_second=8.0,
         mlflow="-",
     )
-    console = Console(width=80, record=True, quiet=False, file=(shown.path / "printed").open("w"))
+    console = Console(width=80, record=True, file=io.StringIO())
     summary.print(console)
     lines = [" ".join(line.split()) for line in console.export_text().splitlines()]
     table = lines.index("role layer trainings (95% interval) heads emerges at step")
@@ -282,3 +287,28 @@ def test_mlflow_has_the_figure_and_the_table(
         "figures/roles.png",
     }
     assert "| positional | encoder_self | 0.38 [" in parent.data.tags["mlflow.note.content"]
+
+
+def test_the_section_of_docs_roles_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its Python, and its SQL, which gives what the Python gives."""
+    spec = small_sweep("head_roles", space={"n_categories": Categorical(choices=(5, 10))}, trials=2)
+    trainings = [trial_rows(trial, ["plateau"] * 4, param_n_categories=5 + 5 * trial) for trial in range(2)]
+    timelines = ["....p", "....p", "pppp.", "....."]
+    heads = [
+        row
+        for rows in trainings
+        for each, letters in zip(rows, timelines, strict=True)
+        for row in made_up.head_rows(each, {(0, 0): letters, (0, 1): "....."})
+    ]
+    monkeypatch.chdir(tmp_path)
+    directory = sweep_with_heads(tmp_path / "sweeps/head_roles", spec, trainings, heads)
+    section = (Path(__file__).parents[2] / "docs/roles.md").read_text().partition("## Rates over a sweep")[2]
+    [snippet] = re.findall(r"^```python\n(.*?)^```$", section, re.DOTALL | re.MULTILINE)
+    printed = io.StringIO()
+    with contextlib.redirect_stdout(printed):
+        exec(compile(snippet, "docs/roles.md", "exec"), {})
+    assert printed.getvalue().startswith("0 positional 0.5 ")
+    assert "0 positional n_categories [('5', 0.5), ('10', 0.5)]" in printed.getvalue()
+    [sql] = re.findall(r'^attnsweep query sweeps/head_roles "(.*)"$', section, re.MULTILINE)
+    found = run_query(Ledger(directory.path), sql.replace("param_n_heads", "param_n_categories"))
+    assert [tuple(row.values()) for row in found.to_pylist()] == [(5, 0.5, 4), (10, 0.5, 4)]

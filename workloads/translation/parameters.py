@@ -1,11 +1,12 @@
 """What may vary in the training of a translator."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
 
 from workloads.errors import SpecError
-from workloads.parameters import TrainingParameters, parameter
+from workloads.parameters import TrainingParameters, Value, parameter
 from workloads.translation.attention_scale import ATTENTION_SCALES
 from workloads.translation.corpus import TRAIN
 from workloads.translation.grammar import LexiconSizes
@@ -127,6 +128,23 @@ class TranslationParameters(TrainingParameters):
             n_names=self.n_names,
         )
 
+    @classmethod
+    def pinned(cls, values: Mapping[str, Value]) -> dict[str, Value]:
+        """The corpus file, wherever trainers run, and its content."""
+        corpus = values.get("corpus", GRAMMAR)
+        if not isinstance(corpus, str) or corpus == GRAMMAR:
+            return {}
+        path = Path(corpus).absolute()
+        given, found = values.get("corpus_digest"), read_corpus(path).digest
+        if given not in (None, found):
+            raise SpecError(
+                "corpus_digest",
+                given=given,
+                expected=f"{found}, as {path} has",
+                mend="the file is another than the sweep began with: restore it, or begin another sweep",
+            )
+        return {"corpus": str(path), "corpus_digest": found}
+
     def __post_init__(self) -> None:
         self._follow_corpus()
         n_sentences = self.n_sentences or 0
@@ -151,25 +169,16 @@ class TranslationParameters(TrainingParameters):
     def _follow_corpus(self) -> None:
         """Fills in what the corpus decides: what is stored and shared must be what is trained on."""
         if self.is_of_grammar:
-            found, most = None, None
-        else:
-            # Trainers may run in another directory than the user.
-            object.__setattr__(self, "corpus", str(Path(self.corpus).absolute()))
-            corpus = read_corpus(self.corpus)
-            found, most = corpus.digest, int((corpus.part == TRAIN).sum())
-        if self.corpus_digest not in (None, found):
-            raise SpecError(
-                "corpus_digest",
-                given=self.corpus_digest,
-                expected=f"{found}, as {self.corpus} has",
-                mend="the file is another than the sweep began with: restore it, or begin another sweep",
-            )
-        if most is not None and (self.n_sentences or 0) > most:
+            object.__setattr__(self, "n_sentences", self.n_sentences or _SENTENCES_OF_GRAMMAR)
+            return
+        for name, value in self.pinned(self.values()).items():
+            object.__setattr__(self, name, value)
+        most = int((read_corpus(self.corpus).part == TRAIN).sum())
+        if (self.n_sentences or 0) > most:
             raise SpecError(
                 "n_sentences", given=self.n_sentences, expected=f"at most {most} ({self.corpus})", mend="lower it"
             )
-        object.__setattr__(self, "corpus_digest", found)
-        object.__setattr__(self, "n_sentences", self.n_sentences or most or _SENTENCES_OF_GRAMMAR)
+        object.__setattr__(self, "n_sentences", self.n_sentences or most)
 
     def _check_epsilon(self) -> None:
         if self.layer_norm_convention == "outside_root" and self.layer_norm_eps == 0.0:

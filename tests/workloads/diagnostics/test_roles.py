@@ -329,3 +329,97 @@ def test_a_role_emerges_when_it_holds_to_the_end() -> None:
     assert found.step.tolist() == [20, 80, 80, 40]
     assert found.emerged.tolist() == [True, True, False, True]
     assert emergence(holds[:, :, None], [10, 20, 40, 80]).step.shape == (4, 1)
+
+
+def _shortened(sentences: Sentences, of: slice, length: int) -> Sentences:
+    """Some sentences, cut to their first tokens."""
+    some = sentences.batch(of)
+    assert some.arcs is not None
+    assert some.query_tokens is not None
+    names = ("sentence", "relation", "dependent", "governor")
+    inside = (some.arcs.dependent < length) & (some.arcs.governor < length)
+    return dataclasses.replace(
+        some,
+        queries=some.queries[:, :length],
+        keys=some.keys[:, :length],
+        query_tokens=some.query_tokens[:, :length],
+        key_tokens=some.query_tokens[:, :length],
+        arcs=dataclasses.replace(some.arcs, **{name: getattr(some.arcs, name)[inside] for name in names}),
+    )
+
+
+@pytest.mark.parametrize("is_causal", [False, True])
+@pytest.mark.parametrize("shorter_first", [False, True])
+def test_counts_of_batches_of_different_lengths_add_up(
+    heads: Tensor, sentences: Sentences, is_causal: bool, shorter_first: bool
+) -> None:
+    """As if the shorter had been padded to the longer."""
+    length = 9
+    parts = [_shortened(sentences, slice(0, 250), length), sentences.batch(slice(250, B))]
+    parts = [dataclasses.replace(part, is_causal=is_causal) for part in parts]
+    attention = [heads[:, :250, :length, :length], heads[:, 250:]]
+    short, long = (count_roles(*pair) for pair in zip(attention, parts, strict=True))
+    found = role_scores(short + long if shorter_first else long + short)
+    padded = dataclasses.replace(sentences, is_causal=is_causal)
+    assert padded.arcs is not None
+    keeps = (padded.arcs.sentence >= 250) | ((padded.arcs.dependent < length) & (padded.arcs.governor < length))
+    names = ("sentence", "relation", "dependent", "governor")
+    is_word = padded.queries.clone()
+    is_word[:250, length:] = False
+    padded = dataclasses.replace(
+        padded,
+        queries=is_word,
+        keys=is_word,
+        arcs=dataclasses.replace(padded.arcs, **{name: getattr(padded.arcs, name)[keeps] for name in names}),
+    )
+    whole = heads.clone()
+    whole[:, :250, :, length:] = 0.0
+    expected = role_scores(count_roles(whole, padded))
+    for name, score in expected.items():
+        np.testing.assert_allclose(found[name], score, rtol=1e-12, atol=1e-12, err_msg=name)
+
+
+def test_causal_queries_have_no_later_candidates(heads: Tensor, sentences: Sentences) -> None:
+    causal = dataclasses.replace(sentences, is_causal=True)
+    found = strongest_keys(heads, causal)
+    for index, attention in enumerate(heads):
+        for b, q in [(0, 0), (1, 3), (2, 5), (3, 1), (4, 4)]:
+            weights = attention[b, q, : q + 1]
+            best = (weights == weights.max()).nonzero()[:, 0].tolist()
+            assert found[index, b, q] == (best[0] if len(best) == 1 else -1)
+    # What lies in the future is never found, and is no arc that could be.
+    counts, both_ways = count_roles(heads, causal), count_roles(heads, sentences)
+    arcs = causal.arcs
+    assert arcs is not None
+    assert counts.n_arcs is not None
+    assert both_ways.n_arcs is not None
+    for direction, (look, find) in enumerate(zip(*arcs.ends(), strict=True)):
+        of_relation = [int(((find <= look) & (arcs.relation == r)).sum()) for r in range(2)]
+        assert counts.n_arcs[direction].tolist() == of_relation
+    assert (counts.n_arcs < both_ways.n_arcs).all()
+    scores = role_scores(counts)
+    planted = list(PLANTED).index("subject to governor")
+    assert scores["accuracy_subject_to_governor"][planted] == 1.0
+    assert scores["positional_offset"][list(PLANTED).index("three back")] == -3
+    assert not counts.reach[T:].any()
+
+
+def test_uniform_attention_over_the_past_counts_as_such(sentences: Sentences) -> None:
+    past = torch.ones(T, T, dtype=torch.float64).tril()
+    uniform = (past / past.sum(-1, keepdim=True)).expand(B, T, T)
+    causal = dataclasses.replace(sentences, is_causal=True)
+    found = role_scores(count_roles(uniform, causal))
+    for pattern in ("previous_token", "duplicate_token", "induction"):
+        assert found[pattern] == pytest.approx(found[f"{pattern}_uniform"])
+
+
+def test_a_causal_offset_is_one_of_the_past() -> None:
+    arcs = Arcs(
+        relations=("a", "b"),
+        sentence=torch.zeros(6, dtype=torch.int64),
+        relation=torch.tensor([0, 0, 0, 0, 1, 1]),
+        dependent=torch.tensor([1, 2, 0, 4, 3, 0]),
+        governor=torch.tensor([3, 4, 2, 3, 2, 4]),
+    )
+    assert fit_offsets(arcs, 5).tolist() == [[2, -1], [-2, 1]]
+    assert fit_offsets(arcs, 5, is_causal=True).tolist() == [[-1, -1], [-2, -4]]

@@ -1,9 +1,9 @@
-"""LayerNorm with an epsilon per training, in three operations, against the formula."""
+"""LayerNorm with an epsilon per training, in three operations, against the formula; and the thesis's own."""
 
 import pytest
 import torch
 
-from workloads.engine.layer_norm import fused_layer_norm, inverse_root, layer_norm
+from workloads.engine.layer_norm import fused_layer_norm, inverse_root, layer_norm, outside_layer_norm
 
 
 @pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float32, 1e-5), (torch.float64, 1e-13)])
@@ -31,3 +31,27 @@ def test_what_has_no_variance_becomes_the_bias(dtype: torch.dtype) -> None:
     assert torch.equal(normal, bias.expand(2, 8))
     (gradient,) = torch.autograd.grad((normal * bias).sum(), value)
     assert torch.isfinite(gradient).all()
+
+
+@pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float32, 1e-5), (torch.float64, 1e-13)])
+@pytest.mark.parametrize("eps", [0.0, 1e-6, 0.3])
+def test_epsilon_outside_the_root_is_added_to_the_deviation(dtype: torch.dtype, tolerance: float, eps: float) -> None:
+    generator = torch.Generator().manual_seed(0)
+    value = torch.randn(7, 16, generator=generator, dtype=torch.float64).to(dtype).requires_grad_()
+    gain, bias = torch.randn(2, 16, generator=generator).to(dtype)
+    found = outside_layer_norm(value, gain, bias, torch.tensor(eps, dtype=dtype))
+    rows = value.detach().double().numpy()
+    for row, normal in zip(rows, found.detach().double(), strict=True):
+        deviation = (((row - row.mean()) ** 2).sum() / 15) ** 0.5
+        assert deviation == pytest.approx(torch.std(torch.from_numpy(row)).item())
+        expected = torch.from_numpy((row - row.mean()) / (deviation + eps)) * gain.double() + bias.double()
+        torch.testing.assert_close(normal, expected, rtol=tolerance, atol=tolerance)
+    if dtype == torch.float64:
+        epsilon = torch.tensor(eps, dtype=dtype)
+        assert torch.autograd.gradcheck(lambda x: outside_layer_norm(x, gain, bias, epsilon), (value,))
+
+
+def test_a_constant_vector_has_no_deviation_outside_the_root() -> None:
+    value, gain, bias = torch.full((2, 8), 3.0), torch.ones(8), torch.arange(8.0)
+    assert torch.equal(outside_layer_norm(value, gain, bias, torch.tensor(1e-6)), bias.expand(2, 8))
+    assert outside_layer_norm(value, gain, bias, torch.tensor(0.0)).isnan().all()

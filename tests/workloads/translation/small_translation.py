@@ -59,12 +59,12 @@ def lanes(*parameters: TranslationParameters, seed: int = 0) -> Lanes[Translatio
     return Lanes([Training(each, seed + lane) for lane, each in enumerate(parameters)], torch.device("cpu"))
 
 
-def random_model(parameters: TranslationParameters, seed: int = 0, sigma: float = 0.4) -> TranslationModel:
-    """float64, all parameters N(0, sigma^2)."""
+def random_model(parameters: TranslationParameters, seed: int = 0) -> TranslationModel:
+    """float64, all parameters N(0, 0.4^2)."""
     model = WORKLOAD.build(parameters).double()
     generator = torch.Generator().manual_seed(seed)
     for value in model.parameters():
-        value.data.normal_(std=sigma, generator=generator)
+        value.data.normal_(std=0.4, generator=generator)
     return model
 
 

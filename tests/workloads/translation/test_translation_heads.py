@@ -115,7 +115,7 @@ PLANTED: dict[str, dict[str, tuple[Plant, str]]] = {
     "decoder_self": {
         "previous": (_shift(-1), "positional"),
         "two back": (_shift(-2), "positional"),
-        "object": (_arc("object", to_governor=True), "syntactic"),
+        "subject": (_arc("subject", to_governor=False), "syntactic"),
         "uniform": (_uniform, "none"),
     },
     "cross": {
@@ -179,9 +179,10 @@ def test_positional_heads_are_at_their_offsets(scores: Scores) -> None:
 
 
 def test_syntactic_heads_find_their_arcs(scores: Scores) -> None:
-    assert scores["encoder_self"]["subject"]["accuracy_subject_to_governor"] == 1.0
     assert scores["encoder_self"]["object"]["accuracy_object_to_dependent"] == 1.0
-    assert scores["decoder_self"]["object"]["accuracy_object_to_governor"] == 1.0
+    assert scores["decoder_self"]["subject"]["accuracy_subject_to_dependent"] == 1.0
+    # The noun of a relative clause has two verbs, and a head one strongest key.
+    assert 0.85 < scores["encoder_self"]["subject"]["accuracy_subject_to_governor"] < 1.0
     assert scores["encoder_self"]["subject"]["syntactic_baseline"] < 0.9
     assert np.isnan(scores["cross"]["uniform"]["syntactic_gain"])
 
@@ -218,14 +219,14 @@ def test_structure_is_that_of_a_quarter_of_each_length_in_each_bucket(
     parts: tuple[LookedAt, ...], scores: Scores
 ) -> None:
     for layer, head in (("encoder_self", "rarest"), ("decoder_self", "uniform")):
-        distances = []
+        distances: list[float] = []
         for part in parts:
             attention = PLANTED[layer][head][0](part, layer)
             lengths = _visible(part, layer).any(-1).sum(1)
             assert torch.equal(part.n_tokens[layer], lengths)
             for n in lengths.unique().tolist():
-                for b in (lengths == n).nonzero()[::4, 0].tolist():
-                    distances.append(distances_to_diagonal(attention[b, :n, :n]).item() / n)
+                of_length = (lengths == n).nonzero()[::4, 0]
+                distances += (distances_to_diagonal(attention[of_length, :n, :n]) / n).tolist()
         assert scores[layer][head]["sigma_1"] == pytest.approx(np.mean(distances))
 
 
@@ -399,6 +400,9 @@ def test_uniform_attention_has_no_role() -> None:
     found = WORKLOAD.score_heads(lanes(parameters), state)
     assert found is not None
     assert (found.role == "none").all()
-    assert (found.scores["positional_share"] == 0).all()
+    share = found.scores["positional_share"][0]
+    assert not share[[0, 2]].any()
+    # The decoder's first word is the only one that its query may look at.
+    assert (share[1] < 0.3).all()
     assert np.isnan(found.scores["sigma_1_z"][0, 0]).all()
     assert WORKLOAD.score_heads(lanes(small(head_sentences=0)), state) is None

@@ -17,7 +17,6 @@ from workloads.translation.lookup import studied_corpus
     ("values", "message"),
     [
         ({"n_heads": 3}, r"n_heads: got 3, expected a divisor of d_model=8; change n_heads or d_model"),
-        ({"num_pos": 2}, r"num_pos: got 2, expected 0 where window is null: all columns are seen; set window, or rem"),
         ({"batch_size": 201}, r"batch_size: got 201, expected at most n_sentences=200; lower it, or give more sent"),
         (
             {"layer_norm_convention": "outside_root", "layer_norm_eps": 0.0},
@@ -38,7 +37,7 @@ def test_what_does_not_fit_is_refused(values: dict[str, Value], message: str) ->
 def test_borders_are_accepted() -> None:
     assert small(batch_size=200).n_steps == 24
     assert small(layer_norm_eps=0.0).layer_norm_eps == 0.0
-    assert small(window=0, num_pos=1000).num_pos == 1000
+    assert small(window=0, num_pos=1000).num_pos == small(num_pos=1000).num_pos == 1000
     assert small(n_heads=8).n_heads == small().d_model
 
 

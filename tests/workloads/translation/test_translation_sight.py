@@ -57,8 +57,6 @@ def _expected(batch: Batch, window: int | None, num_pos: int, global_columns: st
 @pytest.mark.parametrize("num_pos", [0, 1, 2, 5, 100])
 @pytest.mark.parametrize("global_columns", ["first", "rarest"])
 def test_the_band_and_the_columns(window: int | None, num_pos: int, global_columns: str) -> None:
-    if window is None and num_pos:
-        num_pos = 0
     values: dict[str, Value] = {"window": window, "num_pos": num_pos, "global_columns": global_columns}
     batch = _batch()
     found = sights(Structure(small(**values), LONGEST), batch, torch.float64)

@@ -1,0 +1,98 @@
+"""Sweeps of translators on real Ray: a user's own text from file to ledger, and the table on lengths."""
+
+import json
+import shutil
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import ray
+from rich.console import Console
+
+from orchestrator import cli
+from orchestrator.ledger.reader import Ledger
+from orchestrator.query import run_query
+from orchestrator.reproduction import chiang_table1
+from orchestrator.session import Resources, resume_sweep, run_sweep
+from search_spaces import Categorical, Sweep
+from search_spaces.loading import load_sweep
+from workloads.errors import SpecError
+from workloads.translation.grammar import Lexicon, LexiconSizes, sentence_pair
+
+QUIET = Console(quiet=True)
+SMALL = {"n_heads": 2, "d_model": 8, "d_ffn": 8, "n_epochs": 2, "n_probes": 3, "head_sentences": 20}
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _ray_and_mlflow(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as environment:
+        environment.chdir(tmp_path_factory.mktemp("home"))
+        environment.delenv("RAY_ADDRESS", raising=False)
+        environment.setenv("MLFLOW_TRACKING_URI", "sqlite:///mlflow.db")
+        ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False)
+        yield
+        ray.shutdown()
+
+
+def _prepare(name: str, n_pairs: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A TSV of its own, and the file that `attnsweep prepare-corpus` makes of it, in the working directory."""
+    lexicon = Lexicon(LexiconSizes())
+    pairs = [sentence_pair(lexicon, seed=1, number=number) for number in range(n_pairs)]
+    lines = ["english\titalian", *(f"{' '.join(pair.source)}\t{' '.join(pair.target)}" for pair in pairs)]
+    Path(f"{name}.tsv").write_text("\n".join(lines) + "\n")
+    words = ["prepare-corpus", f"{name}.tsv", "--out", f"{name}.parquet"]
+    monkeypatch.setattr(sys, "argv", ["attnsweep", *words])
+    with pytest.raises(SystemExit) as ended:
+        cli.main()
+    assert not ended.value.code
+
+
+def test_a_text_of_ones_own_from_file_to_ledger(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    _prepare("mine", 400, monkeypatch)
+    space = SMALL | {"corpus": "mine.parquet", "layer_norm_eps": Categorical(choices=(1e-6, 1e-2))}
+    spec = Sweep(name="mine", workload="translation", space=space, sampler="grid", trials=2, replicates=2)
+    directory = run_sweep(spec, tmp_path / "sweep", Resources(address="auto"), QUIET).directory
+    ledger = Ledger(directory.path)
+    trainings = ledger.trainings().to_pylist()
+    assert len(trainings) == 4
+    for row in trainings:
+        assert row["error"] is None
+        assert row["variant"] == row["param_corpus"] == str(Path("mine.parquet").absolute())
+        assert row["loss_level"] is row["level_grammar"] is None
+        assert 0 < row["level_bigram"] < row["level_unigram"] < row["level_uniform"]
+    bleu = run_query(
+        ledger, "select metric, count(*) n, max(value) most from curves where metric like 'bleu%' group by 1"
+    )
+    assert {row["metric"]: row["n"] for row in bleu.to_pylist()} == dict.fromkeys(
+        ("bleu_all", "bleu_short", "bleu_long"), 4
+    )
+    heads = run_query(ledger, "select layer, score_syntactic_gain, score_alignment, score_positional_share from heads")
+    assert heads.num_rows == 4 * 3 * 3 * 2
+    assert heads["score_syntactic_gain"].null_count == heads["score_alignment"].null_count == heads.num_rows
+    assert heads["score_positional_share"].null_count == 0
+
+    # The file is another by now: going on would train some rows on one text and some on another.
+    _prepare("other", 300, monkeypatch)
+    shutil.copy("other.parquet", "mine.parquet")
+    with pytest.raises(SpecError, match=r"corpus_digest: got .* the file is another than the sweep began with"):
+        resume_sweep(directory.path, Resources(address="auto"), QUIET)
+    assert Ledger(directory.path).trainings().num_rows == 4
+
+
+def test_the_table_on_lengths(tmp_path: Path) -> None:
+    small = SMALL | {"n_sentences": 100, "head_sentences": 0, "eval_sentences": 60, "test_sentences": 40}
+    spec = load_sweep("translation_lengths").fix(small).but(replicates=3)
+    directory = run_sweep(spec, tmp_path / "sweep", Resources(address="auto"), QUIET).directory
+    comparison = chiang_table1.compare(directory, tmp_path)
+    rows = {row["name"]: row for row in json.loads(comparison.to_json())["rows"]}
+    assert [row["published"] for row in rows.values()] == ["32.6", "32.5", "11.4", "12.4", "+1.0", "better"]
+    scaled = run_query(
+        Ledger(directory.path),
+        "select avg(value) from curves join trainings using (training_id) where metric = 'bleu_long' "
+        "and param_train_on = 'short' and param_attention_scale = 'log_n_inv_sqrt_d'",
+    )
+    assert rows["BLEU, short/long, scaled"]["ours"] == pytest.approx(scaled[0][0].as_py())
+    for row in rows.values():
+        assert row["low"] <= row["ours"] <= row["high"]
+    assert [path.stat().st_size > 10_000 for path in comparison.figures] == [True, True]
