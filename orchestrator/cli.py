@@ -12,6 +12,7 @@ import typer
 from typer.exceptions import TyperException
 
 from orchestrator.errors import SweepError
+from orchestrator.places.location import local_path, locate
 from workloads.errors import SpecError, UserError
 
 if TYPE_CHECKING:
@@ -39,7 +40,7 @@ class Format(StrEnum):
     parquet = "parquet"
 
 
-SweepDir = Annotated[Path, typer.Argument(metavar="DIR", help="A sweep directory.")]
+SweepDir = Annotated[str, typer.Argument(metavar="DIR", help="A sweep directory, or s3://BUCKET/PREFIX.")]
 Address = Annotated[str | None, typer.Option(help="A running Ray cluster: auto, HOST:PORT or ray://HOST:PORT.")]
 Trainers = Annotated[int | None, typer.Option(min=1, help="Trainer actors; default one per GPU or CPU core.")]
 PackSize = Annotated[int | None, typer.Option(min=1, help="Trainings fused in a pack; default the fastest, measured.")]
@@ -50,7 +51,9 @@ TrackingUri = Annotated[str | None, typer.Option(help="Default: MLFLOW_TRACKING_
 @app.command()
 def run(
     spec: Annotated[str, typer.Argument(metavar="SPEC", help="A shipped sweep, a Python file, or a sweep.json.")],
-    directory: Annotated[Path | None, typer.Option("--dir", help="Default: ./sweeps/<name>-<time>.")] = None,
+    directory: Annotated[
+        str | None, typer.Option("--dir", help="Or s3://BUCKET/PREFIX; default: ./sweeps/<name>-<time>.")
+    ] = None,
     trials: Annotated[int | None, typer.Option(help="Configurations to train.")] = None,
     replicates: Annotated[int | None, typer.Option(help="Seeded trainings of each configuration.")] = None,
     seed: Annotated[int | None, typer.Option(help="Seed of sampler and trainings.")] = None,
@@ -66,7 +69,7 @@ def run(
     sweep = load_sweep(spec).fix(dict(_assignment(text) for text in fixed or []))
     budget = {"trials": trials, "replicates": replicates, "seed": seed}
     sweep = sweep.but(**{name: value for name, value in budget.items() if value is not None})
-    path = directory or _new_directory(sweep.name)
+    path = locate(directory, "--dir") if directory else _new_directory(sweep.name)
 
     from orchestrator.session import Resources, run_sweep
 
@@ -86,7 +89,7 @@ def resume(
     from orchestrator.session import Resources, resume_sweep
 
     resources = Resources(address=address, n_trainers=trainers, pack_size=pack_size)
-    _conclude(resume_sweep(directory, resources, _stderr()), as_json=as_json)
+    _conclude(resume_sweep(locate(directory), resources, _stderr()), as_json=as_json)
 
 
 @app.command()
@@ -94,21 +97,21 @@ def status(directory: SweepDir) -> None:
     """Show how far a sweep is, from its ledger."""
     from orchestrator.status import print_status
 
-    print_status(directory)
+    print_status(locate(directory))
 
 
 @app.command()
 def query(
-    directory: SweepDir,
+    directories: Annotated[list[str], typer.Argument(metavar="DIR...", help="One sweep or several, united.")],
     sql: Annotated[str, typer.Argument(metavar="SQL", help="Views: trainings, curves, heads, trials.")],
     format_: Annotated[Format, typer.Option("--format", help="How to print.")] = Format.table,
     out: Annotated[Path | None, typer.Option(help="Write to a file instead of stdout.")] = None,
 ) -> None:
-    """Ask a sweep's ledger in SQL (DuckDB)."""
+    """Ask the ledger of a sweep, or of several at once, in SQL (DuckDB)."""
     from orchestrator.ledger.reader import Ledger
-    from orchestrator.query import render, run_query
+    from orchestrator.query import query_all, render
 
-    render(run_query(Ledger(directory), sql), format_.value, out)
+    render(query_all([Ledger(locate(each)) for each in directories], sql), format_.value, out)
 
 
 @app.command()
@@ -116,7 +119,7 @@ def compact(directory: SweepDir) -> None:
     """Merge a ledger's fragments into one file per table."""
     from orchestrator.ledger.compaction import compact as compact_ledger
 
-    compact_ledger(directory)
+    compact_ledger(locate(directory))
 
 
 @app.command(name="mlflow-sync")
@@ -126,14 +129,14 @@ def mlflow_sync(directory: SweepDir, tracking_uri: TrackingUri = None) -> None:
     from orchestrator.progress import logging_progress
     from orchestrator.sweep_directory import SweepDirectory
 
-    done = tracking.sync(SweepDirectory.open(directory), tracking_uri, logging_progress(_stderr()))
+    done = tracking.sync(SweepDirectory.open(locate(directory)), tracking_uri, logging_progress(_stderr()))
     typer.echo(f"{done.n_logged} trials logged, {done.n_present} were there", err=True)
 
 
 @app.command()
 def reproduce(
     name: Annotated[str | None, typer.Argument(help="Reproduce this one; without a name, list what there is.")] = None,
-    directory: Annotated[Path | None, typer.Option("--dir", help="Default: ./sweeps/<name>-<time>.")] = None,
+    directory: Annotated[str | None, typer.Option("--dir", help="Default: ./sweeps/<name>-<time>.")] = None,
     as_json: AsJson = False,
 ) -> None:
     """Reproduce a figure or table of the literature: ours beside the published values."""
@@ -144,7 +147,7 @@ def reproduce(
             typer.echo(f"{each.name:14} {each.cost:>7}  {each.title} ({each.source})")
         return
     reproduction = find_reproduction(name)
-    path = directory or _new_directory(reproduction.name)
+    path = local_path(directory, "--dir") if directory else _new_directory(reproduction.name)
 
     from orchestrator.reproduction.comparison import write_comparison
 

@@ -1,6 +1,9 @@
 """What stops a sweep that was begun. Light to import."""
 
-from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from orchestrator.places.location import Location
 
 
 class SweepError(RuntimeError):
@@ -11,6 +14,6 @@ class SweepError(RuntimeError):
         path: The sweep directory.
     """
 
-    def __init__(self, message: str, path: Path) -> None:
+    def __init__(self, message: str, path: "Location") -> None:
         super().__init__(message)
         self.path = path

@@ -2,7 +2,7 @@
 
 import time
 from collections import defaultdict
-from collections.abc import Callable, Set
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -17,6 +17,7 @@ from orchestrator.sweep_directory import SweepDirectory
 from orchestrator.tasks import Backlog, PackSizer, Shape, tasks_of
 from orchestrator.trainer import PackOrder, Progress, Raised, Trained
 from search_spaces.objective import objective_value
+from search_spaces.replication import n_wanted
 from search_spaces.sweep import LossQuantile, StuckRate
 from workloads.engine.contract import Workload
 from workloads.errors import SpecError
@@ -40,16 +41,27 @@ class Follower(Protocol):
 
 @dataclass
 class _Tally:
-    """The trainings of one trial that have ended."""
+    """The trainings of one trial: how many are queued or have ended, and the rows of the latter by replicate."""
 
-    missing: int
-    outcome: list[str] = field(default_factory=list)
-    stuck: list[bool] = field(default_factory=list)
-    loss: list[float | None] = field(default_factory=list)
+    configuration: Configuration
+    n_queued: int = 0
+    rows: dict[int, dict[str, Any]] = field(default_factory=dict)
+
+    @property
+    def judged(self) -> list[dict[str, Any]]:
+        """The rows of trainings that did not fail."""
+        return [row for row in self.rows.values() if row["outcome"] != "failed"]
+
+    def stuck(self) -> dict[int, bool | None]:
+        """Whether each is stuck; `None` where it failed."""
+        return {replicate: None if row["outcome"] == "failed" else row["stuck"] for replicate, row in self.rows.items()}
 
     def value(self, objective: StuckRate | LossQuantile) -> float | None:
         """What the study is told; `None` where all trainings failed."""
-        return objective_value(objective, self.outcome, self.stuck, self.loss) if self.outcome else None
+        if not self.judged:
+            return None
+        outcome, stuck, loss = ([row[name] for row in self.judged] for name in ("outcome", "stuck", "eval_loss"))
+        return objective_value(objective, outcome, stuck, loss)
 
 
 class SweepLoop:
@@ -93,9 +105,7 @@ class SweepLoop:
     def take_up(self, rows: pa.Table) -> None:
         """Goes on from an earlier run: tells the trials whose rows (all the ledger's) are complete, queues the rest."""
         for configuration in self._study.unfinished():
-            done = rows.filter(pa.compute.field("trial") == configuration.trial)
-            self._enter(configuration, set(done["replicate"].to_pylist()))
-            self._count(done)
+            self._enter(configuration, rows.filter(pa.compute.field("trial") == configuration.trial))
 
     def run(self, should_stop: Callable[[], bool]) -> bool:
         """Trains until the budget is spent, or `should_stop` says so; then packs under way are given up.
@@ -142,21 +152,37 @@ class SweepLoop:
         return self._backlog.waiting(shape) >= self._sizers[shape].size(self._fair_share(may_ask=True))
 
     def _fair_share(self, *, may_ask: bool) -> int:
-        """Trainings left, or under way, for each trainer."""
-        to_come = self._study.n_left * self._spec.replicates if may_ask else 0
+        """Trainings left, or under way, for each trainer; of trials that may want more, what they want as yet."""
+        to_come = self._study.n_left * n_wanted(self._spec.replicates, {}) if may_ask else 0
         under_way = sum(len(order.tasks) for order in self._pool.running)
         return -(-(len(self._backlog) + to_come + under_way) // self._pool.n_trainers)
 
-    def _enter(self, configuration: Configuration, done: Set[int] = frozenset()) -> None:
-        """Queues a trial's trainings but for the replicates that are done."""
+    def _enter(self, configuration: Configuration, done: pa.Table | None = None) -> None:
+        """Queues a trial's trainings but for those whose rows are there."""
+        tally = self._tallies[configuration.trial] = _Tally(configuration)
+        if done is not None:
+            tally.rows = {row["replicate"]: row for row in done.to_pylist()}
         try:
-            tasks = tasks_of(self._directory, self._workload.parameters, configuration)
+            self._go_on(tally)
         except SpecError as error:
             # A combination that the workload refuses: a fact about the trial, not about the sweep.
+            del self._tallies[configuration.trial]
             self._study.refuse(configuration.trial, str(error))
+
+    def _go_on(self, tally: _Tally) -> None:
+        """Queues what a trial wants by the rows that are there; tells it where it wants no more."""
+        wanted = n_wanted(self._spec.replicates, tally.stuck())
+        missing = [replicate for replicate in range(tally.n_queued, wanted) if replicate not in tally.rows]
+        if missing:
+            self._backlog.add(tasks_of(self._directory, self._workload.parameters, tally.configuration, missing))
+        tally.n_queued = wanted
+        if len(tally.rows) < wanted:
             return
-        self._tallies[configuration.trial] = _Tally(missing=len(tasks))
-        self._backlog.add([task for task in tasks if task.replicate not in done])
+        trial = tally.configuration.trial
+        del self._tallies[trial]
+        self._study.tell(trial, tally.value(self._spec.objective), len(tally.judged))
+        for follower in self._followers:
+            follower.trial_told(trial)
 
     def _receive(self, order: PackOrder, report: Progress | Trained | Raised | TrainerLost) -> None:
         match report:
@@ -193,6 +219,8 @@ class SweepLoop:
         self._retries.append(order)
 
     def _commit(self, order: PackOrder, trainings: pa.Table, curves: pa.Table | None, heads: pa.Table | None) -> None:
+        # A trial that the ledger knows must not be asked for again: the study is there to stay before its rows are.
+        self._study.save()
         self._writer.commit(order.pack, trainings, curves, heads)
         self._losses.pop(order.pack, None)
         self._count(trainings)
@@ -200,16 +228,10 @@ class SweepLoop:
             follower.rows_committed(trainings)
 
     def _count(self, rows: pa.Table) -> None:
-        """Adds ended trainings to their trials' tallies and tells the trials that are complete."""
-        for row in rows.select(["trial", "outcome", "stuck", "eval_loss"]).to_pylist():
-            tally = self._tallies[row["trial"]]
-            tally.missing -= 1
-            if row["outcome"] != "failed":
-                tally.outcome.append(row["outcome"])
-                tally.stuck.append(row["stuck"])
-                tally.loss.append(row["eval_loss"])
-        for trial in sorted(trial for trial, tally in self._tallies.items() if tally.missing == 0):
-            tally = self._tallies.pop(trial)
-            self._study.tell(trial, tally.value(self._spec.objective))
-            for follower in self._followers:
-                follower.trial_told(trial)
+        """Adds ended trainings to their trials' tallies, and goes on with these trials."""
+        trials = set()
+        for row in rows.select(["trial", "replicate", "outcome", "stuck", "eval_loss"]).to_pylist():
+            self._tallies[row["trial"]].rows[row["replicate"]] = row
+            trials.add(row["trial"])
+        for trial in sorted(trials):
+            self._go_on(self._tallies[trial])

@@ -10,6 +10,8 @@ import pyarrow as pa
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
+from orchestrator.analysis.completeness import complete_among
+from search_spaces.replication import most_wanted
 from search_spaces.sweep import Sweep
 
 _PLAIN_SECONDS = 5.0
@@ -26,17 +28,17 @@ class ProgressDisplay:
 
     def __init__(self, console: Console, spec: Sweep, done: pa.Table) -> None:
         self._console = console
-        self._n_trials, self._n_trainings = spec.trials, spec.trials * spec.replicates
+        self._n_trials, self._n_trainings = spec.trials, spec.trials * most_wanted(spec.replicates)
+        self._at_most = "" if isinstance(spec.replicates, int) else "at most "
         self._n_done: int = done.num_rows
         self._n_done_before: int = done.num_rows
-        counts = done.group_by("trial").aggregate([("trial", "count")])["trial_count"].to_pylist()
-        self._n_told = sum(count == spec.replicates for count in counts)
+        self._told = set(complete_among(done, spec.replicates))
         self._outcomes: Counter[str] = Counter(done["outcome"].to_pylist())
         self._started = self._last_line = time.monotonic()
         self._bar = Progress(
             TextColumn("trials {task.fields[trials]}"),
             BarColumn(),
-            TextColumn("trainings"),
+            TextColumn(f"trainings, {self._at_most}" if self._at_most else "trainings"),
             MofNCompleteColumn(),
             TextColumn("{task.fields[rate]}"),
             TimeRemainingColumn(elapsed_when_finished=True),
@@ -45,7 +47,7 @@ class ProgressDisplay:
             disable=not console.is_terminal,
         )
         self._task = self._bar.add_task(
-            "", total=self._n_trainings, completed=self._n_done, trials=str(self._n_told), rate="", outcomes=""
+            "", total=self._n_trainings, completed=self._n_done, trials=str(len(self._told)), rate="", outcomes=""
         )
 
     def __enter__(self) -> Self:
@@ -61,10 +63,14 @@ class ProgressDisplay:
         """Counts what has reached the ledger."""
         self._n_done += trainings.num_rows
         self._outcomes.update(trainings["outcome"].to_pylist())
+        if len(self._told) == self._n_trials:
+            # No trial wants more, though all could have had more.
+            self._n_trainings, self._at_most = self._n_done, ""
         self._bar.update(
             self._task,
             completed=self._n_done,
-            trials=f"{self._n_told}/{self._n_trials}",
+            total=self._n_trainings,
+            trials=f"{len(self._told)}/{self._n_trials}",
             rate=f"{self._rate():.0f}/s",
             outcomes=self._in_words(),
         )
@@ -73,9 +79,8 @@ class ProgressDisplay:
         self.heartbeat(waiting_for="")
 
     def trial_told(self, trial: int) -> None:
-        """Counts a completed trial."""
-        del trial
-        self._n_told += 1
+        """Counts a completed trial, once."""
+        self._told.add(trial)
 
     def heartbeat(self, waiting_for: str) -> None:
         """Shows that the sweep lives, at intervals, where there is no live bar.
@@ -94,8 +99,8 @@ class ProgressDisplay:
     def _line(self) -> str:
         left = f"{(self._n_trainings - self._n_done) / self._rate():.0f}" if self._rate() else "-"
         return (
-            f"trials {self._n_told}/{self._n_trials}  trainings {self._n_done}/{self._n_trainings}  "
-            f"{self._rate():.0f} trainings/s  {left} s left  {self._in_words()}"
+            f"trials {len(self._told)}/{self._n_trials}  trainings {self._n_done}/{self._at_most}{self._n_trainings}  "
+            f"{self._rate():.0f} trainings/s  {self._at_most}{left} s left  {self._in_words()}"
         )
 
     def _rate(self) -> float:

@@ -4,7 +4,7 @@ import csv
 import json
 import math
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext
 from datetime import date, datetime, time
 from decimal import Decimal
@@ -15,7 +15,7 @@ import duckdb
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from orchestrator.ledger.reader import Ledger
+from orchestrator.ledger.reader import Ledger, ask_all
 from workloads.errors import UserError
 
 TABLE_ROWS = 200
@@ -28,12 +28,24 @@ def run_query(ledger: Ledger, sql: str) -> pa.Table:
     Raises:
         UserError: If DuckDB refuses it, or it answers nothing.
     """
-    with ledger.connect() as connection:
-        try:
-            answer = connection.sql(sql)
-            table = None if answer is None else answer.to_arrow_table()
-        except duckdb.Error as error:
-            raise _refused(sql, "DuckDB says: " + " ".join(str(error).split("\n\n")[0].split())) from error
+    return query_all([ledger], sql)
+
+
+def query_all(ledgers: Sequence[Ledger], sql: str) -> pa.Table:
+    """The answer to one query over these views of several sweeps, united.
+
+    Raises:
+        UserError: As `run_query`, and if a sweep is given twice.
+    """
+
+    def answer_of(connection: duckdb.DuckDBPyConnection) -> pa.Table | None:
+        answer = connection.sql(sql)
+        return None if answer is None else answer.to_arrow_table()
+
+    try:
+        table = ask_all(ledgers, answer_of)
+    except duckdb.Error as error:
+        raise _refused(sql, "DuckDB says: " + " ".join(str(error).split("\n\n")[0].split())) from error
     if table is None:
         raise _refused(sql, "start it with SELECT or FROM: this answers no rows")
     return table

@@ -4,16 +4,17 @@ import shlex
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 import ray.cloudpickle
 from rich.console import Console
 
 from orchestrator import cluster
+from orchestrator.errors import SweepError
 from orchestrator.ledger.reader import Ledger
 from orchestrator.ledger.schema import heads_schema, trainings_schema
 from orchestrator.ledger.writer import LedgerWriter
 from orchestrator.loop import SweepLoop
+from orchestrator.places.location import Location, StoreError
 from orchestrator.pool import TrainerPool
 from orchestrator.progress import ProgressDisplay, logging_progress
 from orchestrator.signals import StopOnSignal
@@ -44,7 +45,7 @@ class Resources:
     pack_size: int | None = None
 
 
-def run_sweep(spec: Sweep, path: Path, resources: Resources, console: Console) -> Summary:
+def run_sweep(spec: Sweep, path: Location, resources: Resources, console: Console) -> Summary:
     """Runs a new sweep in a new directory.
 
     Returns:
@@ -66,7 +67,7 @@ def run_sweep(spec: Sweep, path: Path, resources: Resources, console: Console) -
         return _train(SweepDirectory.create(path, spec, defaults), resources, shares, console, started)
 
 
-def resume_sweep(path: Path, resources: Resources, console: Console) -> Summary:
+def resume_sweep(path: Location, resources: Resources, console: Console) -> Summary:
     """Goes on with a sweep that was interrupted; a finished one is summarized again.
 
     Raises:
@@ -81,6 +82,20 @@ def resume_sweep(path: Path, resources: Resources, console: Console) -> Summary:
 
 
 def _train(
+    directory: SweepDirectory,
+    resources: Resources,
+    shares: Sequence[cluster.TrainerShare],
+    console: Console,
+    started: float,
+) -> Summary:
+    try:
+        return _take_up(directory, resources, shares, console, started)
+    except StoreError as error:
+        # It did answer when the sweep began.
+        raise SweepError(str(error), directory.path) from error
+
+
+def _take_up(
     directory: SweepDirectory,
     resources: Resources,
     shares: Sequence[cluster.TrainerShare],
@@ -109,9 +124,12 @@ def _train(
                 finished = loop.run(lambda: _look_around(display, pool) or stop.requested)
         finally:
             pool.close()
-            directory.record_run(finished=finished, seconds=time.monotonic() - started)
-            patience = None if finished else _MLFLOW_SECONDS_AFTER_INTERRUPT
-            projection.close(patience, logging_progress(console))
+            try:
+                study.save()
+                directory.record_run(finished=finished, seconds=time.monotonic() - started)
+            finally:
+                patience = None if finished else _MLFLOW_SECONDS_AFTER_INTERRUPT
+                projection.close(patience, logging_progress(console))
     return summarize(
         directory,
         refused=study.refused,

@@ -2,13 +2,16 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 
 import optuna
 from optuna.storages import JournalStorage
 from optuna.storages.journal import JournalFileBackend
 from optuna.trial import TrialState
 
-from orchestrator.sweep_directory import SweepDirectory
+from orchestrator.study_log import StudyLog
+from orchestrator.sweep_directory import STUDY_FILE, SweepDirectory
+from search_spaces.boundary import N_JUDGED
 from search_spaces.dimensions import Scalar
 from search_spaces.suggestion import distributions, make_sampler, suggest
 from search_spaces.sweep import Sweep
@@ -29,8 +32,8 @@ class Study:
     """Asks for configurations and tells how they ended.
 
     Each trial is drawn by a sampler seeded by the sweep's seed and the trial's number. So a resumed sweep draws what an
-    undisturbed one would have drawn, where the sampler does not learn: `random`, `qmc` and `grid`. What `tpe` and
-    `cmaes` draw depends on the order in which earlier trials ended.
+    undisturbed one would have drawn, where the sampler does not learn: `random`, `qmc` and `grid`. What `tpe`,
+    `cmaes` and `boundary` draw depends on which trials had ended, and how, when it was drawn.
 
     Attributes:
         refused: Trials whose values clash, by number: why.
@@ -40,8 +43,10 @@ class Study:
         optuna.logging.set_verbosity(optuna.logging.WARNING)
         self._spec = directory.spec
         self._distributions = distributions(directory.spec)
+        # What Optuna itself keeps, in a file or at a URL, is there to stay at once.
+        storage, self._log = _open_storage(directory)
         self._study = optuna.create_study(
-            storage=_open_storage(directory),
+            storage=storage,
             study_name=directory.sweep,
             direction=directory.spec.objective.direction,
             sampler=make_sampler(directory.spec, 0),
@@ -83,10 +88,23 @@ class Study:
         self.refused[trial] = reason
         self.tell(trial, None)
 
-    def tell(self, trial: int, value: float | None) -> None:
-        """Ends a trial; `None` says that all its trainings failed."""
+    def tell(self, trial: int, value: float | None, n_judged: int | None = None) -> None:
+        """Ends a trial.
+
+        Args:
+            trial: Its number.
+            value: Its objective; `None` says that all its trainings failed.
+            n_judged: How many trainings it is of; `None` where that is the spec's `replicates`.
+        """
+        if self._spec.sampler == "boundary" and value is not None and n_judged is not None:
+            self._trial(trial).set_user_attr(N_JUDGED, n_judged)
         state = TrialState.FAIL if value is None else TrialState.COMPLETE
         self._study.tell(trial, value, state=state)
+
+    def save(self) -> None:
+        """Sees to it that what was asked and told so far is there to stay."""
+        if self._log is not None:
+            self._log.save()
 
     def _trial(self, number: int) -> optuna.Trial:
         storage = self._study._storage
@@ -112,5 +130,10 @@ def check_storage(spec: Sweep) -> None:
         ) from error
 
 
-def _open_storage(directory: SweepDirectory) -> str | JournalStorage:
-    return directory.spec.storage or JournalStorage(JournalFileBackend(str(directory.study_path)))
+def _open_storage(directory: SweepDirectory) -> tuple[str | JournalStorage, StudyLog | None]:
+    if directory.spec.storage:
+        return directory.spec.storage, None
+    if isinstance(directory.path, Path):
+        return JournalStorage(JournalFileBackend(str(directory.path / STUDY_FILE))), None
+    log = StudyLog(directory.path, STUDY_FILE)
+    return JournalStorage(log), log

@@ -5,6 +5,7 @@ import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import islice
+from typing import TYPE_CHECKING
 
 from rich.console import Console
 from rich.markup import escape
@@ -16,6 +17,9 @@ from orchestrator.analysis.rates import ParameterRates, value_label
 from orchestrator.analysis.role_findings import RoleFindings, step_label
 from orchestrator.ledger.reader import Ledger
 from orchestrator.sweep_directory import SweepDirectory
+
+if TYPE_CHECKING:
+    import duckdb
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -129,9 +133,12 @@ def summarize(
         n_before: Trainings that earlier runs did.
         mlflow: Where MLflow has it, or why not.
     """
-    with Ledger(directory.path).connect() as connection:
-        findings = read_findings(connection, directory.spec)
+
+    def read(connection: "duckdb.DuckDBPyConnection") -> tuple[Findings, int]:
         ((n_trials,),) = connection.execute("select count(distinct trial) from trainings").fetchall()
+        return read_findings(connection, directory.spec), n_trials
+
+    findings, n_trials = Ledger(directory.path).ask(read)
     return Summary(
         directory=directory,
         findings=findings,

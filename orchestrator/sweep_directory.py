@@ -12,11 +12,11 @@ import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
+from orchestrator.places.location import Location, place_at
 from search_spaces.dimensions import Scalar
 from search_spaces.model import first_mistake
 from search_spaces.sweep import Sweep, sha256_of
@@ -47,10 +47,10 @@ class _Course(BaseModel):
 
 @dataclass(frozen=True)
 class SweepDirectory:
-    """One sweep on disk.
+    """One sweep, where it lives.
 
     Attributes:
-        path: The directory.
+        path: The directory, or the prefix in an object store.
         sweep: The sweep's identity: the ledger's `sweep` column, the name of MLflow's parent run.
         spec: What is swept.
         spec_sha256: Of the spec as it was stored.
@@ -58,7 +58,7 @@ class SweepDirectory:
         provenance: Versions, git commit, hardware, command.
     """
 
-    path: Path
+    path: Location
     sweep: str
     spec: Sweep
     spec_sha256: str
@@ -66,29 +66,30 @@ class SweepDirectory:
     provenance: Mapping[str, Any]
 
     @property
-    def study_path(self) -> Path:
-        """Where Optuna's journal is."""
-        return self.path / STUDY_FILE
+    def full_name(self) -> str:
+        """Where it is, for a reader elsewhere."""
+        return place_at(self.path).full_name
 
     @staticmethod
-    def check_new(path: Path) -> None:
+    def check_new(path: Location) -> None:
         """Checks that a new sweep may be made in a directory, without touching it.
 
         Raises:
             UserError: If it holds another sweep, or anything else.
         """
-        if (path / SWEEP_FILE).exists():
+        place = place_at(path)
+        if place.has_text(SWEEP_FILE):
             raise UserError(
                 "--dir",
                 given=str(path),
                 expected="a directory without a sweep",
                 mend=f"continue that sweep with: attnsweep resume {shlex.quote(str(path))}; or choose another --dir",
             )
-        if path.exists() and not (path.is_dir() and not any(path.iterdir())):
+        if not place.is_vacant():
             raise UserError("--dir", given=str(path), expected="a new or empty directory", mend="choose another")
 
     @classmethod
-    def create(cls, path: Path, spec: Sweep, defaults: Mapping[str, Scalar]) -> "SweepDirectory":
+    def create(cls, path: Location, spec: Sweep, defaults: Mapping[str, Scalar]) -> "SweepDirectory":
         """Makes the directory and writes its record.
 
         Args:
@@ -101,7 +102,7 @@ class SweepDirectory:
         """
         cls.check_new(path)
         try:
-            path.mkdir(parents=True, exist_ok=True)
+            place_at(path).make()
             directory = cls(path, _identity(spec), spec, spec.sha256(), defaults, _provenance())
             directory._write()
         except OSError as error:
@@ -114,14 +115,14 @@ class SweepDirectory:
         return directory
 
     @classmethod
-    def open(cls, path: Path) -> "SweepDirectory":
+    def open(cls, path: Location) -> "SweepDirectory":
         """Reads a sweep's record.
 
         Raises:
             UserError: If there is none, or it is damaged.
         """
         try:
-            text = (path / SWEEP_FILE).read_text()
+            text = place_at(path).read_text(SWEEP_FILE)
             stored = _Stored.model_validate_json(text)
         except OSError as error:
             raise UserError(
@@ -135,12 +136,16 @@ class SweepDirectory:
         # Of the stored text, not of the model read from it, which may have gained fields since.
         if sha256_of(json.loads(text)["spec"]) != stored.spec_sha256:
             raise UserError(
-                str(path / SWEEP_FILE),
+                f"{path}/{SWEEP_FILE}",
                 given="a spec that does not match its sha256",
                 expected="the spec as it was written",
                 mend="restore the file: a sweep's spec is not edited, run a new sweep instead",
             )
         return cls(path, stored.sweep, stored.spec, stored.spec_sha256, stored.defaults, stored.provenance)
+
+    def record(self) -> str:
+        """The text of `sweep.json`."""
+        return place_at(self.path).read_text(SWEEP_FILE)
 
     @property
     def finished(self) -> bool:
@@ -159,7 +164,7 @@ class SweepDirectory:
 
     def _course(self) -> _Course:
         try:
-            return _Course.model_validate_json((self.path / _COURSE_FILE).read_text())
+            return _Course.model_validate_json(place_at(self.path).read_text(_COURSE_FILE))
         except (FileNotFoundError, ValidationError):
             return _Course(finished=False, seconds=0.0)
 
@@ -174,12 +179,7 @@ class SweepDirectory:
         self._put(SWEEP_FILE, json.dumps(stored.model_dump(mode="json"), indent=2))
 
     def _put(self, name: str, text: str) -> None:
-        temporary = self.path / f".{name}.tmp"
-        with temporary.open("w") as file:
-            file.write(text + "\n")
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.rename(self.path / name)
+        place_at(self.path).put_text(name, text + "\n")
 
 
 def _identity(spec: Sweep) -> str:

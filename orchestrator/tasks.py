@@ -3,7 +3,7 @@
 import hashlib
 import json
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -48,22 +48,24 @@ def training_id(workload: str, parameters: TrainingParameters, seed: int) -> str
 
 
 def tasks_of(
-    directory: "SweepDirectory", parameters: type[TrainingParameters], configuration: "Configuration"
+    directory: "SweepDirectory",
+    parameters: type[TrainingParameters],
+    configuration: "Configuration",
+    replicates: Iterable[int],
 ) -> list[Task]:
-    """The replicates of one configuration.
+    """Some replicates of one configuration.
 
     Raises:
         SpecError: If its values clash with each other.
     """
-    sweep = directory.spec
     resolved = parameters.resolve({**directory.defaults, **configuration.values})
     return [
         Task(
             configuration.trial,
             replicate,
-            Training(resolved, training_seed(sweep.seed, configuration.trial, replicate)),
+            Training(resolved, training_seed(directory.spec.seed, configuration.trial, replicate)),
         )
-        for replicate in range(sweep.replicates)
+        for replicate in replicates
     ]
 
 

@@ -17,6 +17,7 @@ from optuna.trial import Trial
 
 from search_spaces.dimensions import Categorical, Float, Int, Scalar, Varied
 from search_spaces.grid import grid_axes
+from search_spaces.replication import n_wanted
 from search_spaces.sweep import Sweep
 
 
@@ -45,6 +46,13 @@ def make_sampler(sweep: Sweep, trial: int) -> BaseSampler:
                 return QMCSampler(seed=sweep_seed, scramble=True, warn_independent_sampling=False)
         case "cmaes":
             return CmaEsSampler(seed=seed, warn_independent_sampling=False)
+        case "boundary":
+            # scikit-learn takes seconds to import.
+            from search_spaces.boundary import BoundarySampler
+
+            return BoundarySampler(
+                distributions(sweep), seed=seed, layout_seed=sweep_seed, n_replicates=n_wanted(sweep.replicates, {})
+            )
         case "grid":
             return _BudgetedGridSampler(grid_axes(sweep), seed=sweep_seed)
 

@@ -9,8 +9,9 @@ from pydantic import Field, ValidationError
 
 from search_spaces.dimensions import Categorical, Conditional, Dimension, Float, Int, Scalar, Varied
 from search_spaces.model import SpecModel, first_mistake
+from search_spaces.replication import Replicates
 
-SAMPLERS = ("tpe", "random", "qmc", "grid", "cmaes")
+SAMPLERS = ("tpe", "random", "qmc", "grid", "cmaes", "boundary")
 
 _NAME = r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,79}$"
 
@@ -43,7 +44,7 @@ class Sweep(SpecModel):
         sampler: One of `SAMPLERS`.
         trials: Configurations to train at the most.
         seconds: Wall time after which no further trial is asked for.
-        replicates: Seeded trainings of each trial.
+        replicates: Seeded trainings of each trial: a number, or a `Sequential` rule.
         seed: Seeds the sampler and all trainings.
         objective: What the sampler is told of a trial.
         storage: An Optuna storage URL instead of the sweep directory's journal.
@@ -53,10 +54,10 @@ class Sweep(SpecModel):
     name: str = Field(pattern=_NAME)
     workload: str
     space: Mapping[str, Dimension]
-    sampler: Literal["tpe", "random", "qmc", "grid", "cmaes"] = "tpe"
+    sampler: Literal["tpe", "random", "qmc", "grid", "cmaes", "boundary"] = "tpe"
     trials: int = Field(ge=1, le=2**31 - 1)
     seconds: float | None = Field(default=None, gt=0)
-    replicates: int = Field(default=1, ge=1, le=2**31 - 1)
+    replicates: Replicates = 1
     seed: int = Field(default=0, ge=0, le=2**63 - 1)
     objective: Objective = StuckRate()
     storage: str | None = None

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 
 from search_spaces.dimensions import Categorical, Conditional, Dimension, Float, Int, Scalar
 from search_spaces.grid import grid_size
-from search_spaces.sweep import Sweep
+from search_spaces.sweep import StuckRate, Sweep
 from workloads.errors import SpecError
 from workloads.parameters import Parameter, TrainingParameters, unknown_parameter
 
@@ -30,6 +30,8 @@ def check_sweep(sweep: Sweep, parameters: type[TrainingParameters]) -> None:
     _check_combinations(sweep, parameters)
     if sweep.sampler == "grid":
         _check_grid(sweep)
+    if sweep.sampler == "boundary":
+        _check_boundary(sweep)
 
 
 def _check_combinations(sweep: Sweep, parameters: type[TrainingParameters]) -> None:
@@ -86,6 +88,23 @@ def _check_grid(sweep: Sweep) -> None:
             given=sweep.trials,
             expected=f"1..{grid_size(sweep)} (the points of the grid)",
             mend="lower trials, or add points",
+        )
+
+
+def _check_boundary(sweep: Sweep) -> None:
+    if not isinstance(sweep.objective, StuckRate):
+        raise SpecError(
+            "objective",
+            given=sweep.objective.kind,
+            expected="stuck_rate under sampler=boundary, which looks for where half of the trainings are stuck",
+            mend="write objective=StuckRate(), or use sampler=tpe",
+        )
+    if not any(isinstance(dimension, Float | Int) for dimension in sweep.varied().values()):
+        raise SpecError(
+            "space",
+            given=", ".join(sweep.varied()) or "nothing that varies",
+            expected="an unconditional Float or Int under sampler=boundary: a boundary is crossed along one",
+            mend="add one, or use sampler=random",
         )
 
 

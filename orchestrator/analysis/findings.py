@@ -89,7 +89,7 @@ def read_findings(connection: duckdb.DuckDBPyConnection, spec: Sweep) -> Finding
     """
     return Findings(
         outcome_counts(connection),
-        stuck_rate(connection),
+        stuck_rate(connection, spec),
         rates_by(connection, spec),
         best_trial(connection, spec),
         read_role_findings(connection, spec),

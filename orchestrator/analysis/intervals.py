@@ -8,6 +8,12 @@ rate between trials over its binomial variance; lowered by `(z / t)^2` with `n_t
 the number of trainings. Trials that agree unanimously leave `deff` undetermined and count once each.
 A bin of one trial gets plain Wilson: its interval is that of this one configuration.
 
+Under `Sequential` replication a trial has the more trainings the nearer its rate is to one half (or to the threshold):
+trainings pooled would lean there. Each trial's share counts once, with Wilson's interval at the effective number that
+their spread gives; a single trial has the interval that `Sequential` looked at, which holds although it was stopped by
+it. A share at a data-dependent end leans towards the end that comes first: by up to 0.015 where the width ends a trial
+(0.2, at most 200 trainings), by up to 0.05 where a threshold of one half does.
+
 In simulation (5 trials x 16, intra-trial correlation 0.6, rate 0.5) the pooled binomial interval covers the truth in
 46% of cases, this one in 95%; the tests repeat it.
 
@@ -24,6 +30,9 @@ from statistics import NormalDist
 import numpy as np
 from numpy.typing import NDArray
 
+from search_spaces.confidence_sequence import sequential_interval
+from search_spaces.replication import Sequential
+
 # scipy is imported where it is used: it takes half a second, which a sweep's start should not wait for.
 
 _Z = NormalDist().inv_cdf(0.975)
@@ -31,16 +40,23 @@ _Z = NormalDist().inv_cdf(0.975)
 
 @dataclass(frozen=True, slots=True)
 class Rate:
-    """`k` of `n` trainings, with the 95% interval of the rate; no bounds where nothing was counted."""
+    """`k` of `n` trainings, with the 95% interval of the rate; no bounds where nothing was counted.
+
+    Attributes:
+        mean: The mean of the trials' shares, where that is the estimate and not `k / n`.
+    """
 
     n: int
     k: int
     low: float | None
     high: float | None
+    mean: float | None = None
 
     @property
     def share(self) -> float | None:
         """The point estimate."""
+        if self.mean is not None:
+            return self.mean
         return self.k / self.n if self.n else None
 
     def as_json(self) -> dict[str, int | float | None]:
@@ -59,6 +75,13 @@ def binomial_rate(k: int, n: int) -> Rate:
     return Rate(n, k, float(interval.low), float(interval.high))
 
 
+def trial_rate(replicates: int | Sequential, k: int, n: int) -> Rate:
+    """The rate of one trial of a sweep that has these replicates."""
+    if isinstance(replicates, int) or n == 0:
+        return binomial_rate(k, n)
+    return Rate(n, k, *sequential_interval(k, n))
+
+
 def pooled_rate(counts: Sequence[tuple[int, int]]) -> Rate:
     """The rate over several trials, `(n, k)` each, with the interval that the module describes."""
     trials = np.array([(n, k) for n, k in counts if n], dtype=np.float64).reshape(-1, 2)
@@ -67,6 +90,22 @@ def pooled_rate(counts: Sequence[tuple[int, int]]) -> Rate:
         return binomial_rate(k, n)
     low, high = wilson(k / n, _effective_n(trials[:, 0], trials[:, 1]))
     return Rate(n, k, low, high)
+
+
+def mean_rate(counts: Sequence[tuple[int, int]]) -> Rate:
+    """The mean rate of several trials that ended by `Sequential`, `(n, k)` each, with the module's interval of it."""
+    trials = np.array([(n, k) for n, k in counts if n], dtype=np.float64).reshape(-1, 2)
+    n, k = (int(total) for total in trials.sum(axis=0))
+    n_trials = len(trials)
+    if n_trials == 0:
+        return binomial_rate(0, 0)
+    if n_trials == 1:
+        return Rate(n, k, *sequential_interval(k, n))
+    shares = trials[:, 1] / trials[:, 0]
+    mean = float(shares.mean())
+    variance = float(shares.var(ddof=1)) / n_trials
+    low, high = wilson(mean, _effective(mean, variance, n_trials, n))
+    return Rate(n, k, low, high, mean)
 
 
 def rate_label(rate: Rate) -> str:
@@ -85,11 +124,15 @@ def spread_of_estimate(n_trials: int) -> float:
 
 def _effective_n(n: NDArray[np.float64], k: NDArray[np.float64]) -> float:
     n_trials, total, share = len(n), n.sum(), k.sum() / n.sum()
-    binomial_variance = share * (1 - share) / total
-    if binomial_variance == 0:
-        return n_trials
     variance = n_trials / (n_trials - 1) * np.square(k - share * n).sum() / total**2
-    design_effect = max(variance / binomial_variance, 1.0)
+    return _effective(share, variance, n_trials, total)
+
+
+def _effective(share: float, variance: float, n_trials: int, total: float) -> float:
+    """The number of independent trainings that would leave an estimate with this variance."""
+    if share in (0, 1):
+        return n_trials
+    design_effect = max(variance / (share * (1 - share) / total), 1.0)
     return float(np.clip(total / design_effect * spread_of_estimate(n_trials), n_trials, total))
 
 

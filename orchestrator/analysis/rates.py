@@ -2,19 +2,23 @@
 
 import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 import duckdb
 import numpy as np
 
-from orchestrator.analysis.intervals import Rate, binomial_rate, pooled_rate
+from orchestrator.analysis.completeness import complete_trials
+from orchestrator.analysis.intervals import Rate, mean_rate, pooled_rate, trial_rate
 from search_spaces.dimensions import Categorical, Conditional, Dimension, Float, Int, Scalar, Varied
 from search_spaces.objective import objective_value
 from search_spaces.sweep import LossQuantile, Sweep
 
 _MOST_LINEAR_BINS = 5
+
+Pooling: TypeAlias = Callable[[Sequence[tuple[int, int]]], Rate]
+"""From (trainings counted, of them stuck) of several trials to one rate."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,9 +86,9 @@ class BestTrial:
     rate: Rate
 
 
-def stuck_rate(connection: duckdb.DuckDBPyConnection) -> Rate:
+def stuck_rate(connection: duckdb.DuckDBPyConnection, spec: Sweep) -> Rate:
     """The stuck rate of a whole sweep; diverged trainings count as not stuck, failed ones not at all."""
-    return pooled_rate([(n, k) for _, n, k in _trial_counts(connection, [])])
+    return pooling(spec)([(n, k) for _, n, k in _trial_counts(connection, [])])
 
 
 def rates_by(connection: duckdb.DuckDBPyConnection, spec: Sweep) -> tuple[ParameterRates, ...]:
@@ -100,6 +104,11 @@ def rates_by(connection: duckdb.DuckDBPyConnection, spec: Sweep) -> tuple[Parame
     names = swept_names(spec)
     rows = _trial_counts(connection, names)
     return binned_rates(spec, [row[3:] for row in rows], [(n, k) for _, n, k, *_ in rows])
+
+
+def pooling(spec: Sweep) -> Pooling:
+    """How a sweep's trials are taken together: by their trainings, or each once where it chose how many it needed."""
+    return pooled_rate if isinstance(spec.replicates, int) else mean_rate
 
 
 def swept_names(spec: Sweep) -> list[str]:
@@ -122,11 +131,11 @@ def binned_rates(
     found = []
     for name in spec.space:
         if name in spec.varied():
-            found.append(_rates(name, "", spec.varied()[name], values[name], counts))
+            found.append(_rates(name, "", spec.varied()[name], values[name], counts, pooling(spec)))
         elif name in spec.conditional():
             condition = spec.conditional()[name]
             on = values.get(condition.on, [spec.fixed().get(condition.on)] * len(rows))
-            found += _rates_by_branch(name, condition, on, values[name], counts)
+            found += _rates_by_branch(name, condition, on, values[name], counts, pooling(spec))
     return tuple(found)
 
 
@@ -138,15 +147,16 @@ def best_trial(connection: duckdb.DuckDBPyConnection, spec: Sweep) -> BestTrial 
         spec: The sweep.
     """
     names = swept_names(spec)
-    rows = connection.execute(
+    complete = set(complete_trials(connection, spec.replicates))
+    found = connection.execute(
         f"""
         select trial, list(outcome) filter (outcome != 'failed'),
             list(stuck) filter (outcome != 'failed'), list(eval_loss) filter (outcome != 'failed')
             {_columns(names)}
-        from trainings group by trial having count(*) = ? and count(*) filter (outcome != 'failed') > 0
-        """,
-        [spec.replicates],
+        from trainings group by trial having count(*) filter (outcome != 'failed') > 0
+        """
     ).fetchall()
+    rows = [row for row in found if row[0] in complete]
     sign = 1.0 if spec.objective.direction == "minimize" else -1.0
     candidates = [
         (
@@ -161,9 +171,8 @@ def best_trial(connection: duckdb.DuckDBPyConnection, spec: Sweep) -> BestTrial 
         return None
     signed, _, trial, index = min(candidates)
     _, _, stuck, _, *parameters = rows[index]
-    return BestTrial(
-        trial, sign * signed, dict(zip(names, parameters, strict=True)), binomial_rate(sum(stuck), len(stuck))
-    )
+    rate = trial_rate(spec.replicates, sum(stuck), len(stuck))
+    return BestTrial(trial, sign * signed, dict(zip(names, parameters, strict=True)), rate)
 
 
 def outcome_counts(connection: duckdb.DuckDBPyConnection) -> dict[str, int]:
@@ -185,7 +194,12 @@ def _columns(names: Sequence[str]) -> str:
 
 
 def _rates_by_branch(
-    name: str, condition: Conditional, on: Sequence[object], values: Sequence[object], counts: Sequence[tuple[int, int]]
+    name: str,
+    condition: Conditional,
+    on: Sequence[object],
+    values: Sequence[object],
+    counts: Sequence[tuple[int, int]],
+    pool: Pooling,
 ) -> list[ParameterRates]:
     among = ", ".join(value_label(value) for value in condition.among)
     named = f"{condition.on}={among}" if len(condition.among) == 1 else f"{condition.on} in {among}"
@@ -199,13 +213,20 @@ def _rates_by_branch(
         if isinstance(dimension, Categorical | Float | Int):
             inside = [index for index, held in enumerate(holds) if held == wanted]
             found.append(
-                _rates(name, where, dimension, [values[each] for each in inside], [counts[each] for each in inside])
+                _rates(
+                    name, where, dimension, [values[each] for each in inside], [counts[each] for each in inside], pool
+                )
             )
     return found
 
 
 def _rates(
-    name: str, where: str, dimension: Varied, values: Sequence[object], counts: Sequence[tuple[int, int]]
+    name: str,
+    where: str,
+    dimension: Varied,
+    values: Sequence[object],
+    counts: Sequence[tuple[int, int]],
+    pool: Pooling,
 ) -> ParameterRates:
     if isinstance(dimension, Categorical):
         ranges: list[tuple[str, float | None, float | None]] = [
@@ -224,7 +245,7 @@ def _rates(
         where,
         dimension,
         tuple(
-            RateBin(label, low, high, len(inside), pooled_rate(inside))
+            RateBin(label, low, high, len(inside), pool(inside))
             for (label, low, high), inside in zip(ranges, members, strict=True)
         ),
     )

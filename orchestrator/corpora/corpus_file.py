@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from orchestrator.corpora.preparation import PreparedCorpus
-from orchestrator.ledger.fragments import sync
+from orchestrator.places.local_folder import sync
 from workloads.errors import UserError
 from workloads.translation.prepared import (
     DIGEST_KEY,

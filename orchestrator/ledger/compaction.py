@@ -7,8 +7,8 @@ each row counts exactly once.
 
 import uuid
 from collections.abc import Collection, Iterator, Mapping
+from contextlib import closing
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
@@ -27,10 +27,9 @@ from orchestrator.ledger.fragments import (
     open_trainings,
     publish,
     require_ledger,
-    sync,
 )
-from orchestrator.ledger.lock import acquire
 from orchestrator.ledger.schema import SORT_KEYS, in_order
+from orchestrator.places.location import Location, place_at
 from workloads.errors import UserError
 
 MAX_FRAGMENTS = 12
@@ -56,45 +55,43 @@ class Recovery:
     n_files: int
 
 
-def compact(root: Path) -> None:
+def compact(root: Location) -> None:
     """Merges a sweep's ledger into one file per table.
 
     Raises:
         UserError: If another process writes it, or it cannot be read or written.
     """
     require_ledger(root)
-    with acquire(root):
+    with closing(place_at(root).lock()):
         recover(root)
         merge(root, list(open_snapshot(root).rows()))
 
 
-def recover(root: Path) -> Recovery:
+def recover(root: Location) -> Recovery:
     """Removes every file that does not count. Only the ledger's one writer may.
 
     Raises:
         UserError: If a file of `trainings` cannot be read.
     """
+    place = place_at(root)
     trainings = open_trainings(root, fragment_names(root))
     counting = set(counting_names(trainings))
     uncommitted = set()
     n_files = 0
     for table in TABLES:
-        doomed = list((root / table).glob(".*.tmp"))
-        for path in (root / table).glob("*.parquet"):
-            if path.stem not in counting:
-                doomed.append(path)
-            if path.stem not in trainings and not path.stem.startswith(MERGED):
-                uncommitted.add(path.stem)
-        for path in doomed:
-            path.unlink()
-        # Before a later merge may remove the fragment by which these do not count.
-        if doomed:
-            sync(root / table)
+        doomed = place.unfinished(table)
+        for name in place.names(table):
+            if name not in counting:
+                doomed.append(f"{name}.parquet")
+            if name not in trainings and not name.startswith(MERGED):
+                uncommitted.add(name)
+        # For good, before a later merge may remove the fragment by which these do not count.
+        place.remove(table, doomed)
         n_files += len(doomed)
     return Recovery(uncommitted=tuple(sorted(uncommitted)), n_files=n_files)
 
 
-def merge(root: Path, names: Collection[str]) -> None:
+def merge(root: Location, names: Collection[str]) -> None:
     """Merges these fragments into one, sorted, holding `_ROWS_AT_ONCE` of their rows in memory.
 
     Raises:
@@ -145,7 +142,7 @@ def _sorted_batches(
     assert n_rows == dataset.count_rows()
 
 
-def _one_spec(root: Path, snapshot: Snapshot) -> str:
+def _one_spec(root: Location, snapshot: Snapshot) -> str:
     specs = sorted({file.stamp.spec_sha256 for files in snapshot.files.values() for file in files.values()})
     if len(specs) > 1:
         raise UserError(

@@ -8,10 +8,10 @@ can come again.
 """
 
 import json
-import os
-import uuid
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import pyarrow as pa
@@ -19,6 +19,8 @@ import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 
 from orchestrator.ledger.schema import BASE_COLUMNS, SCHEMA_VERSION
+from orchestrator.places.location import Location, place_at
+from orchestrator.places.place import Place
 from workloads.errors import UserError
 
 TABLES = ("curves", "heads", "trainings")
@@ -53,7 +55,7 @@ class Stamp:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class OpenFile:
-    """One opened file of a table. Its rows stay readable when a compaction unlinks it.
+    """One opened file of a table. Its rows stay readable when a compaction unlinks it, but not in an object store.
 
     Attributes:
         fragment: The file as pyarrow's datasets take it.
@@ -90,13 +92,13 @@ class Snapshot:
         return {name: file.rows for name, file in self.files["trainings"].items()}
 
 
-def require_ledger(root: Path) -> None:
+def require_ledger(root: Location) -> None:
     """Checks that a directory is a sweep's.
 
     Raises:
         UserError: If it is not.
     """
-    if not (root / "trainings").is_dir():
+    if not place_at(root).has_folder("trainings"):
         raise UserError(
             "DIR",
             given=str(root),
@@ -105,71 +107,69 @@ def require_ledger(root: Path) -> None:
         )
 
 
-def open_snapshot(root: Path) -> Snapshot:
+def open_snapshot(root: Location) -> Snapshot:
     """Opens the fragments that count, while a writer may be at work.
 
     Raises:
         UserError: For a file that cannot be read, or is gone.
     """
+    place = place_at(root)
     while True:
         names = fragment_names(root)
         try:
             trainings = open_trainings(root, names)
             counting = counting_names(trainings)
-            files = {
-                table: {name: open_file(_path(root, table, name)) for name in counting}
-                for table in TABLES[:-1]
-                if (root / table).is_dir()
-            }
+            files = {table: _open(place, table, counting) for table in TABLES[:-1] if place.has_folder(table)}
         except FileNotFoundError as gone:
             if names == fragment_names(root):
-                raise _unreadable(Path(gone.filename), "no such file") from gone
+                raise _unreadable(gone.filename, "no such file") from gone
             continue
         # A listing is no snapshot: one that ran across a compaction can miss both the old files and the new one.
         if names == fragment_names(root):
             return Snapshot({**files, "trainings": {name: trainings[name] for name in counting}})
 
 
-def fragment_names(root: Path) -> list[str]:
+def fragment_names(root: Location) -> list[str]:
     """The names in `trainings`, also those that are replaced."""
-    return sorted(path.stem for path in (root / "trainings").glob("*.parquet"))
+    return sorted(place_at(root).names("trainings"))
 
 
-def open_trainings(root: Path, names: Iterable[str]) -> dict[str, OpenFile]:
+def open_trainings(root: Location, names: Iterable[str]) -> dict[str, OpenFile]:
     """These files of `trainings`, by name.
 
     Raises:
         FileNotFoundError: If a compaction has removed one.
         UserError: For a file that cannot be read.
     """
-    return {name: open_file(_path(root, "trainings", name)) for name in names}
+    return _open(place_at(root), "trainings", names)
 
 
-def open_file(path: Path) -> OpenFile:
+def open_file(place: Place, table: str, name: str) -> OpenFile:
     """Opens one file and reads its footer.
 
     Raises:
         FileNotFoundError: If a compaction has removed it since it was listed.
         UserError: If it is damaged, or of a newer version.
     """
+    handle = place.open_file(table, name)
+    path = place.file_name(table, name)
     try:
-        handle = pa.OSFile(str(path))
-    except FileNotFoundError as gone:
-        raise FileNotFoundError(gone.errno, gone.strerror, str(path)) from gone
-    try:
-        fragment = _PARQUET.make_fragment(handle)
-        metadata = fragment.metadata.metadata or {}
+        with place.answering():
+            fragment = _PARQUET.make_fragment(handle)
+            metadata = fragment.metadata.metadata or {}
         version = int(metadata[b"schema_version"])
         stamp = Stamp(
             spec_sha256=metadata[b"spec_sha256"].decode(),
             replaces=tuple(json.loads(metadata[b"replaces"])),
         )
+    except FileNotFoundError as gone:
+        raise FileNotFoundError(gone.errno, gone.strerror, path) from gone
     except (OSError, KeyError, ValueError) as damage:
         # pyarrow names an opened file `<Buffer>`.
         raise _unreadable(path, str(damage).splitlines()[0].rpartition("'<Buffer>': ")[2]) from damage
     if version > SCHEMA_VERSION:
         raise UserError(
-            str(path),
+            path,
             given=f"schema_version {version}",
             expected=f"{SCHEMA_VERSION} or lower",
             mend="read it with the newer attnsweep that wrote it",
@@ -184,47 +184,39 @@ def counting_names(trainings: Mapping[str, OpenFile]) -> list[str]:
 
 
 def publish(
-    root: Path, name: str, contents: Mapping[str, tuple[pa.Schema, Iterable[pa.RecordBatch]]], stamp: Stamp
+    root: Location, name: str, contents: Mapping[str, tuple[pa.Schema, Iterable[pa.RecordBatch]]], stamp: Stamp
 ) -> None:
-    """Makes one fragment appear: all of its files are on the disk before the first gets its name.
+    """Makes one fragment appear: all of its files are written before the first gets its name.
 
     Args:
         contents: Schema and batches by table; `trainings` among them.
     """
-    temporaries = {}
-    for table, (schema, batches) in contents.items():
-        temporary = root / table / f".{name}.{uuid.uuid4().hex}.tmp"
-        _write(temporary, schema.with_metadata(stamp.metadata()), batches)
-        temporaries[table] = temporary
+    metadata = stamp.metadata()
+    files: dict[str, Callable[[Path], None]] = {}
     for table in TABLES:
-        if table in temporaries:
-            temporaries[table].replace(_path(root, table, name))
-            sync(root / table)
-
-
-def sync(path: Path) -> None:
-    """Waits until a file, or a folder's list of names, is on the disk."""
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+        if table in contents:
+            schema, batches = contents[table]
+            files[table] = partial(_write, schema=schema.with_metadata(metadata), batches=batches)
+    place_at(root).publish(name, files)
 
 
 def _write(path: Path, schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> None:
     with pq.ParquetWriter(path, schema, compression="zstd") as writer:
         for batch in batches:
             writer.write_batch(batch, row_group_size=ROW_GROUP_ROWS)
-    sync(path)
 
 
-def _path(root: Path, table: str, name: str) -> Path:
-    return root / table / f"{name}.parquet"
+def _open(place: Place, table: str, names: Iterable[str]) -> dict[str, OpenFile]:
+    names = list(names)
+    if place.n_at_once == 1:
+        return {name: open_file(place, table, name) for name in names}
+    with ThreadPoolExecutor(place.n_at_once) as threads:
+        return dict(zip(names, threads.map(partial(open_file, place, table), names), strict=True))
 
 
-def _unreadable(path: Path, given: str) -> UserError:
+def _unreadable(path: str, given: str) -> UserError:
     return UserError(
-        str(path),
+        path,
         given=given,
         expected="a Parquet file that attnsweep wrote",
         mend="restore it; or remove all files of that name, and the ledger goes on without their rows",

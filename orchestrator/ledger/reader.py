@@ -1,18 +1,23 @@
 """Reading a sweep's ledger, also while it is written: each call sees every row committed so far, once."""
 
-from collections.abc import Sequence
-from pathlib import Path
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Sequence
+from itertools import count
+from typing import TYPE_CHECKING, TypeVar
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from orchestrator.ledger.fragments import open_snapshot, require_ledger
-from orchestrator.ledger.schema import BASE_COLUMNS
-from orchestrator.ledger.trials_view import trials_view
+from orchestrator.ledger.fragments import Snapshot, fragment_names, open_snapshot, require_ledger
+from orchestrator.ledger.views import connect
+from orchestrator.places.location import Location, place_at
 
 if TYPE_CHECKING:
     import duckdb
+
+T = TypeVar("T")
+
+_ATTEMPTS = 5
+"""Of a reading that compactions overtake, in an object store."""
 
 
 class Ledger:
@@ -25,9 +30,9 @@ class Ledger:
         UserError: If there is no ledger in it. Every method raises it for a file that cannot be read.
     """
 
-    def __init__(self, root: Path) -> None:
+    def __init__(self, root: Location) -> None:
         require_ledger(root)
-        self._root = root
+        self.root = root
 
     def trainings(self, columns: Sequence[str] | None = None, filter: pc.Expression | None = None) -> pa.Table:
         """One row per training."""
@@ -44,22 +49,49 @@ class Ledger:
     def connect(self) -> "duckdb.DuckDBPyConnection":
         """A DuckDB connection with the views `trainings`, `curves`, `heads` and `trials`, as of now.
 
-        Its SQL reads these views and nothing else: no file, no network, no extension, no Python variable. The views
-        are opened files, so it needs no access to the file system, and a compaction does not disturb it.
+        The views are opened files, so it needs no access to the file system, and a compaction does not disturb it. In
+        an object store it does: there `ask` asks again.
         """
-        import duckdb
+        return connect([open_snapshot(self.root)])
 
-        snapshot = open_snapshot(self._root)
-        # No folder to spill to: DuckDB lets SQL write to it, external access or not.
-        connection = duckdb.connect(config={"temp_directory": ""})
-        for table in BASE_COLUMNS:
-            connection.register(table, snapshot.dataset(table))
-        connection.execute(trials_view(snapshot.dataset("trainings").schema.names))
-        connection.execute("SET TimeZone = 'UTC'")
-        connection.execute("SET enable_external_access = false")
-        connection.execute("SET lock_configuration = true")
-        return connection
+    def ask(self, question: Callable[["duckdb.DuckDBPyConnection"], T]) -> T:
+        """What a question answers, given a connection as `connect` makes it. It may be asked more than once."""
+        return ask_all([self], question)
 
     def _read(self, table: str, columns: Sequence[str] | None, filter: pc.Expression | None) -> pa.Table:
-        dataset = open_snapshot(self._root).dataset(table)
-        return dataset.to_table(columns=None if columns is None else list(columns), filter=filter)
+        names = None if columns is None else list(columns)
+
+        def rows(snapshots: list[Snapshot]) -> pa.Table:
+            with place_at(self.root).answering():
+                return snapshots[0].dataset(table).to_table(columns=names, filter=filter)
+
+        return _steadily([self], rows)
+
+
+def ask_all(ledgers: Sequence[Ledger], question: Callable[["duckdb.DuckDBPyConnection"], T]) -> T:
+    """What a question to several sweeps answers, whose rows are united as `views.connect` has it."""
+
+    def answer(snapshots: list[Snapshot]) -> T:
+        with connect(snapshots) as connection:
+            return question(connection)
+
+    return _steadily(ledgers, answer)
+
+
+def _steadily(ledgers: Sequence[Ledger], read: Callable[[list[Snapshot]], T]) -> T:
+    """Reads, and reads again where a file was removed before it was read."""
+    for attempt in count(1):
+        snapshots = [open_snapshot(ledger.root) for ledger in ledgers]
+        try:
+            return read(snapshots)
+        except Exception:
+            # Whatever Arrow or DuckDB make of a file that is gone.
+            if attempt == _ATTEMPTS or not any(map(_was_overtaken, ledgers, snapshots)):
+                raise
+    raise AssertionError
+
+
+def _was_overtaken(ledger: Ledger, snapshot: Snapshot) -> bool:
+    if place_at(ledger.root).pins_open_files:
+        return False
+    return not set(snapshot.rows()) <= set(fragment_names(ledger.root))

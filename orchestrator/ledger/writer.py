@@ -1,16 +1,15 @@
 """Committing packs to the ledger. The sweep's driver is the only writer."""
 
 import uuid
-from pathlib import Path
 from types import TracebackType
 from typing import Self
 
 import pyarrow as pa
 
 from orchestrator.ledger.compaction import MERGED, due, merge, recover
-from orchestrator.ledger.fragments import ROW_GROUP_ROWS, Stamp, open_snapshot, publish, sync
-from orchestrator.ledger.lock import acquire
+from orchestrator.ledger.fragments import ROW_GROUP_ROWS, Stamp, open_snapshot, publish
 from orchestrator.ledger.schema import SORT_KEYS, conform, curves_schema, in_order
+from orchestrator.places.location import Location, place_at
 from workloads.errors import UserError
 
 
@@ -32,17 +31,16 @@ class LedgerWriter:
         UserError: If another process writes the ledger, it holds another sweep's rows, or it cannot be written.
     """
 
-    def __init__(self, root: Path, trainings: pa.Schema, heads: pa.Schema | None, spec_sha256: str) -> None:
+    def __init__(self, root: Location, trainings: pa.Schema, heads: pa.Schema | None, spec_sha256: str) -> None:
         self._root = root
         self._schemas = {"trainings": trainings, "curves": curves_schema()}
         if heads is not None:
             self._schemas["heads"] = heads
         self._stamp = Stamp(spec_sha256=spec_sha256)
-        self._lock = acquire(root)
+        place = place_at(root)
+        self._lock = place.lock()
         try:
-            for table in self._schemas:
-                (root / table).mkdir(exist_ok=True)
-            sync(root)
+            place.make_folders(self._schemas)
             self.recovered = recover(root)
             self._rows = self._counted()
         except BaseException:
@@ -50,7 +48,7 @@ class LedgerWriter:
             raise
 
     def commit(self, pack: str, trainings: pa.Table, curves: pa.Table | None, heads: pa.Table | None) -> None:
-        """Makes the rows of one pack part of the ledger. On the disk when it returns.
+        """Makes the rows of one pack part of the ledger. There to stay when it returns.
 
         Args:
             pack: Its name, which may come again: each commit is a file of its own.
@@ -58,6 +56,7 @@ class LedgerWriter:
 
         Raises:
             ValueError: If a table does not fit its schema.
+            UserError: If another process has taken the lock, or the place cannot be written.
         """
         assert trainings.num_rows
         assert not pack.startswith((MERGED, "."))
@@ -72,6 +71,7 @@ class LedgerWriter:
             contents[table] = schema, rows.combine_chunks().to_batches(max_chunksize=ROW_GROUP_ROWS)
         # A name of which a merged fragment says that it `replaces` it never counts again.
         name = f"{pack}-{uuid.uuid4().hex[:8]}"
+        self._lock.confirm()
         publish(self._root, name, contents, self._stamp)
         self._rows[name] = trainings.num_rows
         if names := due(self._rows):
@@ -100,7 +100,7 @@ class LedgerWriter:
         for name, file in snapshot.files["trainings"].items():
             if file.stamp.spec_sha256 != self._stamp.spec_sha256:
                 raise UserError(
-                    str(self._root / "trainings" / f"{name}.parquet"),
+                    place_at(self._root).file_name("trainings", name),
                     given=f"rows of the spec {file.stamp.spec_sha256[:12]}",
                     expected=f"rows of this sweep, {self._stamp.spec_sha256[:12]}",
                     mend="choose a directory without a sweep",

@@ -9,7 +9,7 @@ import duckdb
 import numpy as np
 from numpy.typing import NDArray
 
-from orchestrator.analysis.intervals import binomial_rate
+from orchestrator.analysis.intervals import trial_rate
 from orchestrator.analysis.rates import value_label
 from orchestrator.sweep_directory import SweepDirectory
 from search_spaces.sweep import Sweep
@@ -43,12 +43,6 @@ class TrialContent:
     ended: int
 
 
-def complete_trials(connection: duckdb.DuckDBPyConnection, spec: Sweep) -> list[int]:
-    """The trials whose trainings are all in the ledger, in order."""
-    rows = connection.execute("select trial from trials where n_trainings = ? order by trial", [spec.replicates])
-    return [trial for (trial,) in rows.fetchall()]
-
-
 def trial_contents(
     connection: duckdb.DuckDBPyConnection, directory: SweepDirectory, trials: Sequence[int]
 ) -> list[TrialContent]:
@@ -57,7 +51,7 @@ def trial_contents(
     Args:
         connection: From `Ledger.connect`.
         directory: The sweep.
-        trials: Some of `complete_trials`.
+        trials: Complete ones.
     """
     chosen = ", ".join(str(trial) for trial in trials) or "null"
     rows = connection.execute(
@@ -92,7 +86,7 @@ def _content(
     trial = row["trial"]
     parameters = {name.removeprefix("param_"): value for name, value in row.items() if name.startswith("param_")}
     n_judged = row["n_trainings"] - row["n_failed"]
-    stuck = binomial_rate(row["n_stuck"], n_judged)
+    stuck = trial_rate(directory.spec.replicates, row["n_stuck"], n_judged)
     metrics = {
         "stuck_rate": stuck.share,
         "stuck_rate_low": stuck.low,

@@ -105,7 +105,7 @@ class SweepRuns:
         if current.data.tags.get(_N_PROJECTED) == str(findings.n_trainings) and current.info.status == "FINISHED":
             return
         ended = current.info.start_time if ended is None else ended
-        client.log_artifact(parent, str(self._directory.path / SWEEP_FILE))
+        client.log_text(parent, self._directory.record(), SWEEP_FILE)
         client.log_text(parent, findings.markdown(), "summary.md")
         client.log_dict(parent, findings.as_json(), "summary.json")
         if findings.n_trainings and findings.by_parameter:
@@ -166,7 +166,7 @@ class SweepRuns:
         params = {name: str(value) for name, value in spec.fixed().items()}
         params |= {f"sweep.{name}": str(value) for name, value in budget.items() if value is not None}
         self._fill(parent.info.run_id, [], params)
-        self._client.log_artifact(parent.info.run_id, str(self._directory.path / SWEEP_FILE))
+        self._client.log_text(parent.info.run_id, self._directory.record(), SWEEP_FILE)
         return parent
 
     def _fill(self, run_id: str, metrics: list[Any], params: Mapping[str, str]) -> None:
@@ -189,7 +189,7 @@ def _description(directory: SweepDirectory, result: str) -> str:
     lines = [
         spec.description or spec.name,
         "",
-        f"`{directory.path.resolve()}` on {directory.provenance.get('host', 'an unknown host')}; "
+        f"`{directory.full_name}` on {directory.provenance.get('host', 'an unknown host')}; "
         f"{spec.trials} trials x {spec.replicates} replicates, sampler {spec.sampler}.",
         "",
         result or "No summary yet.",

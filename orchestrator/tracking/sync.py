@@ -1,16 +1,23 @@
 """Projecting what is missing: from the ledger's complete trials to MLflow's runs."""
 
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
 from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING
 
-from orchestrator.analysis.findings import read_findings
-from orchestrator.ledger.lock import acquire
+from orchestrator.analysis.completeness import complete_trials
+from orchestrator.analysis.findings import Findings, read_findings
 from orchestrator.ledger.reader import Ledger
+from orchestrator.places.location import place_at
 from orchestrator.sweep_directory import SweepDirectory
-from orchestrator.tracking.content import complete_trials, trial_contents
+from orchestrator.tracking.content import trial_contents
 from orchestrator.tracking.runs import SweepRuns
 from orchestrator.tracking.store import in_one_line, set_environment, tracking_uri, without_credentials
 from workloads.errors import UserError
+
+if TYPE_CHECKING:
+    import duckdb
 
 _BATCH = 64
 """Trials read from the ledger at once."""
@@ -53,15 +60,16 @@ class Mirror:
 
     def missing(self) -> list[int]:
         """Complete trials of the ledger that MLflow does not have."""
-        with self._ledger.connect() as connection:
-            return [trial for trial in complete_trials(connection, self._directory.spec) if trial not in self._finished]
+        replicates = self._directory.spec.replicates
+        complete = self._ledger.ask(lambda connection: complete_trials(connection, replicates))
+        return [trial for trial in complete if trial not in self._finished]
 
     def log(self, trials: Sequence[int]) -> Iterator[int]:
         """Logs those of these complete trials that MLflow does not have, and yields each when it is done."""
         wanted = [trial for trial in trials if trial not in self._finished]
         for start in range(0, len(wanted), _BATCH):
-            with self._ledger.connect() as connection:
-                contents = trial_contents(connection, self._directory, wanted[start : start + _BATCH])
+            batch = wanted[start : start + _BATCH]
+            contents = self._ledger.ask(partial(trial_contents, directory=self._directory, trials=batch))
             for content in contents:
                 self.runs.log(content, self._unfinished.pop(content.trial, None))
                 self._finished.add(content.trial)
@@ -70,10 +78,12 @@ class Mirror:
 
     def finish(self) -> None:
         """Brings the parent run's summary and figures up to date and ends it."""
-        with self._ledger.connect() as connection:
-            found = read_findings(connection, self._directory.spec)
-            row = connection.execute("select epoch_ms(max(finished_at)) from trainings").fetchone()
-        self.runs.finish(found, row[0] if row else None)
+        found, ended = self._ledger.ask(self._found)
+        self.runs.finish(found, ended)
+
+    def _found(self, connection: "duckdb.DuckDBPyConnection") -> tuple[Findings, int | None]:
+        row = connection.execute("select epoch_ms(max(finished_at)) from trainings").fetchone()
+        return read_findings(connection, self._directory.spec), row[0] if row else None
 
 
 def sync(directory: SweepDirectory, uri: str | None = None, on_progress: OnProgress | None = None) -> SyncResult:
@@ -90,7 +100,7 @@ def sync(directory: SweepDirectory, uri: str | None = None, on_progress: OnProgr
         UserError: If another process works on the sweep, the store does not take the runs, or the ledger cannot be
             read.
     """
-    with acquire(directory.path):
+    with closing(place_at(directory.path).lock()):
         set_environment()
         from mlflow.exceptions import MlflowException
 

@@ -23,8 +23,9 @@ from orchestrator.study import Study
 from orchestrator.summary import Summary
 from orchestrator.sweep_directory import SweepDirectory
 from orchestrator.trainer import PackOrder, Report, Trainer
-from search_spaces import Categorical, Float, Sweep
+from search_spaces import Categorical, Float, Sequential, Sweep
 from search_spaces.loading import load_sweep
+from search_spaces.replication import is_complete
 
 N_TRAINERS = 2
 
@@ -113,6 +114,33 @@ def test_an_interrupted_sweep_is_resumed_to_the_same_ledger(tmp_path: Path) -> N
     assert disturbed.to_pylist() == undisturbed.to_pylist()
     again = resume_sweep(tmp_path / "disturbed", Resources(), Console(stderr=True))
     assert again.n_trainings == 96
+
+
+def test_trials_get_the_seeds_that_their_rates_need_also_when_interrupted(tmp_path: Path) -> None:
+    spec = _sweep(trials=12, replicates=Sequential(width=0.45, at_most=20, batch=8))
+    whole = _run(spec, tmp_path / "undisturbed", pack_size=48)
+    undisturbed = _rows(tmp_path / "undisturbed")
+    ended: dict[int, dict[int, bool | None]] = {trial: {} for trial in range(12)}
+    for row in undisturbed.to_pylist():
+        ended[row["trial"]][row["replicate"]] = row["stuck"]
+    assert whole.finished
+    assert all(is_complete(spec.replicates, each) for each in ended.values())
+    assert {8, 20} <= {len(each) for each in ended.values()} <= {8, 16, 20}
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(SweepLoop, "_commit", _interrupt_after(4))
+        first = _run(spec, tmp_path / "disturbed", pack_size=5)
+    assert not first.finished
+    assert 0 < first.n_trainings < undisturbed.num_rows
+    resumed = resume_sweep(tmp_path / "disturbed", Resources(pack_size=16), Console(stderr=True))
+    assert resumed.finished
+    columns = ["trial", "replicate", "training_id", "outcome", "eval_loss", "n_steps"]
+    assert _rows(tmp_path / "disturbed").select(columns).to_pylist() == undisturbed.select(columns).to_pylist()
+    study = Study(SweepDirectory.open(tmp_path / "disturbed"))
+    assert (study.n_asked, study.unfinished()) == (12, [])
+    assert {trial.value for trial in study._study.trials} == {
+        sum(map(bool, e.values())) / len(e) for e in ended.values()
+    }
 
 
 def test_rows_that_were_committed_but_not_told_are_told_on_resume(tmp_path: Path) -> None:

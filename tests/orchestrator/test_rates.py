@@ -9,12 +9,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
+from orchestrator.analysis.completeness import complete_trials
 from orchestrator.analysis.figures import stuck_rate_figure
 from orchestrator.analysis.findings import Findings, read_findings
-from orchestrator.analysis.intervals import Rate, binomial_rate, pooled_rate
+from orchestrator.analysis.intervals import Rate, binomial_rate, mean_rate, pooled_rate, trial_rate
 from orchestrator.analysis.rates import ParameterRates, best_trial, outcome_counts, rates_by, stuck_rate
 from orchestrator.ledger.reader import Ledger
-from search_spaces import Categorical, Conditional, Float, Int, LossQuantile, Sweep
+from search_spaces import Categorical, Conditional, Float, Int, LossQuantile, Sequential, Sweep
+from search_spaces.confidence_sequence import sequential_interval
 from tests.orchestrator.small_sweep import Rows, small_sweep, sweep_on_disk, trial_rows
 
 SOLVED, STUCK = ["solved"] * 4, ["runaway"] * 4
@@ -144,14 +146,15 @@ def test_a_conditional_parameter_is_shown_where_it_varies(tmp_path: Path) -> Non
 
 
 def test_failed_trainings_are_left_out_and_diverged_ones_are_not_stuck(tmp_path: Path) -> None:
+    spec = small_sweep("ends")
     sweep_on_disk(
         tmp_path / "sweep",
-        small_sweep("ends"),
+        spec,
         trial_rows(0, ["failed", "diverged", "marginal", "degenerate_zero"]),
         trial_rows(1, ["failed"] * 4),
     )
     with Ledger(tmp_path / "sweep").connect() as connection:
-        rate = stuck_rate(connection)
+        rate = stuck_rate(connection, spec)
         assert (rate.n, rate.k) == (3, 2)
         assert outcome_counts(connection) == {"failed": 5, "degenerate_zero": 1, "diverged": 1, "marginal": 1}
 
@@ -173,6 +176,59 @@ def test_the_best_trial_follows_the_objective(tmp_path: Path) -> None:
         assert (least_loss.trial, least_loss.value, least_loss.rate.k) == (0, 0.1, 4)
         most_loss = best_trial(connection, spec.but(objective=LossQuantile(direction="maximize")))
         assert (most_loss.trial, most_loss.parameters["init_sigma"]) == (1, 0.5)
+
+
+def test_trials_that_chose_how_many_they_needed_count_once_each(tmp_path: Path) -> None:
+    """8 trainings tell that a rate is near 0, 24 that it is near one half: pooled they would lean to one half."""
+    halves = ["solved", "runaway"] * 12
+    rule = Sequential(width=0.45, at_most=24, batch=8)
+    spec = small_sweep("sequential", replicates=rule)
+    trials = [trial_rows(0, ["solved"] * 8), trial_rows(1, halves), trial_rows(2, ["solved"] * 8)]
+    sweep_on_disk(tmp_path / "sweep", spec, *trials, trial_rows(3, ["runaway"] * 7))
+    with Ledger(tmp_path / "sweep").connect() as connection:
+        rate = stuck_rate(connection, spec)
+        assert (rate.n, rate.k, rate.share) == (47, 19, pytest.approx((0 + 0.5 + 0 + 1) / 4))
+        assert complete_trials(connection, rule) == [0, 1, 2]
+        assert complete_trials(connection, 8) == [0, 2]
+        best = best_trial(connection, spec)
+        assert (best.trial, best.rate) == (0, Rate(8, 0, *sequential_interval(0, 8)))
+
+
+def test_the_mean_over_trials_has_an_interval_that_covers_it() -> None:
+    """Trials that differ, each trained until its own interval is narrow: pooled trainings miss their mean rate."""
+    rng = np.random.default_rng(11)
+    rule = Sequential(width=0.35, at_most=96, batch=8)
+    mean, pooled = [], []
+    for _ in range(200):
+        counts = [_trained(rule, rate, rng) for rate in rng.beta(0.3, 0.9, 12)]
+        mean.append(mean_rate(counts))
+        pooled.append(pooled_rate(counts))
+    assert np.mean([each.low <= 0.25 <= each.high for each in mean]) > 0.9
+    assert np.mean([each.share for each in mean]) == pytest.approx(0.25, abs=0.03)
+    assert np.mean([each.share for each in pooled]) > 0.3
+
+
+def _trained(rule: Sequential, rate: float, rng: np.random.Generator) -> tuple[int, int]:
+    n = k = 0
+    while n < rule.at_most and not (n and rule.is_enough(k, n)):
+        n, k = n + rule.batch, k + int(rng.binomial(rule.batch, rate))
+    return n, k
+
+
+def test_one_trial_has_the_interval_that_it_was_stopped_by() -> None:
+    rule = Sequential()
+    assert trial_rate(rule, 3, 40) == mean_rate([(40, 3), (0, 0)]) == Rate(40, 3, *sequential_interval(3, 40))
+    assert trial_rate(8, 3, 8) == binomial_rate(3, 8)
+    assert mean_rate([]) == trial_rate(rule, 0, 0) == Rate(0, 0, None, None)
+
+
+@given(st.lists(st.integers(1, 20).flatmap(lambda n: st.tuples(st.just(n), st.integers(0, n))), min_size=2))
+def test_a_mean_is_between_the_shares_and_its_interval_around_it(counts: list[tuple[int, int]]) -> None:
+    rate = mean_rate(counts)
+    shares = [k / n for n, k in counts]
+    assert min(shares) - 1e-9 <= rate.share <= max(shares) + 1e-9
+    assert 0 <= rate.low <= rate.share + 1e-9
+    assert rate.share - 1e-9 <= rate.high <= 1
 
 
 def test_an_empty_ledger_has_a_summary(tmp_path: Path) -> None:

@@ -6,7 +6,8 @@ import pytest
 
 from orchestrator.study import Configuration, Study, check_storage
 from orchestrator.sweep_directory import SweepDirectory
-from search_spaces import Categorical, Conditional, Float, Int, Sweep
+from search_spaces import Categorical, Conditional, Float, Int, Sequential, Sweep
+from search_spaces.boundary import N_JUDGED
 from search_spaces.sweep import SAMPLERS
 from workloads.errors import SpecError
 
@@ -63,6 +64,28 @@ def test_a_trial_that_was_not_told_comes_back_with_its_values(tmp_path: Path) ->
         rate = each.values["learning_rate"]
         assert (rate == 0.5) == (each.values["optimizer"] == "sgd")
     assert Study(directory).unfinished() == asked
+
+
+def test_the_boundary_is_looked_for_beside_conditional_parameters(tmp_path: Path) -> None:
+    directory = _directory(
+        tmp_path / "a",
+        "boundary",
+        optimizer=Categorical(choices=("sgd", "adam")),
+        learning_rate=Conditional(on="optimizer", among=("adam",), then=Float(low=1e-4, high=1e-2), otherwise=0.5),
+    )
+    study = Study(directory)
+    asked = _run(study, 14)
+    rates = {each.values["learning_rate"] for each in asked if each.values["optimizer"] == "adam"}
+    assert len(rates) > 3
+    assert all(1e-4 <= rate <= 1e-2 for rate in rates)  # type: ignore[operator]
+
+
+def test_the_boundary_sampler_is_told_how_many_trainings_a_trial_had(tmp_path: Path) -> None:
+    for sampler, expected in (("boundary", {N_JUDGED: 24}), ("random", {})):
+        spec = _directory(tmp_path / f"{sampler}-spec", sampler).spec.but(replicates=Sequential(at_most=24))
+        study = Study(SweepDirectory.create(tmp_path / sampler, spec, {}))
+        study.tell(study.ask().trial, 0.5, 24)
+        assert study._study.trials[0].user_attrs == expected
 
 
 def test_another_seed_draws_other_values(tmp_path: Path) -> None:

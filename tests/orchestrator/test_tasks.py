@@ -12,14 +12,14 @@ from orchestrator.tasks import Backlog, PackSizer, Task, tasks_of, training_id, 
 from search_spaces import Sweep
 from workloads.category_pairs import CategoryPairsParameters
 
-SWEEP = Sweep(name="s", workload="category_pairs", space={}, trials=100, replicates=3)
+SWEEP = Sweep(name="s", workload="category_pairs", space={}, trials=100)
 
 
 DIRECTORY = SweepDirectory(Path("s"), "s", SWEEP, SWEEP.sha256(), {"n_categories": 7}, {})
 
 
 def _tasks(trial: int, n_positions: int) -> list[Task]:
-    return tasks_of(DIRECTORY, CategoryPairsParameters, Configuration(trial, {"n_positions": n_positions}))
+    return tasks_of(DIRECTORY, CategoryPairsParameters, Configuration(trial, {"n_positions": n_positions}), range(3))
 
 
 def test_a_trial_takes_the_defaults_of_when_the_sweep_began() -> None:

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from search_spaces import Categorical, Conditional, Float, Int, LossQuantile, StuckRate, Sweep
+from search_spaces import Categorical, Conditional, Float, Int, LossQuantile, Sequential, StuckRate, Sweep
 from search_spaces.loading import load_sweep, shipped_names
 from search_spaces.sweep import SAMPLERS
 from search_spaces.validation import check_sweep
@@ -31,6 +31,13 @@ conditionals = st.builds(
     simple,
     simple,
 )
+sequential = st.builds(
+    Sequential,
+    width=st.floats(1e-3, 0.99),
+    threshold=st.none() | st.floats(1e-3, 0.99),
+    at_most=st.integers(100, 10**6),
+    batch=st.integers(1, 100),
+)
 sweeps = st.builds(
     Sweep,
     name=st.from_regex(r"\A[A-Za-z0-9][A-Za-z0-9_.-]{0,79}\Z"),
@@ -39,7 +46,7 @@ sweeps = st.builds(
     sampler=st.sampled_from(SAMPLERS),
     trials=st.integers(1, 2**31 - 1),
     seconds=st.none() | st.floats(1e-6, 1e9),
-    replicates=st.integers(1, 10**6),
+    replicates=st.integers(1, 10**6) | sequential,
     seed=st.integers(0, 2**63 - 1),
     objective=st.builds(StuckRate) | st.builds(LossQuantile, quantile=st.floats(0, 1)),
 )
@@ -63,6 +70,12 @@ def test_shipped_sweeps_fit_their_workloads(name: str) -> None:
     check_sweep(sweep, load_workload(sweep.workload).parameters)
 
 
+def test_a_number_of_replicates_is_written_as_before() -> None:
+    """The sha256 of a stored spec must stay what it was."""
+    assert '"replicates": 8,' in _sweep(replicates=8).to_json()
+    assert _sweep(replicates=Sequential()).but(replicates=3).replicates == 3
+
+
 def _sweep(**fields: Any) -> Sweep:
     return Sweep(**({"name": "s", "workload": "category_pairs", "space": {}, "trials": 8} | fields))
 
@@ -73,7 +86,10 @@ def _sweep(**fields: Any) -> Sweep:
         ({"trials": 0}, "trials: got 0, expected greater than or equal to 1; correct it"),
         ({"replicates": 0}, "replicates: got 0, expected greater than or equal to 1; correct it"),
         ({"replicate": 2}, "replicate: got 2, expected no such field; remove it, or correct its name"),
-        ({"sampler": "bo"}, "sampler: got 'bo', expected 'tpe', 'random', 'qmc', 'grid' or 'cmaes'; correct it"),
+        (
+            {"sampler": "bo"},
+            "sampler: got 'bo', expected 'tpe', 'random', 'qmc', 'grid', 'cmaes' or 'boundary'; correct it",
+        ),
         ({"name": "../x"}, "name: got '../x', expected string should match pattern"),
         ({"seconds": float("nan")}, "seconds: got nan, expected"),
         ({"space": {"x": {"kind": "flaot"}}}, "space.x: got {'kind': 'flaot'}, expected"),

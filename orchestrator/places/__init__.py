@@ -1,0 +1,1 @@
+"""Where a sweep lives: a folder of a file system, or a prefix of an S3-compatible object store."""

@@ -1,0 +1,144 @@
+"""The lock of a sweep in an object store: a lease, that its holder renews and anyone may take once it has run out.
+
+Each that wants it writes an object of its own under `.lock/`, then lists them. Who sees another's lease withdraws. Of
+two that come at once each has written before it lists, so never do both stay. This needs no conditional write, only a
+store whose listings show what was written; ages are differences of the store's own times.
+
+What it does not protect from: a process that is stopped for longer than the lease between `confirm` and the end of its
+upload; clocks that jump; hands that remove the object.
+"""
+
+import contextlib
+import json
+import os
+import platform
+import threading
+import time
+import uuid
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from workloads.errors import UserError
+
+if TYPE_CHECKING:
+    from orchestrator.places.object_prefix import ObjectPrefix
+
+FOLDER = ".lock"
+LEASE_SECONDS = 300.0
+_RENEWALS_PER_LEASE = 10
+
+
+@dataclass(frozen=True, slots=True)
+class _Owner:
+    host: str
+    pid: int
+    since: str
+    processes: str | None
+    """Which table of processes the pid is of: the machine since its start, and the namespace."""
+
+
+class ObjectLock:
+    """A held lease on a sweep; a thread renews it until `close`.
+
+    Raises:
+        UserError: If another process holds it.
+    """
+
+    def __init__(self, prefix: "ObjectPrefix") -> None:
+        self._prefix = prefix
+        self._name = f"{uuid.uuid4().hex}.json"
+        since = f"{datetime.now(UTC):%Y-%m-%d %H:%M:%S UTC}"
+        self._owner = _Owner(platform.node(), os.getpid(), since, _processes())
+        self._claiming = threading.Lock()
+        self._closed = threading.Event()
+        self._claim()
+        self._thread = threading.Thread(target=self._renew, name="lease", daemon=True)
+        self._thread.start()
+
+    def confirm(self) -> None:
+        """Returns if the lease still runs, or could be had again.
+
+        Raises:
+            UserError: If another process has taken it.
+        """
+        with self._claiming:
+            if not self._runs():
+                self._claim()
+
+    def close(self) -> None:
+        """Gives the lease back. Once more does no harm."""
+        if self._closed.is_set():
+            return
+        self._closed.set()
+        self._thread.join()
+        # What cannot be removed runs out.
+        with contextlib.suppress(UserError, FileNotFoundError):
+            self._prefix.remove(FOLDER, [self._name])
+
+    def _renew(self) -> None:
+        while not self._closed.wait(LEASE_SECONDS / _RENEWALS_PER_LEASE):
+            # A lease that ran out may be another's by now: only `confirm` may ask for it again.
+            with self._claiming, contextlib.suppress(UserError):
+                if self._runs():
+                    self._write()
+
+    def _runs(self) -> bool:
+        return time.time() - self._written < LEASE_SECONDS / 2
+
+    def _write(self) -> None:
+        begun = time.time()
+        self._prefix.put_text(f"{FOLDER}/{self._name}", json.dumps(asdict(self._owner)))
+        self._written = begun
+
+    def _claim(self) -> None:
+        self._write()
+        leases = self._prefix.texts(FOLDER)
+        now = leases.pop(self._name, None)
+        abandoned = []
+        for name, written in leases.items():
+            with contextlib.suppress(FileNotFoundError):
+                owner = _Owner(**json.loads(self._prefix.read_text(f"{FOLDER}/{name}")))
+                age = (now - written).total_seconds() if now is not None else 0.0
+                if age < LEASE_SECONDS and not _is_dead(owner):
+                    self._withdraw()
+                    raise _taken(self._prefix, owner)
+                abandoned.append(name)
+        with contextlib.suppress(FileNotFoundError):
+            self._prefix.remove(FOLDER, abandoned)
+
+    def _withdraw(self) -> None:
+        self._written = 0.0
+        with contextlib.suppress(FileNotFoundError):
+            self._prefix.remove(FOLDER, [self._name])
+
+
+def _processes() -> str | None:
+    try:
+        start = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+        return f"{start}/{Path('/proc/self/ns/pid').stat().st_ino}"
+    except OSError:
+        return None
+
+
+def _is_dead(owner: _Owner) -> bool:
+    """Whether the owner was a process of this machine that has ended: then nobody waits for its lease to run out."""
+    if owner.processes is None or owner.processes != _processes():
+        return False
+    try:
+        os.kill(owner.pid, 0)
+    except ProcessLookupError:
+        return True
+    except PermissionError:
+        return False
+    return False
+
+
+def _taken(prefix: "ObjectPrefix", owner: _Owner) -> UserError:
+    return UserError(
+        str(prefix),
+        given=f"a sweep that another process works on (pid {owner.pid} on {owner.host}, since {owner.since})",
+        expected="one at a time",
+        mend=f"wait until it ends, or for {LEASE_SECONDS / 60:g} minutes after it was killed",
+    )

@@ -1,0 +1,88 @@
+"""What a place must do for the one sweep that lives in it."""
+
+from collections.abc import Callable, Collection, Mapping
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import Protocol
+
+import pyarrow as pa
+
+
+class Lock(Protocol):
+    """The right to be a sweep's one writer."""
+
+    def confirm(self) -> None:
+        """Returns if it is still held.
+
+        Raises:
+            UserError: If another process has taken it.
+        """
+
+    def close(self) -> None:
+        """Gives it back. Once more does no harm."""
+
+
+class Place(Protocol):
+    """A sweep's texts (`sweep.json`) and Parquet files (`trainings/<name>.parquet`), and the lock of its one writer.
+
+    Implementers: what is written is there whole, under its name, or not at all, whenever the process is killed; once a
+    call returns it stays. A name that was written or removed is so for every later reader. All but FileNotFoundError
+    that is the user's to mend is a UserError of one line, without credentials.
+
+    Attributes:
+        pins_open_files: Whether an opened file can be read after it was removed.
+        n_at_once: Files worth opening at once: above 1 where each takes a round trip.
+        full_name: For a reader elsewhere.
+    """
+
+    pins_open_files: bool
+    n_at_once: int
+
+    @property
+    def full_name(self) -> str: ...
+
+    def answering(self) -> AbstractContextManager[None]:
+        """Around reading an opened file: an error of the place's becomes one of those above."""
+
+    def is_vacant(self) -> bool:
+        """Whether nothing stands in the way of a new sweep."""
+
+    def make(self) -> None:
+        """Makes it, where that takes anything. Raises OSError."""
+
+    def has_text(self, name: str) -> bool: ...
+
+    def read_text(self, name: str) -> str:
+        """Raises OSError."""
+
+    def put_text(self, name: str, text: str) -> None:
+        """Writes a text, over an earlier one of that name."""
+
+    def has_folder(self, folder: str) -> bool: ...
+
+    def make_folders(self, folders: Collection[str]) -> None: ...
+
+    def names(self, folder: str) -> list[str]:
+        """The Parquet files of a folder, without the suffix."""
+
+    def unfinished(self, folder: str) -> list[str]:
+        """File names that an interrupted `publish` left."""
+
+    def file_name(self, folder: str, name: str) -> str:
+        """The Parquet file as a message names it."""
+
+    def open_file(self, folder: str, name: str) -> pa.NativeFile:
+        """Raises FileNotFoundError if it is gone; its `filename` is `file_name`."""
+
+    def publish(self, name: str, files: Mapping[str, Callable[[Path], None]]) -> None:
+        """Makes a Parquet file of this name appear in each of these folders, in their order.
+
+        Args:
+            files: By folder, what writes the file's content to a local path. All are called before the first appears.
+        """
+
+    def remove(self, folder: str, files: Collection[str]) -> None:
+        """Removes files by their full names. Gone for good when it returns."""
+
+    def lock(self) -> Lock:
+        """Raises UserError if another process has it."""

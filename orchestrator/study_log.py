@@ -1,0 +1,74 @@
+"""Optuna's journal in an object store, where nothing can be appended to: a folder of pieces, each written once."""
+
+import json
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+from optuna.storages.journal import BaseJournalBackend
+
+from orchestrator.places.object_prefix import ObjectPrefix
+
+_MOST_PIECES = 100
+"""That stand side by side; then they are joined into one."""
+
+
+class StudyLog(BaseJournalBackend):
+    """The journal. What was added since `save` is lost with the process.
+
+    A piece is named by the number of its first line; together, in order, they are the file that Optuna's
+    `JournalFileBackend` would have written. The sweep's driver, who holds its lock, is the only writer.
+
+    Args:
+        prefix: The sweep.
+        folder: Where the pieces are.
+    """
+
+    def __init__(self, prefix: ObjectPrefix, folder: str) -> None:
+        self._prefix = prefix
+        self._folder = folder
+        self._unsaved: list[str] = []
+        lines, self._names = self._load()
+        self._n_saved = len(lines)
+        self._kept: list[dict[str, Any]] = [json.loads(line) for line in lines]
+        self._first_kept = 0
+
+    def read_logs(self, log_number_from: int) -> list[dict[str, Any]]:
+        """The entries from this number on. Optuna replays each once, so those before it are let go."""
+        del self._kept[: log_number_from - self._first_kept]
+        self._first_kept = log_number_from
+        return list(self._kept)
+
+    def append_logs(self, logs: list[dict[str, Any]]) -> None:
+        """Adds entries, in memory."""
+        lines = [json.dumps(log, separators=(",", ":")) for log in logs]
+        self._unsaved += lines
+        self._kept += [json.loads(line) for line in lines]
+
+    def save(self) -> None:
+        """Writes what was added since the last time as one piece."""
+        if not self._unsaved:
+            return
+        if len(self._names) > _MOST_PIECES:
+            lines, names = self._load()
+            self._put(0, lines)
+            self._prefix.remove(self._folder, names[1:])
+            self._names = names[:1]
+        self._names.append(self._put(self._n_saved, self._unsaved))
+        self._n_saved += len(self._unsaved)
+        self._unsaved = []
+
+    def _load(self) -> tuple[list[str], list[str]]:
+        names = sorted(self._prefix.texts(self._folder))
+        with ThreadPoolExecutor(self._prefix.n_at_once) as threads:
+            texts = list(threads.map(lambda name: self._prefix.read_text(f"{self._folder}/{name}"), names))
+        lines: list[str] = []
+        for name, text in zip(names, texts, strict=True):
+            # One that begins before the end of those read so far was joined to them, and not yet removed.
+            if int(name.partition(".")[0]) == len(lines):
+                lines += text.splitlines()
+        return lines, names
+
+    def _put(self, number: int, lines: list[str]) -> str:
+        name = f"{number:012d}.jsonl"
+        self._prefix.put_text(f"{self._folder}/{name}", "".join(f"{line}\n" for line in lines))
+        return name

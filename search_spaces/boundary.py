@@ -1,0 +1,123 @@
+"""A sampler that looks for a boundary instead of an optimum: where half of a trial's trainings end stuck."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from optuna import Study
+from optuna._transform import _SearchSpaceTransform
+from optuna.distributions import BaseDistribution, CategoricalDistribution
+from optuna.samplers import BaseSampler, RandomSampler
+from optuna.trial import FrozenTrial, TrialState
+
+from search_spaces.surface import Array, Counts, StuckSurface
+
+N_JUDGED = "n_judged"
+"""The trial attribute that says of how many trainings its value is, where that is not the same for all."""
+_STRADDLE = 1.96
+_N_CANDIDATES = 1024
+
+
+class BoundarySampler(BaseSampler):
+    """Asks for the point that tells most about the contour where the objective, a stuck rate, is one half.
+
+    A `StuckSurface` is fitted to the finished trials, over parameters scaled to the unit cube, logarithmic ones by
+    their logarithm and categorical ones one-hot, so that all categories share the surface as far as the data let them.
+    Of quasi-random candidates the one with the largest `1.96 * deviation - |mean logit|` is asked for (the "straddle"):
+    one that may well be on either side, and that is not known. Trials under way count as if they had ended as expected,
+    so that a batch of asks spreads. Until enough trials have finished, points are quasi-random. Conditional parameters
+    are drawn at random, and what they do to the stuck rate is noise to the surface.
+
+    The surface is that of the objective's value, in which a diverged training counts as stuck under `minimize` and as
+    not stuck under `maximize`. Draws depend on the seeds, on the trials that have finished and on those under way.
+
+    Args:
+        space: The unconditional parameters.
+        seed: Of this trial's candidates.
+        layout_seed: Of the quasi-random sequence at the start, the same for all trials of a sweep.
+        n_replicates: Trainings of a trial that does not say.
+        n_startup: Finished trials before the surface is used; `None` for four per parameter, eight at the least.
+
+    Source: Bryan et al. 2005, NeurIPS 18 (the straddle); compared with its successors for noisy observations by Lyu,
+    Binois & Ludkovski 2021, Stat. Comput. 31.
+    """
+
+    def __init__(
+        self,
+        space: Mapping[str, BaseDistribution],
+        *,
+        seed: int,
+        layout_seed: int,
+        n_replicates: int,
+        n_startup: int | None = None,
+    ) -> None:
+        self._space = {name: each for name, each in space.items() if not each.single()}
+        self._seed, self._layout_seed = seed, layout_seed
+        self._n_replicates = n_replicates
+        self._n_startup = max(8, 4 * len(self._space)) if n_startup is None else n_startup
+        self._random = RandomSampler(seed=seed)
+
+    def infer_relative_search_space(self, *_: object) -> dict[str, BaseDistribution]:
+        """All parameters that are drawn together: known from the sweep, not from past trials."""
+        return self._space
+
+    def sample_relative(
+        self, study: Study, trial: FrozenTrial, search_space: dict[str, BaseDistribution]
+    ) -> dict[str, Any]:
+        """The values of all unconditional parameters."""
+        if not search_space:
+            return {}
+        cube = _Cube(search_space)
+        past = study.get_trials(deepcopy=False, states=(TrialState.COMPLETE, TrialState.RUNNING))
+        whole = [each for each in past if each.number != trial.number and search_space.keys() <= each.params.keys()]
+        finished = [each for each in whole if each.state == TrialState.COMPLETE]
+        if len(finished) < self._n_startup:
+            return cube.values(cube.quasi_random(trial.number + 1, self._layout_seed)[-1])
+        surface = StuckSurface.fit(self._counts(cube, finished))
+        pending = [each for each in whole if each.state == TrialState.RUNNING]
+        surface = surface.believing(cube.points(pending), self._n_replicates)
+        candidates = cube.quasi_random(_N_CANDIDATES, self._seed)
+        mean, deviation = surface.logit(candidates)
+        return cube.values(candidates[np.argmax(_STRADDLE * deviation - np.abs(mean))])
+
+    def sample_independent(
+        self, study: Study, trial: FrozenTrial, param_name: str, param_distribution: BaseDistribution
+    ) -> Any:
+        """A random value, for a conditional parameter."""
+        return self._random.sample_independent(study, trial, param_name, param_distribution)
+
+    def _counts(self, cube: "_Cube", finished: Sequence[FrozenTrial]) -> Counts:
+        n = np.array([each.user_attrs.get(N_JUDGED, self._n_replicates) for each in finished], dtype=np.float64)
+        return Counts(cube.points(finished), np.array([each.value for each in finished]) * n, n)
+
+
+class _Cube:
+    """A search space as the unit cube, a categorical parameter as one coordinate per choice."""
+
+    def __init__(self, space: dict[str, BaseDistribution]) -> None:
+        self._space = space
+        self._transform = _SearchSpaceTransform(space, transform_0_1=True)
+
+    def points(self, trials: Sequence[FrozenTrial]) -> Array:
+        """Where trials are."""
+        rows = [self._transform.transform({name: each.params[name] for name in self._space}) for each in trials]
+        return np.array(rows, dtype=np.float64).reshape(len(rows), len(self._transform.bounds))
+
+    def values(self, point: Array) -> dict[str, Any]:
+        """The parameters at a point."""
+        return self._transform.untransform(point)
+
+    def quasi_random(self, n: int, seed: int) -> Array:
+        """The first points of a scrambled Sobol' sequence, a category where its share of the coordinate is."""
+        from scipy.stats import qmc
+
+        exponent = max(n - 1, 1).bit_length()
+        uniform = qmc.Sobol(len(self._space), scramble=True, rng=seed).random_base2(exponent)[:n]
+        points = np.zeros((n, len(self._transform.bounds)))
+        encoded = self._transform.column_to_encoded_columns
+        for column, places, distribution in zip(uniform.T, encoded, self._space.values(), strict=True):
+            if isinstance(distribution, CategoricalDistribution):
+                points[np.arange(n), places[(column * len(places)).astype(int)]] = 1
+            else:
+                points[:, places[0]] = column
+        return points

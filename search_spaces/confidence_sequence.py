@@ -1,0 +1,49 @@
+"""A 95% interval for a rate that may be looked at after every training, and stopped at by what it shows.
+
+Robbins's beta-binomial mixture: of `n` trainings `k` are stuck. The likelihood of the data, averaged over rates drawn
+from a Beta(1/2, 1/2), divided by their likelihood at the true rate is a martingale that starts at 1, so by Ville's
+inequality it ever exceeds 1 / 0.05 with a chance of at most 5%. The rates at which it does not are the interval; all
+the intervals of a trial hold the true rate at once with a chance of at least 95%, whenever and for whatever reason it
+is stopped. Wilson's interval would not: looked at after every 8 of at most 200 trainings, until it excludes one half or
+is 0.2 wide, it holds a rate of one half in 76% of trials, this one in 98%. The price is width: 1.3 to 1.8 times
+Wilson's at 200 trainings. It guards against any reason to stop, so for the few that `Sequential` has it holds more
+often than it must: away from the threshold in 99% of trials and more.
+
+Beta(1/2, 1/2) and not the uniform: narrower near 0 and 1, where most configurations are, by a fifth where none of 64 is
+stuck; wider by a twentieth at one half. PyPI's `confseq` has the same bound, but needs a C++ compiler and Boost to be
+installed; the mixture is one line on `scipy.special.betaln`.
+
+Source: Robbins 1970, Ann. Math. Stat. 41; Howard, Ramdas, McAuliffe & Sekhon 2021, Ann. Stat. 49 (time-uniform
+confidence sequences); Waudby-Smith & Ramdas 2024, J. R. Stat. Soc. B 86 (the same as a bettor's wealth).
+"""
+
+import functools
+import math
+
+# scipy is imported where it is used: it takes half a second, which a sweep's start should not wait for.
+
+ERROR_RATE = 0.05
+_PRIOR = 0.5
+_TINY = 1e-300
+
+
+@functools.lru_cache(maxsize=65536)
+def sequential_interval(k: int, n: int) -> tuple[float, float]:
+    """The interval of the rate after `n` trainings, `k` of them stuck; all rates where nothing was counted."""
+    if n == 0:
+        return 0.0, 1.0
+    if 2 * k > n:
+        low, high = sequential_interval(n - k, n)
+        return 1 - high, 1 - low
+    from scipy import optimize, special
+
+    mixture = float(special.betaln(_PRIOR + k, _PRIOR + n - k) - special.betaln(_PRIOR, _PRIOR))
+    least = mixture + math.log(ERROR_RATE)
+
+    def above(rate: float) -> float:
+        return float(special.xlogy(k, rate) + special.xlog1py(n - k, -rate)) - least
+
+    share = k / n
+    low = float(optimize.brentq(above, _TINY, share)) if k else 0.0
+    high = float(optimize.brentq(above, share, 1 - 1e-16))
+    return low, high

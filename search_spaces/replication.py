@@ -1,0 +1,106 @@
+"""How many seeded trainings a trial gets: a number, or as many as its stuck rate needs."""
+
+from collections.abc import Mapping
+from typing import Annotated, Literal, Self, TypeAlias
+
+from pydantic import BeforeValidator, Field, model_validator
+
+from search_spaces.confidence_sequence import sequential_interval
+from search_spaces.model import SpecModel
+from workloads.errors import SpecError
+
+_MOST = 2**31 - 1
+
+
+class Sequential(SpecModel):
+    """More seeds for a trial until its stuck rate is known well enough, decided at the end of each batch.
+
+    The 95% interval that is looked at is `confidence_sequence`'s: it holds although looking at it decides when to stop.
+    Each batch is trained to its end, so a trial has a whole number of batches, or `at_most`.
+
+    Attributes:
+        width: Enough, once the interval is at most this wide.
+        threshold: Enough too, once the interval does not hold this rate; `None` for no such rule.
+        at_most: Trainings after which the trial ends, known well enough or not.
+        batch: Trainings between two looks.
+
+    Raises:
+        SpecError: If `at_most` is less than one batch.
+    """
+
+    kind: Literal["sequential"] = "sequential"
+    width: float = Field(default=0.1, gt=0, lt=1)
+    threshold: float | None = Field(default=None, gt=0, lt=1)
+    at_most: int = Field(default=200, ge=1, le=_MOST)
+    batch: int = Field(default=8, ge=1, le=_MOST)
+
+    @model_validator(mode="after")
+    def _holds_a_batch(self) -> Self:
+        if self.at_most < self.batch:
+            raise SpecError(
+                "at_most", given=self.at_most, expected=f"at least batch={self.batch}", mend="raise at_most"
+            )
+        return self
+
+    def is_enough(self, n_stuck: int, n: int) -> bool:
+        """Whether the rate is known well enough after so many trainings, failed ones not counted."""
+        low, high = sequential_interval(n_stuck, n)
+        decided = self.threshold is not None and not low <= self.threshold <= high
+        return decided or high - low <= self.width
+
+    def __str__(self) -> str:
+        """For people: `8..200 (width 0.1, threshold 0.5)`."""
+        rules = [f"width {self.width:g}"] + ([] if self.threshold is None else [f"threshold {self.threshold:g}"])
+        return f"{self.batch}..{self.at_most} ({', '.join(rules)})"
+
+
+def _check(value: object) -> object:
+    if isinstance(value, Sequential):
+        return value
+    if isinstance(value, Mapping):
+        return Sequential.model_validate(value)
+    if type(value) is not int:
+        raise ValueError("a whole number, or a Sequential")
+    if value < 1:
+        raise ValueError("greater than or equal to 1")
+    if value > _MOST:
+        raise ValueError(f"less than or equal to {_MOST}")
+    return value
+
+
+Replicates: TypeAlias = Annotated[int | Sequential, BeforeValidator(_check)]
+"""How many seeded trainings a trial gets."""
+
+Ended: TypeAlias = Mapping[int, bool | None]
+"""Whether each ended training of a trial is stuck, by replicate; `None` where it failed."""
+
+
+def n_wanted(rule: int | Sequential, ended: Ended) -> int:
+    """How many replicates, counted from 0, a trial wants by what is known of those that have ended.
+
+    A function of the rows alone: the batches are judged in the order of their numbers, whatever order they came in, and
+    a row that comes in never makes it less. Failed trainings are done but say nothing of the rate; where a whole first
+    batch failed no more are wanted.
+    """
+    if isinstance(rule, int):
+        return rule
+    n = n_stuck = first = 0
+    while True:
+        last = min(first + rule.batch, rule.at_most)
+        batch = range(first, last)
+        if last == first or not all(replicate in ended for replicate in batch):
+            return last
+        judged = [stuck for replicate in batch if (stuck := ended[replicate]) is not None]
+        n, n_stuck, first = n + len(judged), n_stuck + sum(judged), last
+        if n == 0 or rule.is_enough(n_stuck, n):
+            return last
+
+
+def is_complete(rule: int | Sequential, ended: Ended) -> bool:
+    """Whether a trial has all the trainings that it wants."""
+    return len(ended) == n_wanted(rule, ended)
+
+
+def most_wanted(rule: int | Sequential) -> int:
+    """The most trainings that a trial can get."""
+    return rule if isinstance(rule, int) else rule.at_most

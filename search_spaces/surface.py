@@ -1,0 +1,117 @@
+"""The chance of a training to end stuck, as a surface over the unit cube: a Gaussian process on logits of counts.
+
+A trial with `k` of `n` trainings stuck is one observation: the empirical logit `log((k + 1/2) / (n - k + 1/2))`, whose
+noise has the variance `1 / (k + 1/2) + 1 / (n - k + 1/2)`. So a trial of 200 trainings weighs more than one of 8, and
+one whose trainings all agree says which side it is on without saying how far. Kernel: Matérn 5/2 with a length per
+axis, its hyperparameters by maximal likelihood. scikit-learn's own classifier would need a row per training, and a
+matrix of their square.
+
+Axes: N trial, D coordinate. Source: Gart & Zweifel 1967, Biometrika 54 (the logit and its variance); Rasmussen &
+Williams 2006, section 2.2 (the process with a noise variance of its own for each observation).
+"""
+
+import functools
+import warnings
+from dataclasses import dataclass
+from typing import Any, Self, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+Array: TypeAlias = NDArray[np.float64]
+
+_SHORTEST, _LONGEST = 0.05, 10.0
+_LEAST_VARIANCE, _MOST_VARIANCE = 0.5, 100.0
+
+
+@dataclass(frozen=True, slots=True)
+class Counts:
+    """Finished trials.
+
+    Attributes:
+        points_ND: Where they are, in the unit cube.
+        n_stuck_N: How many of their trainings are stuck; a share times a number, so perhaps not whole by rounding.
+        n_N: How many trainings were judged.
+    """
+
+    points_ND: Array
+    n_stuck_N: Array
+    n_N: Array
+
+    def logits(self) -> Array:
+        """The empirical logit of each."""
+        return np.log((self.n_stuck_N + 0.5) / (self.n_N - self.n_stuck_N + 0.5))
+
+    def variances(self) -> Array:
+        """Of the empirical logits."""
+        return 1 / (self.n_stuck_N + 0.5) + 1 / (self.n_N - self.n_stuck_N + 0.5)
+
+
+class StuckSurface:
+    """The logit of the stuck rate: its mean and standard deviation anywhere in the cube.
+
+    Args:
+        process: A fitted Gaussian process.
+        counts: What it was fitted to.
+    """
+
+    def __init__(self, process: Any, counts: Counts) -> None:
+        self._process = process
+        self._counts = counts
+
+    @classmethod
+    def fit(cls, counts: Counts) -> Self:
+        """Fits kernel and surface; the same counts give the same surface."""
+        kernel = _fitted_kernel(
+            counts.points_ND.shape, *(each.tobytes() for each in (counts.points_ND, counts.n_stuck_N, counts.n_N))
+        )
+        return cls(_conditioned(kernel, counts.points_ND, counts.logits(), counts.variances()), counts)
+
+    def logit(self, points_ND: Array) -> tuple[Array, Array]:
+        """Mean and standard deviation at each point."""
+        mean_N, deviation_N = self._process.predict(points_ND, return_std=True)
+        return mean_N, deviation_N
+
+    def believing(self, points_ND: Array, n: int) -> Self:
+        """The surface as if at these points `n` trainings each had ended just as it expects.
+
+        Source: Ginsbourger, Le Riche & Carraro 2010 (the Kriging believer).
+        """
+        if not len(points_ND):
+            return self
+        mean_N, _ = self.logit(points_ND)
+        chance_N = 1 / (1 + np.exp(-mean_N))
+        noise_N = 1 / (n * chance_N + 0.5) + 1 / (n * (1 - chance_N) + 0.5)
+        counts = self._counts
+        process = _conditioned(
+            self._process.kernel_,
+            np.concatenate([counts.points_ND, points_ND]),
+            np.concatenate([counts.logits(), mean_N]),
+            np.concatenate([counts.variances(), noise_N]),
+        )
+        return type(self)(process, counts)
+
+
+@functools.lru_cache(maxsize=4)
+def _fitted_kernel(shape: tuple[int, int], points: bytes, n_stuck: bytes, n: bytes) -> Any:
+    """The kernel with the likeliest hyperparameters; remembered, since a batch of asks sees the same counts."""
+    from sklearn.exceptions import ConvergenceWarning
+    from sklearn.gaussian_process import GaussianProcessRegressor
+    from sklearn.gaussian_process.kernels import ConstantKernel, Matern
+
+    points_ND, n_stuck_N, n_N = (np.frombuffer(each) for each in (points, n_stuck, n))
+    counts = Counts(points_ND.reshape(shape), n_stuck_N, n_N)
+    kernel = ConstantKernel(4.0, (_LEAST_VARIANCE, _MOST_VARIANCE)) * Matern(
+        np.full(shape[1], 0.5), (_SHORTEST, _LONGEST), nu=2.5
+    )
+    process = GaussianProcessRegressor(kernel, alpha=counts.variances())
+    with warnings.catch_warnings():
+        # A likelihood that is largest at a bound, as where a parameter does not matter.
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        return process.fit(counts.points_ND, counts.logits()).kernel_
+
+
+def _conditioned(kernel: Any, points_ND: Array, logits_N: Array, variances_N: Array) -> Any:
+    from sklearn.gaussian_process import GaussianProcessRegressor
+
+    return GaussianProcessRegressor(kernel, alpha=variances_N, optimizer=None).fit(points_ND, logits_N)

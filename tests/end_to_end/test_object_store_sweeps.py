@@ -1,0 +1,170 @@
+"""A whole sweep in an object store, on real Ray: interrupted, killed, resumed, and the same as on a disk."""
+
+import json
+import os
+import signal
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import ray
+from rich.console import Console
+
+from orchestrator import cli
+from orchestrator.ledger.reader import Ledger
+from orchestrator.loop import SweepLoop
+from orchestrator.places.location import Location, locate
+from orchestrator.places.object_prefix import ObjectPrefix
+from orchestrator.query import query_all
+from orchestrator.session import Resources, resume_sweep, run_sweep
+from orchestrator.study import Study
+from orchestrator.sweep_directory import SweepDirectory
+from search_spaces import Float, Sweep
+from tests.orchestrator.places.object_store import new_prefix, object_names, object_store
+
+QUIET = Console(stderr=True, quiet=True)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _ray_and_store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    database = tmp_path_factory.mktemp("mlflow") / "mlflow.db"
+    with object_store(), pytest.MonkeyPatch.context() as environment:
+        environment.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{database}")
+        ray.init(address="local", num_cpus=1, include_dashboard=False, log_to_driver=False)
+        yield
+        ray.shutdown()
+
+
+SPEC = Sweep(
+    name="small",
+    workload="category_pairs",
+    space={
+        "n_steps": 40,
+        "n_categories": 4,
+        "n_positions": 6,
+        "init_sigma": Float(low=1e-4, high=1.0, log=True),
+        "learning_rate": Float(low=1e-3, high=1e-1, log=True),
+    },
+    sampler="random",
+    trials=6,
+    replicates=4,
+    seed=3,
+)
+LANGUAGES = Sweep(
+    name="languages",
+    workload="formal_languages",
+    space={"language": "first", "train_length": 4, "n_steps": 2},
+    sampler="random",
+    trials=1,
+    replicates=1,
+)
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("sweeps") / "undisturbed"
+    assert run_sweep(SPEC, path, Resources(pack_size=4), QUIET).finished
+    return path
+
+
+def _rows(place: Location) -> list[dict[str, Any]]:
+    """What a training is and became; not where, when and with whom."""
+    rows = (
+        Ledger(place)
+        .trainings()
+        .drop_columns(["sweep", "pack", "lane", "pack_size", "train_seconds", "finished_at", "host", "device"])
+    )
+    found: list[dict[str, Any]] = rows.sort_by([("trial", "ascending"), ("replicate", "ascending")]).to_pylist()
+    return found
+
+
+def _interrupting(n_calls: int, real: Callable[..., None]) -> Callable[..., None]:
+    """What it was, and a Ctrl-C once it has been called so often."""
+    n_called = 0
+
+    def call(*arguments: Any) -> None:
+        nonlocal n_called
+        real(*arguments)
+        n_called += 1
+        if n_called == n_calls:
+            os.kill(os.getpid(), signal.SIGINT)
+
+    return call
+
+
+def _dying(n_calls: int, real: Callable[..., None]) -> Callable[..., None]:
+    """What it was so often; then never again."""
+    n_called = 0
+
+    def call(*arguments: Any) -> None:
+        nonlocal n_called
+        n_called += 1
+        if n_called > n_calls:
+            raise KeyboardInterrupt
+        real(*arguments)
+
+    return call
+
+
+def test_an_interrupted_sweep_is_resumed_to_the_ledger_of_an_undisturbed_one(undisturbed: Path) -> None:
+    prefix = new_prefix()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(SweepLoop, "_commit", _interrupting(2, SweepLoop._commit))
+        first = run_sweep(SPEC, prefix, Resources(pack_size=4), QUIET)
+    assert not first.finished
+    assert 0 < first.n_trainings < 24
+    assert json.loads(first.to_json())["directory"] == str(prefix)
+    assert resume_sweep(locate(str(prefix)), Resources(), QUIET).finished
+    assert _rows(prefix) == _rows(undisturbed)
+    assert (Study(SweepDirectory.open(prefix)).n_asked, Study(SweepDirectory.open(prefix)).unfinished()) == (6, [])
+    assert not {name for name in object_names(prefix) if name.startswith(".lock/")}
+    _commands_work(prefix)
+
+
+@pytest.mark.parametrize("upload", range(7, 11))
+def test_a_driver_that_dies_at_an_upload_neither_loses_nor_repeats_a_training(undisturbed: Path, upload: int) -> None:
+    """Within the second commit, of a piece of the study and two tables. From then on nothing reaches the store."""
+    prefix = new_prefix()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(ObjectPrefix, "_upload", _dying(upload, ObjectPrefix._upload))
+        with pytest.raises(KeyboardInterrupt):
+            run_sweep(SPEC, prefix, Resources(pack_size=4), QUIET)
+    assert resume_sweep(prefix, Resources(), QUIET).finished
+    assert _rows(prefix) == _rows(undisturbed)
+    assert Study(SweepDirectory.open(prefix)).unfinished() == []
+
+
+def _commands_work(prefix: ObjectPrefix) -> None:
+    for words in (["compact"], ["mlflow-sync"], ["status"]):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(sys, "argv", ["attnsweep", *words, str(prefix)])
+            with pytest.raises(SystemExit) as ended:
+                cli.main()
+        assert not ended.value.code
+    assert len({name for name in object_names(prefix) if name.startswith("trainings/merged-")}) == 1
+
+
+def test_one_query_over_a_sweep_on_disk_and_one_in_a_store_of_other_workloads(
+    undisturbed: Path, tmp_path: Path
+) -> None:
+    prefix = new_prefix()
+    assert run_sweep(LANGUAGES, prefix, Resources(), QUIET).finished
+    sql = """
+        select workload, count(*) as n, count(param_language) as n_language, count(param_n_categories) as n_categories
+        from trainings group by all order by all
+    """
+    assert query_all([Ledger(undisturbed), Ledger(prefix)], sql).to_pylist() == [
+        {"workload": "category_pairs", "n": 24, "n_language": 0, "n_categories": 24},
+        {"workload": "formal_languages", "n": 1, "n_language": 1, "n_categories": 0},
+    ]
+
+
+def test_no_secret_is_written(undisturbed: Path) -> None:
+    prefix = new_prefix()
+    assert run_sweep(SPEC.but(trials=1), prefix, Resources(), QUIET).finished
+    texts = [prefix.read_text(name) for name in object_names(prefix) if not name.endswith(".parquet")]
+    assert texts
+    assert not any("planted-secret" in text for text in texts)
+    assert "planted-secret" not in repr(Ledger(prefix).trainings().to_pylist())

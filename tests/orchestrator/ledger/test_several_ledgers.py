@@ -1,0 +1,92 @@
+"""One query over several sweeps: united by the names of their columns, each row under its sweep's name."""
+
+import sys
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from orchestrator import cli
+from orchestrator.ledger.reader import Ledger
+from orchestrator.ledger.schema import trainings_schema
+from orchestrator.ledger.writer import LedgerWriter
+from orchestrator.query import query_all
+from tests.orchestrator.ledger.ledger_rows import HEADS, SPEC, TRAININGS, pack_rows, training_rows
+from workloads.errors import UserError
+from workloads.formal_languages.parameters import FormalLanguagesParameters
+
+LANGUAGES = trainings_schema(FormalLanguagesParameters, ("chance",))
+
+
+@pytest.fixture
+def roots(tmp_path: Path) -> list[Path]:
+    """A sweep of `category_pairs` with heads, one of `formal_languages` without, one that has not begun."""
+    paths = [tmp_path / name for name in ("pairs", "languages", "empty")]
+    for path in paths:
+        path.mkdir()
+    with LedgerWriter(paths[0], TRAININGS, HEADS, SPEC) as writer:
+        _, curves, heads = pack_rows("p0", [(0, 0), (0, 1)])
+        rows = [{"trial": 0, "replicate": n, "sweep": "it's pairs", "param_n_categories": 5} for n in (0, 1)]
+        writer.commit("p0", training_rows("p0", *rows), curves, heads)
+    with LedgerWriter(paths[1], LANGUAGES, None, "f" * 64) as writer:
+        shared = training_rows("p0", {"trial": 0, "replicate": 0, "sweep": "languages"}).to_pylist()[0]
+        record = {name: shared.get(name) for name in LANGUAGES.names} | {"param_language": "first"}
+        writer.commit("p0", pa.Table.from_pylist([record], LANGUAGES), pack_rows("p0", [(0, 0)])[1], None)
+    with LedgerWriter(paths[2], TRAININGS, None, SPEC):
+        pass
+    return paths
+
+
+def _ask(roots: list[Path], sql: str) -> list[dict[str, object]]:
+    rows: list[dict[str, object]] = query_all([Ledger(root) for root in roots], sql).to_pylist()
+    return rows
+
+
+def test_a_column_that_a_sweep_lacks_is_null_in_its_rows(roots: list[Path]) -> None:
+    columns = "sweep, replicate, param_n_categories, param_language"
+    assert _ask(roots, f"SELECT {columns} FROM trainings ORDER BY ALL") == [
+        {"sweep": "it's pairs", "replicate": 0, "param_n_categories": 5, "param_language": None},
+        {"sweep": "it's pairs", "replicate": 1, "param_n_categories": 5, "param_language": None},
+        {"sweep": "languages", "replicate": 0, "param_n_categories": None, "param_language": "first"},
+    ]
+
+
+def test_trials_of_the_same_number_stay_apart(roots: list[Path]) -> None:
+    assert _ask(roots, "SELECT sweep, trial, n_trainings FROM trials ORDER BY sweep") == [
+        {"sweep": "it's pairs", "trial": 0, "n_trainings": 2},
+        {"sweep": "languages", "trial": 0, "n_trainings": 1},
+    ]
+
+
+def test_curves_and_heads_say_which_sweep_they_are_of(roots: list[Path]) -> None:
+    counts = "SELECT sweep, count(*) AS n FROM {} GROUP BY sweep ORDER BY sweep"
+    assert _ask(roots, counts.format("curves")) == [{"sweep": "it's pairs", "n": 12}, {"sweep": "languages", "n": 6}]
+    assert _ask(roots, counts.format("heads")) == [{"sweep": "it's pairs", "n": 2}]
+    joined = "SELECT count(*) AS n FROM curves JOIN trainings USING (sweep, trial, replicate)"
+    assert _ask(roots, joined) == [{"n": 18}]
+
+
+def test_a_sweep_given_twice_is_refused(roots: list[Path]) -> None:
+    with pytest.raises(UserError) as refused:
+        _ask([roots[1], roots[0], roots[1]], "FROM trials")
+    assert str(refused.value) == "DIR: got 'the sweep languages twice', expected different sweeps; give each once"
+
+
+def test_the_united_views_reach_no_file(roots: list[Path]) -> None:
+    with pytest.raises(UserError, match="SQL: got"):
+        _ask(roots, f"SELECT * FROM '{roots[0]}/trainings/*.parquet'")
+
+
+def test_on_the_command_line_the_last_argument_is_the_sql(
+    roots: list[Path], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    sql = "select sweep, count(*) as n from trainings group by 1 order by 1"
+    for given, wanted in (
+        (roots, "sweep,n\nit's pairs,2\nlanguages,1\n"),
+        (roots[:1], "sweep,n\nit's pairs,2\n"),
+    ):
+        monkeypatch.setattr(sys, "argv", ["attnsweep", "query", *map(str, given), sql, "--format", "csv"])
+        with pytest.raises(SystemExit) as ended:
+            cli.main()
+        assert not ended.value.code
+        assert capsys.readouterr().out == wanted

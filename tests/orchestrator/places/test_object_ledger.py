@@ -1,0 +1,201 @@
+"""The ledger in an object store: as on a disk, without renaming, and with a lease for a lock."""
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from orchestrator.ledger.compaction import compact
+from orchestrator.ledger.reader import Ledger
+from orchestrator.places import object_lock
+from orchestrator.places.object_prefix import ObjectPrefix
+from tests.orchestrator.ledger.ledger_rows import assert_holds, committed_keys, open_writer, pack_rows
+from tests.orchestrator.places.object_store import new_prefix, object_names, object_store
+from workloads.errors import UserError
+
+
+class Crash(BaseException):
+    """The process is gone."""
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _store() -> Iterator[None]:
+    with object_store():
+        yield
+
+
+@pytest.fixture
+def prefix() -> ObjectPrefix:
+    return new_prefix()
+
+
+def commit(prefix: ObjectPrefix, *trials: int) -> None:
+    with open_writer(prefix) as writer:
+        for trial in trials:
+            writer.commit(f"p{trial}", *pack_rows(f"p{trial}", [(trial, 0), (trial, 1)]))
+
+
+def keys(*trials: int) -> set[tuple[int, int]]:
+    return {(trial, replicate) for trial in trials for replicate in (0, 1)}
+
+
+def parquet(prefix: ObjectPrefix) -> set[str]:
+    return {name for name in object_names(prefix) if name.endswith(".parquet")}
+
+
+def test_what_is_committed_is_read_back_as_from_a_disk(prefix: ObjectPrefix, tmp_path: Path) -> None:
+    for root in (prefix, tmp_path):
+        commit(root, *range(14))
+    assert_holds(prefix, keys(*range(14)))
+    by = [("trial", "ascending"), ("replicate", "ascending")]
+    on_disk = Ledger(tmp_path).trainings().sort_by(by).to_pylist()
+    assert Ledger(prefix).trainings().sort_by(by).to_pylist() == on_disk
+    sql = "SELECT * FROM trials ORDER BY trial"
+    answers = [
+        Ledger(root).ask(lambda connection: connection.sql(sql).to_arrow_table().to_pylist())
+        for root in (prefix, tmp_path)
+    ]
+    assert answers[0] == answers[1]
+    compact(prefix)
+    assert len(parquet(prefix)) == 3
+    assert_holds(prefix, keys(*range(14)))
+    assert not {name for name in object_names(prefix) if name.startswith(".lock/")}
+
+
+def test_an_empty_ledger_is_one(prefix: ObjectPrefix) -> None:
+    with pytest.raises(UserError, match="expected a sweep directory, with a folder trainings in it"):
+        Ledger(prefix)
+    commit(prefix)
+    assert Ledger(prefix).trainings().num_rows == 0
+
+
+@pytest.mark.parametrize("act", [lambda prefix: commit(prefix, 2), compact], ids=["commit", "compact"])
+def test_a_crash_at_any_request_leaves_each_pack_whole_or_not_at_all(act: Callable[[ObjectPrefix], None]) -> None:
+    seen = set()
+    for step in range(60):
+        prefix = new_prefix()
+        commit(prefix, 0, 1)
+        done = 0
+
+        def dying(real: Callable[..., Any], step: int = step) -> Callable[..., Any]:
+            def request(*arguments: Any) -> Any:
+                nonlocal done
+                if done >= step:
+                    raise Crash
+                done += 1
+                return real(*arguments)
+
+            return request
+
+        crashed = False
+        with pytest.MonkeyPatch.context() as patch:
+            for name in ("_upload", "remove"):
+                patch.setattr(ObjectPrefix, name, dying(getattr(ObjectPrefix, name)))
+            try:
+                act(prefix)
+            except Crash:
+                crashed = True
+        found = committed_keys(prefix)
+        assert found in (keys(0, 1), keys(0, 1, 2))
+        assert_holds(prefix, found)
+        # Its process lives, and cannot be told from the crashed one: its lease must run out.
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(object_lock, "LEASE_SECONDS", 0.0)
+            with open_writer(prefix):
+                assert_holds(prefix, found)
+        assert {name.partition("/")[2] for name in parquet(prefix) if name.startswith("curves/")} == {
+            name.partition("/")[2] for name in parquet(prefix) if name.startswith("trainings/")
+        }
+        seen.add((crashed, found == keys(0, 1)))
+        if not crashed:
+            break
+    assert not crashed
+    assert step > 6
+    assert (True, True) in seen
+
+
+WRITER = """
+import sys
+from orchestrator.places.location import locate
+from tests.orchestrator.ledger.ledger_rows import open_writer, pack_rows
+with open_writer(locate(sys.argv[1])) as writer:
+    for trial in range(100_000):
+        writer.commit(f"p{trial}", *pack_rows(f"p{trial}", [(trial, 0)], n_steps=1))
+        print(trial, flush=True)
+"""
+
+
+def test_a_killed_writer_leaves_whole_packs_and_a_lock_that_is_free_at_once(prefix: ObjectPrefix) -> None:
+    command = [sys.executable, "-c", WRITER, str(prefix)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=Path(__file__).parents[3]) as process:
+        assert process.stdout is not None
+        for line in process.stdout:
+            committed = int(line) + 1
+            trials = Ledger(prefix).trainings(columns=["trial"])["trial"].to_pylist()
+            assert sorted(trials) == list(range(len(trials)))
+            assert len(trials) >= committed
+            if committed >= 20:
+                break
+        with pytest.raises(UserError, match=rf"another process works on \(pid {process.pid} on "):
+            open_writer(prefix)
+        process.kill()
+        for line in process.stdout:
+            committed = int(line) + 1
+    with open_writer(prefix):
+        found = len(committed_keys(prefix))
+        assert committed <= found <= committed + 1
+        assert_holds(prefix, {(trial, 0) for trial in range(found)}, n_steps=1)
+
+
+def test_a_reader_that_a_compaction_overtakes_asks_again(prefix: ObjectPrefix) -> None:
+    commit(prefix, 0, 1, 2)
+    asked = 0
+
+    def question(connection: Any) -> int:
+        nonlocal asked
+        asked += 1
+        if asked == 1:
+            compact(prefix)
+        return int(connection.sql("SELECT count(*) FROM curves").fetchall()[0][0])
+
+    assert Ledger(prefix).ask(question) == 6 * 6
+    assert asked == 2
+
+
+def _leave_lease(prefix: ObjectPrefix) -> None:
+    """As a process of another machine."""
+    owner = {"host": "elsewhere", "pid": 7, "since": "2025-11-01 12:00:00 UTC", "processes": None}
+    prefix.put_text(f"{object_lock.FOLDER}/other.json", json.dumps(owner))
+
+
+def test_anothers_lease_is_respected_until_it_runs_out(prefix: ObjectPrefix, monkeypatch: pytest.MonkeyPatch) -> None:
+    _leave_lease(prefix)
+    with pytest.raises(UserError) as refused:
+        open_writer(prefix)
+    assert str(refused.value) == (
+        f"{prefix}: got 'a sweep that another process works on (pid 7 on elsewhere, since 2025-11-01 12:00:00 UTC)', "
+        "expected one at a time; wait until it ends, or for 5 minutes after it was killed"
+    )
+    assert {name for name in object_names(prefix) if ".lock" in name} == {".lock/other.json"}
+    monkeypatch.setattr(object_lock, "LEASE_SECONDS", 0.0)
+    commit(prefix, 0)
+    assert not {name for name in object_names(prefix) if ".lock" in name}
+
+
+def test_who_slept_through_its_lease_does_not_commit_beside_another(
+    prefix: ObjectPrefix, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    writer = open_writer(prefix)
+    now = object_lock.time.time
+    monkeypatch.setattr(object_lock.time, "time", lambda: now() + 1000)
+    writer.commit("p0", *pack_rows("p0", [(0, 0)]))
+    monkeypatch.setattr(object_lock.time, "time", lambda: now() + 2000)
+    _leave_lease(prefix)
+    with pytest.raises(UserError, match="another process works on"):
+        writer.commit("p1", *pack_rows("p1", [(1, 0)]))
+    writer.close()
+    assert committed_keys(prefix) == {(0, 0)}

@@ -1,0 +1,182 @@
+"""The boundary sampler: finds where half of the trainings are stuck, with fewer trainings than random and grid."""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+import optuna
+import pytest
+from numpy.typing import NDArray
+from optuna.distributions import BaseDistribution, CategoricalDistribution, FloatDistribution, IntDistribution
+
+from search_spaces import Categorical, Conditional, Float, LossQuantile, Sweep
+from search_spaces.boundary import N_JUDGED, BoundarySampler
+from search_spaces.surface import Counts, StuckSurface
+from search_spaces.validation import check_sweep
+from workloads.errors import SpecError
+from workloads.registry import load_workload
+
+N = 8
+SEEDS = range(4)
+SQUARE: dict[str, BaseDistribution] = {"x": FloatDistribution(0, 1), "y": FloatDistribution(0, 1)}
+_AXIS = np.linspace(0.01, 0.99, 50)
+GRID = np.stack(np.meshgrid(_AXIS, _AXIS), -1).reshape(-1, 2)
+
+Array = NDArray[np.float64]
+
+
+def _logit(points: Array) -> Array:
+    """A wave: x = 0.35 + sin(2.5 pi y) / 4."""
+    return 12 * (points[:, 0] - 0.35 - 0.25 * np.sin(2.5 * np.pi * points[:, 1]))
+
+
+def _train(points: Array, rng: np.random.Generator) -> Array:
+    return rng.binomial(N, 1 / (1 + np.exp(-_logit(points)))).astype(float)
+
+
+def _error(points: Array, n_stuck: Array) -> float:
+    """The share of the square that a surface of these trials puts on the wrong side."""
+    mean, _ = StuckSurface.fit(Counts(points, n_stuck, np.full(len(points), float(N)))).logit(GRID)
+    return float(np.mean((mean > 0) != (_logit(GRID) > 0)))
+
+
+def _ask(study: optuna.Study, seed: int, space: Mapping[str, BaseDistribution] = SQUARE) -> optuna.Trial:
+    """As a sweep asks: by a sampler that knows no more than the study."""
+    number = len(study.get_trials(deepcopy=False))
+    study.sampler = BoundarySampler(space, seed=1000 * seed + number, layout_seed=seed, n_replicates=N)
+    return study.ask(dict(space))
+
+
+def _boundary(n_trials: int, seed: int) -> float:
+    rng, study = np.random.default_rng(seed), optuna.create_study()
+    points, n_stuck = np.zeros((0, 2)), np.zeros(0)
+    while len(points) < n_trials:
+        asked = [_ask(study, seed) for _ in range(8)]
+        batch = np.array([[trial.params["x"], trial.params["y"]] for trial in asked])
+        found = _train(batch, rng)
+        for trial, k in zip(asked, found, strict=True):
+            study.tell(trial, k / N)
+        points, n_stuck = np.concatenate([points, batch]), np.concatenate([n_stuck, found])
+    return _error(points, n_stuck)
+
+
+def _random(n_trials: int, seed: int) -> float:
+    rng = np.random.default_rng(seed)
+    points = rng.random((n_trials, 2))
+    return _error(points, _train(points, rng))
+
+
+def _grid(n_trials: int, seed: int) -> float:
+    axis = np.linspace(0, 1, round(n_trials**0.5))
+    points = np.stack(np.meshgrid(axis, axis), -1).reshape(-1, 2)
+    return _error(points, _train(points, np.random.default_rng(seed)))
+
+
+def _mean_error(design: Callable[[int, int], float], n_trials: int) -> float:
+    return float(np.mean([design(n_trials, seed) for seed in SEEDS]))
+
+
+def test_half_the_trainings_of_a_grid_or_random_draws_find_the_boundary_as_well() -> None:
+    found = _mean_error(_boundary, 48)
+    assert found < 0.03
+    assert found < 0.95 * _mean_error(_random, 100)
+    assert found < 0.95 * _mean_error(_grid, 100)
+    assert found < 0.8 * _mean_error(_random, 48)
+    assert found < 0.8 * _mean_error(_grid, 49)
+
+
+def _finished(study: optuna.Study, n_trials: int, space: Mapping[str, BaseDistribution], side: Any) -> None:
+    """Tells a study so many trials, stuck in all trainings on one side."""
+    for _ in range(n_trials):
+        trial = _ask(study, 0, space)
+        study.tell(trial, float(side(trial.params)))
+
+
+def test_a_batch_of_asks_spreads() -> None:
+    study = optuna.create_study()
+    _finished(study, 16, SQUARE, lambda at: at["x"] > 0.5)
+    batch = [_ask(study, 0).params for _ in range(6)]
+    assert max(abs(each["x"] - 0.5) for each in batch) < 0.1
+    assert np.ptp([each["y"] for each in batch]) > 0.6
+
+
+def test_it_asks_near_the_boundary_on_a_logarithmic_axis() -> None:
+    space = {"sigma": FloatDistribution(1e-6, 1.0, log=True), "n": IntDistribution(3, 9)}
+    study = optuna.create_study()
+    _finished(study, 48, space, lambda at: at["sigma"] < 1e-2)
+    asked = [trial.params for trial in study.trials[-16:]]
+    assert np.mean([1e-3 < each["sigma"] < 1e-1 for each in asked]) > 0.6
+    assert {type(each["n"]) for each in asked} == {int}
+    assert len({each["n"] for each in asked}) > 3
+
+
+def test_each_category_has_a_boundary_of_its_own() -> None:
+    space = {"x": FloatDistribution(0, 1), "kind": CategoricalDistribution(("early", "late"))}
+    at = {"early": 0.25, "late": 0.75}
+    study = optuna.create_study()
+    _finished(study, 40, space, lambda params: params["x"] > at[params["kind"]])
+    asked = [trial.params for trial in study.trials[-16:]]
+    assert {each["kind"] for each in asked} == set(at)
+    assert np.median([abs(each["x"] - at[each["kind"]]) for each in asked]) < 0.1
+
+
+@pytest.mark.parametrize("side", [0.0, 1.0])
+def test_without_a_boundary_it_goes_on_looking(side: float) -> None:
+    study = optuna.create_study()
+    _finished(study, 24, SQUARE, lambda _: side)
+    points = np.array([list(trial.params.values()) for trial in study.trials])
+    assert np.all(np.ptp(points, axis=0) > 0.8)
+
+
+def test_a_trial_of_more_trainings_weighs_more() -> None:
+    points = np.array([[0.2], [0.8]])
+    few, many = (
+        StuckSurface.fit(Counts(points, np.array([0.25, 0.75]) * n, np.full(2, float(n)))).logit(points)
+        for n in (4, 400)
+    )
+    assert np.all(np.abs(many[0]) > np.abs(few[0]))
+    assert np.all(many[1] < 0.5 * few[1])
+
+
+def test_it_reads_how_many_trainings_a_trial_had() -> None:
+    drawn = []
+    for n_judged in (2, 200):
+        study = optuna.create_study()
+        for _ in range(16):
+            trial = _ask(study, 0)
+            trial.set_user_attr(N_JUDGED, n_judged)
+            study.tell(trial, 0.3 + 0.4 * trial.params["x"])
+        drawn.append(_ask(study, 0).params)
+    assert drawn[0] != drawn[1]
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        (
+            {"objective": LossQuantile()},
+            "objective: got 'loss_quantile', expected stuck_rate under sampler=boundary, which looks for where half of "
+            "the trainings are stuck; write objective=StuckRate(), or use sampler=tpe",
+        ),
+        (
+            {"space": {"optimizer": Categorical(choices=("sgd", "adam"))}},
+            "space: got 'optimizer', expected an unconditional Float or Int under sampler=boundary: a boundary is "
+            "crossed along one; add one, or use sampler=random",
+        ),
+        (
+            {
+                "space": {
+                    "optimizer": Categorical(choices=("sgd", "adam")),
+                    "learning_rate": Conditional(on="optimizer", among=("adam",), then=Float(low=1e-3, high=1e-2)),
+                }
+            },
+            "space: got 'optimizer', expected an unconditional Float or Int",
+        ),
+    ],
+)
+def test_a_sweep_without_a_boundary_to_find_is_refused(changes: dict[str, Any], message: str) -> None:
+    fields = {"name": "s", "workload": "category_pairs", "trials": 8, "sampler": "boundary"}
+    spec = Sweep(**fields | {"space": {"init_sigma": Float(low=0.1, high=1)}} | changes)
+    with pytest.raises(SpecError) as raised:
+        check_sweep(spec, load_workload("category_pairs").parameters)
+    assert str(raised.value).startswith(message)

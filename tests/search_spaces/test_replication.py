@@ -1,0 +1,154 @@
+"""Sequential replication: its interval holds although trials are stopped by it, and rows alone decide."""
+
+import random
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy import stats
+
+from orchestrator.analysis.intervals import binomial_rate
+from search_spaces import Sequential, Sweep
+from search_spaces.confidence_sequence import ERROR_RATE, sequential_interval
+from search_spaces.replication import is_complete, most_wanted, n_wanted
+from workloads.errors import SpecError
+
+RATES = (0.02, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.7, 0.9, 0.98)
+RULE = Sequential(width=0.2, threshold=0.5, at_most=120, batch=8)
+
+
+def _coverage(rate: float, interval: Any) -> float:
+    """The exact chance that the interval at which RULE stops holds the rate: no simulation, so no error of one."""
+    chances, covered = np.array([1.0]), 0.0
+    step = stats.binom.pmf(np.arange(RULE.batch + 1), RULE.batch, rate)
+    for n in range(RULE.batch, RULE.at_most + 1, RULE.batch):
+        chances = np.convolve(chances, step)
+        low, high = np.array([interval(k, n) for k in range(n + 1)]).T
+        ends = (high - low <= RULE.width) | (RULE.threshold < low) | (high < RULE.threshold) | (n == RULE.at_most)
+        covered += chances[ends & (low <= rate) & (rate <= high)].sum()
+        chances = np.where(ends, 0.0, chances)
+    return float(covered)
+
+
+@pytest.mark.parametrize("rate", RATES)
+def test_the_interval_at_the_end_holds_the_rate(rate: float) -> None:
+    assert _coverage(rate, sequential_interval) >= 1 - ERROR_RATE
+
+
+def test_wilsons_interval_would_not() -> None:
+    def wilson(k: int, n: int) -> tuple[float | None, float | None]:
+        rate = binomial_rate(k, n)
+        return rate.low, rate.high
+
+    assert _coverage(0.5, wilson) < 0.85
+
+
+@given(st.integers(1, 400).flatmap(lambda n: st.tuples(st.integers(0, n), st.just(n))))
+def test_at_its_ends_the_mixture_is_twenty_times_as_likely(counts: tuple[int, int]) -> None:
+    k, n = counts
+    low, high = sequential_interval(k, n)
+    assert 0 <= low <= k / n <= high <= 1
+    assert (low == 0) == (k == 0)
+    assert (high == 1) == (k == n)
+    for end in {low, high} - {0, 1}:
+        ratio = stats.betabinom.logpmf(k, n, 0.5, 0.5) - stats.binom.logpmf(k, n, end)
+        assert ratio == pytest.approx(np.log(1 / ERROR_RATE), rel=1e-6)
+    assert sequential_interval(n - k, n) == pytest.approx((1 - high, 1 - low))
+
+
+def test_nothing_counted_leaves_all_rates() -> None:
+    assert sequential_interval(0, 0) == (0, 1)
+
+
+rules = st.builds(
+    lambda batch, more, width, threshold: Sequential(
+        width=width, threshold=threshold, at_most=batch + more, batch=batch
+    ),
+    st.integers(1, 9),
+    st.integers(0, 40),
+    st.floats(0.05, 0.9),
+    st.none() | st.floats(0.1, 0.9),
+)
+
+
+@given(rules, st.floats(0, 1), st.randoms(use_true_random=False))
+def test_rows_decide_whatever_order_they_come_in(rule: Sequential, rate: float, rng: random.Random) -> None:
+    ends: list[bool | None] = [rng.choices([True, False, None], [rate, 1 - rate, 0.1])[0] for _ in range(rule.at_most)]
+    ended: dict[int, bool | None] = {}
+    wanted = n_wanted(rule, ended)
+    assert wanted == min(rule.batch, rule.at_most)
+    waiting = set(range(wanted))
+    while waiting:
+        assert not is_complete(rule, ended)
+        replicate = rng.choice(sorted(waiting))
+        waiting.remove(replicate)
+        ended[replicate] = ends[replicate]
+        more = n_wanted(rule, dict(rng.sample(sorted(ended.items()), len(ended))))
+        assert more >= wanted
+        waiting |= set(range(wanted, more))
+        wanted = more
+    assert is_complete(rule, ended)
+    assert sorted(ended) == list(range(wanted))
+    assert wanted <= most_wanted(rule)
+    # Each batch before the last was not enough, and the last was, or nothing more may be spent.
+    judged = [[stuck for stuck in ends[:n] if stuck is not None] for n in range(rule.batch, wanted, rule.batch)]
+    assert not any(rule.is_enough(sum(each), len(each)) for each in judged)
+    whole = [stuck for stuck in ends[:wanted] if stuck is not None]
+    assert wanted == rule.at_most or not whole or rule.is_enough(sum(whole), len(whole))
+
+
+def test_more_seeds_go_where_the_rate_is_uncertain() -> None:
+    rule = Sequential(width=0.3, at_most=200, batch=8)
+    agree = dict.fromkeys(range(200), False)
+    differ = {replicate: replicate % 2 == 0 for replicate in range(200)}
+    assert (n_wanted(rule, agree), n_wanted(rule, differ)) == (16, 120)
+    sided = Sequential(width=0.3, threshold=0.5, at_most=200)
+    assert n_wanted(sided, {replicate: replicate % 8 == 0 for replicate in range(200)}) == 16
+
+
+def test_a_batch_is_judged_once_it_is_whole() -> None:
+    rule = Sequential(width=0.5, at_most=24, batch=8)
+    with_a_hole = dict.fromkeys([*range(7), *range(8, 20)], False)
+    assert n_wanted(rule, with_a_hole) == 8
+
+
+def test_failed_trainings_are_done_but_say_nothing() -> None:
+    rule = Sequential(width=0.5, at_most=24, batch=8)
+    assert n_wanted(rule, dict.fromkeys(range(8), False)) == 8
+    mostly_failed: dict[int, bool | None] = dict.fromkeys(range(7)) | {7: False}
+    assert n_wanted(rule, mostly_failed) == 16
+    assert is_complete(rule, dict.fromkeys(range(8)))
+
+
+def test_a_number_of_replicates_stays_a_number() -> None:
+    assert (n_wanted(8, {}), n_wanted(8, {0: True}), most_wanted(8)) == (8, 8, 8)
+    assert is_complete(1, {0: None})
+    assert not is_complete(2, {0: None})
+
+
+def _sweep(replicates: object) -> Sweep:
+    return Sweep(name="s", workload="category_pairs", space={}, trials=8, replicates=replicates)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("replicates", "message"),
+    [
+        (0, "replicates: got 0, expected greater than or equal to 1; correct it"),
+        (2**31, "replicates: got 2147483648, expected less than or equal to 2147483647; correct it"),
+        (True, "replicates: got True, expected a whole number, or a Sequential; correct it"),
+        ("8", "replicates: got '8', expected a whole number, or a Sequential; correct it"),
+        ({"widht": 0.1}, "widht: got 0.1, expected no such field; remove it, or correct its name"),
+        ({"width": 1.5}, "width: got 1.5, expected less than 1; correct it"),
+        ({"at_most": 4}, "at_most: got 4, expected at least batch=8; raise at_most"),
+    ],
+)
+def test_a_mistake_in_replicates_is_named(replicates: object, message: str) -> None:
+    with pytest.raises(SpecError) as raised:
+        _sweep(replicates)
+    assert str(raised.value) == message
+
+
+def test_it_reads_as_a_line() -> None:
+    assert str(Sequential(threshold=0.5)) == "8..200 (width 0.1, threshold 0.5)"
