@@ -67,7 +67,7 @@ def roles(path: Path, out: Path) -> None:
         axes[layer].set_xscale("log")
         axes[layer].set_xlabel("step")
         axes[layer].set_title(name.replace("_", " "))
-    axes[0].set_ylabel("trainings with such a head to the end")
+    axes[0].set_ylabel("share of trainings")
     axes[0].legend(frameon=False)
     figure.savefig(out / "head_roles.png", dpi=150)
 
