@@ -21,7 +21,7 @@ Scores = dict[tuple[str, str, str], list[float]]
 
 
 def reproduce(directory: Path, console: Console) -> Comparison:
-    """Trains 2 sets of sentences x 2 scales x 32 seeds."""
+    """Trains 2 sets of sentences x 2 scales x 20 seeds."""
     return compare(swept("translation_lengths", directory, console), directory)
 
 

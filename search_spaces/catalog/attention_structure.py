@@ -12,12 +12,12 @@ def sweep() -> Sweep:
         space={
             "window": Categorical(choices=(None, 0, 1, 2, 4)),
             "num_pos": Categorical(choices=(0, 1, 2, 4)),
-            "n_epochs": 4,
+            "n_epochs": 3,
             "learning_rate": 2e-3,
             "n_probes": 4,
             "eval_sentences": 256,
         },
         sampler="grid",
         trials=20,
-        replicates=12,
+        replicates=8,
     )

@@ -4,15 +4,15 @@ from search_spaces import Categorical, Sweep
 
 
 def sweep() -> Sweep:
-    """Trained on all or on the short half, logits scaled by log n or not: 4 trials x 32 replicates."""
+    """Trained on all or on the short half, logits scaled by log n or not: 4 trials x 20 replicates."""
     return Sweep(
         name="translation_lengths",
-        description="128 translators, trained on all sentences or on the short: cross-entropy and BLEU on the long.",
+        description="80 translators, trained on all sentences or on the short: cross-entropy and BLEU on the long.",
         workload="translation",
         space={
             "train_on": Categorical(choices=("all", "short")),
             "attention_scale": Categorical(choices=("inv_sqrt_d", "log_n_inv_sqrt_d")),
-            "n_epochs": 6,
+            "n_epochs": 5,
             "learning_rate": 2e-3,
             "n_probes": 4,
             "eval_sentences": 256,
@@ -20,5 +20,5 @@ def sweep() -> Sweep:
         },
         sampler="grid",
         trials=4,
-        replicates=32,
+        replicates=20,
     )

@@ -127,6 +127,14 @@ def test_one_trial_has_plain_intervals() -> None:
     assert everywhere[-1].low == pytest.approx(binomial_rate(2, 2).low)
 
 
+def test_replicates_in_none_of_which_it_emerges_count_once_per_trial() -> None:
+    curve = emergence_curve(np.full(16, 8), np.zeros(16, bool), np.repeat(np.arange(4), 4))
+    expected = pooled_rate([(4, 0)] * 4)
+    assert [(point.step, point.low, point.high) for point in curve] == [
+        (step, pytest.approx(expected.low), pytest.approx(expected.high)) for step in (0, 8)
+    ]
+
+
 def test_curves_cover_the_truth_where_trials_differ_and_trainings_are_censored() -> None:
     """Beta-binomial trials of 12 replicates, a third of them censored before the step that is looked at."""
     rng = np.random.default_rng(8)

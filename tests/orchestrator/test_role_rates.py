@@ -269,7 +269,9 @@ def test_the_figure_has_a_panel_per_layer_and_a_curve_per_role(shown: SweepDirec
 def test_early_probes_have_room_in_the_figure(tmp_path: Path) -> None:
     rows, steps = trial_rows(0, ["plateau"] * 2, n_steps=1000), (0, 10, 100, 1000)
     heads = [row for each in rows for row in made_up.head_rows(each, {(0, 0): ".ppp", (0, 1): "...s"}, steps)]
-    figure = emergence_figure(_findings(sweep_with_heads(tmp_path / "s", SPEC, [rows], heads)).roles)
+    roles = _findings(sweep_with_heads(tmp_path / "s", SPEC, [rows], heads)).roles
+    assert [each.median_share for each in roles.emergence] == [0.01, 1.0, None]
+    figure = emergence_figure(roles)
     assert figure.axes[0].get_xscale() == "symlog"
 
 

@@ -14,6 +14,8 @@ from workloads.engine.streams import Streams
 from workloads.translation.corpus import Corpus
 
 _MOST_BUCKETS = 8
+_LEAST_BATCHES = 4
+"""Batches of a bucket at least, where there are so many: less than one of them is left over."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -53,9 +55,7 @@ class Passes:
     """
 
     def __init__(self, corpus: Corpus, train: NDArray[np.int64], batch_size: int, seed: int) -> None:
-        n_batches = len(train) // batch_size
-        n_buckets = max(1, min(_MOST_BUCKETS, n_batches))
-        # Cut by batches, so that little is left over.
+        n_buckets = max(1, min(_MOST_BUCKETS, len(train) // batch_size // _LEAST_BATCHES))
         self.buckets = by_length(corpus, train, n_buckets)
         self._batch_size = batch_size
         self._n_batches = np.array([max(1, len(bucket.pairs) // batch_size) for bucket in self.buckets])

@@ -22,7 +22,6 @@ from workloads.translation.lookup import studied_corpus
             {"layer_norm_convention": "outside_root", "layer_norm_eps": 0.0},
             r"layer_norm_eps: got 0.0, expected > 0 outside the root: .*, or choose layer_norm_convention=inside_root",
         ),
-        ({"corpus_digest": "abc"}, r"corpus_digest: got 'abc', expected None, as grammar has; the file is another"),
         ({"window": -1}, r"window: got -1, expected .*>= 0"),
         ({"label_smoothing": 1.0}, r"label_smoothing: got 1.0"),
         ({"global_columns": "last"}, r"global_columns: got 'last', expected one of first, rarest"),

@@ -16,6 +16,8 @@ N_SHUFFLES = 10
 """Of each sentence that z is taken on: the first of each length. Ours."""
 FITS_SHARE = 0.5
 """Blocks are a candidate if they fit into so great a share of the sentences. Ours."""
+_NO_SPREAD = 1e-6
+"""Below this standard deviation shuffling changes nothing but roundings."""
 BANDS = (1, 2, 4)
 """Half-widths at which the distance to Sigma_2 is a score of its own."""
 
@@ -65,17 +67,28 @@ class PooledStructure:
         sigma_1, sigma_2_w<w>, sigma_3: mean distances per token. sigma_3_window, sigma_3_num_pos: the w and p, of
             blocks of two rows at least, for which sigma_3 is least. sigma_2: to the band of that w.
         _z: the same mean over one sentence of each length, against that of their shuffles, in standard deviations of
-            the latter, with w and p chosen anew for each; far below 0 is nearer than chance.
+            the latter; w and p of sigma_3 are chosen anew for each. Far below 0 is nearer than chance.
         """
-        found = self._own.scores()
-        shuffles, chosen = self._shuffled.scores(), self._of_z.scores()
-        for name in ("sigma_1", "sigma_2", "sigma_3"):
-            # Shuffles last: over a first axis, a head's sum is rounded by its place among the others.
-            of_shuffles = shuffles[name].movedim(0, -1).contiguous()
-            deviation = of_shuffles.std(-1)
-            z = (chosen[name] - of_shuffles.mean(-1)) / deviation
-            found[f"{name}_z"] = torch.where(deviation > 1e-6, z, torch.nan)
+        sigma_3, window, num_pos = self._own.to_blocks()
+        found = {
+            "sigma_1": self._own.to_diagonal(),
+            "sigma_1_z": _z(self._of_z.to_diagonal(), self._shuffled.to_diagonal()),
+            **{f"sigma_2_w{w}": self._own.to_band(torch.full_like(window, w)) for w in BANDS},
+            "sigma_2": self._own.to_band(window),
+            "sigma_2_z": _z(self._of_z.to_band(window), self._shuffled.to_band(window)),
+            "sigma_3": sigma_3,
+            "sigma_3_z": _z(self._of_z.to_blocks()[0], self._shuffled.to_blocks()[0]),
+            "sigma_3_window": window.to(sigma_3),
+            "sigma_3_num_pos": num_pos.to(sigma_3),
+        }
         return {name: found[name] for name in SCORES}
+
+
+def _z(value: Tensor, of_shuffles: Tensor) -> Tensor:
+    # Shuffles last: over a first axis, a head's sum is rounded by its place among the others.
+    of_shuffles = of_shuffles.movedim(0, -1).contiguous()
+    deviation = of_shuffles.std(-1)
+    return torch.where(deviation > _NO_SPREAD, (value - of_shuffles.mean(-1)) / deviation, torch.nan)
 
 
 class _Sums:
@@ -103,25 +116,23 @@ class _Sums:
         self._blocks_WP = self._blocks_WP + torch.nn.functional.pad(summed, (0, more, 0, more))
         self._fits_WP = self._fits_WP + torch.nn.functional.pad(fits.cpu() * float(B), (0, more, 0, more))
 
-    def scores(self) -> dict[str, Tensor]:
-        assert isinstance(self._diagonal, Tensor)
-        assert isinstance(self._bands_W, Tensor)
-        assert isinstance(self._blocks_WP, Tensor)
-        fits_WP = self._fits_WP.to(self._blocks_WP)
+    def to_diagonal(self) -> Tensor:
+        """(...) mean distance to Sigma_1."""
+        return torch.as_tensor(self._diagonal) / self._n_sentences
+
+    def to_band(self, window: Tensor) -> Tensor:
+        """(...) mean distance to Sigma_2 of each head's own w; a band as wide as a sentence is at 0."""
+        bands_W = torch.as_tensor(self._bands_W) / self._n_sentences
+        place = window.clamp(max=self._longest - 1).expand(bands_W.shape[:-1]).unsqueeze(-1)
+        return bands_W.gather(-1, place).squeeze(-1)
+
+    def to_blocks(self) -> tuple[Tensor, Tensor, Tensor]:
+        """(...) least mean distance to Sigma_3, and the w and p that it has."""
+        blocks_WP = torch.as_tensor(self._blocks_WP)
+        fits_WP = self._fits_WP.to(blocks_WP)
         is_candidate = fits_WP >= FITS_SHARE * self._n_sentences
         is_candidate[0] = False
         is_candidate[:, 0] = False
-        mean = (self._blocks_WP / fits_WP).masked_fill(~is_candidate, torch.inf).flatten(-2)
-        least, place = mean.min(-1)
-        window = place // self._blocks_WP.shape[-1] + 1
-        bands_W = self._bands_W / self._n_sentences
-        narrow = min(self._longest - 1, int(window.max()))
-        of_window = bands_W.gather(-1, window.clamp(max=narrow).unsqueeze(-1)).squeeze(-1)
-        return {
-            "sigma_1": self._diagonal / self._n_sentences,
-            **{f"sigma_2_w{w}": bands_W[..., min(w, self._longest - 1)] for w in BANDS},
-            "sigma_2": of_window,
-            "sigma_3": least,
-            "sigma_3_window": window.to(least),
-            "sigma_3_num_pos": (place % self._blocks_WP.shape[-1]).to(least),
-        }
+        least, place = (blocks_WP / fits_WP).masked_fill(~is_candidate, torch.inf).flatten(-2).min(-1)
+        n_columns = blocks_WP.shape[-1]
+        return least, place // n_columns + 1, place % n_columns
