@@ -219,6 +219,7 @@ class SweepLoop:
         self._retries.append(order)
 
     def _commit(self, order: PackOrder, trainings: pa.Table, curves: pa.Table | None, heads: pa.Table | None) -> None:
+        self._writer.confirm()
         # A trial that the ledger knows must not be asked for again: the study is there to stay before its rows are.
         self._study.save()
         self._writer.commit(order.pack, trainings, curves, heads)

@@ -125,6 +125,7 @@ def _take_up(
         finally:
             pool.close()
             try:
+                writer.confirm()
                 study.save()
                 directory.record_run(finished=finished, seconds=time.monotonic() - started)
             finally:

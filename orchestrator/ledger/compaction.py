@@ -17,6 +17,7 @@ import pyarrow.dataset as ds
 from numpy.typing import NDArray
 
 from orchestrator.ledger.fragments import (
+    MERGED,
     ROW_GROUP_ROWS,
     TABLES,
     Snapshot,
@@ -34,9 +35,6 @@ from workloads.errors import UserError
 
 MAX_FRAGMENTS = 12
 """Names that may stand side by side. Three tables, while one commit and one merge are under way: 42 files."""
-
-MERGED = "merged-"
-"""Begins the name of a merged fragment, and of no pack."""
 
 _ROWS_AT_ONCE = 250_000
 """Rows that a merge holds in memory."""

@@ -26,6 +26,9 @@ from workloads.errors import UserError
 TABLES = ("curves", "heads", "trainings")
 """In the order of publication: the last one commits."""
 
+MERGED = "merged-"
+"""Begins the name of a merged fragment, and of no pack."""
+
 ROW_GROUP_ROWS = 131_072
 """Small enough for the statistics of a row group to skip the trials that a query does not want."""
 
@@ -125,7 +128,9 @@ def open_snapshot(root: Location) -> Snapshot:
                 raise _unreadable(gone.filename, "no such file") from gone
             continue
         # A listing is no snapshot: one that ran across a compaction can miss both the old files and the new one.
-        if names == fragment_names(root):
+        # Commits meanwhile do no harm, and who waited for a pause in them might wait for ever.
+        later = set(fragment_names(root))
+        if later.issuperset(names) and not any(name.startswith(MERGED) for name in later.difference(names)):
             return Snapshot({**files, "trainings": {name: trainings[name] for name in counting}})
 
 

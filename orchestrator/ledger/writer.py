@@ -6,8 +6,8 @@ from typing import Self
 
 import pyarrow as pa
 
-from orchestrator.ledger.compaction import MERGED, due, merge, recover
-from orchestrator.ledger.fragments import ROW_GROUP_ROWS, Stamp, open_snapshot, publish
+from orchestrator.ledger.compaction import due, merge, recover
+from orchestrator.ledger.fragments import MERGED, ROW_GROUP_ROWS, Stamp, open_snapshot, publish
 from orchestrator.ledger.schema import SORT_KEYS, conform, curves_schema, in_order
 from orchestrator.places.location import Location, place_at
 from workloads.errors import UserError
@@ -47,6 +47,14 @@ class LedgerWriter:
             self._lock.close()
             raise
 
+    def confirm(self) -> None:
+        """Returns if this process is the one writer still: to be called before anything is written beside the ledger.
+
+        Raises:
+            UserError: If another has taken the lock.
+        """
+        self._lock.confirm()
+
     def commit(self, pack: str, trainings: pa.Table, curves: pa.Table | None, heads: pa.Table | None) -> None:
         """Makes the rows of one pack part of the ledger. There to stay when it returns.
 
@@ -71,7 +79,7 @@ class LedgerWriter:
             contents[table] = schema, rows.combine_chunks().to_batches(max_chunksize=ROW_GROUP_ROWS)
         # A name of which a merged fragment says that it `replaces` it never counts again.
         name = f"{pack}-{uuid.uuid4().hex[:8]}"
-        self._lock.confirm()
+        self.confirm()
         publish(self._root, name, contents, self._stamp)
         self._rows[name] = trainings.num_rows
         if names := due(self._rows):

@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 FOLDER = ".lock"
 LEASE_SECONDS = 300.0
 _RENEWALS_PER_LEASE = 10
+_UNDER_WAY_SECONDS = 5.0
+"""After a writer was killed: by then, what it had sent is in the store or never will be."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,14 +99,19 @@ class ObjectLock:
         leases = self._prefix.texts(FOLDER)
         now = leases.pop(self._name, None)
         abandoned = []
+        killed = False
         for name, written in leases.items():
             with contextlib.suppress(FileNotFoundError):
                 owner = _Owner(**json.loads(self._prefix.read_text(f"{FOLDER}/{name}")))
                 age = (now - written).total_seconds() if now is not None else 0.0
-                if age < LEASE_SECONDS and not _is_dead(owner):
-                    self._withdraw()
-                    raise _taken(self._prefix, owner)
+                if age < LEASE_SECONDS:
+                    if not _is_dead(owner):
+                        self._withdraw()
+                        raise _taken(self._prefix, owner)
+                    killed = True
                 abandoned.append(name)
+        if killed:
+            time.sleep(_UNDER_WAY_SECONDS)
         with contextlib.suppress(FileNotFoundError):
             self._prefix.remove(FOLDER, abandoned)
 

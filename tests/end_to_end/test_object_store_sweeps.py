@@ -16,6 +16,7 @@ from orchestrator import cli
 from orchestrator.ledger.reader import Ledger
 from orchestrator.loop import SweepLoop
 from orchestrator.places.location import Location, locate
+from orchestrator.places.object_lock import FOLDER, ObjectLock
 from orchestrator.places.object_prefix import ObjectPrefix
 from orchestrator.query import query_all
 from orchestrator.session import Resources, resume_sweep, run_sweep
@@ -23,6 +24,7 @@ from orchestrator.study import Study
 from orchestrator.sweep_directory import SweepDirectory
 from search_spaces import Float, Sweep
 from tests.orchestrator.places.object_store import new_prefix, object_names, object_store
+from workloads.errors import UserError
 
 QUIET = Console(stderr=True, quiet=True)
 
@@ -134,6 +136,32 @@ def test_a_driver_that_dies_at_an_upload_neither_loses_nor_repeats_a_training(un
     assert resume_sweep(prefix, Resources(), QUIET).finished
     assert _rows(prefix) == _rows(undisturbed)
     assert Study(SweepDirectory.open(prefix)).unfinished() == []
+
+
+def test_a_driver_whose_lease_another_has_writes_nothing_more() -> None:
+    """Neither rows nor a piece of the study, whose name could be that of the other's."""
+    prefix = new_prefix()
+    before: dict[str, str] = {}
+    commit = SweepLoop._commit
+
+    def overtaken(*arguments: Any) -> None:
+        patch.setattr(ObjectLock, "_runs", lambda _: False)
+        owner = {"host": "elsewhere", "pid": 7, "since": "2025-11-01 12:00:00 UTC", "processes": None}
+        prefix.put_text(f"{FOLDER}/other.json", json.dumps(owner))
+        before.update(_texts(prefix))
+        commit(*arguments)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(SweepLoop, "_commit", overtaken)
+        with pytest.raises(UserError, match=r"another process works on \(pid 7 on elsewhere"):
+            run_sweep(SPEC, prefix, Resources(pack_size=4), QUIET)
+    assert _texts(prefix) == before
+    assert Ledger(prefix).trainings().num_rows == 0
+
+
+def _texts(prefix: ObjectPrefix) -> dict[str, str]:
+    """All objects but the lock's."""
+    return {name: prefix.read_text(name) for name in object_names(prefix) if not name.startswith(".lock/")}
 
 
 def _commands_work(prefix: ObjectPrefix) -> None:

@@ -52,7 +52,7 @@ def _mistake(arguments: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pyte
         (["missing.py"], "SPEC: got 'missing.py', expected a Python file; check the path"),
         (["broken.py"], "broken.py: got 'def sweep(:', expected Python (invalid syntax); see line 1"),
         (["odd.py"], "workload: got 'no_such_workload', expected one of category_pairs"),
-        (["sampler.py"], "sampler: got 'bo', expected 'tpe', 'random', 'qmc', 'grid' or 'cmaes'"),
+        (["sampler.py"], "sampler: got 'bo', expected 'tpe', 'random', 'qmc', 'grid', 'cmaes' or 'boundary'"),
     ],
 )
 def test_a_mistake_in_run(

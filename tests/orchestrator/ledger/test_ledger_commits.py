@@ -246,6 +246,28 @@ def test_a_listing_that_ran_across_a_compaction_is_taken_again(tmp_path: Path, m
     assert committed_keys(tmp_path) == {(trial, 0) for trial in range(3)}
 
 
+def test_a_reader_does_not_wait_for_a_pause_in_the_commits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """After each listing there is one pack more."""
+    real_glob = Path.glob
+    n_committed = 0
+
+    def commit() -> None:
+        nonlocal n_committed
+        writer.commit(f"p{n_committed}", *pack_rows(f"p{n_committed}", [(n_committed, 0)]))
+        n_committed += 1
+
+    def outrun_glob(folder: Path, pattern: str) -> list[Path]:
+        listing = list(real_glob(folder, pattern))
+        if n_committed < MAX_FRAGMENTS:
+            commit()
+        return listing
+
+    with open_writer(tmp_path) as writer:
+        commit()
+        monkeypatch.setattr(Path, "glob", outrun_glob)
+        assert committed_keys(tmp_path) == {(0, 0)}
+
+
 def test_rows_of_heads_need_a_workload_with_heads(tmp_path: Path) -> None:
     with (
         LedgerWriter(tmp_path, TRAININGS, None, SPEC) as writer,
