@@ -29,11 +29,20 @@ def run_query(ledger: Ledger, sql: str) -> pa.Table:
         UserError: If DuckDB refuses it, or it answers nothing.
     """
     with ledger.connect() as connection:
-        try:
-            answer = connection.sql(sql)
-            table = None if answer is None else answer.to_arrow_table()
-        except duckdb.Error as error:
-            raise _refused(sql, "DuckDB says: " + " ".join(str(error).split("\n\n")[0].split())) from error
+        return answer(connection, sql)
+
+
+def answer(connection: duckdb.DuckDBPyConnection, sql: str) -> pa.Table:
+    """The answer to one query over the views of a connection.
+
+    Raises:
+        UserError: If DuckDB refuses it, or it answers nothing.
+    """
+    try:
+        found = connection.sql(sql)
+        table = None if found is None else found.to_arrow_table()
+    except duckdb.Error as error:
+        raise _refused(sql, "DuckDB says: " + " ".join(str(error).split("\n\n")[0].split())) from error
     if table is None:
         raise _refused(sql, "start it with SELECT or FROM: this answers no rows")
     return table

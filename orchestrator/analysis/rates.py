@@ -207,15 +207,7 @@ def _rates_by_branch(
 def _rates(
     name: str, where: str, dimension: Varied, values: Sequence[object], counts: Sequence[tuple[int, int]]
 ) -> ParameterRates:
-    if isinstance(dimension, Categorical):
-        ranges: list[tuple[str, float | None, float | None]] = [
-            (value_label(choice), None, None) for choice in dimension.choices
-        ]
-        place = [dimension.choices.index(value) for value in values]
-    else:
-        edges = _edges(dimension)
-        ranges = [_range(dimension, low, high) for low, high in itertools.pairwise(edges)]
-        place = np.searchsorted(edges[1:-1], np.array(values, dtype=np.float64), side="right").tolist()
+    ranges, place = place_in_bins(dimension, values)
     members: list[list[tuple[int, int]]] = [[] for _ in ranges]
     for index, count in zip(place, counts, strict=True):
         members[index].append(count)
@@ -228,6 +220,20 @@ def _rates(
             for (label, low, high), inside in zip(ranges, members, strict=True)
         ),
     )
+
+
+def place_in_bins(
+    dimension: Varied, values: Sequence[object]
+) -> tuple[list[tuple[str, float | None, float | None]], list[int]]:
+    """The bins of `rates_by` for one parameter, as label and ends, and for each value the number of its bin."""
+    if isinstance(dimension, Categorical):
+        ranges: list[tuple[str, float | None, float | None]] = [
+            (value_label(choice), None, None) for choice in dimension.choices
+        ]
+        return ranges, [dimension.choices.index(value) for value in values]
+    edges = _edges(dimension)
+    place = np.searchsorted(edges[1:-1], np.array(values, dtype=np.float64), side="right").tolist()
+    return [_range(dimension, low, high) for low, high in itertools.pairwise(edges)], place
 
 
 def _edges(dimension: Float | Int) -> list[float]:

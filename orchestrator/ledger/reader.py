@@ -56,6 +56,8 @@ class Ledger:
             connection.register(table, snapshot.dataset(table))
         connection.execute(trials_view(snapshot.dataset("trainings").schema.names))
         connection.execute("SET TimeZone = 'UTC'")
+        # It would be drawn on stdout, where results go.
+        connection.execute("SET enable_progress_bar = false")
         connection.execute("SET enable_external_access = false")
         connection.execute("SET lock_configuration = true")
         return connection
