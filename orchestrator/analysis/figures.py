@@ -80,7 +80,7 @@ def emergence_figure(roles: RoleFindings, title: str = "") -> Figure:
         for each in roles.emergence:
             if each.layer == layer:
                 colour, dashes = _ROLE_STYLES[names.index(each.role) % len(_ROLE_STYLES)]
-                _draw_emergence(panel, each, colour, dashes)
+                draw_emergence(panel, each, colour, dashes)
         n_trainings = max(each.n_trainings for each in roles.emergence if each.layer == layer)
         panel.set_title(f"{roles.layer_title(layer)}, {n_trainings} trainings", fontsize=8)
         panel.set_xlabel("optimizer steps")
@@ -100,7 +100,8 @@ def emergence_figure(roles: RoleFindings, title: str = "") -> Figure:
     return figure
 
 
-def _draw_emergence(panel: Axes, each: RoleEmergence, colour: str, dashes: str) -> None:
+def draw_emergence(panel: Axes, each: RoleEmergence, colour: str, dashes: str) -> None:
+    """A role's emergence curve with its band, labelled with the role."""
     steps = [point.step for point in each.curve]
     low, high = [point.low for point in each.curve], [point.high for point in each.curve]
     panel.fill_between(steps, low, high, color=colour, alpha=0.2, linewidth=0)

@@ -5,10 +5,9 @@ from dataclasses import dataclass
 
 import duckdb
 from matplotlib.artist import Artist
-from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from orchestrator.analysis.emergence import RoleEmergence
+from orchestrator.analysis.figures import draw_emergence
 from orchestrator.analysis.intervals import Rate, pooled_rate
 from orchestrator.analysis.role_findings import RoleFindings
 from orchestrator.analysis.role_history import NO_ROLE
@@ -111,7 +110,7 @@ def emergence_figures(roles: RoleFindings, names: Sequence[str]) -> list[tuple[s
         inside = [each for each in roles.emergence if each.layer == layer]
         figure, panel = new_figure()
         for index, each in enumerate(inside):
-            _draw(panel, each, role_colour(each.role, list(names)), _DASHES[index % len(_DASHES)])
+            draw_emergence(panel, each, role_colour(each.role, list(names)), _DASHES[index % len(_DASHES)])
         panel.set_ylim(-0.03, 1.03)
         panel.set_ylabel("trainings with the role", fontsize=LABEL_SIZE)
         scale_steps(panel, sorted({point.step for each in inside for point in each.curve}))
@@ -121,23 +120,6 @@ def emergence_figures(roles: RoleFindings, names: Sequence[str]) -> list[tuple[s
         _legend(figure, {str(line.get_label()): line for line in panel.get_lines()})
         drawn.append((title, figure))
     return drawn
-
-
-def _draw(panel: Axes, each: RoleEmergence, colour: str, dashes: str) -> None:
-    steps = [point.step for point in each.curve]
-    low, high = [point.low for point in each.curve], [point.high for point in each.curve]
-    panel.fill_between(steps, low, high, color=colour, alpha=0.2, linewidth=0)
-    panel.plot(
-        steps,
-        [point.share for point in each.curve],
-        color=colour,
-        linestyle=dashes,
-        linewidth=1.4,
-        marker="o",
-        markersize=2.5,
-        label=each.role,
-        clip_on=False,
-    )
 
 
 def _legend(figure: Figure, handles: Mapping[str, Artist]) -> None:
