@@ -28,7 +28,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 
-EXIT_FAULT, EXIT_MISTAKE, EXIT_SOME_FAILED, EXIT_INTERRUPTED = 1, 2, 3, 130
+EXIT_FAULT, EXIT_MISTAKE, EXIT_SOME_FAILED, EXIT_CHANGED, EXIT_INTERRUPTED = 1, 2, 3, 4, 130
 
 
 class Format(StrEnum):
@@ -115,11 +115,42 @@ def query(
 
 
 @app.command()
+def compare(
+    a: Annotated[str, typer.Argument(metavar="A", help="A sweep directory, or s3://BUCKET/PREFIX.")],
+    b: Annotated[str, typer.Argument(metavar="B", help="Another, of the same workload.")],
+    by: Annotated[str | None, typer.Option(metavar="PARAM", help="Also in each bin of this parameter.")] = None,
+    at_most: Annotated[
+        float | None, typer.Option(min=0, max=1, help="Exit with 4 if the stuck rate is shown to change by more.")
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Compare the stuck rates of two sweeps: is B's different from A's?"""
+    from orchestrator.compare import compare_directories, to_json
+
+    comparison = compare_directories(a, b, by, _stderr())
+    if as_json:
+        typer.echo(to_json(comparison))
+    if at_most is not None and comparison.stuck.exceeds(at_most):
+        raise typer.Exit(EXIT_CHANGED)
+
+
+@app.command()
 def compact(directory: SweepDir) -> None:
     """Merge a ledger's fragments into one file per table."""
     from orchestrator.ledger.compaction import compact as compact_ledger
 
     compact_ledger(locate(directory))
+
+
+@app.command()
+def report(
+    directories: Annotated[list[str], typer.Argument(metavar="DIR...", help="One sweep or several.")],
+    out: Annotated[Path | None, typer.Option(help="The HTML file; default DIR/report/report.html.")] = None,
+) -> None:
+    """Write a sweep's findings as one HTML file with figures; prints where it is."""
+    from orchestrator.report.page import write_report
+
+    typer.echo(write_report([locate(each) for each in directories], out))
 
 
 @app.command(name="mlflow-sync")

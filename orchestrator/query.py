@@ -37,13 +37,18 @@ def query_all(ledgers: Sequence[Ledger], sql: str) -> pa.Table:
     Raises:
         UserError: As `run_query`, and if a sweep is given twice.
     """
+    return ask_all(ledgers, lambda connection: answer(connection, sql))
 
-    def answer_of(connection: duckdb.DuckDBPyConnection) -> pa.Table | None:
-        answer = connection.sql(sql)
-        return None if answer is None else answer.to_arrow_table()
 
+def answer(connection: duckdb.DuckDBPyConnection, sql: str) -> pa.Table:
+    """The answer to one query over the views of a connection.
+
+    Raises:
+        UserError: If DuckDB refuses it, or it answers nothing.
+    """
     try:
-        table = ask_all(ledgers, answer_of)
+        found = connection.sql(sql)
+        table = None if found is None else found.to_arrow_table()
     except duckdb.Error as error:
         raise _refused(sql, "DuckDB says: " + " ".join(str(error).split("\n\n")[0].split())) from error
     if table is None:

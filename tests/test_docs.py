@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
 from typer.main import get_group
@@ -112,6 +113,26 @@ def test_the_python_of_docs_roles_runs(block: str) -> None:
     with contextlib.redirect_stdout(printed):
         exec(compile(block, "docs/roles.md", "exec"), {})
     assert printed.getvalue().startswith(("[ True  True] [ 0. -1.]", "(4, 2, 8) (4, 2, 8)"))
+
+
+def test_the_python_of_docs_analysis_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    rng = np.random.default_rng(0)
+    sigma, rate = 10 ** rng.uniform(-4, 0, 40), 10 ** rng.uniform(-3, -1, 40)
+    ends = [rng.choice(["solved", "degenerate_zero"], 4, p=[p, 1 - p]).tolist() for p in 0.1 + 0.8 * (sigma > 0.01)]
+    given = (
+        {"param_init_sigma": s, "param_learning_rate": r, "onset_step": 4} for s, r in zip(sigma, rate, strict=True)
+    )
+    trials = (trial_rows(trial, ends[trial], **each) for trial, each in enumerate(given))
+    sweep_on_disk(tmp_path / SWEEP, small_sweep("first", trials=40), *trials)
+    printed = io.StringIO()
+    names: dict[str, Any] = {}
+    with contextlib.redirect_stdout(printed):
+        for block in blocks(DOCUMENTS["analysis.md"], "python"):
+            exec(compile(block, "docs/analysis.md", "exec"), names)
+    assert "lines on which half are stuck" in printed.getvalue()
+    assert "stuck rate changed by +0.00" in printed.getvalue()
+    assert {each.parameter for each in names["found"].parameters} == {"init_sigma", "learning_rate"}
 
 
 @pytest.mark.parametrize("name", DOCUMENTS)

@@ -10,7 +10,7 @@ from orchestrator.analysis.emergence import RoleEmergence
 from orchestrator.analysis.rates import ParameterRates, RateBin
 from orchestrator.analysis.role_findings import RoleFindings
 
-_BLUE, _GREY = "#0072B2", "#595959"
+BLUE, GREY = "#0072B2", "#595959"
 """Okabe & Ito 2008: told apart by the colour-blind, and in print."""
 _ROLE_STYLES = (("#0072B2", "-"), ("#D55E00", "--"), ("#009E73", "-."), ("#CC79A7", ":"))
 """The same colours, and dashes, by role; a fifth role begins again."""
@@ -31,6 +31,11 @@ _LABELS = {
 _MOST_COLUMNS = 3
 _MANYFOLD = 10
 """Times the first probe's step, from which the axis of steps is logarithmic."""
+
+
+def parameter_label(name: str) -> str:
+    """A parameter as an axis names it: words, symbol, unit."""
+    return _LABELS.get(name, name.replace("_", " "))
 
 
 def stuck_rate_figure(rates: Sequence[ParameterRates], title: str = "") -> Figure:
@@ -75,12 +80,12 @@ def emergence_figure(roles: RoleFindings, title: str = "") -> Figure:
         for each in roles.emergence:
             if each.layer == layer:
                 colour, dashes = _ROLE_STYLES[names.index(each.role) % len(_ROLE_STYLES)]
-                _draw_emergence(panel, each, colour, dashes)
+                draw_emergence(panel, each, colour, dashes)
         n_trainings = max(each.n_trainings for each in roles.emergence if each.layer == layer)
         panel.set_title(f"{roles.layer_title(layer)}, {n_trainings} trainings", fontsize=8)
         panel.set_xlabel("optimizer steps")
-        _scale_steps(panel, sorted({point.step for each in roles.emergence for point in each.curve}))
-        _tidy(panel)
+        scale_steps(panel, sorted({point.step for each in roles.emergence for point in each.curve}))
+        tidy(panel)
     for panel in axes.flat[len(layers) :]:
         panel.set_visible(False)
     for panel in axes[:, 0]:
@@ -95,7 +100,8 @@ def emergence_figure(roles: RoleFindings, title: str = "") -> Figure:
     return figure
 
 
-def _draw_emergence(panel: Axes, each: RoleEmergence, colour: str, dashes: str) -> None:
+def draw_emergence(panel: Axes, each: RoleEmergence, colour: str, dashes: str) -> None:
+    """A role's emergence curve with its band, labelled with the role."""
     steps = [point.step for point in each.curve]
     low, high = [point.low for point in each.curve], [point.high for point in each.curve]
     panel.fill_between(steps, low, high, color=colour, alpha=0.2, linewidth=0)
@@ -112,7 +118,7 @@ def _draw_emergence(panel: Axes, each: RoleEmergence, colour: str, dashes: str) 
     )
 
 
-def _scale_steps(panel: Axes, steps: Sequence[int]) -> None:
+def scale_steps(panel: Axes, steps: Sequence[int]) -> None:
     """Room for early probes, which workloads place closer together than late ones."""
     first = next((step for step in steps if step > 0), 0)
     if first and steps[-1] >= _MANYFOLD * first and len(steps) < steps[-1] / first / 2:
@@ -137,7 +143,7 @@ def _draw(panel: Axes, rates: ParameterRates) -> None:
             xerr=[[position - left], [right - position]],
             yerr=[[max(share - low, 0.0)], [max(high - share, 0.0)]],
             fmt="o",
-            color=_BLUE,
+            color=BLUE,
             markersize=4,
             linewidth=1.2,
             capsize=2,
@@ -152,12 +158,12 @@ def _draw(panel: Axes, rates: ParameterRates) -> None:
             ha="center",
             va="bottom",
             fontsize=6,
-            color=_GREY,
+            color=GREY,
         )
     if any(each.low is None for each in rates.bins):
         panel.set_xticks(positions, [each.label for each in rates.bins])
         panel.set_xlim(-0.5, len(positions) - 0.5)
-    label = _LABELS.get(rates.parameter, rates.parameter.replace("_", " "))
+    label = parameter_label(rates.parameter)
     panel.set_xlabel(f"{label}\n({rates.where})" if rates.where else label)
     panel.annotate(
         "trials",
@@ -168,12 +174,13 @@ def _draw(panel: Axes, rates: ParameterRates) -> None:
         ha="right",
         va="bottom",
         fontsize=6,
-        color=_GREY,
+        color=GREY,
     )
-    _tidy(panel)
+    tidy(panel)
 
 
-def _tidy(panel: Axes) -> None:
+def tidy(panel: Axes) -> None:
+    """The look of all panels."""
     panel.grid(axis="y", color="0.9", linewidth=0.6)
     panel.set_axisbelow(True)
     panel.spines[["top", "right"]].set_visible(False)

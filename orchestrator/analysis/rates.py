@@ -86,9 +86,9 @@ class BestTrial:
     rate: Rate
 
 
-def stuck_rate(connection: duckdb.DuckDBPyConnection, spec: Sweep) -> Rate:
-    """The stuck rate of a whole sweep; diverged trainings count as not stuck, failed ones not at all."""
-    return pooling(spec)([(n, k) for _, n, k in _trial_counts(connection, [])])
+def stuck_rate(connection: duckdb.DuckDBPyConnection, *specs: Sweep) -> Rate:
+    """The stuck rate over all trials of these sweeps; diverged trainings count as not stuck, failed ones not at all."""
+    return pooling(*specs)([(n, k) for _, n, k in _trial_counts(connection, [])])
 
 
 def rates_by(connection: duckdb.DuckDBPyConnection, spec: Sweep) -> tuple[ParameterRates, ...]:
@@ -106,9 +106,9 @@ def rates_by(connection: duckdb.DuckDBPyConnection, spec: Sweep) -> tuple[Parame
     return binned_rates(spec, [row[3:] for row in rows], [(n, k) for _, n, k, *_ in rows])
 
 
-def pooling(spec: Sweep) -> Pooling:
-    """How a sweep's trials are taken together: by their trainings, or each once where it chose how many it needed."""
-    return pooled_rate if isinstance(spec.replicates, int) else mean_rate
+def pooling(*specs: Sweep) -> Pooling:
+    """How the trials of these sweeps are taken together: by trainings, or each once where it chose how many."""
+    return pooled_rate if all(isinstance(spec.replicates, int) for spec in specs) else mean_rate
 
 
 def swept_names(spec: Sweep) -> list[str]:
@@ -228,15 +228,7 @@ def _rates(
     counts: Sequence[tuple[int, int]],
     pool: Pooling,
 ) -> ParameterRates:
-    if isinstance(dimension, Categorical):
-        ranges: list[tuple[str, float | None, float | None]] = [
-            (value_label(choice), None, None) for choice in dimension.choices
-        ]
-        place = [dimension.choices.index(value) for value in values]
-    else:
-        edges = _edges(dimension)
-        ranges = [_range(dimension, low, high) for low, high in itertools.pairwise(edges)]
-        place = np.searchsorted(edges[1:-1], np.array(values, dtype=np.float64), side="right").tolist()
+    ranges, place = place_in_bins(dimension, values)
     members: list[list[tuple[int, int]]] = [[] for _ in ranges]
     for index, count in zip(place, counts, strict=True):
         members[index].append(count)
@@ -249,6 +241,20 @@ def _rates(
             for (label, low, high), inside in zip(ranges, members, strict=True)
         ),
     )
+
+
+def place_in_bins(
+    dimension: Varied, values: Sequence[object]
+) -> tuple[list[tuple[str, float | None, float | None]], list[int]]:
+    """The bins of `rates_by` for one parameter, as label and ends, and for each value the number of its bin."""
+    if isinstance(dimension, Categorical):
+        ranges: list[tuple[str, float | None, float | None]] = [
+            (value_label(choice), None, None) for choice in dimension.choices
+        ]
+        return ranges, [dimension.choices.index(value) for value in values]
+    edges = _edges(dimension)
+    place = np.searchsorted(edges[1:-1], np.array(values, dtype=np.float64), side="right").tolist()
+    return [_range(dimension, low, high) for low, high in itertools.pairwise(edges)], place
 
 
 def _edges(dimension: Float | Int) -> list[float]:

@@ -90,6 +90,10 @@ class Snapshot:
         schemas = [fragment.physical_schema.remove_metadata() for fragment in fragments]
         return ds.FileSystemDataset(fragments, pa.unify_schemas(schemas or [BASE_COLUMNS[table]]), _PARQUET)
 
+    def tables(self) -> dict[str, ds.Dataset]:
+        """Every table's rows."""
+        return {table: self.dataset(table) for table in TABLES}
+
     def rows(self) -> dict[str, int]:
         """Rows of `trainings`, by name of the fragment."""
         return {name: file.rows for name, file in self.files["trainings"].items()}

@@ -6,9 +6,10 @@ from typing import TYPE_CHECKING, TypeVar
 
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.dataset as ds
 
 from orchestrator.ledger.fragments import Snapshot, fragment_names, open_snapshot, require_ledger
-from orchestrator.ledger.views import connect
+from orchestrator.ledger.views import Tables, connect
 from orchestrator.places.location import Location, place_at
 
 if TYPE_CHECKING:
@@ -49,14 +50,26 @@ class Ledger:
     def connect(self) -> "duckdb.DuckDBPyConnection":
         """A DuckDB connection with the views `trainings`, `curves`, `heads` and `trials`, as of now.
 
-        The views are opened files, so it needs no access to the file system, and a compaction does not disturb it. In
-        an object store it does: there `ask` asks again.
+        It needs no access to the file system, and a compaction does not disturb it: the views are opened files, or
+        tables in memory where the sweep is in an object store. For one query, `ask` reads less of those.
         """
-        return connect([open_snapshot(self.root)])
+        return connect([self.tables()])
 
     def ask(self, question: Callable[["duckdb.DuckDBPyConnection"], T]) -> T:
         """What a question answers, given a connection as `connect` makes it. It may be asked more than once."""
         return ask_all([self], question)
+
+    def tables(self) -> Tables:
+        """The tables as of now, by name. They stay readable whatever is removed."""
+        place = place_at(self.root)
+        if place.pins_open_files:
+            return open_snapshot(self.root).tables()
+
+        def read(snapshots: list[Snapshot]) -> Tables:
+            with place.answering():
+                return {name: ds.dataset(table.to_table()) for name, table in snapshots[0].tables().items()}
+
+        return _steadily([self], read)
 
     def _read(self, table: str, columns: Sequence[str] | None, filter: pc.Expression | None) -> pa.Table:
         names = None if columns is None else list(columns)
@@ -72,7 +85,7 @@ def ask_all(ledgers: Sequence[Ledger], question: Callable[["duckdb.DuckDBPyConne
     """What a question to several sweeps answers, whose rows are united as `views.connect` has it."""
 
     def answer(snapshots: list[Snapshot]) -> T:
-        with connect(snapshots) as connection:
+        with connect([snapshot.tables() for snapshot in snapshots]) as connection:
             return question(connection)
 
     return _steadily(ledgers, answer)

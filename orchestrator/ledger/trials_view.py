@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 
 _SQL = """
-CREATE VIEW trials AS
 WITH judged AS (
     SELECT *, CASE WHEN outcome <> 'failed' THEN coalesce(eval_loss, 'inf') END AS loss FROM trainings
 ), counted AS (
@@ -37,7 +36,7 @@ _CONSTANT = """
 
 
 def trials_view(columns: Sequence[str]) -> str:
-    """SQL that makes the view, one row per trial, from the view `trainings`.
+    """The view's SQL: one row per trial, from the view `trainings`.
 
     A `param_<name>` column is null where the trial's trainings differ in it. Failed trainings count in
     `n_trainings`, `n_failed` and `seconds` alone. The losses are `eval_loss`; one that is not finite is above all

@@ -1,9 +1,10 @@
 """The ledger's tables as DuckDB's views: of one sweep, or of several as one."""
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, TypeAlias
 
-from orchestrator.ledger.fragments import Snapshot
+import pyarrow.dataset as ds
+
 from orchestrator.ledger.schema import BASE_COLUMNS
 from orchestrator.ledger.trials_view import trials_view
 from workloads.errors import UserError
@@ -11,15 +12,18 @@ from workloads.errors import UserError
 if TYPE_CHECKING:
     import duckdb
 
+Tables: TypeAlias = Mapping[str, ds.Dataset]
+"""One sweep's tables by name."""
 
-def connect(snapshots: Sequence[Snapshot]) -> "duckdb.DuckDBPyConnection":
+
+def connect(sweeps: Sequence[Tables]) -> "duckdb.DuckDBPyConnection":
     """A DuckDB connection with the views `trainings`, `curves`, `heads` and `trials`.
 
     Its SQL reads these views and nothing else: no file, no network, no extension, no Python variable.
 
     Args:
-        snapshots: Of one sweep; or of several, whose rows are then united by the names of their columns: null where a
-            sweep lacks one, and a column `sweep` in `curves` and `heads` too.
+        sweeps: The tables of one sweep; or of several, whose rows are then united by the names of their columns: null
+            where a sweep lacks one, and a column `sweep` in `curves` and `heads` too.
 
     Raises:
         UserError: If two are of one sweep.
@@ -28,39 +32,50 @@ def connect(snapshots: Sequence[Snapshot]) -> "duckdb.DuckDBPyConnection":
 
     # No folder to spill to: DuckDB lets SQL write to it, external access or not.
     connection = duckdb.connect(config={"temp_directory": ""})
-    if len(snapshots) == 1:
-        for table in BASE_COLUMNS:
-            connection.register(table, snapshots[0].dataset(table))
-    else:
-        _unite(connection, snapshots)
-    columns = (name for snapshot in snapshots for name in snapshot.dataset("trainings").schema.names)
-    connection.execute(trials_view(list(dict.fromkeys(columns))))
-    connection.execute("SET TimeZone = 'UTC'")
-    connection.execute("SET enable_external_access = false")
-    connection.execute("SET lock_configuration = true")
+    try:
+        _define(connection, sweeps)
+    except BaseException:
+        connection.close()
+        raise
     return connection
 
 
-def _unite(connection: "duckdb.DuckDBPyConnection", snapshots: Sequence[Snapshot]) -> None:
-    sweeps = [_sweep_of(snapshot) for snapshot in snapshots]
-    known = [sweep for sweep in sweeps if sweep is not None]
-    if twice := sorted({sweep for sweep in known if known.count(sweep) > 1}):
+def _define(connection: "duckdb.DuckDBPyConnection", sweeps: Sequence[Tables]) -> None:
+    if len(sweeps) == 1:
+        for table in BASE_COLUMNS:
+            connection.register(table, sweeps[0][table])
+    else:
+        _unite(connection, sweeps)
+    columns = (name for tables in sweeps for name in tables["trainings"].schema.names)
+    connection.execute(f"CREATE VIEW trials AS {trials_view(list(dict.fromkeys(columns)))}")
+    connection.execute("SET TimeZone = 'UTC'")
+    # It would be drawn on stdout, where results go.
+    connection.execute("SET enable_progress_bar = false")
+    connection.execute("SET enable_external_access = false")
+    connection.execute("SET lock_configuration = true")
+
+
+def _unite(connection: "duckdb.DuckDBPyConnection", sweeps: Sequence[Tables]) -> None:
+    names = [_name_of(tables) for tables in sweeps]
+    known = [name for name in names if name is not None]
+    if twice := sorted({name for name in known if known.count(name) > 1}):
         raise UserError("DIR", given=f"the sweep {twice[0]} twice", expected="different sweeps", mend="give each once")
     for table in BASE_COLUMNS:
         parts = []
-        for number, (snapshot, sweep) in enumerate(zip(snapshots, sweeps, strict=True), start=1):
+        for number, (tables, name) in enumerate(zip(sweeps, names, strict=True), start=1):
             part = f"{table}_{number}"
-            connection.register(part, snapshot.dataset(table))
-            label = "" if table == "trainings" else f"{_quoted(sweep)} AS sweep, "
+            connection.register(part, tables[table])
+            label = "" if table == "trainings" else f"{quoted(name)} AS sweep, "
             parts.append(f"SELECT {label}* FROM {part}")
         connection.execute(f"CREATE VIEW {table} AS " + " UNION ALL BY NAME ".join(parts))
 
 
-def _sweep_of(snapshot: Snapshot) -> str | None:
+def _name_of(tables: Tables) -> str | None:
     """The sweep's name, as its rows have it; `None` while there are none."""
-    first = snapshot.dataset("trainings").head(1, columns=["sweep"])["sweep"].to_pylist()
+    first = tables["trainings"].head(1, columns=["sweep"])["sweep"].to_pylist()
     return str(first[0]) if first else None
 
 
-def _quoted(text: str | None) -> str:
+def quoted(text: str | None) -> str:
+    """A text as SQL has it."""
     return "NULL" if text is None else "'" + text.replace("'", "''") + "'"

@@ -88,5 +88,5 @@ def sweep_on_disk(path: Path, spec: Sweep, *trials: Rows) -> SweepDirectory:
     directory = SweepDirectory.create(path, spec, {})
     with open_writer(directory) as writer:
         for rows in trials:
-            commit(writer, rows)
+            commit(writer, [{**row, "sweep": directory.sweep} for row in rows])
     return directory

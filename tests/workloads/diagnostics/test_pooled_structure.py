@@ -173,3 +173,12 @@ def test_a_sentence_of_one_token_is_itself() -> None:
     assert np.isfinite(found["sigma_1"]).all()
     longer = _pooled(_random(0, 1, 3, 4, 4))
     np.testing.assert_allclose(found["sigma_1"], 0.6 * longer["sigma_1"])
+
+
+def test_blocks_have_two_rows_at_least() -> None:
+    """Blocks of one row are the identity: nearest to it would always be they."""
+    found = _pooled(*[torch.eye(T, dtype=torch.float64).expand(1, 1, T, T) for T in LENGTHS])
+    assert found["sigma_1"] == 0
+    assert found["sigma_3_window"] == 2
+    assert found["sigma_3_num_pos"] == 1
+    assert found["sigma_3"] > 0

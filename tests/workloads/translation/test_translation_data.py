@@ -201,3 +201,11 @@ def test_buckets_are_in_order_of_length(n_buckets: int) -> None:
         assert lengths.min() >= longest
         longest = lengths.max()
         assert (bucket.n_source, bucket.n_target) == (longest, corpus.target.lengths[bucket.pairs].max())
+
+
+@pytest.mark.parametrize(("n_sentences", "batch_size"), [(100, 8), (50, 6), (300, 16), (20, 16)])
+def test_little_of_a_pass_is_left_over(n_sentences: int, batch_size: int) -> None:
+    """Less than a batch of each bucket, and a bucket has four batches where there are so many."""
+    steps = _steps_of_pass(small(n_sentences=n_sentences, batch_size=batch_size))
+    possible = n_sentences // batch_size
+    assert 0.75 * possible <= steps <= possible

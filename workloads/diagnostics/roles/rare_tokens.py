@@ -5,6 +5,8 @@ rarity, scores as much under it. The sentences stay those whose rarest token is 
 Axes: ... heads; B sentence, Q query, K key, P permutation, V token of the vocabulary.
 """
 
+import functools
+
 import torch
 from torch import Tensor
 
@@ -41,6 +43,10 @@ def _rarest(rank_PBK: Tensor, keys: Tensor) -> Tensor:
 
 
 def _permuted(rarity: Tensor) -> Tensor:
-    streams = Streams(torch.tensor([_SEED], device=rarity.device))
-    draws = streams.uniform("roles.rarity", (N_PERMUTATIONS, len(rarity)))[0]
-    return rarity[draws.argsort(-1)]
+    return rarity[_permutations(len(rarity), rarity.device)]
+
+
+@functools.lru_cache(maxsize=16)
+def _permutations(n_words: int, device: torch.device) -> Tensor:
+    streams = Streams(torch.tensor([_SEED], device=device))
+    return streams.uniform("roles.rarity", (N_PERMUTATIONS, n_words))[0].argsort(-1)

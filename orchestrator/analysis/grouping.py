@@ -1,0 +1,85 @@
+"""Trials in groups by a parameter, whether or not the search space says how it varies."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from orchestrator.analysis.rates import place_in_bins
+from search_spaces.dimensions import Categorical, Conditional, Float, Int, Scalar, Varied
+from search_spaces.sweep import Sweep
+
+_MOST_VALUES = 8
+"""Different numbers that are still shown one by one."""
+_MANYFOLD = 10.0
+"""Largest over smallest of positive numbers, from which a list of them is taken as logarithmic."""
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """Trials that a parameter has one value in, or values of one bin."""
+
+    label: str
+    trials: frozenset[int]
+
+
+def dimension_of(
+    specs: Sequence[Sweep], name: str, values: Mapping[int, Scalar]
+) -> tuple[Varied | None, dict[int, Scalar]]:
+    """How a parameter varies, as all specs say or else by the look of its values, and the trials that have a bin.
+
+    Null has a bin where the parameter is a choice among few values; else trials without a value have none.
+
+    Args:
+        specs: Of the sweeps.
+        name: The parameter.
+        values: Its value in each trial.
+
+    Returns:
+        `None` for the dimension where no trial has a bin.
+    """
+    known: dict[int, Scalar] = {trial: value for trial, value in values.items() if value is not None}
+    declared = specs[0].varied().get(name)
+    if declared is not None and all(spec.varied().get(name) == declared for spec in specs):
+        is_choice = isinstance(declared, Categorical) and None in declared.choices
+        return declared, dict(values) if is_choice else known
+    distinct = list(dict.fromkeys(known.values()))
+    numbers = [value for value in distinct if isinstance(value, int | float) and not isinstance(value, bool)]
+    if len(numbers) < len(distinct) or len(distinct) <= _MOST_VALUES:
+        others = sorted((value for value in {*values.values()} if value not in numbers), key=str)
+        choices = (*others, *sorted(numbers))
+        return (Categorical(choices=choices) if choices else None), dict(values)
+    low, high, log = min(numbers), max(numbers), is_logarithmic(specs, name, numbers)
+    if all(isinstance(value, int) for value in numbers):
+        return Int(low=int(low), high=int(high), log=log), known
+    return Float(low=float(low), high=float(high), log=log), known
+
+
+def is_logarithmic(specs: Sequence[Sweep], name: str, numbers: Sequence[float]) -> bool:
+    """Whether a parameter's numbers belong on a logarithmic axis: those of a range as it says, a list by its span."""
+    if not numbers or min(numbers) <= 0:
+        return False
+    ranges = [each for spec in specs for each in _ranges(spec, name)]
+    return all(each.log for each in ranges) if ranges else max(numbers) / min(numbers) >= _MANYFOLD
+
+
+def groups_by(specs: Sequence[Sweep], name: str, values: Mapping[int, Scalar]) -> list[Group]:
+    """Trials by the bins of a parameter that `rates_by` has; those without a value are a group of their own.
+
+    Args:
+        specs: Of the sweeps.
+        name: The parameter.
+        values: Its value in each trial.
+    """
+    dimension, kept = dimension_of(specs, name, values)
+    groups = [Group("null", frozenset(values.keys() - kept.keys()))]
+    if dimension is not None:
+        ranges, place = place_in_bins(dimension, list(kept.values()))
+        for index, (label, _, _) in enumerate(ranges):
+            inside = frozenset(trial for trial, at in zip(kept, place, strict=True) if at == index)
+            groups.append(Group(label, inside))
+    return [group for group in groups if group.trials]
+
+
+def _ranges(spec: Sweep, name: str) -> list[Float | Int]:
+    dimension = spec.space.get(name)
+    branches = (dimension.then, dimension.otherwise) if isinstance(dimension, Conditional) else (dimension,)
+    return [each for each in branches if isinstance(each, Float | Int)]

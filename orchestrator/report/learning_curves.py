@@ -1,0 +1,83 @@
+"""Learning curves by outcome: median and quartiles of the evaluation loss by step, computed in SQL."""
+
+from dataclasses import dataclass
+
+import duckdb
+
+from orchestrator.report.labels import outcome_order
+
+METRIC = "eval_loss"
+_MOST_STEPS = 100
+"""Distinct steps, from which steps are taken together: trainings of many lengths are probed at many steps."""
+
+_AT_STEPS = """
+select trial, replicate, step, value from curves where metric = ?
+"""
+_IN_BINS = """
+select trial, replicate, coalesce(ceil(exp2(floor(4 * log2(nullif(step, 0))) / 4)), 0)::int as step,
+    arg_max(value, curves.step) as value
+from curves where metric = ? group by all
+"""
+_QUARTILES = """
+with probed as materialized ({probed}),
+ended as (
+    select trial, replicate, max(step) as last_step, arg_max(value, step) as value
+    from probed semi join (select trial, replicate from trainings where outcome = 'solved') using (trial, replicate)
+    group by all
+),
+followed as (
+    from probed union all
+    select trial, replicate, grid.step, value
+    from ended join (select distinct step from probed) as grid on grid.step > last_step
+),
+whole as (select outcome, count(*) as n_whole from trainings group by outcome)
+select outcome, step, count(*) as n, quantile_cont(value, [0.25, 0.5, 0.75]) as quartiles
+from followed join trainings using (trial, replicate) join whole using (outcome)
+group by outcome, step, n_whole having 2 * count(*) >= n_whole order by outcome, step
+"""
+"""A training that is solved may end at once: it is taken to stay where it was."""
+
+
+@dataclass(frozen=True, slots=True)
+class CurveQuartiles:
+    """The loss of the trainings that were probed at one step."""
+
+    step: int
+    n: int
+    low: float
+    median: float
+    high: float
+
+
+@dataclass(frozen=True, slots=True)
+class LearningCurve:
+    """The trainings of one outcome.
+
+    Attributes:
+        outcome: What they ended as.
+        points: Only of steps at which at least half of them have a finite loss: not a few survivors'.
+    """
+
+    outcome: str
+    points: tuple[CurveQuartiles, ...]
+
+    @property
+    def n_trainings(self) -> int:
+        """The most that any point is of."""
+        return max(point.n for point in self.points)
+
+
+def read_learning_curves(connection: duckdb.DuckDBPyConnection) -> tuple[LearningCurve, ...]:
+    """One curve for each outcome that has any, in the report's order of outcomes.
+
+    Where more than 100 distinct steps were probed, four steps per doubling are shown, each with the last probe in it.
+
+    Args:
+        connection: From `Ledger.connect`.
+    """
+    ((n_steps,),) = connection.execute("select count(distinct step) from curves where metric = ?", [METRIC]).fetchall()
+    probed = _AT_STEPS if n_steps <= _MOST_STEPS else _IN_BINS
+    points: dict[str, list[CurveQuartiles]] = {}
+    for outcome, step, n, quartiles in connection.execute(_QUARTILES.format(probed=probed), [METRIC]).fetchall():
+        points.setdefault(outcome, []).append(CurveQuartiles(step, n, *quartiles))
+    return tuple(LearningCurve(outcome, tuple(points[outcome])) for outcome in sorted(points, key=outcome_order))

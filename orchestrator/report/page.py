@@ -1,0 +1,156 @@
+"""The page: one HTML file with its figures in it, which fetches nothing and runs nothing; figures also beside it."""
+
+import importlib.metadata
+import json
+import secrets
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+
+from orchestrator.analysis.intervals import Rate
+from orchestrator.analysis.rates import value_label
+from orchestrator.analysis.role_findings import step_label
+from orchestrator.places.location import Location
+from orchestrator.report.figures import cells_of
+from orchestrator.report.labels import OUTCOME_MEANINGS, STUCK, clipped, parameter_label
+from orchestrator.report.pictures import Picture, draw_overview, draw_sweep
+from orchestrator.report.sweep_report import SweepReport, read_sweep_report
+from orchestrator.sweep_directory import SweepDirectory
+from workloads.errors import UserError
+
+_DOCS = Path(__file__).parents[2] / "docs"
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """One sweep on the page."""
+
+    report: SweepReport
+    pictures: tuple[Picture, ...]
+
+    def of(self, group: str) -> list[Picture]:
+        """The figures of one section."""
+        return [each for each in self.pictures if each.group == group]
+
+    @property
+    def spec_json(self) -> str:
+        """What was swept."""
+        return json.dumps(json.loads(self.report.directory.spec.to_json()), indent=2, ensure_ascii=False)
+
+
+def write_report(directories: Sequence[Location], out: Path | None) -> Path:
+    """Writes the report on one or several sweeps, with PNG and SVG of each figure in `<name>_figures` beside it.
+
+    Args:
+        directories: At least one.
+        out: The file; `None` is `report/report.html` in the directory of the one sweep.
+
+    Returns:
+        Where it is.
+
+    Raises:
+        UserError: For a directory without a sweep, a ledger or a file that cannot be read or written.
+    """
+    if out is None:
+        if len(directories) > 1:
+            raise UserError(
+                "--out", given=None, expected="a file, for a report on several sweeps", mend="add --out FILE.html"
+            )
+        if not isinstance(directories[0], Path):
+            raise UserError(
+                "--out", given=None, expected="a file, for a sweep in an object store", mend="add --out FILE.html"
+            )
+        out = directories[0] / "report" / "report.html"
+    reports = [read_sweep_report(SweepDirectory.open(path)) for path in directories]
+    several = len(reports) > 1
+    shown = [Shown(each, draw_sweep(each, f"{at}_" if several else "")) for at, each in enumerate(reports, 1)]
+    overview = draw_overview(reports) if several else None
+    figures = [picture for each in shown for picture in each.pictures] + ([overview] if overview else [])
+    try:
+        _write(out, render(shown, overview), figures)
+    except OSError as error:
+        raise UserError(
+            "--out",
+            given=str(out),
+            expected="a file that can be written",
+            mend=f"choose another ({error.strerror or error})",
+        ) from error
+    return out
+
+
+def render(shown: Sequence[Shown], overview: Picture | None) -> str:
+    """The page's text.
+
+    Args:
+        shown: The sweeps, at least one.
+        overview: A figure that compares them, where they are several.
+    """
+    environment = Environment(
+        loader=PackageLoader("orchestrator.report"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters |= {
+        "clip": clipped,
+        "interval": interval,
+        "value": value_label,
+        "parameter": parameter_label,
+        "emerges": step_label,
+        "seconds": _duration,
+    }
+    return environment.get_template("report.html.j2").render(
+        shown=shown,
+        overview=overview,
+        meanings=OUTCOME_MEANINGS,
+        stuck=STUCK,
+        cells_of=cells_of,
+        docs=_docs(),
+        made=datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
+        version=importlib.metadata.version("attnsweep"),
+    )
+
+
+def interval(rate: Rate) -> str:
+    """`0.25 [0.19, 0.32]`, or `-` where nothing was counted."""
+    if rate.share is None or rate.low is None or rate.high is None:
+        return "-"
+    return f"{rate.share:.2f} [{rate.low:.2f}, {rate.high:.2f}]"
+
+
+def _duration(seconds: float) -> str:
+    if seconds < 120:
+        return f"{seconds:.3g} s"
+    return f"{seconds / 60:.1f} min" if seconds < 7200 else f"{seconds / 3600:,.1f} h"
+
+
+def _docs() -> dict[str, str | None]:
+    """Where the documents are, in a checkout."""
+    return {
+        name: (_DOCS / name).as_uri() if (_DOCS / name).exists() else None
+        for name in ("outcomes.md", "zeros.md", "roles.md", "ledger.md")
+    }
+
+
+def _write(out: Path, page: str, pictures: Iterable[Picture]) -> None:
+    folder = out.parent / f"{out.stem}_figures"
+    folder.mkdir(parents=True, exist_ok=True)
+    for picture in pictures:
+        _put(folder / f"{picture.name}.svg", picture.svg.encode())
+        _put(folder / f"{picture.name}.png", picture.png)
+    # Surrogates: a path need not be UTF-8.
+    _put(out, page.encode("utf-8", errors="replace"))
+
+
+def _put(path: Path, content: bytes) -> None:
+    """A reader finds the old file or the new one."""
+    temporary = path.with_name(f".{secrets.token_hex(4)}.tmp")
+    try:
+        temporary.write_bytes(content)
+        temporary.replace(path)
+    finally:
+        temporary.unlink(missing_ok=True)

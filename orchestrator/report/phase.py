@@ -1,0 +1,138 @@
+"""Where in the search space trainings end stuck, and where solved: cells of the two parameters that matter most."""
+
+import itertools
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import duckdb
+import numpy as np
+from numpy.typing import NDArray
+
+from orchestrator.analysis.intervals import Rate, pooled_rate
+from orchestrator.analysis.rates import ParameterRates, place_in_bins
+
+_FEWEST_TRIALS = 2
+"""In a region that may be called the best: one configuration is not a region."""
+
+
+@dataclass(frozen=True, slots=True)
+class Importance:
+    """How much of the spread between trials' rates the bins of one parameter account for.
+
+    Attributes:
+        rates: The parameter.
+        share: Epsilon squared: the share of the variance between bins, less what chance would put there; at least 0.
+    """
+
+    rates: ParameterRates
+    share: float
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """The trials in one bin of each axis.
+
+    Attributes:
+        place: Number of the bin on each axis.
+        n_trials: Trials in it.
+        stuck, solved: Rates of their trainings, failed ones left out.
+    """
+
+    place: tuple[int, ...]
+    n_trials: int
+    stuck: Rate
+    solved: Rate
+
+
+@dataclass(frozen=True, slots=True)
+class Phase:
+    """The search space seen along its most important parameters.
+
+    Attributes:
+        importance: Of every parameter that varies by itself, most important first.
+        important_for: The rate that is meant: `stuck`, or `solved` where no trial differs in what is stuck.
+        axes: The first two of them; one where only one varies.
+        cells: One for each pair of bins, the second axis running fastest.
+        best: The cell of two trials or more whose solved rate has the highest lower bound; where nothing is solved,
+            that whose stuck rate has the lowest upper bound. `None` where there is none.
+        best_by: `solved` or `stuck`, accordingly.
+    """
+
+    importance: tuple[Importance, ...]
+    important_for: str
+    axes: tuple[ParameterRates, ...]
+    cells: tuple[Cell, ...]
+    best: Cell | None
+    best_by: str
+
+    def labels(self, cell: Cell) -> list[tuple[str, str]]:
+        """(parameter, bin) along each axis."""
+        return [(axis.parameter, axis.bins[at].label) for axis, at in zip(self.axes, cell.place, strict=True)]
+
+
+def read_phase(connection: duckdb.DuckDBPyConnection, by_parameter: Sequence[ParameterRates]) -> Phase | None:
+    """Reads the cells from a ledger; `None` where no parameter varies by itself.
+
+    Args:
+        connection: From `Ledger.connect`.
+        by_parameter: The sweep's stuck rates, whose bins are taken.
+    """
+    swept = [each for each in by_parameter if not each.where]
+    if not swept:
+        return None
+    columns = "".join(f', "param_{each.parameter}"' for each in swept)
+    rows = connection.execute(
+        f"select n_trainings - n_failed, n_stuck, n_solved{columns} from trials where n_trainings > n_failed"
+        " order by trial"
+    ).fetchall()
+    n, stuck, solved = np.array([row[:3] for row in rows], dtype=np.int64).reshape(-1, 3).T
+    places = [
+        np.array(place_in_bins(each.dimension, [row[3 + index] for row in rows])[1], dtype=np.int64)
+        for index, each in enumerate(swept)
+    ]
+    important_for, share = ("stuck", stuck / n) if len(np.unique(stuck / n)) > 1 else ("solved", solved / n)
+    found = [Importance(each, _epsilon_squared(share, place)) for each, place in zip(swept, places, strict=True)]
+    # Stable: parameters that tell nothing stay in the order of the search space.
+    order = sorted(range(len(swept)), key=lambda index: -found[index].share)
+    chosen = order[:2]
+    axes = tuple(swept[index] for index in chosen)
+    cells = tuple(
+        _cell(at, [places[index] for index in chosen], n, stuck, solved)
+        for at in itertools.product(*(range(len(axis.bins)) for axis in axes))
+    )
+    best, best_by = _best(cells)
+    return Phase(tuple(found[index] for index in order), important_for, axes, cells, best, best_by)
+
+
+def _cell(
+    at: tuple[int, ...],
+    places: Sequence[NDArray[np.int64]],
+    n: NDArray[np.int64],
+    stuck: NDArray[np.int64],
+    solved: NDArray[np.int64],
+) -> Cell:
+    inside = np.logical_and.reduce([place == index for place, index in zip(places, at, strict=True)])
+    n_inside = n[inside].tolist()
+    rates = (pooled_rate(list(zip(n_inside, k[inside].tolist(), strict=True))) for k in (stuck, solved))
+    return Cell(at, len(n_inside), *rates)
+
+
+def _epsilon_squared(share: NDArray[np.float64], place: NDArray[np.int64]) -> float:
+    """Source: Kelley 1935 (epsilon squared)."""
+    total = float(np.square(share - share.mean()).sum()) if len(share) else 0.0
+    present, inverse = np.unique(place, return_inverse=True)
+    n_left = len(share) - len(present)
+    if total == 0.0 or n_left <= 0:
+        return 0.0
+    means = np.bincount(inverse, share) / np.bincount(inverse)
+    within = float(np.square(share - means[inverse]).sum())
+    return max((total - within - (len(present) - 1) * within / n_left) / total, 0.0)
+
+
+def _best(cells: Sequence[Cell]) -> tuple[Cell | None, str]:
+    regions = [cell for cell in cells if cell.n_trials >= _FEWEST_TRIALS]
+    if not regions:
+        return None, "solved"
+    if any(cell.solved.k for cell in regions):
+        return max(regions, key=lambda cell: cell.solved.low or 0.0), "solved"
+    return min(regions, key=lambda cell: 1.0 if cell.stuck.high is None else cell.stuck.high), "stuck"

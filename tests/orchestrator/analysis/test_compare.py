@@ -1,0 +1,160 @@
+"""Two sweeps side by side: what is paired, the numbers, the exit codes."""
+
+import json
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from orchestrator import cli
+from orchestrator.analysis import compare
+from orchestrator.analysis.difference import Difference, difference_label, mcnemar, paired_differences
+from orchestrator.analysis.intervals import binomial_rate, pooled_rate
+from tests.orchestrator.small_sweep import Rows, small_sweep, sweep_on_disk, trial_rows
+from workloads.errors import UserError
+
+N_TRIALS = 24
+
+
+def _trial(number: int, outcomes: list[str], **given: object) -> Rows:
+    rows = trial_rows(number, outcomes, param_init_sigma=10.0 ** (-4 + 4 * number / N_TRIALS), **given)
+    return [row | {"seed": 100 * number + row["replicate"]} for row in rows]
+
+
+def _write(path: Path, *trials: Rows) -> Path:
+    sweep_on_disk(path, small_sweep(path.name, trials=len(trials), replicates=4), *trials)
+    return path
+
+
+@pytest.fixture(scope="module")
+def pair(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    """B is stuck where A is, and in 30% of the rest."""
+    rng, root = np.random.default_rng(3), tmp_path_factory.mktemp("sweeps")
+    ends = rng.choice(["solved", "marginal"], (N_TRIALS, 4), p=[0.7, 0.3])
+    later = np.where((ends == "solved") & (rng.random(ends.shape) < 0.3), "degenerate_zero", ends)
+    a = _write(root / "a", *(_trial(number, row.tolist()) for number, row in enumerate(ends)))
+    b = _write(
+        root / "b", *(_trial(number, row.tolist(), param_layer_norm_eps=1e-3) for number, row in enumerate(later))
+    )
+    return a, b
+
+
+def _run(arguments: list[str], monkeypatch: pytest.MonkeyPatch) -> int:
+    monkeypatch.setattr(sys, "argv", ["attnsweep", "compare", *arguments])
+    with pytest.raises(SystemExit) as ended:
+        cli.main()
+    return int(ended.value.code or 0)
+
+
+def test_pairs_agree_in_seed_and_in_all_parameters_but_those_compared(pair: tuple[Path, Path]) -> None:
+    found = compare(*pair, by="init_sigma")
+    assert (found.paired, found.n_pairs, found.n_configurations) == (True, 96, 24)
+    assert found.changed == {"layer_norm_eps": (1e-5, 1e-3)}
+    assert found.stuck.value == pytest.approx(found.stuck.after.share - found.stuck.before.share)
+    assert 0 < found.stuck.low < found.stuck.value < found.stuck.high
+    assert list(found.outcomes) == ["solved", "marginal", "degenerate_zero"]
+    assert found.outcomes["marginal"].value == 0 == found.stuck.value + found.outcomes["solved"].value
+    assert found.outcomes["marginal"].low < 0 < found.outcomes["marginal"].high
+    assert [each.n for each in found.groups] == [24, 24, 24, 24]
+    assert np.average([each.stuck.value for each in found.groups]) == pytest.approx(found.stuck.value)
+    assert compare(*pair).stuck == found.stuck
+
+
+def test_other_seeds_are_not_paired(pair: tuple[Path, Path], tmp_path: Path) -> None:
+    trials = [_trial(number, ["marginal", "solved"] * 2) for number in range(N_TRIALS)]
+    other = _write(
+        tmp_path / "c", *([row | {"seed": row["seed"] + 1000 * (row["trial"] > 3)} for row in t] for t in trials)
+    )
+    found = compare(pair[0], other, by="init_sigma")
+    assert (found.paired, found.n_pairs) == (False, 16)
+    assert found.how() == "not paired: 16 trainings have a counterpart with equal parameters and seed"
+    assert found.stuck.p is None
+    rate = pooled_rate([(4, 2)] * N_TRIALS)
+    assert (found.stuck.after.share, found.stuck.after.low) == (0.5, rate.low)
+    assert found.stuck.low < found.stuck.value < found.stuck.high
+    assert sum(each.n for each in found.groups) == 192
+
+
+def test_a_sweep_does_not_differ_from_itself(pair: tuple[Path, Path]) -> None:
+    found = compare(pair[0], pair[0])
+    assert found.sentence().startswith("stuck rate changed by +0.00 [-0.1")
+    assert found.sentence().endswith(": no difference is shown")
+    assert (found.stuck.p, found.stuck.is_shown) == (1.0, False)
+
+
+def test_failed_trainings_leave_their_pair_out(tmp_path: Path) -> None:
+    a = _write(tmp_path / "a", _trial(0, ["solved", "failed", "solved"]), _trial(1, ["marginal"]))
+    b = _write(tmp_path / "b", _trial(0, ["failed", "solved", "marginal"]), _trial(1, ["marginal"]))
+    found = compare(a, b)
+    assert (found.n_pairs, found.stuck.before.n, found.stuck.value) == (2, 2, 0.5)
+
+
+def test_mcnemars_test_is_the_binomial_of_what_changed() -> None:
+    assert mcnemar(0, 0) == 1.0
+    assert mcnemar(6, 0) == pytest.approx(2 / 64)
+    before, after = np.array([[1, 1, 0, 0, 0, 0, 0]], bool), np.array([[0, 1, 1, 1, 1, 1, 1]], bool)
+    (found,) = paired_differences(before, after, np.arange(7))
+    assert found.p == pytest.approx(mcnemar(5, 1))
+    assert found.value == pytest.approx(4 / 7)
+
+
+def test_replicates_that_change_together_count_once_per_trial() -> None:
+    rng = np.random.default_rng(0)
+    change = rng.random(40) < 0.4
+    once = paired_differences(np.zeros((1, 40), bool), change[None], np.arange(40))[0]
+    often = paired_differences(np.zeros((1, 320), bool), np.repeat(change, 8)[None], np.repeat(np.arange(40), 8))[0]
+    assert (often.low, often.high) == pytest.approx((once.low, once.high))
+
+
+def test_no_change_at_all_is_no_certainty() -> None:
+    nothing = np.zeros((1, 80), bool)
+    (found,) = paired_differences(nothing, nothing, np.repeat(np.arange(10), 8))
+    assert (found.low, found.high) == pytest.approx((-binomial_rate(0, 10).high, binomial_rate(0, 10).high))
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "limit", "exceeds"),
+    [(0.1, 0.3, 0.0, True), (0.1, 0.3, 0.2, False), (-0.3, -0.1, 0.05, True), (-0.1, 0.1, 0.0, False)],
+)
+def test_a_limit_is_exceeded_by_the_whole_interval(low: float, high: float, limit: float, exceeds: bool) -> None:
+    rate = binomial_rate(1, 2)
+    assert Difference(rate, rate, (low + high) / 2, low, high).exceeds(limit) is exceeds
+
+
+def test_a_difference_that_rounds_to_nothing_has_no_minus() -> None:
+    rate = binomial_rate(1, 2)
+    assert difference_label(Difference(rate, rate, -0.001, -0.004, 0.12)) == "+0.00 [0.00, 0.12]"
+
+
+def test_the_command_prints_and_exits_by_the_limit(
+    pair: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    names = [str(each) for each in pair]
+    assert _run(names, monkeypatch) == 0
+    told = capsys.readouterr()
+    assert told.out == ""
+    assert "stuck rate changed by +0." in told.err.splitlines()[-1]
+    assert "differ in layer_norm_eps 1e-05 -> 0.001" in told.err
+    assert "degenerate_zero" in told.err
+    assert _run([*names, "--json", "--by", "init_sigma", "--at-most", "0"], monkeypatch) == 4
+    content = json.loads(capsys.readouterr().out)
+    assert (content["paired"], content["n_pairs"], len(content["groups"])) == (True, 96, 4)
+    assert content["difference_is_shown"] is True
+    assert _run([*names, "--at-most", "0.9"], monkeypatch) == 0
+
+
+def test_the_figure_draws_every_difference(pair: tuple[Path, Path]) -> None:
+    (panel,) = compare(*pair, by="init_sigma").plot().axes
+    assert len(panel.containers) == 1 + 3 + 4
+    assert panel.get_xlabel() == "change of the share of trainings, B less A (95% interval)"
+
+
+def test_mistakes(pair: tuple[Path, Path], tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="--by: got 'sigma', expected one of init_sigma, "):
+        compare(*pair, by="sigma")
+    with pytest.raises(UserError, match="--by: got 'layer_norm_eps', expected a parameter that varies within"):
+        compare(*pair, by="layer_norm_eps")
+    sweep_on_disk(tmp_path / "t", small_sweep("t", workload="translation"))
+    with pytest.raises(UserError, match="B: got 'a sweep of translation', expected one of category_pairs"):
+        compare(pair[0], tmp_path / "t")

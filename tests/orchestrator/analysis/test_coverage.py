@@ -1,0 +1,102 @@
+"""Every interval covers the truth in about 95% of simulated sweeps, whose trials differ from each other."""
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from orchestrator.analysis import difference
+from orchestrator.analysis.difference import paired_differences, unpaired_difference
+from orchestrator.analysis.emergence import emergence_curve
+from orchestrator.analysis.intervals import pooled_rate
+from orchestrator.analysis.phase_diagram import Axis, TrialCounts, fit_phase_diagram
+
+LEAST, MOST = 0.91, 0.995
+"""Three standard errors of 300 simulations around 95%, and what is exact only for many trials."""
+
+
+def _chances(
+    rng: np.random.Generator, rate: NDArray[np.float64] | float, size: int, correlation: float = 0.4
+) -> NDArray[np.float64]:
+    strength = 1 / correlation - 1
+    return rng.beta(np.asarray(rate) * strength, (1 - np.asarray(rate)) * strength, size)
+
+
+@pytest.mark.parametrize(("n_trials", "rate"), [(12, 0.5), (40, 0.2), (120, 0.05)])
+def test_pooled_rates_cover(n_trials: int, rate: float) -> None:
+    rng = np.random.default_rng(1)
+    sweeps = [rng.binomial(8, _chances(rng, rate, n_trials)) for _ in range(600)]
+    rates = [pooled_rate([(8, int(k)) for k in each]) for each in sweeps]
+    assert LEAST < np.mean([each.low <= rate <= each.high for each in rates]) < MOST
+
+
+def test_pooled_rates_have_the_width_of_a_cluster_bootstrap() -> None:
+    rng = np.random.default_rng(2)
+    k = rng.binomial(8, _chances(rng, 0.3, 150))
+    resampled = k[rng.integers(0, 150, (4000, 150))].mean(axis=1) / 8
+    low, high = np.quantile(resampled, [0.025, 0.975])
+    rate = pooled_rate([(8, int(each)) for each in k])
+    assert (rate.low, rate.high) == pytest.approx((low, high), abs=0.1 * (high - low))
+
+
+@pytest.mark.parametrize("n_trials", [30, 80])
+def test_the_band_of_a_phase_diagram_covers(n_trials: int) -> None:
+    rng = np.random.default_rng(3)
+    places = np.array([[0.0, 0.0], [0.5, 0.5], [-0.8, 0.6]])
+    covered = []
+    for _ in range(250):
+        x, y = rng.uniform(-1, 1, (2, n_trials))
+        x[:2], y[:2] = (-1, 1), (-1, 1)
+        logit = lambda x, y: 0.3 + 1.5 * x - y + 0.5 * x * y - 0.6 * x**2 + 0.4 * y**2  # noqa: E731
+        k = rng.binomial(8, _chances(rng, 1 / (1 + np.exp(-logit(x, y))), n_trials)).astype(float)
+        diagram = fit_phase_diagram(
+            Axis("x", False, -1, 1), Axis("y", False, -1, 1), TrialCounts(x, y, np.full(n_trials, 8.0), k)
+        )
+        _, low, high = diagram.at(places[:, 0], places[:, 1])
+        truth = 1 / (1 + np.exp(-logit(places[:, 0], places[:, 1])))
+        covered.append((low <= truth) & (truth <= high))
+    assert LEAST < np.mean(covered) < MOST
+
+
+def test_curves_of_onset_cover_where_budgets_differ() -> None:
+    rng = np.random.default_rng(4)
+    n_trials, rate = 40, 0.4
+    trial = np.repeat(np.arange(n_trials), 6)
+    covered = []
+    for _ in range(400):
+        chance = np.repeat(_chances(rng, rate, n_trials), 6)
+        step = np.where(rng.random(trial.size) < chance, rng.choice([10, 20], trial.size), 40)
+        end = np.where(rng.random(trial.size) < 1 / 4, 15, 40)
+        came = (step <= end) & (step < 40)
+        point = [each for each in emergence_curve(np.minimum(step, end), came, trial) if each.step <= 20][-1]
+        covered.append(point.low <= rate <= point.high)
+    assert LEAST < np.mean(covered) < MOST
+
+
+@pytest.mark.parametrize(
+    ("n_trials", "up", "down"), [(12, 0.2, 0.05), (32, 0.2, 0.05), (32, 0.02, 0.01), (8, 0.3, 0.1)]
+)
+def test_differences_of_pairs_cover(n_trials: int, up: float, down: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(difference, "N_RESAMPLES", 800)
+    rng = np.random.default_rng(5)
+    cluster = np.repeat(np.arange(n_trials), 8)
+    covered = []
+    for _ in range(250):
+        draw = rng.random(cluster.size)
+        comes = draw < np.repeat(rng.beta(2 * up, 2 * (1 - up), n_trials), 8)
+        ceases = (draw > 1 - np.repeat(rng.beta(2 * down, 2 * (1 - down), n_trials), 8)) & ~comes
+        # Of pairs that do not change, some are stuck in both.
+        before = ceases | (~comes & (rng.random(cluster.size) < 0.3))
+        after = comes | (before & ~ceases)
+        (found,) = paired_differences(before[None], after[None], cluster)
+        covered.append(found.low <= up - down <= found.high)
+    assert LEAST < np.mean(covered) <= 1.0
+
+
+def test_differences_of_trainings_that_are_not_paired_cover() -> None:
+    rng = np.random.default_rng(6)
+    covered = []
+    for _ in range(500):
+        before, after = (rng.binomial(8, _chances(rng, rate, n)) for rate, n in ((0.2, 30), (0.35, 20)))
+        found = unpaired_difference([(8, int(k)) for k in before], [(8, int(k)) for k in after])
+        covered.append(found.low <= 0.15 <= found.high)
+    assert LEAST < np.mean(covered) < MOST

@@ -1,0 +1,182 @@
+"""The way in: tables in three formats, SQL, several sweeps as one, and what answers say on a ledger."""
+
+import builtins
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from orchestrator.analysis import open_sweep
+from orchestrator.analysis.intervals import pooled_rate
+from orchestrator.analysis.sweep_data import SweepData
+from search_spaces import Float
+from tests.orchestrator.head_rows import head_rows, sweep_with_heads
+from tests.orchestrator.small_sweep import Rows, small_sweep, sweep_on_disk, trial_rows
+from workloads.errors import UserError
+
+ENDS = ["solved", "marginal", "diverged", "plateau"]
+
+
+def _trials(n: int, **given: Any) -> list[Rows]:
+    """Stuck where sigma is small; solved early, diverged earlier, the others at the end of their budget of 8 steps."""
+    rng, trials = np.random.default_rng(1), []
+    for number in range(n):
+        sigma = float(10 ** rng.uniform(-4, 0))
+        chance = [0.2, 0.6, 0.1, 0.1] if sigma < 0.01 else [0.6, 0.1, 0.1, 0.2]
+        rows = trial_rows(
+            number, rng.choice(ENDS, 4, p=chance).tolist(), param_init_sigma=sigma, param_n_steps=8,
+            param_learning_rate=float(10 ** rng.uniform(-3, -1)), onset_step=4, **given,
+        )  # fmt: skip
+        steps = {"solved": 4, "diverged": 3}
+        trials.append([row | {"n_steps": steps.get(row["outcome"], 8)} for row in rows])
+    return trials
+
+
+@pytest.fixture(scope="module")
+def sweep(tmp_path_factory: pytest.TempPathFactory) -> SweepData:
+    path = tmp_path_factory.mktemp("sweeps") / "one"
+    sweep_on_disk(path, small_sweep("one", trials=40), *_trials(40))
+    return open_sweep(path)
+
+
+def test_importing_it_brings_nothing_heavy() -> None:
+    heavy = "torch", "ray", "mlflow", "matplotlib", "statsmodels", "optuna", "duckdb", "numpy"
+    code = f"import sys, orchestrator.analysis; print([name for name in {heavy} if name in sys.modules])"
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert found.stdout == "[]\n"
+
+
+def test_tables_come_in_three_formats(sweep: SweepData) -> None:
+    assert sweep.trainings().num_rows == len(sweep.trainings("pandas")) == sweep.trainings("polars").height == 160
+    assert sweep.trials().num_rows == 40
+    assert (sweep.curves().num_rows, sweep.heads().num_rows) == (160 * 10, 0)
+    assert sweep.sql("select count(*) as n from trainings where stuck").to_pylist() == [
+        {"n": sweep.stuck_rates().overall.k}
+    ]
+    with pytest.raises(UserError, match="format: got 'csv', expected arrow, pandas or polars"):
+        sweep.trainings("csv")  # type: ignore[arg-type]
+    with pytest.raises(UserError, match="SQL: got 'select nothing'"):
+        sweep.sql("select nothing")
+
+
+def test_a_missing_library_is_named_with_the_mend(sweep: SweepData, monkeypatch: pytest.MonkeyPatch) -> None:
+    real = builtins.__import__
+
+    def without_polars(name: str, *rest: Any) -> Any:
+        if name == "polars":
+            raise ModuleNotFoundError(name)
+        return real(name, *rest)
+
+    monkeypatch.setattr(builtins, "__import__", without_polars)
+    with pytest.raises(UserError, match="format: got 'polars', expected polars to be installed; pip install polars"):
+        sweep.trials("polars")
+
+
+def test_rates_are_those_of_the_summary_and_by_any_parameter(sweep: SweepData) -> None:
+    rates = sweep.stuck_rates()
+    assert [each.parameter for each in rates.by_parameter] == ["init_sigma", "learning_rate"]
+    assert rates.to_arrow().num_rows == 1 + 4 + 2
+    (other,) = sweep.stuck_rates(by=["optimizer"]).by_parameter
+    assert [(each.label, each.n_trials, each.rate) for each in other.bins] == [("sgd", 40, rates.overall)]
+    with pytest.raises(UserError, match="parameter: got 'sigma', expected one of init_sigma, "):
+        sweep.stuck_rates(by=["sigma"])
+    assert len(rates.plot().axes) == 2
+    assert sweep.stuck_rates(by=[]).plot().axes[0].get_ylabel() == "stuck rate"
+
+
+def test_outcomes_add_up_in_each_group(sweep: SweepData) -> None:
+    found = sweep.outcomes(by="init_sigma")
+    assert found.groups == ("1e-4..1e-3", "1e-3..1e-2", "1e-2..1e-1", "1e-1..1e0")
+    assert [sum(rate.share for rate in rates) for rates in found.rates] == pytest.approx([1.0] * 4)
+    counts = sweep.sql(
+        "select trial, count(*)::int as n, count(*) filter (outcome = 'solved')::int as k from trainings group by 1"
+    )
+    (rates,) = sweep.outcomes().rates
+    expected = pooled_rate([(row["n"], row["k"]) for row in counts.to_pylist()])
+    assert rates[sweep.outcomes().outcomes.index("solved")] == expected
+    found.plot().canvas.draw()
+
+
+def test_what_ended_otherwise_never_comes_and_the_curve_ends_at_the_rate(sweep: SweepData) -> None:
+    (rates,) = sweep.outcomes().rates
+    for outcome, rate in zip(sweep.outcomes().outcomes, rates, strict=True):
+        (curve,) = sweep.onset(outcome).curves
+        assert (curve.curve[-1].share, curve.curve[-1].low) == (pytest.approx(rate.share), pytest.approx(rate.low))
+        assert (curve.n_came, curve.median_step, curve.curve[-1].step) == (rate.k, 4.0, 8)
+    by = sweep.onset("solved", by="init_sigma")
+    assert sum(curve.n_trainings for curve in by.curves) == 160
+    assert by.to_arrow().column_names == ["group", "step", "share", "low", "high"]
+    panel = by.plot().axes[0]
+    assert (panel.get_xlabel(), len(panel.lines)) == ("optimizer steps", 4)
+    with pytest.raises(UserError, match="outcome: got 'stuck', expected one of solved, "):
+        sweep.onset("stuck")
+
+
+def test_a_phase_diagram_takes_its_axes_from_the_space(sweep: SweepData) -> None:
+    diagram = sweep.phase_diagram("init_sigma", "learning_rate")
+    assert (diagram.x.log, diagram.y.log, len(diagram.trials.n)) == (True, True, 40)
+    assert diagram.at(1e-3, 0.01)[0] > diagram.at(0.3, 0.01)[0]
+    with pytest.raises(UserError, match="optimizer: got 'sgd', expected a parameter whose values are numbers"):
+        sweep.phase_diagram("init_sigma", "optimizer")
+
+
+def test_importance_finds_the_parameter_that_decides(sweep: SweepData) -> None:
+    found = sweep.importance()
+    assert [each.parameter for each in found.parameters] == ["init_sigma", "learning_rate"]
+    assert found.parameters[0].importance > found.parameters[0].chance
+    assert found.parameters[1].importance < found.parameters[0].importance
+    assert found.n_trials == 40
+    assert 5 <= found.n_best < 40
+    found.plot().canvas.draw()
+
+
+def test_importance_says_where_there_is_nothing_to_tell(tmp_path: Path) -> None:
+    sweep_on_disk(tmp_path / "few", small_sweep("few"), *_trials(4))
+    assert open_sweep(tmp_path / "few").importance().note == "4 trials are too few: 10 at least"
+    same = [trial_rows(number, ["solved"] * 4) for number in range(12)]
+    sweep_on_disk(tmp_path / "same", small_sweep("same"), *same)
+    assert open_sweep(tmp_path / "same").importance().note == "fewer than 5 trials are better than the rest"
+
+
+def test_several_sweeps_are_read_as_one(tmp_path: Path, sweep: SweepData) -> None:
+    wider = {"init_sigma": Float(low=1e-5, high=1.0, log=True), "learning_rate": 0.1, "n_steps": 8}
+    sweep_on_disk(tmp_path / "two", small_sweep("two", space=wider), *_trials(10, param_optimizer="adam"))
+    path = sweep.directories[0].path
+    both = open_sweep(path, tmp_path / "two")
+    assert both.trainings().num_rows == 200
+    assert both.trials()["trial"].to_pylist() == [*range(40), *range(1_000_000, 1_000_010)]
+    assert both.sql("select count(*) as n from curves join trainings using (trial, replicate)").to_pylist() == [
+        {"n": 2000}
+    ]
+    rates = {each.parameter: each for each in both.stuck_rates().by_parameter}
+    assert [(each.label, each.n_trials) for each in rates["optimizer"].bins] == [("adam", 10), ("sgd", 40)]
+    assert sum(each.n_trials for each in rates["init_sigma"].bins) == 50
+    assert len(both.phase_diagram("init_sigma", "learning_rate").trials.n) == 50
+    with pytest.raises(UserError, match="importance: got '2 sweeps', expected one"):
+        both.importance()
+    with pytest.raises(UserError, match="expected a sweep that was not named before; leave it out"):
+        open_sweep(path, path)
+    sweep_on_disk(tmp_path / "t", small_sweep("t", workload="translation"))
+    with pytest.raises(UserError, match="expected a sweep of category_pairs"):
+        open_sweep(path, tmp_path / "t")
+    with pytest.raises(UserError, match="DIR: got "):
+        open_sweep(tmp_path / "nowhere")
+
+
+def test_roles_emerge_by_layer_and_by_parameter(tmp_path: Path) -> None:
+    trials = [trial_rows(n, ["plateau"] * 2, param_init_sigma=sigma) for n, sigma in enumerate((1e-3, 0.5))]
+    lines = {0: {(0, 0): ".pppp", (1, 0): "....."}, 1: {(0, 0): "...pp", (1, 0): "....p"}}
+    heads = [row for rows in trials for each in rows for row in head_rows(each, lines[each["trial"]])]
+    sweep_with_heads(tmp_path / "r", small_sweep("r", workload="translation"), trials, heads)
+    data = open_sweep(tmp_path / "r")
+    assert [(c.label, c.n_came, c.n_trainings) for c in data.emergence("positional", by="layer").curves] == [
+        ("layer 0", 4, 4),
+        ("layer 1", 2, 4),
+    ]
+    by = data.emergence("positional", by="init_sigma", layer=0)
+    assert [(c.label, c.median_step) for c in by.curves] == [("1e-3..1e-2", 1.0), ("1e-1..1e0", 4.0)]
+    with pytest.raises(UserError, match="role: got 'odd', expected one of positional, rare_token, syntactic"):
+        data.emergence("odd")

@@ -1,0 +1,119 @@
+"""Phase diagrams: the model, its boundary, what it refuses and says so."""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import statsmodels.api as sm
+from numpy.typing import NDArray
+
+from orchestrator.analysis.phase_diagram import TERMS, Axis, Floats, PhaseDiagram, TrialCounts, fit_phase_diagram
+
+X, Y = Axis("init_sigma", True, 1e-4, 1.0), Axis("learning_rate", False, 0.0, 2.0)
+
+
+def _diagram(
+    k_of: Callable[[Floats, Floats, np.random.Generator], NDArray[Any]], n_trials: int = 60, seed: int = 0
+) -> PhaseDiagram:
+    rng = np.random.default_rng(seed)
+    x, y = 10 ** rng.uniform(-4, 0, n_trials), rng.uniform(0, 2, n_trials)
+    n = np.full(n_trials, 8.0)
+    return fit_phase_diagram(X, Y, TrialCounts(x, y, n, np.asarray(k_of(x, y, rng), float)))
+
+
+def _smooth(x: Floats, y: Floats, rng: np.random.Generator) -> NDArray[Any]:
+    return rng.binomial(8, 1 / (1 + np.exp(2 * np.log10(x) + 4 * y)))
+
+
+def test_it_is_the_regression_of_single_trainings_with_clusters() -> None:
+    diagram = _diagram(_smooth)
+    u, v = np.log10(diagram.trials.x) / 2 + 1, diagram.trials.y - 1
+    design = np.column_stack([np.ones_like(u), u, v, u * v, u**2, v**2])
+    rows = np.repeat(np.arange(60), 8)
+    stuck = np.concatenate([np.arange(8) < k for k in diagram.trials.k]).astype(float)
+    fitted = sm.GLM(stuck, design[rows], family=sm.families.Binomial()).fit(
+        cov_type="cluster", cov_kwds={"groups": rows, "use_correction": False}
+    )
+    assert diagram.surface.terms == TERMS
+    assert diagram.surface.coefficients == pytest.approx(fitted.params, rel=1e-6)
+    assert diagram.surface.covariance == pytest.approx(fitted.cov_params() * 60 / 54, rel=1e-6)
+
+
+def test_the_boundary_is_where_half_are_stuck_and_its_band_holds_it() -> None:
+    diagram = _diagram(_smooth, 200)
+    (line,) = diagram.contour()
+    assert np.median(np.abs(np.log10(line[:, 0]) + 2 * line[:, 1])) < 0.4
+    probability, low, high = diagram.at(line[:, 0], line[:, 1])
+    assert probability == pytest.approx(0.5, abs=0.01)
+    assert ((low < 0.5) & (high > 0.5)).all()
+    assert diagram.to_arrow().column_names == ["init_sigma", "learning_rate", "probability", "low", "high"]
+
+
+@pytest.mark.parametrize(("n_trials", "n_terms"), [(6, 3), (20, 4), (29, 4), (30, 6)])
+def test_terms_are_those_that_the_trials_support(n_trials: int, n_terms: int) -> None:
+    assert len(_diagram(_smooth, n_trials, seed=4).surface.terms) == n_terms
+
+
+def test_two_values_of_a_parameter_have_no_square() -> None:
+    diagram = _diagram(_smooth, 80)
+    trials = TrialCounts(np.where(diagram.trials.x > 0.01, 1.0, 1e-4), *(getattr(diagram.trials, a) for a in "ynk"))
+    assert fit_phase_diagram(X, Y, trials).surface.terms == TERMS[:4]
+
+
+def test_residuals_show_a_misfit_where_it_is() -> None:
+    stripes = _diagram(lambda _, y, rng: rng.binomial(8, np.where(np.floor(2 * y) % 2, 0.9, 0.1)), 400)
+    good, bad = _diagram(_smooth, 400), stripes
+    assert max(abs(each.z or 0) for each in good.residuals()) < 3.5 < max(abs(each.z or 0) for each in bad.residuals())
+    assert sum(each.n for each in good.residuals()) == 3200
+    assert sum(each.expected for each in good.residuals()) == pytest.approx(good.trials.k.sum())
+    assert good.surface.dispersion < 1.5 < bad.surface.dispersion
+    assert len(good.pearson_residuals()) == 400
+
+
+def test_separated_trials_have_a_surface_and_no_band() -> None:
+    diagram = _diagram(lambda x, y, _: 8 * (np.log10(x) + 2 * y < 0))
+    assert "separated: a ridge instead of maximum likelihood, and no band" in diagram.note
+    assert diagram.surface.covariance is None
+    probability, low, high = diagram.at(np.array([1e-4, 1.0]), np.array([0.1, 1.9]))
+    assert probability[0] > 0.9 > 0.1 > probability[1]
+    assert np.isnan([low, high]).all()
+    assert diagram.to_arrow()["low"].null_count == diagram.to_arrow().num_rows
+    assert len(diagram.contour()) == 1
+    diagram.plot().canvas.draw()
+
+
+def test_one_mixed_trial_on_the_wrong_side_ends_the_separation() -> None:
+    def ends(x: Floats, y: Floats, rng: np.random.Generator) -> NDArray[Any]:
+        k = 8.0 * (np.log10(x) + 2 * y < 0)
+        k[:12] = 4
+        return k
+
+    assert _diagram(ends).surface.covariance is not None
+
+
+@pytest.mark.parametrize(("k", "which"), [(0, "none"), (8, "all")])
+def test_a_constant_outcome_has_no_surface_and_says_so(k: int, which: str) -> None:
+    diagram = _diagram(lambda *_: np.full(60, k))
+    assert diagram.note == f"{which} of 480 trainings of 60 trials are stuck: there is no boundary to fit"
+    assert (diagram.surface, diagram.residuals(), diagram.contour()) == (None, (), [])
+    assert diagram.to_arrow().num_rows == 0
+    with pytest.raises(ValueError, match="no boundary to fit"):
+        diagram.at(0.1, 1.0)
+    diagram.plot().canvas.draw()
+
+
+def test_too_few_trials_have_no_surface() -> None:
+    diagram = fit_phase_diagram(X, Y, TrialCounts(*np.array([[0.1, 0.2], [1.0, 1.5], [8, 8], [3, 4.0]])))
+    assert diagram.note.startswith("too few for a model")
+
+
+def test_the_figure_names_its_axes_and_draws_surface_band_and_residuals() -> None:
+    figure = _diagram(_smooth).plot()
+    figure.canvas.draw()
+    surface, residuals = figure.axes[:2]
+    assert surface.get_xlabel() == residuals.get_xlabel() == r"initialization $\sigma$"
+    assert (surface.get_xscale(), surface.get_yscale()) == ("log", "linear")
+    words = [text.get_text() for text in surface.get_legend().get_texts()]
+    assert words == ["half of them stuck", "its 95% band"]
+    assert len(residuals.patches) == 16

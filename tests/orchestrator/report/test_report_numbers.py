@@ -1,0 +1,167 @@
+"""The numbers of a report are those that an independent query gives."""
+
+import re
+from pathlib import Path
+
+import duckdb
+import pytest
+
+from orchestrator.analysis.rates import rates_by
+from orchestrator.ledger.reader import Ledger
+from orchestrator.report.learning_curves import read_learning_curves
+from orchestrator.report.page import write_report
+from orchestrator.report.phase import read_phase
+from orchestrator.sweep_directory import SweepDirectory
+from search_spaces import Categorical
+from tests.orchestrator.report.report_html import Element, read_html
+from tests.orchestrator.small_sweep import commit, open_writer, small_sweep, sweep_on_disk, trial_rows
+
+SIGMAS = (5e-4, 5e-3, 5e-2, 0.5)
+ENDS = (
+    ["degenerate_zero"] * 3 + ["marginal"],
+    ["degenerate_zero", "solved", "failed", "runaway"],
+    ["solved"] * 4,
+    ["solved", "solved", "plateau", "diverged"],
+)
+
+
+@pytest.fixture(scope="module")
+def sweep(tmp_path_factory: pytest.TempPathFactory) -> SweepDirectory:
+    trials = [
+        trial_rows(
+            at * 2 + twin,
+            outcomes,
+            param_init_sigma=sigma,
+            param_learning_rate=(5e-3, 5e-2)[twin],
+            pack=f"p{at}-{twin}",
+            level_zero=1.0,
+            loss_level=0.01,
+            pack_size=4 + 4 * twin,
+        )
+        for at, (sigma, outcomes) in enumerate(zip(SIGMAS, ENDS, strict=True))
+        for twin in range(2)
+    ]
+    return sweep_on_disk(tmp_path_factory.mktemp("numbers") / "sweep", small_sweep("numbers", trials=8), *trials)
+
+
+@pytest.fixture(scope="module")
+def page(sweep: SweepDirectory) -> Element:
+    return read_html(write_report([sweep.path], None).read_text())
+
+
+def _rows(sweep: SweepDirectory, sql: str) -> list[tuple[object, ...]]:
+    """From the files themselves, past the ledger's views."""
+    return duckdb.sql(sql.replace("trainings", f"'{sweep.path}/trainings/*.parquet'")).fetchall()
+
+
+def _share(text: str) -> float:
+    found = re.match(r"(0\.\d\d|1\.00) \[(0\.\d\d|1\.00), (0\.\d\d|1\.00)\]", text)
+    assert found is not None, text
+    share, low, high = map(float, found.groups())
+    assert low <= share <= high
+    return share
+
+
+def test_the_answer(sweep: SweepDirectory, page: Element) -> None:
+    [(stuck, solved, n)] = _rows(
+        sweep,
+        "select count(*) filter (stuck), count(*) filter (outcome = 'solved'), count(*) from trainings"
+        " where outcome <> 'failed'",
+    )
+    assert (stuck, solved, n) == (12, 14, 30)
+    tiles = page.one("section", class_="answer").text
+    assert "12 of 30 trainings" in tiles
+    assert "14 of 30 trainings" in tiles
+    assert _share(page.one("p", id="stuck-rate-1").text) == 0.40
+    assert _share(page.one("p", id="solved-rate-1").text) == 0.47
+
+
+def test_stuck_rates_by_parameter(sweep: SweepDirectory, page: Element) -> None:
+    for name in ("init_sigma", "learning_rate"):
+        told = page.one("table", class_="by-parameter", data_parameter=name).rows()
+        counted = _rows(
+            sweep,
+            f"select floor(log10(param_{name}))::int as decade, count(distinct trial), count(*) filter (stuck),"
+            " count(*) from trainings where outcome <> 'failed' group by 1 order by 1",
+        )
+        expected = [[f"1e{at}..1e{at + 1}", f"{trials}", f"{k} of {n}"] for at, trials, k, n in counted]
+        assert [row[:3] for row in told] == expected
+        assert [_share(row[3]) for row in told] == [round(k / n, 2) for *_, k, n in counted]  # type: ignore[operator]
+
+
+def test_outcomes(sweep: SweepDirectory, page: Element) -> None:
+    counted = dict(_rows(sweep, "select outcome, count(*) from trainings group by 1"))
+    told = page.one("table", class_="outcomes").rows()
+    assert {row[0].split()[0]: int(row[1]) for row in told} == counted
+    assert [row[0].split()[0] for row in told] == [
+        *("solved", "degenerate_zero", "marginal", "runaway", "plateau", "diverged", "failed"),
+    ]
+    assert sum(_share(row[2]) for row in told) == pytest.approx(1, abs=0.03)
+    assert {row[0].split()[0] for row in told if "stuck" in row[0]} == {"degenerate_zero", "marginal", "runaway"}
+
+
+def test_the_cells_of_the_phase_diagram(sweep: SweepDirectory, page: Element) -> None:
+    counted = _rows(
+        sweep,
+        "select floor(log10(param_init_sigma)), floor(log10(param_learning_rate)), count(*) filter (stuck),"
+        " count(*) filter (outcome = 'solved'), count(*) from trainings where outcome <> 'failed' group by 1, 2",
+    )
+    table = page.one("table", class_="phase")
+    cells = [cell.text for cell in table.one("tbody").all("td")]
+    assert len(cells) == len(counted) == 8
+    assert table.one("thead").text.strip().startswith("learning_rate \\ init_sigma")
+    in_order = sorted(counted, key=lambda row: (-row[1], row[0]))  # type: ignore[operator]
+    for cell, (_, _, stuck, solved, n) in zip(cells, in_order, strict=True):
+        assert f"stuck {stuck / n:.2f} [" in cell  # type: ignore[operator]
+        assert f"solved {solved / n:.2f} [" in cell  # type: ignore[operator]
+        assert f"1 trials, {n} trainings" in cell
+    titles = [title.text for title in page.all("title")[1:]]
+    assert len(titles) == 16
+    assert "init_sigma 1e-4..1e-3, learning_rate 1e-3..1e-2: stuck 1.00 [0.51, 1.00] of 4 trainings, 1 trials" in titles
+
+
+def test_cost_by_pack_size(sweep: SweepDirectory, page: Element) -> None:
+    counted = _rows(sweep, "select pack_size, count(*), sum(train_seconds) from trainings group by 1 order by 1")
+    told = page.one("table", class_="costs").rows()
+    assert [(int(row[0]), int(row[2]), float(row[3])) for row in told] == counted
+
+
+def test_learning_curves_are_quartiles_and_solved_trainings_stay(tmp_path: Path) -> None:
+    directory = SweepDirectory.create(tmp_path / "sweep", small_sweep("curves"), {})
+    ended = {0: [8.0, 2.0, 0.5], 1: [8.0, 4.0, 1.0, 0.25, 0.125], 2: [6.0, 3.0, 1.5, 0.75, 0.25]}
+    with open_writer(directory) as writer:
+        commit(writer, trial_rows(0, ["solved"] * 3), ended)
+        # One alone goes on to the last step: it does not speak for all three.
+        commit(writer, trial_rows(1, ["plateau"] * 3), {0: [5.0] * 5, 1: [4.0] * 2, 2: [3.0] * 2})
+    with Ledger(directory.path).connect() as connection:
+        solved, plateau = read_learning_curves(connection)
+    assert [point.step for point in solved.points] == [0, 1, 2, 4, 8]
+    assert [point.n for point in solved.points] == [3] * 5
+    assert [point.median for point in solved.points] == [8.0, 3.0, 1.0, 0.5, 0.25]
+    assert (solved.points[0].low, solved.points[0].high) == (7.0, 8.0)
+    assert [(point.step, point.median) for point in plateau.points] == [(0, 4.0), (1, 4.0)]
+
+
+def test_the_most_important_parameters_are_the_axes(tmp_path: Path) -> None:
+    spec = small_sweep("axes", trials=12)
+    spec = spec.but(space=spec.space | {"n_categories": Categorical(choices=(4, 8))})
+    trials = [
+        trial_rows(
+            at,
+            ["degenerate_zero" if at // 2 % 2 else "solved"] * 4,
+            param_n_categories=(4, 8)[at // 2 % 2],
+            param_init_sigma=(5e-4, 5e-3, 5e-2)[at % 3],
+            param_learning_rate=(5e-3, 5e-2)[at % 2],
+        )
+        for at in range(12)
+    ]
+    directory = sweep_on_disk(tmp_path / "sweep", spec, *trials)
+    with Ledger(directory.path).connect() as connection:
+        phase = read_phase(connection, rates_by(connection, spec))
+    assert phase is not None
+    assert phase.importance[0].rates.parameter == "n_categories"
+    assert phase.importance[0].share == 1.0
+    assert phase.axes[0].parameter == "n_categories"
+    assert phase.best is not None
+    assert phase.labels(phase.best)[0] == ("n_categories", "4")
+    assert phase.best.solved.share == 1.0

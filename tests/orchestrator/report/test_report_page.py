@@ -1,0 +1,142 @@
+"""The page of sweeps that are empty, fixed, many, or with heads; where it is written; what its commands are."""
+
+import shlex
+import sys
+from pathlib import Path
+
+import pytest
+from typer.main import get_group
+
+from orchestrator import cli
+from orchestrator.ledger.reader import Ledger
+from orchestrator.query import run_query
+from orchestrator.report.labels import OUTCOME_MEANINGS, STUCK
+from orchestrator.report.page import write_report
+from orchestrator.report.style import OUTCOME_COLOURS
+from orchestrator.sweep_directory import SweepDirectory
+from tests.orchestrator.head_rows import head_rows, sweep_with_heads
+from tests.orchestrator.report.report_html import read_html
+from tests.orchestrator.small_sweep import open_writer, small_sweep, sweep_on_disk, trial_rows
+from workloads.engine.contract import OUTCOMES, STUCK_OUTCOMES
+from workloads.errors import UserError
+
+
+def _small(path: Path, name: str = "small") -> SweepDirectory:
+    trials = [trial_rows(at, ["solved", "marginal"], param_init_sigma=10.0**-at / 2) for at in range(1, 3)]
+    return sweep_on_disk(path, small_sweep(name, trials=2, replicates=2), *trials)
+
+
+def test_every_outcome_has_its_meaning_and_colour() -> None:
+    assert set(OUTCOME_MEANINGS) == set(OUTCOME_COLOURS) == set(OUTCOMES)
+    assert frozenset(STUCK) == STUCK_OUTCOMES
+    assert len(set(OUTCOME_COLOURS.values())) == len(OUTCOMES)
+
+
+def test_the_command_writes_one_file_that_fetches_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    directory = _small(tmp_path / "sweep")
+    monkeypatch.setattr(sys, "argv", ["attnsweep", "report", str(directory.path)])
+    with pytest.raises(SystemExit) as ended:
+        cli.main()
+    assert not ended.value.code
+    out = directory.path / "report" / "report.html"
+    assert capsys.readouterr().out == f"{out}\n"
+    page = read_html(out.read_text())
+    assert [each for each in page.all("img") if not each.attributes["src"].startswith("data:")] == []
+    assert {each.attributes["href"] for each in page.all("link")} == {"data:,"}
+    assert "url(http" not in out.read_text()
+    assert "@import" not in out.read_text()
+    files = {each.name for each in (out.parent / "report_figures").iterdir()}
+    assert {
+        "outcomes.png",
+        "outcomes.svg",
+        "stuck_rate_init_sigma.png",
+        "phase_stuck.svg",
+        "curves_solved.png",
+    } <= files
+    assert not [each for each in out.parent.rglob("*") if each.name.startswith(".")]
+
+
+def test_the_commands_of_a_report_exist_and_its_queries_run(tmp_path: Path) -> None:
+    directory = _small(tmp_path / "a sweep's")
+    page = read_html(write_report([directory.path], None).read_text())
+    commands = [shlex.split(each.text) for each in page.all("pre", class_="command")]
+    assert [words[1] for words in commands][:2] == ["resume", "status"]
+    for words in commands:
+        assert words[0] == "attnsweep"
+        assert words[1] in get_group(cli.app).commands
+        assert words[2] == str(directory.path.resolve())
+        if words[1] == "query":
+            assert run_query(Ledger(directory.path), words[3]).num_rows > 0, words[3]
+
+
+def test_a_sweep_without_trainings(tmp_path: Path) -> None:
+    directory = SweepDirectory.create(tmp_path / "sweep", small_sweep("empty"), {})
+    with open_writer(directory):
+        pass
+    page = read_html(write_report([directory.path], None).read_text())
+    assert "The ledger holds no training yet." in page.text
+    assert page.all("img") == []
+
+
+def test_a_sweep_that_varies_nothing_and_whose_trainings_fail(tmp_path: Path) -> None:
+    spec = small_sweep("fixed", space={"n_steps": 8}, trials=1, replicates=2)
+    failed = trial_rows(0, ["failed", "failed"], error="ValueError: no", eval_loss=None, train_seconds=None)
+    page = read_html(write_report([sweep_on_disk(tmp_path / "sweep", spec, failed).path], None).read_text())
+    assert page.one("p", id="stuck-rate-1").text == "-"
+    assert page.all("table", class_="phase") == page.all("table", class_="by-parameter") == []
+    assert "ValueError: no" in page.one("details", class_="failure").text
+
+
+def test_several_sweeps(tmp_path: Path) -> None:
+    paths = [_small(tmp_path / name, name).path for name in ("first", "second")]
+    with pytest.raises(UserError, match="--out: got None, expected a file, for a report on several sweeps"):
+        write_report(paths, None)
+    out = write_report(paths, tmp_path / "both.html")
+    page = read_html(out.read_text())
+    rows = page.one("table", id="sweeps").rows()
+    assert [row[4] for row in rows] == ["4", "4"]
+    assert [row[5][:4] for row in rows] == ["0.50", "0.50"]
+    assert {each.attributes["id"] for each in page.all("main") if "id" in each.attributes} == {"sweep-1", "sweep-2"}
+    ids = [
+        each.attributes["id"]
+        for tag in ("g", "path", "clippath", "svg")
+        for each in page.all(tag)
+        if "id" in each.attributes
+    ]
+    assert len(ids) == len(set(ids)) > 0
+    assert (tmp_path / "both_figures" / "stuck_rate_by_sweep.png").exists()
+    assert (tmp_path / "both_figures" / "2_outcomes.svg").exists()
+
+
+def test_a_sweep_with_heads(tmp_path: Path) -> None:
+    trials = [trial_rows(at, ["solved", "marginal"], param_init_sigma=0.05) for at in range(2)]
+    timelines = [{(0, 0): "..pp", (0, 1): "...."}, {(0, 0): ".sss", (0, 1): "...."}]
+    heads = [
+        row
+        for rows in trials
+        for training, seen in zip(rows, timelines, strict=True)
+        for row in head_rows(training, seen)
+    ]
+    directory = sweep_with_heads(tmp_path / "sweep", small_sweep("heads"), trials, heads)
+    page = read_html(write_report([directory.path], None).read_text())
+    rows = {row[0]: row for row in page.one("table", class_="roles").rows()}
+    assert rows["positional"][2:4] == ["4", "2"]
+    assert rows["positional"][5] == "25.0%"
+    assert rows["syntactic"][2:4] == ["4", "2"]
+    files = {each.name for each in (directory.path / "report" / "report_figures").iterdir()}
+    assert {"head_roles.png", "emergence_layer_0.svg"} <= files
+
+
+def test_a_file_that_cannot_be_written(tmp_path: Path) -> None:
+    directory = _small(tmp_path / "sweep")
+    (tmp_path / "taken").write_text("")
+    with pytest.raises(UserError, match=r"--out: got .*expected a file that can be written"):
+        write_report([directory.path], tmp_path / "taken" / "report.html")
+
+
+def test_a_directory_that_is_no_sweep(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"DIR: got .*expected a sweep directory"):
+        write_report([tmp_path], None)
+    assert list(tmp_path.iterdir()) == []
