@@ -12,12 +12,13 @@ from numpy.typing import NDArray
 
 from orchestrator.analysis.grouping import Group, dimension_of, groups_by, is_logarithmic
 from orchestrator.analysis.importance import Importance, importance
-from orchestrator.analysis.joined_ledgers import connect
 from orchestrator.analysis.onset import Histories, Onset, curves_by_group, outcome_histories
 from orchestrator.analysis.phase_diagram import Axis, PhaseDiagram, TrialCounts, fit_phase_diagram
 from orchestrator.analysis.rate_answers import OutcomeRates, StuckRates
 from orchestrator.analysis.rates import ParameterRates, binned_rates, pooling, rates_by, stuck_rate, swept_names
 from orchestrator.analysis.role_history import RoleHistory, role_histories
+from orchestrator.ledger.reader import Ledger
+from orchestrator.ledger.views import connect
 from orchestrator.places.location import Location
 from orchestrator.query import answer
 from orchestrator.sweep_directory import SweepDirectory
@@ -26,6 +27,9 @@ from search_spaces.sweep import Sweep
 from workloads.errors import UserError
 
 TableFormat: TypeAlias = Literal["arrow", "pandas", "polars"]
+
+_TRIALS_APART = 1_000_000
+"""From a sweep's trial 0 to the next one's, so that a trial keeps its number while the sweeps before it go on."""
 
 
 @dataclass(frozen=True)
@@ -60,7 +64,7 @@ class SweepData:
 
     def connect(self) -> duckdb.DuckDBPyConnection:
         """A DuckDB connection with the views `trainings`, `curves`, `heads` and `trials`, as of now."""
-        return connect({each.sweep: each.path for each in self.directories})
+        return connect([Ledger(each.path).tables() for each in self.directories], _TRIALS_APART)
 
     def trainings(self, format: TableFormat = "arrow") -> Any:
         """One row per training: a `pyarrow.Table`, or a data frame of pandas or polars."""

@@ -16,7 +16,7 @@ Tables: TypeAlias = Mapping[str, ds.Dataset]
 """One sweep's tables by name."""
 
 
-def connect(sweeps: Sequence[Tables]) -> "duckdb.DuckDBPyConnection":
+def connect(sweeps: Sequence[Tables], trials_apart: int = 0) -> "duckdb.DuckDBPyConnection":
     """A DuckDB connection with the views `trainings`, `curves`, `heads` and `trials`.
 
     Its SQL reads these views and nothing else: no file, no network, no extension, no Python variable.
@@ -24,6 +24,8 @@ def connect(sweeps: Sequence[Tables]) -> "duckdb.DuckDBPyConnection":
     Args:
         sweeps: The tables of one sweep; or of several, whose rows are then united by the names of their columns: null
             where a sweep lacks one, and a column `sweep` in `curves` and `heads` too.
+        trials_apart: From a sweep's trial 0 to the next one's; by default only the column `sweep` keeps apart trials of
+            the same number.
 
     Raises:
         UserError: If two are of one sweep.
@@ -33,19 +35,19 @@ def connect(sweeps: Sequence[Tables]) -> "duckdb.DuckDBPyConnection":
     # No folder to spill to: DuckDB lets SQL write to it, external access or not.
     connection = duckdb.connect(config={"temp_directory": ""})
     try:
-        _define(connection, sweeps)
+        _define(connection, sweeps, trials_apart)
     except BaseException:
         connection.close()
         raise
     return connection
 
 
-def _define(connection: "duckdb.DuckDBPyConnection", sweeps: Sequence[Tables]) -> None:
+def _define(connection: "duckdb.DuckDBPyConnection", sweeps: Sequence[Tables], trials_apart: int) -> None:
     if len(sweeps) == 1:
         for table in BASE_COLUMNS:
             connection.register(table, sweeps[0][table])
     else:
-        _unite(connection, sweeps)
+        _unite(connection, sweeps, trials_apart)
     columns = (name for tables in sweeps for name in tables["trainings"].schema.names)
     connection.execute(f"CREATE VIEW trials AS {trials_view(list(dict.fromkeys(columns)))}")
     connection.execute("SET TimeZone = 'UTC'")
@@ -55,18 +57,18 @@ def _define(connection: "duckdb.DuckDBPyConnection", sweeps: Sequence[Tables]) -
     connection.execute("SET lock_configuration = true")
 
 
-def _unite(connection: "duckdb.DuckDBPyConnection", sweeps: Sequence[Tables]) -> None:
+def _unite(connection: "duckdb.DuckDBPyConnection", sweeps: Sequence[Tables], trials_apart: int) -> None:
     names = [_name_of(tables) for tables in sweeps]
     known = [name for name in names if name is not None]
     if twice := sorted({name for name in known if known.count(name) > 1}):
         raise UserError("DIR", given=f"the sweep {twice[0]} twice", expected="different sweeps", mend="give each once")
     for table in BASE_COLUMNS:
         parts = []
-        for number, (tables, name) in enumerate(zip(sweeps, names, strict=True), start=1):
+        for number, (tables, name) in enumerate(zip(sweeps, names, strict=True)):
             part = f"{table}_{number}"
             connection.register(part, tables[table])
-            label = "" if table == "trainings" else f"{quoted(name)} AS sweep, "
-            parts.append(f"SELECT {label}* FROM {part}")
+            label = "" if table == "trainings" else f"{_quoted(name)} AS sweep, "
+            parts.append(f"SELECT {label}* REPLACE ((trial + {number * trials_apart})::INT AS trial) FROM {part}")
         connection.execute(f"CREATE VIEW {table} AS " + " UNION ALL BY NAME ".join(parts))
 
 
@@ -76,6 +78,6 @@ def _name_of(tables: Tables) -> str | None:
     return str(first[0]) if first else None
 
 
-def quoted(text: str | None) -> str:
+def _quoted(text: str | None) -> str:
     """A text as SQL has it."""
     return "NULL" if text is None else "'" + text.replace("'", "''") + "'"

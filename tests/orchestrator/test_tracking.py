@@ -141,7 +141,7 @@ def test_a_trial_is_logged_when_it_is_complete(client: MlflowClient, tmp_path: P
     directory = sweep_on_disk(tmp_path / "sweep", small_sweep("late"), trial_rows(0, SOLVED), early)
     assert sync(directory) == SyncResult(n_logged=1, n_present=0)
     with open_writer(directory) as writer:
-        commit(writer, [{**row, "pack": "late"} for row in late])
+        commit(writer, [{**row, "sweep": directory.sweep, "pack": "late"} for row in late])
     assert sync(directory) == SyncResult(n_logged=1, n_present=1)
     [parent] = _runs(client, directory, "sweep")
     assert parent.data.metrics["n_trainings"] == 8
