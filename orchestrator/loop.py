@@ -122,7 +122,8 @@ class SweepLoop:
         seconds_left = (self._spec.seconds or float("inf")) - self._directory.seconds_spent
         deadline = time.monotonic() + seconds_left
         while not should_stop():
-            may_ask = time.monotonic() < deadline
+            # Ray may have taken all the time there was to start the first trainer.
+            may_ask = time.monotonic() < deadline or self._study.n_asked == 0
             while self._pool.has_idle and (order := self._next_pack(may_ask=may_ask)):
                 self._pool.train(order)
             if not self._pool.running and not self._has_work(may_ask=may_ask):
