@@ -44,6 +44,7 @@ SweepDir = Annotated[str, typer.Argument(metavar="DIR", help="A sweep directory,
 Address = Annotated[str | None, typer.Option(help="A running Ray cluster: auto, HOST:PORT or ray://HOST:PORT.")]
 Trainers = Annotated[int | None, typer.Option(min=1, help="Trainer actors; default one per GPU or CPU core.")]
 PackSize = Annotated[int | None, typer.Option(min=1, help="Trainings fused in a pack; default the fastest, measured.")]
+MaxFailures = Annotated[int | None, typer.Option(min=0, help="Stop once more trainings have failed in this run.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object on stdout.")]
 TrackingUri = Annotated[str | None, typer.Option(help="Default: MLFLOW_TRACKING_URI, or sqlite:///sweeps/mlflow.db.")]
 
@@ -61,6 +62,7 @@ def run(
     address: Address = None,
     trainers: Trainers = None,
     pack_size: PackSize = None,
+    max_failures: MaxFailures = None,
     as_json: AsJson = False,
 ) -> None:
     """Run a sweep."""
@@ -73,7 +75,7 @@ def run(
 
     from orchestrator.session import Resources, run_sweep
 
-    resources = Resources(address=address, n_trainers=trainers, pack_size=pack_size)
+    resources = Resources(address=address, n_trainers=trainers, pack_size=pack_size, max_failures=max_failures)
     _conclude(run_sweep(sweep, path, resources, _stderr()), as_json=as_json)
 
 
@@ -83,13 +85,18 @@ def resume(
     address: Address = None,
     trainers: Trainers = None,
     pack_size: PackSize = None,
+    max_failures: MaxFailures = None,
+    accept_drift: Annotated[
+        bool, typer.Option("--accept-drift", help="Go on with other versions or code than trained so far.")
+    ] = False,
     as_json: AsJson = False,
 ) -> None:
     """Go on with an interrupted sweep."""
     from orchestrator.session import Resources, resume_sweep
 
-    resources = Resources(address=address, n_trainers=trainers, pack_size=pack_size)
-    _conclude(resume_sweep(locate(directory), resources, _stderr()), as_json=as_json)
+    resources = Resources(address=address, n_trainers=trainers, pack_size=pack_size, max_failures=max_failures)
+    summary = resume_sweep(locate(directory), resources, _stderr(), accept_drift=accept_drift)
+    _conclude(summary, as_json=as_json)
 
 
 @app.command()

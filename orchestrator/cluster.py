@@ -11,11 +11,13 @@ from dataclasses import dataclass
 from urllib.parse import urlsplit
 
 import ray
+from ray.exceptions import RayError
 
 from workloads.errors import UserError
 
 _REACH_SECONDS = 5.0
 _ANSWER_SECONDS = 20.0
+_DRAINING_ANSWER_SECONDS = 1.0
 
 
 @dataclass(frozen=True)
@@ -88,6 +90,21 @@ def share_out(n_trainers: int | None) -> list[TrainerShare]:
             mend="lower it: a trainer keeps one core busy",
         )
     return [TrainerShare("cpu", 1.0, 0.0)] * (n_trainers or n_cpus)
+
+
+def draining_nodes() -> frozenset[str]:
+    """The ids of nodes that Ray is about to take away: spot machines given notice, nodes that are scaled down.
+
+    Through `ray://` nothing is known of them; there a node's SIGTERM still reaches its trainers.
+    """
+    client = getattr(ray._private.worker.global_worker, "gcs_client", None)
+    if client is None:
+        return frozenset()
+    try:
+        return frozenset(client.get_draining_nodes(timeout=_DRAINING_ANSWER_SECONDS))
+    except RayError:
+        # The head is away for a moment: what it knows is asked for again.
+        return frozenset()
 
 
 def _check_reachable(address: str) -> None:

@@ -2,30 +2,38 @@
 
 import time
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import pyarrow as pa
 
+from orchestrator.analysis.completeness import complete_among
+from orchestrator.checkpoints import Checkpoints
 from orchestrator.errors import SweepError
 from orchestrator.ledger.writer import LedgerWriter
 from orchestrator.pool import TrainerLost, TrainerPool
-from orchestrator.records import PackContext, failed_rows
+from orchestrator.records import PackContext, failed_rows, in_environment
 from orchestrator.study import Configuration, Study
 from orchestrator.sweep_directory import SweepDirectory
 from orchestrator.tasks import Backlog, PackSizer, Shape, tasks_of
-from orchestrator.trainer import PackOrder, Progress, Raised, Trained
+from orchestrator.trainer import HandedBack, PackOrder, Progress, Raised, Report, Trained
 from search_spaces.objective import objective_value
 from search_spaces.replication import n_wanted
 from search_spaces.sweep import LossQuantile, StuckRate
 from workloads.engine.contract import Workload
 from workloads.errors import SpecError
 
-MAX_LOSSES = 5
-"""How often one pack may lose its trainer before the sweep stops."""
+MAX_LOSSES = 2
+"""How often one pack may lose its trainer; after the next time it is split, for one of its lanes may be the cause."""
+MAX_LOSSES_ALONE = 5
+"""The same for a training by itself, which then has failed."""
+MAX_LOSSES_IN_A_ROW = 16
+"""Trainers that may be lost without a pack done in between, and four more for each trainer, before the sweep stops."""
 MAX_FAILURES_AT_FIRST = 16
 """Trainings that may raise before one is trained; more of the same would only cost time."""
+HAND_BACK_SECONDS = 4.0
+"""How long a stop waits for packs under way: a trainer answers once its slice is over."""
 _WAIT_SECONDS = 0.5
 
 
@@ -39,11 +47,29 @@ class Follower(Protocol):
         """All trainings of a trial are in the ledger, and the study knows its value."""
 
 
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What an earlier run has left.
+
+    Attributes:
+        n_kept: Trainings whose rows are there.
+        n_told: Trials told now, whose rows were complete.
+        n_queued: Trainings to be trained again.
+        n_from_checkpoint: Of these, those that go on in mid-course.
+    """
+
+    n_kept: int
+    n_told: int
+    n_queued: int
+    n_from_checkpoint: int
+
+
 @dataclass
 class _Tally:
     """The trainings of one trial: how many are queued or have ended, and the rows of the latter by replicate."""
 
     configuration: Configuration
+    is_told: bool = False
     n_queued: int = 0
     rows: dict[int, dict[str, Any]] = field(default_factory=dict)
 
@@ -74,6 +100,7 @@ class SweepLoop:
         writer: Where rows go.
         pool: Who trains.
         pack_size: Trainings in a pack; `None` finds the fastest.
+        max_failures: Trainings that may fail in this run; `None` for any number.
         followers: Told of each commit, after it.
     """
 
@@ -86,6 +113,7 @@ class SweepLoop:
         pool: TrainerPool,
         *,
         pack_size: int | None,
+        max_failures: int | None = None,
         followers: tuple[Follower, ...],
     ) -> None:
         self._directory = directory
@@ -95,20 +123,43 @@ class SweepLoop:
         self._writer = writer
         self._pool = pool
         self._sizers: dict[Shape, PackSizer] = defaultdict(lambda: PackSizer(pack_size))
+        self._max_failures = float("inf") if max_failures is None else max_failures
         self._followers = followers
         self._backlog = Backlog()
         self._retries: list[PackOrder] = []
+        self._checkpoints = Checkpoints(directory.path)
+        self._environment = directory.environment
         self._losses: dict[str, int] = {}
+        self._n_losses_in_a_row = 0
         self._tallies: dict[int, _Tally] = {}
-        self._n_trained, self._n_failed = 0, 0
+        self._n_trained, self._n_failed, self._n_told = 0, 0, 0
 
-    def take_up(self, rows: pa.Table) -> None:
-        """Goes on from an earlier run: tells the trials whose rows (all the ledger's) are complete, queues the rest."""
-        for configuration in self._study.unfinished():
-            self._enter(configuration, rows.filter(pa.compute.field("trial") == configuration.trial))
+    def take_up(self, rows: pa.Table) -> Found:
+        """Goes on from an earlier run: tells the trials whose rows (all the ledger's) are complete, queues the rest.
+
+        A trial that was told and has lost rows, because a damaged file was set aside, is trained again and not told.
+        """
+        complete = set(complete_among(rows, self._spec.replicates))
+        by_trial: dict[int, list[dict[str, Any]]] = defaultdict(list)
+        for row in rows.filter(~pa.compute.field("trial").isin(sorted(complete))).to_pylist():
+            by_trial[row["trial"]].append(row)
+        for asked in self._study.asked():
+            if not (asked.is_told and asked.trial in complete):
+                done = by_trial[asked.trial]
+                if asked.trial in complete:
+                    done = rows.filter(pa.compute.field("trial") == asked.trial).to_pylist()
+                self._enter(asked.configuration, done, is_told=asked.is_told)
+        n_queued = len(self._backlog)
+        for saved in self._checkpoints.load():
+            if (tasks := self._backlog.take_these(saved.lanes)) is not None:
+                self._retries.append(PackOrder(saved.pack, tasks, saved.state))
+            else:
+                self._checkpoints.remove(saved.pack)
+        n_from_checkpoint = sum(len(order.tasks) for order in self._retries)
+        return Found(rows.num_rows, self._n_told, n_queued, n_from_checkpoint)
 
     def run(self, should_stop: Callable[[], bool]) -> bool:
-        """Trains until the budget is spent, or `should_stop` says so; then packs under way are given up.
+        """Trains until the budget is spent, or `should_stop` says so; then packs under way are handed back.
 
         Args:
             should_stop: Asked about twice a second.
@@ -117,7 +168,7 @@ class SweepLoop:
             Whether the budget is spent.
 
         Raises:
-            SweepError: If a pack keeps losing its trainer, or nothing but failures comes in.
+            SweepError: If trainers keep being lost, too many trainings fail, or nothing but failures comes in.
         """
         seconds_left = (self._spec.seconds or float("inf")) - self._directory.seconds_spent
         deadline = time.monotonic() + seconds_left
@@ -130,6 +181,8 @@ class SweepLoop:
                 return True
             for order, report in self._pool.reports(_WAIT_SECONDS):
                 self._receive(order, report)
+        for order, report in self._pool.hand_back(HAND_BACK_SECONDS):
+            self._receive(order, report)
         return False
 
     def _has_work(self, *, may_ask: bool) -> bool:
@@ -158,11 +211,12 @@ class SweepLoop:
         under_way = sum(len(order.tasks) for order in self._pool.running)
         return -(-(len(self._backlog) + to_come + under_way) // self._pool.n_trainers)
 
-    def _enter(self, configuration: Configuration, done: pa.Table | None = None) -> None:
+    def _enter(
+        self, configuration: Configuration, done: Sequence[dict[str, Any]] = (), *, is_told: bool = False
+    ) -> None:
         """Queues a trial's trainings but for those whose rows are there."""
-        tally = self._tallies[configuration.trial] = _Tally(configuration)
-        if done is not None:
-            tally.rows = {row["replicate"]: row for row in done.to_pylist()}
+        tally = self._tallies[configuration.trial] = _Tally(configuration, is_told)
+        tally.rows = {row["replicate"]: row for row in done}
         try:
             self._go_on(tally)
         except SpecError as error:
@@ -181,50 +235,96 @@ class SweepLoop:
             return
         trial = tally.configuration.trial
         del self._tallies[trial]
-        self._study.tell(trial, tally.value(self._spec.objective), len(tally.judged))
+        if not tally.is_told:
+            self._study.tell(trial, tally.value(self._spec.objective), len(tally.judged))
+            self._n_told += 1
         for follower in self._followers:
             follower.trial_told(trial)
 
-    def _receive(self, order: PackOrder, report: Progress | Trained | Raised | TrainerLost) -> None:
+    def _receive(self, order: PackOrder, report: Report | TrainerLost) -> None:
         match report:
+            case Progress():
+                self._keep(order, report.checkpoint)
+            case HandedBack():
+                self._keep(order, report.checkpoint)
+                self._retries.append(self._from_checkpoint(order))
             case Trained():
                 self._n_trained += len(order.tasks)
-                self._sizers[order.tasks[0].shape].measured(len(order.tasks), report.lane_steps / report.seconds)
+                if order.checkpoint is None:
+                    speed = report.lane_steps / report.seconds
+                    self._sizers[order.tasks[0].shape].measured(len(order.tasks), speed)
                 self._commit(order, report.trainings, report.curves, report.heads)
             case Raised():
                 if report.out_of_memory:
                     self._sizers[order.tasks[0].shape].out_of_memory(len(order.tasks))
                 self._isolate(order, report)
-            case TrainerLost(reason=reason):
-                self._again(order, reason)
+            case TrainerLost():
+                self._again(order, report)
 
     def _isolate(self, order: PackOrder, report: Raised) -> None:
         """Splits a pack that raised, down to the lane at fault, whose row says `failed`."""
-        n_lanes = len(order.tasks)
-        if n_lanes > 1:
-            self._retries.append(PackOrder(f"{order.pack}a", order.tasks[: n_lanes // 2]))
-            self._retries.append(PackOrder(f"{order.pack}b", order.tasks[n_lanes // 2 :]))
+        if len(order.tasks) > 1:
+            self._split(order)
             return
         context = PackContext(self._directory.sweep, order.pack, report.device, report.host)
-        self._commit(order, failed_rows(self._workload, order.tasks, report.error, context), None, None)
-        self._n_failed += 1
+        self._fail(order, report.error, context)
         if self._n_trained == 0 and self._n_failed >= MAX_FAILURES_AT_FIRST:
             message = f"the first {self._n_failed} trainings all raised; the last:\n{report.error}"
             raise SweepError(message, self._directory.path)
 
-    def _again(self, order: PackOrder, reason: str) -> None:
-        self._losses[order.pack] = self._losses.get(order.pack, 0) + 1
-        if self._losses[order.pack] > MAX_LOSSES:
-            message = f"pack {order.pack} lost its trainer {MAX_LOSSES + 1} times; the last time: {reason}"
+    def _again(self, order: PackOrder, lost: TrainerLost) -> None:
+        """Trains a pack again whose trainer was lost, with its machine or by what the pack did to it."""
+        self._n_losses_in_a_row += 1
+        if self._n_losses_in_a_row > MAX_LOSSES_IN_A_ROW + 4 * self._pool.n_trainers:
+            message = (
+                f"{self._n_losses_in_a_row} trainers were lost and no pack done in between; the last: {lost.reason}"
+            )
             raise SweepError(message, self._directory.path)
-        self._retries.append(order)
+        n_losses = self._losses[order.pack] = self._losses.get(order.pack, 0) + 1
+        if len(order.tasks) > 1 and (lost.out_of_memory or n_losses > MAX_LOSSES):
+            if lost.out_of_memory:
+                self._sizers[order.tasks[0].shape].out_of_memory(len(order.tasks))
+            self._split(order)
+        elif n_losses > MAX_LOSSES_ALONE:
+            error = (
+                f"its trainer was lost {n_losses} times while it was trained by itself; the last time: {lost.reason}"
+            )
+            self._fail(order, error, PackContext(self._directory.sweep, order.pack))
+        else:
+            self._retries.append(self._from_checkpoint(order))
+
+    def _split(self, order: PackOrder) -> None:
+        half = len(order.tasks) // 2
+        self._checkpoints.remove(order.pack)
+        self._losses.pop(order.pack, None)
+        self._retries.append(PackOrder(f"{order.pack}a", order.tasks[:half]))
+        self._retries.append(PackOrder(f"{order.pack}b", order.tasks[half:]))
+
+    def _keep(self, order: PackOrder, state: bytes | None) -> None:
+        if state is not None:
+            self._writer.confirm()
+            self._checkpoints.put(order, state)
+
+    def _from_checkpoint(self, order: PackOrder) -> PackOrder:
+        return PackOrder(order.pack, order.tasks, self._checkpoints.latest(order.pack))
+
+    def _fail(self, order: PackOrder, error: str, context: PackContext) -> None:
+        self._commit(order, failed_rows(self._workload, order.tasks, error, context), None, None)
+        self._n_failed += 1
+        if self._n_failed > self._max_failures:
+            message = (
+                f"{self._n_failed} trainings failed, more than --max-failures {self._max_failures}; the last:\n{error}"
+            )
+            raise SweepError(message, self._directory.path)
 
     def _commit(self, order: PackOrder, trainings: pa.Table, curves: pa.Table | None, heads: pa.Table | None) -> None:
         self._writer.confirm()
         # A trial that the ledger knows must not be asked for again: the study is there to stay before its rows are.
         self._study.save()
-        self._writer.commit(order.pack, trainings, curves, heads)
+        self._writer.commit(order.pack, in_environment(trainings, self._environment), curves, heads)
+        self._checkpoints.remove(order.pack)
         self._losses.pop(order.pack, None)
+        self._n_losses_in_a_row = 0
         self._count(trainings)
         for follower in self._followers:
             follower.rows_committed(trainings)

@@ -1,41 +1,64 @@
 """The trainers of a sweep: long-lived Ray actors, each with one pack at a time."""
 
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
 import ray
 from ray.actor import ActorHandle
-from ray.exceptions import RayError, RayTaskError
+from ray.exceptions import OutOfMemoryError, RayError, RayTaskError
 
-from orchestrator.cluster import TrainerShare
-from orchestrator.trainer import PackOrder, Progress, Report, Trainer
+from orchestrator.cluster import TrainerShare, draining_nodes
+from orchestrator.trainer import CHECKPOINT_SECONDS, HandedBack, PackOrder, Progress, Report, Trainer
 from workloads.engine.contract import Workload
+
+_DRAINING_SECONDS = 1.0
+"""Between two looks at which nodes are about to go."""
 
 
 @dataclass(frozen=True)
 class TrainerLost:
-    """The trainer died, with its machine or by itself; the pack has to be trained again."""
+    """The trainer died, with its machine or by itself; the pack has to be trained again.
+
+    Attributes:
+        reason: In Ray's words.
+        out_of_memory: Whether Ray ended it because its machine ran out of memory.
+    """
 
     reason: str
+    out_of_memory: bool
 
 
 class TrainerPool:
     """Hands packs to idle trainers and collects their reports. A dead trainer is replaced.
 
-    A trainer is idle from the moment that Ray has placed it: with cores or GPUs held by others, the rest work on.
+    A trainer is idle from the moment that Ray has placed it: with cores or GPUs held by others, the rest work on. One
+    whose node is about to go (Ray drains it, or its process gets a SIGTERM) hands back its pack and is replaced.
 
     Args:
         workload: The problem, sent to each trainer once.
         sweep: The sweep that rows are labelled with.
         shares: What each trainer asks Ray for.
+        checkpoint_seconds: Between two checkpoints of a pack.
     """
 
-    def __init__(self, workload: Workload[Any], sweep: str, shares: Sequence[TrainerShare]) -> None:
-        self._arguments = (ray.put(workload), sweep)
+    def __init__(
+        self,
+        workload: Workload[Any],
+        sweep: str,
+        shares: Sequence[TrainerShare],
+        checkpoint_seconds: float = CHECKPOINT_SECONDS,
+    ) -> None:
+        self._workload, self._sweep = ray.put(workload), sweep
         self._shares = tuple(shares)
+        self._checkpoint_seconds = checkpoint_seconds
         self._actors: dict[int, ActorHandle[Trainer]] = {}
-        self._placing: dict[ray.ObjectRef[bool], int] = {}
+        self._nodes: dict[int, str] = {}
+        self._draining: frozenset[str] = frozenset()
+        self._looked = 0.0
+        self._is_closing = False
+        self._placing: dict[ray.ObjectRef[str], int] = {}
         self._running: dict[ray.ObjectRef[Report], tuple[int, PackOrder]] = {}
         self._idle: list[int] = []
         for trainer in range(len(shares)):
@@ -68,11 +91,17 @@ class TrainerPool:
 
     def reports(self, timeout: float) -> list[tuple[PackOrder, Report | TrainerLost]]:
         """What came in within `timeout` seconds. Packs that only made progress are set to train on."""
-        ready, _ = ray.wait([*self._running, *self._placing], timeout=timeout)
-        for reference in ready:
-            if reference in self._placing:
-                self._welcome(reference)
-        return [self._collect(reference) for reference in ready if reference in self._running]
+        self._look_at_nodes()
+        return self._collect_within(timeout)
+
+    def hand_back(self, seconds: float) -> list[tuple[PackOrder, Report | TrainerLost]]:
+        """What comes in when all trainers are asked for their packs; those that do not answer in time are left."""
+        self._is_closing = True
+        deadline = time.monotonic() + seconds
+        found = []
+        while self._running and (left := deadline - time.monotonic()) > 0:
+            found += self._collect_within(left)
+        return found
 
     def close(self) -> None:
         """Ends all trainers at once, with what they are training."""
@@ -80,10 +109,29 @@ class TrainerPool:
             ray.kill(actor)
         self._running.clear()
 
-    def _welcome(self, reference: "ray.ObjectRef[bool]") -> None:
+    def _collect_within(self, timeout: float) -> list[tuple[PackOrder, Report | TrainerLost]]:
+        ready, _ = ray.wait([*self._running, *self._placing], timeout=timeout)
+        for reference in ready:
+            if reference in self._placing:
+                self._welcome(reference)
+        return [self._collect(reference) for reference in ready if reference in self._running]
+
+    def _look_at_nodes(self) -> None:
+        if time.monotonic() - self._looked < _DRAINING_SECONDS:
+            return
+        self._looked = time.monotonic()
+        self._draining = draining_nodes()
+        for trainer in [each for each in self._idle if self._is_leaving(each)]:
+            self._idle.remove(trainer)
+            self._start(trainer)
+
+    def _is_leaving(self, trainer: int) -> bool:
+        return self._is_closing or self._nodes.get(trainer) in self._draining
+
+    def _welcome(self, reference: "ray.ObjectRef[str]") -> None:
         trainer = self._placing.pop(reference)
         try:
-            ray.get(reference)
+            self._nodes[trainer] = ray.get(reference)
         except RayTaskError:
             raise
         except RayError:
@@ -100,11 +148,16 @@ class TrainerPool:
             raise
         except RayError as error:
             self._start(trainer)
-            return order, TrainerLost(str(error))
-        if isinstance(report, Progress):
-            self._running[self._actors[trainer].proceed.remote()] = (trainer, order)
-        else:
-            self._idle.append(trainer)
+            return order, TrainerLost(str(error), _is_out_of_memory(error))
+        match report:
+            case Progress() if self._is_leaving(trainer):
+                self._running[self._actors[trainer].hand_back.remote()] = (trainer, order)
+            case Progress():
+                self._running[self._actors[trainer].proceed.remote()] = (trainer, order)
+            case HandedBack() if not self._is_closing:
+                self._start(trainer)
+            case _:
+                self._idle.append(trainer)
         return order, report
 
     def _start(self, trainer: int) -> None:
@@ -113,6 +166,15 @@ class TrainerPool:
             ray.kill(self._actors[trainer])
         share = self._shares[trainer]
         actor_class = ray.remote(num_cpus=share.num_cpus, num_gpus=share.num_gpus)(Trainer)
-        actor = cast("ActorHandle[Trainer]", actor_class.remote(*self._arguments, share.device))
+        actor = cast(
+            "ActorHandle[Trainer]",
+            actor_class.remote(self._workload, self._sweep, share.device, self._checkpoint_seconds),
+        )
         self._actors[trainer] = actor
-        self._placing[actor.is_placed.remote()] = trainer
+        self._nodes.pop(trainer, None)
+        self._placing[actor.settle.remote()] = trainer
+
+
+def _is_out_of_memory(error: RayError) -> bool:
+    # The death of an actor says so in words only.
+    return isinstance(error, OutOfMemoryError) or "OutOfMemory" in str(error) or "OUT_OF_MEMORY" in str(error)

@@ -77,6 +77,13 @@ def failed_rows(workload: Workload[Any], tasks: Sequence[Task], error: str, cont
     )
 
 
+def in_environment(trainings: pa.Table, environment: str | None) -> pa.Table:
+    """The `trainings` rows with the id of what trained them, which a trainer does not know."""
+    place = trainings.schema.get_field_index("environment")
+    field = trainings.schema.field(place)
+    return trainings.set_column(place, field, pa.array([environment] * trainings.num_rows, field.type))
+
+
 def curve_rows(
     workload: Workload[Any],
     tasks: Sequence[Task],

@@ -9,11 +9,12 @@ import ray.cloudpickle
 from rich.console import Console
 
 from orchestrator import cluster
+from orchestrator.environment import Environment
 from orchestrator.errors import SweepError
 from orchestrator.ledger.reader import Ledger
 from orchestrator.ledger.schema import heads_schema, trainings_schema
 from orchestrator.ledger.writer import LedgerWriter
-from orchestrator.loop import SweepLoop
+from orchestrator.loop import Found, SweepLoop
 from orchestrator.places.location import Location, StoreError
 from orchestrator.pool import TrainerPool
 from orchestrator.progress import ProgressDisplay, logging_progress
@@ -22,27 +23,33 @@ from orchestrator.study import Study, check_storage
 from orchestrator.summary import Summary, summarize
 from orchestrator.sweep_directory import SweepDirectory
 from orchestrator.tracking import Projection, tracking_uri
+from orchestrator.trainer import CHECKPOINT_SECONDS
 from search_spaces.sweep import Sweep
 from search_spaces.validation import check_sweep
+from workloads.errors import UserError
 from workloads.registry import load_workload
 from workloads.user_code import user_modules
 
-_MLFLOW_SECONDS_AFTER_INTERRUPT = 5.0
+_MLFLOW_SECONDS_AFTER_INTERRUPT = 4.0
 
 
 @dataclass(frozen=True, kw_only=True)
 class Resources:
-    """What to run on.
+    """What to run on, and when to stop.
 
     Attributes:
         address: A Ray cluster, `None` for `RAY_ADDRESS` or this machine.
         n_trainers: Trainer actors, `None` for one per GPU or core.
         pack_size: Trainings in a pack, `None` for the fastest.
+        max_failures: Trainings that may fail in this run before it stops, `None` for any number.
+        checkpoint_seconds: Between two checkpoints of a pack.
     """
 
     address: str | None = None
     n_trainers: int | None = None
     pack_size: int | None = None
+    max_failures: int | None = None
+    checkpoint_seconds: float = CHECKPOINT_SECONDS
 
 
 def run_sweep(spec: Sweep, path: Location, resources: Resources, console: Console) -> Summary:
@@ -56,7 +63,8 @@ def run_sweep(spec: Sweep, path: Location, resources: Resources, console: Consol
         SweepError: If the sweep cannot go on.
     """
     started = time.monotonic()
-    parameters = load_workload(spec.workload).parameters
+    workload = load_workload(spec.workload)
+    parameters = workload.parameters
     spec = spec.fix(parameters.pinned(spec.fixed()))
     check_sweep(spec, parameters)
     check_storage(spec)
@@ -64,21 +72,40 @@ def run_sweep(spec: Sweep, path: Location, resources: Resources, console: Consol
     with cluster.connection(resources.address):
         shares = cluster.share_out(resources.n_trainers)
         defaults = {name: each.default for name, each in parameters.declared().items() if name not in spec.space}
-        return _train(SweepDirectory.create(path, spec, defaults), resources, shares, console, started)
+        environment = Environment.current(workload)
+        return _train(SweepDirectory.create(path, spec, defaults, environment), resources, shares, console, started)
 
 
-def resume_sweep(path: Location, resources: Resources, console: Console) -> Summary:
+def resume_sweep(path: Location, resources: Resources, console: Console, *, accept_drift: bool = False) -> Summary:
     """Goes on with a sweep that was interrupted; a finished one is summarized again.
 
+    Args:
+        path: The sweep directory.
+        resources: What to run on.
+        console: For progress.
+        accept_drift: Go on with other versions or code than those that trained so far.
+
     Raises:
-        UserError: If there is no sweep, its workload is gone, or a file that it names is another by now.
+        UserError: If there is no sweep, its workload is gone, a file that it names is another by now, or versions or
+            code differ and `accept_drift` does not say that they may.
         SweepError: If the sweep cannot go on.
     """
     started = time.monotonic()
     directory = SweepDirectory.open(path)
-    load_workload(directory.spec.workload).parameters.pinned(directory.spec.fixed())
+    workload = load_workload(directory.spec.workload)
+    workload.parameters.pinned(directory.spec.fixed())
+    environment = Environment.current(workload)
+    changes = directory.changes(environment)
+    if changes and not accept_drift:
+        raise UserError(
+            str(path),
+            given="; ".join(changes),
+            expected="the versions and code that the sweep was trained with so far",
+            mend="restore them, or add --accept-drift: column `environment` then tells rows of the two apart",
+        )
     with cluster.connection(resources.address):
-        return _train(directory, resources, cluster.share_out(resources.n_trainers), console, started)
+        shares = cluster.share_out(resources.n_trainers)
+        return _train(directory, resources, shares, console, started, environment)
 
 
 def _train(
@@ -87,9 +114,10 @@ def _train(
     shares: Sequence[cluster.TrainerShare],
     console: Console,
     started: float,
+    environment: Environment | None = None,
 ) -> Summary:
     try:
-        return _take_up(directory, resources, shares, console, started)
+        return _take_up(directory, resources, shares, console, started, environment)
     except StoreError as error:
         # It did answer when the sweep began.
         raise SweepError(str(error), directory.path) from error
@@ -101,6 +129,7 @@ def _take_up(
     shares: Sequence[cluster.TrainerShare],
     console: Console,
     started: float,
+    environment: Environment | None,
 ) -> Summary:
     spec = directory.spec
     workload = load_workload(spec.workload)
@@ -109,18 +138,28 @@ def _take_up(
     schema = trainings_schema(workload.parameters, workload.level_names)
     heads = heads_schema(workload.head_score_names) if workload.head_score_names else None
     with LedgerWriter(directory.path, schema, heads, directory.spec_sha256) as writer:
+        if environment is not None:
+            # Only now: another process may have been at work.
+            directory = directory.entering(environment)
         study = Study(directory)
         rows = Ledger(directory.path).trainings(columns=["trial", "replicate", "outcome", "stuck", "eval_loss"])
-        pool = TrainerPool(workload, directory.sweep, shares)
+        pool = TrainerPool(workload, directory.sweep, shares, resources.checkpoint_seconds)
         projection = Projection(directory)
         display = ProgressDisplay(console, spec, rows)
         loop = SweepLoop(
-            directory, workload, study, writer, pool, pack_size=resources.pack_size, followers=(display, projection)
+            directory,
+            workload,
+            study,
+            writer,
+            pool,
+            pack_size=resources.pack_size,
+            max_failures=resources.max_failures,
+            followers=(display, projection),
         )
         finished = False
         try:
             with StopOnSignal() as stop, display:
-                loop.take_up(rows)
+                _say_what_was_found(console, loop.take_up(rows))
                 finished = loop.run(lambda: _look_around(display, pool) or stop.requested)
         finally:
             pool.close()
@@ -139,6 +178,14 @@ def _take_up(
         n_before=rows.num_rows,
         mlflow=projection.problem or f"mlflow ui --backend-store-uri {shlex.quote(tracking_uri())}",
     )
+
+
+def _say_what_was_found(console: Console, found: Found) -> None:
+    if found.n_kept or found.n_told or found.n_queued:
+        again = f"{found.n_queued} trainings to train"
+        if found.n_from_checkpoint:
+            again += f", {found.n_from_checkpoint} of them from a checkpoint"
+        console.print(f"found {found.n_kept} trainings, told {found.n_told} trials, {again}", markup=False)
 
 
 def _look_around(display: ProgressDisplay, pool: TrainerPool) -> bool:

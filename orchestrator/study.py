@@ -28,6 +28,24 @@ class Configuration:
     values: Mapping[str, Scalar]
 
 
+@dataclass(frozen=True)
+class Asked:
+    """A trial of an earlier run.
+
+    Attributes:
+        configuration: As it was drawn then.
+        is_told: Whether the study knows its value.
+    """
+
+    configuration: Configuration
+    is_told: bool
+
+    @property
+    def trial(self) -> int:
+        """Its number."""
+        return self.configuration.trial
+
+
 class Study:
     """Asks for configurations and tells how they ended.
 
@@ -57,7 +75,9 @@ class Study:
         self.refused: dict[int, str] = {
             trial.number: trial.user_attrs[_REFUSED] for trial in trials if _REFUSED in trial.user_attrs
         }
-        self._unfinished = [trial for trial in trials if trial.state == TrialState.RUNNING]
+        self._earlier = [
+            (trial.number, trial.state.is_finished()) for trial in trials if trial.number not in self.refused
+        ]
 
     @property
     def n_asked(self) -> int:
@@ -76,11 +96,16 @@ class Study:
         self._n_asked += 1
         return Configuration(trial.number, suggest(self._spec, trial))
 
-    def unfinished(self) -> list[Configuration]:
-        """Configurations that an earlier run asked for and never told, as they were drawn then."""
+    def asked(self) -> list[Asked]:
+        """The trials that earlier runs asked for, but for those refused."""
         return [
-            Configuration(frozen.number, suggest(self._spec, self._trial(frozen.number))) for frozen in self._unfinished
+            Asked(Configuration(number, suggest(self._spec, self._trial(number))), is_told)
+            for number, is_told in self._earlier
         ]
+
+    def unfinished(self) -> list[Configuration]:
+        """Those of them that were never told."""
+        return [each.configuration for each in self.asked() if not each.is_told]
 
     def refuse(self, trial: int, reason: str) -> None:
         """Ends a trial whose values clash: it has no trainings, and the sampler learns nothing from it."""

@@ -1,7 +1,6 @@
 """The sweep directory's own record: `sweep.json`, the resolved spec with where and how it was run."""
 
 import getpass
-import importlib.metadata
 import json
 import os
 import platform
@@ -10,12 +9,13 @@ import shlex
 import subprocess
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
+from orchestrator.environment import Environment, versions
 from orchestrator.places.location import Location, place_at
 from search_spaces.dimensions import Scalar
 from search_spaces.model import first_mistake
@@ -25,7 +25,6 @@ from workloads.errors import UserError
 SWEEP_FILE = "sweep.json"
 STUDY_FILE = "study.journal"
 _COURSE_FILE = "course.json"
-_VERSIONED = ("attnsweep", "torch", "ray", "optuna", "mlflow", "pyarrow", "numpy")
 
 
 class _Stored(BaseModel):
@@ -36,6 +35,7 @@ class _Stored(BaseModel):
     spec_sha256: str
     defaults: Mapping[str, Scalar]
     provenance: Mapping[str, Any]
+    environments: Mapping[str, Environment] = {}
 
 
 class _Course(BaseModel):
@@ -55,7 +55,8 @@ class SweepDirectory:
         spec: What is swept.
         spec_sha256: Of the spec as it was stored.
         defaults: The workload's values for what the spec does not name, as they were when the sweep began.
-        provenance: Versions, git commit, hardware, command.
+        provenance: Versions, git commit, hardware, command, as the sweep began.
+        environments: What its trainings were trained with, oldest first, by the id in the ledger's `environment`.
     """
 
     path: Location
@@ -64,6 +65,7 @@ class SweepDirectory:
     spec_sha256: str
     defaults: Mapping[str, Scalar]
     provenance: Mapping[str, Any]
+    environments: Mapping[str, Environment] = field(default_factory=dict)
 
     @property
     def full_name(self) -> str:
@@ -89,13 +91,16 @@ class SweepDirectory:
             raise UserError("--dir", given=str(path), expected="a new or empty directory", mend="choose another")
 
     @classmethod
-    def create(cls, path: Location, spec: Sweep, defaults: Mapping[str, Scalar]) -> "SweepDirectory":
+    def create(
+        cls, path: Location, spec: Sweep, defaults: Mapping[str, Scalar], environment: Environment | None = None
+    ) -> "SweepDirectory":
         """Makes the directory and writes its record.
 
         Args:
             path: Where.
             spec: What is swept.
             defaults: The workload's values for what the spec does not name.
+            environment: What it will be trained with, where that is known.
 
         Raises:
             UserError: If it holds another sweep, or anything else, or cannot be written.
@@ -103,7 +108,8 @@ class SweepDirectory:
         cls.check_new(path)
         try:
             place_at(path).make()
-            directory = cls(path, _identity(spec), spec, spec.sha256(), defaults, _provenance())
+            environments = {environment.id: environment} if environment else {}
+            directory = cls(path, _identity(spec), spec, spec.sha256(), defaults, _provenance(), environments)
             directory._write()
         except OSError as error:
             raise UserError(
@@ -141,7 +147,23 @@ class SweepDirectory:
                 expected="the spec as it was written",
                 mend="restore the file: a sweep's spec is not edited, run a new sweep instead",
             )
-        return cls(path, stored.sweep, stored.spec, stored.spec_sha256, stored.defaults, stored.provenance)
+        return cls(path, **{name: getattr(stored, name) for name in _Stored.model_fields})
+
+    @property
+    def environment(self) -> str | None:
+        """The id of what trains now, or trained last; `None` where that is not known."""
+        return next(reversed(list(self.environments)), None)
+
+    def changes(self, environment: Environment) -> list[str]:
+        """What an environment has otherwise than the one that trained last, in words."""
+        return self.environments[self.environment].changes(environment) if self.environment else []
+
+    def entering(self, environment: Environment) -> "SweepDirectory":
+        """The sweep with this environment as its latest, written down."""
+        others = {name: each for name, each in self.environments.items() if name != environment.id}
+        directory = replace(self, environments={**others, environment.id: environment})
+        directory._write()
+        return directory
 
     def record(self) -> str:
         """The text of `sweep.json`."""
@@ -175,6 +197,7 @@ class SweepDirectory:
             spec_sha256=self.spec_sha256,
             defaults=self.defaults,
             provenance=self.provenance,
+            environments=self.environments,
         )
         self._put(SWEEP_FILE, json.dumps(stored.model_dump(mode="json"), indent=2))
 
@@ -194,10 +217,9 @@ def _provenance() -> dict[str, Any]:
         "user": getpass.getuser(),
         "host": platform.node(),
         "platform": platform.platform(),
-        "python": platform.python_version(),
         "cpus": os.cpu_count(),
         "git_commit": _git_commit(),
-        "versions": {name: importlib.metadata.version(name) for name in _VERSIONED},
+        "versions": versions(),
     }
 
 

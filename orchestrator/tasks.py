@@ -99,6 +99,19 @@ class Backlog:
             self._by_shape[shape] = waiting[n_lanes:]
         return waiting[:n_lanes]
 
+    def take_these(self, lanes: Sequence[tuple[int, int]]) -> list[Task] | None:
+        """The trainings with these (trial, replicate), in this order; `None`, and none is taken, unless all wait."""
+        waiting = {(task.trial, task.replicate): task for tasks in self._by_shape.values() for task in tasks}
+        if not lanes or any(lane not in waiting for lane in lanes):
+            return None
+        taken = [waiting[lane] for lane in lanes]
+        chosen = set(lanes)
+        for shape in {task.shape for task in taken}:
+            left = [task for task in self._by_shape.pop(shape) if (task.trial, task.replicate) not in chosen]
+            if left:
+                self._by_shape[shape] = left
+        return taken
+
 
 class PackSizer:
     """Finds the pack size that trains one shape fastest, by trying the next power of two while that pays.

@@ -1,22 +1,31 @@
 """The trainer: what runs in a Ray actor. It trains one pack at a time, in slices, and hands back rows."""
 
+import contextlib
 import platform
+import signal
 import time
 import traceback
 from collections.abc import Sequence
 from dataclasses import dataclass
+from types import FrameType
 from typing import Any
 
 import pyarrow as pa
+import ray
 import torch
 
 from orchestrator.bleu import score_written
 from orchestrator.records import PackContext, curve_rows, head_rows, trained_rows
 from orchestrator.tasks import Task
 from workloads.diagnostics.certification import certify_stuck
+from workloads.engine.checkpoint import CheckpointError, from_bytes, to_bytes
 from workloads.engine.contract import Workload
 from workloads.engine.pack import Pack
 
+CHECKPOINT_SECONDS = 120.0
+"""Between two checkpoints of a pack: at most so much is lost with a machine."""
+WORTH_KEEPING_SECONDS = 2.0
+"""A pack that has trained for less is handed back without its state."""
 SLICE_SECONDS = 1.0
 """How long a call trains before it reports: Ray cannot cancel a running call."""
 _LOOKS_PER_SLICE = 8
@@ -25,17 +34,26 @@ _LOOKS_PER_SLICE = 8
 
 @dataclass(frozen=True)
 class PackOrder:
-    """A pack to train."""
+    """A pack to train, from its start or from a checkpoint."""
 
     pack: str
     tasks: Sequence[Task]
+    checkpoint: bytes | None = None
 
 
 @dataclass(frozen=True)
 class Progress:
-    """A pack that trains on: the step it has reached."""
+    """A pack that trains on: the step it has reached; now and then its state."""
 
     step: int
+    checkpoint: bytes | None = None
+
+
+@dataclass(frozen=True)
+class HandedBack:
+    """A pack that this trainer trains no more; its state, where it has come far enough to be worth keeping."""
+
+    checkpoint: bytes | None
 
 
 @dataclass(frozen=True)
@@ -59,7 +77,7 @@ class Raised:
     host: str
 
 
-Report = Progress | Trained | Raised
+Report = Progress | HandedBack | Trained | Raised
 
 
 class Trainer:
@@ -69,55 +87,95 @@ class Trainer:
         workload: The problem.
         sweep: The sweep that rows are labelled with.
         device: `cpu` or `cuda`.
+        checkpoint_seconds: Between two checkpoints of a pack.
     """
 
-    def __init__(self, workload: Workload[Any], sweep: str, device: str) -> None:
+    def __init__(
+        self, workload: Workload[Any], sweep: str, device: str, checkpoint_seconds: float = CHECKPOINT_SECONDS
+    ) -> None:
         # One thread per trainer: more would fight over the cores, and split sums in another order.
         torch.set_num_threads(1)
         self._workload = workload
         self._sweep = sweep
         self._device = device
+        self._checkpoint_seconds = checkpoint_seconds
         self._order: PackOrder | None = None
         self._pack: Pack[Any] | None = None
         self._evaluations_per_look = 1
-        self._started = 0.0
+        self._started = self._saved = 0.0
+        self._is_leaving = False
 
-    def is_placed(self) -> bool:
-        """Answers once Ray has given this trainer its resources and its process is up."""
-        return True
+    def settle(self) -> str:
+        """Answers once Ray has given this trainer its resources and its process is up: with the id of its node.
+
+        From here on SIGTERM, as a machine sends it that is taken away, makes the trainer hand back its pack.
+        """
+        before = signal.getsignal(signal.SIGTERM)
+
+        def leave(number: int, frame: FrameType | None) -> None:
+            self._is_leaving = True
+            # Without a pack there is nothing to hand back: then Ray ends the process.
+            if self._order is None and callable(before):
+                before(number, frame)
+
+        signal.signal(signal.SIGTERM, leave)
+        return str(ray.get_runtime_context().get_node_id())
 
     def start(self, order: PackOrder) -> Report:
-        """Begins a pack and trains its first slice."""
-        self._order, self._pack, self._started = order, None, time.perf_counter()
+        """Begins a pack, or goes on with it from its checkpoint, and trains a slice."""
+        self._order, self._pack = order, None
+        self._started = self._saved = time.perf_counter()
         return self.proceed()
 
     def proceed(self) -> Report:
         """Trains the pack's next slice."""
         assert self._order is not None
-        tasks = self._order.tasks
         try:
             if self._pack is None:
-                self._pack = Pack(self._workload, [task.training for task in tasks], self._device)
+                self._pack = self._taken_up(self._order)
                 self._evaluations_per_look = 1
-            if not self._train_slice(self._pack):
-                return Progress(self._pack.step)
-            result = self._pack.result()
-            trainings = [task.training for task in tasks]
-            certificates = certify_stuck(self._workload, self._pack, trainings, result)
-            context = PackContext(self._sweep, self._order.pack, self._device, platform.node())
-            return Trained(
-                trainings=trained_rows(self._workload, tasks, result, certificates, context),
-                curves=curve_rows(self._workload, tasks, result, score_written(self._workload, self._pack, result)),
-                heads=head_rows(self._workload, tasks, result),
-                lane_steps=result.lane_steps,
-                seconds=time.perf_counter() - self._started,
-            )
+            if self._train_slice(self._pack):
+                return self._ended(self._order, self._pack)
         except Exception as error:  # noqa: BLE001  # The trainer's edge: whatever a training raises becomes its outcome.
-            self._pack = None
+            self._order = self._pack = None
             return Raised(traceback.format_exc(), _is_out_of_memory(error), self._device, platform.node())
+        if self._is_leaving:
+            return self.hand_back()
+        if time.perf_counter() - self._saved < self._checkpoint_seconds:
+            return Progress(self._pack.step)
+        self._saved = time.perf_counter()
+        return Progress(self._pack.step, to_bytes(self._pack.checkpoint()))
+
+    def hand_back(self) -> HandedBack:
+        """Gives up the pack under way."""
+        pack, self._order, self._pack = self._pack, None, None
+        if pack is None or time.perf_counter() - self._started < WORTH_KEEPING_SECONDS:
+            return HandedBack(None)
+        return HandedBack(to_bytes(pack.checkpoint()))
+
+    def _taken_up(self, order: PackOrder) -> Pack[Any]:
+        trainings = [task.training for task in order.tasks]
+        if order.checkpoint is not None:
+            with contextlib.suppress(CheckpointError):
+                return Pack.resumed(self._workload, trainings, from_bytes(order.checkpoint), self._device)
+        return Pack(self._workload, trainings, self._device)
+
+    def _ended(self, order: PackOrder, pack: Pack[Any]) -> Trained:
+        result = pack.result()
+        certificates = certify_stuck(self._workload, pack, [task.training for task in order.tasks], result)
+        context = PackContext(self._sweep, order.pack, self._device, platform.node())
+        trained = Trained(
+            trainings=trained_rows(self._workload, order.tasks, result, certificates, context),
+            curves=curve_rows(self._workload, order.tasks, result, score_written(self._workload, pack, result)),
+            heads=head_rows(self._workload, order.tasks, result),
+            lane_steps=result.lane_steps,
+            seconds=time.perf_counter() - self._started,
+        )
+        self._order = self._pack = None
+        return trained
 
     def _train_slice(self, pack: Pack[Any]) -> bool:
-        """Trains on for about `SLICE_SECONDS`; True when all trainings have ended."""
+        """Trains on for about `SLICE_SECONDS`, or until SIGTERM; True when all trainings have ended."""
         started = looked = time.perf_counter()
         while not pack.advance(self._evaluations_per_look):
             now = time.perf_counter()
@@ -125,7 +183,7 @@ class Trainer:
                 self._evaluations_per_look *= 2
             elif self._evaluations_per_look > 1 and now - looked > 2 * SLICE_SECONDS / _LOOKS_PER_SLICE:
                 self._evaluations_per_look //= 2
-            if now - started > SLICE_SECONDS:
+            if self._is_leaving or now - started > SLICE_SECONDS:
                 return False
             looked = now
         return True

@@ -15,16 +15,13 @@ import pytest
 import ray
 from rich.console import Console
 
-from orchestrator.errors import SweepError
 from orchestrator.ledger.reader import Ledger
 from orchestrator.loop import SweepLoop
 from orchestrator.session import Resources, resume_sweep, run_sweep
 from orchestrator.study import Study
 from orchestrator.summary import Summary
 from orchestrator.sweep_directory import SweepDirectory
-from orchestrator.trainer import PackOrder, Report, Trainer
 from search_spaces import Categorical, Float, Sequential, Sweep
-from search_spaces.loading import load_sweep
 from search_spaces.replication import is_complete
 
 N_TRAINERS = 2
@@ -143,20 +140,6 @@ def test_trials_get_the_seeds_that_their_rates_need_also_when_interrupted(tmp_pa
     }
 
 
-def test_rows_that_were_committed_but_not_told_are_told_on_resume(tmp_path: Path) -> None:
-    spec = _sweep(trials=4)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("orchestrator.study.Study.tell", _die)
-        with pytest.raises(KeyboardInterrupt):
-            _run(spec, tmp_path / "s")
-    n_rows = _rows(tmp_path / "s").num_rows
-    assert n_rows > 0
-    assert len(Study(SweepDirectory.open(tmp_path / "s")).unfinished()) > 0
-    assert resume_sweep(tmp_path / "s", Resources(), Console(stderr=True)).finished
-    assert _rows(tmp_path / "s").num_rows == 32
-    assert Study(SweepDirectory.open(tmp_path / "s")).unfinished() == []
-
-
 def _interrupt_after(n_commits: int) -> Callable[..., None]:
     """The loop's commit, which sends this process a Ctrl-C once it has been called so often."""
     commit, n_called = SweepLoop._commit, 0
@@ -169,73 +152,6 @@ def _interrupt_after(n_commits: int) -> Callable[..., None]:
             os.kill(os.getpid(), signal.SIGINT)
 
     return commit_and_interrupt
-
-
-def _die(*_: object) -> None:
-    raise KeyboardInterrupt
-
-
-WORKLOAD_THAT_RAISES = """
-from dataclasses import dataclass
-import torch
-from search_spaces import Int, Sweep
-from workloads.category_pairs import CategoryPairs, CategoryPairsParameters
-from workloads.parameters import parameter
-
-@dataclass(frozen=True, kw_only=True)
-class Parameters(CategoryPairsParameters):
-    raises: int = parameter(0, "whether the training raises", low=0, high=2)
-
-class Fragile(CategoryPairs):
-    name = "fragile"
-    parameters = Parameters
-
-    def build(self, parameters):
-        if parameters.raises == 2:
-            raise ZeroDivisionError("planted")
-        return super().build(parameters)
-
-def sweep():
-    return Sweep(name="fragile", workload="fragile.py:Fragile", sampler="grid", trials=3, replicates=4,
-                 space={"raises": Int(low=0, high=2, points=3), "n_steps": 20, "n_categories": 3, "n_positions": 4})
-"""
-
-
-def test_a_training_that_raises_fails_alone_in_a_users_own_workload(tmp_path: Path) -> None:
-    file = tmp_path / "fragile.py"
-    file.write_text(WORKLOAD_THAT_RAISES)
-    report = _run(load_sweep(str(file)), tmp_path / "s", pack_size=12)
-    rows = _rows(tmp_path / "s")
-    failed = rows.filter(pc.field("outcome") == "failed")
-    assert report.n_trainings == 12
-    assert set(failed["param_raises"].to_pylist()) == {2}
-    assert failed.num_rows == report.n_failed == 4
-    assert failed["host"].null_count == failed["device"].null_count == 0
-    assert all("ZeroDivisionError: planted" in error for error in failed["error"].to_pylist())
-    assert rows.filter(pc.field("outcome") != "failed")["error"].null_count == 8
-
-
-def test_a_dead_trainer_is_replaced_and_its_pack_trained_again(tmp_path: Path) -> None:
-    spec = _sweep(trials=8)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("orchestrator.pool.Trainer", _dies_once(str(tmp_path / "died")))
-        report = _run(spec, tmp_path / "s", pack_size=16)
-    assert (tmp_path / "died").exists()
-    assert report.finished
-    assert _rows(tmp_path / "s").num_rows == 64
-
-
-def _dies_once(mark: str) -> type[Trainer]:
-    class DiesOnce(Trainer):
-        """A trainer whose process is killed at its first pack, once."""
-
-        def start(self, order: PackOrder) -> Report:
-            if not Path(mark).exists():
-                Path(mark).touch()
-                os.kill(os.getpid(), signal.SIGKILL)
-            return super().start(order)
-
-    return DiesOnce
 
 
 def test_a_budget_of_time_ends_the_asking_for_good(tmp_path: Path) -> None:
@@ -262,50 +178,6 @@ def test_trials_that_the_workload_refuses_are_counted_and_the_rest_trained(tmp_p
     assert report.n_trainings == 2 * (12 - len(report.refused))
     assert all("expectation: got 'population'" in reason for reason in report.refused.values())
     assert json.loads(report.to_json())["refused_trials"] == len(report.refused)
-
-
-def test_a_sweep_that_only_fails_stops_early_and_says_why(tmp_path: Path) -> None:
-    file = tmp_path / "fragile.py"
-    file.write_text(WORKLOAD_THAT_RAISES.replace("trials=3, replicates=4", "trials=3, replicates=400"))
-    spec = load_sweep(str(file)).fix({"raises": 2}).but(sampler="random")
-    with pytest.raises(
-        SweepError, match=r"(?s)the first 16 trainings all raised; the last:.*ZeroDivisionError: planted"
-    ):
-        _run(spec, tmp_path / "s", pack_size=4)
-    assert _rows(tmp_path / "s").num_rows == 16
-    assert not SweepDirectory.open(tmp_path / "s").finished
-
-
-def test_ctrl_c_commits_what_is_done_and_says_how_to_go_on(tmp_path: Path) -> None:
-    """As a terminal does it: SIGINT to the whole process group."""
-    attnsweep = str(Path(sys.executable).parent / "attnsweep")
-    environment = {name: value for name, value in os.environ.items() if not name.startswith("RAY_")}
-    command = [
-        attnsweep,
-        "run",
-        "quickstart",
-        "--trials",
-        "5000",
-        "--pack-size",
-        "8",
-        "--dir",
-        "s",
-        "--set",
-        "n_steps=50",
-    ]
-    with subprocess.Popen(
-        command, cwd=tmp_path, env=environment, stderr=subprocess.PIPE, text=True, start_new_session=True
-    ) as process:
-        assert process.stderr is not None
-        for line in process.stderr:
-            if line.startswith("trials"):
-                break
-        os.killpg(process.pid, signal.SIGINT)
-        _, errors = process.communicate(timeout=60)
-    assert process.returncode == 130, errors
-    assert "interrupted; go on with: attnsweep resume s" in errors
-    assert "Traceback" not in errors
-    assert Ledger(tmp_path / "s").trainings().num_rows > 0
 
 
 def test_the_command_line_end_to_end(tmp_path: Path) -> None:

@@ -1,0 +1,81 @@
+"""What a training depends on besides its parameters and seed: the versions and the code that train it."""
+
+import hashlib
+import importlib.metadata
+import importlib.util
+import inspect
+import json
+import platform
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Self
+
+from pydantic import BaseModel, ConfigDict
+
+from workloads.engine.contract import Workload
+from workloads.user_code import user_modules
+
+_LIBRARIES = ("attnsweep", "torch", "ray", "optuna", "mlflow", "pyarrow", "numpy")
+_OUR_CODE = ("workloads", "search_spaces")
+"""What draws configurations and trains them."""
+
+
+class Environment(BaseModel):
+    """Versions of libraries, and a hash of each body of code.
+
+    Attributes:
+        versions: By library; `python` among them.
+        code: The first digits of a SHA-256 by package, or by the name of a user's file.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    versions: Mapping[str, str]
+    code: Mapping[str, str]
+
+    @classmethod
+    def current(cls, workload: Workload[Any]) -> Self:
+        """That of this process, for one workload."""
+        code = {name: _digest(sorted(_folder(name).rglob("*.py"))) for name in _OUR_CODE}
+        files = {Path(module.__file__) for module in user_modules() if module.__file__}
+        if (source := inspect.getsourcefile(type(workload))) is not None:
+            files.add(Path(source))
+        ours = tuple(_folder(name) for name in _OUR_CODE)
+        code |= {path.name: _digest([path]) for path in sorted(files) if not any(map(path.is_relative_to, ours))}
+        return cls(versions=versions(), code=code)
+
+    @property
+    def id(self) -> str:
+        """Equal for two environments if and only if they are equal."""
+        content = json.dumps([dict(self.versions), dict(self.code)], sort_keys=True)
+        return hashlib.sha256(content.encode()).hexdigest()[:12]
+
+    def changes(self, later: "Environment") -> list[str]:
+        """What another one has otherwise, in words. What only one of them names is not compared."""
+        libraries = [
+            f"{name} {version} -> {later.versions[name]}"
+            for name, version in self.versions.items()
+            if later.versions.get(name, version) != version
+        ]
+        code = [f"code of {name}" for name, digest in self.code.items() if later.code.get(name, digest) != digest]
+        return libraries + code
+
+
+def versions() -> dict[str, str]:
+    """Of Python and the libraries that a sweep runs on."""
+    return {"python": platform.python_version()} | {name: importlib.metadata.version(name) for name in _LIBRARIES}
+
+
+def _folder(package: str) -> Path:
+    found = importlib.util.find_spec(package)
+    assert found is not None
+    assert found.origin is not None
+    return Path(found.origin).parent
+
+
+def _digest(files: list[Path]) -> str:
+    digest = hashlib.sha256()
+    for file in files:
+        digest.update(f"{file.name}\0".encode())
+        digest.update(file.read_bytes())
+    return digest.hexdigest()[:16]

@@ -1,0 +1,50 @@
+"""A driver that is killed where it is told to: `python killed_driver.py DIR ADDRESS POINT`.
+
+The point is a method of the real code, `module:Class.method`, `@n` for its nth call; the process sends itself a SIGKILL
+as the call begins, or with `+` before it, as it ends.
+"""
+
+import importlib
+import os
+import signal
+import sys
+from pathlib import Path
+from typing import Any
+
+import ray
+
+from tests.fault import sweeps
+
+
+def plant(point: str) -> None:
+    """Makes this process die there."""
+    where, _, number = point.removeprefix("+").partition("@")
+    module, _, name = where.partition(":")
+    class_name, method_name = name.split(".")
+    owner = getattr(importlib.import_module(module), class_name)
+    method, n_calls = getattr(owner, method_name), 0
+
+    def die_in(*arguments: Any, **named: Any) -> Any:
+        nonlocal n_calls
+        n_calls += 1
+        if n_calls == int(number or 1):
+            if point.startswith("+"):
+                method(*arguments, **named)
+            os.kill(os.getpid(), signal.SIGKILL)
+        return method(*arguments, **named)
+
+    setattr(owner, method_name, die_in)
+
+
+def main(path: Path, address: str, point: str) -> None:
+    """Runs the small sweep, or goes on with it, until it dies."""
+    plant(point)
+    ray.init(address=address, log_to_driver=False)
+    if (path / "sweep.json").exists():
+        sweeps.resume(path, pack_size=4)
+    else:
+        sweeps.run(sweeps.small_sweep(), path, pack_size=4)
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), sys.argv[2], sys.argv[3])

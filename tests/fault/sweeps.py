@@ -1,0 +1,88 @@
+"""Small sweeps to be disturbed, and what must be equal afterwards."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+
+from orchestrator.ledger.reader import Ledger
+from orchestrator.loop import SweepLoop
+from orchestrator.session import Resources, resume_sweep, run_sweep
+from orchestrator.study import Study
+from orchestrator.summary import Summary
+from orchestrator.sweep_directory import SweepDirectory
+from search_spaces import Categorical, Float, Sweep
+
+OUTCOME = ["trial", "replicate", "training_id", "seed", "outcome", "final_loss", "eval_loss", "n_steps", "onset_step"]
+
+
+def small_sweep(**changes: Any) -> Sweep:
+    """8 trials x 4 trainings of a few milliseconds each."""
+    spec = Sweep(
+        name="small",
+        workload="category_pairs",
+        space={
+            "n_steps": 100,
+            "n_categories": 3,
+            "n_positions": 5,
+            "optimizer": Categorical(choices=("sgd", "adam")),
+            "init_sigma": Float(low=1e-3, high=1.0, log=True),
+        },
+        sampler="random",
+        trials=8,
+        replicates=4,
+        seed=5,
+    )
+    return spec.but(**changes)
+
+
+def long_sweep(**changes: Any) -> Sweep:
+    """2 trials x 2 trainings that take several slices of a trainer's time."""
+    space = {"n_steps": 8000, "n_categories": 3, "n_positions": 5, "init_sigma": Float(low=0.1, high=1.0)}
+    return small_sweep(space=space | {"stop_when_solved": False}, trials=2, replicates=2).but(**changes)
+
+
+def run(spec: Sweep, path: Path, **resources: Any) -> Summary:
+    """Runs a new sweep on the Ray that is up."""
+    return run_sweep(spec, path, Resources(**resources), Console(stderr=True))
+
+
+def resume(path: Path, **resources: Any) -> Summary:
+    """Goes on with it."""
+    return resume_sweep(path, Resources(**resources), Console(stderr=True))
+
+
+def outcomes(path: Path) -> list[dict[str, Any]]:
+    """What must be the same however often a sweep was disturbed: its trainings and how they ended."""
+    keys = [("trial", "ascending"), ("replicate", "ascending")]
+    rows: list[dict[str, Any]] = Ledger(path).trainings(columns=OUTCOME).sort_by(keys).to_pylist()
+    return rows
+
+
+def curves(path: Path) -> list[dict[str, Any]]:
+    """Every value measured on the way."""
+    keys = [(name, "ascending") for name in ("trial", "replicate", "metric", "step")]
+    table = Ledger(path).connect().sql("select trial, replicate, metric::varchar as metric, step, value from curves")
+    rows: list[dict[str, Any]] = table.to_arrow_table().sort_by(keys).to_pylist()
+    return rows
+
+
+def told(path: Path) -> list[tuple[int, dict[str, Any], float | None]]:
+    """What Optuna knows of each trial."""
+    trials = Study(SweepDirectory.open(path))._study.trials
+    return [(each.number, each.params, each.value) for each in trials]
+
+
+def after_commit(number: int, action: Callable[[], object]) -> Callable[..., None]:
+    """The loop's commit, which does something at the end of its `number`th call."""
+    commit, n_called = SweepLoop._commit, 0
+
+    def commit_and_act(loop: SweepLoop, *arguments: Any) -> None:
+        nonlocal n_called
+        commit(loop, *arguments)
+        n_called += 1
+        if n_called == number:
+            action()
+
+    return commit_and_act

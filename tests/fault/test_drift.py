@@ -1,0 +1,85 @@
+"""A sweep that is taken up with other versions or code than it was begun with."""
+
+import os
+import signal
+from pathlib import Path
+
+import pytest
+
+from orchestrator.environment import Environment
+from orchestrator.ledger.reader import Ledger
+from orchestrator.loop import SweepLoop
+from orchestrator.session import Resources, resume_sweep
+from orchestrator.sweep_directory import SweepDirectory
+from search_spaces import Sweep
+from search_spaces.loading import load_sweep
+from tests.fault import sweeps
+from workloads.category_pairs import CategoryPairs
+from workloads.errors import UserError
+
+
+def _interrupted(spec: Sweep, path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with monkeypatch.context() as patch:
+        patch.setattr(SweepLoop, "_commit", sweeps.after_commit(2, lambda: os.kill(os.getpid(), signal.SIGINT)))
+        assert not sweeps.run(spec, path, pack_size=4).finished
+
+
+def test_the_environment_names_what_a_training_depends_on() -> None:
+    found = Environment.current(CategoryPairs())
+    assert {"python", "torch", "numpy", "attnsweep"} <= found.versions.keys()
+    assert found.code.keys() == {"workloads", "search_spaces"}
+    other = found.model_copy(
+        update={"versions": {**found.versions, "torch": "1.0"}, "code": {**found.code, "workloads": "0"}}
+    )
+    assert other.changes(found) == [f"torch 1.0 -> {found.versions['torch']}", "code of workloads"]
+    assert found.changes(found) == []
+    assert found.id != other.id
+    # What only one of them names, as of a file that only `run` has read, is not compared.
+    assert found.model_copy(update={"code": {"spec.py": "0"}}).changes(found) == []
+
+
+def test_other_versions_are_refused_and_recorded_where_accepted(
+    local_ray: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "s"
+    now = Environment.current(CategoryPairs())
+    before = now.model_copy(update={"versions": {**now.versions, "numpy": "1.2.3"}})
+    with monkeypatch.context() as patch:
+        patch.setattr(Environment, "current", classmethod(lambda *_: before))
+        _interrupted(sweeps.small_sweep(), path, patch)
+    record = (path / "sweep.json").read_text()
+    n_before = len(sweeps.outcomes(path))
+
+    with pytest.raises(UserError, match=r"got 'numpy 1\.2\.3 -> .*', expected the versions and code .*--accept-drift"):
+        sweeps.resume(path)
+    assert (path / "sweep.json").read_text() == record
+    assert len(sweeps.outcomes(path)) == n_before
+
+    assert resume_sweep(path, Resources(), sweeps.Console(stderr=True), accept_drift=True).finished
+    assert list(SweepDirectory.open(path).environments) == [before.id, now.id]
+    trained = Ledger(path).trainings(columns=["environment"])["environment"].to_pylist()
+    assert (trained.count(before.id), trained.count(now.id)) == (n_before, 32 - n_before)
+    # It has become what the sweep is trained with.
+    assert sweeps.resume(path).finished
+
+
+WORKLOAD = """
+from search_spaces import Sweep
+from workloads.category_pairs import CategoryPairs
+
+class Own(CategoryPairs):
+    name = "own"
+
+def sweep():
+    return Sweep(name="own", workload="own.py:Own", sampler="random", trials=4, replicates=4,
+                 space={"n_steps": 20, "n_categories": 3, "n_positions": 4})
+"""
+
+
+def test_an_edited_workload_is_named(local_ray: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = tmp_path / "own.py"
+    file.write_text(WORKLOAD)
+    _interrupted(load_sweep(str(file)), tmp_path / "s", monkeypatch)
+    file.write_text(WORKLOAD + "\n# Thought better of it.\n")
+    with pytest.raises(UserError, match=r"got 'code of own\.py'"):
+        sweeps.resume(tmp_path / "s")

@@ -1,0 +1,102 @@
+"""Trainings that raise, return NaN or exhaust memory: each hurts itself alone; too many stop the sweep."""
+
+from pathlib import Path
+
+import pyarrow.compute as pc
+import pytest
+
+from orchestrator.errors import SweepError
+from orchestrator.ledger.reader import Ledger
+from orchestrator.sweep_directory import SweepDirectory
+from search_spaces import Sweep
+from search_spaces.loading import load_sweep
+from tests.fault import sweeps
+
+pytestmark = pytest.mark.usefixtures("local_ray")
+
+FRAGILE = """
+from dataclasses import dataclass
+import torch
+from search_spaces import Int, Sweep
+from workloads.category_pairs import CategoryPairs, CategoryPairsParameters
+from workloads.parameters import parameter
+
+@dataclass(frozen=True, kw_only=True)
+class Parameters(CategoryPairsParameters):
+    fate: int = parameter(0, "1: memory for four lanes, 2: raises, 3: is NaN", low=0, high=3)
+
+class Fragile(CategoryPairs):
+    name = "fragile"
+    parameters = Parameters
+
+    def build(self, parameters):
+        if parameters.fate == 2:
+            raise ZeroDivisionError("planted")
+        return super().build(parameters)
+
+    def initial(self, module, lanes):
+        fates = [training.parameters.fate for training in lanes.trainings]
+        if 1 in fates and len(fates) > 4:
+            torch.empty(2**60, dtype=torch.uint8)
+        state = super().initial(module, lanes)
+        for lane, fate in enumerate(fates):
+            if fate == 3:
+                next(iter(state.values()))[lane] = torch.nan
+        return state
+
+def sweep():
+    return Sweep(name="fragile", workload="fragile.py:Fragile", sampler="grid", trials=4, replicates=4,
+                 space={"fate": Int(low=0, high=3, points=4), "n_steps": 20, "n_categories": 3, "n_positions": 4})
+"""
+
+
+@pytest.fixture
+def spec(tmp_path: Path) -> Sweep:
+    file = tmp_path / "fragile.py"
+    file.write_text(FRAGILE)
+    return load_sweep(str(file))
+
+
+def test_each_fate_stays_with_its_own_trainings(spec: Sweep, tmp_path: Path) -> None:
+    report = sweeps.run(spec, tmp_path / "s", pack_size=16)
+    rows = Ledger(tmp_path / "s").trainings()
+    assert report.finished
+    assert rows.num_rows == 16
+    failed = rows.filter(pc.field("outcome") == "failed")
+    assert failed["param_fate"].to_pylist() == [2, 2, 2, 2]
+    assert all("ZeroDivisionError: planted" in error for error in failed["error"].to_pylist())
+    assert failed["host"].null_count == failed["device"].null_count == 0
+    assert rows.filter(pc.field("outcome") != "failed")["error"].null_count == 12
+    by_fate = {
+        fate: rows.filter((pc.field("param_fate") == fate) & (pc.field("outcome") != "failed")) for fate in range(4)
+    }
+    assert set(by_fate[3]["outcome"].to_pylist()) == {"diverged"}
+    assert "diverged" not in by_fate[0]["outcome"].to_pylist() + by_fate[1]["outcome"].to_pylist()
+    # The pack for which memory was wanting was halved until it fitted.
+    assert max(by_fate[1]["pack_size"].to_pylist()) <= 4
+    assert sweeps.told(tmp_path / "s")[2][2] is None
+
+
+def test_memory_that_is_wanting_makes_all_further_packs_smaller(spec: Sweep, tmp_path: Path) -> None:
+    sweeps.run(spec.fix({"fate": 1}).but(sampler="random", trials=8), tmp_path / "s", n_trainers=1)
+    sizes = Ledger(tmp_path / "s").trainings(columns=["pack_size"])["pack_size"].to_pylist()
+    assert len(sizes) == 32
+    assert set(sizes) == {4}
+
+
+def test_a_sweep_that_only_fails_stops_early_and_says_why(spec: Sweep, tmp_path: Path) -> None:
+    spec = spec.fix({"fate": 2}).but(sampler="random", replicates=400)
+    with pytest.raises(
+        SweepError, match=r"(?s)the first 16 trainings all raised; the last:.*ZeroDivisionError: planted"
+    ):
+        sweeps.run(spec, tmp_path / "s", pack_size=4)
+    assert Ledger(tmp_path / "s").trainings().num_rows == 16
+    assert not SweepDirectory.open(tmp_path / "s").finished
+
+
+def test_too_many_failures_stop_the_sweep_which_can_be_resumed(spec: Sweep, tmp_path: Path) -> None:
+    with pytest.raises(SweepError, match=r"(?s)more than 2 trainings failed \(--max-failures\); the last:.*planted"):
+        sweeps.run(spec, tmp_path / "s", pack_size=1, max_failures=2)
+    assert sum(row["outcome"] == "failed" for row in sweeps.outcomes(tmp_path / "s")) == 3
+    assert sweeps.resume(tmp_path / "s", max_failures=4).finished
+    assert len(sweeps.outcomes(tmp_path / "s")) == 16

@@ -1,0 +1,68 @@
+"""A driver killed at every step of the commit order, again and again in one sweep, which ends as if undisturbed."""
+
+import os
+import signal
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+
+import mlflow
+
+from tests.fault import sweeps
+
+POINTS = (
+    "+orchestrator.sweep_directory:SweepDirectory._write",
+    "orchestrator.study:Study.ask@3",
+    "orchestrator.ledger.writer:LedgerWriter.commit",
+    "pathlib:Path.replace@2",
+    "+pathlib:Path.replace@2",
+    "+orchestrator.ledger.writer:LedgerWriter.commit",
+    "orchestrator.study:Study.tell",
+    "+orchestrator.study:Study.tell",
+    "orchestrator.tracking.runs:SweepRuns.log",
+    "+mlflow.tracking:MlflowClient.create_run",
+    "+orchestrator.tracking.runs:SweepRuns._fill",
+    "orchestrator.sweep_directory:SweepDirectory.record_run",
+    "orchestrator.tracking.runs:SweepRuns.finish",
+)
+"""Before, between and after directory, study, ledger, tell and MLflow."""
+
+
+def _run_until_killed(path: Path, address: str, point: str) -> None:
+    script = Path(__file__).with_name("killed_driver.py")
+    environment = os.environ | {"PYTHONPATH": str(Path(__file__).parents[2])}
+    ended = subprocess.run(
+        [sys.executable, script, path, address, point], env=environment, capture_output=True, text=True, check=False
+    )
+    assert ended.returncode == -signal.SIGKILL, f"{point}: {ended.stderr}"
+
+
+def test_a_sweep_whose_driver_is_killed_at_every_step_ends_as_if_undisturbed(local_ray: str, tmp_path: Path) -> None:
+    sweeps.run(sweeps.small_sweep(), tmp_path / "undisturbed", pack_size=4)
+    path = tmp_path / "s"
+    n_before = 0
+    for point in POINTS:
+        _run_until_killed(path, local_ray, point)
+        if (path / "trainings").exists():
+            rows = sweeps.outcomes(path)
+            assert max(Counter((row["trial"], row["replicate"]) for row in rows).values(), default=1) == 1, point
+            assert len(rows) >= n_before, point
+            n_before = len(rows)
+    report = sweeps.resume(path)
+    assert report.finished
+    assert sweeps.outcomes(path) == sweeps.outcomes(tmp_path / "undisturbed")
+    assert sweeps.curves(path) == sweeps.curves(tmp_path / "undisturbed")
+    assert sweeps.told(path) == sweeps.told(tmp_path / "undisturbed")
+    assert _logged(report.directory.sweep) == {f"{report.directory.sweep}/{trial}": 1 for trial in range(8)}
+
+
+def _logged(sweep: str) -> Counter[str]:
+    """How many finished runs of each trial MLflow has."""
+    runs = mlflow.search_runs(
+        experiment_names=["category_pairs"],
+        filter_string=f"tags.`attnsweep.sweep` = '{sweep}' and tags.`attnsweep.kind` = 'trial'",
+        output_format="list",
+    )
+    assert {run.info.status for run in runs} == {"FINISHED"}
+    return Counter(run.data.tags["attnsweep.trial_key"] for run in runs)

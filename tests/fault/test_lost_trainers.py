@@ -1,0 +1,195 @@
+"""Trainers, nodes and raylets that die or are taken away in mid-pack, on a real cluster of several nodes."""
+
+import os
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import ray
+from ray.cluster_utils import Cluster
+from ray.core.generated import autoscaler_pb2
+
+from orchestrator.loop import SweepLoop
+from orchestrator.pool import TrainerLost, TrainerPool
+from orchestrator.trainer import HandedBack, PackOrder, Report, Trainer
+from tests.fault import sweeps
+
+_QUICK_TO_NOTICE = {
+    "health_check_initial_delay_ms": 0,
+    "health_check_period_ms": 500,
+    "health_check_timeout_ms": 500,
+    "health_check_failure_threshold": 3,
+}
+
+
+@pytest.fixture(scope="module")
+def cluster(mlflow_database: str) -> Iterator[Cluster]:
+    """A head without cores and two nodes of one core: a trainer on each."""
+    del mlflow_database
+    head = {"num_cpus": 0, "_system_config": _QUICK_TO_NOTICE, "include_dashboard": False}
+    cluster = Cluster(initialize_head=True, head_node_args=head)
+    for _ in range(2):
+        cluster.add_node(num_cpus=1)
+    ray.init(address=cluster.address, log_to_driver=False)
+    yield cluster
+    ray.shutdown()
+    cluster.shutdown()
+
+
+@pytest.fixture(scope="module")
+def undisturbed(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("undisturbed") / "long"
+    sweeps.run(sweeps.long_sweep(), path)
+    return path
+
+
+def _once(mark: Path, number: signal.Signals) -> type[Trainer]:
+    class Disturbed(Trainer):
+        """Its process is sent a signal before the third slice of a pack, once."""
+
+        n_slices = 0
+
+        def proceed(self) -> Report:
+            self.n_slices += 1
+            if self.n_slices == 3 and not mark.exists():
+                mark.touch()
+                os.kill(os.getpid(), number)
+            return super().proceed()
+
+    return Disturbed
+
+
+@pytest.fixture
+def received(monkeypatch: pytest.MonkeyPatch) -> list[tuple[PackOrder, Report | TrainerLost]]:
+    """What the loop hears from its trainers."""
+    heard: list[tuple[PackOrder, Report | TrainerLost]] = []
+    receive = SweepLoop._receive
+
+    def hear(loop: SweepLoop, order: PackOrder, report: Report | TrainerLost) -> None:
+        heard.append((order, report))
+        receive(loop, order, report)
+
+    monkeypatch.setattr(SweepLoop, "_receive", hear)
+    return heard
+
+
+def _assert_undisturbed(path: Path, undisturbed: Path) -> None:
+    assert sweeps.outcomes(path) == sweeps.outcomes(undisturbed)
+    assert sweeps.curves(path) == sweeps.curves(undisturbed)
+    assert sweeps.told(path) == sweeps.told(undisturbed)
+
+
+def test_a_killed_trainers_pack_goes_on_from_its_checkpoint(
+    undisturbed: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    received: list[tuple[PackOrder, Report | TrainerLost]],
+) -> None:
+    monkeypatch.setattr("orchestrator.pool.Trainer", _once(tmp_path / "mark", signal.SIGKILL))
+    sweeps.run(sweeps.long_sweep(), tmp_path / "s", checkpoint_seconds=0.0)
+    (lost,) = [order for order, report in received if isinstance(report, TrainerLost)]
+    assert any(order.pack == lost.pack and order.checkpoint is not None for order, _ in received)
+    _assert_undisturbed(tmp_path / "s", undisturbed)
+    assert list((tmp_path / "s" / "checkpoints").iterdir()) == []
+
+
+def test_a_trainer_told_to_go_hands_back_its_pack(
+    undisturbed: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    received: list[tuple[PackOrder, Report | TrainerLost]],
+) -> None:
+    monkeypatch.setattr("orchestrator.pool.Trainer", _once(tmp_path / "mark", signal.SIGTERM))
+    sweeps.run(sweeps.long_sweep(), tmp_path / "s")
+    (back,) = [report for _, report in received if isinstance(report, HandedBack)]
+    assert back.checkpoint is not None
+    assert not any(isinstance(report, TrainerLost) for _, report in received)
+    _assert_undisturbed(tmp_path / "s", undisturbed)
+
+
+def test_a_drained_node_hands_back_its_pack(
+    cluster: Cluster,
+    undisturbed: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    received: list[tuple[PackOrder, Report | TrainerLost]],
+) -> None:
+    spare = cluster.add_node(num_cpus=1)
+    going = cluster.list_all_nodes()[1]
+    train, n_trained = TrainerPool.train, 0
+
+    def train_and_drain(pool: TrainerPool, order: PackOrder) -> None:
+        nonlocal n_trained
+        train(pool, order)
+        n_trained += 1
+        if n_trained == 2:
+            reason = autoscaler_pb2.DrainNodeReason.Value("DRAIN_NODE_REASON_PREEMPTION")
+            client = ray._private.worker.global_worker.gcs_client
+            accepted, why = client.drain_node(going.node_id, reason, "test", 2**62)
+            assert accepted, why
+
+    monkeypatch.setattr(TrainerPool, "train", train_and_drain)
+    sweeps.run(sweeps.long_sweep(), tmp_path / "s", n_trainers=2, pack_size=2)
+    assert any(isinstance(report, HandedBack) for _, report in received)
+    assert not any(isinstance(report, TrainerLost) for _, report in received)
+    _assert_undisturbed(tmp_path / "s", undisturbed)
+    cluster.remove_node(going)
+    assert spare in cluster.list_all_nodes()
+
+
+def test_a_node_and_a_raylet_that_die_lose_nothing(
+    cluster: Cluster,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    received: list[tuple[PackOrder, Report | TrainerLost]],
+) -> None:
+    """One node is removed after the first pack, another's raylet is killed after the third, and two come."""
+    spec = sweeps.small_sweep()
+    sweeps.run(spec, tmp_path / "undisturbed")
+    first, second = cluster.list_all_nodes()[1:3]
+
+    def remove() -> None:
+        cluster.remove_node(first, allow_graceful=False)
+        cluster.add_node(num_cpus=1)
+
+    def kill() -> None:
+        (raylet,) = second.all_processes["raylet"]
+        os.kill(raylet.process.pid, signal.SIGKILL)
+        cluster.add_node(num_cpus=1)
+
+    monkeypatch.setattr(SweepLoop, "_commit", sweeps.after_commit(1, remove))
+    monkeypatch.setattr(SweepLoop, "_commit", sweeps.after_commit(3, kill))
+    report = sweeps.run(spec, tmp_path / "s", pack_size=4)
+    assert report.finished
+    assert any(isinstance(each, TrainerLost) for _, each in received)
+    assert sweeps.outcomes(tmp_path / "s") == sweeps.outcomes(tmp_path / "undisturbed")
+    assert sweeps.told(tmp_path / "s") == sweeps.told(tmp_path / "undisturbed")
+
+
+def test_a_training_that_kills_its_trainer_fails_alone(
+    cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Fragile(Trainer):
+        """Dies of one training."""
+
+        def start(self, order: PackOrder) -> Report:
+            if any((task.trial, task.replicate) == (1, 2) for task in order.tasks):
+                os.kill(os.getpid(), signal.SIGKILL)
+            return super().start(order)
+
+    monkeypatch.setattr("orchestrator.pool.Trainer", Fragile)
+    monkeypatch.setattr("orchestrator.loop.MAX_LOSSES", 0)
+    monkeypatch.setattr("orchestrator.loop.MAX_LOSSES_ALONE", 1)
+    report = sweeps.run(sweeps.small_sweep(trials=2), tmp_path / "s", pack_size=8)
+    assert report.finished
+    rows = sweeps.outcomes(tmp_path / "s")
+    assert [(row["trial"], row["replicate"]) for row in rows if row["outcome"] == "failed"] == [(1, 2)]
+    assert len(rows) == 8
+    (error,) = report_errors(tmp_path / "s")
+    assert error.startswith("its trainer was lost 2 times while it was trained by itself; the last time: ")
+
+
+def report_errors(path: Path) -> list[str]:
+    table = sweeps.Ledger(path).trainings(columns=["error"])
+    return [error for error in table["error"].to_pylist() if error is not None]
