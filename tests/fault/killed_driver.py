@@ -1,4 +1,4 @@
-"""A driver that is killed where it is told to: `python killed_driver.py DIR ADDRESS POINT`.
+"""A driver that is killed where it is told to.
 
 The point is a method of the real code, `module:Class.method`, `@n` for its nth call; the process sends itself a SIGKILL
 as the call begins, or with `+` before it, as it ends.
@@ -7,7 +7,6 @@ as the call begins, or with `+` before it, as it ends.
 import importlib
 import os
 import signal
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -44,7 +43,3 @@ def main(path: Path, address: str, point: str) -> None:
         sweeps.resume(path, pack_size=4)
     else:
         sweeps.run(sweeps.small_sweep(), path, pack_size=4)
-
-
-if __name__ == "__main__":
-    main(Path(sys.argv[1]), sys.argv[2], sys.argv[3])

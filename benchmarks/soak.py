@@ -1,0 +1,198 @@
+"""A sweep of 2,000 short trainings whose trainers are killed every few seconds, and its driver three times.
+
+    python benchmarks/soak.py [--trials 250] [--seconds 4] [--driver-kills 3] [--out benchmarks/soak.json]
+
+The same sweep first runs undisturbed. Then a random trainer is killed (SIGKILL) every few seconds; the driver too,
+after a quarter, a half and three quarters of the trainings, and the sweep is resumed. In the end the two ledgers must
+hold the same trainings with the same losses, and `attnsweep audit` must find nothing. Only processes of the Ray that
+this benchmark starts are killed.
+"""
+
+import argparse
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+REPLICATES = 8
+
+
+def main() -> None:
+    """Runs both sweeps and prints one JSON object."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--trials", type=int, default=250)
+    parser.add_argument("--seconds", type=float, default=4.0, help="between two kills of a trainer")
+    parser.add_argument("--driver-kills", type=int, default=3)
+    parser.add_argument("--seed", type=int, default=0, help="of whom to kill")
+    parser.add_argument("--out", type=Path)
+    parser.add_argument("--drive", nargs=2, metavar=("DIR", "ADDRESS"), help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.drive:
+        drive(Path(options.drive[0]), options.drive[1], options.trials)
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        os.environ["MLFLOW_TRACKING_URI"] = f"sqlite:///{folder}/mlflow.db"
+        found = soak(Path(folder), options)
+    text = json.dumps({"benchmark": "soak", "cpus": os.cpu_count(), **found}, indent=2)
+    if options.out is not None:
+        options.out.write_text(text + "\n")
+    print(text)
+
+
+def soak(folder: Path, options: argparse.Namespace) -> dict[str, Any]:
+    """Both sweeps on one Ray, and what became of them."""
+    import ray
+
+    context = ray.init(address="local", include_dashboard=False, log_to_driver=False)
+    address = context.address_info["gcs_address"]
+    try:
+        started = time.monotonic()
+        assert start_driver(folder / "undisturbed", address, options.trials).wait() == 0
+        undisturbed_seconds = time.monotonic() - started
+        started = time.monotonic()
+        n_trainers_killed, n_drivers_killed = disturb(folder / "s", address, options)
+        seconds = time.monotonic() - started
+    finally:
+        ray.shutdown()
+    attnsweep = str(Path(sys.executable).parent / "attnsweep")
+    audit = subprocess.run([attnsweep, "audit", str(folder / "s")], capture_output=True, text=True, check=False)
+    print(audit.stdout + audit.stderr, file=sys.stderr)
+    n_trainings = options.trials * REPLICATES
+    return {
+        "trainings": n_trainings,
+        "trainers_killed": n_trainers_killed,
+        "drivers_killed": n_drivers_killed,
+        "trainings_trained_again": n_handed_out(folder / "s") - n_trainings,
+        "undisturbed_seconds": round(undisturbed_seconds, 1),
+        "seconds": round(seconds, 1),
+        "overhead": round(seconds / undisturbed_seconds - 1, 2),
+        "same_rows": outcomes(folder / "s") == outcomes(folder / "undisturbed"),
+        "audit_exit_code": audit.returncode,
+    }
+
+
+def disturb(path: Path, address: str, options: argparse.Namespace) -> tuple[int, int]:
+    """Runs the sweep and kills around in it; how many trainers and drivers were killed."""
+    chance = random.Random(options.seed)
+    n_trainings = options.trials * REPLICATES
+    driver_kills = [n_trainings * (at + 1) // (options.driver_kills + 1) for at in range(options.driver_kills)]
+    n_trainers = n_drivers = 0
+    driver = start_driver(path, address, options.trials)
+    while True:
+        try:
+            assert driver.wait(options.seconds * chance.uniform(0.5, 1.5)) == 0
+            return n_trainers, n_drivers
+        except subprocess.TimeoutExpired:
+            pass
+        if driver_kills and n_rows(path) >= driver_kills[0]:
+            driver_kills.pop(0)
+            driver.kill()
+            driver.wait()
+            n_drivers += 1
+            driver = start_driver(path, address, options.trials)
+        elif trainers := trainer_processes():
+            os.kill(chance.choice(trainers), signal.SIGKILL)
+            n_trainers += 1
+
+
+def trainer_processes() -> list[int]:
+    """Processes of trainers below this one."""
+    processes = {}
+    for status in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            pid, rest = status.read_text().split(" (", 1)
+            processes[int(pid)] = int(rest.rpartition(") ")[2].split()[1])
+        except OSError:
+            continue
+    return [pid for pid in processes if _is_ours(pid, processes) and _title(pid).startswith("ray::Trainer")]
+
+
+def _is_ours(pid: int, parents: dict[int, int]) -> bool:
+    while pid in parents and pid != os.getpid():
+        pid = parents[pid]
+    return pid == os.getpid()
+
+
+def _title(pid: int) -> str:
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_text()
+    except OSError:
+        return ""
+
+
+def start_driver(path: Path, address: str, n_trials: int) -> "subprocess.Popen[bytes]":
+    """A process that runs the sweep, or resumes it."""
+    command = [sys.executable, str(Path(__file__).resolve()), "--trials", str(n_trials), "--drive", str(path), address]
+    return subprocess.Popen(command, cwd=path.parent)
+
+
+def drive(path: Path, address: str, n_trials: int) -> None:
+    """The driver: notes each pack that it hands out beside the sweep."""
+    import ray
+    from rich.console import Console
+
+    from orchestrator.pool import TrainerPool
+    from orchestrator.session import Resources, resume_sweep, run_sweep
+    from orchestrator.trainer import PackOrder
+    from search_spaces import Float, Sweep
+
+    train = TrainerPool.train
+
+    def train_and_note(pool: TrainerPool, order: PackOrder) -> None:
+        with path.with_suffix(".packs").open("a") as notes:
+            notes.write(f"{len(order.tasks)}\n")
+        train(pool, order)
+
+    TrainerPool.train = train_and_note  # type: ignore[method-assign]
+    ray.init(address=address, log_to_driver=False)
+    resources = Resources(pack_size=16, checkpoint_seconds=2.0)
+    console = Console(stderr=True)
+    if (path / "sweep.json").exists():
+        resume_sweep(path, resources, console)
+        return
+    space = {"n_steps": 2000, "stop_when_solved": False, "init_sigma": Float(low=1e-3, high=1.0, log=True)}
+    spec = Sweep(
+        name="soak",
+        workload="category_pairs",
+        space=space,
+        sampler="random",
+        trials=n_trials,
+        replicates=REPLICATES,
+    )
+    run_sweep(spec, path, resources, console)
+
+
+def n_rows(path: Path) -> int:
+    """Trainings in the ledger so far."""
+    from orchestrator.ledger.reader import Ledger
+    from workloads.errors import UserError
+
+    try:
+        return int(Ledger(path).trainings(columns=["trial"]).num_rows)
+    except UserError:
+        return 0
+
+
+def n_handed_out(path: Path) -> int:
+    """Trainings that were begun, each as often as it was."""
+    return sum(map(int, path.with_suffix(".packs").read_text().split()))
+
+
+def outcomes(path: Path) -> list[dict[str, Any]]:
+    """How every training ended."""
+    from orchestrator.ledger.reader import Ledger
+
+    columns = ["trial", "replicate", "training_id", "outcome", "final_loss", "eval_loss", "n_steps"]
+    rows = Ledger(path).trainings(columns=columns).sort_by([("trial", "ascending"), ("replicate", "ascending")])
+    found: list[dict[str, Any]] = rows.to_pylist()
+    return found
+
+
+if __name__ == "__main__":
+    main()
