@@ -1,4 +1,4 @@
-"""The report and three queries on a large ledger: 100,000 trainings, 5.2 million curve rows, 40 files a table.
+"""The report and four queries on a large ledger: 100,000 trainings, 5.2 million curve rows, 2 million of heads.
 
     python benchmarks/analysis.py [--trainings 100000] [--out benchmarks/analysis.json]
 
@@ -19,7 +19,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
-from orchestrator.ledger.schema import curves_schema, trainings_schema
+from orchestrator.ledger.schema import curves_schema, heads_schema, trainings_schema
 from orchestrator.ledger.writer import LedgerWriter
 from orchestrator.sweep_directory import SweepDirectory
 from search_spaces import Float, Int, Sweep
@@ -28,6 +28,8 @@ from workloads.category_pairs.parameters import CategoryPairsParameters
 
 REPLICATES, PACK_SIZE, N_FILES = 16, 64, 40
 STEPS = (0, 1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048)
+PROBES, N_LAYERS, N_HEADS = (0, 32, 256, 1024, 2048), 2, 2
+ROLES = np.array(["none", "positional", "syntactic", "rare_token"])
 METRICS = ("eval_loss", "grad_norm", "loss", "param_norm")
 OUTCOMES = np.array(["solved", "degenerate_zero", "marginal", "runaway", "plateau", "diverged", "failed"])
 QUERIES = {
@@ -35,6 +37,8 @@ QUERIES = {
     " count(*), avg(stuck::int) from trainings where outcome <> 'failed' group by all order by all",
     "median_loss_by_outcome_and_step": "select outcome, step, median(value) from curves join trainings using (trial,"
     " replicate) where metric = 'eval_loss' group by all order by all",
+    "roles_at_the_last_probe": "select layer, role, count(*) from heads semi join (select trial, replicate, max(step)"
+    " as step from heads group by all) using (trial, replicate, step) group by all order by all",
     "best_trials": "select trial, solved_rate, loss_median from trials order by 2 desc, 3 limit 10",
 }
 _TIMED = """
@@ -97,14 +101,15 @@ def make_ledger(path: Path, n_trials: int) -> dict[str, int]:
     directory = SweepDirectory.create(path, spec, {})
     schema = trainings_schema(CategoryPairsParameters, CategoryPairs.level_names)
     draws = np.random.default_rng(0)
-    n_rows = {"trainings": 0, "columns": len(schema), "curve_rows": 0}
-    with LedgerWriter(path, schema, None, directory.spec_sha256) as writer:
+    n_rows = {"trainings": 0, "columns": len(schema), "curve_rows": 0, "head_rows": 0}
+    with LedgerWriter(path, schema, heads_schema(CategoryPairs.head_score_names), directory.spec_sha256) as writer:
         for number, trials in enumerate(np.array_split(np.arange(n_trials), min(N_FILES, n_trials))):
             trainings = _trainings(schema, trials, draws)
-            curves = _curves(trainings, draws)
-            writer.commit(f"{number:06}", trainings, curves, None)
+            curves, heads = _curves(trainings, draws), _heads(trainings, draws)
+            writer.commit(f"{number:06}", trainings, curves, heads)
             n_rows["trainings"] += trainings.num_rows
             n_rows["curve_rows"] += curves.num_rows
+            n_rows["head_rows"] += heads.num_rows
     return n_rows | {"files": sum(1 for _ in (path / "trainings").glob("*.parquet"))}
 
 
@@ -158,6 +163,25 @@ def _curves(trainings: pa.Table, draws: np.random.Generator) -> pa.Table:
     metric = pa.DictionaryArray.from_arrays(np.tile(np.repeat(np.arange(4, dtype=np.int32), len(STEPS)), n), METRICS)
     step = np.tile(np.array(STEPS, dtype=np.int32), n * len(METRICS))
     return pa.table([*key.columns, pa.array(step), metric, pa.array(value)], schema=curves_schema())
+
+
+def _heads(trainings: pa.Table, draws: np.random.Generator) -> pa.Table:
+    """Half of the heads take a role, at some probe, and keep it."""
+    n, n_each = trainings.num_rows, N_LAYERS * N_HEADS
+    role = draws.integers(0, 6, (n, n_each)) % 4
+    since = draws.integers(0, len(PROBES), (n, n_each))
+    roles = np.where(np.arange(len(PROBES))[None, None] >= since[..., None], role[..., None], 0).ravel()
+    n_rows = n_each * len(PROBES)
+    key = trainings.select(["training_id", "trial", "replicate"]).take(np.repeat(np.arange(n), n_rows))
+    schema = heads_schema(CategoryPairs.head_score_names)
+    columns = {name: key[name] for name in key.column_names}
+    columns |= {"step": np.tile(np.array(PROBES, np.int32), n * n_each)}
+    columns |= {"layer": np.tile(np.repeat(np.arange(N_LAYERS, dtype=np.int32), N_HEADS * len(PROBES)), n)}
+    columns |= {"head": np.tile(np.repeat(np.arange(N_HEADS, dtype=np.int32), len(PROBES)), n * N_LAYERS)}
+    columns |= {"role": pa.DictionaryArray.from_arrays(roles.astype(np.int32), ROLES)}
+    scores = [name for name in schema.names if name.startswith("score_")]
+    columns |= {name: draws.random(n * n_rows) for name in scores}
+    return pa.table([columns[name] for name in schema.names], schema=schema)
 
 
 def _query(path: Path, sql: str) -> dict[str, float]:

@@ -4,6 +4,7 @@ import json
 import shlex
 import sys
 import time
+from contextlib import suppress
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from orchestrator.summary import Summary
+    from orchestrator.sweep_directory import SweepDirectory
 
 app = typer.Typer(
     name="attnsweep",
@@ -167,8 +169,10 @@ def mlflow_sync(directory: SweepDir, tracking_uri: TrackingUri = None) -> None:
     from orchestrator.progress import logging_progress
     from orchestrator.sweep_directory import SweepDirectory
 
-    done = tracking.sync(SweepDirectory.open(locate(directory)), tracking_uri, logging_progress(_stderr()))
+    sweep = SweepDirectory.open(locate(directory))
+    done = tracking.sync(sweep, tracking_uri, logging_progress(_stderr()))
     typer.echo(f"{done.n_logged} trials logged, {done.n_present} were there", err=True)
+    _add_report(sweep, tracking_uri)
 
 
 @app.command()
@@ -289,8 +293,18 @@ def _conclude(summary: "Summary", *, as_json: bool) -> None:
         typer.echo(summary.to_json())
     if not summary.finished:
         raise typer.Exit(EXIT_INTERRUPTED)
+    if summary.in_mlflow:
+        _add_report(summary.directory)
     if summary.n_failed or summary.refused:
         raise typer.Exit(EXIT_SOME_FAILED)
+
+
+def _add_report(directory: "SweepDirectory", tracking_uri: str | None = None) -> None:
+    """The last thing, since it takes seconds. Who has seen enough may leave it out with Ctrl-C."""
+    from orchestrator import tracking
+
+    with suppress(KeyboardInterrupt), _stderr().status("drawing the report for MLflow; Ctrl-C leaves it out"):
+        tracking.add_report(directory, tracking_uri)
 
 
 def _assignment(text: str) -> tuple[str, Any]:

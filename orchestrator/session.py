@@ -177,6 +177,7 @@ def _take_up(
         seconds=time.monotonic() - started,
         n_before=rows.num_rows,
         mlflow=projection.problem or f"mlflow ui --backend-store-uri {shlex.quote(tracking_uri())}",
+        in_mlflow=projection.problem is None,
     )
 
 

@@ -1,10 +1,12 @@
 """The configurations of a sweep: Optuna's study, asked and told by the driver alone."""
 
+import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 import optuna
+from optuna.exceptions import ExperimentalWarning
 from optuna.storages import JournalStorage
 from optuna.storages.journal import JournalFileBackend
 from optuna.trial import TrialState
@@ -70,6 +72,7 @@ class Study:
             sampler=make_sampler(directory.spec, 0),
             load_if_exists=True,
         )
+        self._name_values()
         trials = self._study.get_trials(deepcopy=False)
         self._n_asked = len(trials)
         self.refused: dict[int, str] = {
@@ -130,6 +133,13 @@ class Study:
         """Sees to it that what was asked and told so far is there to stay."""
         if self._log is not None:
             self._log.save()
+
+    def _name_values(self) -> None:
+        """Says what the values are: `optuna-dashboard` would call them `Objective 0`."""
+        if self._study.metric_names is None:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", ExperimentalWarning)
+                self._study.set_metric_names([self._spec.objective.kind])
 
     def _trial(self, number: int) -> optuna.Trial:
         storage = self._study._storage

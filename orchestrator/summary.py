@@ -35,6 +35,7 @@ class Summary:
         seconds: Wall time of this run.
         trainings_per_second: Of this run.
         mlflow: How to look at it in MLflow, or why it is not all there.
+        in_mlflow: Whether it is all there.
     """
 
     directory: SweepDirectory
@@ -45,6 +46,7 @@ class Summary:
     seconds: float
     trainings_per_second: float
     mlflow: str
+    in_mlflow: bool
 
     @property
     def n_trainings(self) -> int:
@@ -122,6 +124,7 @@ def summarize(
     seconds: float,
     n_before: int,
     mlflow: str,
+    in_mlflow: bool,
 ) -> Summary:
     """Reads a sweep's summary from its ledger.
 
@@ -132,6 +135,7 @@ def summarize(
         seconds: Wall time of this run.
         n_before: Trainings that earlier runs did.
         mlflow: Where MLflow has it, or why not.
+        in_mlflow: Whether it does.
     """
 
     def read(connection: "duckdb.DuckDBPyConnection") -> tuple[Findings, int]:
@@ -148,6 +152,7 @@ def summarize(
         seconds=seconds,
         trainings_per_second=(findings.n_trainings - n_before) / max(seconds, 1e-9),
         mlflow=mlflow,
+        in_mlflow=in_mlflow,
     )
 
 

@@ -1,4 +1,4 @@
-"""Figures of a sweep, drawn without pyplot: no global state, no display, safe in a thread."""
+"""Figures of a sweep: rates by parameter, roles by step."""
 
 import math
 from collections.abc import Sequence
@@ -7,35 +7,31 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from orchestrator.analysis.emergence import RoleEmergence
+from orchestrator.analysis.figure_style import (
+    BLUE,
+    DPI,
+    GREY,
+    HEIGHT,
+    LABEL_SIZE,
+    NOTE_SIZE,
+    WIDTH,
+    figure_text,
+    legend_below,
+    name_places,
+    reach,
+    role_colour,
+    scale_logarithmic,
+    scale_steps,
+    tidy,
+)
+from orchestrator.analysis.labels import parameter_label
 from orchestrator.analysis.rates import ParameterRates, RateBin
 from orchestrator.analysis.role_findings import RoleFindings
 
-BLUE, GREY = "#0072B2", "#595959"
-"""Okabe & Ito 2008: told apart by the colour-blind, and in print."""
-_ROLE_STYLES = (("#0072B2", "-"), ("#D55E00", "--"), ("#009E73", "-."), ("#CC79A7", ":"))
-"""The same colours, and dashes, by role; a fifth role begins again."""
-
-_LABELS = {
-    "init_sigma": r"initialization $\sigma$",
-    "learning_rate": r"learning rate $\eta$",
-    "layer_norm_eps": r"layer-norm $\varepsilon$ (inside the root)",
-    "attention_scale": "attention scale (factor of the logits)",
-    "window": r"band half-width $w$ (tokens)",
-    "num_pos": "rare-token columns",
-    "n_categories": r"categories $N$",
-    "n_positions": r"text length $M$ (tokens)",
-    "n_steps": "optimizer steps",
-    "batch_size": "batch size (texts)",
-    "train_length": r"training length $n$ (symbols)",
-}
+_DASHES = ("-", "--", "-.", ":")
 _MOST_COLUMNS = 3
-_MANYFOLD = 10
-"""Times the first probe's step, from which the axis of steps is logarithmic."""
-
-
-def parameter_label(name: str) -> str:
-    """A parameter as an axis names it: words, symbol, unit."""
-    return _LABELS.get(name, name.replace("_", " "))
+_WIDE = 10
+"""Values of a choice, above which a panel is wider than others."""
 
 
 def stuck_rate_figure(rates: Sequence[ParameterRates], title: str = "") -> Figure:
@@ -45,23 +41,17 @@ def stuck_rate_figure(rates: Sequence[ParameterRates], title: str = "") -> Figur
         rates: From `rates_by`; at least one.
         title: Above all panels.
     """
-    n_columns = min(len(rates), _MOST_COLUMNS)
-    n_rows = math.ceil(len(rates) / n_columns)
-    figure = Figure(figsize=(3.4 * n_columns, 2.7 * n_rows + 0.3 * bool(title)), layout="constrained", dpi=200)
-    axes = figure.subplots(n_rows, n_columns, sharey=True, squeeze=False)
-    for panel, each in zip(axes.flat, rates, strict=False):
+    figure, panels = _panels(len(rates), title)
+    for panel, each in zip(panels, rates, strict=True):
         _draw(panel, each)
-    for panel in axes.flat[len(rates) :]:
-        panel.set_visible(False)
-    for panel in axes[:, 0]:
+    if len(rates) == 1 and rates[0].bins[0].low is None:
+        figure.set_figwidth(WIDTH * max(1.0, len(rates[0].bins) / _WIDE))
+    for panel in panels[::_MOST_COLUMNS]:
         panel.set_ylabel("stuck rate")
-        panel.set_ylim(-0.03, 1.03)
-    if title:
-        figure.suptitle(title, fontsize=10)
     return figure
 
 
-def emergence_figure(roles: RoleFindings, title: str = "") -> Figure:
+def emergence_figure(roles: RoleFindings, title: str = "", layers: Sequence[int | None] = ()) -> Figure:
     """The share of trainings in which each role has come to stay, by step: one panel per layer, 95% bands.
 
     Lines connect what probes show; the steps are on a logarithmic axis where the first probes are close together.
@@ -69,47 +59,49 @@ def emergence_figure(roles: RoleFindings, title: str = "") -> Figure:
     Args:
         roles: At least one.
         title: Above all panels.
+        layers: Those that are drawn; default all.
     """
-    layers = list(dict.fromkeys(each.layer for each in roles.emergence))
-    names = list(dict.fromkeys(rate.role for rate, _ in roles.rows()))
-    n_columns = min(len(layers), _MOST_COLUMNS)
-    n_rows = math.ceil(len(layers) / n_columns)
-    figure = Figure(figsize=(3.4 * n_columns, 2.7 * n_rows + 0.6), layout="constrained", dpi=200)
-    axes = figure.subplots(n_rows, n_columns, sharey=True, squeeze=False)
-    for panel, layer in zip(axes.flat, layers, strict=False):
-        for each in roles.emergence:
-            if each.layer == layer:
-                colour, dashes = _ROLE_STYLES[names.index(each.role) % len(_ROLE_STYLES)]
-                draw_emergence(panel, each, colour, dashes)
-        n_trainings = max(each.n_trainings for each in roles.emergence if each.layer == layer)
-        panel.set_title(f"{roles.layer_title(layer)}, {n_trainings} trainings", fontsize=8)
-        panel.set_xlabel("optimizer steps")
-        scale_steps(panel, sorted({point.step for each in roles.emergence for point in each.curve}))
+    layers = layers or list(dict.fromkeys(each.layer for each in roles.emergence))
+    figure, panels = _panels(len(layers), title)
+    for panel, layer in zip(panels, layers, strict=True):
+        inside = [each for each in roles.emergence if each.layer == layer]
+        for each in inside:
+            _draw_emergence(panel, each, roles.names)
+        n_trainings = max(each.n_trainings for each in inside)
+        panel.set_title(f"{figure_text(roles.layer_title(layer))}, {n_trainings:,} trainings", fontsize=LABEL_SIZE)
+        scale_steps(panel, sorted({point.step for each in inside for point in each.curve}))
         tidy(panel)
-    for panel in axes.flat[len(layers) :]:
-        panel.set_visible(False)
-    for panel in axes[:, 0]:
-        panel.set_ylabel("trainings with the role")
-        panel.set_ylim(-0.03, 1.03)
-    lines = {line.get_label(): line for panel in axes.flat for line in panel.get_lines()}
-    figure.legend(
-        lines.values(), [name.replace("_", " ") for name in lines], loc="outside lower center", ncols=4, fontsize=8
-    )
-    if title:
-        figure.suptitle(title, fontsize=10)
+    for panel in panels[::_MOST_COLUMNS]:
+        panel.set_ylabel("share of trainings with the role")
+    legend_below(figure, {str(line.get_label()): line for panel in panels for line in panel.get_lines()})
     return figure
 
 
-def draw_emergence(panel: Axes, each: RoleEmergence, colour: str, dashes: str) -> None:
-    """A role's emergence curve with its band, labelled with the role."""
+def _panels(n: int, title: str) -> tuple[Figure, list[Axes]]:
+    """A figure of so many panels whose vertical axis is a share, in rows of up to three."""
+    n_columns = min(n, _MOST_COLUMNS)
+    n_rows = math.ceil(n / n_columns)
+    size = (WIDTH * n_columns, HEIGHT * n_rows + 0.3 * bool(title))
+    figure = Figure(figsize=size, layout="constrained", dpi=DPI)
+    axes = figure.subplots(n_rows, n_columns, sharey=True, squeeze=False)
+    axes[0, 0].set_ylim(-0.03, 1.03)
+    for panel in axes.flat[n:]:
+        panel.set_visible(False)
+    if title:
+        figure.suptitle(title, fontsize=LABEL_SIZE + 1)
+    return figure, list(axes.flat[:n])
+
+
+def _draw_emergence(panel: Axes, each: RoleEmergence, roles: Sequence[str]) -> None:
     steps = [point.step for point in each.curve]
     low, high = [point.low for point in each.curve], [point.high for point in each.curve]
+    colour = role_colour(each.role, roles)
     panel.fill_between(steps, low, high, color=colour, alpha=0.2, linewidth=0)
     panel.plot(
         steps,
         [point.share for point in each.curve],
         color=colour,
-        linestyle=dashes,
+        linestyle=_DASHES[roles.index(each.role) % len(_DASHES)],
         linewidth=1.4,
         marker="o",
         markersize=2.5,
@@ -118,19 +110,10 @@ def draw_emergence(panel: Axes, each: RoleEmergence, colour: str, dashes: str) -
     )
 
 
-def scale_steps(panel: Axes, steps: Sequence[int]) -> None:
-    """Room for early probes, which workloads place closer together than late ones."""
-    first = next((step for step in steps if step > 0), 0)
-    if first and steps[-1] >= _MANYFOLD * first and len(steps) < steps[-1] / first / 2:
-        panel.set_xscale("symlog", linthresh=first, linscale=0.5)
-        panel.minorticks_off()
-    panel.set_xlim(left=0)
-
-
 def _draw(panel: Axes, rates: ParameterRates) -> None:
-    is_log = getattr(rates.dimension, "log", False)
-    if is_log:
-        panel.set_xscale("log")
+    is_log, low, high = getattr(rates.dimension, "log", False), rates.bins[0].low, rates.bins[-1].high
+    if is_log and low is not None and high is not None:
+        scale_logarithmic(panel, "x", low, high)
     positions = [_position(each, index, is_log=is_log) for index, each in enumerate(rates.bins)]
     for position, each in zip(positions, rates.bins, strict=True):
         share, low, high = each.rate.share, each.rate.low, each.rate.high
@@ -141,7 +124,7 @@ def _draw(panel: Axes, rates: ParameterRates) -> None:
             position,
             share,
             xerr=[[position - left], [right - position]],
-            yerr=[[max(share - low, 0.0)], [max(high - share, 0.0)]],
+            yerr=reach(share, low, high),
             fmt="o",
             color=BLUE,
             markersize=4,
@@ -150,41 +133,24 @@ def _draw(panel: Axes, rates: ParameterRates) -> None:
             clip_on=False,
         )
         panel.annotate(
-            f"{each.n_trials}",
-            (position, 1.0),
-            xycoords=("data", "axes fraction"),
-            xytext=(0, 2),
-            textcoords="offset points",
+            f"{each.n_trials:,}",
+            (position, 1),
+            (0, 2),
+            ("data", "axes fraction"),
+            "offset points",
             ha="center",
-            va="bottom",
-            fontsize=6,
+            fontsize=NOTE_SIZE,
             color=GREY,
         )
     if any(each.low is None for each in rates.bins):
-        panel.set_xticks(positions, [each.label for each in rates.bins])
+        name_places(panel, [each.label for each in rates.bins])
         panel.set_xlim(-0.5, len(positions) - 0.5)
     label = parameter_label(rates.parameter)
-    panel.set_xlabel(f"{label}\n({rates.where})" if rates.where else label)
+    panel.set_xlabel(f"{label}\n({figure_text(rates.where, 44)})" if rates.where else label)
     panel.annotate(
-        "trials",
-        (0, 1),
-        xycoords="axes fraction",
-        xytext=(-4, 2),
-        textcoords="offset points",
-        ha="right",
-        va="bottom",
-        fontsize=6,
-        color=GREY,
+        "trials", (0, 1), (-4, 2), "axes fraction", "offset points", ha="right", fontsize=NOTE_SIZE, color=GREY
     )
     tidy(panel)
-
-
-def tidy(panel: Axes) -> None:
-    """The look of all panels."""
-    panel.grid(axis="y", color="0.9", linewidth=0.6)
-    panel.set_axisbelow(True)
-    panel.spines[["top", "right"]].set_visible(False)
-    panel.tick_params(labelsize=8)
 
 
 def _position(each: RateBin, index: int, *, is_log: bool) -> float:

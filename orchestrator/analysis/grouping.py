@@ -3,9 +3,12 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+import duckdb
+
 from orchestrator.analysis.rates import place_in_bins
 from search_spaces.dimensions import Categorical, Conditional, Float, Int, Scalar, Varied
 from search_spaces.sweep import Sweep
+from workloads.errors import UserError
 
 _MOST_VALUES = 8
 """Different numbers that are still shown one by one."""
@@ -19,6 +22,26 @@ class Group:
 
     label: str
     trials: frozenset[int]
+
+
+def parameters_of(connection: duckdb.DuckDBPyConnection) -> list[str]:
+    """The parameters that a ledger has columns for."""
+    columns = [name for name, *_ in connection.execute("select * from trials limit 0").description]
+    return [name.removeprefix("param_") for name in columns if name.startswith("param_")]
+
+
+def values_of(connection: duckdb.DuckDBPyConnection, name: str) -> dict[int, Scalar]:
+    """A parameter's value in each trial.
+
+    Raises:
+        UserError: For a parameter that the ledger has no column for.
+    """
+    known = parameters_of(connection)
+    if name not in known:
+        raise UserError(
+            "parameter", given=name, expected=f"one of {', '.join(known)}", mend="name it as in the search space"
+        )
+    return dict(connection.execute(f'select trial, "param_{name}" from trials order by trial').fetchall())
 
 
 def dimension_of(

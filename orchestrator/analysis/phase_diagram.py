@@ -14,13 +14,19 @@ Source: Liang & Zeger 1986 (sandwich by clusters); Albert & Anderson 1984, Konis
 96% of cases; the tests repeat it.
 """
 
+import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+import duckdb
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
+
+from orchestrator.analysis.grouping import is_logarithmic, values_of
+from search_spaces.sweep import Sweep
+from workloads.errors import UserError
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -213,6 +219,45 @@ class PhaseDiagram:
         return phase_figure(self)
 
 
+def read_phase_diagram(connection: duckdb.DuckDBPyConnection, specs: Sequence[Sweep], x: str, y: str) -> PhaseDiagram:
+    """The phase diagram of a ledger; trials where one of the parameters is null are left out.
+
+    Args:
+        connection: From `Ledger.connect`.
+        specs: Of its sweeps.
+        x, y: Two parameters.
+
+    Raises:
+        UserError: For a parameter that is not there, or whose values are not numbers.
+    """
+    values = {name: values_of(connection, name) for name in (x, y)}
+    for name, column in values.items():
+        odd = next((each for each in column.values() if isinstance(each, bool | str)), None)
+        if odd is not None:
+            raise UserError(
+                name, given=odd, expected="a parameter whose values are numbers", mend="take stuck_rates(by=[...])"
+            )
+    counts = connection.execute(
+        "select trial, n_trainings - n_failed, n_stuck from trials where n_trainings > n_failed order by trial"
+    ).fetchall()
+    rows = [(values[x][trial], values[y][trial], n, k) for trial, n, k in counts]
+    kept = np.array([row for row in rows if None not in row], dtype=np.float64)
+    if not len(kept):
+        raise UserError(
+            f"{x}, {y}", given="null in every trial", expected="numbers", mend="choose parameters that were set"
+        )
+    trials = TrialCounts(*kept.T)
+    diagram = fit_phase_diagram(_axis(specs, x, trials.x), _axis(specs, y, trials.y), trials)
+    if len(kept) == len(rows):
+        return diagram
+    left_out = f"{len(rows) - len(kept):,} trials without a value are left out"
+    return dataclasses.replace(diagram, note=f"{diagram.note}; {left_out}")
+
+
+def _axis(specs: Sequence[Sweep], name: str, values: Floats) -> Axis:
+    return Axis(name, is_logarithmic(specs, name, values.tolist()), float(values.min()), float(values.max()))
+
+
 def fit_phase_diagram(x: Axis, y: Axis, trials: TrialCounts) -> PhaseDiagram:
     """Fits the model that the module describes.
 
@@ -221,7 +266,7 @@ def fit_phase_diagram(x: Axis, y: Axis, trials: TrialCounts) -> PhaseDiagram:
         trials: Each with at least one training.
     """
     n_trials, total, stuck = len(trials.n), int(trials.n.sum()), int(trials.k.sum())
-    counted = f"{total} trainings of {n_trials} trials"
+    counted = f"{total:,} trainings of {n_trials:,} trials"
     if stuck in (0, total):
         which = "none" if stuck == 0 else "all"
         return PhaseDiagram(x, y, trials, None, f"{which} of {counted} are stuck: there is no boundary to fit")

@@ -157,22 +157,16 @@ def best_trial(connection: duckdb.DuckDBPyConnection, spec: Sweep) -> BestTrial 
         """
     ).fetchall()
     rows = [row for row in found if row[0] in complete]
-    sign = 1.0 if spec.objective.direction == "minimize" else -1.0
-    candidates = [
-        (
-            sign * objective_value(spec.objective, outcome, stuck, loss),
-            objective_value(LossQuantile(), outcome, stuck, loss),
-            trial,
-            index,
-        )
-        for index, (trial, outcome, stuck, loss, *_) in enumerate(rows)
-    ]
-    if not candidates:
+    if not rows:
         return None
-    signed, _, trial, index = min(candidates)
-    _, _, stuck, _, *parameters = rows[index]
+    sign = 1.0 if spec.objective.direction == "minimize" else -1.0
+    values = [sign * objective_value(spec.objective, *row[1:4]) for row in rows]
+    least = min(values)
+    equals = [row for row, value in zip(rows, values, strict=True) if value == least]
+    best = min(equals, key=lambda row: (objective_value(LossQuantile(), *row[1:4]), row[0]))
+    trial, _, stuck, _, *parameters = best
     rate = trial_rate(spec.replicates, sum(stuck), len(stuck))
-    return BestTrial(trial, sign * signed, dict(zip(names, parameters, strict=True)), rate)
+    return BestTrial(trial, sign * least, dict(zip(names, parameters, strict=True)), rate)
 
 
 def outcome_counts(connection: duckdb.DuckDBPyConnection) -> dict[str, int]:

@@ -1,6 +1,6 @@
 """What a sweep's attention heads came to do, in a table: for the end of a run, `--json` and MLflow."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -33,6 +33,11 @@ class RoleFindings:
     by_parameter: tuple[RoleRatesBy, ...]
     layer_names: tuple[str, ...]
 
+    @property
+    def names(self) -> list[str]:
+        """The roles, each once."""
+        return list(dict.fromkeys(rate.role for rate in self.rates))
+
     def layer_name(self, layer: int | None) -> str:
         """What a layer is called: its number where it has no name."""
         if layer is None:
@@ -41,16 +46,12 @@ class RoleFindings:
 
     def layer_title(self, layer: int | None) -> str:
         """The same in words: `encoder self`, `layer 0`, `any layer`."""
-        name = self.layer_name(layer)
-        if name in self.layer_names:
-            return name.replace("_", " ")
-        return "any layer" if layer is None else f"layer {name}"
+        return layer_title(self.layer_names, layer)
 
     def rows(self) -> Iterator[tuple[RoleRate, RoleEmergence]]:
         """Each role in each layer, role by role."""
         pairs = list(zip(self.rates, self.emergence, strict=True))
-        order = list(dict.fromkeys(rate.role for rate in self.rates))
-        yield from sorted(pairs, key=lambda pair: order.index(pair[0].role))
+        yield from sorted(pairs, key=lambda pair: self.names.index(pair[0].role))
 
     def as_json(self) -> list[dict[str, Any]]:
         """Plain values."""
@@ -112,7 +113,7 @@ def read_role_findings(connection: duckdb.DuckDBPyConnection, spec: Sweep) -> Ro
         rates_of(histories),
         emergence_of(histories),
         rates_by_parameter_of(histories, connection, spec),
-        _layer_names(spec.workload),
+        layer_names_of(spec.workload),
     )
 
 
@@ -123,8 +124,16 @@ def step_label(when: RoleEmergence) -> str:
     return f"{when.median_step:,.0f} ({when.median_share:.0%} through)"
 
 
-def _layer_names(workload: str) -> tuple[str, ...]:
-    # Brings torch along, so only where there are heads; a user's file may be gone.
+def layer_title(names: Sequence[str], layer: int | None) -> str:
+    """A layer in words, by the names of layers 0, 1, ...: `encoder self`, `layer 0`, `any layer`."""
+    if layer is None:
+        return "any layer"
+    return names[layer].replace("_", " ") if layer < len(names) else f"layer {layer}"
+
+
+def layer_names_of(workload: str) -> tuple[str, ...]:
+    """What a workload calls the layers of its heads; empty where it does not, or is gone."""
+    # Brings torch along, so only where there are heads.
     from workloads.registry import load_workload
 
     try:

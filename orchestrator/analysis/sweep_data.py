@@ -6,23 +6,22 @@ from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
 import duckdb
-import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
-from orchestrator.analysis.grouping import Group, dimension_of, groups_by, is_logarithmic
+from orchestrator.analysis.grouping import Group, dimension_of, groups_by, parameters_of, values_of
 from orchestrator.analysis.importance import Importance, importance
 from orchestrator.analysis.onset import Histories, Onset, curves_by_group, outcome_histories
-from orchestrator.analysis.phase_diagram import Axis, PhaseDiagram, TrialCounts, fit_phase_diagram
+from orchestrator.analysis.phase_diagram import PhaseDiagram, read_phase_diagram
 from orchestrator.analysis.rate_answers import OutcomeRates, StuckRates
 from orchestrator.analysis.rates import ParameterRates, binned_rates, pooling, rates_by, stuck_rate, swept_names
+from orchestrator.analysis.role_findings import layer_names_of, layer_title
 from orchestrator.analysis.role_history import RoleHistory, role_histories
 from orchestrator.ledger.reader import Ledger
 from orchestrator.ledger.views import connect
 from orchestrator.places.location import Location
 from orchestrator.query import answer
 from orchestrator.sweep_directory import SweepDirectory
-from search_spaces.dimensions import Categorical, Scalar
+from search_spaces.dimensions import Categorical
 from search_spaces.sweep import Sweep
 from workloads.errors import UserError
 
@@ -137,28 +136,7 @@ class SweepData:
             x, y: Their names.
         """
         with self.connect() as connection:
-            values = {name: self._values(connection, name) for name in (x, y)}
-            counts = connection.execute(
-                "select trial, n_trainings - n_failed, n_stuck from trials where n_trainings > n_failed order by trial"
-            ).fetchall()
-        for name, column in values.items():
-            odd = next((each for each in column.values() if isinstance(each, bool | str)), None)
-            if odd is not None:
-                raise UserError(
-                    name, given=odd, expected="a parameter whose values are numbers", mend="take stuck_rates(by=[...])"
-                )
-        rows = [(values[x][trial], values[y][trial], n, k) for trial, n, k in counts]
-        kept = np.array([row for row in rows if None not in row], dtype=np.float64)
-        if not len(kept):
-            raise UserError(
-                f"{x}, {y}", given="null in every trial", expected="numbers", mend="choose parameters that were set"
-            )
-        trials = TrialCounts(*kept.T)
-        diagram = fit_phase_diagram(self._axis(x, trials.x), self._axis(y, trials.y), trials)
-        if len(kept) == len(rows):
-            return diagram
-        left_out = f"{len(rows) - len(kept)} trials without a value are left out"
-        return dataclasses.replace(diagram, note=f"{diagram.note}; {left_out}")
+            return read_phase_diagram(connection, self._specs, x, y)
 
     def emergence(self, role: str, by: str | None = None, layer: int | None = None) -> Onset:
         """When a role comes to stay in some head; failed and diverged trainings are left out.
@@ -181,7 +159,8 @@ class SweepData:
                 )
             if by == "layer":
                 every = frozenset(trial for each in chosen for trial in each.trial.tolist())
-                parts = [(Group(f"layer {each.layer}", every), each) for each in chosen]
+                names = layer_names_of(self.directories[0].spec.workload)
+                parts = [(Group(layer_title(names, each.layer), every), each) for each in chosen]
                 curves = [curve for group, each in parts for curve in curves_by_group(_histories(each), [group])]
                 return Onset(role, by, tuple(curves))
             return Onset(role, by or "", curves_by_group(_histories(chosen[0]), self._groups(connection, by)))
@@ -224,7 +203,7 @@ class SweepData:
         return [each.spec for each in self.directories]
 
     def _rates_by(self, connection: duckdb.DuckDBPyConnection, name: str) -> ParameterRates:
-        values = self._values(connection, name)
+        values = values_of(connection, name)
         dimension, kept = dimension_of(self._specs, name, values)
         if dimension is None:
             return ParameterRates(name, "", Categorical(choices=(None,)), ())
@@ -239,7 +218,7 @@ class SweepData:
 
     def _differing(self, connection: duckdb.DuckDBPyConnection) -> list[str]:
         varied = dict.fromkeys(name for each in self.directories for name in swept_names(each.spec))
-        for name in self._parameters(connection):
+        for name in parameters_of(connection):
             ((n_values,),) = connection.execute(
                 f'select count(distinct "param_{name}") + max("param_{name}" is null)::int from trainings'
             ).fetchall()
@@ -251,23 +230,7 @@ class SweepData:
         if by is None:
             trials = connection.execute("select trial from trials").fetchall()
             return [Group("all", frozenset(trial for (trial,) in trials))]
-        return groups_by(self._specs, by, self._values(connection, by))
-
-    def _values(self, connection: duckdb.DuckDBPyConnection, name: str) -> dict[int, Scalar]:
-        known = self._parameters(connection)
-        if name not in known:
-            raise UserError(
-                "parameter", given=name, expected=f"one of {', '.join(known)}", mend="name it as in the search space"
-            )
-        return dict(connection.execute(f'select trial, "param_{name}" from trials order by trial').fetchall())
-
-    def _parameters(self, connection: duckdb.DuckDBPyConnection) -> list[str]:
-        columns = [name for name, *_ in connection.execute("select * from trials limit 0").description]
-        return [name.removeprefix("param_") for name in columns if name.startswith("param_")]
-
-    def _axis(self, name: str, values: NDArray[np.float64]) -> Axis:
-        log = is_logarithmic(self._specs, name, values.tolist())
-        return Axis(name, log, float(values.min()), float(values.max()))
+        return groups_by(self._specs, by, values_of(connection, by))
 
 
 def _histories(history: RoleHistory) -> Histories:

@@ -6,8 +6,9 @@ from datetime import datetime
 
 import duckdb
 
-from orchestrator.analysis.intervals import Rate, pooled_rate
-from orchestrator.report.labels import OUTCOME_MEANINGS, outcome_order
+from orchestrator.analysis.intervals import Rate
+from orchestrator.analysis.labels import OUTCOME_MEANINGS, outcome_order
+from orchestrator.analysis.rates import Pooling
 
 _MOST_PACK_SIZES = 12
 MOST_ERRORS = 20
@@ -89,7 +90,7 @@ class Failure:
     traceback: str
 
 
-def outcome_shares(connection: duckdb.DuckDBPyConnection) -> tuple[OutcomeShare, ...]:
+def outcome_shares(connection: duckdb.DuckDBPyConnection, pool: Pooling) -> tuple[OutcomeShare, ...]:
     """Every outcome that occurs, in the report's order; trainings of one trial are not taken as independent."""
     rows = connection.execute(
         "select outcome, trial, count(*), min(replicate), arg_min(training_id, replicate) from trainings"
@@ -111,7 +112,7 @@ def outcome_shares(connection: duckdb.DuckDBPyConnection) -> tuple[OutcomeShare,
         OutcomeShare(
             outcome,
             OUTCOME_MEANINGS.get(outcome, ""),
-            pooled_rate([(n, counts[outcome].get(trial, 0)) for trial, n in sizes.items()]),
+            pool([(n, counts[outcome].get(trial, 0)) for trial, n in sizes.items()]),
             details[outcome],
             examples[outcome],
         )
@@ -119,9 +120,9 @@ def outcome_shares(connection: duckdb.DuckDBPyConnection) -> tuple[OutcomeShare,
     )
 
 
-def solved_rate(connection: duckdb.DuckDBPyConnection) -> Rate:
+def solved_rate(connection: duckdb.DuckDBPyConnection, pool: Pooling) -> Rate:
     """The solved rate of a whole sweep; failed trainings are left out, as of the stuck rate."""
-    return pooled_rate(connection.execute("select n_trainings - n_failed, n_solved from trials").fetchall())
+    return pool(connection.execute("select n_trainings - n_failed, n_solved from trials").fetchall())
 
 
 def reference_levels(connection: duckdb.DuckDBPyConnection) -> tuple[ReferenceLevel, ...]:

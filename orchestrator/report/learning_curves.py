@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import duckdb
 
-from orchestrator.report.labels import outcome_order
+from orchestrator.analysis.labels import outcome_order
 
 METRIC = "eval_loss"
 _MOST_STEPS = 100

@@ -10,12 +10,10 @@ from pathlib import Path
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
-from orchestrator.analysis.intervals import Rate
+from orchestrator.analysis.labels import OUTCOME_MEANINGS, STUCK, clipped, plain_label, share_label
 from orchestrator.analysis.rates import value_label
 from orchestrator.analysis.role_findings import step_label
 from orchestrator.places.location import Location
-from orchestrator.report.figures import cells_of
-from orchestrator.report.labels import OUTCOME_MEANINGS, STUCK, clipped, parameter_label
 from orchestrator.report.pictures import Picture, draw_overview, draw_sweep
 from orchestrator.report.sweep_report import SweepReport, read_sweep_report
 from orchestrator.sweep_directory import SweepDirectory
@@ -97,9 +95,10 @@ def render(shown: Sequence[Shown], overview: Picture | None) -> str:
     )
     environment.filters |= {
         "clip": clipped,
-        "interval": interval,
+        "interval": share_label,
         "value": value_label,
-        "parameter": parameter_label,
+        "told": lambda values: [(name, value_label(value)) for name, value in values.items()],
+        "parameter": plain_label,
         "emerges": step_label,
         "seconds": _duration,
     }
@@ -108,18 +107,10 @@ def render(shown: Sequence[Shown], overview: Picture | None) -> str:
         overview=overview,
         meanings=OUTCOME_MEANINGS,
         stuck=STUCK,
-        cells_of=cells_of,
         docs=_docs(),
         made=datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
         version=importlib.metadata.version("attnsweep"),
     )
-
-
-def interval(rate: Rate) -> str:
-    """`0.25 [0.19, 0.32]`, or `-` where nothing was counted."""
-    if rate.share is None or rate.low is None or rate.high is None:
-        return "-"
-    return f"{rate.share:.2f} [{rate.low:.2f}, {rate.high:.2f}]"
 
 
 def _duration(seconds: float) -> str:

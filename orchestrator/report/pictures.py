@@ -9,16 +9,16 @@ from typing import Literal
 from markupsafe import Markup
 from matplotlib.figure import Figure
 
-from orchestrator.analysis.figures import stuck_rate_figure
+from orchestrator.analysis.figure_style import BLUE
+from orchestrator.analysis.figures import emergence_figure, stuck_rate_figure
 from orchestrator.analysis.intervals import rate_label
-from orchestrator.analysis.rates import ParameterRates
-from orchestrator.report import figures, head_figures
-from orchestrator.report.style import BLUE, LABEL_SIZE, TICK_SIZE, as_png, as_svg, data_uri, figure_text, inline_svg
+from orchestrator.analysis.phase_figure import model_figure, residual_figure
+from orchestrator.report import figures
+from orchestrator.report.head_figures import composition_figure
+from orchestrator.report.images import as_png, as_svg, data_uri, inline_svg
 from orchestrator.report.sweep_report import SweepReport
 
-Group = Literal["stuck", "phase", "outcomes", "curves", "composition", "emergence", "sweeps"]
-_LONG = 36
-"""Characters of the longest tick label times their number, above which they are slanted."""
+Group = Literal["stuck", "phase", "cells", "outcomes", "curves", "composition", "emergence", "sweeps"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +69,7 @@ def draw_overview(reports: Sequence[SweepReport]) -> Picture:
     """The stuck rates of several sweeps."""
     names = [f"{number}. {each.directory.spec.name}" for number, each in enumerate(reports, 1)]
     rates = [each.findings.stuck for each in reports]
-    figure = figures.rates_figure(names, rates, [BLUE] * len(names), "stuck rate")
+    figure = figures.rates_figure(names, rates, [BLUE] * len(names), "stuck rate", "stuck")
     return _picture("sweeps", "stuck_rate_by_sweep", "Stuck rate of each sweep with 95% interval", figure)
 
 
@@ -83,44 +83,39 @@ def _drawn(report: SweepReport) -> Iterator[Picture]:
     for rates in report.findings.by_parameter:
         alt = "; ".join(f"{each.label}: {rate_label(each.rate)}" for each in rates.bins)
         name = "stuck_rate_" + rates.title
-        yield _picture("stuck", name, f"Stuck rate by {rates.title}: {alt}", _stuck_figure(rates))
-    if report.phase is not None and len(report.phase.axes) == 2:
-        axes = " and ".join(axis.parameter for axis in report.phase.axes)
-        for measure in ("stuck", "solved"):
-            drawn = figures.phase_figure(report.phase, measure)
-            svg = as_svg(drawn.figure, drawn.hover)
-            alt = f"Share of trainings that end {measure}, by {axes}; the table below has the numbers"
-            yield Picture("phase", f"phase_{measure}", alt, svg, as_png(drawn.figure), hover=True)
+        yield _picture("stuck", name, f"Stuck rate by {rates.title}: {alt}", stuck_rate_figure([rates]))
+    yield from _phase(report)
     for outcome, figure in figures.curve_figures(report.curves, report.levels):
         alt = f"Median and quartiles of eval_loss by step, of the trainings that end as {outcome}"
         yield _picture("curves", f"curves_{outcome}", alt, figure)
     if report.findings.roles is not None and report.composition:
-        roles, names = report.findings.roles, head_figures.role_names(report.composition)
+        roles = report.findings.roles
         alt = "Share of heads in each role by layer at the last probe, with 95% intervals"
-        yield _picture("composition", "head_roles", alt, head_figures.composition_figure(report.composition, roles))
-        for layer, figure in head_figures.emergence_figures(roles, names):
-            alt = f"Share of trainings in which each role has come to stay, by step: {layer}"
-            yield _picture("emergence", f"emergence_{layer}", alt, figure)
+        yield _picture("composition", "head_roles", alt, composition_figure(report.composition, roles))
+        for layer in dict.fromkeys(each.layer for each in roles.emergence):
+            title = roles.layer_title(layer)
+            alt = f"Share of trainings in which each role has come to stay, by step: {title}"
+            yield _picture("emergence", f"emergence_{title}", alt, emergence_figure(roles, layers=[layer]))
+
+
+def _phase(report: SweepReport) -> Iterator[Picture]:
+    if report.regions is None or len(report.regions.axes) < 2:
+        return
+    axes = " and ".join(axis.parameter for axis in report.regions.axes)
+    if report.diagram is not None and report.diagram.surface is not None:
+        alt = f"Model of the share that ends stuck, by {axes}: {report.diagram.note}"
+        yield _picture("phase", "phase_diagram", alt, model_figure(report.diagram))
+        alt = "What the model leaves over: observed and expected stuck share in cells; the table below has the numbers"
+        yield _picture("phase", "phase_residuals", alt, residual_figure(report.diagram))
+    for measure in ("stuck", "solved"):
+        drawn = figures.cells_figure(report.regions, measure)
+        svg = as_svg(drawn.figure, drawn.hover)
+        alt = f"Share of trainings that end {measure}, by {axes}; the table below has the numbers"
+        yield Picture("cells", f"cells_{measure}", alt, svg, as_png(drawn.figure), hover=True)
 
 
 def _picture(group: Group, name: str, alt: str, figure: Figure) -> Picture:
     return Picture(group, name, alt, as_svg(figure), as_png(figure))
-
-
-def _stuck_figure(rates: ParameterRates) -> Figure:
-    bins = tuple(dataclasses.replace(each, label=figure_text(each.label, 18)) for each in rates.bins)
-    figure = stuck_rate_figure([dataclasses.replace(rates, bins=bins, where=figure_text(rates.where, 44))])
-    panel = figure.axes[0]
-    for axis in (panel.xaxis, panel.yaxis):
-        axis.label.set_fontsize(LABEL_SIZE)
-    if rates.bins[0].low is None:
-        if max(len(each.label) for each in bins) * len(bins) > _LONG:
-            panel.tick_params(axis="x", rotation=35, labelsize=TICK_SIZE - 1)
-            for label in panel.get_xticklabels():
-                label.set_horizontalalignment("right")
-                label.set_rotation_mode("anchor")
-        figure.set_size_inches(max(figure.get_figwidth(), 1.0 + 0.25 * len(bins)), figure.get_figheight())
-    return figure
 
 
 def _file_name(text: str) -> str:

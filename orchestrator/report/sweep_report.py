@@ -3,16 +3,22 @@
 import shlex
 from dataclasses import dataclass
 
+import duckdb
+
 from orchestrator.analysis.findings import Findings, read_findings
 from orchestrator.analysis.intervals import Rate
+from orchestrator.analysis.labels import STUCK
+from orchestrator.analysis.phase_diagram import PhaseDiagram, read_phase_diagram
+from orchestrator.analysis.rates import pooling
 from orchestrator.ledger.reader import Ledger
 from orchestrator.report import facts
 from orchestrator.report.head_figures import RoleShare, role_composition
-from orchestrator.report.labels import STUCK
 from orchestrator.report.learning_curves import LearningCurve, read_learning_curves
-from orchestrator.report.phase import Phase, read_phase
+from orchestrator.report.regions import Regions, read_regions
 from orchestrator.sweep_directory import SweepDirectory
 from search_spaces.replication import most_wanted
+from search_spaces.sweep import Sweep
+from workloads.errors import UserError
 
 _REPLAY = """\
 from orchestrator.places.location import locate
@@ -32,7 +38,8 @@ class SweepReport:
         directory: Where it is.
         findings: Rates, the best trial, roles.
         solved: The solved rate over all trials.
-        phase: The search space along its most important parameters; `None` where none varies by itself.
+        regions: What was observed along the parameters that matter most; `None` where none varies by itself.
+        diagram: The phase diagram over the same two; `None` where there are not two whose values are numbers.
         outcomes: What trainings ended as.
         curves: Learning curves by outcome.
         levels: Reference levels.
@@ -45,7 +52,8 @@ class SweepReport:
     directory: SweepDirectory
     findings: Findings
     solved: Rate
-    phase: Phase | None
+    regions: Regions | None
+    diagram: PhaseDiagram | None
     outcomes: tuple[facts.OutcomeShare, ...]
     curves: tuple[LearningCurve, ...]
     levels: tuple[facts.ReferenceLevel, ...]
@@ -110,13 +118,15 @@ def read_sweep_report(directory: SweepDirectory) -> SweepReport:
         UserError: For a ledger that cannot be read.
     """
     with Ledger(directory.path).connect() as connection:
-        findings = read_findings(connection, directory.spec)
+        findings, pool = read_findings(connection, directory.spec), pooling(directory.spec)
+        regions = read_regions(connection, findings.by_parameter, pool)
         return SweepReport(
             directory=directory,
             findings=findings,
-            solved=facts.solved_rate(connection),
-            phase=read_phase(connection, findings.by_parameter),
-            outcomes=facts.outcome_shares(connection),
+            solved=facts.solved_rate(connection, pool),
+            regions=regions,
+            diagram=_diagram(connection, directory.spec, regions),
+            outcomes=facts.outcome_shares(connection, pool),
             curves=read_learning_curves(connection),
             levels=facts.reference_levels(connection),
             costs=facts.pack_costs(connection),
@@ -124,3 +134,13 @@ def read_sweep_report(directory: SweepDirectory) -> SweepReport:
             failures=facts.failures(connection),
             composition=() if findings.roles is None else role_composition(connection),
         )
+
+
+def _diagram(connection: duckdb.DuckDBPyConnection, spec: Sweep, regions: Regions | None) -> PhaseDiagram | None:
+    if regions is None or len(regions.axes) < 2:
+        return None
+    try:
+        return read_phase_diagram(connection, [spec], *(axis.parameter for axis in regions.axes))
+    except UserError:
+        # A parameter whose values are not numbers: the cells are all there is to see.
+        return None

@@ -16,7 +16,8 @@ from search_spaces.sweep import Sweep
 
 MAX_CURVE_STEPS = 16
 """Points of a curve. A run's cost in MLflow is a row per point."""
-QUANTILES = {"loss_curve_q25": 0.25, "loss_curve_median": 0.5, "loss_curve_q75": 0.75}
+QUANTILES = {"loss_curve/q25": 0.25, "loss_curve/median": 0.5, "loss_curve/q75": 0.75}
+"""MLflow draws what has a prefix in a section of its own."""
 _ALIASES = {"init_sigma": "sigma", "learning_rate": "lr"}
 
 
@@ -26,7 +27,7 @@ class TrialContent:
 
     Attributes:
         trial: Its trial.
-        name: For people: `sigma=0.03 lr=1e-2 #12`.
+        name: For people: `#12 sigma=0.03 lr=1e-2`.
         tags, params: As MLflow takes them.
         metrics: Aggregates over the trial's trainings; only finite ones.
         curves: (step, value) by metric; only finite values.
@@ -115,13 +116,14 @@ def _content(
 
 
 def _name(spec: Sweep, parameters: Mapping[str, Any], trial: int) -> str:
-    words = []
+    """The number first: tables cut names off at the end."""
+    words = [f"#{trial}"]
     for name in spec.space:
         if name in spec.fixed() or name not in parameters:
             continue
         value = parameters[name]
         words.append(f"{_ALIASES.get(name, name)}={_short(value)}")
-    return " ".join([*words, f"#{trial}"])
+    return " ".join(words)
 
 
 def _short(value: object) -> str:

@@ -1,13 +1,16 @@
 """The MLflow runs of one sweep: found, made, completed."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import datetime
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 from orchestrator.analysis.findings import Findings
 from orchestrator.sweep_directory import SWEEP_FILE, SweepDirectory
 from orchestrator.tracking.content import TrialContent
 from orchestrator.tracking.store import experiment, open_client
+from orchestrator.tracking.view import view_of_trials
 
 if TYPE_CHECKING:
     from mlflow.entities import Run
@@ -15,6 +18,7 @@ if TYPE_CHECKING:
 _PAGE = 1000
 
 _N_PROJECTED = "attnsweep.n_trainings"
+_N_REPORTED = "attnsweep.n_trainings_in_report"
 
 
 class SweepRuns:
@@ -37,6 +41,7 @@ class SweepRuns:
         self._experiment = experiment(self._client, uri, experiment_name(directory.spec.workload))
         self._shared_tags = {
             "attnsweep.sweep": directory.sweep,
+            "attnsweep.name": directory.spec.name,
             "attnsweep.spec_sha256": directory.spec_sha256,
             "mlflow.user": str(directory.provenance.get("user", "unknown")),
             "mlflow.source.name": "attnsweep",
@@ -123,8 +128,24 @@ class SweepRuns:
         metrics = [Metric(name, float(value), ended, 0) for name, value in numbers.items() if value is not None]
         self._fill(parent, metrics, {})
         client.set_tag(parent, "mlflow.note.content", _description(self._directory, findings.markdown()))
+        client.set_experiment_tag(self._experiment, *view_of_trials(self._directory.spec, self._parent.info.start_time))
         client.set_terminated(parent, "FINISHED", ended)
         client.set_tag(parent, _N_PROJECTED, str(findings.n_trainings))
+
+    def add_report(self, write: Callable[[Path], object]) -> None:
+        """Adds the report to the parent's artifacts, where it does not have that of the rows that it shows.
+
+        Args:
+            write: Writes it to a file, and figures beside it.
+        """
+        tags = self._client.get_run(self._parent_id).data.tags
+        n_trainings = tags.get(_N_PROJECTED, "0")
+        if n_trainings in ("0", tags.get(_N_REPORTED)):
+            return
+        with TemporaryDirectory(prefix="attnsweep-report-") as folder:
+            write(Path(folder) / "report.html")
+            self._client.log_artifacts(self._parent_id, folder, "report")
+        self._client.set_tag(self._parent_id, _N_REPORTED, n_trainings)
 
     def _search(self, kind: str) -> "list[Run]":
         """All runs of this sweep and kind, in one paged search."""
@@ -151,7 +172,6 @@ class SweepRuns:
             "attnsweep.kind": "sweep",
             "attnsweep.workload": spec.workload,
             "attnsweep.sampler": spec.sampler,
-            "attnsweep.name": spec.name,
             "mlflow.source.git.commit": provenance.get("git_commit"),
             "mlflow.note.content": _description(self._directory, ""),
         }
@@ -193,5 +213,6 @@ def _description(directory: SweepDirectory, result: str) -> str:
         f"{spec.trials} trials x {spec.replicates} replicates, sampler {spec.sampler}.",
         "",
         result or "No summary yet.",
+        "Report with all figures: `report/report.html` among the artifacts.",
     ]
     return "\n".join(lines)

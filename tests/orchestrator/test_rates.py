@@ -261,8 +261,8 @@ def test_the_figure_names_its_axes_and_draws_each_bin_that_holds_trials(summary:
     assert (tmp_path / "figure.png").stat().st_size > 10_000
     panels = [panel for panel in figure.axes if panel.get_visible()]
     assert [panel.get_xlabel() for panel in panels] == [
-        r"initialization $\sigma$",
-        r"learning rate $\eta$",
+        "initialization $σ$",
+        "learning rate $η$",
         "optimizer",
     ]
     assert [panel.get_xscale() for panel in panels] == ["log", "log", "linear"]

@@ -1,26 +1,23 @@
 """MLflow shows what the ledger holds: all of it, once, whatever happens on the way. Real MLflow on a real database."""
 
-import logging
-import socket
+import math
 import sqlite3
 import subprocess
 import sys
-import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 from mlflow import MlflowClient
-from mlflow.entities import Metric, Run
+from mlflow.entities import Metric
 
 from orchestrator.sweep_directory import SweepDirectory
-from orchestrator.tracking import Projection, SyncResult, runs, sync, tracking_uri
+from orchestrator.tracking import SyncResult, runs, sync, tracking_uri
 from orchestrator.tracking.content import TrialContent, short_number
 from orchestrator.tracking.runs import SweepRuns
 from orchestrator.tracking.store import experiment, without_credentials
-from orchestrator.tracking.sync import Mirror
 from search_spaces import Categorical, Conditional, Float
+from tests.orchestrator.mlflow_runs import default_store, everything_stored, runs_of
 from tests.orchestrator.small_sweep import FINISHED, STEPS, commit, open_writer, small_sweep, sweep_on_disk, trial_rows
 from workloads.errors import UserError
 
@@ -30,32 +27,8 @@ FINISHED_MS = round(FINISHED.timestamp() * 1000)
 
 @pytest.fixture(scope="module", autouse=True)
 def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MlflowClient]:
-    """The default database, of a working directory of its own."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.chdir(tmp_path_factory.mktemp("work"))
-        patch.delenv("MLFLOW_TRACKING_URI", raising=False)
-        yield MlflowClient(tracking_uri())
-
-
-def _runs(client: MlflowClient, directory: SweepDirectory, kind: str = "trial") -> list[Run]:
-    found = client.get_experiment_by_name("category_pairs")
-    condition = f"tags.`attnsweep.sweep` = '{directory.sweep}' and tags.`attnsweep.kind` = '{kind}'"
-    children = client.search_runs([found.experiment_id], condition)
-    return sorted(children, key=lambda run: run.data.tags.get("attnsweep.trial_key", ""))
-
-
-def _everything_stored() -> dict[str, list[Any]]:
-    connection = sqlite3.connect("sweeps/mlflow.db")
-    tables = [name for (name,) in connection.execute("select name from sqlite_master where type = 'table'")]
-    stored = {table: sorted(connection.execute(f'select * from "{table}"').fetchall(), key=repr) for table in tables}
-    connection.close()
-    return stored
-
-
-def _wait_until(condition: Callable[[], bool], projection: Projection) -> None:
-    while not condition():
-        assert projection._thread.is_alive()
-        threading.Event().wait(0.01)
+    with default_store(tmp_path_factory.mktemp("work")) as store:
+        yield store
 
 
 def test_a_trial_becomes_a_child_run(client: MlflowClient, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
@@ -64,9 +37,9 @@ def test_a_trial_becomes_a_child_run(client: MlflowClient, tmp_path: Path, capfd
     assert sync(directory) == SyncResult(n_logged=1, n_present=0)
     assert capfd.readouterr().out == ""
 
-    [run] = _runs(client, directory)
-    [parent] = _runs(client, directory, "sweep")
-    assert run.info.run_name == "sigma=0.03 lr=1e-2 #7"
+    [run] = runs_of(client, directory)
+    [parent] = runs_of(client, directory, "sweep")
+    assert run.info.run_name == "#7 sigma=0.03 lr=1e-2"
     assert run.info.status == "FINISHED"
     assert (run.info.start_time, run.info.end_time) == (FINISHED_MS + 6000, FINISHED_MS + 7000)
     expected = {
@@ -92,15 +65,15 @@ def test_a_null_parameter_is_named_null(client: MlflowClient, tmp_path: Path) ->
     rows = trial_rows(0, SOLVED, param_init_sigma=None, param_learning_rate=2.5e-3)
     directory = sweep_on_disk(tmp_path / "sweep", small_sweep("null", space=space), rows)
     sync(directory)
-    [run] = _runs(client, directory)
-    assert run.info.run_name == "sigma=null optimizer=sgd lr=0.0025 #0"
+    [run] = runs_of(client, directory)
+    assert run.info.run_name == "#0 sigma=null optimizer=sgd lr=0.0025"
     assert run.data.params["init_sigma"] == "null"
 
 
 def test_the_sweep_is_the_parent_run(client: MlflowClient, tmp_path: Path) -> None:
     directory = sweep_on_disk(tmp_path / "sweep", small_sweep("parent", description="why"), trial_rows(0, SOLVED))
     sync(directory)
-    [parent] = _runs(client, directory, "sweep")
+    [parent] = runs_of(client, directory, "sweep")
     assert (parent.info.run_name, parent.info.status) == (directory.sweep, "FINISHED")
     assert parent.info.end_time == FINISHED_MS
     expected_tags = {"attnsweep.workload": "category_pairs", "attnsweep.sampler": "tpe"}
@@ -131,9 +104,9 @@ def test_a_users_workload_names_its_experiment_by_its_class(client: MlflowClient
 def test_twice_is_once(tmp_path: Path) -> None:
     directory = sweep_on_disk(tmp_path / "sweep", small_sweep("twice"), *(trial_rows(t, SOLVED) for t in range(3)))
     sync(directory)
-    before = _everything_stored()
+    before = everything_stored()
     assert sync(directory) == SyncResult(n_logged=0, n_present=3)
-    assert _everything_stored() == before
+    assert everything_stored() == before
 
 
 def test_a_trial_is_logged_when_it_is_complete(client: MlflowClient, tmp_path: Path) -> None:
@@ -143,7 +116,7 @@ def test_a_trial_is_logged_when_it_is_complete(client: MlflowClient, tmp_path: P
     with open_writer(directory) as writer:
         commit(writer, [{**row, "sweep": directory.sweep, "pack": "late"} for row in late])
     assert sync(directory) == SyncResult(n_logged=1, n_present=1)
-    [parent] = _runs(client, directory, "sweep")
+    [parent] = runs_of(client, directory, "sweep")
     assert parent.data.metrics["n_trainings"] == 8
     assert "| solved | 8 |" in parent.data.tags["mlflow.note.content"]
 
@@ -151,7 +124,7 @@ def test_a_trial_is_logged_when_it_is_complete(client: MlflowClient, tmp_path: P
 def test_a_half_written_child_is_completed(client: MlflowClient, tmp_path: Path) -> None:
     directory = sweep_on_disk(tmp_path / "sweep", small_sweep("half"), trial_rows(0, SOLVED), trial_rows(1, SOLVED))
     sync(directory)
-    whole = _runs(client, directory)
+    whole = runs_of(client, directory)
     # As a crash leaves it: between making and filling, and between filling and ending.
     client.delete_run(whole[0].info.run_id)
     tags = whole[0].data.tags
@@ -160,13 +133,13 @@ def test_a_half_written_child_is_completed(client: MlflowClient, tmp_path: Path)
     client.update_run(whole[1].info.run_id, status="RUNNING")
 
     assert sync(directory) == SyncResult(n_logged=2, n_present=0)
-    mended = _runs(client, directory)
+    mended = runs_of(client, directory)
     assert [run.info.run_id for run in mended] == [half.info.run_id, whole[1].info.run_id]
     assert [run.info.status for run in mended] == ["FINISHED", "FINISHED"]
     assert [run.data.metrics for run in mended] == [run.data.metrics for run in whole]
     assert [run.data.params for run in mended] == [run.data.params for run in whole]
     for run in mended:
-        assert len(client.get_metric_history(run.info.run_id, "loss_curve_median")) == len(STEPS)
+        assert len(client.get_metric_history(run.info.run_id, "loss_curve/median")) == len(STEPS)
         assert len(client.get_metric_history(run.info.run_id, "stuck_rate")) == 1
 
 
@@ -181,7 +154,7 @@ def test_a_workload_may_have_many_parameters(client: MlflowClient, tmp_path: Pat
     directory = sweep_on_disk(tmp_path / "sweep", small_sweep("many"))
     content = TrialContent(0, "many", {"attnsweep.kind": "trial"}, {f"p{i}": "1" for i in range(250)}, {}, {}, 1, 2)
     SweepRuns(directory, tracking_uri()).log(content)
-    [run] = _runs(client, directory)
+    [run] = runs_of(client, directory)
     assert len(run.data.params) == 250
 
 
@@ -191,10 +164,10 @@ def test_curves_keep_what_ended_early_and_rank_what_overflowed_above_all(client:
         rows = trial_rows(0, ["solved", "plateau", "diverged"])
         commit(writer, rows, {0: [8.0, 4.0, 0.0], 1: [9.0, 8.0, 7.0, 6.0, 5.0], 2: [10.0, 20.0]})
     sync(directory)
-    [run] = _runs(client, directory)
+    [run] = runs_of(client, directory)
 
     def curve(name: str) -> dict[int, float]:
-        return {each.step: each.value for each in client.get_metric_history(run.info.run_id, f"loss_curve_{name}")}
+        return {each.step: each.value for each in client.get_metric_history(run.info.run_id, f"loss_curve/{name}")}
 
     assert curve("median") == {0: 9.0, 1: 8.0, 2: 7.0, 4: 6.0, 8: 5.0}
     assert curve("q25") == {0: 8.5, 1: 6.0, 2: 3.5, 4: 3.0, 8: 2.5}
@@ -205,10 +178,21 @@ def test_what_is_not_finite_is_not_sent(client: MlflowClient, tmp_path: Path) ->
     trials = trial_rows(0, ["diverged"] * 4), trial_rows(1, ["failed"] * 4)
     directory = sweep_on_disk(tmp_path / "sweep", small_sweep("finite"), *trials)
     sync(directory)
-    diverged, failed = _runs(client, directory)
+    diverged, failed = runs_of(client, directory)
     assert diverged.data.metrics["diverged_rate"] == 1
     assert "loss_median" not in diverged.data.metrics
     assert set(failed.data.metrics) == {"n_trainings", "train_seconds"}
+
+
+def test_a_curve_without_a_finite_loss_is_no_curve(client: MlflowClient, tmp_path: Path) -> None:
+    """MLflow would keep an infinite value as the largest double, and draw it."""
+    directory = SweepDirectory.create(tmp_path / "sweep", small_sweep("infinite", replicates=2), {})
+    with open_writer(directory) as writer:
+        commit(writer, trial_rows(0, ["diverged"] * 2), {0: [9.0, math.inf], 1: [9.0, 9.0, math.inf]})
+    sync(directory)
+    [run] = runs_of(client, directory)
+    median = client.get_metric_history(run.info.run_id, "loss_curve/median")
+    assert [(each.step, each.value) for each in median] == [(0, 9.0)]
 
 
 @pytest.mark.parametrize(
@@ -249,156 +233,8 @@ def test_nothing_heavy_is_imported_before_it_is_used() -> None:
     assert subprocess.check_output([sys.executable, "-c", check], cwd=root, text=True) == "set()\n"
 
 
-def test_a_running_sweep_is_projected_while_its_ledger_grows(client: MlflowClient, tmp_path: Path) -> None:
-    directory = SweepDirectory.create(tmp_path / "sweep", small_sweep("running", trials=40), {})
-    progress = []
-    with open_writer(directory) as writer:
-        projection = Projection(directory)
-        for trial in range(40):
-            commit(writer, trial_rows(trial, SOLVED))
-            if trial != 13:
-                projection.trial_told(trial)
-        result = projection.close(on_progress=lambda *done: progress.append(done))
-    assert projection.problem is None
-    assert result == SyncResult(n_logged=40, n_present=0)
-    assert progress == [(done, len(progress)) for done in range(1, len(progress) + 1)]
-    assert {run.info.status for run in _runs(client, directory)} == {"FINISHED"}
-    [parent] = _runs(client, directory, "sweep")
-    assert (parent.info.status, parent.data.metrics["n_trainings"]) == ("FINISHED", 160)
-    assert sync(directory) == SyncResult(n_logged=0, n_present=40)
-
-
-def test_a_resumed_sweep_goes_on_in_its_parent_run(client: MlflowClient, tmp_path: Path) -> None:
-    directory = sweep_on_disk(tmp_path / "sweep", small_sweep("resumed"), trial_rows(0, SOLVED))
-    sync(directory)
-    with open_writer(directory) as writer:
-        projection = Projection(directory)
-        _wait_until(lambda: _runs(client, directory, "sweep")[0].info.status == "RUNNING", projection)
-        commit(writer, trial_rows(1, SOLVED))
-        projection.trial_told(1)
-        assert projection.close() == SyncResult(n_logged=1, n_present=1)
-    [parent] = _runs(client, directory, "sweep")
-    assert (parent.info.status, parent.info.end_time) == ("FINISHED", FINISHED_MS + 1000)
-
-
-def test_a_sweep_goes_on_without_mlflow(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")
-    with socket.socket() as closed:
-        closed.bind(("127.0.0.1", 0))
-        address = f"http://127.0.0.1:{closed.getsockname()[1]}"
-    with_password = address.replace("//", "//me:secret@")
-    directory = sweep_on_disk(tmp_path / "sweep", small_sweep("down"), trial_rows(0, SOLVED), trial_rows(1, SOLVED))
-    with caplog.at_level(logging.WARNING, logger="orchestrator.tracking"):
-        projection = Projection(directory, with_password, retry_seconds=0.0)
-        for _ in range(10_000):
-            projection.trial_told(0)
-        assert projection.close() == SyncResult(0, 0)
-    assert projection.problem.endswith("(ConnectionRefusedError: [Errno 111] Connection refused)")
-    assert "\n" not in projection.problem
-    [warning] = [record.getMessage() for record in caplog.records if record.name.startswith("orchestrator")]
-    assert f"MLflow ({address}): MlflowException: " in warning
-    assert "secret" not in warning
-    assert warning.endswith(f"; the sweep goes on, `attnsweep mlflow-sync {directory.path}` logs what is missing")
-    with pytest.raises(UserError, match=f"--tracking-uri: got '{address}', expected an MLflow store that answers"):
-        sync(directory, with_password)
-    assert sync(directory) == SyncResult(n_logged=2, n_present=0)
-
-
-def test_mlflow_that_comes_back_gets_what_it_missed(client: MlflowClient, tmp_path: Path) -> None:
-    directory = SweepDirectory.create(tmp_path / "sweep", small_sweep("back"), {})
-    # No ledger yet: the first attempt fails, as if the store were away.
-    projection = Projection(directory, retry_seconds=0.0)
-    _wait_until(lambda: projection.problem is not None, projection)
-    with open_writer(directory) as writer:
-        for trial in range(3):
-            commit(writer, trial_rows(trial, SOLVED))
-        projection.trial_told(2)
-        _wait_until(lambda: [run.info.status for run in _runs(client, directory)] == ["FINISHED"] * 3, projection)
-        assert projection.problem is None
-        assert projection.close() == SyncResult(n_logged=3, n_present=0)
-
-
-def test_a_sweep_that_another_process_works_on_is_not_synced(client: MlflowClient, tmp_path: Path) -> None:
-    directory = sweep_on_disk(tmp_path / "sweep", small_sweep("beside"), trial_rows(0, SOLVED))
-    before = _everything_stored()
-    with open_writer(directory), pytest.raises(UserError, match="got 'a sweep that another process works on'"):
-        sync(directory)
-    assert _everything_stored() == before
-
-    refused = []
-
-    def try_to_run(*_: int) -> None:
-        with pytest.raises(UserError) as refusal:
-            open_writer(directory)
-        refused.append(refusal)
-
-    assert sync(directory, on_progress=try_to_run) == SyncResult(n_logged=1, n_present=0)
-    assert len(refused) == 1
-    with open_writer(directory):
-        assert Projection(directory).close() == SyncResult(n_logged=0, n_present=1)
-
-
 def test_a_store_that_fails_leaves_the_sweep_free(tmp_path: Path) -> None:
     directory = sweep_on_disk(tmp_path / "sweep", small_sweep("freed"), trial_rows(0, SOLVED))
     with pytest.raises(UserError, match="--tracking-uri: got 'nowhere://'"):
         sync(directory, "nowhere://")
     open_writer(directory).close()
-
-
-def test_closing_in_haste_leaves_the_rest_to_sync(client: MlflowClient, tmp_path: Path) -> None:
-    directory = SweepDirectory.create(tmp_path / "sweep", small_sweep("haste"), {})
-    hold, reached = threading.Event(), threading.Event()
-
-    def wait(*_: int) -> None:
-        reached.set()
-        hold.wait()
-
-    # No ledger yet: nothing is logged before it is closed.
-    projection = Projection(directory, retry_seconds=1e9)
-    _wait_until(lambda: projection.problem is not None, projection)
-    with open_writer(directory) as writer:
-        for trial in range(4):
-            commit(writer, trial_rows(trial, SOLVED))
-    projection.close(0.1, wait)
-    assert projection.problem == "not done within 0.1 s"
-    assert reached.wait(60)
-    assert _runs(client, directory, "sweep")[0].info.status == "KILLED"
-    hold.set()
-    projection._thread.join()
-    assert sync(directory) == SyncResult(n_logged=3, n_present=1)
-    assert _runs(client, directory, "sweep")[0].info.status == "FINISHED"
-
-
-def test_closing_in_haste_can_be_enough(client: MlflowClient, tmp_path: Path) -> None:
-    """As when the driver raises before it has any row, and its `finally` closes what was closed."""
-    directory = sweep_on_disk(tmp_path / "sweep", small_sweep("enough"))
-    projection = Projection(directory)
-    assert projection.close(60) == projection.close(60) == SyncResult(0, 0)
-    assert projection.problem is None
-    [parent] = _runs(client, directory, "sweep")
-    assert (parent.info.status, parent.data.metrics["n_trainings"]) == ("FINISHED", 0)
-
-
-def test_what_is_given_up_before_mlflow_answers_logs_nothing_after(
-    client: MlflowClient, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """By then another process may log it."""
-    directory = sweep_on_disk(tmp_path / "sweep", small_sweep("late-answer"), trial_rows(0, SOLVED))
-    answers = threading.Event()
-    slow = Projection._open
-
-    def open_slowly(projection: Projection) -> Mirror:
-        answers.wait()
-        return slow(projection)
-
-    monkeypatch.setattr(Projection, "_open", open_slowly)
-    projection = Projection(directory)
-    projection.close(0.05)
-    answers.set()
-    projection._thread.join()
-    assert projection.problem == "not done within 0.05 s"
-    assert _runs(client, directory) == []
-    assert _runs(client, directory, "sweep")[0].info.status == "KILLED"
-    assert sync(directory) == SyncResult(n_logged=1, n_present=0)

@@ -173,8 +173,8 @@ def test_roles_emerge_by_layer_and_by_parameter(tmp_path: Path) -> None:
     sweep_with_heads(tmp_path / "r", small_sweep("r", workload="translation"), trials, heads)
     data = open_sweep(tmp_path / "r")
     assert [(c.label, c.n_came, c.n_trainings) for c in data.emergence("positional", by="layer").curves] == [
-        ("layer 0", 4, 4),
-        ("layer 1", 2, 4),
+        ("encoder self", 4, 4),
+        ("decoder self", 2, 4),
     ]
     by = data.emergence("positional", by="init_sigma", layer=0)
     assert [(c.label, c.median_step) for c in by.curves] == [("1e-3..1e-2", 1.0), ("1e-1..1e0", 4.0)]

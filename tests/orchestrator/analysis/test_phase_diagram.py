@@ -1,11 +1,13 @@
 """Phase diagrams: the model, its boundary, what it refuses and says so."""
 
+import itertools
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pytest
 import statsmodels.api as sm
+from matplotlib.collections import PathCollection
 from numpy.typing import NDArray
 
 from orchestrator.analysis.phase_diagram import TERMS, Axis, Floats, PhaseDiagram, TrialCounts, fit_phase_diagram
@@ -111,9 +113,33 @@ def test_too_few_trials_have_no_surface() -> None:
 def test_the_figure_names_its_axes_and_draws_surface_band_and_residuals() -> None:
     figure = _diagram(_smooth).plot()
     figure.canvas.draw()
-    surface, residuals = figure.axes[:2]
-    assert surface.get_xlabel() == residuals.get_xlabel() == r"initialization $\sigma$"
+    surface, residuals = (panel for panel in figure.axes if panel.get_title())
+    assert surface.get_xlabel() == residuals.get_xlabel() == "initialization $σ$"
     assert (surface.get_xscale(), surface.get_yscale()) == ("log", "linear")
-    words = [text.get_text() for text in surface.get_legend().get_texts()]
-    assert words == ["half of them stuck", "its 95% band"]
+    (legend,) = figure.legends
+    assert [text.get_text() for text in legend.get_texts()] == ["half are stuck", "its 95% band", "trial"]
+    (points,) = [each for each in surface.collections if isinstance(each, PathCollection)]
+    assert len(points.get_offsets()) == 60
     assert len(residuals.patches) == 16
+
+
+def test_many_trials_are_drawn_as_the_cells_of_the_residuals() -> None:
+    diagram = _diagram(_smooth, 401)
+    (legend,) = (figure := diagram.plot()).legends
+    assert legend.get_texts()[-1].get_text() == "trials around"
+    (points,) = [each for each in figure.axes[0].collections if isinstance(each, PathCollection)]
+    assert np.asarray(points.get_array()) == pytest.approx([each.k / each.n for each in diagram.residuals()])
+
+
+@pytest.mark.parametrize(("low", "high"), [(2e-3, 4e-3), (1e-3, 5e-2), (0.05, 2.0), (1e-4, 3.0), (1e-9, 1.0)])
+def test_the_labels_of_a_logarithmic_axis_do_not_touch(low: float, high: float) -> None:
+    axis = Axis("learning_rate", True, low, high)
+    x = np.geomspace(low, high, 60)
+    trials = TrialCounts(x, np.resize([0.0, 1.0, 2.0], 60), np.full(60, 8.0), np.resize([1.0, 5.0, 4.0, 7.0], 60))
+    figure = fit_phase_diagram(axis, Y, trials).plot()
+    figure.canvas.draw()
+    panel = figure.axes[0]
+    labels = [*panel.get_xticklabels(), *panel.get_xticklabels(minor=True)]
+    boxes = [each.get_window_extent() for each in labels if each.get_text() and low <= each.get_position()[0] <= high]
+    assert len(boxes) >= 2
+    assert all(not one.overlaps(other) for one, other in itertools.combinations(boxes, 2))

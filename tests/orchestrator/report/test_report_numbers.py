@@ -4,13 +4,16 @@ import re
 from pathlib import Path
 
 import duckdb
+import numpy as np
 import pytest
+import statsmodels.api as sm
 
+from orchestrator.analysis.intervals import pooled_rate
 from orchestrator.analysis.rates import rates_by
 from orchestrator.ledger.reader import Ledger
 from orchestrator.report.learning_curves import read_learning_curves
 from orchestrator.report.page import write_report
-from orchestrator.report.phase import read_phase
+from orchestrator.report.regions import read_regions
 from orchestrator.sweep_directory import SweepDirectory
 from search_spaces import Categorical
 from tests.orchestrator.report.report_html import Element, read_html
@@ -100,24 +103,55 @@ def test_outcomes(sweep: SweepDirectory, page: Element) -> None:
     assert {row[0].split()[0] for row in told if "stuck" in row[0]} == {"degenerate_zero", "marginal", "runaway"}
 
 
-def test_the_cells_of_the_phase_diagram(sweep: SweepDirectory, page: Element) -> None:
+def test_the_observed_cells(sweep: SweepDirectory, page: Element) -> None:
     counted = _rows(
         sweep,
         "select floor(log10(param_init_sigma)), floor(log10(param_learning_rate)), count(*) filter (stuck),"
         " count(*) filter (outcome = 'solved'), count(*) from trainings where outcome <> 'failed' group by 1, 2",
     )
-    table = page.one("table", class_="phase")
+    table = page.one("table", class_="regions")
     cells = [cell.text for cell in table.one("tbody").all("td")]
     assert len(cells) == len(counted) == 8
-    assert table.one("thead").text.strip().startswith("learning_rate \\ init_sigma")
-    in_order = sorted(counted, key=lambda row: (-row[1], row[0]))  # type: ignore[operator]
+    # The parameter of fewer bins is across, so that a phone has room.
+    assert table.one("thead").text.strip().startswith("init_sigma \\ learning_rate")
+    in_order = sorted(counted, key=lambda row: (-row[0], row[1]))  # type: ignore[operator]
     for cell, (_, _, stuck, solved, n) in zip(cells, in_order, strict=True):
         assert f"stuck {stuck / n:.2f} [" in cell  # type: ignore[operator]
         assert f"solved {solved / n:.2f} [" in cell  # type: ignore[operator]
         assert f"1 trials, {n} trainings" in cell
     titles = [title.text for title in page.all("title")[1:]]
     assert len(titles) == 16
-    assert "init_sigma 1e-4..1e-3, learning_rate 1e-3..1e-2: stuck 1.00 [0.51, 1.00] of 4 trainings, 1 trials" in titles
+    assert "learning_rate 1e-3..1e-2, init_sigma 1e-4..1e-3: stuck 1.00 [0.51, 1.00] of 4 trainings, 1 trials" in titles
+
+
+def test_the_phase_diagram_is_an_independent_regression_of_the_trainings(tmp_path: Path) -> None:
+    draws = np.random.default_rng(3)
+    trials = []
+    for at in range(64):
+        sigma, rate = 10 ** draws.uniform(-4, 0), 10 ** draws.uniform(-3, -1)
+        chance = 1 / (1 + np.exp(2 * np.log10(sigma) + np.log10(rate) + 6))
+        ends = ["solved", *draws.choice(["failed", "marginal", "solved"], 4, p=[0.1, 0.9 * chance, 0.9 - 0.9 * chance])]
+        trials.append(trial_rows(at, ends, param_init_sigma=sigma, param_learning_rate=rate))
+    sweep = sweep_on_disk(tmp_path / "sweep", small_sweep("smooth", trials=64), *trials)
+    page = read_html(write_report([sweep.path], None).read_text())
+    counted = _rows(
+        sweep, "select param_learning_rate, param_init_sigma, stuck from trainings where outcome <> 'failed'"
+    )
+    rate, sigma, stuck = np.array(counted, dtype=np.float64).T
+    x, y = np.log10(rate), np.log10(sigma)
+    expected = sm.Logit(stuck, np.column_stack([np.ones_like(x), x, y, x * y, x**2, y**2])).fit(disp=False).predict()
+    told = page.one("table", class_="residuals").rows()
+    assert len(told) == 16
+    assert f"({len(counted)} trainings of 64 trials; " in page.text
+    # As the page rounds them; edges lie between trials.
+    rounded = [np.array([float(f"{value:.4g}") for value in values]) for values in (rate, sigma)]
+    for row in told:
+        ends = [[float(end) for end in cell.split(" to ")] for cell in row[:2]]
+        inside = np.logical_and.reduce(
+            [(low <= values) & (values <= high) for values, (low, high) in zip(rounded, ends, strict=True)]
+        )
+        assert (int(row[3]), int(row[4])) == (inside.sum(), stuck[inside].sum())
+        assert float(row[5]) == pytest.approx(expected[inside].sum(), abs=0.051)
 
 
 def test_cost_by_pack_size(sweep: SweepDirectory, page: Element) -> None:
@@ -157,11 +191,11 @@ def test_the_most_important_parameters_are_the_axes(tmp_path: Path) -> None:
     ]
     directory = sweep_on_disk(tmp_path / "sweep", spec, *trials)
     with Ledger(directory.path).connect() as connection:
-        phase = read_phase(connection, rates_by(connection, spec))
-    assert phase is not None
-    assert phase.importance[0].rates.parameter == "n_categories"
-    assert phase.importance[0].share == 1.0
-    assert phase.axes[0].parameter == "n_categories"
-    assert phase.best is not None
-    assert phase.labels(phase.best)[0] == ("n_categories", "4")
-    assert phase.best.solved.share == 1.0
+        regions = read_regions(connection, rates_by(connection, spec), pooled_rate)
+    assert regions is not None
+    assert regions.explained[0].rates.parameter == "n_categories"
+    assert regions.explained[0].share == 1.0
+    assert regions.axes[0].parameter == "n_categories"
+    assert regions.best is not None
+    assert regions.labels(regions.best)[0] == ("n_categories", "4")
+    assert regions.best.solved.share == 1.0

@@ -8,15 +8,17 @@ import pytest
 from typer.main import get_group
 
 from orchestrator import cli
+from orchestrator.analysis.figure_style import OUTCOME_COLOURS
+from orchestrator.analysis.intervals import Rate
+from orchestrator.analysis.labels import OUTCOME_MEANINGS, STUCK, share_label
 from orchestrator.ledger.reader import Ledger
 from orchestrator.query import run_query
-from orchestrator.report.labels import OUTCOME_MEANINGS, STUCK
 from orchestrator.report.page import write_report
-from orchestrator.report.style import OUTCOME_COLOURS
 from orchestrator.sweep_directory import SweepDirectory
+from search_spaces import Categorical, Sequential
 from tests.orchestrator.head_rows import head_rows, sweep_with_heads
 from tests.orchestrator.report.report_html import read_html
-from tests.orchestrator.small_sweep import open_writer, small_sweep, sweep_on_disk, trial_rows
+from tests.orchestrator.small_sweep import commit, open_writer, small_sweep, sweep_on_disk, trial_rows
 from workloads.engine.contract import OUTCOMES, STUCK_OUTCOMES
 from workloads.errors import UserError
 
@@ -52,7 +54,7 @@ def test_the_command_writes_one_file_that_fetches_nothing(
         "outcomes.png",
         "outcomes.svg",
         "stuck_rate_init_sigma.png",
-        "phase_stuck.svg",
+        "cells_stuck.svg",
         "curves_solved.png",
     } <= files
     assert not [each for each in out.parent.rglob("*") if each.name.startswith(".")]
@@ -85,8 +87,55 @@ def test_a_sweep_that_varies_nothing_and_whose_trainings_fail(tmp_path: Path) ->
     failed = trial_rows(0, ["failed", "failed"], error="ValueError: no", eval_loss=None, train_seconds=None)
     page = read_html(write_report([sweep_on_disk(tmp_path / "sweep", spec, failed).path], None).read_text())
     assert page.one("p", id="stuck-rate-1").text == "-"
-    assert page.all("table", class_="phase") == page.all("table", class_="by-parameter") == []
+    assert page.all("table", class_="regions") == page.all("table", class_="by-parameter") == []
     assert "ValueError: no" in page.one("details", class_="failure").text
+
+
+def test_where_no_model_is_fitted_the_cells_stand_alone_and_the_page_says_why(tmp_path: Path) -> None:
+    spec = small_sweep("choice", trials=8)
+    spec = spec.but(space=spec.space | {"optimizer": Categorical(choices=("sgd", "adam"))})
+    trials = [
+        trial_rows(at, ["solved", ("solved", "marginal")[at % 2]], param_optimizer=("sgd", "adam")[at % 2],
+                   param_init_sigma=0.05, param_learning_rate=(5e-3, 5e-2)[at // 4])
+        for at in range(8)
+    ]  # fmt: skip
+    for name, rows, why in (
+        ("words", trials, "No model: it takes two parameters whose values are numbers."),
+        ("solved", [trial_rows(0, ["solved"] * 4)], "No model: none of 4 trainings of 1 trials are stuck"),
+    ):
+        given = spec if name == "words" else small_sweep("one")
+        page = read_html(write_report([sweep_on_disk(tmp_path / name, given, *rows).path], None).read_text())
+        assert why in page.text
+        assert len(page.all("table", class_="regions")) == 1
+        assert page.all("table", class_="residuals") == []
+        files = {each.stem for each in (tmp_path / name / "report" / "report_figures").iterdir()}
+        assert {"cells_stuck", "cells_solved"} <= files
+        assert not {each for each in files if each.startswith("phase")}
+
+
+def test_trials_that_chose_how_many_they_needed_count_once_in_every_rate(tmp_path: Path) -> None:
+    spec = small_sweep("by_need", trials=2, replicates=Sequential(width=0.3, at_most=16, batch=4))
+    trials = [trial_rows(0, ["solved"] * 4), trial_rows(1, ["marginal"] * 12 + ["solved"] * 4)]
+    page = read_html(write_report([sweep_on_disk(tmp_path / "sweep", spec, *trials).path], None).read_text())
+    assert page.one("p", id="stuck-rate-1").text.startswith("0.38 [")
+    assert page.one("p", id="solved-rate-1").text.startswith("0.62 [")
+    outcomes = {row[0].split()[0]: row[2][:4] for row in page.one("table", class_="outcomes").rows()}
+    assert outcomes == {"solved": "0.62", "marginal": "0.38"}
+    assert "a rate is the mean of its trials' shares, not k of n" in page.text
+
+
+def test_a_loss_near_the_largest_float_is_drawn(tmp_path: Path) -> None:
+    directory = SweepDirectory.create(tmp_path / "sweep", small_sweep("diverged"), {})
+    with open_writer(directory) as writer:
+        commit(writer, trial_rows(0, ["diverged"] * 2), {0: [1.0, 1e300], 1: [1.0, 1e308]})
+    page = read_html(write_report([directory.path], None).read_text())
+    assert "Learning curves by outcome" in page.text
+
+
+def test_narrow_intervals_are_told_with_a_third_decimal() -> None:
+    assert share_label(Rate(10_000, 4121, 0.4112, 0.4130)) == "0.412 [0.411, 0.413]"
+    assert share_label(Rate(100, 41, 0.32, 0.51)) == "0.41 [0.32, 0.51]"
+    assert share_label(Rate(0, 0, None, None)) == "-"
 
 
 def test_several_sweeps(tmp_path: Path) -> None:

@@ -1,21 +1,23 @@
-"""What things are called in a report: parameters with their symbols, outcomes with what they mean."""
+"""What things are called in figures and reports: parameters with their symbols, outcomes with what they mean."""
 
 from collections.abc import Mapping
 from types import MappingProxyType
 
+from orchestrator.analysis.intervals import Rate
+
 _PARAMETERS: Mapping[str, str] = MappingProxyType(
     {
-        "init_sigma": "initialization σ",
-        "learning_rate": "learning rate η",
-        "layer_norm_eps": "layer-norm ε (inside the root)",
+        "init_sigma": "initialization $σ$",
+        "learning_rate": "learning rate $η$",
+        "layer_norm_eps": "layer-norm $ε$ (inside the root)",
         "attention_scale": "attention scale (factor of the logits)",
-        "window": "band half-width w (tokens)",
+        "window": "band half-width $w$ (tokens)",
         "num_pos": "rare-token columns",
-        "n_categories": "categories N",
-        "n_positions": "text length M (tokens)",
+        "n_categories": "categories $N$",
+        "n_positions": "text length $M$ (tokens)",
         "n_steps": "optimizer steps",
         "batch_size": "batch size (texts)",
-        "train_length": "training length n (symbols)",
+        "train_length": "training length $n$ (symbols)",
     }
 )
 
@@ -33,12 +35,32 @@ OUTCOME_MEANINGS: Mapping[str, str] = MappingProxyType(
 )
 """In the order of every table and figure of a report. Those that count as stuck: `STUCK`."""
 
+_NARROW = 0.02
+
 STUCK = ("degenerate_zero", "marginal", "runaway")
 
 
 def parameter_label(name: str) -> str:
-    """In words and with the literature's symbol."""
+    """A parameter as an axis names it: words, the literature's symbol for Matplotlib to slant, unit."""
     return _PARAMETERS.get(name, name.replace("_", " "))
+
+
+def plain_label(name: str) -> str:
+    """The same as text."""
+    return parameter_label(name).replace("$", "")
+
+
+def share_label(rate: Rate) -> str:
+    """`0.25 [0.19, 0.32]`, or `-` where nothing was counted."""
+    if rate.share is None or rate.low is None or rate.high is None:
+        return "-"
+    digits = decimals(rate.low, rate.high)
+    return f"{rate.share:.{digits}f} [{rate.low:.{digits}f}, {rate.high:.{digits}f}]"
+
+
+def decimals(low: float, high: float) -> int:
+    """How many an interval of shares is told with: those that do not make its ends alike."""
+    return 2 if high - low >= _NARROW else 3
 
 
 def outcome_order(outcome: str) -> tuple[int, str]:

@@ -1,4 +1,4 @@
-"""Where in the search space trainings end stuck, and where solved: cells of the two parameters that matter most."""
+"""Regions of the search space: what was observed in the cells of the two parameters that matter most."""
 
 import itertools
 from collections.abc import Sequence
@@ -8,15 +8,15 @@ import duckdb
 import numpy as np
 from numpy.typing import NDArray
 
-from orchestrator.analysis.intervals import Rate, pooled_rate
-from orchestrator.analysis.rates import ParameterRates, place_in_bins
+from orchestrator.analysis.intervals import Rate
+from orchestrator.analysis.rates import ParameterRates, Pooling, place_in_bins
 
 _FEWEST_TRIALS = 2
 """In a region that may be called the best: one configuration is not a region."""
 
 
 @dataclass(frozen=True, slots=True)
-class Importance:
+class Explained:
     """How much of the spread between trials' rates the bins of one parameter account for.
 
     Attributes:
@@ -45,37 +45,45 @@ class Cell:
 
 
 @dataclass(frozen=True, slots=True)
-class Phase:
+class Regions:
     """The search space seen along its most important parameters.
 
     Attributes:
-        importance: Of every parameter that varies by itself, most important first.
-        important_for: The rate that is meant: `stuck`, or `solved` where no trial differs in what is stuck.
-        axes: The first two of them; one where only one varies.
+        explained: By each parameter that varies by itself, what accounts for most first.
+        measure: The rate that is meant: `stuck`, or `solved` where no trial differs in what is stuck.
+        axes: The first two of them, that of fewer bins first; one where only one varies.
         cells: One for each pair of bins, the second axis running fastest.
         best: The cell of two trials or more whose solved rate has the highest lower bound; where nothing is solved,
             that whose stuck rate has the lowest upper bound. `None` where there is none.
         best_by: `solved` or `stuck`, accordingly.
     """
 
-    importance: tuple[Importance, ...]
-    important_for: str
+    explained: tuple[Explained, ...]
+    measure: str
     axes: tuple[ParameterRates, ...]
     cells: tuple[Cell, ...]
     best: Cell | None
     best_by: str
+
+    def rows(self) -> list[list[Cell]]:
+        """The cells as a table: the first axis across, the second from its highest bin down."""
+        n_rows = len(self.axes[1].bins)
+        return [[cell for cell in self.cells if cell.place[1] == row] for row in reversed(range(n_rows))]
 
     def labels(self, cell: Cell) -> list[tuple[str, str]]:
         """(parameter, bin) along each axis."""
         return [(axis.parameter, axis.bins[at].label) for axis, at in zip(self.axes, cell.place, strict=True)]
 
 
-def read_phase(connection: duckdb.DuckDBPyConnection, by_parameter: Sequence[ParameterRates]) -> Phase | None:
+def read_regions(
+    connection: duckdb.DuckDBPyConnection, by_parameter: Sequence[ParameterRates], pool: Pooling
+) -> Regions | None:
     """Reads the cells from a ledger; `None` where no parameter varies by itself.
 
     Args:
         connection: From `Ledger.connect`.
         by_parameter: The sweep's stuck rates, whose bins are taken.
+        pool: How its trials are taken together.
     """
     swept = [each for each in by_parameter if not each.where]
     if not swept:
@@ -90,30 +98,30 @@ def read_phase(connection: duckdb.DuckDBPyConnection, by_parameter: Sequence[Par
         np.array(place_in_bins(each.dimension, [row[3 + index] for row in rows])[1], dtype=np.int64)
         for index, each in enumerate(swept)
     ]
-    important_for, share = ("stuck", stuck / n) if len(np.unique(stuck / n)) > 1 else ("solved", solved / n)
-    found = [Importance(each, _epsilon_squared(share, place)) for each, place in zip(swept, places, strict=True)]
+    measure, share = ("stuck", stuck / n) if len(np.unique(stuck / n)) > 1 else ("solved", solved / n)
+    found = [Explained(each, _epsilon_squared(share, place)) for each, place in zip(swept, places, strict=True)]
     # Stable: parameters that tell nothing stay in the order of the search space.
     order = sorted(range(len(swept)), key=lambda index: -found[index].share)
-    chosen = order[:2]
+    chosen = sorted(order[:2], key=lambda index: len(swept[index].bins))
     axes = tuple(swept[index] for index in chosen)
     cells = tuple(
-        _cell(at, [places[index] for index in chosen], n, stuck, solved)
+        _cell(at, [places[index] for index in chosen], n, (stuck, solved), pool)
         for at in itertools.product(*(range(len(axis.bins)) for axis in axes))
     )
     best, best_by = _best(cells)
-    return Phase(tuple(found[index] for index in order), important_for, axes, cells, best, best_by)
+    return Regions(tuple(found[index] for index in order), measure, axes, cells, best, best_by)
 
 
 def _cell(
     at: tuple[int, ...],
     places: Sequence[NDArray[np.int64]],
     n: NDArray[np.int64],
-    stuck: NDArray[np.int64],
-    solved: NDArray[np.int64],
+    counts: Sequence[NDArray[np.int64]],
+    pool: Pooling,
 ) -> Cell:
     inside = np.logical_and.reduce([place == index for place, index in zip(places, at, strict=True)])
     n_inside = n[inside].tolist()
-    rates = (pooled_rate(list(zip(n_inside, k[inside].tolist(), strict=True))) for k in (stuck, solved))
+    rates = (pool(list(zip(n_inside, k[inside].tolist(), strict=True))) for k in counts)
     return Cell(at, len(n_inside), *rates)
 
 

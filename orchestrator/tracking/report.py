@@ -1,0 +1,36 @@
+"""The report as artifacts of a sweep's run."""
+
+import logging
+from pathlib import Path
+
+from orchestrator.sweep_directory import SweepDirectory
+from orchestrator.tracking.runs import SweepRuns
+from orchestrator.tracking.store import in_one_line, tracking_uri
+
+_log = logging.getLogger(__name__)
+
+
+def add_report(directory: SweepDirectory, uri: str | None = None) -> None:
+    """Adds the report to a sweep's run in MLflow, once the sweep is all there; seconds, unless it is there already.
+
+    Never fails: without it MLflow still has all that can be filtered, and the ledger has everything.
+
+    Args:
+        directory: The sweep.
+        uri: Of the MLflow store; `None` as in `tracking_uri`.
+    """
+
+    def write(out: Path) -> None:
+        from orchestrator.report.page import write_report
+
+        write_report([directory.path], out)
+
+    try:
+        SweepRuns(directory, tracking_uri(uri)).add_report(write)
+    except Exception as error:  # noqa: BLE001  # the ledger, the fits, the drawing, the disk, or MLflow: it can wait
+        _log.warning(
+            "no report in MLflow: %s; `attnsweep mlflow-sync %s` adds it, `attnsweep report %s` writes it to a file",
+            in_one_line(error),
+            directory.full_name,
+            directory.full_name,
+        )
