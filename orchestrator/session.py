@@ -9,6 +9,7 @@ import ray.cloudpickle
 from rich.console import Console
 
 from orchestrator import cluster
+from orchestrator.credentials import refuse_credentials, without_credentials
 from orchestrator.errors import SweepError
 from orchestrator.ledger.reader import Ledger
 from orchestrator.ledger.schema import heads_schema, trainings_schema
@@ -59,6 +60,7 @@ def run_sweep(spec: Sweep, path: Location, resources: Resources, console: Consol
     parameters = load_workload(spec.workload).parameters
     spec = spec.fix(parameters.pinned(spec.fixed()))
     check_sweep(spec, parameters)
+    refuse_credentials(spec)
     check_storage(spec)
     SweepDirectory.check_new(path)
     with cluster.connection(resources.address):
@@ -137,8 +139,13 @@ def _take_up(
         finished=finished,
         seconds=time.monotonic() - started,
         n_before=rows.num_rows,
-        mlflow=projection.problem or f"mlflow ui --backend-store-uri {shlex.quote(tracking_uri())}",
+        mlflow=projection.problem or f"mlflow ui --backend-store-uri {_shown(tracking_uri())}",
     )
+
+
+def _shown(uri: str) -> str:
+    """For a shell: a URI with credentials, which only the environment can have given, stays there."""
+    return shlex.quote(uri) if without_credentials(uri) == uri else '"$MLFLOW_TRACKING_URI"'
 
 
 def _look_around(display: ProgressDisplay, pool: TrainerPool) -> bool:

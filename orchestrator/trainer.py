@@ -11,6 +11,7 @@ import pyarrow as pa
 import torch
 
 from orchestrator.bleu import score_written
+from orchestrator.credentials import without_credentials
 from orchestrator.records import PackContext, curve_rows, head_rows, trained_rows
 from orchestrator.tasks import Task
 from workloads.diagnostics.certification import certify_stuck
@@ -114,7 +115,9 @@ class Trainer:
             )
         except Exception as error:  # noqa: BLE001  # The trainer's edge: whatever a training raises becomes its outcome.
             self._pack = None
-            return Raised(traceback.format_exc(), _is_out_of_memory(error), self._device, platform.node())
+            return Raised(
+                without_credentials(traceback.format_exc()), _is_out_of_memory(error), self._device, platform.node()
+            )
 
     def _train_slice(self, pack: Pack[Any]) -> bool:
         """Trains on for about `SLICE_SECONDS`; True when all trainings have ended."""

@@ -18,6 +18,7 @@ from orchestrator.analysis.rate_answers import OutcomeRates, StuckRates
 from orchestrator.analysis.rates import ParameterRates, binned_rates, pooling, rates_by, stuck_rate, swept_names
 from orchestrator.analysis.role_history import RoleHistory, role_histories
 from orchestrator.ledger.reader import Ledger
+from orchestrator.ledger.sql_text import param_column
 from orchestrator.ledger.views import connect
 from orchestrator.places.location import Location
 from orchestrator.query import answer
@@ -241,7 +242,7 @@ class SweepData:
         varied = dict.fromkeys(name for each in self.directories for name in swept_names(each.spec))
         for name in self._parameters(connection):
             ((n_values,),) = connection.execute(
-                f'select count(distinct "param_{name}") + max("param_{name}" is null)::int from trainings'
+                f"select count(distinct {param_column(name)}) + max({param_column(name)} is null)::int from trainings"
             ).fetchall()
             if (n_values or 0) > 1:
                 varied.setdefault(name)
@@ -259,7 +260,7 @@ class SweepData:
             raise UserError(
                 "parameter", given=name, expected=f"one of {', '.join(known)}", mend="name it as in the search space"
             )
-        return dict(connection.execute(f'select trial, "param_{name}" from trials order by trial').fetchall())
+        return dict(connection.execute(f"select trial, {param_column(name)} from trials order by trial").fetchall())
 
     def _parameters(self, connection: duckdb.DuckDBPyConnection) -> list[str]:
         columns = [name for name, *_ in connection.execute("select * from trials limit 0").description]

@@ -7,6 +7,7 @@ from datetime import datetime
 import duckdb
 
 from orchestrator.analysis.intervals import Rate, pooled_rate
+from orchestrator.ledger.sql_text import identifier
 from orchestrator.report.labels import OUTCOME_MEANINGS, outcome_order
 
 _MOST_PACK_SIZES = 12
@@ -129,7 +130,7 @@ def reference_levels(connection: duckdb.DuckDBPyConnection) -> tuple[ReferenceLe
     columns = [name for name, *_ in connection.execute("select * from trainings limit 0").description]
     found = []
     for column in ("loss_level", *(name for name in columns if name.startswith("level_"))):
-        quoted = '"' + column.replace('"', '""') + '"'
+        quoted = identifier(column)
         ((n, low, median, high),) = connection.execute(
             f"select count({quoted}), min({quoted}), median({quoted}), max({quoted}) from trainings"
         ).fetchall()
