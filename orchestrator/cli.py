@@ -1,7 +1,6 @@
 """The command line. Light to import: torch, ray and mlflow are loaded by the commands that need them."""
 
 import json
-import shlex
 import sys
 import time
 from contextlib import suppress
@@ -12,8 +11,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from typer.exceptions import TyperException
 
+from orchestrator.credentials import without_credentials
 from orchestrator.errors import SweepError
-from orchestrator.places.location import local_path, locate
+from orchestrator.places.location import as_argument, local_path, locate
 from workloads.errors import SpecError, UserError
 
 if TYPE_CHECKING:
@@ -271,20 +271,25 @@ def main() -> None:
     try:
         sys.exit(app(standalone_mode=False))
     except UserError as mistake:
-        typer.echo(f"attnsweep: {mistake}", err=True)
+        _complain(str(mistake))
         sys.exit(EXIT_MISTAKE)
     except SweepError as fault:
-        typer.echo(
-            f"attnsweep: {fault}\nonce mended, go on with: attnsweep resume {shlex.quote(str(fault.path))}", err=True
-        )
+        _complain(f"{fault}\nonce mended, go on with: attnsweep resume {as_argument(fault.path)}")
         sys.exit(EXIT_FAULT)
     except TyperException as mistake:
         # Without arguments there is only the help, printed already.
         if message := mistake.format_message().rstrip("."):
-            typer.echo(f"attnsweep: {message}; see attnsweep --help", err=True)
+            _complain(f"{message}; see attnsweep --help")
         sys.exit(EXIT_MISTAKE)
     except (KeyboardInterrupt, typer.Abort):
         sys.exit(EXIT_INTERRUPTED)
+
+
+def _complain(text: str) -> None:
+    """One message, whose parts may be anyone's, on stderr."""
+    from orchestrator.terminal import plain
+
+    typer.echo(f"attnsweep: {plain(without_credentials(text))}", err=True)
 
 
 def _conclude(summary: "Summary", *, as_json: bool) -> None:
@@ -323,6 +328,6 @@ def _new_directory(name: str) -> Path:
 
 
 def _stderr() -> "Console":
-    from rich.console import Console
+    from orchestrator.terminal import PlainConsole
 
-    return Console(stderr=True, highlight=False)
+    return PlainConsole(stderr=True)

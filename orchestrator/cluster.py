@@ -2,15 +2,17 @@
 
 import logging
 import os
+import re
 import socket
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from urllib.parse import urlsplit
 
 import ray
+from ray._private import ray_constants
 from ray.exceptions import RayError
 
 from workloads.errors import UserError
@@ -57,16 +59,31 @@ def _connect(address: str | None) -> None:
     if address is not None:
         _check_reachable(address)
     try:
-        ray.init(
-            address=address or "local",
-            include_dashboard=None if address else False,
-            log_to_driver=False,
-            logging_level=logging.ERROR,
-        )
+        with nullcontext() if address else _on_loopback():
+            ray.init(
+                address=address or "local",
+                include_dashboard=None if address else False,
+                log_to_driver=False,
+                logging_level=logging.ERROR,
+            )
     except (ConnectionError, RuntimeError, ValueError) as error:
         if address is None:
             raise
         raise _unreachable(address, str(error).splitlines()[0]) from error
+
+
+@contextmanager
+def _on_loopback() -> Iterator[None]:
+    """A Ray that starts meanwhile listens on this machine's loopback alone, as it does by default on macOS.
+
+    On Linux it listens on every network, and turns an address of 127.0.0.1 that it is given into the network's.
+    """
+    of_clusters = ray_constants.ENABLE_RAY_CLUSTER
+    ray_constants.ENABLE_RAY_CLUSTER = False
+    try:
+        yield
+    finally:
+        ray_constants.ENABLE_RAY_CLUSTER = of_clusters
 
 
 def share_out(n_trainers: int | None) -> list[TrainerShare]:
@@ -115,10 +132,10 @@ def _check_reachable(address: str) -> None:
         port = parts.port
     except ValueError:
         port = None
-    if parts.hostname is None or port is None:
+    if parts.hostname is None or port is None or "@" in address:
         raise UserError(
             "--address",
-            given=address,
+            given=re.sub(".*@", "...@", address),
             expected="auto, HOST:PORT or ray://HOST:PORT",
             mend="give the address that `ray start --head` printed",
         )

@@ -4,7 +4,8 @@ import json
 from collections.abc import Mapping
 
 from rich.console import Console
-from rich.table import Table
+from rich.table import Column, Table
+from rich.text import Text
 
 from orchestrator.analysis import compare
 from orchestrator.analysis.difference import Difference, difference_label
@@ -47,10 +48,12 @@ def print_comparison(comparison: SweepComparison, console: Console) -> None:
 
 
 def _table(title: str, rows: Mapping[str, Difference]) -> Table:
-    table = Table(title, "A (95% interval)", "B (95% interval)", "change", "", box=None, header_style="bold")
+    table = Table(
+        Column(Text(title)), "A (95% interval)", "B (95% interval)", "change", "", box=None, header_style="bold"
+    )
     for label, each in rows.items():
         words = (label, _rate(each.before), _rate(each.after), difference_label(each))
-        table.add_row(*(word.replace("[", r"\[") for word in words), "shown" if each.is_shown else "")
+        table.add_row(*map(Text, words), "shown" if each.is_shown else "")
     return table
 
 

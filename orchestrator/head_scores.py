@@ -8,9 +8,9 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 from rich import box
-from rich.console import Console
 from rich.table import Table
 
+from orchestrator.terminal import PlainConsole
 from workloads.diagnostics.matrices import NOT_MEASURED, MatrixScores
 from workloads.errors import UserError
 
@@ -77,9 +77,9 @@ def print_table(found: MatrixScores) -> None:
             cells.append("-" if value is None else format(value, form))
         grid.add_row(*cells)
     # A pipe has no width to fit into.
-    console = Console(width=None if sys.stdout.isatty() else 200, highlight=False)
+    console = PlainConsole(width=None if sys.stdout.isatty() else 200)
     console.print(grid)
-    console.print(_LEGEND.format(missing=", ".join(NOT_MEASURED)), soft_wrap=True, markup=False)
+    console.print(_LEGEND.format(missing=", ".join(NOT_MEASURED)), soft_wrap=True)
 
 
 def as_json(found: MatrixScores, path: Path) -> str:

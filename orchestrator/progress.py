@@ -42,7 +42,7 @@ class ProgressDisplay:
             MofNCompleteColumn(),
             TextColumn("{task.fields[rate]}"),
             TimeRemainingColumn(elapsed_when_finished=True),
-            TextColumn("{task.fields[outcomes]}"),
+            TextColumn("{task.fields[outcomes]}", markup=False),
             console=console,
             disable=not console.is_terminal,
         )
@@ -94,7 +94,7 @@ class ProgressDisplay:
     def _print_line(self, line: str) -> None:
         self._last_line = time.monotonic()
         if not self._console.is_terminal:
-            self._console.print(line, soft_wrap=True)
+            self._console.print(line, soft_wrap=True, markup=False)
 
     def _line(self) -> str:
         left = f"{(self._n_trainings - self._n_done) / self._rate():.0f}" if self._rate() else "-"

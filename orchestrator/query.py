@@ -3,6 +3,7 @@
 import csv
 import json
 import math
+import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext
@@ -20,6 +21,11 @@ from workloads.errors import UserError
 
 TABLE_ROWS = 200
 """Rows that a table on the terminal shows."""
+ANSWER_BYTES = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 4
+"""The largest answer that is held in memory: DuckDB's own limit is on what it takes to find it."""
+_ROWS_AT_ONCE = 100_000
+_READING = {duckdb.StatementType.SELECT, duckdb.StatementType.EXPLAIN, duckdb.StatementType.MULTI}
+"""Kinds of statement that answer; what PIVOT is made of counts as several."""
 
 
 def run_query(ledger: Ledger, sql: str) -> pa.Table:
@@ -44,16 +50,26 @@ def answer(connection: duckdb.DuckDBPyConnection, sql: str) -> pa.Table:
     """The answer to one query over the views of a connection.
 
     Raises:
-        UserError: If DuckDB refuses it, or it answers nothing.
+        UserError: If it is no query, or several; if DuckDB refuses it; if the answer is too large.
     """
     try:
-        found = connection.sql(sql)
-        table = None if found is None else found.to_arrow_table()
+        statements = connection.extract_statements(sql)
+        if [each.type in _READING for each in statements] != [True]:
+            raise _refused(sql, "start it with SELECT or FROM, and ask one query at a time")
+        return _fetched(connection.sql(sql), sql)
     except duckdb.Error as error:
         raise _refused(sql, "DuckDB says: " + " ".join(str(error).split("\n\n")[0].split())) from error
-    if table is None:
-        raise _refused(sql, "start it with SELECT or FROM: this answers no rows")
-    return table
+
+
+def _fetched(found: duckdb.DuckDBPyRelation, sql: str) -> pa.Table:
+    batches, size = [], 0
+    with found.to_arrow_reader(_ROWS_AT_ONCE) as reader:
+        for batch in reader:
+            size += batch.nbytes
+            if size > ANSWER_BYTES:
+                raise _refused(sql, f"ask for less, or aggregate: the answer is larger than {ANSWER_BYTES:,} bytes")
+            batches.append(batch)
+        return pa.Table.from_batches(batches, reader.schema)
 
 
 def render(table: pa.Table, format: str, out: Path | None) -> None:
@@ -86,20 +102,21 @@ def render(table: pa.Table, format: str, out: Path | None) -> None:
 
 def _write_table(table: pa.Table, file: TextIO) -> None:
     from rich import box
-    from rich.console import Console
     from rich.table import Table
     from rich.text import Text
 
+    from orchestrator.terminal import PlainConsole, plain
+
     grid = Table(box=box.SIMPLE_HEAD)
     for field in table.schema:
-        grid.add_column(Text(field.name), justify="right" if _is_number(field.type) else "left", no_wrap=True)
+        grid.add_column(Text(plain(field.name)), justify="right" if _is_number(field.type) else "left", no_wrap=True)
     for record in _records(table.slice(0, TABLE_ROWS)):
-        grid.add_row(*(Text(_cell(value)) for value in record))
+        grid.add_row(*(Text(plain(_cell(value))) for value in record))
     # A file, or a pipe, has no width to fit into.
-    console = Console(file=file, width=None if file.isatty() else sys.maxsize)
+    console = PlainConsole(file=file, width=None if file.isatty() else sys.maxsize)
     console.print(grid)
     if table.num_rows > TABLE_ROWS:
-        console.print(f"{table.num_rows - TABLE_ROWS} rows more: --format csv shows all", highlight=False)
+        console.print(f"{table.num_rows - TABLE_ROWS} rows more: --format csv shows all")
 
 
 def _write_csv(table: pa.Table, file: TextIO) -> None:

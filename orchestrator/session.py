@@ -9,6 +9,7 @@ import ray.cloudpickle
 from rich.console import Console
 
 from orchestrator import cluster
+from orchestrator.credentials import refuse_credentials, without_credentials
 from orchestrator.environment import Environment
 from orchestrator.errors import SweepError
 from orchestrator.ledger.reader import Ledger
@@ -67,6 +68,7 @@ def run_sweep(spec: Sweep, path: Location, resources: Resources, console: Consol
     parameters = workload.parameters
     spec = spec.fix(parameters.pinned(spec.fixed()))
     check_sweep(spec, parameters)
+    refuse_credentials(spec)
     check_storage(spec)
     SweepDirectory.check_new(path)
     with cluster.connection(resources.address):
@@ -176,7 +178,7 @@ def _take_up(
         finished=finished,
         seconds=time.monotonic() - started,
         n_before=rows.num_rows,
-        mlflow=projection.problem or f"mlflow ui --backend-store-uri {shlex.quote(tracking_uri())}",
+        mlflow=projection.problem or f"mlflow ui --backend-store-uri {_shown(tracking_uri())}",
         in_mlflow=projection.problem is None,
     )
 
@@ -187,6 +189,11 @@ def _say_what_was_found(console: Console, found: Found) -> None:
         if found.n_from_checkpoint:
             again += f", {found.n_from_checkpoint} of them from a checkpoint"
         console.print(f"found {found.n_kept} trainings, told {found.n_told} trials, {again}", markup=False)
+
+
+def _shown(uri: str) -> str:
+    """For a shell: a URI with credentials, which only the environment can have given, stays there."""
+    return shlex.quote(uri) if without_credentials(uri) == uri else '"$MLFLOW_TRACKING_URI"'
 
 
 def _look_around(display: ProgressDisplay, pool: TrainerPool) -> bool:

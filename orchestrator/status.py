@@ -1,16 +1,14 @@
 """How far a sweep is, read from its ledger: works while it runs, and after."""
 
-import shlex
 from functools import partial
 from typing import TYPE_CHECKING
-
-from rich.console import Console
 
 from orchestrator.analysis.intervals import Rate, rate_label
 from orchestrator.analysis.rates import outcome_counts, stuck_rate
 from orchestrator.ledger.reader import Ledger
-from orchestrator.places.location import Location
+from orchestrator.places.location import Location, as_argument
 from orchestrator.sweep_directory import SweepDirectory
+from orchestrator.terminal import PlainConsole
 from search_spaces.replication import most_wanted
 from search_spaces.sweep import Sweep
 
@@ -27,7 +25,7 @@ def print_status(path: Location) -> None:
     directory = SweepDirectory.open(path)
     spec = directory.spec
     outcomes, stuck, n_trials, last = Ledger(path).ask(partial(_read, spec=spec))
-    console = Console(highlight=False, markup=False, soft_wrap=True)
+    console = PlainConsole(soft_wrap=True)
     console.print(f"{directory.sweep}: {'finished' if directory.finished else 'not finished'}")
     console.print(f"trials      {n_trials} of {spec.trials} begun")
     most = spec.trials * most_wanted(spec.replicates)
@@ -37,7 +35,7 @@ def print_status(path: Location) -> None:
         console.print(f"  {outcome:16} {count}")
     console.print(f"stuck rate  {rate_label(stuck)}")
     if not directory.finished:
-        console.print(f"go on with  attnsweep resume {shlex.quote(str(path))}")
+        console.print(f"go on with  attnsweep resume {as_argument(path)}")
 
 
 def _read(connection: "duckdb.DuckDBPyConnection", spec: Sweep) -> tuple[dict[str, int], Rate, int, str | None]:

@@ -11,6 +11,7 @@ from optuna.storages import JournalStorage
 from optuna.storages.journal import JournalFileBackend
 from optuna.trial import TrialState
 
+from orchestrator.credentials import without_credentials
 from orchestrator.study_log import StudyLog
 from orchestrator.sweep_directory import STUDY_FILE, SweepDirectory
 from search_spaces.boundary import N_JUDGED
@@ -157,11 +158,12 @@ def check_storage(spec: Sweep) -> None:
     try:
         optuna.storages.get_storage(spec.storage)
     except Exception as error:  # Each storage raises errors of its own library.
+        reason = without_credentials(str(error)).partition("\n")[0]
         raise SpecError(
             "storage",
-            given=spec.storage.split("://")[0] + "://...",
+            given=without_credentials(spec.storage),
             expected="an Optuna storage URL that can be opened",
-            mend=f"check it, or leave it out ({type(error).__name__}: {str(error).splitlines()[0]})",
+            mend=f"check it, or leave it out ({type(error).__name__}: {reason})",
         ) from error
 
 

@@ -1,21 +1,21 @@
 """What a sweep found, in a screenful and as JSON: read from the ledger."""
 
 import json
-import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import islice
 from typing import TYPE_CHECKING
 
 from rich.console import Console
-from rich.markup import escape
-from rich.table import Table
+from rich.table import Column, Table
+from rich.text import Text
 
 from orchestrator.analysis.findings import Findings, read_findings
 from orchestrator.analysis.intervals import rate_label
 from orchestrator.analysis.rates import ParameterRates, value_label
 from orchestrator.analysis.role_findings import RoleFindings, step_label
 from orchestrator.ledger.reader import Ledger
+from orchestrator.places.location import as_argument
 from orchestrator.sweep_directory import SweepDirectory
 
 if TYPE_CHECKING:
@@ -81,9 +81,11 @@ class Summary:
 
     def print(self, console: Console) -> None:
         """Prints the summary with the next commands to type."""
-        place = shlex.quote(str(self.directory.path))
+        place = as_argument(self.directory.path)
         console.print(
-            f"\n[bold]{escape(self.directory.sweep)}[/]  {self.n_trainings} trainings of {self.n_trials} trials"
+            Text.assemble(
+                "\n", (self.directory.sweep, "bold"), f"  {self.n_trainings} trainings of {self.n_trials} trials"
+            )
         )
         console.print(_outcome_table(self.findings.outcomes))
         console.print(f"stuck rate {rate_label(self.findings.stuck)}, 95% interval over trials", markup=False)
@@ -160,14 +162,16 @@ def _outcome_table(outcomes: Mapping[str, int]) -> Table:
     table = Table("outcome", "trainings", "share", box=None, header_style="bold")
     total = sum(outcomes.values())
     for outcome, count in outcomes.items():
-        table.add_row(outcome, str(count), f"{count / total:.1%}")
+        table.add_row(Text(outcome), str(count), f"{count / total:.1%}")
     return table
 
 
 def _rate_table(rates: ParameterRates) -> Table:
-    table = Table(rates.title, "trials", "stuck", "stuck rate (95% interval)", box=None, header_style="bold")
+    table = Table(
+        Column(Text(rates.title)), "trials", "stuck", "stuck rate (95% interval)", box=None, header_style="bold"
+    )
     for each in rates.bins:
-        table.add_row(each.label, str(each.n_trials), str(each.rate.k), escape(rate_label(each.rate)))
+        table.add_row(Text(each.label), str(each.n_trials), str(each.rate.k), Text(rate_label(each.rate)))
     return table
 
 
@@ -175,6 +179,6 @@ def _role_table(roles: RoleFindings) -> Table:
     columns = ("role", "layer", "trainings (95% interval)", "heads", "emerges at step")
     table = Table(*columns, box=None, header_style="bold")
     for rate, when in roles.rows():
-        label = escape(rate_label(rate.rate))
-        table.add_row(rate.role, roles.layer_name(rate.layer), label, f"{rate.head_share:.1%}", step_label(when))
+        label = Text(rate_label(rate.rate))
+        table.add_row(Text(rate.role), roles.layer_name(rate.layer), label, f"{rate.head_share:.1%}", step_label(when))
     return table

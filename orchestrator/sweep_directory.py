@@ -15,8 +15,9 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
+from orchestrator.credentials import without_credentials
 from orchestrator.environment import Environment, versions
-from orchestrator.places.location import Location, place_at
+from orchestrator.places.location import Location, as_argument, place_at
 from search_spaces.dimensions import Scalar
 from search_spaces.model import first_mistake
 from search_spaces.sweep import Sweep, sha256_of
@@ -85,7 +86,7 @@ class SweepDirectory:
                 "--dir",
                 given=str(path),
                 expected="a directory without a sweep",
-                mend=f"continue that sweep with: attnsweep resume {shlex.quote(str(path))}; or choose another --dir",
+                mend=f"continue that sweep with: attnsweep resume {as_argument(path)}; or choose another --dir",
             )
         if not place.is_vacant():
             raise UserError("--dir", given=str(path), expected="a new or empty directory", mend="choose another")
@@ -213,7 +214,7 @@ def _identity(spec: Sweep) -> str:
 def _provenance() -> dict[str, Any]:
     return {
         "created_at": datetime.now(UTC).isoformat(timespec="seconds"),
-        "command": shlex.join(sys.argv),
+        "command": shlex.join(without_credentials(word) for word in sys.argv),
         "user": getpass.getuser(),
         "host": platform.node(),
         "platform": platform.platform(),

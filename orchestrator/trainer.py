@@ -15,6 +15,7 @@ import ray
 import torch
 
 from orchestrator.bleu import score_written
+from orchestrator.credentials import without_credentials
 from orchestrator.records import PackContext, curve_rows, head_rows, trained_rows
 from orchestrator.tasks import Task
 from workloads.diagnostics.certification import certify_stuck
@@ -138,7 +139,9 @@ class Trainer:
                 return self._ended(self._order, self._pack)
         except Exception as error:  # noqa: BLE001  # The trainer's edge: whatever a training raises becomes its outcome.
             self._order = self._pack = None
-            return Raised(traceback.format_exc(), _is_out_of_memory(error), self._device, platform.node())
+            return Raised(
+                without_credentials(traceback.format_exc()), _is_out_of_memory(error), self._device, platform.node()
+            )
         if self._is_leaving:
             return self.hand_back()
         if time.perf_counter() - self._saved < self._checkpoint_seconds:

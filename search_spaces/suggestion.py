@@ -7,7 +7,6 @@ from optuna.distributions import BaseDistribution
 from optuna.exceptions import ExperimentalWarning
 from optuna.samplers import (
     BaseSampler,
-    CmaEsSampler,
     GridSampler,
     QMCSampler,
     RandomSampler,
@@ -15,6 +14,7 @@ from optuna.samplers import (
 )
 from optuna.trial import Trial
 
+from search_spaces.cma_es import JsonCmaEsSampler
 from search_spaces.dimensions import Categorical, Float, Int, Scalar, Varied
 from search_spaces.grid import grid_axes
 from search_spaces.replication import n_wanted
@@ -45,7 +45,7 @@ def make_sampler(sweep: Sweep, trial: int) -> BaseSampler:
                 warnings.simplefilter("ignore", ExperimentalWarning)
                 return QMCSampler(seed=sweep_seed, scramble=True, warn_independent_sampling=False)
         case "cmaes":
-            return CmaEsSampler(seed=seed, warn_independent_sampling=False)
+            return JsonCmaEsSampler(seed=seed, warn_independent_sampling=False)
         case "boundary":
             # scikit-learn takes seconds to import.
             from search_spaces.boundary import BoundarySampler

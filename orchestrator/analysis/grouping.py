@@ -6,6 +6,7 @@ from dataclasses import dataclass
 import duckdb
 
 from orchestrator.analysis.rates import place_in_bins
+from orchestrator.ledger.sql_text import param_column
 from search_spaces.dimensions import Categorical, Conditional, Float, Int, Scalar, Varied
 from search_spaces.sweep import Sweep
 from workloads.errors import UserError
@@ -41,7 +42,7 @@ def values_of(connection: duckdb.DuckDBPyConnection, name: str) -> dict[int, Sca
         raise UserError(
             "parameter", given=name, expected=f"one of {', '.join(known)}", mend="name it as in the search space"
         )
-    return dict(connection.execute(f'select trial, "param_{name}" from trials order by trial').fetchall())
+    return dict(connection.execute(f"select trial, {param_column(name)} from trials order by trial").fetchall())
 
 
 def dimension_of(

@@ -21,6 +21,7 @@ import pyarrow as pa
 from optuna.distributions import BaseDistribution
 
 from orchestrator.analysis.rates import swept_names
+from orchestrator.ledger.sql_text import param_column
 from search_spaces.dimensions import Categorical, Float, Int, Scalar
 from search_spaces.objective import objective_value
 from search_spaces.sweep import Sweep
@@ -91,7 +92,7 @@ def importance(connection: duckdb.DuckDBPyConnection, spec: Sweep) -> Importance
         spec: The sweep.
     """
     names = swept_names(spec)
-    columns = "".join(f', any_value("param_{name}")' for name in names)
+    columns = "".join(f", any_value({param_column(name)})" for name in names)
     rows = connection.execute(
         f"select list(outcome), list(stuck), list(eval_loss){columns} from trainings where outcome <> 'failed' "
         "group by trial order by trial"

@@ -11,6 +11,7 @@ import numpy as np
 
 from orchestrator.analysis.completeness import complete_trials
 from orchestrator.analysis.intervals import Rate, mean_rate, pooled_rate, trial_rate
+from orchestrator.ledger.sql_text import param_column
 from search_spaces.dimensions import Categorical, Conditional, Dimension, Float, Int, Scalar, Varied
 from search_spaces.objective import objective_value
 from search_spaces.sweep import LossQuantile, Sweep
@@ -177,14 +178,14 @@ def outcome_counts(connection: duckdb.DuckDBPyConnection) -> dict[str, int]:
 
 def _trial_counts(connection: duckdb.DuckDBPyConnection, names: Sequence[str]) -> list[tuple[Any, ...]]:
     """One row per trial: trial, trainings counted, of them stuck, then the parameters `names`."""
-    columns = "".join(f', "param_{name}"' for name in names)
+    columns = "".join(f", {param_column(name)}" for name in names)
     return connection.execute(
         f"select trial, n_trainings - n_failed, n_stuck{columns} from trials order by trial"
     ).fetchall()
 
 
 def _columns(names: Sequence[str]) -> str:
-    return "".join(f', any_value("param_{name}")' for name in names)
+    return "".join(f", any_value({param_column(name)})" for name in names)
 
 
 def _rates_by_branch(

@@ -8,6 +8,7 @@ import duckdb
 from orchestrator.analysis.intervals import Rate, pooled_rate
 from orchestrator.analysis.rates import ParameterRates, binned_rates, swept_names
 from orchestrator.analysis.role_history import RoleHistory, role_histories
+from orchestrator.ledger.sql_text import param_column
 from search_spaces.sweep import Sweep
 
 
@@ -86,7 +87,7 @@ def rates_by_parameter_of(
     histories: Sequence[RoleHistory], connection: duckdb.DuckDBPyConnection, spec: Sweep
 ) -> tuple[RoleRatesBy, ...]:
     """`role_rates_by` of histories that were read before."""
-    columns = "".join(f', "param_{name}"' for name in swept_names(spec))
+    columns = "".join(f", {param_column(name)}" for name in swept_names(spec))
     values = {trial: row for trial, *row in connection.execute(f"select trial{columns} from trials").fetchall()}
     found = []
     for each in histories:

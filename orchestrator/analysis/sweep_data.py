@@ -17,6 +17,7 @@ from orchestrator.analysis.rates import ParameterRates, binned_rates, pooling, r
 from orchestrator.analysis.role_findings import layer_names_of, layer_title
 from orchestrator.analysis.role_history import RoleHistory, role_histories
 from orchestrator.ledger.reader import Ledger
+from orchestrator.ledger.sql_text import param_column
 from orchestrator.ledger.views import connect
 from orchestrator.places.location import Location
 from orchestrator.query import answer
@@ -220,7 +221,7 @@ class SweepData:
         varied = dict.fromkeys(name for each in self.directories for name in swept_names(each.spec))
         for name in parameters_of(connection):
             ((n_values,),) = connection.execute(
-                f'select count(distinct "param_{name}") + max("param_{name}" is null)::int from trainings'
+                f"select count(distinct {param_column(name)}) + max({param_column(name)} is null)::int from trainings"
             ).fetchall()
             if (n_values or 0) > 1:
                 varied.setdefault(name)

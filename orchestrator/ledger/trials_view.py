@@ -2,6 +2,8 @@
 
 from collections.abc import Sequence
 
+from orchestrator.ledger.sql_text import identifier
+
 _SQL = """
 WITH judged AS (
     SELECT *, CASE WHEN outcome <> 'failed' THEN coalesce(eval_loss, 'inf') END AS loss FROM trainings
@@ -45,5 +47,5 @@ def trials_view(columns: Sequence[str]) -> str:
     Args:
         columns: Names of the columns of `trainings`.
     """
-    parameters = (_CONSTANT.format(name=f'"{name}"') for name in columns if name.startswith("param_"))
+    parameters = (_CONSTANT.format(name=identifier(name)) for name in columns if name.startswith("param_"))
     return _SQL.format(parameters="".join(parameters))

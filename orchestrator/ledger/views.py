@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, TypeAlias
 import pyarrow.dataset as ds
 
 from orchestrator.ledger.schema import BASE_COLUMNS
+from orchestrator.ledger.sql_text import literal
 from orchestrator.ledger.trials_view import trials_view
 from workloads.errors import UserError
 
@@ -14,6 +15,15 @@ if TYPE_CHECKING:
 
 Tables: TypeAlias = Mapping[str, ds.Dataset]
 """One sweep's tables by name."""
+
+_LIMITS: dict[str, str | bool | int | float | list[str]] = {
+    # No folder to spill to: DuckDB lets SQL write to it, external access or not.
+    "temp_directory": "",
+    # The sweep itself may be training on this machine.
+    "memory_limit": "50%",
+    "autoinstall_known_extensions": "false",
+    "autoload_known_extensions": "false",
+}
 
 
 def connect(sweeps: Sequence[Tables], trials_apart: int = 0) -> "duckdb.DuckDBPyConnection":
@@ -32,8 +42,7 @@ def connect(sweeps: Sequence[Tables], trials_apart: int = 0) -> "duckdb.DuckDBPy
     """
     import duckdb
 
-    # No folder to spill to: DuckDB lets SQL write to it, external access or not.
-    connection = duckdb.connect(config={"temp_directory": ""})
+    connection = duckdb.connect(config=_LIMITS)
     try:
         _define(connection, sweeps, trials_apart)
     except BaseException:
@@ -43,6 +52,8 @@ def connect(sweeps: Sequence[Tables], trials_apart: int = 0) -> "duckdb.DuckDBPy
 
 
 def _define(connection: "duckdb.DuckDBPyConnection", sweeps: Sequence[Tables], trials_apart: int) -> None:
+    # Before the first word of SQL that names of columns are in: they come from files.
+    connection.execute("SET enable_external_access = false")
     if len(sweeps) == 1:
         for table in BASE_COLUMNS:
             connection.register(table, sweeps[0][table])
@@ -53,7 +64,6 @@ def _define(connection: "duckdb.DuckDBPyConnection", sweeps: Sequence[Tables], t
     connection.execute("SET TimeZone = 'UTC'")
     # It would be drawn on stdout, where results go.
     connection.execute("SET enable_progress_bar = false")
-    connection.execute("SET enable_external_access = false")
     connection.execute("SET lock_configuration = true")
 
 
@@ -67,7 +77,7 @@ def _unite(connection: "duckdb.DuckDBPyConnection", sweeps: Sequence[Tables], tr
         for number, (tables, name) in enumerate(zip(sweeps, names, strict=True)):
             part = f"{table}_{number}"
             connection.register(part, tables[table])
-            label = "" if table == "trainings" else f"{_quoted(name)} AS sweep, "
+            label = "" if table == "trainings" else f"{literal(name)} AS sweep, "
             parts.append(f"SELECT {label}* REPLACE ((trial + {number * trials_apart})::INT AS trial) FROM {part}")
         connection.execute(f"CREATE VIEW {table} AS " + " UNION ALL BY NAME ".join(parts))
 
@@ -76,8 +86,3 @@ def _name_of(tables: Tables) -> str | None:
     """The sweep's name, as its rows have it; `None` while there are none."""
     first = tables["trainings"].head(1, columns=["sweep"])["sweep"].to_pylist()
     return str(first[0]) if first else None
-
-
-def _quoted(text: str | None) -> str:
-    """A text as SQL has it."""
-    return "NULL" if text is None else "'" + text.replace("'", "''") + "'"

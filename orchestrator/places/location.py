@@ -2,10 +2,12 @@
 
 import os
 import re
+import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 from urllib.parse import urlsplit
 
+from orchestrator.credentials import without_credentials
 from workloads.errors import UserError
 
 if TYPE_CHECKING:
@@ -78,6 +80,12 @@ def local_path(text: str, subject: str) -> Path:
     return location
 
 
+def as_argument(location: Location) -> str:
+    """The location as one types it in a shell, also where it would be read as an option."""
+    text = str(location)
+    return shlex.quote(f"./{text}" if text.startswith("-") else text)
+
+
 def _bare(text: str) -> str:
     """The URI without what may be secret: what stands before an `@`, and options."""
-    return re.sub(r"//[^/]*@", "//...@", re.split(r"[?#]", text)[0])
+    return re.split(r"[?#]", without_credentials(text))[0]

@@ -9,6 +9,7 @@ import duckdb
 from orchestrator.analysis.intervals import Rate
 from orchestrator.analysis.labels import OUTCOME_MEANINGS, outcome_order
 from orchestrator.analysis.rates import Pooling
+from orchestrator.ledger.sql_text import identifier
 
 _MOST_PACK_SIZES = 12
 MOST_ERRORS = 20
@@ -130,7 +131,7 @@ def reference_levels(connection: duckdb.DuckDBPyConnection) -> tuple[ReferenceLe
     columns = [name for name, *_ in connection.execute("select * from trainings limit 0").description]
     found = []
     for column in ("loss_level", *(name for name in columns if name.startswith("level_"))):
-        quoted = '"' + column.replace('"', '""') + '"'
+        quoted = identifier(column)
         ((n, low, median, high),) = connection.execute(
             f"select count({quoted}), min({quoted}), median({quoted}), max({quoted}) from trainings"
         ).fetchall()

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from orchestrator.analysis.intervals import Rate
 from orchestrator.analysis.rates import ParameterRates, Pooling, place_in_bins
+from orchestrator.ledger.sql_text import param_column
 
 _FEWEST_TRIALS = 2
 """In a region that may be called the best: one configuration is not a region."""
@@ -88,7 +89,7 @@ def read_regions(
     swept = [each for each in by_parameter if not each.where]
     if not swept:
         return None
-    columns = "".join(f', "param_{each.parameter}"' for each in swept)
+    columns = "".join(f", {param_column(each.parameter)}" for each in swept)
     rows = connection.execute(
         f"select n_trainings - n_failed, n_stuck, n_solved{columns} from trials where n_trainings > n_failed"
         " order by trial"

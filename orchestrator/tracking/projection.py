@@ -8,8 +8,11 @@ from queue import Empty, Full, Queue
 
 import pyarrow as pa
 
+from orchestrator.credentials import without_credentials
+from orchestrator.places.location import as_argument
 from orchestrator.sweep_directory import SweepDirectory
-from orchestrator.tracking.store import in_one_line, tracking_uri, without_credentials
+from orchestrator.terminal import plain
+from orchestrator.tracking.store import in_one_line, tracking_uri
 from orchestrator.tracking.sync import Mirror, OnProgress, SyncResult
 
 _MOST_WAITING = 4096
@@ -139,7 +142,7 @@ class Projection:
             self._has_warned = True
             _log.warning(
                 "MLflow (%s): %s; the sweep goes on, `attnsweep mlflow-sync %s` logs what is missing",
-                without_credentials(self._uri),
-                problem,
-                self._directory.path,
+                plain(without_credentials(self._uri)),
+                plain(problem),
+                plain(as_argument(self._directory.path)),
             )

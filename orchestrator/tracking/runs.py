@@ -1,5 +1,6 @@
 """The MLflow runs of one sweep: found, made, completed."""
 
+import re
 from collections.abc import Callable, Mapping
 from datetime import datetime
 from pathlib import Path
@@ -149,19 +150,17 @@ class SweepRuns:
 
     def _search(self, kind: str) -> "list[Run]":
         """All runs of this sweep and kind, in one paged search."""
-        condition = " and ".join(
-            f"tags.`{name}` = '{value}'"
-            for name, value in {
-                "attnsweep.sweep": self._directory.sweep,
-                "attnsweep.spec_sha256": self._directory.spec_sha256,
-                "attnsweep.kind": kind,
-            }.items()
-        )
+        sweep = self._directory.sweep
+        tags = {"attnsweep.spec_sha256": self._directory.spec_sha256, "attnsweep.kind": kind}
+        # MLflow has no way to write a quote in a quoted text.
+        if re.fullmatch(r"[\w.-]+", sweep):
+            tags["attnsweep.sweep"] = sweep
+        condition = " and ".join(f"tags.`{name}` = '{value}'" for name, value in tags.items())
         runs: list[Run] = []
         token = None
         while True:
             page = self._client.search_runs([self._experiment], condition, max_results=_PAGE, page_token=token)
-            runs += page
+            runs += [run for run in page if run.data.tags["attnsweep.sweep"] == sweep]
             token = page.token
             if not token:
                 return runs

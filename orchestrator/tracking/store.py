@@ -2,10 +2,11 @@
 
 import functools
 import os
-import re
 import sqlite3
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+from orchestrator.credentials import without_credentials
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
@@ -41,11 +42,6 @@ def set_environment() -> None:
     """Before MLflow is imported: how patient and how talkative it is."""
     for name, value in _ENVIRONMENT.items():
         os.environ.setdefault(name, value)
-
-
-def without_credentials(uri: str) -> str:
-    """The URI as it may be shown."""
-    return re.sub(r"//[^/@]*@", "//", uri)
 
 
 def in_one_line(error: BaseException) -> str:

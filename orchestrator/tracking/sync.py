@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING
 
 from orchestrator.analysis.completeness import complete_trials
 from orchestrator.analysis.findings import Findings, read_findings
+from orchestrator.credentials import without_credentials
 from orchestrator.ledger.reader import Ledger
 from orchestrator.places.location import place_at
 from orchestrator.sweep_directory import SweepDirectory
 from orchestrator.tracking.content import trial_contents
 from orchestrator.tracking.runs import SweepRuns
-from orchestrator.tracking.store import in_one_line, set_environment, tracking_uri, without_credentials
+from orchestrator.tracking.store import in_one_line, set_environment, tracking_uri
 from workloads.errors import UserError
 
 if TYPE_CHECKING:

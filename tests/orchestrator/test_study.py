@@ -106,6 +106,8 @@ def test_a_refused_trial_is_remembered_and_not_asked_again(tmp_path: Path) -> No
 
 def test_a_storage_that_cannot_be_opened_is_named_before_anything_is_written(tmp_path: Path) -> None:
     spec = _directory(tmp_path / "a", "random").spec.but(storage="nonsense://user:secret@x")
-    with pytest.raises(SpecError, match=r"storage: got 'nonsense://\.\.\.', expected an Optuna storage URL") as raised:
+    with pytest.raises(
+        SpecError, match=r"storage: got 'nonsense://\.\.\.@x', expected an Optuna storage URL"
+    ) as raised:
         check_storage(spec)
     assert "secret" not in str(raised.value)

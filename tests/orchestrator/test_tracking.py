@@ -15,7 +15,7 @@ from orchestrator.sweep_directory import SweepDirectory
 from orchestrator.tracking import SyncResult, runs, sync, tracking_uri
 from orchestrator.tracking.content import TrialContent, short_number
 from orchestrator.tracking.runs import SweepRuns
-from orchestrator.tracking.store import experiment, without_credentials
+from orchestrator.tracking.store import experiment
 from search_spaces import Categorical, Conditional, Float
 from tests.orchestrator.mlflow_runs import default_store, everything_stored, runs_of
 from tests.orchestrator.small_sweep import FINISHED, STEPS, commit, open_writer, small_sweep, sweep_on_disk, trial_rows
@@ -208,7 +208,6 @@ def test_the_environment_chooses_the_store(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://tracking")
     assert tracking_uri() == "http://tracking"
     assert tracking_uri("http://other") == "http://other"
-    assert without_credentials("https://user:secret@host/path") == "https://host/path"
 
 
 def test_the_default_database_is_read_while_it_is_written(tmp_path: Path) -> None:

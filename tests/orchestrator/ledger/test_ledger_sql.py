@@ -204,7 +204,7 @@ def test_bad_sql_is_answered_in_one_line(ledger: Ledger) -> None:
         run_query(ledger, "selec 1")
     with pytest.raises(UserError, match=r"DuckDB says: Conversion Error"):
         run_query(ledger, "select outcome::int from trainings")
-    with pytest.raises(UserError, match=r"got '', .*; start it with SELECT or FROM: this answers no rows$"):
+    with pytest.raises(UserError, match=r"got '', .*; start it with SELECT or FROM, and ask one query at a time$"):
         run_query(ledger, "")
 
 

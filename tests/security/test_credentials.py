@@ -1,0 +1,166 @@
+"""Passwords: refused where they would be stored, cut out of whatever is shown."""
+
+import json
+import logging
+import sys
+from pathlib import Path
+
+import pytest
+from mlflow import MlflowClient
+from rich.console import Console
+
+from orchestrator import cli, session
+from orchestrator.cluster import connection
+from orchestrator.credentials import refuse_credentials, without_credentials
+from orchestrator.session import Resources, run_sweep
+from orchestrator.study import check_storage
+from orchestrator.sweep_directory import SWEEP_FILE, SweepDirectory
+from orchestrator.tasks import Task
+from orchestrator.tracking import Projection, sync
+from orchestrator.trainer import PackOrder, Raised, Trainer
+from search_spaces import Categorical
+from tests.orchestrator.small_sweep import small_sweep, sweep_on_disk, trial_rows
+from workloads.category_pairs import CategoryPairs
+from workloads.category_pairs.parameters import CategoryPairsParameters
+from workloads.engine.contract import Training
+from workloads.errors import SpecError, UserError
+
+SECRET = "hunter2"
+URIS = [
+    (f"postgresql://user:{SECRET}@host/db", "postgresql://...@host/db"),
+    (f"postgresql://user:p/{SECRET}@/{SECRET}@host:5432/db", "postgresql://...@host:5432/db"),
+    (f"https://{SECRET}@github.com/x.git", "https://...@github.com/x.git"),
+    (f"postgresql:///db?user=a&password={SECRET}&sslmode=on", "postgresql:///db?user=a&password=...&sslmode=on"),
+    (f"https://host/x?X-Amz-Signature={SECRET}#top", "https://host/x?X-Amz-Signature=...#top"),
+    (f"s3://b/x?AWS_SECRET_ACCESS_KEY={SECRET}", "s3://b/x?AWS_SECRET_ACCESS_KEY=..."),
+]
+HARMLESS = [
+    "http://host:5000/x",
+    "postgresql://host/db?sslkey=a.pem",
+    "/home/a@b/c",
+    "s3://b/a@b",
+    "x = a @ b",
+    "n_tokens=5",
+]
+
+
+@pytest.mark.parametrize(("uri", "shown"), URIS)
+def test_it_is_cut_out_wherever_it_stands(uri: str, shown: str) -> None:
+    assert without_credentials(uri) == shown
+    text = "failed:\n  '{}' is down; ask a@b\n"
+    assert without_credentials(text.format(uri)) == text.format(shown) or SECRET not in without_credentials(
+        text.format(uri)
+    )
+
+
+@pytest.mark.parametrize("text", HARMLESS)
+def test_what_is_not_secret_stays(text: str) -> None:
+    assert without_credentials(text) == text
+
+
+@pytest.mark.parametrize("uri", [URIS[0][0], URIS[1][0], URIS[3][0]])
+def test_a_spec_with_a_password_is_refused_before_anything_is_written(uri: str, tmp_path: Path) -> None:
+    for changes in (
+        {"storage": uri},
+        {"description": f"see {uri}"},
+        {"space": {"variant": Categorical(choices=("a", uri))}},
+    ):
+        with pytest.raises(SpecError, match="no password in it: a spec is stored and shown; leave it to") as refused:
+            refuse_credentials(small_sweep("s", **changes))
+        assert SECRET not in str(refused.value)
+    with pytest.raises(SpecError, match=r"storage: got 'postgresql://.*PGPASSWORD, ~/\.pgpass"):
+        run_sweep(small_sweep("s", storage=uri), tmp_path / "s", Resources(), Console())
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_storage_without_its_password_is_not_refused(tmp_path: Path) -> None:
+    for storage in (
+        f"sqlite:///{tmp_path}/x.db",
+        "postgresql://user@host/db",
+        "mysql://host/db?read_default_file=~/.my.cnf",
+    ):
+        refuse_credentials(small_sweep("s", storage=storage))
+    check_storage(small_sweep("s", storage=f"sqlite:///{tmp_path}/x.db"))
+    with pytest.raises(SpecError, match=r"storage: got 'nonsense://\.\.\.@host/db'") as refused:
+        check_storage(small_sweep("s", storage=f"nonsense://user:{SECRET}@host/db"))
+    assert SECRET not in str(refused.value)
+
+
+def test_the_command_is_stored_without_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "argv", ["attnsweep", "run", "x", f"--tracking-uri={URIS[0][0]}", "--set", URIS[3][0]])
+    SweepDirectory.create(tmp_path / "s", small_sweep("s"), {})
+    text = (tmp_path / "s" / SWEEP_FILE).read_text()
+    assert SECRET not in text
+    command = json.loads(text)["provenance"]["command"]
+    assert command.startswith("attnsweep run x --tracking-uri=postgresql://...@host/db --set")
+
+
+def test_the_error_of_a_training_is_kept_without_it() -> None:
+    class Fetching(CategoryPairs):
+        def build(self, _: object) -> object:
+            raise ConnectionError(f"no answer from {URIS[0][0]}")
+
+    task = Task(0, 0, Training(CategoryPairsParameters(n_steps=2), 0))
+    report = Trainer(Fetching(), "s", "cpu").start(PackOrder("p", [task]))
+    assert isinstance(report, Raised)
+    assert "ConnectionError: no answer from postgresql://...@host/db" in report.error
+    # The line of code that raised is in the traceback as it was written.
+    assert SECRET not in report.error
+
+
+@pytest.mark.parametrize("uri", [f"http://user:{SECRET}@127.0.0.1:1", f"postgresql://user:{SECRET}@127.0.0.1:1/db"])
+def test_an_mlflow_that_fails_is_named_without_it(
+    uri: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")
+    directory = sweep_on_disk(tmp_path / "s", small_sweep("s"), trial_rows(0, ["solved"] * 4))
+    # Without a driver for PostgreSQL it is an ImportError.
+    with pytest.raises((UserError, ImportError), match=r"got 'http://\.\.\.@127\.0\.0\.1:1'|No module") as refused:
+        sync(directory, uri)
+    with caplog.at_level(logging.DEBUG):
+        projection = Projection(directory, uri)
+        projection.close()
+    assert projection.problem
+    written = capfd.readouterr()
+    assert SECRET not in str(refused.value) + projection.problem + written.out + written.err
+    assert SECRET not in "".join(record.getMessage() for record in caplog.records if record.name.startswith("orch"))
+
+
+def test_the_summary_does_not_repeat_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert session._shown("sqlite:////a b/mlflow.db") == "'sqlite:////a b/mlflow.db'"
+    assert session._shown(URIS[0][0]) == '"$MLFLOW_TRACKING_URI"'
+
+
+def test_mlflow_is_told_nothing_secret(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "argv", ["attnsweep", "run", "x", "--address", f"ray://user:{SECRET}@host:1"])
+    directory = sweep_on_disk(tmp_path / "s", small_sweep("s"), trial_rows(0, ["solved"] * 4))
+    uri = f"sqlite:///{tmp_path}/mlflow.db"
+    sync(directory, uri)
+    client = MlflowClient(uri)
+    found = client.search_runs([client.get_experiment_by_name("category_pairs").experiment_id])
+    assert len(found) == 2
+    assert SECRET not in "".join(str(run.to_dictionary()) for run in found)
+    stored = [path for path in tmp_path.rglob("*") if path.is_file()]
+    assert len(stored) > 5
+    assert [path for path in stored if SECRET.encode() in path.read_bytes()] == []
+
+
+@pytest.mark.parametrize("address", [f"ray://user:{SECRET}@127.0.0.1:1", f"user:{SECRET}@127.0.0.1:1"])
+def test_an_address_with_it_is_refused(address: str) -> None:
+    with pytest.raises(UserError, match=r"--address: got '\.\.\.@127.0.0.1:1', expected auto, HOST:PORT") as refused:
+        connection(address).__enter__()
+    assert SECRET not in str(refused.value)
+
+
+def test_the_command_line_cuts_it_out_of_every_message(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["attnsweep", "status", f"https://user:{SECRET}@host/\x1b]0;x\x07"])
+    with pytest.raises(SystemExit) as ended:
+        cli.main()
+    assert ended.value.code == 2
+    assert SECRET not in capfd.readouterr().err

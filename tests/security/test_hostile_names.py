@@ -1,0 +1,228 @@
+"""Names, values and errors of anyone's: they leave no directory, break no page and steer no terminal.
+
+What a report makes of them: tests/orchestrator/report/test_report_hostile.py.
+"""
+
+import io
+import json
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from mlflow import MlflowClient
+
+from orchestrator import cli
+from orchestrator.compare import compare_directories
+from orchestrator.ledger.reader import Ledger
+from orchestrator.places.location import as_argument
+from orchestrator.progress import ProgressDisplay
+from orchestrator.query import render, run_query
+from orchestrator.report.page import write_report
+from orchestrator.status import print_status
+from orchestrator.summary import summarize
+from orchestrator.sweep_directory import SweepDirectory
+from orchestrator.terminal import PlainConsole, plain
+from orchestrator.tracking import SyncResult, sync
+from search_spaces import Categorical, Sweep
+from tests.orchestrator.small_sweep import small_sweep, sweep_on_disk, trial_rows
+from tests.security.test_listening import BIN
+from workloads.errors import SpecError
+
+STEERING = "\x1b]0;owned\x07\x1b[2J\x9b31m\r\x08‮"
+MARKUP = "[/][red]x[/red][link=http://127.0.0.1]y"
+NASTY = f"{STEERING}{MARKUP}'\"`; $(touch owned)\n../../x\\"
+LONG = "z" * 10_000
+NAMES = [
+    "../x",
+    "..",
+    "/etc/x",
+    "a/b",
+    "a b",
+    "-x",
+    ".x",
+    "a'b",
+    'a"b',
+    "a\nb",
+    "a\n",
+    "a\x00",
+    "é",
+    "",
+    "a" * 81,
+    LONG,
+]
+
+
+@pytest.fixture(scope="module")
+def hostile(tmp_path_factory: pytest.TempPathFactory) -> SweepDirectory:
+    """A sweep directory from elsewhere, whose every free text is hostile."""
+    home = tmp_path_factory.mktemp("hostile") / "-x 'y'\n\x1b[31m"
+    choices = ("positions_only", NASTY, LONG)
+    spec = small_sweep("hostile", description=NASTY, trials=3, replicates=2)
+    spec = spec.but(space=spec.space | {"variant": Categorical(choices=choices)})
+    named = {"outcome_detail": NASTY, "host": NASTY, "error": NASTY + LONG}
+    trials = [
+        trial_rows(at, ["solved", NASTY], variant=value, param_variant=value, training_id=f"{NASTY}{at}", **named)
+        for at, value in enumerate(choices)
+    ]
+    sweep_on_disk(home, spec, *trials)
+    record = json.loads((home / "sweep.json").read_text())
+    record["sweep"] = f"x' and tags.`attnsweep.kind` = 'x{NASTY}"
+    record["provenance"] |= {"host": NASTY, "user": NASTY}
+    (home / "sweep.json").write_text(json.dumps(record))
+    return SweepDirectory.open(home)
+
+
+@pytest.mark.parametrize("name", NAMES, ids=repr)
+def test_a_sweeps_name_is_a_name_of_a_folder(name: str) -> None:
+    with pytest.raises(SpecError, match="name: got "):
+        Sweep(name=name, workload="category_pairs", space={}, trials=1)
+
+
+def test_a_new_directory_is_in_sweeps(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name in ("a", "a..b", "0._-"):
+        Sweep(name=name, workload="category_pairs", space={}, trials=1)
+        assert cli._new_directory(name).resolve().parent == tmp_path / "sweeps"
+
+
+def test_a_spec_file_with_a_hostile_name_writes_nothing(tmp_path: Path) -> None:
+    spec = json.loads(small_sweep("s").to_json()) | {"name": "../x"}
+    (tmp_path / "sweep.json").write_text(json.dumps(spec))
+    command = [BIN / "attnsweep", "run", "sweep.json"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 2
+    assert done.stderr.startswith("attnsweep: name: got '../x'")
+    assert [path.name for path in tmp_path.iterdir()] == ["sweep.json"]
+
+
+@pytest.mark.parametrize("text", [NASTY, LONG, "\ud800", "\u2028", "\x7f", "\x00"])
+def test_plain_text_does_not_steer(text: str) -> None:
+    shown = plain(text)
+    assert all(sign in "\t\n" or sign.isprintable() for sign in shown)
+    assert shown.encode()
+    assert plain(shown) == shown
+
+
+def test_plain_text_stays_as_it_is() -> None:
+    for text in ("a\tb\nc", "漢字 ü σ 0.1..1 [0.1, 0.2] é", "𝒙"):
+        assert plain(text) == text
+
+
+def _assert_harmless(text: str) -> None:
+    assert set(re.findall(r"[\x00-\x08\x0b-\x1f\x7f-\x9f‮]", text)) == set()
+    assert "\\x1b]0;owned" in text
+
+
+def test_the_terminal_is_not_steered(hostile: SweepDirectory, capsys: pytest.CaptureFixture[str]) -> None:
+    text = io.StringIO()
+    console = PlainConsole(file=text, width=500)
+    spec = hostile.spec
+    summarize(hostile, refused={1: NASTY}, finished=False, seconds=1.0, n_before=0, mlflow=NASTY).print(console)
+    _assert_harmless(text.getvalue())
+    assert MARKUP in text.getvalue()
+    with ProgressDisplay(console, spec, Ledger(hostile.path).trainings()) as display:
+        display.rows_committed(Ledger(hostile.path).trainings())
+    compare_directories(str(hostile.path), str(hostile.path), "variant", console)
+    _assert_harmless(text.getvalue())
+
+    print_status(hostile.path)
+    _assert_harmless(capsys.readouterr().out)
+    sql = 'select outcome, error, param_variant as "\x1b[31m" from trainings where trial = 1'
+    render(run_query(Ledger(hostile.path), sql), "table", None)
+    shown = capsys.readouterr().out
+    _assert_harmless(shown)
+    assert LONG in shown
+
+
+def test_a_live_bar_is_not_steered_and_still_moves(hostile: SweepDirectory) -> None:
+    text = io.StringIO()
+    console = PlainConsole(file=text, width=2000)
+    console._force_terminal = True
+    rows = Ledger(hostile.path).trainings()
+    with ProgressDisplay(console, hostile.spec, rows.slice(0, 0)) as display:
+        display.rows_committed(rows)
+    assert "\x1b[?25l" in text.getvalue()
+    assert "\x1b]0;owned" not in text.getvalue()
+    assert "\\x1b]0;owned" in text.getvalue()
+
+
+def test_a_mistake_and_a_fault_do_not_steer(
+    hostile: SweepDirectory, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for words in (["status", f"nowhere{NASTY}"], ["query", "--", str(hostile.path), f"select {NASTY}"], [NASTY]):
+        monkeypatch.setattr(sys, "argv", ["attnsweep", *words])
+        with pytest.raises(SystemExit) as ended:
+            cli.main()
+        assert ended.value.code == 2
+        _assert_harmless(capsys.readouterr().err)
+
+
+@pytest.mark.parametrize("path", ["-x", "--out", "a b", "a'b", "a\nb", "$(x)", "sweeps/x"])
+def test_a_command_to_type_names_the_directory(path: str) -> None:
+    (word,) = shlex.split(as_argument(Path(path)))
+    assert not word.startswith("-")
+    assert Path(word) == Path(path)
+
+
+@pytest.mark.filterwarnings("ignore:Glyph:UserWarning", "ignore:constrained_layout:UserWarning")  # of its figure
+def test_mlflow_takes_it_and_finds_it_again(hostile: SweepDirectory, tmp_path: Path) -> None:
+    uri = f"sqlite:///{tmp_path}/mlflow.db"
+    assert sync(hostile, uri).n_logged == 3
+    assert sync(hostile, uri) == SyncResult(n_logged=0, n_present=3)
+    client = MlflowClient(uri)
+    runs = client.search_runs([client.get_experiment_by_name("category_pairs").experiment_id])
+    assert len(runs) == 4
+    assert {run.data.tags["attnsweep.sweep"] for run in runs} == {hostile.sweep}
+
+
+def test_sweeps_of_one_spec_do_not_mix_in_mlflow(tmp_path: Path) -> None:
+    """One whose name, were it taken as a condition, is also the other's."""
+    spec, uri = small_sweep("same"), f"sqlite:///{tmp_path}/mlflow.db"
+    victim = sweep_on_disk(tmp_path / "victim", spec, trial_rows(0, ["solved"] * 4))
+    other = sweep_on_disk(tmp_path / "other", spec, trial_rows(0, ["solved"] * 4))
+    record = json.loads((other.path / "sweep.json").read_text())
+    record["sweep"] = f"{victim.sweep}' and tags.`attnsweep.name` != 'x"
+    (other.path / "sweep.json").write_text(json.dumps(record))
+    assert sync(victim, uri).n_logged == 1
+    assert sync(SweepDirectory.open(other.path), uri).n_logged == 1
+
+
+def test_a_report_stays_in_its_directory(hostile: SweepDirectory) -> None:
+    before = {path for path in hostile.path.parent.rglob("*") if "report" not in path.parts}
+    page = write_report([hostile.path], None)
+    assert page == hostile.path / "report" / "report.html"
+    assert "<script" not in page.read_text()
+    after = {path for path in hostile.path.parent.rglob("*") if "report" not in path.parts}
+    assert after == before
+
+
+def test_data_for_programs_is_exact(hostile: SweepDirectory, capsys: pytest.CaptureFixture[str]) -> None:
+    render(pa.table({"a": [NASTY]}), "json", None)
+    assert json.loads(capsys.readouterr().out) == [{"a": NASTY}]
+
+
+def test_looking_at_a_directory_runs_none_of_its_code(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`resume` and `replay` train, with the workload that `sweep.json` names; nothing else loads it."""
+    evil = tmp_path / "s" / "evil.py"
+    spec = small_sweep("s", workload=f"{evil}:Workload", trials=1)
+    directory = sweep_on_disk(tmp_path / "s", spec, trial_rows(0, ["solved"] * 4))
+    evil.write_text(f"open({str(tmp_path / 'ran')!r}, 'w')")
+    monkeypatch.chdir(tmp_path)
+    words = str(directory.path)
+    for command in (
+        ["status", words],
+        ["query", words, "from trials"],
+        ["report", words],
+        ["compact", words],
+        ["mlflow-sync", words],
+        ["compare", words, words],
+    ):
+        monkeypatch.setattr(sys, "argv", ["attnsweep", *command])
+        with pytest.raises(SystemExit) as ended:
+            cli.main()
+        assert ended.value.code in (None, 0, 2), command
+    assert not (tmp_path / "ran").exists()

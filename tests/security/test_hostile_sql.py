@@ -1,0 +1,215 @@
+"""SQL of anyone's over a ledger: it reads four views, whatever it says and whatever names are in the files."""
+
+import functools
+import os
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from orchestrator import query
+from orchestrator.analysis import open_sweep
+from orchestrator.analysis.sweep_data import SweepData
+from orchestrator.ledger.reader import Ledger
+from orchestrator.ledger.sql_text import identifier, literal
+from orchestrator.query import query_all, run_query
+from tests.orchestrator.small_sweep import small_sweep, sweep_on_disk, trial_rows
+from workloads.errors import UserError
+
+NOT_A_QUERY = [
+    "CREATE TABLE planted AS SELECT 1",
+    "CREATE OR REPLACE VIEW trials AS SELECT 1",
+    "CREATE TEMP VIEW trainings AS SELECT 1",
+    "CREATE MACRO count(x) AS 7",
+    "CREATE SECRET s (TYPE http)",
+    "UPDATE trainings SET outcome = 'solved'",
+    "DELETE FROM trainings",
+    "INSERT INTO trainings SELECT * FROM trainings",
+    "DROP VIEW trainings",
+    "ALTER VIEW trainings RENAME TO t",
+    "CHECKPOINT",
+    "VACUUM",
+    "EXPORT DATABASE '{root}/x'",
+    "ATTACH ':memory:' AS other",
+    "DETACH memory",
+    "USE memory",
+    "BEGIN",
+    "SET threads = 1",
+    "SET memory_limit = '1TB'",
+    "SET VARIABLE x = 1",
+    "RESET memory_limit",
+    "RESET enable_external_access",
+    "PRAGMA memory_limit = '1TB'",
+    "PRAGMA enable_profiling",
+    "CALL enable_logging()",
+    "PREPARE p AS SELECT 1",
+    "INSTALL httpfs",
+    "LOAD httpfs",
+    "COPY trainings TO '/dev/stdout'",
+    "SELECT 1; SELECT 2",
+    "SELECT 1; CREATE TABLE planted AS SELECT 1",
+    "SELECT 1; RESET lock_configuration",
+    "-- nothing",
+    ";",
+]
+REFUSED = [
+    "FROM '/etc/passwd'",
+    "FROM read_text('/etc/passwd')",
+    "FROM read_csv('/proc/self/environ')",
+    "FROM read_json_auto('{root}/sweep.json')",
+    "FROM read_parquet('{root}/trainings/*.parquet')",
+    "FROM parquet_file_metadata('{root}/trainings/*.parquet')",
+    "FROM glob('/etc/*')",
+    "FROM read_parquet('s3://bucket/x')",
+    "FROM read_csv('http://127.0.0.1:1/x')",
+    "FROM duckdb_secrets()",
+    "FROM duckdb_extensions()",
+    "FROM query('COPY trainings TO ''{root}/x.csv''')",
+    "FROM query('CREATE TABLE planted AS SELECT 1')",
+    "FROM ducklake_snapshots('x')",
+    "FROM python_variable",
+    "FROM query_table('python_variable')",
+    "SELECT getenv('PLANTED')",
+    "SELECT * FROM pragma_import_database('{root}')",
+    "EXPLAIN ANALYZE COPY trainings TO '{root}/x.csv'",
+    "WITH x AS (INSERT INTO trainings SELECT * FROM trainings RETURNING *) FROM x",
+]
+
+
+@pytest.fixture(scope="module")
+def roots(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    homes = [tmp_path_factory.mktemp("sweeps") / name for name in ('it\'s "one"', "two; --")]
+    for number, home in enumerate(homes):
+        sweep_on_disk(home, small_sweep(f"s{number}"), trial_rows(number, ["solved"] * 4))
+    return homes[0], homes[1]
+
+
+def _one(roots: tuple[Path, Path], sql: str) -> pa.Table:
+    return run_query(Ledger(roots[0]), sql)
+
+
+def _several(roots: tuple[Path, Path], sql: str) -> pa.Table:
+    return query_all([Ledger(root) for root in roots], sql)
+
+
+def _opened(roots: tuple[Path, Path], sql: str) -> pa.Table:
+    return _open(roots).sql(sql)
+
+
+@functools.cache
+def _open(roots: tuple[Path, Path]) -> SweepData:
+    return open_sweep(*roots)
+
+
+WAYS = pytest.mark.parametrize("ask", [_one, _several, _opened])
+
+
+@WAYS
+def test_what_is_no_query_is_not_run(roots: tuple[Path, Path], ask: Callable[..., pa.Table]) -> None:
+    for sql in NOT_A_QUERY:
+        with pytest.raises(UserError, match=r"start it with SELECT or FROM, and ask one query at a time|Parser Error"):
+            pytest.fail(f"{sql}: {ask(roots, sql.format(root=roots[0]))}")
+
+
+@WAYS
+def test_a_query_sees_no_file_network_environment_or_variable(
+    roots: tuple[Path, Path], ask: Callable[..., pa.Table], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PLANTED", "planted-secret")
+    python_variable = pa.table({"a": [1]})
+    before = _files(roots)
+    for sql in REFUSED:
+        with pytest.raises(UserError, match="DuckDB says: "):
+            pytest.fail(f"{sql}: {ask(roots, sql.format(root=roots[0].parent))}")
+    assert python_variable.num_rows == 1
+    assert _files(roots) == before
+
+
+@WAYS
+def test_what_asks_is_answered(roots: tuple[Path, Path], ask: Callable[..., pa.Table]) -> None:
+    for sql in (
+        "FROM trainings",
+        "WITH x AS (SELECT trial FROM trials) FROM x;",
+        "DESCRIBE trainings",
+        "SUMMARIZE trials",
+        "SHOW TABLES",
+        "EXPLAIN SELECT 1",
+        "PIVOT trainings ON outcome USING count(*) GROUP BY trial",
+    ):
+        assert ask(roots, sql).num_rows > 0, sql
+
+
+def test_a_connection_of_ones_own_is_locked_too(roots: tuple[Path, Path]) -> None:
+    """It may define what it likes: in memory, for itself."""
+    for connection in (Ledger(roots[0]).connect(), open_sweep(*roots).connect()):
+        with connection:
+            connection.execute("CREATE OR REPLACE VIEW trials AS SELECT 7 AS planted")
+            for sql in ("COPY trainings TO 'x.csv'", "SET enable_external_access = true"):
+                with pytest.raises(Exception, match=r"disabled|locked"):
+                    connection.execute(sql)
+    assert "planted" not in run_query(Ledger(roots[0]), "FROM trials").column_names
+
+
+def test_names_of_columns_in_files_are_no_sql(tmp_path: Path) -> None:
+    """Such a file, were its names not quoted, would write where it likes as soon as its sweep is looked at."""
+    target = tmp_path / "planted.csv"
+    name = f"""param_x") = 1 THEN 1 END AS a FROM judged GROUP BY ALL) SELECT 1; COPY (SELECT 1) TO '{target}'; --"""
+    space = small_sweep("s").space | {name.removeprefix("param_"): 1}
+    directory = sweep_on_disk(tmp_path / "s", small_sweep("s", space=space), trial_rows(0, ["solved"] * 4))
+    (file,) = (directory.path / "trainings").glob("*.parquet")
+    table = pq.read_table(file).append_column(name, pa.array([1] * 4))
+    pq.write_table(table, file)
+    assert run_query(Ledger(directory.path), "FROM trials").column_names.count(name) == 1
+    opened = open_sweep(directory.path)
+    assert opened.stuck_rates([name.removeprefix("param_")]).by_parameter[0].bins[0].n_trials == 1
+    assert not target.exists()
+
+
+def test_access_is_off_before_any_name_is_in_sql(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The second line of defence: as if the quoting of names had a hole."""
+    target = tmp_path / "planted.csv"
+    directory = sweep_on_disk(tmp_path / "s", small_sweep("s"), trial_rows(0, ["solved"] * 4))
+    monkeypatch.setattr("orchestrator.ledger.views.trials_view", lambda _: f"SELECT 1; COPY (SELECT 1) TO '{target}'")
+    with pytest.raises(Exception, match="disabled by configuration"):
+        Ledger(directory.path).connect()
+    assert not target.exists()
+
+
+@pytest.mark.parametrize("text", ["a", "it's", 'a"b', "a`b;--", "\n", "{x}", ""])
+def test_names_and_texts_come_back_as_they_were(roots: tuple[Path, Path], text: str) -> None:
+    answer = run_query(Ledger(roots[0]), f"SELECT {literal(text)} AS {identifier('x' + text)}")
+    assert answer.to_pylist() == [{"x" + text: text}]
+
+
+def test_a_query_cannot_take_the_machines_memory(roots: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(query, "ANSWER_BYTES", 50_000_000)
+    with pytest.raises(UserError, match=r"ask for less, or aggregate: the answer is larger than 50,000,000 bytes"):
+        _one(roots, "FROM range(1000000000000)")
+    physical = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    ((limit, folder, threads),) = (
+        _one(
+            roots,
+            "SELECT current_setting('memory_limit'), current_setting('temp_directory'), current_setting('threads')",
+        )
+        .to_pandas()
+        .to_numpy()
+        .tolist()
+    )
+    number, unit = limit.split()
+    assert float(number) * 1024 ** "KMGT".index(unit[0]) * 1024 <= 0.51 * physical
+    assert (folder, threads <= (os.cpu_count() or 1)) == ("", True)
+
+
+def test_a_query_without_end_can_be_interrupted(roots: tuple[Path, Path]) -> None:
+    """There is no limit of time: Ctrl-C is it."""
+    with Ledger(roots[0]).connect() as connection:
+        threading.Timer(0.2, connection.interrupt).start()
+        with pytest.raises(UserError, match="Interrupt"):
+            query.answer(connection, "SELECT sum(a.range * b.range) FROM range(100000000) a, range(100000000) b")
+
+
+def _files(roots: tuple[Path, Path]) -> dict[Path, int]:
+    return {path: path.stat().st_mtime_ns for root in roots for path in root.parent.rglob("*")}
