@@ -7,13 +7,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import pyarrow as pa
 import torch
 
-from orchestrator.bleu import score_written
-from orchestrator.records import PackContext, curve_rows, head_rows, trained_rows
+from orchestrator.records import PackContext, Rows, ended_rows
 from orchestrator.tasks import Task
-from workloads.diagnostics.certification import certify_stuck
 from workloads.engine.contract import Workload
 from workloads.engine.pack import Pack
 
@@ -39,12 +36,9 @@ class Progress:
 
 
 @dataclass(frozen=True)
-class Trained:
+class Trained(Rows):
     """A pack that is done: its rows and the speed it ran at."""
 
-    trainings: pa.Table
-    curves: pa.Table
-    heads: pa.Table | None
     lane_steps: int
     seconds: float
 
@@ -102,13 +96,12 @@ class Trainer:
             if not self._train_slice(self._pack):
                 return Progress(self._pack.step)
             result = self._pack.result()
-            trainings = [task.training for task in tasks]
-            certificates = certify_stuck(self._workload, self._pack, trainings, result)
             context = PackContext(self._sweep, self._order.pack, self._device, platform.node())
+            rows = ended_rows(self._workload, tasks, self._pack, result, context)
             return Trained(
-                trainings=trained_rows(self._workload, tasks, result, certificates, context),
-                curves=curve_rows(self._workload, tasks, result, score_written(self._workload, self._pack, result)),
-                heads=head_rows(self._workload, tasks, result),
+                trainings=rows.trainings,
+                curves=rows.curves,
+                heads=rows.heads,
                 lane_steps=result.lane_steps,
                 seconds=time.perf_counter() - self._started,
             )
