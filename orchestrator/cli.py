@@ -110,6 +110,39 @@ def status(directory: SweepDir) -> None:
 
 
 @app.command()
+def replay(
+    directory: SweepDir,
+    training_id: Annotated[
+        str, typer.Argument(metavar="TRAINING_ID", help="Its beginning will do, or TRIAL/REPLICATE, such as 12/3.")
+    ],
+    as_json: AsJson = False,
+) -> None:
+    """Train one training again, alone, and compare it with the ledger; exit code 1 if it does not agree."""
+    from orchestrator.replay import replay as replay_training
+    from orchestrator.sweep_directory import SweepDirectory
+
+    found = replay_training(SweepDirectory.open(locate(directory)), training_id)
+    found.print(_console(stderr=as_json))
+    if as_json:
+        typer.echo(found.to_json())
+    if not found.deviation.agrees:
+        raise typer.Exit(EXIT_FAULT)
+
+
+@app.command()
+def audit(directory: SweepDir, tracking_uri: TrackingUri = None, as_json: AsJson = False) -> None:
+    """Check that asked = trained = told = logged, and every file; exit code 1 with a list where not."""
+    from orchestrator.audit import audit as audit_sweep
+
+    found = audit_sweep(locate(directory), tracking_uri)
+    found.print(_console(stderr=as_json))
+    if as_json:
+        typer.echo(found.to_json())
+    if found.problems:
+        raise typer.Exit(EXIT_FAULT)
+
+
+@app.command()
 def query(
     directories: Annotated[list[str], typer.Argument(metavar="DIR...", help="One sweep or several, united.")],
     sql: Annotated[str, typer.Argument(metavar="SQL", help="Views: trainings, curves, heads, trials.")],
@@ -328,6 +361,10 @@ def _new_directory(name: str) -> Path:
 
 
 def _stderr() -> "Console":
+    return _console(stderr=True)
+
+
+def _console(*, stderr: bool) -> "Console":
     from orchestrator.terminal import PlainConsole
 
-    return PlainConsole(stderr=True)
+    return PlainConsole(stderr=stderr)

@@ -9,10 +9,13 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from orchestrator.bleu import score_written
 from orchestrator.ledger.schema import curves_schema, heads_schema, trainings_schema
 from orchestrator.tasks import Task, training_id
+from workloads.diagnostics.certification import certify_stuck
 from workloads.diagnostics.outcomes import onset_probe
 from workloads.engine.contract import STUCK_OUTCOMES, Certificate, Workload
+from workloads.engine.pack import Pack
 from workloads.engine.result import HeadProbe, PackResult
 
 
@@ -24,6 +27,27 @@ class PackContext:
     pack: str
     device: str | None = None
     host: str | None = None
+
+
+@dataclass(frozen=True)
+class Rows:
+    """The rows of some trainings, by table; `heads` is `None` where they have none."""
+
+    trainings: pa.Table
+    curves: pa.Table
+    heads: pa.Table | None
+
+
+def ended_rows(
+    workload: Workload[Any], tasks: Sequence[Task], pack: Pack[Any], result: PackResult, context: PackContext
+) -> Rows:
+    """The rows of a done pack: what a trainer hands to the ledger, and what a replay compares with it."""
+    certificates = certify_stuck(workload, pack, [task.training for task in tasks], result)
+    return Rows(
+        trainings=trained_rows(workload, tasks, result, certificates, context),
+        curves=curve_rows(workload, tasks, result, score_written(workload, pack, result)),
+        heads=head_rows(workload, tasks, result),
+    )
 
 
 def trained_rows(

@@ -1,24 +1,68 @@
-"""Training again, alone in this process, what a sweep has trained: for what the ledger does not keep.
+"""Training again, alone in this process, what a sweep has trained: to see whether it ends where the ledger says, and
+for what the ledger does not keep.
 
 A training is a function of its parameters and seed, so it ends where the ledger says.
 """
 
-from collections.abc import Sequence
+import difflib
+import hashlib
+import math
+import platform
+import re
+import traceback
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pyarrow.compute as pc
 import torch
 
+from orchestrator.deviation import deviation
 from orchestrator.ledger.reader import Ledger
+from orchestrator.ledger.schema import curves_schema
+from orchestrator.records import PackContext, Rows, ended_rows, failed_rows
+from orchestrator.replay_summary import Replay
 from orchestrator.sweep_directory import SweepDirectory
-from workloads.engine.contract import Lanes, Training
+from orchestrator.tasks import Task
+from workloads.engine.contract import Lanes, Training, Workload
 from workloads.engine.optimizers import State
 from workloads.engine.pack import Pack
 from workloads.errors import UserError
 from workloads.registry import load_workload
 
+REPLAYED_SHARE = 0.01
+"""Of a sweep's trainings, how many `to_replay` chooses."""
+FEWEST_REPLAYED = 2
+
 _PREFIX = "param_"
+_MOST_HINTS = 3
+
+
+def replay(directory: SweepDirectory, name: str) -> Replay:
+    """Trains one training of a sweep again, alone, and compares it with the ledger.
+
+    Trained on the kind of device that it was trained on, or on the CPU where this machine has none.
+
+    Args:
+        directory: The sweep.
+        name: As `find_training` takes it.
+
+    Raises:
+        UserError: If there is no such training, or the workload is gone.
+    """
+    ledger = Ledger(directory.path)
+    recorded = recorded_rows(ledger, find_training(ledger, name))
+    workload = load_workload(directory.spec.workload)
+    (was_on,) = recorded.trainings["device"].to_pylist()
+    device = "cuda" if was_on == "cuda" and torch.cuda.is_available() else "cpu"
+    replayed = _train_alone(workload, recorded_tasks(workload, recorded.trainings), directory.sweep, device)
+    return Replay(
+        sweep=directory.sweep,
+        deviation=deviation(recorded, replayed),
+        notes=tuple(_notes(directory, was_on, device)),
+    )
 
 
 def retrain(directory: SweepDirectory, training_ids: Sequence[str]) -> tuple[Lanes[Any], State]:
@@ -35,33 +79,128 @@ def retrain(directory: SweepDirectory, training_ids: Sequence[str]) -> tuple[Lan
         UserError: For an id that is not in the ledger.
     """
     workload = load_workload(directory.spec.workload)
+    ledger = Ledger(directory.path)
+    rows = ledger.trainings(filter=pc.field("training_id").isin(training_ids))
+    place = {each: index for index, each in enumerate(rows["training_id"].to_pylist())}
+    for each in training_ids:
+        if each not in place:
+            raise _unknown(ledger, each)
+    tasks = recorded_tasks(workload, rows.take([place[each] for each in training_ids]))
+    with _one_thread():
+        return _trained(workload, tasks, "cpu").final_state(np.arange(len(tasks)))
+
+
+def find_training(ledger: Ledger, name: str) -> str:
+    """The id of one training.
+
+    Args:
+        ledger: The sweep's.
+        name: Its id, the beginning of it that no other has, or `TRIAL/REPLICATE`.
+
+    Raises:
+        UserError: If there is none, or several.
+    """
+    if re.fullmatch(r"\d{1,9}/\d{1,9}", name):
+        trial, replicate = map(int, name.split("/"))
+        mine = (pc.field("trial") == trial) & (pc.field("replicate") == replicate)
+        found = ledger.trainings(columns=["training_id"], filter=mine)["training_id"].to_pylist()
+    else:
+        found = [each for each in _ids(ledger) if name and each.startswith(name)]
+    if not found:
+        raise _unknown(ledger, name)
+    if len(found) > 1:
+        raise UserError(
+            "TRAINING_ID",
+            given=name,
+            expected=f"one training; {len(found)} are called so",
+            mend=f"write more of it: {', '.join(found[:_MOST_HINTS])}, ...",
+        )
+    return str(found[0])
+
+
+def recorded_rows(ledger: Ledger, training_id: str) -> Rows:
+    """What the ledger has of one training."""
+    mine = pc.field("training_id") == training_id
+    trainings = ledger.trainings(filter=mine)
+    # Files are sorted by trial: the others need not be read.
+    mine &= pc.field("trial") == trainings["trial"][0]
+    return Rows(trainings, ledger.curves(filter=mine), ledger.heads(filter=mine))
+
+
+def recorded_tasks(workload: Workload[Any], trainings: pa.Table) -> list[Task]:
+    """What is to be done to train these rows of `trainings` again, in their order."""
+    declared = workload.parameters
+    return [
+        Task(
+            row["trial"],
+            row["replicate"],
+            Training(declared.resolve({name: row[_PREFIX + name] for name in declared.declared()}), row["seed"]),
+        )
+        for row in trainings.to_pylist()
+    ]
+
+
+def to_replay(trainings: pa.Table, sweep_seed: int) -> list[str]:
+    """The ids of a random hundredth of the trainings that did not fail, at least two: the same whenever asked.
+
+    Args:
+        trainings: Rows of `trainings`, with `training_id` and `outcome`.
+        sweep_seed: Of the sweep: another draws others.
+    """
+    ids = trainings.filter(pc.field("outcome") != "failed")["training_id"].to_pylist()
+    n_chosen = max(math.ceil(REPLAYED_SHARE * len(ids)), FEWEST_REPLAYED)
+    return sorted(ids, key=lambda each: hashlib.blake2b(f"{sweep_seed}/{each}".encode()).digest())[:n_chosen]
+
+
+def _train_alone(workload: Workload[Any], tasks: Sequence[Task], sweep: str, device: str) -> Rows:
+    """The rows of trainings as a trainer would hand them back, also where they raise."""
+    context = PackContext(sweep, "replay", device, platform.node())
+    try:
+        with _one_thread():
+            pack = _trained(workload, tasks, device)
+            return ended_rows(workload, tasks, pack, pack.result(), context)
+    except Exception:  # noqa: BLE001  # As at the trainer's edge: what a training raises is its outcome.
+        return Rows(failed_rows(workload, tasks, traceback.format_exc(), context), curves_schema().empty_table(), None)
+
+
+def _trained(workload: Workload[Any], tasks: Sequence[Task], device: str) -> Pack[Any]:
+    pack = Pack(workload, [task.training for task in tasks], device)
+    while not pack.advance(1):
+        pass
+    return pack
+
+
+@contextmanager
+def _one_thread() -> Iterator[None]:
+    """As in a trainer: sums are split by threads."""
     threads = torch.get_num_threads()
-    # As in a trainer: sums are split by threads.
     torch.set_num_threads(1)
     try:
-        pack = Pack(workload, _recorded(directory, training_ids))
-        while not pack.advance(1):
-            pass
+        yield
     finally:
         torch.set_num_threads(threads)
-    return pack.final_state(np.arange(len(training_ids)))
 
 
-def _recorded(directory: SweepDirectory, training_ids: Sequence[str]) -> list[Training[Any]]:
-    declared = load_workload(directory.spec.workload).parameters
-    rows = Ledger(directory.path).trainings(filter=pc.field("training_id").isin(training_ids)).to_pylist()
-    by_id = {row["training_id"]: row for row in rows}
-    for each in training_ids:
-        if each not in by_id:
-            raise UserError(
-                "TRAINING_ID",
-                given=each,
-                expected=f"a training of {directory.path}",
-                mend='see: attnsweep query DIR "select training_id from trainings"',
-            )
-    return [
-        Training(
-            declared.resolve({name: by_id[each][_PREFIX + name] for name in declared.declared()}), by_id[each]["seed"]
-        )
-        for each in training_ids
-    ]
+def _ids(ledger: Ledger) -> list[str]:
+    ids: list[str] = ledger.trainings(columns=["training_id"])["training_id"].to_pylist()
+    return ids
+
+
+def _unknown(ledger: Ledger, name: str) -> UserError:
+    near = difflib.get_close_matches(name, _ids(ledger), n=_MOST_HINTS)
+    return UserError(
+        "TRAINING_ID",
+        given=name,
+        expected=f"a training of {ledger.root}, by its id or TRIAL/REPLICATE",
+        mend=f"did you mean {' or '.join(near)}?"
+        if near
+        else 'see: attnsweep query DIR "select training_id, trial, replicate from trainings"',
+    )
+
+
+def _notes(directory: SweepDirectory, was_on: str | None, device: str) -> Iterator[str]:
+    if was_on not in (device, None):
+        yield f"recorded on {was_on}, replayed on {device}: the last digits differ"
+    then, now = directory.provenance.get("versions", {}).get("torch"), str(torch.__version__)
+    if then and then.partition("+")[0] != now.partition("+")[0]:
+        yield f"recorded with PyTorch {then}, replayed with {now}: the last digits may differ"

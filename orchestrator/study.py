@@ -7,18 +7,19 @@ from pathlib import Path
 
 import optuna
 from optuna.exceptions import ExperimentalWarning
-from optuna.storages import JournalStorage
+from optuna.storages import BaseStorage, JournalStorage, RDBStorage
 from optuna.storages.journal import JournalFileBackend
-from optuna.trial import TrialState
+from optuna.trial import FrozenTrial, TrialState
 
 from orchestrator.credentials import without_credentials
+from orchestrator.places.location import place_at
 from orchestrator.study_log import StudyLog
 from orchestrator.sweep_directory import STUDY_FILE, SweepDirectory
 from search_spaces.boundary import N_JUDGED
 from search_spaces.dimensions import Scalar
 from search_spaces.suggestion import distributions, make_sampler, suggest
 from search_spaces.sweep import Sweep
-from workloads.errors import SpecError
+from workloads.errors import SpecError, UserError
 
 _REFUSED = "refused"
 
@@ -147,6 +148,37 @@ class Study:
         return optuna.Trial(self._study, storage.get_trial_id_from_study_id_trial_number(self._study._study_id, number))
 
 
+def read_trials(directory: SweepDirectory) -> list[FrozenTrial]:
+    """The trials of a sweep's study, by number, without writing anything or keeping its sweep from it.
+
+    Raises:
+        UserError: If there is none that can be read.
+    """
+    try:
+        if directory.spec.storage:
+            storage: BaseStorage = RDBStorage(directory.spec.storage, skip_table_creation=True)
+        elif not place_at(directory.path).has_text(STUDY_FILE) and isinstance(directory.path, Path):
+            raise FileNotFoundError(f"there is no {STUDY_FILE}")
+        else:
+            storage = _open_journal(directory)[0]
+        return storage.get_all_trials(storage.get_study_id_from_name(directory.sweep), deepcopy=False)
+    except UserError:
+        raise
+    except Exception as error:  # Each storage raises errors of its own library.
+        raise UserError(
+            "the study" if directory.spec.storage else f"{directory.path}/{STUDY_FILE}",
+            given=f"{type(error).__name__}: {str(error).splitlines()[0]}",
+            expected="a study that Optuna can read",
+            mend="restore it from a copy of the directory",
+        ) from error
+
+
+def refusal(trial: FrozenTrial) -> str | None:
+    """Why a trial was refused; `None` where it was not."""
+    reason: str | None = trial.user_attrs.get(_REFUSED)
+    return reason
+
+
 def check_storage(spec: Sweep) -> None:
     """Opens the sweep's own storage, if it names one, before anything is written.
 
@@ -170,6 +202,10 @@ def check_storage(spec: Sweep) -> None:
 def _open_storage(directory: SweepDirectory) -> tuple[str | JournalStorage, StudyLog | None]:
     if directory.spec.storage:
         return directory.spec.storage, None
+    return _open_journal(directory)
+
+
+def _open_journal(directory: SweepDirectory) -> tuple[JournalStorage, StudyLog | None]:
     if isinstance(directory.path, Path):
         return JournalStorage(JournalFileBackend(str(directory.path / STUDY_FILE))), None
     log = StudyLog(directory.path, STUDY_FILE)

@@ -10,15 +10,12 @@ from dataclasses import dataclass
 from types import FrameType
 from typing import Any
 
-import pyarrow as pa
 import ray
 import torch
 
-from orchestrator.bleu import score_written
 from orchestrator.credentials import without_credentials
-from orchestrator.records import PackContext, curve_rows, head_rows, trained_rows
+from orchestrator.records import PackContext, Rows, ended_rows
 from orchestrator.tasks import Task
-from workloads.diagnostics.certification import certify_stuck
 from workloads.engine.checkpoint import CheckpointError, from_bytes, to_bytes
 from workloads.engine.contract import Workload
 from workloads.engine.pack import Pack
@@ -58,12 +55,9 @@ class HandedBack:
 
 
 @dataclass(frozen=True)
-class Trained:
+class Trained(Rows):
     """A pack that is done: its rows and the speed it ran at."""
 
-    trainings: pa.Table
-    curves: pa.Table
-    heads: pa.Table | None
     lane_steps: int
     seconds: float
 
@@ -165,12 +159,12 @@ class Trainer:
 
     def _ended(self, order: PackOrder, pack: Pack[Any]) -> Trained:
         result = pack.result()
-        certificates = certify_stuck(self._workload, pack, [task.training for task in order.tasks], result)
         context = PackContext(self._sweep, order.pack, self._device, platform.node())
+        rows = ended_rows(self._workload, order.tasks, pack, result, context)
         trained = Trained(
-            trainings=trained_rows(self._workload, order.tasks, result, certificates, context),
-            curves=curve_rows(self._workload, order.tasks, result, score_written(self._workload, pack, result)),
-            heads=head_rows(self._workload, order.tasks, result),
+            trainings=rows.trainings,
+            curves=rows.curves,
+            heads=rows.heads,
             lane_steps=result.lane_steps,
             seconds=time.perf_counter() - self._started,
         )

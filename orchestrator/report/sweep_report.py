@@ -20,15 +20,6 @@ from search_spaces.replication import most_wanted
 from search_spaces.sweep import Sweep
 from workloads.errors import UserError
 
-_REPLAY = """\
-from orchestrator.places.location import locate
-from orchestrator.replay import retrain
-from orchestrator.sweep_directory import SweepDirectory
-
-directory = SweepDirectory.open(locate({path!r}))
-lanes, state = retrain(directory, [{training_id!r}])  # parameters and buffers where it ended
-"""
-
 
 @dataclass(frozen=True, kw_only=True)
 class SweepReport:
@@ -107,8 +98,8 @@ class SweepReport:
         return (stuck or list(self.outcomes))[0].example
 
     def replay(self) -> str:
-        """Python that trains one training again, alone."""
-        return _REPLAY.format(path=self.directory.full_name, training_id=self.example)
+        """The command that trains one training again, alone."""
+        return f"attnsweep replay {shlex.quote(self.directory.full_name)} {shlex.quote(self.example)}"
 
 
 def read_sweep_report(directory: SweepDirectory) -> SweepReport:

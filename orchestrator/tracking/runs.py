@@ -14,11 +14,13 @@ from orchestrator.tracking.store import experiment, open_client
 from orchestrator.tracking.view import view_of_trials
 
 if TYPE_CHECKING:
+    from mlflow import MlflowClient
     from mlflow.entities import Run
 
 _PAGE = 1000
 
-_N_PROJECTED = "attnsweep.n_trainings"
+N_PROJECTED = "attnsweep.n_trainings"
+"""The tag that says how many trainings an ended parent run counts."""
 _N_REPORTED = "attnsweep.n_trainings_in_report"
 
 
@@ -65,7 +67,7 @@ class SweepRuns:
         """The trials that have a finished run; the unfinished runs of others, by trial."""
         finished, unfinished = set(), {}
         for run in self._search("trial"):
-            trial = int(run.data.tags["attnsweep.trial_key"].rpartition("/")[2])
+            trial = trial_of(run)
             if run.info.status == "FINISHED":
                 finished.add(trial)
             else:
@@ -108,7 +110,7 @@ class SweepRuns:
 
         client, parent = self._client, self._parent_id
         current = client.get_run(parent)
-        if current.data.tags.get(_N_PROJECTED) == str(findings.n_trainings) and current.info.status == "FINISHED":
+        if current.data.tags.get(N_PROJECTED) == str(findings.n_trainings) and current.info.status == "FINISHED":
             return
         ended = current.info.start_time if ended is None else ended
         client.log_text(parent, self._directory.record(), SWEEP_FILE)
@@ -131,7 +133,7 @@ class SweepRuns:
         client.set_tag(parent, "mlflow.note.content", _description(self._directory, findings.markdown()))
         client.set_experiment_tag(self._experiment, *view_of_trials(self._directory.spec, self._parent.info.start_time))
         client.set_terminated(parent, "FINISHED", ended)
-        client.set_tag(parent, _N_PROJECTED, str(findings.n_trainings))
+        client.set_tag(parent, N_PROJECTED, str(findings.n_trainings))
 
     def add_report(self, write: Callable[[Path], object]) -> None:
         """Adds the report to the parent's artifacts, where it does not have that of the rows that it shows.
@@ -140,7 +142,7 @@ class SweepRuns:
             write: Writes it to a file, and figures beside it.
         """
         tags = self._client.get_run(self._parent_id).data.tags
-        n_trainings = tags.get(_N_PROJECTED, "0")
+        n_trainings = tags.get(N_PROJECTED, "0")
         if n_trainings in ("0", tags.get(_N_REPORTED)):
             return
         with TemporaryDirectory(prefix="attnsweep-report-") as folder:
@@ -149,21 +151,7 @@ class SweepRuns:
         self._client.set_tag(self._parent_id, _N_REPORTED, n_trainings)
 
     def _search(self, kind: str) -> "list[Run]":
-        """All runs of this sweep and kind, in one paged search."""
-        sweep = self._directory.sweep
-        tags = {"attnsweep.spec_sha256": self._directory.spec_sha256, "attnsweep.kind": kind}
-        # MLflow has no way to write a quote in a quoted text.
-        if re.fullmatch(r"[\w.-]+", sweep):
-            tags["attnsweep.sweep"] = sweep
-        condition = " and ".join(f"tags.`{name}` = '{value}'" for name, value in tags.items())
-        runs: list[Run] = []
-        token = None
-        while True:
-            page = self._client.search_runs([self._experiment], condition, max_results=_PAGE, page_token=token)
-            runs += [run for run in page if run.data.tags["attnsweep.sweep"] == sweep]
-            token = page.token
-            if not token:
-                return runs
+        return search_runs(self._client, self._experiment, self._directory, kind)
 
     def _make_parent(self) -> "Run":
         spec, provenance = self._directory.spec, self._directory.provenance
@@ -193,6 +181,28 @@ class SweepRuns:
 
         # The client itself splits what is more than the store takes at once.
         self._client.log_batch(run_id, metrics=metrics, params=[Param(*each) for each in params.items()])
+
+
+def search_runs(client: "MlflowClient", experiment_id: str, directory: SweepDirectory, kind: str) -> "list[Run]":
+    """All runs of a sweep that are of a kind, `sweep` or `trial`, in one paged search."""
+    tags = {"attnsweep.spec_sha256": directory.spec_sha256, "attnsweep.kind": kind}
+    # MLflow has no way to write a quote in a quoted text.
+    if re.fullmatch(r"[\w.-]+", directory.sweep):
+        tags["attnsweep.sweep"] = directory.sweep
+    condition = " and ".join(f"tags.`{name}` = '{value}'" for name, value in tags.items())
+    runs: list[Run] = []
+    token = None
+    while True:
+        page = client.search_runs([experiment_id], condition, max_results=_PAGE, page_token=token)
+        runs += [run for run in page if run.data.tags["attnsweep.sweep"] == directory.sweep]
+        token = page.token
+        if not token:
+            return runs
+
+
+def trial_of(run: "Run") -> int:
+    """The trial that a child run is of."""
+    return int(run.data.tags["attnsweep.trial_key"].rpartition("/")[2])
 
 
 def experiment_name(workload: str) -> str:

@@ -60,7 +60,7 @@ def _words(error: BaseException) -> str:
 def open_client(uri: str) -> "MlflowClient":
     """A client of the store. The default database is made on first use."""
     set_environment()
-    if (database := _database(uri)) is not None:
+    if (database := database_of(uri)) is not None:
         database.parent.mkdir(parents=True, exist_ok=True)
         if database == DEFAULT_DATABASE.resolve():
             _make_quick(database)
@@ -93,14 +93,15 @@ def experiment(client: "MlflowClient", uri: str, name: str) -> str:
 
 def _artifact_location(uri: str, name: str) -> str | None:
     """Beside a local database, where MLflow would take the working directory; a server decides for itself."""
-    database = _database(uri)
+    database = database_of(uri)
     if database is None:
         return None
     folder = "".join(letter if letter.isalnum() or letter in "._-" else "_" for letter in name)
     return (database.parent / "mlflow-artifacts" / folder).as_uri()
 
 
-def _database(uri: str) -> Path | None:
+def database_of(uri: str) -> Path | None:
+    """The file of a local database; `None` for another store."""
     scheme = "sqlite:///"
     return Path(uri.removeprefix(scheme)).resolve() if uri.startswith(scheme) else None
 

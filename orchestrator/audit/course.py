@@ -1,0 +1,122 @@
+"""The course of an audit.
+
+A sweep that runs commits rows to the ledger, then tells the study, then logs to MLflow. It is read the other way round,
+so that what is found in one must be in the next.
+"""
+
+from collections.abc import Callable
+from typing import TypeVar
+
+import duckdb
+import pyarrow as pa
+
+from orchestrator.audit.books import Books
+from orchestrator.audit.logged import compare_logged
+from orchestrator.audit.tables import check_files, check_links, count_files
+from orchestrator.audit.trainings import compare_trainings
+from orchestrator.audit.trials import RESTORE, compare_trials, count_trials, count_wanted
+from orchestrator.audit.verdict import Audit, Check, Problem, in_one_line
+from orchestrator.credentials import without_credentials
+from orchestrator.ledger.reader import Ledger
+from orchestrator.places.location import Location, place_at
+from orchestrator.study import read_trials
+from orchestrator.sweep_directory import SWEEP_FILE, SweepDirectory
+from orchestrator.tracking.lookup import Logged, look_up
+from orchestrator.tracking.store import in_one_line as error_in_one_line
+from orchestrator.tracking.store import tracking_uri
+from workloads.errors import UserError
+from workloads.registry import load_workload
+
+T = TypeVar("T")
+
+_ROWS = """
+select sweep, trial, replicate, training_id, seed, outcome, stuck, eval_loss, columns('param_.*')
+from trainings order by trial, replicate
+"""
+
+
+def audit(path: Location, uri: str | None = None) -> Audit:
+    """Holds a sweep's study, ledger, files and MLflow runs against each other.
+
+    Args:
+        path: The sweep's directory.
+        uri: Of the MLflow store; `None` as in `tracking_uri`.
+
+    Raises:
+        UserError: If there is no sweep.
+    """
+    try:
+        directory = SweepDirectory.open(path)
+    except UserError as damage:
+        if not place_at(path).has_text(SWEEP_FILE):
+            raise
+        problem = Problem(f"{SWEEP_FILE}: {damage.given}", damage.mend)
+        check = Check(f"{SWEEP_FILE} cannot be read: nothing else was checked", (problem,))
+        return Audit(directory=str(path), sweep=None, finished=False, counts={}, checks=(check,))
+    finished = directory.finished
+    store = tracking_uri(uri)
+    logged = _attempt(
+        f"MLflow ({without_credentials(store)})",
+        "start it, or give another --tracking-uri",
+        lambda: look_up(directory, store),
+    )
+    read = _attempt("trials and trainings", RESTORE, lambda: _read(directory, finished=finished))
+    counts, checks = _checks(logged, read)
+    spec = Check(f"{SWEEP_FILE}: the spec as it was written, sha256 {directory.spec_sha256[:12]}")
+    problems = check_files(path, directory.spec_sha256)
+    files = Check(f"files {count_files(path)}" + ("" if problems else ", all readable"), problems)
+    return Audit(
+        directory=str(path), sweep=directory.sweep, finished=finished, counts=counts, checks=(*checks, spec, files)
+    )
+
+
+def _read(directory: SweepDirectory, *, finished: bool) -> tuple[Books, tuple[Problem, ...]]:
+    """The study and the rows, and what is wrong with the tables in themselves."""
+    workload = load_workload(directory.spec.workload)
+    trials = read_trials(directory)
+
+    def rows(connection: duckdb.DuckDBPyConnection) -> tuple[pa.Table, tuple[Problem, ...]]:
+        return connection.sql(_ROWS).to_arrow_table(), check_links(connection)
+
+    table, problems = Ledger(directory.path).ask(rows)
+    # Meanwhile a sweep that runs may have asked for more, and trained it.
+    known = frozenset(trial.number for trial in (trials if finished else read_trials(directory)))
+    books = Books(directory=directory, workload=workload, finished=finished, trials=trials, known=known, rows=table)
+    return books, problems
+
+
+def _checks(
+    logged: Logged | Problem, read: tuple[Books, tuple[Problem, ...]] | Problem
+) -> tuple[dict[str, int | None], list[Check]]:
+    n_logged = None if isinstance(logged, Problem) else len(logged.finished)
+    if isinstance(read, Problem):
+        unread = logged if isinstance(logged, Problem) else None
+        counts = {"asked": None, "trained": None, "told": None, "logged": n_logged}
+        return counts, [Check(f"{in_one_line(counts)} trials", (read, *([unread] if unread else [])))]
+    books, links = read
+    counts = count_trials(books) | {"logged": n_logged}
+    n_refused = len(books.trials) - len(books.asked)
+    refused = f", {n_refused} more refused" if n_refused else ""
+    trainings = {"trainings": books.rows.num_rows, "wanted": count_wanted(books)}
+    projection = (logged,) if isinstance(logged, Problem) else compare_logged(logged, books)
+    runs = (
+        "?"
+        if isinstance(logged, Problem)
+        else f"{len(logged.children):,} runs of trials, {len(logged.parents)} of the sweep"
+    )
+    return counts, [
+        Check(f"{in_one_line(counts)} trials{refused}", compare_trials(books)),
+        Check(f"{in_one_line(trainings)}; parameters, seeds and ids recomputed", compare_trainings(books)),
+        Check("curves and heads of these trainings alone, none without curves but failed ones", links),
+        Check(f"MLflow: {runs}", projection),
+    ]
+
+
+def _attempt(subject: str, mend: str, reading: Callable[[], T]) -> T | Problem:
+    """What is read, or why it cannot be."""
+    try:
+        return reading()
+    except UserError as damage:
+        return Problem(f"not checked: {subject}: {damage.subject}: {damage.given}", damage.mend)
+    except Exception as error:  # noqa: BLE001  # Whatever Arrow, DuckDB, Optuna or MLflow make of what is damaged or gone.
+        return Problem(f"not checked: {subject}: {error_in_one_line(error)}", mend)

@@ -1,0 +1,61 @@
+"""What MLflow has of a sweep, looked up without making anything."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+from orchestrator.sweep_directory import SweepDirectory
+from orchestrator.tracking.runs import N_PROJECTED, experiment_name, search_runs, trial_of
+from orchestrator.tracking.store import database_of, open_client
+
+
+@dataclass(frozen=True, slots=True)
+class Child:
+    """The run of a trial."""
+
+    trial: int
+    run_id: str
+    finished: bool
+
+
+@dataclass(frozen=True)
+class Logged:
+    """A sweep's runs.
+
+    Attributes:
+        parents: The trainings that each run of the sweep itself counts, by its id; `None` where it was not ended yet.
+        children: The runs of its trials.
+    """
+
+    parents: Mapping[str, int | None]
+    children: Sequence[Child]
+
+    @cached_property
+    def finished(self) -> frozenset[int]:
+        """The trials that have a finished run."""
+        return frozenset(child.trial for child in self.children if child.finished)
+
+    def runs_of(self, trial: int) -> list[str]:
+        """The ids of a trial's runs."""
+        return [child.run_id for child in self.children if child.trial == trial]
+
+
+def look_up(directory: SweepDirectory, uri: str) -> Logged:
+    """The runs of a sweep; none where the store does not know its experiment.
+
+    Raises:
+        MlflowException: If the store cannot be reached.
+    """
+    database = database_of(uri)
+    if database is not None and not database.exists():
+        return Logged({}, [])
+    client = open_client(uri)
+    experiment = client.get_experiment_by_name(experiment_name(directory.spec.workload))
+    if experiment is None or experiment.lifecycle_stage != "active":
+        return Logged({}, [])
+    parents, children = (search_runs(client, experiment.experiment_id, directory, kind) for kind in ("sweep", "trial"))
+    counts = {run.info.run_id: run.data.tags.get(N_PROJECTED) for run in parents}
+    return Logged(
+        {run_id: None if count is None else int(count) for run_id, count in counts.items()},
+        [Child(trial_of(run), run.info.run_id, run.info.status == "FINISHED") for run in children],
+    )

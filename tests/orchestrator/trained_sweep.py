@@ -1,0 +1,130 @@
+"""Real sweeps without Ray: the sweep loop with one trainer in this process. Real study, real ledger."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from orchestrator.ledger.compaction import compact
+from orchestrator.ledger.reader import Ledger
+from orchestrator.ledger.schema import heads_schema, trainings_schema
+from orchestrator.ledger.writer import LedgerWriter
+from orchestrator.loop import SweepLoop
+from orchestrator.places.location import Location
+from orchestrator.study import Study
+from orchestrator.sweep_directory import SweepDirectory
+from orchestrator.trainer import PackOrder, Progress, Report, Trainer
+from search_spaces import Sweep
+from workloads.engine.contract import Workload
+from workloads.registry import load_workload
+
+
+class TrainerHere:
+    """A pool of one trainer, without an actor around it."""
+
+    n_trainers = 1
+
+    def __init__(self, workload: Workload[Any], sweep: str) -> None:
+        self._trainer = Trainer(workload, sweep, "cpu")
+        self.running: list[PackOrder] = []
+
+    @property
+    def has_idle(self) -> bool:
+        return not self.running
+
+    def train(self, order: PackOrder) -> None:
+        self.running.append(order)
+
+    def reports(self, _timeout: float) -> list[tuple[PackOrder, Report]]:
+        order = self.running.pop()
+        report = self._trainer.start(order)
+        while isinstance(report, Progress):
+            report = self._trainer.proceed()
+        return [(order, report)]
+
+
+def trained_sweep(path: Location, spec: Sweep, pack_size: int = 8, n_commits: int | None = None) -> SweepDirectory:
+    """A sweep as `attnsweep run` leaves it; with `n_commits`, as it is when it was stopped after so many packs."""
+    workload = load_workload(spec.workload)
+    declared = workload.parameters.declared()
+    directory = SweepDirectory.create(
+        path, spec, {n: each.default for n, each in declared.items() if n not in spec.space}
+    )
+    schema = trainings_schema(workload.parameters, workload.level_names)
+    heads = heads_schema(workload.head_score_names) if workload.head_score_names else None
+    with LedgerWriter(path, schema, heads, directory.spec_sha256) as writer:
+        study = Study(directory)
+        pool: Any = TrainerHere(workload, directory.sweep)
+        loop = SweepLoop(directory, workload, study, writer, pool, pack_size=pack_size, followers=())
+        looks = iter(range(10**9))
+        finished = loop.run(lambda: n_commits is not None and next(looks) >= n_commits)
+        study.save()
+    directory.record_run(finished=finished, seconds=1.0)
+    compact(path)
+    return directory
+
+
+def edit(directory: SweepDirectory, table: str, change: Callable[[pa.Table], pa.Table]) -> None:
+    """Changes the rows of a compacted table behind the ledger's back."""
+    (path,) = (Path(str(directory.path)) / table).glob("*.parquet")
+    rows = pq.read_table(path)
+    pq.write_table(change(rows).cast(rows.schema), path)
+
+
+def edit_row(directory: SweepDirectory, table: str, index: int, **values: Any) -> None:
+    """Changes some values of one row."""
+
+    def change(rows: pa.Table) -> pa.Table:
+        records = rows.to_pylist()
+        records[index] |= values
+        return pa.Table.from_pylist(records, rows.schema)
+
+    edit(directory, table, change)
+
+
+def records(directory: SweepDirectory, **wanted: Any) -> list[dict[str, Any]]:
+    """Rows of `trainings` that have these values, with their `place` among all rows."""
+    rows = Ledger(directory.path).trainings().to_pylist()
+    return [row | {"place": i} for i, row in enumerate(rows) if all(row[name] == v for name, v in wanted.items())]
+
+
+FRAGILE = """
+from dataclasses import dataclass
+from search_spaces import Categorical, Conditional, Float, Sweep
+from workloads.category_pairs import CategoryPairs, CategoryPairsParameters
+from workloads.parameters import parameter
+
+@dataclass(frozen=True, kw_only=True)
+class Parameters(CategoryPairsParameters):
+    raises: bool = parameter(False, "whether the training raises")
+
+class Fragile(CategoryPairs):
+    name = "fragile"
+    parameters = Parameters
+
+    def build(self, parameters):
+        if parameters.raises:
+            raise ZeroDivisionError("planted\\nin two lines")
+        return super().build(parameters)
+
+def sweep():
+    return Sweep(
+        name="fragile", workload="fragile.py:Fragile", sampler="random", trials=10, replicates=3, seed=7,
+        space={
+            "raises": Categorical(choices=(False, False, False, True)),
+            "variant": Categorical(choices=("positions_only", "categories_only")),
+            "attention_activation": Conditional(
+                on="optimizer", among=("adam",), then=Categorical(choices=("identity", "softmax"))
+            ),
+            "optimizer": Categorical(choices=("sgd", "adam")),
+            "learning_rate": Conditional(
+                on="optimizer", among=("adam",), then=Float(low=1e-3, high=1e-1, log=True), otherwise=0.5
+            ),
+            "init_sigma": Float(low=1e-4, high=1.0, log=True),
+            "n_steps": 12, "n_categories": 3, "n_positions": 4,
+        },
+    )
+"""
+"""A user's file: trials that are refused, trials that fail, parameters that depend on others."""
