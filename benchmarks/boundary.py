@@ -1,15 +1,17 @@
-"""Where does system P begin to stay stuck? The sampler `boundary` against random draws and a grid, by trials spent.
+"""Where do trainings begin to stay stuck? The sampler `boundary` against random draws and a grid, by trials spent.
 
     python benchmarks/boundary.py [--repeats 5] [--out benchmarks/boundary.json] [--quick]
 
-System P (`positions_only`, 4 categories, 6 positions, 150 steps of gradient descent) over init_sigma and learning_rate,
-both logarithmic. The truth is a grid of 24 x 24 points with 32 trainings each: which side of one half each is on. A
-design spends trials of 8 trainings; the same surface (`search_spaces.surface`) is fitted to what each design found, and
-its error is the share of the grid's points that it puts on the wrong side. `boundary` is asked through the study, eight
-trials at a time; it is seeded like a sweep. Trainings are fused in this process: no Ray, no ledger.
+`system_p`: `positions_only`, 4 categories, 6 positions, 150 steps of gradient descent over init_sigma and
+learning_rate, both logarithmic. The truth is a grid of 24 x 24 points with 32 trainings each: which side of one half
+each is on; points whose share is within 0.09 of one half may be on either (`unclear_share`). `wave` and `island` are
+surfaces over the same two axes whose rates are known; their trainings are drawn from these.
 
-`trials_to_reach` says after how many trials a design's mean error is at most `target` and stays there; null: never. The
-truth's own error: points whose share of 32 is within 0.09 of one half may be on either side (`unclear_share`).
+A design spends trials of 8 trainings; the same surface (`search_spaces.surface`) is fitted to what each design found,
+and its error is the share of the grid's points that it puts on the wrong side. `boundary` is asked through the study,
+eight trials at a time; it is seeded like a sweep. Trainings are fused in this process: no Ray, no ledger.
+`trials_to_reach` says after how many trials a design's mean error is at most each of `targets` and stays there; null:
+never.
 """
 
 import argparse
@@ -19,12 +21,14 @@ import platform
 import tempfile
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from scipy import special
 
 from orchestrator.records import PackContext, trained_rows
 from orchestrator.study import Study
@@ -39,8 +43,9 @@ from workloads.testing import defaults
 
 Array = NDArray[np.float64]
 
-BUDGETS = (16, 25, 36, 49, 64, 100, 144)
+BUDGETS = (16, 25, 36, 49, 64, 100)
 N_REPLICATES, BATCH, N_TRUTH, PACK = 8, 8, 32, 512
+TARGETS = (0.03, 0.02, 0.01)
 SIGMA, RATE = (1e-4, 3.0), (1e-4, 5e-2)
 FIXED: dict[str, Any] = {"variant": "positions_only", "n_categories": 4, "n_positions": 6, "n_steps": 150}
 
@@ -49,14 +54,12 @@ def main() -> None:
     """Measures and prints one JSON object."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--repeats", type=int, default=5, help="sweeps of each design, seeded apart")
-    parser.add_argument("--target", type=float, default=0.02, help="the error to reach")
     parser.add_argument("--out", type=Path)
     parser.add_argument("--quick", action="store_true", help="small sizes: does it run?")
     options = parser.parse_args()
     torch.set_num_threads(1)
     started = time.perf_counter()
     budgets = BUDGETS[:3] if options.quick else BUDGETS
-    truth = Truth(12 if options.quick else 24, 8 if options.quick else N_TRUTH)
     repeats = range(1 if options.quick else options.repeats)
     content: dict[str, Any] = {
         "benchmark": "boundary",
@@ -65,21 +68,17 @@ def main() -> None:
         "parameters": {**FIXED, "init_sigma": SIGMA, "learning_rate": RATE},
         "trainings_per_trial": N_REPLICATES,
         "repeats": len(repeats),
-        "target": options.target,
-        "truth": {"points": len(truth.points), "stuck_share": truth.stuck_share, "unclear_share": truth.unclear_share},
+        "targets": TARGETS,
     }
-    for design in (boundary, random, grid):
-        errors = design(truth, budgets, repeats)
-        mean = {budget: float(np.mean(each)) for budget, each in errors.items()}
-        reached = [budget for budget in budgets if all(mean[b] <= options.target for b in budgets if b >= budget)]
-        content[design.__name__] = {
-            "error": {str(budget): round(each, 4) for budget, each in mean.items()},
-            "standard_error": {
-                str(budget): round(float(np.std(each, ddof=1) / len(each) ** 0.5), 4) if len(each) > 1 else None
-                for budget, each in errors.items()
-            },
-            "trials_to_reach": min(reached, default=None),
-        }
+    lattice = _lattice(12 if options.quick else 24)
+    n_truth = 8 if options.quick else N_TRUTH
+    problems = {
+        "system_p": Problem(train, lattice, train(lattice, n_truth, seed=2**40) / n_truth),
+        "wave": Problem(partial(draw, wave), lattice, wave(lattice)),
+        "island": Problem(partial(draw, island), lattice, island(lattice)),
+    }
+    for name, problem in problems.items():
+        content[name] = measured(problem, budgets, repeats)
     content["seconds"] = round(time.perf_counter() - started, 1)
     text = json.dumps(content, indent=2)
     if options.out is not None:
@@ -87,57 +86,89 @@ def main() -> None:
     print(text)
 
 
-class Truth:
-    """Which side of one half each point of a fine grid is on."""
+class Train(Protocol):
+    """How many of `n_trainings` end stuck at each point of the unit square."""
 
-    def __init__(self, n_axis: int, n_trainings: int) -> None:
-        self.points = _lattice(n_axis)
-        share = train(self.points, n_trainings, seed=2**40) / n_trainings
-        self._stuck = share > 0.5
+    def __call__(self, points: Array, n_trainings: int, seed: int, first: int = 0) -> Array:
+        """Trains.
+
+        Args:
+            points: (init_sigma, learning_rate), scaled.
+            n_trainings: At each.
+            seed: Of the design's trainings.
+            first: Number of the first point in its design.
+        """
+
+
+class Problem:
+    """What is trained, and which side of one half each point of a fine grid is on."""
+
+    def __init__(self, train: Train, points: Array, share: Array) -> None:
+        self.train = train
+        self._points, self._stuck = points, share > 0.5
         self.stuck_share = float(self._stuck.mean())
         self.unclear_share = float(np.mean(np.abs(share - 0.5) < 0.09))
 
     def error(self, points: Array, n_stuck: Array) -> float:
         """The share of the grid that a surface of these trials puts on the wrong side."""
         counts = Counts(points, n_stuck, np.full(len(points), float(N_REPLICATES)))
-        mean, _ = StuckSurface.fit(counts).logit(self.points)
+        mean, _ = StuckSurface.fit(counts).logit(self._points)
         return float(np.mean((mean > 0) != self._stuck))
 
 
-Design = Callable[[Truth, Sequence[int], range], dict[int, list[float]]]
-
-
-def boundary(truth: Truth, budgets: Sequence[int], repeats: range) -> dict[int, list[float]]:
-    """The errors of sweeps that ask the sampler, after each budget."""
-    found: dict[int, list[float]] = {budget: [] for budget in budgets}
-    for seed in repeats:
-        points, n_stuck = _asked(max(budgets), seed)
-        for budget in budgets:
-            found[budget].append(truth.error(points[:budget], n_stuck[:budget]))
+def measured(problem: Problem, budgets: Sequence[int], repeats: range) -> dict[str, Any]:
+    """The errors of each design after each budget."""
+    found: dict[str, Any] = {"stuck_share": problem.stuck_share, "unclear_share": problem.unclear_share}
+    for design in (boundary, random, grid):
+        errors = design(problem, budgets, repeats)
+        mean = {budget: float(np.mean(each)) for budget, each in errors.items()}
+        found[design.__name__] = {
+            "error": {str(budget): round(each, 4) for budget, each in mean.items()},
+            "standard_error": {
+                str(budget): round(float(np.std(each, ddof=1) / len(each) ** 0.5), 4) if len(each) > 1 else None
+                for budget, each in errors.items()
+            },
+            "trials_to_reach": {
+                str(target): next(
+                    (b for b in budgets if all(mean[more] <= target for more in budgets if more >= b)), None
+                )
+                for target in TARGETS
+            },
+        }
     return found
 
 
-def random(truth: Truth, budgets: Sequence[int], repeats: range) -> dict[int, list[float]]:
+def boundary(problem: Problem, budgets: Sequence[int], repeats: range) -> dict[int, list[float]]:
+    """The errors of sweeps that ask the sampler, after each budget."""
+    found: dict[int, list[float]] = {budget: [] for budget in budgets}
+    for seed in repeats:
+        points, n_stuck = _asked(problem, max(budgets), seed)
+        for budget in budgets:
+            found[budget].append(problem.error(points[:budget], n_stuck[:budget]))
+    return found
+
+
+def random(problem: Problem, budgets: Sequence[int], repeats: range) -> dict[int, list[float]]:
     """The errors of independent draws; a smaller budget is the beginning of a larger one."""
     found: dict[int, list[float]] = {budget: [] for budget in budgets}
     for seed in repeats:
         points = np.random.default_rng(seed).random((max(budgets), 2))
-        n_stuck = train(points, N_REPLICATES, seed)
+        n_stuck = problem.train(points, N_REPLICATES, seed)
         for budget in budgets:
-            found[budget].append(truth.error(points[:budget], n_stuck[:budget]))
+            found[budget].append(problem.error(points[:budget], n_stuck[:budget]))
     return found
 
 
-def grid(truth: Truth, budgets: Sequence[int], repeats: range) -> dict[int, list[float]]:
+def grid(problem: Problem, budgets: Sequence[int], repeats: range) -> dict[int, list[float]]:
     """The errors of square grids: all of the points, ends included."""
     return {
-        budget: [truth.error(points, train(points, N_REPLICATES, seed)) for seed in repeats]
+        budget: [problem.error(points, problem.train(points, N_REPLICATES, seed)) for seed in repeats]
         for budget in budgets
         for points in [_lattice(round(budget**0.5))]
     }
 
 
-def _asked(n_trials: int, seed: int) -> tuple[Array, Array]:
+def _asked(problem: Problem, n_trials: int, seed: int) -> tuple[Array, Array]:
     space = {**FIXED, "init_sigma": _axis(SIGMA), "learning_rate": _axis(RATE)}
     spec = Sweep(
         name="boundary",
@@ -154,7 +185,7 @@ def _asked(n_trials: int, seed: int) -> tuple[Array, Array]:
         while study.n_left:
             asked = [study.ask() for _ in range(min(BATCH, study.n_left))]
             batch = np.array([_point(each.values["init_sigma"], each.values["learning_rate"]) for each in asked])
-            ended = train(batch, N_REPLICATES, seed, first=asked[0].trial)
+            ended = problem.train(batch, N_REPLICATES, seed, first=asked[0].trial)
             for configuration, k in zip(asked, ended, strict=True):
                 study.tell(configuration.trial, k / N_REPLICATES, N_REPLICATES)
             points, n_stuck = np.concatenate([points, batch]), np.concatenate([n_stuck, ended])
@@ -162,14 +193,7 @@ def _asked(n_trials: int, seed: int) -> tuple[Array, Array]:
 
 
 def train(points: Array, n_trainings: int, seed: int, first: int = 0) -> Array:
-    """How many of `n_trainings` end stuck at each point of the unit square.
-
-    Args:
-        points: (init_sigma, learning_rate), scaled.
-        n_trainings: At each.
-        seed: Of the design's trainings.
-        first: Number of the first point in its design.
-    """
+    """`Train` of system P."""
     workload = CategoryPairs()
     tasks = [
         Task(
@@ -193,6 +217,21 @@ def train(points: Array, n_trainings: int, seed: int, first: int = 0) -> Array:
         stuck += rows["stuck"].to_pylist()
     n_stuck: Array = np.array(stuck, dtype=np.float64).reshape(len(points), n_trainings).sum(axis=1)
     return n_stuck
+
+
+def draw(chance: Callable[[Array], Array], points: Array, n_trainings: int, seed: int, first: int = 0) -> Array:
+    """`Train` of a surface whose chances are known."""
+    return np.random.default_rng([seed, first]).binomial(n_trainings, chance(points)).astype(np.float64)
+
+
+def wave(points: Array) -> Array:
+    """Stuck beyond x = 0.35 + sin(2.5 pi y) / 4."""
+    return np.asarray(special.expit(12 * (points[:, 0] - 0.35 - 0.25 * np.sin(2.5 * np.pi * points[:, 1]))))
+
+
+def island(points: Array) -> Array:
+    """Stuck within 0.22 of (0.7, 0.3)."""
+    return np.asarray(special.expit(20 * (0.22 - np.hypot(points[:, 0] - 0.7, points[:, 1] - 0.3))))
 
 
 def _axis(ends: tuple[float, float]) -> Float:

@@ -28,8 +28,11 @@ _TINY = 1e-300
 
 
 @functools.lru_cache(maxsize=65536)
-def sequential_interval(k: int, n: int) -> tuple[float, float]:
-    """The interval of the rate after `n` trainings, `k` of them stuck; all rates where nothing was counted."""
+def sequential_interval(k: float, n: float) -> tuple[float, float]:
+    """The interval of the rate after `n` trainings, `k` of them stuck; all rates where nothing was counted.
+
+    Neither need be whole, as where censored trainings count for a part.
+    """
     if n == 0:
         return 0.0, 1.0
     if 2 * k > n:

@@ -20,7 +20,9 @@ from numpy.typing import NDArray
 
 Array: TypeAlias = NDArray[np.float64]
 
-_SHORTEST, _LONGEST = 0.05, 10.0
+_SHORTEST, _LONGEST = 0.05, 1.0
+"""Of an axis's lengths, in its range: where all trials agree the likeliest length has no end, and would rule out an
+island of another kind that no trial has met."""
 _LEAST_VARIANCE, _MOST_VARIANCE = 0.5, 100.0
 
 

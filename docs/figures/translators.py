@@ -41,8 +41,8 @@ def roles(path: Path, out: Path) -> None:
     directory = SweepDirectory.open(path)
     connection = Ledger(path).connect()
     _say("| role | layer | trainings | heads | median step of emergence |\n|---|---|---|---|---|")
-    emergences = {(each.layer, each.role): each for each in role_emergence(connection)}
-    for each in role_rates(connection):
+    emergences = {(each.layer, each.role): each for each in role_emergence(connection, directory.spec)}
+    for each in role_rates(connection, directory.spec):
         step = emergences[each.layer, each.role].median_step
         shown = "-" if step is None else f"{step:.0f}"
         _say(f"| {each.role} | {LAYERS[each.layer]} | {_text(each.rate)} | {each.head_share:.1%} | {shown} |")

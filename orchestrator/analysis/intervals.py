@@ -108,6 +108,12 @@ def mean_rate(counts: Sequence[tuple[int, int]]) -> Rate:
     return Rate(n, k, low, high, mean)
 
 
+def weights_of_equal_trials(trial: NDArray[np.int64]) -> NDArray[np.float64]:
+    """A weight for each training, of this trial, by which all trials count the same; as many in sum as trainings."""
+    trials, place, n = np.unique(trial, return_inverse=True, return_counts=True)
+    return len(trial) / (len(trials) * n[place])
+
+
 def rate_label(rate: Rate) -> str:
     """`0.25 [0.19, 0.32] of 160`, or `-` where nothing was counted."""
     if rate.share is None or rate.low is None or rate.high is None:

@@ -89,7 +89,7 @@ class Histories:
         return Histories(self.trial[inside], self.step[inside], self.came[inside])
 
 
-def onset_curve(label: str, histories: Histories) -> OnsetCurve:
+def onset_curve(label: str, histories: Histories, *, once_per_trial: bool = False) -> OnsetCurve:
     """The curve of one group, which has at least one training."""
     steps = histories.step[histories.came]
     return OnsetCurve(
@@ -98,14 +98,16 @@ def onset_curve(label: str, histories: Histories) -> OnsetCurve:
         len(histories.step),
         len(steps),
         float(np.median(steps)) if len(steps) else None,
-        emergence_curve(histories.step, histories.came, histories.trial),
+        emergence_curve(histories.step, histories.came, histories.trial, once_per_trial=once_per_trial),
     )
 
 
-def curves_by_group(histories: Histories, groups: Iterable[Group]) -> tuple[OnsetCurve, ...]:
+def curves_by_group(
+    histories: Histories, groups: Iterable[Group], *, once_per_trial: bool = False
+) -> tuple[OnsetCurve, ...]:
     """A curve for each group that has trainings."""
     parts = ((group.label, histories.of(group.trials)) for group in groups)
-    return tuple(onset_curve(label, part) for label, part in parts if len(part.step))
+    return tuple(onset_curve(label, part, once_per_trial=once_per_trial) for label, part in parts if len(part.step))
 
 
 def outcome_histories(connection: duckdb.DuckDBPyConnection, outcome: str) -> Histories:

@@ -14,6 +14,7 @@ from orchestrator.analysis.intervals import Rate, mean_rate, pooled_rate, trial_
 from orchestrator.ledger.sql_text import param_column
 from search_spaces.dimensions import Categorical, Conditional, Dimension, Float, Int, Scalar, Varied
 from search_spaces.objective import objective_value
+from search_spaces.replication import Sequential
 from search_spaces.sweep import LossQuantile, Sweep
 
 _MOST_LINEAR_BINS = 5
@@ -109,7 +110,12 @@ def rates_by(connection: duckdb.DuckDBPyConnection, spec: Sweep) -> tuple[Parame
 
 def pooling(*specs: Sweep) -> Pooling:
     """How the trials of these sweeps are taken together: by trainings, or each once where it chose how many."""
-    return pooled_rate if all(isinstance(spec.replicates, int) for spec in specs) else mean_rate
+    return mean_rate if trials_count_once(*specs) else pooled_rate
+
+
+def trials_count_once(*specs: Sweep) -> bool:
+    """Whether a trial counts once, however many trainings it has: where that was decided by how they ended."""
+    return any(isinstance(spec.replicates, Sequential) for spec in specs)
 
 
 def swept_names(spec: Sweep) -> list[str]:

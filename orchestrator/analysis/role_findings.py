@@ -110,8 +110,8 @@ def read_role_findings(connection: duckdb.DuckDBPyConnection, spec: Sweep) -> Ro
     if not histories:
         return None
     return RoleFindings(
-        rates_of(histories),
-        emergence_of(histories),
+        rates_of(histories, spec),
+        emergence_of(histories, spec),
         rates_by_parameter_of(histories, connection, spec),
         layer_names_of(spec.workload),
     )

@@ -4,9 +4,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import duckdb
+import numpy as np
 
-from orchestrator.analysis.intervals import Rate, pooled_rate
-from orchestrator.analysis.rates import ParameterRates, binned_rates, swept_names
+from orchestrator.analysis.intervals import Rate, weights_of_equal_trials
+from orchestrator.analysis.rates import ParameterRates, binned_rates, pooling, swept_names, trials_count_once
 from orchestrator.analysis.role_history import RoleHistory, role_histories
 from orchestrator.ledger.sql_text import param_column
 from search_spaces.sweep import Sweep
@@ -44,17 +45,18 @@ class RoleRatesBy:
     by_parameter: tuple[ParameterRates, ...]
 
 
-def role_rates(connection: duckdb.DuckDBPyConnection, *, any_layer: bool = False) -> tuple[RoleRate, ...]:
+def role_rates(connection: duckdb.DuckDBPyConnection, spec: Sweep, *, any_layer: bool = False) -> tuple[RoleRate, ...]:
     """The share of trainings and of heads in each role that occurs in the sweep, or could, layer by layer.
 
     The interval does not take the trainings of one trial as independent. Failed and diverged trainings, and those
-    without heads, are left out.
+    without heads, are left out. Under `Sequential` each trial counts once.
 
     Args:
         connection: From `Ledger.connect`.
+        spec: The sweep.
         any_layer: Take the heads of all layers together.
     """
-    return rates_of(role_histories(connection, any_layer=any_layer))
+    return rates_of(role_histories(connection, any_layer=any_layer), spec)
 
 
 def role_rates_by(
@@ -70,15 +72,10 @@ def role_rates_by(
     return rates_by_parameter_of(role_histories(connection, any_layer=any_layer), connection, spec)
 
 
-def rates_of(histories: Sequence[RoleHistory]) -> tuple[RoleRate, ...]:
+def rates_of(histories: Sequence[RoleHistory], spec: Sweep) -> tuple[RoleRate, ...]:
     """`role_rates` of histories that were read before."""
     return tuple(
-        RoleRate(
-            each.layer,
-            each.role,
-            pooled_rate(list(each.counts().values())),
-            float(each.n_with.sum() / each.n_heads.sum()),
-        )
+        RoleRate(each.layer, each.role, pooling(spec)(list(each.counts().values())), _head_share(each, spec))
         for each in histories
     )
 
@@ -95,3 +92,8 @@ def rates_by_parameter_of(
         rates = binned_rates(spec, [values[trial] for trial in counts], list(counts.values()))
         found.append(RoleRatesBy(each.layer, each.role, rates))
     return tuple(found)
+
+
+def _head_share(history: RoleHistory, spec: Sweep) -> float:
+    weight = weights_of_equal_trials(history.trial) if trials_count_once(spec) else np.ones(len(history.trial))
+    return float((weight * history.n_with).sum() / (weight * history.n_heads).sum())

@@ -13,7 +13,15 @@ from orchestrator.analysis.importance import Importance, importance
 from orchestrator.analysis.onset import Histories, Onset, curves_by_group, outcome_histories
 from orchestrator.analysis.phase_diagram import PhaseDiagram, read_phase_diagram
 from orchestrator.analysis.rate_answers import OutcomeRates, StuckRates
-from orchestrator.analysis.rates import ParameterRates, binned_rates, pooling, rates_by, stuck_rate, swept_names
+from orchestrator.analysis.rates import (
+    ParameterRates,
+    binned_rates,
+    pooling,
+    rates_by,
+    stuck_rate,
+    swept_names,
+    trials_count_once,
+)
 from orchestrator.analysis.role_findings import layer_names_of, layer_title
 from orchestrator.analysis.role_history import RoleHistory, role_histories
 from orchestrator.ledger.reader import Ledger
@@ -147,6 +155,7 @@ class SweepData:
             by: A parameter whose bins are looked at one by one, or `layer`.
             layer: Its number; default any.
         """
+        once = trials_count_once(*self._specs)
         with self.connect() as connection:
             found = role_histories(connection, any_layer=layer is None and by != "layer")
             chosen = [each for each in found if each.role == role and layer in (None, each.layer)]
@@ -162,9 +171,14 @@ class SweepData:
                 every = frozenset(trial for each in chosen for trial in each.trial.tolist())
                 names = layer_names_of(self.directories[0].spec.workload)
                 parts = [(Group(layer_title(names, each.layer), every), each) for each in chosen]
-                curves = [curve for group, each in parts for curve in curves_by_group(_histories(each), [group])]
+                curves = [
+                    curve
+                    for group, each in parts
+                    for curve in curves_by_group(_histories(each), [group], once_per_trial=once)
+                ]
                 return Onset(role, by, tuple(curves))
-            return Onset(role, by or "", curves_by_group(_histories(chosen[0]), self._groups(connection, by)))
+            groups = self._groups(connection, by)
+            return Onset(role, by or "", curves_by_group(_histories(chosen[0]), groups, once_per_trial=once))
 
     def onset(self, outcome: str, by: str | None = None) -> Onset:
         """When the outcome with which trainings ended began to hold; failed ones are left out.
@@ -181,7 +195,8 @@ class SweepData:
             )
         with self.connect() as connection:
             histories = outcome_histories(connection, outcome)
-            return Onset(outcome, by or "", curves_by_group(histories, self._groups(connection, by)))
+            once, groups = trials_count_once(*self._specs), self._groups(connection, by)
+            return Onset(outcome, by or "", curves_by_group(histories, groups, once_per_trial=once))
 
     def importance(self) -> Importance:
         """Which parameters decide whether a trial is among the best by the sweep's objective: PED-ANOVA.

@@ -5,12 +5,13 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 
 from orchestrator.ledger.schema import curves_schema, trainings_schema
 from orchestrator.ledger.writer import LedgerWriter
 from orchestrator.sweep_directory import SweepDirectory
-from search_spaces import Float, Sweep
+from search_spaces import Float, Sequential, Sweep
 from workloads.category_pairs import CategoryPairs
 from workloads.category_pairs.parameters import CategoryPairsParameters
 from workloads.engine.contract import STUCK_OUTCOMES
@@ -39,6 +40,14 @@ def small_sweep(name: str, **changes: Any) -> Sweep:
 
 def open_writer(directory: SweepDirectory) -> LedgerWriter:
     return LedgerWriter(directory.path, TRAININGS, None, directory.spec.sha256())
+
+
+def sequential_counts(rule: Sequential, rate: float, rng: np.random.Generator) -> tuple[int, int]:
+    """Trainings of a trial with this stuck rate, and those of them that are stuck, at its end by the rule."""
+    n = k = 0
+    while n < rule.at_most and not (n and rule.is_enough(k, n)):
+        n, k = n + rule.batch, k + int(rng.binomial(rule.batch, rate))
+    return n, k
 
 
 def trial_rows(trial: int, outcomes: Sequence[str], **given: Any) -> Rows:

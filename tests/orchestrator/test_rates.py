@@ -13,11 +13,11 @@ from orchestrator.analysis.completeness import complete_trials
 from orchestrator.analysis.figures import stuck_rate_figure
 from orchestrator.analysis.findings import Findings, read_findings
 from orchestrator.analysis.intervals import Rate, binomial_rate, mean_rate, pooled_rate, trial_rate
-from orchestrator.analysis.rates import ParameterRates, best_trial, outcome_counts, rates_by, stuck_rate
+from orchestrator.analysis.rates import ParameterRates, best_trial, outcome_counts, pooling, rates_by, stuck_rate
 from orchestrator.ledger.reader import Ledger
 from search_spaces import Categorical, Conditional, Float, Int, LossQuantile, Sequential, Sweep
 from search_spaces.confidence_sequence import sequential_interval
-from tests.orchestrator.small_sweep import Rows, small_sweep, sweep_on_disk, trial_rows
+from tests.orchestrator.small_sweep import Rows, sequential_counts, small_sweep, sweep_on_disk, trial_rows
 
 SOLVED, STUCK = ["solved"] * 4, ["runaway"] * 4
 
@@ -194,25 +194,38 @@ def test_trials_that_chose_how_many_they_needed_count_once_each(tmp_path: Path) 
         assert (best.trial, best.rate) == (0, Rate(8, 0, *sequential_interval(0, 8)))
 
 
+def test_one_sweep_whose_trials_chose_is_enough_for_trials_to_count_once() -> None:
+    fixed, chosen = small_sweep("a"), small_sweep("b", replicates=Sequential())
+    assert [pooling(*specs) for specs in ((fixed, fixed), (fixed, chosen), (chosen,))] == [
+        pooled_rate,
+        mean_rate,
+        mean_rate,
+    ]
+
+
+def test_a_trial_is_not_complete_by_its_failed_trainings(tmp_path: Path) -> None:
+    """Of 8, 7 failed: had these counted as not stuck, that would be enough."""
+    rule = Sequential(width=0.45, at_most=24, batch=8)
+    mostly_failed = trial_rows(0, [*["failed"] * 7, "solved"])
+    sweep_on_disk(
+        tmp_path / "sweep", small_sweep("failed", replicates=rule), mostly_failed, trial_rows(1, ["solved"] * 8)
+    )
+    with Ledger(tmp_path / "sweep").connect() as connection:
+        assert complete_trials(connection, rule) == [1]
+
+
 def test_the_mean_over_trials_has_an_interval_that_covers_it() -> None:
     """Trials that differ, each trained until its own interval is narrow: pooled trainings miss their mean rate."""
     rng = np.random.default_rng(11)
     rule = Sequential(width=0.35, at_most=96, batch=8)
     mean, pooled = [], []
     for _ in range(200):
-        counts = [_trained(rule, rate, rng) for rate in rng.beta(0.3, 0.9, 12)]
+        counts = [sequential_counts(rule, rate, rng) for rate in rng.beta(0.3, 0.9, 12)]
         mean.append(mean_rate(counts))
         pooled.append(pooled_rate(counts))
     assert np.mean([each.low <= 0.25 <= each.high for each in mean]) > 0.9
     assert np.mean([each.share for each in mean]) == pytest.approx(0.25, abs=0.03)
     assert np.mean([each.share for each in pooled]) > 0.3
-
-
-def _trained(rule: Sequential, rate: float, rng: np.random.Generator) -> tuple[int, int]:
-    n = k = 0
-    while n < rule.at_most and not (n and rule.is_enough(k, n)):
-        n, k = n + rule.batch, k + int(rng.binomial(rule.batch, rate))
-    return n, k
 
 
 def test_one_trial_has_the_interval_that_it_was_stopped_by() -> None:

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from orchestrator.analysis.emergence import RoleEmergence, emergence_curve, role_emergence
-from orchestrator.analysis.intervals import binomial_rate, pooled_rate, wilson
+from orchestrator.analysis.intervals import binomial_rate, mean_rate, pooled_rate, wilson
 from orchestrator.analysis.role_history import RoleHistory, role_histories
 from orchestrator.ledger.reader import Ledger
 from tests.orchestrator.head_rows import Timelines, head_rows, sweep_with_heads
@@ -36,7 +36,7 @@ def _history(ledger: Ledger, layer: int | None, role: str) -> RoleHistory:
 
 def _emergence(ledger: Ledger, layer: int | None, role: str) -> RoleEmergence:
     with ledger.connect() as connection:
-        found = role_emergence(connection, any_layer=layer is None)
+        found = role_emergence(connection, SPEC, any_layer=layer is None)
     [one] = [each for each in found if (each.layer, each.role) == (layer, role)]
     return one
 
@@ -93,6 +93,48 @@ def test_without_censoring_the_curve_has_the_pooled_rates() -> None:
         came = emerged & (step <= point.step)
         rate = pooled_rate([(5, int(came[trial == each].sum())) for each in range(12)])
         assert (point.share, point.low, point.high) == pytest.approx((rate.share, rate.low, rate.high))
+
+
+@pytest.mark.parametrize("n_trials", [1, 2, 12])
+def test_where_trials_count_once_the_curve_has_their_mean_rates(n_trials: int) -> None:
+    rng = np.random.default_rng(5)
+    n = rng.choice([8, 16, 64], n_trials)
+    trial = np.repeat(np.arange(n_trials), n)
+    emerged = rng.random(trial.size) < np.repeat(rng.random(n_trials), n)
+    step = np.where(emerged, rng.choice([0, 10, 20], trial.size), 40)
+    for point in emergence_curve(step, emerged, trial, once_per_trial=True):
+        came = np.bincount(trial, emerged & (step <= point.step)).astype(int)
+        rate = mean_rate(list(zip(n.tolist(), came.tolist(), strict=True)))
+        assert (point.share, point.low, point.high) == pytest.approx((rate.share, rate.low, rate.high))
+
+
+def test_trials_that_count_once_and_nearly_agree_tell_as_much_as_their_trainings() -> None:
+    """Their spread is less than chance's, which bounds what is made of it."""
+    counts = [(8, 5), (16, 8), (64, 30)]
+    trial = np.repeat(np.arange(3), [n for n, _ in counts])
+    emerged = np.concatenate([np.arange(n) < k for n, k in counts])
+    end = emergence_curve(np.where(emerged, 1, 2), emerged, trial, once_per_trial=True)[-1]
+    rate = mean_rate(counts)
+    assert (end.share, end.low, end.high) == pytest.approx((rate.share, rate.low, rate.high))
+
+
+def test_where_trials_count_once_a_censored_training_takes_its_weight_along() -> None:
+    """Weights 2, 2 and six times 2/3, of which one 2 is censored: 6 of 8 tell, of 2 trials."""
+    step, emerged = np.array([1, *[2] * 7]), np.array([False, *[True] * 7])
+    end = emergence_curve(step, emerged, np.array([0, 0, *[1] * 6]), once_per_trial=True)[-1]
+    assert (end.share, end.low) == pytest.approx((1.0, wilson(1.0, 6 * 2 / 8)[0]))
+
+
+def test_where_all_trials_have_as_many_trainings_they_may_count_once_or_not() -> None:
+    rng = np.random.default_rng(6)
+    trial, step, emerged = np.repeat(np.arange(9), 4), rng.integers(1, 9, 36), rng.random(36) < 0.6
+    once = emergence_curve(step, emerged, trial, once_per_trial=True)
+    assert once == emergence_curve(step, emerged, trial)
+
+
+def test_where_trials_count_once_and_all_come_the_curve_ends_at_one() -> None:
+    trial, step = np.repeat([0, 1, 2], [3, 7, 11]), np.arange(21) % 5
+    assert emergence_curve(step, np.ones(21, bool), trial, once_per_trial=True)[-1].share == 1.0
 
 
 def test_with_censoring_it_is_kaplan_and_meiers_with_greenwoods_variance() -> None:

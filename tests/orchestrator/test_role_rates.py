@@ -12,6 +12,7 @@ import pytest
 from mlflow import MlflowClient
 from rich.console import Console
 
+from orchestrator.analysis import open_sweep
 from orchestrator.analysis.figures import emergence_figure
 from orchestrator.analysis.findings import Findings, read_findings
 from orchestrator.analysis.intervals import binomial_rate
@@ -26,7 +27,7 @@ from orchestrator.summary import Summary
 from orchestrator.sweep_directory import SweepDirectory
 from orchestrator.tasks import Task
 from orchestrator.tracking import sync
-from search_spaces import Categorical, Sweep
+from search_spaces import Categorical, Sequential, Sweep
 from tests.orchestrator import head_rows as made_up
 from tests.orchestrator.head_rows import WORDS, Timelines, sweep_with_heads
 from tests.orchestrator.small_sweep import STEPS, small_sweep, sweep_on_disk, trial_rows
@@ -42,7 +43,7 @@ SPEC = small_sweep("roles", workload="translation", trials=6)
 
 def _rates(directory: SweepDirectory, *, any_layer: bool = False) -> dict[tuple[int | None, str], RoleRate]:
     with Ledger(directory.path).connect() as connection:
-        return {(each.layer, each.role): each for each in role_rates(connection, any_layer=any_layer)}
+        return {(each.layer, each.role): each for each in role_rates(connection, directory.spec, any_layer=any_layer)}
 
 
 def _findings(directory: SweepDirectory) -> Findings:
@@ -139,6 +140,26 @@ def test_trainings_of_one_trial_are_not_taken_as_independent(tmp_path: Path) -> 
     once = binomial_rate(2, 6)
     assert (rate.n, rate.k) == (48, 16)
     assert (rate.low, rate.high) == pytest.approx((once.low, once.high))
+
+
+def test_trials_that_chose_how_many_trainings_they_needed_count_once_each(tmp_path: Path) -> None:
+    """In rates, shares of heads, by parameter and at the end of the curve."""
+    spec = SPEC.but(replicates=Sequential(width=0.5, at_most=12, batch=2))
+    directory = _sweep(
+        tmp_path / "s", [{(0, 0): "p"}] * 2, [{(0, 0): "."}, {(0, 0): "p"}] + [{(0, 0): "."}] * 10, spec=spec
+    )
+    found = _findings(directory).roles
+    assert found is not None
+    [rate] = [each for each in found.rates if each.role == "positional"]
+    mean = (1 + 1 / 12) / 2
+    assert (rate.rate.n, rate.rate.k) == (14, 3)
+    assert (rate.rate.share, rate.head_share) == pytest.approx((mean, mean))
+    assert found.emergence[0].curve[-1].share == pytest.approx(mean)
+    [all_sigma] = [each.rate for each in found.by_parameter[0].by_parameter[0].bins if each.n_trials]
+    assert all_sigma.share == pytest.approx(mean)
+    data = open_sweep(directory.path)
+    for by in (None, "layer"):
+        assert data.emergence("positional", by=by).curves[0].curve[-1].share == pytest.approx(mean)
 
 
 def test_the_last_probe_is_the_trainings_own(tmp_path: Path) -> None:

@@ -9,6 +9,8 @@ from orchestrator.analysis.difference import paired_differences, unpaired_differ
 from orchestrator.analysis.emergence import emergence_curve
 from orchestrator.analysis.intervals import pooled_rate
 from orchestrator.analysis.phase_diagram import Axis, TrialCounts, fit_phase_diagram
+from search_spaces import Sequential
+from tests.orchestrator.small_sweep import sequential_counts
 
 LEAST, MOST = 0.91, 0.995
 """Three standard errors of 300 simulations around 95%, and what is exact only for many trials."""
@@ -70,6 +72,26 @@ def test_curves_of_onset_cover_where_budgets_differ() -> None:
         point = [each for each in emergence_curve(np.minimum(step, end), came, trial) if each.step <= 20][-1]
         covered.append(point.low <= rate <= point.high)
     assert LEAST < np.mean(covered) < MOST
+
+
+def test_curves_of_onset_cover_where_trials_chose_how_many_they_needed() -> None:
+    """Unless each trial counts once: the more a trial's rate is like one half, the more trainings it has."""
+    rng = np.random.default_rng(9)
+    rule = Sequential(width=0.4, at_most=64, batch=8)
+    once, pooled = [], []
+    for _ in range(300):
+        counts = [sequential_counts(rule, rate, rng) for rate in rng.beta(0.3, 0.9, 40)]
+        trial = np.repeat(np.arange(40), [n for n, _ in counts])
+        comes = np.concatenate([np.arange(n) < k for n, k in counts])
+        step = np.where(comes, rng.choice([10, 20], trial.size), 40)
+        end = np.where(rng.random(trial.size) < 1 / 4, 15, 40)
+        history = np.minimum(step, end), (step <= end) & comes, trial
+        for found, once_per_trial in ((once, True), (pooled, False)):
+            curve = emergence_curve(*history, once_per_trial=once_per_trial)
+            found.append([each for each in curve if each.step <= 20][-1])
+    assert LEAST < np.mean([each.low <= 0.25 <= each.high for each in once]) < MOST
+    assert np.mean([each.share for each in once]) == pytest.approx(0.25, abs=0.015)
+    assert np.mean([each.low <= 0.25 <= each.high for each in pooled]) < 0.7
 
 
 @pytest.mark.parametrize(
