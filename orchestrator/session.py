@@ -19,6 +19,7 @@ from orchestrator.loop import Found, SweepLoop
 from orchestrator.places.location import Location, StoreError
 from orchestrator.pool import TrainerPool
 from orchestrator.progress import ProgressDisplay, logging_progress
+from orchestrator.replays import read_replays, replay_some
 from orchestrator.signals import StopOnSignal
 from orchestrator.study import Study, check_storage
 from orchestrator.summary import Summary, summarize
@@ -158,11 +159,13 @@ def _take_up(
             max_failures=resources.max_failures,
             followers=(display, projection),
         )
-        finished = False
+        finished, replays = False, read_replays(directory)
         try:
             with StopOnSignal() as stop, display:
                 _say_what_was_found(console, loop.take_up(rows))
                 finished = loop.run(lambda: _look_around(display, pool) or stop.requested)
+                if finished and replays is None:
+                    replays = replay_some(directory, pool, lambda: stop.requested)
         finally:
             pool.close()
             try:
@@ -180,6 +183,7 @@ def _take_up(
         n_before=rows.num_rows,
         mlflow=projection.problem or f"mlflow ui --backend-store-uri {_shown(tracking_uri())}",
         in_mlflow=projection.problem is None,
+        replays=replays,
     )
 
 

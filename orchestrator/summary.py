@@ -16,6 +16,7 @@ from orchestrator.analysis.rates import ParameterRates, value_label
 from orchestrator.analysis.role_findings import RoleFindings, step_label
 from orchestrator.ledger.reader import Ledger
 from orchestrator.places.location import as_argument
+from orchestrator.replays import Replays
 from orchestrator.sweep_directory import SweepDirectory
 
 if TYPE_CHECKING:
@@ -36,6 +37,7 @@ class Summary:
         trainings_per_second: Of this run.
         mlflow: How to look at it in MLflow, or why it is not all there.
         in_mlflow: Whether it is all there.
+        replays: What became of trainings that were trained again alone; `None` where none were yet.
     """
 
     directory: SweepDirectory
@@ -47,6 +49,7 @@ class Summary:
     trainings_per_second: float
     mlflow: str
     in_mlflow: bool
+    replays: Replays | None
 
     @property
     def n_trainings(self) -> int:
@@ -73,6 +76,7 @@ class Summary:
             "stuck_rate_low": stuck.low,
             "stuck_rate_high": stuck.high,
             "best_trial": best.trial if best else None,
+            "replays": self.replays.as_json() if self.replays else None,
             "roles": roles.as_json() if roles else None,
             "seconds": round(self.seconds, 3),
             "trainings_per_second": round(self.trainings_per_second, 3),
@@ -98,6 +102,8 @@ class Summary:
             objective = self.directory.spec.objective
             console.print(f"best trial #{best.trial}: {values}", soft_wrap=True, markup=False)
             console.print(f"           {objective.kind} {best.value:.4g}, to {objective.direction}")
+        if self.replays is not None and self.replays.deviations:
+            console.print(f"replayed {self.replays}", soft_wrap=True, markup=False)
         for trial, reason in islice(self.refused.items(), 1):
             n_refused = len(self.refused)
             console.print(f"{n_refused} trials refused, such as #{trial}: {reason}", soft_wrap=True, markup=False)
@@ -127,6 +133,7 @@ def summarize(
     n_before: int,
     mlflow: str,
     in_mlflow: bool,
+    replays: Replays | None,
 ) -> Summary:
     """Reads a sweep's summary from its ledger.
 
@@ -138,6 +145,7 @@ def summarize(
         n_before: Trainings that earlier runs did.
         mlflow: Where MLflow has it, or why not.
         in_mlflow: Whether it does.
+        replays: What became of trainings that were trained again alone.
     """
 
     def read(connection: "duckdb.DuckDBPyConnection") -> tuple[Findings, int]:
@@ -155,6 +163,7 @@ def summarize(
         trainings_per_second=(findings.n_trainings - n_before) / max(seconds, 1e-9),
         mlflow=mlflow,
         in_mlflow=in_mlflow,
+        replays=replays,
     )
 
 
