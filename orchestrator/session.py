@@ -137,7 +137,7 @@ def _take_up(
         finished=finished,
         seconds=time.monotonic() - started,
         n_before=rows.num_rows,
-        mlflow=projection.problem or f"mlflow ui --backend-store-uri {shlex.quote(tracking_uri())}",
+        mlflow=projection.shortfall() or f"mlflow ui --backend-store-uri {shlex.quote(tracking_uri())}",
     )
 
 

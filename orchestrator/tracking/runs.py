@@ -22,6 +22,8 @@ class SweepRuns:
 
     A child is written in three calls: made (RUNNING, with its tags), filled, ended (FINISHED). One that a crash left
     RUNNING is filled again: what it has already is written with the same keys, values and times, which changes nothing.
+    A request whose answer never came may have made a run all the same, and its repetition a second one: such a run is
+    left RUNNING and empty, and `finish` deletes it.
 
     Args:
         directory: The sweep.
@@ -42,9 +44,12 @@ class SweepRuns:
             "mlflow.source.name": "attnsweep",
             "mlflow.source.type": "LOCAL",
         }
-        found = self._search("sweep")
+        # Of several, all but one are empty: see above.
+        found = sorted(self._search("sweep"), key=lambda run: len(run.data.params), reverse=True)
         self._parent = found[0] if found else self._make_parent()
         self._parent_id: str = self._parent.info.run_id
+        if not self._parent.data.params:
+            self._fill_parent()
 
     def begin(self) -> None:
         """Marks the sweep as running."""
@@ -92,6 +97,8 @@ class SweepRuns:
     def finish(self, findings: Findings, ended: int | None) -> None:
         """Brings the parent's tables and figures up to date and ends it. Does nothing where both hold already.
 
+        To be called when no child is missing.
+
         Args:
             findings: Of the ledger as it is.
             ended: When its last pack was trained, milliseconds since the epoch.
@@ -101,6 +108,9 @@ class SweepRuns:
         from orchestrator.analysis.figures import emergence_figure, stuck_rate_figure
 
         client, parent = self._client, self._parent_id
+        for run in [*self._search("sweep", "RUNNING"), *self._search("trial", "RUNNING")]:
+            if run.info.run_id != parent:
+                client.delete_run(run.info.run_id)
         current = client.get_run(parent)
         if current.data.tags.get(_N_PROJECTED) == str(findings.n_trainings) and current.info.status == "FINISHED":
             return
@@ -126,8 +136,8 @@ class SweepRuns:
         client.set_terminated(parent, "FINISHED", ended)
         client.set_tag(parent, _N_PROJECTED, str(findings.n_trainings))
 
-    def _search(self, kind: str) -> "list[Run]":
-        """All runs of this sweep and kind, in one paged search."""
+    def _search(self, kind: str, status: str | None = None) -> "list[Run]":
+        """All runs of this sweep and kind, and of this status if one is given, in one paged search."""
         condition = " and ".join(
             f"tags.`{name}` = '{value}'"
             for name, value in {
@@ -136,6 +146,8 @@ class SweepRuns:
                 "attnsweep.kind": kind,
             }.items()
         )
+        if status is not None:
+            condition += f" and attributes.status = '{status}'"
         runs: list[Run] = []
         token = None
         while True:
@@ -156,18 +168,20 @@ class SweepRuns:
             "mlflow.note.content": _description(self._directory, ""),
         }
         created = provenance.get("created_at")
-        parent = self._client.create_run(
+        return self._client.create_run(
             self._experiment,
             start_time=round(1000 * datetime.fromisoformat(created).timestamp()) if created else None,
             run_name=self._directory.sweep,
             tags=self._shared_tags | {name: value for name, value in tags.items() if value is not None},
         )
+
+    def _fill_parent(self) -> None:
+        spec = self._directory.spec
         budget = {"trials": spec.trials, "replicates": spec.replicates, "seconds": spec.seconds, "seed": spec.seed}
         params = {name: str(value) for name, value in spec.fixed().items()}
         params |= {f"sweep.{name}": str(value) for name, value in budget.items() if value is not None}
-        self._fill(parent.info.run_id, [], params)
-        self._client.log_text(parent.info.run_id, self._directory.record(), SWEEP_FILE)
-        return parent
+        self._client.log_text(self._parent_id, self._directory.record(), SWEEP_FILE)
+        self._fill(self._parent_id, [], params)
 
     def _fill(self, run_id: str, metrics: list[Any], params: Mapping[str, str]) -> None:
         from mlflow.entities import Param

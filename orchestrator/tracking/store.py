@@ -1,6 +1,7 @@
 """Where MLflow's runs go, and how its client is kept quick and quiet."""
 
 import functools
+import logging
 import os
 import re
 import sqlite3
@@ -39,6 +40,8 @@ def set_environment() -> None:
     """Before MLflow is imported: how patient and how talkative it is."""
     for name, value in _ENVIRONMENT.items():
         os.environ.setdefault(name, value)
+    # Of every repeated request it would say so.
+    logging.getLogger("urllib3.connectionpool").setLevel(logging.ERROR)
 
 
 def without_credentials(uri: str) -> str:
