@@ -181,7 +181,7 @@ def _take_up(
         finished=finished,
         seconds=time.monotonic() - started,
         n_before=rows.num_rows,
-        mlflow=projection.problem or f"mlflow ui --backend-store-uri {_shown(tracking_uri())}",
+        mlflow=projection.shortfall() or f"mlflow ui --backend-store-uri {_shown(tracking_uri())}",
         in_mlflow=projection.problem is None,
         replays=replays,
     )

@@ -8,7 +8,9 @@ from queue import Empty, Full, Queue
 
 import pyarrow as pa
 
+from orchestrator.analysis.completeness import complete_trials
 from orchestrator.credentials import without_credentials
+from orchestrator.ledger.reader import Ledger
 from orchestrator.places.location import as_argument
 from orchestrator.sweep_directory import SweepDirectory
 from orchestrator.terminal import plain
@@ -17,6 +19,8 @@ from orchestrator.tracking.sync import Mirror, OnProgress, SyncResult
 
 _MOST_WAITING = 4096
 """Told trials that may wait. More are dropped here and found missing later: the ledger has them."""
+_PATIENCE_SECONDS = 60.0
+"""How long the end of a sweep waits while MLflow takes no trial: for one that accepts connections and never answers."""
 
 _log = logging.getLogger(__name__)
 
@@ -65,6 +69,7 @@ class Projection:
 
         Args:
             timeout: Seconds after which the rest is left to `attnsweep mlflow-sync`; the parent run then says KILLED.
+                `None` waits for as long as MLflow takes a trial now and then.
             on_progress: Told of each trial logged from here on, by the thread.
         """
         self._on_progress = on_progress
@@ -72,11 +77,33 @@ class Projection:
         self._closing.set()
         with contextlib.suppress(Full):
             self._told.put_nowait(None)
-        self._thread.join(timeout)
+        self._wait(timeout)
         if self._thread.is_alive():
             self._abandoned.set()
-            self._note(f"not done within {timeout:g} s")
+            self._note(
+                f"no answer for {_PATIENCE_SECONDS:g} s" if timeout is None else f"not done within {timeout:g} s"
+            )
         return SyncResult(self._n_logged, self._n_present)
+
+    def shortfall(self) -> str | None:
+        """What MLflow lacks after `close`, why, and how to mend it; `None` where it has everything."""
+        if self.problem is None:
+            return None
+        replicates = self._directory.spec.replicates
+        n_complete = len(Ledger(self._directory.path).ask(lambda connection: complete_trials(connection, replicates)))
+        n_missing = max(n_complete - self._n_logged - self._n_present, 0)
+        return (
+            f"lacks the summary and up to {n_missing} of {n_complete} trials: {self.problem}; "
+            f"once it answers: attnsweep mlflow-sync {as_argument(self._directory.path)}"
+        )
+
+    def _wait(self, timeout: float | None) -> None:
+        """For the thread to end: at most `timeout`; without one, until no trial was logged for so long."""
+        while True:
+            n_before = self._n_logged
+            self._thread.join(_PATIENCE_SECONDS if timeout is None else timeout)
+            if timeout is not None or not self._thread.is_alive() or self._n_logged == n_before:
+                return
 
     def _run(self) -> None:
         mirror: Mirror | None = None
@@ -107,8 +134,8 @@ class Projection:
 
     def _open(self) -> Mirror:
         mirror = Mirror(self._directory, self._uri)
-        if self._n_logged == 0:
-            self._n_present = mirror.n_present
+        # A trial whose answer was lost is there, and was not counted.
+        self._n_present = max(mirror.n_present - self._n_logged, 0)
         if not self._abandoned.is_set():
             self.problem = None
         return mirror

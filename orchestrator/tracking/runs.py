@@ -29,6 +29,8 @@ class SweepRuns:
 
     A child is written in three calls: made (RUNNING, with its tags), filled, ended (FINISHED). One that a crash left
     RUNNING is filled again: what it has already is written with the same keys, values and times, which changes nothing.
+    A request whose answer never came may have made a run all the same, and its repetition a second one: such a run is
+    left RUNNING and empty, and `finish` deletes it.
 
     Args:
         directory: The sweep.
@@ -50,9 +52,12 @@ class SweepRuns:
             "mlflow.source.name": "attnsweep",
             "mlflow.source.type": "LOCAL",
         }
-        found = self._search("sweep")
+        # Of several, all but one are empty: see above.
+        found = sorted(self._search("sweep"), key=lambda run: len(run.data.params), reverse=True)
         self._parent = found[0] if found else self._make_parent()
         self._parent_id: str = self._parent.info.run_id
+        if not self._parent.data.params:
+            self._fill_parent()
 
     def begin(self) -> None:
         """Marks the sweep as running."""
@@ -100,6 +105,8 @@ class SweepRuns:
     def finish(self, findings: Findings, ended: int | None) -> None:
         """Brings the parent's tables and figures up to date and ends it. Does nothing where both hold already.
 
+        To be called when no child is missing.
+
         Args:
             findings: Of the ledger as it is.
             ended: When its last pack was trained, milliseconds since the epoch.
@@ -109,6 +116,9 @@ class SweepRuns:
         from orchestrator.analysis.figures import emergence_figure, stuck_rate_figure
 
         client, parent = self._client, self._parent_id
+        for run in [*self._search("sweep", "RUNNING"), *self._search("trial", "RUNNING")]:
+            if run.info.run_id != parent:
+                client.delete_run(run.info.run_id)
         current = client.get_run(parent)
         if current.data.tags.get(N_PROJECTED) == str(findings.n_trainings) and current.info.status == "FINISHED":
             return
@@ -150,8 +160,8 @@ class SweepRuns:
             self._client.log_artifacts(self._parent_id, folder, "report")
         self._client.set_tag(self._parent_id, _N_REPORTED, n_trainings)
 
-    def _search(self, kind: str) -> "list[Run]":
-        return search_runs(self._client, self._experiment, self._directory, kind)
+    def _search(self, kind: str, status: str | None = None) -> "list[Run]":
+        return search_runs(self._client, self._experiment, self._directory, kind, status)
 
     def _make_parent(self) -> "Run":
         spec, provenance = self._directory.spec, self._directory.provenance
@@ -163,18 +173,20 @@ class SweepRuns:
             "mlflow.note.content": _description(self._directory, ""),
         }
         created = provenance.get("created_at")
-        parent = self._client.create_run(
+        return self._client.create_run(
             self._experiment,
             start_time=round(1000 * datetime.fromisoformat(created).timestamp()) if created else None,
             run_name=self._directory.sweep,
             tags=self._shared_tags | {name: value for name, value in tags.items() if value is not None},
         )
+
+    def _fill_parent(self) -> None:
+        spec = self._directory.spec
         budget = {"trials": spec.trials, "replicates": spec.replicates, "seconds": spec.seconds, "seed": spec.seed}
         params = {name: str(value) for name, value in spec.fixed().items()}
         params |= {f"sweep.{name}": str(value) for name, value in budget.items() if value is not None}
-        self._fill(parent.info.run_id, [], params)
-        self._client.log_text(parent.info.run_id, self._directory.record(), SWEEP_FILE)
-        return parent
+        self._client.log_text(self._parent_id, self._directory.record(), SWEEP_FILE)
+        self._fill(self._parent_id, [], params)
 
     def _fill(self, run_id: str, metrics: list[Any], params: Mapping[str, str]) -> None:
         from mlflow.entities import Param
@@ -183,13 +195,17 @@ class SweepRuns:
         self._client.log_batch(run_id, metrics=metrics, params=[Param(*each) for each in params.items()])
 
 
-def search_runs(client: "MlflowClient", experiment_id: str, directory: SweepDirectory, kind: str) -> "list[Run]":
-    """All runs of a sweep that are of a kind, `sweep` or `trial`, in one paged search."""
+def search_runs(
+    client: "MlflowClient", experiment_id: str, directory: SweepDirectory, kind: str, status: str | None = None
+) -> "list[Run]":
+    """All runs of a sweep that are of a kind, `sweep` or `trial`, and of a status if one is given; one paged search."""
     tags = {"attnsweep.spec_sha256": directory.spec_sha256, "attnsweep.kind": kind}
     # MLflow has no way to write a quote in a quoted text.
     if re.fullmatch(r"[\w.-]+", directory.sweep):
         tags["attnsweep.sweep"] = directory.sweep
     condition = " and ".join(f"tags.`{name}` = '{value}'" for name, value in tags.items())
+    if status is not None:
+        condition += f" and attributes.status = '{status}'"
     runs: list[Run] = []
     token = None
     while True:

@@ -1,6 +1,7 @@
 """Where MLflow's runs go, and how its client is kept quick and quiet."""
 
 import functools
+import logging
 import os
 import sqlite3
 from pathlib import Path
@@ -42,6 +43,8 @@ def set_environment() -> None:
     """Before MLflow is imported: how patient and how talkative it is."""
     for name, value in _ENVIRONMENT.items():
         os.environ.setdefault(name, value)
+    # Of every repeated request it would say so.
+    logging.getLogger("urllib3.connectionpool").setLevel(logging.ERROR)
 
 
 def in_one_line(error: BaseException) -> str:

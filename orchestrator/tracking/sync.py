@@ -104,6 +104,7 @@ def sync(directory: SweepDirectory, uri: str | None = None, on_progress: OnProgr
     with closing(place_at(directory.path).lock()):
         set_environment()
         from mlflow.exceptions import MlflowException
+        from sqlalchemy.exc import SQLAlchemyError
 
         store = tracking_uri(uri)
         try:
@@ -113,7 +114,7 @@ def sync(directory: SweepDirectory, uri: str | None = None, on_progress: OnProgr
                 if on_progress is not None:
                     on_progress(mirror.n_logged, len(missing))
             mirror.finish()
-        except MlflowException as error:
+        except (MlflowException, SQLAlchemyError, OSError) as error:
             raise UserError(
                 "--tracking-uri",
                 given=without_credentials(store),

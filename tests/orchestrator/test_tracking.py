@@ -143,6 +143,31 @@ def test_a_half_written_child_is_completed(client: MlflowClient, tmp_path: Path)
         assert len(client.get_metric_history(run.info.run_id, "stuck_rate")) == 1
 
 
+def test_a_repeated_request_leaves_no_second_run(client: MlflowClient, tmp_path: Path) -> None:
+    """As when a server obeys a request whose answer is no longer waited for, and its repetition too."""
+    directory = sweep_on_disk(tmp_path / "sweep", small_sweep("repeated"), trial_rows(0, SOLVED), trial_rows(1, SOLVED))
+    sync(directory)
+    [parent], children = runs_of(client, directory, "sweep"), runs_of(client, directory)
+    client.update_run(children[0].info.run_id, status="RUNNING")
+    for run in (parent, parent, children[0], children[1]):
+        client.create_run(run.info.experiment_id, start_time=2**50, tags=run.data.tags)
+    sync(directory)
+    assert [run.info.run_id for run in runs_of(client, directory, "sweep")] == [parent.info.run_id]
+    assert [run.data.params for run in runs_of(client, directory)] == [run.data.params for run in children]
+    assert {run.info.status for run in runs_of(client, directory)} == {"FINISHED"}
+
+
+def test_a_parent_that_was_made_and_not_filled_is_filled(client: MlflowClient, tmp_path: Path) -> None:
+    directory = sweep_on_disk(tmp_path / "sweep", small_sweep("unfilled"), trial_rows(0, SOLVED))
+    sync(directory)
+    [whole] = runs_of(client, directory, "sweep")
+    client.delete_run(whole.info.run_id)
+    client.create_run(whole.info.experiment_id, tags=whole.data.tags)
+    sync(directory)
+    [parent] = runs_of(client, directory, "sweep")
+    assert parent.data.params == whole.data.params != {}
+
+
 def test_runs_are_found_on_every_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     directory = sweep_on_disk(tmp_path / "sweep", small_sweep("pages"), *(trial_rows(t, SOLVED) for t in range(5)))
     sync(directory)
@@ -232,8 +257,14 @@ def test_nothing_heavy_is_imported_before_it_is_used() -> None:
     assert subprocess.check_output([sys.executable, "-c", check], cwd=root, text=True) == "set()\n"
 
 
-def test_a_store_that_fails_leaves_the_sweep_free(tmp_path: Path) -> None:
+def test_a_store_that_fails_leaves_the_sweep_free(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     directory = sweep_on_disk(tmp_path / "sweep", small_sweep("freed"), trial_rows(0, SOLVED))
+    # MLflow itself would try ten times, for 100 s.
+    monkeypatch.setattr("mlflow.store.db.utils.MAX_RETRY_COUNT", 1)
+    for database in ("postgresql+psycopg2://me:secret@127.0.0.1:1/mlflow", f"sqlite:///{directory.path}/sweep.json/x"):
+        with pytest.raises(UserError, match="expected an MLflow store that answers") as refusal:
+            sync(directory, database)
+        assert "secret" not in str(refusal.value)
     with pytest.raises(UserError, match="--tracking-uri: got 'nowhere://'"):
         sync(directory, "nowhere://")
     open_writer(directory).close()

@@ -171,6 +171,8 @@ def test_what_is_given_up_before_mlflow_answers_logs_nothing_after(
 
     monkeypatch.setattr(Projection, "_open", open_slowly)
     projection = Projection(directory)
+    for _ in range(10_000):
+        projection.trial_told(0)
     projection.close(0.05)
     answers.set()
     projection._thread.join()
