@@ -12,7 +12,9 @@ from orchestrator.session import Resources, resume_sweep, run_sweep
 from orchestrator.study import Study
 from orchestrator.summary import Summary
 from orchestrator.sweep_directory import SweepDirectory
+from orchestrator.trainer import HandedBack, Trainer
 from search_spaces import Categorical, Float, Sweep
+from workloads.engine.pack import Pack
 
 OUTCOME = ["trial", "replicate", "training_id", "seed", "outcome", "final_loss", "eval_loss", "n_steps", "onset_step"]
 
@@ -38,9 +40,25 @@ def small_sweep(**changes: Any) -> Sweep:
 
 
 def long_sweep(**changes: Any) -> Sweep:
-    """2 trials x 2 trainings that take several slices of a trainer's time."""
-    space = {"n_steps": 8000, "n_categories": 3, "n_positions": 5, "init_sigma": Float(low=0.1, high=1.0)}
+    """2 trials x 2 trainings that take ten slices of a `sliced` trainer."""
+    space = {"n_steps": 1000, "n_categories": 3, "n_positions": 5, "init_sigma": Float(low=0.1, high=1.0)}
     return small_sweep(space=space | {"stop_when_solved": False}, trials=2, replicates=2).but(**changes)
+
+
+def sliced(base: type[Trainer] = Trainer) -> type[Trainer]:
+    """A trainer that reports after every 100 steps, however fast the machine, and finds every pack worth keeping."""
+
+    class Sliced(base):  # type: ignore[misc, valid-type]
+        """Sent to Ray's workers by value, since it is local."""
+
+        def _train_slice(self, pack: Pack[Any]) -> bool:
+            return pack.advance(100)
+
+        def hand_back(self) -> HandedBack:
+            self._started = float("-inf")
+            return super().hand_back()
+
+    return Sliced
 
 
 def run(spec: Sweep, path: Path, **resources: Any) -> Summary:

@@ -45,7 +45,7 @@ def undisturbed(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> P
 
 
 def _once(mark: Path, number: signal.Signals) -> type[Trainer]:
-    class Disturbed(Trainer):
+    class Disturbed(sweeps.sliced()):  # type: ignore[misc]
         """Its process is sent a signal before the third slice of a pack, once."""
 
         n_slices = 0
@@ -130,6 +130,8 @@ def test_a_drained_node_hands_back_its_pack(
             assert accepted, why
 
     monkeypatch.setattr(TrainerPool, "train", train_and_drain)
+    monkeypatch.setattr("orchestrator.pool.Trainer", sweeps.sliced())
+    monkeypatch.setattr("orchestrator.pool._DRAINING_SECONDS", 0.0)
     sweeps.run(sweeps.long_sweep(), tmp_path / "s", n_trainers=2, pack_size=2)
     assert any(isinstance(report, HandedBack) for _, report in received)
     assert not any(isinstance(report, TrainerLost) for _, report in received)

@@ -23,19 +23,20 @@ def test_packs_under_way_are_handed_back_and_go_on_where_they_were(
     number: signal.Signals, local_ray: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     spec = sweeps.long_sweep()
+    monkeypatch.setattr("orchestrator.pool.Trainer", sweeps.sliced())
     sweeps.run(spec, tmp_path / "undisturbed", pack_size=2)
     receive, n_slices = SweepLoop._receive, 0
 
-    def stop_in_the_third_slice(loop: SweepLoop, order: PackOrder, report: Report | TrainerLost) -> None:
+    def stop_in_the_second_slice(loop: SweepLoop, order: PackOrder, report: Report | TrainerLost) -> None:
         nonlocal n_slices
         receive(loop, order, report)
         n_slices += isinstance(report, Progress)
-        if n_slices == 6:
+        if n_slices == 4:
             os.kill(os.getpid(), number)
 
     path = tmp_path / "s"
     with monkeypatch.context() as patch:
-        patch.setattr(SweepLoop, "_receive", stop_in_the_third_slice)
+        patch.setattr(SweepLoop, "_receive", stop_in_the_second_slice)
         assert not sweeps.run(spec, path, pack_size=2).finished
     assert len(list((path / "checkpoints").glob("*.parquet"))) == 2
     assert not SweepDirectory.open(path).finished
@@ -54,18 +55,21 @@ def test_a_damaged_checkpoint_is_as_good_as_none(
     local_ray: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     spec = sweeps.long_sweep(trials=1)
+    monkeypatch.setattr("orchestrator.pool.Trainer", sweeps.sliced())
     sweeps.run(spec, tmp_path / "undisturbed", pack_size=2)
     path = tmp_path / "s"
     with monkeypatch.context() as patch:
-        receive = SweepLoop._receive
+        receive, n_slices = SweepLoop._receive, 0
 
         def stop(loop: SweepLoop, order: PackOrder, report: Report | TrainerLost) -> None:
+            nonlocal n_slices
             receive(loop, order, report)
-            if isinstance(report, Progress) and report.checkpoint is not None:
+            n_slices += isinstance(report, Progress)
+            if n_slices == 2:
                 os.kill(os.getpid(), signal.SIGTERM)
 
         patch.setattr(SweepLoop, "_receive", stop)
-        assert not sweeps.run(spec, path, pack_size=2, checkpoint_seconds=0.0).finished
+        assert not sweeps.run(spec, path, pack_size=2).finished
     (file,) = (path / "checkpoints").glob("*.parquet")
     content = bytearray(file.read_bytes())
     content[len(content) // 2] ^= 1
