@@ -18,6 +18,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from workloads.engine.checkpoint import from_bytes, to_bytes
 from workloads.engine.contract import OUTCOMES, Batch, Lanes, P, Training, Workload
 from workloads.engine.pack import Pack
 from workloads.engine.result import PackResult
@@ -50,6 +51,7 @@ def check_workload(workload: Workload[P], parameters: Sequence[P], device: str =
         check_same_seed_same_result(workload, trainings, device)
         check_fused_equals_alone(workload, trainings, device)
         check_lanes_are_isolated(workload, trainings, device)
+        check_resumed_equals_undisturbed(workload, trainings, device)
 
 
 def check_same_seed_same_result(workload: Workload[P], trainings: Sequence[Training[P]], device: str = "cpu") -> None:
@@ -95,6 +97,26 @@ def check_lanes_are_isolated(workload: Workload[P], trainings: Sequence[Training
     neighbours = np.arange(len(trainings)) != victim
     found = _difference(_rows(clean, neighbours), _rows(poisoned, neighbours))
     assert not found, f"{workload.name}: a training that turned non-finite changed its neighbours: {found}"
+
+
+def check_resumed_equals_undisturbed(
+    workload: Workload[P], trainings: Sequence[Training[P]], device: str = "cpu"
+) -> None:
+    """A pack that goes on from a checkpoint taken half-way ends as an undisturbed one, to the last bit."""
+    undisturbed = _ends(Pack(workload, trainings, device), workload, trainings)
+    pack = Pack(workload, trainings, device)
+    pack.advance(int(undisturbed["n_steps"].max()) // 2)
+    content = to_bytes(pack.checkpoint())
+    # In between the workload sees the steps to the end: what it keeps of them is not what it kept at the checkpoint.
+    went_on = _ends(pack, workload, trainings)
+    found = _difference(undisturbed, went_on)
+    assert not found, f"{workload.name}: a pack of which a checkpoint was taken ends otherwise: {found}"
+    resumed = _ends(Pack.resumed(workload, trainings, from_bytes(content), device), workload, trainings)
+    found = _difference(undisturbed, resumed)
+    assert not found, (
+        f"{workload.name}: a pack that goes on from a checkpoint ends otherwise: {found}; `batch` must be a function "
+        "of lanes and step alone: does the workload keep something from step to step?"
+    )
 
 
 def check_verdicts(workload: Workload[P], trainings: Sequence[Training[P]], device: str = "cpu") -> None:

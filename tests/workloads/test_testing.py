@@ -13,7 +13,14 @@ from workloads.engine.contract import Batch, Evidence, Lanes, Training, Verdicts
 from workloads.engine.first_order import FirstOrder
 from workloads.engine.lbfgs import Lbfgs
 from workloads.engine.optimizers import Evaluate, State
-from workloads.testing import check_fused_equals_alone, check_lanes_are_isolated, check_workload, defaults
+from workloads.testing import (
+    check_fused_equals_alone,
+    check_lanes_are_isolated,
+    check_resumed_equals_undisturbed,
+    check_same_seed_same_result,
+    check_workload,
+    defaults,
+)
 
 SMALL = {"n_categories": 3, "n_positions": 4, "n_steps": 40}
 OPTIMIZERS = ["sgd", "adam", "adamw", "lbfgs"]
@@ -80,6 +87,37 @@ def test_a_verdict_that_depends_on_the_pack_is_found() -> None:
 def test_a_training_loss_that_depends_on_the_pack_is_found() -> None:
     with pytest.raises(AssertionError, match=r"differ between packs: loss by 4.3e-01.*mix lanes"):
         check_fused_equals_alone(Crowded(), _trainings(init_sigma=0.0))
+
+
+class Accumulating(CategoryPairs):
+    """Reads on where it stopped: what a step is on depends on how many were drawn since step 0."""
+
+    def __init__(self) -> None:
+        self._n_drawn = 0
+
+    def batch(self, lanes: Lanes[CategoryPairsParameters], step: int) -> Batch:
+        self._n_drawn = self._n_drawn + 1 if step else 0
+        return super().batch(lanes, self._n_drawn)
+
+
+@pytest.mark.parametrize("optimizer", OPTIMIZERS)
+def test_a_resumed_pack_passes(optimizer: str) -> None:
+    check_resumed_equals_undisturbed(CategoryPairs(), _trainings(optimizer=optimizer))
+
+
+def test_what_is_kept_from_step_to_step_is_found() -> None:
+    trainings = _trainings(variant="categories_only", expectation="sampled", optimizer="adam")
+    check_same_seed_same_result(Accumulating(), trainings)
+    with pytest.raises(AssertionError, match=r"goes on from a checkpoint ends otherwise: loss by .* keep something"):
+        check_resumed_equals_undisturbed(Accumulating(), trainings)
+
+
+@pytest.mark.parametrize("optimizer", OPTIMIZERS)
+def test_a_state_that_is_lost_is_found(optimizer: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    for rule in (FirstOrder, Lbfgs):
+        monkeypatch.setattr(rule, "load_state_dict", lambda *_: None)
+    with pytest.raises(AssertionError, match="category_pairs: a pack that goes on from a checkpoint ends otherwise"):
+        check_resumed_equals_undisturbed(CategoryPairs(), _trainings(optimizer=optimizer, momentum=0.9))
 
 
 def test_the_suite_trains_on_the_device_it_is_given() -> None:

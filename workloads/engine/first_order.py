@@ -7,12 +7,13 @@ no lane of a pack asks for is skipped; where only some ask, the others see a fac
 
 import math
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import reduce
 
 import torch
 from torch import Tensor
 
+from workloads.engine.nested_names import prefixed, under
 from workloads.engine.optimizers import Evaluate, Optimizer, Settings, State
 
 
@@ -35,6 +36,13 @@ class FirstOrder(Optimizer):
             self._update(parameters, gradients, self._learning_rate())
             self.steps += self.is_finite
         return until == stops[0]
+
+    def state_dict(self) -> Mapping[str, Tensor]:
+        return {**super().state_dict(), "n_updates": torch.tensor(self._n_updates)}
+
+    def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
+        super().load_state_dict(state)
+        self._n_updates = int(state["n_updates"])
 
     def select(self, lanes: Tensor) -> None:
         super().select(lanes)
@@ -79,6 +87,13 @@ class Sgd(FirstOrder):
                 direction = velocity.mul_(_per_lane(self.settings.momentum, parameter)).add_(direction)
             parameter.addcmul_(_per_lane(learning_rate, parameter), direction, value=-1.0)
 
+    def state_dict(self) -> Mapping[str, Tensor]:
+        return {**super().state_dict(), **prefixed("velocity", self._velocity)}
+
+    def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
+        super().load_state_dict(state)
+        self._velocity = under("velocity", state)
+
     def select(self, lanes: Tensor) -> None:
         super().select(lanes)
         self._velocity = {name: value[lanes] for name, value in self._velocity.items()}
@@ -118,6 +133,13 @@ class Adam(FirstOrder):
     def _decayed(self, parameter: Tensor, gradient: Tensor, learning_rate: Tensor) -> Tensor:  # noqa: ARG002
         """The gradient after weight decay, which may also have shrunk `parameter`."""
         return gradient.addcmul(_per_lane(self.settings.weight_decay, parameter), parameter)
+
+    def state_dict(self) -> Mapping[str, Tensor]:
+        return {**super().state_dict(), **prefixed("first", self._first), **prefixed("second", self._second)}
+
+    def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
+        super().load_state_dict(state)
+        self._first, self._second = under("first", state), under("second", state)
 
     def select(self, lanes: Tensor) -> None:
         super().select(lanes)

@@ -8,13 +8,15 @@ An evaluation of the pack is one function evaluation of each lane, at whatever s
 reached the last of the stops, or have ended, are left out of it. So lanes wait for each other a few probes later only.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from workloads.engine.line_search import LineSearches
+from workloads.engine.nested_names import prefixed, under
 from workloads.engine.optimizers import Evaluate, Optimizer, Settings, State
 from workloads.engine.quasi_newton import CurvaturePairs
 
@@ -22,8 +24,13 @@ HISTORY_SIZE = 100
 TOLERANCE_GRAD = 1e-7
 TOLERANCE_CHANGE = 1e-9
 
-_Seen = tuple[Tensor, Tensor, Tensor]
-"""What a pack is shown of an iterate: points (L, n), losses (L,), norms of the gradient (L,)."""
+
+class _Seen(NamedTuple):
+    """What a pack is shown of an iterate: (L, n), (L,) and (L,)."""
+
+    point: Tensor
+    loss: Tensor
+    grad_norm: Tensor
 
 
 @dataclass(kw_only=True, slots=True)
@@ -48,13 +55,17 @@ class _Iterates:
     steps: Tensor
     is_over: Tensor
 
+    def state_dict(self) -> Mapping[str, Tensor]:
+        """All of them, by name: not a copy."""
+        return {field.name: getattr(self, field.name) for field in fields(self)}
+
     def select(self, lanes: Tensor) -> None:
         """Goes on with the lanes at these positions, (K,) int64."""
-        for field in fields(self):
-            setattr(self, field.name, getattr(self, field.name)[lanes])
+        for name, value in self.state_dict().items():
+            setattr(self, name, value[lanes])
 
-    def seen(self) -> "_Seen":
-        return self.point, self.loss, torch.linalg.vecdot(self.gradient, self.gradient).sqrt()
+    def seen(self) -> _Seen:
+        return _Seen(self.point, self.loss, torch.linalg.vecdot(self.gradient, self.gradient).sqrt())
 
     def is_optimal(self) -> Tensor:
         """(L,) bool, where no part of the gradient is above tolerance."""
@@ -96,8 +107,7 @@ class Lbfgs(Optimizer):
     def descended(self) -> dict[str, Tensor]:
         if self._shown is None:
             return {}
-        _, loss, grad_norm = self._shown
-        return {"train_loss": loss, "train_grad_norm": grad_norm}
+        return {"train_loss": self._shown.loss, "train_grad_norm": self._shown.grad_norm}
 
     def advance(self, parameters: State, evaluate: Evaluate, stops: Sequence[int], most_evaluations: int) -> bool:
         if stops[0] == 0:
@@ -120,6 +130,27 @@ class Lbfgs(Optimizer):
         self._look_back(parameters, stops[0])
         return True
 
+    def state_dict(self) -> Mapping[str, Tensor]:
+        state = {**super().state_dict(), "is_running": self._is_running, "n_evaluations": self.n_evaluations}
+        if self._has_started:
+            state |= prefixed("now", self._now.state_dict())
+            state |= prefixed("search", self._search.state_dict())
+            state |= prefixed("pairs", self._pairs.state_dict())
+        for stop, seen in self._seen_at.items():
+            state |= prefixed(f"seen_at/{stop}", seen._asdict())
+        return state
+
+    def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
+        super().load_state_dict(state)
+        self._is_running, self.n_evaluations = state["is_running"], state["n_evaluations"]
+        now = under("now", state)
+        if now:
+            self._begin(_Iterates(**now))
+            self._search.load_state_dict(under("search", state))
+            self._pairs.load_state_dict(under("pairs", state))
+        stops = {name.partition("/")[0] for name in under("seen_at", state)}
+        self._seen_at = {int(stop): _Seen(**under(f"seen_at/{stop}", state)) for stop in stops}
+
     def select(self, lanes: Tensor) -> None:
         super().select(lanes)
         self.n_evaluations, self._is_running = self.n_evaluations[lanes], self._is_running[lanes]
@@ -133,7 +164,7 @@ class Lbfgs(Optimizer):
     def _start(self, parameters: State, evaluate: Evaluate) -> None:
         loss, gradients = evaluate(parameters, self.batch_step(0))
         gradient = flattened(gradients)
-        self._now = _Iterates(
+        start = _Iterates(
             point=flattened(parameters),
             loss=loss,
             gradient=gradient,
@@ -144,10 +175,15 @@ class Lbfgs(Optimizer):
             steps=torch.zeros_like(self.steps),
             is_over=~torch.isfinite(loss),
         )
-        self._now.is_over |= self._now.is_optimal()
-        self._search = LineSearches(gradient, TOLERANCE_CHANGE)
-        self._pairs = CurvaturePairs(gradient, min(HISTORY_SIZE, self.settings.n_steps))
+        start.is_over |= start.is_optimal()
         self.n_evaluations += 1
+        self._begin(start)
+
+    def _begin(self, iterates: _Iterates) -> None:
+        """Sets out from some iterates, with no history and no search under way."""
+        self._now = iterates
+        self._search = LineSearches(iterates.gradient, TOLERANCE_CHANGE)
+        self._pairs = CurvaturePairs(iterates.gradient, min(HISTORY_SIZE, self.settings.n_steps))
         self._has_started = True
 
     def _evaluate_trials(self, parameters: State, evaluate: Evaluate) -> tuple[Tensor, Tensor]:
@@ -216,7 +252,7 @@ class Lbfgs(Optimizer):
         self._is_running = has_gone_on | ~now.is_over
         here = now.seen()
         self._shown = _where_all(has_gone_on, self._seen_at.pop(stop, here), here)
-        for name, value in unflattened(self._shown[0], parameters).items():
+        for name, value in unflattened(self._shown.point, parameters).items():
             parameters[name].copy_(value)
 
 
@@ -238,14 +274,12 @@ def _where(lanes: Tensor, rows: Tensor, otherwise: Tensor) -> Tensor:
 
 
 def _where_all(lanes: Tensor, seen: _Seen, otherwise: _Seen) -> _Seen:
-    points, losses, norms = seen
-    return (
-        _where(lanes, points, otherwise[0]),
-        torch.where(lanes, losses, otherwise[1]),
-        torch.where(lanes, norms, otherwise[2]),
+    return _Seen(
+        _where(lanes, seen.point, otherwise.point),
+        torch.where(lanes, seen.loss, otherwise.loss),
+        torch.where(lanes, seen.grad_norm, otherwise.grad_norm),
     )
 
 
 def _rows(seen: _Seen, lanes: Tensor) -> _Seen:
-    points, losses, norms = seen
-    return points[lanes], losses[lanes], norms[lanes]
+    return _Seen(*(value[lanes] for value in seen))

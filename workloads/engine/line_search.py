@@ -6,6 +6,8 @@ another zooms and a third begins anew. The decisions are those of PyTorch's `tor
 rule against slow progress: minFunc's), comparisons with NaN included.
 """
 
+from collections.abc import Mapping
+
 import torch
 from torch import Tensor
 
@@ -88,11 +90,18 @@ class LineSearches:
         lower = torch.where(self._low[:, None], self._gradient[:, 1], self._gradient[:, 0])
         return self._of(self._loss, self._low), lower
 
+    def state_dict(self) -> Mapping[str, Tensor]:
+        """Where all searches stand, (L, ...) by name: not a copy."""
+        return {name: value for name, value in vars(self).items() if isinstance(value, Tensor)}
+
+    def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
+        """Goes on where other searches stood, in that memory."""
+        for name in self.state_dict():
+            setattr(self, name, state[name])
+
     def select(self, lanes: Tensor) -> None:
         """Goes on with the lanes at these positions, (K,) int64."""
-        for name, value in vars(self).items():
-            if isinstance(value, Tensor):
-                setattr(self, name, value[lanes])
+        self.load_state_dict({name: value[lanes] for name, value in self.state_dict().items()})
 
     def _bracket(self, lanes: Tensor, loss: Tensor, gradient: Tensor, slope: Tensor) -> Tensor:
         """Looks at the trials of bracketing lanes; true where the search is over."""

@@ -1,7 +1,7 @@
 """What an optimizer of a pack is: it takes all lanes to a step, each by its own program. Axes: L lane, K lane kept."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
 
@@ -107,6 +107,14 @@ class Optimizer(ABC):
     def observe(self, loss: Tensor) -> None:
         """Ends the lanes whose loss (L,) at the step they have reached is not finite."""
         self.is_finite &= torch.isfinite(loss)
+
+    def state_dict(self) -> Mapping[str, Tensor]:
+        """All that steps have changed, by name; between any two calls of `advance`. Read at once: steps go on in it."""
+        return {"steps": self.steps, "is_finite": self.is_finite}
+
+    def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
+        """Goes on where an optimizer of the same settings handed out its state, in that memory."""
+        self.steps, self.is_finite = state["steps"], state["is_finite"]
 
     def select(self, lanes: Tensor) -> None:
         """Goes on with the lanes at these positions, (K,) int64."""

@@ -5,7 +5,7 @@ Axes: L lane (all trainings of the pack), A active lane (those not yet ended), P
 
 import time
 from collections.abc import Callable, Sequence
-from typing import Any, Generic
+from typing import Any, Generic, Self
 
 import numpy as np
 import torch
@@ -13,15 +13,17 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.func import stack_module_state
 
-from workloads.engine.contract import Batch, Evidence, Lanes, P, Training, Workload
+from workloads.engine.checkpoint import Checkpoint, CheckpointError, fingerprint
+from workloads.engine.contract import Batch, Lanes, P, Training, Workload
 from workloads.engine.first_order import norm_per_lane
 from workloads.engine.functional import over_lanes
 from workloads.engine.layout import Layout
+from workloads.engine.nested_names import prefixed, under
 from workloads.engine.optimizers import State
-from workloads.engine.result import HeadProbe, PackResult
+from workloads.engine.record import Record
+from workloads.engine.result import PackResult
 from workloads.engine.update_rules import optimizer_of
 
-_NEVER = -1
 _ROWS = "rows"
 """The one name of what optimizers are handed: all parameters of a lane in one row."""
 _PROBES_AHEAD = 2
@@ -41,9 +43,17 @@ class Pack(Generic[P]):
         workload: The problem.
         trainings: One per lane.
         device: Where to train, such as `cpu` or `cuda`.
+        extra_probe_steps: Steps to measure at beside the workload's probes. Trainings end at the workload's probes
+            only: to measure more changes no bit of them.
     """
 
-    def __init__(self, workload: Workload[P], trainings: Sequence[Training[P]], device: str = "cpu") -> None:
+    def __init__(
+        self,
+        workload: Workload[P],
+        trainings: Sequence[Training[P]],
+        device: str = "cpu",
+        extra_probe_steps: Sequence[int] = (),
+    ) -> None:
         self._workload = workload
         self._all = Lanes(trainings, torch.device(device))
         self._lanes = self._all
@@ -56,22 +66,33 @@ class Pack(Generic[P]):
         self._measure = over_lanes(template, workload.measure)
         self._eval_batch = workload.eval_batch(self._lanes)
         levels = over_lanes(template, workload.levels)
-        self._levels = _to_numpy(levels(self._parameters, self._buffers, self._eval_batch))
+        found = _to_numpy(levels(self._parameters, self._buffers, self._eval_batch))
         self._all_buffers = self._buffers
         self._final_rows = torch.empty_like(self._rows)
-        self._heads: list[HeadProbe] = []
 
-        n_lanes = len(trainings)
-        self._probe_steps = workload.probe_steps(self._lanes.shared)
+        own_steps = workload.probe_steps(self._lanes.shared)
+        self._probe_steps = sorted({*own_steps, *extra_probe_steps})
+        self._own_probes = np.searchsorted(self._probe_steps, own_steps)
+        self._record = Record(self._probe_steps, found, len(trainings))
         self._next_probe, self._n_evaluations = 0, 0
-        self._first_drawn = 0
+        self._position = np.arange(len(trainings))
         self._drawn: list[Batch] = []
-        self._metrics: dict[str, NDArray[np.float64]] = {}
-        self._position = np.arange(n_lanes)
-        self._last_probe = np.zeros(n_lanes, dtype=np.int64)
-        self._diverged_step = np.full(n_lanes, _NEVER, dtype=np.int64)
-        self._n_steps = np.zeros(n_lanes, dtype=np.int64)
-        self._seconds = np.zeros(n_lanes)
+        self._first_drawn, self._drawn_for = 0, self._position
+
+    @classmethod
+    def resumed(
+        cls, workload: Workload[P], trainings: Sequence[Training[P]], checkpoint: Checkpoint, device: str = "cpu"
+    ) -> Self:
+        """The pack that `checkpoint` was taken of: on the same kind of device it ends alike to the last bit.
+
+        Raises:
+            CheckpointError: If it was taken of other trainings.
+        """
+        pack = cls(workload, trainings, device)
+        if str(checkpoint["fingerprint"]) != pack._fingerprint():
+            raise CheckpointError(f"{workload.name}: the checkpoint is of other trainings, or of another version")
+        pack._restore(checkpoint)
+        return pack
 
     @property
     def _parameters(self) -> State:
@@ -87,6 +108,11 @@ class Pack(Generic[P]):
         """The step of the last probe: all active trainings have reached it."""
         return self._probe_steps[max(self._next_probe - 1, 0)]
 
+    @property
+    def _at_own_probe(self) -> bool:
+        """Whether the next probe is one of the workload's."""
+        return self._next_probe in self._own_probes
+
     def advance(self, n_evaluations: int) -> bool:
         """Trains on for at most `n_evaluations` evaluations of the pack; True when all trainings have ended.
 
@@ -94,35 +120,63 @@ class Pack(Generic[P]):
         """
         stop_at = self._n_evaluations + n_evaluations
         while not self.done:
-            stops = self._probe_steps[self._next_probe : self._next_probe + 1 + _PROBES_AHEAD]
             started = time.perf_counter()
             evaluations_left = stop_at - self._n_evaluations
-            at_probe = self._optimizer.advance({_ROWS: self._rows}, self._evaluate, stops, evaluations_left)
+            at_probe = self._optimizer.advance({_ROWS: self._rows}, self._evaluate, self._stops(), evaluations_left)
             if at_probe:
                 self._record_probe()
-            self._seconds[self._position] += (time.perf_counter() - started) / self._position.size
+            self._record.seconds[self._position] += (time.perf_counter() - started) / self._position.size
             if not at_probe:
                 return False
-            self._drop_ended()
+            if self._at_own_probe:
+                self._drop_ended()
+            self._next_probe += 1
         return True
 
     def result(self) -> PackResult:
         """What was measured. The pack must be done."""
         assert self.done
-        return PackResult(
-            evidence=self._evidence(np.arange(self._last_probe.size), slice(None)),
-            last_probe=self._last_probe,
-            diverged_step=self._diverged_step,
-            n_steps=self._n_steps,
-            train_seconds=self._seconds,
-            heads=tuple(self._heads),
-        )
+        return self._record.result()
 
     def final_state(self, positions: NDArray[np.int64]) -> tuple[Lanes[P], State]:
         """Some trainings, (K,) by position in the pack, and their parameters and buffers where they ended."""
         assert self.done
         lanes = torch.from_numpy(positions).to(self._all.device)
         return self._all.select(lanes), _rows(self._layout.views(self._final_rows) | self._all_buffers, lanes)
+
+    def checkpoint(self) -> Checkpoint:
+        """All that training has changed, for `resumed`; what follows from the trainings is left out."""
+        rows = self._final_rows.clone()
+        rows[self._on_device(self._position)] = self._rows
+        tensors = {"rows": rows, **prefixed("optimizer", self._optimizer.state_dict())}
+        return {
+            "fingerprint": np.array(self._fingerprint()),
+            "position": self._position,
+            "drawn_for": self._drawn_for,
+            "first_drawn": np.array(self._first_drawn),
+            "next_probe": np.array(self._next_probe),
+            **{name: array.copy() for name, array in prefixed("record", self._record.arrays()).items()},
+            **{name: tensor.numpy(force=True).copy() for name, tensor in tensors.items()},
+        }
+
+    def _restore(self, checkpoint: Checkpoint) -> None:
+        # The batches at hand are drawn again for the lanes that were in then: for others they might round otherwise.
+        self._keep(checkpoint["drawn_for"])
+        self._batch_at(int(checkpoint["first_drawn"]))
+        self._keep(checkpoint["position"])
+        self._final_rows = self._on_device(checkpoint["rows"])
+        self._rows = self._final_rows[self._on_device(self._position)]
+        state = {name: self._on_device(array) for name, array in under("optimizer", checkpoint).items()}
+        self._optimizer.load_state_dict(state)
+        self._record.restore(under("record", checkpoint))
+        self._next_probe = int(checkpoint["next_probe"])
+
+    def _fingerprint(self) -> str:
+        n_parameters = self._final_rows.shape[1]
+        return fingerprint(self._workload.name, self._all.trainings, self._probe_steps, n_parameters)
+
+    def _on_device(self, array: NDArray[Any]) -> Tensor:
+        return torch.tensor(array, device=self._all.device)
 
     def _evaluate(self, parameters: State, step: int, lanes: Tensor | None = None) -> tuple[Tensor, State]:
         """The loss that is descended, and its gradients: `Evaluate`."""
@@ -146,25 +200,23 @@ class Pack(Generic[P]):
     def _batch_at(self, step: int) -> Batch:
         # Kept: optimizers that descend one batch ask for it again and again.
         if not self._first_drawn <= step < self._first_drawn + len(self._drawn):
-            self._first_drawn = step
+            self._first_drawn, self._drawn_for = step, self._position
             self._drawn = self._workload.batches(self._lanes, range(step, self._lanes.shared.n_steps + 1))
         return self._drawn[step - self._first_drawn]
 
+    def _stops(self) -> Sequence[int]:
+        """The steps of the next probe and of those that a lane may run ahead to."""
+        ahead = self._own_probes[self._own_probes >= self._next_probe][: 1 + _PROBES_AHEAD]
+        return self._probe_steps[self._next_probe : ahead[-1] + 1]
+
     def _record_probe(self) -> None:
-        measured = self._probe()
-        for name, values_A in measured.items():
-            table = self._metrics.setdefault(name, np.full((self._last_probe.size, len(self._probe_steps)), np.nan))
-            table[self._position, self._next_probe] = np.where(np.isfinite(values_A), values_A, np.nan)
+        self._record.add_metrics(self._next_probe, self._position, self._probe())
         heads = self._workload.score_heads(self._lanes, self._parameters | self._buffers)
         if heads is not None:
-            probe = HeadProbe(step=self._probe_steps[self._next_probe], lanes=self._position, heads=heads)
-            self._heads.append(probe)
-        is_finite = self._optimizer.is_finite.cpu().numpy()
-        n_steps = self._optimizer.steps.cpu().numpy()
-        self._last_probe[self._position[is_finite]] = self._next_probe
-        self._n_steps[self._position] = n_steps
-        self._diverged_step[self._position] = np.where(is_finite, _NEVER, n_steps)
-        self._next_probe += 1
+            self._record.add_heads(self._next_probe, self._position, heads)
+        if self._at_own_probe:
+            is_finite, n_steps = self._optimizer.is_finite.cpu().numpy(), self._optimizer.steps.cpu().numpy()
+            self._record.add_progress(self._next_probe, self._position, is_finite, n_steps)
 
     def _probe(self) -> dict[str, NDArray[np.float64]]:
         eval_loss_A, gradient = self._descent(self._eval_loss, self._rows, self._buffers, self._eval_batch)
@@ -172,7 +224,8 @@ class Pack(Generic[P]):
         with torch.no_grad():
             parameters = self._parameters
             loss_A = descended["train_loss"] if descended else self._train_loss()
-            self._optimizer.observe(loss_A)
+            if self._at_own_probe:
+                self._optimizer.observe(loss_A)
             return _to_numpy(
                 {
                     "loss": loss_A,
@@ -190,39 +243,33 @@ class Pack(Generic[P]):
 
     def _drop_ended(self) -> None:
         """Takes the lanes that ended at the probe just recorded out of the batch."""
-        is_over = self._next_probe == len(self._probe_steps)
+        is_over = self._next_probe == len(self._probe_steps) - 1
         ended = ~self._optimizer.is_running.cpu().numpy() | (is_over or self._is_solved())
         if ended.any():
-            gone = torch.from_numpy(self._position[ended]).to(self._lanes.device)
-            self._final_rows[gone] = self._rows[torch.from_numpy(ended).to(self._rows.device)]
-            self._select(np.flatnonzero(~ended))
+            self._final_rows[self._on_device(self._position[ended])] = self._rows[self._on_device(ended)]
+            self._keep(self._position[~ended])
 
     def _is_solved(self) -> NDArray[np.bool_]:
         shared = self._lanes.shared
         if not shared.stop_when_solved:
             return np.zeros(self._position.size, dtype=np.bool_)
-        seen = slice(0, self._next_probe)
-        verdicts = self._workload.judge(shared, self._evidence(self._position, seen))
+        seen = self._own_probes[self._own_probes <= self._next_probe]
+        verdicts = self._workload.judge(shared, self._record.evidence(self._position, seen))
         return np.asarray(verdicts.outcome[:, -1] == "solved")
 
-    def _select(self, kept: NDArray[np.int64]) -> None:
-        self._position = self._position[kept]
+    def _keep(self, position: NDArray[np.int64]) -> None:
+        """Goes on with the lanes at these positions in the pack alone."""
+        if position.size == self._position.size:
+            return
+        lanes = self._on_device(np.searchsorted(self._position, position))
+        self._position, self._rows = position, self._rows[lanes]
         if self.done:
             return
-        lanes = torch.from_numpy(kept).to(self._lanes.device)
         self._lanes = self._lanes.select(lanes)
-        self._rows = self._rows[lanes]
         self._buffers = _rows(self._buffers, lanes)
         self._eval_batch = _rows(self._eval_batch, lanes)
         self._drawn = [_rows(batch, lanes) for batch in self._drawn]
         self._optimizer.select(lanes)
-
-    def _evidence(self, positions: NDArray[np.int64], probes: slice) -> Evidence:
-        return Evidence(
-            steps=np.array(self._probe_steps[probes], dtype=np.int64),
-            metrics={name: table[positions][:, probes] for name, table in self._metrics.items()},
-            levels={name: values[positions] for name, values in self._levels.items()},
-        )
 
 
 def _starting_state(workload: Workload[P], lanes: Lanes[P]) -> tuple[State, State, nn.Module]:

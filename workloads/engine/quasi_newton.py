@@ -1,5 +1,7 @@
 """The curvature that L-BFGS remembers of each lane. Axes: C slot, L lane, n parameter."""
 
+from collections.abc import Mapping
+
 import torch
 from torch import Tensor
 
@@ -62,6 +64,21 @@ class CurvaturePairs:
             weight = weights.pop() - torch.linalg.vecdot(self._y_CLn[slot], q) * self._rho_CL[slot]
             q.addcmul_(self._s_CLn[slot], weight[:, None])
         return q
+
+    def state_dict(self) -> Mapping[str, Tensor]:
+        """All pairs, by name: not a copy."""
+        return {
+            "s": self._s_CLn,
+            "y": self._y_CLn,
+            "rho": self._rho_CL,
+            "scale": self._scale_L,
+            "end": self._end_L,
+        }
+
+    def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
+        """Takes up the pairs of another, in that memory."""
+        self._s_CLn, self._y_CLn, self._rho_CL = state["s"], state["y"], state["rho"]
+        self._scale_L, self._end_L = state["scale"], state["end"]
 
     def select(self, lanes: Tensor) -> None:
         """Goes on with the lanes at these positions, (K,) int64."""

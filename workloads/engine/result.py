@@ -1,6 +1,7 @@
 """What a trained pack hands back. Axes: L lane, P probe."""
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -46,6 +47,21 @@ class PackResult:
     def last(self, metric: str) -> NDArray[np.float64]:
         """(L,) the metric at each training's last probe."""
         return np.take_along_axis(self.evidence.metrics[metric], self.last_probe[:, None], axis=1)[:, 0]
+
+    def at(self, steps: Sequence[int]) -> "PackResult":
+        """The same as if only these probes had been made, among them the last of each training."""
+        probes = np.searchsorted(self.evidence.steps, steps)
+        evidence = replace(
+            self.evidence,
+            steps=self.evidence.steps[probes],
+            metrics={name: np.take(table, probes, axis=1) for name, table in self.evidence.metrics.items()},
+        )
+        return replace(
+            self,
+            evidence=evidence,
+            last_probe=np.searchsorted(probes, self.last_probe),
+            heads=tuple(probe for probe in self.heads if probe.step in steps),
+        )
 
     @property
     def lane_steps(self) -> int:

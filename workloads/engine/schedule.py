@@ -1,6 +1,7 @@
 """At which steps a training is looked at."""
 
 _PER_OCTAVE = 4
+_MOST_INTERVALS = 2_000
 _TAIL = 0.8
 """The share of the training after which `moving` is judged (SEEDS A.4, item 7)."""
 
@@ -16,6 +17,12 @@ def probe_steps(n_steps: int) -> tuple[int, ...]:
         steps.update(round(octave * 2 ** (part / _PER_OCTAVE)) for part in range(_PER_OCTAVE))
         octave *= 2
     return tuple(sorted(step for step in steps if step <= n_steps))
+
+
+def dense_probe_steps(n_steps: int) -> tuple[int, ...]:
+    """Every step from 0 to `n_steps`, or some 2,000 at even distances where there are more."""
+    n_intervals = min(n_steps, _MOST_INTERVALS)
+    return tuple(n_steps * interval // max(n_intervals, 1) for interval in range(n_intervals + 1))
 
 
 def tail_start(step: int) -> int:

@@ -1,0 +1,377 @@
+"""A pack that goes on from a checkpoint ends as if nothing had happened, to the last bit."""
+
+import io
+import multiprocessing
+import zipfile
+from collections.abc import Sequence
+from concurrent.futures import ProcessPoolExecutor
+from functools import cache
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import Phase, example, given, settings
+from hypothesis import strategies as st
+
+from tests.workloads.translation.small_translation import SMALL
+from workloads.category_pairs import CategoryPairs
+from workloads.engine.checkpoint import Checkpoint, CheckpointError, from_bytes, to_bytes
+from workloads.engine.contract import Training, Workload
+from workloads.engine.pack import Pack
+from workloads.engine.quasi_newton import CurvaturePairs
+from workloads.engine.result import PackResult
+from workloads.formal_languages import FormalLanguages
+from workloads.parameters import Value
+from workloads.testing import defaults
+from workloads.translation import Translation
+
+WORKLOADS: dict[str, Workload[Any]] = {
+    workload.name: workload for workload in (CategoryPairs(), FormalLanguages(), Translation())
+}
+PAIRS: dict[str, Value] = {"n_categories": 3, "n_positions": 4, "n_steps": 120}
+STRINGS: dict[str, Value] = {
+    "n_steps": 70,
+    "train_length": 5,
+    "eval_batch_size": 20,
+    "test_batch_size": 5,
+    "longest_test_length": 12,
+    "d_model": 6,
+    "d_ffn": 8,
+}
+SENTENCES: dict[str, Value] = {**SMALL, "n_steps": 24, "n_probes": 3, "eval_sentences": 6, "head_sentences": 6}
+# Learning rates from those that solve nothing to those that diverge at once and late.
+RATES: dict[str, list[float]] = {
+    "sgd": [1e-3, 0.3, 3.0, 30.0],
+    "adam": [1e-3, 0.1, 0.3, 1e200],
+    "adamw": [1e-3, 0.1, 0.3, 1e200],
+    "lbfgs": [1.0, 1e-2, 30.0, 1e200],
+}
+SAMPLED: dict[str, Value] = {"variant": "categories_only", "expectation": "sampled", "batch_size": 5}
+FULL: dict[str, Value] = {"variant": "combined", "expectation": "fixed_sample", "batch_size": 4, "n_steps": 2}
+CASES: dict[str, tuple[str, dict[str, Value], list[dict[str, Value]]]] = {
+    "pairs, sgd": ("category_pairs", {**PAIRS, "optimizer": "sgd"}, [{"momentum": 0.9}, {"weight_decay": 0.1}]),
+    "pairs, adam": ("category_pairs", {**PAIRS, "optimizer": "adam"}, [{}, {"gradient_clip_norm": 0.1}]),
+    "pairs, adamw": (
+        "category_pairs",
+        {**PAIRS, "optimizer": "adamw", "learning_rate_schedule": "cosine"},
+        [{"warmup_steps": 30}, {"weight_decay": 0.1}],
+    ),
+    "pairs, lbfgs": ("category_pairs", {**PAIRS, "n_steps": 40, "optimizer": "lbfgs"}, [{}, {}, {"init_sigma": 0.0}]),
+    "pairs, sampled": ("category_pairs", {**PAIRS, **SAMPLED, "optimizer": "sgd"}, [{}, {"momentum": 0.5}]),
+    "pairs, full": ("category_pairs", {**PAIRS, **FULL, "optimizer": "lbfgs"}, [{}, {"init_sigma": 0.5}]),
+    "strings, adam": ("formal_languages", {**STRINGS, "optimizer": "adam"}, [{}, {"train_length": 40}]),
+    "strings, sgd": ("formal_languages", {**STRINGS, "optimizer": "sgd"}, [{"momentum": 0.9}, {}]),
+    "strings, lbfgs": ("formal_languages", {**STRINGS, "n_steps": 10, "optimizer": "lbfgs"}, [{}]),
+    "sentences, adam": ("translation", {**SENTENCES, "optimizer": "adam"}, [{"window": 1, "num_pos": 2}, {}]),
+    "sentences, adamw": ("translation", {**SENTENCES, "optimizer": "adamw"}, [{"weight_decay": 0.1}]),
+}
+
+
+def _case(name: str) -> tuple[Workload[Any], list[Training[Any]]]:
+    """Eight trainings of very different fates."""
+    workload, shared, own = CASES[name][0], CASES[name][1], CASES[name][2]
+    rates = RATES[str(shared["optimizer"])]
+    settings = [{**shared, **own[lane % len(own)], "learning_rate": rates[lane % len(rates)]} for lane in range(8)]
+    found = WORKLOADS[workload]
+    return found, [Training(defaults(found, **values), seed) for seed, values in enumerate(settings)]
+
+
+def _ended(pack: Pack[Any]) -> Pack[Any]:
+    while not pack.advance(1_000):
+        pass
+    return pack
+
+
+@cache
+def _undisturbed(name: str) -> tuple[Pack[Any], int]:
+    """A case trained in one go, and the evaluations that took."""
+    pack = Pack(*_case(name))
+    n_evaluations = 0
+    while not pack.advance(1):
+        n_evaluations += 1
+    return pack, n_evaluations
+
+
+def _assert_equal(one: PackResult, other: PackResult) -> None:
+    for group in ("metrics", "levels"):
+        values, others = getattr(one.evidence, group), getattr(other.evidence, group)
+        assert values.keys() == others.keys()
+        for name in values:
+            np.testing.assert_array_equal(values[name], others[name], err_msg=name)
+    np.testing.assert_array_equal(one.evidence.steps, other.evidence.steps)
+    for name in ("last_probe", "diverged_step", "n_steps"):
+        np.testing.assert_array_equal(getattr(one, name), getattr(other, name), err_msg=name)
+    for probe, other_probe in zip(one.heads, other.heads, strict=True):
+        assert probe.step == other_probe.step
+        np.testing.assert_array_equal(probe.lanes, other_probe.lanes)
+        np.testing.assert_array_equal(probe.heads.role, other_probe.heads.role)
+        assert probe.heads.scores.keys() == other_probe.heads.scores.keys()
+        for name, score in probe.heads.scores.items():
+            np.testing.assert_array_equal(score, other_probe.heads.scores[name], err_msg=name)
+
+
+def _assert_same_end(one: Pack[Any], other: Pack[Any], probe_steps: Sequence[int] | None = None) -> None:
+    _assert_equal(one.result() if probe_steps is None else one.result().at(probe_steps), other.result())
+    every = np.arange(one.result().n_steps.size)
+    (_, state), (_, other_state) = one.final_state(every), other.final_state(every)
+    assert state.keys() == other_state.keys()
+    for name, value in state.items():
+        np.testing.assert_array_equal(value.numpy(), other_state[name].numpy(), err_msg=name)
+
+
+def test_the_cases_hold_all_fates() -> None:
+    """Else the tests below would say little."""
+    for name in ("pairs, sgd", "pairs, adamw", "pairs, sampled"):
+        pack, _ = _undisturbed(name)
+        result, trainings = pack.result(), _case(name)[1]
+        n_steps = trainings[0].parameters.n_steps
+        has_diverged = result.diverged_step >= 0
+        assert has_diverged.any(), name
+        assert (~has_diverged & (result.n_steps < n_steps)).any(), name
+        assert len({*result.n_steps.tolist()}) >= 3, name
+    assert _undisturbed("sentences, adam")[0].result().heads
+
+
+@pytest.mark.parametrize("name", CASES)
+@settings(max_examples=3, deadline=None, derandomize=True, phases=[Phase.explicit, Phase.generate])
+@given(data=st.data())
+def test_a_resumed_pack_ends_as_an_undisturbed_one(name: str, data: st.DataObject) -> None:
+    undisturbed, n_evaluations = _undisturbed(name)
+    workload, trainings = _case(name)
+    pack = Pack(workload, trainings)
+    pack.advance(data.draw(st.integers(0, n_evaluations), label="first break"))
+    again = Pack.resumed(workload, trainings, from_bytes(to_bytes(pack.checkpoint())))
+    again.advance(data.draw(st.integers(0, n_evaluations), label="from there to the second break"))
+    content = to_bytes(again.checkpoint())
+    _assert_same_end(_ended(again), undisturbed)
+    _assert_same_end(_ended(Pack.resumed(workload, trainings, from_bytes(content))), undisturbed)
+    _assert_same_end(_ended(pack), undisturbed)
+
+
+def test_lbfgs_resumes_at_every_evaluation() -> None:
+    """At the start, within searches and between them, where some lanes are ahead and where some have ended."""
+    name = "pairs, lbfgs"
+    undisturbed, n_evaluations = _undisturbed(name)
+    workload, trainings = _case(name)
+    pack = Pack(workload, trainings)
+    searching = 0
+    for _ in range(n_evaluations):
+        pack = Pack.resumed(workload, trainings, pack.checkpoint())
+        pack.advance(1)
+        searching += bool(pack.checkpoint().get("optimizer/search/_is_zooming", np.array(False)).any())
+    assert searching > 3
+    assert pack.advance(1), "evaluations were made twice: a search began anew"
+    _assert_same_end(pack, undisturbed)
+
+
+def _half_trained(name: str) -> Pack[Any]:
+    pack = Pack(*_case(name))
+    pack.advance(_undisturbed(name)[1] // 2)
+    return pack
+
+
+def _train_on(name: str, content: bytes) -> tuple[PackResult, bytes]:
+    """The end of a case from its checkpoint."""
+    pack = _ended(Pack.resumed(*_case(name), from_bytes(content)))
+    return pack.result(), _final_bytes(pack)
+
+
+def _final_bytes(pack: Pack[Any]) -> bytes:
+    _, state = pack.final_state(np.arange(8))
+    return to_bytes({name: value.numpy() for name, value in state.items()})
+
+
+def test_curvature_pairs_are_all_there() -> None:
+    """Also the scale of the last pair, which is asked for where the next one is refused."""
+    generator = torch.Generator().manual_seed(0)
+    s, y, gradient = torch.randn(3, 4, 6, generator=generator, dtype=torch.float64)
+    pairs, other = CurvaturePairs(s, most_pairs=3), CurvaturePairs(s, most_pairs=3)
+    pairs.add(torch.tensor([True, True, True, False]), s, y)
+    other.load_state_dict(pairs.state_dict())
+    assert torch.equal(other.descent_direction(gradient), pairs.descent_direction(gradient))
+
+
+def test_another_process_goes_on() -> None:
+    names = ["pairs, lbfgs", "strings, adam", "sentences, adam"]
+    contents = [to_bytes(_half_trained(name).checkpoint()) for name in names]
+    with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as another:
+        for name, (result, state) in zip(names, another.map(_train_on, names, contents), strict=True):
+            undisturbed, _ = _undisturbed(name)
+            _assert_equal(result, undisturbed.result())
+            assert state == _final_bytes(undisturbed)
+
+
+def test_seconds_add_up() -> None:
+    pack = Pack(*_case("pairs, sgd"))
+    pack.advance(10)
+    checkpoint = pack.checkpoint()
+    assert (checkpoint["record/seconds"] > 0).all()
+    again = _ended(Pack.resumed(*_case("pairs, sgd"), checkpoint))
+    assert (again.result().train_seconds >= checkpoint["record/seconds"]).all()
+    assert (again.result().train_seconds > checkpoint["record/seconds"]).any()
+
+
+def test_a_checkpoint_is_not_changed_by_who_hands_it_out_or_takes_it() -> None:
+    case = _case("pairs, adam")
+    pack = Pack(*case)
+    pack.advance(20)
+    checkpoint = pack.checkpoint()
+    content = to_bytes(checkpoint)
+    _ended(pack)
+    _ended(Pack.resumed(*case, checkpoint))
+    assert to_bytes(checkpoint) == content
+
+
+def test_batches_are_drawn_again_in_the_block_they_were_drawn_in() -> None:
+    """So that a resumed pack is the same program even where a workload's draws depend on block and company."""
+
+    class Blocky(CategoryPairs):
+        def batches(self, lanes, steps):  # type: ignore[no-untyped-def]
+            n_lanes = len(lanes.trainings)
+            shift = steps[0] + n_lanes
+            return [{"text": (batch["text"] + shift) % 3} for batch in map(self.batch, [lanes] * 7, steps)]
+
+    workload, (_, trainings) = Blocky(), _case("pairs, sampled")
+    undisturbed = _ended(Pack(workload, trainings))
+    for first in (1, 9, 17):
+        pack = Pack(workload, trainings)
+        pack.advance(first)
+        _assert_same_end(_ended(Pack.resumed(workload, trainings, pack.checkpoint())), undisturbed)
+
+
+def test_a_lane_that_was_not_finite_once_stays_ended() -> None:
+    class Hiccup(CategoryPairs):
+        def batch(self, lanes, step):  # type: ignore[no-untyped-def]
+            added = torch.full((len(lanes.trainings),), torch.nan if step == 50 else 0.0)
+            return {**super().batch(lanes, step), "added": added}
+
+        def loss(self, module, batch):  # type: ignore[no-untyped-def]
+            text = {name: value for name, value in batch.items() if name == "text"}
+            return super().loss(module, text) + batch.get("added", 0.0)
+
+    workload, (_, trainings) = Hiccup(), _case("pairs, sampled")
+    undisturbed = _ended(Pack(workload, trainings))
+    assert 50 in undisturbed.result().diverged_step
+    pack = Pack(workload, trainings)
+    pack.advance(52)
+    _assert_same_end(_ended(Pack.resumed(workload, trainings, pack.checkpoint())), undisturbed)
+
+
+def _some_checkpoint() -> Checkpoint:
+    pack = Pack(*_case("pairs, lbfgs"))
+    pack.advance(9)
+    return pack.checkpoint()
+
+
+CONTENT = to_bytes(_some_checkpoint())
+
+
+@settings(max_examples=100, deadline=None)
+@given(place=st.integers(0, len(CONTENT) - 1), mask=st.integers(1, 255))
+@example(place=0, mask=1)
+@example(place=len(CONTENT) - 1, mask=128)
+def test_a_changed_byte_is_noticed(place: int, mask: int) -> None:
+    damaged = bytearray(CONTENT)
+    damaged[place] ^= mask
+    with pytest.raises(CheckpointError, match=f"checkpoint of {len(CONTENT)} bytes is damaged or cut short"):
+        from_bytes(bytes(damaged))
+
+
+@settings(max_examples=50, deadline=None)
+@given(length=st.integers(0, len(CONTENT) - 1))
+@example(length=0)
+@example(length=31)
+@example(length=32)
+@example(length=len(CONTENT) - 1)
+def test_a_file_cut_short_is_noticed(length: int) -> None:
+    with pytest.raises(CheckpointError, match="damaged or cut short"):
+        from_bytes(CONTENT[:length])
+
+
+def test_a_file_is_an_archive_of_plain_arrays() -> None:
+    with np.load(io.BytesIO(CONTENT), allow_pickle=False) as arrays:
+        found = dict(arrays)
+    assert found.keys() == _some_checkpoint().keys()
+    assert zipfile.ZipFile(io.BytesIO(CONTENT)).testzip() is None
+
+
+def test_an_object_is_neither_written_nor_read() -> None:
+    objects = {"rows": np.array([{"an": "object"}], dtype=object)}
+    with pytest.raises(ValueError, match="Object arrays cannot be saved"):
+        to_bytes(objects)
+    with pytest.MonkeyPatch.context() as patch:
+        write = np.lib.format.write_array
+        patch.setattr(np.lib.format, "write_array", lambda file, array, **_: write(file, array))
+        hostile = to_bytes(objects)
+    with pytest.raises(CheckpointError, match="holds what is no plain array: Object arrays cannot be loaded"):
+        from_bytes(hostile)
+
+
+def _others(trainings: Sequence[Training[Any]]) -> dict[str, list[Training[Any]]]:
+    first = trainings[0]
+    values = {**first.parameters.values(), "learning_rate": 0.5}
+    return {
+        "another seed": [Training(first.parameters, 99), *trainings[1:]],
+        "another parameter": [Training(type(first.parameters).resolve(values), first.seed), *trainings[1:]],
+        "another order": [*trainings[1:], first],
+        "fewer": list(trainings[1:]),
+        "more": [*trainings, first],
+    }
+
+
+@pytest.mark.parametrize("other", ["another seed", "another parameter", "another order", "fewer", "more"])
+def test_other_trainings_are_refused(other: str) -> None:
+    workload, trainings = _case("pairs, lbfgs")
+    with pytest.raises(CheckpointError, match="category_pairs: the checkpoint is of other trainings, or of another"):
+        Pack.resumed(workload, _others(trainings)[other], from_bytes(CONTENT))
+
+
+def test_another_workload_version_or_schedule_of_probes_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Renamed(CategoryPairs):
+        name = "renamed"
+
+    class LookedAtMore(CategoryPairs):
+        def probe_steps(self, parameters):  # type: ignore[no-untyped-def]
+            return tuple(range(parameters.n_steps + 1))
+
+    _, trainings = _case("pairs, lbfgs")
+    for workload in (Renamed(), LookedAtMore()):
+        with pytest.raises(CheckpointError, match="of other trainings, or of another version"):
+            Pack.resumed(workload, trainings, from_bytes(CONTENT))
+    monkeypatch.setattr("workloads.engine.checkpoint.FORMAT", 2)
+    with pytest.raises(CheckpointError, match="of another version"):
+        Pack.resumed(CategoryPairs(), trainings, from_bytes(CONTENT))
+
+
+PACK = {"fingerprint", "position", "drawn_for", "first_drawn", "next_probe", "rows"}
+RECORD = {f"record/{name}" for name in ("last_probe", "diverged_step", "n_steps", "seconds")}
+STATES: dict[str, set[str]] = {
+    "sgd": {"n_updates", "velocity/rows"},
+    "adam": {"n_updates", "first/rows", "second/rows"},
+    "adamw": {"n_updates", "first/rows", "second/rows"},
+    "lbfgs": {
+        *("is_running", "n_evaluations", "now/point", "now/loss", "now/gradient", "now/last_loss", "now/last_gradient"),
+        *("now/direction", "now/step_size", "now/steps", "now/is_over"),
+        *("search/step_size", "search/is_open", "search/n_evaluations", "search/_most_evaluations"),
+        *("search/_start_loss", "search/_start_slope", "search/_start_gradient", "search/_direction_size"),
+        *("search/_is_zooming", "search/_was_slow", "search/_low"),
+        *("search/_at", "search/_loss", "search/_slope", "search/_gradient"),
+        *("pairs/s", "pairs/y", "pairs/rho", "pairs/scale", "pairs/end"),
+    },
+}
+
+
+@pytest.mark.parametrize("optimizer", STATES)
+def test_what_a_checkpoint_holds(optimizer: str) -> None:
+    """Where this changes, `FORMAT` rises."""
+    pack = Pack(*_case(f"pairs, {optimizer}"))
+    pack.advance(80)
+    found = {name for name in pack.checkpoint() if not name.startswith(("record/metrics/", "optimizer/seen_at/"))}
+    state = {f"optimizer/{name}" for name in (*STATES[optimizer], "steps", "is_finite")}
+    assert found == PACK | RECORD | state
+    heads = Pack(*_case("sentences, adam"))
+    heads.advance(1)
+    assert {"record/heads/step", "record/heads/n_lanes", "record/heads/lanes", "record/heads/role"} < {
+        *heads.checkpoint()
+    }

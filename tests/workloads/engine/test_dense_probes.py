@@ -1,0 +1,70 @@
+"""More probes change no bit of a training, and dense ones are every step, or some 2,000."""
+
+import numpy as np
+import pytest
+
+from tests.workloads.engine.test_checkpoint import _assert_same_end, _case, _ended, _undisturbed
+from workloads.category_pairs import CategoryPairs
+from workloads.engine.contract import Training, Verdicts
+from workloads.engine.pack import Pack
+from workloads.engine.schedule import dense_probe_steps
+
+
+@pytest.mark.parametrize("slice_evaluations", [1, 1_000])
+@pytest.mark.parametrize(
+    "name", ["pairs, sgd", "pairs, adam", "pairs, adamw", "pairs, lbfgs", "pairs, sampled", "strings, sgd"]
+)
+def test_a_training_looked_at_at_every_step_ends_as_one_that_is_not(name: str, slice_evaluations: int) -> None:
+    undisturbed, n_evaluations = _undisturbed(name)
+    workload, trainings = _case(name)
+    shared = trainings[0].parameters
+    pack = Pack(workload, trainings, extra_probe_steps=dense_probe_steps(shared.n_steps))
+    n_slices = 0
+    while not pack.advance(slice_evaluations):
+        n_slices += 1
+    assert n_slices == (n_evaluations if slice_evaluations == 1 else 0)
+    dense, own_steps = pack.result(), workload.probe_steps(shared)
+    assert dense.evidence.steps.tolist() == list(range(shared.n_steps + 1))
+    assert all(np.isin(dense.last_probe, own_steps))
+    _assert_same_end(pack, undisturbed, own_steps)
+
+
+def test_who_is_solved_is_judged_by_the_own_probes_alone() -> None:
+    class Patient(CategoryPairs):
+        """Calls a training solved that has been looked at thirteen times."""
+
+        def judge(self, parameters, evidence):  # type: ignore[no-untyped-def]
+            del parameters
+            outcome = np.full(evidence.metrics["loss"].shape, "plateau")
+            outcome[:, 12:] = "solved"
+            return Verdicts(outcome=outcome, detail=np.full(outcome.shape, ""))
+
+    workload, (_, trainings) = Patient(), _case("pairs, adam")
+    undisturbed = _ended(Pack(workload, trainings))
+    dense = _ended(Pack(workload, trainings, extra_probe_steps=range(121)))
+    own_steps = workload.probe_steps(trainings[0].parameters)
+    assert undisturbed.result().n_steps.max() == own_steps[12]
+    _assert_same_end(dense, undisturbed, own_steps)
+
+
+def test_what_is_seen_between_is_what_a_shorter_training_ends_with() -> None:
+    workload, trainings = _case("pairs, adam")
+    dense = _ended(Pack(workload, trainings, extra_probe_steps=[37])).result()
+    values = trainings[0].parameters.values() | {"n_steps": 37}
+    shorter = _ended(Pack(workload, [Training(type(trainings[0].parameters).resolve(values), 0)])).result()
+    assert 37 not in workload.probe_steps(trainings[0].parameters)
+    place = dense.evidence.steps.tolist().index(37)
+    for name, table in shorter.evidence.metrics.items():
+        assert table[0, -1] == dense.evidence.metrics[name][0, place], name
+
+
+@pytest.mark.parametrize("n_steps", [0, 1, 7, 2_000])
+def test_short_trainings_are_looked_at_at_every_step(n_steps: int) -> None:
+    assert dense_probe_steps(n_steps) == tuple(range(n_steps + 1))
+
+
+@pytest.mark.parametrize("n_steps", [2_001, 12_345, 1_000_000])
+def test_long_trainings_are_looked_at_at_even_distances(n_steps: int) -> None:
+    steps = np.array(dense_probe_steps(n_steps))
+    assert (steps[0], steps[-1], steps.size) == (0, n_steps, 2_001)
+    assert np.ptp(np.diff(steps)) <= 1

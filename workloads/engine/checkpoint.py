@@ -1,0 +1,72 @@
+"""A checkpoint: all that training has changed of a pack, as plain arrays by name; and its file, an `.npz`.
+
+A file is NumPy's uncompressed archive without pickled objects, and then the BLAKE2b digest of all before it.
+"""
+
+import hashlib
+import io
+import json
+import zipfile
+from collections.abc import Mapping, Sequence
+from typing import Any, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from workloads.engine.contract import Training
+
+Checkpoint: TypeAlias = Mapping[str, NDArray[Any]]
+
+FORMAT = 1
+"""Rises when what a pack's checkpoint holds changes its names, shapes or meaning."""
+_DIGEST_BYTES = 32
+
+
+class CheckpointError(Exception):
+    """A checkpoint that is damaged, or of other trainings: as good as none."""
+
+
+def to_bytes(checkpoint: Checkpoint) -> bytes:
+    """The content of a checkpoint's file."""
+    file = io.BytesIO()
+    with zipfile.ZipFile(file, "w") as archive:
+        for name, array in checkpoint.items():
+            with archive.open(f"{name}.npy", "w", force_zip64=True) as member:
+                np.lib.format.write_array(member, array, allow_pickle=False)
+    file.write(_digest(file.getbuffer()))
+    return file.getvalue()
+
+
+def from_bytes(content: bytes) -> Checkpoint:
+    """The checkpoint of a file.
+
+    Raises:
+        CheckpointError: If it is not, byte for byte, what was written.
+    """
+    if content[-_DIGEST_BYTES:] != _digest(memoryview(content)[:-_DIGEST_BYTES]):
+        raise CheckpointError(f"a checkpoint of {len(content)} bytes is damaged or cut short: its digest differs")
+    try:
+        with np.load(io.BytesIO(content), allow_pickle=False) as arrays:
+            return dict(arrays)
+    except ValueError as error:
+        raise CheckpointError(f"a checkpoint holds what is no plain array: {error}") from error
+
+
+def fingerprint(
+    workload: str, trainings: Sequence[Training[Any]], probe_steps: Sequence[int], n_parameters: int
+) -> str:
+    """Equal for two packs if and only if one can go on from the other's checkpoint.
+
+    Args:
+        workload: Its name.
+        trainings: One per lane.
+        probe_steps: Where the pack is looked at.
+        n_parameters: Of each lane.
+    """
+    seeded = [(training.parameters.values(), training.seed) for training in trainings]
+    content = [FORMAT, workload, seeded, list(probe_steps), n_parameters]
+    return hashlib.blake2b(json.dumps(content).encode(), digest_size=16).hexdigest()
+
+
+def _digest(content: memoryview) -> bytes:
+    return hashlib.blake2b(content, digest_size=_DIGEST_BYTES).digest()

@@ -1,0 +1,125 @@
+"""What has been measured of a pack so far. Axes: L lane (all trainings of the pack), A active lane, P probe."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from workloads.engine.checkpoint import Checkpoint
+from workloads.engine.contract import Evidence, HeadScores
+from workloads.engine.nested_names import prefixed, under
+from workloads.engine.result import HeadProbe, PackResult
+
+_NEVER = -1
+
+
+class Record:
+    """The measurements of L trainings at P probes, and how far each training has come.
+
+    Args:
+        steps: (P,) of the probes.
+        levels: (L,) by name.
+        n_lanes: L.
+
+    Attributes:
+        last_probe, diverged_step, n_steps: (L,) as in `PackResult`.
+        seconds: (L,) each training's share of the wall time.
+    """
+
+    def __init__(self, steps: Sequence[int], levels: dict[str, NDArray[np.float64]], n_lanes: int) -> None:
+        self._steps = np.array(steps, dtype=np.int64)
+        self._levels = levels
+        self._metrics: dict[str, NDArray[np.float64]] = {}
+        self._heads: list[HeadProbe] = []
+        self.last_probe = np.zeros(n_lanes, dtype=np.int64)
+        self.diverged_step = np.full(n_lanes, _NEVER, dtype=np.int64)
+        self.n_steps = np.zeros(n_lanes, dtype=np.int64)
+        self.seconds = np.zeros(n_lanes)
+
+    def add_metrics(self, probe: int, lanes: NDArray[np.int64], metrics: dict[str, NDArray[np.float64]]) -> None:
+        """Notes what was measured, (A,) by name, at a probe of some lanes, (A,)."""
+        for name, values_A in metrics.items():
+            table = self._metrics.setdefault(name, np.full((self.n_steps.size, self._steps.size), np.nan))
+            table[lanes, probe] = np.where(np.isfinite(values_A), values_A, np.nan)
+
+    def add_heads(self, probe: int, lanes: NDArray[np.int64], heads: HeadScores) -> None:
+        """Notes what the heads of some lanes, (A,), did at a probe."""
+        self._heads.append(HeadProbe(step=int(self._steps[probe]), lanes=lanes, heads=heads))
+
+    def add_progress(
+        self, probe: int, lanes: NDArray[np.int64], is_finite: NDArray[np.bool_], n_steps: NDArray[np.int64]
+    ) -> None:
+        """Notes how far some lanes, (A,), have come at a probe, and which of them are still finite."""
+        self.last_probe[lanes[is_finite]] = probe
+        self.n_steps[lanes] = n_steps
+        self.diverged_step[lanes] = np.where(is_finite, _NEVER, n_steps)
+
+    def evidence(self, lanes: NDArray[np.int64], probes: NDArray[np.int64]) -> Evidence:
+        """What was measured of some lanes at some probes."""
+        return Evidence(
+            steps=self._steps[probes],
+            metrics={name: np.take(table[lanes], probes, axis=1) for name, table in self._metrics.items()},
+            levels={name: values[lanes] for name, values in self._levels.items()},
+        )
+
+    def result(self) -> PackResult:
+        """All that was measured."""
+        return PackResult(
+            evidence=self.evidence(np.arange(self.n_steps.size), np.arange(self._steps.size)),
+            last_probe=self.last_probe,
+            diverged_step=self.diverged_step,
+            n_steps=self.n_steps,
+            train_seconds=self.seconds,
+            heads=tuple(self._heads),
+        )
+
+    def arrays(self) -> dict[str, NDArray[Any]]:
+        """All that was measured, for `restore`."""
+        return {
+            "last_probe": self.last_probe,
+            "diverged_step": self.diverged_step,
+            "n_steps": self.n_steps,
+            "seconds": self.seconds,
+            **prefixed("metrics", self._metrics),
+            **prefixed("heads", _joined(self._heads)),
+        }
+
+    def restore(self, arrays: Checkpoint) -> None:
+        """Takes up what another record of the same trainings has measured."""
+        for name in ("last_probe", "diverged_step", "n_steps", "seconds"):
+            setattr(self, name, arrays[name].copy())
+        self._metrics = {name: table.copy() for name, table in under("metrics", arrays).items()}
+        self._heads = _parted(under("heads", arrays))
+
+
+def _joined(probes: list[HeadProbe]) -> dict[str, NDArray[Any]]:
+    """All probes of heads one after the other; nothing where there are none."""
+    if not probes:
+        return {}
+    scores = {name: np.concatenate([probe.heads.scores[name] for probe in probes]) for name in probes[0].heads.scores}
+    return {
+        "step": np.array([probe.step for probe in probes]),
+        "n_lanes": np.array([probe.lanes.size for probe in probes]),
+        "lanes": np.concatenate([probe.lanes for probe in probes]),
+        "role": np.concatenate([probe.heads.role for probe in probes]).astype(np.str_),
+        **prefixed("scores", scores),
+    }
+
+
+def _parted(joined: Checkpoint) -> list[HeadProbe]:
+    """The probes that `_joined` put one after the other."""
+    if not joined:
+        return []
+    ends = np.cumsum(joined["n_lanes"])
+    return [
+        HeadProbe(
+            step=int(step),
+            lanes=joined["lanes"][end - n : end],
+            heads=HeadScores(
+                scores={name: values[end - n : end] for name, values in under("scores", joined).items()},
+                role=joined["role"][end - n : end],
+            ),
+        )
+        for step, n, end in zip(joined["step"], joined["n_lanes"], ends, strict=True)
+    ]
