@@ -237,6 +237,7 @@ def test_the_summary_shows_roles_within_80_columns(shown: SweepDirectory) -> Non
         seconds=1.0,
         trainings_per_second=8.0,
         mlflow="-",
+        in_mlflow=True,
     )
     console = Console(width=80, record=True, file=io.StringIO())
     summary.print(console)
