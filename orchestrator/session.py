@@ -109,6 +109,8 @@ def _take_up(
     schema = trainings_schema(workload.parameters, workload.level_names)
     heads = heads_schema(workload.head_score_names) if workload.head_score_names else None
     with LedgerWriter(directory.path, schema, heads, directory.spec_sha256) as writer:
+        for words in writer.set_aside.values():
+            console.print(words)
         study = Study(directory)
         rows = Ledger(directory.path).trainings(columns=["trial", "replicate", "outcome", "stuck", "eval_loss"])
         pool = TrainerPool(workload, directory.sweep, shares)

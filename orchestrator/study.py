@@ -6,10 +6,10 @@ from pathlib import Path
 
 import optuna
 from optuna.storages import JournalStorage
-from optuna.storages.journal import JournalFileBackend
 from optuna.trial import TrialState
 
-from orchestrator.study_log import StudyLog
+from orchestrator.places.local_folder import LocalFolder
+from orchestrator.study_log import JournalFile, StudyLog
 from orchestrator.sweep_directory import STUDY_FILE, SweepDirectory
 from search_spaces.boundary import N_JUDGED
 from search_spaces.dimensions import Scalar
@@ -134,6 +134,6 @@ def _open_storage(directory: SweepDirectory) -> tuple[str | JournalStorage, Stud
     if directory.spec.storage:
         return directory.spec.storage, None
     if isinstance(directory.path, Path):
-        return JournalStorage(JournalFileBackend(str(directory.path / STUDY_FILE))), None
+        return JournalStorage(JournalFile(LocalFolder(directory.path), STUDY_FILE)), None
     log = StudyLog(directory.path, STUDY_FILE)
     return JournalStorage(log), log
