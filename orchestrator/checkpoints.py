@@ -1,18 +1,19 @@
 """Packs in mid-course, kept in the sweep directory until their rows are in the ledger.
 
-`checkpoints/<pack>.parquet`, one row: the lanes as (trial, replicate), and the bytes that the trainer handed over. A
-pack is there at most once; what cannot be read, or belongs to trainings that are done, is passed over and removed.
+`checkpoints/<pack>-<digest>.parquet`, one row: the lanes as (trial, replicate), and the bytes that the trainer handed
+over. What cannot be read, or is of trainings that are done, is as good as none and removed.
 """
 
-from collections.abc import Sequence
+from collections.abc from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
+from functools import partial
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from orchestrator.places.location import Location, place_at
+from orchestrator.places.place import digest
 
 if TYPE_CHECKING:
     from orchestrator.trainer import PackOrder
@@ -48,6 +49,7 @@ class Checkpoints:
     def __init__(self, root: Location) -> None:
         self._place = place_at(root)
         self._latest: dict[str, bytes] = {}
+        self._files: dict[str, str] = {}
 
     def put(self, order: "PackOrder", state: bytes) -> None:
         """Keeps a pack's state in the place of an earlier one."""
@@ -59,14 +61,12 @@ class Checkpoints:
             },
             _SCHEMA,
         )
-
-        def write(path: Path) -> None:
-            # The state is numbers that do not compress.
-            pq.write_table(table, path, compression="none", write_page_checksum=True)
-
         self._place.make_folders([FOLDER])
-        self._place.publish(order.pack, {FOLDER: write})
-        self._latest[order.pack] = state
+        # The state is numbers that do not compress.
+        name = self._place.publish(order.pack, {FOLDER: partial(pq.write_table, table, compression="none")})
+        if self._files.get(order.pack) != name:
+            self.remove(order.pack)
+        self._latest[order.pack], self._files[order.pack] = state, name
 
     def latest(self, pack: str) -> bytes | None:
         """The last state of a pack."""
@@ -74,25 +74,33 @@ class Checkpoints:
 
     def remove(self, pack: str) -> None:
         """Forgets a pack."""
-        if self._latest.pop(pack, None) is not None:
-            self._place.remove(FOLDER, [f"{pack}.parquet"])
+        self._latest.pop(pack, None)
+        if (name := self._files.pop(pack, None)) is not None:
+            self._place.remove(FOLDER, [f"{name}.parquet"])
 
     def load(self) -> list[Saved]:
         """All that an earlier run has left. Unreadable ones are removed."""
         if not self._place.has_folder(FOLDER):
             return []
         self._place.remove(FOLDER, self._place.unfinished(FOLDER))
-        found = [(pack, self._read(pack)) for pack in sorted(self._place.names(FOLDER))]
-        for pack, saved in found:
-            self._latest[pack] = saved.state if saved else b""
-            if saved is None:
-                self.remove(pack)
-        return [saved for _, saved in found if saved]
+        found = {}
+        for name in sorted(self._place.names(FOLDER)):
+            pack = name.rpartition("-")[0]
+            saved = self._read(pack, name)
+            if saved is None or pack in found:
+                self._place.remove(FOLDER, [f"{name}.parquet"])
+                continue
+            found[pack] = saved
+            self._latest[pack], self._files[pack] = saved.state, name
+        return list(found.values())
 
-    def _read(self, pack: str) -> Saved | None:
+    def _read(self, pack: str, name: str) -> Saved | None:
         try:
-            with self._place.answering(), self._place.open_file(FOLDER, pack) as file:
-                (row,) = pq.read_table(file, page_checksum_verification=True).to_pylist()
+            with self._place.answering(), self._place.open_file(FOLDER, name) as file:
+                if digest(file) != name.rpartition("-")[2]:
+                    return None
+                file.seek(0)
+                (row,) = pq.read_table(file).to_pylist()
             return Saved(pack, list(zip(row["trial"], row["replicate"], strict=True)), row["state"])
         except (FileNotFoundError, pa.ArrowException, ValueError, KeyError):
             return None

@@ -144,6 +144,8 @@ def _take_up(
         if environment is not None:
             # Only now: another process may have been at work.
             directory = directory.entering(environment)
+        for words in writer.set_aside.values():
+            console.print(words)
         study = Study(directory)
         rows = Ledger(directory.path).trainings(columns=["trial", "replicate", "outcome", "stuck", "eval_loss"])
         pool = TrainerPool(workload, directory.sweep, shares, resources.checkpoint_seconds)

@@ -12,8 +12,9 @@ from optuna.storages.journal import JournalFileBackend
 from optuna.trial import FrozenTrial, TrialState
 
 from orchestrator.credentials import without_credentials
+from orchestrator.places.local_folder import LocalFolder
 from orchestrator.places.location import place_at
-from orchestrator.study_log import StudyLog
+from orchestrator.study_log import JournalFile, StudyLog
 from orchestrator.sweep_directory import STUDY_FILE, SweepDirectory
 from search_spaces.boundary import N_JUDGED
 from search_spaces.dimensions import Scalar
@@ -157,10 +158,13 @@ def read_trials(directory: SweepDirectory) -> list[FrozenTrial]:
     try:
         if directory.spec.storage:
             storage: BaseStorage = RDBStorage(directory.spec.storage, skip_table_creation=True)
-        elif not place_at(directory.path).has_text(STUDY_FILE) and isinstance(directory.path, Path):
-            raise FileNotFoundError(f"there is no {STUDY_FILE}")
+        elif not isinstance(directory.path, Path):
+            storage = JournalStorage(StudyLog(directory.path, STUDY_FILE))
+        elif place_at(directory.path).has_text(STUDY_FILE):
+            # Unlike a `JournalFile` it mends nothing.
+            storage = JournalStorage(JournalFileBackend(str(directory.path / STUDY_FILE)))
         else:
-            storage = _open_journal(directory)[0]
+            raise FileNotFoundError(f"there is no {STUDY_FILE}")
         return storage.get_all_trials(storage.get_study_id_from_name(directory.sweep), deepcopy=False)
     except UserError:
         raise
@@ -202,11 +206,7 @@ def check_storage(spec: Sweep) -> None:
 def _open_storage(directory: SweepDirectory) -> tuple[str | JournalStorage, StudyLog | None]:
     if directory.spec.storage:
         return directory.spec.storage, None
-    return _open_journal(directory)
-
-
-def _open_journal(directory: SweepDirectory) -> tuple[JournalStorage, StudyLog | None]:
     if isinstance(directory.path, Path):
-        return JournalStorage(JournalFileBackend(str(directory.path / STUDY_FILE))), None
+        return JournalStorage(JournalFile(LocalFolder(directory.path), STUDY_FILE)), None
     log = StudyLog(directory.path, STUDY_FILE)
     return JournalStorage(log), log

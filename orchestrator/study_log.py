@@ -1,22 +1,58 @@
-"""Optuna's journal in an object store, where nothing can be appended to: a folder of pieces, each written once."""
+"""Optuna's journal: a file; in an object store, where nothing can be appended to, a folder of pieces."""
 
 import json
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
-from optuna.storages.journal import BaseJournalBackend
+from optuna.storages.journal import BaseJournalBackend, JournalFileBackend, JournalFileSymlinkLock
 
+from orchestrator.places.local_folder import LocalFolder
 from orchestrator.places.object_prefix import ObjectPrefix
 
 _MOST_PIECES = 100
 """That stand side by side; then they are joined into one."""
 
 
-class StudyLog(BaseJournalBackend):
-    """The journal. What was added since `save` is lost with the process.
+_LOCK_SECONDS = 3
+"""After which Optuna takes the lock of an appending that was killed; ours are over in less."""
 
-    A piece is named by the number of its first line; together, in order, they are the file that Optuna's
-    `JournalFileBackend` would have written. The sweep's driver, who holds its lock, is the only writer.
+
+class JournalFile(JournalFileBackend):
+    """The journal in a directory. The sweep's driver, who holds its lock, is the only writer.
+
+    A last line that is not whole, as a full disk or a kill leaves it, is cut off: Optuna would append to it, and could
+    read neither from then on. What it was to say has not been acted upon.
+
+    Raises:
+        StoreError: If it cannot be written; so does every appending.
+    """
+
+    def __init__(self, folder: LocalFolder, name: str) -> None:
+        self._folder = folder
+        path = folder.path / name
+        with folder.writing():
+            _cut_off_torn_line(path)
+            super().__init__(str(path), JournalFileSymlinkLock(str(path), grace_period=_LOCK_SECONDS))
+
+    def append_logs(self, logs: list[dict[str, Any]]) -> None:
+        """Adds entries, there to stay."""
+        with self._folder.writing():
+            super().append_logs(logs)
+
+
+def _cut_off_torn_line(path: Path) -> None:
+    if path.exists():
+        with path.open("r+b") as file:
+            whole = file.read().rpartition(b"\n")
+            file.truncate(len(whole[0] + whole[1]))
+
+
+class StudyLog(BaseJournalBackend):
+    """The journal in an object store. What was added since `save` is lost with the process.
+
+    A piece is written once, and named by the number of its first line; together, in order, they are the file that
+    Optuna's `JournalFileBackend` would have written. The sweep's driver, who holds its lock, is the only writer.
 
     Args:
         prefix: The sweep.

@@ -14,11 +14,12 @@ from orchestrator.audit.books import Books
 from orchestrator.audit.logged import compare_logged
 from orchestrator.audit.tables import check_files, check_links, count_files
 from orchestrator.audit.trainings import compare_trainings
-from orchestrator.audit.trials import RESTORE, compare_trials, count_trials, count_wanted
+from orchestrator.audit.trials import RESTORE, RESUME, compare_trials, count_trials, count_wanted
 from orchestrator.audit.verdict import Audit, Check, Problem, in_one_line
 from orchestrator.credentials import without_credentials
 from orchestrator.ledger.reader import Ledger
 from orchestrator.places.location import Location, place_at
+from orchestrator.replays import read_replays
 from orchestrator.study import read_trials
 from orchestrator.sweep_directory import SWEEP_FILE, SweepDirectory
 from orchestrator.tracking.lookup import Logged, look_up
@@ -63,11 +64,29 @@ def audit(path: Location, uri: str | None = None) -> Audit:
     read = _attempt("trials and trainings", RESTORE, lambda: _read(directory, finished=finished))
     counts, checks = _checks(logged, read)
     spec = Check(f"{SWEEP_FILE}: the spec as it was written, sha256 {directory.spec_sha256[:12]}")
-    problems = check_files(path, directory.spec_sha256)
-    files = Check(f"files {count_files(path)}" + ("" if problems else ", all readable"), problems)
+    problems = check_files(path, directory.spec_sha256, finished=finished)
+    files = Check(f"files {count_files(path)}" + ("" if problems else ", each as it was written"), problems)
     return Audit(
-        directory=str(path), sweep=directory.sweep, finished=finished, counts=counts, checks=(*checks, spec, files)
+        directory=str(path),
+        sweep=directory.sweep,
+        finished=finished,
+        counts=counts,
+        checks=(*checks, spec, files, *([_replayed(directory)] if finished else [])),
     )
+
+
+def _replayed(directory: SweepDirectory) -> Check:
+    """Whether the trainings that were trained again alone ended as in their packs."""
+    replays = read_replays(directory)
+    if replays is None:
+        return Check("trainings replayed alone: none", (Problem("no training was replayed alone", RESUME),))
+    problems = tuple(
+        Problem(
+            f"{training_id} ends otherwise alone ({', '.join(columns)})", f"see: attnsweep replay DIR {training_id}"
+        )
+        for training_id, columns in replays.disagreeing.items()
+    )
+    return Check(f"trainings replayed alone: {replays}", problems)
 
 
 def _read(directory: SweepDirectory, *, finished: bool) -> tuple[Books, tuple[Problem, ...]]:

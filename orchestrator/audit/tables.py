@@ -2,11 +2,11 @@
 
 import duckdb
 
-from orchestrator.audit.trials import COPIED, RESTORE
+from orchestrator.audit.trials import COPIED, RESTORE, RESUME
 from orchestrator.audit.verdict import Faults, Problem
-from orchestrator.ledger.fragments import TABLES, open_file
+from orchestrator.ledger.fragments import TABLES, fragment_names, is_overtaken
+from orchestrator.ledger.verification import verify
 from orchestrator.places.location import Location, place_at
-from workloads.errors import UserError
 
 _MISFITS = """
 with seen as (select distinct training_id, trial, replicate from {table})
@@ -16,6 +16,8 @@ where trainings.trial is null or seen.trial is null and outcome <> 'failed'
 order by all
 """
 
+_ATTEMPTS = 5
+"""While compactions come in between."""
 _ORPHANS = "trainings that are in {} alone"
 _BARE = "trainings that did not fail and have no curves"
 
@@ -36,25 +38,15 @@ def count_files(root: Location) -> int:
     return sum(len(place_at(root).names(table)) for table in TABLES)
 
 
-def check_files(root: Location, spec_sha256: str) -> tuple[Problem, ...]:
-    """Files that cannot be opened, or are not this sweep's."""
-    return tuple(_files(root, spec_sha256))
-
-
-def _files(root: Location, spec_sha256: str) -> list[Problem]:
-    place = place_at(root)
-    problems = []
-    for table in TABLES:
-        for name in place.names(table):
-            try:
-                found = open_file(place, table, name).stamp.spec_sha256
-            except FileNotFoundError:
-                # Merged into another since it was listed.
-                continue
-            except UserError as damage:
-                problems.append(Problem(f"{damage.subject}: {damage.given}", damage.mend))
-            else:
-                if found != spec_sha256:
-                    path = place.file_name(table, name)
-                    problems.append(Problem(f"{path}: rows of the spec {found[:12]}, not {spec_sha256[:12]}", COPIED))
-    return problems
+def check_files(root: Location, spec_sha256: str, *, finished: bool) -> tuple[Problem, ...]:
+    """Files that are not what was written, or not this sweep's; and those left over, unless a writer may be at work."""
+    for _ in range(_ATTEMPTS):
+        names = fragment_names(root)
+        problems = verify(root, spec_sha256)
+        if not is_overtaken(root, names):
+            break
+    return tuple(
+        Problem(str(each), "remove it with: attnsweep compact DIR" if each.is_left_over else RESUME)
+        for each in problems
+        if finished or not each.is_left_over
+    )

@@ -5,7 +5,6 @@ that moment the fragments that it lists as replaced do not count; then they are 
 each row counts exactly once.
 """
 
-import uuid
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import closing
 from dataclasses import dataclass
@@ -60,9 +59,10 @@ def compact(root: Location) -> None:
         UserError: If another process writes it, or it cannot be read or written.
     """
     require_ledger(root)
-    with closing(place_at(root).lock()):
+    with closing(place_at(root).lock("compact")):
         recover(root)
-        merge(root, list(open_snapshot(root).rows()))
+        if len(names := fragment_names(root)) > 1:
+            merge(root, names)
 
 
 def recover(root: Location) -> Recovery:
@@ -89,14 +89,15 @@ def recover(root: Location) -> Recovery:
     return Recovery(uncommitted=tuple(sorted(uncommitted)), n_files=n_files)
 
 
-def merge(root: Location, names: Collection[str]) -> None:
+def merge(root: Location, names: Collection[str]) -> str:
     """Merges these fragments into one, sorted, holding `_ROWS_AT_ONCE` of their rows in memory.
+
+    Returns:
+        Its name.
 
     Raises:
         UserError: If they belong to different sweeps, or one cannot be read.
     """
-    if len(names) < 2:
-        return
     every = open_snapshot(root)
     chosen = Snapshot({table: {name: files[name] for name in names} for table, files in every.files.items()})
     stamp = Stamp(spec_sha256=_one_spec(root, chosen), replaces=tuple(sorted(names)))
@@ -106,8 +107,10 @@ def merge(root: Location, names: Collection[str]) -> None:
         dataset = chosen.dataset(table)
         n_parts = min(1 + sum(file.rows for file in files.values()) // _ROWS_AT_ONCE, len(trials))
         contents[table] = dataset.schema, _sorted_batches(dataset, SORT_KEYS[table], np.array_split(trials, n_parts))
-    publish(root, f"{MERGED}{uuid.uuid4().hex[:12]}", contents, stamp)
-    recover(root)
+    merged = publish(root, MERGED.removesuffix("-"), contents, stamp)
+    for table in chosen.files:
+        place_at(root).remove(table, [f"{name}.parquet" for name in names])
+    return merged
 
 
 def due(rows: Mapping[str, int]) -> list[str]:

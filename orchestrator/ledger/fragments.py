@@ -5,12 +5,16 @@ The file in `trainings` appears last and commits the name. A merged fragment lis
 its metadata. So the folder `trainings` is the manifest: **a name counts if it is in `trainings` and no file there
 replaces it**; what does not count is removed by the next writer. A name is used once, so that none which was replaced
 can come again.
+
+The digest of the file in `trainings` ends the name, and that file holds the digests of the others: so a name attests
+every byte of its fragment. Pages carry checksums of their own, for readers.
 """
 
 import json
-from collections.abc import Callable, Iterable, Mapping
+import shlex
+from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 
@@ -20,7 +24,7 @@ import pyarrow.parquet as pq
 
 from orchestrator.ledger.schema import BASE_COLUMNS, SCHEMA_VERSION
 from orchestrator.places.location import Location, place_at
-from orchestrator.places.place import Place
+from orchestrator.places.place import Place, digest
 from workloads.errors import UserError
 
 TABLES = ("curves", "heads", "trainings")
@@ -32,7 +36,13 @@ MERGED = "merged-"
 ROW_GROUP_ROWS = 131_072
 """Small enough for the statistics of a row group to skip the trials that a query does not want."""
 
-_PARQUET = ds.ParquetFileFormat()
+_PARQUET = ds.ParquetFileFormat(
+    default_fragment_scan_options=ds.ParquetFragmentScanOptions(page_checksum_verification=True)
+)
+
+
+class DamagedFileError(UserError):
+    """A file of the ledger that is missing, or not what was written."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -42,10 +52,12 @@ class Stamp:
     Attributes:
         spec_sha256: Hash of the sweep's spec.
         replaces: Names whose rows this fragment holds too.
+        digests: By table, of the fragment's other files; in `trainings` alone, and not of before they were kept.
     """
 
     spec_sha256: str
     replaces: tuple[str, ...] = ()
+    digests: Mapping[str, str] = field(default_factory=dict)
 
     def metadata(self) -> dict[str, str]:
         """The stamp as key-value metadata of a Parquet file."""
@@ -53,6 +65,7 @@ class Stamp:
             "schema_version": str(SCHEMA_VERSION),
             "spec_sha256": self.spec_sha256,
             "replaces": json.dumps(self.replaces),
+            "digests": json.dumps(self.digests),
         }
 
 
@@ -127,20 +140,28 @@ def open_snapshot(root: Location) -> Snapshot:
             trainings = open_trainings(root, names)
             counting = counting_names(trainings)
             files = {table: _open(place, table, counting) for table in TABLES[:-1] if place.has_folder(table)}
-        except FileNotFoundError as gone:
-            if names == fragment_names(root):
-                raise _unreadable(gone.filename, "no such file") from gone
-            continue
+        except (FileNotFoundError, UserError) as error:
+            # What is removed while it is read may look damaged.
+            if is_overtaken(root, names):
+                continue
+            if isinstance(error, FileNotFoundError):
+                raise damaged(place, error.filename, "no such file") from error
+            raise
         # A listing is no snapshot: one that ran across a compaction can miss both the old files and the new one.
         # Commits meanwhile do no harm, and who waited for a pause in them might wait for ever.
-        later = set(fragment_names(root))
-        if later.issuperset(names) and not any(name.startswith(MERGED) for name in later.difference(names)):
+        if not is_overtaken(root, names):
             return Snapshot({**files, "trainings": {name: trainings[name] for name in counting}})
 
 
 def fragment_names(root: Location) -> list[str]:
     """The names in `trainings`, also those that are replaced."""
     return sorted(place_at(root).names("trainings"))
+
+
+def is_overtaken(root: Location, names: Iterable[str]) -> bool:
+    """Whether a compaction has come to its removals since these names were listed."""
+    later = set(fragment_names(root))
+    return not later.issuperset(names) or any(name.startswith(MERGED) for name in later.difference(names))
 
 
 def open_trainings(root: Location, names: Iterable[str]) -> dict[str, OpenFile]:
@@ -170,12 +191,13 @@ def open_file(place: Place, table: str, name: str) -> OpenFile:
         stamp = Stamp(
             spec_sha256=metadata[b"spec_sha256"].decode(),
             replaces=tuple(json.loads(metadata[b"replaces"])),
+            digests=dict(json.loads(metadata.get(b"digests", b"{}"))),
         )
     except FileNotFoundError as gone:
         raise FileNotFoundError(gone.errno, gone.strerror, path) from gone
-    except (OSError, KeyError, ValueError) as damage:
+    except (OSError, KeyError, TypeError, ValueError) as damage:
         # pyarrow names an opened file `<Buffer>`.
-        raise _unreadable(path, str(damage).splitlines()[0].rpartition("'<Buffer>': ")[2]) from damage
+        raise damaged(place, path, str(damage).splitlines()[0].rpartition("'<Buffer>': ")[2]) from damage
     if version > SCHEMA_VERSION:
         raise UserError(
             path,
@@ -193,26 +215,32 @@ def counting_names(trainings: Mapping[str, OpenFile]) -> list[str]:
 
 
 def publish(
-    root: Location, name: str, contents: Mapping[str, tuple[pa.Schema, Iterable[pa.RecordBatch]]], stamp: Stamp
-) -> None:
+    root: Location, stem: str, contents: Mapping[str, tuple[pa.Schema, Iterable[pa.RecordBatch]]], stamp: Stamp
+) -> str:
     """Makes one fragment appear: all of its files are written before the first gets its name.
 
     Args:
+        stem: Begins its name.
         contents: Schema and batches by table; `trainings` among them.
+
+    Returns:
+        Its name.
     """
-    metadata = stamp.metadata()
-    files: dict[str, Callable[[Path], None]] = {}
-    for table in TABLES:
-        if table in contents:
-            schema, batches = contents[table]
-            files[table] = partial(_write, schema=schema.with_metadata(metadata), batches=batches)
-    place_at(root).publish(name, files)
+    digests: dict[str, str] = {}
 
+    def write(table: str, path: Path) -> None:
+        schema, batches = contents[table]
+        # In the order of `TABLES`: when it comes to `trainings`, the digests of the others are there.
+        metadata = replace(stamp, digests=digests).metadata() if table == "trainings" else stamp.metadata()
+        with pq.ParquetWriter(
+            path, schema.with_metadata(metadata), compression="zstd", write_page_checksum=True
+        ) as writer:
+            for batch in batches:
+                writer.write_batch(batch, row_group_size=ROW_GROUP_ROWS)
+        with path.open("rb") as file:
+            digests[table] = digest(file)
 
-def _write(path: Path, schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> None:
-    with pq.ParquetWriter(path, schema, compression="zstd") as writer:
-        for batch in batches:
-            writer.write_batch(batch, row_group_size=ROW_GROUP_ROWS)
+    return place_at(root).publish(stem, {table: partial(write, table) for table in TABLES if table in contents})
 
 
 def _open(place: Place, table: str, names: Iterable[str]) -> dict[str, OpenFile]:
@@ -223,10 +251,11 @@ def _open(place: Place, table: str, names: Iterable[str]) -> dict[str, OpenFile]
         return dict(zip(names, threads.map(partial(open_file, place, table), names), strict=True))
 
 
-def _unreadable(path: str, given: str) -> UserError:
-    return UserError(
+def damaged(place: Place, path: str, given: str) -> DamagedFileError:
+    """What to say of a file."""
+    return DamagedFileError(
         path,
         given=given,
         expected="a Parquet file that attnsweep wrote",
-        mend="restore it; or remove all files of that name, and the ledger goes on without their rows",
+        mend=f"restore it; or: attnsweep resume {shlex.quote(str(place))}, which sets it aside and trains it again",
     )

@@ -8,7 +8,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as ds
 
-from orchestrator.ledger.fragments import Snapshot, fragment_names, open_snapshot, require_ledger
+from orchestrator.ledger.fragments import Snapshot, is_overtaken, open_snapshot, require_ledger
+from orchestrator.ledger.verification import examine
 from orchestrator.ledger.views import Tables, connect
 from orchestrator.places.location import Location, place_at
 
@@ -97,14 +98,20 @@ def _steadily(ledgers: Sequence[Ledger], read: Callable[[list[Snapshot]], T]) ->
         snapshots = [open_snapshot(ledger.root) for ledger in ledgers]
         try:
             return read(snapshots)
-        except Exception:
+        except Exception as error:
             # Whatever Arrow or DuckDB make of a file that is gone.
             if attempt == _ATTEMPTS or not any(map(_was_overtaken, ledgers, snapshots)):
+                _name_damage(ledgers, error)
                 raise
     raise AssertionError
 
 
 def _was_overtaken(ledger: Ledger, snapshot: Snapshot) -> bool:
-    if place_at(ledger.root).pins_open_files:
-        return False
-    return not set(snapshot.rows()) <= set(fragment_names(ledger.root))
+    return not place_at(ledger.root).pins_open_files and is_overtaken(ledger.root, snapshot.rows())
+
+
+def _name_damage(ledgers: Sequence[Ledger], error: Exception) -> None:
+    """Raises an error in reading, Arrow's or what DuckDB tells of it, again with the name of the file."""
+    for ledger in ledgers if isinstance(error, OSError) or "IOError" in str(error) else ():
+        for fault in examine(ledger.root).damaged.values():
+            raise fault from error

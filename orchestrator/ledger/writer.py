@@ -1,6 +1,5 @@
 """Committing packs to the ledger. The sweep's driver is the only writer."""
 
-import uuid
 from types import TracebackType
 from typing import Self
 
@@ -9,6 +8,7 @@ import pyarrow as pa
 from orchestrator.ledger.compaction import due, merge, recover
 from orchestrator.ledger.fragments import MERGED, ROW_GROUP_ROWS, Stamp, open_snapshot, publish
 from orchestrator.ledger.schema import SORT_KEYS, conform, curves_schema, in_order
+from orchestrator.ledger.verification import set_damage_aside
 from orchestrator.places.location import Location, place_at
 from workloads.errors import UserError
 
@@ -16,7 +16,7 @@ from workloads.errors import UserError
 class LedgerWriter:
     """Writes one sweep's ledger: a fragment per pack, all of it or nothing.
 
-    Opening clears what an earlier writer's crash has left. Holds no rows.
+    Opening sets damaged fragments aside and clears what an earlier writer's crash has left. Holds no rows.
 
     Args:
         root: The sweep directory.
@@ -25,6 +25,8 @@ class LedgerWriter:
         spec_sha256: Hash of the sweep's spec.
 
     Attributes:
+        set_aside: Fragments that were damaged, by name: what to say of each. Their rows are gone, and with them
+            trainings of trials that the study may know as ended.
         recovered: What opening has cleared.
 
     Raises:
@@ -38,9 +40,10 @@ class LedgerWriter:
             self._schemas["heads"] = heads
         self._stamp = Stamp(spec_sha256=spec_sha256)
         place = place_at(root)
-        self._lock = place.lock()
+        self._lock = place.lock("resume" if place.has_folder("trainings") else "run")
         try:
             place.make_folders(self._schemas)
+            self.set_aside = set_damage_aside(root)
             self.recovered = recover(root)
             self._rows = self._counted()
         except BaseException:
@@ -77,14 +80,12 @@ class LedgerWriter:
             rows = given[table]
             rows = schema.empty_table() if rows is None else in_order(conform(rows, schema), SORT_KEYS[table])
             contents[table] = schema, rows.combine_chunks().to_batches(max_chunksize=ROW_GROUP_ROWS)
-        # A name of which a merged fragment says that it `replaces` it never counts again.
-        name = f"{pack}-{uuid.uuid4().hex[:8]}"
         self.confirm()
-        publish(self._root, name, contents, self._stamp)
+        name = publish(self._root, pack, contents, self._stamp)
         self._rows[name] = trainings.num_rows
         if names := due(self._rows):
-            merge(self._root, names)
-            self._rows = self._counted()
+            merged = merge(self._root, names)
+            self._rows[merged] = sum(self._rows.pop(each) for each in names)
 
     def close(self) -> None:
         """Lets another process write."""

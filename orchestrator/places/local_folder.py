@@ -1,31 +1,42 @@
 """A sweep in a folder: files are written under another name, fsynced, renamed, and their folder is fsynced."""
 
+import errno
 import fcntl
 import os
 import uuid
-from collections.abc import Callable, Collection, Mapping
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
+from io import FileIO
 from pathlib import Path
-from typing import IO
 
 import pyarrow as pa
 
+from orchestrator.places.location import StoreError
+from orchestrator.places.owner import Owner, taken
+from orchestrator.places.place import ASIDE, digest
 from workloads.errors import UserError
 
 
 @dataclass(frozen=True, slots=True)
 class FileLock:
-    """A lock of the kernel's: it ends with `close`, or with the process."""
+    """A lock of the kernel's: it ends with `close`, or with the process. The file says whose it is."""
 
-    file: IO[bytes]
+    file: FileIO
+
+    def sign(self, owner: Owner) -> None:
+        """Writes the owner over an earlier one, who was killed."""
+        self.file.truncate(0)
+        self.file.write(owner.to_json().encode())
 
     def confirm(self) -> None:
         """Nothing to do: nobody can take it."""
 
     def close(self) -> None:
-        """Gives it back."""
-        self.file.close()
+        """Gives it back. Once more does no harm."""
+        if not self.file.closed:
+            self.file.truncate(0)
+            self.file.close()
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,19 +72,25 @@ class LocalFolder:
 
     def put_text(self, name: str, text: str) -> None:
         temporary = self.path / f".{name}.tmp"
-        with temporary.open("w") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.rename(self.path / name)
+        with self.writing():
+            try:
+                with temporary.open("w") as file:
+                    file.write(text)
+                    file.flush()
+                    os.fsync(file.fileno())
+                temporary.rename(self.path / name)
+            except OSError:
+                temporary.unlink(missing_ok=True)
+                raise
 
     def has_folder(self, folder: str) -> bool:
         return (self.path / folder).is_dir()
 
     def make_folders(self, folders: Collection[str]) -> None:
-        for folder in folders:
-            (self.path / folder).mkdir(exist_ok=True)
-        sync(self.path)
+        with self.writing():
+            for folder in folders:
+                (self.path / folder).mkdir(exist_ok=True)
+            sync(self.path)
 
     def names(self, folder: str) -> list[str]:
         return [path.stem for path in (self.path / folder).glob("*.parquet")]
@@ -91,27 +108,47 @@ class LocalFolder:
         except FileNotFoundError as gone:
             raise FileNotFoundError(gone.errno, gone.strerror, path) from gone
 
-    def publish(self, name: str, files: Mapping[str, Callable[[Path], None]]) -> None:
+    def publish(self, stem: str, files: Mapping[str, Callable[[Path], None]]) -> str:
         """All files are on the disk before the first gets its name."""
-        temporaries = {}
-        for folder, write in files.items():
-            temporary = self.path / folder / f".{name}.{uuid.uuid4().hex}.tmp"
-            write(temporary)
-            sync(temporary)
-            temporaries[folder] = temporary
-        for folder, temporary in temporaries.items():
-            temporary.replace(self._file(folder, name))
-            sync(self.path / folder)
+        temporaries: dict[str, Path] = {}
+        with self.writing():
+            try:
+                for folder, write in files.items():
+                    temporaries[folder] = self.path / folder / f".{stem}.{uuid.uuid4().hex}.tmp"
+                    write(temporaries[folder])
+                    sync(temporaries[folder])
+                with temporaries[folder].open("rb") as last:
+                    name = f"{stem}-{digest(last)}"
+                for folder, temporary in temporaries.items():
+                    temporary.replace(self._file(folder, name))
+                    sync(self.path / folder)
+            except OSError:
+                # A full disk gets its room back at once; what a killed process leaves, its successor removes.
+                for temporary in temporaries.values():
+                    temporary.unlink(missing_ok=True)
+                raise
+        return name
 
     def remove(self, folder: str, files: Collection[str]) -> None:
-        for file in files:
-            (self.path / folder / file).unlink()
-        if files:
-            sync(self.path / folder)
+        with self.writing():
+            for file in files:
+                (self.path / folder / file).unlink()
+            if files:
+                sync(self.path / folder)
 
-    def lock(self) -> FileLock:
+    def set_aside(self, folder: str, name: str) -> None:
+        aside = self.path / ASIDE / folder
+        with self.writing():
+            aside.mkdir(parents=True, exist_ok=True)
+            path = self._file(folder, name)
+            path.replace(aside / path.name)
+            sync(aside)
+            sync(path.parent)
+
+    def lock(self, work: str) -> FileLock:
         try:
-            file = (self.path / ".ledger.lock").open("wb")
+            # Appending: to open it must not erase who holds it.
+            file = (self.path / ".ledger.lock").open("ab+", buffering=0)
         except OSError as error:
             raise UserError(
                 str(self.path),
@@ -122,17 +159,35 @@ class LocalFolder:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
-            file.close()
-            raise UserError(
-                str(self.path),
-                given="a sweep that another process works on",
-                expected="one at a time",
-                mend="wait until its run, compact or mlflow-sync ends, or stop it",
-            ) from error
-        return FileLock(file)
+            with file:
+                file.seek(0)
+                owner = Owner.from_json(file.read().decode())
+            raise taken(str(self.path), owner, "wait until it ends, or stop it") from error
+        lock = FileLock(file)
+        try:
+            with self.writing():
+                lock.sign(Owner.this_process(work))
+        except BaseException:
+            lock.close()
+            raise
+        return lock
 
     def _file(self, folder: str, name: str) -> Path:
         return self.path / folder / f"{name}.parquet"
+
+    @contextmanager
+    def writing(self) -> Iterator[None]:
+        """Around writing in it: what the system says against that is a StoreError."""
+        try:
+            yield
+        except OSError as error:
+            no_room = error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+            raise StoreError(
+                str(self.path),
+                given=os.strerror(error.errno) if error.errno else str(error),
+                expected="a sweep directory that can be written",
+                mend="make room for it" if no_room else "see to its disk, and to the rights to it",
+            ) from error
 
 
 def sync(path: Path) -> None:

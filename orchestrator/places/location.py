@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class StoreError(UserError):
-    """An object store that does not do what it was asked."""
+    """A disk or an object store that does not do what it was asked."""
 
 
 Location: TypeAlias = "Path | ObjectPrefix"

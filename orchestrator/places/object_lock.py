@@ -9,17 +9,12 @@ upload; clocks that jump; hands that remove the object.
 """
 
 import contextlib
-import json
-import os
-import platform
 import threading
 import time
 import uuid
-from dataclasses import asdict, dataclass
-from datetime import UTC, datetime
-from pathlib import Path
 from typing import TYPE_CHECKING
 
+from orchestrator.places.owner import Owner, taken
 from workloads.errors import UserError
 
 if TYPE_CHECKING:
@@ -30,15 +25,7 @@ LEASE_SECONDS = 300.0
 _RENEWALS_PER_LEASE = 10
 _UNDER_WAY_SECONDS = 5.0
 """After a writer was killed: by then, what it had sent is in the store or never will be."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Owner:
-    host: str
-    pid: int
-    since: str
-    processes: str | None
-    """Which table of processes the pid is of: the machine since its start, and the namespace."""
+_MEND = f"wait until it ends, or for {LEASE_SECONDS / 60:g} minutes after it was killed"
 
 
 class ObjectLock:
@@ -48,11 +35,10 @@ class ObjectLock:
         UserError: If another process holds it.
     """
 
-    def __init__(self, prefix: "ObjectPrefix") -> None:
+    def __init__(self, prefix: "ObjectPrefix", work: str) -> None:
         self._prefix = prefix
         self._name = f"{uuid.uuid4().hex}.json"
-        since = f"{datetime.now(UTC):%Y-%m-%d %H:%M:%S UTC}"
-        self._owner = _Owner(platform.node(), os.getpid(), since, _processes())
+        self._owner = Owner.this_process(work)
         self._claiming = threading.Lock()
         self._closed = threading.Event()
         self._claim()
@@ -91,7 +77,7 @@ class ObjectLock:
 
     def _write(self) -> None:
         begun = time.time()
-        self._prefix.put_text(f"{FOLDER}/{self._name}", json.dumps(asdict(self._owner)))
+        self._prefix.put_text(f"{FOLDER}/{self._name}", self._owner.to_json())
         self._written = begun
 
     def _claim(self) -> None:
@@ -102,12 +88,13 @@ class ObjectLock:
         killed = False
         for name, written in leases.items():
             with contextlib.suppress(FileNotFoundError):
-                owner = _Owner(**json.loads(self._prefix.read_text(f"{FOLDER}/{name}")))
+                owner = Owner.from_json(self._prefix.read_text(f"{FOLDER}/{name}"))
                 age = (now - written).total_seconds() if now is not None else 0.0
                 if age < LEASE_SECONDS:
-                    if not _is_dead(owner):
+                    # One of this machine that has ended: nobody waits for its lease to run out.
+                    if owner is None or not owner.is_dead:
                         self._withdraw()
-                        raise _taken(self._prefix, owner)
+                        raise taken(str(self._prefix), owner, _MEND)
                     killed = True
                 abandoned.append(name)
         if killed:
@@ -119,33 +106,3 @@ class ObjectLock:
         self._written = 0.0
         with contextlib.suppress(FileNotFoundError):
             self._prefix.remove(FOLDER, [self._name])
-
-
-def _processes() -> str | None:
-    try:
-        start = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
-        return f"{start}/{Path('/proc/self/ns/pid').stat().st_ino}"
-    except OSError:
-        return None
-
-
-def _is_dead(owner: _Owner) -> bool:
-    """Whether the owner was a process of this machine that has ended: then nobody waits for its lease to run out."""
-    if owner.processes is None or owner.processes != _processes():
-        return False
-    try:
-        os.kill(owner.pid, 0)
-    except ProcessLookupError:
-        return True
-    except PermissionError:
-        return False
-    return False
-
-
-def _taken(prefix: "ObjectPrefix", owner: _Owner) -> UserError:
-    return UserError(
-        str(prefix),
-        given=f"a sweep that another process works on (pid {owner.pid} on {owner.host}, since {owner.since})",
-        expected="one at a time",
-        mend=f"wait until it ends, or for {LEASE_SECONDS / 60:g} minutes after it was killed",
-    )

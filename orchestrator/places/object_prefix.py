@@ -16,6 +16,7 @@ import pyarrow.fs as pafs
 
 from orchestrator.places.location import StoreError
 from orchestrator.places.object_lock import ObjectLock
+from orchestrator.places.place import ASIDE, digest
 
 _ATTEMPTS = 5
 _CONNECT_SECONDS, _ANSWER_SECONDS = 5.0, 60.0
@@ -57,8 +58,6 @@ class ObjectPrefix:
         try:
             yield
         except OSError as error:
-            if "NO_SUCH_KEY" in str(error):
-                raise FileNotFoundError(errno.ENOENT, "no such object") from error
             if "AWS Error" not in str(error):
                 raise
             raise _refusal(self.uri, str(error)) from error
@@ -78,9 +77,12 @@ class ObjectPrefix:
         try:
             with self.answering(), self._store.open_input_stream(self._key(name)) as stream:
                 return bytes(stream.read()).decode()
-        except FileNotFoundError as gone:
+        except (FileNotFoundError, StoreError) as error:
+            # An object that is removed between its opening and its reading is many errors, by store and by chance.
+            if self.has_text(name):
+                raise
             self._require_bucket()
-            raise FileNotFoundError(gone.errno, "no such object", f"{self.uri}/{name}") from gone
+            raise FileNotFoundError(errno.ENOENT, "no such object", f"{self.uri}/{name}") from error
 
     def put_text(self, name: str, text: str) -> None:
         with tempfile.TemporaryDirectory(prefix="attnsweep-") as folder:
@@ -121,13 +123,16 @@ class ObjectPrefix:
         except FileNotFoundError as gone:
             raise FileNotFoundError(gone.errno, "no such object", self.file_name(folder, name)) from gone
 
-    def publish(self, name: str, files: Mapping[str, Callable[[Path], None]]) -> None:
+    def publish(self, stem: str, files: Mapping[str, Callable[[Path], None]]) -> str:
         """Complete files of this machine are uploaded under their names: there is no renaming, and none is needed."""
         with tempfile.TemporaryDirectory(prefix="attnsweep-") as scratch:
             for folder, write in files.items():
-                write(Path(scratch) / f"{folder}.parquet")
+                write(Path(scratch) / folder)
+            with (Path(scratch) / folder).open("rb") as last:
+                name = f"{stem}-{digest(last)}"
             for folder in files:
-                self._upload(Path(scratch) / f"{folder}.parquet", f"{folder}/{name}.parquet")
+                self._upload(Path(scratch) / folder, f"{folder}/{name}.parquet")
+        return name
 
     def remove(self, folder: str, files: Collection[str]) -> None:
         def delete(file: str) -> None:
@@ -137,21 +142,28 @@ class ObjectPrefix:
         with ThreadPoolExecutor(self.n_at_once) as threads:
             list(threads.map(delete, files))
 
-    def lock(self) -> ObjectLock:
-        return ObjectLock(self)
+    def set_aside(self, folder: str, name: str) -> None:
+        key = self._key(f"{folder}/{name}.parquet")
+        with self.answering():
+            self._store.copy_file(key, self._key(f"{ASIDE}/{folder}/{name}.parquet"))
+            self._store.delete_file(key)
+
+    def lock(self, work: str) -> ObjectLock:
+        return ObjectLock(self, work)
 
     def _upload(self, path: Path, name: str) -> None:
-        # One call into C++: no exception of Python's can come between an upload's beginning and its end, where pyarrow
-        # would complete it with what it has.
-        with self.answering():
-            pafs.copy_files(
-                str(path),
-                self._key(name),
-                source_filesystem=pafs.LocalFileSystem(),
-                destination_filesystem=self._store,
-                chunk_size=_CHUNK,
-                use_threads=False,
-            )
+        # In a thread, where no signal's exception can come between an upload's beginning and its end: pyarrow would
+        # complete it with what it has.
+        with ThreadPoolExecutor(1) as thread:
+            thread.submit(self._put, path, name).result()
+
+    def _put(self, path: Path, name: str) -> None:
+        # Not `pyarrow.fs.copy_files`, which does not tell that the store has refused a small file.
+        with self.answering(), path.open("rb") as file:
+            stream = self._store.open_output_stream(self._key(name))
+            while chunk := file.read(_CHUNK):
+                stream.write(chunk)
+            stream.close()
 
     def _listed(self, folder: str) -> list[pafs.FileInfo]:
         with self.answering():

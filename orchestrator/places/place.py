@@ -1,11 +1,21 @@
 """What a place must do for the one sweep that lives in it."""
 
+import hashlib
 from collections.abc import Callable, Collection, Mapping
 from contextlib import AbstractContextManager
+from io import BufferedReader
 from pathlib import Path
 from typing import Protocol
 
 import pyarrow as pa
+
+ASIDE = "set_aside"
+"""The folder of files that do not count any more, and are the user's to throw away."""
+
+
+def digest(file: BufferedReader | pa.NativeFile) -> str:
+    """Of a file's every byte: the first half of its sha256, in hexadecimal."""
+    return hashlib.file_digest(file, "sha256").hexdigest()[:32]
 
 
 class Lock(Protocol):
@@ -74,15 +84,23 @@ class Place(Protocol):
     def open_file(self, folder: str, name: str) -> pa.NativeFile:
         """Raises FileNotFoundError if it is gone; its `filename` is `file_name`."""
 
-    def publish(self, name: str, files: Mapping[str, Callable[[Path], None]]) -> None:
-        """Makes a Parquet file of this name appear in each of these folders, in their order.
+    def publish(self, stem: str, files: Mapping[str, Callable[[Path], None]]) -> str:
+        """Makes a Parquet file of one name appear in each of these folders, in their order.
 
         Args:
-            files: By folder, what writes the file's content to a local path. All are called before the first appears.
+            stem: Begins the name; the `digest` of the last file ends it.
+            files: By folder, what writes the file's content to a local path. They are called in their order, all before
+                the first file appears.
+
+        Returns:
+            The name.
         """
 
     def remove(self, folder: str, files: Collection[str]) -> None:
         """Removes files by their full names. Gone for good when it returns."""
 
-    def lock(self) -> Lock:
-        """Raises UserError if another process has it."""
+    def set_aside(self, folder: str, name: str) -> None:
+        """Moves a Parquet file to `set_aside/<folder>`, where no reader looks."""
+
+    def lock(self, work: str) -> Lock:
+        """Raises UserError if another process has it: which, and at what work."""

@@ -101,7 +101,7 @@ def sync(directory: SweepDirectory, uri: str | None = None, on_progress: OnProgr
         UserError: If another process works on the sweep, the store does not take the runs, or the ledger cannot be
             read.
     """
-    with closing(place_at(directory.path).lock()):
+    with closing(place_at(directory.path).lock("mlflow-sync")):
         set_environment()
         from mlflow.exceptions import MlflowException
         from sqlalchemy.exc import SQLAlchemyError

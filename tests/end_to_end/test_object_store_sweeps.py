@@ -146,14 +146,14 @@ def test_a_driver_whose_lease_another_has_writes_nothing_more() -> None:
 
     def overtaken(*arguments: Any) -> None:
         patch.setattr(ObjectLock, "_runs", lambda _: False)
-        owner = {"host": "elsewhere", "pid": 7, "since": "2025-11-01 12:00:00 UTC", "processes": None}
+        owner = {"work": "resume", "host": "elsewhere", "pid": 7, "since": "2025-11-01 12:00:00 UTC", "processes": None}
         prefix.put_text(f"{FOLDER}/other.json", json.dumps(owner))
         before.update(_texts(prefix))
         commit(*arguments)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(SweepLoop, "_commit", overtaken)
-        with pytest.raises(UserError, match=r"another process works on \(pid 7 on elsewhere"):
+        with pytest.raises(UserError, match=r"another process works on \(resume, pid 7 on elsewhere"):
             run_sweep(SPEC, prefix, Resources(pack_size=4), QUIET)
     assert _texts(prefix) == before
     assert Ledger(prefix).trainings().num_rows == 0

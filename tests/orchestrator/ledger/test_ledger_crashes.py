@@ -14,6 +14,7 @@ import pytest
 
 from orchestrator.ledger.compaction import compact
 from orchestrator.ledger.reader import Ledger
+from orchestrator.places.local_folder import LocalFolder
 from tests.orchestrator.ledger.ledger_rows import Key, assert_holds, committed_keys, open_writer, pack_rows
 
 STEPS = ((os, "replace"), (os, "unlink"), (os, "fsync"), (pq.ParquetWriter, "write_batch"))
@@ -111,7 +112,7 @@ def test_a_commit_that_crashed_after_its_first_table_is_reported(tmp_path: Path)
     step = next(step for step in range(100) if crashes(root, commit(1), step) and any(root.glob("curves/p1-*.parquet")))
     assert step > 0
     with open_writer(root) as writer:
-        assert [name[:-8] for name in writer.recovered.uncommitted] == ["p1-"]
+        assert [name[:-32] for name in writer.recovered.uncommitted] == ["p1-"]
         assert writer.recovered.n_files == 3
 
 
@@ -159,6 +160,26 @@ def test_a_recovery_that_crashes_is_recovered(tmp_path: Path) -> None:
         if not crashed:
             break
     assert not crashed
+
+
+def test_a_reader_beside_a_recovery_opens_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A merge was killed before its removals; the next writer makes them, between a reader's listing and opening."""
+    root = tmp_path / "s"
+    keys = prepare(root, 2)
+    saved = shutil.copytree(root, tmp_path / "saved")
+    compact(root)
+    shutil.copytree(saved, root, dirs_exist_ok=True)
+    open_file = LocalFolder.open_file
+
+    def overtaken(folder: LocalFolder, table: str, name: str) -> Any:
+        if name.startswith("p"):
+            monkeypatch.undo()
+            with open_writer(root):
+                pass
+        return open_file(folder, table, name)
+
+    monkeypatch.setattr(LocalFolder, "open_file", overtaken)
+    assert_holds(root, keys)
 
 
 def test_nothing_gets_its_name_before_it_is_on_the_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,6 +8,8 @@ from contextlib import contextmanager
 
 import pyarrow.fs as pafs
 import pytest
+from moto.core import DEFAULT_ACCOUNT_ID
+from moto.s3.models import s3_backends
 from moto.server import ThreadedMotoServer
 
 from orchestrator.places.location import locate
@@ -42,6 +44,17 @@ def new_prefix() -> ObjectPrefix:
     prefix = locate(f"s3://{BUCKET}/sweeps/{uuid.uuid4().hex[:8]}")
     assert isinstance(prefix, ObjectPrefix)
     return prefix
+
+
+def copy_of(prefix: ObjectPrefix) -> ObjectPrefix:
+    """A sweep with the same objects, made inside the server: no requests."""
+    copy = new_prefix()
+    bucket = s3_backends[DEFAULT_ACCOUNT_ID]["aws"].buckets[BUCKET]
+    old, new = (str(each).removeprefix(f"s3://{BUCKET}/") for each in (prefix, copy))
+    for name, key in list(bucket.keys.items()):
+        if name.startswith(f"{old}/"):
+            s3_backends[DEFAULT_ACCOUNT_ID]["aws"].copy_object(key, BUCKET, name.replace(old, new))
+    return copy
 
 
 def object_names(prefix: ObjectPrefix) -> set[str]:

@@ -1,22 +1,31 @@
 """The ledger in an object store: as on a disk, without renaming, and with a lease for a lock."""
 
+import contextlib
 import json
+import os
 import shutil
+import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from moto.s3.responses import S3Response
 
+from orchestrator.ledger import compaction
 from orchestrator.ledger.compaction import compact
 from orchestrator.ledger.reader import Ledger
-from orchestrator.places import object_lock
+from orchestrator.places import object_lock, object_prefix, owner
+from orchestrator.places.location import StoreError
 from orchestrator.places.object_prefix import ObjectPrefix
 from tests.orchestrator.ledger.ledger_rows import Key, assert_holds, committed_keys, open_writer, pack_rows
-from tests.orchestrator.places.object_store import new_prefix, object_names, object_store
+from tests.orchestrator.places.object_store import copy_of, new_prefix, object_names, object_store
 from workloads.errors import UserError
+
+OPEN_FILE = ObjectPrefix.open_file
 
 
 class Crash(BaseException):
@@ -62,10 +71,13 @@ def parquet(prefix: ObjectPrefix) -> set[str]:
     return {name for name in object_names(prefix) if name.endswith(".parquet")}
 
 
-def test_what_is_committed_is_read_back_as_from_a_disk(prefix: ObjectPrefix, tmp_path: Path) -> None:
+def test_what_is_committed_is_read_back_as_from_a_disk(
+    prefix: ObjectPrefix, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(compaction, "MAX_FRAGMENTS", 3)
     for root in (prefix, tmp_path):
-        commit(root, *range(14))
-    assert_holds(prefix, keys(*range(14)))
+        commit(root, *range(5))
+    assert_holds(prefix, keys(*range(5)))
     by = [("trial", "ascending"), ("replicate", "ascending")]
     on_disk = Ledger(tmp_path).trainings().sort_by(by).to_pylist()
     assert Ledger(prefix).trainings().sort_by(by).to_pylist() == on_disk
@@ -77,7 +89,7 @@ def test_what_is_committed_is_read_back_as_from_a_disk(prefix: ObjectPrefix, tmp
     assert answers[0] == answers[1]
     compact(prefix)
     assert len(parquet(prefix)) == 3
-    assert_holds(prefix, keys(*range(14)))
+    assert held(prefix) == keys(*range(5))
     assert not {name for name in object_names(prefix) if name.startswith(".lock/")}
 
 
@@ -91,9 +103,10 @@ def test_an_empty_ledger_is_one(prefix: ObjectPrefix) -> None:
 @pytest.mark.parametrize("act", [lambda prefix: commit(prefix, 2), compact], ids=["commit", "compact"])
 def test_a_crash_at_any_request_leaves_each_pack_whole_or_not_at_all(act: Callable[[ObjectPrefix], None]) -> None:
     seen = set()
+    before = new_prefix()
+    commit(before, 0, 1)
     for step in range(60):
-        prefix = new_prefix()
-        commit(prefix, 0, 1)
+        prefix = copy_of(before)
         done = 0
 
         def dying(real: Callable[..., Any], step: int = step) -> Callable[..., Any]:
@@ -114,7 +127,7 @@ def test_a_crash_at_any_request_leaves_each_pack_whole_or_not_at_all(act: Callab
                 act(prefix)
             except Crash:
                 crashed = True
-        found = held(prefix)
+        found = committed_keys(prefix)
         assert found in (keys(0, 1), keys(0, 1, 2))
         # Its process, which is this one, lives: nobody would take its lease before it has run out.
         prefix.remove(object_lock.FOLDER, prefix.texts(object_lock.FOLDER))
@@ -133,8 +146,10 @@ def test_a_crash_at_any_request_leaves_each_pack_whole_or_not_at_all(act: Callab
 
 WRITER = """
 import sys
+from orchestrator.ledger import compaction
 from orchestrator.places.location import locate
 from tests.orchestrator.ledger.ledger_rows import open_writer, pack_rows
+compaction.MAX_FRAGMENTS = 4
 with open_writer(locate(sys.argv[1])) as writer:
     for trial in range(100_000):
         writer.commit(f"p{trial}", *pack_rows(f"p{trial}", [(trial, 0)], n_steps=1))
@@ -151,9 +166,9 @@ def test_a_killed_writer_leaves_whole_packs_and_a_lock_that_is_soon_free(prefix:
             trials = Ledger(prefix).trainings(columns=["trial"])["trial"].to_pylist()
             assert sorted(trials) == list(range(len(trials)))
             assert len(trials) >= committed
-            if committed >= 20:
+            if committed >= 12:
                 break
-        with pytest.raises(UserError, match=rf"another process works on \(pid {process.pid} on "):
+        with pytest.raises(UserError, match=rf"another process works on \(run, pid {process.pid} on "):
             open_writer(prefix)
         process.kill()
         for line in process.stdout:
@@ -185,13 +200,15 @@ def test_what_a_killed_writer_had_sent_may_appear_before_its_lock_is_taken_over(
             commit(prefix, 1)
     with subprocess.Popen([sys.executable, "-c", ""]) as process:
         pass
-    _leave_lease(prefix, process.pid, object_lock._processes())
+    _leave_lease(prefix, process.pid, owner._processes())
     monkeypatch.setattr(object_lock.time, "sleep", lambda _: upload(prefix, tmp_path / "sent", sent[0]))
     with open_writer(prefix):
         assert held(prefix) == keys(0, 1)
 
 
-def test_a_reader_that_a_compaction_overtakes_asks_again(prefix: ObjectPrefix) -> None:
+@pytest.mark.parametrize("n_removed", [1, 2, 3])
+def test_a_reader_that_a_compaction_overtakes_asks_again(prefix: ObjectPrefix, n_removed: int) -> None:
+    """It comes to the removal of one table, of two, or of all; then it is killed."""
     commit(prefix, 0, 1, 2)
     asked = 0
 
@@ -199,17 +216,123 @@ def test_a_reader_that_a_compaction_overtakes_asks_again(prefix: ObjectPrefix) -
         nonlocal asked
         asked += 1
         if asked == 1:
-            compact(prefix)
+            _compact_until(prefix, n_removed)
         return int(connection.sql("SELECT count(*) FROM curves").fetchall()[0][0])
 
     assert Ledger(prefix).ask(question) == 6 * 6
     assert asked == 2
 
 
+@pytest.mark.parametrize("n_removed", [1, 2, 3])
+@pytest.mark.parametrize(
+    "answer",
+    [FileNotFoundError(2, "gone", "x"), StoreError("x", given="", expected="", mend="")],
+    ids=["none", "error"],
+)
+def test_a_reader_that_a_compaction_overtakes_opens_again(
+    prefix: ObjectPrefix, n_removed: int, answer: Exception, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever the store makes of what is gone: sometimes that there is none, sometimes that there was an error."""
+    commit(prefix, 0, 1)
+
+    def overtaken(self: ObjectPrefix, folder: str, name: str) -> Any:
+        if folder == "curves" and not name.startswith("merged"):
+            _compact_until(prefix, n_removed)
+            raise answer
+        return OPEN_FILE(self, folder, name)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(ObjectPrefix, "n_at_once", 1)
+        patch.setattr(ObjectPrefix, "open_file", overtaken)
+        assert committed_keys(prefix) == keys(0, 1)
+
+
+def test_a_signal_during_an_upload_does_not_cut_it_off(prefix: ObjectPrefix, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Interrupting:
+        """A number of bytes; who asks for it, with the upload begun, is interrupted."""
+
+        def __index__(self) -> int:
+            os.kill(os.getpid(), signal.SIGINT)
+            return 3
+
+    with monkeypatch.context() as patch:
+        patch.setattr(object_prefix, "_CHUNK", Interrupting())
+        with pytest.raises(KeyboardInterrupt):
+            prefix.put_text("x/whole", "whole")
+    for thread in threading.enumerate():
+        if thread.name.startswith("ThreadPoolExecutor"):
+            thread.join()
+    assert prefix.read_text("x/whole") == "whole"
+
+
+def _compact_until(prefix: ObjectPrefix, n_removed: int) -> None:
+    """Compacts, and is killed once the files of so many tables are removed."""
+    remove = ObjectPrefix.remove
+    removed = 0
+
+    def dying(self: ObjectPrefix, folder: str, files: Any) -> None:
+        nonlocal removed
+        if files and folder != object_lock.FOLDER:
+            if removed == n_removed:
+                raise Crash
+            removed += 1
+        remove(self, folder, files)
+
+    with pytest.MonkeyPatch.context() as patch, contextlib.suppress(Crash):
+        patch.setattr(ObjectPrefix, "remove", dying)
+        patch.setattr(ObjectPrefix, "open_file", OPEN_FILE)
+        compact(prefix)
+
+
+def test_a_damaged_fragment_is_set_aside(prefix: ObjectPrefix) -> None:
+    commit(prefix, 0, 1)
+    (name,) = (name for name in object_names(prefix) if name.startswith("curves/p1-"))
+    prefix.put_text(name, "torn")
+    with pytest.raises(UserError, match=rf"{name}: got .*; restore it; or: attnsweep resume {prefix}, which sets"):
+        Ledger(prefix).curves()
+    with open_writer(prefix) as writer:
+        (words,) = writer.set_aside.values()
+        assert words.startswith(f"{prefix}/{name}: not what was written, by its checksum; set aside in {prefix}/set_as")
+        assert held(prefix) == keys(0)
+        writer.commit("p1", *pack_rows("p1", [(1, 0), (1, 1)]))
+    assert prefix.read_text(f"set_aside/{name}") == "torn"
+    assert held(prefix) == keys(0, 1)
+
+
+@pytest.mark.parametrize("table", ["curves", "heads", "trainings"])
+def test_a_store_that_refuses_a_write_ends_the_commit_and_takes_it_later(
+    prefix: ObjectPrefix, table: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The server itself answers that it has no room, from a table's file on."""
+    commit(prefix, 0)
+    answer = S3Response.put_object
+    refused = False
+
+    def full(response: S3Response) -> Any:
+        nonlocal refused
+        refused |= f"/{table}/" in response.path
+        return (507, {}, "") if refused else answer(response)
+
+    with monkeypatch.context() as patch, open_writer(prefix) as writer:
+        patch.setattr(S3Response, "put_object", full)
+        with pytest.raises(StoreError, match=r"^s3://attnsweep-test/.*, expected an object store that answers; look"):
+            writer.commit("p1", *pack_rows("p1", [(1, 0), (1, 1)]))
+    assert refused
+    assert held(prefix) == keys(0)
+    commit(prefix, 1)
+    assert held(prefix) == keys(0, 1)
+
+
 def _leave_lease(prefix: ObjectPrefix, pid: int = 7, processes: str | None = None) -> None:
     """As a process of another machine, or of these processes."""
-    owner = {"host": "elsewhere", "pid": pid, "since": "2025-11-01 12:00:00 UTC", "processes": processes}
-    prefix.put_text(f"{object_lock.FOLDER}/other.json", json.dumps(owner))
+    lease = {
+        "work": "compact",
+        "host": "elsewhere",
+        "pid": pid,
+        "since": "2025-11-01 12:00:00 UTC",
+        "processes": processes,
+    }
+    prefix.put_text(f"{object_lock.FOLDER}/other.json", json.dumps(lease))
 
 
 def test_anothers_lease_is_respected_until_it_runs_out(prefix: ObjectPrefix, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -217,8 +340,9 @@ def test_anothers_lease_is_respected_until_it_runs_out(prefix: ObjectPrefix, mon
     with pytest.raises(UserError) as refused:
         open_writer(prefix)
     assert str(refused.value) == (
-        f"{prefix}: got 'a sweep that another process works on (pid 7 on elsewhere, since 2025-11-01 12:00:00 UTC)', "
-        "expected one at a time; wait until it ends, or for 5 minutes after it was killed"
+        f"{prefix}: got 'a sweep that another process works on (compact, pid 7 on elsewhere, "
+        "since 2025-11-01 12:00:00 UTC)', expected one at a time; "
+        "wait until it ends, or for 5 minutes after it was killed"
     )
     assert {name for name in object_names(prefix) if ".lock" in name} == {".lock/other.json"}
     monkeypatch.setattr(object_lock, "LEASE_SECONDS", 0.0)

@@ -1,0 +1,206 @@
+"""Whether the files of a ledger are what was written; and what becomes of those that are not.
+
+A fragment of before digests were kept is checked as far as it can be read.
+"""
+
+import re
+from collections.abc import Collection, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from orchestrator.ledger.fragments import (
+    TABLES,
+    DamagedFileError,
+    OpenFile,
+    counting_names,
+    damaged,
+    fragment_names,
+    open_file,
+    require_ledger,
+)
+from orchestrator.ledger.schema import BASE_COLUMNS
+from orchestrator.places.location import Location, place_at
+from orchestrator.places.place import ASIDE, Place, digest
+
+_ATTESTED = re.compile(r".*-(?P<digest>[0-9a-f]{32})")
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """What is wrong with a file of a ledger, or with the files of a table together.
+
+    Attributes:
+        file, what: Where, and what.
+        is_left_over: Whether nothing is wrong but that the file is still there: the next writer removes it.
+    """
+
+    file: str
+    what: str
+    is_left_over: bool = False
+
+    def __str__(self) -> str:
+        return f"{self.file}: {self.what}"
+
+
+@dataclass(frozen=True, slots=True)
+class Examination:
+    """The files of a ledger, one by one.
+
+    Attributes:
+        sound: Fragments that count and whose files are what was written: their files by table, by name.
+        damaged: Those of which one is missing, cannot be read or is something else: the first such, by name.
+    """
+
+    sound: Mapping[str, Mapping[str, OpenFile]]
+    damaged: Mapping[str, DamagedFileError]
+
+
+def verify(root: Location, spec_sha256: str) -> list[Problem]:
+    """Checks every file of a ledger, while no writer is at work, and changes nothing.
+
+    That it can be read, is what was written, is of this sweep and has the columns; that `curves` and `heads` are of
+    trainings in the same fragment; that no training is there twice; that no file is left over.
+
+    Args:
+        spec_sha256: Hash of the sweep's spec.
+
+    Raises:
+        UserError: If there is no ledger, a file is of a newer version, or the place does not answer.
+    """
+    require_ledger(root)
+    place = place_at(root)
+    found = examine(root)
+    return [
+        *(Problem(fault.subject, str(fault.given)) for fault in found.damaged.values()),
+        *_left_over(place, {*found.sound, *found.damaged}),
+        *(each for name, files in found.sound.items() for each in _inside(place, name, files, spec_sha256)),
+        *_twice(place, [files["trainings"] for files in found.sound.values()]),
+    ]
+
+
+def examine(root: Location) -> Examination:
+    """Reads every file of the fragments that count.
+
+    Raises:
+        UserError: For a file of a newer version, or a place that does not answer.
+    """
+    place = place_at(root)
+    faults: dict[str, DamagedFileError] = {}
+
+    def check(table: str, digests: Mapping[str, str | None]) -> dict[str, OpenFile]:
+        """Those of these files that are sound, by name."""
+        with ThreadPoolExecutor(place.n_at_once) as threads:
+            files = threads.map(lambda name: _check(place, table, name, digests[name]), digests)
+            checked = dict(zip(digests, files, strict=True))
+        for name, file in checked.items():
+            if isinstance(file, DamagedFileError):
+                faults.setdefault(name, file)
+        return {name: file for name, file in checked.items() if isinstance(file, OpenFile)}
+
+    trainings = check("trainings", {name: _attested(name) for name in fragment_names(root)})
+    counting = counting_names(trainings)
+    found = {"trainings": trainings}
+    for table in TABLES[:-1]:
+        if place.has_folder(table):
+            found[table] = check(table, {name: trainings[name].stamp.digests.get(table) for name in counting})
+    replaced = {name for file in trainings.values() for name in file.stamp.replaces}
+    return Examination(
+        sound={name: {table: files[name] for table, files in found.items()} for name in counting if name not in faults},
+        damaged={name: fault for name, fault in faults.items() if name not in replaced},
+    )
+
+
+def set_aside(root: Location, name: str) -> None:
+    """Moves what there is of a fragment to the sweep's folder `set_aside`: its trainings do not count any more."""
+    place = place_at(root)
+    # `trainings` last: until it has gone the fragment is known, and another call ends what a crash cut short.
+    for table in TABLES:
+        if name in place.names(table):
+            place.set_aside(table, name)
+
+
+def set_damage_aside(root: Location) -> dict[str, str]:
+    """Sets all damaged fragments aside. Only the ledger's one writer may.
+
+    Returns:
+        By name, what to say of each.
+    """
+    said: dict[str, str] = {}
+    # Without a merged fragment, those that it replaced count again if they are still there.
+    while found := examine(root).damaged:
+        for name, fault in found.items():
+            set_aside(root, name)
+            said[name] = (
+                f"{fault.subject}: {fault.given}; set aside in {place_at(root)}/{ASIDE}, its trainings run again"
+            )
+    return said
+
+
+def _check(place: Place, table: str, name: str, attested: str | None) -> OpenFile | DamagedFileError:
+    path = place.file_name(table, name)
+    try:
+        if attested is not None:
+            with place.answering(), place.open_file(table, name) as file:
+                if digest(file) != attested:
+                    return damaged(place, path, "not what was written, by its checksum")
+        return open_file(place, table, name)
+    except DamagedFileError as fault:
+        return fault
+    except FileNotFoundError:
+        return damaged(place, path, "no such file")
+    except OSError as error:
+        return damaged(place, path, str(error))
+
+
+def _attested(name: str) -> str | None:
+    """The digest of the file in `trainings`, as the name has it."""
+    found = _ATTESTED.fullmatch(name)
+    return found["digest"] if found else None
+
+
+def _left_over(place: Place, known: Collection[str]) -> Iterator[Problem]:
+    for table in TABLES:
+        for name in place.names(table):
+            if name not in known:
+                yield Problem(place.file_name(table, name), "left over by a commit or a merge that was cut short", True)
+        for file in place.unfinished(table):
+            yield Problem(f"{place}/{table}/{file}", "left over by a write that was cut short", True)
+
+
+def _inside(place: Place, name: str, files: Mapping[str, OpenFile], spec_sha256: str) -> Iterator[Problem]:
+    trained = _ids(files["trainings"])
+    for table, file in files.items():
+        path = place.file_name(table, name)
+        if file.stamp.spec_sha256 != spec_sha256:
+            yield Problem(path, f"rows of another sweep, of the spec {file.stamp.spec_sha256[:12]}")
+        schema = file.fragment.physical_schema
+        for column in BASE_COLUMNS[table]:
+            index = schema.get_field_index(column.name)
+            if index >= 0 and schema.field(index).type != column.type:
+                yield Problem(path, f"the column {column.name} is {schema.field(index).type}, not {column.type}")
+            if index < 0 and not column.nullable:
+                yield Problem(path, f"no column {column.name}")
+        if strays := _ids(file) - trained:
+            yield Problem(path, f"rows of {len(strays)} trainings that are not in trainings, {min(strays)} among them")
+
+
+def _ids(file: OpenFile) -> set[str]:
+    column = file.fragment.to_table(columns=["training_id"])["training_id"]
+    return set(pc.unique(column.cast(pa.string())).to_pylist())
+
+
+def _twice(place: Place, trainings: Collection[OpenFile]) -> Iterator[Problem]:
+    columns = ["trial", "replicate", "training_id"]
+    tables = [file.fragment.to_table(columns=columns).cast(_KEYS) for file in trainings]
+    rows = pa.concat_tables(tables) if tables else _KEYS.empty_table()
+    for keys in (["trial", "replicate"], ["training_id"]):
+        counts = rows.group_by(keys).aggregate([([], "count_all")])
+        for row in counts.filter(pc.field("count_all") > 1).to_pylist():
+            which = ", ".join(f"{key} {row[key]}" for key in keys)
+            yield Problem(f"{place}/trainings", f"{which} is there {row['count_all']} times")
+
+
+_KEYS = pa.schema([("trial", pa.int32()), ("replicate", pa.int32()), ("training_id", pa.string())])

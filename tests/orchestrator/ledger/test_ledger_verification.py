@@ -1,0 +1,252 @@
+"""Every damaged byte is found; what is damaged is set aside, and the rest of the ledger goes on."""
+
+import hashlib
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+
+from orchestrator.ledger.compaction import compact
+from orchestrator.ledger.reader import Ledger
+from orchestrator.ledger.verification import set_aside, verify
+from orchestrator.query import run_query
+from tests.orchestrator.ledger.ledger_rows import (
+    SPEC,
+    Key,
+    assert_holds,
+    committed_keys,
+    file_of,
+    open_writer,
+    pack_rows,
+)
+from workloads.errors import UserError
+
+TABLES = ("trainings", "curves", "heads")
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    """Three packs of two trainings."""
+    path = tmp_path / "sweep"
+    path.mkdir()
+    with open_writer(path) as writer:
+        for trial in range(3):
+            writer.commit(f"p{trial}", *pack_rows(f"p{trial}", [(trial, 0), (trial, 1)]))
+    return path
+
+
+def _keys(*trials: int) -> set[Key]:
+    return {(trial, replicate) for trial in trials for replicate in (0, 1)}
+
+
+def _words(root: Path) -> list[str]:
+    return [str(problem).replace(f"{root}/", "") for problem in verify(root, SPEC)]
+
+
+def _flip(path: Path, position: int) -> None:
+    """Damages one bit."""
+    whole = bytearray(path.read_bytes())
+    whole[position] ^= 1
+    path.write_bytes(whole)
+
+
+def _page(path: Path, column: int = 0) -> int:
+    """The last byte of a column's data."""
+    chunk = pq.read_metadata(path).row_group(0).column(column)
+    start = chunk.dictionary_page_offset if chunk.has_dictionary_page else chunk.data_page_offset
+    return int(start + chunk.total_compressed_size - 1)
+
+
+def test_a_ledger_as_it_was_written_has_no_problem(root: Path) -> None:
+    assert verify(root, SPEC) == []
+    compact(root)
+    assert verify(root, SPEC) == []
+
+
+def test_a_name_attests_each_byte_of_its_fragment(root: Path) -> None:
+    compact(root)
+    (trainings,) = (root / "trainings").iterdir()
+    assert trainings.stem == "merged-" + hashlib.sha256(trainings.read_bytes()).hexdigest()[:32]
+    for table in ("curves", "heads"):
+        digest = hashlib.sha256((root / table / trainings.name).read_bytes()).hexdigest()[:32]
+        assert digest in pq.read_metadata(trainings).metadata[b"digests"].decode()
+
+
+@pytest.mark.parametrize("table", TABLES)
+def test_a_single_wrong_bit_anywhere_is_found(root: Path, table: str) -> None:
+    path = file_of(root, table, "p1")
+    whole = path.read_bytes()
+    for position in range(0, len(whole), max(len(whole) // 40, 1)):
+        _flip(path, position)
+        assert _words(root) == [f"{table}/{path.name}: not what was written, by its checksum"]
+        path.write_bytes(whole)
+    assert verify(root, SPEC) == []
+
+
+DAMAGES: list[Callable[[Path], object]] = [
+    lambda path: path.write_bytes(path.read_bytes()[:-100]),
+    lambda path: path.write_bytes(b""),
+    lambda path: _flip(path, _page(path)),
+    lambda path: path.unlink(),
+]
+
+
+@pytest.mark.parametrize("table", TABLES)
+@pytest.mark.parametrize("damage", DAMAGES, ids=["truncated", "empty", "corrupted", "missing"])
+def test_a_writer_sets_a_damaged_fragment_aside_and_the_rest_goes_on(
+    root: Path, table: str, damage: Callable[[Path], object]
+) -> None:
+    path = file_of(root, table, "p1")
+    damage(path)
+    is_missing = not path.exists()
+    left = {
+        str(each.relative_to(root)): each.read_bytes() for each in root.glob(f"*/{path.name}") if each.parent != root
+    }
+    with open_writer(root) as writer:
+        lost = {} if is_missing and table == "trainings" else writer.set_aside
+        if lost:
+            what = "no such file" if is_missing else "not what was written, by its checksum"
+            said = f"{path}: {what}; set aside in {root}/set_aside, its trainings run again"
+            assert lost == {path.stem: said}
+            # All that there was of it is kept.
+            assert left == {
+                str(each.relative_to(root / "set_aside")): each.read_bytes()
+                for each in root.glob("set_aside/*/*.parquet")
+            }
+        assert_holds(root, _keys(0, 2))
+        writer.commit("p1", *pack_rows("p1", [(1, 0), (1, 1)]))
+    assert_holds(root, _keys(0, 1, 2))
+    assert verify(root, SPEC) == []
+    with open_writer(root) as writer:
+        assert writer.set_aside == {}
+
+
+def test_a_damaged_merge_gives_way_to_what_it_replaced_while_that_is_there(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    saved = shutil.copytree(root, root.parent / "saved")
+    compact(root)
+    (merged,) = (root / "curves").iterdir()
+    shutil.copytree(saved, root, dirs_exist_ok=True)
+    assert committed_keys(root) == _keys(0, 1, 2)
+    # Its removals had come to one of the curves.
+    file_of(root, "curves", "p0").unlink()
+    _flip(merged, _page(merged))
+    with open_writer(root) as writer:
+        assert {name.partition("-")[0] for name in writer.set_aside} == {"merged", "p0"}
+        assert_holds(root, _keys(1, 2))
+
+
+def test_damage_in_what_a_merge_has_replaced_matters_to_nobody(root: Path) -> None:
+    saved = shutil.copytree(root, root.parent / "saved")
+    compact(root)
+    shutil.copytree(saved, root, dirs_exist_ok=True)
+    _flip(file_of(root, "trainings", "p1"), 100)
+    with open_writer(root) as writer:
+        assert writer.set_aside == {}
+        assert_holds(root, _keys(0, 1, 2))
+
+
+def test_setting_aside_that_a_crash_cut_short_is_ended_by_the_next(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    name = file_of(root, "heads", "p1").stem
+    _flip(root / "heads" / f"{name}.parquet", 50)
+    (root / "set_aside" / "curves").mkdir(parents=True)
+    (root / "curves" / f"{name}.parquet").rename(root / "set_aside" / "curves" / f"{name}.parquet")
+    with open_writer(root) as writer:
+        assert set(writer.set_aside) == {name}
+    assert {str(path.parent.name) for path in root.glob(f"set_aside/*/{name}.parquet")} == set(TABLES)
+
+
+@pytest.mark.parametrize(
+    "ask", [lambda root: Ledger(root).curves(), lambda root: run_query(Ledger(root), "FROM curves")]
+)
+def test_a_reader_meets_no_wrong_number(root: Path, ask: Callable[[Path], object]) -> None:
+    path = file_of(root, "curves", "p1")
+    _flip(path, _page(path, pq.read_schema(path).get_field_index("value")))
+    with pytest.raises(UserError) as refused:
+        ask(root)
+    assert str(refused.value) == (
+        f"{path}: got 'not what was written, by its checksum', expected a Parquet file that attnsweep wrote; "
+        f"restore it; or: attnsweep resume {root}, which sets it aside and trains it again"
+    )
+    assert Ledger(root).trainings().num_rows == 6
+
+
+def test_what_does_not_count_is_left_over(root: Path) -> None:
+    shutil.copy(file_of(root, "curves", "p0"), root / "curves" / "p9-00000000.parquet")
+    (root / "heads" / ".p9.tmp").write_bytes(b"")
+    assert _words(root) == [
+        "curves/p9-00000000.parquet: left over by a commit or a merge that was cut short",
+        "heads/.p9.tmp: left over by a write that was cut short",
+    ]
+    with open_writer(root):
+        assert verify(root, SPEC) == []
+
+
+def test_a_training_that_is_there_twice_is_found(root: Path) -> None:
+    with open_writer(root) as writer:
+        writer.commit("again", *pack_rows("again", [(1, 1)]))
+    assert _words(root) == [
+        "trainings: trial 1, replicate 1 is there 2 times",
+        "trainings: training_id 1/1 is there 2 times",
+    ]
+
+
+@pytest.mark.parametrize("table", ["curves", "heads"])
+def test_rows_of_a_training_that_is_not_there_are_found(root: Path, table: str) -> None:
+    strays = dict(zip(TABLES, pack_rows("p3", [(3, 0)]), strict=True))
+    strays[table] = dict(zip(TABLES, pack_rows("p3", [(3, 0), (4, 0)]), strict=True))[table]
+    with open_writer(root) as writer:
+        writer.commit("p3", strays["trainings"], strays["curves"], strays["heads"])
+    (words,) = _words(root)
+    assert words.startswith(f"{table}/p3-")
+    assert words.endswith("rows of 1 trainings that are not in trainings, 4/0 among them")
+
+
+def test_files_of_another_sweep_and_of_other_columns_are_found(root: Path) -> None:
+    assert len(verify(root, "f" * 64)) == 9
+    assert str(verify(root, "f" * 64)[0]).endswith("rows of another sweep, of the spec 5ec5ec5ec5ec")
+    for table in TABLES:
+        path = file_of(root, table, "p1")
+        rows = pq.read_table(path)
+        metadata = {**rows.schema.metadata, b"digests": b"{}"}
+        if table == "curves":
+            rows = rows.rename_columns([{"value": "values"}.get(name, name) for name in rows.column_names])
+            rows = rows.set_column(rows.column_names.index("step"), "step", rows["step"].cast("int64"))
+        pq.write_table(rows.replace_schema_metadata(metadata), path.with_name("p1-00000000.parquet"))
+        path.unlink()
+    assert _words(root) == [
+        "curves/p1-00000000.parquet: the column step is int64, not int32",
+        "curves/p1-00000000.parquet: no column value",
+    ]
+
+
+def test_a_ledger_of_before_digests_were_kept_is_read_and_goes_on(root: Path) -> None:
+    for path in root.glob("*/*.parquet"):
+        rows = pq.read_table(path)
+        old = {key: value for key, value in rows.schema.metadata.items() if key != b"digests"}
+        pq.write_table(rows.replace_schema_metadata(old), path.with_name(f"{path.stem[:2]}-0123abcd.parquet"))
+        path.unlink()
+    assert verify(root, SPEC) == []
+    with open_writer(root) as writer:
+        assert writer.set_aside == {}
+        writer.commit("p3", *pack_rows("p3", [(3, 0), (3, 1)]))
+    assert_holds(root, _keys(0, 1, 2, 3))
+    file_of(root, "curves", "p1").write_bytes(b"torn")
+    with open_writer(root) as writer:
+        assert list(writer.set_aside) == ["p1-0123abcd"]
+    assert_holds(root, _keys(0, 2, 3))
+
+
+def test_a_fragment_can_be_set_aside_by_name(root: Path) -> None:
+    set_aside(root, file_of(root, "trainings", "p0").stem)
+    assert_holds(root, _keys(1, 2))
+
+
+def test_a_file_of_a_newer_version_is_not_damaged(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("orchestrator.ledger.fragments.SCHEMA_VERSION", 0)
+    with pytest.raises(UserError, match="got 'schema_version 1', expected 0 or lower"):
+        open_writer(root)
+    assert not (root / "set_aside").exists()
