@@ -4,7 +4,7 @@
 over. What cannot be read, or is of trainings that are done, is as good as none and removed.
 """
 
-from collections.abc from collections.abc import Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
