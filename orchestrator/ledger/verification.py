@@ -8,9 +8,6 @@ from collections.abc import Collection, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
-import pyarrow as pa
-import pyarrow.compute as pc
-
 from orchestrator.ledger.fragments import (
     TABLES,
     DamagedFileError,
@@ -61,8 +58,7 @@ class Examination:
 def verify(root: Location, spec_sha256: str) -> list[Problem]:
     """Checks every file of a ledger, while no writer is at work, and changes nothing.
 
-    That it can be read, is what was written, is of this sweep and has the columns; that `curves` and `heads` are of
-    trainings in the same fragment; that no training is there twice; that no file is left over.
+    That it can be read, is what was written, is of this sweep and has the columns; that no file is left over.
 
     Args:
         spec_sha256: Hash of the sweep's spec.
@@ -77,7 +73,6 @@ def verify(root: Location, spec_sha256: str) -> list[Problem]:
         *(Problem(fault.subject, str(fault.given)) for fault in found.damaged.values()),
         *_left_over(place, {*found.sound, *found.damaged}),
         *(each for name, files in found.sound.items() for each in _inside(place, name, files, spec_sha256)),
-        *_twice(place, [files["trainings"] for files in found.sound.values()]),
     ]
 
 
@@ -171,7 +166,6 @@ def _left_over(place: Place, known: Collection[str]) -> Iterator[Problem]:
 
 
 def _inside(place: Place, name: str, files: Mapping[str, OpenFile], spec_sha256: str) -> Iterator[Problem]:
-    trained = _ids(files["trainings"])
     for table, file in files.items():
         path = place.file_name(table, name)
         if file.stamp.spec_sha256 != spec_sha256:
@@ -183,24 +177,3 @@ def _inside(place: Place, name: str, files: Mapping[str, OpenFile], spec_sha256:
                 yield Problem(path, f"the column {column.name} is {schema.field(index).type}, not {column.type}")
             if index < 0 and not column.nullable:
                 yield Problem(path, f"no column {column.name}")
-        if strays := _ids(file) - trained:
-            yield Problem(path, f"rows of {len(strays)} trainings that are not in trainings, {min(strays)} among them")
-
-
-def _ids(file: OpenFile) -> set[str]:
-    column = file.fragment.to_table(columns=["training_id"])["training_id"]
-    return set(pc.unique(column.cast(pa.string())).to_pylist())
-
-
-def _twice(place: Place, trainings: Collection[OpenFile]) -> Iterator[Problem]:
-    columns = ["trial", "replicate", "training_id"]
-    tables = [file.fragment.to_table(columns=columns).cast(_KEYS) for file in trainings]
-    rows = pa.concat_tables(tables) if tables else _KEYS.empty_table()
-    for keys in (["trial", "replicate"], ["training_id"]):
-        counts = rows.group_by(keys).aggregate([([], "count_all")])
-        for row in counts.filter(pc.field("count_all") > 1).to_pylist():
-            which = ", ".join(f"{key} {row[key]}" for key in keys)
-            yield Problem(f"{place}/trainings", f"{which} is there {row['count_all']} times")
-
-
-_KEYS = pa.schema([("trial", pa.int32()), ("replicate", pa.int32()), ("training_id", pa.string())])

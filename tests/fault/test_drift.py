@@ -27,7 +27,7 @@ def _interrupted(spec: Sweep, path: Path, monkeypatch: pytest.MonkeyPatch) -> No
 def test_the_environment_names_what_a_training_depends_on() -> None:
     found = Environment.current(CategoryPairs())
     assert {"python", "torch", "numpy", "attnsweep"} <= found.versions.keys()
-    assert found.code.keys() == {"workloads", "search_spaces"}
+    assert {"workloads", "search_spaces"} <= found.code.keys()
     other = found.model_copy(
         update={"versions": {**found.versions, "torch": "1.0"}, "code": {**found.code, "workloads": "0"}}
     )

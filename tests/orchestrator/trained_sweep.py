@@ -8,11 +8,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from orchestrator.ledger.compaction import compact
+from orchestrator.ledger.fragments import TABLES, Stamp, publish
 from orchestrator.ledger.reader import Ledger
 from orchestrator.ledger.schema import heads_schema, trainings_schema
 from orchestrator.ledger.writer import LedgerWriter
 from orchestrator.loop import SweepLoop
 from orchestrator.places.location import Location
+from orchestrator.replays import replay_some
 from orchestrator.study import Study
 from orchestrator.sweep_directory import SweepDirectory
 from orchestrator.trainer import PackOrder, Progress, Report, Trainer
@@ -44,6 +46,9 @@ class TrainerHere:
             report = self._trainer.proceed()
         return [(order, report)]
 
+    def hand_back(self, _seconds: float) -> list[tuple[PackOrder, Report]]:
+        return []
+
 
 def trained_sweep(path: Location, spec: Sweep, pack_size: int = 8, n_commits: int | None = None) -> SweepDirectory:
     """A sweep as `attnsweep run` leaves it; with `n_commits`, as it is when it was stopped after so many packs."""
@@ -61,16 +66,24 @@ def trained_sweep(path: Location, spec: Sweep, pack_size: int = 8, n_commits: in
         looks = iter(range(10**9))
         finished = loop.run(lambda: n_commits is not None and next(looks) >= n_commits)
         study.save()
+        if finished:
+            replay_some(directory, pool, lambda: False)
     directory.record_run(finished=finished, seconds=1.0)
     compact(path)
     return directory
 
 
 def edit(directory: SweepDirectory, table: str, change: Callable[[pa.Table], pa.Table]) -> None:
-    """Changes the rows of a compacted table behind the ledger's back."""
-    (path,) = (Path(str(directory.path)) / table).glob("*.parquet")
-    rows = pq.read_table(path)
-    pq.write_table(change(rows).cast(rows.schema), path)
+    """Changes the rows of a compacted table, in a fragment that is sound but for what it says."""
+    root = Path(str(directory.path))
+    paths = {each: next((root / each).glob("*.parquet")) for each in TABLES if (root / each).exists()}
+    tables = {each: pq.read_table(path) for each, path in paths.items()}
+    changed = change(tables[table])
+    tables[table] = changed.cast(pa.schema([tables[table].schema.field(name) for name in changed.column_names]))
+    for path in paths.values():
+        path.unlink()
+    contents = {each: (rows.schema.remove_metadata(), rows.to_batches()) for each, rows in tables.items()}
+    publish(root, "edited", contents, Stamp(spec_sha256=directory.spec_sha256))
 
 
 def edit_row(directory: SweepDirectory, table: str, index: int, **values: Any) -> None:

@@ -185,26 +185,6 @@ def test_what_does_not_count_is_left_over(root: Path) -> None:
         assert verify(root, SPEC) == []
 
 
-def test_a_training_that_is_there_twice_is_found(root: Path) -> None:
-    with open_writer(root) as writer:
-        writer.commit("again", *pack_rows("again", [(1, 1)]))
-    assert _words(root) == [
-        "trainings: trial 1, replicate 1 is there 2 times",
-        "trainings: training_id 1/1 is there 2 times",
-    ]
-
-
-@pytest.mark.parametrize("table", ["curves", "heads"])
-def test_rows_of_a_training_that_is_not_there_are_found(root: Path, table: str) -> None:
-    strays = dict(zip(TABLES, pack_rows("p3", [(3, 0)]), strict=True))
-    strays[table] = dict(zip(TABLES, pack_rows("p3", [(3, 0), (4, 0)]), strict=True))[table]
-    with open_writer(root) as writer:
-        writer.commit("p3", strays["trainings"], strays["curves"], strays["heads"])
-    (words,) = _words(root)
-    assert words.startswith(f"{table}/p3-")
-    assert words.endswith("rows of 1 trainings that are not in trainings, 4/0 among them")
-
-
 def test_files_of_another_sweep_and_of_other_columns_are_found(root: Path) -> None:
     assert len(verify(root, "f" * 64)) == 9
     assert str(verify(root, "f" * 64)[0]).endswith("rows of another sweep, of the spec 5ec5ec5ec5ec")
