@@ -115,14 +115,20 @@ def replay(
     training_id: Annotated[
         str, typer.Argument(metavar="TRAINING_ID", help="Its beginning will do, or TRIAL/REPLICATE, such as 12/3.")
     ],
+    trace: Annotated[
+        bool, typer.Option("--trace", help="Also measure at every step, into ./trace-TRAINING_ID/curves.parquet.")
+    ] = False,
     as_json: AsJson = False,
 ) -> None:
     """Train one training again, alone, and compare it with the ledger; exit code 1 if it does not agree."""
     from orchestrator.replay import replay as replay_training
     from orchestrator.sweep_directory import SweepDirectory
 
-    found = replay_training(SweepDirectory.open(locate(directory)), training_id)
+    folder = Path(f"trace-{training_id.replace('/', '-')}") if trace else None
+    found = replay_training(SweepDirectory.open(locate(directory)), training_id, folder)
     found.print(_console(stderr=as_json))
+    if folder is not None:
+        typer.echo(f"trace in {folder}", err=True)
     if as_json:
         typer.echo(found.to_json())
     if not found.deviation.agrees:

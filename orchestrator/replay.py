@@ -12,23 +12,27 @@ import re
 import traceback
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.parquet as pq
 import torch
 
+from orchestrator.credentials import without_credentials
 from orchestrator.deviation import deviation
 from orchestrator.ledger.reader import Ledger
 from orchestrator.ledger.schema import curves_schema
-from orchestrator.records import PackContext, Rows, ended_rows, failed_rows
+from orchestrator.records import PackContext, Rows, curve_rows, ended_rows, failed_rows, head_rows
 from orchestrator.replay_summary import Replay
 from orchestrator.sweep_directory import SweepDirectory
 from orchestrator.tasks import Task
 from workloads.engine.contract import Lanes, Training, Workload
 from workloads.engine.optimizers import State
 from workloads.engine.pack import Pack
+from workloads.engine.schedule import dense_probe_steps
 from workloads.errors import UserError
 from workloads.registry import load_workload
 
@@ -40,7 +44,7 @@ _PREFIX = "param_"
 _MOST_HINTS = 3
 
 
-def replay(directory: SweepDirectory, name: str) -> Replay:
+def replay(directory: SweepDirectory, name: str, trace: Path | None = None) -> Replay:
     """Trains one training of a sweep again, alone, and compares it with the ledger.
 
     Trained on the kind of device that it was trained on, or on the CPU where this machine has none.
@@ -48,16 +52,23 @@ def replay(directory: SweepDirectory, name: str) -> Replay:
     Args:
         directory: The sweep.
         name: As `find_training` takes it.
+        trace: A folder for `curves.parquet` and, where there are heads, `heads.parquet`: what was measured at every
+            step, or at some 2,000 of more, with the columns of the ledger's tables. The training ends as without.
 
     Raises:
-        UserError: If there is no such training, or the workload is gone.
+        UserError: If there is no such training, the workload is gone, or the folder cannot be written.
     """
     ledger = Ledger(directory.path)
     recorded = recorded_rows(ledger, find_training(ledger, name))
     workload = load_workload(directory.spec.workload)
     (was_on,) = recorded.trainings["device"].to_pylist()
     device = "cuda" if was_on == "cuda" and torch.cuda.is_available() else "cpu"
-    replayed = _train_alone(workload, recorded_tasks(workload, recorded.trainings), directory.sweep, device)
+    tasks = recorded_tasks(workload, recorded.trainings)
+    (task,) = tasks
+    probe_steps = dense_probe_steps(task.training.parameters.n_steps) if trace is not None else ()
+    replayed, traced = _train_alone(workload, tasks, directory.sweep, device, probe_steps)
+    if trace is not None:
+        _write_trace(traced, trace)
     return Replay(
         sweep=directory.sweep,
         deviation=deviation(recorded, replayed),
@@ -152,19 +163,41 @@ def to_replay(trainings: pa.Table, sweep_seed: int) -> list[str]:
     return sorted(ids, key=lambda each: hashlib.blake2b(f"{sweep_seed}/{each}".encode()).digest())[:n_chosen]
 
 
-def _train_alone(workload: Workload[Any], tasks: Sequence[Task], sweep: str, device: str) -> Rows:
-    """The rows of trainings as a trainer would hand them back, also where they raise."""
+def _train_alone(
+    workload: Workload[Any], tasks: Sequence[Task], sweep: str, device: str, probe_steps: Sequence[int]
+) -> tuple[Rows, Rows]:
+    """The rows of trainings as a trainer would hand them back, also where they raise; and with probes at more steps."""
     context = PackContext(sweep, "replay", device, platform.node())
     try:
         with _one_thread():
-            pack = _trained(workload, tasks, device)
-            return ended_rows(workload, tasks, pack, pack.result(), context)
+            pack = _trained(workload, tasks, device, probe_steps)
+            result = pack.result()
+            usual = result.at(workload.probe_steps(tasks[0].training.parameters))
+            rows = ended_rows(workload, tasks, pack, usual, context)
+            return rows, Rows(rows.trainings, curve_rows(workload, tasks, result), head_rows(workload, tasks, result))
     except Exception:  # noqa: BLE001  # As at the trainer's edge: what a training raises is its outcome.
-        return Rows(failed_rows(workload, tasks, traceback.format_exc(), context), curves_schema().empty_table(), None)
+        failed = failed_rows(workload, tasks, without_credentials(traceback.format_exc()), context)
+        rows = Rows(failed, curves_schema().empty_table(), None)
+        return rows, rows
 
 
-def _trained(workload: Workload[Any], tasks: Sequence[Task], device: str) -> Pack[Any]:
-    pack = Pack(workload, [task.training for task in tasks], device)
+def _write_trace(traced: Rows, folder: Path) -> None:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        pq.write_table(traced.curves, folder / "curves.parquet")
+        if traced.heads is not None:
+            pq.write_table(traced.heads, folder / "heads.parquet")
+    except OSError as error:
+        raise UserError(
+            "--trace",
+            given=str(folder),
+            expected="a folder that can be written",
+            mend=f"go where it can ({error.strerror or error})",
+        ) from error
+
+
+def _trained(workload: Workload[Any], tasks: Sequence[Task], device: str, probe_steps: Sequence[int] = ()) -> Pack[Any]:
+    pack = Pack(workload, [task.training for task in tasks], device, extra_probe_steps=probe_steps)
     while not pack.advance(1):
         pass
     return pack

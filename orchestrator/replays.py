@@ -52,10 +52,9 @@ class Replays(BaseModel):
         n = len(self.deviations)
         if self.disagreeing:
             first, columns = next(iter(self.disagreeing.items()))
-            return (
-                f"{len(self.disagreeing)} of {n} trainings end otherwise alone, such as {first} ({', '.join(columns)})"
-            )
-        return f"{n} trainings alone, as fused; largest deviation of a loss {self.largest:.2g}"
+            others = f"{len(self.disagreeing)} of {n} trainings alone, which end otherwise"
+            return f"replayed {others}, such as {first} ({', '.join(columns)})"
+        return f"replayed {n} trainings alone: they end as fused, largest deviation of a loss {self.largest:.2g}"
 
 
 def read_replays(directory: SweepDirectory) -> Replays | None:

@@ -103,7 +103,7 @@ class Summary:
             console.print(f"best trial #{best.trial}: {values}", soft_wrap=True, markup=False)
             console.print(f"           {objective.kind} {best.value:.4g}, to {objective.direction}")
         if self.replays is not None and self.replays.deviations:
-            console.print(f"replayed {self.replays}", soft_wrap=True, markup=False)
+            console.print(str(self.replays), soft_wrap=True, markup=False)
         for trial, reason in islice(self.refused.items(), 1):
             n_refused = len(self.refused)
             console.print(f"{n_refused} trials refused, such as #{trial}: {reason}", soft_wrap=True, markup=False)

@@ -79,14 +79,14 @@ def _replayed(directory: SweepDirectory) -> Check:
     """Whether the trainings that were trained again alone ended as in their packs."""
     replays = read_replays(directory)
     if replays is None:
-        return Check("trainings replayed alone: none", (Problem("no training was replayed alone", RESUME),))
+        return Check("replayed no training alone", (Problem("no training was replayed alone", RESUME),))
     problems = tuple(
         Problem(
             f"{training_id} ends otherwise alone ({', '.join(columns)})", f"see: attnsweep replay DIR {training_id}"
         )
         for training_id, columns in replays.disagreeing.items()
     )
-    return Check(f"trainings replayed alone: {replays}", problems)
+    return Check(str(replays), problems)
 
 
 def _read(directory: SweepDirectory, *, finished: bool) -> tuple[Books, tuple[Problem, ...]]:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 import torch
 
@@ -78,6 +79,20 @@ def test_a_replay_is_equal_to_the_bit(outcome: str, whole: SweepDirectory) -> No
     assert compared["levels"][0] > 1
     assert compared["eval_loss"] == (0 if row["eval_loss"] is None else 1, 0)
     assert compared["heads"] == (0, 0)
+
+
+def test_a_trace_measures_every_step_and_changes_nothing(spec: Sweep, tmp_path: Path) -> None:
+    longer = spec.fix({"n_steps": 300, "stop_when_solved": False, "raises": False}).but(trials=1)
+    whole = trained_sweep(tmp_path / "s", longer)
+    row = records(whole)[0]
+    found = replay(whole, row["training_id"], tmp_path / "trace")
+    assert found.deviation.absolute == 0
+    assert found.deviation.agrees
+    traced = pq.read_table(tmp_path / "trace" / "curves.parquet").to_pylist()
+    assert {each["step"] for each in traced} == set(range(301))
+    recorded = recorded_rows(Ledger(whole.path), row["training_id"]).curves.to_pylist()
+    assert all(each in traced for each in recorded)
+    assert len(traced) > len(recorded)
 
 
 def test_heads_and_bleu_are_compared_too(tmp_path: Path) -> None:
