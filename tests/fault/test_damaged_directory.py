@@ -1,0 +1,46 @@
+"""A sweep directory in which files were torn, damaged or left over: `resume` mends it, and the sweep is whole again."""
+
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from orchestrator.audit import audit
+from orchestrator.ledger.reader import Ledger
+from orchestrator.session import Resources, resume_sweep
+from tests.fault import sweeps
+from workloads.errors import UserError
+
+
+def test_damage_is_set_aside_and_trained_again(local_ray: str, mlflow_database: str, tmp_path: Path) -> None:
+    spec = sweeps.small_sweep()
+    sweeps.run(spec, tmp_path / "undisturbed", pack_size=4)
+    path = tmp_path / "s"
+    sweeps.run(spec, path, pack_size=4)
+    told = sweeps.told(path)
+
+    first, second, third, *_ = sorted((path / "trainings").glob("*.parquet"))
+    flipped = bytearray(first.read_bytes())
+    flipped[len(flipped) // 3] ^= 1
+    first.write_bytes(flipped)
+    second.write_bytes(second.read_bytes()[:-100])
+    (path / "curves" / third.name).unlink()
+    (path / "trainings" / ".torn.tmp").write_bytes(b"PAR1")
+    with (path / "study.journal").open("a") as journal:
+        journal.write('{"op_code": 6, "worker_id": "')
+
+    with pytest.raises(UserError, match=r"restore it; or: attnsweep resume .*, which sets it aside and trains it again"):
+        Ledger(path).trainings()
+    assert len([each for each in audit(path).problems if "attnsweep resume" in each.mend]) >= 3
+
+    console = Console(record=True, width=1000)
+    report = resume_sweep(path, Resources(pack_size=4), console)
+    said = console.export_text()
+    assert said.count("set aside in") == 3
+    assert "found 20 trainings, told 0 trials, 12 trainings to train" in said
+    assert report.finished
+    assert sweeps.outcomes(path) == sweeps.outcomes(tmp_path / "undisturbed")
+    assert sweeps.curves(path) == sweeps.curves(tmp_path / "undisturbed")
+    assert sweeps.told(path) == told
+    assert [str(problem) for problem in audit(path).problems] == []
+    assert len(list((path / "set_aside" / "trainings").iterdir())) == 3
