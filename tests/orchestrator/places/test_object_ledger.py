@@ -249,10 +249,13 @@ def test_a_reader_that_a_compaction_overtakes_opens_again(
 
 def test_a_signal_during_an_upload_does_not_cut_it_off(prefix: ObjectPrefix, monkeypatch: pytest.MonkeyPatch) -> None:
     class Interrupting:
-        """A number of bytes; who asks for it, with the upload begun, is interrupted."""
+        """A number of bytes; the first who asks for it, with the upload begun, is interrupted."""
+
+        signals = iter([signal.SIGINT])
 
         def __index__(self) -> int:
-            os.kill(os.getpid(), signal.SIGINT)
+            for number in self.signals:
+                os.kill(os.getpid(), number)
             return 3
 
     with monkeypatch.context() as patch:
