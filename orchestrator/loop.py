@@ -148,7 +148,7 @@ class SweepLoop:
                 done = by_trial[asked.trial]
                 if asked.trial in complete:
                     done = rows.filter(pa.compute.field("trial") == asked.trial).to_pylist()
-                self._enter(asked.configuration, done, is_told=asked.is_told)
+                self._enter(self._study.configuration(asked.trial), done, is_told=asked.is_told)
         n_queued = len(self._backlog)
         for saved in self._checkpoints.load():
             if (tasks := self._backlog.take_these(saved.lanes)) is not None:

@@ -35,20 +35,10 @@ class Configuration:
 
 @dataclass(frozen=True)
 class Asked:
-    """A trial of an earlier run.
+    """A trial of an earlier run: its number, and whether the study knows its value."""
 
-    Attributes:
-        configuration: As it was drawn then.
-        is_told: Whether the study knows its value.
-    """
-
-    configuration: Configuration
+    trial: int
     is_told: bool
-
-    @property
-    def trial(self) -> int:
-        """Its number."""
-        return self.configuration.trial
 
 
 class Study:
@@ -104,14 +94,11 @@ class Study:
 
     def asked(self) -> list[Asked]:
         """The trials that earlier runs asked for, but for those refused."""
-        return [
-            Asked(Configuration(number, suggest(self._spec, self._trial(number))), is_told)
-            for number, is_told in self._earlier
-        ]
+        return self._earlier
 
-    def unfinished(self) -> list[Configuration]:
-        """Those of them that were never told."""
-        return [each.configuration for each in self.asked() if not each.is_told]
+    def configuration(self, trial: int) -> Configuration:
+        """A trial's configuration as it was drawn."""
+        return Configuration(trial, suggest(self._spec, self._trial(trial)))
 
     def refuse(self, trial: int, reason: str) -> None:
         """Ends a trial whose values clash: it has no trainings, and the sampler learns nothing from it."""

@@ -20,7 +20,7 @@ from orchestrator.places.object_lock import FOLDER, ObjectLock
 from orchestrator.places.object_prefix import ObjectPrefix
 from orchestrator.query import query_all
 from orchestrator.session import Resources, resume_sweep, run_sweep
-from orchestrator.study import Study
+from orchestrator.study import Asked, Study
 from orchestrator.sweep_directory import SweepDirectory
 from search_spaces import Float, Sweep
 from tests.orchestrator.places.object_store import new_prefix, object_names, object_store
@@ -120,7 +120,7 @@ def test_an_interrupted_sweep_is_resumed_to_the_ledger_of_an_undisturbed_one(und
     assert json.loads(first.to_json())["directory"] == str(prefix)
     assert resume_sweep(locate(str(prefix)), Resources(), QUIET).finished
     assert _rows(prefix) == _rows(undisturbed)
-    assert (Study(SweepDirectory.open(prefix)).n_asked, Study(SweepDirectory.open(prefix)).unfinished()) == (6, [])
+    assert Study(SweepDirectory.open(prefix)).asked() == [Asked(trial, is_told=True) for trial in range(6)]
     assert not {name for name in object_names(prefix) if name.startswith(".lock/")}
     _commands_work(prefix)
 
@@ -135,7 +135,7 @@ def test_a_driver_that_dies_at_an_upload_neither_loses_nor_repeats_a_training(un
             run_sweep(SPEC, prefix, Resources(pack_size=4), QUIET)
     assert resume_sweep(prefix, Resources(), QUIET).finished
     assert _rows(prefix) == _rows(undisturbed)
-    assert Study(SweepDirectory.open(prefix)).unfinished() == []
+    assert all(each.is_told for each in Study(SweepDirectory.open(prefix)).asked())
 
 
 def test_a_driver_whose_lease_another_has_writes_nothing_more() -> None:

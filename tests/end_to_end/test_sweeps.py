@@ -18,7 +18,7 @@ from rich.console import Console
 from orchestrator.ledger.reader import Ledger
 from orchestrator.loop import SweepLoop
 from orchestrator.session import Resources, resume_sweep, run_sweep
-from orchestrator.study import Study
+from orchestrator.study import Asked, Study
 from orchestrator.summary import Summary
 from orchestrator.sweep_directory import SweepDirectory
 from search_spaces import Categorical, Float, Sequential, Sweep
@@ -76,7 +76,7 @@ def test_every_training_is_one_row(tmp_path: Path) -> None:
     assert len(pc.unique(rows["training_id"])) == len(pc.unique(rows["seed"])) == 64
     assert set(rows["sweep"].to_pylist()) == {report.directory.sweep}
     study = Study(SweepDirectory.open(tmp_path / "s"))
-    assert (study.n_asked, study.unfinished()) == (8, [])
+    assert study.asked() == [Asked(trial, is_told=True) for trial in range(8)]
     curves = Ledger(tmp_path / "s").curves()
     assert set(pc.unique(curves["training_id"]).to_pylist()) == set(rows["training_id"].to_pylist())
 
@@ -134,7 +134,7 @@ def test_trials_get_the_seeds_that_their_rates_need_also_when_interrupted(tmp_pa
     columns = ["trial", "replicate", "training_id", "outcome", "eval_loss", "n_steps"]
     assert _rows(tmp_path / "disturbed").select(columns).to_pylist() == undisturbed.select(columns).to_pylist()
     study = Study(SweepDirectory.open(tmp_path / "disturbed"))
-    assert (study.n_asked, study.unfinished()) == (12, [])
+    assert study.asked() == [Asked(trial, is_told=True) for trial in range(12)]
     assert {trial.value for trial in study._study.trials} == {
         sum(map(bool, e.values())) / len(e) for e in ended.values()
     }
@@ -159,7 +159,7 @@ def test_a_budget_of_time_ends_the_asking_for_good(tmp_path: Path) -> None:
     assert report.finished
     assert 0 < report.n_trainings < 10**5
     directory = SweepDirectory.open(tmp_path / "s")
-    assert Study(directory).unfinished() == []
+    assert all(each.is_told for each in Study(directory).asked())
     assert directory.finished
     assert directory.seconds_spent > 2.0
     again = resume_sweep(tmp_path / "s", Resources(), Console(stderr=True))

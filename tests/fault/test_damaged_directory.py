@@ -29,7 +29,9 @@ def test_damage_is_set_aside_and_trained_again(local_ray: str, mlflow_database: 
     with (path / "study.journal").open("a") as journal:
         journal.write('{"op_code": 6, "worker_id": "')
 
-    with pytest.raises(UserError, match=r"restore it; or: attnsweep resume .*, which sets it aside and trains it again"):
+    with pytest.raises(
+        UserError, match=r"restore it; or: attnsweep resume .*, which sets it aside and trains it again"
+    ):
         Ledger(path).trainings()
     assert len([each for each in audit(path).problems if "attnsweep resume" in each.mend]) >= 3
 

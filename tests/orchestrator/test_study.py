@@ -63,7 +63,9 @@ def test_a_trial_that_was_not_told_comes_back_with_its_values(tmp_path: Path) ->
     for each in asked:
         rate = each.values["learning_rate"]
         assert (rate == 0.5) == (each.values["optimizer"] == "sgd")
-    assert Study(directory).unfinished() == asked
+    again = Study(directory)
+    assert again.asked() == [Asked(each.trial, is_told=False) for each in asked]
+    assert [again.configuration(each.trial) for each in asked] == asked
 
 
 def test_the_boundary_is_looked_for_beside_conditional_parameters(tmp_path: Path) -> None:
@@ -100,7 +102,7 @@ def test_a_refused_trial_is_remembered_and_not_asked_again(tmp_path: Path) -> No
     study.refuse(study.ask().trial, "expectation: got 'population'")
     reopened = Study(directory)
     assert reopened.refused == {0: "expectation: got 'population'"}
-    assert reopened.unfinished() == []
+    assert reopened.asked() == []
     assert reopened.n_left == 11
 
 
