@@ -71,9 +71,8 @@ class Study:
         self.refused: dict[int, str] = {
             trial.number: trial.user_attrs[_REFUSED] for trial in trials if _REFUSED in trial.user_attrs
         }
-        self._earlier = [
-            (trial.number, trial.state.is_finished()) for trial in trials if trial.number not in self.refused
-        ]
+        accepted = (trial for trial in trials if trial.number not in self.refused)
+        self._earlier = [Asked(trial.number, trial.state.is_finished()) for trial in accepted]
 
     @property
     def n_asked(self) -> int:

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.study import Configuration, Study, check_storage
+from orchestrator.study import Asked, Configuration, Study, check_storage
 from orchestrator.sweep_directory import SweepDirectory
 from search_spaces import Categorical, Conditional, Float, Int, Sequential, Sweep
 from search_spaces.boundary import N_JUDGED
