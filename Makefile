@@ -17,7 +17,7 @@ sweep: $(VENV)/.installed
 	$(BIN)/attnsweep run quickstart
 
 test: check
-	$(BIN)/pytest
+	$(BIN)/pytest --numprocesses 2 --dist loadfile
 
 check: $(VENV)/.installed-test
 	$(BIN)/ruff format --check

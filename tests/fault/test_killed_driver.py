@@ -6,6 +6,7 @@ from collections import Counter
 from pathlib import Path
 
 import mlflow
+import pytest
 
 from tests.fault import sweeps
 from tests.fault.killed_driver import main
@@ -38,6 +39,7 @@ def _run_until_killed(path: Path, address: str, point: str) -> None:
     assert driver.exitcode == -signal.SIGKILL, point
 
 
+@pytest.mark.timeout(600)
 def test_a_sweep_whose_driver_is_killed_at_every_step_ends_as_if_undisturbed(local_ray: str, tmp_path: Path) -> None:
     sweeps.run(sweeps.small_sweep(), tmp_path / "undisturbed", pack_size=4)
     path = tmp_path / "s"
