@@ -8,12 +8,14 @@ import json
 import platform
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from pydantic import BaseModel, ConfigDict
 
-from workloads.engine.contract import Workload
 from workloads.user_code import user_modules
+
+if TYPE_CHECKING:
+    from workloads.engine.contract import Workload
 
 _LIBRARIES = ("attnsweep", "torch", "ray", "optuna", "mlflow", "pyarrow", "numpy")
 _OUR_CODE = ("workloads", "search_spaces")
@@ -34,7 +36,7 @@ class Environment(BaseModel):
     code: Mapping[str, str]
 
     @classmethod
-    def current(cls, workload: Workload[Any]) -> Self:
+    def current(cls, workload: "Workload[Any]") -> Self:
         """That of this process, for one workload."""
         code = {name: _digest(sorted(_folder(name).rglob("*.py"))) for name in _OUR_CODE}
         files = {Path(module.__file__) for module in user_modules() if module.__file__}

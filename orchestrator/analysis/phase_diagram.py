@@ -15,6 +15,7 @@ Source: Liang & Zeger 1986 (sandwich by clusters); Albert & Anderson 1984, Konis
 """
 
 import dataclasses
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -280,14 +281,17 @@ def fit_phase_diagram(x: Axis, y: Axis, trials: TrialCounts) -> PhaseDiagram:
     design = design[:, :n_terms]
     note = f"{counted}; logit P(stuck) of {', '.join(TERMS[:n_terms])}"
     if _is_separated(design, trials):
-        surface = _ridge(design, trials, n_terms)
-        note += "; stuck and other trials are separated: a ridge instead of maximum likelihood, and no band"
+        surface, why = None, "stuck and other trials are separated"
     else:
-        surface = _maximum_likelihood(design, trials, n_terms)
+        surface, why = _maximum_likelihood(design, trials, n_terms), "maximum likelihood does not converge"
+    if surface is None:
+        surface = _ridge(design, trials, n_terms)
+        note += f"; {why}: a ridge instead of maximum likelihood, and no band"
     return PhaseDiagram(x, y, trials, surface, note)
 
 
-def _maximum_likelihood(design: Floats, trials: TrialCounts, n_terms: int) -> Surface:
+def _maximum_likelihood(design: Floats, trials: TrialCounts, n_terms: int) -> Surface | None:
+    """The surface; `None` where the iteration to it runs away."""
     import statsmodels.genmod.families as families
     from scipy import special
     from statsmodels.genmod.generalized_linear_model import GLM
@@ -295,7 +299,11 @@ def _maximum_likelihood(design: Floats, trials: TrialCounts, n_terms: int) -> Su
     # A trial is one row: its score is the sum of its trainings', so that the groups are the rows.
     counts, n_trials = np.column_stack([trials.k, trials.n - trials.k]), len(trials.n)
     groups = {"groups": np.arange(n_trials)}
-    fitted = GLM(counts, design, family=families.Binomial()).fit(cov_type="cluster", cov_kwds=groups)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        fitted = GLM(counts, design, family=families.Binomial()).fit(cov_type="cluster", cov_kwds=groups)
+    if not (fitted.converged and np.isfinite(fitted.params).all() and np.isfinite(fitted.cov_params()).all()):
+        return None
     quantile = float(special.stdtrit(n_trials - n_terms, 0.975))
     dispersion = float(np.square(_pearson(trials, fitted.mu)).sum() / (n_trials - n_terms))
     return Surface(TERMS[:n_terms], np.asarray(fitted.params), np.asarray(fitted.cov_params()), quantile, dispersion)

@@ -238,6 +238,7 @@ def test_the_summary_shows_roles_within_80_columns(shown: SweepDirectory) -> Non
         trainings_per_second=8.0,
         mlflow="-",
         in_mlflow=True,
+        replays=None,
     )
     console = Console(width=80, record=True, file=io.StringIO())
     summary.print(console)

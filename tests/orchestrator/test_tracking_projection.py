@@ -71,7 +71,7 @@ def test_a_sweep_goes_on_without_mlflow(
     with socket.socket() as closed:
         closed.bind(("127.0.0.1", 0))
         address = f"http://127.0.0.1:{closed.getsockname()[1]}"
-    with_password = address.replace("//", "//me:secret@")
+    with_password, shown = address.replace("//", "//me:secret@"), address.replace("//", "//...@")
     directory = sweep_on_disk(tmp_path / "sweep", small_sweep("down"), trial_rows(0, SOLVED), trial_rows(1, SOLVED))
     with caplog.at_level(logging.WARNING, logger="orchestrator.tracking"):
         projection = Projection(directory, with_password, retry_seconds=0.0)
@@ -81,10 +81,10 @@ def test_a_sweep_goes_on_without_mlflow(
     assert projection.problem.endswith("(ConnectionRefusedError: [Errno 111] Connection refused)")
     assert "\n" not in projection.problem
     [warning] = [record.getMessage() for record in caplog.records if record.name.startswith("orchestrator")]
-    assert f"MLflow ({address}): MlflowException: " in warning
+    assert f"MLflow ({shown}): MlflowException: " in warning
     assert "secret" not in warning
     assert warning.endswith(f"; the sweep goes on, `attnsweep mlflow-sync {directory.path}` logs what is missing")
-    with pytest.raises(UserError, match=f"--tracking-uri: got '{address}', expected an MLflow store that answers"):
+    with pytest.raises(UserError, match=f"--tracking-uri: got '{shown}', expected an MLflow store that answers"):
         sync(directory, with_password)
     assert sync(directory) == SyncResult(n_logged=2, n_present=0)
 

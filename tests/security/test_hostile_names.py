@@ -121,7 +121,16 @@ def test_the_terminal_is_not_steered(hostile: SweepDirectory, capsys: pytest.Cap
     text = io.StringIO()
     console = PlainConsole(file=text, width=500)
     spec = hostile.spec
-    summarize(hostile, refused={1: NASTY}, finished=False, seconds=1.0, n_before=0, mlflow=NASTY).print(console)
+    summarize(
+        hostile,
+        refused={1: NASTY},
+        finished=False,
+        seconds=1.0,
+        n_before=0,
+        mlflow=NASTY,
+        in_mlflow=False,
+        replays=None,
+    ).print(console)
     _assert_harmless(text.getvalue())
     assert MARKUP in text.getvalue()
     with ProgressDisplay(console, spec, Ledger(hostile.path).trainings()) as display:

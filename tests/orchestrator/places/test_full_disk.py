@@ -13,7 +13,7 @@ from orchestrator.ledger.verification import verify
 from orchestrator.ledger.writer import LedgerWriter
 from orchestrator.places.local_folder import LocalFolder
 from orchestrator.places.location import StoreError
-from orchestrator.study import Study
+from orchestrator.study import Asked, Study
 from orchestrator.sweep_directory import STUDY_FILE, SweepDirectory
 from search_spaces import Float, Sweep
 from tests.orchestrator.ledger.ledger_rows import SPEC, Key, assert_holds, committed_keys, open_writer, pack_rows
@@ -151,8 +151,9 @@ def test_a_journal_torn_anywhere_is_read_and_appended_to(tmp_path: Path, n_bytes
     journal = tmp_path / "s" / STUDY_FILE
     journal.write_bytes(journal.read_bytes()[:-n_bytes])
     study = Study(directory)
-    for unfinished in study.unfinished():
-        study.tell(unfinished.trial, 0.5)
+    for each in study.asked():
+        if not each.is_told:
+            study.tell(each.trial, 0.5)
     assert study.n_asked == 3
     assert len(_asked(directory, 2)) == 2
-    assert (Study(directory).n_asked, Study(directory).unfinished()) == (5, [])
+    assert Study(directory).asked() == [Asked(trial, is_told=True) for trial in range(5)]

@@ -10,7 +10,7 @@ from optuna.storages.journal import JournalFileBackend
 from orchestrator import study_log
 from orchestrator.places.location import Location
 from orchestrator.places.object_prefix import ObjectPrefix
-from orchestrator.study import Configuration, Study
+from orchestrator.study import Asked, Configuration, Study
 from orchestrator.sweep_directory import STUDY_FILE, SweepDirectory
 from search_spaces import Float, Sweep
 from tests.orchestrator.places.object_store import new_prefix, object_names, object_store
@@ -57,7 +57,8 @@ def test_what_was_not_saved_is_asked_again(tmp_path: Path) -> None:
     study.tell(known.trial, 0.5)
     lost = study.ask()
     resumed = Study(directory)
-    assert resumed.unfinished() == [known]
+    assert resumed.asked() == [Asked(known.trial, is_told=False)]
+    assert resumed.configuration(known.trial) == known
     assert resumed.ask() == lost
 
 
@@ -95,4 +96,4 @@ def test_a_joining_that_was_killed_before_it_removed_its_parts_counts_each_entry
     monkeypatch.setattr(ObjectPrefix, "remove", lambda *_: None)
     _run(study, 1)
     resumed = Study(directory)
-    assert (resumed.n_asked, resumed.unfinished()) == (7, [])
+    assert resumed.asked() == [Asked(trial, is_told=True) for trial in range(7)]

@@ -30,7 +30,7 @@ def _ray_and_mlflow(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
         environment.chdir(tmp_path_factory.mktemp("home"))
         environment.delenv("RAY_ADDRESS", raising=False)
         environment.setenv("MLFLOW_TRACKING_URI", "sqlite:///mlflow.db")
-        ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False)
+        ray.init(address="local", num_cpus=2, include_dashboard=False, log_to_driver=False)
         yield
         ray.shutdown()
 
