@@ -22,7 +22,7 @@ from orchestrator.loop import SweepLoop
 from orchestrator.session import Resources, run_sweep
 from orchestrator.summary import Summary
 from orchestrator.sweep_directory import SweepDirectory
-from orchestrator.tracking import Projection, SyncResult, projection, sync
+from orchestrator.tracking import Projection, SyncResult, add_report, projection, sync
 from search_spaces import Float, Sweep
 from tests.fault.servers import MlflowServer, PostgresServer, postgres, wait_until
 
@@ -218,6 +218,9 @@ def test_a_server_that_dies_for_good_leaves_the_rest_to_mlflow_sync(
 
     store.server.start()
     assert _mlflow_sync(path).endswith(f"{N_TRIALS - n_there} trials logged, {n_there} were there\n")
+    # As the command does, the report last.
+    sync(SweepDirectory.open(path), undisturbed)
+    add_report(SweepDirectory.open(path), undisturbed)
     _assert_all_logged_once(store, path, undisturbed)
     before = store.everything()
     assert _mlflow_sync(path).endswith(f"0 trials logged, {N_TRIALS} were there\n")
