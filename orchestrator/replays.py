@@ -19,7 +19,7 @@ from orchestrator.trainer import PackOrder, Raised, Trained
 from workloads.registry import load_workload
 
 REPLAYS_FILE = "replays.json"
-_MOST_LOSSES = 3
+_MOST_LOSSES_IN_A_ROW = 16
 _WAIT_SECONDS = 0.5
 
 
@@ -86,13 +86,14 @@ def replay_some(directory: SweepDirectory, pool: TrainerPool, should_stop: Calla
     found: dict[str, Deviation] = {}
     n_losses = 0
     while waiting or pool.running:
-        if should_stop() or n_losses > _MOST_LOSSES:
+        if should_stop() or n_losses > _MOST_LOSSES_IN_A_ROW:
             return None
         while waiting and pool.has_idle:
             pool.train(waiting.pop(0))
         for order, report in pool.reports(_WAIT_SECONDS):
             match report:
                 case Trained():
+                    n_losses = 0
                     replayed = Rows(report.trainings, report.curves, report.heads)
                     found[order.pack] = deviation(recorded_rows(ledger, order.pack), replayed)
                 case Raised():
