@@ -106,3 +106,19 @@ def test_a_little_left_over_joins_the_last_pack() -> None:
     sizer = PackSizer(None)
     sizer.out_of_memory(128)
     assert sizer.size(fair_share=80) == 64
+
+
+def test_a_pack_of_an_earlier_run_is_put_together_again_or_not_at_all() -> None:
+    backlog = Backlog()
+    for trial, n_positions in enumerate((4, 4, 5)):
+        backlog.add(_tasks(trial, n_positions))
+    assert backlog.take_these([(1, 0), (7, 7)]) is None
+    assert backlog.take_these([]) is None
+    assert len(backlog) == 9
+    taken = backlog.take_these([(1, 2), (0, 0)])
+    assert taken is not None
+    assert [(task.trial, task.replicate) for task in taken] == [(1, 2), (0, 0)]
+    assert len(backlog) == 7
+    assert backlog.take_these([(0, 0)]) is None
+    assert backlog.take_these([(2, replicate) for replicate in range(3)]) is not None
+    assert len(backlog) == backlog.waiting(_tasks(0, 4)[0].shape) == 4
