@@ -258,10 +258,15 @@ def test_a_signal_during_an_upload_does_not_cut_it_off(prefix: ObjectPrefix, mon
                 os.kill(os.getpid(), number)
             return 3
 
-    with monkeypatch.context() as patch:
-        patch.setattr(object_prefix, "_CHUNK", Interrupting())
-        with pytest.raises(KeyboardInterrupt):
-            prefix.put_text("x/whole", "whole")
+    # A background job starts with SIGINT ignored.
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        with monkeypatch.context() as patch:
+            patch.setattr(object_prefix, "_CHUNK", Interrupting())
+            with pytest.raises(KeyboardInterrupt):
+                prefix.put_text("x/whole", "whole")
+    finally:
+        signal.signal(signal.SIGINT, before)
     for thread in threading.enumerate():
         if thread.name.startswith("ThreadPoolExecutor"):
             thread.join()

@@ -6,6 +6,7 @@ import zipfile
 from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -192,7 +193,9 @@ def test_curvature_pairs_are_all_there() -> None:
     assert torch.equal(other.descent_direction(gradient), pairs.descent_direction(gradient))
 
 
-def test_another_process_goes_on() -> None:
+def test_another_process_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    # The other process imports this module by its name.
+    monkeypatch.syspath_prepend(Path(__file__).parents[3])
     names = ["pairs, lbfgs", "strings, adam", "sentences, adam"]
     contents = [to_bytes(_half_trained(name).checkpoint()) for name in names]
     with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as another:
