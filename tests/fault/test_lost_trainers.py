@@ -115,8 +115,7 @@ def test_a_drained_node_hands_back_its_pack(
     monkeypatch: pytest.MonkeyPatch,
     received: list[tuple[PackOrder, Report | TrainerLost]],
 ) -> None:
-    spare = cluster.add_node(num_cpus=1)
-    going = cluster.list_all_nodes()[1]
+    (going, _) = cluster.worker_nodes
     train, n_trained = TrainerPool.train, 0
 
     def train_and_drain(pool: TrainerPool, order: PackOrder) -> None:
@@ -124,6 +123,7 @@ def test_a_drained_node_hands_back_its_pack(
         train(pool, order)
         n_trained += 1
         if n_trained == 2:
+            cluster.add_node(num_cpus=1)
             reason = autoscaler_pb2.DrainNodeReason.Value("DRAIN_NODE_REASON_PREEMPTION")
             client = ray._private.worker.global_worker.gcs_client
             accepted, why = client.drain_node(going.node_id, reason, "test", 2**62)
@@ -137,7 +137,6 @@ def test_a_drained_node_hands_back_its_pack(
     assert not any(isinstance(report, TrainerLost) for _, report in received)
     _assert_undisturbed(tmp_path / "s", undisturbed)
     cluster.remove_node(going)
-    assert spare in cluster.list_all_nodes()
 
 
 def test_a_node_and_a_raylet_that_die_lose_nothing(
@@ -149,7 +148,7 @@ def test_a_node_and_a_raylet_that_die_lose_nothing(
     """One node is removed after the first pack, another's raylet is killed after the third, and two come."""
     spec = sweeps.small_sweep()
     sweeps.run(spec, tmp_path / "undisturbed")
-    first, second = cluster.list_all_nodes()[1:3]
+    first, second = cluster.worker_nodes
 
     def remove() -> None:
         cluster.remove_node(first, allow_graceful=False)
