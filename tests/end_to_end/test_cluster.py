@@ -38,7 +38,7 @@ def test_a_sweep_submitted_as_a_job_leaves_its_ledger(
     job = submit(
         ray_head,
         *(*attnsweep, "run", "quickstart", "--trials", "4", "--replicates", "4", "--set", "n_steps=50"),
-        *("--dir", directory, "--json"),
+        *("--trainers", "1", "--dir", directory, "--json"),
     )
     assert job.returncode == 0, job.stdout
     rows = ds.dataset(directory / "trainings", format="parquet").to_table(columns=["trial", "replicate", "outcome"])

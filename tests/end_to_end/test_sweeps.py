@@ -84,7 +84,7 @@ def test_every_training_is_one_row(tmp_path: Path) -> None:
 def test_a_training_does_not_depend_on_pack_or_trainer(tmp_path: Path) -> None:
     whole = _sweep(trials=8, replicates=8)
     tables = {}
-    for pack_size, n_trainers in ((64, 1), (7, 2), (1, 2)):
+    for pack_size, n_trainers in ((64, 1), (7, 2), (1, 1)):
         path = tmp_path / f"{pack_size}-{n_trainers}"
         _run(whole, path, pack_size=pack_size, n_trainers=n_trainers)
         tables[pack_size] = _rows(path)
@@ -97,14 +97,14 @@ def test_a_training_does_not_depend_on_pack_or_trainer(tmp_path: Path) -> None:
 
 def test_an_interrupted_sweep_is_resumed_to_the_same_ledger(tmp_path: Path) -> None:
     spec = _sweep(trials=12)
-    _run(spec, tmp_path / "undisturbed")
+    _run(spec, tmp_path / "undisturbed", n_trainers=1)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(SweepLoop, "_commit", _interrupt_after(2))
         first = _run(spec, tmp_path / "disturbed", pack_size=16)
     assert not first.finished
     assert 0 < first.n_trainings < 96
-    resumed = resume_sweep(tmp_path / "disturbed", Resources(), Console(stderr=True))
+    resumed = resume_sweep(tmp_path / "disturbed", Resources(n_trainers=1), Console(stderr=True))
     assert resumed.finished
     columns = ["trial", "replicate", "training_id", "outcome", "eval_loss", "n_steps"]
     disturbed, undisturbed = (_rows(tmp_path / name).select(columns) for name in ("disturbed", "undisturbed"))
@@ -115,7 +115,7 @@ def test_an_interrupted_sweep_is_resumed_to_the_same_ledger(tmp_path: Path) -> N
 
 def test_trials_get_the_seeds_that_their_rates_need_also_when_interrupted(tmp_path: Path) -> None:
     spec = _sweep(trials=12, replicates=Sequential(width=0.45, at_most=20, batch=8))
-    whole = _run(spec, tmp_path / "undisturbed", pack_size=48)
+    whole = _run(spec, tmp_path / "undisturbed", n_trainers=1, pack_size=48)
     undisturbed = _rows(tmp_path / "undisturbed")
     ended: dict[int, dict[int, bool | None]] = {trial: {} for trial in range(12)}
     for row in undisturbed.to_pylist():
@@ -129,7 +129,7 @@ def test_trials_get_the_seeds_that_their_rates_need_also_when_interrupted(tmp_pa
         first = _run(spec, tmp_path / "disturbed", pack_size=5)
     assert not first.finished
     assert 0 < first.n_trainings < undisturbed.num_rows
-    resumed = resume_sweep(tmp_path / "disturbed", Resources(pack_size=16), Console(stderr=True))
+    resumed = resume_sweep(tmp_path / "disturbed", Resources(n_trainers=1, pack_size=16), Console(stderr=True))
     assert resumed.finished
     columns = ["trial", "replicate", "training_id", "outcome", "eval_loss", "n_steps"]
     assert _rows(tmp_path / "disturbed").select(columns).to_pylist() == undisturbed.select(columns).to_pylist()
@@ -172,7 +172,7 @@ def test_trials_that_the_workload_refuses_are_counted_and_the_rest_trained(tmp_p
         "variant": Categorical(choices=("positions_only", "categories_only")),
         "attention_activation": "softmax",
     }
-    report = _run(_sweep(space=space, trials=12, replicates=2), tmp_path / "s")
+    report = _run(_sweep(space=space, trials=12, replicates=2), tmp_path / "s", n_trainers=1)
     assert report.finished
     assert 0 < len(report.refused) < 12
     assert report.n_trainings == 2 * (12 - len(report.refused))
@@ -184,7 +184,7 @@ def test_the_command_line_end_to_end(tmp_path: Path) -> None:
     """Its own process and its own local Ray: what `make sweep` does, smaller."""
     attnsweep = str(Path(sys.executable).parent / "attnsweep")
     environment = {name: value for name, value in os.environ.items() if not name.startswith(("RAY_", "MLFLOW_"))}
-    budget = ["--trials", "4", "--replicates", "2", "--set", "n_steps=30"]
+    budget = ["--trials", "4", "--replicates", "2", "--trainers", "1", "--set", "n_steps=30"]
     done = subprocess.run(
         [attnsweep, "run", "quickstart", *budget, "--dir", "s", "--json"],
         capture_output=True,

@@ -62,13 +62,13 @@ def sliced(base: type[Trainer] = Trainer) -> type[Trainer]:
 
 
 def run(spec: Sweep, path: Path, **resources: Any) -> Summary:
-    """Runs a new sweep on the Ray that is up."""
-    return run_sweep(spec, path, Resources(**resources), Console(stderr=True))
+    """Runs a new sweep on the Ray that is up, with one trainer unless told otherwise: each takes seconds to start."""
+    return run_sweep(spec, path, Resources(**{"n_trainers": 1, **resources}), Console(stderr=True))
 
 
 def resume(path: Path, **resources: Any) -> Summary:
     """Goes on with it."""
-    return resume_sweep(path, Resources(**resources), Console(stderr=True))
+    return resume_sweep(path, Resources(**{"n_trainers": 1, **resources}), Console(stderr=True))
 
 
 def outcomes(path: Path) -> list[dict[str, Any]]:

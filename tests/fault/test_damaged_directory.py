@@ -36,7 +36,7 @@ def test_damage_is_set_aside_and_trained_again(local_ray: str, mlflow_database: 
     assert len([each for each in audit(path).problems if "attnsweep resume" in each.mend]) >= 3
 
     console = Console(record=True, width=1000)
-    report = resume_sweep(path, Resources(pack_size=4), console)
+    report = resume_sweep(path, Resources(n_trainers=1, pack_size=4), console)
     said = console.export_text()
     assert said.count("set aside in") == 3
     assert "found 20 trainings, told 0 trials, 12 trainings to train" in said

@@ -55,7 +55,7 @@ def test_other_versions_are_refused_and_recorded_where_accepted(
     assert (path / "sweep.json").read_text() == record
     assert len(sweeps.outcomes(path)) == n_before
 
-    assert resume_sweep(path, Resources(), sweeps.Console(stderr=True), accept_drift=True).finished
+    assert resume_sweep(path, Resources(n_trainers=1), sweeps.Console(stderr=True), accept_drift=True).finished
     assert list(SweepDirectory.open(path).environments) == [before.id, now.id]
     trained = Ledger(path).trainings(columns=["environment"])["environment"].to_pylist()
     assert (trained.count(before.id), trained.count(now.id)) == (n_before, 32 - n_before)

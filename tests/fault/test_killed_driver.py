@@ -51,7 +51,7 @@ def test_a_sweep_whose_driver_is_killed_at_every_step_ends_as_if_undisturbed(loc
             assert max(Counter((row["trial"], row["replicate"]) for row in rows).values(), default=1) == 1, point
             assert len(rows) >= n_before, point
             n_before = len(rows)
-    report = sweeps.resume(path)
+    report = sweeps.resume(path, n_trainers=2)
     assert report.finished
     assert sweeps.outcomes(path) == sweeps.outcomes(tmp_path / "undisturbed")
     assert sweeps.curves(path) == sweeps.curves(tmp_path / "undisturbed")

@@ -161,7 +161,7 @@ def test_a_node_and_a_raylet_that_die_lose_nothing(
 
     monkeypatch.setattr(SweepLoop, "_commit", sweeps.after_commit(1, remove))
     monkeypatch.setattr(SweepLoop, "_commit", sweeps.after_commit(3, kill))
-    report = sweeps.run(spec, tmp_path / "s", pack_size=4)
+    report = sweeps.run(spec, tmp_path / "s", n_trainers=2, pack_size=4)
     assert report.finished
     assert any(isinstance(each, TrainerLost) for _, each in received)
     assert sweeps.outcomes(tmp_path / "s") == sweeps.outcomes(tmp_path / "undisturbed")

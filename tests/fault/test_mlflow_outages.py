@@ -26,7 +26,7 @@ from orchestrator.tracking import Projection, SyncResult, add_report, projection
 from search_spaces import Float, Sweep
 from tests.fault.servers import MlflowServer, PostgresServer, postgres, wait_until
 
-N_TRIALS, N_REPLICATES, PACK_SIZE = 24, 8, 16
+N_TRIALS, N_REPLICATES, PACK_SIZE = 12, 4, 4
 SWEEP = Sweep(
     name="outage",
     workload="category_pairs",
@@ -165,7 +165,7 @@ def _run(path: Path, monkeypatch: pytest.MonkeyPatch, events: Mapping[int, Calla
         events.get(n_commits, lambda: None)()
 
     monkeypatch.setattr(SweepLoop, "_commit", commit_and_go_on)
-    summary = run_sweep(SWEEP, path, Resources(pack_size=PACK_SIZE), Console(stderr=True))
+    summary = run_sweep(SWEEP, path, Resources(n_trainers=1, pack_size=PACK_SIZE), Console(stderr=True))
     assert n_commits > max(events, default=0)
     assert summary.finished
     assert summary.n_trainings == N_TRIALS * N_REPLICATES
@@ -207,7 +207,7 @@ def test_a_server_that_dies_for_good_leaves_the_rest_to_mlflow_sync(
     summary = _run(path, monkeypatch, {3: die})
     [(n_there, _)] = _counts(store, path)
     told = re.fullmatch(
-        r"lacks the summary and up to (\d+) of 24 trials: MlflowException: .*\(ConnectionRefusedError: .*\); "
+        r"lacks the summary and up to (\d+) of 12 trials: MlflowException: .*\(ConnectionRefusedError: .*\); "
         rf"once it answers: attnsweep mlflow-sync {path}",
         summary.mlflow,
     )
@@ -223,7 +223,7 @@ def test_a_server_that_dies_for_good_leaves_the_rest_to_mlflow_sync(
     add_report(SweepDirectory.open(path), undisturbed)
     _assert_all_logged_once(store, path, undisturbed)
     before = store.everything()
-    assert _mlflow_sync(path).endswith(f"0 trials logged, {N_TRIALS} were there\n")
+    assert sync(SweepDirectory.open(path)) == SyncResult(n_logged=0, n_present=N_TRIALS)
     assert store.everything() == before
 
 
@@ -287,16 +287,16 @@ def test_a_store_that_falls_silent_gets_no_trial_twice_although_requests_were_re
     with silence:
         summary = _run(tmp_path / "s", monkeypatch, {3: fall_silent, 6: is_noticed})
     assert "(TimeoutError: timed out); once it answers: " in summary.mlflow
-    assert summary.mlflow.startswith("lacks the summary and up to 18 of 24 trials: ")
+    assert summary.mlflow.startswith("lacks the summary and up to 9 of 12 trials: ")
     monkeypatch.setenv("MLFLOW_HTTP_REQUEST_TIMEOUT", "60")
     n_made = n_requests if store.postgres else 0
     wait_until(lambda: store.n_trials("RUNNING") == n_made, "the server to do what it was asked")
 
     directory = SweepDirectory.open(tmp_path / "s")
-    assert sync(directory) == SyncResult(n_logged=18, n_present=6)
+    assert sync(directory) == SyncResult(n_logged=9, n_present=3)
     _assert_all_logged_once(store, tmp_path / "s", undisturbed)
     before = store.everything()
-    assert sync(directory) == SyncResult(n_logged=0, n_present=24)
+    assert sync(directory) == SyncResult(n_logged=0, n_present=12)
     assert store.everything() == before
 
 
@@ -313,10 +313,10 @@ def test_the_end_of_a_sweep_does_not_wait_for_a_server_that_never_answers(
     with store.server.frozen():
         summary = _run(tmp_path / "s", monkeypatch, {})
     assert summary.mlflow.startswith(
-        "lacks the summary and up to 24 of 24 trials: no answer for 1 s; once it answers: "
+        "lacks the summary and up to 12 of 12 trials: no answer for 1 s; once it answers: "
     )
     # What was given up logs nothing when it is answered after all.
     projections[0]._thread.join()
     assert _counts(store, tmp_path / "s") == [(0, 0)]
-    assert sync(SweepDirectory.open(tmp_path / "s")) == SyncResult(n_logged=24, n_present=0)
+    assert sync(SweepDirectory.open(tmp_path / "s")) == SyncResult(n_logged=12, n_present=0)
     _assert_all_logged_once(store, tmp_path / "s", undisturbed)

@@ -18,13 +18,18 @@ from orchestrator.trainer import PackOrder, Progress, Report
 from tests.fault import sweeps
 
 
+@pytest.fixture(scope="module")
+def undisturbed(local_ray: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("undisturbed") / "long"
+    sweeps.run(sweeps.long_sweep(), path)
+    return path
+
+
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_packs_under_way_are_handed_back_and_go_on_where_they_were(
-    number: signal.Signals, local_ray: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    number: signal.Signals, undisturbed: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    spec = sweeps.long_sweep()
     monkeypatch.setattr("orchestrator.pool.Trainer", sweeps.sliced())
-    sweeps.run(spec, tmp_path / "undisturbed", pack_size=2)
     receive, n_slices = SweepLoop._receive, 0
 
     def stop_in_the_second_slice(loop: SweepLoop, order: PackOrder, report: Report | TrainerLost) -> None:
@@ -37,26 +42,24 @@ def test_packs_under_way_are_handed_back_and_go_on_where_they_were(
     path = tmp_path / "s"
     with monkeypatch.context() as patch:
         patch.setattr(SweepLoop, "_receive", stop_in_the_second_slice)
-        assert not sweeps.run(spec, path, pack_size=2).finished
+        assert not sweeps.run(sweeps.long_sweep(), path, n_trainers=2, pack_size=2).finished
     assert len(list((path / "checkpoints").glob("*.parquet"))) == 2
     assert not SweepDirectory.open(path).finished
 
     console = Console(record=True, width=200)
-    assert resume_sweep(path, Resources(pack_size=2), console).finished
+    assert resume_sweep(path, Resources(n_trainers=2, pack_size=2), console).finished
     assert (
         "found 0 trainings, told 0 trials, 4 trainings to train, 4 of them from a checkpoint" in console.export_text()
     )
-    assert sweeps.outcomes(path) == sweeps.outcomes(tmp_path / "undisturbed")
-    assert sweeps.curves(path) == sweeps.curves(tmp_path / "undisturbed")
+    assert sweeps.outcomes(path) == sweeps.outcomes(undisturbed)
+    assert sweeps.curves(path) == sweeps.curves(undisturbed)
     assert list((path / "checkpoints").iterdir()) == []
 
 
 def test_a_damaged_checkpoint_is_as_good_as_none(
-    local_ray: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    undisturbed: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    spec = sweeps.long_sweep(trials=1)
     monkeypatch.setattr("orchestrator.pool.Trainer", sweeps.sliced())
-    sweeps.run(spec, tmp_path / "undisturbed", pack_size=2)
     path = tmp_path / "s"
     with monkeypatch.context() as patch:
         receive, n_slices = SweepLoop._receive, 0
@@ -69,13 +72,13 @@ def test_a_damaged_checkpoint_is_as_good_as_none(
                 os.kill(os.getpid(), signal.SIGTERM)
 
         patch.setattr(SweepLoop, "_receive", stop)
-        assert not sweeps.run(spec, path, pack_size=2).finished
+        assert not sweeps.run(sweeps.long_sweep(), path, pack_size=2).finished
     (file,) = (path / "checkpoints").glob("*.parquet")
     content = bytearray(file.read_bytes())
     content[len(content) // 2] ^= 1
     file.write_bytes(content)
     assert sweeps.resume(path).finished
-    assert sweeps.outcomes(path) == sweeps.outcomes(tmp_path / "undisturbed")
+    assert sweeps.outcomes(path) == sweeps.outcomes(undisturbed)
     assert list((path / "checkpoints").iterdir()) == []
 
 
@@ -83,19 +86,8 @@ def test_ctrl_c_commits_what_is_done_and_says_how_to_go_on(tmp_path: Path) -> No
     """As a terminal does it: SIGINT to the whole process group."""
     attnsweep = str(Path(sys.executable).parent / "attnsweep")
     environment = {name: value for name, value in os.environ.items() if not name.startswith("RAY_")}
-    command = [
-        attnsweep,
-        "run",
-        "quickstart",
-        "--trials",
-        "5000",
-        "--pack-size",
-        "8",
-        "--dir",
-        "s",
-        "--set",
-        "n_steps=50",
-    ]
+    command = [attnsweep, "run", "quickstart", "--trials", "5000", "--pack-size", "8", "--trainers", "1"]
+    command += ["--dir", "s", "--set", "n_steps=50"]
     with subprocess.Popen(
         command, cwd=tmp_path, env=environment, stderr=subprocess.PIPE, text=True, start_new_session=True
     ) as process:

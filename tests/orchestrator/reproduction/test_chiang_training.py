@@ -30,7 +30,7 @@ def _ray_and_mlflow(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
         environment.chdir(tmp_path_factory.mktemp("home"))
         environment.delenv("RAY_ADDRESS", raising=False)
         environment.setenv("MLFLOW_TRACKING_URI", "sqlite:///mlflow.db")
-        ray.init(address="local", num_cpus=2, include_dashboard=False, log_to_driver=False)
+        ray.init(address="local", num_cpus=1, include_dashboard=False, log_to_driver=False)
         yield
         ray.shutdown()
 
@@ -39,7 +39,7 @@ def _small(name: str, directory: Path, lengths: tuple[int, ...], **values: Any) 
     spec = load_sweep(name).fix(SMALL | values)
     space = {**spec.space, "train_length": Categorical(choices=lengths)}
     spec = spec.but(space=space, replicates=3, trials=2 * len(lengths))
-    return run_sweep(spec, directory / name, Resources(address="auto"), QUIET).directory
+    return run_sweep(spec, directory / name, Resources(address="auto", n_trainers=1), QUIET).directory
 
 
 @pytest.fixture(scope="module")

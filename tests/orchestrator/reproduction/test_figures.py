@@ -28,7 +28,7 @@ def _ray_and_mlflow(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
         environment.chdir(tmp_path_factory.mktemp("home"))
         environment.delenv("RAY_ADDRESS", raising=False)
         environment.setenv("MLFLOW_TRACKING_URI", "sqlite:///mlflow.db")
-        ray.init(address="local", num_cpus=2, include_dashboard=False, log_to_driver=False)
+        ray.init(address="local", num_cpus=1, include_dashboard=False, log_to_driver=False)
         yield
         ray.shutdown()
 
@@ -36,7 +36,7 @@ def _ray_and_mlflow(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 def _small(name: str, directory: Path, **values: int) -> SweepDirectory:
     small = {"n_categories": 3, "n_positions": 4, "batch_size": 32, "n_steps": 40} | values
     sweep = load_sweep(name).fix(small).but(replicates=6)
-    return run_sweep(sweep, directory / name, Resources(address="auto"), QUIET).directory
+    return run_sweep(sweep, directory / name, Resources(address="auto", n_trainers=1), QUIET).directory
 
 
 @pytest.fixture(scope="module")
@@ -53,7 +53,7 @@ def _drawn(comparison: Comparison, name: str) -> None:
 
 
 def test_figure_1_correlates_what_is_learned_with_the_target(tmp_path: Path) -> None:
-    sweep = _small("shin_solution_2", tmp_path, n_steps=200)
+    sweep = _small("shin_solution_2", tmp_path, n_steps=80)
     found = shin_fig1.compare(sweep, tmp_path)
     _drawn(found, "shin-fig1")
     matches = sorted(
