@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import ray
 from rich.console import Console
 
 from orchestrator import cli
@@ -30,13 +29,10 @@ QUIET = Console(stderr=True, quiet=True)
 
 
 @pytest.fixture(scope="module", autouse=True)
-def _ray_and_store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    database = tmp_path_factory.mktemp("mlflow") / "mlflow.db"
-    with object_store(), pytest.MonkeyPatch.context() as environment:
-        environment.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{database}")
-        ray.init(address="local", num_cpus=1, include_dashboard=False, log_to_driver=False)
+def _store(local_ray: str, mlflow_database: str) -> Iterator[None]:
+    del local_ray, mlflow_database
+    with object_store():
         yield
-        ray.shutdown()
 
 
 SPEC = Sweep(
@@ -67,7 +63,7 @@ LANGUAGES = Sweep(
 @pytest.fixture(scope="module")
 def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("sweeps") / "undisturbed"
-    assert run_sweep(SPEC, path, Resources(pack_size=4), QUIET).finished
+    assert run_sweep(SPEC, path, Resources(n_trainers=1, pack_size=4), QUIET).finished
     return path
 
 
@@ -114,11 +110,11 @@ def test_an_interrupted_sweep_is_resumed_to_the_ledger_of_an_undisturbed_one(und
     prefix = new_prefix()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(SweepLoop, "_commit", _interrupting(2, SweepLoop._commit))
-        first = run_sweep(SPEC, prefix, Resources(pack_size=4), QUIET)
+        first = run_sweep(SPEC, prefix, Resources(n_trainers=1, pack_size=4), QUIET)
     assert not first.finished
     assert 0 < first.n_trainings < 24
     assert json.loads(first.to_json())["directory"] == str(prefix)
-    assert resume_sweep(locate(str(prefix)), Resources(), QUIET).finished
+    assert resume_sweep(locate(str(prefix)), Resources(n_trainers=1), QUIET).finished
     assert _rows(prefix) == _rows(undisturbed)
     assert Study(SweepDirectory.open(prefix)).asked() == [Asked(trial, is_told=True) for trial in range(6)]
     assert not {name for name in object_names(prefix) if name.startswith(".lock/")}
@@ -132,8 +128,8 @@ def test_a_driver_that_dies_at_an_upload_neither_loses_nor_repeats_a_training(un
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(ObjectPrefix, "_upload", _dying(upload, ObjectPrefix._upload))
         with pytest.raises(KeyboardInterrupt):
-            run_sweep(SPEC, prefix, Resources(pack_size=4), QUIET)
-    assert resume_sweep(prefix, Resources(), QUIET).finished
+            run_sweep(SPEC, prefix, Resources(n_trainers=1, pack_size=4), QUIET)
+    assert resume_sweep(prefix, Resources(n_trainers=1), QUIET).finished
     assert _rows(prefix) == _rows(undisturbed)
     assert all(each.is_told for each in Study(SweepDirectory.open(prefix)).asked())
 
@@ -154,7 +150,7 @@ def test_a_driver_whose_lease_another_has_writes_nothing_more() -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(SweepLoop, "_commit", overtaken)
         with pytest.raises(UserError, match=r"another process works on \(resume, pid 7 on elsewhere"):
-            run_sweep(SPEC, prefix, Resources(pack_size=4), QUIET)
+            run_sweep(SPEC, prefix, Resources(n_trainers=1, pack_size=4), QUIET)
     assert _texts(prefix) == before
     assert Ledger(prefix).trainings().num_rows == 0
 
@@ -178,7 +174,7 @@ def test_one_query_over_a_sweep_on_disk_and_one_in_a_store_of_other_workloads(
     undisturbed: Path, tmp_path: Path
 ) -> None:
     prefix = new_prefix()
-    assert run_sweep(LANGUAGES, prefix, Resources(), QUIET).finished
+    assert run_sweep(LANGUAGES, prefix, Resources(n_trainers=1), QUIET).finished
     sql = """
         select workload, count(*) as n, count(param_language) as n_language, count(param_n_categories) as n_categories
         from trainings group by all order by all
@@ -191,7 +187,7 @@ def test_one_query_over_a_sweep_on_disk_and_one_in_a_store_of_other_workloads(
 
 def test_no_secret_is_written(undisturbed: Path) -> None:
     prefix = new_prefix()
-    assert run_sweep(SPEC.but(trials=1), prefix, Resources(), QUIET).finished
+    assert run_sweep(SPEC.but(trials=1), prefix, Resources(n_trainers=1), QUIET).finished
     texts = [prefix.read_text(name) for name in object_names(prefix) if not name.endswith(".parquet")]
     assert texts
     assert not any("planted-secret" in text for text in texts)

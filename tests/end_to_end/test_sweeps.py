@@ -5,14 +5,13 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
-import ray
 from rich.console import Console
 
 from orchestrator.ledger.reader import Ledger
@@ -24,18 +23,7 @@ from orchestrator.sweep_directory import SweepDirectory
 from search_spaces import Categorical, Float, Sequential, Sweep
 from search_spaces.replication import is_complete
 
-N_TRAINERS = 2
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _ray(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """One Ray, that `run_sweep` finds connected; one MLflow database."""
-    database = tmp_path_factory.mktemp("mlflow") / "mlflow.db"
-    with pytest.MonkeyPatch.context() as environment:
-        environment.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{database}")
-        ray.init(address="local", num_cpus=N_TRAINERS, include_dashboard=False, log_to_driver=False)
-        yield
-        ray.shutdown()
+pytestmark = pytest.mark.usefixtures("local_ray", "mlflow_database")
 
 
 def _sweep(**changes: Any) -> Sweep:

@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-import ray
 from rich.console import Console
 
 from orchestrator import cli
@@ -25,14 +24,11 @@ SMALL = {"n_heads": 2, "d_model": 8, "d_ffn": 8, "n_epochs": 2, "n_probes": 3, "
 
 
 @pytest.fixture(scope="module", autouse=True)
-def _ray_and_mlflow(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+def _home(local_ray: str, mlflow_database: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    del local_ray, mlflow_database
     with pytest.MonkeyPatch.context() as environment:
         environment.chdir(tmp_path_factory.mktemp("home"))
-        environment.delenv("RAY_ADDRESS", raising=False)
-        environment.setenv("MLFLOW_TRACKING_URI", "sqlite:///mlflow.db")
-        ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False)
         yield
-        ray.shutdown()
 
 
 def _prepare(name: str, n_pairs: int, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -52,7 +48,7 @@ def test_a_text_of_ones_own_from_file_to_ledger(tmp_path: Path, monkeypatch: pyt
     _prepare("mine", 400, monkeypatch)
     space = SMALL | {"corpus": "mine.parquet", "layer_norm_eps": Categorical(choices=(1e-6, 1e-2))}
     spec = Sweep(name="mine", workload="translation", space=space, sampler="grid", trials=2, replicates=2)
-    directory = run_sweep(spec, tmp_path / "sweep", Resources(address="auto", n_trainers=1), QUIET).directory
+    directory = run_sweep(spec, tmp_path / "sweep", Resources(n_trainers=1), QUIET).directory
     ledger = Ledger(directory.path)
     trainings = ledger.trainings().to_pylist()
     assert len(trainings) == 4
@@ -76,14 +72,14 @@ def test_a_text_of_ones_own_from_file_to_ledger(tmp_path: Path, monkeypatch: pyt
     _prepare("other", 300, monkeypatch)
     shutil.copy("other.parquet", "mine.parquet")
     with pytest.raises(SpecError, match=r"corpus_digest: got .* the file is another than the sweep began with"):
-        resume_sweep(directory.path, Resources(address="auto", n_trainers=1), QUIET)
+        resume_sweep(directory.path, Resources(n_trainers=1), QUIET)
     assert Ledger(directory.path).trainings().num_rows == 4
 
 
 def test_the_table_on_lengths(tmp_path: Path) -> None:
     small = SMALL | {"n_sentences": 100, "head_sentences": 0, "eval_sentences": 60, "test_sentences": 40}
     spec = load_sweep("translation_lengths").fix(small).but(replicates=3)
-    directory = run_sweep(spec, tmp_path / "sweep", Resources(address="auto", n_trainers=1), QUIET).directory
+    directory = run_sweep(spec, tmp_path / "sweep", Resources(n_trainers=1), QUIET).directory
     comparison = chiang_table1.compare(directory, tmp_path)
     rows = {row["name"]: row for row in json.loads(comparison.to_json())["rows"]}
     assert [row["published"] for row in rows.values()] == ["32.6", "32.5", "11.4", "12.4", "+1.0", "better"]

@@ -17,6 +17,8 @@ from tests.fault import sweeps
 from workloads.category_pairs import CategoryPairs
 from workloads.errors import UserError
 
+pytestmark = pytest.mark.usefixtures("mlflow_database")
+
 
 def _interrupted(spec: Sweep, path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as patch:

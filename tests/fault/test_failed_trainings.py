@@ -12,7 +12,7 @@ from search_spaces import Sweep
 from search_spaces.loading import load_sweep
 from tests.fault import sweeps
 
-pytestmark = pytest.mark.usefixtures("local_ray")
+pytestmark = pytest.mark.usefixtures("local_ray", "mlflow_database")
 
 FRAGILE = """
 from dataclasses import dataclass

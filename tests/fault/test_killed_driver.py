@@ -11,6 +11,8 @@ import pytest
 from tests.fault import sweeps
 from tests.fault.killed_driver import main
 
+pytestmark = pytest.mark.usefixtures("mlflow_database")
+
 POINTS = (
     "+orchestrator.sweep_directory:SweepDirectory._write",
     "orchestrator.study:Study.ask@3",

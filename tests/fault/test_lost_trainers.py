@@ -27,6 +27,7 @@ _QUICK_TO_NOTICE = {
 def cluster(mlflow_database: str) -> Iterator[Cluster]:
     """A head without cores and two nodes of one core: a trainer on each."""
     del mlflow_database
+    ray.shutdown()
     head = {"num_cpus": 0, "_system_config": _QUICK_TO_NOTICE, "include_dashboard": False}
     cluster = Cluster(initialize_head=True, head_node_args=head)
     for _ in range(2):

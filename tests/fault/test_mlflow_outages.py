@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import ray
 import sqlalchemy
 from mlflow import MlflowClient
 from rich.console import Console
@@ -25,6 +24,8 @@ from orchestrator.sweep_directory import SweepDirectory
 from orchestrator.tracking import Projection, SyncResult, add_report, projection, sync
 from search_spaces import Float, Sweep
 from tests.fault.servers import MlflowServer, PostgresServer, postgres, wait_until
+
+pytestmark = pytest.mark.usefixtures("local_ray")
 
 N_TRIALS, N_REPLICATES, PACK_SIZE = 12, 4, 4
 SWEEP = Sweep(
@@ -99,13 +100,6 @@ def _rows(database: str, sql: str, **values: Any) -> Rows:
         found = [tuple(row) for row in connection.execute(sqlalchemy.text(sql), values)]
     engine.dispose()
     return sorted(found, key=repr)
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _ray() -> Iterator[None]:
-    ray.init(address="local", num_cpus=2, include_dashboard=False, log_to_driver=False)
-    yield
-    ray.shutdown()
 
 
 @pytest.fixture(scope="module", params=["sqlite", "postgresql"])

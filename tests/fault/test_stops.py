@@ -17,9 +17,11 @@ from orchestrator.sweep_directory import SweepDirectory
 from orchestrator.trainer import PackOrder, Progress, Report
 from tests.fault import sweeps
 
+pytestmark = pytest.mark.usefixtures("mlflow_database")
+
 
 @pytest.fixture(scope="module")
-def undisturbed(local_ray: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def undisturbed(local_ray: str, mlflow_database: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("undisturbed") / "long"
     sweeps.run(sweeps.long_sweep(), path)
     return path

@@ -21,6 +21,7 @@ def _mistake(arguments: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pyte
     return capsys.readouterr().err
 
 
+@pytest.mark.usefixtures("no_ray")
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -136,6 +137,7 @@ def test_a_reproduction_prints_its_rows(
     assert all(Path(figure).exists() for figure in printed["figures"])
 
 
+@pytest.mark.usefixtures("no_ray")
 def test_an_address_where_something_else_listens(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -149,6 +149,7 @@ def test_mlflow_is_told_nothing_secret(tmp_path: Path, monkeypatch: pytest.Monke
     assert [path for path in stored if SECRET.encode() in path.read_bytes()] == []
 
 
+@pytest.mark.usefixtures("no_ray")
 @pytest.mark.parametrize("address", [f"ray://user:{SECRET}@127.0.0.1:1", f"user:{SECRET}@127.0.0.1:1"])
 def test_an_address_with_it_is_refused(address: str) -> None:
     with pytest.raises(UserError, match=r"--address: got '\.\.\.@127.0.0.1:1', expected auto, HOST:PORT") as refused:

@@ -1,13 +1,11 @@
 """The figures of Chiang & Cholak on what is learned, drawn from small sweeps on real Ray."""
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-import ray
 from rich.console import Console
 
 from orchestrator.ledger.reader import Ledger
@@ -24,22 +22,14 @@ QUIET = Console(quiet=True)
 SMALL = {"n_epochs": 3, "steps_per_epoch": 4, "eval_batch_size": 8, "test_batch_size": 8}
 
 
-@pytest.fixture(scope="module", autouse=True)
-def _ray_and_mlflow(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    with pytest.MonkeyPatch.context() as environment:
-        environment.chdir(tmp_path_factory.mktemp("home"))
-        environment.delenv("RAY_ADDRESS", raising=False)
-        environment.setenv("MLFLOW_TRACKING_URI", "sqlite:///mlflow.db")
-        ray.init(address="local", num_cpus=1, include_dashboard=False, log_to_driver=False)
-        yield
-        ray.shutdown()
+pytestmark = pytest.mark.usefixtures("local_ray", "mlflow_database")
 
 
 def _small(name: str, directory: Path, lengths: tuple[int, ...], **values: Any) -> SweepDirectory:
     spec = load_sweep(name).fix(SMALL | values)
     space = {**spec.space, "train_length": Categorical(choices=lengths)}
     spec = spec.but(space=space, replicates=3, trials=2 * len(lengths))
-    return run_sweep(spec, directory / name, Resources(address="auto", n_trainers=1), QUIET).directory
+    return run_sweep(spec, directory / name, Resources(n_trainers=1), QUIET).directory
 
 
 @pytest.fixture(scope="module")

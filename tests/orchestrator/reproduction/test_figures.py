@@ -1,12 +1,10 @@
 """The figures of Shin & Matzinger, drawn from small sweeps on real Ray."""
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 import pytest
-import ray
 from rich.console import Console
 
 from orchestrator.ledger.reader import Ledger
@@ -22,21 +20,13 @@ from workloads.registry import load_workload
 QUIET = Console(quiet=True)
 
 
-@pytest.fixture(scope="module", autouse=True)
-def _ray_and_mlflow(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    with pytest.MonkeyPatch.context() as environment:
-        environment.chdir(tmp_path_factory.mktemp("home"))
-        environment.delenv("RAY_ADDRESS", raising=False)
-        environment.setenv("MLFLOW_TRACKING_URI", "sqlite:///mlflow.db")
-        ray.init(address="local", num_cpus=1, include_dashboard=False, log_to_driver=False)
-        yield
-        ray.shutdown()
+pytestmark = pytest.mark.usefixtures("local_ray", "mlflow_database")
 
 
 def _small(name: str, directory: Path, **values: int) -> SweepDirectory:
     small = {"n_categories": 3, "n_positions": 4, "batch_size": 32, "n_steps": 40} | values
     sweep = load_sweep(name).fix(small).but(replicates=6)
-    return run_sweep(sweep, directory / name, Resources(address="auto", n_trainers=1), QUIET).directory
+    return run_sweep(sweep, directory / name, Resources(n_trainers=1), QUIET).directory
 
 
 @pytest.fixture(scope="module")
