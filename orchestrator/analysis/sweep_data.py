@@ -2,7 +2,7 @@
 
 import dataclasses
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias
 
 import duckdb
@@ -49,6 +49,7 @@ class SweepData:
     """
 
     directories: tuple[SweepDirectory, ...]
+    _ledgers: tuple[Ledger, ...] = field(repr=False, compare=False)
 
     @classmethod
     def open(cls, *paths: Location) -> "SweepData":
@@ -66,13 +67,13 @@ class SweepData:
                     expected=f"a sweep of {directories[0].spec.workload}, as {directories[0].path} is",
                     mend="open sweeps of one workload together",
                 )
-        data = cls(directories)
+        data = cls(directories, tuple(Ledger(each.path) for each in directories))
         data.connect().close()
         return data
 
     def connect(self) -> duckdb.DuckDBPyConnection:
         """A DuckDB connection with the views `trainings`, `curves`, `heads` and `trials`, as of now."""
-        return connect([Ledger(each.path).tables() for each in self.directories], _TRIALS_APART)
+        return connect([ledger.tables() for ledger in self._ledgers], _TRIALS_APART)
 
     def trainings(self, format: TableFormat = "arrow") -> Any:
         """One row per training: a `pyarrow.Table`, or a data frame of pandas or polars."""

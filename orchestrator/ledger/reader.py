@@ -8,7 +8,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as ds
 
-from orchestrator.ledger.fragments import Snapshot, is_overtaken, open_snapshot, require_ledger
+from orchestrator.ledger.fragments import Snapshot, fragment_names, is_overtaken, open_snapshot, require_ledger
 from orchestrator.ledger.verification import examine
 from orchestrator.ledger.views import Tables, connect
 from orchestrator.places.location import Location, place_at
@@ -35,6 +35,7 @@ class Ledger:
     def __init__(self, root: Location) -> None:
         require_ledger(root)
         self.root = root
+        self._fetched: tuple[list[str], Tables] | None = None
 
     def trainings(self, columns: Sequence[str] | None = None, filter: pc.Expression | None = None) -> pa.Table:
         """One row per training."""
@@ -61,16 +62,23 @@ class Ledger:
         return ask_all([self], question)
 
     def tables(self) -> Tables:
-        """The tables as of now, by name. They stay readable whatever is removed."""
+        """The tables as of now, by name. They stay readable whatever is removed.
+
+        From an object store they are fetched as a whole, and again only when the store has other files by then.
+        """
         place = place_at(self.root)
         if place.pins_open_files:
             return open_snapshot(self.root).tables()
 
-        def read(snapshots: list[Snapshot]) -> Tables:
+        def fetch(snapshots: list[Snapshot]) -> tuple[list[str], Tables]:
             with place.answering():
-                return {name: ds.dataset(table.to_table()) for name, table in snapshots[0].tables().items()}
+                tables = {name: ds.dataset(table.to_table()) for name, table in snapshots[0].tables().items()}
+            return sorted(snapshots[0].rows()), tables
 
-        return _steadily([self], read)
+        # A name is of one content for ever: it ends with its digest.
+        if self._fetched is None or self._fetched[0] != fragment_names(self.root):
+            self._fetched = _steadily([self], fetch)
+        return self._fetched[1]
 
     def _read(self, table: str, columns: Sequence[str] | None, filter: pc.Expression | None) -> pa.Table:
         names = None if columns is None else list(columns)

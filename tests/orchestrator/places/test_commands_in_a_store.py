@@ -5,6 +5,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 
 from orchestrator import cli
@@ -12,7 +13,7 @@ from orchestrator.analysis import open_sweep
 from orchestrator.places.object_prefix import ObjectPrefix
 from orchestrator.sweep_directory import SweepDirectory
 from tests.orchestrator.places.object_store import new_prefix, object_names, object_store
-from tests.orchestrator.small_sweep import small_sweep, sweep_on_disk, trial_rows
+from tests.orchestrator.small_sweep import commit, open_writer, small_sweep, sweep_on_disk, trial_rows
 
 SPEC = small_sweep("s", trials=6, replicates=4)
 TRIALS = [
@@ -85,6 +86,24 @@ def test_in_python(sweep: SweepDirectory, on_disk: SweepDirectory) -> None:
     assert data.stuck_rates().overall == expected.stuck_rates().overall
     sql = "select count(*), sum(value) from curves"
     assert data.sql(sql).to_pylist() == expected.sql(sql).to_pylist()
+
+
+def test_answers_fetch_only_what_has_come_since(store: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    directory = sweep_on_disk(new_prefix(), SPEC, *TRIALS[:4])
+    data = open_sweep(str(directory.path))
+    opened, open_file = [], ObjectPrefix.open_file
+
+    def listen(prefix: ObjectPrefix, folder: str, name: str) -> pa.NativeFile:
+        opened.append(name)
+        return open_file(prefix, folder, name)
+
+    monkeypatch.setattr(ObjectPrefix, "open_file", listen)
+    assert data.stuck_rates().overall.n == data.trainings().num_rows - 2 == 14
+    assert opened == []
+    with open_writer(directory) as writer:
+        commit(writer, [{**row, "sweep": directory.sweep} for row in TRIALS[4]])
+    assert data.trainings().num_rows == 20
+    assert opened
 
 
 def test_mlflow_sync_and_compact(

@@ -1,0 +1,53 @@
+"""A sweep with refused and failed trainings, in ledger, study and MLflow; and copies to damage."""
+
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from orchestrator.sweep_directory import SweepDirectory
+from orchestrator.tracking import sync
+from search_spaces.loading import load_sweep
+from tests.orchestrator.trained_sweep import FRAGILE, trained_sweep
+
+
+@pytest.fixture(scope="session")
+def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    home = tmp_path_factory.mktemp("audit")
+    (home / "fragile.py").write_text(FRAGILE)
+    return home
+
+
+@pytest.fixture(scope="session")
+def store(home: Path) -> Path:
+    return home / "mlflow.db"
+
+
+@pytest.fixture(scope="session")
+def whole(home: Path, store: Path) -> SweepDirectory:
+    """Ten trials: 4 is refused, all of 8 failed."""
+    directory = trained_sweep(home / "whole", load_sweep(str(home / "fragile.py")))
+    sync(directory, f"sqlite:///{store}")
+    return directory
+
+
+@pytest.fixture
+def sweep(whole: SweepDirectory, tmp_path: Path) -> SweepDirectory:
+    """A copy to be damaged."""
+    shutil.copytree(str(whole.path), tmp_path / "sweep")
+    return SweepDirectory.open(tmp_path / "sweep")
+
+
+@pytest.fixture
+def uri(whole: SweepDirectory, store: Path, tmp_path: Path) -> str:
+    """A copy of the MLflow database."""
+    shutil.copy(store, tmp_path / "mlflow.db")
+    return f"sqlite:///{tmp_path}/mlflow.db"
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _known_store(home: Path) -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as environment:
+        environment.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{home / 'mlflow.db'}")
+        yield

@@ -1,0 +1,201 @@
+"""What can happen to a sweep's ledger and study, and what the audit says of it."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from orchestrator.audit import Audit
+from orchestrator.sweep_directory import STUDY_FILE, SweepDirectory
+from tests.orchestrator.trained_sweep import edit, edit_row, records
+
+Damage = Callable[[SweepDirectory], None]
+
+
+def problems_of(found: Audit) -> list[str]:
+    return [str(problem) for problem in found.problems]
+
+
+def lines_of(found: Audit) -> list[str]:
+    return [check.line for check in found.checks]
+
+
+def drop(table: str, **wanted: Any) -> Damage:
+    """Removes the rows that have all of these values."""
+
+    def damage(directory: SweepDirectory) -> None:
+        def change(rows: pa.Table) -> pa.Table:
+            kept = [row for row in rows.to_pylist() if any(row[name] != value for name, value in wanted.items())]
+            assert len(kept) < rows.num_rows
+            return pa.Table.from_pylist(kept, rows.schema)
+
+        edit(directory, table, change)
+
+    return damage
+
+
+def _add(table: str, **values: Any) -> Damage:
+    """Adds a row: a copy of the first, with other values."""
+
+    def damage(directory: SweepDirectory) -> None:
+        def change(rows: pa.Table) -> pa.Table:
+            held = rows.to_pylist()
+            first = held[0] if held else {"step": 0, "layer": 0, "head": 0, "role": "none"}
+            return pa.Table.from_pylist([*held, first | values], rows.schema)
+
+        edit(directory, table, change)
+
+    return damage
+
+
+def set_values(place: int, **values: Any) -> Damage:
+    """Changes values of one row of `trainings`."""
+    return lambda directory: edit_row(directory, "trainings", place, **values)
+
+
+def _journal(is_meant: Callable[[dict[str, Any]], bool], **values: Any) -> Damage:
+    """Changes entries of the study's journal; without values, removes the first and all that follow."""
+
+    def damage(directory: SweepDirectory) -> None:
+        file = Path(str(directory.path)) / STUDY_FILE
+        entries = [json.loads(line) for line in file.read_text().splitlines()]
+        first = next(index for index, entry in enumerate(entries) if is_meant(entry))
+        if not values:
+            entries = entries[:first]
+        entries = [entry | values if is_meant(entry) else entry for entry in entries]
+        file.write_text("".join(json.dumps(entry) + "\n" for entry in entries))
+
+    return damage
+
+
+def _told(trial: int) -> Callable[[dict[str, Any]], bool]:
+    return lambda entry: "values" in entry and "state" in entry and entry.get("trial_id") == trial
+
+
+def _lose_the_last_trial(directory: SweepDirectory) -> None:
+    for table in ("trainings", "curves"):
+        drop(table, trial=9)(directory)
+    file = Path(str(directory.path)) / STUDY_FILE
+    entries = [json.loads(line) for line in file.read_text().splitlines()]
+    last_asked = max(index for index, entry in enumerate(entries) if "datetime_start" in entry)
+    kept = [entry for index, entry in enumerate(entries) if index != last_asked and entry.get("trial_id") != 9]
+    file.write_text("".join(json.dumps(entry) + "\n" for entry in kept))
+
+
+def _never_failed(directory: SweepDirectory) -> None:
+    for row in records(directory, trial=8):
+        set_values(row["place"], outcome="plateau")(directory)
+
+
+def _lose_a_column(directory: SweepDirectory) -> None:
+    edit(directory, "trainings", lambda rows: rows.drop_columns("param_momentum"))
+
+
+DAMAGES: dict[str, tuple[Damage, list[str]]] = {
+    "a training lost": (
+        drop("trainings", trial=3, replicate=1),
+        [
+            "1 trials told without all their trainings: 3 (1 of 3 missing); go on with: attnsweep resume DIR",
+            "1 trainings that are in curves alone: 3/1; remove the files",
+            "1 runs of the sweep that count other trainings: ",
+            "1 runs of trials that are not complete: 3 (",
+        ],
+    ),
+    "a row twice": (
+        _add("trainings"),
+        ["1 trainings recorded more than once: 0/0; remove the files", "1 runs of the sweep", "1 runs of trials"],
+    ),
+    "a replicate too many": (
+        _add("trainings", replicate=3),
+        [
+            "1 trainings that their trial does not want: 0/3; remove the files",
+            "1 trainings with another seed than the sweep gives them: 0/3",
+            "1 trainings whose id is not that of their parameters and seed: 0/3",
+            "1 trainings that did not fail and have no curves: 0/3",
+            "1 runs of the sweep",
+            "1 runs of trials",
+        ],
+    ),
+    "a trial nobody asked for": (
+        _add("trainings", trial=77, outcome="failed"),
+        ["1 trials trained that were never asked for: 77; restore the study, or remove", "1 runs of the sweep"],
+    ),
+    "a refused trial's row": (
+        _add("trainings", trial=4, outcome="failed"),
+        ["1 trials refused, yet trained: 4; remove the files", "1 runs of the sweep"],
+    ),
+    "another value of a parameter": (
+        set_values(5, param_init_sigma=0.125),
+        ["1 trainings with another value of init_sigma than the study has: 1/2; restore the folders"],
+    ),
+    "another text": (
+        set_values(5, param_dtype="float32"),
+        ["1 trainings with another value of dtype than the study has: 1/2; "],
+    ),
+    "a parameter that is null": (
+        set_values(5, param_init_sigma=None),
+        ["1 trainings with another value of init_sigma than the study has: 1/2; "],
+    ),
+    "another seed": (set_values(7, seed=3), ["1 trainings with another seed than the sweep gives them: 2/1; restore"]),
+    "another id": (
+        set_values(7, training_id="abc"),
+        [
+            "1 trainings whose id is not that of their parameters and seed: 2/1; restore",
+            "1 trainings that are in curves alone: 2/1; remove",
+            "1 trainings that did not fail and have no curves: 2/1; restore",
+        ],
+    ),
+    "another sweep's row": (set_values(7, sweep="other"), ["1 trainings of another sweep: 2/1; remove the files"]),
+    "another outcome": (
+        set_values(0, outcome="runaway", stuck=True),
+        ["1 trials told another value than their trainings have: 0 (0.0, not 0.3333333333333333); restore the study"],
+    ),
+    "failed after all": (
+        _never_failed,
+        [
+            "1 trials told another value than their trainings have: 8 (None, not 0.0)",
+            "3 trainings that did not fail and have no curves: 8/0, 8/1, 8/2; restore",
+        ],
+    ),
+    "curves lost": (
+        drop("curves", trial=5, replicate=0),
+        ["1 trainings that did not fail and have no curves: 5/0; restore"],
+    ),
+    "curves of nobody": (
+        _add("curves", training_id="abc", trial=9, replicate=9),
+        ["1 trainings that are in curves alone: 9/9; remove the files"],
+    ),
+    "heads of nobody": (
+        _add("heads", training_id="abc", trial=9, replicate=9),
+        ["1 trainings that are in heads alone: 9/9; remove the files"],
+    ),
+    "another value told": (
+        _journal(_told(2), values=[0.75]),
+        ["1 trials told another value than their trainings have: 2 (0.75, not 0.0); restore the study"],
+    ),
+    "the last trial not told": (
+        _journal(_told(8)),
+        ["1 trials asked for and never told: 8; go on with: attnsweep resume DIR"],
+    ),
+    "a trial lost altogether": (
+        _lose_the_last_trial,
+        [
+            "1 fewer trials than the budget: 9 of 10; go on with: attnsweep resume DIR",
+            "1 runs of the sweep that count other trainings: ",
+            "1 runs of trials that are not complete: 9 (",
+        ],
+    ),
+    "a trial that another program pruned": (
+        _journal(_told(2), state=2),
+        ["1 trials in a state that attnsweep does not know: 2 (PRUNED); restore the study"],
+    ),
+    "a column gone": (
+        _lose_a_column,
+        [
+            "not checked: parameters, seeds and ids: the workload declares momentum otherwise than when it was trained;"
+            " audit it with the version"
+        ],
+    ),
+}

@@ -1,0 +1,166 @@
+"""The audit of sweeps that are well, under way or of another kind, and its command. Real study, ledger and MLflow."""
+
+import json
+import sys
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+
+from orchestrator import cli
+from orchestrator.audit import audit, course
+from orchestrator.audit.verdict import in_one_line
+from orchestrator.ledger.writer import LedgerWriter
+from orchestrator.study import read_trials
+from orchestrator.sweep_directory import SweepDirectory
+from orchestrator.tracking import sync
+from search_spaces import Float, LossQuantile, Sequential, Sweep
+from search_spaces.loading import load_sweep
+from tests.orchestrator.audit.damages import drop, lines_of, problems_of, set_values
+from tests.orchestrator.places.object_store import new_prefix, object_store
+from tests.orchestrator.trained_sweep import records, trained_sweep
+
+
+def _bytes(path: Path) -> dict[str, tuple[bytes, int]]:
+    files = [file for file in path.rglob("*") if file.is_file()]
+    return {str(file): (file.read_bytes(), file.stat().st_mtime_ns) for file in files}
+
+
+def test_a_sweep_that_is_well_is_clean(whole: SweepDirectory) -> None:
+    found = audit(whole.path)
+    assert problems_of(found) == []
+    assert found.finished
+    assert found.counts == {"asked": 9, "trained": 9, "told": 9, "logged": 9}
+    assert lines_of(found) == [
+        "asked 9 = trained 9 = told 9 = logged 9 trials, 1 more refused",
+        "trainings 27 = wanted 27; parameters, seeds and ids recomputed",
+        "curves and heads of these trainings alone, none without curves but failed ones",
+        "MLflow: 9 runs of trials, 1 of the sweep",
+        f"sweep.json: the spec as it was written, sha256 {whole.spec_sha256[:12]}",
+        "files 3, each as it was written",
+        "replayed 2 trainings alone: they end as fused, largest deviation of a loss 0",
+    ]
+
+
+def test_an_audit_writes_nothing_and_needs_no_lock(sweep: SweepDirectory, tmp_path: Path, uri: str) -> None:
+    table = pq.read_table(Path(str(sweep.path)) / "trainings")
+    with LedgerWriter(sweep.path, table.schema, None, sweep.spec_sha256):
+        before = _bytes(tmp_path)
+        assert not audit(sweep.path, uri).problems
+        assert _bytes(tmp_path) == before
+
+
+def test_what_is_missing_is_no_fault_before_the_end(home: Path) -> None:
+    """What is told and lost, or there twice, is a fault all the same."""
+    directory = trained_sweep(home / "stopped", load_sweep(str(home / "fragile.py")), n_commits=2)
+    found = audit(directory.path)
+    assert problems_of(found) == []
+    assert not found.finished
+    asked, told = found.counts["asked"], found.counts["told"]
+    assert asked is not None
+    assert told is not None
+    assert 0 < told < asked < 9
+    assert found.counts["logged"] == 0
+    row = next(row for row in records(directory) if row["replicate"] == 0)
+    drop("trainings", training_id=row["training_id"])(directory)
+    lost = f"1 trials told without all their trainings: {row['trial']} (1 of 3 missing)"
+    assert problems_of(audit(directory.path))[0].startswith(lost)
+
+
+def test_a_trial_asked_for_during_the_audit_is_no_fault(
+    home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    directory = trained_sweep(tmp_path / "running", load_sweep(str(home / "fragile.py")))
+    directory.record_run(finished=False, seconds=1.0)
+    readings = iter([7, 10])
+    monkeypatch.setattr(course, "read_trials", lambda directory: read_trials(directory)[: next(readings)])
+    assert problems_of(audit(directory.path)) == []
+    readings = iter([7, 7])
+    [problem] = problems_of(audit(directory.path))
+    assert problem.startswith("3 trials trained that were never asked for: 7, 8, 9; ")
+
+
+def test_replicates_as_needed_and_another_objective(home: Path) -> None:
+    spec = Sweep(
+        name="sequential",
+        workload="category_pairs",
+        space={"n_steps": 8, "n_categories": 3, "n_positions": 4, "init_sigma": Float(low=1e-4, high=1.0, log=True)},
+        sampler="random",
+        objective=LossQuantile(quantile=0.5),
+        trials=3,
+        replicates=Sequential(width=0.6, at_most=6, batch=2),
+    )
+    directory = trained_sweep(home / "sequential", spec)
+    sync(directory)
+    found = audit(directory.path)
+    assert problems_of(found) == []
+    assert found.counts["asked"] == 3
+    last = records(directory, trial=1)[-1]
+    assert 2 < last["replicate"] + 1 <= 6
+    drop("trainings", trial=1, replicate=last["replicate"])(directory)
+    n_wanted = last["replicate"] + 1
+    assert problems_of(audit(directory.path))[0].startswith(
+        f"1 trials told without all their trainings: 1 (1 of {n_wanted} missing)"
+    )
+
+
+def test_a_study_in_a_storage_of_its_own(tmp_path: Path) -> None:
+    spec = load_sweep("quickstart").but(trials=2, replicates=2, storage=f"sqlite:///{tmp_path}/study.db")
+    directory = trained_sweep(tmp_path / "sweep", spec.fix({"n_steps": 5}))
+    directory.record_run(finished=False, seconds=1.0)
+    found = audit(directory.path)
+    assert found.counts == {"asked": 2, "trained": 2, "told": 2, "logged": 0}
+    assert problems_of(found) == []
+    (tmp_path / "study.db").write_bytes(b"")
+    [problem] = problems_of(audit(directory.path))
+    assert problem.startswith("not checked: trials and trainings: the study: StorageInternalError: ")
+    assert (tmp_path / "study.db").read_bytes() == b""
+
+
+def test_a_sweep_in_an_object_store(home: Path) -> None:
+    with object_store():
+        prefix = new_prefix()
+        directory = trained_sweep(prefix, load_sweep(str(home / "fragile.py")))
+        found = audit(directory.path)
+        assert found.counts == {"asked": 9, "trained": 9, "told": 9, "logged": 0}
+        assert [str(problem).partition(":")[0] for problem in found.problems] == [
+            "1 sweeps without a run",
+            "9 complete trials without a finished run",
+        ]
+
+
+def _command(arguments: list[str], monkeypatch: pytest.MonkeyPatch) -> int:
+    monkeypatch.setattr(sys, "argv", ["attnsweep", *arguments])
+    with pytest.raises(SystemExit) as ended:
+        cli.main()
+    return int(ended.value.code or 0)
+
+
+def test_the_command_says_it_all(
+    sweep: SweepDirectory, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert _command(["audit", str(sweep.path)], monkeypatch) == 0
+    printed = capsys.readouterr().out.splitlines()
+    assert printed[0] == f"{sweep.sweep}: finished"
+    assert printed[1] == "ok     asked 9 = trained 9 = told 9 = logged 9 trials, 1 more refused"
+    assert printed[-1] == "clean"
+
+    set_values(7, seed=3)(sweep)
+    assert _command(["audit", str(sweep.path), "--json"], monkeypatch) == 1
+    written = capsys.readouterr()
+    told = json.loads(written.out)
+    assert (told["clean"], told["finished"], told["sweep"]) == (False, True, sweep.sweep)
+    [fault] = [check for check in told["checks"] if check["problems"]]
+    assert fault["problems"][0]["what"].startswith("1 trainings with another seed")
+    assert "FAULT  trainings 27 = wanted 27" in written.err
+    assert written.err.splitlines()[-1].startswith("- 1 trainings with another seed than the sweep gives them: 2/1; ")
+
+
+def test_no_sweep_at_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    assert _command(["audit", str(tmp_path)], monkeypatch) == 2
+    assert capsys.readouterr().err.startswith(f"attnsweep: DIR: got '{tmp_path}', expected a sweep directory")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_counts_in_one_line() -> None:
+    assert in_one_line({"a": 1000, "b": 999, "c": 1000, "d": None}) == "a 1,000 > b 999 < c 1,000, d ?"

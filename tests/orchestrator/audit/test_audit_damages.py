@@ -1,0 +1,76 @@
+"""Each kind of damage to the ledger, the study and the record is found, and named."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from orchestrator.audit import audit
+from orchestrator.sweep_directory import STUDY_FILE, SweepDirectory
+from tests.orchestrator.audit.damages import DAMAGES, lines_of, problems_of
+from tests.orchestrator.trained_sweep import edit
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_damage_is_found(damage: str, sweep: SweepDirectory) -> None:
+    inflict, expected = DAMAGES[damage]
+    inflict(sweep)
+    found = problems_of(audit(sweep.path))
+    assert len(found) == len(expected), found
+    for problem, beginning in zip(found, expected, strict=True):
+        assert problem.startswith(beginning)
+
+
+def test_files_that_cannot_be_read(sweep: SweepDirectory) -> None:
+    (path,) = (Path(str(sweep.path)) / "curves").glob("*.parquet")
+    path.write_bytes(path.read_bytes()[:-20])
+    found = audit(sweep.path)
+    assert found.counts == {"asked": None, "trained": None, "told": None, "logged": 9}
+    assert lines_of(found)[0] == "asked ?, trained ?, told ?, logged 9 trials"
+    unread, damaged = problems_of(found)
+    assert unread.startswith(f"not checked: trials and trainings: {path}: ")
+    assert damaged.startswith(f"{path}: ")
+    assert damaged.endswith("not what was written, by its checksum; go on with: attnsweep resume DIR")
+    assert lines_of(found)[-2] == "files 3"
+
+
+def test_a_page_that_is_damaged_behind_a_whole_footer(sweep: SweepDirectory) -> None:
+    (path,) = (Path(str(sweep.path)) / "trainings").glob("*.parquet")
+    content = bytearray(path.read_bytes())
+    content[40:4000] = b"x" * 3960
+    path.write_bytes(content)
+    unread, damaged = problems_of(audit(sweep.path))
+    assert unread.startswith(f"not checked: trials and trainings: {path}: not what was written, by its checksum")
+    assert damaged.startswith(f"{path}: not what was written, by its checksum; go on with: attnsweep resume DIR")
+
+
+def test_a_file_of_another_sweep(sweep: SweepDirectory) -> None:
+    edit(replace(sweep, spec_sha256="5ec" * 21 + "a"), "heads", lambda rows: rows)
+    problems = problems_of(audit(sweep.path))
+    assert len(problems) == 3
+    assert all("rows of another sweep, of the spec 5ec5ec5ec5ec" in problem for problem in problems)
+
+
+def test_a_study_that_is_gone_or_damaged(sweep: SweepDirectory) -> None:
+    journal = Path(str(sweep.path)) / STUDY_FILE
+    text = journal.read_text()
+    journal.write_text("{" + text)
+    [problem] = problems_of(audit(sweep.path))
+    assert problem.startswith(f"not checked: trials and trainings: {journal}: JSONDecodeError: ")
+    journal.unlink()
+    [problem] = problems_of(audit(sweep.path))
+    assert problem.startswith(
+        f"not checked: trials and trainings: {journal}: FileNotFoundError: there is no study.journal"
+    )
+    assert not journal.exists()
+
+
+def test_a_spec_that_was_edited(sweep: SweepDirectory) -> None:
+    record = Path(str(sweep.path)) / "sweep.json"
+    record.write_text(record.read_text().replace('"trials": 10', '"trials": 11'))
+    found = audit(sweep.path)
+    assert problems_of(found) == [
+        "sweep.json: a spec that does not match its sha256; "
+        "restore the file: a sweep's spec is not edited, run a new sweep instead"
+    ]
+    assert lines_of(found) == ["sweep.json cannot be read: nothing else was checked"]

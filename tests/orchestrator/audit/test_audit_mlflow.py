@@ -1,0 +1,86 @@
+"""MLflow that has other runs than the ledger has trials, or is not there."""
+
+import socket
+from pathlib import Path
+
+import pytest
+from mlflow import MlflowClient
+
+from orchestrator.audit import audit
+from orchestrator.sweep_directory import SweepDirectory
+from orchestrator.tracking import sync
+from tests.orchestrator.audit.damages import lines_of, problems_of
+
+
+def _client(uri: str) -> tuple[MlflowClient, str]:
+    client = MlflowClient(uri)
+    return client, client.get_experiment_by_name("Fragile").experiment_id
+
+
+def _run_id(uri: str, condition: str) -> str:
+    client, experiment = _client(uri)
+    [run] = client.search_runs([experiment], condition)
+    return str(run.info.run_id)
+
+
+def test_runs_that_mlflow_lacks_or_has_too_many(whole: SweepDirectory, uri: str) -> None:
+    client, experiment = _client(uri)
+
+    def of(trial: int) -> str:
+        return f"tags.`attnsweep.trial_key` = '{whole.sweep}/{trial}'"
+
+    parent = _run_id(uri, "tags.`attnsweep.kind` = 'sweep'")
+    client.delete_run(_run_id(uri, of(2)))
+    client.update_run(_run_id(uri, of(3)), status="RUNNING")
+    client.set_tag(parent, "attnsweep.n_trainings", "26")
+    first = client.get_run(_run_id(uri, of(0)))
+    again = client.create_run(experiment, tags=first.data.tags).info.run_id
+    stranger = client.create_run(
+        experiment, tags=first.data.tags | {"attnsweep.trial_key": f"{whole.sweep}/77"}
+    ).info.run_id
+    found = audit(whole.path, uri)
+    assert found.counts["logged"] == 7
+    assert lines_of(found)[0].startswith("asked 9 = trained 9 = told 9 > logged 7 trials")
+    count, missing, twice, unknown = problems_of(found)
+    sync_it = "log what is missing with: attnsweep mlflow-sync DIR"
+    assert count == f"1 runs of the sweep that count other trainings: {parent} (26, not 27); {sync_it}"
+    assert missing == f"2 complete trials without a finished run: 2, 3; {sync_it}"
+    assert twice.startswith("1 trials with several runs: 0 (")
+    assert again in twice
+    assert twice.endswith("; delete what is too much with: mlflow runs delete --run-id ID")
+    assert unknown.startswith(f"1 runs of trials that are not complete: 77 ({stranger}); delete")
+
+    client.create_run(experiment, tags=client.get_run(parent).data.tags)
+    assert problems_of(audit(whole.path, uri))[0].startswith("2 runs of the sweep itself, and not one: ")
+    for run in (again, stranger):
+        client.delete_run(run)
+
+
+def test_the_mends_of_mlflow_mend(whole: SweepDirectory, uri: str) -> None:
+    client, _ = _client(uri)
+    client.delete_run(_run_id(uri, f"tags.`attnsweep.trial_key` = '{whole.sweep}/2'"))
+    client.set_tag(_run_id(uri, "tags.`attnsweep.kind` = 'sweep'"), "attnsweep.n_trainings", "26")
+    assert len(audit(whole.path, uri).problems) == 2
+    sync(whole, uri)
+    assert problems_of(audit(whole.path, uri)) == []
+
+
+def test_mlflow_that_has_nothing_is_left_as_it_is(whole: SweepDirectory, tmp_path: Path) -> None:
+    missing, trials = problems_of(audit(whole.path, f"sqlite:///{tmp_path}/none/mlflow.db"))
+    assert missing.startswith(f"1 sweeps without a run: {whole.sweep}; log what is missing")
+    assert trials.startswith("9 complete trials without a finished run: 0, 1, 2 and 6 more; log what is missing")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_mlflow_out_of_reach(whole: SweepDirectory, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")
+    with socket.socket() as closed:
+        closed.bind(("127.0.0.1", 0))
+        port = closed.getsockname()[1]
+    found = audit(whole.path, f"http://me:secret@127.0.0.1:{port}")
+    [problem] = problems_of(found)
+    assert problem.startswith(f"not checked: MLflow (http://...@127.0.0.1:{port}): MlflowException: ")
+    assert problem.endswith("; start it, or give another --tracking-uri")
+    assert "secret" not in problem
+    assert found.counts["logged"] is None
+    assert lines_of(found)[3] == "MLflow: ?"
