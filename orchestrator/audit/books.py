@@ -11,6 +11,7 @@ from optuna.trial import FrozenTrial
 
 from orchestrator.study import refusal
 from orchestrator.sweep_directory import SweepDirectory
+from orchestrator.tracking.content import TrialValues
 from search_spaces.replication import Ended
 from workloads.engine.contract import Workload
 
@@ -28,6 +29,7 @@ class Books:
         trials: The study's, as they were before the rows were read: what it was told then has all its rows.
         known: The numbers of the study's trials, as they were after: the rows that were read are of these.
         rows: Of `trainings`, all but the errors, sorted by trial and replicate.
+        values: What MLflow should have been told of each trial, by these rows.
     """
 
     directory: SweepDirectory
@@ -36,6 +38,7 @@ class Books:
     trials: Sequence[FrozenTrial]
     known: frozenset[int]
     rows: pa.Table
+    values: Mapping[int, TrialValues]
 
     @cached_property
     def asked(self) -> list[FrozenTrial]:

@@ -22,6 +22,7 @@ from orchestrator.places.location import Location, place_at
 from orchestrator.replays import read_replays
 from orchestrator.study import read_trials
 from orchestrator.sweep_directory import SWEEP_FILE, SweepDirectory
+from orchestrator.tracking.content import TrialValues, trial_values
 from orchestrator.tracking.lookup import Logged, look_up
 from orchestrator.tracking.store import in_one_line as error_in_one_line
 from orchestrator.tracking.store import tracking_uri
@@ -94,13 +95,24 @@ def _read(directory: SweepDirectory, *, finished: bool) -> tuple[Books, tuple[Pr
     workload = load_workload(directory.spec.workload)
     trials = read_trials(directory)
 
-    def rows(connection: duckdb.DuckDBPyConnection) -> tuple[pa.Table, tuple[Problem, ...]]:
-        return connection.sql(_ROWS).to_arrow_table(), check_links(connection)
+    def rows(
+        connection: duckdb.DuckDBPyConnection,
+    ) -> tuple[pa.Table, dict[int, TrialValues], tuple[Problem, ...]]:
+        table = connection.sql(_ROWS).to_arrow_table()
+        return table, trial_values(connection, directory), check_links(connection)
 
-    table, problems = Ledger(directory.path).ask(rows)
+    table, values, problems = Ledger(directory.path).ask(rows)
     # Meanwhile a sweep that runs may have asked for more, and trained it.
     known = frozenset(trial.number for trial in (trials if finished else read_trials(directory)))
-    books = Books(directory=directory, workload=workload, finished=finished, trials=trials, known=known, rows=table)
+    books = Books(
+        directory=directory,
+        workload=workload,
+        finished=finished,
+        trials=trials,
+        known=known,
+        rows=table,
+        values=values,
+    )
     return books, problems
 
 

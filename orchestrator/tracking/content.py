@@ -22,14 +22,27 @@ _ALIASES = {"init_sigma": "sigma", "learning_rate": "lr"}
 
 
 @dataclass(frozen=True, slots=True)
+class TrialValues:
+    """What a trial was and became.
+
+    Attributes:
+        params: As MLflow takes them.
+        metrics: Aggregates over the trial's trainings; only finite ones.
+    """
+
+    params: dict[str, str]
+    metrics: dict[str, float]
+
+
+@dataclass(frozen=True, slots=True)
 class TrialContent:
     """One child run.
 
     Attributes:
         trial: Its trial.
         name: For people: `#12 sigma=0.03 lr=1e-2`.
-        tags, params: As MLflow takes them.
-        metrics: Aggregates over the trial's trainings; only finite ones.
+        tags: As MLflow takes them.
+        values: Parameters and aggregates.
         curves: (step, value) by metric; only finite values.
         started, ended: Milliseconds since the epoch: the seconds trained before, and at, its last `finished_at`.
     """
@@ -37,8 +50,7 @@ class TrialContent:
     trial: int
     name: str
     tags: dict[str, str]
-    params: dict[str, str]
-    metrics: dict[str, float]
+    values: TrialValues
     curves: dict[str, list[tuple[int, float]]]
     started: int
     ended: int
@@ -55,19 +67,14 @@ def trial_contents(
         trials: Complete ones.
     """
     chosen = ", ".join(str(trial) for trial in trials) or "null"
-    rows = connection.execute(
-        f"""
-        select trials.* exclude (first_finished_at, last_finished_at), n_diverged, epoch_ms(last_finished_at) as ended
-        from trials join (
-            select trial, count(*) filter (outcome = 'diverged') as n_diverged from trainings
-            where trial in ({chosen}) group by trial
-        ) using (trial) where trial in ({chosen}) order by trial
-        """
-    )
-    names = [column[0] for column in rows.description]
-    by_trial = [dict(zip(names, row, strict=True)) for row in rows.fetchall()]
     curves = _curves(connection, chosen)
-    return [_content(directory, row, curves.get(row["trial"], {})) for row in by_trial]
+    rows = _rows(connection, f"trial in ({chosen})")
+    return [_content(directory, row, curves.get(row["trial"], {})) for row in rows]
+
+
+def trial_values(connection: duckdb.DuckDBPyConnection, directory: SweepDirectory) -> dict[int, TrialValues]:
+    """The values of all trials, complete or not."""
+    return {row["trial"]: _values(directory, row) for row in _rows(connection, "true")}
 
 
 def short_number(value: float) -> str:
@@ -81,11 +88,21 @@ def short_number(value: float) -> str:
     return min(scientific, plain, key=len) if power_of_ten else min(plain, scientific, key=len)
 
 
-def _content(
-    directory: SweepDirectory, row: Mapping[str, Any], curves: dict[str, list[tuple[int, float]]]
-) -> TrialContent:
-    trial = row["trial"]
-    parameters = {name.removeprefix("param_"): value for name, value in row.items() if name.startswith("param_")}
+def _rows(connection: duckdb.DuckDBPyConnection, condition: str) -> list[dict[str, Any]]:
+    rows = connection.execute(
+        f"""
+        select trials.* exclude (first_finished_at, last_finished_at), n_diverged, epoch_ms(last_finished_at) as ended
+        from trials join (
+            select trial, count(*) filter (outcome = 'diverged') as n_diverged from trainings
+            where {condition} group by trial
+        ) using (trial) where {condition} order by trial
+        """
+    )
+    names = [column[0] for column in rows.description]
+    return [dict(zip(names, row, strict=True)) for row in rows.fetchall()]
+
+
+def _values(directory: SweepDirectory, row: Mapping[str, Any]) -> TrialValues:
     n_judged = row["n_trainings"] - row["n_failed"]
     stuck = trial_rate(directory.spec.replicates, row["n_stuck"], n_judged)
     metrics = {
@@ -98,6 +115,23 @@ def _content(
         "n_trainings": row["n_trainings"],
         "train_seconds": row["seconds"],
     }
+    return TrialValues(
+        {
+            name: repr(value) if isinstance(value, float) else value_label(value)
+            for name, value in _parameters(row).items()
+        },
+        {name: float(value) for name, value in metrics.items() if value is not None and math.isfinite(value)},
+    )
+
+
+def _parameters(row: Mapping[str, Any]) -> dict[str, Any]:
+    return {name.removeprefix("param_"): value for name, value in row.items() if name.startswith("param_")}
+
+
+def _content(
+    directory: SweepDirectory, row: Mapping[str, Any], curves: dict[str, list[tuple[int, float]]]
+) -> TrialContent:
+    trial = row["trial"]
     tags = {
         "attnsweep.kind": "trial",
         "attnsweep.trial_key": f"{directory.sweep}/{trial}",
@@ -105,10 +139,9 @@ def _content(
     }
     return TrialContent(
         trial,
-        _name(directory.spec, parameters, trial),
+        _name(directory.spec, _parameters(row), trial),
         {name: value for name, value in tags.items() if value is not None},
-        {name: repr(value) if isinstance(value, float) else value_label(value) for name, value in parameters.items()},
-        {name: float(value) for name, value in metrics.items() if value is not None and math.isfinite(value)},
+        _values(directory, row),
         curves,
         row["ended"] - round(1000 * (row["seconds"] or 0.0)),
         row["ended"],

@@ -5,17 +5,26 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from orchestrator.sweep_directory import SweepDirectory
+from orchestrator.tracking.content import TrialValues
 from orchestrator.tracking.runs import N_PROJECTED, experiment_name, search_runs, trial_of
 from orchestrator.tracking.store import database_of, open_client
 
 
 @dataclass(frozen=True, slots=True)
 class Child:
-    """The run of a trial."""
+    """The run of a trial.
+
+    Attributes:
+        trial: Its trial.
+        run_id: MLflow's name of it.
+        finished: Whether it has all that it gets.
+        values: What it was told; of a metric with several steps the last value.
+    """
 
     trial: int
     run_id: str
     finished: bool
+    values: TrialValues
 
 
 @dataclass(frozen=True)
@@ -57,5 +66,13 @@ def look_up(directory: SweepDirectory, uri: str) -> Logged:
     counts = {run.info.run_id: run.data.tags.get(N_PROJECTED) for run in parents}
     return Logged(
         {run_id: None if count is None else int(count) for run_id, count in counts.items()},
-        [Child(trial_of(run), run.info.run_id, run.info.status == "FINISHED") for run in children],
+        [
+            Child(
+                trial_of(run),
+                run.info.run_id,
+                run.info.status == "FINISHED",
+                TrialValues(run.data.params, run.data.metrics),
+            )
+            for run in children
+        ],
     )

@@ -95,11 +95,11 @@ class SweepRuns:
                 run_name=content.name,
                 tags={**self._shared_tags, **content.tags, "mlflow.parentRunId": self._parent_id},
             ).info.run_id
-        metrics = [Metric(name, value, content.ended, 0) for name, value in content.metrics.items()]
+        metrics = [Metric(name, value, content.ended, 0) for name, value in content.values.metrics.items()]
         metrics += [
             Metric(name, value, content.ended, step) for name, curve in content.curves.items() for step, value in curve
         ]
-        self._fill(run_id, metrics, content.params)
+        self._fill(run_id, metrics, content.values.params)
         self._client.set_terminated(run_id, "FINISHED", content.ended)
 
     def finish(self, findings: Findings, ended: int | None) -> None:

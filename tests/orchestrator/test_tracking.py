@@ -13,7 +13,7 @@ from mlflow.entities import Metric
 
 from orchestrator.sweep_directory import SweepDirectory
 from orchestrator.tracking import SyncResult, runs, sync, tracking_uri
-from orchestrator.tracking.content import TrialContent, short_number
+from orchestrator.tracking.content import TrialContent, TrialValues, short_number
 from orchestrator.tracking.runs import SweepRuns
 from orchestrator.tracking.store import experiment
 from search_spaces import Categorical, Conditional, Float
@@ -177,7 +177,9 @@ def test_runs_are_found_on_every_page(tmp_path: Path, monkeypatch: pytest.Monkey
 
 def test_a_workload_may_have_many_parameters(client: MlflowClient, tmp_path: Path) -> None:
     directory = sweep_on_disk(tmp_path / "sweep", small_sweep("many"))
-    content = TrialContent(0, "many", {"attnsweep.kind": "trial"}, {f"p{i}": "1" for i in range(250)}, {}, {}, 1, 2)
+    content = TrialContent(
+        0, "many", {"attnsweep.kind": "trial"}, TrialValues({f"p{i}": "1" for i in range(250)}, {}), {}, 1, 2
+    )
     SweepRuns(directory, tracking_uri()).log(content)
     [run] = runs_of(client, directory)
     assert len(run.data.params) == 250

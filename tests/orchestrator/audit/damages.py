@@ -128,15 +128,24 @@ DAMAGES: dict[str, tuple[Damage, list[str]]] = {
     ),
     "another value of a parameter": (
         set_values(5, param_init_sigma=0.125),
-        ["1 trainings with another value of init_sigma than the study has: 1/2; restore the folders"],
+        [
+            "1 trainings with another value of init_sigma than the study has: 1/2; restore the folders",
+            "1 trials whose run has another value than the ledger: 1 (",
+        ],
     ),
     "another text": (
         set_values(5, param_dtype="float32"),
-        ["1 trainings with another value of dtype than the study has: 1/2; "],
+        [
+            "1 trainings with another value of dtype than the study has: 1/2; ",
+            "1 trials whose run has another value than the ledger: 1 (",
+        ],
     ),
     "a parameter that is null": (
         set_values(5, param_init_sigma=None),
-        ["1 trainings with another value of init_sigma than the study has: 1/2; "],
+        [
+            "1 trainings with another value of init_sigma than the study has: 1/2; ",
+            "1 trials whose run has another value than the ledger: 1 (",
+        ],
     ),
     "another seed": (set_values(7, seed=3), ["1 trainings with another seed than the sweep gives them: 2/1; restore"]),
     "another id": (
@@ -147,16 +156,26 @@ DAMAGES: dict[str, tuple[Damage, list[str]]] = {
             "1 trainings that did not fail and have no curves: 2/1; restore",
         ],
     ),
-    "another sweep's row": (set_values(7, sweep="other"), ["1 trainings of another sweep: 2/1; remove the files"]),
+    "another sweep's row": (
+        set_values(7, sweep="other"),
+        [
+            "1 trainings of another sweep: 2/1; remove the files",
+            "1 trials whose run has another value than the ledger: 2 (",
+        ],
+    ),
     "another outcome": (
         set_values(0, outcome="runaway", stuck=True),
-        ["1 trials told another value than their trainings have: 0 (0.0, not 0.3333333333333333); restore the study"],
+        [
+            "1 trials told another value than their trainings have: 0 (0.0, not 0.3333333333333333); restore the study",
+            "1 trials whose run has another value than the ledger: 0 (",
+        ],
     ),
     "failed after all": (
         _never_failed,
         [
             "1 trials told another value than their trainings have: 8 (None, not 0.0)",
             "3 trainings that did not fail and have no curves: 8/0, 8/1, 8/2; restore",
+            "1 trials whose run has another value than the ledger: 8 (",
         ],
     ),
     "curves lost": (

@@ -1,6 +1,7 @@
 """MLflow that has other runs than the ledger has trials, or is not there."""
 
 import socket
+import sqlite3
 from pathlib import Path
 
 import pytest
@@ -54,6 +55,25 @@ def test_runs_that_mlflow_lacks_or_has_too_many(whole: SweepDirectory, uri: str)
     assert problems_of(audit(whole.path, uri))[0].startswith("2 runs of the sweep itself, and not one: ")
     for run in (again, stranger):
         client.delete_run(run)
+
+
+def test_runs_that_have_other_values(whole: SweepDirectory, uri: str) -> None:
+    client, _ = _client(uri)
+    metric, param = (_run_id(uri, f"tags.`attnsweep.trial_key` = '{whole.sweep}/{trial}'") for trial in (2, 3))
+    # Of the later time: what MLflow calls the metric's value.
+    client.log_metric(metric, "stuck_rate", 0.125)
+    client.log_metric(metric, "a note", 1.0)
+    with sqlite3.connect(uri.removeprefix("sqlite:///")) as database:
+        database.execute("update params set value = '0.5' where key = 'init_sigma' and run_uuid = ?", [param])
+    [problem] = problems_of(audit(whole.path, uri))
+    assert problem.startswith(
+        f"2 trials whose run has another value than the ledger: 2 ({metric}: stuck_rate 0.125, not 0.0), "
+        f"3 ({param}: init_sigma 0.5, not "
+    )
+    for run in (metric, param):
+        client.delete_run(run)
+    sync(whole, uri)
+    assert problems_of(audit(whole.path, uri)) == []
 
 
 def test_the_mends_of_mlflow_mend(whole: SweepDirectory, uri: str) -> None:
