@@ -5,11 +5,12 @@ share that ceased. Pairs of one configuration are not independent: a bootstrap r
 expanded for their number G (to the level of t on G - 1 degrees of freedom, and sqrt(G / (G - 1))). Where few pairs
 change, resampling sees too little: no change in 20 configurations is not an interval of [0, 0]. So where fewer than 10
 configurations hold a pair that changed, the interval is the wider, at each end, of that and of the square-and-add
-interval of the two kinds of change, each by `intervals.pooled_rate`. In simulation (8 to 100 configurations x 4 to 8,
-changes dependent within a configuration) it covers the truth in 94 to 99% of cases, the bootstrap alone in as few as
-77%; the tests repeat it.
+interval of the two kinds of change, each by `rates.pooling`. In simulation (8 to 100 configurations x 4 to 8, changes
+dependent within a configuration) it covers the truth in 94 to 99% of cases; the tests repeat it.
 
-*Not paired*: Newcombe's square-and-add of the two rates' intervals by `pooled_rate`, which are by trial.
+*Not paired*: Newcombe's square-and-add of the two rates' intervals by `rates.pooling`, which are by trial.
+
+Where one of the sweeps has `Sequential` replicates, each trial, or configuration, counts once.
 
 Source: Newcombe 1998, Statistics in Medicine 17 (square-and-add; also of correlated rates); Zou & Donner 2008 (why it
 works); Hesterberg 2015, The American Statistician 69 (expanded percentiles); McNemar 1947.
@@ -24,7 +25,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from orchestrator.analysis.intervals import Rate, pooled_rate
+from orchestrator.analysis.intervals import Rate
+from orchestrator.analysis.rates import Pooling
 
 N_RESAMPLES = 4000
 _ENOUGH_CHANGED = 10
@@ -82,38 +84,47 @@ def difference_label(difference: Difference) -> str:
 
 
 def paired_differences(
-    before: NDArray[np.bool_], after: NDArray[np.bool_], cluster: NDArray[np.int64]
+    before: NDArray[np.bool_],
+    after: NDArray[np.bool_],
+    cluster: NDArray[np.int64],
+    weight: NDArray[np.float64],
+    pool: Pooling,
 ) -> tuple[Difference, ...]:
     """The difference of each kind of thing over the same pairs, one bootstrap for all; the same numbers each time.
 
     Args:
         before, after: (K, P) whether the pair has it, in A and in B.
         cluster: (P,) the configuration, numbered from 0 without gaps.
+        weight: (P,) what each pair counts.
+        pool: How the configurations' rates are taken together, by the same weights.
     """
-    n_G = np.bincount(cluster)
-    if not len(n_G):
-        nothing = Difference(pooled_rate([]), pooled_rate([]), None, None, None)
+    if not len(cluster):
+        nothing = Difference(pool([]), pool([]), None, None, None)
         return (nothing,) * len(before)
-    up_KG = _by_cluster(after & ~before, cluster)
-    down_KG = _by_cluster(before & ~after, cluster)
-    resampled_KB = _resampled(up_KG - down_KG, n_G)
+    n_G, ups, downs = np.bincount(cluster), after & ~before, before & ~after
+    weight_G = _by_cluster(weight[None], cluster)[0]
+    up_KG, down_KG = _by_cluster(ups * weight, cluster), _by_cluster(downs * weight, cluster)
+    resampled_KB = _resampled(up_KG - down_KG, weight_G)
     found = []
     for kind in range(len(before)):
+        rates = [_rate(pool, n_G, has[kind], cluster) for has in (before, after, ups, downs)]
         up, down = up_KG[kind], down_KG[kind]
-        value = float((up - down).sum() / n_G.sum())
-        low, high = _square_and_add(_rate(n_G, up), _rate(n_G, down), _correlation(up, down, n_G))
+        value = float((up - down).sum() / weight_G.sum())
+        low, high = _square_and_add(rates[2], rates[3], _correlation(up, down, weight_G))
         if resampled_KB is not None:
             ends = [float(end) for end in np.quantile(resampled_KB[kind], _expanded_levels(len(n_G)))]
             few = np.count_nonzero(up + down) < _ENOUGH_CHANGED
             low, high = (min(low, ends[0]), max(high, ends[1])) if few else (ends[0], ends[1])
-        rate_a, rate_b = (_rate(n_G, _by_cluster(each[kind : kind + 1], cluster)[0]) for each in (before, after))
-        found.append(Difference(rate_a, rate_b, value, low, high, mcnemar(int(up.sum()), int(down.sum()))))
+        p = mcnemar(int(ups[kind].sum()), int(downs[kind].sum()))
+        found.append(Difference(rates[0], rates[1], value, low, high, p))
     return tuple(found)
 
 
-def unpaired_difference(before: Sequence[tuple[int, int]], after: Sequence[tuple[int, int]]) -> Difference:
-    """The difference between two rates that have no trainings in common, `(n, k)` by trial."""
-    rate_a, rate_b = pooled_rate(before), pooled_rate(after)
+def unpaired_difference(
+    before: Sequence[tuple[int, int]], after: Sequence[tuple[int, int]], pool: Pooling
+) -> Difference:
+    """The difference between two rates, `(n, k)` by trial, that have no trainings in common."""
+    rate_a, rate_b = pool(before), pool(after)
     if rate_a.share is None or rate_b.share is None:
         return Difference(rate_a, rate_b, None, None, None)
     low, high = _square_and_add(rate_b, rate_a, 0.0)
@@ -143,23 +154,23 @@ def _bounds(rate: Rate) -> tuple[float, float, float]:
     return rate.share, rate.low, rate.high
 
 
-def _correlation(up: NDArray[np.float64], down: NDArray[np.float64], n: NDArray[np.int64]) -> float:
+def _correlation(up: NDArray[np.float64], down: NDArray[np.float64], n: NDArray[np.float64]) -> float:
     """Of the two kinds of change, over clusters; never above 0, which would narrow the interval."""
     off_up, off_down = up - up.sum() / n.sum() * n, down - down.sum() / n.sum() * n
     scale = math.sqrt(float(np.square(off_up).sum() * np.square(off_down).sum()))
     return float(np.clip((off_up * off_down).sum() / scale, -1.0, 0.0)) if scale > 0 else 0.0
 
 
-def _by_cluster(has: NDArray[np.bool_], cluster: NDArray[np.int64]) -> NDArray[np.float64]:
-    n_clusters = int(cluster.max()) + 1
-    return np.stack([np.bincount(cluster, each, minlength=n_clusters) for each in has])
+def _by_cluster(values_KP: NDArray[np.float64], cluster: NDArray[np.int64]) -> NDArray[np.float64]:
+    return np.stack([np.bincount(cluster, each) for each in values_KP])
 
 
-def _rate(n: NDArray[np.int64], k: NDArray[np.float64]) -> Rate:
-    return pooled_rate(list(zip(n.tolist(), k.astype(int).tolist(), strict=True)))
+def _rate(pool: Pooling, n_G: NDArray[np.int64], has: NDArray[np.bool_], cluster: NDArray[np.int64]) -> Rate:
+    k_G = np.bincount(cluster, has).astype(int)
+    return pool(list(zip(n_G.tolist(), k_G.tolist(), strict=True)))
 
 
-def _resampled(change_KG: NDArray[np.float64], n_G: NDArray[np.int64]) -> NDArray[np.float64] | None:
+def _resampled(change_KG: NDArray[np.float64], n_G: NDArray[np.float64]) -> NDArray[np.float64] | None:
     """(K, resamples) differences over clusters drawn with replacement; `None` for a single cluster."""
     n_clusters = len(n_G)
     if n_clusters == 1:

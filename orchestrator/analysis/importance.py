@@ -105,7 +105,8 @@ def importance(connection: duckdb.DuckDBPyConnection, spec: Sweep) -> Importance
     signed = values if spec.objective.direction == "minimize" else -values
     n_best = int((signed <= np.sort(signed)[int(np.ceil(share * len(rows))) - 1]).sum())
     if n_best == len(rows) and (n_better := int((signed < signed.max()).sum())) >= _FEWEST_BEST:
-        n_best, share = n_better, n_better / len(rows)
+        # Optuna rounds the share up to trials: a little less than a whole number, whatever floats make of it.
+        n_best, share = n_better, (n_better - 0.5) / len(rows)
     if n_best == len(rows):
         return Importance(objective, len(rows), n_best, (), "fewer than 5 trials are better than the rest")
     drawn = [dict(zip(names, row[3:], strict=True)) for row in rows]

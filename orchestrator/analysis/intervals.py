@@ -21,7 +21,6 @@ Source: Kish 1965 (design effect); Korn & Graubard 1998, Survey Methodology 24 (
 freedom); Franco et al. 2019, J. Survey Stat. Methodol. 7 (Wilson's interval at it).
 """
 
-import functools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -64,15 +63,9 @@ class Rate:
         return {"n": self.n, "k": self.k, "share": self.share, "low": self.low, "high": self.high}
 
 
-@functools.lru_cache(maxsize=4096)
 def binomial_rate(k: int, n: int) -> Rate:
     """The rate of `n` independent trainings, such as the replicates of one trial: Wilson's interval."""
-    if n == 0:
-        return Rate(0, 0, None, None)
-    from scipy import stats
-
-    interval = stats.binomtest(k, n).proportion_ci(confidence_level=0.95, method="wilson")
-    return Rate(n, k, float(interval.low), float(interval.high))
+    return Rate(n, k, *wilson(k / n, n)) if n else Rate(0, 0, None, None)
 
 
 def trial_rate(replicates: int | Sequential, k: int, n: int) -> Rate:
@@ -143,7 +136,10 @@ def _effective(share: float, variance: float, n_trials: int, total: float) -> fl
 
 
 def wilson(share: float, n: float) -> tuple[float, float]:
-    """Wilson's interval for a number of trainings that is not whole, which scipy's does not take."""
+    """Wilson's interval, also for a number of trainings that is not whole.
+
+    As `proportion_confint` of statsmodels, which takes a second to import: every `status` would wait for it.
+    """
     shift = _Z**2 / (2 * n)
     centre = (share + shift) / (1 + 2 * shift)
     half = math.sqrt(2 * shift * share * (1 - share) + shift**2) / (1 + 2 * shift)

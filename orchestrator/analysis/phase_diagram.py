@@ -4,7 +4,8 @@ logit P(stuck) is a polynomial of the two parameters, each scaled to -1..1 (its 
 logarithmic): linear; with their product from 20 trials on; with squares from 30 on, where there are three values of
 each (5 trials a term). The trainings of one trial are not independent, so the covariance is the sandwich with scores
 summed by trial and the factor T / (T - terms); bands take Student's t with T - terms degrees of freedom and are
-pointwise: the delta method on the linear predictor, where it is exact.
+pointwise: the delta method on the linear predictor, where it is exact. A trial counts as many trainings as it has;
+under `Sequential` replication, where these were decided by how they ended, all trials count the same.
 
 Where a plane of the model separates trials with stuck trainings from trials without, the likelihood has no maximum. A
 linear program finds that out; then a ridge gives a surface, and no band is claimed.
@@ -26,6 +27,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from orchestrator.analysis.grouping import is_logarithmic, values_of
+from orchestrator.analysis.rates import trials_count_once
 from search_spaces.sweep import Sweep
 from workloads.errors import UserError
 
@@ -248,7 +250,8 @@ def read_phase_diagram(connection: duckdb.DuckDBPyConnection, specs: Sequence[Sw
             f"{x}, {y}", given="null in every trial", expected="numbers", mend="choose parameters that were set"
         )
     trials = TrialCounts(*kept.T)
-    diagram = fit_phase_diagram(_axis(specs, x, trials.x), _axis(specs, y, trials.y), trials)
+    weight = np.full(len(kept), trials.n.mean()) if trials_count_once(*specs) else trials.n
+    diagram = fit_phase_diagram(_axis(specs, x, trials.x), _axis(specs, y, trials.y), trials, weight)
     if len(kept) == len(rows):
         return diagram
     left_out = f"{len(rows) - len(kept):,} trials without a value are left out"
@@ -259,12 +262,13 @@ def _axis(specs: Sequence[Sweep], name: str, values: Floats) -> Axis:
     return Axis(name, is_logarithmic(specs, name, values.tolist()), float(values.min()), float(values.max()))
 
 
-def fit_phase_diagram(x: Axis, y: Axis, trials: TrialCounts) -> PhaseDiagram:
+def fit_phase_diagram(x: Axis, y: Axis, trials: TrialCounts, weight: Floats) -> PhaseDiagram:
     """Fits the model that the module describes.
 
     Args:
         x, y: The parameters.
         trials: Each with at least one training.
+        weight: (T,) what each trial counts in the fit, in trainings.
     """
     n_trials, total, stuck = len(trials.n), int(trials.n.sum()), int(trials.k.sum())
     counted = f"{total:,} trainings of {n_trials:,} trials"
@@ -283,21 +287,22 @@ def fit_phase_diagram(x: Axis, y: Axis, trials: TrialCounts) -> PhaseDiagram:
     if _is_separated(design, trials):
         surface, why = None, "stuck and other trials are separated"
     else:
-        surface, why = _maximum_likelihood(design, trials, n_terms), "maximum likelihood does not converge"
+        surface, why = _maximum_likelihood(design, trials, weight, n_terms), "maximum likelihood does not converge"
     if surface is None:
-        surface = _ridge(design, trials, n_terms)
+        surface = _ridge(design, trials, weight, n_terms)
         note += f"; {why}: a ridge instead of maximum likelihood, and no band"
     return PhaseDiagram(x, y, trials, surface, note)
 
 
-def _maximum_likelihood(design: Floats, trials: TrialCounts, n_terms: int) -> Surface | None:
+def _maximum_likelihood(design: Floats, trials: TrialCounts, weight: Floats, n_terms: int) -> Surface | None:
     """The surface; `None` where the iteration to it runs away."""
     import statsmodels.genmod.families as families
     from scipy import special
     from statsmodels.genmod.generalized_linear_model import GLM
 
     # A trial is one row: its score is the sum of its trainings', so that the groups are the rows.
-    counts, n_trials = np.column_stack([trials.k, trials.n - trials.k]), len(trials.n)
+    share, n_trials = trials.k / trials.n, len(trials.n)
+    counts = np.column_stack([share * weight, (1 - share) * weight])
     groups = {"groups": np.arange(n_trials)}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -309,11 +314,11 @@ def _maximum_likelihood(design: Floats, trials: TrialCounts, n_terms: int) -> Su
     return Surface(TERMS[:n_terms], np.asarray(fitted.params), np.asarray(fitted.cov_params()), quantile, dispersion)
 
 
-def _ridge(design: Floats, trials: TrialCounts, n_terms: int) -> Surface:
+def _ridge(design: Floats, trials: TrialCounts, weight: Floats, n_terms: int) -> Surface:
     import statsmodels.genmod.families as families
     from statsmodels.genmod.generalized_linear_model import GLM
 
-    model = GLM(trials.k / trials.n, design, family=families.Binomial(), freq_weights=trials.n)
+    model = GLM(trials.k / trials.n, design, family=families.Binomial(), freq_weights=weight)
     penalty = np.full(n_terms, _RIDGE / len(trials.n))
     penalty[0] = 0.0
     coefficients = np.asarray(model.fit_regularized(alpha=penalty, L1_wt=0.0).params)

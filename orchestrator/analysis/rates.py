@@ -105,7 +105,7 @@ def rates_by(connection: duckdb.DuckDBPyConnection, spec: Sweep) -> tuple[Parame
     """
     names = swept_names(spec)
     rows = _trial_counts(connection, names)
-    return binned_rates(spec, [row[3:] for row in rows], [(n, k) for _, n, k, *_ in rows])
+    return binned_rates(spec, [row[3:] for row in rows], [(n, k) for _, n, k, *_ in rows], pooling(spec))
 
 
 def pooling(*specs: Sweep) -> Pooling:
@@ -124,7 +124,7 @@ def swept_names(spec: Sweep) -> list[str]:
 
 
 def binned_rates(
-    spec: Sweep, rows: Sequence[Sequence[object]], counts: Sequence[tuple[int, int]]
+    spec: Sweep, rows: Sequence[Sequence[object]], counts: Sequence[tuple[int, int]], pool: Pooling
 ) -> tuple[ParameterRates, ...]:
     """Any rate by each parameter that the sweep varies, in the bins that `rates_by` describes.
 
@@ -132,17 +132,18 @@ def binned_rates(
         spec: The sweep.
         rows: For each trial the values of `swept_names`.
         counts: For each trial its trainings counted, and those of them that the rate is of.
+        pool: From `pooling`.
     """
     names = swept_names(spec)
     values = {name: [row[index] for row in rows] for index, name in enumerate(names)}
     found = []
     for name in spec.space:
         if name in spec.varied():
-            found.append(_rates(name, "", spec.varied()[name], values[name], counts, pooling(spec)))
+            found.append(_rates(name, "", spec.varied()[name], values[name], counts, pool))
         elif name in spec.conditional():
             condition = spec.conditional()[name]
             on = values.get(condition.on, [spec.fixed().get(condition.on)] * len(rows))
-            found += _rates_by_branch(name, condition, on, values[name], counts, pooling(spec))
+            found += _rates_by_branch(name, condition, on, values[name], counts, pool)
     return tuple(found)
 
 

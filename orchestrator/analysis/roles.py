@@ -89,7 +89,7 @@ def rates_by_parameter_of(
     found = []
     for each in histories:
         counts = each.counts()
-        rates = binned_rates(spec, [values[trial] for trial in counts], list(counts.values()))
+        rates = binned_rates(spec, [values[trial] for trial in counts], list(counts.values()), pooling(spec))
         found.append(RoleRatesBy(each.layer, each.role, rates))
     return tuple(found)
 

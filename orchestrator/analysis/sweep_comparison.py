@@ -15,9 +15,11 @@ from orchestrator.analysis.difference import (
     unpaired_difference,
 )
 from orchestrator.analysis.grouping import Group, groups_by
-from orchestrator.analysis.rates import value_label
+from orchestrator.analysis.intervals import weights_of_equal_trials
+from orchestrator.analysis.rates import pooling, trials_count_once, value_label
 from orchestrator.analysis.sweep_data import SweepData
 from search_spaces.dimensions import Scalar
+from search_spaces.sweep import Sweep
 from workloads.errors import UserError
 
 if TYPE_CHECKING:
@@ -165,7 +167,8 @@ def compare_sweeps(a: SweepData, b: SweepData, *, by: str | None = None) -> Swee
     pairs = _pairs(before, after, changed)
     paired = len(pairs.rows_a) > 0 and len(pairs.rows_a) >= _ENOUGH_PAIRS * min(len(before.trial), len(after.trial))
     outcomes = sorted({*before.outcome, *after.outcome}, key=lambda name: (-list(before.outcome).count(name), name))
-    found = _differences(before, after, pairs if paired else None, [STUCK, *outcomes])
+    specs = [each.spec for sweep in (a, b) for each in sweep.directories]
+    found = _differences(specs, before, after, pairs if paired else None, [STUCK, *outcomes])
     return SweepComparison(
         a=", ".join(each.sweep for each in a.directories),
         b=", ".join(each.sweep for each in b.directories),
@@ -176,7 +179,7 @@ def compare_sweeps(a: SweepData, b: SweepData, *, by: str | None = None) -> Swee
         stuck=found[0],
         outcomes=dict(zip(outcomes, found[1:], strict=True)),
         by=by or "",
-        groups=() if by is None else tuple(_by(by, (a, b), before, after, pairs if paired else None, changed)),
+        groups=() if by is None else tuple(_by(by, specs, before, after, pairs if paired else None, changed)),
     )
 
 
@@ -230,22 +233,26 @@ def _keys(trainings: _Trainings, names: Sequence[str]) -> list[tuple[Configurati
 
 
 def _differences(
-    before: _Trainings, after: _Trainings, pairs: _Pairs | None, things: Sequence[str]
+    specs: Sequence[Sweep], before: _Trainings, after: _Trainings, pairs: _Pairs | None, things: Sequence[str]
 ) -> tuple[Difference, ...]:
+    pool = pooling(*specs)
     if pairs is None:
         return tuple(
-            unpaired_difference(_by_trial(before.trial, before.has(each)), _by_trial(after.trial, after.has(each)))
+            unpaired_difference(
+                _by_trial(before.trial, before.has(each)), _by_trial(after.trial, after.has(each)), pool
+            )
             for each in things
         )
     has_a, has_b = (np.array([each.has(thing) for thing in things], dtype=np.bool_) for each in (before, after))
     cluster = np.unique(np.array(pairs.cluster, dtype=np.int64), return_inverse=True)[1]
     rows_a, rows_b = (np.array(rows, dtype=np.int64) for rows in (pairs.rows_a, pairs.rows_b))
-    return paired_differences(has_a[:, rows_a], has_b[:, rows_b], cluster)
+    weight = weights_of_equal_trials(cluster) if trials_count_once(*specs) else np.ones(len(cluster))
+    return paired_differences(has_a[:, rows_a], has_b[:, rows_b], cluster, weight, pool)
 
 
 def _by(
     name: str,
-    sweeps: tuple[SweepData, SweepData],
+    specs: Sequence[Sweep],
     before: _Trainings,
     after: _Trainings,
     pairs: _Pairs | None,
@@ -267,20 +274,26 @@ def _by(
     values = dict(zip(before.trial, before.parameters[name], strict=True))
     apart = max(before.trial, default=0) + 1
     values |= {apart + trial: value for trial, value in zip(after.trial, after.parameters[name], strict=True)}
-    groups = groups_by([each.spec for sweep in sweeps for each in sweep.directories], name, values)
-    found = (_group_difference(group, apart, before, after, pairs) for group in groups)
+    groups = groups_by(specs, name, values)
+    found = (_group_difference(group, specs, apart, before, after, pairs) for group in groups)
     return [each for each in found if each.n]
 
 
 def _group_difference(
-    group: Group, apart: int, before: _Trainings, after: _Trainings, pairs: _Pairs | None
+    group: Group,
+    specs: Sequence[Sweep],
+    apart: int,
+    before: _Trainings,
+    after: _Trainings,
+    pairs: _Pairs | None,
 ) -> GroupDifference:
     if pairs is not None:
         chosen = [index for index, row in enumerate(pairs.rows_a) if before.trial[row] in group.trials]
         inside = _Pairs(*([rows[each] for each in chosen] for rows in (pairs.rows_a, pairs.rows_b, pairs.cluster)))
-        return GroupDifference(group.label, len(chosen), _differences(before, after, inside, [STUCK])[0])
-    counts = [_counts_in(group, before, 0), _counts_in(group, after, apart)]
-    return GroupDifference(group.label, sum(n for each in counts for n, _ in each), unpaired_difference(*counts))
+        return GroupDifference(group.label, len(chosen), _differences(specs, before, after, inside, [STUCK])[0])
+    counts_a, counts_b = _counts_in(group, before, 0), _counts_in(group, after, apart)
+    found = unpaired_difference(counts_a, counts_b, pooling(*specs))
+    return GroupDifference(group.label, sum(n for n, _ in counts_a + counts_b), found)
 
 
 def _counts_in(group: Group, trainings: _Trainings, shift: int) -> list[tuple[int, int]]:

@@ -230,7 +230,9 @@ class SweepData:
         inside = [(trial, (n, k)) for trial, n, k in counts if trial in kept]
         # One parameter is asked for: the other ones of the space do not matter.
         spec = self._specs[0].but(space={name: dimension})
-        (rates,) = binned_rates(spec, [[kept[trial]] for trial, _ in inside], [count for _, count in inside])
+        (rates,) = binned_rates(
+            spec, [[kept[trial]] for trial, _ in inside], [count for _, count in inside], pooling(*self._specs)
+        )
         return rates if len(kept) == len(values) else dataclasses.replace(rates, where="where it is set")
 
     def _differing(self, connection: duckdb.DuckDBPyConnection) -> list[str]:

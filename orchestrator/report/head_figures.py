@@ -15,7 +15,8 @@ from orchestrator.analysis.figure_style import (
     role_colour,
     tidy,
 )
-from orchestrator.analysis.intervals import Rate, pooled_rate
+from orchestrator.analysis.intervals import Rate
+from orchestrator.analysis.rates import Pooling
 from orchestrator.analysis.role_findings import RoleFindings
 from orchestrator.analysis.role_history import NO_ROLE
 
@@ -36,11 +37,12 @@ class RoleShare:
     rate: Rate
 
 
-def role_composition(connection: duckdb.DuckDBPyConnection) -> tuple[RoleShare, ...]:
+def role_composition(connection: duckdb.DuckDBPyConnection, pool: Pooling) -> tuple[RoleShare, ...]:
     """Every role that occurs in each layer; heads of one trial are not taken as independent.
 
     Args:
         connection: From `Ledger.connect`.
+        pool: From `pooling`.
     """
     sizes: dict[int, dict[int, int]] = {}
     counts: dict[tuple[int, str], dict[int, int]] = {}
@@ -50,9 +52,7 @@ def role_composition(connection: duckdb.DuckDBPyConnection) -> tuple[RoleShare, 
         counts.setdefault((layer, role), {})[trial] = n
     roles = sorted({role for _, role in counts}, key=_role_order)
     return tuple(
-        RoleShare(
-            layer, role, pooled_rate([(n, counts.get((layer, role), {}).get(trial, 0)) for trial, n in of.items()])
-        )
+        RoleShare(layer, role, pool([(n, counts.get((layer, role), {}).get(trial, 0)) for trial, n in of.items()]))
         for layer, of in sizes.items()
         for role in roles
     )

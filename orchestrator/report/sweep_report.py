@@ -123,7 +123,7 @@ def read_sweep_report(directory: SweepDirectory) -> SweepReport:
             costs=facts.pack_costs(connection),
             course=facts.course(connection),
             failures=facts.failures(connection),
-            composition=() if findings.roles is None else role_composition(connection),
+            composition=() if findings.roles is None else role_composition(connection, pool),
         )
 
 

@@ -8,9 +8,10 @@ import numpy as np
 import pytest
 
 from orchestrator import cli
-from orchestrator.analysis import compare
+from orchestrator.analysis import compare, open_sweep
 from orchestrator.analysis.difference import Difference, difference_label, mcnemar, paired_differences
 from orchestrator.analysis.intervals import binomial_rate, pooled_rate
+from search_spaces import Sequential
 from tests.orchestrator.small_sweep import Rows, small_sweep, sweep_on_disk, trial_rows
 from workloads.errors import UserError
 
@@ -90,11 +91,27 @@ def test_failed_trainings_leave_their_pair_out(tmp_path: Path) -> None:
     assert (found.n_pairs, found.stuck.before.n, found.stuck.value) == (2, 2, 0.5)
 
 
+@pytest.mark.parametrize("seed", [0, 50], ids=["paired", "not paired"])
+def test_where_trials_chose_how_many_they_needed_each_counts_once(tmp_path: Path, seed: int) -> None:
+    """Two trainings of the one configuration, eight of the other, of which all become stuck in B."""
+    for name, ends, shift in (("a", "solved", 0), ("b", "marginal", seed)):
+        spec = small_sweep(name, trials=2, replicates=Sequential(width=0.3, at_most=8, batch=2))
+        trials = [_trial(0, ["solved"] * 2), _trial(1, [ends] * 8)]
+        sweep_on_disk(
+            tmp_path / name, spec, *([row | {"seed": row["seed"] + shift} for row in each] for each in trials)
+        )
+    found = compare(tmp_path / "a", tmp_path / "b", by="init_sigma")
+    assert found.paired is (seed == 0)
+    assert found.stuck.after.share == open_sweep(tmp_path / "b").stuck_rates().overall.share == 0.5
+    assert found.stuck.value == found.outcomes["marginal"].value == 0.5
+    assert [each.stuck.value for each in found.groups] == [0.5]
+
+
 def test_mcnemars_test_is_the_binomial_of_what_changed() -> None:
     assert mcnemar(0, 0) == 1.0
     assert mcnemar(6, 0) == pytest.approx(2 / 64)
     before, after = np.array([[1, 1, 0, 0, 0, 0, 0]], bool), np.array([[0, 1, 1, 1, 1, 1, 1]], bool)
-    (found,) = paired_differences(before, after, np.arange(7))
+    (found,) = paired_differences(before, after, np.arange(7), np.ones(7), pooled_rate)
     assert found.p == pytest.approx(mcnemar(5, 1))
     assert found.value == pytest.approx(4 / 7)
 
@@ -102,14 +119,22 @@ def test_mcnemars_test_is_the_binomial_of_what_changed() -> None:
 def test_replicates_that_change_together_count_once_per_trial() -> None:
     rng = np.random.default_rng(0)
     change = rng.random(40) < 0.4
-    once = paired_differences(np.zeros((1, 40), bool), change[None], np.arange(40))[0]
-    often = paired_differences(np.zeros((1, 320), bool), np.repeat(change, 8)[None], np.repeat(np.arange(40), 8))[0]
+    once, often = (
+        paired_differences(
+            np.zeros((1, 40 * n), bool),
+            np.repeat(change, n)[None],
+            np.repeat(np.arange(40), n),
+            np.ones(40 * n),
+            pooled_rate,
+        )[0]
+        for n in (1, 8)
+    )
     assert (often.low, often.high) == pytest.approx((once.low, once.high))
 
 
 def test_no_change_at_all_is_no_certainty() -> None:
     nothing = np.zeros((1, 80), bool)
-    (found,) = paired_differences(nothing, nothing, np.repeat(np.arange(10), 8))
+    (found,) = paired_differences(nothing, nothing, np.repeat(np.arange(10), 8), np.ones(80), pooled_rate)
     assert (found.low, found.high) == pytest.approx((-binomial_rate(0, 10).high, binomial_rate(0, 10).high))
 
 

@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 from orchestrator.analysis import difference
 from orchestrator.analysis.difference import paired_differences, unpaired_difference
 from orchestrator.analysis.emergence import emergence_curve
-from orchestrator.analysis.intervals import pooled_rate
+from orchestrator.analysis.intervals import mean_rate, pooled_rate, weights_of_equal_trials
 from orchestrator.analysis.phase_diagram import Axis, TrialCounts, fit_phase_diagram
 from search_spaces import Sequential
 from tests.orchestrator.small_sweep import sequential_counts
@@ -44,19 +44,38 @@ def test_pooled_rates_have_the_width_of_a_cluster_bootstrap() -> None:
 def test_the_band_of_a_phase_diagram_covers(n_trials: int) -> None:
     rng = np.random.default_rng(3)
     places = np.array([[0.0, 0.0], [0.5, 0.5], [-0.8, 0.6]])
-    covered = []
+    covered, n = [], np.full(n_trials, 8.0)
     for _ in range(250):
         x, y = rng.uniform(-1, 1, (2, n_trials))
         x[:2], y[:2] = (-1, 1), (-1, 1)
         logit = lambda x, y: 0.3 + 1.5 * x - y + 0.5 * x * y - 0.6 * x**2 + 0.4 * y**2  # noqa: E731
         k = rng.binomial(8, _chances(rng, 1 / (1 + np.exp(-logit(x, y))), n_trials)).astype(float)
-        diagram = fit_phase_diagram(
-            Axis("x", False, -1, 1), Axis("y", False, -1, 1), TrialCounts(x, y, np.full(n_trials, 8.0), k)
-        )
+        diagram = fit_phase_diagram(Axis("x", False, -1, 1), Axis("y", False, -1, 1), TrialCounts(x, y, n, k), n)
         _, low, high = diagram.at(places[:, 0], places[:, 1])
         truth = 1 / (1 + np.exp(-logit(places[:, 0], places[:, 1])))
         covered.append((low <= truth) & (truth <= high))
     assert LEAST < np.mean(covered) < MOST
+
+
+def test_the_band_covers_where_trials_chose_how_many_they_needed() -> None:
+    """Each trial counts the same: by its trainings, those near one half would draw the surface there."""
+    rng = np.random.default_rng(8)
+    rule = Sequential(width=0.35, at_most=96, batch=8)
+    places = np.array([[0.0, 0.0], [0.5, 0.5], [-0.8, 0.6]])
+    chance = lambda x, y: 1 / (1 + np.exp(1.0 - 0.8 * x + 0.6 * y))  # noqa: E731
+    covered: dict[str, list[NDArray[np.bool_]]] = {"same": [], "by trainings": []}
+    for _ in range(100):
+        x, y = rng.uniform(-1, 1, (2, 80))
+        x[:2], y[:2] = (-1, 1), (-1, 1)
+        rates = _chances(rng, chance(x, y), 80)
+        n, k = np.array([sequential_counts(rule, rate, rng) for rate in rates], dtype=np.float64).T
+        truth = chance(*places.T)
+        for name, weight in (("same", np.full(80, n.mean())), ("by trainings", n)):
+            found = fit_phase_diagram(Axis("x", False, -1, 1), Axis("y", False, -1, 1), TrialCounts(x, y, n, k), weight)
+            _, low, high = found.at(*places.T)
+            covered[name].append((low <= truth) & (truth <= high))
+    assert 0.88 < np.mean(covered["same"]) < MOST
+    assert np.mean(covered["by trainings"]) < 0.8
 
 
 def test_curves_of_onset_cover_where_budgets_differ() -> None:
@@ -109,7 +128,7 @@ def test_differences_of_pairs_cover(n_trials: int, up: float, down: float, monke
         # Of pairs that do not change, some are stuck in both.
         before = ceases | (~comes & (rng.random(cluster.size) < 0.3))
         after = comes | (before & ~ceases)
-        (found,) = paired_differences(before[None], after[None], cluster)
+        (found,) = paired_differences(before[None], after[None], cluster, np.ones(cluster.size), pooled_rate)
         covered.append(found.low <= up - down <= found.high)
     assert LEAST < np.mean(covered) <= 1.0
 
@@ -119,6 +138,41 @@ def test_differences_of_trainings_that_are_not_paired_cover() -> None:
     covered = []
     for _ in range(500):
         before, after = (rng.binomial(8, _chances(rng, rate, n)) for rate, n in ((0.2, 30), (0.35, 20)))
-        found = unpaired_difference([(8, int(k)) for k in before], [(8, int(k)) for k in after])
+        found = unpaired_difference([(8, int(k)) for k in before], [(8, int(k)) for k in after], pooled_rate)
         covered.append(found.low <= 0.15 <= found.high)
     assert LEAST < np.mean(covered) < MOST
+
+
+def test_differences_cover_where_trials_chose_how_many_they_needed() -> None:
+    """Of a sweep with fixed and one with sequential replicates, which differ in nothing else."""
+    rng = np.random.default_rng(7)
+    rule = Sequential(width=0.35, at_most=96, batch=8)
+    once, pooled = [], []
+    for _ in range(200):
+        before = [(8, int(rng.binomial(8, rate))) for rate in rng.beta(0.3, 0.9, 60)]
+        after = [sequential_counts(rule, rate, rng) for rate in rng.beta(0.3, 0.9, 60)]
+        once.append(unpaired_difference(before, after, mean_rate).is_shown)
+        pooled.append(unpaired_difference(before, after, pooled_rate).is_shown)
+    assert 1 - MOST < np.mean(once) < 1 - LEAST
+    assert np.mean(pooled) > 0.3
+
+
+def test_differences_of_pairs_cover_where_trials_chose_how_many_they_needed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each configuration counts the same: those near one half change most often, and have the most pairs."""
+    monkeypatch.setattr(difference, "N_RESAMPLES", 800)
+    rng = np.random.default_rng(10)
+    rule = Sequential(width=0.35, at_most=96, batch=8)
+    covered: dict[str, list[bool]] = {"same": [], "by pairs": []}
+    for _ in range(150):
+        rates = rng.beta(0.3, 0.9, 40)
+        n, k = np.array([sequential_counts(rule, rate, rng) for rate in rates]).T
+        cluster = np.repeat(np.arange(40), n)
+        before = np.concatenate([np.arange(size) < stuck for size, stuck in zip(n, k, strict=True)])
+        # Of what was not stuck, a part that is the larger where more was.
+        after = before | (rng.random(cluster.size) < np.repeat(rates, n))
+        truth = 0.25 - 0.25 * 1.3 / 2.2
+        for name, weight in (("same", weights_of_equal_trials(cluster)), ("by pairs", np.ones(cluster.size))):
+            (found,) = paired_differences(before[None], after[None], cluster, weight, mean_rate)
+            covered[name].append(found.low <= truth <= found.high)
+    assert np.mean(covered["same"]) > LEAST
+    assert np.mean(covered["by pairs"]) < 0.8

@@ -12,7 +12,7 @@ import pytest
 from orchestrator.analysis import open_sweep
 from orchestrator.analysis.intervals import pooled_rate
 from orchestrator.analysis.sweep_data import SweepData
-from search_spaces import Float
+from search_spaces import Float, Sequential
 from tests.orchestrator.head_rows import head_rows, sweep_with_heads
 from tests.orchestrator.small_sweep import Rows, small_sweep, sweep_on_disk, trial_rows
 from workloads.errors import UserError
@@ -123,6 +123,24 @@ def test_a_phase_diagram_takes_its_axes_from_the_space(sweep: SweepData) -> None
         sweep.phase_diagram("init_sigma", "optimizer")
 
 
+def test_a_phase_diagram_goes_by_shares_where_trials_chose_how_many_they_needed(tmp_path: Path) -> None:
+    found = []
+    for name, repeats in (("few", 1), ("many", 3)):
+        spec = small_sweep(name, trials=40, replicates=Sequential(width=0.3, at_most=12))
+        trials = [
+            [
+                row | {"replicate": len(rows) * copy + row["replicate"]}
+                for copy in range(repeats if at % 2 else 1)
+                for row in rows
+            ]
+            for at, rows in enumerate(_trials(40))
+        ]
+        sweep_on_disk(tmp_path / name, spec, *trials)
+        found.append(open_sweep(tmp_path / name).phase_diagram("init_sigma", "learning_rate"))
+    assert found[1].trials.n.sum() == 2 * found[0].trials.n.sum()
+    assert np.array(found[1].at(1e-3, 0.01)) == pytest.approx(np.array(found[0].at(1e-3, 0.01)))
+
+
 def test_importance_finds_the_parameter_that_decides(sweep: SweepData) -> None:
     found = sweep.importance()
     assert [each.parameter for each in found.parameters] == ["init_sigma", "learning_rate"]
@@ -139,6 +157,39 @@ def test_importance_says_where_there_is_nothing_to_tell(tmp_path: Path) -> None:
     same = [trial_rows(number, ["solved"] * 4) for number in range(12)]
     sweep_on_disk(tmp_path / "same", small_sweep("same"), *same)
     assert open_sweep(tmp_path / "same").importance().note == "fewer than 5 trials are better than the rest"
+
+
+@pytest.mark.parametrize("n_trials", [81, 82, 100])
+def test_importance_looks_at_those_that_are_better_however_many_there_are(tmp_path: Path, n_trials: int) -> None:
+    """7 of them: 7 / 82 x 82 is more than 7 to a computer."""
+    rng = np.random.default_rng(2)
+    sigma, rate = 10 ** rng.uniform(-4, 0, n_trials), 10 ** rng.uniform(-3, -1, n_trials)
+    is_best = sigma >= np.sort(sigma)[-7]
+    trials = [
+        trial_rows(
+            at, ["solved" if is_best[at] else "marginal"] * 2,
+            param_init_sigma=float(sigma[at]), param_learning_rate=float(rate[at]), param_n_steps=8,
+        )
+        for at in range(n_trials)
+    ]  # fmt: skip
+    sweep_on_disk(tmp_path / "s", small_sweep("s", trials=n_trials), *trials)
+    found = open_sweep(tmp_path / "s").importance()
+    assert found.n_best == 7
+    assert found.parameters[0].parameter == "init_sigma"
+    assert found.parameters[0].importance > found.parameters[0].chance
+
+
+def test_several_sweeps_are_pooled_alike_in_any_order(tmp_path: Path) -> None:
+    """In bins too each trial counts once where one of the sweeps chose how many trainings it needed."""
+    for name, replicates, sizes in (("fixed", 4, (4, 4)), ("chosen", Sequential(width=0.3, at_most=16), (8, 16))):
+        trials = [
+            trial_rows(at, [end] * n) for at, (end, n) in enumerate(zip(("solved", "marginal"), sizes, strict=True))
+        ]
+        sweep_on_disk(tmp_path / name, small_sweep(name, trials=2, replicates=replicates), *trials)
+    for order in (("fixed", "chosen"), ("chosen", "fixed")):
+        rates = open_sweep(*(tmp_path / name for name in order)).stuck_rates(by=["init_sigma"])
+        assert rates.overall.share == 0.5
+        assert [each.rate.share for each in rates.by_parameter[0].bins if each.n_trials] == [0.5]
 
 
 def test_several_sweeps_are_read_as_one(tmp_path: Path, sweep: SweepData) -> None:

@@ -21,7 +21,7 @@ def _diagram(
     rng = np.random.default_rng(seed)
     x, y = 10 ** rng.uniform(-4, 0, n_trials), rng.uniform(0, 2, n_trials)
     n = np.full(n_trials, 8.0)
-    return fit_phase_diagram(X, Y, TrialCounts(x, y, n, np.asarray(k_of(x, y, rng), float)))
+    return fit_phase_diagram(X, Y, TrialCounts(x, y, n, np.asarray(k_of(x, y, rng), float)), n)
 
 
 def _smooth(x: Floats, y: Floats, rng: np.random.Generator) -> NDArray[Any]:
@@ -60,7 +60,7 @@ def test_terms_are_those_that_the_trials_support(n_trials: int, n_terms: int) ->
 def test_two_values_of_a_parameter_have_no_square() -> None:
     diagram = _diagram(_smooth, 80)
     trials = TrialCounts(np.where(diagram.trials.x > 0.01, 1.0, 1e-4), *(getattr(diagram.trials, a) for a in "ynk"))
-    assert fit_phase_diagram(X, Y, trials).surface.terms == TERMS[:4]
+    assert fit_phase_diagram(X, Y, trials, trials.n).surface.terms == TERMS[:4]
 
 
 def test_residuals_show_a_misfit_where_it_is() -> None:
@@ -105,8 +105,25 @@ def test_a_constant_outcome_has_no_surface_and_says_so(k: int, which: str) -> No
     diagram.plot().canvas.draw()
 
 
+def test_a_likelihood_that_nearly_has_no_maximum_gets_a_ridge_and_no_band() -> None:
+    """No plane separates these trials, and the iteration runs away all the same."""
+    runaways = 0
+    for seed in (179, 239, 263):
+        rng = np.random.default_rng(seed)
+        x, y = rng.uniform(-1, 1, (2, 30))
+        n = np.full(30, 2.0)
+        k = rng.binomial(2, 1 / (1 + np.exp(-8 * x - 3 * y))).astype(float)
+        ends = Axis("x", False, x.min(), x.max()), Axis("y", False, y.min(), y.max())
+        diagram = fit_phase_diagram(*ends, TrialCounts(x, y, n, k), n)
+        assert np.isfinite(diagram.at(x, y)[0]).all()
+        if "maximum likelihood does not converge: a ridge" in diagram.note:
+            runaways += 1
+            assert diagram.surface.covariance is None
+    assert runaways
+
+
 def test_too_few_trials_have_no_surface() -> None:
-    diagram = fit_phase_diagram(X, Y, TrialCounts(*np.array([[0.1, 0.2], [1.0, 1.5], [8, 8], [3, 4.0]])))
+    diagram = fit_phase_diagram(X, Y, TrialCounts(*np.array([[0.1, 0.2], [1.0, 1.5], [8, 8], [3, 4.0]])), np.ones(2))
     assert diagram.note.startswith("too few for a model")
 
 
@@ -136,7 +153,7 @@ def test_the_labels_of_a_logarithmic_axis_do_not_touch(low: float, high: float) 
     axis = Axis("learning_rate", True, low, high)
     x = np.geomspace(low, high, 60)
     trials = TrialCounts(x, np.resize([0.0, 1.0, 2.0], 60), np.full(60, 8.0), np.resize([1.0, 5.0, 4.0, 7.0], 60))
-    figure = fit_phase_diagram(axis, Y, trials).plot()
+    figure = fit_phase_diagram(axis, Y, trials, trials.n).plot()
     figure.canvas.draw()
     panel = figure.axes[0]
     labels = [*panel.get_xticklabels(), *panel.get_xticklabels(minor=True)]

@@ -14,6 +14,7 @@ from orchestrator.analysis.labels import OUTCOME_MEANINGS, STUCK, share_label
 from orchestrator.ledger.reader import Ledger
 from orchestrator.query import run_query
 from orchestrator.report.page import write_report
+from orchestrator.report.sweep_report import read_sweep_report
 from orchestrator.sweep_directory import SweepDirectory
 from search_spaces import Categorical, Sequential
 from tests.orchestrator.head_rows import head_rows, sweep_with_heads
@@ -176,6 +177,29 @@ def test_a_sweep_with_heads(tmp_path: Path) -> None:
     assert rows["syntactic"][2:4] == ["4", "2"]
     files = {each.name for each in (directory.path / "report" / "report_figures").iterdir()}
     assert {"head_roles.png", "emergence_layer_0.svg"} <= files
+
+
+def test_roles_have_one_share_of_heads_on_a_page(tmp_path: Path) -> None:
+    """In the table and in the figure beside it, also where trials chose how many trainings they needed."""
+    trials = [
+        trial_rows(0, ["solved"] * 2, param_init_sigma=0.05),
+        trial_rows(1, ["solved"] * 8, param_init_sigma=0.05),
+    ]
+    heads = [
+        row
+        for rows in trials
+        for each in rows
+        for row in head_rows(each, {(0, 0): "..pp" if each["trial"] else "...."})
+    ]
+    spec = small_sweep("heads", trials=2, replicates=Sequential(width=0.3, at_most=8, batch=2))
+    directory = sweep_with_heads(tmp_path / "sweep", spec, trials, heads)
+    rows = {
+        row[0]: row
+        for row in read_html(write_report([directory.path], None).read_text()).one("table", class_="roles").rows()
+    }
+    assert rows["positional"][5] == "50.0%"
+    (composition,) = [each for each in read_sweep_report(directory).composition if each.role == "positional"]
+    assert composition.rate.share == 0.5
 
 
 def test_a_file_that_cannot_be_written(tmp_path: Path) -> None:
