@@ -62,8 +62,11 @@ def test_replicates_that_always_agree_count_once_per_trial() -> None:
     assert pooled_rate([(16, 0)] * 12).high == pytest.approx(never.high)
 
 
-@pytest.mark.parametrize(("n_trials", "rate"), [(3, 0.5), (5, 0.5), (14, 0.5), (14, 0.1)])
-def test_intervals_cover_the_truth_where_trials_differ(n_trials: int, rate: float) -> None:
+@pytest.mark.parametrize(
+    ("n_trials", "rate", "least"), [(3, 0.5, 0.91), (5, 0.5, 0.91), (14, 0.5, 0.91), (14, 0.1, 0.87)]
+)
+def test_intervals_cover_the_truth_where_trials_differ(n_trials: int, rate: float, least: float) -> None:
+    """Less often where the one or two trials that hold most of what is stuck decide: said in the module."""
     rng = np.random.default_rng(7)
     correlation, n_replicates, n_sweeps = 0.6, 16, 400
     strength = 1 / correlation - 1
@@ -72,7 +75,7 @@ def test_intervals_cover_the_truth_where_trials_differ(n_trials: int, rate: floa
     pooled = [pooled_rate([(n_replicates, k) for k in row]) for row in stuck.tolist()]
     naive = [binomial_rate(sum(row), n_replicates * n_trials) for row in stuck.tolist()]
     covered = np.mean([each.low <= rate <= each.high for each in pooled])
-    assert covered > 0.86
+    assert least < covered < 0.995
     assert np.mean([each.low <= rate <= each.high for each in naive]) < 0.6
 
 
@@ -223,7 +226,7 @@ def test_the_mean_over_trials_has_an_interval_that_covers_it() -> None:
         counts = [sequential_counts(rule, rate, rng) for rate in rng.beta(0.3, 0.9, 12)]
         mean.append(mean_rate(counts))
         pooled.append(pooled_rate(counts))
-    assert np.mean([each.low <= 0.25 <= each.high for each in mean]) > 0.9
+    assert np.mean([each.low <= 0.25 <= each.high for each in mean]) > 0.91
     assert np.mean([each.share for each in mean]) == pytest.approx(0.25, abs=0.03)
     assert np.mean([each.share for each in pooled]) > 0.3
 

@@ -120,7 +120,7 @@ def test_differences_of_pairs_cover(n_trials: int, up: float, down: float, monke
     monkeypatch.setattr(difference, "N_RESAMPLES", 800)
     rng = np.random.default_rng(5)
     cluster = np.repeat(np.arange(n_trials), 8)
-    covered = []
+    covered, width, value = [], [], []
     for _ in range(250):
         draw = rng.random(cluster.size)
         comes = draw < np.repeat(rng.beta(2 * up, 2 * (1 - up), n_trials), 8)
@@ -130,7 +130,11 @@ def test_differences_of_pairs_cover(n_trials: int, up: float, down: float, monke
         after = comes | (before & ~ceases)
         (found,) = paired_differences(before[None], after[None], cluster, np.ones(cluster.size), pooled_rate)
         covered.append(found.low <= up - down <= found.high)
-    assert LEAST < np.mean(covered) <= 1.0
+        width.append(found.high - found.low)
+        value.append(found.value)
+    assert LEAST < np.mean(covered)
+    # Where few pairs change it covers more often than it must: not by being wide.
+    assert np.mean(width) < 2 * 2 * 1.96 * np.std(value)
 
 
 def test_differences_of_trainings_that_are_not_paired_cover() -> None:
