@@ -132,7 +132,7 @@ def test_differences_of_pairs_cover(n_trials: int, up: float, down: float, monke
         covered.append(found.low <= up - down <= found.high)
         width.append(found.high - found.low)
         value.append(found.value)
-    assert LEAST < np.mean(covered)
+    assert np.mean(covered) > LEAST
     # Where few pairs change it covers more often than it must: not by being wide.
     assert np.mean(width) < 2 * 2 * 1.96 * np.std(value)
 
