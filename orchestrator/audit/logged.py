@@ -1,5 +1,6 @@
 """Told = logged: one finished run in MLflow for each complete trial, with its values, and no other."""
 
+import math
 from collections import Counter
 
 from orchestrator.audit.books import Books
@@ -64,6 +65,7 @@ def _deviation(logged: TrialValues, recorded: TrialValues) -> str | None:
         if logged.params.get(name) != param:
             return f"{name} {logged.params.get(name)}, not {param}"
     for name, metric in recorded.metrics.items():
-        if logged.metrics.get(name) != metric:
+        # Another version may have rounded the last digit otherwise.
+        if not math.isclose(logged.metrics.get(name, math.nan), metric, rel_tol=1e-9):
             return f"{name} {logged.metrics.get(name)}, not {metric}"
     return None

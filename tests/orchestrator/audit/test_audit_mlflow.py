@@ -63,6 +63,8 @@ def test_runs_that_have_other_values(whole: SweepDirectory, uri: str) -> None:
     # Of the later time: what MLflow calls the metric's value.
     client.log_metric(metric, "stuck_rate", 0.125)
     client.log_metric(metric, "a note", 1.0)
+    median = client.get_run(param).data.metrics["loss_median"]
+    client.log_metric(param, "loss_median", median * (1 + 1e-15))
     with sqlite3.connect(uri.removeprefix("sqlite:///")) as database:
         database.execute("update params set value = '0.5' where key = 'init_sigma' and run_uuid = ?", [param])
     [problem] = problems_of(audit(whole.path, uri))
