@@ -17,8 +17,10 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 REPLICATES = 8
 
@@ -133,23 +135,28 @@ def start_driver(path: Path, address: str, n_trials: int) -> "subprocess.Popen[b
 
 
 def drive(path: Path, address: str, n_trials: int) -> None:
-    """The driver: notes each pack that it hands out beside the sweep."""
+    """The driver: notes each pack that the loop hands out beside the sweep; the replays at the end go uncounted."""
     import ray
     from rich.console import Console
 
+    from orchestrator.loop import SweepLoop
     from orchestrator.pool import TrainerPool
     from orchestrator.session import Resources, resume_sweep, run_sweep
     from orchestrator.trainer import PackOrder
     from search_spaces import Float, Sweep
 
-    train = TrainerPool.train
+    train, run = TrainerPool.train, SweepLoop.run
 
     def train_and_note(pool: TrainerPool, order: PackOrder) -> None:
         with path.with_suffix(".packs").open("a") as notes:
             notes.write(f"{len(order.tasks)}\n")
         train(pool, order)
 
-    TrainerPool.train = train_and_note  # type: ignore[method-assign]
+    def run_and_note(loop: SweepLoop, should_stop: Callable[[], bool]) -> bool:
+        with patch.object(TrainerPool, "train", train_and_note):
+            return run(loop, should_stop)
+
+    SweepLoop.run = run_and_note  # type: ignore[method-assign]
     ray.init(address=address, log_to_driver=False)
     resources = Resources(pack_size=16, checkpoint_seconds=2.0)
     console = Console(stderr=True)
@@ -180,7 +187,7 @@ def n_rows(path: Path) -> int:
 
 
 def n_handed_out(path: Path) -> int:
-    """Trainings that were begun, each as often as it was."""
+    """Trainings that the loop began, each as often as it did."""
     return sum(map(int, path.with_suffix(".packs").read_text().split()))
 
 

@@ -14,6 +14,7 @@ from typer.exceptions import TyperException
 from orchestrator.credentials import without_credentials
 from orchestrator.errors import SweepError
 from orchestrator.places.location import as_argument, local_path, locate
+from orchestrator.signals import sigterm_as_ctrl_c
 from workloads.errors import SpecError, UserError
 
 if TYPE_CHECKING:
@@ -308,7 +309,8 @@ def workloads() -> None:
 def main() -> None:
     """The console script: commands, with a user's mistakes as one line and exit code 2."""
     try:
-        sys.exit(app(standalone_mode=False))
+        with sigterm_as_ctrl_c():
+            sys.exit(app(standalone_mode=False))
     except UserError as mistake:
         _complain(str(mistake))
         sys.exit(EXIT_MISTAKE)

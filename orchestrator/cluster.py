@@ -3,6 +3,7 @@
 import logging
 import os
 import re
+import signal
 import socket
 import subprocess
 import sys
@@ -13,6 +14,7 @@ from urllib.parse import urlsplit
 
 import ray
 from ray._private import ray_constants
+from ray._private import utils as ray_utils
 from ray.exceptions import RayError
 
 from workloads.errors import UserError
@@ -59,7 +61,7 @@ def _connect(address: str | None) -> None:
     if address is not None:
         _check_reachable(address)
     try:
-        with nullcontext() if address else _on_loopback():
+        with nullcontext() if address else _on_loopback(), _keeping_sigterm():
             ray.init(
                 address=address or "local",
                 include_dashboard=None if address else False,
@@ -84,6 +86,18 @@ def _on_loopback() -> Iterator[None]:
         yield
     finally:
         ray_constants.ENABLE_RAY_CLUSTER = of_clusters
+
+
+@contextmanager
+def _keeping_sigterm() -> Iterator[None]:
+    """A program's own answer to SIGTERM outlives Ray's start, which would set one that exits at once."""
+    set_handler = ray_utils.set_sigterm_handler
+    if callable(signal.getsignal(signal.SIGTERM)):
+        ray_utils.set_sigterm_handler = lambda _: None
+    try:
+        yield
+    finally:
+        ray_utils.set_sigterm_handler = set_handler
 
 
 def share_out(n_trainers: int | None) -> list[TrainerShare]:

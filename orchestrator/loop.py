@@ -32,8 +32,9 @@ MAX_LOSSES_IN_A_ROW = 16
 """Trainers that may be lost without a pack done in between, and four more for each trainer, before the sweep stops."""
 MAX_FAILURES_AT_FIRST = 16
 """Trainings that may raise before one is trained; more of the same would only cost time."""
-HAND_BACK_SECONDS = 4.0
-"""How long a stop waits for packs under way: a trainer answers once its slice is over."""
+HAND_BACK_SECONDS = 3.5
+"""How long a stop waits for packs under way: a trainer answers once its slice is over. The rest of `STOP_SECONDS` is
+MLflow's."""
 _WAIT_SECONDS = 0.5
 
 

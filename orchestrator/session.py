@@ -32,8 +32,6 @@ from workloads.errors import UserError
 from workloads.registry import load_workload
 from workloads.user_code import user_modules
 
-_MLFLOW_SECONDS_AFTER_INTERRUPT = 4.0
-
 
 @dataclass(frozen=True, kw_only=True)
 class Resources:
@@ -162,8 +160,9 @@ def _take_up(
             followers=(display, projection),
         )
         finished, replays = False, read_replays(directory)
+        stop = StopOnSignal()
         try:
-            with StopOnSignal() as stop, display:
+            with stop, display:
                 _say_what_was_found(console, loop.take_up(rows))
                 finished = loop.run(lambda: _look_around(display, pool) or stop.requested)
                 if finished and replays is None:
@@ -175,7 +174,7 @@ def _take_up(
                 study.save()
                 directory.record_run(finished=finished, seconds=time.monotonic() - started)
             finally:
-                patience = None if finished else _MLFLOW_SECONDS_AFTER_INTERRUPT
+                patience = None if finished and not stop.requested else stop.seconds_left
                 projection.close(patience, logging_progress(console))
     return summarize(
         directory,

@@ -1,10 +1,25 @@
 """Stopping on request: the first Ctrl-C or SIGTERM ends the sweep in order, a second one at once."""
 
 import signal
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from types import FrameType, TracebackType
 from typing import Any, Self
 
+STOP_SECONDS = 5.0
+"""From the signal on, for packs to come back and MLflow to answer. Ten are promised; Ray's end takes some of them."""
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
+
+
+@contextmanager
+def sigterm_as_ctrl_c() -> Iterator[None]:
+    """A SIGTERM is a KeyboardInterrupt, also while Ray starts: `orchestrator.cluster` keeps a handler that it finds."""
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 class StopOnSignal:
@@ -12,6 +27,7 @@ class StopOnSignal:
 
     def __init__(self) -> None:
         self.requested = False
+        self._deadline: float | None = None
         self._before: dict[signal.Signals, Any] = {}
 
     def __enter__(self) -> Self:
@@ -25,8 +41,14 @@ class StopOnSignal:
         for number, handler in self._before.items():
             signal.signal(number, handler)
 
+    @property
+    def seconds_left(self) -> float:
+        """Of `STOP_SECONDS` since the signal; all of them where there was none."""
+        return STOP_SECONDS if self._deadline is None else max(self._deadline - time.monotonic(), 0.0)
+
     def _stop(self, number: int, frame: FrameType | None) -> None:
         del number, frame
         if self.requested:
             raise KeyboardInterrupt
+        self._deadline = time.monotonic() + STOP_SECONDS
         self.requested = True

@@ -11,7 +11,6 @@ from orchestrator.analysis.intervals import rate_label
 from orchestrator.analysis.role_history import role_histories
 from orchestrator.analysis.roles import RoleRate, RoleRatesBy, rates_by_parameter_of, rates_of
 from search_spaces.sweep import Sweep
-from workloads.errors import UserError
 
 _MOST_MARKDOWN_COLUMNS = 4
 """Of roles by parameter: wider tables are left to the JSON and to Python."""
@@ -132,11 +131,11 @@ def layer_title(names: Sequence[str], layer: int | None) -> str:
 
 
 def layer_names_of(workload: str) -> tuple[str, ...]:
-    """What a workload calls the layers of its heads; empty where it does not, or is gone."""
-    # Brings torch along, so only where there are heads.
-    from workloads.registry import load_workload
+    """What an installed workload calls the layers of its heads; empty where it does not, or is none.
 
-    try:
-        return load_workload(workload).head_layer_names
-    except UserError:
-        return ()
+    One that a sweep directory names by its file is not loaded: who looks at a stranger's sweep runs none of its code.
+    """
+    # Brings torch along, so only where there are heads.
+    from workloads.registry import load_workload, registered_names
+
+    return load_workload(workload).head_layer_names if workload in registered_names() else ()

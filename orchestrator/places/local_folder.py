@@ -74,11 +74,11 @@ class LocalFolder:
         temporary = self.path / f".{name}.tmp"
         with self.writing():
             try:
-                with temporary.open("w") as file:
+                with open(temporary, "w", opener=_without_following) as file:
                     file.write(text)
                     file.flush()
                     os.fsync(file.fileno())
-                temporary.rename(self.path / name)
+                _rename(temporary, self.path / name)
             except OSError:
                 temporary.unlink(missing_ok=True)
                 raise
@@ -89,7 +89,7 @@ class LocalFolder:
     def make_folders(self, folders: Collection[str]) -> None:
         with self.writing():
             for folder in folders:
-                (self.path / folder).mkdir(exist_ok=True)
+                self._own(folder).mkdir(exist_ok=True)
             sync(self.path)
 
     def names(self, folder: str) -> list[str]:
@@ -110,18 +110,16 @@ class LocalFolder:
 
     def publish(self, stem: str, files: Mapping[str, Callable[[Path], None]]) -> str:
         """All files are on the disk before the first gets its name."""
-        temporaries: dict[str, Path] = {}
+        temporaries = {folder: self._own(folder) / f".{stem}.{uuid.uuid4().hex}.tmp" for folder in files}
         with self.writing():
             try:
                 for folder, write in files.items():
-                    temporaries[folder] = self.path / folder / f".{stem}.{uuid.uuid4().hex}.tmp"
                     write(temporaries[folder])
                     sync(temporaries[folder])
                 with temporaries[folder].open("rb") as last:
                     name = f"{stem}-{digest(last)}"
                 for folder, temporary in temporaries.items():
-                    temporary.replace(self._file(folder, name))
-                    sync(self.path / folder)
+                    _rename(temporary, self._file(folder, name))
             except OSError:
                 # A full disk gets its room back at once; what a killed process leaves, its successor removes.
                 for temporary in temporaries.values():
@@ -130,25 +128,25 @@ class LocalFolder:
         return name
 
     def remove(self, folder: str, files: Collection[str]) -> None:
+        path = self._own(folder)
         with self.writing():
             for file in files:
-                (self.path / folder / file).unlink()
+                (path / file).unlink()
             if files:
-                sync(self.path / folder)
+                sync(path)
 
     def set_aside(self, folder: str, name: str) -> None:
-        aside = self.path / ASIDE / folder
+        aside = refuse_link(self._own(ASIDE) / folder)
         with self.writing():
             aside.mkdir(parents=True, exist_ok=True)
             path = self._file(folder, name)
-            path.replace(aside / path.name)
-            sync(aside)
+            _rename(path, aside / path.name)
             sync(path.parent)
 
     def lock(self, work: str) -> FileLock:
         try:
             # Appending: to open it must not erase who holds it.
-            file = (self.path / ".ledger.lock").open("ab+", buffering=0)
+            file = FileIO(self.path / ".ledger.lock", "a+", opener=_without_following)
         except OSError as error:
             raise UserError(
                 str(self.path),
@@ -175,6 +173,10 @@ class LocalFolder:
     def _file(self, folder: str, name: str) -> Path:
         return self.path / folder / f"{name}.parquet"
 
+    def _own(self, folder: str) -> Path:
+        """A folder to write in, which must be the sweep's."""
+        return refuse_link(self.path / folder)
+
     @contextmanager
     def writing(self) -> Iterator[None]:
         """Around writing in it: what the system says against that is a StoreError."""
@@ -188,6 +190,42 @@ class LocalFolder:
                 expected="a sweep directory that can be written",
                 mend="make room for it" if no_room else "see to its disk, and to the rights to it",
             ) from error
+
+
+def refuse_link(path: Path) -> Path:
+    """The path, unless a link stands there: somebody else's directory must not lead our writing out of it.
+
+    Raises:
+        UserError: If there is a link.
+    """
+    if path.is_symlink():
+        raise _link(path)
+    return path
+
+
+def _link(path: Path) -> UserError:
+    return UserError(
+        str(path),
+        given="a symbolic link",
+        expected="a file or folder of the sweep's own, since it is written to",
+        mend="remove the link; if you made it, move what it leads to in its place",
+    )
+
+
+def _without_following(path: str, flags: int) -> int:
+    """Opens for `open` a file to be written, unless a link stands there."""
+    try:
+        return os.open(path, flags | os.O_NOFOLLOW, 0o666)
+    except OSError as error:
+        if error.errno == errno.ELOOP:
+            raise _link(Path(path)) from error
+        raise
+
+
+def _rename(path: Path, target: Path) -> None:
+    """There to stay under its new name."""
+    path.replace(target)
+    sync(target.parent)
 
 
 def sync(path: Path) -> None:

@@ -36,8 +36,9 @@ class Place(Protocol):
     """A sweep's texts (`sweep.json`) and Parquet files (`trainings/<name>.parquet`), and the lock of its one writer.
 
     Implementers: what is written is there whole, under its name, or not at all, whenever the process is killed; once a
-    call returns it stays. A name that was written or removed is so for every later reader. All but FileNotFoundError
-    that is the user's to mend is a UserError of one line, without credentials.
+    call returns it stays. A name that was written or removed is so for every later reader. Nothing is written through a
+    link in the place: whoever made it may be a stranger. All but FileNotFoundError that is the user's to mend is a
+    UserError of one line, without credentials.
 
     Attributes:
         pins_open_files: Whether an opened file can be read after it was removed.

@@ -13,6 +13,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from orchestrator.analysis.labels import OUTCOME_MEANINGS, STUCK, clipped, plain_label, share_label
 from orchestrator.analysis.rates import value_label
 from orchestrator.analysis.role_findings import step_label
+from orchestrator.places.local_folder import refuse_link
 from orchestrator.places.location import Location
 from orchestrator.report.pictures import Picture, draw_overview, draw_sweep
 from orchestrator.report.sweep_report import SweepReport, read_sweep_report
@@ -62,6 +63,9 @@ def write_report(directories: Sequence[Location], out: Path | None) -> Path:
                 "--out", given=None, expected="a file, for a sweep in an object store", mend="add --out FILE.html"
             )
         out = directories[0] / "report" / "report.html"
+        # The directory may be a stranger's, who has not been told where to write.
+        refuse_link(out.parent)
+        refuse_link(_figures_folder(out))
     reports = [read_sweep_report(SweepDirectory.open(path)) for path in directories]
     several = len(reports) > 1
     shown = [Shown(each, draw_sweep(each, f"{at}_" if several else "")) for at, each in enumerate(reports, 1)]
@@ -127,8 +131,12 @@ def _docs() -> dict[str, str | None]:
     }
 
 
+def _figures_folder(out: Path) -> Path:
+    return out.parent / f"{out.stem}_figures"
+
+
 def _write(out: Path, page: str, pictures: Iterable[Picture]) -> None:
-    folder = out.parent / f"{out.stem}_figures"
+    folder = _figures_folder(out)
     folder.mkdir(parents=True, exist_ok=True)
     for picture in pictures:
         _put(folder / f"{picture.name}.svg", picture.svg.encode())

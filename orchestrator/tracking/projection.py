@@ -81,7 +81,7 @@ class Projection:
         if self._thread.is_alive():
             self._abandoned.set()
             self._note(
-                f"no answer for {_PATIENCE_SECONDS:g} s" if timeout is None else f"not done within {timeout:g} s"
+                f"no answer for {_PATIENCE_SECONDS:g} s" if timeout is None else f"not done within {timeout:.2g} s"
             )
         return SyncResult(self._n_logged, self._n_present)
 

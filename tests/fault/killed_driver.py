@@ -15,9 +15,9 @@ import ray
 from tests.fault import sweeps
 
 
-def plant(point: str) -> None:
-    """Makes this process die there."""
-    where, _, number = point.removeprefix("+").partition("@")
+def plant(point: str, number: int = signal.SIGKILL) -> None:
+    """Makes this process die there, or send itself another signal."""
+    where, _, n_th = point.removeprefix("+").partition("@")
     module, _, name = where.partition(":")
     class_name, method_name = name.split(".")
     owner = getattr(importlib.import_module(module), class_name)
@@ -26,10 +26,10 @@ def plant(point: str) -> None:
     def die_in(*arguments: Any, **named: Any) -> Any:
         nonlocal n_calls
         n_calls += 1
-        if n_calls == int(number or 1):
+        if n_calls == int(n_th or 1):
             if point.startswith("+"):
                 method(*arguments, **named)
-            os.kill(os.getpid(), signal.SIGKILL)
+            os.kill(os.getpid(), number)
         return method(*arguments, **named)
 
     setattr(owner, method_name, die_in)

@@ -2,6 +2,7 @@
 
 import os
 import signal
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -11,11 +12,43 @@ from rich.console import Console
 
 from orchestrator.ledger.reader import Ledger
 from orchestrator.loop import SweepLoop
-from orchestrator.pool import TrainerLost
+from orchestrator.pool import TrainerLost, TrainerPool
 from orchestrator.session import Resources, resume_sweep
 from orchestrator.sweep_directory import SweepDirectory
 from orchestrator.trainer import PackOrder, Progress, Report
 from tests.fault import sweeps
+from tests.fault.servers import wait_until
+
+ROOT = Path(__file__).parents[2]
+SECONDS_PROMISED = 10
+BUSY = """
+import threading
+from pathlib import Path
+from search_spaces import Sweep
+from workloads.category_pairs import CategoryPairs
+
+class Busy(CategoryPairs):
+    def loss(self, *_):
+        Path({mark!r}).touch()
+        threading.Event().wait()
+
+def sweep():
+    return Sweep(name="busy", workload="busy.py:Busy", space={{}}, trials=1)
+"""
+TERMINATED = """
+import signal
+import sys
+from orchestrator import cli
+from tests.fault.killed_driver import plant
+plant(sys.argv.pop(1), signal.SIGTERM)
+cli.main()
+"""
+STARTING_AND_ENDING = [
+    "orchestrator.sweep_directory:SweepDirectory.check_new",
+    "+ray._private.node:Node.start_head_processes",
+    "orchestrator.tracking:Projection.close",
+]
+"""Before Ray starts, while it does, and in the wait for MLflow when all is trained."""
 
 pytestmark = pytest.mark.usefixtures("mlflow_database")
 
@@ -32,18 +65,20 @@ def test_packs_under_way_are_handed_back_and_go_on_where_they_were(
     number: signal.Signals, undisturbed: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("orchestrator.pool.Trainer", sweeps.sliced())
-    receive, n_slices = SweepLoop._receive, 0
+    receive, under_way = SweepLoop._receive, set()
 
-    def stop_in_the_second_slice(loop: SweepLoop, order: PackOrder, report: Report | TrainerLost) -> None:
-        nonlocal n_slices
+    def stop_once_both_are_under_way(loop: SweepLoop, order: PackOrder, report: Report | TrainerLost) -> None:
         receive(loop, order, report)
-        n_slices += isinstance(report, Progress)
-        if n_slices == 4:
-            os.kill(os.getpid(), number)
+        if isinstance(report, Progress) and order.pack not in under_way:
+            under_way.add(order.pack)
+            if len(under_way) == 2:
+                os.kill(os.getpid(), number)
 
     path = tmp_path / "s"
     with monkeypatch.context() as patch:
-        patch.setattr(SweepLoop, "_receive", stop_in_the_second_slice)
+        patch.setattr(SweepLoop, "_receive", stop_once_both_are_under_way)
+        # One that is placed much later would find the other's pack done.
+        patch.setattr(TrainerPool, "has_idle", property(lambda pool: pool.n_placed == 2 and bool(pool._idle)))
         assert not sweeps.run(sweeps.long_sweep(), path, n_trainers=2, pack_size=2).finished
     assert len(list((path / "checkpoints").glob("*.parquet"))) == 2
     assert not SweepDirectory.open(path).finished
@@ -86,20 +121,65 @@ def test_a_damaged_checkpoint_is_as_good_as_none(
 
 def test_ctrl_c_commits_what_is_done_and_says_how_to_go_on(tmp_path: Path) -> None:
     """As a terminal does it: SIGINT to the whole process group."""
-    attnsweep = str(Path(sys.executable).parent / "attnsweep")
-    environment = {name: value for name, value in os.environ.items() if not name.startswith("RAY_")}
-    command = [attnsweep, "run", "quickstart", "--trials", "5000", "--pack-size", "8", "--trainers", "1"]
-    command += ["--dir", "s", "--set", "n_steps=50"]
-    with subprocess.Popen(
-        command, cwd=tmp_path, env=environment, stderr=subprocess.PIPE, text=True, start_new_session=True
-    ) as process:
+    options = ["--trials", "5000", "--pack-size", "8", "--trainers", "1", "--set", "n_steps=50"]
+    with _started(["quickstart", *options], tmp_path) as process:
         assert process.stderr is not None
         for line in process.stderr:
             if line.startswith("trials"):
                 break
         os.killpg(process.pid, signal.SIGINT)
-        _, errors = process.communicate(timeout=60)
+        _, errors = process.communicate(timeout=SECONDS_PROMISED)
+    _assert_interrupted(process, errors)
+    assert Ledger(tmp_path / "s").trainings().num_rows > 0
+
+
+def test_neither_a_busy_trainer_nor_a_silent_mlflow_holds_up_a_stop(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As a scheduler does it: SIGTERM to the one process. MLflow's connections are accepted, by the kernel alone."""
+    (tmp_path / "busy.py").write_text(BUSY.format(mark=str(tmp_path / "mark")))
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        monkeypatch.setenv("MLFLOW_TRACKING_URI", f"http://127.0.0.1:{silent.getsockname()[1]}")
+        with _started(["busy.py"], tmp_path) as process:
+            wait_until(lambda: (tmp_path / "mark").exists() or process.poll() is not None, "the trainer to be busy")
+            process.terminate()
+            _, errors = process.communicate(timeout=SECONDS_PROMISED)
+    _assert_interrupted(process, errors)
+
+
+@pytest.mark.parametrize("point", STARTING_AND_ENDING)
+def test_sigterm_is_ctrl_c_from_beginning_to_end(point: str, tmp_path: Path) -> None:
+    words = ["run", "quickstart", "--trials", "1", "--replicates", "1", "--trainers", "1", "--dir", str(tmp_path / "s")]
+    done = subprocess.run(
+        [sys.executable, "-c", TERMINATED, point, *words],
+        cwd=ROOT,
+        env=_environment(),
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == 130, done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def _started(words: list[str], folder: Path) -> "subprocess.Popen[str]":
+    attnsweep = str(Path(sys.executable).parent / "attnsweep")
+    return subprocess.Popen(
+        [attnsweep, "run", *words, "--dir", "s"],
+        cwd=folder,
+        env=_environment(),
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+
+
+def _environment() -> dict[str, str]:
+    return {name: value for name, value in os.environ.items() if not name.startswith("RAY_")}
+
+
+def _assert_interrupted(process: "subprocess.Popen[str]", errors: str) -> None:
     assert process.returncode == 130, errors
     assert "interrupted; go on with: attnsweep resume s" in errors
     assert "Traceback" not in errors
-    assert Ledger(tmp_path / "s").trainings().num_rows > 0

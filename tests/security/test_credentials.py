@@ -2,6 +2,7 @@
 
 import json
 import logging
+import re
 import sys
 from pathlib import Path
 
@@ -33,7 +34,20 @@ URIS = [
     (f"postgresql:///db?user=a&password={SECRET}&sslmode=on", "postgresql:///db?user=a&password=...&sslmode=on"),
     (f"https://host/x?X-Amz-Signature={SECRET}#top", "https://host/x?X-Amz-Signature=...#top"),
     (f"s3://b/x?AWS_SECRET_ACCESS_KEY={SECRET}", "s3://b/x?AWS_SECRET_ACCESS_KEY=..."),
+    # A user's name with an @, as Azure has it; passwords with blanks, an @, a slash, a port.
+    (f"postgresql://user@server:{SECRET}@host/db", "postgresql://...@host/db"),
+    (f"postgresql://u:correct {SECRET}@host/db", "postgresql://...@host/db"),
+    (f"postgresql://u:c@rrect {SECRET} horse@host/db", "postgresql://...@host/db"),
+    (f"postgresql://u:correct/{SECRET} horse@host:5432/db", "postgresql://...@host:5432/db"),
+    (f"postgresql://u:5000/{SECRET}@host/db", "postgresql://...@host/db"),
+    (f"postgresql://user@server:c@rrect horse@{SECRET}@host/db", "postgresql://...@host/db"),
+    (f"https://user@{SECRET}@github.com/x.git", "https://...@github.com/x.git"),
+    *(
+        (f"postgresql://host/db?{key}={SECRET}&a=b", f"postgresql://host/db?{key}=...&a=b")
+        for key in ("sig", "passphrase", "key", "auth", "X-Auth", "Authorization", "pass%77ord", "api%5Fkey", "%73ig")
+    ),
 ]
+REFUSED = [uri for uri, _ in URIS if uri.startswith("postgresql")]
 HARMLESS = [
     "http://host:5000/x",
     "postgresql://host/db?sslkey=a.pem",
@@ -41,6 +55,10 @@ HARMLESS = [
     "s3://b/a@b",
     "x = a @ b",
     "n_tokens=5",
+    "tracked at http://host:5000, or ask a@b",
+    "tracked at http://host:5000/x by a@b",
+    "http://[::1]:5000 by a@b",
+    "http://host/x?design=a&authority=b&keyboard=c&sigma=d&monkey=e",
 ]
 
 
@@ -58,7 +76,19 @@ def test_what_is_not_secret_stays(text: str) -> None:
     assert without_credentials(text) == text
 
 
-@pytest.mark.parametrize("uri", [URIS[0][0], URIS[1][0], URIS[3][0]])
+@pytest.mark.parametrize(
+    "text",
+    [
+        f"'postgresql://u:correct {SECRET}@host/db' is down; ask a@b",
+        f"'postgresql://u:{SECRET}@host' is down; ask a@b",
+        f"postgresql://u:{SECRET}@host/db, then postgresql://u:{SECRET}@host/db: ask a@b",
+    ],
+)
+def test_what_follows_it_in_a_message_stays(text: str) -> None:
+    assert without_credentials(text) == re.sub(rf"u:(correct )?{SECRET}@", "...@", text)
+
+
+@pytest.mark.parametrize("uri", REFUSED)
 def test_a_spec_with_a_password_is_refused_before_anything_is_written(uri: str, tmp_path: Path) -> None:
     for changes in (
         {"storage": uri},
@@ -71,6 +101,21 @@ def test_a_spec_with_a_password_is_refused_before_anything_is_written(uri: str, 
     with pytest.raises(SpecError, match=r"storage: got 'postgresql://.*PGPASSWORD, ~/\.pgpass"):
         run_sweep(small_sweep("s", storage=uri), tmp_path / "s", Resources(), Console())
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    "storage",
+    [
+        f"postgresql://my user:{SECRET}@host/db",
+        f"postgresql://u:5000 {SECRET}@host/db",
+        f"postgresql://u:a\n{SECRET}@host/db",
+        f"postgresql://host/db?password=correct {SECRET}",
+    ],
+)
+def test_a_storage_is_refused_that_sqlalchemy_reads_a_password_from(storage: str) -> None:
+    with pytest.raises(SpecError, match=r"storage: got 'postgresql://\.\.\.', expected no password in it") as refused:
+        refuse_credentials(small_sweep("s", storage=storage))
+    assert SECRET not in str(refused.value)
 
 
 def test_a_storage_without_its_password_is_not_refused(tmp_path: Path) -> None:
@@ -86,13 +131,16 @@ def test_a_storage_without_its_password_is_not_refused(tmp_path: Path) -> None:
     assert SECRET not in str(refused.value)
 
 
-def test_the_command_is_stored_without_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sys, "argv", ["attnsweep", "run", "x", f"--tracking-uri={URIS[0][0]}", "--set", URIS[3][0]])
+@pytest.mark.parametrize(("uri", "shown"), URIS)
+def test_the_command_is_stored_without_it(
+    uri: str, shown: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["attnsweep", "run", "x", f"--tracking-uri={uri}", "--set", URIS[3][0]])
     SweepDirectory.create(tmp_path / "s", small_sweep("s"), {})
     text = (tmp_path / "s" / SWEEP_FILE).read_text()
     assert SECRET not in text
     command = json.loads(text)["provenance"]["command"]
-    assert command.startswith("attnsweep run x --tracking-uri=postgresql://...@host/db --set")
+    assert command.replace("'", "").startswith(f"attnsweep run x --tracking-uri={shown} --set")
 
 
 def test_the_error_of_a_training_is_kept_without_it() -> None:
@@ -157,10 +205,11 @@ def test_an_address_with_it_is_refused(address: str) -> None:
     assert SECRET not in str(refused.value)
 
 
+@pytest.mark.parametrize("uri", [uri for uri, _ in URIS])
 def test_the_command_line_cuts_it_out_of_every_message(
-    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+    uri: str, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(sys, "argv", ["attnsweep", "status", f"https://user:{SECRET}@host/\x1b]0;x\x07"])
+    monkeypatch.setattr(sys, "argv", ["attnsweep", "status", f"{uri}/\x1b]0;x\x07"])
     with pytest.raises(SystemExit) as ended:
         cli.main()
     assert ended.value.code == 2

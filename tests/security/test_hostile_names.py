@@ -16,6 +16,7 @@ import pytest
 from mlflow import MlflowClient
 
 from orchestrator import cli
+from orchestrator.analysis import open_sweep
 from orchestrator.compare import compare_directories
 from orchestrator.ledger.reader import Ledger
 from orchestrator.places.location import as_argument
@@ -28,10 +29,12 @@ from orchestrator.sweep_directory import SweepDirectory
 from orchestrator.terminal import PlainConsole, plain
 from orchestrator.tracking import SyncResult, sync
 from search_spaces import Categorical, Sweep
+from tests.orchestrator.head_rows import head_rows, sweep_with_heads
 from tests.orchestrator.small_sweep import small_sweep, sweep_on_disk, trial_rows
 from tests.security.test_listening import BIN
 from workloads.errors import SpecError
 
+ROOT = Path(__file__).parents[2]
 STEERING = "\x1b]0;owned\x07\x1b[2J\x9b31m\r\x08‮"
 MARKUP = "[/][red]x[/red][link=http://127.0.0.1]y"
 NASTY = f"{STEERING}{MARKUP}'\"`; $(touch owned)\n../../x\\"
@@ -54,6 +57,16 @@ NAMES = [
     "a" * 81,
     LONG,
 ]
+LOOKING = {
+    "status": [],
+    "query": ["from trials"],
+    "report": [],
+    "compare": ["s"],
+    "compact": [],
+    "mlflow-sync": [],
+}
+"""Commands for a stranger's sweep directory, with their further words."""
+LOADING: dict[str, list[str]] = {"resume": [], "replay": ["0/0"], "audit": []}
 
 
 @pytest.fixture(scope="module")
@@ -214,24 +227,47 @@ def test_data_for_programs_is_exact(hostile: SweepDirectory, capsys: pytest.Capt
     assert json.loads(capsys.readouterr().out) == [{"a": NASTY}]
 
 
-def test_looking_at_a_directory_runs_none_of_its_code(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """`resume` and `replay` train, with the workload that `sweep.json` names; nothing else loads it."""
-    evil = tmp_path / "s" / "evil.py"
-    spec = small_sweep("s", workload=f"{evil}:Workload", trials=1)
-    directory = sweep_on_disk(tmp_path / "s", spec, trial_rows(0, ["solved"] * 4))
-    evil.write_text(f"open({str(tmp_path / 'ran')!r}, 'w')")
+@pytest.fixture
+def ran(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The file that appears when the code of the sweep in `s` runs."""
     monkeypatch.chdir(tmp_path)
-    words = str(directory.path)
-    for command in (
-        ["status", words],
-        ["query", words, "from trials"],
-        ["report", words],
-        ["compact", words],
-        ["mlflow-sync", words],
-        ["compare", words, words],
+    evil, ran = tmp_path / "s" / "evil.py", tmp_path / "ran"
+    spec = small_sweep("s", workload=f"{evil}:Workload", trials=1)
+    rows = trial_rows(0, ["solved"] * 4)
+    # Without heads nobody would ask for the names of their layers.
+    heads = [head for row in rows for head in head_rows(row, {(0, 0): "..pp"})]
+    sweep_with_heads(tmp_path / "s", spec, [rows], heads)
+    evil.write_text(f"import pathlib; pathlib.Path({str(ran)!r}).touch()")
+    return ran
+
+
+@pytest.mark.parametrize("command", LOOKING)
+def test_looking_at_a_directory_runs_none_of_its_code(command: str, ran: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert _exit_code(monkeypatch, command, "s", *LOOKING[command]) in (None, 0)
+    assert not ran.exists()
+    assert open_sweep("s").emergence("positional", by="layer").curves
+    assert not ran.exists()
+
+
+@pytest.mark.parametrize("command", LOADING)
+def test_the_others_do_run_it(command: str, ran: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert _exit_code(monkeypatch, command, "s", *LOADING[command]) in (1, 2)
+    assert ran.exists()
+
+
+def test_the_documents_tell_the_ones_from_the_others() -> None:
+    security, readme = (" ".join((ROOT / name).read_text().split()) for name in ("docs/security.md", "README.md"))
+    for text, looking, loading in (
+        (security, r"can be looked at \((.*?)\)", r"Do not (.*?) it \(these load the workload\)"),
+        (readme, r"somebody else's is safe \((.*?)\)", r"what its author wrote, and (.*?) run what"),
     ):
-        monkeypatch.setattr(sys, "argv", ["attnsweep", *command])
-        with pytest.raises(SystemExit) as ended:
-            cli.main()
-        assert ended.value.code in (None, 0, 2), command
-    assert not (tmp_path / "ran").exists()
+        for pattern, commands in ((looking, LOOKING), (loading, LOADING)):
+            (named,) = re.findall(pattern, text)
+            assert set(re.findall(r"`(.*?)`", named)) == set(commands)
+
+
+def _exit_code(monkeypatch: pytest.MonkeyPatch, *words: str) -> object:
+    monkeypatch.setattr(sys, "argv", ["attnsweep", *words])
+    with pytest.raises(SystemExit) as ended:
+        cli.main()
+    return ended.value.code

@@ -11,6 +11,7 @@ import pytest
 
 from orchestrator.ledger.verification import verify
 from orchestrator.ledger.writer import LedgerWriter
+from orchestrator.places import local_folder
 from orchestrator.places.local_folder import LocalFolder
 from orchestrator.places.location import StoreError
 from orchestrator.study import Asked, Study
@@ -119,6 +120,14 @@ def test_a_text_without_room_leaves_the_earlier_one(tmp_path: Path) -> None:
         folder.put_text("course.json", "later" * 100)
     assert [path.name for path in tmp_path.iterdir()] == ["course.json"]
     assert folder.read_text("course.json") == "earlier"
+
+
+def test_a_text_is_there_to_stay_once_it_is_put(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The folder's list of names is on the disk, too, and only after the name is in it."""
+    found = []
+    monkeypatch.setattr(local_folder, "sync", lambda path: found.append((path, (path / "course.json").read_text())))
+    LocalFolder(tmp_path).put_text("course.json", "text")
+    assert found == [(tmp_path, "text")]
 
 
 def test_a_journal_without_room_is_mended_and_goes_on_as_if_there_had_been(tmp_path: Path) -> None:

@@ -1,0 +1,105 @@
+"""Links in a sweep directory from elsewhere: what is written to it stays in it."""
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from orchestrator.ledger.compaction import compact
+from orchestrator.places.local_folder import LocalFolder
+from orchestrator.report.page import write_report
+from orchestrator.sweep_directory import SweepDirectory
+from orchestrator.tracking import sync
+from tests.orchestrator.small_sweep import small_sweep, sweep_on_disk, trial_rows
+from workloads.errors import UserError
+
+REFUSED = "got 'a symbolic link', expected a file or folder of the sweep's own, since it is written to; remove the link"
+
+
+@pytest.fixture
+def sweep(tmp_path: Path) -> Path:
+    return sweep_on_disk(
+        tmp_path / "s", small_sweep("s"), trial_rows(0, ["solved"] * 4), trial_rows(1, ["solved"] * 4)
+    ).path
+
+
+@pytest.fixture
+def victim(tmp_path: Path) -> Path:
+    path = tmp_path / "victim.txt"
+    path.write_text("mine")
+    return path
+
+
+def _mlflow_sync(path: Path) -> None:
+    sync(SweepDirectory.open(path), f"sqlite:///{path.parent}/mlflow.db")
+
+
+@pytest.mark.parametrize("act", [compact, _mlflow_sync])
+def test_a_lock_that_leads_elsewhere_is_not_taken(act: Callable[[Path], None], sweep: Path, victim: Path) -> None:
+    lock = sweep / ".ledger.lock"
+    lock.unlink()
+    lock.symlink_to(victim)
+    with pytest.raises(UserError, match=rf"^{lock}: {REFUSED}"):
+        act(sweep)
+    assert victim.read_text() == "mine"
+
+
+def test_a_text_is_not_written_through_a_link(sweep: Path, victim: Path) -> None:
+    temporary = sweep / ".course.json.tmp"
+    temporary.symlink_to(victim)
+    with pytest.raises(UserError, match=rf"^{temporary}: {REFUSED}"):
+        LocalFolder(sweep).put_text("course.json", "ours")
+    temporary.unlink()
+    (sweep / "replays.json").symlink_to(victim)
+    LocalFolder(sweep).put_text("replays.json", "ours")
+    assert (sweep / "replays.json").read_text() == "ours"
+    assert victim.read_text() == "mine"
+
+
+def test_a_table_of_another_sweep_is_neither_cleared_nor_written(sweep: Path, tmp_path: Path) -> None:
+    """Rows of `curves` without their like in `trainings` are leftovers, to be removed: here they are the victim's."""
+    other = sweep_on_disk(tmp_path / "other", small_sweep("s"), trial_rows(2, ["solved"] * 4)).path
+    held = {path: path.read_bytes() for path in other.rglob("*") if path.is_file()}
+    shutil.rmtree(sweep / "curves")
+    (sweep / "curves").symlink_to(other / "curves")
+    with pytest.raises(UserError, match=rf"^{sweep / 'curves'}: {REFUSED}"):
+        compact(sweep)
+    folder = LocalFolder(sweep)
+    for write in (
+        lambda: folder.publish("p", {"trainings": Path.touch, "curves": Path.touch}),
+        lambda: folder.make_folders(["curves"]),
+    ):
+        with pytest.raises(UserError, match=REFUSED):
+            write()
+    assert {path: path.read_bytes() for path in other.rglob("*") if path.is_file()} == held
+    assert folder.unfinished("trainings") == []
+
+
+@pytest.mark.parametrize("folder", ["set_aside", "set_aside/trainings"])
+def test_a_damaged_file_is_not_set_aside_elsewhere(folder: str, sweep: Path, tmp_path: Path) -> None:
+    (tmp_path / "other").mkdir()
+    link = sweep / folder
+    link.parent.mkdir(exist_ok=True)
+    link.symlink_to(tmp_path / "other")
+    name, *_ = LocalFolder(sweep).names("trainings")
+    with pytest.raises(UserError, match=rf"^{link}: {REFUSED}"):
+        LocalFolder(sweep).set_aside("trainings", name)
+    assert list((tmp_path / "other").iterdir()) == []
+
+
+@pytest.mark.parametrize("folder", ["report", "report/report_figures"])
+def test_a_report_is_not_written_through_a_link(folder: str, sweep: Path, tmp_path: Path) -> None:
+    (tmp_path / "other").mkdir()
+    link = sweep / folder
+    link.parent.mkdir(exist_ok=True)
+    link.symlink_to(tmp_path / "other")
+    with pytest.raises(UserError, match=rf"^{link}: {REFUSED}"):
+        write_report([sweep], None)
+    assert list((tmp_path / "other").iterdir()) == []
+
+
+def test_a_sweep_directory_may_itself_be_a_link(sweep: Path, tmp_path: Path) -> None:
+    (tmp_path / "link").symlink_to(sweep)
+    compact(tmp_path / "link")
+    assert len(LocalFolder(sweep).names("trainings")) == 1
