@@ -1,4 +1,4 @@
-"""A sweep on this machine, while it trains: who can connect to it, and who may."""
+"""A sweep on this machine, while it trains: who can connect to it, and who may; and that its end is the end of it."""
 
 import os
 import re
@@ -12,14 +12,21 @@ from pathlib import Path
 
 import pytest
 
+from orchestrator.ledger.reader import Ledger
+
 BIN = Path(sys.executable).parent
-SECONDS_TO_TRAIN = 120
+SECONDS_TO_STOP = 60
 
 
 @pytest.fixture(scope="module")
-def sweep(tmp_path_factory: pytest.TempPathFactory) -> Iterator[subprocess.Popen[str]]:
+def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where the sweep runs, in `s`."""
+    return tmp_path_factory.mktemp("home")
+
+
+@pytest.fixture(scope="module")
+def sweep(home: Path) -> Iterator[subprocess.Popen[str]]:
     """`attnsweep run`, from its first trained pack on."""
-    home = tmp_path_factory.mktemp("home")
     environment = {name: value for name, value in os.environ.items() if not name.startswith(("RAY_", "MLFLOW_"))}
     command = [BIN / "attnsweep", "run", "quickstart", "--trials", "5000", "--pack-size", "4", "--trainers", "1"]
     with subprocess.Popen(
@@ -37,9 +44,6 @@ def sweep(tmp_path_factory: pytest.TempPathFactory) -> Iterator[subprocess.Popen
                     break
             yield process
         finally:
-            os.killpg(process.pid, signal.SIGINT)
-            with suppress(subprocess.TimeoutExpired):
-                process.communicate(timeout=SECONDS_TO_TRAIN)
             with suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
 
@@ -71,6 +75,18 @@ def test_it_asks_for_a_token(sweep: subprocess.Popen[str]) -> None:
     )
     assert asked.returncode != 0
     assert "authentication" in (asked.stdout + asked.stderr).lower()
+
+
+def test_ctrl_c_commits_what_is_done_and_leaves_nobody_listening(sweep: subprocess.Popen[str], home: Path) -> None:
+    """As a terminal does it: SIGINT to the whole process group."""
+    processes = _tree(sweep.pid)
+    os.killpg(sweep.pid, signal.SIGINT)
+    _, errors = sweep.communicate(timeout=SECONDS_TO_STOP)
+    assert sweep.returncode == 130, errors
+    assert "interrupted; go on with: attnsweep resume s" in errors
+    assert "Traceback" not in errors
+    assert Ledger(home / "s").trainings().num_rows > 0
+    assert [command for pid, command in processes.items() if Path(f"/proc/{pid}").exists()] == []
 
 
 def _tree(root: int) -> dict[int, str]:
