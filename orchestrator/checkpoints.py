@@ -1,7 +1,7 @@
 """Packs in mid-course, kept in the sweep directory until their rows are in the ledger.
 
-`checkpoints/<pack>-<digest>.parquet`, one row: the lanes as (trial, replicate), and the bytes that the trainer handed
-over. What cannot be read, or is of trainings that are done, is as good as none and removed.
+`checkpoints/<pack>-<digest>.parquet`, one row: the lanes as (trial, replicate), the environment, and the bytes that the
+trainer handed over. What cannot be read, or is of trainings that are done, is as good as none and removed.
 """
 
 from collections.abc import Sequence
@@ -20,7 +20,12 @@ if TYPE_CHECKING:
 
 FOLDER = "checkpoints"
 _SCHEMA = pa.schema(
-    [("trial", pa.list_(pa.int32())), ("replicate", pa.list_(pa.int32())), ("state", pa.large_binary())]
+    [
+        ("trial", pa.list_(pa.int32())),
+        ("replicate", pa.list_(pa.int32())),
+        ("environment", pa.string()),
+        ("state", pa.large_binary()),
+    ]
 )
 
 
@@ -31,11 +36,13 @@ class Saved:
     Attributes:
         pack: The pack's name.
         lanes: (trial, replicate) of each lane.
+        environment: The id of what trained it so far; `None` where that is not known.
         state: As the trainer handed it over.
     """
 
     pack: str
     lanes: Sequence[tuple[int, int]]
+    environment: str | None
     state: bytes
 
 
@@ -44,10 +51,12 @@ class Checkpoints:
 
     Args:
         root: The sweep directory.
+        environment: The id of what trains now; `None` where that is not known.
     """
 
-    def __init__(self, root: Location) -> None:
+    def __init__(self, root: Location, environment: str | None = None) -> None:
         self._place = place_at(root)
+        self._environment = environment
         self._latest: dict[str, bytes] = {}
         self._files: dict[str, str] = {}
 
@@ -57,6 +66,7 @@ class Checkpoints:
             {
                 "trial": [[task.trial for task in order.tasks]],
                 "replicate": [[task.replicate for task in order.tasks]],
+                "environment": [self._environment],
                 "state": [state],
             },
             _SCHEMA,
@@ -101,6 +111,7 @@ class Checkpoints:
                     return None
                 file.seek(0)
                 (row,) = pq.read_table(file).to_pylist()
-            return Saved(pack, list(zip(row["trial"], row["replicate"], strict=True)), row["state"])
+            lanes = list(zip(row["trial"], row["replicate"], strict=True))
+            return Saved(pack, lanes, row["environment"], row["state"])
         except (FileNotFoundError, pa.ArrowException, ValueError, KeyError):
             return None

@@ -3,16 +3,16 @@
 import hashlib
 import importlib.metadata
 import importlib.util
-import inspect
 import json
 import platform
-from collections.abc import Mapping
+import sys
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 from pydantic import BaseModel, ConfigDict
 
-from workloads.user_code import user_modules
+from workloads.user_code import MODULE_PREFIX, user_modules
 
 if TYPE_CHECKING:
     from workloads.engine.contract import Workload
@@ -20,6 +20,9 @@ if TYPE_CHECKING:
 _LIBRARIES = ("attnsweep", "torch", "ray", "optuna", "mlflow", "pyarrow", "numpy")
 _OUR_CODE = ("workloads", "search_spaces")
 """What draws configurations and trains them."""
+_OUR_FILES = ("tasks.py", "trainer.py")
+"""Of the orchestrator: what makes a training's seed, and what trains it."""
+_OUR_PACKAGES = (*_OUR_CODE, "orchestrator", "infra")
 
 
 class Environment(BaseModel):
@@ -27,7 +30,7 @@ class Environment(BaseModel):
 
     Attributes:
         versions: By library; `python` among them.
-        code: The first digits of a SHA-256 by package, or by the name of a user's file.
+        code: The first digits of a SHA-256 by package, by file, or by module of the user's.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -39,11 +42,8 @@ class Environment(BaseModel):
     def current(cls, workload: "Workload[Any]") -> Self:
         """That of this process, for one workload."""
         code = {name: _digest(sorted(_folder(name).rglob("*.py"))) for name in _OUR_CODE}
-        files = {Path(module.__file__) for module in user_modules() if module.__file__}
-        if (source := inspect.getsourcefile(type(workload))) is not None:
-            files.add(Path(source))
-        ours = tuple(_folder(name) for name in _OUR_CODE)
-        code |= {path.name: _digest([path]) for path in sorted(files) if not any(map(path.is_relative_to, ours))}
+        code |= {f"orchestrator/{name}": _digest([_folder("orchestrator") / name]) for name in _OUR_FILES}
+        code |= {name: _digest([file]) for name, file in _users_code(workload)}
         return cls(versions=versions(), code=code)
 
     @property
@@ -66,6 +66,24 @@ class Environment(BaseModel):
 def versions() -> dict[str, str]:
     """Of Python and the libraries that a sweep runs on."""
     return {"python": platform.python_version()} | {name: importlib.metadata.version(name) for name in _LIBRARIES}
+
+
+def _users_code(workload: "Workload[Any]") -> Iterator[tuple[str, Path]]:
+    """The user's files, the modules loaded from beside them, and those of the workload's own package."""
+    files = [Path(module.__file__) for module in user_modules() if module.__file__]
+    yield from ((file.name, file) for file in files)
+    folders = {file.parent for file in files}
+    package = type(workload).__module__.partition(".")[0]
+    names = {package, *(path.stem for folder in folders for path in folder.iterdir())}.difference(_OUR_PACKAGES)
+    for name, module in sorted(sys.modules.items()):
+        top = name.partition(".")[0]
+        # Few are left: some modules do not bear to be looked at.
+        if top not in names or top.startswith(MODULE_PREFIX) or not (source := getattr(module, "__file__", None)):
+            continue
+        file = Path(source).resolve()
+        beside = (folder / each for folder in folders for each in (top, f"{top}.py"))
+        if top == package or any(map(file.is_relative_to, beside)):
+            yield name, file
 
 
 def _folder(package: str) -> Path:

@@ -11,7 +11,9 @@ import pyarrow as pa
 from orchestrator.analysis.completeness import complete_among
 from orchestrator.checkpoints import Checkpoints
 from orchestrator.errors import SweepError
+from orchestrator.ledger.reader import Ledger
 from orchestrator.ledger.writer import LedgerWriter
+from orchestrator.places.location import as_argument
 from orchestrator.pool import TrainerLost, TrainerPool
 from orchestrator.records import PackContext, failed_rows, in_environment
 from orchestrator.study import Configuration, Study
@@ -22,14 +24,15 @@ from search_spaces.objective import objective_value
 from search_spaces.replication import n_wanted
 from search_spaces.sweep import LossQuantile, StuckRate
 from workloads.engine.contract import Workload
-from workloads.errors import SpecError
+from workloads.errors import SpecError, UserError
 
 MAX_LOSSES = 2
-"""How often one pack may lose its trainer; after the next time it is split, for one of its lanes may be the cause."""
+"""How often one pack may lose its trainer and get no further; after the next time it is split, for a lane may be the
+cause."""
 MAX_LOSSES_ALONE = 5
 """The same for a training by itself, which then has failed."""
 MAX_LOSSES_IN_A_ROW = 16
-"""Trainers that may be lost without a pack done in between, and four more for each trainer, before the sweep stops."""
+"""Trainers that may be lost while no pack gets further, and four more for each trainer, before the sweep stops."""
 MAX_FAILURES_AT_FIRST = 16
 """Trainings that may raise before one is trained; more of the same would only cost time."""
 HAND_BACK_SECONDS = 3.5
@@ -128,7 +131,7 @@ class SweepLoop:
         self._followers = followers
         self._backlog = Backlog()
         self._retries: list[PackOrder] = []
-        self._checkpoints = Checkpoints(directory.path)
+        self._checkpoints = Checkpoints(directory.path, directory.environment)
         self._environment = directory.environment
         self._losses: dict[str, int] = {}
         self._n_losses_in_a_row = 0
@@ -138,8 +141,14 @@ class SweepLoop:
     def take_up(self, rows: pa.Table) -> Found:
         """Goes on from an earlier run: tells the trials whose rows (all the ledger's) are complete, queues the rest.
 
-        A trial that was told and has lost rows, because a damaged file was set aside, is trained again and not told.
+        A trial that was told and has lost rows, because a damaged file was set aside, is trained again and not told. A
+        checkpoint of other versions or code is dropped: a row is of one environment.
+
+        Raises:
+            UserError: If there are rows of another sweep, or of trials that the study does not know: these would be
+                trained a second time.
         """
+        self._check_rows(rows)
         complete = set(complete_among(rows, self._spec.replicates))
         by_trial: dict[int, list[dict[str, Any]]] = defaultdict(list)
         for row in rows.filter(~pa.compute.field("trial").isin(sorted(complete))).to_pylist():
@@ -152,12 +161,26 @@ class SweepLoop:
                 self._enter(self._study.configuration(asked.trial), done, is_told=asked.is_told)
         n_queued = len(self._backlog)
         for saved in self._checkpoints.load():
-            if (tasks := self._backlog.take_these(saved.lanes)) is not None:
+            goes_on = self._directory.trains_as(saved.environment)
+            if goes_on and (tasks := self._backlog.take_these(saved.lanes)) is not None:
                 self._retries.append(PackOrder(saved.pack, tasks, saved.state))
             else:
                 self._checkpoints.remove(saved.pack)
         n_from_checkpoint = sum(len(order.tasks) for order in self._retries)
         return Found(rows.num_rows, self._n_told, n_queued, n_from_checkpoint)
+
+    def _check_rows(self, rows: pa.Table) -> None:
+        path, ours = self._directory.path, self._directory.sweep
+        sweeps = set(Ledger(path).trainings(columns=["sweep"])["sweep"].to_pylist())
+        if others := sorted(sweeps - {ours}):
+            raise UserError(
+                f"{path}/trainings",
+                given=f"trainings of the sweep {', '.join(others)}",
+                expected=f"those of {ours} alone, the sweep in sweep.json",
+                mend="remove the files that were copied into it, or restore sweep.json; to see what is amiss:"
+                f" attnsweep audit {as_argument(path)}",
+            )
+        self._study.check_known(rows["trial"].unique().to_pylist())
 
     def run(self, should_stop: Callable[[], bool]) -> bool:
         """Trains until the budget is spent, or `should_stop` says so; then packs under way are handed back.
@@ -277,9 +300,7 @@ class SweepLoop:
         """Trains a pack again whose trainer was lost, with its machine or by what the pack did to it."""
         self._n_losses_in_a_row += 1
         if self._n_losses_in_a_row > MAX_LOSSES_IN_A_ROW + 4 * self._pool.n_trainers:
-            message = (
-                f"{self._n_losses_in_a_row} trainers were lost and no pack done in between; the last: {lost.reason}"
-            )
+            message = f"{self._n_losses_in_a_row} trainers were lost and no pack got further; the last: {lost.reason}"
             raise SweepError(message, self._directory.path)
         n_losses = self._losses[order.pack] = self._losses.get(order.pack, 0) + 1
         if len(order.tasks) > 1 and (lost.out_of_memory or n_losses > MAX_LOSSES):
@@ -305,6 +326,12 @@ class SweepLoop:
         if state is not None:
             self._writer.confirm()
             self._checkpoints.put(order, state)
+            self._forgive(order.pack)
+
+    def _forgive(self, pack: str) -> None:
+        """Forgets losses: a pack that gets further is not what they came from."""
+        self._losses.pop(pack, None)
+        self._n_losses_in_a_row = 0
 
     def _from_checkpoint(self, order: PackOrder) -> PackOrder:
         return PackOrder(order.pack, order.tasks, self._checkpoints.latest(order.pack))
@@ -324,8 +351,7 @@ class SweepLoop:
         self._study.save()
         self._writer.commit(order.pack, in_environment(trainings, self._environment), curves, heads)
         self._checkpoints.remove(order.pack)
-        self._losses.pop(order.pack, None)
-        self._n_losses_in_a_row = 0
+        self._forgive(order.pack)
         self._count(trainings)
         for follower in self._followers:
             follower.rows_committed(trainings)

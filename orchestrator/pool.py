@@ -1,5 +1,6 @@
 """The trainers of a sweep: long-lived Ray actors, each with one pack at a time."""
 
+import re
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -10,7 +11,7 @@ from ray.actor import ActorHandle
 from ray.exceptions import OutOfMemoryError, RayError, RayTaskError
 
 from orchestrator.cluster import TrainerShare, draining_nodes
-from orchestrator.trainer import CHECKPOINT_SECONDS, HandedBack, PackOrder, Progress, Report, Trainer
+from orchestrator.trainer import CHECKPOINT_SECONDS, HandedBack, PackOrder, Progress, Raised, Report, Trainer
 from workloads.engine.contract import Workload
 
 _DRAINING_SECONDS = 1.0
@@ -34,7 +35,8 @@ class TrainerPool:
     """Hands packs to idle trainers and collects their reports. A dead trainer is replaced.
 
     A trainer is idle from the moment that Ray has placed it: with cores or GPUs held by others, the rest work on. One
-    whose node is about to go (Ray drains it, or its process gets a SIGTERM) hands back its pack and is replaced.
+    whose node is about to go (Ray drains it, or its process gets a SIGTERM) hands back its pack and is replaced; so is
+    one whose process the GPU does not answer any more.
 
     Args:
         workload: The problem, sent to each trainer once.
@@ -156,6 +158,8 @@ class TrainerPool:
                 self._running[self._actors[trainer].proceed.remote()] = (trainer, order)
             case HandedBack() if not self._is_closing:
                 self._start(trainer)
+            case Raised() if _has_lost_its_gpu(report):
+                self._start(trainer)
             case _:
                 self._idle.append(trainer)
         return order, report
@@ -173,6 +177,12 @@ class TrainerPool:
         self._actors[trainer] = actor
         self._nodes.pop(trainer, None)
         self._placing[actor.settle.remote()] = trainer
+
+
+def _has_lost_its_gpu(report: Raised) -> bool:
+    # After one such error, as an assert on the device, every later call of the process raises it again: torch's for
+    # CUDA and ROCm. Out of memory is none: torch says "CUDA out of memory".
+    return re.search("AcceleratorError|CUDA error|HIP error", report.error) is not None
 
 
 def _is_out_of_memory(error: RayError) -> bool:

@@ -1,7 +1,7 @@
 """The configurations of a sweep: Optuna's study, asked and told by the driver alone."""
 
 import warnings
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -13,7 +13,7 @@ from optuna.trial import FrozenTrial, TrialState
 
 from orchestrator.credentials import without_credentials
 from orchestrator.places.local_folder import LocalFolder
-from orchestrator.places.location import place_at
+from orchestrator.places.location import as_argument, place_at
 from orchestrator.study_log import JournalFile, StudyLog
 from orchestrator.sweep_directory import STUDY_FILE, SweepDirectory
 from search_spaces.boundary import N_JUDGED
@@ -54,7 +54,7 @@ class Study:
 
     def __init__(self, directory: SweepDirectory) -> None:
         optuna.logging.set_verbosity(optuna.logging.WARNING)
-        self._spec = directory.spec
+        self._directory, self._spec = directory, directory.spec
         self._distributions = distributions(directory.spec)
         # What Optuna itself keeps, in a file or at a URL, is there to stay at once.
         storage, self._log = _open_storage(directory)
@@ -71,6 +71,10 @@ class Study:
         self.refused: dict[int, str] = {
             trial.number: trial.user_attrs[_REFUSED] for trial in trials if _REFUSED in trial.user_attrs
         }
+        for trial in trials:
+            # A kill came between the two steps of refusing it.
+            if trial.number in self.refused and not trial.state.is_finished():
+                self.tell(trial.number, None)
         accepted = (trial for trial in trials if trial.number not in self.refused)
         self._earlier = [Asked(trial.number, trial.state.is_finished()) for trial in accepted]
 
@@ -94,6 +98,22 @@ class Study:
     def asked(self) -> list[Asked]:
         """The trials that earlier runs asked for, but for those refused."""
         return self._earlier
+
+    def check_known(self, trials: Collection[int]) -> None:
+        """Checks that these trials were asked for.
+
+        Raises:
+            UserError: If some were not, because the study was lost or replaced.
+        """
+        unknown = [trial for trial in sorted(trials) if trial >= self._n_asked]
+        if unknown:
+            path = self._directory.path
+            raise UserError(
+                _name(self._directory),
+                given=f"a study that lacks {len(unknown)} trials of the ledger, trial {unknown[0]} the first",
+                expected="every trial that has been trained",
+                mend=f"restore it from a copy; to see what is amiss: attnsweep audit {as_argument(path)}",
+            )
 
     def configuration(self, trial: int) -> Configuration:
         """A trial's configuration as it was drawn."""
@@ -156,7 +176,7 @@ def read_trials(directory: SweepDirectory) -> list[FrozenTrial]:
         raise
     except Exception as error:  # Each storage raises errors of its own library.
         raise UserError(
-            "the study" if directory.spec.storage else f"{directory.path}/{STUDY_FILE}",
+            _name(directory),
             given=f"{type(error).__name__}: {str(error).splitlines()[0]}",
             expected="a study that Optuna can read",
             mend="restore it from a copy of the directory",
@@ -187,6 +207,11 @@ def check_storage(spec: Sweep) -> None:
             expected="an Optuna storage URL that can be opened",
             mend=f"check it, or leave it out ({type(error).__name__}: {reason})",
         ) from error
+
+
+def _name(directory: SweepDirectory) -> str:
+    """The study as a message names it."""
+    return "the study" if directory.spec.storage else f"{directory.path}/{STUDY_FILE}"
 
 
 def _open_storage(directory: SweepDirectory) -> tuple[str | JournalStorage, StudyLog | None]:

@@ -89,7 +89,7 @@ class SweepDirectory:
                 mend=f"continue that sweep with: attnsweep resume {as_argument(path)}; or choose another --dir",
             )
         if not place.is_vacant():
-            raise UserError("--dir", given=str(path), expected="a new or empty directory", mend="choose another")
+            raise _taken(path)
 
     @classmethod
     def create(
@@ -104,14 +104,17 @@ class SweepDirectory:
             environment: What it will be trained with, where that is known.
 
         Raises:
-            UserError: If it holds another sweep, or anything else, or cannot be written.
+            UserError: If it holds another sweep, or anything else, or cannot be written. Of several processes at once
+                one makes its sweep (in an object store `docs/ledger.md` says what holds).
         """
         cls.check_new(path)
         try:
             place_at(path).make()
             environments = {environment.id: environment} if environment else {}
             directory = cls(path, _identity(spec), spec, spec.sha256(), defaults, _provenance(), environments)
-            directory._write()
+            place_at(path).put_new_text(SWEEP_FILE, directory._text())
+        except FileExistsError as error:
+            raise _taken(path) from error
         except OSError as error:
             raise UserError(
                 "--dir",
@@ -159,11 +162,18 @@ class SweepDirectory:
         """What an environment has otherwise than the one that trained last, in words."""
         return self.environments[self.environment].changes(environment) if self.environment else []
 
+    def trains_as(self, environment: str | None) -> bool:
+        """Whether what was trained in an earlier environment, by its id, would be trained the same now."""
+        if environment == self.environment:
+            return True
+        earlier = None if environment is None else self.environments.get(environment)
+        return earlier is not None and not self.changes(earlier)
+
     def entering(self, environment: Environment) -> "SweepDirectory":
         """The sweep with this environment as its latest, written down."""
         others = {name: each for name, each in self.environments.items() if name != environment.id}
         directory = replace(self, environments={**others, environment.id: environment})
-        directory._write()
+        place_at(self.path).put_text(SWEEP_FILE, directory._text())
         return directory
 
     def record(self) -> str:
@@ -183,7 +193,7 @@ class SweepDirectory:
     def record_run(self, *, finished: bool, seconds: float) -> None:
         """Notes the end of a run: whether the budget is spent, and the seconds that it took."""
         course = _Course(finished=finished, seconds=self.seconds_spent + seconds)
-        self._put(_COURSE_FILE, course.model_dump_json())
+        place_at(self.path).put_text(_COURSE_FILE, course.model_dump_json() + "\n")
 
     def _course(self) -> _Course:
         try:
@@ -191,7 +201,7 @@ class SweepDirectory:
         except (FileNotFoundError, ValidationError):
             return _Course(finished=False, seconds=0.0)
 
-    def _write(self) -> None:
+    def _text(self) -> str:
         stored = _Stored(
             sweep=self.sweep,
             spec=self.spec,
@@ -200,10 +210,11 @@ class SweepDirectory:
             provenance=self.provenance,
             environments=self.environments,
         )
-        self._put(SWEEP_FILE, json.dumps(stored.model_dump(mode="json"), indent=2))
+        return json.dumps(stored.model_dump(mode="json"), indent=2) + "\n"
 
-    def _put(self, name: str, text: str) -> None:
-        place_at(self.path).put_text(name, text + "\n")
+
+def _taken(path: Location) -> UserError:
+    return UserError("--dir", given=str(path), expected="a new or empty directory", mend="choose another")
 
 
 def _identity(spec: Sweep) -> str:

@@ -77,6 +77,7 @@ def _compare(trial: FrozenTrial, books: Books, faults: Faults) -> None:
     ended = books.ended(number)
     if refusal(trial) is not None:
         faults.add(_REFUSED, *([f"{number}"] if ended else []))
+        faults.add(_NOT_TOLD, *([f"{number} (refused)"] if books.finished and not trial.state.is_finished() else []))
         return
     wanted = range(n_wanted(books.directory.spec.replicates, ended))
     faults.add(_SURPLUS, *(f"{number}/{replicate}" for replicate in sorted(ended) if replicate not in wanted))

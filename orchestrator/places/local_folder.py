@@ -83,6 +83,17 @@ class LocalFolder:
                 temporary.unlink(missing_ok=True)
                 raise
 
+    def put_new_text(self, name: str, text: str) -> None:
+        # Not a hard link, which some file systems lack: to make a file exclusively all of them know.
+        claim = self.path / f".{name}.new"
+        claim.touch(exist_ok=False)
+        try:
+            if self.has_text(name):
+                raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), name)
+            self.put_text(name, text)
+        finally:
+            claim.unlink()
+
     def has_folder(self, folder: str) -> bool:
         return (self.path / folder).is_dir()
 

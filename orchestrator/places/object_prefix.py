@@ -90,6 +90,12 @@ class ObjectPrefix:
             path.write_text(text)
             self._upload(path, name)
 
+    def put_new_text(self, name: str, text: str) -> None:
+        # S3 could refuse the second of two, but pyarrow cannot ask it to.
+        if self.has_text(name):
+            raise FileExistsError(errno.EEXIST, "there is one already", f"{self.uri}/{name}")
+        self.put_text(name, text)
+
     def texts(self, folder: str) -> dict[str, datetime]:
         """The names of the texts of a folder, and when the store says that each was written."""
         return {info.base_name: info.mtime for info in self._listed(folder) if info.type == pafs.FileType.File}

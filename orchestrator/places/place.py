@@ -69,6 +69,9 @@ class Place(Protocol):
     def put_text(self, name: str, text: str) -> None:
         """Writes a text, over an earlier one of that name."""
 
+    def put_new_text(self, name: str, text: str) -> None:
+        """Writes a text. Raises FileExistsError if it is there; an object store need not, while another writes it."""
+
     def has_folder(self, folder: str) -> bool: ...
 
     def make_folders(self, folders: Collection[str]) -> None: ...

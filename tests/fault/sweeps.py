@@ -8,11 +8,12 @@ from rich.console import Console
 
 from orchestrator.ledger.reader import Ledger
 from orchestrator.loop import SweepLoop
+from orchestrator.pool import TrainerLost
 from orchestrator.session import Resources, resume_sweep, run_sweep
 from orchestrator.study import Study
 from orchestrator.summary import Summary
 from orchestrator.sweep_directory import SweepDirectory
-from orchestrator.trainer import HandedBack, Trainer
+from orchestrator.trainer import HandedBack, PackOrder, Progress, Report, Trainer
 from search_spaces import Categorical, Float, Sweep
 from workloads.engine.pack import Pack
 
@@ -104,3 +105,17 @@ def after_commit(number: int, action: Callable[[], object]) -> Callable[..., Non
             action()
 
     return commit_and_act
+
+
+def after_slices(number: int, action: Callable[[], object]) -> Callable[..., None]:
+    """The loop's hearing, which does something at the end of the `number`th slice that it hears of."""
+    receive, n_heard = SweepLoop._receive, 0
+
+    def receive_and_act(loop: SweepLoop, order: PackOrder, report: Report | TrainerLost) -> None:
+        nonlocal n_heard
+        receive(loop, order, report)
+        n_heard += isinstance(report, Progress)
+        if n_heard == number:
+            action()
+
+    return receive_and_act

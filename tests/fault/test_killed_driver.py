@@ -14,7 +14,7 @@ from tests.fault.killed_driver import main
 pytestmark = pytest.mark.usefixtures("mlflow_database")
 
 POINTS = (
-    "+orchestrator.sweep_directory:SweepDirectory._write",
+    "+orchestrator.sweep_directory:SweepDirectory.create",
     "orchestrator.study:Study.ask@3",
     "orchestrator.ledger.writer:LedgerWriter.commit",
     "pathlib:Path.replace@2",

@@ -14,6 +14,7 @@ from orchestrator.loop import SweepLoop
 from orchestrator.pool import TrainerLost, TrainerPool
 from orchestrator.trainer import HandedBack, PackOrder, Report, Trainer
 from tests.fault import sweeps
+from tests.fault.servers import wait_until
 
 _QUICK_TO_NOTICE = {
     "health_check_initial_delay_ms": 0,
@@ -140,6 +141,10 @@ def test_a_drained_node_hands_back_its_pack(
     cluster.remove_node(going)
 
 
+def _is_alive(node: str) -> bool:
+    return any(each["NodeID"] == node and each["Alive"] for each in ray.nodes())
+
+
 def test_a_node_and_a_raylet_that_die_lose_nothing(
     cluster: Cluster,
     tmp_path: Path,
@@ -158,15 +163,46 @@ def test_a_node_and_a_raylet_that_die_lose_nothing(
     def kill() -> None:
         (raylet,) = second.all_processes["raylet"]
         os.kill(raylet.process.pid, signal.SIGKILL)
+        # Its trainer may live on for a moment, in which all that is left could be trained.
+        wait_until(lambda: not _is_alive(second.node_id), "the loss of the node to be noticed")
         cluster.add_node(num_cpus=1)
 
     monkeypatch.setattr(SweepLoop, "_commit", sweeps.after_commit(1, remove))
     monkeypatch.setattr(SweepLoop, "_commit", sweeps.after_commit(3, kill))
     report = sweeps.run(spec, tmp_path / "s", n_trainers=2, pack_size=4)
     assert report.finished
-    assert any(isinstance(each, TrainerLost) for _, each in received)
+    losses = [each.reason for _, each in received if isinstance(each, TrainerLost)]
+    for node in (first, second):
+        assert [f"its node has died. Node Id: {node.node_id}" in reason for reason in losses].count(True) == 1
     assert sweeps.outcomes(tmp_path / "s") == sweeps.outcomes(tmp_path / "undisturbed")
     assert sweeps.told(tmp_path / "s") == sweeps.told(tmp_path / "undisturbed")
+
+
+def test_a_training_that_gets_further_each_time_is_not_given_up(
+    undisturbed: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    received: list[tuple[PackOrder, Report | TrainerLost]],
+) -> None:
+    class ShortLived(sweeps.sliced()):  # type: ignore[misc]
+        """Dies in its third slice."""
+
+        n_slices = 0
+
+        def proceed(self) -> Report:
+            self.n_slices += 1
+            if self.n_slices == 3:
+                os.kill(os.getpid(), signal.SIGKILL)
+            return super().proceed()
+
+    monkeypatch.setattr("orchestrator.pool.Trainer", ShortLived)
+    monkeypatch.setattr("orchestrator.loop.MAX_LOSSES", 1)
+    # With the four that one trainer adds: two in a row are too many.
+    monkeypatch.setattr("orchestrator.loop.MAX_LOSSES_IN_A_ROW", 1 - 4)
+    assert sweeps.run(sweeps.long_sweep(), tmp_path / "s", checkpoint_seconds=0.0).finished
+    assert sum(isinstance(report, TrainerLost) for _, report in received) == 4
+    assert {order.pack for order, _ in received} == {received[0][0].pack}
+    _assert_undisturbed(tmp_path / "s", undisturbed)
 
 
 def test_a_training_that_kills_its_trainer_fails_alone(

@@ -21,14 +21,14 @@ def _order(pack: str, *lanes: tuple[int, int]) -> PackOrder:
 
 
 def _kept(root: Location) -> None:
-    checkpoints = Checkpoints(root)
+    checkpoints = Checkpoints(root, "now")
     assert checkpoints.load() == []
     checkpoints.put(_order("a", (0, 0), (0, 1)), b"early")
     checkpoints.put(_order("a", (0, 0), (0, 1)), b"late")
     checkpoints.put(_order("b-2", (7, 3)), b"\x00" * 10_000)
     assert checkpoints.latest("a") == b"late"
     found = Checkpoints(root).load()
-    assert found == [Saved("a", [(0, 0), (0, 1)], b"late"), Saved("b-2", [(7, 3)], b"\x00" * 10_000)]
+    assert found == [Saved("a", [(0, 0), (0, 1)], "now", b"late"), Saved("b-2", [(7, 3)], "now", b"\x00" * 10_000)]
     again = Checkpoints(root)
     again.load()
     again.remove("a")

@@ -3,8 +3,9 @@
 from pathlib import Path
 
 import pytest
+from optuna.trial import TrialState
 
-from orchestrator.study import Asked, Configuration, Study, check_storage
+from orchestrator.study import Asked, Configuration, Study, check_storage, read_trials
 from orchestrator.sweep_directory import SweepDirectory
 from search_spaces import Categorical, Conditional, Float, Int, Sequential, Sweep
 from search_spaces.boundary import N_JUDGED
@@ -104,6 +105,20 @@ def test_a_refused_trial_is_remembered_and_not_asked_again(tmp_path: Path) -> No
     assert reopened.refused == {0: "expectation: got 'population'"}
     assert reopened.asked() == []
     assert reopened.n_left == 11
+
+
+def test_a_refused_trial_that_a_kill_kept_from_being_told_is_told_when_the_study_is_opened(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    directory = _directory(tmp_path / "a", "random")
+    with monkeypatch.context() as patch:
+        patch.setattr(Study, "tell", lambda *_: None)
+        study = Study(directory)
+        study.refuse(study.ask().trial, "no")
+    assert [trial.state for trial in read_trials(directory)] == [TrialState.RUNNING]
+    assert Study(directory).refused == {0: "no"}
+    assert [trial.state for trial in read_trials(directory)] == [TrialState.FAIL]
+    Study(directory)
 
 
 def test_a_storage_that_cannot_be_opened_is_named_before_anything_is_written(tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+from optuna.trial import TrialState
 
 from orchestrator.audit import Audit
 from orchestrator.sweep_directory import STUDY_FILE, SweepDirectory
@@ -197,6 +198,10 @@ DAMAGES: dict[str, tuple[Damage, list[str]]] = {
     "the last trial not told": (
         _journal(_told(8)),
         ["1 trials asked for and never told: 8; go on with: attnsweep resume DIR"],
+    ),
+    "a refused trial not told": (
+        _journal(_told(4), state=TrialState.RUNNING.value),
+        ["1 trials asked for and never told: 4 (refused); go on with: attnsweep resume DIR"],
     ),
     "a trial lost altogether": (
         _lose_the_last_trial,

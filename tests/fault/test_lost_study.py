@@ -1,0 +1,50 @@
+"""A ledger that is not the study's, or not the sweep's: nothing is trained, and both sides are named."""
+
+import re
+import shutil
+from pathlib import Path
+
+import pytest
+
+from orchestrator.ledger.fragments import TABLES
+from orchestrator.sweep_directory import STUDY_FILE, SweepDirectory
+from tests.fault import sweeps
+from workloads.errors import UserError
+
+pytestmark = pytest.mark.usefixtures("local_ray", "mlflow_database")
+
+
+def test_trials_that_the_study_does_not_know_are_not_trained_a_second_time(tmp_path: Path) -> None:
+    path = tmp_path / "s"
+    sweeps.run(sweeps.small_sweep(trials=3), path)
+    before = sweeps.outcomes(path)
+    study = (path / STUDY_FILE).read_bytes()
+    (path / STUDY_FILE).unlink()
+    for _ in range(2):
+        # The second time it is there, and new.
+        with pytest.raises(
+            UserError,
+            match=re.escape(f"{path}/{STUDY_FILE}: got 'a study that lacks 3 trials of the ledger, trial 0 the first'")
+            + r", expected every trial .*; restore it from a copy; to see what is amiss: attnsweep audit ",
+        ):
+            sweeps.resume(path)
+    assert sweeps.outcomes(path) == before
+    (path / STUDY_FILE).write_bytes(study)
+    assert sweeps.resume(path).finished
+    assert sweeps.outcomes(path) == before
+
+
+def test_rows_of_another_sweep_are_not_taken_for_this_ones(tmp_path: Path) -> None:
+    ours, theirs = tmp_path / "ours", tmp_path / "theirs"
+    for path in (ours, theirs):
+        sweeps.run(sweeps.small_sweep(trials=1), path)
+    for folder in TABLES:
+        shutil.copytree(theirs / folder, ours / folder, dirs_exist_ok=True)
+    before = sweeps.outcomes(ours)
+    names = [SweepDirectory.open(path).sweep for path in (theirs, ours)]
+    with pytest.raises(
+        UserError,
+        match="{}/trainings: got 'trainings of the sweep {}', expected those of {} alone".format(ours, *names),
+    ):
+        sweeps.resume(ours)
+    assert sweeps.outcomes(ours) == before
