@@ -11,9 +11,7 @@ import pyarrow as pa
 from orchestrator.analysis.completeness import complete_among
 from orchestrator.checkpoints import Checkpoints
 from orchestrator.errors import SweepError
-from orchestrator.ledger.reader import Ledger
 from orchestrator.ledger.writer import LedgerWriter
-from orchestrator.places.location import as_argument
 from orchestrator.pool import TrainerLost, TrainerPool
 from orchestrator.records import PackContext, failed_rows, in_environment
 from orchestrator.study import Configuration, Study
@@ -24,7 +22,7 @@ from search_spaces.objective import objective_value
 from search_spaces.replication import n_wanted
 from search_spaces.sweep import LossQuantile, StuckRate
 from workloads.engine.contract import Workload
-from workloads.errors import SpecError, UserError
+from workloads.errors import SpecError
 
 MAX_LOSSES = 2
 """How often one pack may lose its trainer and get no further; after the next time it is split, for a lane may be the
@@ -143,12 +141,7 @@ class SweepLoop:
 
         A trial that was told and has lost rows, because a damaged file was set aside, is trained again and not told. A
         checkpoint of other versions or code is dropped: a row is of one environment.
-
-        Raises:
-            UserError: If there are rows of another sweep, or of trials that the study does not know: these would be
-                trained a second time.
         """
-        self._check_rows(rows)
         complete = set(complete_among(rows, self._spec.replicates))
         by_trial: dict[int, list[dict[str, Any]]] = defaultdict(list)
         for row in rows.filter(~pa.compute.field("trial").isin(sorted(complete))).to_pylist():
@@ -168,19 +161,6 @@ class SweepLoop:
                 self._checkpoints.remove(saved.pack)
         n_from_checkpoint = sum(len(order.tasks) for order in self._retries)
         return Found(rows.num_rows, self._n_told, n_queued, n_from_checkpoint)
-
-    def _check_rows(self, rows: pa.Table) -> None:
-        path, ours = self._directory.path, self._directory.sweep
-        sweeps = set(Ledger(path).trainings(columns=["sweep"])["sweep"].to_pylist())
-        if others := sorted(sweeps - {ours}):
-            raise UserError(
-                f"{path}/trainings",
-                given=f"trainings of the sweep {', '.join(others)}",
-                expected=f"those of {ours} alone, the sweep in sweep.json",
-                mend="remove the files that were copied into it, or restore sweep.json; to see what is amiss:"
-                f" attnsweep audit {as_argument(path)}",
-            )
-        self._study.check_known(rows["trial"].unique().to_pylist())
 
     def run(self, should_stop: Callable[[], bool]) -> bool:
         """Trains until the budget is spent, or `should_stop` says so; then packs under way are handed back.

@@ -5,6 +5,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import pyarrow as pa
 import ray.cloudpickle
 from rich.console import Console
 
@@ -16,7 +17,7 @@ from orchestrator.ledger.reader import Ledger
 from orchestrator.ledger.schema import heads_schema, trainings_schema
 from orchestrator.ledger.writer import LedgerWriter
 from orchestrator.loop import Found, SweepLoop
-from orchestrator.places.location import Location, StoreError
+from orchestrator.places.location import Location, StoreError, as_argument
 from orchestrator.pool import TrainerPool
 from orchestrator.progress import ProgressDisplay, logging_progress
 from orchestrator.replays import read_replays, replay_some
@@ -145,7 +146,9 @@ def _take_up(
         for words in writer.set_aside.values():
             console.print(words)
         study = Study(directory)
-        rows = Ledger(directory.path).trainings(columns=["trial", "replicate", "outcome", "stuck", "eval_loss"])
+        columns = ["sweep", "trial", "replicate", "outcome", "stuck", "eval_loss"]
+        rows = Ledger(directory.path).trainings(columns=columns)
+        _check_rows(directory, study, rows)
         pool = TrainerPool(workload, directory.sweep, shares, resources.checkpoint_seconds)
         projection = Projection(directory)
         display = ProgressDisplay(console, spec, rows)
@@ -186,6 +189,20 @@ def _take_up(
         in_mlflow=projection.problem is None,
         replays=replays,
     )
+
+
+def _check_rows(directory: SweepDirectory, study: Study, rows: pa.Table) -> None:
+    """Refuses rows of another sweep, or of trials that the study lacks: those would be trained a second time."""
+    path = directory.path
+    if others := sorted({*rows["sweep"].unique().to_pylist()} - {directory.sweep}):
+        raise UserError(
+            f"{path}/trainings",
+            given=f"trainings of the sweep {', '.join(others)}",
+            expected=f"those of {directory.sweep} alone, the sweep in sweep.json",
+            mend="remove the files that were copied into it, or restore sweep.json; to see what is amiss:"
+            f" attnsweep audit {as_argument(path)}",
+        )
+    study.check_known(rows["trial"].unique().to_pylist())
 
 
 def _say_what_was_found(console: Console, found: Found) -> None:

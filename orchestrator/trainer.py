@@ -131,17 +131,17 @@ class Trainer:
                 self._evaluations_per_look = 1
             if self._train_slice(self._pack):
                 return self._ended(self._order, self._pack)
+            if self._is_leaving:
+                return self.hand_back()
+            if time.perf_counter() - self._saved < self._checkpoint_seconds:
+                return Progress(self._pack.step)
+            self._saved = time.perf_counter()
+            return Progress(self._pack.step, to_bytes(self._pack.checkpoint()))
         except Exception as error:  # noqa: BLE001  # The trainer's edge: whatever a training raises becomes its outcome.
             self._order = self._pack = None
             return Raised(
                 without_credentials(traceback.format_exc()), _is_out_of_memory(error), self._device, platform.node()
             )
-        if self._is_leaving:
-            return self.hand_back()
-        if time.perf_counter() - self._saved < self._checkpoint_seconds:
-            return Progress(self._pack.step)
-        self._saved = time.perf_counter()
-        return Progress(self._pack.step, to_bytes(self._pack.checkpoint()))
 
     def hand_back(self) -> HandedBack:
         """Gives up the pack under way."""

@@ -29,6 +29,7 @@ def test_trials_that_the_study_does_not_know_are_not_trained_a_second_time(tmp_p
         ):
             sweeps.resume(path)
     assert sweeps.outcomes(path) == before
+    assert SweepDirectory.open(path).finished
     (path / STUDY_FILE).write_bytes(study)
     assert sweeps.resume(path).finished
     assert sweeps.outcomes(path) == before
