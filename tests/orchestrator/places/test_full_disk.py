@@ -1,8 +1,6 @@
 """A disk that is full: one line that says so, no half-written pack that counts, and on again when there is room."""
 
-import os
 import resource
-import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -17,6 +15,7 @@ from orchestrator.places.location import StoreError
 from orchestrator.study import Asked, Study
 from orchestrator.sweep_directory import STUDY_FILE, SweepDirectory
 from search_spaces import Float, Sweep
+from tests.fault import disks
 from tests.orchestrator.ledger.ledger_rows import SPEC, Key, assert_holds, committed_keys, open_writer, pack_rows
 
 SPEC_OF_STUDY = Sweep(
@@ -42,14 +41,9 @@ def _largest_file(n_bytes: int) -> Iterator[None]:
 
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[Path]:
-    """A file system of 400 KiB: a dozen packs."""
-    root = tmp_path / "disk"
-    root.mkdir()
-    mounting = ["mount", "-t", "tmpfs", "-o", "size=400k", "tmpfs", str(root)]
-    if os.geteuid() != 0 or subprocess.run(mounting, capture_output=True, check=False).returncode:
-        pytest.skip("a file system can be mounted by root alone")
-    yield root
-    subprocess.run(["umount", "--lazy", str(root)], check=True)
+    """Room for a dozen packs."""
+    with disks.small_disk(tmp_path / "disk", 400) as root:
+        yield root
 
 
 def _commit(root: Path, number: int, n_steps: int = 3) -> set[Key]:
@@ -97,7 +91,7 @@ def test_a_disk_that_fills_up_keeps_what_was_committed_and_takes_more_once_there
     # The last one is there if the room sufficed for it, and not for the merge that followed.
     assert held in (committed, committed | {(len(committed), 0)})
     assert_holds(small_disk, held)
-    subprocess.run(["mount", "-o", "remount,size=8m", str(small_disk)], check=True)
+    disks.enlarge(small_disk, 8000)
     with open_writer(small_disk) as writer:
         assert writer.set_aside == {}
         writer.commit("last", *pack_rows("last", [(2000, 0)]))

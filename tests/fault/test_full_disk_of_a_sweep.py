@@ -1,0 +1,30 @@
+"""The disk fills up in mid-sweep: one message, nothing half-written, and on again when there is room."""
+
+from pathlib import Path
+
+import pytest
+
+from orchestrator.audit import audit
+from orchestrator.errors import SweepError
+from orchestrator.sweep_directory import SweepDirectory
+from tests.fault import sweeps
+from tests.fault.disks import enlarge, small_disk
+
+pytestmark = pytest.mark.usefixtures("local_ray", "mlflow_database")
+
+
+def test_a_full_disk_stops_the_sweep_which_goes_on_when_there_is_room(tmp_path: Path) -> None:
+    spec = sweeps.small_sweep(trials=64)
+    sweeps.run(spec, tmp_path / "undisturbed", pack_size=16)
+    with small_disk(tmp_path / "disk", 500) as disk:
+        with pytest.raises(SweepError, match="No space left on device"):
+            sweeps.run(spec, disk / "s", pack_size=16)
+        assert not SweepDirectory.open(disk / "s").finished
+        kept = sweeps.outcomes(disk / "s")
+        assert 0 < len(kept) < 256
+        assert [str(problem) for problem in audit(disk / "s").problems] == []
+
+        enlarge(disk, 50_000)
+        assert sweeps.resume(disk / "s").finished
+        assert sweeps.outcomes(disk / "s") == sweeps.outcomes(tmp_path / "undisturbed")
+        assert sweeps.told(disk / "s") == sweeps.told(tmp_path / "undisturbed")
