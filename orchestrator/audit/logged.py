@@ -64,7 +64,9 @@ def _deviation(logged: TrialValues, recorded: TrialValues) -> str | None:
     for name, param in recorded.params.items():
         if logged.params.get(name) != param:
             return f"{name} {logged.params.get(name)}, not {param}"
-    for name, metric in recorded.metrics.items():
+    # What was trained again, after damage, took another time.
+    timeless = {name: metric for name, metric in recorded.metrics.items() if name != "train_seconds"}
+    for name, metric in timeless.items():
         # Another version may have rounded the last digit otherwise.
         if not math.isclose(logged.metrics.get(name, math.nan), metric, rel_tol=1e-9):
             return f"{name} {logged.metrics.get(name)}, not {metric}"

@@ -26,25 +26,30 @@ def submit(environment: Mapping[str, str], *command: str | Path) -> subprocess.C
     )
 
 
-@pytest.mark.parametrize(
-    "attnsweep",
-    [(BIN / "attnsweep",), (sys.executable, RAY_SUBMIT)],
-    ids=["ray job submit", "ray submit's entry"],
-)
-def test_a_sweep_submitted_as_a_job_leaves_its_ledger(
-    ray_head: Mapping[str, str], tmp_path: Path, attnsweep: tuple[str | Path, ...]
-) -> None:
-    directory = tmp_path / "sweep"
+@pytest.fixture(scope="module")
+def submitted(ray_head: Mapping[str, str], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A sweep that was submitted as a job."""
+    directory = tmp_path_factory.mktemp("submitted") / "sweep"
     job = submit(
         ray_head,
-        *(*attnsweep, "run", "quickstart", "--trials", "4", "--replicates", "4", "--set", "n_steps=50"),
+        *(BIN / "attnsweep", "run", "quickstart", "--trials", "4", "--replicates", "4", "--set", "n_steps=50"),
         *("--trainers", "1", "--dir", directory, "--json"),
     )
     assert job.returncode == 0, job.stdout
-    rows = ds.dataset(directory / "trainings", format="parquet").to_table(columns=["trial", "replicate", "outcome"])
+    return directory
+
+
+def test_a_sweep_submitted_as_a_job_leaves_its_ledger(submitted: Path) -> None:
+    rows = ds.dataset(submitted / "trainings", format="parquet").to_table(columns=["trial", "replicate", "outcome"])
     keys = sorted(zip(rows["trial"].to_pylist(), rows["replicate"].to_pylist(), strict=True))
-    assert keys == [(trial, replicate) for trial in range(4) for replicate in range(4)], job.stdout
+    assert keys == [(trial, replicate) for trial in range(4) for replicate in range(4)]
     assert None not in rows["outcome"].to_pylist()
+
+
+def test_the_entry_of_ray_submit_is_the_same_command_line(ray_head: Mapping[str, str], submitted: Path) -> None:
+    job = submit(ray_head, sys.executable, RAY_SUBMIT, "status", submitted)
+    assert job.returncode == 0, job.stdout
+    assert "16 of 16 in the ledger" in job.stdout
 
 
 def test_a_job_runs_in_the_interpreter_it_names_and_its_failure_is_that_of_its_submission(

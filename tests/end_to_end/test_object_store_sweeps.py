@@ -67,6 +67,13 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
+@pytest.fixture(scope="module")
+def in_store() -> ObjectPrefix:
+    prefix = new_prefix()
+    assert run_sweep(LANGUAGES, prefix, Resources(n_trainers=1), QUIET).finished
+    return prefix
+
+
 def _rows(place: Location) -> list[dict[str, Any]]:
     """What a training is and became; not where, when and with whom."""
     rows = (
@@ -171,24 +178,20 @@ def _commands_work(prefix: ObjectPrefix) -> None:
 
 
 def test_one_query_over_a_sweep_on_disk_and_one_in_a_store_of_other_workloads(
-    undisturbed: Path, tmp_path: Path
+    undisturbed: Path, in_store: ObjectPrefix
 ) -> None:
-    prefix = new_prefix()
-    assert run_sweep(LANGUAGES, prefix, Resources(n_trainers=1), QUIET).finished
     sql = """
         select workload, count(*) as n, count(param_language) as n_language, count(param_n_categories) as n_categories
         from trainings group by all order by all
     """
-    assert query_all([Ledger(undisturbed), Ledger(prefix)], sql).to_pylist() == [
+    assert query_all([Ledger(undisturbed), Ledger(in_store)], sql).to_pylist() == [
         {"workload": "category_pairs", "n": 24, "n_language": 0, "n_categories": 24},
         {"workload": "formal_languages", "n": 1, "n_language": 1, "n_categories": 0},
     ]
 
 
-def test_no_secret_is_written(undisturbed: Path) -> None:
-    prefix = new_prefix()
-    assert run_sweep(SPEC.but(trials=1), prefix, Resources(n_trainers=1), QUIET).finished
-    texts = [prefix.read_text(name) for name in object_names(prefix) if not name.endswith(".parquet")]
+def test_no_secret_is_written(in_store: ObjectPrefix) -> None:
+    texts = [in_store.read_text(name) for name in object_names(in_store) if not name.endswith(".parquet")]
     assert texts
     assert not any("planted-secret" in text for text in texts)
-    assert "planted-secret" not in repr(Ledger(prefix).trainings().to_pylist())
+    assert "planted-secret" not in repr(Ledger(in_store).trainings().to_pylist())

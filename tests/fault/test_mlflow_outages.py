@@ -190,6 +190,7 @@ def _mlflow_sync(path: Path) -> str:
     return subprocess.run(command, capture_output=True, text=True, timeout=120, check=True).stderr
 
 
+@pytest.mark.parametrize("running_store", ["sqlite"], indirect=True)
 def test_a_server_that_dies_for_good_leaves_the_rest_to_mlflow_sync(
     store: Store, tmp_path: Path, undisturbed: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -294,6 +295,7 @@ def test_a_store_that_falls_silent_gets_no_trial_twice_although_requests_were_re
     assert store.everything() == before
 
 
+@pytest.mark.parametrize("running_store", ["sqlite"], indirect=True)
 def test_the_end_of_a_sweep_does_not_wait_for_a_server_that_never_answers(
     store: Store,
     tmp_path: Path,

@@ -60,9 +60,8 @@ def undisturbed(local_ray: str, mlflow_database: str, tmp_path_factory: pytest.T
     return path
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_packs_under_way_are_handed_back_and_go_on_where_they_were(
-    number: signal.Signals, undisturbed: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    undisturbed: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("orchestrator.pool.Trainer", sweeps.sliced())
     receive, under_way = SweepLoop._receive, set()
@@ -72,7 +71,7 @@ def test_packs_under_way_are_handed_back_and_go_on_where_they_were(
         if isinstance(report, Progress) and order.pack not in under_way:
             under_way.add(order.pack)
             if len(under_way) == 2:
-                os.kill(os.getpid(), number)
+                os.kill(os.getpid(), signal.SIGINT)
 
     path = tmp_path / "s"
     with monkeypatch.context() as patch:
