@@ -23,7 +23,7 @@ test: check
 check: $(VENV)/.installed-test
 	$(BIN)/ruff format --check
 	$(BIN)/ruff check
-	$(BIN)/mypy --num-workers 2
+	$(BIN)/mypy
 	$(BIN)/lint-imports --no-logo
 
 bench: $(VENV)/.installed-test
