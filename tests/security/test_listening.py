@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from orchestrator.ledger.reader import Ledger
+from tests.fault.servers import wait_until
 
 BIN = Path(sys.executable).parent
 SECONDS_TO_STOP = 60
@@ -86,7 +87,7 @@ def test_ctrl_c_commits_what_is_done_and_leaves_nobody_listening(sweep: subproce
     assert "interrupted; go on with: attnsweep resume s" in errors
     assert "Traceback" not in errors
     assert Ledger(home / "s").trainings().num_rows > 0
-    assert [command for pid, command in processes.items() if Path(f"/proc/{pid}").exists()] == []
+    wait_until(lambda: not any(Path(f"/proc/{pid}").exists() for pid in processes), "all that it started to end")
 
 
 def _tree(root: int) -> dict[int, str]:
