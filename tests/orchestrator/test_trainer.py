@@ -1,12 +1,15 @@
 """The trainer, without Ray around it: it trains in slices of time, whatever an evaluation costs."""
 
+from typing import Any
+
 import pytest
 
 from orchestrator import trainer
 from orchestrator.tasks import Task
-from orchestrator.trainer import PackOrder, Progress, Trained, Trainer
+from orchestrator.trainer import PackOrder, Progress, Raised, Trained, Trainer
 from workloads.category_pairs import CategoryPairs
 from workloads.engine.contract import Training
+from workloads.engine.pack import Pack
 from workloads.testing import defaults
 
 WORKLOAD = CategoryPairs()
@@ -35,3 +38,16 @@ def test_slices_come_to_an_end() -> None:
         report = worker.proceed()
     assert isinstance(report, Trained)
     assert report.trainings["n_steps"].to_pylist() == [300, 300]
+
+
+def test_a_checkpoint_that_cannot_be_taken_is_its_packs_fault(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As where the GPU answers late that an earlier call has failed: the sweep goes on without this pack."""
+
+    def fail(_: Pack[Any]) -> None:
+        raise RuntimeError("CUDA error: device-side assert triggered")
+
+    monkeypatch.setattr(trainer, "SLICE_SECONDS", 0.0)
+    monkeypatch.setattr(Pack, "checkpoint", fail)
+    report = Trainer(WORKLOAD, "s", "cpu", checkpoint_seconds=0.0).start(_order(1000))
+    assert isinstance(report, Raised)
+    assert "device-side assert" in report.error
