@@ -305,6 +305,8 @@ class SweepLoop:
     def _keep(self, order: PackOrder, state: bytes | None) -> None:
         if state is not None:
             self._writer.confirm()
+            # A checkpoint of trials that the study lacks would be dropped at `resume`.
+            self._study.save()
             self._checkpoints.put(order, state)
             self._forgive(order.pack)
 
@@ -327,7 +329,7 @@ class SweepLoop:
 
     def _commit(self, order: PackOrder, trainings: pa.Table, curves: pa.Table | None, heads: pa.Table | None) -> None:
         self._writer.confirm()
-        # A trial that the ledger knows must not be asked for again: the study is there to stay before its rows are.
+        # A trial that the ledger knows must not be asked for again: the study is durable before its rows are.
         self._study.save()
         self._writer.commit(order.pack, in_environment(trainings, self._environment), curves, heads)
         self._checkpoints.remove(order.pack)

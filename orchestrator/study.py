@@ -1,7 +1,8 @@
 """The configurations of a sweep: Optuna's study, asked and told by the driver alone."""
 
 import warnings
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,11 +15,11 @@ from optuna.trial import FrozenTrial, TrialState
 from orchestrator.credentials import without_credentials
 from orchestrator.places.local_folder import LocalFolder
 from orchestrator.places.location import as_argument, place_at
-from orchestrator.study_log import JournalFile, StudyLog
+from orchestrator.study_log import JournalFile, JournalPieces, StudyLog
 from orchestrator.sweep_directory import STUDY_FILE, SweepDirectory
 from search_spaces.boundary import N_JUDGED
 from search_spaces.dimensions import Scalar
-from search_spaces.suggestion import distributions, make_sampler, suggest
+from search_spaces.suggestion import distributions, draw, make_sampler, suggest, undrawn, values_of
 from search_spaces.sweep import Sweep
 from workloads.errors import SpecError, UserError
 
@@ -48,6 +49,10 @@ class Study:
     undisturbed one would have drawn, where the sampler does not learn: `random`, `qmc` and `grid`. What `tpe`,
     `cmaes` and `boundary` draw depends on which trials had ended, and how, when it was drawn.
 
+    What is durable when: the study itself, once it is opened; what is asked, told and refused, once `save` returns. A
+    killed driver loses what came after, as if it had not been asked or told. With a storage URL each entry is durable
+    at once, and a kill within `ask` leaves a trial half drawn, which `configuration` completes.
+
     Attributes:
         refused: Trials whose values clash, by number: why.
     """
@@ -56,15 +61,15 @@ class Study:
         optuna.logging.set_verbosity(optuna.logging.WARNING)
         self._directory, self._spec = directory, directory.spec
         self._distributions = distributions(directory.spec)
-        # What Optuna itself keeps, in a file or at a URL, is there to stay at once.
-        storage, self._log = _open_storage(directory)
-        self._study = optuna.create_study(
-            storage=storage,
-            study_name=directory.sweep,
-            direction=directory.spec.objective.direction,
-            sampler=make_sampler(directory.spec, 0),
-            load_if_exists=True,
-        )
+        with _readable(directory):
+            storage, self._log = _open_storage(directory)
+            self._study = optuna.create_study(
+                storage=storage,
+                study_name=directory.sweep,
+                direction=directory.spec.objective.direction,
+                sampler=make_sampler(directory.spec, 0),
+                load_if_exists=True,
+            )
         self._name_values()
         trials = self._study.get_trials(deepcopy=False)
         self._n_asked = len(trials)
@@ -77,6 +82,7 @@ class Study:
                 self.tell(trial.number, None)
         accepted = (trial for trial in trials if trial.number not in self.refused)
         self._earlier = [Asked(trial.number, trial.state.is_finished()) for trial in accepted]
+        self.save()
 
     @property
     def n_asked(self) -> int:
@@ -91,9 +97,11 @@ class Study:
     def ask(self) -> Configuration:
         """The next configuration."""
         self._study.sampler = make_sampler(self._spec, self._n_asked)
-        trial = self._study.ask(self._distributions)
+        with self._log.asking() if self._log else nullcontext():
+            trial = self._study.ask(self._distributions)
+            values = suggest(self._spec, trial)
         self._n_asked += 1
-        return Configuration(trial.number, suggest(self._spec, trial))
+        return Configuration(trial.number, values)
 
     def asked(self) -> list[Asked]:
         """The trials that earlier runs asked for, but for those refused."""
@@ -116,8 +124,10 @@ class Study:
             )
 
     def configuration(self, trial: int) -> Configuration:
-        """A trial's configuration as it was drawn."""
-        return Configuration(trial, suggest(self._spec, self._trial(trial)))
+        """A trial's configuration as it was drawn; what a kill kept from being drawn is drawn now."""
+        frozen = self._study._storage.get_trial(self._trial_id(trial))
+        drawn = self._completed(frozen) if undrawn(self._spec, frozen.params) else frozen.params
+        return Configuration(trial, values_of(self._spec, drawn))
 
     def refuse(self, trial: int, reason: str) -> None:
         """Ends a trial whose values clash: it has no trainings, and the sampler learns nothing from it."""
@@ -139,7 +149,7 @@ class Study:
         self._study.tell(trial, value, state=state)
 
     def save(self) -> None:
-        """Sees to it that what was asked and told so far is there to stay."""
+        """Makes what was asked and told so far durable. Called before any checkpoint or row that follows from it."""
         if self._log is not None:
             self._log.save()
 
@@ -150,9 +160,43 @@ class Study:
                 warnings.simplefilter("ignore", ExperimentalWarning)
                 self._study.set_metric_names([self._spec.objective.kind])
 
+    def _completed(self, trial: FrozenTrial) -> dict[str, Scalar]:
+        """All parameters of a half-drawn trial; those missing as its own sampler draws them after those that it has.
+
+        They are written to the study, unless it has ended the trial.
+        """
+        again = self._drawn_again(trial.number)
+        drawn: dict[str, Scalar] = trial.params
+        while missing := undrawn(self._spec, drawn):
+            drawn = drawn | {name: draw(again, name, dimension) for name, dimension in missing.items()}
+        if not trial.state.is_finished():
+            for name in drawn.keys() - trial.params.keys():
+                distribution = again.distributions[name]
+                value = distribution.to_internal_repr(drawn[name])
+                self._study._storage.set_trial_param(trial._trial_id, name, value, distribution)
+        return drawn
+
+    def _drawn_again(self, number: int) -> optuna.Trial:
+        """A trial as its own sampler draws it anew, in a copy of the study as far as this trial."""
+        storage, study_id = self._study._storage, self._study._study_id
+        before = storage.get_study_system_attrs(study_id)
+        copy = optuna.create_study(direction=self._study.direction, sampler=make_sampler(self._spec, number))
+        copy.add_trials(self._study.get_trials(deepcopy=False)[:number])
+        for name, value in before.items():
+            copy._storage.set_study_system_attr(copy._study_id, name, value)
+        trial = copy.ask(self._distributions)
+        suggest(self._spec, trial)
+        for name, value in copy._storage.get_study_system_attrs(copy._study_id).items():
+            # How far along its sequence `qmc` is.
+            if value != before.get(name):
+                storage.set_study_system_attr(study_id, name, value)
+        return trial
+
     def _trial(self, number: int) -> optuna.Trial:
-        storage = self._study._storage
-        return optuna.Trial(self._study, storage.get_trial_id_from_study_id_trial_number(self._study._study_id, number))
+        return optuna.Trial(self._study, self._trial_id(number))
+
+    def _trial_id(self, number: int) -> int:
+        return self._study._storage.get_trial_id_from_study_id_trial_number(self._study._study_id, number)
 
 
 def read_trials(directory: SweepDirectory) -> list[FrozenTrial]:
@@ -161,26 +205,17 @@ def read_trials(directory: SweepDirectory) -> list[FrozenTrial]:
     Raises:
         UserError: If there is none that can be read.
     """
-    try:
+    with _readable(directory):
         if directory.spec.storage:
             storage: BaseStorage = RDBStorage(directory.spec.storage, skip_table_creation=True)
         elif not isinstance(directory.path, Path):
-            storage = JournalStorage(StudyLog(directory.path, STUDY_FILE))
+            storage = JournalStorage(StudyLog(JournalPieces(directory.path, STUDY_FILE)))
         elif place_at(directory.path).has_text(STUDY_FILE):
             # Unlike a `JournalFile` it mends nothing.
             storage = JournalStorage(JournalFileBackend(str(directory.path / STUDY_FILE)))
         else:
             raise FileNotFoundError(f"there is no {STUDY_FILE}")
         return storage.get_all_trials(storage.get_study_id_from_name(directory.sweep), deepcopy=False)
-    except UserError:
-        raise
-    except Exception as error:  # Each storage raises errors of its own library.
-        raise UserError(
-            _name(directory),
-            given=f"{type(error).__name__}: {str(error).splitlines()[0]}",
-            expected="a study that Optuna can read",
-            mend="restore it from a copy of the directory",
-        ) from error
 
 
 def refusal(trial: FrozenTrial) -> str | None:
@@ -218,6 +253,24 @@ def _open_storage(directory: SweepDirectory) -> tuple[str | JournalStorage, Stud
     if directory.spec.storage:
         return directory.spec.storage, None
     if isinstance(directory.path, Path):
-        return JournalStorage(JournalFile(LocalFolder(directory.path), STUDY_FILE)), None
-    log = StudyLog(directory.path, STUDY_FILE)
+        log = StudyLog(JournalFile(LocalFolder(directory.path), STUDY_FILE))
+    else:
+        log = StudyLog(JournalPieces(directory.path, STUDY_FILE))
     return JournalStorage(log), log
+
+
+@contextmanager
+def _readable(directory: SweepDirectory) -> Iterator[None]:
+    """Around opening the study: what makes it unreadable is a UserError."""
+    try:
+        yield
+    except UserError:
+        raise
+    except Exception as error:  # Each storage raises errors of its own library.
+        reason = without_credentials(str(error)).partition("\n")[0]
+        raise UserError(
+            _name(directory),
+            given=f"{type(error).__name__}: {reason}",
+            expected="a study that Optuna can read",
+            mend="restore it from a copy of the directory",
+        ) from error

@@ -7,7 +7,7 @@ import numpy as np
 from search_spaces.sweep import LossQuantile, StuckRate
 
 WORST_LOSS = 1e12
-"""Told for a loss that is not finite or larger: NaN would become FAIL, from which a sampler learns nothing."""
+"""The largest loss that a sampler is told. NaN would become FAIL, from which a sampler learns nothing."""
 
 
 def objective_value(
@@ -28,6 +28,11 @@ def objective_value(
         worst_counts = objective.direction == "minimize"
         blown_up = [worst_counts and each == "diverged" for each in outcome]
         return float(np.mean(np.logical_or(stuck, blown_up)))
-    finite = [WORST_LOSS if value is None else min(value, WORST_LOSS) for value in loss]
-    # An order statistic: interpolating towards WORST_LOSS would invent losses that no training had.
+    worst = WORST_LOSS
+    if objective.direction == "maximize":
+        # Also one that diverged with a finite loss, which would be among the best.
+        loss = [None if each == "diverged" else value for value, each in zip(loss, outcome, strict=True)]
+        worst = -WORST_LOSS
+    finite = [worst if value is None else min(value, WORST_LOSS) for value in loss]
+    # An order statistic: interpolating towards the worst would invent losses that no training had.
     return float(np.quantile(finite, objective.quantile, method="inverted_cdf"))

@@ -1,6 +1,7 @@
 """From a search space and an Optuna trial to the parameters of one configuration."""
 
 import warnings
+from collections.abc import Mapping
 
 import numpy as np
 from optuna.distributions import BaseDistribution
@@ -15,7 +16,7 @@ from optuna.samplers import (
 from optuna.trial import Trial
 
 from search_spaces.cma_es import JsonCmaEsSampler
-from search_spaces.dimensions import Categorical, Float, Int, Scalar, Varied
+from search_spaces.dimensions import Categorical, Conditional, Float, Int, Scalar, Simple, Varied
 from search_spaces.grid import grid_axes
 from search_spaces.replication import n_wanted
 from search_spaces.sweep import Sweep
@@ -63,18 +64,48 @@ def distributions(sweep: Sweep) -> dict[str, BaseDistribution]:
 
 
 def suggest(sweep: Sweep, trial: Trial) -> dict[str, Scalar]:
-    """The values of one trial by parameter name, conditional ones included; defaults are not."""
-    values = sweep.fixed() | trial.params
+    """The values of a trial, whose unconditional parameters `study.ask` has drawn: draws the conditional ones."""
+    for name, dimension in undrawn(sweep, trial.params).items():
+        draw(trial, name, dimension)
+    return values_of(sweep, trial.params)
+
+
+def values_of(sweep: Sweep, drawn: Mapping[str, Scalar]) -> dict[str, Scalar]:
+    """The values of a trial by parameter name, conditional ones included; defaults are not.
+
+    Args:
+        sweep: The sweep.
+        drawn: What was drawn for the trial: all that `undrawn` would name.
+    """
+    values = sweep.fixed() | {name: drawn[name] for name in sweep.varied()}
     for name, condition in sweep.conditional().items():
-        branch = condition.then if values[condition.on] in condition.among else condition.otherwise
-        if isinstance(branch, Categorical | Float | Int):
-            values[name] = _draw(trial, name, branch)
+        branch = _branch(condition, values[condition.on])
+        if isinstance(branch, Varied):
+            values[name] = drawn[name]
         elif branch is not None:
             values[name] = branch
     return values
 
 
-def _draw(trial: Trial, name: str, dimension: Varied) -> Scalar:
+def undrawn(sweep: Sweep, drawn: Mapping[str, Scalar]) -> dict[str, Varied]:
+    """The parameters that a trial still has to draw, in order; those that depend on one of them are not yet known.
+
+    Args:
+        sweep: The sweep.
+        drawn: What was drawn for the trial so far.
+    """
+    missing = {name: dimension for name, dimension in sweep.varied().items() if name not in drawn}
+    known = sweep.fixed() | dict(drawn)
+    for name, condition in sweep.conditional().items():
+        if name not in drawn and condition.on in known:
+            branch = _branch(condition, known[condition.on])
+            if isinstance(branch, Varied):
+                missing[name] = branch
+    return missing
+
+
+def draw(trial: Trial, name: str, dimension: Varied) -> Scalar:
+    """The value of one parameter: drawn by the trial's sampler, or as it was drawn before."""
     match dimension:
         case Categorical(choices=choices):
             return trial.suggest_categorical(name, choices)
@@ -82,3 +113,8 @@ def _draw(trial: Trial, name: str, dimension: Varied) -> Scalar:
             return trial.suggest_float(name, low, high, log=log)
         case Int(low=low, high=high, log=log):
             return trial.suggest_int(name, low, high, log=log)
+
+
+def _branch(condition: Conditional, value: Scalar) -> Simple | None:
+    """How a conditional parameter varies where the one that it depends on has this value."""
+    return condition.then if value in condition.among else condition.otherwise

@@ -14,7 +14,7 @@ from orchestrator.audit.trials import COPIED, RESTORE
 from orchestrator.audit.verdict import Faults, Problem
 from orchestrator.study import Configuration
 from orchestrator.tasks import Task, tasks_of, training_id
-from search_spaces.suggestion import suggest
+from search_spaces.suggestion import undrawn, values_of
 from workloads.errors import SpecError
 
 _FOREIGN = "trainings of another sweep"
@@ -49,12 +49,12 @@ def _expected(books: Books, faults: Faults) -> tuple[list[Task], list[int]]:
     places: list[int] = []
     for trial in books.asked:
         place = books.places.get(trial.number)
-        if place is None:
+        if place is None or undrawn(books.directory.spec, trial.params):
+            # What was half drawn `compare_trials` reports.
             continue
         try:
             tasks += _tasks(trial, books, [books.columns["replicate"][each] for each in place])
-        except (SpecError, ValueError) as error:
-            # Optuna raises ValueError for a parameter that the trial does not have.
+        except SpecError as error:
             faults.add(_ILLEGAL, f"{trial.number} ({error})")
         else:
             places += place
@@ -62,8 +62,7 @@ def _expected(books: Books, faults: Faults) -> tuple[list[Task], list[int]]:
 
 
 def _tasks(trial: FrozenTrial, books: Books, replicates: Sequence[int]) -> list[Task]:
-    # A frozen trial draws nothing: it answers with what was drawn.
-    configuration = Configuration(trial.number, suggest(books.directory.spec, trial))  # type: ignore[arg-type]
+    configuration = Configuration(trial.number, values_of(books.directory.spec, trial.params))
     return tasks_of(books.directory, books.workload.parameters, configuration, replicates)
 
 

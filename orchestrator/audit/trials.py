@@ -8,6 +8,7 @@ from orchestrator.audit.verdict import Faults, Problem
 from orchestrator.study import refusal
 from search_spaces.objective import objective_value
 from search_spaces.replication import n_wanted
+from search_spaces.suggestion import undrawn
 
 COPIED = "remove the files that were copied into the folders trainings, curves and heads"
 RESTORE = "restore the folders trainings, curves and heads from a copy of the directory"
@@ -16,6 +17,8 @@ RESUME = "go on with: attnsweep resume DIR"
 _TOLD = (TrialState.COMPLETE, TrialState.FAIL)
 _TOO_FEW = "fewer trials than the budget"
 _NOT_TOLD = "trials asked for and never told"
+_HALF_DRAWN = "trials that a kill left half drawn"
+_TRAINED_HALF_DRAWN = "trials trained although half drawn"
 _UNTRAINED = "trials told without all their trainings"
 _REFUSED = "trials refused, yet trained"
 _UNASKED = "trials trained that were never asked for"
@@ -27,6 +30,8 @@ _FOREIGN = "trials in a state that attnsweep does not know"
 _MENDS = {
     _TOO_FEW: RESUME,
     _NOT_TOLD: RESUME,
+    _HALF_DRAWN: RESUME,
+    _TRAINED_HALF_DRAWN: "restore the study, or leave them out: they had defaults for what was not drawn",
     _UNTRAINED: RESUME,
     _REFUSED: COPIED,
     _UNASKED: f"restore the study, or {COPIED}",
@@ -79,6 +84,7 @@ def _compare(trial: FrozenTrial, books: Books, faults: Faults) -> None:
         faults.add(_REFUSED, *([f"{number}"] if ended else []))
         faults.add(_NOT_TOLD, *([f"{number} (refused)"] if books.finished and not trial.state.is_finished() else []))
         return
+    _compare_drawn(trial, books, faults)
     wanted = range(n_wanted(books.directory.spec.replicates, ended))
     faults.add(_SURPLUS, *(f"{number}/{replicate}" for replicate in sorted(ended) if replicate not in wanted))
     n_missing = sum(replicate not in ended for replicate in wanted)
@@ -90,6 +96,20 @@ def _compare(trial: FrozenTrial, books: Books, faults: Faults) -> None:
         faults.add(_UNTRAINED, f"{number} ({n_missing} of {len(wanted)} missing)")
     elif (value := _value(number, books)) != trial.value:
         faults.add(_VALUE, f"{number} ({trial.value}, not {value})")
+
+
+def _compare_drawn(trial: FrozenTrial, books: Books, faults: Faults) -> None:
+    """Whether all parameters of a trial were drawn before it was trained."""
+    missing = undrawn(books.directory.spec, trial.params)
+    if not missing:
+        return
+    case = f"{trial.number} ({', '.join(missing)} missing)"
+    # The last trial of a sweep that runs may just be drawn.
+    is_whole_soon = trial is books.trials[-1] and not books.finished
+    if trial.number in books.places or trial.state in _TOLD:
+        faults.add(_TRAINED_HALF_DRAWN, case)
+    elif trial.state == TrialState.RUNNING and not is_whole_soon:
+        faults.add(_HALF_DRAWN, case)
 
 
 def _value(trial: int, books: Books) -> float | None:

@@ -30,6 +30,7 @@ def _run(study: Study, n_trials: int) -> list[Configuration]:
         configuration = study.ask()
         asked.append(configuration)
         study.tell(configuration.trial, float(configuration.values["init_sigma"]))  # type: ignore[arg-type]
+    study.save()
     return asked
 
 
@@ -64,6 +65,7 @@ def test_a_trial_that_was_not_told_comes_back_with_its_values(tmp_path: Path) ->
     for each in asked:
         rate = each.values["learning_rate"]
         assert (rate == 0.5) == (each.values["optimizer"] == "sgd")
+    study.save()
     again = Study(directory)
     assert again.asked() == [Asked(each.trial, is_told=False) for each in asked]
     assert [again.configuration(each.trial) for each in asked] == asked
@@ -101,6 +103,7 @@ def test_a_refused_trial_is_remembered_and_not_asked_again(tmp_path: Path) -> No
     directory = _directory(tmp_path / "a", "random")
     study = Study(directory)
     study.refuse(study.ask().trial, "expectation: got 'population'")
+    study.save()
     reopened = Study(directory)
     assert reopened.refused == {0: "expectation: got 'population'"}
     assert reopened.asked() == []
@@ -115,6 +118,7 @@ def test_a_refused_trial_that_a_kill_kept_from_being_told_is_told_when_the_study
         patch.setattr(Study, "tell", lambda *_: None)
         study = Study(directory)
         study.refuse(study.ask().trial, "no")
+        study.save()
     assert [trial.state for trial in read_trials(directory)] == [TrialState.RUNNING]
     assert Study(directory).refused == {0: "no"}
     assert [trial.state for trial in read_trials(directory)] == [TrialState.FAIL]

@@ -59,12 +59,15 @@ def test_a_pickle_in_the_study_is_not_loaded(tmp_path: Path, went_off: Path) -> 
     for _ in range(3):
         study.tell(study.ask().trial, 0.5)
     last = study.ask().trial
+    study.save()
     bomb = pickle.dumps(Bomb(went_off)).hex()
     with (directory.path / STUDY_FILE).open("a") as journal:
         for name in ("cma:optimizer:0", "cma:state:0"):
             line = {"op_code": 9, "worker_id": "x", "trial_id": last, "system_attr": {name: bomb}}
             journal.write(json.dumps(line) + "\n")
-    Study(directory).tell(last, 0.5)
+    again = Study(directory)
+    again.tell(last, 0.5)
+    again.save()
     attributes = Study(directory)._study.get_trials()[last].system_attrs
     assert attributes["cma:optimizer:0"] == attributes["cma:state:0"] == bomb
     with pytest.raises(ValueError, match=r"Extra data|Expecting value"):

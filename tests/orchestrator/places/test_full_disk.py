@@ -144,6 +144,7 @@ def _asked(directory: SweepDirectory, n_trials: int) -> list[object]:
     for _ in range(n_trials):
         asked.append(study.ask())
         study.tell(asked[-1].trial, 0.5)
+    study.save()
     return list(asked)
 
 
@@ -157,6 +158,7 @@ def test_a_journal_torn_anywhere_is_read_and_appended_to(tmp_path: Path, n_bytes
     for each in study.asked():
         if not each.is_told:
             study.tell(each.trial, 0.5)
+    study.save()
     assert study.n_asked == 3
     assert len(_asked(directory, 2)) == 2
     assert Study(directory).asked() == [Asked(trial, is_told=True) for trial in range(5)]
