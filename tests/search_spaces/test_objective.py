@@ -1,6 +1,7 @@
 """The objective is finite whatever a trial's trainings did."""
 
 import math
+from typing import Literal
 
 import pytest
 from hypothesis import given
@@ -15,16 +16,17 @@ trainings = st.lists(
 )
 
 
-@given(trainings, st.floats(0, 1))
-def test_it_is_finite_and_between_the_extremes(rows: list[tuple[str, bool, float | None]], quantile: float) -> None:
+@given(trainings, st.floats(0, 1), st.sampled_from(["minimize", "maximize"]))
+def test_it_is_finite_and_between_the_extremes(
+    rows: list[tuple[str, bool, float | None]], quantile: float, direction: Literal["minimize", "maximize"]
+) -> None:
     outcome, stuck, loss = zip(*rows, strict=True)
     most_stuck = objective_value(StuckRate(direction="maximize"), outcome, stuck, loss)
     assert most_stuck == pytest.approx(sum(stuck) / len(stuck))
     assert most_stuck <= objective_value(StuckRate(), outcome, stuck, loss) <= 1
-    value = objective_value(LossQuantile(quantile=quantile), outcome, stuck, loss)
-    capped = [WORST_LOSS if each is None else min(each, WORST_LOSS) for each in loss]
+    value = objective_value(LossQuantile(quantile=quantile, direction=direction), outcome, stuck, loss)
     assert math.isfinite(value)
-    assert value in capped
+    assert value in {-WORST_LOSS, WORST_LOSS} | {min(each, WORST_LOSS) for each in loss if each is not None}
 
 
 def test_a_diverged_training_counts_as_the_worst() -> None:
@@ -34,3 +36,11 @@ def test_a_diverged_training_counts_as_the_worst() -> None:
     assert objective_value(LossQuantile(quantile=0.5), outcome, stuck, [None, 1.0, 2.0]) == 2.0
     assert objective_value(StuckRate(), outcome, stuck, [None, 1.0, 2.0]) == pytest.approx(1 / 3)
     assert objective_value(StuckRate(direction="maximize"), outcome, stuck, [None, 1.0, 2.0]) == 0.0
+
+
+@pytest.mark.parametrize("reached", [None, 1e9])
+def test_a_diverged_training_counts_as_the_worst_also_where_high_losses_are_looked_for(reached: float | None) -> None:
+    loss = [reached, 1.0, 2.0]
+    for quantile, expected in ((0.0, -WORST_LOSS), (0.5, 1.0), (1.0, 2.0)):
+        objective = LossQuantile(quantile=quantile, direction="maximize")
+        assert objective_value(objective, ["diverged", "solved", "solved"], [False] * 3, loss) == expected

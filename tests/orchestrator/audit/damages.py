@@ -71,6 +71,19 @@ def _journal(is_meant: Callable[[dict[str, Any]], bool], **values: Any) -> Damag
     return damage
 
 
+def _undrawn(trial: int, *names: str) -> Damage:
+    """Removes what was drawn for some parameters of a trial."""
+
+    def damage(directory: SweepDirectory) -> None:
+        file = Path(str(directory.path)) / STUDY_FILE
+        entries = [json.loads(line) for line in file.read_text().splitlines()]
+        kept = [e for e in entries if not (e.get("trial_id") == trial and e.get("param_name") in names)]
+        assert len(kept) == len(entries) - len(names)
+        file.write_text("".join(json.dumps(entry) + "\n" for entry in kept))
+
+    return damage
+
+
 def _told(trial: int) -> Callable[[dict[str, Any]], bool]:
     return lambda entry: "values" in entry and "state" in entry and entry.get("trial_id") == trial
 
@@ -83,6 +96,13 @@ def _lose_the_last_trial(directory: SweepDirectory) -> None:
     last_asked = max(index for index, entry in enumerate(entries) if "datetime_start" in entry)
     kept = [entry for index, entry in enumerate(entries) if index != last_asked and entry.get("trial_id") != 9]
     file.write_text("".join(json.dumps(entry) + "\n" for entry in kept))
+
+
+def _asked_and_half_drawn(directory: SweepDirectory) -> None:
+    file = Path(str(directory.path)) / STUDY_FILE
+    asked = next(line for line in reversed(file.read_text().splitlines()) if '"op_code":4' in line)
+    with file.open("a") as journal:
+        journal.write(asked.replace('"continues":true', '"worker":0') + "\n")
 
 
 def _never_failed(directory: SweepDirectory) -> None:
@@ -202,6 +222,21 @@ DAMAGES: dict[str, tuple[Damage, list[str]]] = {
     "a refused trial not told": (
         _journal(_told(4), state=TrialState.RUNNING.value),
         ["1 trials asked for and never told: 4 (refused); go on with: attnsweep resume DIR"],
+    ),
+    "a trial half drawn": (
+        _undrawn(3, "init_sigma"),
+        ["1 trials trained although half drawn: 3 (init_sigma missing); restore the study, or leave them out"],
+    ),
+    "a trial without what another parameter depends on": (
+        _undrawn(3, "optimizer"),
+        ["1 trials trained although half drawn: 3 (optimizer missing); restore the study, or leave them out"],
+    ),
+    "a trial half drawn and not trained": (
+        _asked_and_half_drawn,
+        [
+            "1 trials asked for and never told: 10; go on with: attnsweep resume DIR",
+            "1 trials that a kill left half drawn: 10 (raises, variant, optimizer, init_sigma missing); go on with: ",
+        ],
     ),
     "a trial lost altogether": (
         _lose_the_last_trial,

@@ -79,7 +79,7 @@ def test_its_pieces_are_optunas_file_and_are_joined_when_many(tmp_path: Path, mo
     (tmp_path / "journal").write_text(whole)
     storage = JournalStorage(JournalFileBackend(str(tmp_path / "journal")))
     assert storage.get_n_trials(storage.get_study_id_from_name(directory.sweep)) == 6
-    assert len(_pieces(prefix)) == 6
+    assert len(_pieces(prefix)) == 1 + 6
     monkeypatch.setattr(study_log, "_MOST_PIECES", 5)
     _run(study, 1)
     assert len(_pieces(prefix)) == 2

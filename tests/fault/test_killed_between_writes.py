@@ -1,0 +1,173 @@
+"""A driver killed before, within and after each of its writes: no row twice, none lost, no checkpoint for nothing.
+
+The sweep trains in this process. A kill is an exception that nothing between it and the test catches or answers.
+"""
+
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from orchestrator import trainer
+from orchestrator.checkpoints import Checkpoints
+from orchestrator.ledger.reader import Ledger
+from orchestrator.ledger.schema import trainings_schema
+from orchestrator.ledger.writer import LedgerWriter
+from orchestrator.loop import Found, SweepLoop
+from orchestrator.places.location import Location
+from orchestrator.study import Study, read_trials
+from orchestrator.study_log import JournalFile, StudyLog
+from orchestrator.sweep_directory import SweepDirectory
+from orchestrator.trainer import PackOrder, Report, Trainer
+from search_spaces import Sweep
+from tests.orchestrator.places.object_store import new_prefix, object_store
+from tests.orchestrator.small_sweep import small_sweep
+from tests.orchestrator.trained_sweep import TrainerHere
+from workloads.registry import load_workload
+
+SPEC = small_sweep("killed", sampler="random", trials=4, replicates=2)
+PACK_SIZE = 4
+
+
+class _Kill(BaseException):
+    """Like SIGKILL: nobody catches it."""
+
+
+class _SlowTrainer(TrainerHere):
+    """Reports after every slice, with a checkpoint."""
+
+    def __init__(self, workload: Any, sweep: str) -> None:
+        super().__init__(workload, sweep)
+        self._trainer = Trainer(workload, sweep, "cpu", checkpoint_seconds=0)
+        self._has_begun = False
+
+    def reports(self, _timeout: float) -> list[tuple[PackOrder, Report]]:
+        (order,) = self.running
+        report = self._trainer.proceed() if self._has_begun else self._trainer.start(order)
+        self._has_begun = isinstance(report, trainer.Progress)
+        if not self._has_begun:
+            self.running.clear()
+        return [(order, report)]
+
+
+@pytest.fixture(autouse=True)
+def _short_slices(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(trainer, "SLICE_SECONDS", 0.0)
+
+
+def _create(path: Location, spec: Sweep = SPEC) -> SweepDirectory:
+    declared = load_workload(spec.workload).parameters.declared()
+    return SweepDirectory.create(
+        path, spec, {name: each.default for name, each in declared.items() if name not in spec.space}
+    )
+
+
+def _go_on(directory: SweepDirectory, pool_type: type[TrainerHere] = TrainerHere) -> Found:
+    """One run of the sweep, as far as it comes; what its end would write is left out, as a kill leaves it out."""
+    workload = load_workload(directory.spec.workload)
+    schema = trainings_schema(workload.parameters, workload.level_names)
+    with closing(LedgerWriter(directory.path, schema, None, directory.spec_sha256)) as writer:
+        study = Study(directory)
+        pool: Any = pool_type(workload, directory.sweep)
+        loop = SweepLoop(directory, workload, study, writer, pool, pack_size=PACK_SIZE, followers=())
+        found = loop.take_up(Ledger(directory.path).trainings())
+        assert loop.run(lambda: False)
+        study.save()
+        return found
+
+
+def _rows(directory: SweepDirectory) -> list[dict[str, Any]]:
+    columns = ["trial", "replicate", "training_id", "outcome", "eval_loss", "param_init_sigma", "param_learning_rate"]
+    rows = Ledger(directory.path).trainings(columns=columns).to_pylist()
+    return sorted(rows, key=lambda row: (row["trial"], row["replicate"]))
+
+
+def _told(directory: SweepDirectory) -> list[float | None]:
+    return [trial.value for trial in read_trials(directory)]
+
+
+def _kill_at(owner: type, name: str, call: int, when: str, patch: pytest.MonkeyPatch) -> None:
+    """Kills at a call of a method, the first is 0: before it, after it, or in its midst, where it wrote a part."""
+    real = getattr(owner, name)
+    calls = iter(range(call))
+
+    def dies(self: Any, *arguments: Any) -> Any:
+        if next(calls, None) is not None:
+            return real(self, *arguments)
+        if when == "after":
+            real(self, *arguments)
+        if when == "within":
+            (lines,) = arguments
+            half = "\n".join(lines)[: len("\n".join(lines)) // 2].split("\n")
+            real(self, half[:-1])
+            with self._path.open("a") as file:
+                file.write(half[-1])
+        raise _Kill
+
+    patch.setattr(owner, name, dies)
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> SweepDirectory:
+    directory = _create(tmp_path_factory.mktemp("undisturbed") / "s")
+    _go_on(directory)
+    assert len(_rows(directory)) == 8
+    return directory
+
+
+POINTS = [
+    (JournalFile, "append", 0, "within"),
+    (JournalFile, "append", 1, "within"),
+    (JournalFile, "append", 1, "after"),
+    (JournalFile, "append", 2, "within"),
+    (StudyLog, "append_logs", 4, "after"),
+    (StudyLog, "append_logs", 9, "after"),
+    (Checkpoints, "put", 0, "before"),
+    (Checkpoints, "put", 3, "after"),
+    (LedgerWriter, "commit", 0, "before"),
+    (LedgerWriter, "commit", 0, "after"),
+    (LedgerWriter, "commit", 1, "after"),
+    (Checkpoints, "remove", 0, "after"),
+    (Study, "tell", 0, "before"),
+    (Study, "tell", 3, "after"),
+]
+"""What is called how often until then. Of the journal's writes 0 opens the study, 1 is the first commit's."""
+
+
+@pytest.mark.parametrize(
+    ("owner", "name", "call", "when"),
+    POINTS,
+    ids=[f"{point[0].__name__}.{point[1]}-{point[2]}-{point[3]}" for point in POINTS],
+)
+def test_a_sweep_killed_there_ends_as_if_undisturbed(
+    owner: type, name: str, call: int, when: str, undisturbed: SweepDirectory, tmp_path: Path
+) -> None:
+    directory = _create(tmp_path / "s")
+    with pytest.MonkeyPatch.context() as patch:
+        _kill_at(owner, name, call, when, patch)
+        with pytest.raises(_Kill):
+            _go_on(directory, _SlowTrainer if owner is Checkpoints else TrainerHere)
+    _go_on(directory)
+    assert _rows(directory) == _rows(undisturbed)
+    assert _told(directory) == _told(undisturbed)
+
+
+@pytest.fixture(params=["directory", "object store"])
+def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Location]:
+    if request.param == "directory":
+        yield tmp_path / "s"
+        return
+    with object_store():
+        yield new_prefix()
+
+
+def test_a_checkpoint_is_taken_up_for_the_study_knows_its_trials(place: Location) -> None:
+    directory = _create(place)
+    with pytest.MonkeyPatch.context() as patch:
+        _kill_at(Checkpoints, "put", 0, "after", patch)
+        with pytest.raises(_Kill):
+            _go_on(directory, _SlowTrainer)
+    found = _go_on(directory)
+    assert (found.n_kept, found.n_queued, found.n_from_checkpoint) == (0, PACK_SIZE, PACK_SIZE)
