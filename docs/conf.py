@@ -16,11 +16,13 @@ release = importlib.metadata.version(project)
 extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon"]
 exclude_patterns = ["_build", "ledgers"]
 nitpicky = True
-# Types of other libraries, which have no page here.
-nitpick_ignore_regex = [("py:.*", r"(?!attnsweep\.).*")]
+# Types of other libraries, and of modules that are not public, have no page here.
+nitpick_ignore_regex = [("py:.*", r"(?!attnsweep\.\w+$).*")]
 
 myst_heading_anchors = 3
 autodoc_member_order = "bysource"
+autodoc_typehints = "description"  # in signatures, those of a spec's fields would fill the screen
+autodoc_typehints_description_target = "documented"
 autodoc_typehints_format = "short"
 default_role = "code"  # docstrings mark code by single backticks
 napoleon_use_ivar = True  # attributes are documented in the class's docstring, and once
@@ -37,7 +39,9 @@ def write_command_line(app: Sphinx) -> None:
     [script] = importlib.metadata.entry_points(group="console_scripts", name=project)
     words = ["utils", "docs", "--name", project, "--title", "Command line"]
     page = DOCS / "reference" / "command_line.md"
-    subprocess.run([sys.executable, "-m", "typer", script.module, *words, "--output", page], check=True)
+    subprocess.run(
+        [sys.executable, "-m", "typer", script.module, *words, "--output", page], check=True, stdout=subprocess.DEVNULL
+    )
 
 
 def setup(app: Sphinx) -> None:
