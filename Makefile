@@ -4,12 +4,13 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help sweep test check bench clean
+.PHONY: help sweep test check docs bench clean
 
 help:
 	@echo 'make sweep   build $(VENV), install, run the shipped quickstart sweep'
 	@echo 'make test    build $(VENV) with the test extras, run the checks and all tests'
 	@echo 'make check   format, lint, types, layers'
+	@echo 'make docs    build the site in docs/_build; warnings are errors'
 	@echo 'make bench   run every benchmark in benchmarks/'
 	@echo 'make clean   remove $(VENV) and the caches; sweeps/ is kept'
 
@@ -26,11 +27,14 @@ check: $(VENV)/.installed-test
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-logo
 
+docs: $(VENV)/.installed-docs
+	$(BIN)/python -m sphinx --fail-on-warning --keep-going --nitpicky --quiet docs docs/_build
+
 bench: $(VENV)/.installed-test
 	set -e; for benchmark in benchmarks/*.py; do echo "== $$benchmark" >&2; $(BIN)/python $$benchmark; done
 
 clean:
-	rm -rf $(VENV) build *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) build docs/_build docs/reference/command_line.md *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
 
 # Editable, so that a changed source file is what the next run imports, in Ray's workers too; the stamps make pip
 # run again only when pyproject.toml changed.
@@ -40,6 +44,10 @@ $(VENV)/.installed: pyproject.toml | $(BIN)/python
 
 $(VENV)/.installed-test: pyproject.toml | $(BIN)/python
 	$(BIN)/python -m pip install --editable '.[test]'
+	@touch $@ $(VENV)/.installed
+
+$(VENV)/.installed-docs: pyproject.toml | $(BIN)/python
+	$(BIN)/python -m pip install --editable '.[docs]'
 	@touch $@ $(VENV)/.installed
 
 $(BIN)/python:

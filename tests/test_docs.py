@@ -47,9 +47,25 @@ def blocks(text: str, language: str) -> list[str]:
 
 
 def examples() -> dict[str, str]:
-    """The README's Python files by name: blocks that begin with `# <name>.py`."""
-    named = [(re.match(r"# (\w+\.py)\n", block), block) for block in blocks(README, "python")]
-    return {name[1]: block for name, block in named if name}
+    """The documents' Python files by name: blocks that begin with `# <name>.py`."""
+    # The files of languages.md extend the package: they have a test of their own.
+    texts = [text for name, text in DOCUMENTS.items() if name != "languages.md"]
+    found = [(re.match(r"# (\w+\.py)\n", block), block) for text in texts for block in blocks(text, "python")]
+    return {name[1]: block for name, block in found if name}
+
+
+def snippets(name: str) -> list[str]:
+    """The Python of a document that is no file."""
+    return [block for block in blocks(DOCUMENTS[name], "python") if not re.match(r"# \w+\.py\n", block)]
+
+
+def run_python(code: str, name: str) -> tuple[dict[str, Any], str]:
+    """The names that a document's Python leaves, and what it prints."""
+    names: dict[str, Any] = {}
+    printed = io.StringIO()
+    with contextlib.redirect_stdout(printed):
+        exec(compile(code, name, "exec"), names)
+    return names, printed.getvalue()
 
 
 def invocations(text: str) -> list[str]:
@@ -57,12 +73,16 @@ def invocations(text: str) -> list[str]:
     shell = [line for block in blocks(text, "bash") for line in block.splitlines()]
     prose = re.sub(r"^```.*?^```$", "", text, flags=re.DOTALL | re.MULTILINE)
     spans = [" ".join(span.split()) for span in re.findall(r"`([^`]+)`", prose)]
-    return [found[1] for line in (*shell, *spans) if (found := re.search(r"(?:^|[/ ])attnsweep ([a-z].*)$", line))]
+    return [
+        found[1]
+        for line in (*shell, *spans)
+        if (found := re.search(r"(?:^|[/ ])attnsweep (?!import )([a-z].*)$", line))
+    ]
 
 
 @pytest.fixture
 def written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """The README's Python files in a working directory of their own."""
+    """The documents' Python files in a working directory of their own."""
     for name, block in examples().items():
         (tmp_path / name).write_text(block)
     monkeypatch.chdir(tmp_path)
@@ -84,11 +104,21 @@ def ledger(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Ledger:
     return Ledger(tmp_path / SWEEP)
 
 
-def test_the_readme_has_its_examples() -> None:
-    assert list(examples()) == ["my_sweep.py", "find_first.py", "check_find_first.py"]
+def test_the_documents_have_their_examples() -> None:
+    assert set(examples()) == {"my_sweep.py", "two_systems.py", "find_first.py", "check_find_first.py", "edge.py"}
 
 
-@pytest.mark.parametrize("name", ["my_sweep.py", "find_first.py"])
+def test_the_readme_fits_on_a_few_screens() -> None:
+    assert len(README.splitlines()) <= 160
+
+
+def test_the_workload_of_the_readme_is_a_part_of_the_whole_one() -> None:
+    excerpt = next(block for block in snippets("README.md") if block.startswith("class "))
+    parts = excerpt.strip().split("\n\n")
+    assert all(part in examples()["find_first.py"] for part in [*parts[0].splitlines(), *parts[1:]])
+
+
+@pytest.mark.parametrize("name", ["my_sweep.py", "two_systems.py", "find_first.py", "edge.py"])
 def test_an_example_is_a_sweep_that_fits_its_workload(name: str, written: Path) -> None:
     sweep = load_sweep(name)
     check_sweep(sweep, load_workload(sweep.workload).parameters)
@@ -96,25 +126,30 @@ def test_an_example_is_a_sweep_that_fits_its_workload(name: str, written: Path) 
 
 
 def test_the_example_workload_passes_the_conformance_suite(written: Path) -> None:
-    exec(compile(examples()["check_find_first.py"], "check_find_first.py", "exec"), {})
+    run_python(examples()["check_find_first.py"], "check_find_first.py")
 
 
-def test_the_readmes_python_reads_the_ledger(ledger: Ledger) -> None:
-    [snippet] = [block for block in blocks(README, "python") if not block.startswith("# ")]
-    names: dict[str, Any] = {}
-    printed = io.StringIO()
-    with contextlib.redirect_stdout(printed):
-        exec(compile(snippet, "README.md", "exec"), names)
-    assert "degenerate_zero" in printed.getvalue()
-    assert names["rows"].num_rows == len(names["frame"]) == names["lazy"].collect().height == 4
+def test_the_python_of_the_readme_runs(ledger: Ledger) -> None:
+    [snippet] = [block for block in snippets("README.md") if not block.startswith("class ")]
+    assert run_python(snippet, "README.md")[1].startswith("Rate(n=3, k=1, ")
 
 
-@pytest.mark.parametrize("block", blocks(DOCUMENTS["roles.md"], "python")[:2], ids=["matrices", "sentences"])
+def test_the_python_of_docs_results_reads_the_ledger(ledger: Ledger) -> None:
+    [snippet] = snippets("results.md")
+    names, printed = run_python(snippet, "docs/results.md")
+    assert "degenerate_zero" in printed
+    assert names["table"].num_rows == names["rows"].num_rows == len(names["frame"]) == 4
+    assert names["lazy"].collect().height == 4
+
+
+def test_the_python_of_docs_ledger_reads_the_ledger(ledger: Ledger) -> None:
+    [snippet] = snippets("ledger.md")
+    assert "curves" in run_python(snippet, "docs/ledger.md")[0]
+
+
+@pytest.mark.parametrize("block", snippets("roles.md")[:2], ids=["matrices", "sentences"])
 def test_the_python_of_docs_roles_runs(block: str) -> None:
-    printed = io.StringIO()
-    with contextlib.redirect_stdout(printed):
-        exec(compile(block, "docs/roles.md", "exec"), {})
-    assert printed.getvalue().startswith(("[ True  True] [ 0. -1.]", "(4, 2, 8) (4, 2, 8)"))
+    assert run_python(block, "docs/roles.md")[1].startswith(("[ True  True] [ 0. -1.]", "(4, 2, 8) (4, 2, 8)"))
 
 
 def test_the_python_of_docs_analysis_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -127,13 +162,9 @@ def test_the_python_of_docs_analysis_runs(tmp_path: Path, monkeypatch: pytest.Mo
     )
     trials = (trial_rows(trial, ends[trial], **each) for trial, each in enumerate(given))
     sweep_on_disk(tmp_path / SWEEP, small_sweep("first", trials=40), *trials)
-    printed = io.StringIO()
-    names: dict[str, Any] = {}
-    with contextlib.redirect_stdout(printed):
-        for block in blocks(DOCUMENTS["analysis.md"], "python"):
-            exec(compile(block, "docs/analysis.md", "exec"), names)
-    assert "lines on which half are stuck" in printed.getvalue()
-    assert "stuck rate changed by +0.00" in printed.getvalue()
+    names, printed = run_python("\n".join(snippets("analysis.md")), "docs/analysis.md")
+    assert "lines on which half are stuck" in printed
+    assert "stuck rate changed by +0.00" in printed
     assert {each.parameter for each in names["found"].parameters} == {"init_sigma", "learning_rate"}
 
 
@@ -143,7 +174,7 @@ def test_the_queries_of_a_document_run(name: str, ledger: Ledger) -> None:
     asked = [next(word for word in words[1:] if not word.startswith(PLACES)) for words in told if words[1] in ASKED]
     queries = [sql for sql in asked if "$(" not in sql]
     queries += blocks(DOCUMENTS[name], "sql")
-    assert queries or name not in ("README.md", "outcomes.md")
+    assert queries or name not in ("README.md", "results.md", "outcomes.md")
     for sql in queries:
         assert run_query(ledger, sql).num_rows > 0, sql
 
@@ -192,11 +223,7 @@ def test_the_queries_on_translators_run(tmp_path: Path) -> None:
 
 
 def test_the_python_of_docs_grammar_runs() -> None:
-    [block] = blocks(DOCUMENTS["grammar.md"], "python")[:1]
-    printed = io.StringIO()
-    with contextlib.redirect_stdout(printed):
-        exec(compile(block, "docs/grammar.md", "exec"), {})
-    assert " -> " in printed.getvalue()
+    assert " -> " in run_python(snippets("grammar.md")[0], "docs/grammar.md")[1]
 
 
 @pytest.mark.parametrize("name", DOCUMENTS)
@@ -212,8 +239,8 @@ def test_the_commands_and_options_of_a_document_exist(name: str) -> None:
     assert spoken <= every
 
 
-def test_every_command_is_in_the_readme() -> None:
-    assert {line.split()[0] for line in invocations(README)} == set(COMMANDS)
+def test_every_command_is_in_a_document() -> None:
+    assert {line.split()[0] for text in DOCUMENTS.values() for line in invocations(text)} == set(COMMANDS)
 
 
 @pytest.mark.parametrize("name", DOCUMENTS)

@@ -1,0 +1,49 @@
+"""The site: the pages of this folder, the Python API from its docstrings, the command line from the program itself."""
+
+import importlib.metadata
+import subprocess
+import sys
+from pathlib import Path
+
+from sphinx.application import Sphinx
+
+DOCS = Path(__file__).parent
+
+project = "attnsweep"
+author = "the authors of attnsweep"
+release = importlib.metadata.version(project)
+
+extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon"]
+exclude_patterns = ["_build", "ledgers"]
+nitpicky = True
+# Types of other libraries, and of modules that are not public, have no page here.
+nitpick_ignore_regex = [("py:.*", r"(?!attnsweep\.\w+$).*")]
+
+myst_heading_anchors = 3
+autodoc_member_order = "bysource"
+autodoc_typehints = "description"  # in signatures, those of a spec's fields would fill the screen
+autodoc_typehints_description_target = "documented"
+autodoc_typehints_format = "short"
+default_role = "code"  # docstrings mark code by single backticks
+napoleon_use_ivar = True  # attributes are documented in the class's docstring, and once
+napoleon_google_docstring = True
+napoleon_numpy_docstring = False
+
+html_theme = "furo"
+html_title = f"attnsweep {release}"
+
+
+def write_command_line(app: Sphinx) -> None:
+    """Writes the reference of the command line with Typer's own generator."""
+    del app
+    [script] = importlib.metadata.entry_points(group="console_scripts", name=project)
+    words = ["utils", "docs", "--name", project, "--title", "Command line"]
+    page = DOCS / "reference" / "command_line.md"
+    subprocess.run(
+        [sys.executable, "-m", "typer", script.module, *words, "--output", page], check=True, stdout=subprocess.DEVNULL
+    )
+
+
+def setup(app: Sphinx) -> None:
+    """Called by Sphinx."""
+    app.connect("builder-inited", write_command_line)
