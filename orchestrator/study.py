@@ -49,9 +49,10 @@ class Study:
     undisturbed one would have drawn, where the sampler does not learn: `random`, `qmc` and `grid`. What `tpe`,
     `cmaes` and `boundary` draw depends on which trials had ended, and how, when it was drawn.
 
-    What is durable when: the study itself, once it is opened; what is asked, told and refused, once `save` returns. A
-    killed driver loses what came after, as if it had not been asked or told. With a storage URL each entry is durable
-    at once, and a kill within `ask` leaves a trial half drawn, which `configuration` completes.
+    The study is durable once it is opened; what is asked, told or refused is durable once `save` returns. A killed
+    driver loses what came after that: such a trial has no rows and no checkpoint, and what was told is told again from
+    the rows. With a storage URL each entry is durable at once; a kill within `ask` leaves a trial half drawn there,
+    which `configuration` completes.
 
     Attributes:
         refused: Trials whose values clash, by number: why.
@@ -161,23 +162,26 @@ class Study:
                 self._study.set_metric_names([self._spec.objective.kind])
 
     def _completed(self, trial: FrozenTrial) -> dict[str, Scalar]:
-        """All parameters of a half-drawn trial; those missing as its own sampler draws them after those that it has.
+        """All parameters of a half-drawn trial, the missing ones drawn by its own sampler.
 
-        They are written to the study, unless it has ended the trial.
+        They are written to the study, unless the trial has ended there: then Optuna would not change it.
         """
         again = self._drawn_again(trial.number)
         drawn: dict[str, Scalar] = trial.params
         while missing := undrawn(self._spec, drawn):
             drawn = drawn | {name: draw(again, name, dimension) for name, dimension in missing.items()}
-        if not trial.state.is_finished():
-            for name in drawn.keys() - trial.params.keys():
-                distribution = again.distributions[name]
-                value = distribution.to_internal_repr(drawn[name])
-                self._study._storage.set_trial_param(trial._trial_id, name, value, distribution)
+        added = [] if trial.state.is_finished() else [name for name in drawn if name not in trial.params]
+        for name in added:
+            distribution = again.distributions[name]
+            value = distribution.to_internal_repr(drawn[name])
+            self._study._storage.set_trial_param(trial._trial_id, name, value, distribution)
         return drawn
 
     def _drawn_again(self, number: int) -> optuna.Trial:
-        """A trial as its own sampler draws it anew, in a copy of the study as far as this trial."""
+        """A trial drawn from its beginning, as a sampler's next draw depends on those before it.
+
+        It belongs to a copy of the study, of the trials before this one.
+        """
         storage, study_id = self._study._storage, self._study._study_id
         before = storage.get_study_system_attrs(study_id)
         copy = optuna.create_study(direction=self._study.direction, sampler=make_sampler(self._spec, number))
@@ -272,5 +276,5 @@ def _readable(directory: SweepDirectory) -> Iterator[None]:
             _name(directory),
             given=f"{type(error).__name__}: {reason}",
             expected="a study that Optuna can read",
-            mend="restore it from a copy of the directory",
+            mend="see to its database" if directory.spec.storage else "restore it from a copy of the directory",
         ) from error

@@ -77,7 +77,7 @@ def _resumed(sampler: str, journal: bytes, path: Path) -> list[Configuration]:
     return configurations
 
 
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=40)
 @given(st.sampled_from(["random", "qmc", "grid"]), st.floats(0, 1))
 def test_whatever_of_the_journal_reached_the_disk_the_configurations_are_the_same(sampler: str, share: float) -> None:
     _, asked, journal = _undisturbed(sampler)
@@ -134,7 +134,7 @@ def test_a_half_drawn_trial_that_was_told_has_values_and_stays_as_it_is(tmp_path
     assert list(read_trials(directory)[5].params) == ["init_sigma"]
 
 
-@pytest.mark.parametrize("n_written", range(5))
+@pytest.mark.parametrize("n_written", [0, 2, 4])
 def test_an_ask_in_a_storage_of_the_users_that_was_killed_is_completed(
     n_written: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
