@@ -222,6 +222,10 @@ class Workload(ABC, Generic[P]):
         """What the trainings start from, (L, ...) by name: all parameters, and buffers that are drawn.
 
         The default draws parameters by `init_sigma`. Override to draw a task of its own for each training.
+
+        Args:
+            module: Of ONE training, as built, on the device of the lanes.
+            lanes: The L trainings.
         """
         return draw_parameters(module, lanes.tensor("init_sigma", torch.float64), lanes.streams)
 

@@ -278,7 +278,8 @@ class Pack(Generic[P]):
 def _starting_state(workload: Workload[P], lanes: Lanes[P]) -> tuple[State, State, nn.Module]:
     modules = [workload.build(training.parameters).to(lanes.dtype) for training in lanes.trainings]
     parameters, buffers = stack_module_state(modules)
-    initial = workload.initial(modules[0], lanes)
+    template = modules[0].to(lanes.device)
+    initial = workload.initial(template, lanes)
     missing = parameters.keys() - initial.keys()
     if missing:
         raise TypeError(f"{workload.name}.initial left out the parameters {sorted(missing)}")
@@ -286,7 +287,7 @@ def _starting_state(workload: Workload[P], lanes: Lanes[P]) -> tuple[State, Stat
     return (
         {name: stacked[name] for name in parameters},
         {name: stacked[name] for name in buffers},
-        modules[0].to(lanes.device),
+        template,
     )
 
 
