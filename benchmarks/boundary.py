@@ -38,6 +38,7 @@ from search_spaces import Float, Sweep
 from search_spaces.surface import Counts, StuckSurface
 from workloads.category_pairs import CategoryPairs
 from workloads.engine.contract import Training
+from workloads.engine.judging import judged
 from workloads.engine.pack import Pack
 from workloads.testing import defaults
 
@@ -213,7 +214,9 @@ def train(points: Array, n_trainings: int, seed: int, first: int = 0) -> Array:
         pack = Pack(workload, [task.training for task in lanes])
         while not pack.advance(1000):
             pass
-        rows = trained_rows(workload, lanes, pack.result(), [None] * len(lanes), PackContext("b", "p", "cpu", "here"))
+        result, context = pack.result(), PackContext("b", "p", "cpu", "here")
+        verdicts = judged(workload, lanes[0].training.parameters, result.evidence)
+        rows = trained_rows(workload, lanes, result, verdicts, [None] * len(lanes), context)
         stuck += rows["stuck"].to_pylist()
     n_stuck: Array = np.array(stuck, dtype=np.float64).reshape(len(points), n_trainings).sum(axis=1)
     return n_stuck

@@ -14,7 +14,8 @@ from orchestrator.ledger.schema import curves_schema, heads_schema, trainings_sc
 from orchestrator.tasks import Task, training_id
 from workloads.diagnostics.certification import certify_stuck
 from workloads.diagnostics.outcomes import onset_probe
-from workloads.engine.contract import STUCK_OUTCOMES, Certificate, Workload
+from workloads.engine.contract import STUCK_OUTCOMES, Certificate, Verdicts, Workload
+from workloads.engine.judging import judged
 from workloads.engine.pack import Pack
 from workloads.engine.result import HeadProbe, PackResult
 
@@ -42,9 +43,11 @@ def ended_rows(
     workload: Workload[Any], tasks: Sequence[Task], pack: Pack[Any], result: PackResult, context: PackContext
 ) -> Rows:
     """The rows of a done pack: what a trainer hands to the ledger, and what a replay compares with it."""
-    certificates = certify_stuck(workload, pack, [task.training for task in tasks], result)
+    trainings = [task.training for task in tasks]
+    verdicts = judged(workload, trainings[0].parameters, result.evidence)
+    certificates = certify_stuck(workload, pack, trainings, result, verdicts)
     return Rows(
-        trainings=trained_rows(workload, tasks, result, certificates, context),
+        trainings=trained_rows(workload, tasks, result, verdicts, certificates, context),
         curves=curve_rows(workload, tasks, result, score_written(workload, pack, result)),
         heads=head_rows(workload, tasks, result),
     )
@@ -54,15 +57,13 @@ def trained_rows(
     workload: Workload[Any],
     tasks: Sequence[Task],
     result: PackResult,
+    verdicts: Verdicts,
     certificates: Sequence[Certificate | None],
     context: PackContext,
 ) -> pa.Table:
     """The `trainings` rows of a trained pack."""
-    verdicts = workload.judge(tasks[0].training.parameters, result.evidence)
-    last = result.last_probe[:, None]
     overflowed = result.diverged_step >= 0
-    final = np.take_along_axis(verdicts.outcome, last, axis=1)[:, 0]
-    detail = np.take_along_axis(verdicts.detail, last, axis=1)[:, 0]
+    final, detail = result.at_last_probe(verdicts.outcome), result.at_last_probe(verdicts.detail)
     onset = result.evidence.steps[onset_probe(verdicts.outcome, result.last_probe)]
     outcome = np.where(overflowed, "diverged", final)
     levels = result.evidence.levels

@@ -9,7 +9,6 @@ import hashlib
 import math
 import platform
 import re
-import traceback
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -21,8 +20,8 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import torch
 
-from orchestrator.credentials import without_credentials
 from orchestrator.deviation import deviation
+from orchestrator.error_text import STOPS, text_of
 from orchestrator.ledger.reader import Ledger
 from orchestrator.ledger.schema import curves_schema
 from orchestrator.records import PackContext, Rows, curve_rows, ended_rows, failed_rows, head_rows
@@ -175,8 +174,10 @@ def _train_alone(
             usual = result.at(workload.probe_steps(tasks[0].training.parameters))
             rows = ended_rows(workload, tasks, pack, usual, context)
             return rows, Rows(rows.trainings, curve_rows(workload, tasks, result), head_rows(workload, tasks, result))
-    except Exception:  # noqa: BLE001  # As at the trainer's edge: what a training raises is its outcome.
-        failed = failed_rows(workload, tasks, without_credentials(traceback.format_exc()), context)
+    except STOPS:
+        raise
+    except BaseException as error:  # noqa: BLE001  # As at the trainer's edge: what a training raises is its outcome.
+        failed = failed_rows(workload, tasks, text_of(error), context)
         rows = Rows(failed, curves_schema().empty_table(), None)
         return rows, rows
 

@@ -4,8 +4,7 @@ import contextlib
 import platform
 import signal
 import time
-import traceback
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from types import FrameType
 from typing import Any
@@ -13,7 +12,7 @@ from typing import Any
 import ray
 import torch
 
-from orchestrator.credentials import without_credentials
+from orchestrator.error_text import STOPS, text_of
 from orchestrator.records import PackContext, Rows, ended_rows
 from orchestrator.tasks import Task
 from workloads.engine.checkpoint import CheckpointError, from_bytes, to_bytes
@@ -124,27 +123,38 @@ class Trainer:
 
     def proceed(self) -> Report:
         """Trains the pack's next slice."""
-        assert self._order is not None
-        try:
-            if self._pack is None:
-                self._pack = self._taken_up(self._order)
-                self._evaluations_per_look = 1
-            if self._train_slice(self._pack):
-                return self._ended(self._order, self._pack)
-            if self._is_leaving:
-                return self.hand_back()
-            if time.perf_counter() - self._saved < self._checkpoint_seconds:
-                return Progress(self._pack.step)
-            self._saved = time.perf_counter()
-            return Progress(self._pack.step, to_bytes(self._pack.checkpoint()))
-        except Exception as error:  # noqa: BLE001  # The trainer's edge: whatever a training raises becomes its outcome.
-            self._order = self._pack = None
-            return Raised(
-                without_credentials(traceback.format_exc()), _is_out_of_memory(error), self._device, platform.node()
-            )
+        return self._at_the_edge(self._proceed)
 
-    def hand_back(self) -> HandedBack:
+    def hand_back(self) -> Report:
         """Gives up the pack under way."""
+        return self._at_the_edge(self._hand_back)
+
+    def _at_the_edge(self, call: Callable[[], Report]) -> Report:
+        """What a call reports; whatever a training raises in it becomes its outcome."""
+        try:
+            return call()
+        except STOPS:
+            raise
+        except BaseException as error:  # noqa: BLE001
+            self._order = self._pack = None
+            text = text_of(error)
+            return Raised(text, _is_out_of_memory(error, text), self._device, platform.node())
+
+    def _proceed(self) -> Report:
+        assert self._order is not None
+        if self._pack is None:
+            self._pack = self._taken_up(self._order)
+            self._evaluations_per_look = 1
+        if self._train_slice(self._pack):
+            return self._ended(self._order, self._pack)
+        if self._is_leaving:
+            return self.hand_back()
+        if time.perf_counter() - self._saved < self._checkpoint_seconds:
+            return Progress(self._pack.step)
+        self._saved = time.perf_counter()
+        return Progress(self._pack.step, to_bytes(self._pack.checkpoint()))
+
+    def _hand_back(self) -> HandedBack:
         pack, self._order, self._pack = self._pack, None, None
         if pack is None or time.perf_counter() - self._started < WORTH_KEEPING_SECONDS:
             return HandedBack(None)
@@ -186,6 +196,7 @@ class Trainer:
         return True
 
 
-def _is_out_of_memory(error: Exception) -> bool:
+def _is_out_of_memory(error: BaseException, text: str) -> bool:
     # PyTorch's CPU allocator raises a plain RuntimeError.
-    return isinstance(error, torch.OutOfMemoryError | MemoryError) or "can't allocate memory" in str(error)
+    in_words = isinstance(error, RuntimeError) and "can't allocate memory" in text
+    return in_words or isinstance(error, torch.OutOfMemoryError | MemoryError)

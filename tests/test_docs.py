@@ -27,6 +27,7 @@ from search_spaces.validation import check_sweep
 from tests.orchestrator.small_sweep import small_sweep, sweep_on_disk, trial_rows
 from workloads.category_pairs import CategoryPairs
 from workloads.engine.contract import OUTCOMES, Training
+from workloads.engine.judging import judged
 from workloads.engine.pack import Pack
 from workloads.parameters import Value
 from workloads.registry import load_workload
@@ -191,7 +192,8 @@ def trained_ledger(path: Path, name: str, settings: list[dict[str, Value]]) -> L
             while not pack.advance(100):
                 pass
             result, context = pack.result(), PackContext(name, f"{task.replicate}")
-            rows = trained_rows(workload, [task], result, [None], context)
+            verdicts = judged(workload, task.training.parameters, result.evidence)
+            rows = trained_rows(workload, [task], result, verdicts, [None], context)
             curves = curve_rows(workload, [task], result)
             writer.commit(f"{task.replicate}", rows, curves, head_rows(workload, [task], result))
     return Ledger(directory.path)

@@ -19,7 +19,8 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from workloads.engine.checkpoint import from_bytes, to_bytes
-from workloads.engine.contract import OUTCOMES, Batch, Lanes, P, Training, Workload
+from workloads.engine.contract import Batch, Lanes, P, Training, Workload
+from workloads.engine.judging import judged, least_losses
 from workloads.engine.pack import Pack
 from workloads.engine.result import PackResult
 from workloads.errors import SpecError
@@ -120,13 +121,19 @@ def check_resumed_equals_undisturbed(
 
 
 def check_verdicts(workload: Workload[P], trainings: Sequence[Training[P]], device: str = "cpu") -> None:
-    """Every probe of every training has an outcome that exists, and levels have declared names."""
+    """Every probe of every training has an outcome that exists, levels have declared names, and no loss is negative
+    that cannot be."""
     result = _trained(Pack(workload, trainings, device))
-    verdicts = workload.judge(trainings[0].parameters, result.evidence)
-    shape = (len(trainings), result.evidence.steps.size)
-    assert verdicts.outcome.shape == verdicts.detail.shape == shape, f"{workload.name}: judge must label (L, P) probes"
-    unknown = set(np.unique(verdicts.outcome)) - set(OUTCOMES)
-    assert not unknown, f"{workload.name}: judge returned unknown outcomes {sorted(unknown)}; known: {OUTCOMES}"
+    try:
+        judged(workload, trainings[0].parameters, result.evidence)
+    except (TypeError, ValueError) as error:
+        raise AssertionError(f"{workload.name}: {error}") from error
+    loss = result.evidence.metrics["eval_loss"]
+    impossible = loss[loss < least_losses(workload, result.evidence.levels)[:, None]]
+    assert not impossible.size, (
+        f"{workload.name}: eval_loss {impossible[0]:g} is negative, which ended its training as diverged; if it may be "
+        "negative, set `loss_may_be_negative = True`"
+    )
     named = set(result.evidence.levels)
     assert "solved" in named, f"{workload.name}: levels must contain `solved`"
     undeclared = named - {"solved", *workload.level_names}
@@ -165,12 +172,11 @@ def _trained(pack: Pack[P]) -> PackResult:
 
 def _ends(pack: Pack[P], workload: Workload[P], trainings: Sequence[Training[P]]) -> _Ends:
     result = _trained(pack)
-    verdicts = workload.judge(trainings[0].parameters, result.evidence)
-    lanes = np.arange(len(trainings))
+    verdicts = judged(workload, trainings[0].parameters, result.evidence)
     return {
         **{name: result.evidence.metrics[name] for name in _LOSSES},
-        "outcome": verdicts.outcome[lanes, result.last_probe],
-        "detail": verdicts.detail[lanes, result.last_probe],
+        "outcome": result.at_last_probe(verdicts.outcome),
+        "detail": result.at_last_probe(verdicts.detail),
         "n_steps": result.n_steps,
         "diverged_step": result.diverged_step,
     }

@@ -3,6 +3,7 @@
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow.compute as pc
 import pytest
 
@@ -10,7 +11,7 @@ from orchestrator.errors import SweepError
 from orchestrator.ledger.reader import Ledger
 from orchestrator.sweep_directory import SweepDirectory
 from orchestrator.trainer import PackOrder, Trainer
-from search_spaces import Sweep
+from search_spaces import Int, Sweep
 from search_spaces.loading import load_sweep
 from tests.fault import sweeps
 from workloads.engine.pack import Pack
@@ -26,7 +27,10 @@ from workloads.parameters import parameter
 
 @dataclass(frozen=True, kw_only=True)
 class Parameters(CategoryPairsParameters):
-    fate: int = parameter(0, "1: memory for four lanes, 2: raises, 3: is NaN", low=0, high=3)
+    fate: int = parameter(0, "1: memory for four lanes, 2, 4, 5: raises, 3: is NaN", low=0, high=5)
+
+class Panic(BaseException):
+    pass
 
 class Fragile(CategoryPairs):
     name = "fragile"
@@ -35,6 +39,10 @@ class Fragile(CategoryPairs):
     def build(self, parameters):
         if parameters.fate == 2:
             raise ZeroDivisionError("planted")
+        if parameters.fate == 4:
+            raise ValueError("no text that UTF-8 has: \\ud800")
+        if parameters.fate == 5:
+            raise Panic("as of an extension module written in Rust")
         return super().build(parameters)
 
     def initial(self, module, lanes):
@@ -61,13 +69,16 @@ def spec(tmp_path: Path) -> Sweep:
 
 
 def test_each_fate_stays_with_its_own_trainings(spec: Sweep, tmp_path: Path) -> None:
+    spec = spec.but(space=spec.space | {"fate": Int(low=0, high=5, points=6)}, trials=6)
     report = sweeps.run(spec, tmp_path / "s", pack_size=16)
     rows = Ledger(tmp_path / "s").trainings()
     assert report.finished
-    assert rows.num_rows == 16
-    failed = rows.filter(pc.field("outcome") == "failed")
-    assert failed["param_fate"].to_pylist() == [2, 2, 2, 2]
-    assert all("ZeroDivisionError: planted" in error for error in failed["error"].to_pylist())
+    assert rows.num_rows == 24
+    failed = rows.filter(pc.field("outcome") == "failed").sort_by("param_fate")
+    assert failed["param_fate"].to_pylist() == [2] * 4 + [4] * 4 + [5] * 4
+    last_lines = ["ZeroDivisionError: planted", r"no text that UTF-8 has: \ud800", "Panic: as of an extension module"]
+    errors = failed["error"].to_pylist()
+    assert all(line in error for line, error in zip(np.repeat(last_lines, 4), errors, strict=True))
     assert failed["host"].null_count == failed["device"].null_count == 0
     assert rows.filter(pc.field("outcome") != "failed")["error"].null_count == 12
     by_fate = {
@@ -78,7 +89,7 @@ def test_each_fate_stays_with_its_own_trainings(spec: Sweep, tmp_path: Path) -> 
     # The pack for which memory was wanting was halved until it fitted.
     assert max(by_fate[1]["pack_size"].to_pylist()) <= 4
     values = {params["fate"]: value for _, params, value in sweeps.told(tmp_path / "s")}
-    assert [fate for fate, value in values.items() if value is None] == [2]
+    assert {fate for fate, value in values.items() if value is None} == {2, 4, 5}
 
 
 def test_memory_that_is_wanting_makes_all_further_packs_smaller(spec: Sweep, tmp_path: Path) -> None:

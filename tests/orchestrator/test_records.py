@@ -8,6 +8,7 @@ from orchestrator.records import PackContext, curve_rows, failed_rows, head_rows
 from orchestrator.tasks import Task, training_id
 from workloads.category_pairs import CategoryPairs
 from workloads.engine.contract import Certificate, Training
+from workloads.engine.judging import judged
 from workloads.engine.pack import Pack
 from workloads.parameters import Value
 from workloads.testing import defaults
@@ -35,7 +36,8 @@ def trained() -> tuple[pa.Table, pa.Table]:
     certificates = [None, None, Certificate("negative_curvature", agrees=True)]
     result = pack.result()
     assert head_rows(WORKLOAD, tasks, result) is None
-    return trained_rows(WORKLOAD, tasks, result, certificates, CONTEXT), curve_rows(WORKLOAD, tasks, result)
+    verdicts = judged(WORKLOAD, tasks[0].training.parameters, result.evidence)
+    return trained_rows(WORKLOAD, tasks, result, verdicts, certificates, CONTEXT), curve_rows(WORKLOAD, tasks, result)
 
 
 def test_rows_have_the_schema(trained: tuple[pa.Table, pa.Table]) -> None:

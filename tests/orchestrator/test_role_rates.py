@@ -34,6 +34,7 @@ from tests.orchestrator.small_sweep import STEPS, small_sweep, sweep_on_disk, tr
 from workloads.category_pairs import CategoryPairs
 from workloads.diagnostics.roles import ROLES
 from workloads.engine.contract import Training
+from workloads.engine.judging import judged
 from workloads.engine.pack import Pack
 from workloads.testing import defaults
 from workloads.translation.translator import LAYERS
@@ -208,7 +209,8 @@ def test_full_models_of_category_pairs_have_the_roles_of_their_solutions(tmp_pat
         [np.where(np.array(rows["trial"]) == 0, "solution_2", np.array(rows["role"].to_pylist())).tolist()],
     )
     with LedgerWriter(directory.path, schema, heads_schema(workload.head_score_names), "sha") as writer:
-        table = trained_rows(workload, tasks, result, [None] * 3, context)
+        verdicts = judged(workload, tasks[0].training.parameters, result.evidence)
+        table = trained_rows(workload, tasks, result, verdicts, [None] * 3, context)
         writer.commit("p", table, curve_rows(workload, tasks, result), flipped.cast(rows.schema))
     found = _findings(directory)
     assert all(each.layer == 0 and (each.role == "mixed" or "solution" in each.role) for each in found.roles.rates)

@@ -31,19 +31,15 @@ def judge_full(parameters: CategoryPairsParameters, evidence: Evidence) -> Verdi
     overfit = (train < OVERFIT_GAP * test) & (test > OVERFIT_TEST * variance) & (train < OVERFIT_TRAIN * variance)
     at_zero = (_gamma(evidence) < outcomes.STATIONARY_GAMMA) & is_dead(parameters, evidence)
     moving = outcomes.is_moving(evidence.steps, test)
-    # np.select takes the first that holds.
-    cases: list[tuple[str, NDArray[np.bool_], NDArray[np.str_]]] = [
-        ("diverged", diverged, np.full_like(plays, "")),
-        ("solved", test < evidence.levels["solved"][:, None], np.full_like(plays, "")),
-        ("overfit", overfit, np.full_like(plays, "")),
-        ("degenerate_zero", at_zero, plays),
-        ("marginal", matched, plays),
-        ("plateau", moving, np.full_like(plays, "moving")),
-    ]
-    holds = [condition for _, condition, _ in cases]
-    return Verdicts(
-        outcome=np.select(holds, [np.full_like(plays, name, dtype="<U15") for name, _, _ in cases], "plateau"),
-        detail=np.select(holds, [detail for _, _, detail in cases], ""),
+    return Verdicts.first_of(
+        {
+            "diverged": diverged,
+            "solved": test < evidence.levels["solved"][:, None],
+            "overfit": overfit,
+            **{("degenerate_zero", name): at_zero & (plays == name) for name in MATCHED},
+            **{("marginal", name): matched & (plays == name) for name in MATCHED},
+            ("plateau", "moving"): moving,
+        }
     )
 
 

@@ -102,20 +102,16 @@ class CategoryPairs(Workload[CategoryPairsParameters]):
         level = evidence.metrics["eval_loss"]
         levels = evidence.levels
         references = [name for name in ("mean", "centred_shift", "marginal") if name in levels]
-        at_reference = [outcomes.at_level(level, levels[name]) for name in references]
         still = outcomes.gamma(evidence) < outcomes.STATIONARY_GAMMA
-        # np.select takes the first that holds.
-        cases: dict[tuple[str, str], NDArray[np.bool_]] = {
-            ("diverged", ""): outcomes.has_diverged(level, levels["zero"]),
-            ("solved", ""): level < levels["solved"][:, None],
-            ("runaway", "valley"): _in_valley(parameters, evidence),
-            ("degenerate_zero", "zero"): still & outcomes.at_level(level, levels["zero"]),
-            **{("marginal", name): at for name, at in zip(references, at_reference, strict=True)},
-            ("plateau", "moving"): outcomes.is_moving(evidence.steps, level),
-        }
-        return Verdicts(
-            outcome=np.select(list(cases.values()), [outcome for outcome, _ in cases], "plateau"),
-            detail=np.select(list(cases.values()), [detail for _, detail in cases], ""),
+        return Verdicts.first_of(
+            {
+                "diverged": outcomes.has_diverged(level, levels["zero"]),
+                "solved": level < levels["solved"][:, None],
+                ("runaway", "valley"): _in_valley(parameters, evidence),
+                ("degenerate_zero", "zero"): still & outcomes.at_level(level, levels["zero"]),
+                **{("marginal", name): outcomes.at_level(level, levels[name]) for name in references},
+                ("plateau", "moving"): outcomes.is_moving(evidence.steps, level),
+            }
         )
 
     def score_heads(self, lanes: Lanes[CategoryPairsParameters], state: State) -> HeadScores | None:

@@ -1,16 +1,21 @@
 """Putting the labels of a sample of the stuck trainings to a test of their own."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
-from workloads.engine.contract import STUCK_OUTCOMES, Certificate, Training, Workload
+from workloads.engine.contract import STUCK_OUTCOMES, Certificate, Training, Verdicts, Workload
 from workloads.engine.pack import Pack
 from workloads.engine.result import PackResult
 
 
 def certify_stuck(
-    workload: Workload[Any], pack: Pack[Any], trainings: list[Training[Any]], result: PackResult
+    workload: Workload[Any],
+    pack: Pack[Any],
+    trainings: Sequence[Training[Any]],
+    result: PackResult,
+    verdicts: Verdicts,
 ) -> list[Certificate | None]:
     """A certificate for each training of a done pack that is stuck and in the sample; `None` for the rest.
 
@@ -18,9 +23,7 @@ def certify_stuck(
     pack, has no say.
     """
     certificates: list[Certificate | None] = [None] * len(trainings)
-    verdicts = workload.judge(trainings[0].parameters, result.evidence)
-    last = result.last_probe[:, None]
-    outcome, detail = (np.take_along_axis(table, last, 1)[:, 0] for table in (verdicts.outcome, verdicts.detail))
+    outcome, detail = result.at_last_probe(verdicts.outcome), result.at_last_probe(verdicts.detail)
     lanes, _ = pack.final_state(np.arange(len(trainings)))
     drawn = lanes.streams.uniform("certificate", (1,))[:, 0].cpu().numpy()
     share = lanes.tensor("certified_share").cpu().numpy()

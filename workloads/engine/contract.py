@@ -1,9 +1,9 @@
 """What the engine asks of a training problem, and what it gives back. Axes: L lane, P probe."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import ClassVar, Generic, TypeVar
+from typing import ClassVar, Generic, TypeAlias, TypeVar
 
 import numpy as np
 import torch
@@ -32,6 +32,12 @@ OUTCOMES = (
 """What a training may end as (DESIGN section 6)."""
 
 STUCK_OUTCOMES = frozenset({"degenerate_zero", "marginal", "runaway"})
+
+JUDGED_OUTCOMES = tuple(name for name in OUTCOMES if name != "failed")
+"""What a workload may call a training: only an exception makes it `failed`."""
+
+Label: TypeAlias = str | tuple[str, str]
+"""An outcome, or an outcome and its detail."""
 
 P = TypeVar("P", bound=TrainingParameters)
 
@@ -99,12 +105,44 @@ class Verdicts:
     """What L trainings would be called, had they ended at each of P probes.
 
     Attributes:
-        outcome: (L, P) names among `OUTCOMES`.
+        outcome: (L, P) names among `JUDGED_OUTCOMES`.
         detail: (L, P) the reference function or valley, empty where there is none.
+
+    Raises:
+        TypeError: If either is no array of text.
+        ValueError: If their shapes differ, or an outcome is not among those names.
     """
 
     outcome: NDArray[np.str_]
     detail: NDArray[np.str_]
+
+    def __post_init__(self) -> None:
+        for name, labels in (("outcome", self.outcome), ("detail", self.detail)):
+            if not isinstance(labels, np.ndarray) or labels.dtype.kind != "U":
+                kind = f"array of {labels.dtype}" if isinstance(labels, np.ndarray) else type(labels).__name__
+                raise TypeError(f"Verdicts.{name}: got {kind}, expected a NumPy array of str")
+        if self.outcome.shape != self.detail.shape:
+            raise ValueError(
+                f"Verdicts: got outcome {self.outcome.shape} and detail {self.detail.shape}, expected equal shapes"
+            )
+        is_known = np.isin(self.outcome, JUDGED_OUTCOMES)
+        if not is_known.all():
+            raise ValueError(
+                f"Verdicts.outcome: got {str(self.outcome[~is_known][0])!r}, expected {', '.join(JUDGED_OUTCOMES)}"
+            )
+
+    @classmethod
+    def first_of(cls, cases: Mapping[Label, NDArray[np.bool_]], otherwise: Label = "plateau") -> "Verdicts":
+        """At each probe the first case that holds.
+
+        Args:
+            cases: (L, P) by label, in their order of precedence.
+            otherwise: The label where no case holds.
+        """
+        labels = [(label, "") if isinstance(label, str) else label for label in (*cases, otherwise)]
+        holds = list(cases.values())
+        outcome, detail = (np.select(holds, names[:-1], names[-1]) for names in zip(*labels, strict=True))
+        return cls(outcome=outcome, detail=detail)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -168,6 +206,9 @@ class Workload(ABC, Generic[P]):
     """One line for `attnsweep workloads`."""
     level_names: ClassVar[tuple[str, ...]]
     """The reference levels of all variants, without `solved`: columns `level_<name>` of the ledger."""
+    loss_may_be_negative: ClassVar[bool] = False
+    """Whether `eval_loss` may fall below 0, as a squared error or a cross-entropy cannot. Where it may not, and no
+    reference level is negative, a training whose `eval_loss` does has diverged."""
     head_score_names: ClassVar[tuple[str, ...]] = ()
     """Scores of attention heads: columns `score_<name>` of the ledger's `heads`; none for a workload without."""
     head_layer_names: ClassVar[tuple[str, ...]] = ()
@@ -181,6 +222,10 @@ class Workload(ABC, Generic[P]):
         """What the trainings start from, (L, ...) by name: all parameters, and buffers that are drawn.
 
         The default draws parameters by `init_sigma`. Override to draw a task of its own for each training.
+
+        Args:
+            module: Of ONE training, as built, on the device of the lanes.
+            lanes: The L trainings.
         """
         return draw_parameters(module, lanes.tensor("init_sigma", torch.float64), lanes.streams)
 

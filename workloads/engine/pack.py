@@ -17,6 +17,7 @@ from workloads.engine.checkpoint import Checkpoint, CheckpointError, fingerprint
 from workloads.engine.contract import Batch, Lanes, P, Training, Workload
 from workloads.engine.first_order import norm_per_lane
 from workloads.engine.functional import over_lanes
+from workloads.engine.judging import judged, least_losses
 from workloads.engine.layout import Layout
 from workloads.engine.nested_names import prefixed, under
 from workloads.engine.optimizers import State
@@ -36,8 +37,9 @@ class Pack(Generic[P]):
     """Trains trainings with equal static parameters, each as if it were alone.
 
     A training ends at its last step, at the first probe that finds it solved (`stop_when_solved`), where its loss
-    turns non-finite, or where its optimizer's own tolerances end it. An ended lane leaves the batch at the next probe,
-    is measured there as it stands, and costs nothing more.
+    turns non-finite, at the first probe that finds it negative where it cannot be (`loss_may_be_negative`), or where
+    its optimizer's own tolerances end it. An ended lane leaves the batch at the next probe, is measured there as it
+    stands, and costs nothing more.
 
     Args:
         workload: The problem.
@@ -67,6 +69,7 @@ class Pack(Generic[P]):
         self._eval_batch = workload.eval_batch(self._lanes)
         levels = over_lanes(template, workload.levels)
         found = _to_numpy(levels(self._parameters, self._buffers, self._eval_batch))
+        self._least_loss = self._on_device(least_losses(workload, found))
         self._all_buffers = self._buffers
         self._final_rows = torch.empty_like(self._rows)
 
@@ -184,15 +187,15 @@ class Pack(Generic[P]):
         buffers, batch = self._buffers, self._batch_at(step)
         if lanes is not None:
             buffers, batch = _rows(buffers, lanes), _rows(batch, lanes)
-        loss, gradient = self._descent(self._loss, parameters[_ROWS], buffers, batch)
+        loss, gradient = self._descent("loss", self._loss, parameters[_ROWS], buffers, batch)
         return loss, {_ROWS: gradient}
 
     def _descent(
-        self, objective: Callable[..., Any], rows: Tensor, buffers: State, batch: Batch
+        self, name: str, objective: Callable[..., Any], rows: Tensor, buffers: State, batch: Batch
     ) -> tuple[Tensor, Tensor]:
         """An objective (K,) at rows (K, n), and its gradients (K, n)."""
         leaf = rows.detach().requires_grad_()
-        loss = objective(self._layout.views(leaf), buffers, batch)
+        loss = _numbers(name, objective(self._layout.views(leaf), buffers, batch))
         # Lanes do not mix, so the sum's gradient is each lane's own.
         (gradient,) = torch.autograd.grad(loss.sum(), leaf, materialize_grads=True)
         return loss.detach(), gradient
@@ -219,13 +222,13 @@ class Pack(Generic[P]):
             self._record.add_progress(self._next_probe, self._position, is_finite, n_steps)
 
     def _probe(self) -> dict[str, NDArray[np.float64]]:
-        eval_loss_A, gradient = self._descent(self._eval_loss, self._rows, self._buffers, self._eval_batch)
+        eval_loss_A, gradient = self._descent("eval_loss", self._eval_loss, self._rows, self._buffers, self._eval_batch)
         descended = self._optimizer.descended()
         with torch.no_grad():
             parameters = self._parameters
             loss_A = descended["train_loss"] if descended else self._train_loss()
             if self._at_own_probe:
-                self._optimizer.observe(loss_A)
+                self._optimizer.observe(loss_A.masked_fill(eval_loss_A < self._least_loss, torch.nan))
             return _to_numpy(
                 {
                     "loss": loss_A,
@@ -238,8 +241,7 @@ class Pack(Generic[P]):
 
     def _train_loss(self) -> Tensor:
         batch = self._batch_at(self._optimizer.batch_step(self._probe_steps[self._next_probe]))
-        loss_A: Tensor = self._loss(self._parameters, self._buffers, batch)
-        return loss_A
+        return _numbers("loss", self._loss(self._parameters, self._buffers, batch))
 
     def _drop_ended(self) -> None:
         """Takes the lanes that ended at the probe just recorded out of the batch."""
@@ -254,7 +256,7 @@ class Pack(Generic[P]):
         if not shared.stop_when_solved:
             return np.zeros(self._position.size, dtype=np.bool_)
         seen = self._own_probes[self._own_probes <= self._next_probe]
-        verdicts = self._workload.judge(shared, self._record.evidence(self._position, seen))
+        verdicts = judged(self._workload, shared, self._record.evidence(self._position, seen))
         return np.asarray(verdicts.outcome[:, -1] == "solved")
 
     def _keep(self, position: NDArray[np.int64]) -> None:
@@ -267,6 +269,7 @@ class Pack(Generic[P]):
             return
         self._lanes = self._lanes.select(lanes)
         self._buffers = _rows(self._buffers, lanes)
+        self._least_loss = self._least_loss[lanes]
         self._eval_batch = _rows(self._eval_batch, lanes)
         self._drawn = [_rows(batch, lanes) for batch in self._drawn]
         self._optimizer.select(lanes)
@@ -275,7 +278,8 @@ class Pack(Generic[P]):
 def _starting_state(workload: Workload[P], lanes: Lanes[P]) -> tuple[State, State, nn.Module]:
     modules = [workload.build(training.parameters).to(lanes.dtype) for training in lanes.trainings]
     parameters, buffers = stack_module_state(modules)
-    initial = workload.initial(modules[0], lanes)
+    template = modules[0].to(lanes.device)
+    initial = workload.initial(template, lanes)
     missing = parameters.keys() - initial.keys()
     if missing:
         raise TypeError(f"{workload.name}.initial left out the parameters {sorted(missing)}")
@@ -283,7 +287,7 @@ def _starting_state(workload: Workload[P], lanes: Lanes[P]) -> tuple[State, Stat
     return (
         {name: stacked[name] for name in parameters},
         {name: stacked[name] for name in buffers},
-        modules[0].to(lanes.device),
+        template,
     )
 
 
@@ -292,4 +296,14 @@ def _rows(state: State, lanes: Tensor) -> State:
 
 
 def _to_numpy(values: dict[str, Tensor]) -> dict[str, NDArray[np.float64]]:
-    return {name: value.detach().to("cpu", torch.float64).numpy() for name, value in values.items()}
+    return {name: _numbers(name, value).detach().to("cpu", torch.float64).numpy() for name, value in values.items()}
+
+
+def _numbers(name: str, values: Tensor) -> Tensor:
+    """Values of which each training must have one, and a real one."""
+    if values.dim() != 1 or values.is_complex():
+        raise TypeError(
+            f"{name}: got {str(values.dtype).removeprefix('torch.')} of shape {tuple(values.shape[1:])} for each "
+            "training, expected one real number; reduce it with .mean(), or a complex one with .abs()"
+        )
+    return values

@@ -2,11 +2,14 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from workloads.engine.contract import Evidence, HeadScores
+
+T = TypeVar("T", bound=np.generic)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -46,7 +49,11 @@ class PackResult:
 
     def last(self, metric: str) -> NDArray[np.float64]:
         """(L,) the metric at each training's last probe."""
-        return np.take_along_axis(self.evidence.metrics[metric], self.last_probe[:, None], axis=1)[:, 0]
+        return self.at_last_probe(self.evidence.metrics[metric])
+
+    def at_last_probe(self, table_LP: NDArray[T]) -> NDArray[T]:
+        """(L,) of values at each probe, those at each training's last."""
+        return np.take_along_axis(table_LP, self.last_probe[:, None], axis=1)[:, 0]
 
     def at(self, steps: Sequence[int]) -> "PackResult":
         """The same as if only these probes had been made, among them the last of each training."""

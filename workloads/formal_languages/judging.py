@@ -1,8 +1,5 @@
 """The outcome of a training on a formal language. Axes: L lane, P probe."""
 
-import numpy as np
-from numpy.typing import NDArray
-
 from workloads.diagnostics import outcomes
 from workloads.engine.contract import Evidence, Verdicts
 
@@ -18,19 +15,13 @@ def judge_language(evidence: Evidence) -> Verdicts:
     level = evidence.metrics["eval_loss"]
     levels = evidence.levels
     right = evidence.metrics["accuracy"] == 1.0
-    # np.select takes the first that holds.
-    cases: dict[tuple[str, str], NDArray[np.bool_]] = {
-        ("diverged", ""): outcomes.has_diverged(level, levels["zero"]),
-        ("solved", ""): right & (level < levels["solved"][:, None]),
-        ("degenerate_zero", "constant"): evidence.metrics["logit_std"] < CONSTANT_LOGIT_STD,
-        **{
-            ("marginal", name): outcomes.at_level(level, levels[name])
-            for name in ("constant", "count")
-            if name in levels
-        },
-        ("plateau", "moving"): outcomes.is_moving(evidence.steps, level),
-    }
-    return Verdicts(
-        outcome=np.select(list(cases.values()), [outcome for outcome, _ in cases], "plateau"),
-        detail=np.select(list(cases.values()), [detail for _, detail in cases], ""),
+    at_reference = {name: outcomes.at_level(level, levels[name]) for name in ("constant", "count") if name in levels}
+    return Verdicts.first_of(
+        {
+            "diverged": outcomes.has_diverged(level, levels["zero"]),
+            "solved": right & (level < levels["solved"][:, None]),
+            ("degenerate_zero", "constant"): evidence.metrics["logit_std"] < CONSTANT_LOGIT_STD,
+            **{("marginal", name): holds for name, holds in at_reference.items()},
+            ("plateau", "moving"): outcomes.is_moving(evidence.steps, level),
+        }
     )

@@ -21,19 +21,16 @@ def judge_translation(evidence: Evidence) -> Verdicts:
     loss, levels = evidence.metrics["eval_loss"], evidence.levels
     ignores_source = np.abs(evidence.metrics["source_gain"]) < IGNORES_SOURCE
     at_unigram, at_bigram = (loss > (1.0 - outcomes.AT_LEVEL) * levels[name][:, None] for name in ("unigram", "bigram"))
-    # np.select takes the first that holds.
-    cases: dict[tuple[str, str], NDArray[np.bool_]] = {
-        ("diverged", ""): outcomes.has_diverged(loss, levels["uniform"]),
-        ("solved", ""): loss < levels["solved"][:, None],
-        ("overfit", ""): _is_overfit(loss, evidence.metrics["loss"]),
-        ("degenerate_zero", "unigram"): ignores_source & at_unigram,
-        ("degenerate_zero", "bigram"): ignores_source & at_bigram,
-        ("marginal", "language_model"): ignores_source,
-        ("plateau", "moving"): outcomes.is_moving(evidence.steps, loss),
-    }
-    return Verdicts(
-        outcome=np.select(list(cases.values()), [outcome for outcome, _ in cases], "plateau"),
-        detail=np.select(list(cases.values()), [detail for _, detail in cases], ""),
+    return Verdicts.first_of(
+        {
+            "diverged": outcomes.has_diverged(loss, levels["uniform"]),
+            "solved": loss < levels["solved"][:, None],
+            "overfit": _is_overfit(loss, evidence.metrics["loss"]),
+            ("degenerate_zero", "unigram"): ignores_source & at_unigram,
+            ("degenerate_zero", "bigram"): ignores_source & at_bigram,
+            ("marginal", "language_model"): ignores_source,
+            ("plateau", "moving"): outcomes.is_moving(evidence.steps, loss),
+        }
     )
 
 

@@ -1,11 +1,14 @@
 """What a full or reduced training leaves beside its outcome: head scores at each probe, certificates of the stuck."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 
 from workloads.category_pairs import CategoryPairs
 from workloads.diagnostics.certification import certify_stuck
 from workloads.engine.contract import Certificate, Training
+from workloads.engine.judging import judged
 from workloads.engine.pack import Pack
 from workloads.parameters import Value
 from workloads.testing import defaults
@@ -13,7 +16,7 @@ from workloads.testing import defaults
 WORKLOAD = CategoryPairs()
 
 
-def _pack(n_lanes: int, **values: Value) -> tuple[Pack, list[Training]]:  # type: ignore[type-arg]
+def _pack(n_lanes: int, **values: Value) -> tuple[Pack[Any], list[Training[Any]]]:
     trainings = [Training(defaults(WORKLOAD, **values), seed) for seed in range(n_lanes)]
     pack = Pack(WORKLOAD, trainings)
     while not pack.advance(1_000):
@@ -21,9 +24,14 @@ def _pack(n_lanes: int, **values: Value) -> tuple[Pack, list[Training]]:  # type
     return pack, trainings
 
 
+def _certified(pack: Pack[Any], trainings: list[Training[Any]]) -> list[Certificate | None]:
+    result = pack.result()
+    verdicts = judged(WORKLOAD, trainings[0].parameters, result.evidence)
+    return certify_stuck(WORKLOAD, pack, trainings, result, verdicts)
+
+
 def _certificates(n_lanes: int, **values: Value) -> list[Certificate | None]:
-    pack, trainings = _pack(n_lanes, **values)
-    return certify_stuck(WORKLOAD, pack, trainings, pack.result())
+    return _certified(*_pack(n_lanes, **values))
 
 
 FULL: dict[str, Value] = {
@@ -77,12 +85,12 @@ def test_a_dead_attention_branch_is_kicked_alive() -> None:
 def test_the_sample_of_certified_trainings_does_not_depend_on_the_pack() -> None:
     assert _certificates(3, **ZERO | {"certified_share": 0.0}) == [None] * 3
     pack, trainings = _pack(40, **ZERO | {"certified_share": 0.3})
-    whole = [each is not None for each in certify_stuck(WORKLOAD, pack, trainings, pack.result())]
+    whole = [each is not None for each in _certified(pack, trainings)]
     assert 4 <= sum(whole) <= 20
     some = Pack(WORKLOAD, trainings[7:19])
     while not some.advance(1_000):
         pass
-    assert [each is not None for each in certify_stuck(WORKLOAD, some, trainings[7:19], some.result())] == whole[7:19]
+    assert [each is not None for each in _certified(some, trainings[7:19])] == whole[7:19]
 
 
 def test_a_training_that_is_not_stuck_is_not_certified() -> None:

@@ -1,0 +1,197 @@
+"""What a workload may call its trainings, and what a loss may be."""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+
+from workloads.category_pairs import CategoryPairs, CategoryPairsParameters
+from workloads.engine.contract import Batch, Evidence, Training, Verdicts
+from workloads.engine.judging import judged
+from workloads.engine.pack import Pack
+from workloads.engine.result import PackResult
+from workloads.parameters import Value
+from workloads.testing import check_verdicts, defaults
+
+NO, YES = np.array([[False, False]]), np.array([[False, True]])
+
+
+def _trainings(n_lanes: int = 2, **values: Value) -> list[Training[CategoryPairsParameters]]:
+    small: dict[str, Value] = {"n_categories": 3, "n_positions": 4, "n_steps": 8}
+    return [Training(defaults(CategoryPairs(), **(small | values)), seed) for seed in range(n_lanes)]
+
+
+def _trained(workload: CategoryPairs, trainings: list[Training[CategoryPairsParameters]]) -> PackResult:
+    pack = Pack(workload, trainings)
+    while not pack.advance(1_000):
+        pass
+    return pack.result()
+
+
+def test_the_first_case_that_holds_is_the_verdict() -> None:
+    verdicts = Verdicts.first_of({"diverged": NO, ("marginal", "mean"): YES, "solved": YES, ("runaway", "valley"): ~NO})
+    assert verdicts.outcome.tolist() == [["runaway", "marginal"]]
+    assert verdicts.detail.tolist() == [["valley", "mean"]]
+
+
+@pytest.mark.parametrize(
+    ("otherwise", "outcome", "detail"), [("plateau", "plateau", ""), (("marginal", "mean"), "marginal", "mean")]
+)
+def test_where_no_case_holds_the_verdict_is_the_other(otherwise: Any, outcome: str, detail: str) -> None:
+    verdicts = Verdicts.first_of({"solved": YES}, otherwise)
+    assert verdicts.outcome.tolist() == [[outcome, "solved"]]
+    assert verdicts.detail.tolist() == [[detail, ""]]
+
+
+@pytest.mark.parametrize(
+    ("outcome", "detail", "text"),
+    [
+        (None, np.array([[""]]), r"Verdicts\.outcome: got NoneType, expected a NumPy array of str"),
+        (np.array([["solved"]]), np.array([[None]]), r"Verdicts\.detail: got array of object, expected a NumPy array"),
+        (np.array([["solved"]]), np.array([""]), r"got outcome \(1, 1\) and detail \(1,\), expected equal shapes"),
+        (
+            np.array([["won"]]),
+            np.array([[""]]),
+            r"Verdicts\.outcome: got 'won', expected solved, degenerate_zero, marg",
+        ),
+        (np.array([["failed"]]), np.array([[""]]), r"Verdicts\.outcome: got 'failed', expected solved"),
+    ],
+)
+def test_labels_that_are_none_are_refused(outcome: Any, detail: Any, text: str) -> None:
+    with pytest.raises((TypeError, ValueError), match=text):
+        Verdicts(outcome=outcome, detail=detail)
+
+
+def _judging(answer: Callable[[Evidence], Any]) -> CategoryPairs:
+    class Own(CategoryPairs):
+        def judge(self, parameters: CategoryPairsParameters, evidence: Evidence) -> Any:
+            del parameters
+            return answer(evidence)
+
+    return Own()
+
+
+@pytest.mark.parametrize(
+    ("answer", "text"),
+    [
+        (lambda _: None, r"category_pairs\.judge: got NoneType, expected Verdicts"),
+        (
+            lambda _: Verdicts.first_of({"solved": NO}),
+            r"category_pairs\.judge: got labels of shape \(1, 2\), expected \(2, 9\): one for each training and probe",
+        ),
+    ],
+)
+def test_an_answer_that_is_no_verdict_is_refused(answer: Callable[[Evidence], Any], text: str) -> None:
+    trainings = _trainings(stop_when_solved=False)
+    workload = _judging(answer)
+    evidence = _trained(workload, trainings).evidence
+    with pytest.raises((TypeError, ValueError), match=text):
+        judged(workload, trainings[0].parameters, evidence)
+    with pytest.raises(AssertionError, match=text):
+        check_verdicts(workload, trainings)
+    # In mid-training it is asked too, at the first probe: of one, not of nine.
+    with pytest.raises((TypeError, ValueError), match=text.partition(", expected")[0]):
+        _trained(workload, _trainings(stop_when_solved=True))
+
+
+class Complex(CategoryPairs):
+    def eval_loss(self, module: nn.Module, batch: Batch) -> Tensor:
+        return torch.complex(super().eval_loss(module, batch), super().eval_loss(module, batch))
+
+
+class OneForEachPosition(CategoryPairs):
+    def loss(self, module: nn.Module, batch: Batch) -> Tensor:
+        return super().loss(module, batch) * torch.ones(3)
+
+    def eval_loss(self, module: nn.Module, batch: Batch) -> Tensor:
+        return self.loss(module, batch).mean()
+
+
+class ComplexMetric(CategoryPairs):
+    def measure(self, module: nn.Module, batch: Batch) -> dict[str, Tensor]:
+        return {"phase": super().loss(module, batch) * 1j}
+
+
+@pytest.mark.parametrize(
+    ("workload", "text"),
+    [
+        (
+            Complex(),
+            r"eval_loss: got complex128 of shape \(\) for each training, expected one real number; .*\.abs\(\)",
+        ),
+        (OneForEachPosition(), r"loss: got float32 of shape \(3,\) for each training, expected one .* with \.mean\(\)"),
+        (ComplexMetric(), r"phase: got complex128 of shape \(\) for each training, expected one real number"),
+    ],
+)
+def test_what_is_no_real_number_is_refused(workload: CategoryPairs, text: str) -> None:
+    with pytest.raises(TypeError, match=text):
+        _trained(workload, _trainings())
+
+
+class Shifted(CategoryPairs):
+    """A loss and levels that are less than they should be, by a quarter."""
+
+    by = (0.25, 0.0)
+
+    def eval_loss(self, module: nn.Module, batch: Batch) -> Tensor:
+        return super().eval_loss(module, batch) - self.by[0]
+
+    def levels(self, module: nn.Module, batch: Batch) -> dict[str, Tensor]:
+        return {name: level - self.by[1] for name, level in super().levels(module, batch).items()}
+
+
+SOLVING: dict[str, Value] = {"init_sigma": 0.05, "learning_rate": 0.05, "n_steps": 400, "stop_when_solved": False}
+
+
+def test_a_negative_loss_is_no_solution() -> None:
+    trainings = _trainings(1, **SOLVING)
+    result = _trained(Shifted(), trainings)
+    loss = result.evidence.metrics["eval_loss"][0]
+    [found] = np.flatnonzero(loss < 0)
+    # It ended there, and what it was judged by is on record.
+    assert result.diverged_step[0] == result.n_steps[0] == result.evidence.steps[found] < 400
+    assert np.isnan(loss[found + 1 :]).all()
+    with pytest.raises(AssertionError, match=r"eval_loss -0\.\d+ is negative.*set `loss_may_be_negative = True`"):
+        check_verdicts(Shifted(), trainings)
+
+
+def test_a_loss_that_may_be_negative_may_solve() -> None:
+    trainings = _trainings(1, **SOLVING)
+    declared = type("Declared", (Shifted,), {"loss_may_be_negative": True})()
+    # One of its levels says so.
+    evident = type("Evident", (Shifted,), {"by": (0.25, 0.25)})()
+    for workload in (declared, evident):
+        result = _trained(workload, trainings)
+        assert result.last("eval_loss")[0] < 0
+        assert (result.diverged_step[0], result.n_steps[0]) == (-1, 400)
+        check_verdicts(workload, trainings)
+
+
+def test_rounding_that_outweighs_the_loss_is_no_solution() -> None:
+    """In float32 terms of 1e8 leave -0.4 of a sum of squares, below any level."""
+    parameters = defaults(
+        CategoryPairs(),
+        init_sigma=32.058036810444456,
+        learning_rate=1.0,
+        optimizer="lbfgs",
+        n_steps=60,
+        dtype="float32",
+    )
+    result = _trained(CategoryPairs(), [Training(parameters, 52)])
+    assert np.nanmin(result.evidence.metrics["eval_loss"]) < -0.1
+    assert result.diverged_step[0] > 0
+
+
+def test_rounding_about_zero_is_no_divergence() -> None:
+    class Rounded(Shifted):
+        by = (5e-6, 0.0)
+
+        def loss(self, module: nn.Module, batch: Batch) -> Tensor:
+            return 0.0 * super().loss(module, batch)
+
+    result = _trained(Rounded(), _trainings(1, stop_when_solved=False))
+    assert result.last("eval_loss")[0] == -5e-6 / 1.0
+    assert result.diverged_step[0] == -1

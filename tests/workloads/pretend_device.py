@@ -1,0 +1,122 @@
+"""An accelerator that is not there: tensors that say they are on the device `pretend`, and compute on the CPU.
+
+What a GPU refuses raises here too, with the same words: operations on tensors of two devices. Numbers are the CPU's but
+for their last digits: PyTorch composes some operations in another way where a tensor is not on the CPU.
+"""
+
+import functools
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch._ops import OpOverload
+from torch.utils._python_dispatch import return_and_correct_aliasing
+from torch.utils.backend_registration import _setup_privateuseone_for_python_backend
+
+_NAME = "pretend"
+_CPU = torch.device("cpu")
+_ATEN = torch.library.Library("aten", "IMPL")
+_COPIES = {torch.ops.aten.copy_, torch.ops.aten._to_copy}
+_INDEXED = {torch.ops.aten.index, torch.ops.aten.index_put, torch.ops.aten.index_put_, torch.ops.aten._index_put_impl_}
+"""Their indices may lie on the CPU."""
+
+
+class _Pretended(Tensor):
+    """Says that it is elsewhere.
+
+    Attributes:
+        inner: Its values, on the CPU.
+    """
+
+    inner: Tensor
+
+    @staticmethod
+    def __new__(cls, inner: Tensor) -> "_Pretended":
+        made: _Pretended = Tensor._make_wrapper_subclass(  # type: ignore[attr-defined]
+            cls,
+            inner.size(),
+            strides=inner.stride(),
+            storage_offset=inner.storage_offset(),
+            dtype=inner.dtype,
+            device=torch.device(_NAME, 0),
+        )
+        made.inner = inner
+        return made
+
+    def __repr__(self) -> str:  # type: ignore[override]
+        return f"pretended {self.inner!r}"
+
+    def tolist(self) -> Any:
+        return self.inner.tolist()
+
+    def numpy(self, *, force: bool = False) -> Any:
+        if not force:
+            raise TypeError(f"can't convert {self.device} device type tensor to numpy")
+        return self.inner.numpy(force=True)
+
+    @classmethod
+    def __torch_dispatch__(
+        cls, function: OpOverload, types: Any, arguments: tuple[Any, ...] = (), options: dict[str, Any] | None = None
+    ) -> Any:
+        options = options or {}
+        _refuse_mixed_devices(function, arguments, options)
+        own = {name: _CPU if name == "device" else _inner(value) for name, value in options.items()}
+        found = function(*_inner(arguments), **own)
+        if options.get("device") == _CPU:
+            return found
+        found = _pretended(found)
+        aliases = any(each.alias_info is not None for each in function._schema.returns)
+        return return_and_correct_aliasing(function, arguments, options, found) if aliases else found
+
+
+@functools.cache
+def pretend_device() -> str:
+    """The device's name, for `torch.device`; from the first call on it is there for the rest of the process."""
+    _setup_privateuseone_for_python_backend(_NAME)
+    for name in ("empty.memory_format", "empty_strided"):
+        _ATEN.impl(name, functools.partial(_made, getattr(torch.ops.aten, name.partition(".")[0])), "PrivateUse1")
+    # `torch.tensor` copies its numbers without a look at the type.
+    _ATEN.impl("_copy_from", lambda source, target, *_: target.inner.copy_(_inner(source)), "PrivateUse1")
+    return _NAME
+
+
+def _made(function: Any, *arguments: Any, **options: Any) -> _Pretended:
+    return _Pretended(function(*arguments, **options | {"device": _CPU}))
+
+
+def _inner(value: Any) -> Any:
+    # Not by pytree: an operation's arguments are tensors and flat lists of them, and there are many operations.
+    if isinstance(value, _Pretended):
+        return value.inner
+    return type(value)(map(_inner, value)) if isinstance(value, list | tuple) else value
+
+
+def _pretended(value: Any) -> Any:
+    if isinstance(value, Tensor):
+        return _Pretended(value)
+    return type(value)(map(_pretended, value)) if isinstance(value, list | tuple) else value
+
+
+def _tensors(values: Iterable[Any]) -> Iterator[Tensor]:
+    for value in values:
+        if isinstance(value, Tensor):
+            yield value
+        elif isinstance(value, list | tuple):
+            yield from _tensors(value)
+
+
+def _refuse_mixed_devices(function: OpOverload, arguments: Sequence[Any], options: Mapping[str, Any]) -> None:
+    packet = function.overloadpacket
+    if packet in _COPIES:
+        return
+    operands = [arguments[0], *arguments[2:]] if packet in _INDEXED else arguments
+    elsewhere = [each for each in _tensors([*operands, *options.values()]) if not isinstance(each, _Pretended)]
+    # As on a GPU, where pointwise functions take single numbers from the CPU.
+    if torch.Tag.pointwise in function.tags or packet in _INDEXED:
+        elsewhere = [each for each in elsewhere if each.dim()]
+    if elsewhere:
+        raise RuntimeError(
+            f"Expected all tensors to be on the same device, but found at least two devices, {_NAME}:0 and cpu! "
+            f"(when calling {function})"
+        )

@@ -1,0 +1,45 @@
+"""What a workload calls its trainings, and below which loss no training can be. Axes: L lane."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from workloads.engine.contract import Evidence, P, Verdicts, Workload
+
+_ROUNDING = 1e-5
+"""Of the largest reference level: a loss may lie so much below 0."""
+
+
+def judged(workload: Workload[P], parameters: P, evidence: Evidence) -> Verdicts:
+    """What the workload calls each training at each probe.
+
+    Args:
+        workload: The problem.
+        parameters: Of the first lane.
+        evidence: What was measured.
+
+    Raises:
+        TypeError: If the workload does not answer with `Verdicts`.
+        ValueError: If its answer is not of the shape of what was measured.
+    """
+    verdicts = workload.judge(parameters, evidence)
+    if not isinstance(verdicts, Verdicts):
+        raise TypeError(f"{workload.name}.judge: got {type(verdicts).__name__}, expected Verdicts")
+    expected = evidence.metrics["eval_loss"].shape
+    if verdicts.outcome.shape != expected:
+        raise ValueError(
+            f"{workload.name}.judge: got labels of shape {verdicts.outcome.shape}, expected {expected}: "
+            "one for each training and probe"
+        )
+    return verdicts
+
+
+def least_losses(workload: Workload[Any], levels: Mapping[str, NDArray[np.float64]]) -> NDArray[np.float64]:
+    """(L,) the `eval_loss` below which a training has diverged: 0 but for rounding, as of a squared error or a
+    cross-entropy; minus infinity where the workload or one of its reference levels (L,) says that it may be negative.
+    """
+    known_NL = np.nan_to_num(np.stack(list(levels.values())), nan=0.0)
+    may_be_negative = workload.loss_may_be_negative | (known_NL.min(0) < 0)
+    return np.where(may_be_negative, -np.inf, -_ROUNDING * known_NL.max(0))
