@@ -6,7 +6,6 @@ import math
 import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import nullcontext
 from datetime import date, datetime, time
 from decimal import Decimal
 from pathlib import Path
@@ -17,6 +16,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from orchestrator.ledger.reader import Ledger, ask_all
+from orchestrator.output_file import writing_file
 from workloads.errors import UserError
 
 TABLE_ROWS = 200
@@ -83,21 +83,15 @@ def render(table: pa.Table, format: str, out: Path | None) -> None:
     """
     if format == "parquet" and out is None:
         raise UserError("--out", given=None, expected="a file, for --format parquet", mend="add --out FILE.parquet")
-    try:
+    if out is None:
+        _TEXT_FORMATS[format](table, sys.stdout)
+        return
+    with writing_file(out) as path:
         if format == "parquet":
-            pq.write_table(table, out, compression="zstd")
-            return
-        with nullcontext(sys.stdout) if out is None else out.open("w", newline="", encoding="utf-8") as file:
-            _TEXT_FORMATS[format](table, file)
-    except OSError as error:
-        if out is None:
-            raise
-        raise UserError(
-            "--out",
-            given=str(out),
-            expected="a file that can be written",
-            mend=f"choose another ({error.strerror or error})",
-        ) from error
+            pq.write_table(table, path, compression="zstd")
+        else:
+            with path.open("w", newline="", encoding="utf-8") as file:
+                _TEXT_FORMATS[format](table, file)
 
 
 def _write_table(table: pa.Table, file: TextIO) -> None:
