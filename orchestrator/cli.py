@@ -158,8 +158,11 @@ def query(
 ) -> None:
     """Ask the ledger of a sweep, or of several at once, in SQL (DuckDB)."""
     from orchestrator.ledger.reader import Ledger
+    from orchestrator.output_file import check_output
     from orchestrator.query import query_all, render
 
+    if out is not None:
+        check_output(out)
     render(query_all([Ledger(locate(each)) for each in directories], sql), format_.value, out)
 
 

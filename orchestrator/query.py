@@ -4,9 +4,9 @@ import csv
 import json
 import math
 import os
+import re
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import nullcontext
 from datetime import date, datetime, time
 from decimal import Decimal
 from pathlib import Path
@@ -15,8 +15,11 @@ from typing import Any, TextIO
 import duckdb
 import pyarrow as pa
 import pyarrow.parquet as pq
+from duckdb.sqltypes import DuckDBPyType
 
 from orchestrator.ledger.reader import Ledger, ask_all
+from orchestrator.ledger.sql_text import identifier
+from orchestrator.output_file import writing_file
 from workloads.errors import UserError
 
 TABLE_ROWS = 200
@@ -26,6 +29,8 @@ ANSWER_BYTES = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 4
 _ROWS_AT_ONCE = 100_000
 _READING = {duckdb.StatementType.SELECT, duckdb.StatementType.EXPLAIN, duckdb.StatementType.MULTI}
 """Kinds of statement that answer; what PIVOT is made of counts as several."""
+_AS_TEXT = {"interval", "union", "bit", "bignum", "uhugeint", "time with time zone", "variant", "geometry"}
+"""Types of DuckDB's that Arrow changes, or Parquet lacks: an answer has them as DuckDB writes them."""
 
 
 def run_query(ledger: Ledger, sql: str) -> pa.Table:
@@ -56,9 +61,28 @@ def answer(connection: duckdb.DuckDBPyConnection, sql: str) -> pa.Table:
         statements = connection.extract_statements(sql)
         if [each.type in _READING for each in statements] != [True]:
             raise _refused(sql, "start it with SELECT or FROM, and ask one query at a time")
-        return _fetched(connection.sql(sql), sql)
+        return _fetched(_storable(connection.sql(sql)), sql)
     except duckdb.Error as error:
         raise _refused(sql, "DuckDB says: " + " ".join(str(error).split("\n\n")[0].split())) from error
+
+
+def _storable(found: duckdb.DuckDBPyRelation) -> duckdb.DuckDBPyRelation:
+    kinds = [_AS_TEXT.isdisjoint(_kinds(each)) for each in found.types]
+    return found if all(kinds) else found.project(_columns(found.columns, kinds))
+
+
+def _kinds(kind: DuckDBPyType) -> Iterator[str]:
+    """A type's name, and those that it is made of."""
+    yield kind.id
+    if kind.id in ("list", "array", "struct", "map"):
+        for _, inner in kind.children:
+            yield from _kinds(inner) if isinstance(inner, DuckDBPyType) else ()
+
+
+def _columns(names: Sequence[str], stays: Sequence[bool]) -> str:
+    """SQL of all columns, by their place since names may come twice: as they are, or as text."""
+    each = enumerate(zip(names, stays, strict=True), 1)
+    return ", ".join(f"#{at}{'' if stay else '::VARCHAR'} AS {identifier(name)}" for at, (name, stay) in each)
 
 
 def _fetched(found: duckdb.DuckDBPyRelation, sql: str) -> pa.Table:
@@ -83,21 +107,15 @@ def render(table: pa.Table, format: str, out: Path | None) -> None:
     """
     if format == "parquet" and out is None:
         raise UserError("--out", given=None, expected="a file, for --format parquet", mend="add --out FILE.parquet")
-    try:
+    if out is None:
+        _TEXT_FORMATS[format](table, sys.stdout)
+        return
+    with writing_file(out) as path:
         if format == "parquet":
-            pq.write_table(table, out, compression="zstd")
-            return
-        with nullcontext(sys.stdout) if out is None else out.open("w", newline="", encoding="utf-8") as file:
-            _TEXT_FORMATS[format](table, file)
-    except OSError as error:
-        if out is None:
-            raise
-        raise UserError(
-            "--out",
-            given=str(out),
-            expected="a file that can be written",
-            mend=f"choose another ({error.strerror or error})",
-        ) from error
+            pq.write_table(table, path, compression="zstd")
+        else:
+            with path.open("w", newline="", encoding="utf-8") as file:
+                _TEXT_FORMATS[format](table, file)
 
 
 def _write_table(table: pa.Table, file: TextIO) -> None:
@@ -141,9 +159,31 @@ _TEXT_FORMATS: dict[str, Callable[[pa.Table, TextIO], None]] = {
 
 
 def _records(table: pa.Table) -> Iterator[list[Any]]:
-    for batch in table.to_batches(max_chunksize=10_000):
+    for batch in _readable(table).to_batches(max_chunksize=10_000):
         columns = [[_plain(value) for value in column.to_pylist()] for column in batch.columns]
         yield from (list(record) for record in zip(*columns, strict=True))
+
+
+def _readable(table: pa.Table) -> pa.Table:
+    """The table with columns of times as text where Python's own end too soon: `infinity`, `0044-03-15 (BC)`."""
+    readable = [_is_readable(column) for column in table.columns]
+    if all(readable):
+        return table
+    with duckdb.connect() as connection:
+        connection.execute("SET TimeZone = 'UTC'")
+        found = connection.from_arrow(table)
+        return found.project(_columns(found.columns, readable)).to_arrow_table().rename_columns(table.column_names)
+
+
+def _is_readable(column: pa.ChunkedArray) -> bool:
+    if not re.search("date|timestamp", str(column.type)):
+        return True
+    try:
+        for chunk in column.chunks:
+            chunk.to_pylist()
+    except (OverflowError, ValueError):
+        return False
+    return True
 
 
 def _plain(value: Any) -> Any:

@@ -24,6 +24,7 @@ from orchestrator.deviation import deviation
 from orchestrator.error_text import STOPS, text_of
 from orchestrator.ledger.reader import Ledger
 from orchestrator.ledger.schema import curves_schema
+from orchestrator.output_file import writing_file
 from orchestrator.records import PackContext, Rows, curve_rows, ended_rows, failed_rows, head_rows
 from orchestrator.replay_summary import Replay
 from orchestrator.sweep_directory import SweepDirectory
@@ -185,16 +186,17 @@ def _train_alone(
 def _write_trace(traced: Rows, folder: Path) -> None:
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        pq.write_table(traced.curves, folder / "curves.parquet")
-        if traced.heads is not None:
-            pq.write_table(traced.heads, folder / "heads.parquet")
     except OSError as error:
         raise UserError(
             "--trace",
             given=str(folder),
             expected="a folder that can be written",
-            mend=f"go where it can ({error.strerror or error})",
+            mend=f"go elsewhere ({error.strerror})",
         ) from error
+    for name, rows in (("curves", traced.curves), ("heads", traced.heads)):
+        if rows is not None:
+            with writing_file(folder / f"{name}.parquet", "--trace") as path:
+                pq.write_table(rows, path)
 
 
 def _trained(workload: Workload[Any], tasks: Sequence[Task], device: str, probe_steps: Sequence[int] = ()) -> Pack[Any]:

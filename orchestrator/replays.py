@@ -6,12 +6,13 @@ for the sweep at hand, a user's own workload and this machine's kernels included
 
 from collections.abc import Callable, Mapping
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict
 
 from orchestrator.deviation import Deviation, deviation
 from orchestrator.ledger.reader import Ledger
-from orchestrator.places.location import place_at
+from orchestrator.places.location import as_argument, place_at
 from orchestrator.pool import TrainerPool
+from orchestrator.record_file import DamagedRecordError, read_record, record_text
 from orchestrator.records import Rows
 from orchestrator.replay import recorded_rows, recorded_tasks, to_replay
 from orchestrator.sweep_directory import SweepDirectory
@@ -54,14 +55,28 @@ class Replays(BaseModel):
             first, columns = next(iter(self.disagreeing.items()))
             others = f"{len(self.disagreeing)} of {n} trainings alone, which end otherwise"
             return f"replayed {others}, such as {first} ({', '.join(columns)})"
-        return f"replayed {n} trainings alone: they end as fused, largest deviation of a loss {self.largest:.2g}"
+        largest = "unknown" if self.largest is None else f"{self.largest:.2g}"
+        return f"replayed {n} trainings alone: they end as fused, largest deviation of a loss {largest}"
 
 
 def read_replays(directory: SweepDirectory) -> Replays | None:
-    """What an earlier run has recorded; `None` where there is nothing."""
+    """What an earlier run has recorded; `None` where there is nothing.
+
+    Raises:
+        DamagedRecordError: If it is not what was written.
+    """
+    again = f"replay them again with: attnsweep resume {as_argument(directory.path)}"
     try:
-        return Replays.model_validate_json(place_at(directory.path).read_text(REPLAYS_FILE))
-    except (FileNotFoundError, ValidationError):
+        return read_record(place_at(directory.path), REPLAYS_FILE, Replays, again)
+    except FileNotFoundError:
+        return None
+
+
+def earlier_replays(directory: SweepDirectory) -> Replays | None:
+    """What an earlier run has recorded; `None` also for a damaged record, whose trainings are to be replayed again."""
+    try:
+        return read_replays(directory)
+    except DamagedRecordError:
         return None
 
 
@@ -109,5 +124,5 @@ def _record(directory: SweepDirectory, found: Mapping[str, Deviation], raised: M
     finite = {name: each.of_losses if each.of_losses < float("inf") else None for name, each in found.items()}
     disagreeing = {name: each.disagreements() for name, each in found.items() if not each.agrees}
     replays = Replays(deviations=finite | dict.fromkeys(raised), disagreeing=disagreeing | dict(raised))
-    place_at(directory.path).put_text(REPLAYS_FILE, replays.model_dump_json(indent=2) + "\n")
+    place_at(directory.path).put_text(REPLAYS_FILE, record_text(replays))
     return replays

@@ -20,7 +20,7 @@ from orchestrator.loop import Found, SweepLoop
 from orchestrator.places.location import Location, StoreError, as_argument
 from orchestrator.pool import TrainerPool
 from orchestrator.progress import ProgressDisplay, logging_progress
-from orchestrator.replays import read_replays, replay_some
+from orchestrator.replays import earlier_replays, replay_some
 from orchestrator.signals import StopOnSignal
 from orchestrator.study import Study, check_storage
 from orchestrator.summary import Summary, summarize
@@ -162,7 +162,7 @@ def _take_up(
             max_failures=resources.max_failures,
             followers=(display, projection),
         )
-        finished, replays = False, read_replays(directory)
+        finished, replays = False, earlier_replays(directory)
         stop = StopOnSignal()
         try:
             with stop, display:

@@ -1,7 +1,6 @@
 """The sweep directory's own record: `sweep.json`, the resolved spec with where and how it was run."""
 
 import getpass
-import json
 import os
 import platform
 import secrets
@@ -11,21 +10,22 @@ import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, Self
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ModelWrapValidatorHandler, model_validator
 
 from orchestrator.credentials import without_credentials
 from orchestrator.environment import Environment, versions
 from orchestrator.places.location import Location, as_argument, place_at
+from orchestrator.record_file import DamagedRecordError, parse_record, read_record, reason_of, record_text
 from search_spaces.dimensions import Scalar
-from search_spaces.model import first_mistake
 from search_spaces.sweep import Sweep, sha256_of
-from workloads.errors import UserError
+from workloads.errors import SpecError, UserError
 
 SWEEP_FILE = "sweep.json"
 STUDY_FILE = "study.journal"
 _COURSE_FILE = "course.json"
+_RESTORE = "restore the file: a sweep's record is not edited, run a new sweep instead"
 
 
 class _Stored(BaseModel):
@@ -38,12 +38,21 @@ class _Stored(BaseModel):
     provenance: Mapping[str, Any]
     environments: Mapping[str, Environment] = {}
 
+    @model_validator(mode="wrap")
+    @classmethod
+    def _check_spec(cls, fields: Any, validate: ModelWrapValidatorHandler[Self]) -> Self:
+        stored = validate(fields)
+        # Of the stored values, not of the model read from them, which may have gained fields since.
+        if isinstance(spec := fields["spec"], dict) and sha256_of(spec) != stored.spec_sha256:
+            raise ValueError("a spec that does not match its sha256")
+        return stored
+
 
 class _Course(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     finished: bool
-    seconds: float
+    seconds: float = Field(ge=0, allow_inf_nan=False)
 
 
 @dataclass(frozen=True)
@@ -106,12 +115,14 @@ class SweepDirectory:
         Raises:
             UserError: If it holds another sweep, or anything else, or cannot be written. Of several processes at once
                 one makes its sweep (in an object store `docs/ledger.md` says what holds).
+            SpecError: If the spec holds what a file cannot.
         """
         cls.check_new(path)
+        environments = {environment.id: environment} if environment else {}
+        directory = cls(path, _identity(spec), spec, spec.sha256(), defaults, _provenance(), environments)
+        _check_readable(directory)
         try:
             place_at(path).make()
-            environments = {environment.id: environment} if environment else {}
-            directory = cls(path, _identity(spec), spec, spec.sha256(), defaults, _provenance(), environments)
             place_at(path).put_new_text(SWEEP_FILE, directory._text())
         except FileExistsError as error:
             raise _taken(path) from error
@@ -132,8 +143,7 @@ class SweepDirectory:
             UserError: If there is none, or it is damaged.
         """
         try:
-            text = place_at(path).read_text(SWEEP_FILE)
-            stored = _Stored.model_validate_json(text)
+            stored = read_record(place_at(path), SWEEP_FILE, _Stored, _RESTORE)
         except OSError as error:
             raise UserError(
                 "DIR",
@@ -141,16 +151,6 @@ class SweepDirectory:
                 expected=f"a sweep directory, with a {SWEEP_FILE} in it",
                 mend=f"give the directory that `attnsweep run` printed ({error.strerror})",
             ) from error
-        except ValidationError as error:
-            raise first_mistake(error) from error
-        # Of the stored text, not of the model read from it, which may have gained fields since.
-        if sha256_of(json.loads(text)["spec"]) != stored.spec_sha256:
-            raise UserError(
-                f"{path}/{SWEEP_FILE}",
-                given="a spec that does not match its sha256",
-                expected="the spec as it was written",
-                mend="restore the file: a sweep's spec is not edited, run a new sweep instead",
-            )
         return cls(path, **{name: getattr(stored, name) for name in _Stored.model_fields})
 
     @property
@@ -170,10 +170,14 @@ class SweepDirectory:
         return earlier is not None and not self.changes(earlier)
 
     def entering(self, environment: Environment) -> "SweepDirectory":
-        """The sweep with this environment as its latest, written down."""
+        """The sweep with this environment as its latest, written down. A damaged `course.json` begins anew."""
         others = {name: each for name, each in self.environments.items() if name != environment.id}
         directory = replace(self, environments={**others, environment.id: environment})
         place_at(self.path).put_text(SWEEP_FILE, directory._text())
+        try:
+            self._course()
+        except DamagedRecordError:
+            self._put_course(_Course(finished=False, seconds=0.0))
         return directory
 
     def record(self) -> str:
@@ -182,35 +186,59 @@ class SweepDirectory:
 
     @property
     def finished(self) -> bool:
-        """Whether a run has spent the sweep's budget."""
+        """Whether a run has spent the sweep's budget. Raises UserError if `course.json` is damaged."""
         return self._course().finished
 
     @property
     def seconds_spent(self) -> float:
-        """Wall seconds of all runs that ended in order."""
+        """Wall seconds of all runs that ended in order. Raises UserError if `course.json` is damaged."""
         return self._course().seconds
 
     def record_run(self, *, finished: bool, seconds: float) -> None:
         """Notes the end of a run: whether the budget is spent, and the seconds that it took."""
-        course = _Course(finished=finished, seconds=self.seconds_spent + seconds)
-        place_at(self.path).put_text(_COURSE_FILE, course.model_dump_json() + "\n")
+        self._put_course(_Course(finished=finished, seconds=self.seconds_spent + seconds))
 
     def _course(self) -> _Course:
         try:
-            return _Course.model_validate_json(place_at(self.path).read_text(_COURSE_FILE))
-        except (FileNotFoundError, ValidationError):
+            return read_record(place_at(self.path), _COURSE_FILE, _Course, f"write it anew with: {self._resume}")
+        except FileNotFoundError:
             return _Course(finished=False, seconds=0.0)
 
+    def _put_course(self, course: _Course) -> None:
+        place_at(self.path).put_text(_COURSE_FILE, record_text(course))
+
+    @property
+    def _resume(self) -> str:
+        return f"attnsweep resume {as_argument(self.path)}"
+
     def _text(self) -> str:
-        stored = _Stored(
-            sweep=self.sweep,
-            spec=self.spec,
-            spec_sha256=self.spec_sha256,
-            defaults=self.defaults,
-            provenance=self.provenance,
-            environments=self.environments,
+        return record_text(
+            _Stored(
+                sweep=self.sweep,
+                spec=self.spec,
+                spec_sha256=self.spec_sha256,
+                defaults=self.defaults,
+                provenance=self.provenance,
+                environments=self.environments,
+            )
         )
-        return json.dumps(stored.model_dump(mode="json"), indent=2) + "\n"
+
+
+def _check_readable(directory: SweepDirectory) -> None:
+    """Checks that a record can be read back, before it is written.
+
+    Raises:
+        SpecError: If not.
+    """
+    try:
+        parse_record(directory._text(), _Stored)
+    except ValueError as error:
+        raise SpecError(
+            "SPEC",
+            given=directory.spec.name,
+            expected="a sweep that can be read back from a file: text in UTF-8, paths too",
+            mend=f"correct the text, or rename the file that it names ({reason_of(error)})",
+        ) from error
 
 
 def _taken(path: Location) -> UserError:
@@ -223,9 +251,11 @@ def _identity(spec: Sweep) -> str:
 
 
 def _provenance() -> dict[str, Any]:
+    command = shlex.join(without_credentials(word) for word in sys.argv)
     return {
         "created_at": datetime.now(UTC).isoformat(timespec="seconds"),
-        "command": shlex.join(without_credentials(word) for word in sys.argv),
+        # A path need not be UTF-8; a record is.
+        "command": command.encode(errors="backslashreplace").decode(),
         "user": getpass.getuser(),
         "host": platform.node(),
         "platform": platform.platform(),

@@ -1,5 +1,6 @@
 """What an audit holds against each other: the study's trials, and the rows of the ledger."""
 
+import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -49,8 +50,8 @@ class Books:
     def places(self) -> Mapping[int, range]:
         """Where each trial's rows are among the rows, by trial."""
         trials, first = np.unique(self.rows["trial"].to_numpy(), return_index=True)
-        ends = [*first[1:].tolist(), self.rows.num_rows]
-        return {trial: range(*place) for trial, *place in zip(trials.tolist(), first.tolist(), ends, strict=True)}
+        edges = itertools.pairwise([*first.tolist(), self.rows.num_rows])
+        return {trial: range(*place) for trial, place in zip(trials.tolist(), edges, strict=True)}
 
     @cached_property
     def columns(self) -> Mapping[str, list[Any]]:

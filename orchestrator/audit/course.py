@@ -18,8 +18,9 @@ from orchestrator.audit.trials import RESTORE, RESUME, compare_trials, count_tri
 from orchestrator.audit.verdict import Audit, Check, Problem, in_one_line
 from orchestrator.credentials import without_credentials
 from orchestrator.ledger.reader import Ledger
-from orchestrator.places.location import Location, place_at
-from orchestrator.replays import read_replays
+from orchestrator.places.location import Location
+from orchestrator.record_file import DamagedRecordError
+from orchestrator.replays import REPLAYS_FILE, read_replays
 from orchestrator.study import read_trials
 from orchestrator.sweep_directory import SWEEP_FILE, SweepDirectory
 from orchestrator.tracking.content import TrialValues, trial_values
@@ -49,13 +50,11 @@ def audit(path: Location, uri: str | None = None) -> Audit:
     """
     try:
         directory = SweepDirectory.open(path)
-    except UserError as damage:
-        if not place_at(path).has_text(SWEEP_FILE):
-            raise
-        problem = Problem(f"{SWEEP_FILE}: {damage.given}", damage.mend)
-        check = Check(f"{SWEEP_FILE} cannot be read: nothing else was checked", (problem,))
-        return Audit(directory=str(path), sweep=None, finished=False, counts={}, checks=(check,))
-    finished = directory.finished
+    except DamagedRecordError as damage:
+        check = Check(f"{SWEEP_FILE} cannot be read: nothing else was checked", (_problem(damage),))
+        return Audit(directory=str(path), sweep=None, finished=None, counts={}, checks=(check,))
+    known, course = _course(directory)
+    finished = bool(known)
     store = tracking_uri(uri)
     logged = _attempt(
         f"MLflow ({without_credentials(store)})",
@@ -70,24 +69,40 @@ def audit(path: Location, uri: str | None = None) -> Audit:
     return Audit(
         directory=str(path),
         sweep=directory.sweep,
-        finished=finished,
+        finished=known,
         counts=counts,
-        checks=(*checks, spec, files, *([_replayed(directory)] if finished else [])),
+        checks=(*checks, spec, *course, files, *_replayed(directory, finished=finished)),
     )
 
 
-def _replayed(directory: SweepDirectory) -> Check:
+def _course(directory: SweepDirectory) -> tuple[bool | None, list[Check]]:
+    """Whether the sweep is finished, and a check where its record does not say."""
+    try:
+        return directory.finished, []
+    except DamagedRecordError as damage:
+        return None, [Check("course.json cannot be read", (_problem(damage),))]
+
+
+def _replayed(directory: SweepDirectory, *, finished: bool) -> list[Check]:
     """Whether the trainings that were trained again alone ended as in their packs."""
-    replays = read_replays(directory)
+    try:
+        replays = read_replays(directory)
+    except DamagedRecordError as damage:
+        return [Check(f"{REPLAYS_FILE} cannot be read", (_problem(damage),))]
     if replays is None:
-        return Check("replayed no training alone", (Problem("no training was replayed alone", RESUME),))
+        lacking = Problem("no training was replayed alone", RESUME)
+        return [Check("replayed no training alone", (lacking,))] if finished else []
     problems = tuple(
         Problem(
             f"{training_id} ends otherwise alone ({', '.join(columns)})", f"see: attnsweep replay DIR {training_id}"
         )
         for training_id, columns in replays.disagreeing.items()
     )
-    return Check(str(replays), problems)
+    return [Check(str(replays), problems)]
+
+
+def _problem(damage: UserError) -> Problem:
+    return Problem(f"{damage.subject}: {damage.given}", damage.mend)
 
 
 def _read(directory: SweepDirectory, *, finished: bool) -> tuple[Books, tuple[Problem, ...]]:

@@ -22,6 +22,7 @@ _SEED = "trainings with another seed than the sweep gives them"
 _ID = "trainings whose id is not that of their parameters and seed"
 _PARAMETER = "trainings with another value of {} than the study has"
 _ILLEGAL = "trials whose values the workload refuses by now"
+_UNDRAWN = "trials of which the study lacks a parameter"
 
 _NOT_CHECKED = "not checked: parameters, seeds and ids: the workload declares {} otherwise than when it was trained"
 _OLD_VERSION = "audit it with the version of attnsweep and of the workload in sweep.json"
@@ -29,11 +30,13 @@ _OLD_VERSION = "audit it with the version of attnsweep and of the workload in sw
 
 def compare_trainings(books: Books) -> tuple[Problem, ...]:
     """The trainings that are not what the study and the sweep's seed make of them."""
+    if not books.rows.num_rows:
+        return ()
     declared = set(books.workload.parameters.declared())
     stored = {name.removeprefix("param_") for name in books.rows.column_names if name.startswith("param_")}
     if changed := sorted(declared ^ stored):
         return (Problem(_NOT_CHECKED.format(", ".join(changed)), _OLD_VERSION),)
-    mends = {_FOREIGN: COPIED, _SEED: RESTORE, _ID: RESTORE, _ILLEGAL: _OLD_VERSION}
+    mends = {_FOREIGN: COPIED, _SEED: RESTORE, _ID: RESTORE, _ILLEGAL: _OLD_VERSION, _UNDRAWN: "restore the study"}
     faults = Faults(mends | {_PARAMETER.format(name): f"{RESTORE}, or the study" for name in sorted(declared)})
     tasks, places = _expected(books, faults)
     rows = books.rows.take(pa.array(places, pa.int64()))
@@ -56,6 +59,9 @@ def _expected(books: Books, faults: Faults) -> tuple[list[Task], list[int]]:
             tasks += _tasks(trial, books, [books.columns["replicate"][each] for each in place])
         except SpecError as error:
             faults.add(_ILLEGAL, f"{trial.number} ({error})")
+        except (ValueError, KeyError) as error:
+            # Optuna's for a parameter that the trial does not have, ours for the one that another depends on.
+            faults.add(_UNDRAWN, f"{trial.number} ({error})")
         else:
             places += place
     return tasks, places

@@ -9,6 +9,11 @@ from itertools import pairwise
 from rich.console import Console
 
 _SHOWN = 3
+_STATES = {
+    True: "finished",
+    False: "not finished (it runs, or was interrupted): what is missing is no fault",
+    None: "finished or not, which cannot be read: what is missing is no fault",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,14 +67,14 @@ class Audit:
     Attributes:
         directory: The sweep's directory, as the user gave it.
         sweep: Its name; `None` where its record cannot be read.
-        finished: Whether its budget is spent: only then is what is missing a fault.
+        finished: Whether its budget is spent: only then is what is missing a fault. `None` where that cannot be read.
         counts: Trials by what was done with them, refused ones aside; `None` where it could not be looked up.
         checks: In order.
     """
 
     directory: str
     sweep: str | None
-    finished: bool
+    finished: bool | None
     counts: Mapping[str, int | None]
     checks: tuple[Check, ...]
 
@@ -92,10 +97,7 @@ class Audit:
 
     def print(self, console: Console) -> None:
         """Prints a line for each check, then the problems."""
-        state = (
-            "finished" if self.finished else "not finished (it runs, or was interrupted): what is missing is no fault"
-        )
-        lines = [f"{self.sweep or self.directory}: {state}"]
+        lines = [f"{self.sweep or self.directory}: {_STATES[self.finished]}"]
         lines += [f"{'FAULT' if check.problems else 'ok   '}  {check.line}" for check in self.checks]
         lines += ["", *(f"- {problem}" for problem in self.problems)] if self.problems else ["clean"]
         for line in lines:

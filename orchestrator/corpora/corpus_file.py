@@ -1,8 +1,6 @@
 """Writing a prepared corpus: the whole file appears at once, or nothing does."""
 
 import json
-import os
-import uuid
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -10,7 +8,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from orchestrator.corpora.preparation import PreparedCorpus
-from orchestrator.places.local_folder import sync
+from orchestrator.output_file import check_output, writing_file
 from workloads.errors import UserError
 from workloads.translation.prepared import (
     DIGEST_KEY,
@@ -32,12 +30,11 @@ def check_out(out: Path) -> None:
     Raises:
         UserError: If its folder cannot be written, or something else than a prepared corpus is there.
     """
+    check_output(out)
     if out.exists() and not is_prepared(out):
         raise UserError(
             "--out", given=str(out), expected="a new file, or a prepared corpus to replace", mend="choose another"
         )
-    if not os.access(out.parent, os.W_OK) or not out.parent.is_dir():
-        raise UserError("--out", given=str(out), expected="a file in a folder that can be written", mend="make it")
 
 
 def write_corpus(
@@ -65,19 +62,8 @@ def write_corpus(
     }
     part = pa.DictionaryArray.from_arrays(pa.array(corpus.part, pa.int8()), pa.array(PART_NAMES))
     table = pa.Table.from_arrays([prepared.source, prepared.target, part], schema=SCHEMA.with_metadata(contents))
-    temporary = out.with_name(f".{out.name}.{uuid.uuid4().hex}.tmp")
-    try:
-        pq.write_table(table, temporary, compression="zstd")
-        sync(temporary)
-        temporary.replace(out)
-        sync(out.parent)
-    except OSError as error:
-        reason = error.strerror or str(error)
-        raise UserError(
-            "--out", given=str(out), expected="a file that can be written", mend=f"choose another ({reason})"
-        ) from error
-    finally:
-        temporary.unlink(missing_ok=True)
+    with writing_file(out) as path:
+        pq.write_table(table, path, compression="zstd")
 
 
 def _json(content: object) -> str:

@@ -22,6 +22,7 @@ import pyarrow as pa
 import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 
+from orchestrator.ledger.declared import declared_columns
 from orchestrator.ledger.schema import BASE_COLUMNS, SCHEMA_VERSION
 from orchestrator.places.location import Location, place_at
 from orchestrator.places.place import Place, digest
@@ -90,9 +91,11 @@ class Snapshot:
 
     Attributes:
         files: By table, then by name. Every table that the sweep has holds the same names.
+        without_rows: By table, the columns of one that has no file.
     """
 
     files: Mapping[str, Mapping[str, OpenFile]]
+    without_rows: Mapping[str, pa.Schema] = field(default_factory=lambda: BASE_COLUMNS)
 
     def dataset(self, table: str) -> ds.Dataset:
         """The rows of one table.
@@ -101,7 +104,7 @@ class Snapshot:
         """
         fragments = [file.fragment for file in self.files.get(table, {}).values()]
         schemas = [fragment.physical_schema.remove_metadata() for fragment in fragments]
-        return ds.FileSystemDataset(fragments, pa.unify_schemas(schemas or [BASE_COLUMNS[table]]), _PARQUET)
+        return ds.FileSystemDataset(fragments, pa.unify_schemas(schemas or [self.without_rows[table]]), _PARQUET)
 
     def tables(self) -> dict[str, ds.Dataset]:
         """Every table's rows."""
@@ -150,7 +153,8 @@ def open_snapshot(root: Location) -> Snapshot:
         # A listing is no snapshot: one that ran across a compaction can miss both the old files and the new one.
         # Commits meanwhile do no harm, and who waited for a pause in them might wait for ever.
         if not is_overtaken(root, names):
-            return Snapshot({**files, "trainings": {name: trainings[name] for name in counting}})
+            found = {**files, "trainings": {name: trainings[name] for name in counting}}
+            return Snapshot(found, BASE_COLUMNS if counting else declared_columns(root))
 
 
 def fragment_names(root: Location) -> list[str]:

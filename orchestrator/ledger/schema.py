@@ -21,7 +21,7 @@ SORT_KEYS: Mapping[str, tuple[str, ...]] = MappingProxyType(
 """The order of rows inside each file, by table."""
 
 TEXT = pa.dictionary(pa.int32(), pa.string())
-_PARAMETER_TYPES = {float: pa.float64(), int: pa.int64(), bool: pa.bool_(), str: TEXT}
+PARAMETER_TYPES = {float: pa.float64(), int: pa.int64(), bool: pa.bool_(), str: TEXT}
 _NOT_FINITE = "not measured, or not finite"
 
 
@@ -146,7 +146,7 @@ def _field(name: str, kind: pa.DataType, doc: str, *, null: str | None = None) -
 def _parameter_field(declared: Parameter) -> pa.Field:
     # The doc of an optional parameter says what its null means.
     null = "" if declared.optional else "; null = not declared by the version that trained it"
-    kind = _PARAMETER_TYPES[declared.kind]
+    kind = PARAMETER_TYPES[declared.kind]
     return pa.field(f"param_{declared.name}", kind, metadata={"doc": declared.doc + null})
 
 

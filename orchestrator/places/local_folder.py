@@ -3,6 +3,7 @@
 import errno
 import fcntl
 import os
+import stat
 import uuid
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -68,7 +69,7 @@ class LocalFolder:
         return (self.path / name).exists()
 
     def read_text(self, name: str) -> str:
-        return (self.path / name).read_text()
+        return regular_file(self.path / name).read_text()
 
     def put_text(self, name: str, text: str) -> None:
         temporary = self.path / f".{name}.tmp"
@@ -113,11 +114,11 @@ class LocalFolder:
         return str(self._file(folder, name))
 
     def open_file(self, folder: str, name: str) -> pa.NativeFile:
-        path = str(self._file(folder, name))
+        path = self._file(folder, name)
         try:
-            return pa.OSFile(path)
+            return pa.OSFile(str(regular_file(path)))
         except FileNotFoundError as gone:
-            raise FileNotFoundError(gone.errno, gone.strerror, path) from gone
+            raise FileNotFoundError(gone.errno, gone.strerror, str(path)) from gone
 
     def publish(self, stem: str, files: Mapping[str, Callable[[Path], None]]) -> str:
         """All files are on the disk before the first gets its name."""
@@ -201,6 +202,17 @@ class LocalFolder:
                 expected="a sweep directory that can be written",
                 mend="make room for it" if no_room else "see to its disk, and to the rights to it",
             ) from error
+
+
+def regular_file(path: Path) -> Path:
+    """The path, if a file stands there, or a link to one: to open a FIFO waits for its writer, a device has no end.
+
+    Raises:
+        OSError: If something else stands there, or nothing.
+    """
+    if not stat.S_ISREG(path.stat().st_mode):
+        raise OSError(errno.EINVAL, "not a regular file", str(path))
+    return path
 
 
 def refuse_link(path: Path) -> Path:

@@ -2,7 +2,6 @@
 
 import importlib.metadata
 import json
-import secrets
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -13,6 +12,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from orchestrator.analysis.labels import OUTCOME_MEANINGS, STUCK, clipped, plain_label, share_label
 from orchestrator.analysis.rates import value_label
 from orchestrator.analysis.role_findings import step_label
+from orchestrator.output_file import refuse_special, writing_file
 from orchestrator.places.local_folder import refuse_link
 from orchestrator.places.location import Location
 from orchestrator.report.pictures import Picture, draw_overview, draw_sweep
@@ -66,20 +66,13 @@ def write_report(directories: Sequence[Location], out: Path | None) -> Path:
         # The directory may be a stranger's, who has not been told where to write.
         refuse_link(out.parent)
         refuse_link(_figures_folder(out))
+    refuse_special(out)
     reports = [read_sweep_report(SweepDirectory.open(path)) for path in directories]
     several = len(reports) > 1
     shown = [Shown(each, draw_sweep(each, f"{at}_" if several else "")) for at, each in enumerate(reports, 1)]
     overview = draw_overview(reports) if several else None
     figures = [picture for each in shown for picture in each.pictures] + ([overview] if overview else [])
-    try:
-        _write(out, render(shown, overview), figures)
-    except OSError as error:
-        raise UserError(
-            "--out",
-            given=str(out),
-            expected="a file that can be written",
-            mend=f"choose another ({error.strerror or error})",
-        ) from error
+    _write(out, render(shown, overview), figures)
     return out
 
 
@@ -137,7 +130,15 @@ def _figures_folder(out: Path) -> Path:
 
 def _write(out: Path, page: str, pictures: Iterable[Picture]) -> None:
     folder = _figures_folder(out)
-    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UserError(
+            "--out",
+            given=str(out),
+            expected="a file that can be written",
+            mend=f"choose another ({folder}: {error.strerror})",
+        ) from error
     for picture in pictures:
         _put(folder / f"{picture.name}.svg", picture.svg.encode())
         _put(folder / f"{picture.name}.png", picture.png)
@@ -147,9 +148,5 @@ def _write(out: Path, page: str, pictures: Iterable[Picture]) -> None:
 
 def _put(path: Path, content: bytes) -> None:
     """A reader finds the old file or the new one."""
-    temporary = path.with_name(f".{secrets.token_hex(4)}.tmp")
-    try:
+    with writing_file(path) as temporary:
         temporary.write_bytes(content)
-        temporary.replace(path)
-    finally:
-        temporary.unlink(missing_ok=True)

@@ -83,6 +83,7 @@ def hostile(tmp_path_factory: pytest.TempPathFactory) -> SweepDirectory:
     ]
     sweep_on_disk(home, spec, *trials)
     record = json.loads((home / "sweep.json").read_text())
+    del record["sha256"]
     record["sweep"] = f"x' and tags.`attnsweep.kind` = 'x{NASTY}"
     record["provenance"] |= {"host": NASTY, "user": NASTY}
     (home / "sweep.json").write_text(json.dumps(record))
@@ -207,6 +208,7 @@ def test_sweeps_of_one_spec_do_not_mix_in_mlflow(tmp_path: Path) -> None:
     victim = sweep_on_disk(tmp_path / "victim", spec, trial_rows(0, ["solved"] * 4))
     other = sweep_on_disk(tmp_path / "other", spec, trial_rows(0, ["solved"] * 4))
     record = json.loads((other.path / "sweep.json").read_text())
+    del record["sha256"]
     record["sweep"] = f"{victim.sweep}' and tags.`attnsweep.name` != 'x"
     (other.path / "sweep.json").write_text(json.dumps(record))
     assert sync(victim, uri).n_logged == 1

@@ -1,5 +1,7 @@
 """Each kind of damage to the ledger, the study and the record is found, and named."""
 
+import json
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -70,7 +72,19 @@ def test_a_spec_that_was_edited(sweep: SweepDirectory) -> None:
     record.write_text(record.read_text().replace('"trials": 10', '"trials": 11'))
     found = audit(sweep.path)
     assert problems_of(found) == [
-        "sweep.json: a spec that does not match its sha256; "
-        "restore the file: a sweep's spec is not edited, run a new sweep instead"
+        f"{record}: contents that do not match their sha256; "
+        "restore the file: a sweep's record is not edited, run a new sweep instead"
     ]
     assert lines_of(found) == ["sweep.json cannot be read: nothing else was checked"]
+
+
+@pytest.mark.parametrize("parameter", ["init_sigma", "optimizer"])
+def test_a_parameter_that_the_study_lacks(parameter: str, sweep: SweepDirectory) -> None:
+    """`optimizer` is one that others depend on."""
+    journal = Path(str(sweep.path)) / STUDY_FILE
+    entries = [json.loads(line) for line in journal.read_text().splitlines()]
+    kept = [each for each in entries if (each.get("trial_id"), each.get("param_name")) != (2, parameter)]
+    assert len(kept) == len(entries) - 1
+    journal.write_text("".join(json.dumps(each) + "\n" for each in kept))
+    found = problems_of(audit(sweep.path))
+    assert [each for each in found if re.search(r": 2[ /]", each)] == found != []

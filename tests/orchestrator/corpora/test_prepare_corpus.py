@@ -255,7 +255,18 @@ ACCEPTED = "expected parallel sentences: a TSV with a header line (or its .gz), 
         ),
         ("a.tsv", _tsv(_many()), ["--min-frequency", "0"], "Invalid value for '--min-frequency'"),
         ("a.tsv", _tsv(_many()), ["--out", "a.tsv"], "--out: got 'a.tsv', expected a new file, or a prepared corpus"),
-        ("a.tsv", _tsv(_many()), ["--out", "no/c.parquet"], "--out: got 'no/c.parquet', expected a file in a folder"),
+        (
+            "a.tsv",
+            _tsv(_many()),
+            ["--out", "no/c.parquet"],
+            "--out: got 'no/c.parquet', expected a file that can be written; choose another (there is no folder no)",
+        ),
+        (
+            "a.tsv",
+            _tsv(_many()),
+            ["--out", "."],
+            "--out: got '.', expected a file that can be written; choose another (",
+        ),
         ("a.tsv", _tsv(_many()), ["--out", "/proc/c"], "--out: got '/proc/c', expected a file"),
     ],
 )
@@ -298,10 +309,10 @@ def test_a_write_that_fails_leaves_the_corpus_that_was_there(
         raise OSError(5, "Input/output error")
 
     for name, failing, reason in (
-        ("sync", unsynced, "Input/output error"),
-        ("pq.write_table", torn, "No space left on device"),
+        ("output_file.sync", unsynced, "Input/output error"),
+        ("corpora.corpus_file.pq.write_table", torn, "No space left on device"),
     ):
-        monkeypatch.setattr(f"orchestrator.corpora.corpus_file.{name}", failing)
+        monkeypatch.setattr(f"orchestrator.{name}", failing)
         ended = prepare("a.tsv", "--out", "c.parquet", "--no-lowercase")
         assert ended.code == 2
         assert ended.err.endswith(f"choose another ({reason})\n")

@@ -235,6 +235,42 @@ def test_json_is_a_list_of_records(ledger: Ledger, capsys: pytest.CaptureFixture
     assert json.loads(capsys.readouterr().out) == []
 
 
+UNUSUAL = {
+    "DATE '10000-01-01'": "10000-01-01",
+    "DATE 'infinity'": "infinity",
+    "DATE '0044-03-15 (BC)'": "0044-03-15 (BC)",
+    "[DATE '-infinity']": "[-infinity]",
+    "{'a': TIMESTAMP 'infinity'}": "{'a': infinity}",
+    "TIMESTAMPTZ '12000-01-01 10:00:00+02'": "12000-01-01 08:00:00+00",
+    "TIMESTAMP_S '99999-01-01'": "99999-01-01 00:00:00",
+    "TIMESTAMP_NS '2262-01-01 00:00:00.000000001'": "2262-01-01T00:00:00.000000001",
+    "INTERVAL '14 months 3 days 2 hours'": "1 year 2 months 3 days 02:00:00",
+    "map(['a'], [INTERVAL 1 DAY])": "{a=1 day}",
+    "[union_value(a := 1)]": "[1]",
+    "'101'::BIT": "101",
+    "123::BIGNUM": "123",
+    "340282366920938463463374607431768211455::UHUGEINT": "340282366920938463463374607431768211455",
+    "TIMETZ '12:00:00+01'": "12:00:00+01",
+    "1::VARIANT": "1",
+}
+"""What Python has no value for, or Arrow another one, or Parquet no type."""
+
+
+@pytest.mark.parametrize("value", UNUSUAL)
+def test_every_type_of_value_is_written_in_every_format(
+    value: str, ledger: Ledger, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    answer = run_query(ledger, f"SELECT {value} AS v, 1 AS v, DATE '2025-11-01' AS day")
+    render(answer, "json", None)
+    assert json.loads(capsys.readouterr().out)[0]["day"] == "2025-11-01"
+    render(answer, "csv", None)
+    assert list(csv.reader(io.StringIO(capsys.readouterr().out)))[1:] == [[UNUSUAL[value], "1", "2025-11-01"]]
+    render(answer, "table", None)
+    assert UNUSUAL[value] in capsys.readouterr().out
+    render(answer, "parquet", tmp_path / "out.parquet")
+    assert pq.ParquetFile(tmp_path / "out.parquet").metadata.num_rows == 1
+
+
 def test_csv_has_a_header_and_empty_nulls(ledger: Ledger, tmp_path: Path) -> None:
     out = tmp_path / "out.csv"
     render(run_query(ledger, "SELECT trial, eval_loss, 'a,b' AS w FROM trainings ORDER BY ALL LIMIT 4"), "csv", out)

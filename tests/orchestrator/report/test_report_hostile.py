@@ -45,6 +45,7 @@ def hostile(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Element]:
     ]
     directory = sweep_on_disk(home, spec, *trials)
     record = json.loads((home / "sweep.json").read_text())
+    del record["sha256"]
     record["sweep"] = NASTY + LONG
     record["provenance"] |= {"command": NASTY, "host": LONG, NASTY: NASTY, "versions": {NASTY: LONG}}
     (home / "sweep.json").write_text(json.dumps(record))

@@ -1,0 +1,48 @@
+"""The columns of a ledger that has no rows yet: those of every sweep, and the parameters that `sweep.json` names.
+
+The workload is not asked: it may be somebody else's code.
+"""
+
+from collections.abc import Iterator, Mapping
+
+import pyarrow as pa
+
+from orchestrator.ledger.schema import BASE_COLUMNS, PARAMETER_TYPES
+from orchestrator.places.location import Location, place_at
+from orchestrator.sweep_directory import SWEEP_FILE, SweepDirectory
+from search_spaces.dimensions import Categorical, Conditional, Dimension, Float, Int
+
+
+def declared_columns(root: Location) -> Mapping[str, pa.Schema]:
+    """The columns by table.
+
+    Raises:
+        UserError: If `sweep.json` is damaged.
+    """
+    if not place_at(root).has_text(SWEEP_FILE):
+        return BASE_COLUMNS
+    directory = SweepDirectory.open(root)
+    trainings = BASE_COLUMNS["trainings"]
+    for name, dimension in {**directory.defaults, **directory.spec.space}.items():
+        if f"param_{name}" not in trainings.names:
+            trainings = trainings.append(pa.field(f"param_{name}", _type(dimension)))
+    return {**BASE_COLUMNS, "trainings": trainings}
+
+
+def _type(dimension: Dimension) -> pa.DataType:
+    """That of the first value which is not null; most parameters that may be null are real numbers."""
+    kinds = (type(value) for value in _values(dimension) if value is not None)
+    return PARAMETER_TYPES[next(kinds, float)]
+
+
+def _values(dimension: Dimension) -> Iterator[object]:
+    match dimension:
+        case Float(low=low) | Int(low=low):
+            yield low
+        case Categorical(choices=choices):
+            yield from choices
+        case Conditional(then=then, otherwise=otherwise):
+            yield from _values(then)
+            yield from _values(otherwise)
+        case _:
+            yield dimension
