@@ -60,10 +60,12 @@ def run_sweep(spec: Sweep, path: Location, resources: Resources, console: Consol
         What became of it; `finished` is false where a signal ended it early.
 
     Raises:
-        UserError: For a spec, directory or address that will not do; then nothing has been written.
+        UserError: For a spec, directory, address or `MLFLOW_TRACKING_URI` that will not do; then nothing has been
+            written.
         SweepError: If the sweep cannot go on.
     """
     started = time.monotonic()
+    tracking_uri()
     workload = load_workload(spec.workload)
     parameters = workload.parameters
     spec = spec.fix(parameters.pinned(spec.fixed()))
@@ -93,6 +95,7 @@ def resume_sweep(path: Location, resources: Resources, console: Console, *, acce
         SweepError: If the sweep cannot go on.
     """
     started = time.monotonic()
+    tracking_uri()
     directory = SweepDirectory.open(path)
     workload = load_workload(directory.spec.workload)
     workload.parameters.pinned(directory.spec.fixed())
