@@ -3,6 +3,7 @@
 import json
 import sys
 import time
+from collections.abc import Sequence
 from contextlib import suppress
 from enum import StrEnum
 from pathlib import Path
@@ -32,6 +33,8 @@ app = typer.Typer(
 )
 
 EXIT_FAULT, EXIT_MISTAKE, EXIT_SOME_FAILED, EXIT_CHANGED, EXIT_INTERRUPTED = 1, 2, 3, 4, 130
+_TYPED_CHARACTERS = 400
+"""Of what Typer says of a mistake, which repeats what was typed."""
 
 
 class Format(StrEnum):
@@ -74,7 +77,7 @@ def run(
     sweep = load_sweep(spec).fix(dict(_assignment(text) for text in fixed or []))
     budget = {"trials": trials, "replicates": replicates, "seed": seed}
     sweep = sweep.but(**{name: value for name, value in budget.items() if value is not None})
-    path = locate(directory, "--dir") if directory else _new_directory(sweep.name)
+    path = _new_directory(sweep.name) if directory is None else locate(directory, "--dir")
 
     from orchestrator.session import Resources, run_sweep
 
@@ -232,7 +235,7 @@ def reproduce(
             typer.echo(f"{each.name:14} {each.cost:>7}  {each.title} ({each.source})")
         return
     reproduction = find_reproduction(name)
-    path = local_path(directory, "--dir") if directory else _new_directory(reproduction.name)
+    path = _new_directory(reproduction.name) if directory is None else local_path(directory, "--dir")
 
     from orchestrator.reproduction.comparison import write_comparison
 
@@ -313,6 +316,7 @@ def main() -> None:
     """The console script: commands, with a user's mistakes as one line and exit code 2."""
     try:
         with sigterm_as_ctrl_c():
+            _check_texts(sys.argv[1:])
             sys.exit(app(standalone_mode=False))
     except UserError as mistake:
         _complain(str(mistake))
@@ -323,10 +327,19 @@ def main() -> None:
     except TyperException as mistake:
         # Without arguments there is only the help, printed already.
         if message := mistake.format_message().rstrip("."):
-            _complain(f"{message}; see attnsweep --help")
+            _complain(f"{message[:_TYPED_CHARACTERS]}; see attnsweep --help")
         sys.exit(EXIT_MISTAKE)
     except (KeyboardInterrupt, typer.Abort):
         sys.exit(EXIT_INTERRUPTED)
+
+
+def _check_texts(arguments: Sequence[str]) -> None:
+    """Refuses what no file, record or query can hold."""
+    for argument in arguments:
+        if "\0" in argument or (not argument.isascii() and any("\ud800" <= sign <= "\udfff" for sign in argument)):
+            raise UserError(
+                "argument", given=argument, expected="UTF-8 text without NUL", mend="correct it, or rename the file"
+            )
 
 
 def _complain(text: str) -> None:
@@ -365,6 +378,10 @@ def _assignment(text: str) -> tuple[str, Any]:
         return name, json.loads(value)
     except ValueError:
         return name, value
+    except RecursionError as error:
+        raise SpecError(
+            name, given=value, expected="a number, a text, true, false or null", mend="write one"
+        ) from error
 
 
 def _new_directory(name: str) -> Path:

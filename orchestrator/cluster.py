@@ -50,7 +50,7 @@ def connection(address: str | None) -> Iterator[None]:
     if ray.is_initialized():
         yield
         return
-    _connect(address or os.environ.get("RAY_ADDRESS"))
+    _connect(os.environ.get("RAY_ADDRESS") or None if address is None else address)
     try:
         yield
     finally:
@@ -141,12 +141,12 @@ def draining_nodes() -> frozenset[str]:
 def _check_reachable(address: str) -> None:
     if address in ("auto", "local"):
         return
-    parts = urlsplit(address if "//" in address else f"//{address}")
     try:
-        port = parts.port
+        parts = urlsplit(address if "//" in address else f"//{address}")
+        host, port = parts.hostname, parts.port
     except ValueError:
-        port = None
-    if parts.hostname is None or port is None or "@" in address:
+        host = port = None
+    if host is None or port is None or "@" in address:
         raise UserError(
             "--address",
             given=re.sub(".*@", "...@", address),
@@ -154,9 +154,11 @@ def _check_reachable(address: str) -> None:
             mend="give the address that `ray start --head` printed",
         )
     try:
-        socket.create_connection((parts.hostname, port), timeout=_REACH_SECONDS).close()
+        socket.create_connection((host, port), timeout=_REACH_SECONDS).close()
     except OSError as error:
         raise _unreachable(address, error.strerror or str(error)) from error
+    except UnicodeError as error:
+        raise _unreachable(address, "no machine can have this name") from error
     if parts.scheme != "ray":
         _check_is_ray(address)
 

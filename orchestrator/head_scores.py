@@ -13,6 +13,7 @@ from rich.table import Table
 from orchestrator.terminal import PlainConsole
 from workloads.diagnostics.matrices import NOT_MEASURED, MatrixScores
 from workloads.errors import UserError
+from workloads.given_file import given_file
 
 _COLUMNS = {
     "positional_offset": ("offset", ".0f"),
@@ -41,10 +42,9 @@ def load_matrices(path: Path) -> NDArray[np.float64]:
     Raises:
         UserError: If there is no such file, or it holds no such array.
     """
-    if not path.is_file():
-        raise UserError("FILE", given=str(path), expected="a .npy file", mend="check the path")
+    found = given_file(path, "FILE", "a .npy file")
     try:
-        with path.open("rb") as file:
+        with found.open("rb") as file:
             array: NDArray[np.generic] = np.lib.format.read_array(file, allow_pickle=False)
         if array.dtype.kind not in "fiu":
             raise ValueError(f"it holds {array.dtype}")

@@ -18,6 +18,7 @@ from orchestrator.study import Configuration, Study
 from orchestrator.sweep_directory import SweepDirectory
 from orchestrator.tasks import Backlog, PackSizer, Shape, tasks_of
 from orchestrator.trainer import HandedBack, PackOrder, Progress, Raised, Report, Trained
+from orchestrator.whereabouts import PackUnderWay
 from search_spaces.objective import objective_value
 from search_spaces.replication import n_wanted
 from search_spaces.sweep import LossQuantile, StuckRate
@@ -133,6 +134,7 @@ class SweepLoop:
         self._environment = directory.environment
         self._losses: dict[str, int] = {}
         self._n_losses_in_a_row = 0
+        self._steps: dict[str, int] = {}
         self._tallies: dict[int, _Tally] = {}
         self._n_trained, self._n_failed, self._n_told = 0, 0, 0
 
@@ -188,6 +190,23 @@ class SweepLoop:
         for order, report in self._pool.hand_back(HAND_BACK_SECONDS):
             self._receive(order, report)
         return False
+
+    @property
+    def n_asked(self) -> int:
+        """Trials asked for so far, by earlier runs too."""
+        return self._study.n_asked
+
+    def under_way(self) -> list[PackUnderWay]:
+        """The packs being trained."""
+        return [
+            PackUnderWay(
+                pack=order.pack,
+                n_trainings=len(order.tasks),
+                step=self._steps.get(order.pack, 0),
+                n_steps=order.tasks[0].training.parameters.n_steps,
+            )
+            for order in self._pool.running
+        ]
 
     def _has_work(self, *, may_ask: bool) -> bool:
         return bool(self._retries or len(self._backlog) or (may_ask and self._study.n_left))
@@ -246,8 +265,10 @@ class SweepLoop:
             follower.trial_told(trial)
 
     def _receive(self, order: PackOrder, report: Report | TrainerLost) -> None:
+        self._steps.pop(order.pack, None)
         match report:
             case Progress():
+                self._steps[order.pack] = report.step
                 self._keep(order, report.checkpoint)
             case HandedBack():
                 self._keep(order, report.checkpoint)

@@ -27,6 +27,8 @@ TABLE_ROWS = 200
 ANSWER_BYTES = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 4
 """The largest answer that is held in memory: DuckDB's own limit is on what it takes to find it."""
 _ROWS_AT_ONCE = 100_000
+_SAID_CHARACTERS = 400
+"""Of DuckDB's words, which may repeat the whole query."""
 _READING = {duckdb.StatementType.SELECT, duckdb.StatementType.EXPLAIN, duckdb.StatementType.MULTI}
 """Kinds of statement that answer; what PIVOT is made of counts as several."""
 _AS_TEXT = {"interval", "union", "bit", "bignum", "uhugeint", "time with time zone", "variant", "geometry"}
@@ -62,8 +64,9 @@ def answer(connection: duckdb.DuckDBPyConnection, sql: str) -> pa.Table:
         if [each.type in _READING for each in statements] != [True]:
             raise _refused(sql, "start it with SELECT or FROM, and ask one query at a time")
         return _fetched(_storable(connection.sql(sql)), sql)
-    except duckdb.Error as error:
-        raise _refused(sql, "DuckDB says: " + " ".join(str(error).split("\n\n")[0].split())) from error
+    except (duckdb.Error, UnicodeEncodeError) as error:
+        says = " ".join(str(error).split("\n\n")[0].split())
+        raise _refused(sql, f"DuckDB says: {says[:_SAID_CHARACTERS]}") from error
 
 
 def _storable(found: duckdb.DuckDBPyRelation) -> duckdb.DuckDBPyRelation:

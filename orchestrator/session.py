@@ -27,6 +27,7 @@ from orchestrator.summary import Summary, summarize
 from orchestrator.sweep_directory import SweepDirectory
 from orchestrator.tracking import Projection, tracking_uri
 from orchestrator.trainer import CHECKPOINT_SECONDS
+from orchestrator.whereabouts import Beacon
 from search_spaces.sweep import Sweep
 from search_spaces.validation import check_sweep
 from workloads.errors import UserError
@@ -60,10 +61,12 @@ def run_sweep(spec: Sweep, path: Location, resources: Resources, console: Consol
         What became of it; `finished` is false where a signal ended it early.
 
     Raises:
-        UserError: For a spec, directory or address that will not do; then nothing has been written.
+        UserError: For a spec, directory, address or `MLFLOW_TRACKING_URI` that will not do; then nothing has been
+            written.
         SweepError: If the sweep cannot go on.
     """
     started = time.monotonic()
+    tracking_uri()
     workload = load_workload(spec.workload)
     parameters = workload.parameters
     spec = spec.fix(parameters.pinned(spec.fixed()))
@@ -93,6 +96,7 @@ def resume_sweep(path: Location, resources: Resources, console: Console, *, acce
         SweepError: If the sweep cannot go on.
     """
     started = time.monotonic()
+    tracking_uri()
     directory = SweepDirectory.open(path)
     workload = load_workload(directory.spec.workload)
     workload.parameters.pinned(directory.spec.fixed())
@@ -152,6 +156,7 @@ def _take_up(
         pool = TrainerPool(workload, directory.sweep, shares, resources.checkpoint_seconds)
         projection = Projection(directory)
         display = ProgressDisplay(console, spec, rows)
+        beacon = Beacon(directory.path)
         loop = SweepLoop(
             directory,
             workload,
@@ -167,11 +172,13 @@ def _take_up(
         try:
             with stop, display:
                 _say_what_was_found(console, loop.take_up(rows))
-                finished = loop.run(lambda: _look_around(display, pool) or stop.requested)
+                finished = loop.run(lambda: _look_around(display, beacon, pool, loop) or stop.requested)
                 if finished and replays is None:
+                    beacon.show("training some of them again, alone", loop.n_asked, ())
                     replays = replay_some(directory, pool, lambda: stop.requested)
         finally:
             pool.close()
+            beacon.end()
             try:
                 writer.confirm()
                 study.save()
@@ -218,8 +225,10 @@ def _shown(uri: str) -> str:
     return shlex.quote(uri) if without_credentials(uri) == uri else '"$MLFLOW_TRACKING_URI"'
 
 
-def _look_around(display: ProgressDisplay, pool: TrainerPool) -> bool:
-    """Lets the display speak; never a reason to stop."""
-    nothing_placed = pool.n_placed == 0
-    display.heartbeat(f"Ray to start {pool.n_trainers} trainers" if nothing_placed else "")
+def _look_around(display: ProgressDisplay, beacon: Beacon, pool: TrainerPool, loop: SweepLoop) -> bool:
+    """Says where the sweep is, here and to `attnsweep status`; never a reason to stop."""
+    waiting_for = f"Ray to start {pool.n_trainers} trainers" if pool.n_placed == 0 else ""
+    packs = loop.under_way()
+    display.heartbeat(waiting_for, packs)
+    beacon.show(f"waiting for {waiting_for}" if waiting_for else "training", loop.n_asked, packs)
     return False

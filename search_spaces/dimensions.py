@@ -17,6 +17,9 @@ from workloads.errors import SpecError
 
 Scalar: TypeAlias = bool | int | float | str | None
 
+_LARGEST = 2**53
+"""Of the whole numbers that are drawn: Optuna draws them as doubles."""
+
 
 def _check_scalar(value: object) -> object:
     if value is None or type(value) in (bool, int, str) or (type(value) is float and math.isfinite(value)):
@@ -48,7 +51,7 @@ class Categorical(SpecModel):
 
 class _Range(SpecModel):
     log: bool = False
-    points: int | None = Field(default=None, ge=1)
+    points: int | None = Field(default=None, ge=1, le=2**31 - 1)
     """Values on the axis for the `grid` sampler, ends included."""
 
     def _spread(self, low: float, high: float) -> list[float]:
@@ -87,8 +90,8 @@ class Int(_Range):
     """A whole number from `low` to `high`, both included."""
 
     kind: Literal["int"] = "int"
-    low: int
-    high: int
+    low: int = Field(ge=-_LARGEST, le=_LARGEST)
+    high: int = Field(ge=-_LARGEST, le=_LARGEST)
 
     @model_validator(mode="after")
     def _ordered(self) -> Self:

@@ -8,7 +8,8 @@ from pathlib import Path
 from search_spaces import catalog
 from search_spaces.sweep import Sweep
 from workloads.errors import SpecError, UserError
-from workloads.user_code import load_module
+from workloads.given_file import given_file
+from workloads.user_code import load_module, users_code
 
 
 def shipped_names() -> list[str]:
@@ -42,9 +43,11 @@ def load_sweep(reference: str) -> Sweep:
 
 
 def _made_by(function: object, reference: str) -> Sweep:
-    made = function() if callable(function) else function
+    subject = f"{reference}: sweep()"
+    with users_code(subject, "a function without arguments that returns a search_spaces.Sweep", "correct it"):
+        made = function() if callable(function) else function
     if not isinstance(made, Sweep):
-        raise SpecError(f"{reference}: sweep()", given=made, expected="a search_spaces.Sweep", mend="return one")
+        raise SpecError(subject, given=made, expected="a search_spaces.Sweep", mend="return one")
     return made
 
 
@@ -57,9 +60,10 @@ def _with_workload_beside(sweep: Sweep, path: Path) -> Sweep:
 
 
 def _stored(path: Path) -> Sweep:
+    file = given_file(path, "SPEC", "a JSON file")
     try:
-        content = json.loads(path.read_text())
-    except (OSError, ValueError) as error:
+        content = json.loads(file.read_text())
+    except (OSError, ValueError, RecursionError) as error:
         raise UserError("SPEC", given=str(path), expected="a JSON file", mend=f"check it ({error})") from error
     spec = content.get("spec", content) if isinstance(content, dict) else content
     return Sweep.from_json(json.dumps(spec))

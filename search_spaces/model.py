@@ -28,6 +28,10 @@ def first_mistake(error: ValidationError) -> SpecError:
     hints = {
         "extra_forbidden": ("no such field", "remove it, or correct its name"),
         "missing": ("a value", f"give {place}"),
+        "union_tag_invalid": (
+            f"a value, or one of the kinds {first.get('ctx', {}).get('expected_tags')}",
+            "correct it",
+        ),
     }
     expected, mend = hints.get(first["type"], (_plain(first["msg"]), "correct it"))
     given = "nothing" if first["type"] == "missing" else first["input"]

@@ -1,15 +1,18 @@
 """Whether a search space fits its workload."""
 
 import itertools
-from collections.abc import Mapping
+import math
+from collections.abc import Mapping, Sequence
 
-from search_spaces.dimensions import Categorical, Conditional, Dimension, Float, Int, Scalar
+from search_spaces.dimensions import Categorical, Conditional, Dimension, Float, Int, Scalar, Varied
 from search_spaces.grid import grid_size
 from search_spaces.sweep import StuckRate, Sweep
 from workloads.errors import SpecError
 from workloads.parameters import Parameter, TrainingParameters, unknown_parameter
 
 _MOST_COMBINATIONS = 4096
+_MOST_POINTS = 100_000
+"""Of a grid: Optuna lays it out anew for each trial."""
 
 
 def check_sweep(sweep: Sweep, parameters: type[TrainingParameters]) -> None:
@@ -25,6 +28,9 @@ def check_sweep(sweep: Sweep, parameters: type[TrainingParameters]) -> None:
             raise unknown_parameter(name, _shown(dimension), declared)
         for value in _extremes(dimension):
             declared[name].accept(value)
+        for each in _branches(dimension):
+            if isinstance(each, Categorical):
+                _check_choices(name, each.choices)
     for name, condition in sweep.conditional().items():
         _check_condition(name, condition, sweep, declared)
     _check_combinations(sweep, parameters)
@@ -32,6 +38,13 @@ def check_sweep(sweep: Sweep, parameters: type[TrainingParameters]) -> None:
         _check_grid(sweep)
     if sweep.sampler == "boundary":
         _check_boundary(sweep)
+
+
+def _check_choices(name: str, choices: Sequence[Scalar]) -> None:
+    for at, choice in enumerate(choices):
+        # As Optuna compares them: 1, 1.0 and True are one.
+        if choice in choices[:at]:
+            raise SpecError(f"{name}.choices", given=choice, expected="each value once", mend="remove one of the two")
 
 
 def _check_combinations(sweep: Sweep, parameters: type[TrainingParameters]) -> None:
@@ -82,6 +95,19 @@ def _check_grid(sweep: Sweep) -> None:
                 expected="the number of values on the axis, for sampler=grid",
                 mend=f"write {type(dimension).__name__}(low={dimension.low:g}, high={dimension.high:g}, points=8)",
             )
+    for name, dimension in sweep.varied().items():
+        if isinstance(dimension, Float) and dimension.log and not math.isfinite(dimension.high / dimension.low):
+            ends = f"{dimension.low:g} to {dimension.high:g}"
+            raise SpecError(name, given=ends, expected="ends whose ratio a float can hold", mend="make it narrower")
+    # Counted by `points`, of which those of an Int may fall together: the axes themselves may be too long to lay out.
+    asked = math.prod(_n_points(dimension) for dimension in sweep.varied().values())
+    if asked > _MOST_POINTS:
+        raise SpecError(
+            "space",
+            given=f"a grid of {asked:,} points",
+            expected=f"at most {_MOST_POINTS:,}",
+            mend="lower points on some axis, or use sampler=random or qmc",
+        )
     if sweep.trials > grid_size(sweep):
         raise SpecError(
             "trials",
@@ -89,6 +115,10 @@ def _check_grid(sweep: Sweep) -> None:
             expected=f"1..{grid_size(sweep)} (the points of the grid)",
             mend="lower trials, or add points",
         )
+
+
+def _n_points(dimension: Varied) -> int:
+    return len(dimension.choices) if isinstance(dimension, Categorical) else dimension.points or 1
 
 
 def _check_boundary(sweep: Sweep) -> None:
@@ -117,6 +147,11 @@ def _extremes(dimension: Dimension) -> list[Scalar]:
         case Conditional(then=then, otherwise=otherwise):
             return _extremes(then) + ([] if otherwise is None else _extremes(otherwise))
     return [dimension]
+
+
+def _branches(dimension: Dimension) -> list[Dimension]:
+    """The dimension, or the two of a conditional one."""
+    return [dimension.then, dimension.otherwise] if isinstance(dimension, Conditional) else [dimension]
 
 
 def _shown(dimension: Dimension) -> object:

@@ -1,4 +1,7 @@
-"""What the user got wrong, said so that the user can mend it."""
+"""What the user got wrong, said in one line so that the user can mend it."""
+
+_SHOWN_CHARACTERS = 200
+"""Of a text or number that came from outside."""
 
 
 class UserError(Exception):
@@ -23,11 +26,33 @@ class UserError(Exception):
         return _rebuild, (type(self), self.subject, self.given, self.expected, self.mend)
 
     def __str__(self) -> str:
-        return f"{self.subject}: got {self.given!r}, expected {self.expected}; {self.mend}"
+        given = repr(_cut(self.given)) if isinstance(self.given, str) else _cut(_repr(self.given))
+        message = f"{_cut(self.subject)}: got {given}, expected {self.expected}; {self.mend}"
+        return message.replace("\n", " ")
 
 
 class SpecError(UserError):
     """A sweep, search space or parameter that cannot be trained as written."""
+
+
+def in_words(error: BaseException) -> str:
+    """What somebody else's code raised, in one line: `ValueError: no such word`."""
+    try:
+        message = _cut(" ".join(str(error).split()))
+    except Exception:  # noqa: BLE001  # Their `__str__` may raise as well.
+        message = ""
+    return f"{type(error).__name__}: {message}" if message else type(error).__name__
+
+
+def _repr(value: object) -> str:
+    try:
+        return repr(value)
+    except Exception:  # noqa: BLE001  # Of somebody else's object, or of a whole number of more than 4,300 digits.
+        return f"<{type(value).__name__}>"
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= _SHOWN_CHARACTERS else f"{text[:_SHOWN_CHARACTERS]}..."
 
 
 def _rebuild(kind: type[UserError], subject: str, given: object, expected: str, mend: str) -> UserError:

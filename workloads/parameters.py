@@ -8,15 +8,22 @@ import dataclasses
 import difflib
 import functools
 import math
+import sys
 import typing
 from collections.abc import Mapping
 from dataclasses import dataclass
 from types import NoneType
 from typing import Any, ClassVar, Self, TypeAlias
 
-from workloads.errors import SpecError
+from workloads.errors import SpecError, UserError, in_words
 
 Value: TypeAlias = bool | int | float | str | None
+
+KINDS = (float, int, bool, str)
+"""What a parameter may be."""
+
+_SMALLEST, _LARGEST = -(2**63), 2**63 - 1
+"""Of whole numbers: a column of the ledger has 64 bits."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -25,7 +32,7 @@ class Parameter:
 
     Attributes:
         name: The contract's word for it (`init_sigma`, `layer_norm_eps`, ...).
-        kind: `float`, `int`, `bool` or `str`.
+        kind: One of `KINDS`.
         optional: Whether `None` is a value.
         default: Used where a search space does not mention it.
         low, high: Inclusive bounds of numbers; `None` leaves a side open.
@@ -54,10 +61,11 @@ class Parameter:
             words = "true or false"
         else:
             noun = {float: "a finite number", int: "a whole number", str: "a name"}[self.kind]
+            high = _LARGEST if self.high is None and self.kind is int else self.high
             bounds = [
                 f"> {self.above:g}" if self.above is not None else "",
                 f">= {self.low:g}" if self.low is not None else "",
-                f"<= {self.high:g}" if self.high is not None else "",
+                f"<= {high:g}" if high is not None else "",
             ]
             words = " ".join([noun, " and ".join(bound for bound in bounds if bound)]).strip()
         return f"{words}, or null" if self.optional else words
@@ -70,7 +78,8 @@ class Parameter:
         """
         if value is None and self.optional:
             return None
-        number = float(value) if self.kind is float and type(value) is int else value
+        is_whole = type(value) is int and abs(value) <= sys.float_info.max
+        number = float(value) if self.kind is float and is_whole else value
         if type(number) is not self.kind or not self._inside(number):
             raise SpecError(self.name, given=value, expected=self.expected(), mend=f"it is: {self.doc}")
         return typing.cast(Value, number)
@@ -81,7 +90,7 @@ class Parameter:
         if not isinstance(value, int | float) or isinstance(value, bool):
             return True
         return (
-            math.isfinite(value)
+            (_SMALLEST <= value <= _LARGEST if isinstance(value, int) else math.isfinite(value))
             and (self.above is None or value > self.above)
             and (self.low is None or value >= self.low)
             and (self.high is None or value <= self.high)
@@ -169,7 +178,14 @@ class TrainingParameters:
             if name not in declared:
                 raise unknown_parameter(name, value, declared)
         accepted: dict[str, Any] = {name: declared[name].accept(value) for name, value in values.items()}
-        return cls(**accepted)
+        try:
+            return cls(**accepted)
+        except UserError:
+            raise
+        except Exception as error:  # The author's own check, whatever it raises, refuses these values.
+            raise SpecError(
+                cls.__name__, given=accepted, expected="values that go together", mend=f"it says: {in_words(error)}"
+            ) from error
 
     @classmethod
     def pinned(cls, values: Mapping[str, Value]) -> dict[str, Value]:

@@ -6,9 +6,10 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from workloads.declarations import check_declarations
 from workloads.engine.contract import Workload
-from workloads.errors import SpecError, UserError
-from workloads.user_code import load_module
+from workloads.errors import SpecError, UserError, in_words
+from workloads.user_code import load_module, users_code
 
 ENTRY_POINT_GROUP = "attnsweep.workloads"
 
@@ -44,9 +45,9 @@ def load_workload(reference: str) -> Workload[Any]:
 def _imported(place: str, class_name: str, reference: str) -> ModuleType:
     try:
         return importlib.import_module(place)
-    except UserError:
+    except (UserError, KeyboardInterrupt):
         raise
-    except (Exception, SystemExit) as error:  # A user's module may raise anything; it is the user's to mend.
+    except BaseException as error:  # A user's module may raise anything; it is the user's to mend.
         if isinstance(error, ModuleNotFoundError) and f"{place}.".startswith(f"{error.name}."):
             raise SpecError(
                 "workload",
@@ -56,7 +57,7 @@ def _imported(place: str, class_name: str, reference: str) -> ModuleType:
             ) from error
         raise SpecError(
             "workload",
-            given=f"{reference}, whose module raised {type(error).__name__}: {error}",
+            given=f"{reference}, whose module raised {in_words(error)}",
             expected="a module that can be imported",
             mend=f"mend it; to see where: python -c 'import {place}'",
         ) from error
@@ -79,7 +80,9 @@ def _instance(module: ModuleType, class_name: str, reference: str) -> Workload[A
             expected="a subclass of workloads.engine.contract.Workload",
             mend="name the class, not an instance or a function",
         )
-    made: Workload[Any] = kind()
+    check_declarations(kind)
+    with users_code(reference, "a class that is made without arguments", "correct its __init__, or leave it out"):
+        made: Workload[Any] = kind()
     return made
 
 

@@ -3,10 +3,14 @@
 import hashlib
 import importlib.util
 import sys
+import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from types import ModuleType
 
-from workloads.errors import UserError
+from workloads.errors import UserError, in_words
+from workloads.given_file import given_file
 
 MODULE_PREFIX = "attnsweep_user_"
 """Names of modules made from users' files begin so: other machines cannot import them."""
@@ -18,22 +22,46 @@ def load_module(path: Path) -> ModuleType:
     Raises:
         UserError: If there is no such file, or it fails to run.
     """
-    name = _module_name(path)
+    file = given_file(path, "SPEC", "a Python file")
+    name = _module_name(file)
     if name in sys.modules:
         return sys.modules[name]
-    module_spec = importlib.util.spec_from_file_location(name, path.resolve())
-    if module_spec is None or module_spec.loader is None or not path.is_file():
-        raise UserError("SPEC", given=str(path), expected="a Python file", mend="check the path")
+    module_spec = importlib.util.spec_from_file_location(name, file)
+    if module_spec is None or module_spec.loader is None:
+        raise UserError("SPEC", given=str(path), expected="a Python file", mend="give it a name that ends in .py")
     module = importlib.util.module_from_spec(module_spec)
     sys.modules[name] = module
     try:
-        module_spec.loader.exec_module(module)
-    except BaseException as error:
+        with users_code(str(path), "a file that runs", f"try: python {path}"):
+            module_spec.loader.exec_module(module)
+    except BaseException:
         del sys.modules[name]
-        if isinstance(error, UserError) or not isinstance(error, Exception | SystemExit):
-            raise
-        raise _error_of_file(path, error) from error
+        raise
     return module
+
+
+@contextmanager
+def users_code(subject: str, expected: str, mend: str) -> Iterator[None]:
+    """Around a user's own code, which may raise anything and even exit: that is the user's to mend.
+
+    Args:
+        subject: Whose code it is.
+        expected: What it should have done.
+        mend: How to find the fault.
+
+    Raises:
+        UserError: In place of whatever else it raises, but for Ctrl-C.
+    """
+    try:
+        yield
+    except (UserError, KeyboardInterrupt):
+        raise
+    except SyntaxError as error:
+        line = (error.text or "").strip()
+        see = f"see line {error.lineno}" if error.lineno else mend
+        raise UserError(subject, given=line, expected=f"Python ({error.msg})", mend=see) from error
+    except BaseException as error:
+        raise UserError(subject, given=in_words(error) + _raised_at(error), expected=expected, mend=mend) from error
 
 
 def user_modules() -> list[ModuleType]:
@@ -41,23 +69,14 @@ def user_modules() -> list[ModuleType]:
     return [module for name, module in sys.modules.items() if name.startswith(MODULE_PREFIX)]
 
 
-def _module_name(path: Path) -> str:
+def _module_name(file: Path) -> str:
     # The hash keeps apart files of one name in two folders.
-    digest = hashlib.blake2s(str(path.resolve()).encode(), digest_size=4).hexdigest()
-    return f"{MODULE_PREFIX}{path.stem}_{digest}"
+    digest = hashlib.blake2s(str(file).encode(), digest_size=4).hexdigest()
+    return f"{MODULE_PREFIX}{file.stem}_{digest}"
 
 
-def _error_of_file(path: Path, error: BaseException) -> UserError:
-    if isinstance(error, SyntaxError):
-        return UserError(
-            str(path),
-            given=(error.text or "").strip(),
-            expected=f"Python ({error.msg})",
-            mend=f"see line {error.lineno}",
-        )
-    return UserError(
-        str(path),
-        given=f"{type(error).__name__}: {error}",
-        expected="a file that runs",
-        mend=f"try: python {path}",
-    )
+def _raised_at(error: BaseException) -> str:
+    """The last line of a user's file that the error came through."""
+    frames = [(frame.f_globals.get("__name__", ""), line) for frame, line in traceback.walk_tb(error.__traceback__)]
+    lines = [line for module, line in frames if module.startswith(MODULE_PREFIX)]
+    return f", in line {lines[-1]}" if lines else ""

@@ -20,6 +20,7 @@ from workloads.translation.prepared import PART_NAMES, make_corpus, make_side
 _REASONS = ("not_utf8", "not_text", "empty_side", "too_long", "duplicate")
 _NO_TEXT = r"[\p{Cc}\x{FFFD}]"
 """Control characters, and the mark that another program left where it could not decode."""
+_MOST = 2**31 - 1
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -45,8 +46,8 @@ class PreparationSettings:
 
     def __post_init__(self) -> None:
         for flag, value in (("--min-frequency", self.min_frequency), ("--longest", self.longest)):
-            if value < 1:
-                raise UserError(flag, given=value, expected="a whole number >= 1", mend="raise it")
+            if not 1 <= value <= _MOST:
+                raise UserError(flag, given=value, expected=f"a whole number from 1 to {_MOST}", mend="change it")
         if not 0 < self.held_out < 1:
             raise UserError(
                 "--held-out",

@@ -16,6 +16,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from workloads.errors import UserError
+from workloads.given_file import given_file
 
 _GZIP, _PARQUET = b"\x1f\x8b", b"PAR1"
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
@@ -50,6 +51,7 @@ def read_pairs(path: Path, source: str | None, target: str | None) -> RawPairs:
     Raises:
         UserError: If it is no such file, or has no such columns.
     """
+    given_file(path, "FILE", _ACCEPTED)
     try:
         with path.open("rb") as file:
             magic = file.read(4)

@@ -72,14 +72,23 @@ class LocalFolder:
         return regular_file(self.path / name).read_text()
 
     def put_text(self, name: str, text: str) -> None:
+        self._put(name, text, durably=True)
+
+    def put_passing_text(self, name: str, text: str) -> None:
+        self._put(name, text, durably=False)
+
+    def _put(self, name: str, text: str, *, durably: bool) -> None:
         temporary = self.path / f".{name}.tmp"
         with self.writing():
             try:
                 with open(temporary, "w", opener=_without_following) as file:
                     file.write(text)
                     file.flush()
-                    os.fsync(file.fileno())
-                _rename(temporary, self.path / name)
+                    if durably:
+                        os.fsync(file.fileno())
+                temporary.replace(self.path / name)
+                if durably:
+                    sync(self.path)
             except OSError:
                 temporary.unlink(missing_ok=True)
                 raise

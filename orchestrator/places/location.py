@@ -5,7 +5,6 @@ import re
 import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
-from urllib.parse import urlsplit
 
 from orchestrator.credentials import without_credentials
 from workloads.errors import UserError
@@ -27,19 +26,19 @@ _URI = re.compile(r"s3://(?P<bucket>[a-z0-9][a-z0-9._-]{2,62})/(?P<prefix>[^?#]+
 
 
 def locate(text: str | Path, subject: str = "DIR") -> Location:
-    """The directory, or for `s3://BUCKET/PREFIX` the prefix; nothing is looked up yet.
+    """The directory, which need not be there, or for `s3://BUCKET/PREFIX` the prefix, where nothing is looked up yet.
 
     Args:
         text: What the user gave.
         subject: The argument or option that it was given for.
 
     Raises:
-        UserError: For another kind of URI, or one with credentials in it.
+        UserError: For a path that can lead nowhere, another kind of URI, or one with credentials in it.
     """
     text = str(text)
     if not _SCHEME.match(text):
-        return Path(text)
-    if "@" in urlsplit(text).netloc or "?" in text:
+        return _reachable(Path(text), subject)
+    if "@" in text.partition("//")[2].partition("/")[0] or "?" in text:
         raise UserError(
             subject,
             given=_bare(text),
@@ -72,10 +71,10 @@ def local_path(text: str, subject: str) -> Path:
     """A directory of this machine.
 
     Raises:
-        UserError: For an object store.
+        UserError: For an object store, or a file.
     """
     location = locate(text, subject)
-    if not isinstance(location, Path):
+    if not isinstance(location, Path) or (location.exists() and not location.is_dir()):
         raise UserError(subject, given=text, expected="a directory of this machine", mend="figures are drawn into it")
     return location
 
@@ -84,6 +83,20 @@ def as_argument(location: Location) -> str:
     """The location as one types it in a shell, also where it would be read as an option."""
     text = str(location)
     return shlex.quote(f"./{text}" if text.startswith("-") else text)
+
+
+def _reachable(path: Path, subject: str) -> Path:
+    """The path, unless no directory can ever be there: links in a circle, a file on the way, a name too long."""
+    try:
+        path.stat()
+    except FileNotFoundError:
+        return path
+    except (OSError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) else str(error)
+        raise UserError(
+            subject, given=str(path), expected="a path to a directory", mend=f"choose another ({reason})"
+        ) from error
+    return path
 
 
 def _bare(text: str) -> str:

@@ -69,6 +69,9 @@ class Place(Protocol):
     def put_text(self, name: str, text: str) -> None:
         """Writes a text, over an earlier one of that name."""
 
+    def put_passing_text(self, name: str, text: str) -> None:
+        """As `put_text`, for what is worth nothing after a crash: there whole or not at all, but it need not stay."""
+
     def put_new_text(self, name: str, text: str) -> None:
         """Writes a text. Raises FileExistsError if it is there; an object store need not, while another writes it."""
 

@@ -6,8 +6,10 @@ import os
 import sqlite3
 from pathlib import Path
 from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
 
 from orchestrator.credentials import without_credentials
+from workloads.errors import UserError
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
@@ -35,8 +37,29 @@ _ENVIRONMENT = {
 
 
 def tracking_uri(given: str | None = None) -> str:
-    """The URI to log to: the one given, else `MLFLOW_TRACKING_URI`, else the database under `./sweeps`."""
-    return given or os.environ.get("MLFLOW_TRACKING_URI") or f"sqlite:///{DEFAULT_DATABASE.resolve()}"
+    """The URI to log to: the one given, else `MLFLOW_TRACKING_URI`, else the database under `./sweeps`.
+
+    Raises:
+        UserError: If it is no URI, or that of a database file that cannot be.
+    """
+    subject = "--tracking-uri"
+    if given is None:
+        subject = "MLFLOW_TRACKING_URI"
+        given = os.environ.get(subject) or f"sqlite:///{DEFAULT_DATABASE.absolute()}"
+    try:
+        urlsplit(given)
+        database = database_of(given)
+        fault = "a directory is there" if database is not None and database.is_dir() else "" if given else "it is empty"
+    except (OSError, RuntimeError, ValueError) as error:
+        fault = getattr(error, "strerror", None) or str(error)
+    if fault:
+        raise UserError(
+            subject,
+            given=without_credentials(given),
+            expected="the URI of an MLflow store, such as sqlite:///FILE or http://HOST:PORT",
+            mend=f"correct it ({fault})",
+        )
+    return given
 
 
 def set_environment() -> None:

@@ -101,12 +101,12 @@ def sync(directory: SweepDirectory, uri: str | None = None, on_progress: OnProgr
         UserError: If another process works on the sweep, the store does not take the runs, or the ledger cannot be
             read.
     """
+    store = tracking_uri(uri)
     with closing(place_at(directory.path).lock("mlflow-sync")):
         set_environment()
         from mlflow.exceptions import MlflowException
         from sqlalchemy.exc import SQLAlchemyError
 
-        store = tracking_uri(uri)
         try:
             mirror = Mirror(directory, store)
             missing = mirror.missing()
@@ -114,7 +114,8 @@ def sync(directory: SweepDirectory, uri: str | None = None, on_progress: OnProgr
                 if on_progress is not None:
                     on_progress(mirror.n_logged, len(missing))
             mirror.finish()
-        except (MlflowException, SQLAlchemyError, OSError) as error:
+        except (MlflowException, SQLAlchemyError, OSError, ImportError, ValueError) as error:
+            # The last two: a database whose driver is not installed, a registry of models that is no URI.
             raise UserError(
                 "--tracking-uri",
                 given=without_credentials(store),

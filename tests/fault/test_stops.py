@@ -15,8 +15,10 @@ from orchestrator.loop import HAND_BACK_SECONDS, SweepLoop
 from orchestrator.pool import TrainerLost, TrainerPool
 from orchestrator.session import Resources, resume_sweep
 from orchestrator.signals import STOP_SECONDS
+from orchestrator.status import print_status
 from orchestrator.sweep_directory import SweepDirectory
 from orchestrator.trainer import PackOrder, Progress, Report
+from orchestrator.whereabouts import Beacon, read_whereabouts
 from tests.fault import sweeps
 from tests.fault.servers import wait_until
 
@@ -61,9 +63,10 @@ def undisturbed(local_ray: str, mlflow_database: str, tmp_path_factory: pytest.T
 
 
 def test_packs_under_way_are_handed_back_and_go_on_where_they_were(
-    undisturbed: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    undisturbed: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr("orchestrator.pool.Trainer", sweeps.sliced())
+    monkeypatch.setattr("orchestrator.whereabouts._WRITE_SECONDS", 0.0)
     receive, under_way = SweepLoop._receive, set()
 
     def stop_once_both_are_under_way(loop: SweepLoop, order: PackOrder, report: Report | TrainerLost) -> None:
@@ -78,9 +81,15 @@ def test_packs_under_way_are_handed_back_and_go_on_where_they_were(
         patch.setattr(SweepLoop, "_receive", stop_once_both_are_under_way)
         # One that is placed much later would find the other's pack done.
         patch.setattr(TrainerPool, "has_idle", property(lambda pool: pool.n_placed == 2 and bool(pool._idle)))
+        # What it said last is looked at below, as if it were still running.
+        patch.setattr(Beacon, "end", lambda _: None)
         assert not sweeps.run(sweeps.long_sweep(), path, n_trainers=2, pack_size=2).finished
     assert len(list((path / "checkpoints").glob("*.parquet"))) == 2
     assert not SweepDirectory.open(path).finished
+    print_status(path)
+    shown = capsys.readouterr().out
+    assert re.search(r"running \(training\); last sign of life \d+ s ago\ntrials      2 of 2 asked for, 0 with", shown)
+    assert re.search(r"under way   4 trainings\n(  00000\d-0000-2 +2 trainings, step [1-9]\d* of 1000\n){2}", shown)
 
     console = Console(record=True, width=200)
     assert resume_sweep(path, Resources(n_trainers=2, pack_size=2), console).finished
@@ -90,6 +99,8 @@ def test_packs_under_way_are_handed_back_and_go_on_where_they_were(
     assert sweeps.outcomes(path) == sweeps.outcomes(undisturbed)
     assert sweeps.curves(path) == sweeps.curves(undisturbed)
     assert list((path / "checkpoints").iterdir()) == []
+    assert (said := read_whereabouts(path)) is not None
+    assert (said.doing, said.n_asked, said.packs) == ("", 2, ())
 
 
 def test_a_damaged_checkpoint_is_as_good_as_none(

@@ -15,6 +15,7 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from workloads.errors import UserError
+from workloads.given_file import given_file
 from workloads.translation.corpus import EOS, PAD, SPECIALS, UNK, Corpus, Side
 from workloads.translation.digest import corpus_digest
 
@@ -66,14 +67,9 @@ def read_corpus(path: str | Path) -> Corpus:
     Raises:
         UserError: If there is no such file, or it was not prepared, or not as it is now.
     """
-    place = Path(path)
-    try:
-        state = place.stat()
-        if not place.is_file():
-            raise _refused(path, "give a file")
-    except OSError as error:
-        raise _refused(path, f"check the path ({error.strerror})") from error
-    return _read(str(place.resolve()), state.st_mtime_ns, state.st_size)
+    file = given_file(Path(path), "corpus", "a prepared corpus")
+    state = file.stat()
+    return _read(str(file), state.st_mtime_ns, state.st_size)
 
 
 @lru_cache(maxsize=4)

@@ -12,6 +12,7 @@ from orchestrator import cli
 from orchestrator.analysis import open_sweep
 from orchestrator.places.object_prefix import ObjectPrefix
 from orchestrator.sweep_directory import SweepDirectory
+from orchestrator.whereabouts import Beacon, PackUnderWay
 from tests.orchestrator.places.object_store import new_prefix, object_names, object_store
 from tests.orchestrator.small_sweep import commit, open_writer, small_sweep, sweep_on_disk, trial_rows
 
@@ -57,6 +58,14 @@ def test_status(sweep: SweepDirectory, on_disk: SweepDirectory, capsys: pytest.C
     told, expected = (_told(capsys, "status", each.path).splitlines()[1:-1] for each in (sweep, on_disk))
     assert told == expected
     assert told[1] == "trainings   24 of 24 in the ledger, the last at 2025-11-01 12:00:05 UTC"
+
+
+def test_status_of_one_that_runs(store: None, capsys: pytest.CaptureFixture[str]) -> None:
+    sweep = sweep_on_disk(new_prefix(), SPEC, TRIALS[0])
+    Beacon(sweep.path).show("training", 3, [PackUnderWay(pack="p", n_trainings=32, step=120, n_steps=500)])
+    told = _told(capsys, "status", sweep.path)
+    assert "running (training); last sign of life" in told
+    assert told.endswith("under way   32 trainings\n  p                32 trainings, step 120 of 500\n")
 
 
 def test_a_query_over_a_store_and_a_disk(

@@ -86,7 +86,7 @@ def test_what_is_not_prepared_is_refused_with_the_command_to_type(tmp_path: Path
 def test_a_path_without_a_file(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"expected a prepared corpus; check the path \(No such file or directory\)"):
         read_corpus(tmp_path / "none.parquet")
-    with pytest.raises(UserError, match="expected a prepared corpus; give a file"):
+    with pytest.raises(UserError, match=r"expected a prepared corpus; check the path \(Is a directory\)"):
         read_corpus(tmp_path)
 
 
