@@ -18,6 +18,7 @@ from orchestrator.study_log import JournalFile, StudyLog
 from orchestrator.sweep_directory import STUDY_FILE, SweepDirectory
 from search_spaces.boundary import N_JUDGED
 from search_spaces.dimensions import Scalar
+from search_spaces.optuna_internals import trial_of
 from search_spaces.suggestion import distributions, make_sampler, suggest
 from search_spaces.sweep import Sweep
 from workloads.errors import SpecError, UserError
@@ -151,8 +152,7 @@ class Study:
                 self._study.set_metric_names([self._spec.objective.kind])
 
     def _trial(self, number: int) -> optuna.Trial:
-        storage = self._study._storage
-        return optuna.Trial(self._study, storage.get_trial_id_from_study_id_trial_number(self._study._study_id, number))
+        return trial_of(self._study, number)
 
 
 def read_trials(directory: SweepDirectory) -> list[FrozenTrial]:
