@@ -10,12 +10,11 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from orchestrator.deviation import Deviation, deviation
 from orchestrator.ledger.reader import Ledger
+from orchestrator.messages import PackOrder, Raised, Rows, Trained
 from orchestrator.places.location import place_at
-from orchestrator.pool import TrainerPool
-from orchestrator.records import Rows
+from orchestrator.pool_protocol import Pool
 from orchestrator.replay import recorded_rows, recorded_tasks, to_replay
 from orchestrator.sweep_directory import SweepDirectory
-from orchestrator.trainer import PackOrder, Raised, Trained
 from workloads.registry import load_workload
 
 REPLAYS_FILE = "replays.json"
@@ -65,7 +64,7 @@ def read_replays(directory: SweepDirectory) -> Replays | None:
         return None
 
 
-def replay_some(directory: SweepDirectory, pool: TrainerPool, should_stop: Callable[[], bool]) -> Replays | None:
+def replay_some(directory: SweepDirectory, pool: Pool, should_stop: Callable[[], bool]) -> Replays | None:
     """Replays a hundredth of a finished sweep's trainings, at least two, and records how they ended.
 
     Args:
