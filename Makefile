@@ -4,11 +4,13 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help sweep test check docs bench clean
+.PHONY: help sweep quick test test-all check docs bench clean
 
 help:
 	@echo 'make sweep   build $(VENV), install, run the shipped quickstart sweep'
-	@echo 'make test    build $(VENV) with the test extras, run the checks and all tests'
+	@echo 'make quick   run the tests that need no Ray, no server and no second of computing'
+	@echo 'make test    build $(VENV) with the test extras, run the checks and all tests but those of minutes'
+	@echo 'make test-all  run the checks and all tests'
 	@echo 'make check   format, lint, types, layers'
 	@echo 'make docs    build the site in docs/_build; warnings are errors'
 	@echo 'make bench   run every benchmark in benchmarks/'
@@ -18,8 +20,16 @@ sweep: $(VENV)/.installed
 	$(BIN)/attnsweep run quickstart
 
 # Two modules at a time, in the order of the folders: those with Ray come first, and what fills the gaps at the end is small.
+PYTEST := $(BIN)/pytest --numprocesses 2 --dist loadfile --no-loadscope-reorder
+
+quick: $(VENV)/.installed-test
+	$(PYTEST) -m 'not ray and not server and not slow and not scale'
+
 test: check
-	$(BIN)/pytest --numprocesses 2 --dist loadfile --no-loadscope-reorder
+	$(PYTEST) -m 'not scale'
+
+test-all: check
+	$(PYTEST)
 
 check: $(VENV)/.installed-test
 	$(BIN)/ruff format --check

@@ -16,7 +16,7 @@ from orchestrator.places.location import Location, place_at
 from orchestrator.places.place import digest
 
 if TYPE_CHECKING:
-    from orchestrator.trainer import PackOrder
+    from orchestrator.messages import PackOrder
 
 FOLDER = "checkpoints"
 _SCHEMA = pa.schema(

@@ -48,6 +48,7 @@ class Format(StrEnum):
 
 SweepDir = Annotated[str, typer.Argument(metavar="DIR", help="A sweep directory, or s3://BUCKET/PREFIX.")]
 Address = Annotated[str | None, typer.Option(help="A running Ray cluster: auto, HOST:PORT or ray://HOST:PORT.")]
+Local = Annotated[bool, typer.Option("--local", help="Train in this process, without Ray.")]
 Trainers = Annotated[int | None, typer.Option(min=1, help="Trainer actors; default one per GPU or CPU core.")]
 PackSize = Annotated[int | None, typer.Option(min=1, help="Trainings fused in a pack; default the fastest, measured.")]
 MaxFailures = Annotated[int | None, typer.Option(min=0, help="Stop once more trainings have failed in this run.")]
@@ -66,6 +67,7 @@ def run(
     seed: Annotated[int | None, typer.Option(help="Seed of sampler and trainings.")] = None,
     fixed: Annotated[list[str] | None, typer.Option("--set", metavar="NAME=VALUE", help="Fix a parameter.")] = None,
     address: Address = None,
+    local: Local = False,
     trainers: Trainers = None,
     pack_size: PackSize = None,
     max_failures: MaxFailures = None,
@@ -79,9 +81,12 @@ def run(
     sweep = sweep.but(**{name: value for name, value in budget.items() if value is not None})
     path = _new_directory(sweep.name) if directory is None else locate(directory, "--dir")
 
-    from orchestrator.session import Resources, run_sweep
+    from orchestrator.resources import Resources
+    from orchestrator.session import run_sweep
 
-    resources = Resources(address=address, n_trainers=trainers, pack_size=pack_size, max_failures=max_failures)
+    resources = Resources(
+        address=address, local=local, n_trainers=trainers, pack_size=pack_size, max_failures=max_failures
+    )
     _conclude(run_sweep(sweep, path, resources, _stderr()), as_json=as_json)
 
 
@@ -89,6 +94,7 @@ def run(
 def resume(
     directory: SweepDir,
     address: Address = None,
+    local: Local = False,
     trainers: Trainers = None,
     pack_size: PackSize = None,
     max_failures: MaxFailures = None,
@@ -98,9 +104,12 @@ def resume(
     as_json: AsJson = False,
 ) -> None:
     """Go on with an interrupted sweep."""
-    from orchestrator.session import Resources, resume_sweep
+    from orchestrator.resources import Resources
+    from orchestrator.session import resume_sweep
 
-    resources = Resources(address=address, n_trainers=trainers, pack_size=pack_size, max_failures=max_failures)
+    resources = Resources(
+        address=address, local=local, n_trainers=trainers, pack_size=pack_size, max_failures=max_failures
+    )
     summary = resume_sweep(locate(directory), resources, _stderr(), accept_drift=accept_drift)
     _conclude(summary, as_json=as_json)
 

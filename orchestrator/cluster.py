@@ -3,7 +3,6 @@
 import logging
 import os
 import re
-import signal
 import socket
 import subprocess
 import sys
@@ -13,10 +12,9 @@ from dataclasses import dataclass
 from urllib.parse import urlsplit
 
 import ray
-from ray._private import ray_constants
-from ray._private import utils as ray_utils
 from ray.exceptions import RayError
 
+from orchestrator.ray_internals import control_store, keeping_sigterm, starting_on_loopback
 from workloads.errors import UserError
 
 _REACH_SECONDS = 5.0
@@ -61,7 +59,7 @@ def _connect(address: str | None) -> None:
     if address is not None:
         _check_reachable(address)
     try:
-        with nullcontext() if address else _on_loopback(), _keeping_sigterm():
+        with nullcontext() if address else starting_on_loopback(), keeping_sigterm():
             ray.init(
                 address=address or "local",
                 include_dashboard=None if address else False,
@@ -72,32 +70,6 @@ def _connect(address: str | None) -> None:
         if address is None:
             raise
         raise _unreachable(address, str(error).splitlines()[0]) from error
-
-
-@contextmanager
-def _on_loopback() -> Iterator[None]:
-    """A Ray that starts meanwhile listens on this machine's loopback alone, as it does by default on macOS.
-
-    On Linux it listens on every network, and turns an address of 127.0.0.1 that it is given into the network's.
-    """
-    of_clusters = ray_constants.ENABLE_RAY_CLUSTER
-    ray_constants.ENABLE_RAY_CLUSTER = False
-    try:
-        yield
-    finally:
-        ray_constants.ENABLE_RAY_CLUSTER = of_clusters
-
-
-@contextmanager
-def _keeping_sigterm() -> Iterator[None]:
-    """A program's own answer to SIGTERM outlives Ray's start, which would set one that exits at once."""
-    set_handler = ray_utils.set_sigterm_handler
-    if callable(signal.getsignal(signal.SIGTERM)):
-        ray_utils.set_sigterm_handler = lambda _: None
-    try:
-        yield
-    finally:
-        ray_utils.set_sigterm_handler = set_handler
 
 
 def share_out(n_trainers: int | None) -> list[TrainerShare]:
@@ -128,7 +100,7 @@ def draining_nodes() -> frozenset[str]:
 
     Through `ray://` nothing is known of them; there a node's SIGTERM still reaches its trainers.
     """
-    client = getattr(ray._private.worker.global_worker, "gcs_client", None)
+    client = control_store()
     if client is None:
         return frozenset()
     try:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from orchestrator.records import Rows
+from orchestrator.messages import Rows
 
 TOLERANCES: Mapping[str, float] = {"float64": 1e-6, "float32": 1e-2}
 """How far two losses may be apart, relative to the larger of them, or to the solved level where that is larger still.

@@ -12,12 +12,12 @@ from orchestrator.analysis.completeness import complete_among
 from orchestrator.checkpoints import Checkpoints
 from orchestrator.errors import SweepError
 from orchestrator.ledger.writer import LedgerWriter
-from orchestrator.pool import TrainerLost, TrainerPool
+from orchestrator.messages import HandedBack, PackOrder, Progress, Raised, Report, Trained, TrainerLost
+from orchestrator.pool_protocol import Pool
 from orchestrator.records import PackContext, failed_rows, in_environment
 from orchestrator.study import Configuration, Study
 from orchestrator.sweep_directory import SweepDirectory
 from orchestrator.tasks import Backlog, PackSizer, Shape, tasks_of
-from orchestrator.trainer import HandedBack, PackOrder, Progress, Raised, Report, Trained
 from orchestrator.whereabouts import PackUnderWay
 from search_spaces.objective import objective_value
 from search_spaces.replication import n_wanted
@@ -113,7 +113,7 @@ class SweepLoop:
         workload: Workload[Any],
         study: Study,
         writer: LedgerWriter,
-        pool: TrainerPool,
+        pool: Pool,
         *,
         pack_size: int | None,
         max_failures: int | None = None,

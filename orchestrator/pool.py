@@ -1,34 +1,52 @@
 """The trainers of a sweep: long-lived Ray actors, each with one pack at a time."""
 
-import re
+import signal
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from types import FrameType
 from typing import Any, cast
 
-import ray
+import ray.cloudpickle
 from ray.actor import ActorHandle
 from ray.exceptions import OutOfMemoryError, RayError, RayTaskError
 
 from orchestrator.cluster import TrainerShare, draining_nodes
-from orchestrator.trainer import CHECKPOINT_SECONDS, HandedBack, PackOrder, Progress, Raised, Report, Trainer
+from orchestrator.messages import (
+    CHECKPOINT_SECONDS,
+    HandedBack,
+    PackOrder,
+    Progress,
+    Raised,
+    Report,
+    Reports,
+    TrainerLost,
+)
+from orchestrator.trainer import Trainer
 from workloads.engine.contract import Workload
+from workloads.user_code import user_modules
 
 _DRAINING_SECONDS = 1.0
 """Between two looks at which nodes are about to go."""
 
 
-@dataclass(frozen=True)
-class TrainerLost:
-    """The trainer died, with its machine or by itself; the pack has to be trained again.
+class TrainerActor(Trainer):
+    """A trainer as Ray runs it, in a process of its own."""
 
-    Attributes:
-        reason: In Ray's words.
-        out_of_memory: Whether Ray ended it because its machine ran out of memory.
-    """
+    def settle(self) -> str:
+        """Answers once Ray has given this trainer its resources and its process is up: with the id of its node.
 
-    reason: str
-    out_of_memory: bool
+        From here on SIGTERM, as a machine sends it that is taken away, makes the trainer hand back its pack.
+        """
+        before = signal.getsignal(signal.SIGTERM)
+
+        def leave(number: int, frame: FrameType | None) -> None:
+            self.leave()
+            # Without a pack there is nothing to hand back: then Ray ends the process.
+            if not self.has_pack and callable(before):
+                before(number, frame)
+
+        signal.signal(signal.SIGTERM, leave)
+        return str(ray.get_runtime_context().get_node_id())
 
 
 class TrainerPool:
@@ -52,10 +70,12 @@ class TrainerPool:
         shares: Sequence[TrainerShare],
         checkpoint_seconds: float = CHECKPOINT_SECONDS,
     ) -> None:
+        for module in user_modules():
+            ray.cloudpickle.register_pickle_by_value(module)  # type: ignore[no-untyped-call]
         self._workload, self._sweep = ray.put(workload), sweep
         self._shares = tuple(shares)
         self._checkpoint_seconds = checkpoint_seconds
-        self._actors: dict[int, ActorHandle[Trainer]] = {}
+        self._actors: dict[int, ActorHandle[TrainerActor]] = {}
         self._nodes: dict[int, str] = {}
         self._draining: frozenset[str] = frozenset()
         self._looked = 0.0
@@ -91,12 +111,12 @@ class TrainerPool:
         trainer = self._idle.pop(0)
         self._running[self._actors[trainer].start.remote(order)] = (trainer, order)
 
-    def reports(self, timeout: float) -> list[tuple[PackOrder, Report | TrainerLost]]:
+    def reports(self, timeout: float) -> Reports:
         """What came in within `timeout` seconds. Packs that only made progress are set to train on."""
         self._look_at_nodes()
         return self._collect_within(timeout)
 
-    def hand_back(self, seconds: float) -> list[tuple[PackOrder, Report | TrainerLost]]:
+    def hand_back(self, seconds: float) -> Reports:
         """What comes in when all trainers are asked for their packs; those that do not answer in time are left."""
         self._is_closing = True
         deadline = time.monotonic() + seconds
@@ -111,7 +131,7 @@ class TrainerPool:
             ray.kill(actor)
         self._running.clear()
 
-    def _collect_within(self, timeout: float) -> list[tuple[PackOrder, Report | TrainerLost]]:
+    def _collect_within(self, timeout: float) -> Reports:
         ready, _ = ray.wait([*self._running, *self._placing], timeout=timeout)
         for reference in ready:
             if reference in self._placing:
@@ -158,7 +178,7 @@ class TrainerPool:
                 self._running[self._actors[trainer].proceed.remote()] = (trainer, order)
             case HandedBack() if not self._is_closing:
                 self._start(trainer)
-            case Raised() if _has_lost_its_gpu(report):
+            case Raised(has_lost_its_gpu=True):
                 self._start(trainer)
             case _:
                 self._idle.append(trainer)
@@ -169,20 +189,14 @@ class TrainerPool:
             # Out of reach is not dead: it may hold its core for as long as it lives.
             ray.kill(self._actors[trainer])
         share = self._shares[trainer]
-        actor_class = ray.remote(num_cpus=share.num_cpus, num_gpus=share.num_gpus)(Trainer)
+        actor_class = ray.remote(num_cpus=share.num_cpus, num_gpus=share.num_gpus)(TrainerActor)
         actor = cast(
-            "ActorHandle[Trainer]",
+            "ActorHandle[TrainerActor]",
             actor_class.remote(self._workload, self._sweep, share.device, self._checkpoint_seconds),
         )
         self._actors[trainer] = actor
         self._nodes.pop(trainer, None)
         self._placing[actor.settle.remote()] = trainer
-
-
-def _has_lost_its_gpu(report: Raised) -> bool:
-    # After one such error, as an assert on the device, every later call of the process raises it again: torch's for
-    # CUDA and ROCm. Out of memory is none: torch says "CUDA out of memory".
-    return re.search("AcceleratorError|CUDA error|HIP error", report.error) is not None
 
 
 def _is_out_of_memory(error: RayError) -> bool:

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from orchestrator.bleu import score_written
 from orchestrator.ledger.schema import curves_schema, heads_schema, trainings_schema
+from orchestrator.messages import Rows
 from orchestrator.tasks import Task, training_id
 from workloads.diagnostics.certification import certify_stuck
 from workloads.diagnostics.outcomes import onset_probe
@@ -28,15 +29,6 @@ class PackContext:
     pack: str
     device: str | None = None
     host: str | None = None
-
-
-@dataclass(frozen=True)
-class Rows:
-    """The rows of some trainings, by table; `heads` is `None` where they have none."""
-
-    trainings: pa.Table
-    curves: pa.Table
-    heads: pa.Table | None
 
 
 def ended_rows(

@@ -10,7 +10,6 @@ import math
 import platform
 import re
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -24,14 +23,16 @@ from orchestrator.deviation import deviation
 from orchestrator.error_text import STOPS, text_of
 from orchestrator.ledger.reader import Ledger
 from orchestrator.ledger.schema import curves_schema
+from orchestrator.messages import Rows
 from orchestrator.output_file import writing_file
-from orchestrator.records import PackContext, Rows, curve_rows, ended_rows, failed_rows, head_rows
+from orchestrator.records import PackContext, curve_rows, ended_rows, failed_rows, head_rows
 from orchestrator.replay_summary import Replay
 from orchestrator.sweep_directory import SweepDirectory
 from orchestrator.tasks import Task
 from workloads.engine.contract import Lanes, Training, Workload
 from workloads.engine.optimizers import State
 from workloads.engine.pack import Pack
+from workloads.engine.process import training_settings
 from workloads.engine.schedule import dense_probe_steps
 from workloads.errors import UserError
 from workloads.registry import load_workload
@@ -97,7 +98,7 @@ def retrain(directory: SweepDirectory, training_ids: Sequence[str]) -> tuple[Lan
         if each not in place:
             raise _unknown(ledger, each)
     tasks = recorded_tasks(workload, rows.take([place[each] for each in training_ids]))
-    with _one_thread():
+    with training_settings():
         return _trained(workload, tasks, "cpu").final_state(np.arange(len(tasks)))
 
 
@@ -169,7 +170,7 @@ def _train_alone(
     """The rows of trainings as a trainer would hand them back, also where they raise; and with probes at more steps."""
     context = PackContext(sweep, "replay", device, platform.node())
     try:
-        with _one_thread():
+        with training_settings():
             pack = _trained(workload, tasks, device, probe_steps)
             result = pack.result()
             usual = result.at(workload.probe_steps(tasks[0].training.parameters))
@@ -204,17 +205,6 @@ def _trained(workload: Workload[Any], tasks: Sequence[Task], device: str, probe_
     while not pack.advance(1):
         pass
     return pack
-
-
-@contextmanager
-def _one_thread() -> Iterator[None]:
-    """As in a trainer: sums are split by threads."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(threads)
 
 
 def _ids(ledger: Ledger) -> list[str]:

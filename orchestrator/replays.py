@@ -10,13 +10,12 @@ from pydantic import BaseModel, ConfigDict
 
 from orchestrator.deviation import Deviation, deviation
 from orchestrator.ledger.reader import Ledger
+from orchestrator.messages import PackOrder, Raised, Rows, Trained
 from orchestrator.places.location import as_argument, place_at
-from orchestrator.pool import TrainerPool
+from orchestrator.pool_protocol import Pool
 from orchestrator.record_file import DamagedRecordError, read_record, record_text
-from orchestrator.records import Rows
 from orchestrator.replay import recorded_rows, recorded_tasks, to_replay
 from orchestrator.sweep_directory import SweepDirectory
-from orchestrator.trainer import PackOrder, Raised, Trained
 from workloads.registry import load_workload
 
 REPLAYS_FILE = "replays.json"
@@ -80,7 +79,7 @@ def earlier_replays(directory: SweepDirectory) -> Replays | None:
         return None
 
 
-def replay_some(directory: SweepDirectory, pool: TrainerPool, should_stop: Callable[[], bool]) -> Replays | None:
+def replay_some(directory: SweepDirectory, pool: Pool, should_stop: Callable[[], bool]) -> Replays | None:
     """Replays a hundredth of a finished sweep's trainings, at least two, and records how they ended.
 
     Args:

@@ -2,14 +2,10 @@
 
 import shlex
 import time
-from collections.abc import Sequence
-from dataclasses import dataclass
 
 import pyarrow as pa
-import ray.cloudpickle
 from rich.console import Console
 
-from orchestrator import cluster
 from orchestrator.credentials import refuse_credentials, without_credentials
 from orchestrator.environment import Environment
 from orchestrator.errors import SweepError
@@ -18,40 +14,20 @@ from orchestrator.ledger.schema import heads_schema, trainings_schema
 from orchestrator.ledger.writer import LedgerWriter
 from orchestrator.loop import Found, SweepLoop
 from orchestrator.places.location import Location, StoreError, as_argument
-from orchestrator.pool import TrainerPool
+from orchestrator.pool_protocol import Pool, PoolError
 from orchestrator.progress import ProgressDisplay, logging_progress
 from orchestrator.replays import earlier_replays, replay_some
+from orchestrator.resources import Resources, StartPool, open_resources
 from orchestrator.signals import StopOnSignal
 from orchestrator.study import Study, check_storage
 from orchestrator.summary import Summary, summarize
 from orchestrator.sweep_directory import SweepDirectory
 from orchestrator.tracking import Projection, tracking_uri
-from orchestrator.trainer import CHECKPOINT_SECONDS
 from orchestrator.whereabouts import Beacon
 from search_spaces.sweep import Sweep
 from search_spaces.validation import check_sweep
 from workloads.errors import UserError
 from workloads.registry import load_workload
-from workloads.user_code import user_modules
-
-
-@dataclass(frozen=True, kw_only=True)
-class Resources:
-    """What to run on, and when to stop.
-
-    Attributes:
-        address: A Ray cluster, `None` for `RAY_ADDRESS` or this machine.
-        n_trainers: Trainer actors, `None` for one per GPU or core.
-        pack_size: Trainings in a pack, `None` for the fastest.
-        max_failures: Trainings that may fail in this run before it stops, `None` for any number.
-        checkpoint_seconds: Between two checkpoints of a pack.
-    """
-
-    address: str | None = None
-    n_trainers: int | None = None
-    pack_size: int | None = None
-    max_failures: int | None = None
-    checkpoint_seconds: float = CHECKPOINT_SECONDS
 
 
 def run_sweep(spec: Sweep, path: Location, resources: Resources, console: Console) -> Summary:
@@ -74,11 +50,10 @@ def run_sweep(spec: Sweep, path: Location, resources: Resources, console: Consol
     refuse_credentials(spec)
     check_storage(spec)
     SweepDirectory.check_new(path)
-    with cluster.connection(resources.address):
-        shares = cluster.share_out(resources.n_trainers)
+    with open_resources(resources) as start_pool:
         defaults = {name: each.default for name, each in parameters.declared().items() if name not in spec.space}
         environment = Environment.current(workload)
-        return _train(SweepDirectory.create(path, spec, defaults, environment), resources, shares, console, started)
+        return _train(SweepDirectory.create(path, spec, defaults, environment), resources, start_pool, console, started)
 
 
 def resume_sweep(path: Location, resources: Resources, console: Console, *, accept_drift: bool = False) -> Summary:
@@ -109,38 +84,35 @@ def resume_sweep(path: Location, resources: Resources, console: Console, *, acce
             expected="the versions and code that the sweep was trained with so far",
             mend="restore them, or add --accept-drift: column `environment` then tells rows of the two apart",
         )
-    with cluster.connection(resources.address):
-        shares = cluster.share_out(resources.n_trainers)
-        return _train(directory, resources, shares, console, started, environment)
+    with open_resources(resources) as start_pool:
+        return _train(directory, resources, start_pool, console, started, environment)
 
 
 def _train(
     directory: SweepDirectory,
     resources: Resources,
-    shares: Sequence[cluster.TrainerShare],
+    start_pool: StartPool,
     console: Console,
     started: float,
     environment: Environment | None = None,
 ) -> Summary:
     try:
-        return _take_up(directory, resources, shares, console, started, environment)
-    except StoreError as error:
-        # It did answer when the sweep began.
+        return _take_up(directory, resources, start_pool, console, started, environment)
+    except (StoreError, PoolError) as error:
+        # Both were well when the sweep began.
         raise SweepError(str(error), directory.path) from error
 
 
 def _take_up(
     directory: SweepDirectory,
     resources: Resources,
-    shares: Sequence[cluster.TrainerShare],
+    start_pool: StartPool,
     console: Console,
     started: float,
     environment: Environment | None,
 ) -> Summary:
     spec = directory.spec
     workload = load_workload(spec.workload)
-    for module in user_modules():
-        ray.cloudpickle.register_pickle_by_value(module)  # type: ignore[no-untyped-call]
     schema = trainings_schema(workload.parameters, workload.level_names)
     heads = heads_schema(workload.head_score_names) if workload.head_score_names else None
     with LedgerWriter(directory.path, schema, heads, directory.spec_sha256) as writer:
@@ -153,7 +125,7 @@ def _take_up(
         columns = ["sweep", "trial", "replicate", "outcome", "stuck", "eval_loss"]
         rows = Ledger(directory.path).trainings(columns=columns)
         _check_rows(directory, study, rows)
-        pool = TrainerPool(workload, directory.sweep, shares, resources.checkpoint_seconds)
+        pool = start_pool(workload, directory.sweep)
         projection = Projection(directory)
         display = ProgressDisplay(console, spec, rows)
         beacon = Beacon(directory.path)
@@ -225,7 +197,7 @@ def _shown(uri: str) -> str:
     return shlex.quote(uri) if without_credentials(uri) == uri else '"$MLFLOW_TRACKING_URI"'
 
 
-def _look_around(display: ProgressDisplay, beacon: Beacon, pool: TrainerPool, loop: SweepLoop) -> bool:
+def _look_around(display: ProgressDisplay, beacon: Beacon, pool: Pool, loop: SweepLoop) -> bool:
     """Says where the sweep is, here and to `attnsweep status`; never a reason to stop."""
     waiting_for = f"Ray to start {pool.n_trainers} trainers" if pool.n_placed == 0 else ""
     packs = loop.under_way()

@@ -19,6 +19,7 @@ from orchestrator.study_log import JournalFile, JournalPieces, StudyLog
 from orchestrator.sweep_directory import STUDY_FILE, SweepDirectory
 from search_spaces.boundary import N_JUDGED
 from search_spaces.dimensions import Scalar
+from search_spaces.optuna_internals import trial_of
 from search_spaces.suggestion import distributions, draw, make_sampler, suggest, undrawn, values_of
 from search_spaces.sweep import Sweep
 from workloads.errors import SpecError, UserError
@@ -197,7 +198,7 @@ class Study:
         return trial
 
     def _trial(self, number: int) -> optuna.Trial:
-        return optuna.Trial(self._study, self._trial_id(number))
+        return trial_of(self._study, number)
 
     def _trial_id(self, number: int) -> int:
         return self._study._storage.get_trial_id_from_study_id_trial_number(self._study._study_id, number)

@@ -1,77 +1,27 @@
-"""The trainer: what runs in a Ray actor. It trains one pack at a time, in slices, and hands back rows."""
+"""The trainer, in a Ray actor or in this process: trains one pack at a time, in slices, and hands back rows."""
 
 import contextlib
 import platform
-import signal
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from types import FrameType
+from collections.abc import Callable
 from typing import Any
 
-import ray
 import torch
 
 from orchestrator.error_text import STOPS, text_of
-from orchestrator.records import PackContext, Rows, ended_rows
-from orchestrator.tasks import Task
+from orchestrator.messages import CHECKPOINT_SECONDS, HandedBack, PackOrder, Progress, Raised, Report, Trained
+from orchestrator.records import PackContext, ended_rows
 from workloads.engine.checkpoint import CheckpointError, from_bytes, to_bytes
 from workloads.engine.contract import Workload
 from workloads.engine.pack import Pack
+from workloads.engine.process import training_settings
 
-CHECKPOINT_SECONDS = 120.0
-"""Between two checkpoints of a pack: at most so much is lost with a machine."""
 WORTH_KEEPING_SECONDS = 2.0
 """A pack that has trained for less is handed back without its state."""
 SLICE_SECONDS = 1.0
 """How long a call trains before it reports: Ray cannot cancel a running call."""
 _LOOKS_PER_SLICE = 8
 """How often the clock is looked at: an evaluation takes from half a millisecond to several seconds."""
-
-
-@dataclass(frozen=True)
-class PackOrder:
-    """A pack to train, from its start or from a checkpoint."""
-
-    pack: str
-    tasks: Sequence[Task]
-    checkpoint: bytes | None = None
-
-
-@dataclass(frozen=True)
-class Progress:
-    """A pack that trains on: the step it has reached; now and then its state."""
-
-    step: int
-    checkpoint: bytes | None = None
-
-
-@dataclass(frozen=True)
-class HandedBack:
-    """A pack that this trainer trains no more; its state, where it has come far enough to be worth keeping."""
-
-    checkpoint: bytes | None
-
-
-@dataclass(frozen=True)
-class Trained(Rows):
-    """A pack that is done: its rows and the speed it ran at."""
-
-    lane_steps: int
-    seconds: float
-
-
-@dataclass(frozen=True)
-class Raised:
-    """A pack whose program raised, for one of its lanes or for want of memory."""
-
-    error: str
-    out_of_memory: bool
-    device: str
-    host: str
-
-
-Report = Progress | HandedBack | Trained | Raised
 
 
 class Trainer:
@@ -87,8 +37,6 @@ class Trainer:
     def __init__(
         self, workload: Workload[Any], sweep: str, device: str, checkpoint_seconds: float = CHECKPOINT_SECONDS
     ) -> None:
-        # One thread per trainer: more would fight over the cores, and split sums in another order.
-        torch.set_num_threads(1)
         self._workload = workload
         self._sweep = sweep
         self._device = device
@@ -99,21 +47,14 @@ class Trainer:
         self._started = self._saved = 0.0
         self._is_leaving = False
 
-    def settle(self) -> str:
-        """Answers once Ray has given this trainer its resources and its process is up: with the id of its node.
+    @property
+    def has_pack(self) -> bool:
+        """Whether a pack is under way."""
+        return self._order is not None
 
-        From here on SIGTERM, as a machine sends it that is taken away, makes the trainer hand back its pack.
-        """
-        before = signal.getsignal(signal.SIGTERM)
-
-        def leave(number: int, frame: FrameType | None) -> None:
-            self._is_leaving = True
-            # Without a pack there is nothing to hand back: then Ray ends the process.
-            if self._order is None and callable(before):
-                before(number, frame)
-
-        signal.signal(signal.SIGTERM, leave)
-        return str(ray.get_runtime_context().get_node_id())
+    def leave(self) -> None:
+        """Makes the trainer hand back its pack within the slice. Safe in a signal handler."""
+        self._is_leaving = True
 
     def start(self, order: PackOrder) -> Report:
         """Begins a pack, or goes on with it from its checkpoint, and trains a slice."""
@@ -121,6 +62,7 @@ class Trainer:
         self._started = self._saved = time.perf_counter()
         return self.proceed()
 
+    @training_settings()
     def proceed(self) -> Report:
         """Trains the pack's next slice."""
         return self._at_the_edge(self._proceed)
@@ -182,7 +124,7 @@ class Trainer:
         return trained
 
     def _train_slice(self, pack: Pack[Any]) -> bool:
-        """Trains on for about `SLICE_SECONDS`, or until SIGTERM; True when all trainings have ended."""
+        """Trains on for about `SLICE_SECONDS`, or until it is to leave; True when all trainings have ended."""
         started = looked = time.perf_counter()
         while not pack.advance(self._evaluations_per_look):
             now = time.perf_counter()

@@ -5,11 +5,11 @@ from typing import Any
 
 import numpy as np
 from optuna import Study
-from optuna._transform import _SearchSpaceTransform
 from optuna.distributions import BaseDistribution, CategoricalDistribution
 from optuna.samplers import BaseSampler, RandomSampler
 from optuna.trial import FrozenTrial, TrialState
 
+from search_spaces.optuna_internals import SearchSpaceTransform
 from search_spaces.surface import Array, Counts, StuckSurface
 
 N_JUDGED = "n_judged"
@@ -96,7 +96,7 @@ class _Cube:
 
     def __init__(self, space: dict[str, BaseDistribution]) -> None:
         self._space = space
-        self._transform = _SearchSpaceTransform(space, transform_0_1=True)
+        self._transform = SearchSpaceTransform(space, transform_0_1=True)
 
     def points(self, trials: Sequence[FrozenTrial]) -> Array:
         """Where trials are."""

@@ -1,10 +1,30 @@
-"""Settings of all tests, and the Ray that those who train share."""
+"""Settings of all tests, what those share that need Ray or a server, and the marks by which `make quick` chooses."""
 
+import shutil
+import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
-import ray
 import torch
+
+MARKS = {
+    "local_ray": "ray",
+    "ray_head": "ray",
+    "cluster": "ray",
+    "s3": "server",
+    "running_store": "server",
+    "browser": "server",
+    "reader": "server",
+}
+"""By a fixture that a test uses. What starts Ray or a server by itself says so with a mark of its own."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Marks the tests by what they use."""
+    for item in items:
+        for name in MARKS.keys() & getattr(item, "fixturenames", ()):
+            item.add_marker(MARKS[name])
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -16,12 +36,15 @@ def _one_thread() -> None:
 @pytest.fixture(scope="session")
 def _no_ray_is_left() -> Iterator[None]:
     yield
-    ray.shutdown()
+    _shut_down()
 
 
 @pytest.fixture(scope="module")
 def local_ray(_no_ray_is_left: None) -> str:
     """The address of a Ray with two cores, that `run_sweep` finds connected; modules take turns with it."""
+    # Here, and not above: a second that most tests need not wait.
+    import ray
+
     if not ray.is_initialized():
         ray.init(address="local", num_cpus=2, include_dashboard=False, log_to_driver=False)
     return str(ray.get_runtime_context().gcs_address)
@@ -30,13 +53,38 @@ def local_ray(_no_ray_is_left: None) -> str:
 @pytest.fixture
 def no_ray() -> None:
     """This process is not connected to one."""
-    ray.shutdown()
+    _shut_down()
+
+
+def _shut_down() -> None:
+    if "ray" in sys.modules:
+        sys.modules["ray"].shutdown()
 
 
 @pytest.fixture(scope="module")
-def mlflow_database(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+def s3() -> Iterator[str]:
+    """The address of an object store with one bucket, which the environment names."""
+    from tests.orchestrator.places.object_store import object_store
+
+    with object_store() as address:
+        yield address
+
+
+@pytest.fixture(scope="session")
+def _empty_mlflow_database(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """MLflow takes two seconds to make one."""
+    from orchestrator.tracking.store import open_client
+
+    path = tmp_path_factory.mktemp("mlflow") / "empty.db"
+    open_client(f"sqlite:///{path}").search_experiments()
+    return path
+
+
+@pytest.fixture(scope="module")
+def mlflow_database(_empty_mlflow_database: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """Where the module's sweeps log."""
-    uri = f"sqlite:///{tmp_path_factory.mktemp('mlflow') / 'mlflow.db'}"
+    path = shutil.copy(_empty_mlflow_database, tmp_path_factory.mktemp("mlflow") / "mlflow.db")
+    uri = f"sqlite:///{path}"
     with pytest.MonkeyPatch.context() as environment:
         environment.setenv("MLFLOW_TRACKING_URI", uri)
         yield uri

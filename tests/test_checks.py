@@ -114,6 +114,22 @@ def test_make_check_runs_every_tool() -> None:
     ]
 
 
+@pytest.mark.parametrize(
+    ("target", "chosen"),
+    [
+        ("quick", " -m 'not ray and not server and not slow and not scale'"),
+        ("test", " -m 'not scale'"),
+        ("test-all", ""),
+    ],
+)
+def test_each_target_chooses_its_tests(target: str, chosen: str) -> None:
+    plan = run(
+        ["make", "--no-print-directory", "--dry-run", "--old-file=there/.installed-test", target, "VENV=there"], ROOT
+    )
+    *_, tests = plan.stdout.splitlines()
+    assert tests == f"there/bin/pytest --numprocesses 2 --dist loadfile --no-loadscope-reorder{chosen}"
+
+
 def test_the_command_line_starts_without_the_heavy_libraries() -> None:
     program = f"""
 import sys, time

@@ -4,7 +4,8 @@ from pathlib import Path
 
 from rich.console import Console
 
-from orchestrator.session import Resources, resume_sweep, run_sweep
+from orchestrator.resources import Resources
+from orchestrator.session import resume_sweep, run_sweep
 from orchestrator.sweep_directory import SWEEP_FILE, SweepDirectory
 from search_spaces.loading import load_sweep
 from workloads.errors import UserError

@@ -1,10 +1,10 @@
-"""A whole sweep in an object store, on real Ray: interrupted, killed, resumed, and the same as on a disk."""
+"""A whole sweep in an object store: interrupted, killed, resumed, and the same as on a disk."""
 
 import json
 import os
 import signal
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -18,22 +18,18 @@ from orchestrator.places.location import Location, locate
 from orchestrator.places.object_lock import FOLDER, ObjectLock
 from orchestrator.places.object_prefix import ObjectPrefix
 from orchestrator.query import query_all
-from orchestrator.session import Resources, resume_sweep, run_sweep
+from orchestrator.resources import Resources
+from orchestrator.session import resume_sweep, run_sweep
 from orchestrator.study import Asked, Study
 from orchestrator.sweep_directory import SweepDirectory
 from search_spaces import Float, Sweep
-from tests.orchestrator.places.object_store import new_prefix, object_names, object_store
+from tests.orchestrator.places.object_store import new_prefix, object_names
 from workloads.errors import UserError
 
 QUIET = Console(stderr=True, quiet=True)
 
 
-@pytest.fixture(scope="module", autouse=True)
-def _store(local_ray: str, mlflow_database: str) -> Iterator[None]:
-    del local_ray, mlflow_database
-    with object_store():
-        yield
-
+pytestmark = pytest.mark.usefixtures("s3", "mlflow_database")
 
 SPEC = Sweep(
     name="small",
@@ -61,16 +57,16 @@ LANGUAGES = Sweep(
 
 
 @pytest.fixture(scope="module")
-def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def undisturbed(mlflow_database: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("sweeps") / "undisturbed"
-    assert run_sweep(SPEC, path, Resources(n_trainers=1, pack_size=4), QUIET).finished
+    assert run_sweep(SPEC, path, Resources(local=True, pack_size=4), QUIET).finished
     return path
 
 
 @pytest.fixture(scope="module")
-def in_store() -> ObjectPrefix:
+def in_store(s3: str, mlflow_database: str) -> ObjectPrefix:
     prefix = new_prefix()
-    assert run_sweep(LANGUAGES, prefix, Resources(n_trainers=1), QUIET).finished
+    assert run_sweep(LANGUAGES, prefix, Resources(local=True), QUIET).finished
     return prefix
 
 
@@ -117,11 +113,11 @@ def test_an_interrupted_sweep_is_resumed_to_the_ledger_of_an_undisturbed_one(und
     prefix = new_prefix()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(SweepLoop, "_commit", _interrupting(2, SweepLoop._commit))
-        first = run_sweep(SPEC, prefix, Resources(n_trainers=1, pack_size=4), QUIET)
+        first = run_sweep(SPEC, prefix, Resources(local=True, pack_size=4), QUIET)
     assert not first.finished
     assert 0 < first.n_trainings < 24
     assert json.loads(first.to_json())["directory"] == str(prefix)
-    assert resume_sweep(locate(str(prefix)), Resources(n_trainers=1), QUIET).finished
+    assert resume_sweep(locate(str(prefix)), Resources(local=True), QUIET).finished
     assert _rows(prefix) == _rows(undisturbed)
     assert Study(SweepDirectory.open(prefix)).asked() == [Asked(trial, is_told=True) for trial in range(6)]
     assert not {name for name in object_names(prefix) if name.startswith(".lock/")}
@@ -135,8 +131,8 @@ def test_a_driver_that_dies_at_an_upload_neither_loses_nor_repeats_a_training(un
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(ObjectPrefix, "_upload", _dying(upload, ObjectPrefix._upload))
         with pytest.raises(KeyboardInterrupt):
-            run_sweep(SPEC, prefix, Resources(n_trainers=1, pack_size=4), QUIET)
-    assert resume_sweep(prefix, Resources(n_trainers=1), QUIET).finished
+            run_sweep(SPEC, prefix, Resources(local=True, pack_size=4), QUIET)
+    assert resume_sweep(prefix, Resources(local=True), QUIET).finished
     assert _rows(prefix) == _rows(undisturbed)
     assert all(each.is_told for each in Study(SweepDirectory.open(prefix)).asked())
 
@@ -157,7 +153,7 @@ def test_a_driver_whose_lease_another_has_writes_nothing_more() -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(SweepLoop, "_commit", overtaken)
         with pytest.raises(UserError, match=r"another process works on \(resume, pid 7 on elsewhere"):
-            run_sweep(SPEC, prefix, Resources(n_trainers=1, pack_size=4), QUIET)
+            run_sweep(SPEC, prefix, Resources(local=True, pack_size=4), QUIET)
     assert _texts(prefix) == before
     assert Ledger(prefix).trainings().num_rows == 0
 

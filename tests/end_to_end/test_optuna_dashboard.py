@@ -16,6 +16,7 @@ from search_spaces import Categorical, Float
 from tests.end_to_end.chromium import Browser, answers, free_port, open_browser, running
 from tests.orchestrator.small_sweep import small_sweep
 
+pytestmark = pytest.mark.server
 _SPACE = {
     "n_steps": 8,
     "init_sigma": Categorical(choices=(None, 0.1)),

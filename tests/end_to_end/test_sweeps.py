@@ -1,4 +1,4 @@
-"""Whole sweeps on real Ray, with real files and a real MLflow database: one Ray instance for the module."""
+"""Whole sweeps with real files and a real MLflow database, in this process where Ray proves nothing more."""
 
 import json
 import os
@@ -16,14 +16,15 @@ from rich.console import Console
 
 from orchestrator.ledger.reader import Ledger
 from orchestrator.loop import SweepLoop
-from orchestrator.session import Resources, resume_sweep, run_sweep
+from orchestrator.resources import Resources
+from orchestrator.session import resume_sweep, run_sweep
 from orchestrator.study import Asked, Study
 from orchestrator.summary import Summary
 from orchestrator.sweep_directory import SweepDirectory
 from search_spaces import Categorical, Float, Sequential, Sweep
 from search_spaces.replication import is_complete
 
-pytestmark = pytest.mark.usefixtures("local_ray", "mlflow_database")
+pytestmark = pytest.mark.usefixtures("mlflow_database")
 
 
 def _sweep(**changes: Any) -> Sweep:
@@ -47,7 +48,7 @@ def _sweep(**changes: Any) -> Sweep:
 
 
 def _run(spec: Sweep, path: Path, **resources: Any) -> Summary:
-    return run_sweep(spec, path, Resources(**resources), Console(stderr=True))
+    return run_sweep(spec, path, Resources(**{"local": True, **resources}), Console(stderr=True))
 
 
 def _rows(path: Path) -> pa.Table:
@@ -69,40 +70,39 @@ def test_every_training_is_one_row(tmp_path: Path) -> None:
     assert set(pc.unique(curves["training_id"]).to_pylist()) == set(rows["training_id"].to_pylist())
 
 
-def test_a_training_does_not_depend_on_pack_or_trainer(tmp_path: Path) -> None:
+def test_a_training_does_not_depend_on_pack_or_trainer(local_ray: str, tmp_path: Path) -> None:
+    """On two trainers of a Ray, and in this process."""
     whole = _sweep(trials=8, replicates=8)
-    tables = {}
-    for pack_size, n_trainers in ((64, 1), (7, 2)):
-        path = tmp_path / f"{pack_size}-{n_trainers}"
-        _run(whole, path, pack_size=pack_size, n_trainers=n_trainers)
-        tables[pack_size] = _rows(path)
-    assert max(tables[64]["pack_size"].to_pylist()) > 7
-    assert max(tables[7]["pack_size"].to_pylist()) <= 7
-    for column in ("training_id", "outcome", "outcome_detail", "onset_step", "n_steps", "eval_loss", "final_loss"):
-        assert tables[7][column].to_pylist() == tables[64][column].to_pylist(), column
+    here, there = tmp_path / "here", tmp_path / "there"
+    _run(whole, here, pack_size=64)
+    _run(whole, there, pack_size=7, local=False, n_trainers=2)
+    assert max(_rows(here)["pack_size"].to_pylist()) > 7
+    assert max(_rows(there)["pack_size"].to_pylist()) <= 7
+    its_own = ["sweep", "pack", "lane", "pack_size", "train_seconds", "finished_at"]
+    assert _rows(there).drop_columns(its_own).to_pylist() == _rows(here).drop_columns(its_own).to_pylist()
 
 
 def test_an_interrupted_sweep_is_resumed_to_the_same_ledger(tmp_path: Path) -> None:
     spec = _sweep(trials=12)
-    _run(spec, tmp_path / "undisturbed", n_trainers=1)
+    _run(spec, tmp_path / "undisturbed")
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(SweepLoop, "_commit", _interrupt_after(2))
         first = _run(spec, tmp_path / "disturbed", pack_size=16)
     assert not first.finished
     assert 0 < first.n_trainings < 96
-    resumed = resume_sweep(tmp_path / "disturbed", Resources(n_trainers=1), Console(stderr=True))
+    resumed = resume_sweep(tmp_path / "disturbed", Resources(local=True), Console(stderr=True))
     assert resumed.finished
     columns = ["trial", "replicate", "training_id", "outcome", "eval_loss", "n_steps"]
     disturbed, undisturbed = (_rows(tmp_path / name).select(columns) for name in ("disturbed", "undisturbed"))
     assert disturbed.to_pylist() == undisturbed.to_pylist()
-    again = resume_sweep(tmp_path / "disturbed", Resources(), Console(stderr=True))
+    again = resume_sweep(tmp_path / "disturbed", Resources(local=True), Console(stderr=True))
     assert again.n_trainings == 96
 
 
 def test_trials_get_the_seeds_that_their_rates_need_also_when_interrupted(tmp_path: Path) -> None:
     spec = _sweep(trials=12, replicates=Sequential(width=0.45, at_most=20, batch=8))
-    whole = _run(spec, tmp_path / "undisturbed", n_trainers=1, pack_size=48)
+    whole = _run(spec, tmp_path / "undisturbed", pack_size=48)
     undisturbed = _rows(tmp_path / "undisturbed")
     ended: dict[int, dict[int, bool | None]] = {trial: {} for trial in range(12)}
     for row in undisturbed.to_pylist():
@@ -116,7 +116,7 @@ def test_trials_get_the_seeds_that_their_rates_need_also_when_interrupted(tmp_pa
         first = _run(spec, tmp_path / "disturbed", pack_size=5)
     assert not first.finished
     assert 0 < first.n_trainings < undisturbed.num_rows
-    resumed = resume_sweep(tmp_path / "disturbed", Resources(n_trainers=1, pack_size=16), Console(stderr=True))
+    resumed = resume_sweep(tmp_path / "disturbed", Resources(local=True, pack_size=16), Console(stderr=True))
     assert resumed.finished
     columns = ["trial", "replicate", "training_id", "outcome", "eval_loss", "n_steps"]
     assert _rows(tmp_path / "disturbed").select(columns).to_pylist() == undisturbed.select(columns).to_pylist()
@@ -149,7 +149,7 @@ def test_a_budget_of_time_ends_the_asking_for_good(tmp_path: Path) -> None:
     assert all(each.is_told for each in Study(directory).asked())
     assert directory.finished
     assert directory.seconds_spent > 2.0
-    again = resume_sweep(tmp_path / "s", Resources(), Console(stderr=True))
+    again = resume_sweep(tmp_path / "s", Resources(local=True), Console(stderr=True))
     assert again.n_trainings == report.n_trainings
 
 
@@ -159,7 +159,7 @@ def test_trials_that_the_workload_refuses_are_counted_and_the_rest_trained(tmp_p
         "variant": Categorical(choices=("positions_only", "categories_only")),
         "attention_activation": "softmax",
     }
-    report = _run(_sweep(space=space, trials=12, replicates=2), tmp_path / "s", n_trainers=1)
+    report = _run(_sweep(space=space, trials=12, replicates=2), tmp_path / "s")
     assert report.finished
     assert 0 < len(report.refused) < 12
     assert report.n_trainings == 2 * (12 - len(report.refused))
@@ -167,6 +167,7 @@ def test_trials_that_the_workload_refuses_are_counted_and_the_rest_trained(tmp_p
     assert json.loads(report.to_json())["refused_trials"] == len(report.refused)
 
 
+@pytest.mark.ray
 def test_the_command_line_end_to_end(tmp_path: Path) -> None:
     """Its own process and its own local Ray: what `make sweep` does, smaller."""
     attnsweep = str(Path(sys.executable).parent / "attnsweep")

@@ -1,4 +1,4 @@
-"""Sweeps of translators on real Ray: a user's own text from file to ledger, and the table on lengths."""
+"""Sweeps of translators: a user's own text from file to ledger, and the table on lengths."""
 
 import json
 import shutil
@@ -13,7 +13,8 @@ from orchestrator import cli
 from orchestrator.ledger.reader import Ledger
 from orchestrator.query import run_query
 from orchestrator.reproduction import chiang_table1
-from orchestrator.session import Resources, resume_sweep, run_sweep
+from orchestrator.resources import Resources
+from orchestrator.session import resume_sweep, run_sweep
 from search_spaces import Categorical, Sweep
 from search_spaces.loading import load_sweep
 from workloads.errors import SpecError
@@ -24,8 +25,8 @@ SMALL = {"n_heads": 2, "d_model": 8, "d_ffn": 8, "n_epochs": 2, "n_probes": 3, "
 
 
 @pytest.fixture(scope="module", autouse=True)
-def _home(local_ray: str, mlflow_database: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    del local_ray, mlflow_database
+def _home(mlflow_database: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    del mlflow_database
     with pytest.MonkeyPatch.context() as environment:
         environment.chdir(tmp_path_factory.mktemp("home"))
         yield
@@ -48,7 +49,7 @@ def test_a_text_of_ones_own_from_file_to_ledger(tmp_path: Path, monkeypatch: pyt
     _prepare("mine", 400, monkeypatch)
     space = SMALL | {"corpus": "mine.parquet", "layer_norm_eps": Categorical(choices=(1e-6, 1e-2))}
     spec = Sweep(name="mine", workload="translation", space=space, sampler="grid", trials=2, replicates=2)
-    directory = run_sweep(spec, tmp_path / "sweep", Resources(n_trainers=1), QUIET).directory
+    directory = run_sweep(spec, tmp_path / "sweep", Resources(local=True), QUIET).directory
     ledger = Ledger(directory.path)
     trainings = ledger.trainings().to_pylist()
     assert len(trainings) == 4
@@ -72,14 +73,14 @@ def test_a_text_of_ones_own_from_file_to_ledger(tmp_path: Path, monkeypatch: pyt
     _prepare("other", 300, monkeypatch)
     shutil.copy("other.parquet", "mine.parquet")
     with pytest.raises(SpecError, match=r"corpus_digest: got .* the file is another than the sweep began with"):
-        resume_sweep(directory.path, Resources(n_trainers=1), QUIET)
+        resume_sweep(directory.path, Resources(local=True), QUIET)
     assert Ledger(directory.path).trainings().num_rows == 4
 
 
 def test_the_table_on_lengths(tmp_path: Path) -> None:
     small = SMALL | {"n_sentences": 100, "head_sentences": 0, "eval_sentences": 60, "test_sentences": 40}
     spec = load_sweep("translation_lengths").fix(small).but(replicates=3)
-    directory = run_sweep(spec, tmp_path / "sweep", Resources(n_trainers=1), QUIET).directory
+    directory = run_sweep(spec, tmp_path / "sweep", Resources(local=True), QUIET).directory
     comparison = chiang_table1.compare(directory, tmp_path)
     rows = {row["name"]: row for row in json.loads(comparison.to_json())["rows"]}
     assert [row["published"] for row in rows.values()] == ["32.6", "32.5", "11.4", "12.4", "+1.0", "better"]

@@ -7,10 +7,9 @@ as the call begins, or with `+` before it, as it ends.
 import importlib
 import os
 import signal
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
-
-import ray
 
 from tests.fault import sweeps
 
@@ -35,11 +34,10 @@ def plant(point: str, number: int = signal.SIGKILL) -> None:
     setattr(owner, method_name, die_in)
 
 
-def main(path: Path, address: str, point: str) -> None:
+def main(path: Path, point: str, resources: Mapping[str, Any]) -> None:
     """Runs the small sweep, or goes on with it, until it dies."""
     plant(point)
-    ray.init(address=address, log_to_driver=False)
     if (path / "sweep.json").exists():
-        sweeps.resume(path, pack_size=4)
+        sweeps.resume(path, **resources, pack_size=4)
     else:
-        sweeps.run(sweeps.small_sweep(), path, pack_size=4)
+        sweeps.run(sweeps.small_sweep(), path, **resources, pack_size=4)

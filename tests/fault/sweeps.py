@@ -8,15 +8,18 @@ from rich.console import Console
 
 from orchestrator.ledger.reader import Ledger
 from orchestrator.loop import SweepLoop
-from orchestrator.pool import TrainerLost
-from orchestrator.session import Resources, resume_sweep, run_sweep
+from orchestrator.messages import HandedBack, PackOrder, Progress, Report, TrainerLost
+from orchestrator.resources import Resources
+from orchestrator.session import resume_sweep, run_sweep
 from orchestrator.study import Study
 from orchestrator.summary import Summary
 from orchestrator.sweep_directory import SweepDirectory
-from orchestrator.trainer import HandedBack, PackOrder, Progress, Report, Trainer
+from orchestrator.trainer import Trainer
 from search_spaces import Categorical, Float, Sweep
 from workloads.engine.pack import Pack
 
+ON_RAY = {"local": False, "n_trainers": 1}
+"""One trainer on the Ray that is up: each takes seconds to start."""
 OUTCOME = ["trial", "replicate", "training_id", "seed", "outcome", "final_loss", "eval_loss", "n_steps", "onset_step"]
 
 
@@ -26,7 +29,7 @@ def small_sweep(**changes: Any) -> Sweep:
         name="small",
         workload="category_pairs",
         space={
-            "n_steps": 100,
+            "n_steps": 40,
             "n_categories": 3,
             "n_positions": 5,
             "optimizer": Categorical(choices=("sgd", "adam")),
@@ -42,18 +45,18 @@ def small_sweep(**changes: Any) -> Sweep:
 
 def long_sweep(**changes: Any) -> Sweep:
     """2 trials x 2 trainings that take ten slices of a `sliced` trainer."""
-    space = {"n_steps": 1000, "n_categories": 3, "n_positions": 5, "init_sigma": Float(low=0.1, high=1.0)}
+    space = {"n_steps": 250, "n_categories": 3, "n_positions": 5, "init_sigma": Float(low=0.1, high=1.0)}
     return small_sweep(space=space | {"stop_when_solved": False}, trials=2, replicates=2).but(**changes)
 
 
 def sliced(base: type[Trainer] = Trainer) -> type[Trainer]:
-    """A trainer that reports after every 100 steps, however fast the machine, and finds every pack worth keeping."""
+    """A trainer that reports after every 25 steps, however fast the machine, and finds every pack worth keeping."""
 
     class Sliced(base):  # type: ignore[misc, valid-type]
         """Sent to Ray's workers by value, since it is local."""
 
         def _train_slice(self, pack: Pack[Any]) -> bool:
-            return pack.advance(100)
+            return pack.advance(25)
 
         def hand_back(self) -> HandedBack:
             self._started = float("-inf")
@@ -63,13 +66,13 @@ def sliced(base: type[Trainer] = Trainer) -> type[Trainer]:
 
 
 def run(spec: Sweep, path: Path, **resources: Any) -> Summary:
-    """Runs a new sweep on the Ray that is up, with one trainer unless told otherwise: each takes seconds to start."""
-    return run_sweep(spec, path, Resources(**{"n_trainers": 1, **resources}), Console(stderr=True))
+    """Runs a new sweep in this process, unless resources say otherwise."""
+    return run_sweep(spec, path, Resources(**{"local": True, **resources}), Console(stderr=True))
 
 
 def resume(path: Path, **resources: Any) -> Summary:
     """Goes on with it."""
-    return resume_sweep(path, Resources(**{"n_trainers": 1, **resources}), Console(stderr=True))
+    return resume_sweep(path, Resources(**{"local": True, **resources}), Console(stderr=True))
 
 
 def outcomes(path: Path) -> list[dict[str, Any]]:
@@ -114,8 +117,9 @@ def after_slices(number: int, action: Callable[[], object]) -> Callable[..., Non
     def receive_and_act(loop: SweepLoop, order: PackOrder, report: Report | TrainerLost) -> None:
         nonlocal n_heard
         receive(loop, order, report)
-        n_heard += isinstance(report, Progress)
-        if n_heard == number:
-            action()
+        if isinstance(report, Progress):
+            n_heard += 1
+            if n_heard == number:
+                action()
 
     return receive_and_act

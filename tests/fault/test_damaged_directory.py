@@ -7,12 +7,13 @@ from rich.console import Console
 
 from orchestrator.audit import audit
 from orchestrator.ledger.reader import Ledger
-from orchestrator.session import Resources, resume_sweep
+from orchestrator.resources import Resources
+from orchestrator.session import resume_sweep
 from tests.fault import sweeps
 from workloads.errors import UserError
 
 
-def test_damage_is_set_aside_and_trained_again(local_ray: str, mlflow_database: str, tmp_path: Path) -> None:
+def test_damage_is_set_aside_and_trained_again(mlflow_database: str, tmp_path: Path) -> None:
     spec = sweeps.small_sweep()
     sweeps.run(spec, tmp_path / "undisturbed", pack_size=4)
     path = tmp_path / "s"
@@ -36,7 +37,7 @@ def test_damage_is_set_aside_and_trained_again(local_ray: str, mlflow_database: 
     assert len([each for each in audit(path).problems if "attnsweep resume" in each.mend]) >= 3
 
     console = Console(record=True, width=1000)
-    report = resume_sweep(path, Resources(n_trainers=1, pack_size=4), console)
+    report = resume_sweep(path, Resources(local=True, pack_size=4), console)
     said = console.export_text()
     assert said.count("set aside in") == 3
     assert "found 20 trainings, told 0 trials, 12 trainings to train" in said

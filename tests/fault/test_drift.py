@@ -12,7 +12,8 @@ from orchestrator import environment
 from orchestrator.environment import Environment
 from orchestrator.ledger.reader import Ledger
 from orchestrator.loop import SweepLoop
-from orchestrator.session import Resources, resume_sweep
+from orchestrator.resources import Resources
+from orchestrator.session import resume_sweep
 from orchestrator.sweep_directory import SweepDirectory
 from search_spaces import Sweep
 from search_spaces.loading import load_sweep
@@ -46,7 +47,7 @@ def test_the_environment_names_what_a_training_depends_on() -> None:
 
 
 def test_other_versions_are_refused_and_recorded_where_accepted(
-    local_ray: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = tmp_path / "s"
     now = Environment.current(CategoryPairs())
@@ -62,7 +63,7 @@ def test_other_versions_are_refused_and_recorded_where_accepted(
     assert (path / "sweep.json").read_text() == record
     assert len(sweeps.outcomes(path)) == n_before
 
-    assert resume_sweep(path, Resources(n_trainers=1), sweeps.Console(stderr=True), accept_drift=True).finished
+    assert resume_sweep(path, Resources(local=True), sweeps.Console(stderr=True), accept_drift=True).finished
     assert list(SweepDirectory.open(path).environments) == [before.id, now.id]
     trained = Ledger(path).trainings(columns=["environment"])["environment"].to_pylist()
     assert (trained.count(before.id), trained.count(now.id)) == (n_before, 32 - n_before)
@@ -77,14 +78,13 @@ def test_other_versions_are_refused_and_recorded_where_accepted(
 def test_a_checkpoint_of_another_environment_is_dropped(
     before: dict[str, dict[str, str]],
     n_from_checkpoint: int,
-    local_ray: str,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """A row names one environment: its training begins again, unless the two differ in nothing that both name."""
     path = tmp_path / "s"
     now = Environment.current(CategoryPairs())
-    monkeypatch.setattr("orchestrator.pool.Trainer", sweeps.sliced())
+    monkeypatch.setattr("orchestrator.local_pool.Trainer", sweeps.sliced())
     with monkeypatch.context() as patch:
         then = now.model_copy(update={name: {**getattr(now, name), **values} for name, values in before.items()})
         patch.setattr(Environment, "current", classmethod(lambda *_: then))
@@ -92,7 +92,7 @@ def test_a_checkpoint_of_another_environment_is_dropped(
         assert not sweeps.run(sweeps.long_sweep(), path).finished
     assert len(list((path / "checkpoints").iterdir())) == 1
     console = sweeps.Console(record=True, width=200)
-    assert resume_sweep(path, Resources(n_trainers=1), console, accept_drift=True).finished
+    assert resume_sweep(path, Resources(local=True), console, accept_drift=True).finished
     from_checkpoint = f", {n_from_checkpoint} of them from a checkpoint" if n_from_checkpoint else ""
     assert f"found 0 trainings, told 0 trials, 4 trainings to train{from_checkpoint}\n" in console.export_text()
     assert list((path / "checkpoints").iterdir()) == []
@@ -111,7 +111,7 @@ def sweep():
 """
 
 
-def test_an_edited_workload_is_named(local_ray: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_edited_workload_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file = tmp_path / "own.py"
     file.write_text(WORKLOAD)
     _interrupted(load_sweep(str(file)), tmp_path / "s", monkeypatch)

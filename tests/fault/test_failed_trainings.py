@@ -1,7 +1,6 @@
 """Trainings that raise, return NaN or exhaust memory: each hurts itself alone; too many stop the sweep."""
 
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pyarrow.compute as pc
@@ -10,13 +9,11 @@ import pytest
 from orchestrator.errors import SweepError
 from orchestrator.ledger.reader import Ledger
 from orchestrator.sweep_directory import SweepDirectory
-from orchestrator.trainer import PackOrder, Trainer
 from search_spaces import Int, Sweep
 from search_spaces.loading import load_sweep
 from tests.fault import sweeps
-from workloads.engine.pack import Pack
 
-pytestmark = pytest.mark.usefixtures("local_ray", "mlflow_database")
+pytestmark = pytest.mark.usefixtures("mlflow_database")
 
 FRAGILE = """
 from dataclasses import dataclass
@@ -93,29 +90,10 @@ def test_each_fate_stays_with_its_own_trainings(spec: Sweep, tmp_path: Path) -> 
 
 
 def test_memory_that_is_wanting_makes_all_further_packs_smaller(spec: Sweep, tmp_path: Path) -> None:
-    sweeps.run(spec.fix({"fate": 1}).but(sampler="random", trials=8), tmp_path / "s", n_trainers=1)
+    sweeps.run(spec.fix({"fate": 1}).but(sampler="random", trials=8), tmp_path / "s")
     sizes = Ledger(tmp_path / "s").trainings(columns=["pack_size"])["pack_size"].to_pylist()
     assert len(sizes) == 32
     assert set(sizes) == {4}
-
-
-def test_a_training_that_ruins_its_process_spoils_no_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    class OnGpu(Trainer):
-        """As CUDA does after an assert on the device: all that its process does from then on raises."""
-
-        is_ruined = False
-
-        def _taken_up(self, order: PackOrder) -> Pack[Any]:
-            self.is_ruined |= any((task.trial, task.replicate) == (1, 2) for task in order.tasks)
-            if self.is_ruined:
-                raise RuntimeError("CUDA error: device-side assert triggered")
-            return super()._taken_up(order)
-
-    monkeypatch.setattr("orchestrator.pool.Trainer", OnGpu)
-    assert sweeps.run(sweeps.small_sweep(trials=2), tmp_path / "s", pack_size=8).finished
-    rows = sweeps.outcomes(tmp_path / "s")
-    assert len(rows) == 8
-    assert [(row["trial"], row["replicate"]) for row in rows if row["outcome"] == "failed"] == [(1, 2)]
 
 
 def test_a_sweep_that_only_fails_stops_early_and_says_why(spec: Sweep, tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from orchestrator.sweep_directory import SweepDirectory
 from tests.fault import sweeps
 from tests.fault.disks import enlarge, small_disk
 
-pytestmark = pytest.mark.usefixtures("local_ray", "mlflow_database")
+pytestmark = pytest.mark.usefixtures("mlflow_database")
 
 
 def test_a_full_disk_stops_the_sweep_which_goes_on_when_there_is_room(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ import multiprocessing
 import signal
 from collections import Counter
 from pathlib import Path
+from typing import Any
 
 import mlflow
 import pytest
@@ -31,34 +32,50 @@ POINTS = (
 """Before, between and after directory, study, ledger, tell and MLflow."""
 
 
-def _run_until_killed(path: Path, address: str, point: str) -> None:
+def _run_until_killed(path: Path, point: str, **resources: Any) -> None:
     # A server that has imported everything: a process of its own takes seconds to do so.
     drivers = multiprocessing.get_context("forkserver")
     drivers.set_forkserver_preload(["mlflow.tracking", "orchestrator.session", "tests.fault.killed_driver"])
-    driver = drivers.Process(target=main, args=(path, address, point))
+    driver = drivers.Process(target=main, args=(path, point, resources))
     driver.start()
     driver.join()
     assert driver.exitcode == -signal.SIGKILL, point
 
 
-@pytest.mark.timeout(600)
-def test_a_sweep_whose_driver_is_killed_at_every_step_ends_as_if_undisturbed(local_ray: str, tmp_path: Path) -> None:
-    sweeps.run(sweeps.small_sweep(), tmp_path / "undisturbed", pack_size=4)
+@pytest.fixture(scope="module")
+def undisturbed(mlflow_database: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("undisturbed") / "small"
+    sweeps.run(sweeps.small_sweep(), path)
+    return path
+
+
+def test_a_sweep_whose_driver_is_killed_at_every_step_ends_as_if_undisturbed(undisturbed: Path, tmp_path: Path) -> None:
     path = tmp_path / "s"
     n_before = 0
     for point in POINTS:
-        _run_until_killed(path, local_ray, point)
+        _run_until_killed(path, point)
         if (path / "trainings").exists():
             rows = sweeps.outcomes(path)
             assert max(Counter((row["trial"], row["replicate"]) for row in rows).values(), default=1) == 1, point
             assert len(rows) >= n_before, point
             n_before = len(rows)
-    report = sweeps.resume(path, n_trainers=2)
+    report = sweeps.resume(path)
     assert report.finished
-    assert sweeps.outcomes(path) == sweeps.outcomes(tmp_path / "undisturbed")
-    assert sweeps.curves(path) == sweeps.curves(tmp_path / "undisturbed")
-    assert sweeps.told(path) == sweeps.told(tmp_path / "undisturbed")
+    assert sweeps.outcomes(path) == sweeps.outcomes(undisturbed)
+    assert sweeps.curves(path) == sweeps.curves(undisturbed)
+    assert sweeps.told(path) == sweeps.told(undisturbed)
     assert _logged(report.directory.sweep) == {f"{report.directory.sweep}/{trial}": 1 for trial in range(8)}
+
+
+def test_the_trainers_of_a_killed_driver_leave_their_cores_to_the_next(
+    local_ray: str, undisturbed: Path, tmp_path: Path
+) -> None:
+    """Both of the two cores that there are."""
+    path = tmp_path / "s"
+    on_ray = {"local": False, "address": local_ray, "n_trainers": 2}
+    _run_until_killed(path, "+pathlib:Path.replace@2", **on_ray)
+    assert sweeps.resume(path, **on_ray).finished
+    assert sweeps.outcomes(path) == sweeps.outcomes(undisturbed)
 
 
 def _logged(sweep: str) -> Counter[str]:

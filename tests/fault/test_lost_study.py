@@ -11,7 +11,7 @@ from orchestrator.sweep_directory import STUDY_FILE, SweepDirectory
 from tests.fault import sweeps
 from workloads.errors import UserError
 
-pytestmark = pytest.mark.usefixtures("local_ray", "mlflow_database")
+pytestmark = pytest.mark.usefixtures("mlflow_database")
 
 
 def test_trials_that_the_study_does_not_know_are_not_trained_a_second_time(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ import os
 import signal
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import ray
@@ -11,11 +12,14 @@ from ray.cluster_utils import Cluster
 from ray.core.generated import autoscaler_pb2
 
 from orchestrator.loop import SweepLoop
-from orchestrator.pool import TrainerLost, TrainerPool
-from orchestrator.trainer import HandedBack, PackOrder, Report, Trainer
+from orchestrator.messages import HandedBack, PackOrder, Report, TrainerLost
+from orchestrator.pool import TrainerActor, TrainerPool
+from orchestrator.ray_internals import control_store
 from tests.fault import sweeps
 from tests.fault.servers import wait_until
+from workloads.engine.pack import Pack
 
+pytestmark = pytest.mark.usefixtures("cluster")
 _QUICK_TO_NOTICE = {
     "health_check_initial_delay_ms": 0,
     "health_check_period_ms": 500,
@@ -40,14 +44,15 @@ def cluster(mlflow_database: str) -> Iterator[Cluster]:
 
 
 @pytest.fixture(scope="module")
-def undisturbed(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def undisturbed(mlflow_database: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Trained in this process."""
     path = tmp_path_factory.mktemp("undisturbed") / "long"
     sweeps.run(sweeps.long_sweep(), path)
     return path
 
 
-def _once(mark: Path, number: signal.Signals) -> type[Trainer]:
-    class Disturbed(sweeps.sliced()):  # type: ignore[misc]
+def _once(mark: Path, number: signal.Signals) -> type[TrainerActor]:
+    class Disturbed(sweeps.sliced(TrainerActor)):  # type: ignore[misc]
         """Its process is sent a signal before the third slice of a pack, once."""
 
         n_slices = 0
@@ -88,8 +93,8 @@ def test_a_killed_trainers_pack_goes_on_from_its_checkpoint(
     monkeypatch: pytest.MonkeyPatch,
     received: list[tuple[PackOrder, Report | TrainerLost]],
 ) -> None:
-    monkeypatch.setattr("orchestrator.pool.Trainer", _once(tmp_path / "mark", signal.SIGKILL))
-    sweeps.run(sweeps.long_sweep(), tmp_path / "s", checkpoint_seconds=0.0)
+    monkeypatch.setattr("orchestrator.pool.TrainerActor", _once(tmp_path / "mark", signal.SIGKILL))
+    sweeps.run(sweeps.long_sweep(), tmp_path / "s", **sweeps.ON_RAY, checkpoint_seconds=0.0)
     (lost,) = [order for order, report in received if isinstance(report, TrainerLost)]
     assert any(order.pack == lost.pack and order.checkpoint is not None for order, _ in received)
     _assert_undisturbed(tmp_path / "s", undisturbed)
@@ -102,8 +107,8 @@ def test_a_trainer_told_to_go_hands_back_its_pack(
     monkeypatch: pytest.MonkeyPatch,
     received: list[tuple[PackOrder, Report | TrainerLost]],
 ) -> None:
-    monkeypatch.setattr("orchestrator.pool.Trainer", _once(tmp_path / "mark", signal.SIGTERM))
-    sweeps.run(sweeps.long_sweep(), tmp_path / "s")
+    monkeypatch.setattr("orchestrator.pool.TrainerActor", _once(tmp_path / "mark", signal.SIGTERM))
+    sweeps.run(sweeps.long_sweep(), tmp_path / "s", **sweeps.ON_RAY)
     (back,) = [report for _, report in received if isinstance(report, HandedBack)]
     assert back.checkpoint is not None
     assert not any(isinstance(report, TrainerLost) for _, report in received)
@@ -127,14 +132,15 @@ def test_a_drained_node_hands_back_its_pack(
         if n_trained == 2:
             cluster.add_node(num_cpus=1)
             reason = autoscaler_pb2.DrainNodeReason.Value("DRAIN_NODE_REASON_PREEMPTION")
-            client = ray._private.worker.global_worker.gcs_client
+            client = control_store()
+            assert client is not None
             accepted, why = client.drain_node(going.node_id, reason, "test", 2**62)
             assert accepted, why
 
     monkeypatch.setattr(TrainerPool, "train", train_and_drain)
-    monkeypatch.setattr("orchestrator.pool.Trainer", sweeps.sliced())
+    monkeypatch.setattr("orchestrator.pool.TrainerActor", sweeps.sliced(TrainerActor))
     monkeypatch.setattr("orchestrator.pool._DRAINING_SECONDS", 0.0)
-    sweeps.run(sweeps.long_sweep(), tmp_path / "s", n_trainers=2, pack_size=2)
+    sweeps.run(sweeps.long_sweep(), tmp_path / "s", local=False, n_trainers=2, pack_size=2)
     assert any(isinstance(report, HandedBack) for _, report in received)
     assert not any(isinstance(report, TrainerLost) for _, report in received)
     _assert_undisturbed(tmp_path / "s", undisturbed)
@@ -169,7 +175,7 @@ def test_a_node_and_a_raylet_that_die_lose_nothing(
 
     monkeypatch.setattr(SweepLoop, "_commit", sweeps.after_commit(1, remove))
     monkeypatch.setattr(SweepLoop, "_commit", sweeps.after_commit(3, kill))
-    report = sweeps.run(spec, tmp_path / "s", n_trainers=2, pack_size=4)
+    report = sweeps.run(spec, tmp_path / "s", local=False, n_trainers=2, pack_size=4)
     assert report.finished
     losses = [each.reason for _, each in received if isinstance(each, TrainerLost)]
     for node in (first, second):
@@ -187,7 +193,7 @@ def test_a_training_that_gets_further_each_time_is_not_given_up(
     deaths = tmp_path / "deaths"
     deaths.mkdir()
 
-    class ShortLived(sweeps.sliced()):  # type: ignore[misc]
+    class ShortLived(sweeps.sliced(TrainerActor)):  # type: ignore[misc]
         """Dies in its fifth slice, but not in the replays at the end, which have no checkpoints."""
 
         n_slices = 0
@@ -199,11 +205,11 @@ def test_a_training_that_gets_further_each_time_is_not_given_up(
                 os.kill(os.getpid(), signal.SIGKILL)
             return super().proceed()
 
-    monkeypatch.setattr("orchestrator.pool.Trainer", ShortLived)
+    monkeypatch.setattr("orchestrator.pool.TrainerActor", ShortLived)
     monkeypatch.setattr("orchestrator.loop.MAX_LOSSES", 1)
     # With the four that one trainer adds: two in a row are too many.
     monkeypatch.setattr("orchestrator.loop.MAX_LOSSES_IN_A_ROW", 1 - 4)
-    assert sweeps.run(sweeps.long_sweep(), tmp_path / "s", checkpoint_seconds=0.0).finished
+    assert sweeps.run(sweeps.long_sweep(), tmp_path / "s", **sweeps.ON_RAY, checkpoint_seconds=0.0).finished
     assert sum(isinstance(report, TrainerLost) for _, report in received) == 2
     assert {order.pack for order, _ in received} == {received[0][0].pack}
     _assert_undisturbed(tmp_path / "s", undisturbed)
@@ -212,7 +218,7 @@ def test_a_training_that_gets_further_each_time_is_not_given_up(
 def test_a_training_that_kills_its_trainer_fails_alone(
     cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    class Fragile(Trainer):
+    class Fragile(TrainerActor):
         """Dies of one training."""
 
         def start(self, order: PackOrder) -> Report:
@@ -220,16 +226,37 @@ def test_a_training_that_kills_its_trainer_fails_alone(
                 os.kill(os.getpid(), signal.SIGKILL)
             return super().start(order)
 
-    monkeypatch.setattr("orchestrator.pool.Trainer", Fragile)
+    monkeypatch.setattr("orchestrator.pool.TrainerActor", Fragile)
     monkeypatch.setattr("orchestrator.loop.MAX_LOSSES", 0)
     monkeypatch.setattr("orchestrator.loop.MAX_LOSSES_ALONE", 1)
-    report = sweeps.run(sweeps.small_sweep(trials=2), tmp_path / "s", pack_size=8)
+    report = sweeps.run(sweeps.small_sweep(trials=2), tmp_path / "s", **sweeps.ON_RAY, pack_size=8)
     assert report.finished
     rows = sweeps.outcomes(tmp_path / "s")
     assert [(row["trial"], row["replicate"]) for row in rows if row["outcome"] == "failed"] == [(1, 2)]
     assert len(rows) == 8
     (error,) = report_errors(tmp_path / "s")
     assert error.startswith("its trainer was lost 2 times while it was trained by itself; the last time: ")
+
+
+def test_a_training_that_ruins_its_process_spoils_no_other(
+    cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class OnGpu(TrainerActor):
+        """As CUDA does after an assert on the device: all that its process does from then on raises."""
+
+        is_ruined = False
+
+        def _taken_up(self, order: PackOrder) -> Pack[Any]:
+            self.is_ruined |= any((task.trial, task.replicate) == (1, 2) for task in order.tasks)
+            if self.is_ruined:
+                raise RuntimeError("CUDA error: device-side assert triggered")
+            return super()._taken_up(order)
+
+    monkeypatch.setattr("orchestrator.pool.TrainerActor", OnGpu)
+    assert sweeps.run(sweeps.small_sweep(trials=2), tmp_path / "s", **sweeps.ON_RAY, pack_size=8).finished
+    rows = sweeps.outcomes(tmp_path / "s")
+    assert len(rows) == 8
+    assert [(row["trial"], row["replicate"]) for row in rows if row["outcome"] == "failed"] == [(1, 2)]
 
 
 def report_errors(path: Path) -> list[str]:

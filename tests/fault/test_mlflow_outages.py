@@ -1,6 +1,6 @@
 """MLflow goes away during a sweep: the sweep does not notice, and MLflow ends up with all of it, once.
 
-A real `mlflow server`, on SQLite and on PostgreSQL, is killed, frozen and started again under real sweeps on one Ray.
+A real `mlflow server`, on SQLite and on PostgreSQL, is killed, frozen and started again under real sweeps.
 """
 
 import re
@@ -18,14 +18,13 @@ from mlflow import MlflowClient
 from rich.console import Console
 
 from orchestrator.loop import SweepLoop
-from orchestrator.session import Resources, run_sweep
+from orchestrator.resources import Resources
+from orchestrator.session import run_sweep
 from orchestrator.summary import Summary
 from orchestrator.sweep_directory import SweepDirectory
 from orchestrator.tracking import Projection, SyncResult, add_report, projection, sync
 from search_spaces import Float, Sweep
 from tests.fault.servers import MlflowServer, PostgresServer, postgres, wait_until
-
-pytestmark = pytest.mark.usefixtures("local_ray")
 
 N_TRIALS, N_REPLICATES, PACK_SIZE = 12, 4, 4
 SWEEP = Sweep(
@@ -159,7 +158,7 @@ def _run(path: Path, monkeypatch: pytest.MonkeyPatch, events: Mapping[int, Calla
         events.get(n_commits, lambda: None)()
 
     monkeypatch.setattr(SweepLoop, "_commit", commit_and_go_on)
-    summary = run_sweep(SWEEP, path, Resources(n_trainers=1, pack_size=PACK_SIZE), Console(stderr=True))
+    summary = run_sweep(SWEEP, path, Resources(local=True, pack_size=PACK_SIZE), Console(stderr=True))
     assert n_commits > max(events, default=0)
     assert summary.finished
     assert summary.n_trainings == N_TRIALS * N_REPLICATES

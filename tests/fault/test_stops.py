@@ -12,12 +12,13 @@ import pytest
 from rich.console import Console
 
 from orchestrator.loop import HAND_BACK_SECONDS, SweepLoop
-from orchestrator.pool import TrainerLost, TrainerPool
-from orchestrator.session import Resources, resume_sweep
+from orchestrator.messages import PackOrder, Progress, Report, TrainerLost
+from orchestrator.pool import TrainerActor, TrainerPool
+from orchestrator.resources import Resources
+from orchestrator.session import resume_sweep
 from orchestrator.signals import STOP_SECONDS
 from orchestrator.status import print_status
 from orchestrator.sweep_directory import SweepDirectory
-from orchestrator.trainer import PackOrder, Progress, Report
 from orchestrator.whereabouts import Beacon, read_whereabouts
 from tests.fault import sweeps
 from tests.fault.servers import wait_until
@@ -46,9 +47,9 @@ plant(sys.argv.pop(1), signal.SIGTERM)
 cli.main()
 """
 STARTING_AND_ENDING = [
-    "orchestrator.sweep_directory:SweepDirectory.check_new",
-    "+ray._private.node:Node.start_head_processes",
-    "orchestrator.tracking:Projection.close",
+    ("orchestrator.sweep_directory:SweepDirectory.check_new", "--local"),
+    pytest.param("+ray._private.node:Node.start_head_processes", "--trainers=1", marks=pytest.mark.ray),
+    ("orchestrator.tracking:Projection.close", "--local"),
 ]
 """Before Ray starts, while it does, and in the wait for MLflow when all is trained."""
 
@@ -56,16 +57,20 @@ pytestmark = pytest.mark.usefixtures("mlflow_database")
 
 
 @pytest.fixture(scope="module")
-def undisturbed(local_ray: str, mlflow_database: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def undisturbed(mlflow_database: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("undisturbed") / "long"
     sweeps.run(sweeps.long_sweep(), path)
     return path
 
 
 def test_packs_under_way_are_handed_back_and_go_on_where_they_were(
-    undisturbed: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    local_ray: str,
+    undisturbed: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
-    monkeypatch.setattr("orchestrator.pool.Trainer", sweeps.sliced())
+    monkeypatch.setattr("orchestrator.pool.TrainerActor", sweeps.sliced(TrainerActor))
     monkeypatch.setattr("orchestrator.whereabouts._WRITE_SECONDS", 0.0)
     receive, under_way = SweepLoop._receive, set()
 
@@ -83,7 +88,7 @@ def test_packs_under_way_are_handed_back_and_go_on_where_they_were(
         patch.setattr(TrainerPool, "has_idle", property(lambda pool: pool.n_placed == 2 and bool(pool._idle)))
         # What it said last is looked at below, as if it were still running.
         patch.setattr(Beacon, "end", lambda _: None)
-        assert not sweeps.run(sweeps.long_sweep(), path, n_trainers=2, pack_size=2).finished
+        assert not sweeps.run(sweeps.long_sweep(), path, local=False, n_trainers=2, pack_size=2).finished
     assert len(list((path / "checkpoints").glob("*.parquet"))) == 2
     assert not SweepDirectory.open(path).finished
     print_status(path)
@@ -92,7 +97,7 @@ def test_packs_under_way_are_handed_back_and_go_on_where_they_were(
     assert re.search(r"under way   4 trainings\n(  00000\d-0000-2 +2 trainings, step [1-9]\d* of 1000\n){2}", shown)
 
     console = Console(record=True, width=200)
-    assert resume_sweep(path, Resources(n_trainers=2, pack_size=2), console).finished
+    assert resume_sweep(path, Resources(local=True, pack_size=2), console).finished
     assert (
         "found 0 trainings, told 0 trials, 4 trainings to train, 4 of them from a checkpoint" in console.export_text()
     )
@@ -106,19 +111,10 @@ def test_packs_under_way_are_handed_back_and_go_on_where_they_were(
 def test_a_damaged_checkpoint_is_as_good_as_none(
     undisturbed: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("orchestrator.pool.Trainer", sweeps.sliced())
+    monkeypatch.setattr("orchestrator.local_pool.Trainer", sweeps.sliced())
     path = tmp_path / "s"
     with monkeypatch.context() as patch:
-        receive, n_slices = SweepLoop._receive, 0
-
-        def stop(loop: SweepLoop, order: PackOrder, report: Report | TrainerLost) -> None:
-            nonlocal n_slices
-            receive(loop, order, report)
-            n_slices += isinstance(report, Progress)
-            if n_slices == 2:
-                os.kill(os.getpid(), signal.SIGTERM)
-
-        patch.setattr(SweepLoop, "_receive", stop)
+        patch.setattr(SweepLoop, "_receive", sweeps.after_slices(2, lambda: os.kill(os.getpid(), signal.SIGTERM)))
         assert not sweeps.run(sweeps.long_sweep(), path, pack_size=2).finished
     (file,) = (path / "checkpoints").glob("*.parquet")
     content = bytearray(file.read_bytes())
@@ -129,6 +125,7 @@ def test_a_damaged_checkpoint_is_as_good_as_none(
     assert list((path / "checkpoints").iterdir()) == []
 
 
+@pytest.mark.ray
 def test_a_busy_trainer_and_a_silent_mlflow_share_the_time_that_a_stop_has(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -155,9 +152,9 @@ def test_a_busy_trainer_and_a_silent_mlflow_share_the_time_that_a_stop_has(
     assert float(waited[1]) <= STOP_SECONDS - HAND_BACK_SECONDS
 
 
-@pytest.mark.parametrize("point", STARTING_AND_ENDING)
-def test_sigterm_is_ctrl_c_from_beginning_to_end(point: str, tmp_path: Path) -> None:
-    words = ["run", "quickstart", "--trials", "1", "--replicates", "1", "--trainers", "1", "--dir", str(tmp_path / "s")]
+@pytest.mark.parametrize(("point", "on"), STARTING_AND_ENDING)
+def test_sigterm_is_ctrl_c_from_beginning_to_end(point: str, on: str, tmp_path: Path) -> None:
+    words = ["run", "quickstart", "--trials", "1", "--replicates", "1", on, "--dir", str(tmp_path / "s")]
     done = subprocess.run(
         [sys.executable, "-c", TERMINATED, point, *words],
         cwd=ROOT,

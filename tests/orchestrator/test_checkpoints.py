@@ -8,7 +8,7 @@ from orchestrator.checkpoints import FOLDER, Checkpoints, Saved
 from orchestrator.places.location import Location
 from orchestrator.tasks import Task
 from orchestrator.trainer import PackOrder
-from tests.orchestrator.places.object_store import new_prefix, object_store
+from tests.orchestrator.places.object_store import new_prefix
 from workloads.category_pairs import CategoryPairs
 from workloads.engine.contract import Training
 from workloads.testing import defaults
@@ -41,9 +41,8 @@ def test_the_last_one_of_each_pack_is_kept(tmp_path: Path) -> None:
     _kept(tmp_path)
 
 
-def test_an_object_store_keeps_them_too() -> None:
-    with object_store():
-        _kept(new_prefix())
+def test_an_object_store_keeps_them_too(s3: str) -> None:
+    _kept(new_prefix())
 
 
 @pytest.mark.parametrize("place", [0, 100, -1])

@@ -37,6 +37,14 @@ def _mistake(arguments: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pyte
         (["quickstart", "--trials", "0"], "trials: got 0, expected greater than or equal to 1"),
         (["quickstart", "--address", "127.0.0.1:1"], "--address: got '127.0.0.1:1', expected the address of a running"),
         (["quickstart", "--address", "nowhere"], "--address: got 'nowhere', expected auto, HOST:PORT or ray://"),
+        (
+            ["quickstart", "--local", "--address", "auto"],
+            "--local: got '--address auto', expected no --address, as all",
+        ),
+        (
+            ["quickstart", "--local", "--trainers", "2"],
+            "--local: got '--trainers 2', expected at most --trainers 1, as",
+        ),
         (["quickstart", "--trials", "many"], "Invalid value for '--trials': Input should be a valid integer"),
         (
             ["quickstart", "--trainers", "0"],

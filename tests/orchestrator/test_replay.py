@@ -21,7 +21,7 @@ from orchestrator.replay import find_training, recorded_rows, replay, retrain, t
 from orchestrator.sweep_directory import SweepDirectory
 from search_spaces import Sweep
 from search_spaces.loading import load_sweep
-from tests.orchestrator.places.object_store import new_prefix, object_store
+from tests.orchestrator.places.object_store import new_prefix
 from tests.orchestrator.trained_sweep import FRAGILE, edit_row, records, trained_sweep
 from workloads.errors import UserError
 
@@ -333,10 +333,9 @@ def test_a_mistake_is_one_line(
     assert capsys.readouterr().err.startswith(f"attnsweep: DIR: got '{tmp_path}', expected a sweep directory")
 
 
-def test_a_replay_from_an_object_store(spec: Sweep) -> None:
-    with object_store():
-        prefix: Location = new_prefix()
-        directory = trained_sweep(prefix, spec.but(trials=2))
-        found = replay(directory, "1/0").deviation
-        assert found.agrees
-        assert found.absolute == 0
+def test_a_replay_from_an_object_store(spec: Sweep, s3: str) -> None:
+    prefix: Location = new_prefix()
+    directory = trained_sweep(prefix, spec.but(trials=2))
+    found = replay(directory, "1/0").deviation
+    assert found.agrees
+    assert found.absolute == 0

@@ -2,15 +2,15 @@
 
 import json
 from pathlib import Path
-from typing import Any
 
 import pytest
 
+from orchestrator.local_pool import LocalPool
 from orchestrator.replays import Replays, read_replays, replay_some
 from orchestrator.sweep_directory import SweepDirectory
 from search_spaces import Sweep
 from search_spaces.loading import load_sweep
-from tests.orchestrator.trained_sweep import FRAGILE, TrainerHere, edit_row, records, trained_sweep
+from tests.orchestrator.trained_sweep import FRAGILE, edit_row, records, trained_sweep
 from workloads.registry import load_workload
 
 
@@ -21,8 +21,8 @@ def spec(tmp_path: Path) -> Sweep:
     return load_sweep(str(file))
 
 
-def _pool(directory: SweepDirectory) -> Any:
-    return TrainerHere(load_workload(directory.spec.workload), directory.sweep)
+def _pool(directory: SweepDirectory) -> LocalPool:
+    return LocalPool(load_workload(directory.spec.workload), directory.sweep)
 
 
 def test_a_finished_sweep_has_replayed_two_trainings_at_least(spec: Sweep, tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from orchestrator.places.local_folder import LocalFolder
 from orchestrator.sweep_directory import SWEEP_FILE, SweepDirectory
-from tests.orchestrator.places.object_store import new_prefix, object_store
+from tests.orchestrator.places.object_store import new_prefix
 from tests.orchestrator.small_sweep import small_sweep
 from workloads.errors import UserError
 
@@ -60,10 +60,9 @@ def test_who_comes_while_another_makes_it_is_refused_and_leaves_it_alone(
         assert SweepDirectory.open(path).spec.name == "first"
 
 
-def test_an_object_store_keeps_a_sweep_that_is_there_when_another_is_made() -> None:
-    with object_store():
-        prefix = new_prefix()
-        SweepDirectory.create(prefix, small_sweep("first"), {})
-        with pytest.raises(FileExistsError):
-            prefix.put_new_text(SWEEP_FILE, "second")
-        assert SweepDirectory.open(prefix).spec.name == "first"
+def test_an_object_store_keeps_a_sweep_that_is_there_when_another_is_made(s3: str) -> None:
+    prefix = new_prefix()
+    SweepDirectory.create(prefix, small_sweep("first"), {})
+    with pytest.raises(FileExistsError):
+        prefix.put_new_text(SWEEP_FILE, "second")
+    assert SweepDirectory.open(prefix).spec.name == "first"

@@ -1,4 +1,4 @@
-"""Real sweeps without Ray: the sweep loop with one trainer in this process. Real study, real ledger."""
+"""Real sweeps: the sweep loop on the local pool. Real study, real ledger; nothing of MLflow."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -12,42 +12,27 @@ from orchestrator.ledger.fragments import TABLES, Stamp, publish
 from orchestrator.ledger.reader import Ledger
 from orchestrator.ledger.schema import heads_schema, trainings_schema
 from orchestrator.ledger.writer import LedgerWriter
+from orchestrator.local_pool import LocalPool
 from orchestrator.loop import SweepLoop
 from orchestrator.places.location import Location
 from orchestrator.replays import replay_some
 from orchestrator.study import Study
 from orchestrator.sweep_directory import SweepDirectory
-from orchestrator.trainer import PackOrder, Progress, Report, Trainer
 from search_spaces import Sweep
-from workloads.engine.contract import Workload
 from workloads.registry import load_workload
 
 
-class TrainerHere:
-    """A pool of one trainer, without an actor around it."""
+class _CommitCounter:
+    """A follower of the loop."""
 
-    n_trainers = 1
+    n_commits = 0
 
-    def __init__(self, workload: Workload[Any], sweep: str) -> None:
-        self._trainer = Trainer(workload, sweep, "cpu")
-        self.running: list[PackOrder] = []
+    def rows_committed(self, trainings: pa.Table) -> None:
+        del trainings
+        self.n_commits += 1
 
-    @property
-    def has_idle(self) -> bool:
-        return not self.running
-
-    def train(self, order: PackOrder) -> None:
-        self.running.append(order)
-
-    def reports(self, _timeout: float) -> list[tuple[PackOrder, Report]]:
-        order = self.running.pop()
-        report = self._trainer.start(order)
-        while isinstance(report, Progress):
-            report = self._trainer.proceed()
-        return [(order, report)]
-
-    def hand_back(self, _seconds: float) -> list[tuple[PackOrder, Report]]:
-        return []
+    def trial_told(self, trial: int) -> None:
+        del trial
 
 
 def trained_sweep(path: Location, spec: Sweep, pack_size: int = 8, n_commits: int | None = None) -> SweepDirectory:
@@ -61,10 +46,10 @@ def trained_sweep(path: Location, spec: Sweep, pack_size: int = 8, n_commits: in
     heads = heads_schema(workload.head_score_names) if workload.head_score_names else None
     with LedgerWriter(path, schema, heads, directory.spec_sha256) as writer:
         study = Study(directory)
-        pool: Any = TrainerHere(workload, directory.sweep)
-        loop = SweepLoop(directory, workload, study, writer, pool, pack_size=pack_size, followers=())
-        looks = iter(range(10**9))
-        finished = loop.run(lambda: n_commits is not None and next(looks) >= n_commits)
+        pool = LocalPool(workload, directory.sweep)
+        counter = _CommitCounter()
+        loop = SweepLoop(directory, workload, study, writer, pool, pack_size=pack_size, followers=(counter,))
+        finished = loop.run(lambda: counter.n_commits == n_commits)
         study.save()
         if finished:
             replay_some(directory, pool, lambda: False)

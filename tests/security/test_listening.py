@@ -18,6 +18,8 @@ from tests.fault.servers import wait_until
 BIN = Path(sys.executable).parent
 SECONDS_TO_STOP = 60
 
+pytestmark = pytest.mark.ray
+
 
 @pytest.fixture(scope="module")
 def home(tmp_path_factory: pytest.TempPathFactory) -> Path:

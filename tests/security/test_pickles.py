@@ -29,7 +29,7 @@ CALLS = {"torch.load", "torch.jit.load", "numpy.load", "np.load", "read_pickle",
 """Only with `allow_pickle=False`, or not at all."""
 JUSTIFIED = {
     # The user's own modules are sent to the sweep's own workers.
-    "orchestrator/session.py": {"ray.cloudpickle"},
+    "orchestrator/pool.py": {"ray.cloudpickle"},
 }
 
 

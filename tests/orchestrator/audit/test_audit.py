@@ -17,7 +17,7 @@ from orchestrator.tracking import sync
 from search_spaces import Float, LossQuantile, Sequential, Sweep
 from search_spaces.loading import load_sweep
 from tests.orchestrator.audit.damages import drop, lines_of, problems_of, set_values
-from tests.orchestrator.places.object_store import new_prefix, object_store
+from tests.orchestrator.places.object_store import new_prefix
 from tests.orchestrator.trained_sweep import records, trained_sweep
 
 
@@ -117,16 +117,15 @@ def test_a_study_in_a_storage_of_its_own(tmp_path: Path) -> None:
     assert (tmp_path / "study.db").read_bytes() == b""
 
 
-def test_a_sweep_in_an_object_store(home: Path) -> None:
-    with object_store():
-        prefix = new_prefix()
-        directory = trained_sweep(prefix, load_sweep(str(home / "fragile.py")))
-        found = audit(directory.path)
-        assert found.counts == {"asked": 9, "trained": 9, "told": 9, "logged": 0}
-        assert [str(problem).partition(":")[0] for problem in found.problems] == [
-            "1 sweeps without a run",
-            "9 complete trials without a finished run",
-        ]
+def test_a_sweep_in_an_object_store(home: Path, s3: str) -> None:
+    prefix = new_prefix()
+    directory = trained_sweep(prefix, load_sweep(str(home / "fragile.py")))
+    found = audit(directory.path)
+    assert found.counts == {"asked": 9, "trained": 9, "told": 9, "logged": 0}
+    assert [str(problem).partition(":")[0] for problem in found.problems] == [
+        "1 sweeps without a run",
+        "9 complete trials without a finished run",
+    ]
 
 
 def _command(arguments: list[str], monkeypatch: pytest.MonkeyPatch) -> int:

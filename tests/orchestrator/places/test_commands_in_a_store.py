@@ -2,7 +2,6 @@
 
 import json
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pyarrow as pa
@@ -13,7 +12,7 @@ from orchestrator.analysis import open_sweep
 from orchestrator.places.object_prefix import ObjectPrefix
 from orchestrator.sweep_directory import SweepDirectory
 from orchestrator.whereabouts import Beacon, PackUnderWay
-from tests.orchestrator.places.object_store import new_prefix, object_names, object_store
+from tests.orchestrator.places.object_store import new_prefix, object_names
 from tests.orchestrator.small_sweep import commit, open_writer, small_sweep, sweep_on_disk, trial_rows
 
 SPEC = small_sweep("s", trials=6, replicates=4)
@@ -30,13 +29,7 @@ TRIALS = [
 
 
 @pytest.fixture(scope="module")
-def store() -> Iterator[None]:
-    with object_store():
-        yield
-
-
-@pytest.fixture(scope="module")
-def sweep(store: None) -> SweepDirectory:
+def sweep(s3: str) -> SweepDirectory:
     return sweep_on_disk(new_prefix(), SPEC, *TRIALS)
 
 
@@ -97,7 +90,7 @@ def test_in_python(sweep: SweepDirectory, on_disk: SweepDirectory) -> None:
     assert data.sql(sql).to_pylist() == expected.sql(sql).to_pylist()
 
 
-def test_answers_fetch_only_what_has_come_since(store: None, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_answers_fetch_only_what_has_come_since(s3: str, monkeypatch: pytest.MonkeyPatch) -> None:
     directory = sweep_on_disk(new_prefix(), SPEC, *TRIALS[:4])
     data = open_sweep(str(directory.path))
     opened, open_file = [], ObjectPrefix.open_file

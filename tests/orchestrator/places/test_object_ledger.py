@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +22,7 @@ from orchestrator.places import object_lock, object_prefix, owner
 from orchestrator.places.location import StoreError
 from orchestrator.places.object_prefix import ObjectPrefix
 from tests.orchestrator.ledger.ledger_rows import Key, assert_holds, committed_keys, open_writer, pack_rows
-from tests.orchestrator.places.object_store import copy_of, new_prefix, object_names, object_store
+from tests.orchestrator.places.object_store import copy_of, new_prefix, object_names
 from workloads.errors import UserError
 
 OPEN_FILE = ObjectPrefix.open_file
@@ -32,10 +32,7 @@ class Crash(BaseException):
     """The process is gone."""
 
 
-@pytest.fixture(scope="module", autouse=True)
-def _store() -> Iterator[None]:
-    with object_store():
-        yield
+pytestmark = pytest.mark.usefixtures("s3")
 
 
 @pytest.fixture

@@ -1,20 +1,15 @@
 """A store that refuses: one line that says why, exit code 2, no secret in it."""
 
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from moto.core import set_initial_no_auth_action_count
 
 from orchestrator import cli
-from tests.orchestrator.places.object_store import BUCKET, new_prefix, object_names, object_store
+from tests.orchestrator.places.object_store import BUCKET, new_prefix, object_names
 
-
-@pytest.fixture(scope="module", autouse=True)
-def _store() -> Iterator[None]:
-    with object_store():
-        yield
+pytestmark = pytest.mark.usefixtures("s3")
 
 
 def _mistake(arguments: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> str:

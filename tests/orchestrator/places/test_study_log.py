@@ -1,6 +1,5 @@
 """The study in an object store: interrupted, or killed, it goes on as it does on a disk."""
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -13,13 +12,9 @@ from orchestrator.places.object_prefix import ObjectPrefix
 from orchestrator.study import Asked, Configuration, Study
 from orchestrator.sweep_directory import STUDY_FILE, SweepDirectory
 from search_spaces import Float, Sweep
-from tests.orchestrator.places.object_store import new_prefix, object_names, object_store
+from tests.orchestrator.places.object_store import new_prefix, object_names
 
-
-@pytest.fixture(scope="module", autouse=True)
-def _store() -> Iterator[None]:
-    with object_store():
-        yield
+pytestmark = pytest.mark.usefixtures("s3")
 
 
 def _directory(path: Location, sampler: str = "random") -> SweepDirectory:

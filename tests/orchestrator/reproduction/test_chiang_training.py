@@ -1,4 +1,4 @@
-"""The figures of Chiang & Cholak on what is learned, drawn from small sweeps on real Ray."""
+"""The figures of Chiang & Cholak on what is learned, drawn from small sweeps."""
 
 import json
 from pathlib import Path
@@ -13,7 +13,8 @@ from orchestrator.reproduction import chiang_fig4, chiang_parity
 from orchestrator.reproduction.chiang_curves import Cell, longest_test_length, read_curves
 from orchestrator.reproduction.comparison import Comparison
 from orchestrator.reproduction.swept import swept
-from orchestrator.session import Resources, run_sweep
+from orchestrator.resources import Resources
+from orchestrator.session import run_sweep
 from orchestrator.sweep_directory import SweepDirectory
 from search_spaces import Categorical
 from search_spaces.loading import load_sweep
@@ -22,14 +23,14 @@ QUIET = Console(quiet=True)
 SMALL = {"n_epochs": 3, "steps_per_epoch": 4, "eval_batch_size": 8, "test_batch_size": 8}
 
 
-pytestmark = pytest.mark.usefixtures("local_ray", "mlflow_database")
+pytestmark = pytest.mark.usefixtures("mlflow_database")
 
 
 def _small(name: str, directory: Path, lengths: tuple[int, ...], **values: Any) -> SweepDirectory:
     spec = load_sweep(name).fix(SMALL | values)
     space = {**spec.space, "train_length": Categorical(choices=lengths)}
     spec = spec.but(space=space, replicates=3, trials=2 * len(lengths))
-    return run_sweep(spec, directory / name, Resources(n_trainers=1), QUIET).directory
+    return run_sweep(spec, directory / name, Resources(local=True), QUIET).directory
 
 
 @pytest.fixture(scope="module")

@@ -1,4 +1,4 @@
-"""The figures of Shin & Matzinger, drawn from small sweeps on real Ray."""
+"""The figures of Shin & Matzinger, drawn from small sweeps."""
 
 import json
 from pathlib import Path
@@ -11,7 +11,8 @@ from orchestrator.ledger.reader import Ledger
 from orchestrator.replay import retrain
 from orchestrator.reproduction import shin_fig1, shin_fig2, shin_fig3
 from orchestrator.reproduction.comparison import Comparison
-from orchestrator.session import Resources, run_sweep
+from orchestrator.resources import Resources
+from orchestrator.session import run_sweep
 from orchestrator.sweep_directory import SweepDirectory
 from search_spaces.loading import load_sweep
 from workloads.errors import UserError
@@ -20,13 +21,13 @@ from workloads.registry import load_workload
 QUIET = Console(quiet=True)
 
 
-pytestmark = pytest.mark.usefixtures("local_ray", "mlflow_database")
+pytestmark = pytest.mark.usefixtures("mlflow_database")
 
 
 def _small(name: str, directory: Path, **values: int) -> SweepDirectory:
     small = {"n_categories": 3, "n_positions": 4, "batch_size": 32, "n_steps": 40} | values
     sweep = load_sweep(name).fix(small).but(replicates=6)
-    return run_sweep(sweep, directory / name, Resources(n_trainers=1), QUIET).directory
+    return run_sweep(sweep, directory / name, Resources(local=True), QUIET).directory
 
 
 @pytest.fixture(scope="module")

@@ -1,0 +1,74 @@
+"""Private names of libraries: each library's in one file, which says so when another version lacks one."""
+
+import ast
+import runpy
+from collections.abc import Iterator
+from pathlib import Path
+
+import optuna
+import pytest
+import ray
+
+from workloads.errors import UserError
+
+ROOT = Path(__file__).parents[1]
+ALLOWED = {"ray": "orchestrator/ray_internals.py", "optuna": "search_spaces/optuna_internals.py", "mlflow": None}
+
+
+def _private_names(tree: ast.AST) -> Iterator[str]:
+    """Of the three libraries, as a file imports or reads them."""
+    for node in ast.walk(tree):
+        match node:
+            case ast.Import(names=names):
+                found = [each.name for each in names]
+            case ast.ImportFrom(module=str(module), names=names):
+                found = [f"{module}.{each.name}" for each in names]
+            case ast.Attribute():
+                found = [ast.unparse(node)]
+            case _:
+                continue
+        for name in found:
+            library, *parts = name.split(".")
+            if library in ALLOWED and any(part.startswith("_") and not part.startswith("__") for part in parts):
+                yield name
+
+
+@pytest.mark.parametrize("room", ["workloads", "search_spaces", "orchestrator", "infra"])
+def test_private_names_stand_in_one_file_of_each_library(room: str) -> None:
+    for path in (ROOT / room).rglob("*.py"):
+        place = str(path.relative_to(ROOT))
+        outside = [name for name in _private_names(ast.parse(path.read_text())) if ALLOWED[name.split(".")[0]] != place]
+        assert outside == [], place
+
+
+def test_the_search_finds_them() -> None:
+    source = "import ray._private\nfrom optuna._transform import T\nfrom mlflow import _x\nray.worker._y\nray.z"
+    expected = {"ray._private", "optuna._transform.T", "mlflow._x", "ray.worker._y"}
+    assert set(_private_names(ast.parse(source))) == expected
+
+
+@pytest.mark.parametrize(
+    ("file", "owner", "name", "message"),
+    [
+        (
+            "orchestrator/ray_internals.py",
+            "ray._private.utils",
+            "set_sigterm_handler",
+            rf"ray: got 'version {ray.__version__}', expected version 2\.60, with which attnsweep was tested"
+            r" \(.*'set_sigterm_handler'\); pip install 'ray\[default\]==2\.60\.\*'",
+        ),
+        (
+            "search_spaces/optuna_internals.py",
+            "optuna.samplers.CmaEsSampler",
+            "_split_optimizer_str",
+            rf"optuna: got 'version {optuna.__version__}', expected version 5\.0, with which attnsweep was tested"
+            r" \(.*'_split_optimizer_str'\); pip install 'optuna==5\.0\.\*'",
+        ),
+    ],
+)
+def test_a_version_that_lacks_one_is_named(
+    file: str, owner: str, name: str, message: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delattr(f"{owner}.{name}")
+    with pytest.raises(UserError, match=message):
+        runpy.run_path(str(ROOT / file))

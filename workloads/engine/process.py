@@ -1,0 +1,60 @@
+"""The process that trains: the settings of PyTorch that decide the last bit of a training."""
+
+import ctypes
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import torch
+
+from workloads.errors import UserError
+
+_MKL_CBWR_BRANCH, _MKL_CBWR_OFF = 1, 1
+"""Of Intel's mkl_service.h."""
+
+
+@contextmanager
+def training_settings() -> Iterator[None]:
+    """PyTorch's settings while a training's steps run; those of the process, as a notebook has them, come back after.
+
+    One thread: more would fight over the cores, and split sums in another order.
+    """
+    n_threads, dtype = torch.get_num_threads(), torch.get_default_dtype()
+    torch.set_num_threads(1)
+    torch.set_default_dtype(torch.float32)
+    try:
+        with torch.enable_grad():
+            yield
+    finally:
+        torch.set_num_threads(n_threads)
+        torch.set_default_dtype(dtype)
+
+
+def check_rounding() -> None:
+    """Checks that MKL rounds a product the same wherever its matrices lie in memory.
+
+    MKL reads `MKL_CBWR`, which the package `workloads` sets, at its first product and never again.
+
+    Raises:
+        UserError: If PyTorch has multiplied matrices in this process before `workloads` was imported.
+    """
+    if _mkl_branch() == _MKL_CBWR_OFF:
+        raise UserError(
+            "MKL_CBWR",
+            given=f"{os.environ['MKL_CBWR']}, after PyTorch had multiplied matrices in this process",
+            expected="it to be set before, or the last bits of a training depend on its pack",
+            mend="restart Python, and import workloads before PyTorch is used, or set the environment variable",
+        )
+
+
+def _mkl_branch() -> int | None:
+    """The code path that MKL keeps to; `None` where PyTorch has no MKL, or one that does not say."""
+    library = Path(torch.__file__).parent / "lib" / "libtorch_cpu.so"
+    if not (torch.backends.mkl.is_available() and library.exists()):  # type: ignore[no-untyped-call]
+        return None
+    try:
+        branch: int = ctypes.CDLL(str(library)).mkl_serv_cbwr_get(_MKL_CBWR_BRANCH)
+    except AttributeError:
+        return None
+    return branch
