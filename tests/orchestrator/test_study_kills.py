@@ -22,16 +22,17 @@ from orchestrator.places.location import StoreError
 from orchestrator.study import Configuration, Study, read_trials
 from orchestrator.sweep_directory import STUDY_FILE, SweepDirectory
 from search_spaces import Categorical, Conditional, Float, Int, Sweep
+from search_spaces.dimensions import Dimension
 from search_spaces.suggestion import undrawn
 from search_spaces.sweep import SAMPLERS
 from workloads.errors import UserError
 
-SPACE = {
+SPACE: dict[str, Dimension] = {
     "init_sigma": Float(low=1e-4, high=1.0, log=True, points=4),
     "optimizer": Categorical(choices=("sgd", "adam")),
     "n_positions": Int(low=4, high=20, points=3),
 }
-CONDITIONAL = {
+CONDITIONAL: dict[str, Dimension] = {
     "learning_rate": Conditional(on="optimizer", among=("adam",), then=Float(low=1e-4, high=1e-2), otherwise=0.5),
     "n_steps": Conditional(on="optimizer", among=("adam",), then=Int(low=10, high=1000)),
 }
@@ -40,8 +41,8 @@ N_TRIALS = 8
 
 def _spec(sampler: str, **changes: Any) -> Sweep:
     space = SPACE if sampler in ("grid", "qmc") else SPACE | CONDITIONAL
-    spec = Sweep(name="s", workload="category_pairs", space=space, sampler=sampler, trials=N_TRIALS, seed=3)
-    return spec.but(**changes)
+    spec = Sweep(name="s", workload="category_pairs", space=space, trials=N_TRIALS, seed=3)
+    return spec.but(sampler=sampler, **changes)
 
 
 def _directory(path: Path, sampler: str, **changes: Any) -> SweepDirectory:
