@@ -6,8 +6,8 @@ from bdb import BdbQuit
 from orchestrator.credentials import without_credentials
 
 STOPS = (KeyboardInterrupt, SystemExit, GeneratorExit, BdbQuit)
-"""What asks a process to end, a debugger that is quit among them. Whatever else a training raises is its own fault, also
-where it is no `Exception`, as the panics of extension modules written in Rust are not."""
+"""What asks a process to end, a debugger that is quit among them. Whatever else a training raises is its own fault,
+also where it is no `Exception`, as the panics of extension modules written in Rust are not."""
 
 _MOST_CHARACTERS = 20_000
 
