@@ -156,8 +156,8 @@ class SweepLoop:
                 self._enter(self._study.configuration(asked.trial), done, is_told=asked.is_told)
         n_queued = len(self._backlog)
         for saved in self._checkpoints.load():
-            goes_on = self._directory.trains_as(saved.environment)
-            if goes_on and (tasks := self._backlog.take_these(saved.lanes)) is not None:
+            is_of_now = saved.environment == self._environment
+            if is_of_now and (tasks := self._backlog.take_these(saved.lanes)) is not None:
                 self._retries.append(PackOrder(saved.pack, tasks, saved.state))
             else:
                 self._checkpoints.remove(saved.pack)

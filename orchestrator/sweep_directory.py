@@ -162,13 +162,6 @@ class SweepDirectory:
         """What an environment has otherwise than the one that trained last, in words."""
         return self.environments[self.environment].changes(environment) if self.environment else []
 
-    def trains_as(self, environment: str | None) -> bool:
-        """Whether what was trained in an earlier environment, by its id, would be trained the same now."""
-        if environment == self.environment:
-            return True
-        earlier = None if environment is None else self.environments.get(environment)
-        return earlier is not None and not self.changes(earlier)
-
     def entering(self, environment: Environment) -> "SweepDirectory":
         """The sweep with this environment as its latest, written down. A damaged `course.json` begins anew."""
         others = {name: each for name, each in self.environments.items() if name != environment.id}

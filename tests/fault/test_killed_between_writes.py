@@ -20,11 +20,11 @@ from orchestrator.places.location import Location
 from orchestrator.study import Study, read_trials
 from orchestrator.study_log import JournalFile, StudyLog
 from orchestrator.sweep_directory import SweepDirectory
-from orchestrator.trainer import PackOrder, Report, Trainer
+from orchestrator.local_pool import LocalPool
+from orchestrator.messages import CHECKPOINT_SECONDS
 from search_spaces import Sweep
 from tests.orchestrator.places.object_store import new_prefix, object_store
 from tests.orchestrator.small_sweep import small_sweep
-from tests.orchestrator.trained_sweep import TrainerHere
 from workloads.registry import load_workload
 
 SPEC = small_sweep("killed", sampler="random", trials=4, replicates=2)
@@ -33,23 +33,6 @@ PACK_SIZE = 4
 
 class _Kill(BaseException):
     """Like SIGKILL: nobody catches it."""
-
-
-class _SlowTrainer(TrainerHere):
-    """Reports after every slice, with a checkpoint."""
-
-    def __init__(self, workload: Any, sweep: str) -> None:
-        super().__init__(workload, sweep)
-        self._trainer = Trainer(workload, sweep, "cpu", checkpoint_seconds=0)
-        self._has_begun = False
-
-    def reports(self, _timeout: float) -> list[tuple[PackOrder, Report]]:
-        (order,) = self.running
-        report = self._trainer.proceed() if self._has_begun else self._trainer.start(order)
-        self._has_begun = isinstance(report, trainer.Progress)
-        if not self._has_begun:
-            self.running.clear()
-        return [(order, report)]
 
 
 @pytest.fixture(autouse=True)
@@ -64,13 +47,13 @@ def _create(path: Location, spec: Sweep = SPEC) -> SweepDirectory:
     )
 
 
-def _go_on(directory: SweepDirectory, pool_type: type[TrainerHere] = TrainerHere) -> Found:
+def _go_on(directory: SweepDirectory, checkpoint_seconds: float = CHECKPOINT_SECONDS) -> Found:
     """One run of the sweep, as far as it comes; what its end would write is left out, as a kill leaves it out."""
     workload = load_workload(directory.spec.workload)
     schema = trainings_schema(workload.parameters, workload.level_names)
     with closing(LedgerWriter(directory.path, schema, None, directory.spec_sha256)) as writer:
         study = Study(directory)
-        pool: Any = pool_type(workload, directory.sweep)
+        pool = LocalPool(workload, directory.sweep, checkpoint_seconds)
         loop = SweepLoop(directory, workload, study, writer, pool, pack_size=PACK_SIZE, followers=())
         found = loop.take_up(Ledger(directory.path).trainings())
         assert loop.run(lambda: False)
@@ -148,7 +131,7 @@ def test_a_sweep_killed_there_ends_as_if_undisturbed(
     with pytest.MonkeyPatch.context() as patch:
         _kill_at(owner, name, call, when, patch)
         with pytest.raises(_Kill):
-            _go_on(directory, _SlowTrainer if owner is Checkpoints else TrainerHere)
+            _go_on(directory, 0.0 if owner is Checkpoints else CHECKPOINT_SECONDS)
     _go_on(directory)
     assert _rows(directory) == _rows(undisturbed)
     assert _told(directory) == _told(undisturbed)
