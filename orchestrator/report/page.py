@@ -16,11 +16,10 @@ from orchestrator.output_file import refuse_special, writing_file
 from orchestrator.places.local_folder import refuse_link
 from orchestrator.places.location import Location
 from orchestrator.report.pictures import Picture, draw_overview, draw_sweep
+from orchestrator.report.portable import without_folders
 from orchestrator.report.sweep_report import SweepReport, read_sweep_report
 from orchestrator.sweep_directory import SweepDirectory
 from workloads.errors import UserError
-
-_DOCS = Path(__file__).parents[2] / "docs"
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +88,7 @@ def render(shown: Sequence[Shown], overview: Picture | None) -> str:
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
+        finalize=_portable,
     )
     environment.filters |= {
         "clip": clipped,
@@ -104,7 +104,6 @@ def render(shown: Sequence[Shown], overview: Picture | None) -> str:
         overview=overview,
         meanings=OUTCOME_MEANINGS,
         stuck=STUCK,
-        docs=_docs(),
         made=datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
         version=importlib.metadata.version("attnsweep"),
     )
@@ -116,12 +115,9 @@ def _duration(seconds: float) -> str:
     return f"{seconds / 60:.1f} min" if seconds < 7200 else f"{seconds / 3600:,.1f} h"
 
 
-def _docs() -> dict[str, str | None]:
-    """Where the documents are, in a checkout."""
-    return {
-        name: (_DOCS / name).as_uri() if (_DOCS / name).exists() else None
-        for name in ("outcomes.md", "zeros.md", "roles.md", "ledger.md")
-    }
+def _portable(value: object) -> object:
+    """What stands in the page, but for our own drawings."""
+    return without_folders(value) if type(value) is str else value
 
 
 def _figures_folder(out: Path) -> Path:

@@ -41,9 +41,9 @@ class Picture:
     hover: bool = False
 
     @property
-    def source(self) -> str:
+    def source(self) -> Markup:
         """For an `img`."""
-        return data_uri(self.svg)
+        return Markup(data_uri(self.svg))
 
     @property
     def drawing(self) -> Markup:

@@ -2,6 +2,7 @@
 
 import shlex
 from dataclasses import dataclass
+from pathlib import Path
 
 import duckdb
 
@@ -11,6 +12,7 @@ from orchestrator.analysis.labels import STUCK
 from orchestrator.analysis.phase_diagram import PhaseDiagram, read_phase_diagram
 from orchestrator.analysis.rates import pooling
 from orchestrator.ledger.reader import Ledger
+from orchestrator.places.location import as_argument
 from orchestrator.report import facts
 from orchestrator.report.head_figures import RoleShare, role_composition
 from orchestrator.report.learning_curves import LearningCurve, read_learning_curves
@@ -71,9 +73,20 @@ class SweepReport:
         """Trainings that raised an error."""
         return self.findings.outcomes.get("failed", 0)
 
+    @property
+    def is_local(self) -> bool:
+        """Whether the sweep is in a directory, not in an object store."""
+        return isinstance(self.directory.path, Path)
+
+    @property
+    def place(self) -> str:
+        """The sweep as a command names it, in the folder that holds its directory; a report is read elsewhere."""
+        location = self.directory.path
+        return as_argument(Path(location.resolve().name) if isinstance(location, Path) else location)
+
     def commands(self) -> list[tuple[str, str]]:
-        """(what for, command) for a shell, from any folder."""
-        place = shlex.quote(self.directory.full_name)
+        """(what for, command) for a shell."""
+        place = self.place
         told = [] if self.directory.finished else [("Go on where it stopped", f"attnsweep resume {place}")]
         told.append(("How far it is, also while it runs", f"attnsweep status {place}"))
         stuck = ", ".join(f"'{outcome}'" for outcome in STUCK)
@@ -99,7 +112,7 @@ class SweepReport:
 
     def replay(self) -> str:
         """The command that trains one training again, alone."""
-        return f"attnsweep replay {shlex.quote(self.directory.full_name)} {shlex.quote(self.example)}"
+        return f"attnsweep replay {self.place} {shlex.quote(self.example)}"
 
 
 def read_sweep_report(directory: SweepDirectory) -> SweepReport:

@@ -61,17 +61,18 @@ def test_the_command_writes_one_file_that_fetches_nothing(
     assert not [each for each in out.parent.rglob("*") if each.name.startswith(".")]
 
 
-def test_the_commands_of_a_report_exist_and_its_queries_run(tmp_path: Path) -> None:
+def test_the_commands_of_a_report_exist_and_its_queries_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     directory = _small(tmp_path / "a sweep's")
+    monkeypatch.chdir(tmp_path)
     page = read_html(write_report([directory.path], None).read_text())
     commands = [shlex.split(each.text) for each in page.all("pre", class_="command")]
     assert [words[1] for words in commands][:2] == ["resume", "status"]
     for words in commands:
         assert words[0] == "attnsweep"
         assert words[1] in get_group(cli.app).commands
-        assert words[2] == str(directory.path.resolve())
+        assert words[2] == "a sweep's"
         if words[1] == "query":
-            assert run_query(Ledger(directory.path), words[3]).num_rows > 0, words[3]
+            assert run_query(Ledger(Path(words[2])), words[3]).num_rows > 0, words[3]
 
 
 def test_a_sweep_without_trainings(tmp_path: Path) -> None:

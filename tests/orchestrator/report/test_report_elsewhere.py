@@ -1,0 +1,61 @@
+"""A report reads the same wherever it was made, and names no folder of that machine."""
+
+import re
+import shutil
+from pathlib import Path
+
+import pytest
+
+from orchestrator.report.page import write_report
+from orchestrator.report.portable import without_folders
+from tests.orchestrator.report.report_html import read_html
+from tests.orchestrator.small_sweep import small_sweep, sweep_on_disk, trial_rows
+
+HOME = "/home/me/private"
+TRACEBACK = f"""Traceback (most recent call last):
+  File "{HOME}/.venv/lib/python3.11/site-packages/torch/nn/module.py", line 1, in forward
+  File "{HOME}/mine.py", line 7, in loss
+FileNotFoundError: [Errno 2] No such file or directory: '{HOME}/data.npy'
+"""
+
+
+@pytest.fixture
+def pages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[str, str]:
+    """The page of a sweep, made where it was trained and elsewhere."""
+    command = ["/opt/bin/attnsweep", "run", f"{HOME}/mine.py", "--dir", f"{HOME}/here/sweep", f"--set=corpus={HOME}/c"]
+    monkeypatch.setattr("sys.argv", command)
+    here, there = tmp_path / "here" / "sweep", tmp_path / "there" / "with blanks" / "sweep"
+    spec = small_sweep("s", trials=2, replicates=2, workload=f"{HOME}/mine.py:Mine", storage=f"sqlite:///{HOME}/s.db")
+    failed = trial_rows(1, ["failed", "failed"], error=TRACEBACK, eval_loss=None)
+    sweep_on_disk(here, spec, trial_rows(0, ["solved", "marginal"]), failed)
+    shutil.copytree(here, there)
+    texts = []
+    for place in (here, there):
+        # The one thing that must differ is when it was made.
+        text = write_report([place], None).read_text()
+        texts.append(re.sub(r"Made [-:0-9 ]+ UTC", "", text))
+    return texts[0], texts[1]
+
+
+def test_a_report_is_the_same_elsewhere(pages: tuple[str, str]) -> None:
+    assert pages[0] == pages[1]
+
+
+def test_a_report_names_no_folder_of_the_machine_that_made_it(pages: tuple[str, str], tmp_path: Path) -> None:
+    for folder in (HOME, str(tmp_path), str(Path(__file__).parents[3]), "/opt/bin"):
+        assert folder not in pages[0]
+    page = read_html(pages[0])
+    assert "file:" not in pages[0]
+    assert [each for each in page.all("a") if not each.attributes["href"].startswith("#")] == []
+    assert 'File ".../mine.py", line 7, in loss' in page.one("details", class_="failure").text
+    assert '"workload": ".../mine.py:Mine"' in page.one("pre", class_="spec").text
+    assert '"storage": "sqlite:///.../s.db"' in page.one("pre", class_="spec").text
+    assert ".../attnsweep run .../mine.py --dir .../sweep --set=corpus=.../c" in page.text
+    assert "attnsweep resume sweep" in page.text
+
+
+@pytest.mark.parametrize(
+    "text", ["s3://bucket/sweeps/first", "and/or", "a / b / c", "../../x", "x/y/z", "http://host/a/b", "1/2/3", "/"]
+)
+def test_what_is_no_path_of_a_machine_stays(text: str) -> None:
+    assert without_folders(text) == text
