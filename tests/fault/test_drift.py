@@ -52,9 +52,7 @@ def test_other_versions_are_refused_and_recorded_where_accepted(
     assert sweeps.resume(path).finished
 
 
-def test_a_checkpoint_of_another_environment_is_dropped(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_checkpoint_of_another_environment_is_dropped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A row names one environment: its training begins again."""
     path = tmp_path / "s"
     now = Environment.current(CategoryPairs())

@@ -15,13 +15,13 @@ from orchestrator.checkpoints import Checkpoints
 from orchestrator.ledger.reader import Ledger
 from orchestrator.ledger.schema import trainings_schema
 from orchestrator.ledger.writer import LedgerWriter
+from orchestrator.local_pool import LocalPool
 from orchestrator.loop import Found, SweepLoop
+from orchestrator.messages import CHECKPOINT_SECONDS
 from orchestrator.places.location import Location
 from orchestrator.study import Study, read_trials
 from orchestrator.study_log import JournalFile, StudyLog
 from orchestrator.sweep_directory import SweepDirectory
-from orchestrator.local_pool import LocalPool
-from orchestrator.messages import CHECKPOINT_SECONDS
 from search_spaces import Sweep
 from tests.orchestrator.places.object_store import new_prefix, object_store
 from tests.orchestrator.small_sweep import small_sweep
@@ -151,6 +151,6 @@ def test_a_checkpoint_is_taken_up_for_the_study_knows_its_trials(place: Location
     with pytest.MonkeyPatch.context() as patch:
         _kill_at(Checkpoints, "put", 0, "after", patch)
         with pytest.raises(_Kill):
-            _go_on(directory, _SlowTrainer)
+            _go_on(directory, 0.0)
     found = _go_on(directory)
     assert (found.n_kept, found.n_queued, found.n_from_checkpoint) == (0, PACK_SIZE, PACK_SIZE)
