@@ -1,7 +1,8 @@
 """When roles emerge: the share of trainings in which a role has come to stay, by step. Axes: R training, T time.
 
 Trainings may have different lengths, and one that ends without the role says only that it did not come by then: the
-share is Kaplan and Meier's estimate, censored at the last probe. Its variance is Greenwood's, in the form that sums
+share is Kaplan and Meier's estimate, censored at the last probe. It is biased where lengths differ: docs/roles.md.
+Its variance is Greenwood's, in the form that sums
 over trials what their trainings contribute, so that replicates of one trial are not taken as independent. The interval
 is Wilson's at the number of trainings that gives this variance, within the bounds of `intervals`: where no training is
 censored before a step, share and interval there are those of `pooled_rate`; where each trial has one training, the

@@ -65,7 +65,7 @@ REPRODUCTIONS = (
     ),
     Reproduction(
         name="shin-zeros",
-        title="the equations 3.5-3.71, checked, and every stationary family found by search",
+        title="equations 3.7-3.9, 3.18, 3.33, 3.54, the line before 3.71; stationary families found by search",
         source=f"{_SHIN}, section 3",
         cost="1 min",
         module="shin_zeros",

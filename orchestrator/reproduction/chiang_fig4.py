@@ -60,8 +60,8 @@ def compare(sweep: SweepDirectory, directory: Path, name: str) -> Comparison:
             "Scaled: log n multiplies the layer's input before it is projected to queries, so not the queries' bias, "
             "as in the authors' code. The paper's equation 2 multiplies the logits: "
             f"attnsweep run {sweep.spec.name} --set attention_scale=log_n_inv_sqrt_d --trials 4.",
-            f"{_share_at_rest(curves)} trainings end at a loss of exactly 0 at their own length, in single "
-            "precision: no gradient is left and they stand still, whatever they answer at others.",
+            f"{_share_at_rest(curves)} trainings end at a loss of exactly 0 at their own length: beyond a "
+            "logit margin of 17 the workload's formula has no gradient in float32, and they stand still.",
             "Test strings are a training's own and the same at every epoch; the authors draw new ones each time.",
             f"An epoch is {STEPS_PER_EPOCH} steps of one string. The text does not say how many Figure 4 shows; the "
             "script's default is 100.",

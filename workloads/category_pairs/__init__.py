@@ -1,7 +1,7 @@
 """Category pairs: attention without softmax on iid category strings, where trainings stick at zeros of the gradient.
 
 Source: Shin & Matzinger 2025, "Is logical analysis performed by transformers taking place in self-attention or in the
-fully connected part?"; formulas as corrected in SEEDS section A.
+fully connected part?"; formulas and corrections: docs/theory.md.
 """
 
 from workloads.category_pairs.parameters import CategoryPairsParameters

@@ -7,7 +7,7 @@ of matrices a training; a selection by category is a product with the one-hot, w
 (an indexed read has a slow scatter there: the two forms were measured at equal forward cost).
 
 Axes: M position (j read from, i read at), N category, B text, S = N + M token row, O output row.
-Source: Shin & Matzinger 2025, section 2; SEEDS A. The attention is not causal.
+Source: Shin & Matzinger 2025, section 2 (docs/theory.md, category pairs). The attention is not causal.
 """
 
 import torch

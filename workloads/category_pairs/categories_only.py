@@ -1,7 +1,7 @@
 """System C: attention sees categories only; the diagonal of the value-weighted attention is read off.
 
 Axes of one training: M position, N category, K = M - 1 predicted positions, B text in the batch.
-Source: Shin & Matzinger 2025, section 3.3; SEEDS A.2. Categories are uniform here.
+Source: Shin & Matzinger 2025, section 3.3; derivation: docs/theory.md, system C. Categories are uniform here.
 """
 
 import torch
@@ -34,7 +34,7 @@ class CategoriesOnly(nn.Module):
     def population_loss(self) -> Tensor:
         """E sum_i (Y_i - Yhat_i)^2 under uniform categories, exactly, without softmax.
 
-        L_i = V* - 2 p_i C + n_i V + E_t e_i(t)^2: SEEDS A.2.
+        L_i = V* - 2 p_i C + n_i V + E_t e_i(t)^2: docs/theory.md, system C.
         """
         p_K = self.v_KM.diagonal()
         d_K = self.v_KM.diagonal(offset=1)

@@ -2,7 +2,7 @@
 
 A zero or a reference level of the reduced systems: a direction of negative curvature leads out of it. The valley at
 infinity of system P: taken out of it by the reset, the training solves. A dead attention branch of the full models,
-whose zero no second derivative shows a way out of: a kick does. Source: SEEDS A.4, last item.
+whose zero no second derivative shows a way out of: a kick, which proves no saddle (docs/zeros.md).
 """
 
 from collections.abc import Callable

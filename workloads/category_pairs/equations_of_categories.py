@@ -1,8 +1,9 @@
-"""System C, equation by equation: what Shin & Matzinger 2025 print up to 3.71, beside what enumeration, autograd and a
+"""System C: what Shin & Matzinger 2025 print in 3.54 and before 3.71, beside what enumeration, autograd and a
 search for stationary points say.
 
 Each check takes the printed form (or its own claim) as an argument, so that a wrong one can be seen to fail. Axes: L
-member of a family, T text, M position, N category, K = M - 1 predicted position. Source: SEEDS A.2.
+member of a family, T text, M position, N category, K = M - 1 predicted position. Derivations: docs/theory.md,
+system C.
 """
 
 import functools
@@ -290,7 +291,7 @@ def _enumerated_loss(task: Task) -> Tensor:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Moments:
-    """The letters of SEEDS A.2."""
+    """The letters of docs/theory.md, system C."""
 
     p_K: Tensor
     d_K: Tensor

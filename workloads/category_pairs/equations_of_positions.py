@@ -1,9 +1,9 @@
-"""System P, equation by equation: what Shin & Matzinger 2025 print in 3.5-3.33, beside what enumeration, autograd and
+"""System P: what Shin & Matzinger 2025 print in 3.7-3.9, 3.18 and 3.33, beside what enumeration, autograd and
 least squares say.
 
 Each check takes the printed form (or its own claim) as an argument, so that a wrong one can be seen to fail. Axes: L
 member of a family, T text, M position, N category, K = M - 1 predicted position. E_MK is the superdiagonal shift less
-its unused first column: E_ji = 1 iff j = i - 1. Source: SEEDS A.1.
+its unused first column: E_ji = 1 iff j = i - 1. Derivations: docs/theory.md, system P.
 """
 
 import math

@@ -1,6 +1,6 @@
 """What the outcome of a full model is decided by, of one training. Axes: B text, K predicted position.
 
-Source: SEEDS A.4.
+The rules that use them: docs/outcomes.md, the full models.
 """
 
 import torch

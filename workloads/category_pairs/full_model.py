@@ -2,7 +2,7 @@
 
 Axes of one training: M position, N category, K = M - 1 predicted positions, B text, S what logits see, V what values
 see and write (S and V are N, M or N + M by the variant), H hidden.
-Source: Shin & Matzinger 2025, section 4.1; SEEDS A.3.
+Source: Shin & Matzinger 2025, section 4.1 (docs/theory.md, the full models).
 """
 
 import math

@@ -1,4 +1,4 @@
-"""The outcome of a full model: SEEDS A.4 in its order. Axes: L lane, P probe, F reference predictor."""
+"""The outcome of a full model, by the rules of docs/outcomes.md. Axes: L lane, P probe, F reference predictor."""
 
 import numpy as np
 from numpy.typing import NDArray

@@ -14,7 +14,7 @@ Solution 2: k = [I | 0], q = [q* | 0], v = diag(0, U^t)/c; solution 3: k = [0 | 
     Both compute the same: diag(U^t X_C^t A X_C) = diag(X_C^t A^t X_C U), X_C the categories' rows, A = q*.
 
 Axes: N category, M position, S = N + M token row, H hidden, B text, K = M - 1 predicted position.
-Source: Shin & Matzinger 2025, sections 2.1-2.3; SEEDS A.5.
+Source: Shin & Matzinger 2025, sections 2.1-2.3; corrections: docs/theory.md, hand-programmed solutions.
 """
 
 from dataclasses import dataclass

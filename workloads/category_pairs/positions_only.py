@@ -1,7 +1,7 @@
 """System P: attention sees positions only; the target is the previous category.
 
 Axes of one training: M position, N category, K = M - 1 predicted positions, B text in the batch.
-Source: Shin & Matzinger 2025, section 3.1 (softmax on the columns: 3.2); SEEDS A.1.
+Source: Shin & Matzinger 2025, section 3.1 (softmax on the columns: 3.2); derivation: docs/theory.md, system P.
 """
 
 import torch
@@ -39,7 +39,7 @@ class PositionsOnly(nn.Module):
     def population_loss(self) -> Tensor:
         """E sum_i |X_{i-1} - Yhat_i|^2 under uniform categories, exactly.
 
-        L_i = 1 + (1/N)(-2 p_i a - 2 s_i b + n_i A + s_i^2 B): SEEDS A.1; -2 times the paper's 3.7.
+        L_i = 1 + (1/N)(-2 p_i a - 2 s_i b + n_i A + s_i^2 B): docs/theory.md, system P.
         """
         q_MK = self.attention()
         p_K = q_MK.diagonal()
@@ -71,7 +71,7 @@ class PositionsOnly(nn.Module):
         }
 
     def reference_levels(self) -> dict[str, Tensor]:
-        """Losses per predicted position of the stationary families, and the bar for `solved` (SEEDS A.1, A.4)."""
+        """Losses per predicted position of the stationary families, and the bar for `solved` (docs/outcomes.md)."""
         N, M = self.n_categories, self.n_positions
         valley = (1 - 1 / N) / M
         levels = {

@@ -10,17 +10,17 @@ With row means r, column means c and grand mean g of q* (rows: the previous cate
     unordered mean ((q* - q*^t) / 2)^2          E[Y | {X_{i-1}, X_i}]
 
 `cur` and `prev` differ from `mean` by about 1/N only: tell them apart by function match, not by the loss alone.
-Source: SEEDS A.3.
+Derivation: docs/theory.md, reference levels.
 """
 
 from torch import Tensor
 
 MATCHED = ("mean", "cur", "prev", "additive")
-"""The predictors that a training's answers are compared with (SEEDS A.4)."""
+"""The predictors that a training's answers are compared with (docs/outcomes.md)."""
 LEVELS = ("zero", *MATCHED, "unordered")
 
 _SOLVED_SHARE = 1e-2
-"""Below this share of Var Y a training is solved (SEEDS A.4)."""
+"""Below this share of Var Y a training is solved (docs/outcomes.md)."""
 
 
 def reference_predictors(target_NN: Tensor) -> dict[str, Tensor]:

@@ -9,7 +9,7 @@ at its minimum the level is E Y^2 - G, and the stationary points are those of G 
 linear form g and a quadratic form alpha + beta h h^t, h = 1 off the diagonal: a gain g^t (alpha + beta h h^t)^-1 g.
 A maximum of G has Hessian index 1, a minimum 2 [M].
 
-Axes: R ratio tried, N category. Letters as in SEEDS A.2.
+Axes: R ratio tried, N category. Letters as in docs/theory.md, system C.
 """
 
 import math

@@ -15,11 +15,11 @@ nothing); positions off the diagonal (what a token reads or writes of itself is 
 which predicts nothing. What v writes into a row is read by units of their own sign and scale: v is matched row by row,
 and the mean over rows is the score; for noise it is near sqrt(2 / (pi (N - 1))), 0.27 at N = 10.
 
-Solutions 2 and 3 compute the same function (SEEDS A.5): only these blocks tell them apart. Solutions 1 and 3 differ in
-where the table q* sits; a feed-forward part that mixes rows can hold it for either.
+Solutions 2 and 3 compute the same function (docs/theory.md): only these blocks tell them apart. Solutions 1 and 3
+differ in where the table q* sits; a feed-forward part that mixes rows can hold it for either.
 
 `solution_<k>`, its score, is the weakest of its two shares and its two matches (1 - match for solution 1's v).
-Source: SEEDS A.3 and A.5; cut-offs ours.
+Source: Shin & Matzinger 2025, sections 2.1-2.3 and 4.1; cut-offs ours.
 """
 
 from dataclasses import dataclass

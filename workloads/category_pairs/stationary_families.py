@@ -1,10 +1,11 @@
 """The families that stationary points of systems P and C belong to. Axes: L lane, K predicted position.
 
-System P (SEEDS A.1): `solution`, `centred_shift`, `mean`, `zero`, told by their levels; Hessian index 0, 1, 1, 2.
-System C (SEEDS A.2): `solution`, `marginal`, `zero` by their levels, index 0, 1, 3; and between them, with a level that
-depends on q*, two families whose row sums sg_i + d_i of v add up to 0 over the predicted positions, of index 1 or 2:
+System P (docs/theory.md): `solution`, `centred_shift`, `mean`, `zero`, told by their levels; Hessian index 0, 1, 1, 2.
+System C (docs/theory.md): `solution`, `marginal`, `zero` by their levels, index 0, 1, 3; and between them, with a level
+that depends on q*, two families whose row sums sg_i + d_i of v add up to 0 over the predicted positions, of index 1
+or 2:
 `zero_row_sums`, where each of them is 0, and `zero_diagonal`, where q(t, t) = 0 and they are free otherwise [M: each of
-the points found by search is of one of these; the second family is not in SEEDS].
+the points found by search is of one of these].
 """
 
 import numpy as np

@@ -96,7 +96,7 @@ class CategoryPairs(Workload[CategoryPairsParameters]):
         return cast(PositionsOnly, module).reference_levels()
 
     def judge(self, parameters: CategoryPairsParameters, evidence: Evidence) -> Verdicts:
-        """SEEDS A.4 in its order; in the reduced systems `overfit` cannot occur, since no text is seen twice."""
+        """By docs/outcomes.md; in the reduced systems `overfit` cannot occur, since no text is seen twice."""
         if parameters.is_full:
             return judge_full(parameters, evidence)
         level = evidence.metrics["eval_loss"]

@@ -1,6 +1,6 @@
 """Measures that outcomes are decided by, common to all workloads. Axes: L lane, P probe.
 
-Source of the cut-offs: SEEDS A.4.
+The cut-offs are ours; docs/zeros.md shows how much each of them matters.
 """
 
 import numpy as np

@@ -3,7 +3,7 @@
 For v = alpha (I - P) + beta P with P = 11^t/N the best q leaves the level ((N-1)/N) (1-rho)^2 / ((N-1) + M rho^2),
 rho = beta/alpha: 0 at rho = 1, falling towards (1 - 1/N)/M as rho -> -infinity. Below 1/N, between the two, lies a
 barrier: descent with alpha beta < 0 never solves. Setting vP := alpha P puts it at rho = 1; trained on, it then solves.
-Axes: L lane, N category. Source: SEEDS A.1.
+Derivation: docs/theory.md, the valley at infinity. Axes: L lane, N category.
 """
 
 from torch import Tensor

@@ -29,7 +29,7 @@ OUTCOMES = (
     "diverged",
     "failed",
 )
-"""What a training may end as (DESIGN section 6)."""
+"""What a training may end as: docs/outcomes.md."""
 
 STUCK_OUTCOMES = frozenset({"degenerate_zero", "marginal", "runaway"})
 

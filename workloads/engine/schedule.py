@@ -3,7 +3,7 @@
 _PER_OCTAVE = 4
 _MOST_INTERVALS = 2_000
 _TAIL = 0.8
-"""The share of the training after which `moving` is judged (SEEDS A.4, item 7)."""
+"""The share of the training after which `moving` is judged (docs/outcomes.md)."""
 
 
 def probe_steps(n_steps: int) -> tuple[int, ...]:

@@ -1,6 +1,6 @@
 """Formal languages: FIRST and PARITY, which an encoder can represent exactly and, as they come, hardly learns.
 
-Source: Chiang & Cholak 2022, "Overcoming a theoretical limitation of self-attention"; SEEDS section B.
+Source: Chiang & Cholak 2022, "Overcoming a theoretical limitation of self-attention".
 """
 
 from workloads.formal_languages.parameters import FormalLanguagesParameters

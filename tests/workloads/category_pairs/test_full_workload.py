@@ -1,4 +1,4 @@
-"""The full models as a workload: conformance, refusals, and outcomes by SEEDS A.4."""
+"""The full models as a workload: conformance, refusals, and outcomes by the rules of docs/outcomes.md."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""Systems P and C: the closed-form losses, their stationary points, and the levels of SEEDS A.1 and A.2."""
+"""Systems P and C: the closed-form losses, their stationary points, and the levels of docs/theory.md."""
 
 import itertools
 

@@ -1,4 +1,4 @@
-"""The reduced systems as a workload: conformance, and outcomes by SEEDS A.4 on trainings whose end is known."""
+"""The reduced systems as a workload: conformance, and outcomes by docs/outcomes.md on trainings whose end is known."""
 
 import numpy as np
 import pytest

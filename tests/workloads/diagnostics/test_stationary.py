@@ -1,4 +1,4 @@
-"""The search finds the families of SEEDS A.1 and A.2, and nothing else."""
+"""The search finds the families of docs/theory.md, and nothing else."""
 
 import torch
 

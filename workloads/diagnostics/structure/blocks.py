@@ -1,6 +1,6 @@
 """The exact distance to Sigma_3(w, p): the identity, but p disjoint blocks of w rows attend one column each.
 
-Source: Conti 2024, section 2.2; the exact optimum by dynamic programming over rows, SEEDS C.3.
+Source: Conti 2024, section 2.2; the exact optimum by dynamic programming over rows (docs/roles.md, exact distances).
 With c_i what row i costs on the diagonal and C_ij on column j alone, a block saves g = sum_i (c_i - C_ij), and
 
     best[i][p] = max(best[i - 1][p], best[i - w][p - 1] + g(i - w, w))

@@ -2,7 +2,7 @@
 
 The family of a support: rows >= 0 that sum to 1 and vanish outside it. A row of A with sum r and mass s on its support
 is (r - s) + |1 - s| away: what lies outside is lost, and what the support has too little (or too much) of is made up
-there. No sampling, no solver. Source: Conti 2024, section 2.2 (the families); SEEDS C.3 (the distances).
+there. No sampling, no solver. Source: Conti 2024, section 2.2 (the families); docs/roles.md (the distances).
 """
 
 import torch
