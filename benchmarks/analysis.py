@@ -19,12 +19,12 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
-from orchestrator.ledger.schema import curves_schema, heads_schema, trainings_schema
-from orchestrator.ledger.writer import LedgerWriter
-from orchestrator.sweep_directory import SweepDirectory
-from search_spaces import Float, Int, Sweep
-from workloads.category_pairs import CategoryPairs
-from workloads.category_pairs.parameters import CategoryPairsParameters
+from attnsweep.orchestrator.ledger.schema import curves_schema, heads_schema, trainings_schema
+from attnsweep.orchestrator.ledger.writer import LedgerWriter
+from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
+from attnsweep.search_spaces import Float, Int, Sweep
+from attnsweep.workloads.category_pairs import CategoryPairs
+from attnsweep.workloads.category_pairs.parameters import CategoryPairsParameters
 
 REPLICATES, PACK_SIZE, N_FILES = 16, 64, 40
 STEPS = (0, 1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048)
@@ -44,8 +44,8 @@ QUERIES = {
 _TIMED = """
 import sys, time
 from pathlib import Path
-from orchestrator.ledger.reader import Ledger
-from orchestrator.query import run_query
+from attnsweep.orchestrator.ledger.reader import Ledger
+from attnsweep.orchestrator.ledger.query import run_query
 import duckdb
 started = time.perf_counter()
 run_query(Ledger(Path(sys.argv[1])), sys.argv[2])
@@ -70,7 +70,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "sweep"
         rows = make_ledger(path, options.trainings // REPLICATES)
-        attnsweep = [sys.executable, "-c", "from orchestrator.cli import main; main()"]
+        attnsweep = [sys.executable, "-c", "from attnsweep.orchestrator.cli import main; main()"]
         result = {
             "benchmark": "analysis",
             "cpus": os.cpu_count(),

@@ -33,13 +33,13 @@ from torch import Tensor, nn
 from torch.nn.functional import layer_norm, one_hot, pad
 from torch.utils.flop_counter import FlopCounterMode
 
-from workloads.category_pairs import CategoryPairs
-from workloads.category_pairs.full_model import FullModel
-from workloads.category_pairs.parameters import FULL_VARIANTS, CategoryPairsParameters
-from workloads.engine.contract import Lanes, Training
-from workloads.engine.optimizers import State
-from workloads.engine.pack import Pack
-from workloads.testing import defaults
+from attnsweep.workloads.category_pairs import CategoryPairs
+from attnsweep.workloads.category_pairs.full_model import FullModel
+from attnsweep.workloads.category_pairs.parameters import FULL_VARIANTS, CategoryPairsParameters
+from attnsweep.workloads.engine.contract import Lanes, Training
+from attnsweep.workloads.engine.optimizers import State
+from attnsweep.workloads.engine.pack import Pack
+from attnsweep.workloads.testing import defaults
 
 WORKLOAD = CategoryPairs()
 N_CATEGORIES, N_POSITIONS, N_TEXTS, N_STEPS = 10, 50, 1000, 50

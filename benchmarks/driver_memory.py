@@ -51,7 +51,7 @@ def _peak(part: str, n_trials: int) -> float:
 
 
 def _spec(n_trials: int):  # type: ignore[no-untyped-def]
-    from search_spaces import Float, Sweep
+    from attnsweep.search_spaces import Float, Sweep
 
     return Sweep(
         name="memory",
@@ -65,14 +65,14 @@ def _spec(n_trials: int):  # type: ignore[no-untyped-def]
 def _sweep(n_trials: int) -> None:
     from rich.console import Console
 
-    from orchestrator.session import Resources, run_sweep
+    from attnsweep.orchestrator.running.session import Resources, run_sweep
 
     assert run_sweep(_spec(n_trials), Path("sweep"), Resources(), Console(stderr=True)).n_trainings == n_trials
 
 
 def _study(n_trials: int) -> None:
-    from orchestrator.study import Study
-    from orchestrator.sweep_directory import SweepDirectory
+    from attnsweep.orchestrator.running.study import Study
+    from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
 
     study = Study(SweepDirectory.create(Path("sweep"), _spec(n_trials), {}))
     for _ in range(n_trials):

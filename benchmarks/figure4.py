@@ -31,10 +31,10 @@ from torch import Tensor, nn
 from torch.nn.functional import binary_cross_entropy_with_logits
 from torch.utils.flop_counter import FlopCounterMode
 
-from workloads.engine.contract import Training
-from workloads.engine.pack import Pack
-from workloads.formal_languages import FormalLanguages
-from workloads.testing import defaults
+from attnsweep.workloads.engine.contract import Training
+from attnsweep.workloads.engine.pack import Pack
+from attnsweep.workloads.formal_languages import FormalLanguages
+from attnsweep.workloads.testing import defaults
 
 LENGTHS = (10, 30, 100, 300)
 SCALES = ("inv_sqrt_d", "log_n_query_inv_sqrt_d")

@@ -15,10 +15,10 @@ from pathlib import Path
 
 import torch
 
-from workloads.category_pairs import CategoryPairs
-from workloads.engine.contract import Training
-from workloads.engine.pack import Pack
-from workloads.testing import defaults
+from attnsweep.workloads.category_pairs import CategoryPairs
+from attnsweep.workloads.engine.contract import Training
+from attnsweep.workloads.engine.pack import Pack
+from attnsweep.workloads.testing import defaults
 
 WORKLOAD = CategoryPairs()
 SECONDS = 3.0

@@ -27,14 +27,14 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from workloads.diagnostics.roles import Sentences, count_roles, role_scores
-from workloads.diagnostics.structure import distances_to_blocks
-from workloads.engine.contract import Training
-from workloads.engine.pack import Pack
-from workloads.translation import Translation, TranslationParameters
-from workloads.translation.corpus import PAD
-from workloads.translation.data import training_batches
-from workloads.translation.looked_at import LookedAt, looked_at
+from attnsweep.workloads.diagnostics.roles import Sentences, count_roles, role_scores
+from attnsweep.workloads.diagnostics.structure import distances_to_blocks
+from attnsweep.workloads.engine.contract import Training
+from attnsweep.workloads.engine.pack import Pack
+from attnsweep.workloads.translation import Translation, TranslationParameters
+from attnsweep.workloads.translation.corpus import PAD
+from attnsweep.workloads.translation.data import training_batches
+from attnsweep.workloads.translation.looked_at import LookedAt, looked_at
 
 REPEATS = 5
 COMPARED = ("positional_share", "previous_token", "rare_token", "syntactic_gain")
@@ -290,7 +290,14 @@ def sweep(n_trainings: int) -> dict[str, object]:
     """A whole sweep by the command line."""
     fixed = ("n_heads=8", "n_epochs=2", "n_probes=3", "layer_norm_convention=inside_root")
     with tempfile.TemporaryDirectory() as place:
-        command = [sys.executable, "-c", "from orchestrator.cli import main; main()", "run", "head_roles", "--json"]
+        command = [
+            sys.executable,
+            "-c",
+            "from attnsweep.orchestrator.cli import main; main()",
+            "run",
+            "head_roles",
+            "--json",
+        ]
         command += ["--dir", f"{place}/sweep", "--trials", str(n_trainings // 4), "--replicates", "4"]
         command += [f"--set={each}" for each in fixed]
         environment = os.environ | {"MLFLOW_TRACKING_URI": f"sqlite:///{place}/mlflow.db"}

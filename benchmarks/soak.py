@@ -139,11 +139,11 @@ def drive(path: Path, address: str, n_trials: int) -> None:
     import ray
     from rich.console import Console
 
-    from orchestrator.loop import SweepLoop
-    from orchestrator.pool import TrainerPool
-    from orchestrator.session import Resources, resume_sweep, run_sweep
-    from orchestrator.trainer import PackOrder
-    from search_spaces import Float, Sweep
+    from attnsweep.orchestrator.running.loop import SweepLoop
+    from attnsweep.orchestrator.running.session import Resources, resume_sweep, run_sweep
+    from attnsweep.orchestrator.training.ray_pool import TrainerPool
+    from attnsweep.orchestrator.training.trainer import PackOrder
+    from attnsweep.search_spaces import Float, Sweep
 
     train, run = TrainerPool.train, SweepLoop.run
 
@@ -177,8 +177,8 @@ def drive(path: Path, address: str, n_trials: int) -> None:
 
 def n_rows(path: Path) -> int:
     """Trainings in the ledger so far."""
-    from orchestrator.ledger.reader import Ledger
-    from workloads.errors import UserError
+    from attnsweep.orchestrator.ledger.reader import Ledger
+    from attnsweep.workloads.errors import UserError
 
     try:
         return int(Ledger(path).trainings(columns=["trial"]).num_rows)
@@ -193,7 +193,7 @@ def n_handed_out(path: Path) -> int:
 
 def outcomes(path: Path) -> list[dict[str, Any]]:
     """How every training ended."""
-    from orchestrator.ledger.reader import Ledger
+    from attnsweep.orchestrator.ledger.reader import Ledger
 
     columns = ["trial", "replicate", "training_id", "outcome", "final_loss", "eval_loss", "n_steps"]
     rows = Ledger(path).trainings(columns=columns).sort_by([("trial", "ascending"), ("replicate", "ascending")])

@@ -77,10 +77,11 @@ def _attnsweep(n_trainings: int, n_steps: int, replicates: int) -> None:
     started = time.perf_counter()
     from rich.console import Console
 
-    from orchestrator import cluster, session
-    from orchestrator.loop import SweepLoop
-    from orchestrator.tracking import Projection
-    from search_spaces import Float, Sweep
+    from attnsweep.orchestrator.running import session
+    from attnsweep.orchestrator.running.loop import SweepLoop
+    from attnsweep.orchestrator.tracking import Projection
+    from attnsweep.orchestrator.training import cluster
+    from attnsweep.search_spaces import Float, Sweep
 
     spec = Sweep(
         name="bench",

@@ -9,7 +9,7 @@ import sys
 if __name__ == "__main__":
     os.environ.setdefault("RAY_ADDRESS", "auto")
     try:
-        from orchestrator.cli import main
+        from attnsweep.orchestrator.cli import main
     except ModuleNotFoundError as missing:
         if missing.name != "orchestrator":
             raise

@@ -12,17 +12,17 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from typer.exceptions import TyperException
 
-from orchestrator.credentials import without_credentials
-from orchestrator.errors import SweepError
-from orchestrator.places.location import as_argument, local_path, locate
-from orchestrator.signals import sigterm_as_ctrl_c
-from workloads.errors import SpecError, UserError
+from attnsweep.orchestrator.running.signals import sigterm_as_ctrl_c
+from attnsweep.orchestrator.storage.credentials import without_credentials
+from attnsweep.orchestrator.storage.errors import SweepError
+from attnsweep.orchestrator.storage.location import as_argument, local_path, locate
+from attnsweep.workloads.errors import SpecError, UserError
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from orchestrator.summary import Summary
-    from orchestrator.sweep_directory import SweepDirectory
+    from attnsweep.orchestrator.report.summary import Summary
+    from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
 
 app = typer.Typer(
     name="attnsweep",
@@ -74,15 +74,15 @@ def run(
     as_json: AsJson = False,
 ) -> None:
     """Run a sweep."""
-    from search_spaces.loading import load_sweep
+    from attnsweep.search_spaces.loading import load_sweep
 
     sweep = load_sweep(spec).fix(dict(_assignment(text) for text in fixed or []))
     budget = {"trials": trials, "replicates": replicates, "seed": seed}
     sweep = sweep.but(**{name: value for name, value in budget.items() if value is not None})
     path = _new_directory(sweep.name) if directory is None else locate(directory, "--dir")
 
-    from orchestrator.resources import Resources
-    from orchestrator.session import run_sweep
+    from attnsweep.orchestrator.running.session import run_sweep
+    from attnsweep.orchestrator.training.resources import Resources
 
     resources = Resources(
         address=address, local=local, n_trainers=trainers, pack_size=pack_size, max_failures=max_failures
@@ -104,8 +104,8 @@ def resume(
     as_json: AsJson = False,
 ) -> None:
     """Go on with an interrupted sweep."""
-    from orchestrator.resources import Resources
-    from orchestrator.session import resume_sweep
+    from attnsweep.orchestrator.running.session import resume_sweep
+    from attnsweep.orchestrator.training.resources import Resources
 
     resources = Resources(
         address=address, local=local, n_trainers=trainers, pack_size=pack_size, max_failures=max_failures
@@ -117,7 +117,7 @@ def resume(
 @app.command()
 def status(directory: SweepDir) -> None:
     """Show how far a sweep is, from its ledger."""
-    from orchestrator.status import print_status
+    from attnsweep.orchestrator.report.status import print_status
 
     print_status(locate(directory))
 
@@ -134,8 +134,8 @@ def replay(
     as_json: AsJson = False,
 ) -> None:
     """Train one training again, alone, and compare it with the ledger; exit code 1 if it does not agree."""
-    from orchestrator.replay import replay as replay_training
-    from orchestrator.sweep_directory import SweepDirectory
+    from attnsweep.orchestrator.inspection.replay import replay as replay_training
+    from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
 
     folder = Path(f"trace-{training_id.replace('/', '-')}") if trace else None
     found = replay_training(SweepDirectory.open(locate(directory)), training_id, folder)
@@ -151,7 +151,7 @@ def replay(
 @app.command()
 def audit(directory: SweepDir, tracking_uri: TrackingUri = None, as_json: AsJson = False) -> None:
     """Check that asked = trained = told = logged, and every file; exit code 1 with a list where not."""
-    from orchestrator.audit import audit as audit_sweep
+    from attnsweep.orchestrator.audit.audit import audit as audit_sweep
 
     found = audit_sweep(locate(directory), tracking_uri)
     found.print(_console(stderr=as_json))
@@ -169,9 +169,9 @@ def query(
     out: Annotated[Path | None, typer.Option(help="Write to a file instead of stdout.")] = None,
 ) -> None:
     """Ask the ledger of a sweep, or of several at once, in SQL (DuckDB)."""
-    from orchestrator.ledger.reader import Ledger
-    from orchestrator.output_file import check_output
-    from orchestrator.query import query_all, render
+    from attnsweep.orchestrator.ledger.query import query_all, render
+    from attnsweep.orchestrator.ledger.reader import Ledger
+    from attnsweep.orchestrator.storage.output_file import check_output
 
     if out is not None:
         check_output(out)
@@ -189,7 +189,7 @@ def compare(
     as_json: AsJson = False,
 ) -> None:
     """Compare the stuck rates of two sweeps: is B's different from A's?"""
-    from orchestrator.compare import compare_directories, to_json
+    from attnsweep.orchestrator.report.compare import compare_directories, to_json
 
     comparison = compare_directories(a, b, by, _stderr())
     if as_json:
@@ -201,7 +201,7 @@ def compare(
 @app.command()
 def compact(directory: SweepDir) -> None:
     """Merge a ledger's fragments into one file per table."""
-    from orchestrator.ledger.compaction import compact as compact_ledger
+    from attnsweep.orchestrator.ledger.compaction import compact as compact_ledger
 
     compact_ledger(locate(directory))
 
@@ -212,7 +212,7 @@ def report(
     out: Annotated[Path | None, typer.Option(help="The HTML file; default DIR/report/report.html.")] = None,
 ) -> None:
     """Write a sweep's findings as one HTML file with figures; prints where it is."""
-    from orchestrator.report.page import write_report
+    from attnsweep.orchestrator.report.page import write_report
 
     typer.echo(write_report([locate(each) for each in directories], out))
 
@@ -220,9 +220,9 @@ def report(
 @app.command(name="mlflow-sync")
 def mlflow_sync(directory: SweepDir, tracking_uri: TrackingUri = None) -> None:
     """Log to MLflow what is in the ledger and not there yet."""
-    from orchestrator import tracking
-    from orchestrator.progress import logging_progress
-    from orchestrator.sweep_directory import SweepDirectory
+    from attnsweep.orchestrator import tracking
+    from attnsweep.orchestrator.running.progress import logging_progress
+    from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
 
     sweep = SweepDirectory.open(locate(directory))
     done = tracking.sync(sweep, tracking_uri, logging_progress(_stderr()))
@@ -237,7 +237,7 @@ def reproduce(
     as_json: AsJson = False,
 ) -> None:
     """Reproduce a figure or table of the literature: ours beside the published values."""
-    from orchestrator.reproduction.catalog import REPRODUCTIONS, find_reproduction
+    from attnsweep.reproduction.catalog import REPRODUCTIONS, find_reproduction
 
     if name is None:
         for each in REPRODUCTIONS:
@@ -246,7 +246,7 @@ def reproduce(
     reproduction = find_reproduction(name)
     path = _new_directory(reproduction.name) if directory is None else local_path(directory, "--dir")
 
-    from orchestrator.reproduction.comparison import write_comparison
+    from attnsweep.reproduction.comparison import write_comparison
 
     comparison = reproduction.load()(path, _stderr())
     write_comparison(comparison, path, reproduction.name)
@@ -263,8 +263,8 @@ def score_heads(
     as_json: AsJson = False,
 ) -> None:
     """Score attention matrices: roles that need no tokens, exact distances to structures."""
-    from orchestrator import head_scores
-    from workloads.diagnostics.matrices import score_matrices
+    from attnsweep.orchestrator.tools import score_heads as head_scores
+    from attnsweep.workloads.diagnostics.matrices import score_matrices
 
     matrices = head_scores.load_matrices(file)
     found = score_matrices(matrices, window=window, num_pos=num_pos, subject="FILE.npy")
@@ -288,8 +288,8 @@ def prepare_corpus(
     as_json: AsJson = False,
 ) -> None:
     """Make a corpus for the workload translation from real parallel text."""
-    from orchestrator.corpora.command import prepare_file
-    from orchestrator.corpora.preparation import PreparationSettings
+    from attnsweep.orchestrator.tools.prepare_corpus.command import prepare_file
+    from attnsweep.orchestrator.tools.prepare_corpus.preparation import PreparationSettings
 
     settings = PreparationSettings(
         min_frequency=min_frequency, longest=longest, held_out=held_out, lowercase=lowercase, seed=seed
@@ -303,7 +303,7 @@ def prepare_corpus(
 @app.command()
 def specs(name: Annotated[str | None, typer.Argument(help="Show this one.")] = None) -> None:
     """List the shipped sweeps, or show one."""
-    from search_spaces.loading import load_sweep, shipped_names
+    from attnsweep.search_spaces.loading import load_sweep, shipped_names
 
     if name is not None:
         typer.echo(load_sweep(name).to_json())
@@ -315,7 +315,7 @@ def specs(name: Annotated[str | None, typer.Argument(help="Show this one.")] = N
 @app.command()
 def workloads() -> None:
     """List the workloads that are installed."""
-    from workloads.registry import load_workload, registered_names
+    from attnsweep.workloads.registry import load_workload, registered_names
 
     for name in registered_names():
         typer.echo(f"{name:16} {load_workload(name).summary}")
@@ -347,13 +347,13 @@ def _check_texts(arguments: Sequence[str]) -> None:
     for argument in arguments:
         if "\0" in argument or (not argument.isascii() and any("\ud800" <= sign <= "\udfff" for sign in argument)):
             raise UserError(
-                "argument", given=argument, expected="UTF-8 text without NUL", mend="correct it, or rename the file"
+                "argument", given=argument, expected="UTF-8 text without NUL", fix="correct it, or rename the file"
             )
 
 
 def _complain(text: str) -> None:
     """One message, whose parts may be anyone's, on stderr."""
-    from orchestrator.terminal import plain
+    from attnsweep.orchestrator.terminal import plain
 
     typer.echo(f"attnsweep: {plain(without_credentials(text))}", err=True)
 
@@ -372,7 +372,7 @@ def _conclude(summary: "Summary", *, as_json: bool) -> None:
 
 def _add_report(directory: "SweepDirectory", tracking_uri: str | None = None) -> None:
     """The last thing, since it takes seconds. Who has seen enough may leave it out with Ctrl-C."""
-    from orchestrator import tracking
+    from attnsweep.orchestrator import tracking
 
     with suppress(KeyboardInterrupt), _stderr().status("drawing the report for MLflow; Ctrl-C leaves it out"):
         tracking.add_report(directory, tracking_uri)
@@ -382,15 +382,13 @@ def _assignment(text: str) -> tuple[str, Any]:
     """`name=value`, the value as JSON where it is, else as a bare word."""
     name, equals, value = text.partition("=")
     if not equals or not name:
-        raise SpecError("--set", given=text, expected="NAME=VALUE", mend="for example --set init_sigma=0.1")
+        raise SpecError("--set", given=text, expected="NAME=VALUE", fix="for example --set init_sigma=0.1")
     try:
         return name, json.loads(value)
     except ValueError:
         return name, value
     except RecursionError as error:
-        raise SpecError(
-            name, given=value, expected="a number, a text, true, false or null", mend="write one"
-        ) from error
+        raise SpecError(name, given=value, expected="a number, a text, true, false or null", fix="write one") from error
 
 
 def _new_directory(name: str) -> Path:
@@ -402,6 +400,6 @@ def _stderr() -> "Console":
 
 
 def _console(*, stderr: bool) -> "Console":
-    from orchestrator.terminal import PlainConsole
+    from attnsweep.orchestrator.terminal import PlainConsole
 
     return PlainConsole(stderr=stderr)

@@ -9,8 +9,8 @@ from optuna.distributions import BaseDistribution, CategoricalDistribution
 from optuna.samplers import BaseSampler, RandomSampler
 from optuna.trial import FrozenTrial, TrialState
 
-from search_spaces.optuna_internals import SearchSpaceTransform
-from search_spaces.surface import Array, Counts, StuckSurface
+from attnsweep.search_spaces.optuna_internals import SearchSpaceTransform
+from attnsweep.search_spaces.surface import Array, Counts, StuckSurface
 
 N_JUDGED = "n_judged"
 """The trial attribute that says of how many trainings its value is, where that is not the same for all."""

@@ -12,8 +12,8 @@ from optuna.distributions import (
 )
 from pydantic import Discriminator, Field, PlainValidator, Strict, Tag, model_validator
 
-from search_spaces.model import SpecModel
-from workloads.errors import SpecError
+from attnsweep.search_spaces.model import SpecModel
+from attnsweep.workloads.errors import SpecError
 
 Scalar: TypeAlias = bool | int | float | str | None
 
@@ -155,7 +155,7 @@ Varied: TypeAlias = Categorical | Float | Int
 
 def _check_order(dimension: _R, low: float, high: float) -> _R:
     if not low <= high:
-        raise SpecError("low", given=low, expected=f"at most high={high:g}", mend="swap low and high")
+        raise SpecError("low", given=low, expected=f"at most high={high:g}", fix="swap low and high")
     if dimension.log and low <= 0:
-        raise SpecError("low", given=low, expected="> 0 with log=True", mend="raise low, or drop log")
+        raise SpecError("low", given=low, expected="> 0 with log=True", fix="raise low, or drop log")
     return dimension

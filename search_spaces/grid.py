@@ -2,8 +2,8 @@
 
 import math
 
-from search_spaces.dimensions import Scalar
-from search_spaces.sweep import Sweep
+from attnsweep.search_spaces.dimensions import Scalar
+from attnsweep.search_spaces.sweep import Sweep
 
 
 def grid_axes(sweep: Sweep) -> dict[str, list[Scalar]]:

@@ -5,11 +5,11 @@ import json
 import pkgutil
 from pathlib import Path
 
-from search_spaces import catalog
-from search_spaces.sweep import Sweep
-from workloads.errors import SpecError, UserError
-from workloads.given_file import given_file
-from workloads.user_code import load_module, users_code
+from attnsweep.search_spaces import catalog
+from attnsweep.search_spaces.sweep import Sweep
+from attnsweep.workloads.errors import SpecError, UserError
+from attnsweep.workloads.given_file import given_file
+from attnsweep.workloads.user_code import load_module, users_code
 
 
 def shipped_names() -> list[str]:
@@ -30,7 +30,7 @@ def load_sweep(reference: str) -> Sweep:
     if path.suffix == ".py":
         module = load_module(path)
         if not hasattr(module, "sweep"):
-            raise SpecError(reference, given="no function sweep()", expected="one", mend="def sweep() -> Sweep: ...")
+            raise SpecError(reference, given="no function sweep()", expected="one", fix="def sweep() -> Sweep: ...")
         return _with_workload_beside(_made_by(module.sweep, reference), path)
     if path.suffix == ".json":
         return _stored(path)
@@ -38,16 +38,16 @@ def load_sweep(reference: str) -> Sweep:
         "SPEC",
         given=reference,
         expected=f"one of {', '.join(shipped_names())}; a Python file with sweep(); or a sweep.json",
-        mend="see `attnsweep specs`",
+        fix="see `attnsweep specs`",
     )
 
 
 def _made_by(function: object, reference: str) -> Sweep:
     subject = f"{reference}: sweep()"
-    with users_code(subject, "a function without arguments that returns a search_spaces.Sweep", "correct it"):
+    with users_code(subject, "a function without arguments that returns a attnsweep.search_spaces.Sweep", "correct it"):
         made = function() if callable(function) else function
     if not isinstance(made, Sweep):
-        raise SpecError(subject, given=made, expected="a search_spaces.Sweep", mend="return one")
+        raise SpecError(subject, given=made, expected="a attnsweep.search_spaces.Sweep", fix="return one")
     return made
 
 
@@ -64,6 +64,6 @@ def _stored(path: Path) -> Sweep:
     try:
         content = json.loads(file.read_text())
     except (OSError, ValueError, RecursionError) as error:
-        raise UserError("SPEC", given=str(path), expected="a JSON file", mend=f"check it ({error})") from error
+        raise UserError("SPEC", given=str(path), expected="a JSON file", fix=f"check it ({error})") from error
     spec = content.get("spec", content) if isinstance(content, dict) else content
     return Sweep.from_json(json.dumps(spec))

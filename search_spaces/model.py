@@ -4,7 +4,7 @@ from typing import Any, Self
 
 from pydantic import BaseModel, ConfigDict, ModelWrapValidatorHandler, ValidationError, model_validator
 
-from workloads.errors import SpecError
+from attnsweep.workloads.errors import SpecError
 
 
 class SpecModel(BaseModel):
@@ -33,9 +33,9 @@ def first_mistake(error: ValidationError) -> SpecError:
             "correct it",
         ),
     }
-    expected, mend = hints.get(first["type"], (_plain(first["msg"]), "correct it"))
+    expected, fix = hints.get(first["type"], (_plain(first["msg"]), "correct it"))
     given = "nothing" if first["type"] == "missing" else first["input"]
-    return SpecError(place, given=given, expected=expected, mend=mend)
+    return SpecError(place, given=given, expected=expected, fix=fix)
 
 
 def _plain(message: str) -> str:

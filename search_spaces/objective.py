@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from search_spaces.sweep import LossQuantile, StuckRate
+from attnsweep.search_spaces.sweep import LossQuantile, StuckRate
 
 WORST_LOSS = 1e12
 """The largest loss that a sampler is told. NaN would become FAIL, from which a sampler learns nothing."""

@@ -4,7 +4,7 @@ from importlib.metadata import version
 
 import optuna
 
-from workloads.errors import UserError
+from attnsweep.workloads.errors import UserError
 
 TESTED = "5.0"
 
@@ -19,7 +19,7 @@ except (ImportError, AttributeError) as error:
         "optuna",
         given=f"version {version('optuna')}",
         expected=f"version {TESTED}, with which attnsweep was tested ({error})",
-        mend=f"pip install 'optuna=={TESTED}.*'",
+        fix=f"pip install 'optuna=={TESTED}.*'",
     ) from error
 
 __all__ = ["SearchSpaceTransform", "trial_of"]

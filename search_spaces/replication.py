@@ -5,9 +5,9 @@ from typing import Annotated, Literal, Self, TypeAlias
 
 from pydantic import BeforeValidator, Field, model_validator
 
-from search_spaces.confidence_sequence import sequential_interval
-from search_spaces.model import SpecModel
-from workloads.errors import SpecError
+from attnsweep.search_spaces.confidence_sequence import sequential_interval
+from attnsweep.search_spaces.model import SpecModel
+from attnsweep.workloads.errors import SpecError
 
 _MOST = 2**31 - 1
 
@@ -37,9 +37,7 @@ class Sequential(SpecModel):
     @model_validator(mode="after")
     def _holds_a_batch(self) -> Self:
         if self.at_most < self.batch:
-            raise SpecError(
-                "at_most", given=self.at_most, expected=f"at least batch={self.batch}", mend="raise at_most"
-            )
+            raise SpecError("at_most", given=self.at_most, expected=f"at least batch={self.batch}", fix="raise at_most")
         return self
 
     def is_enough(self, n_stuck: int, n: int) -> bool:

@@ -15,11 +15,11 @@ from optuna.samplers import (
 )
 from optuna.trial import Trial
 
-from search_spaces.cma_es import JsonCmaEsSampler
-from search_spaces.dimensions import Categorical, Conditional, Float, Int, Scalar, Simple, Varied
-from search_spaces.grid import grid_axes
-from search_spaces.replication import n_wanted
-from search_spaces.sweep import Sweep
+from attnsweep.search_spaces.cma_es import JsonCmaEsSampler
+from attnsweep.search_spaces.dimensions import Categorical, Conditional, Float, Int, Scalar, Simple, Varied
+from attnsweep.search_spaces.grid import grid_axes
+from attnsweep.search_spaces.replication import n_wanted
+from attnsweep.search_spaces.sweep import Sweep
 
 
 class _BudgetedGridSampler(GridSampler):
@@ -49,7 +49,7 @@ def make_sampler(sweep: Sweep, trial: int) -> BaseSampler:
             return JsonCmaEsSampler(seed=seed, warn_independent_sampling=False)
         case "boundary":
             # scikit-learn takes seconds to import.
-            from search_spaces.boundary import BoundarySampler
+            from attnsweep.search_spaces.boundary import BoundarySampler
 
             return BoundarySampler(
                 distributions(sweep), seed=seed, layout_seed=sweep_seed, n_replicates=n_wanted(sweep.replicates, {})

@@ -7,9 +7,9 @@ from typing import Annotated, Literal, Self, TypeAlias
 
 from pydantic import Field, ValidationError
 
-from search_spaces.dimensions import Categorical, Conditional, Dimension, Float, Int, Scalar, Varied
-from search_spaces.model import SpecModel, first_mistake
-from search_spaces.replication import Replicates
+from attnsweep.search_spaces.dimensions import Categorical, Conditional, Dimension, Float, Int, Scalar, Varied
+from attnsweep.search_spaces.model import SpecModel, first_mistake
+from attnsweep.search_spaces.replication import Replicates
 
 SAMPLERS = ("tpe", "random", "qmc", "grid", "cmaes", "boundary")
 

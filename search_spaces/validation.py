@@ -4,11 +4,11 @@ import itertools
 import math
 from collections.abc import Mapping, Sequence
 
-from search_spaces.dimensions import Categorical, Conditional, Dimension, Float, Int, Scalar, Varied
-from search_spaces.grid import grid_size
-from search_spaces.sweep import StuckRate, Sweep
-from workloads.errors import SpecError
-from workloads.parameters import Parameter, TrainingParameters, unknown_parameter
+from attnsweep.search_spaces.dimensions import Categorical, Conditional, Dimension, Float, Int, Scalar, Varied
+from attnsweep.search_spaces.grid import grid_size
+from attnsweep.search_spaces.sweep import StuckRate, Sweep
+from attnsweep.workloads.errors import SpecError
+from attnsweep.workloads.parameters import Parameter, TrainingParameters, unknown_parameter
 
 _MOST_COMBINATIONS = 4096
 _MOST_POINTS = 100_000
@@ -44,7 +44,7 @@ def _check_choices(name: str, choices: Sequence[Scalar]) -> None:
     for at, choice in enumerate(choices):
         # As Optuna compares them: 1, 1.0 and True are one.
         if choice in choices[:at]:
-            raise SpecError(f"{name}.choices", given=choice, expected="each value once", mend="remove one of the two")
+            raise SpecError(f"{name}.choices", given=choice, expected="each value once", fix="remove one of the two")
 
 
 def _check_combinations(sweep: Sweep, parameters: type[TrainingParameters]) -> None:
@@ -73,7 +73,7 @@ def _check_condition(name: str, condition: Conditional, sweep: Sweep, declared: 
             f"{name}.on",
             given=condition.on,
             expected="a parameter of the search space that is not itself conditional",
-            mend=f"add {condition.on} to the space, or drop the condition",
+            fix=f"add {condition.on} to the space, or drop the condition",
         )
     for value in condition.among:
         declared[condition.on].accept(value)
@@ -85,7 +85,7 @@ def _check_grid(sweep: Sweep) -> None:
             name,
             given="a conditional dimension",
             expected="none under sampler=grid",
-            mend="use sampler=random or tpe, or one sweep per branch",
+            fix="use sampler=random or tpe, or one sweep per branch",
         )
     for name, dimension in sweep.varied().items():
         if isinstance(dimension, Float | Int) and dimension.points is None:
@@ -93,12 +93,12 @@ def _check_grid(sweep: Sweep) -> None:
                 f"{name}.points",
                 given=None,
                 expected="the number of values on the axis, for sampler=grid",
-                mend=f"write {type(dimension).__name__}(low={dimension.low:g}, high={dimension.high:g}, points=8)",
+                fix=f"write {type(dimension).__name__}(low={dimension.low:g}, high={dimension.high:g}, points=8)",
             )
     for name, dimension in sweep.varied().items():
         if isinstance(dimension, Float) and dimension.log and not math.isfinite(dimension.high / dimension.low):
             ends = f"{dimension.low:g} to {dimension.high:g}"
-            raise SpecError(name, given=ends, expected="ends whose ratio a float can hold", mend="make it narrower")
+            raise SpecError(name, given=ends, expected="ends whose ratio a float can hold", fix="make it narrower")
     # Counted by `points`, of which those of an Int may fall together: the axes themselves may be too long to lay out.
     asked = math.prod(_n_points(dimension) for dimension in sweep.varied().values())
     if asked > _MOST_POINTS:
@@ -106,14 +106,14 @@ def _check_grid(sweep: Sweep) -> None:
             "space",
             given=f"a grid of {asked:,} points",
             expected=f"at most {_MOST_POINTS:,}",
-            mend="lower points on some axis, or use sampler=random or qmc",
+            fix="lower points on some axis, or use sampler=random or qmc",
         )
     if sweep.trials > grid_size(sweep):
         raise SpecError(
             "trials",
             given=sweep.trials,
             expected=f"1..{grid_size(sweep)} (the points of the grid)",
-            mend="lower trials, or add points",
+            fix="lower trials, or add points",
         )
 
 
@@ -127,14 +127,14 @@ def _check_boundary(sweep: Sweep) -> None:
             "objective",
             given=sweep.objective.kind,
             expected="stuck_rate under sampler=boundary, which looks for where half of the trainings are stuck",
-            mend="write objective=StuckRate(), or use sampler=tpe",
+            fix="write objective=StuckRate(), or use sampler=tpe",
         )
     if not any(isinstance(dimension, Float | Int) for dimension in sweep.varied().values()):
         raise SpecError(
             "space",
             given=", ".join(sweep.varied()) or "nothing that varies",
             expected="an unconditional Float or Int under sampler=boundary: a boundary is crossed along one",
-            mend="add one, or use sampler=random",
+            fix="add one, or use sampler=random",
         )
 
 

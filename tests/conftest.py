@@ -64,7 +64,7 @@ def _shut_down() -> None:
 @pytest.fixture(scope="module")
 def s3() -> Iterator[str]:
     """The address of an object store with one bucket, which the environment names."""
-    from tests.orchestrator.places.object_store import object_store
+    from tests.orchestrator.storage.object_store import object_store
 
     with object_store() as address:
         yield address
@@ -73,7 +73,7 @@ def s3() -> Iterator[str]:
 @pytest.fixture(scope="session")
 def _empty_mlflow_database(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """MLflow takes two seconds to make one."""
-    from orchestrator.tracking.store import open_client
+    from attnsweep.orchestrator.tracking.store import open_client
 
     path = tmp_path_factory.mktemp("mlflow") / "empty.db"
     open_client(f"sqlite:///{path}").search_experiments()

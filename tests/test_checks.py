@@ -56,19 +56,19 @@ PLANTED = {
         path="workloads/planted.py",
         text="import ray\n",
         check=("lint-imports", "--no-logo"),
-        finding="workloads.planted -> ray (l.1)",
+        finding="attnsweep.workloads.planted -> ray (l.1)",
     ),
     "layer: a search space knows who runs it": Planted(
         path="search_spaces/planted.py",
         text="import orchestrator\n",
         check=("lint-imports", "--no-logo"),
-        finding="search_spaces.planted -> orchestrator (l.1)",
+        finding="attnsweep.search_spaces.planted -> orchestrator (l.1)",
     ),
     "layer: the engine knows a problem": Planted(
         path="workloads/engine/planted.py",
-        text="import workloads.category_pairs\n",
+        text="import attnsweep.workloads.category_pairs\n",
         check=("lint-imports", "--no-logo"),
-        finding="workloads.engine.planted -> workloads.category_pairs (l.1)",
+        finding="attnsweep.workloads.engine.planted -> attnsweep.workloads.category_pairs (l.1)",
     ),
 }
 
@@ -133,7 +133,7 @@ def test_each_target_chooses_its_tests(target: str, chosen: str) -> None:
 def test_the_command_line_starts_without_the_heavy_libraries() -> None:
     program = f"""
 import sys, time
-import orchestrator.cli
+import attnsweep.orchestrator.cli
 print(*[name for name in {HEAVY} if name in sys.modules])
 print(time.process_time())
 """

@@ -14,24 +14,24 @@ import pyarrow as pa
 import pytest
 from typer.main import get_group
 
-from orchestrator.cli import app
-from orchestrator.ledger.reader import Ledger
-from orchestrator.ledger.schema import curves_schema, heads_schema, trainings_schema
-from orchestrator.ledger.writer import LedgerWriter
-from orchestrator.query import run_query
-from orchestrator.records import PackContext, curve_rows, head_rows, trained_rows
-from orchestrator.sweep_directory import SweepDirectory
-from orchestrator.tasks import Task
-from search_spaces.loading import load_sweep
-from search_spaces.validation import check_sweep
+from attnsweep.orchestrator.cli import app
+from attnsweep.orchestrator.ledger.query import run_query
+from attnsweep.orchestrator.ledger.reader import Ledger
+from attnsweep.orchestrator.ledger.schema import curves_schema, heads_schema, trainings_schema
+from attnsweep.orchestrator.ledger.writer import LedgerWriter
+from attnsweep.orchestrator.running.backlog import Task
+from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
+from attnsweep.orchestrator.training.rows import PackContext, curve_rows, head_rows, trained_rows
+from attnsweep.search_spaces.loading import load_sweep
+from attnsweep.search_spaces.validation import check_sweep
+from attnsweep.workloads.category_pairs import CategoryPairs
+from attnsweep.workloads.engine.contract import OUTCOMES, Training
+from attnsweep.workloads.engine.judging import judged
+from attnsweep.workloads.engine.pack import Pack
+from attnsweep.workloads.parameters import Value
+from attnsweep.workloads.registry import load_workload
+from attnsweep.workloads.testing import defaults
 from tests.orchestrator.small_sweep import small_sweep, sweep_on_disk, trial_rows
-from workloads.category_pairs import CategoryPairs
-from workloads.engine.contract import OUTCOMES, Training
-from workloads.engine.judging import judged
-from workloads.engine.pack import Pack
-from workloads.parameters import Value
-from workloads.registry import load_workload
-from workloads.testing import defaults
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text()

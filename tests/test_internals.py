@@ -9,7 +9,7 @@ import optuna
 import pytest
 import ray
 
-from workloads.errors import UserError
+from attnsweep.workloads.errors import UserError
 
 ROOT = Path(__file__).parents[1]
 ALLOWED = {"ray": "orchestrator/ray_internals.py", "optuna": "search_spaces/optuna_internals.py", "mlflow": None}

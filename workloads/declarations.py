@@ -3,9 +3,9 @@
 import dataclasses
 import typing
 
-from workloads.engine.contract import Workload
-from workloads.errors import SpecError
-from workloads.parameters import KINDS, Parameter, TrainingParameters
+from attnsweep.workloads.engine.contract import Workload
+from attnsweep.workloads.errors import SpecError
+from attnsweep.workloads.parameters import KINDS, Parameter, TrainingParameters
 
 
 def check_declarations(kind: type[Workload[typing.Any]]) -> None:
@@ -20,7 +20,7 @@ def check_declarations(kind: type[Workload[typing.Any]]) -> None:
             subject,
             given=f"a class without {', '.join(missing)}",
             expected="every abstract method of Workload",
-            mend=f"define {missing[0]}",
+            fix=f"define {missing[0]}",
         )
     for name in ("name", "summary"):
         if not isinstance(getattr(kind, name, None), str):
@@ -65,4 +65,4 @@ def _check_parameter(subject: str, declared: Parameter) -> None:
 
 
 def _refused(subject: str, given: object, expected: str) -> SpecError:
-    return SpecError(subject, given=given, expected=expected, mend="correct the workload's declaration")
+    return SpecError(subject, given=given, expected=expected, fix="correct the workload's declaration")

@@ -11,23 +11,23 @@ class UserError(Exception):
         subject: The parameter, flag, file or directory at fault.
         given: What came.
         expected: What is accepted.
-        mend: What to do about it.
+        fix: What to do about it.
     """
 
-    def __init__(self, subject: str, *, given: object, expected: str, mend: str) -> None:
-        super().__init__(subject, given, expected, mend)
+    def __init__(self, subject: str, *, given: object, expected: str, fix: str) -> None:
+        super().__init__(subject, given, expected, fix)
         self.subject = subject
         self.given = given
         self.expected = expected
-        self.mend = mend
+        self.fix = fix
 
     # Rebuilt from keywords: the default would pass positional arguments to a keyword-only constructor.
     def __reduce__(self) -> tuple[object, ...]:
-        return _rebuild, (type(self), self.subject, self.given, self.expected, self.mend)
+        return _rebuild, (type(self), self.subject, self.given, self.expected, self.fix)
 
     def __str__(self) -> str:
         given = repr(_cut(self.given)) if isinstance(self.given, str) else _cut(_repr(self.given))
-        message = f"{_cut(self.subject)}: got {given}, expected {self.expected}; {self.mend}"
+        message = f"{_cut(self.subject)}: got {given}, expected {self.expected}; {self.fix}"
         return message.replace("\n", " ")
 
 
@@ -55,5 +55,5 @@ def _cut(text: str) -> str:
     return text if len(text) <= _SHOWN_CHARACTERS else f"{text[:_SHOWN_CHARACTERS]}..."
 
 
-def _rebuild(kind: type[UserError], subject: str, given: object, expected: str, mend: str) -> UserError:
-    return kind(subject, given=given, expected=expected, mend=mend)
+def _rebuild(kind: type[UserError], subject: str, given: object, expected: str, fix: str) -> UserError:
+    return kind(subject, given=given, expected=expected, fix=fix)

@@ -3,17 +3,17 @@
 import stat
 from pathlib import Path
 
-from workloads.errors import UserError
+from attnsweep.workloads.errors import UserError
 
 
-def given_file(path: Path, subject: str, expected: str, mend: str = "check the path") -> Path:
+def given_file(path: Path, subject: str, expected: str, fix: str = "check the path") -> Path:
     """The regular file at a path, its links followed. Devices and pipes are refused: reading one may never end.
 
     Args:
         path: As the user gave it.
         subject: The argument that it was given for.
         expected: What kind of file.
-        mend: What to do where there is none.
+        fix: What to do where there is none.
 
     Raises:
         UserError: If there is no such file.
@@ -28,4 +28,4 @@ def given_file(path: Path, subject: str, expected: str, mend: str = "check the p
     except (RuntimeError, ValueError) as error:
         # Links that lead in a circle; a name that no file can have.
         reason = str(error)
-    raise UserError(subject, given=str(path), expected=expected, mend=f"{mend} ({reason})")
+    raise UserError(subject, given=str(path), expected=expected, fix=f"{fix} ({reason})")

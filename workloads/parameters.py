@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from types import NoneType
 from typing import Any, ClassVar, Self, TypeAlias
 
-from workloads.errors import SpecError, UserError, in_words
+from attnsweep.workloads.errors import SpecError, UserError, in_words
 
 Value: TypeAlias = bool | int | float | str | None
 
@@ -82,7 +82,7 @@ class Parameter:
         if self.kind is float and type(value) is int and abs(value) <= sys.float_info.max:
             number = float(value)
         if type(number) is not self.kind or not self._inside(number):
-            raise SpecError(self.name, given=value, expected=self.expected(), mend=f"it is: {self.doc}")
+            raise SpecError(self.name, given=value, expected=self.expected(), fix=f"it is: {self.doc}")
         return typing.cast(Value, number)
 
     def _inside(self, value: object) -> bool:
@@ -185,7 +185,7 @@ class TrainingParameters:
             raise
         except Exception as error:  # The author's own check, whatever it raises, refuses these values.
             raise SpecError(
-                cls.__name__, given=accepted, expected="values that go together", mend=f"it says: {in_words(error)}"
+                cls.__name__, given=accepted, expected="values that go together", fix=f"it says: {in_words(error)}"
             ) from error
 
     @classmethod
@@ -232,7 +232,7 @@ def unknown_parameter(name: str, value: object, declared: Mapping[str, Parameter
         name,
         given=value,
         expected="a parameter of the workload (" + ", ".join(declared) + ")",
-        mend=f"did you mean {close[0]}?" if close else "remove it, or correct its name",
+        fix=f"did you mean {close[0]}?" if close else "remove it, or correct its name",
     )
 
 

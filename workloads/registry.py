@@ -6,10 +6,10 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from workloads.declarations import check_declarations
-from workloads.engine.contract import Workload
-from workloads.errors import SpecError, UserError, in_words
-from workloads.user_code import load_module, users_code
+from attnsweep.workloads.declarations import check_declarations
+from attnsweep.workloads.engine.contract import Workload
+from attnsweep.workloads.errors import SpecError, UserError, in_words
+from attnsweep.workloads.user_code import load_module, users_code
 
 ENTRY_POINT_GROUP = "attnsweep.workloads"
 
@@ -37,7 +37,7 @@ def load_workload(reference: str) -> Workload[Any]:
             "workload",
             given=reference,
             expected=f"one of {', '.join(registered_names())}; or module:Class; or file.py:Class",
-            mend="correct its name, or install the package that offers it",
+            fix="correct its name, or install the package that offers it",
         )
     return _instance(module, class_name, reference)
 
@@ -53,13 +53,13 @@ def _imported(place: str, class_name: str, reference: str) -> ModuleType:
                 "workload",
                 given=reference,
                 expected="module:Class of a module that is installed (the current directory is not searched)",
-                mend=f"install its package; or, for a file beside the sweep, write file.py:{class_name}",
+                fix=f"install its package; or, for a file beside the sweep, write file.py:{class_name}",
             ) from error
         raise SpecError(
             "workload",
             given=f"{reference}, whose module raised {in_words(error)}",
             expected="a module that can be imported",
-            mend=f"mend it; to see where: python -c 'import {place}'",
+            fix=f"mend it; to see where: python -c 'import {place}'",
         ) from error
 
 
@@ -70,15 +70,15 @@ def _instance(module: ModuleType, class_name: str, reference: str) -> Workload[A
             "workload",
             given=reference,
             expected="a workload that is there: " + (", ".join(there) or "none is"),
-            mend=f"correct the name {class_name}, or define it",
+            fix=f"correct the name {class_name}, or define it",
         )
     kind = getattr(module, class_name)
     if not _is_workload(kind):
         raise SpecError(
             "workload",
             given=reference,
-            expected="a subclass of workloads.engine.contract.Workload",
-            mend="name the class, not an instance or a function",
+            expected="a subclass of attnsweep.workloads.engine.contract.Workload",
+            fix="name the class, not an instance or a function",
         )
     check_declarations(kind)
     with users_code(reference, "a class that is made without arguments", "correct its __init__, or leave it out"):

@@ -18,19 +18,19 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from workloads.engine.checkpoint import from_bytes, to_bytes
-from workloads.engine.contract import Batch, Lanes, P, Training, Workload
-from workloads.engine.judging import judged, least_losses
-from workloads.engine.pack import Pack
-from workloads.engine.result import PackResult
-from workloads.errors import SpecError
-from workloads.parameters import Value
+from attnsweep.workloads.engine.checkpoint import from_bytes, to_bytes
+from attnsweep.workloads.engine.contract import Batch, Lanes, P, Training, Workload
+from attnsweep.workloads.engine.judging import judged, least_losses
+from attnsweep.workloads.engine.pack import Pack
+from attnsweep.workloads.engine.result import PackResult
+from attnsweep.workloads.errors import SpecError
+from attnsweep.workloads.parameters import Value
 
 RELATIVE_TOLERANCE = 1e-5
 """Largest relative difference of a loss between packs."""
 
 _LOSSES = ("loss", "eval_loss")
-_IS_VICTIM = "workloads.testing: whose loss turns NaN"
+_IS_VICTIM = "attnsweep.workloads.testing: whose loss turns NaN"
 _Ends = dict[str, NDArray[Any]]
 """What packs must agree on, by name: losses (L, P), and (L,) how the trainings ended."""
 

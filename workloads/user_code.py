@@ -9,8 +9,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from types import ModuleType
 
-from workloads.errors import UserError, in_words
-from workloads.given_file import given_file
+from attnsweep.workloads.errors import UserError, in_words
+from attnsweep.workloads.given_file import given_file
 
 MODULE_PREFIX = "attnsweep_user_"
 """Names of modules made from users' files begin so: other machines cannot import them."""
@@ -28,7 +28,7 @@ def load_module(path: Path) -> ModuleType:
         return sys.modules[name]
     module_spec = importlib.util.spec_from_file_location(name, file)
     if module_spec is None or module_spec.loader is None:
-        raise UserError("SPEC", given=str(path), expected="a Python file", mend="give it a name that ends in .py")
+        raise UserError("SPEC", given=str(path), expected="a Python file", fix="give it a name that ends in .py")
     module = importlib.util.module_from_spec(module_spec)
     sys.modules[name] = module
     try:
@@ -41,13 +41,13 @@ def load_module(path: Path) -> ModuleType:
 
 
 @contextmanager
-def users_code(subject: str, expected: str, mend: str) -> Iterator[None]:
+def users_code(subject: str, expected: str, fix: str) -> Iterator[None]:
     """Around a user's own code, which may raise anything and even exit: that is the user's to mend.
 
     Args:
         subject: Whose code it is.
         expected: What it should have done.
-        mend: How to find the fault.
+        fix: How to find the fault.
 
     Raises:
         UserError: In place of whatever else it raises, but for Ctrl-C.
@@ -58,10 +58,10 @@ def users_code(subject: str, expected: str, mend: str) -> Iterator[None]:
         raise
     except SyntaxError as error:
         line = (error.text or "").strip()
-        see = f"see line {error.lineno}" if error.lineno else mend
-        raise UserError(subject, given=line, expected=f"Python ({error.msg})", mend=see) from error
+        see = f"see line {error.lineno}" if error.lineno else fix
+        raise UserError(subject, given=line, expected=f"Python ({error.msg})", fix=see) from error
     except BaseException as error:
-        raise UserError(subject, given=in_words(error) + _raised_at(error), expected=expected, mend=mend) from error
+        raise UserError(subject, given=in_words(error) + _raised_at(error), expected=expected, fix=fix) from error
 
 
 def user_modules() -> list[ModuleType]:

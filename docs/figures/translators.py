@@ -13,13 +13,13 @@ from pathlib import Path
 
 from matplotlib.figure import Figure
 
-from orchestrator.analysis.emergence import role_emergence
-from orchestrator.analysis.intervals import Rate
-from orchestrator.analysis.roles import role_rates, role_rates_by
-from orchestrator.ledger.reader import Ledger
-from orchestrator.reproduction.means import mean_interval
-from orchestrator.sweep_directory import SweepDirectory
-from workloads.translation.translator import LAYERS
+from attnsweep.orchestrator.analysis.intervals import Rate
+from attnsweep.orchestrator.analysis.roles.emergence import role_emergence
+from attnsweep.orchestrator.analysis.roles.rates import role_rates, role_rates_by
+from attnsweep.orchestrator.ledger.reader import Ledger
+from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
+from attnsweep.reproduction.means import mean_interval
+from attnsweep.workloads.translation.translator import LAYERS
 
 COLOURS = {0: "#000000", 1: "#0072B2", 2: "#D55E00", 4: "#009E73"}
 ROLE_COLOURS = {"positional": "#0072B2", "syntactic": "#D55E00", "rare_token": "#009E73"}

@@ -23,14 +23,14 @@ import torch
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
-from orchestrator.analysis.intervals import binomial_rate, pooled_rate
-from orchestrator.ledger.reader import Ledger
-from orchestrator.replay import retrain
-from orchestrator.sweep_directory import SweepDirectory
-from workloads.category_pairs import CategoryPairs, full_outcomes
-from workloads.category_pairs.parameters import CategoryPairsParameters
-from workloads.diagnostics import outcomes
-from workloads.engine.contract import STUCK_OUTCOMES, Evidence
+from attnsweep.orchestrator.analysis.intervals import binomial_rate, pooled_rate
+from attnsweep.orchestrator.inspection.replay import retrain
+from attnsweep.orchestrator.ledger.reader import Ledger
+from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
+from attnsweep.workloads.category_pairs import CategoryPairs, full_outcomes
+from attnsweep.workloads.category_pairs.parameters import CategoryPairsParameters
+from attnsweep.workloads.diagnostics import outcomes
+from attnsweep.workloads.engine.contract import STUCK_OUTCOMES, Evidence
 
 COLOURS = {
     "solved": "#009E73",

@@ -17,13 +17,13 @@ import torch
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
-from orchestrator.analysis.intervals import binomial_rate
-from workloads.category_pairs import CategoryPairs
-from workloads.category_pairs.certificates import certify
-from workloads.engine.contract import Evidence, Training
-from workloads.engine.pack import Pack
-from workloads.parameters import Value
-from workloads.testing import defaults
+from attnsweep.orchestrator.analysis.intervals import binomial_rate
+from attnsweep.workloads.category_pairs import CategoryPairs
+from attnsweep.workloads.category_pairs.certificates import certify
+from attnsweep.workloads.engine.contract import Evidence, Training
+from attnsweep.workloads.engine.pack import Pack
+from attnsweep.workloads.parameters import Value
+from attnsweep.workloads.testing import defaults
 
 WORKLOAD = CategoryPairs()
 N, M = 10, 20

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from orchestrator.analysis.sweep_comparison import SweepComparison
-    from orchestrator.analysis.sweep_data import SweepData
+    from attnsweep.orchestrator.analysis.comparison.sweeps import SweepComparison
+    from attnsweep.orchestrator.analysis.opened_sweep import SweepData
 
 
 def open_sweep(directory: Path | str, *more: Path | str) -> "SweepData":
@@ -21,8 +21,8 @@ def open_sweep(directory: Path | str, *more: Path | str) -> "SweepData":
     Raises:
         UserError: For a directory without a sweep, the same sweep twice, or sweeps of different workloads.
     """
-    from orchestrator.analysis.sweep_data import SweepData
-    from orchestrator.places.location import locate
+    from attnsweep.orchestrator.analysis.opened_sweep import SweepData
+    from attnsweep.orchestrator.storage.location import locate
 
     return SweepData.open(*(locate(each) for each in (directory, *more)))
 
@@ -37,7 +37,7 @@ def compare(a: "SweepData | Path | str", b: "SweepData | Path | str", *, by: str
     Raises:
         UserError: For a directory without a sweep, sweeps of different workloads, or an unknown parameter.
     """
-    from orchestrator.analysis.sweep_comparison import compare_sweeps
+    from attnsweep.orchestrator.analysis.comparison.sweeps import compare_sweeps
 
     first, second = (open_sweep(each) if isinstance(each, str | Path) else each for each in (a, b))
     return compare_sweeps(first, second, by=by)

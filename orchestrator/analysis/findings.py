@@ -7,8 +7,8 @@ from typing import Any
 
 import duckdb
 
-from orchestrator.analysis.intervals import Rate, rate_label
-from orchestrator.analysis.rates import (
+from attnsweep.orchestrator.analysis.intervals import Rate, rate_label
+from attnsweep.orchestrator.analysis.rates import (
     BestTrial,
     ParameterRates,
     best_trial,
@@ -17,8 +17,8 @@ from orchestrator.analysis.rates import (
     stuck_rate,
     value_label,
 )
-from orchestrator.analysis.role_findings import RoleFindings, read_role_findings
-from search_spaces.sweep import Sweep
+from attnsweep.orchestrator.analysis.roles.findings import RoleFindings, read_role_findings
+from attnsweep.search_spaces.sweep import Sweep
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,11 +5,11 @@ from dataclasses import dataclass
 
 import duckdb
 
-from orchestrator.analysis.rates import place_in_bins
-from orchestrator.ledger.sql_text import param_column
-from search_spaces.dimensions import Categorical, Conditional, Float, Int, Scalar, Varied
-from search_spaces.sweep import Sweep
-from workloads.errors import UserError
+from attnsweep.orchestrator.analysis.rates import place_in_bins
+from attnsweep.orchestrator.ledger.sql import param_column
+from attnsweep.search_spaces.dimensions import Categorical, Conditional, Float, Int, Scalar, Varied
+from attnsweep.search_spaces.sweep import Sweep
+from attnsweep.workloads.errors import UserError
 
 _MOST_VALUES = 8
 """Different numbers that are still shown one by one."""
@@ -40,7 +40,7 @@ def values_of(connection: duckdb.DuckDBPyConnection, name: str) -> dict[int, Sca
     known = parameters_of(connection)
     if name not in known:
         raise UserError(
-            "parameter", given=name, expected=f"one of {', '.join(known)}", mend="name it as in the search space"
+            "parameter", given=name, expected=f"one of {', '.join(known)}", fix="name it as in the search space"
         )
     return dict(connection.execute(f"select trial, {param_column(name)} from trials order by trial").fetchall())
 

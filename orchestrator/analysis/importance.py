@@ -20,11 +20,11 @@ import numpy as np
 import pyarrow as pa
 from optuna.distributions import BaseDistribution
 
-from orchestrator.analysis.rates import swept_names
-from orchestrator.ledger.sql_text import param_column
-from search_spaces.dimensions import Categorical, Float, Int, Scalar
-from search_spaces.objective import objective_value
-from search_spaces.sweep import Sweep
+from attnsweep.orchestrator.analysis.rates import swept_names
+from attnsweep.orchestrator.ledger.sql import param_column
+from attnsweep.search_spaces.dimensions import Categorical, Float, Int, Scalar
+from attnsweep.search_spaces.objective import objective_value
+from attnsweep.search_spaces.sweep import Sweep
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -79,7 +79,7 @@ class Importance:
 
     def plot(self) -> "Figure":
         """Bars, and what chance alone gives."""
-        from orchestrator.analysis.answer_figures import importance_figure
+        from attnsweep.orchestrator.analysis.figures.answers import importance_figure
 
         return importance_figure(self)
 

@@ -30,8 +30,8 @@ from statistics import NormalDist
 import numpy as np
 from numpy.typing import NDArray
 
-from search_spaces.confidence_sequence import sequential_interval
-from search_spaces.replication import Sequential
+from attnsweep.search_spaces.confidence_sequence import sequential_interval
+from attnsweep.search_spaces.replication import Sequential
 
 # scipy is imported where it is used: it takes half a second, which a sweep's start should not wait for.
 

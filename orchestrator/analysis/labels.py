@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from types import MappingProxyType
 
-from orchestrator.analysis.intervals import Rate
+from attnsweep.orchestrator.analysis.intervals import Rate
 
 _PARAMETERS: Mapping[str, str] = MappingProxyType(
     {

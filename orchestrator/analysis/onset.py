@@ -9,8 +9,8 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from orchestrator.analysis.emergence import CurvePoint, emergence_curve
-from orchestrator.analysis.grouping import Group
+from attnsweep.orchestrator.analysis.grouping import Group
+from attnsweep.orchestrator.analysis.roles.emergence import CurvePoint, emergence_curve
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -64,7 +64,7 @@ class Onset:
 
     def plot(self) -> "Figure":
         """The curves with their bands."""
-        from orchestrator.analysis.answer_figures import onset_figure
+        from attnsweep.orchestrator.analysis.figures.answers import onset_figure
 
         return onset_figure(self)
 

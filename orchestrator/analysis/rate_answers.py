@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from orchestrator.analysis.intervals import Rate
-from orchestrator.analysis.rates import ParameterRates
+from attnsweep.orchestrator.analysis.intervals import Rate
+from attnsweep.orchestrator.analysis.rates import ParameterRates
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -40,7 +40,7 @@ class StuckRates:
 
     def plot(self) -> "Figure":
         """One panel per parameter with 95% intervals."""
-        from orchestrator.analysis.answer_figures import stuck_rates_figure
+        from attnsweep.orchestrator.analysis.figures.answers import stuck_rates_figure
 
         return stuck_rates_figure(self)
 
@@ -75,7 +75,7 @@ class OutcomeRates:
 
     def plot(self) -> "Figure":
         """The rate of each outcome with its 95% interval, group beside group."""
-        from orchestrator.analysis.answer_figures import outcomes_figure
+        from attnsweep.orchestrator.analysis.figures.answers import outcomes_figure
 
         return outcomes_figure(self)
 

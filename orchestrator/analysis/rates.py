@@ -9,13 +9,13 @@ from typing import Any, TypeAlias
 import duckdb
 import numpy as np
 
-from orchestrator.analysis.completeness import complete_trials
-from orchestrator.analysis.intervals import Rate, mean_rate, pooled_rate, trial_rate
-from orchestrator.ledger.sql_text import param_column
-from search_spaces.dimensions import Categorical, Conditional, Dimension, Float, Int, Scalar, Varied
-from search_spaces.objective import objective_value
-from search_spaces.replication import Sequential
-from search_spaces.sweep import LossQuantile, Sweep
+from attnsweep.orchestrator.analysis.intervals import Rate, mean_rate, pooled_rate, trial_rate
+from attnsweep.orchestrator.ledger.sql import param_column
+from attnsweep.orchestrator.ledger.trial import complete_trials
+from attnsweep.search_spaces.dimensions import Categorical, Conditional, Dimension, Float, Int, Scalar, Varied
+from attnsweep.search_spaces.objective import objective_value
+from attnsweep.search_spaces.replication import Sequential
+from attnsweep.search_spaces.sweep import LossQuantile, Sweep
 
 _MOST_LINEAR_BINS = 5
 

@@ -2,8 +2,3 @@
 
 Nothing is written and no lock is taken, so a sweep may be audited while it runs.
 """
-
-from orchestrator.audit.course import audit
-from orchestrator.audit.verdict import Audit, Check, Problem
-
-__all__ = ["Audit", "Check", "Problem", "audit"]

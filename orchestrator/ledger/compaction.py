@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 import pyarrow.dataset as ds
 from numpy.typing import NDArray
 
-from orchestrator.ledger.fragments import (
+from attnsweep.orchestrator.ledger.fragments import (
     MERGED,
     ROW_GROUP_ROWS,
     TABLES,
@@ -28,9 +28,9 @@ from orchestrator.ledger.fragments import (
     publish,
     require_ledger,
 )
-from orchestrator.ledger.schema import SORT_KEYS, in_order
-from orchestrator.places.location import Location, place_at
-from workloads.errors import UserError
+from attnsweep.orchestrator.ledger.schema import SORT_KEYS, in_order
+from attnsweep.orchestrator.storage.location import Location, place_at
+from attnsweep.workloads.errors import UserError
 
 MAX_FRAGMENTS = 12
 """Names that may stand side by side. Three tables, while one commit and one merge are under way: 42 files."""
@@ -150,6 +150,6 @@ def _one_spec(root: Location, snapshot: Snapshot) -> str:
             str(root),
             given=f"rows of {len(specs)} sweeps (spec {', '.join(spec[:12] for spec in specs)})",
             expected="the rows of one",
-            mend="remove the files that were copied into it",
+            fix="remove the files that were copied into it",
         )
     return specs[0]

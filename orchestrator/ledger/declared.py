@@ -7,10 +7,10 @@ from collections.abc import Iterator, Mapping
 
 import pyarrow as pa
 
-from orchestrator.ledger.schema import BASE_COLUMNS, PARAMETER_TYPES
-from orchestrator.places.location import Location, place_at
-from orchestrator.sweep_directory import SWEEP_FILE, SweepDirectory
-from search_spaces.dimensions import Categorical, Conditional, Dimension, Float, Int
+from attnsweep.orchestrator.ledger.schema import BASE_COLUMNS, PARAMETER_TYPES
+from attnsweep.orchestrator.storage.location import Location, place_at
+from attnsweep.orchestrator.storage.sweep_directory import SWEEP_FILE, SweepDirectory
+from attnsweep.search_spaces.dimensions import Categorical, Conditional, Dimension, Float, Int
 
 
 def declared_columns(root: Location) -> Mapping[str, pa.Schema]:

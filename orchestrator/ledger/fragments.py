@@ -22,11 +22,11 @@ import pyarrow as pa
 import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 
-from orchestrator.ledger.declared import declared_columns
-from orchestrator.ledger.schema import BASE_COLUMNS, SCHEMA_VERSION
-from orchestrator.places.location import Location, place_at
-from orchestrator.places.place import Place, digest
-from workloads.errors import UserError
+from attnsweep.orchestrator.ledger.declared import declared_columns
+from attnsweep.orchestrator.ledger.schema import BASE_COLUMNS, SCHEMA_VERSION
+from attnsweep.orchestrator.storage.location import Location, place_at
+from attnsweep.orchestrator.storage.place import Place, digest
+from attnsweep.workloads.errors import UserError
 
 TABLES = ("curves", "heads", "trainings")
 """In the order of publication: the last one commits."""
@@ -126,7 +126,7 @@ def require_ledger(root: Location) -> None:
             "DIR",
             given=str(root),
             expected="a sweep directory, with a folder trainings in it",
-            mend="give the directory that `attnsweep run` printed",
+            fix="give the directory that `attnsweep run` printed",
         )
 
 
@@ -207,7 +207,7 @@ def open_file(place: Place, table: str, name: str) -> OpenFile:
             path,
             given=f"schema_version {version}",
             expected=f"{SCHEMA_VERSION} or lower",
-            mend="read it with the newer attnsweep that wrote it",
+            fix="read it with the newer attnsweep that wrote it",
         )
     return OpenFile(fragment=fragment, rows=fragment.metadata.num_rows, stamp=stamp)
 
@@ -261,5 +261,5 @@ def damaged(place: Place, path: str, given: str) -> DamagedFileError:
         path,
         given=given,
         expected="a Parquet file that attnsweep wrote",
-        mend=f"restore it; or: attnsweep resume {shlex.quote(str(place))}, which sets it aside and trains it again",
+        fix=f"restore it; or: attnsweep resume {shlex.quote(str(place))}, which sets it aside and trains it again",
     )

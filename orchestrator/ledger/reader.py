@@ -8,10 +8,16 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as ds
 
-from orchestrator.ledger.fragments import Snapshot, fragment_names, is_overtaken, open_snapshot, require_ledger
-from orchestrator.ledger.verification import examine
-from orchestrator.ledger.views import Tables, connect
-from orchestrator.places.location import Location, place_at
+from attnsweep.orchestrator.ledger.fragments import (
+    Snapshot,
+    fragment_names,
+    is_overtaken,
+    open_snapshot,
+    require_ledger,
+)
+from attnsweep.orchestrator.ledger.verification import examine
+from attnsweep.orchestrator.ledger.views import Tables, connect
+from attnsweep.orchestrator.storage.location import Location, place_at
 
 if TYPE_CHECKING:
     import duckdb

@@ -6,7 +6,7 @@ from types import MappingProxyType
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from workloads.parameters import Parameter, TrainingParameters
+from attnsweep.workloads.parameters import Parameter, TrainingParameters
 
 SCHEMA_VERSION = 1
 """Raised when a column changes its meaning or its type; adding one leaves it."""

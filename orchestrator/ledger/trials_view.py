@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from orchestrator.ledger.sql_text import identifier
+from attnsweep.orchestrator.ledger.sql import identifier
 
 _SQL = """
 WITH judged AS (

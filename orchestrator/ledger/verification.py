@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
-from orchestrator.ledger.fragments import (
+from attnsweep.orchestrator.ledger.fragments import (
     TABLES,
     DamagedFileError,
     OpenFile,
@@ -18,9 +18,9 @@ from orchestrator.ledger.fragments import (
     open_file,
     require_ledger,
 )
-from orchestrator.ledger.schema import BASE_COLUMNS
-from orchestrator.places.location import Location, place_at
-from orchestrator.places.place import ASIDE, Place, digest
+from attnsweep.orchestrator.ledger.schema import BASE_COLUMNS
+from attnsweep.orchestrator.storage.location import Location, place_at
+from attnsweep.orchestrator.storage.place import ASIDE, Place, digest
 
 _ATTESTED = re.compile(r".*-(?P<digest>[0-9a-f]{32})")
 

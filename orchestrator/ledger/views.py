@@ -5,10 +5,10 @@ from typing import TYPE_CHECKING, TypeAlias
 
 import pyarrow.dataset as ds
 
-from orchestrator.ledger.schema import BASE_COLUMNS
-from orchestrator.ledger.sql_text import literal
-from orchestrator.ledger.trials_view import trials_view
-from workloads.errors import UserError
+from attnsweep.orchestrator.ledger.schema import BASE_COLUMNS
+from attnsweep.orchestrator.ledger.sql import literal
+from attnsweep.orchestrator.ledger.trials_view import trials_view
+from attnsweep.workloads.errors import UserError
 
 if TYPE_CHECKING:
     import duckdb
@@ -71,7 +71,7 @@ def _unite(connection: "duckdb.DuckDBPyConnection", sweeps: Sequence[Tables], tr
     names = [_name_of(tables) for tables in sweeps]
     known = [name for name in names if name is not None]
     if twice := sorted({name for name in known if known.count(name) > 1}):
-        raise UserError("DIR", given=f"the sweep {twice[0]} twice", expected="different sweeps", mend="give each once")
+        raise UserError("DIR", given=f"the sweep {twice[0]} twice", expected="different sweeps", fix="give each once")
     for table in BASE_COLUMNS:
         parts = []
         for number, (tables, name) in enumerate(zip(sweeps, names, strict=True)):

@@ -5,12 +5,12 @@ from typing import Self
 
 import pyarrow as pa
 
-from orchestrator.ledger.compaction import due, merge, recover
-from orchestrator.ledger.fragments import MERGED, ROW_GROUP_ROWS, Stamp, open_snapshot, publish
-from orchestrator.ledger.schema import SORT_KEYS, conform, curves_schema, in_order
-from orchestrator.ledger.verification import set_damage_aside
-from orchestrator.places.location import Location, place_at
-from workloads.errors import UserError
+from attnsweep.orchestrator.ledger.compaction import due, merge, recover
+from attnsweep.orchestrator.ledger.fragments import MERGED, ROW_GROUP_ROWS, Stamp, open_snapshot, publish
+from attnsweep.orchestrator.ledger.schema import SORT_KEYS, conform, curves_schema, in_order
+from attnsweep.orchestrator.ledger.verification import set_damage_aside
+from attnsweep.orchestrator.storage.location import Location, place_at
+from attnsweep.workloads.errors import UserError
 
 
 class LedgerWriter:
@@ -112,6 +112,6 @@ class LedgerWriter:
                     place_at(self._root).file_name("trainings", name),
                     given=f"rows of the spec {file.stamp.spec_sha256[:12]}",
                     expected=f"rows of this sweep, {self._stamp.spec_sha256[:12]}",
-                    mend="choose a directory without a sweep",
+                    fix="choose a directory without a sweep",
                 )
         return snapshot.rows()

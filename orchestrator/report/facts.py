@@ -6,10 +6,10 @@ from datetime import datetime
 
 import duckdb
 
-from orchestrator.analysis.intervals import Rate
-from orchestrator.analysis.labels import OUTCOME_MEANINGS, outcome_order
-from orchestrator.analysis.rates import Pooling
-from orchestrator.ledger.sql_text import identifier
+from attnsweep.orchestrator.analysis.intervals import Rate
+from attnsweep.orchestrator.analysis.labels import OUTCOME_MEANINGS, outcome_order
+from attnsweep.orchestrator.analysis.rates import Pooling
+from attnsweep.orchestrator.ledger.sql import identifier
 
 _MOST_PACK_SIZES = 12
 MOST_ERRORS = 20

@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 from matplotlib.ticker import FormatStrFormatter, LogLocator, NullLocator
 
-from orchestrator.analysis.figure_style import (
+from attnsweep.orchestrator.analysis.figures.style import (
     GREY,
     LABEL_SIZE,
     NOTE_SIZE,
@@ -28,13 +28,13 @@ from orchestrator.analysis.figure_style import (
     scale_steps,
     tidy,
 )
-from orchestrator.analysis.intervals import Rate, rate_label
-from orchestrator.analysis.labels import decimals, parameter_label
-from orchestrator.analysis.rates import ParameterRates
-from orchestrator.report.facts import OutcomeShare, ReferenceLevel
-from orchestrator.report.learning_curves import LearningCurve
-from orchestrator.report.regions import Cell, Regions
-from search_spaces.dimensions import Float
+from attnsweep.orchestrator.analysis.intervals import Rate, rate_label
+from attnsweep.orchestrator.analysis.labels import decimals, parameter_label
+from attnsweep.orchestrator.analysis.rates import ParameterRates
+from attnsweep.orchestrator.report.facts import OutcomeShare, ReferenceLevel
+from attnsweep.orchestrator.report.learning_curves import LearningCurve
+from attnsweep.orchestrator.report.regions import Cell, Regions
+from attnsweep.search_spaces.dimensions import Float
 
 _DECADES = 1.3
 """Between the largest and the smallest loss, from which the axis of losses is logarithmic."""

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import duckdb
 from matplotlib.figure import Figure
 
-from orchestrator.analysis.figure_style import (
+from attnsweep.orchestrator.analysis.figures.style import (
     ROLE_COLOURS,
     figure_text,
     legend_below,
@@ -15,10 +15,10 @@ from orchestrator.analysis.figure_style import (
     role_colour,
     tidy,
 )
-from orchestrator.analysis.intervals import Rate
-from orchestrator.analysis.rates import Pooling
-from orchestrator.analysis.role_findings import RoleFindings
-from orchestrator.analysis.role_history import NO_ROLE
+from attnsweep.orchestrator.analysis.intervals import Rate
+from attnsweep.orchestrator.analysis.rates import Pooling
+from attnsweep.orchestrator.analysis.roles.findings import RoleFindings
+from attnsweep.orchestrator.analysis.roles.history import NO_ROLE
 
 _COMPOSITION = """
 with judged as (select trial, replicate from trainings where outcome not in ('failed', 'diverged')),

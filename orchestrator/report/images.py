@@ -9,7 +9,7 @@ from xml.etree import ElementTree
 import matplotlib
 from matplotlib.figure import Figure
 
-from orchestrator.analysis.figure_style import DPI
+from attnsweep.orchestrator.analysis.figures.style import DPI
 
 _SVG = "http://www.w3.org/2000/svg"
 

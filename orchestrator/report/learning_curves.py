@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import duckdb
 
-from orchestrator.analysis.labels import outcome_order
+from attnsweep.orchestrator.analysis.labels import outcome_order
 
 METRIC = "eval_loss"
 _MOST_STEPS = 100

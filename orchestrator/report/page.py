@@ -9,17 +9,17 @@ from pathlib import Path
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
-from orchestrator.analysis.labels import OUTCOME_MEANINGS, STUCK, clipped, plain_label, share_label
-from orchestrator.analysis.rates import value_label
-from orchestrator.analysis.role_findings import step_label
-from orchestrator.output_file import refuse_special, writing_file
-from orchestrator.places.local_folder import refuse_link
-from orchestrator.places.location import Location
-from orchestrator.report.pictures import Picture, draw_overview, draw_sweep
-from orchestrator.report.portable import without_folders
-from orchestrator.report.sweep_report import SweepReport, read_sweep_report
-from orchestrator.sweep_directory import SweepDirectory
-from workloads.errors import UserError
+from attnsweep.orchestrator.analysis.labels import OUTCOME_MEANINGS, STUCK, clipped, plain_label, share_label
+from attnsweep.orchestrator.analysis.rates import value_label
+from attnsweep.orchestrator.analysis.roles.findings import step_label
+from attnsweep.orchestrator.report.pictures import Picture, draw_overview, draw_sweep
+from attnsweep.orchestrator.report.portable import without_folders
+from attnsweep.orchestrator.report.sweep_report import SweepReport, read_sweep_report
+from attnsweep.orchestrator.storage.local import refuse_link
+from attnsweep.orchestrator.storage.location import Location
+from attnsweep.orchestrator.storage.output_file import refuse_special, writing_file
+from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
+from attnsweep.workloads.errors import UserError
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,11 +55,11 @@ def write_report(directories: Sequence[Location], out: Path | None) -> Path:
     if out is None:
         if len(directories) > 1:
             raise UserError(
-                "--out", given=None, expected="a file, for a report on several sweeps", mend="add --out FILE.html"
+                "--out", given=None, expected="a file, for a report on several sweeps", fix="add --out FILE.html"
             )
         if not isinstance(directories[0], Path):
             raise UserError(
-                "--out", given=None, expected="a file, for a sweep in an object store", mend="add --out FILE.html"
+                "--out", given=None, expected="a file, for a sweep in an object store", fix="add --out FILE.html"
             )
         out = directories[0] / "report" / "report.html"
         # The directory may be a stranger's, who has not been told where to write.
@@ -83,7 +83,7 @@ def render(shown: Sequence[Shown], overview: Picture | None) -> str:
         overview: A figure that compares them, where they are several.
     """
     environment = Environment(
-        loader=PackageLoader("orchestrator.report"),
+        loader=PackageLoader("attnsweep.orchestrator.report"),
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,
@@ -133,7 +133,7 @@ def _write(out: Path, page: str, pictures: Iterable[Picture]) -> None:
             "--out",
             given=str(out),
             expected="a file that can be written",
-            mend=f"choose another ({folder}: {error.strerror})",
+            fix=f"choose another ({folder}: {error.strerror})",
         ) from error
     for picture in pictures:
         _put(folder / f"{picture.name}.svg", picture.svg.encode())

@@ -9,14 +9,14 @@ from typing import Literal
 from markupsafe import Markup
 from matplotlib.figure import Figure
 
-from orchestrator.analysis.figure_style import BLUE
-from orchestrator.analysis.figures import emergence_figure, stuck_rate_figure
-from orchestrator.analysis.intervals import rate_label
-from orchestrator.analysis.phase_figure import model_figure, residual_figure
-from orchestrator.report import figures
-from orchestrator.report.head_figures import composition_figure
-from orchestrator.report.images import as_png, as_svg, data_uri, inline_svg
-from orchestrator.report.sweep_report import SweepReport
+from attnsweep.orchestrator.analysis.figures.rates import emergence_figure, stuck_rate_figure
+from attnsweep.orchestrator.analysis.figures.style import BLUE
+from attnsweep.orchestrator.analysis.intervals import rate_label
+from attnsweep.orchestrator.analysis.phase.figure import model_figure, residual_figure
+from attnsweep.orchestrator.report import figures
+from attnsweep.orchestrator.report.head_figures import composition_figure
+from attnsweep.orchestrator.report.images import as_png, as_svg, data_uri, inline_svg
+from attnsweep.orchestrator.report.sweep_report import SweepReport
 
 Group = Literal["stuck", "phase", "cells", "outcomes", "curves", "composition", "emergence", "sweeps"]
 

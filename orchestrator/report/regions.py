@@ -8,9 +8,9 @@ import duckdb
 import numpy as np
 from numpy.typing import NDArray
 
-from orchestrator.analysis.intervals import Rate
-from orchestrator.analysis.rates import ParameterRates, Pooling, place_in_bins
-from orchestrator.ledger.sql_text import param_column
+from attnsweep.orchestrator.analysis.intervals import Rate
+from attnsweep.orchestrator.analysis.rates import ParameterRates, Pooling, place_in_bins
+from attnsweep.orchestrator.ledger.sql import param_column
 
 _FEWEST_TRIALS = 2
 """In a region that may be called the best: one configuration is not a region."""

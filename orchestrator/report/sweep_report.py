@@ -6,21 +6,21 @@ from pathlib import Path
 
 import duckdb
 
-from orchestrator.analysis.findings import Findings, read_findings
-from orchestrator.analysis.intervals import Rate
-from orchestrator.analysis.labels import STUCK
-from orchestrator.analysis.phase_diagram import PhaseDiagram, read_phase_diagram
-from orchestrator.analysis.rates import pooling
-from orchestrator.ledger.reader import Ledger
-from orchestrator.places.location import as_argument
-from orchestrator.report import facts
-from orchestrator.report.head_figures import RoleShare, role_composition
-from orchestrator.report.learning_curves import LearningCurve, read_learning_curves
-from orchestrator.report.regions import Regions, read_regions
-from orchestrator.sweep_directory import SweepDirectory
-from search_spaces.replication import most_wanted
-from search_spaces.sweep import Sweep
-from workloads.errors import UserError
+from attnsweep.orchestrator.analysis.findings import Findings, read_findings
+from attnsweep.orchestrator.analysis.intervals import Rate
+from attnsweep.orchestrator.analysis.labels import STUCK
+from attnsweep.orchestrator.analysis.phase.diagram import PhaseDiagram, read_phase_diagram
+from attnsweep.orchestrator.analysis.rates import pooling
+from attnsweep.orchestrator.ledger.reader import Ledger
+from attnsweep.orchestrator.report import facts
+from attnsweep.orchestrator.report.head_figures import RoleShare, role_composition
+from attnsweep.orchestrator.report.learning_curves import LearningCurve, read_learning_curves
+from attnsweep.orchestrator.report.regions import Regions, read_regions
+from attnsweep.orchestrator.storage.location import as_argument
+from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
+from attnsweep.search_spaces.replication import most_wanted
+from attnsweep.search_spaces.sweep import Sweep
+from attnsweep.workloads.errors import UserError
 
 
 @dataclass(frozen=True, kw_only=True)

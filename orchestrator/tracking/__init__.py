@@ -5,9 +5,9 @@ per sweep, a child run per trial.
 MLflow itself is imported on first use.
 """
 
-from orchestrator.tracking.projection import Projection
-from orchestrator.tracking.report import add_report
-from orchestrator.tracking.store import tracking_uri
-from orchestrator.tracking.sync import SyncResult, sync
+from attnsweep.orchestrator.tracking.projection import Projection
+from attnsweep.orchestrator.tracking.report import add_report
+from attnsweep.orchestrator.tracking.store import tracking_uri
+from attnsweep.orchestrator.tracking.sync import SyncResult, sync
 
 __all__ = ["Projection", "SyncResult", "add_report", "sync", "tracking_uri"]

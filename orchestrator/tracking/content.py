@@ -9,10 +9,10 @@ import duckdb
 import numpy as np
 from numpy.typing import NDArray
 
-from orchestrator.analysis.intervals import trial_rate
-from orchestrator.analysis.rates import value_label
-from orchestrator.sweep_directory import SweepDirectory
-from search_spaces.sweep import Sweep
+from attnsweep.orchestrator.analysis.intervals import trial_rate
+from attnsweep.orchestrator.analysis.rates import value_label
+from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
+from attnsweep.search_spaces.sweep import Sweep
 
 MAX_CURVE_STEPS = 16
 """Points of a curve. A run's cost in MLflow is a row per point."""

@@ -4,10 +4,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from orchestrator.sweep_directory import SweepDirectory
-from orchestrator.tracking.content import TrialValues
-from orchestrator.tracking.runs import N_PROJECTED, experiment_name, search_runs, trial_of
-from orchestrator.tracking.store import database_of, open_client
+from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
+from attnsweep.orchestrator.tracking.content import TrialValues
+from attnsweep.orchestrator.tracking.runs import N_PROJECTED, experiment_name, search_runs, trial_of
+from attnsweep.orchestrator.tracking.store import database_of, open_client
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,14 +8,14 @@ from queue import Empty, Full, Queue
 
 import pyarrow as pa
 
-from orchestrator.analysis.completeness import complete_trials
-from orchestrator.credentials import without_credentials
-from orchestrator.ledger.reader import Ledger
-from orchestrator.places.location import as_argument
-from orchestrator.sweep_directory import SweepDirectory
-from orchestrator.terminal import plain
-from orchestrator.tracking.store import in_one_line, tracking_uri
-from orchestrator.tracking.sync import Mirror, OnProgress, SyncResult
+from attnsweep.orchestrator.ledger.reader import Ledger
+from attnsweep.orchestrator.ledger.trial import complete_trials
+from attnsweep.orchestrator.storage.credentials import without_credentials
+from attnsweep.orchestrator.storage.location import as_argument
+from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
+from attnsweep.orchestrator.terminal import plain
+from attnsweep.orchestrator.tracking.store import in_one_line, tracking_uri
+from attnsweep.orchestrator.tracking.sync import Mirror, OnProgress, SyncResult
 
 _MOST_WAITING = 4096
 """Told trials that may wait. More are dropped here and found missing later: the ledger has them."""

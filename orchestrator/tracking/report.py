@@ -3,9 +3,9 @@
 import logging
 from pathlib import Path
 
-from orchestrator.sweep_directory import SweepDirectory
-from orchestrator.tracking.runs import SweepRuns
-from orchestrator.tracking.store import in_one_line, tracking_uri
+from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
+from attnsweep.orchestrator.tracking.runs import SweepRuns
+from attnsweep.orchestrator.tracking.store import in_one_line, tracking_uri
 
 _log = logging.getLogger(__name__)
 
@@ -21,7 +21,7 @@ def add_report(directory: SweepDirectory, uri: str | None = None) -> None:
     """
 
     def write(out: Path) -> None:
-        from orchestrator.report.page import write_report
+        from attnsweep.orchestrator.report.page import write_report
 
         write_report([directory.path], out)
 

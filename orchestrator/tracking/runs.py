@@ -7,11 +7,11 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
-from orchestrator.analysis.findings import Findings
-from orchestrator.sweep_directory import SWEEP_FILE, SweepDirectory
-from orchestrator.tracking.content import TrialContent
-from orchestrator.tracking.store import experiment, open_client
-from orchestrator.tracking.view import view_of_trials
+from attnsweep.orchestrator.analysis.findings import Findings
+from attnsweep.orchestrator.storage.sweep_directory import SWEEP_FILE, SweepDirectory
+from attnsweep.orchestrator.tracking.content import TrialContent
+from attnsweep.orchestrator.tracking.store import experiment, open_client
+from attnsweep.orchestrator.tracking.view import view_of_trials
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
@@ -113,7 +113,7 @@ class SweepRuns:
         """
         from mlflow.entities import Metric
 
-        from orchestrator.analysis.figures import emergence_figure, stuck_rate_figure
+        from attnsweep.orchestrator.analysis.figures.rates import emergence_figure, stuck_rate_figure
 
         client, parent = self._client, self._parent_id
         for run in [*self._search("sweep", "RUNNING"), *self._search("trial", "RUNNING")]:

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-from orchestrator.credentials import without_credentials
-from workloads.errors import UserError
+from attnsweep.orchestrator.storage.credentials import without_credentials
+from attnsweep.workloads.errors import UserError
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
@@ -57,7 +57,7 @@ def tracking_uri(given: str | None = None) -> str:
             subject,
             given=without_credentials(given),
             expected="the URI of an MLflow store, such as sqlite:///FILE or http://HOST:PORT",
-            mend=f"correct it ({fault})",
+            fix=f"correct it ({fault})",
         )
     return given
 

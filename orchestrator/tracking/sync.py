@@ -6,16 +6,16 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
-from orchestrator.analysis.completeness import complete_trials
-from orchestrator.analysis.findings import Findings, read_findings
-from orchestrator.credentials import without_credentials
-from orchestrator.ledger.reader import Ledger
-from orchestrator.places.location import place_at
-from orchestrator.sweep_directory import SweepDirectory
-from orchestrator.tracking.content import trial_contents
-from orchestrator.tracking.runs import SweepRuns
-from orchestrator.tracking.store import in_one_line, set_environment, tracking_uri
-from workloads.errors import UserError
+from attnsweep.orchestrator.analysis.findings import Findings, read_findings
+from attnsweep.orchestrator.ledger.reader import Ledger
+from attnsweep.orchestrator.ledger.trial import complete_trials
+from attnsweep.orchestrator.storage.credentials import without_credentials
+from attnsweep.orchestrator.storage.location import place_at
+from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
+from attnsweep.orchestrator.tracking.content import trial_contents
+from attnsweep.orchestrator.tracking.runs import SweepRuns
+from attnsweep.orchestrator.tracking.store import in_one_line, set_environment, tracking_uri
+from attnsweep.workloads.errors import UserError
 
 if TYPE_CHECKING:
     import duckdb
@@ -120,6 +120,6 @@ def sync(directory: SweepDirectory, uri: str | None = None, on_progress: OnProgr
                 "--tracking-uri",
                 given=without_credentials(store),
                 expected="an MLflow store that answers",
-                mend=f"start it, or give another ({in_one_line(error)})",
+                fix=f"start it, or give another ({in_one_line(error)})",
             ) from error
     return SyncResult(mirror.n_logged, mirror.n_present)

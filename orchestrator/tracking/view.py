@@ -4,7 +4,7 @@ import base64
 import json
 import zlib
 
-from search_spaces.sweep import Sweep
+from attnsweep.search_spaces.sweep import Sweep
 
 _TAG = "mlflow.sharedViewState."
 _METRICS = ("stuck_rate", "solved_rate", "loss_median")

@@ -1,6 +1,6 @@
 """How small may the structure of self-attention be before translation suffers? A band and columns, against all."""
 
-from search_spaces import Categorical, Sweep
+from attnsweep.search_spaces import Categorical, Sweep
 
 
 def sweep() -> Sweep:

@@ -1,6 +1,6 @@
 """FIRST as Chiang & Cholak 2022 train it (section 5.3, Figure 4), for as long as their script does by default."""
 
-from search_spaces import Categorical, LossQuantile, Sweep
+from attnsweep.search_spaces import Categorical, LossQuantile, Sweep
 
 
 def sweep() -> Sweep:

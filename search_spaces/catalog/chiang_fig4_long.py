@@ -1,7 +1,7 @@
 """FIRST as Chiang & Cholak 2022 train it, for 1,000 epochs: after 100 the longer strings are not learned yet."""
 
-from search_spaces import Sweep
-from search_spaces.catalog import chiang_fig4
+from attnsweep.search_spaces import Sweep
+from attnsweep.search_spaces.catalog import chiang_fig4
 
 
 def sweep() -> Sweep:

@@ -1,6 +1,6 @@
 """PARITY by the set-up in which Chiang & Cholak 2022 learn FIRST."""
 
-from search_spaces import Categorical, LossQuantile, Sweep
+from attnsweep.search_spaces import Categorical, LossQuantile, Sweep
 
 
 def sweep() -> Sweep:

@@ -1,6 +1,6 @@
 """At which lengths is FIRST learned, and does it then hold at others? By scale, epsilon, rate and initialization."""
 
-from search_spaces import Categorical, Float, Sweep
+from attnsweep.search_spaces import Categorical, Float, Sweep
 
 
 def sweep() -> Sweep:

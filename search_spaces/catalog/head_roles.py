@@ -1,6 +1,6 @@
 """Which attention heads take which role, when, and under which hyperparameters?"""
 
-from search_spaces import Categorical, Float, Sweep
+from attnsweep.search_spaces import Categorical, Float, Sweep
 
 
 def sweep() -> Sweep:

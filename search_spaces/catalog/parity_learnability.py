@@ -1,6 +1,6 @@
 """Is PARITY ever learned? An encoder can represent it exactly; gradient descent is not said to find that."""
 
-from search_spaces import Categorical, Float, Sweep
+from attnsweep.search_spaces import Categorical, Float, Sweep
 
 
 def sweep() -> Sweep:

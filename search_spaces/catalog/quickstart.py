@@ -1,6 +1,6 @@
 """The first sweep to run: when does attention on positions stay stuck at the zero it starts from?"""
 
-from search_spaces import Float, Sweep
+from attnsweep.search_spaces import Float, Sweep
 
 
 def sweep() -> Sweep:

@@ -1,6 +1,6 @@
 """The combined model in its four flavours (Shin & Matzinger 2025, section 4.1, Figures 2 and 3)."""
 
-from search_spaces import Categorical, LossQuantile, Sweep
+from attnsweep.search_spaces import Categorical, LossQuantile, Sweep
 
 
 def sweep() -> Sweep:

@@ -1,6 +1,6 @@
 """Solution 2's model, as Shin & Matzinger 2025 train it (section 4.1, Figure 1)."""
 
-from search_spaces import LossQuantile, Sweep
+from attnsweep.search_spaces import LossQuantile, Sweep
 
 
 def sweep() -> Sweep:

@@ -1,6 +1,6 @@
 """Where do the full models get stuck? Solutions 1 to 3 and the combined model, by initialization and LayerNorm."""
 
-from search_spaces import Categorical, Conditional, Float, Sweep
+from attnsweep.search_spaces import Categorical, Conditional, Float, Sweep
 
 
 def sweep() -> Sweep:

@@ -1,6 +1,6 @@
 """Stuck rates of both reduced systems, by initialization, step size, optimizer and softmax."""
 
-from search_spaces import Categorical, Conditional, Float, Sweep
+from attnsweep.search_spaces import Categorical, Conditional, Float, Sweep
 
 
 def sweep() -> Sweep:

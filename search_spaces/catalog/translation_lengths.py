@@ -1,6 +1,6 @@
 """Trained on short sentences, what of long ones? With and without log-length scaling: Chiang & Cholak 2022, table 1."""
 
-from search_spaces import Categorical, Sweep
+from attnsweep.search_spaces import Categorical, Sweep
 
 
 def sweep() -> Sweep:

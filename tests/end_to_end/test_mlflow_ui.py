@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 from mlflow import MlflowClient
 
-from orchestrator.sweep_directory import SweepDirectory
-from orchestrator.tracking import add_report, sync
-from orchestrator.tracking.view import view_id
+from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
+from attnsweep.orchestrator.tracking import add_report, sync
+from attnsweep.orchestrator.tracking.view import view_id
 from tests.end_to_end.chromium import Browser, answers, free_port, open_browser, running
 from tests.orchestrator.small_sweep import small_sweep, sweep_on_disk, trial_rows
 

@@ -11,20 +11,20 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from orchestrator import cli
-from orchestrator.ledger.reader import Ledger
-from orchestrator.loop import SweepLoop
-from orchestrator.places.location import Location, locate
-from orchestrator.places.object_lock import FOLDER, ObjectLock
-from orchestrator.places.object_prefix import ObjectPrefix
-from orchestrator.query import query_all
-from orchestrator.resources import Resources
-from orchestrator.session import resume_sweep, run_sweep
-from orchestrator.study import Asked, Study
-from orchestrator.sweep_directory import SweepDirectory
-from search_spaces import Float, Sweep
-from tests.orchestrator.places.object_store import new_prefix, object_names
-from workloads.errors import UserError
+from attnsweep.orchestrator import cli
+from attnsweep.orchestrator.ledger.query import query_all
+from attnsweep.orchestrator.ledger.reader import Ledger
+from attnsweep.orchestrator.running.loop import SweepLoop
+from attnsweep.orchestrator.running.session import resume_sweep, run_sweep
+from attnsweep.orchestrator.running.study import Asked, Study
+from attnsweep.orchestrator.storage.lease import FOLDER, ObjectLock
+from attnsweep.orchestrator.storage.location import Location, locate
+from attnsweep.orchestrator.storage.s3 import ObjectPrefix
+from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
+from attnsweep.orchestrator.training.resources import Resources
+from attnsweep.search_spaces import Float, Sweep
+from attnsweep.workloads.errors import UserError
+from tests.orchestrator.storage.object_store import new_prefix, object_names
 
 QUIET = Console(stderr=True, quiet=True)
 

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from orchestrator.study import Study
-from orchestrator.sweep_directory import STUDY_FILE, SweepDirectory
-from search_spaces import Categorical, Float
+from attnsweep.orchestrator.running.study import Study
+from attnsweep.orchestrator.storage.sweep_directory import STUDY_FILE, SweepDirectory
+from attnsweep.search_spaces import Categorical, Float
 from tests.end_to_end.chromium import Browser, answers, free_port, open_browser, running
 from tests.orchestrator.small_sweep import small_sweep
 

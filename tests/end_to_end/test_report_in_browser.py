@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 
 import pytest
 
-from orchestrator.report.page import write_report
+from attnsweep.orchestrator.report.page import write_report
 from tests.end_to_end.chromium import Browser, open_browser
 from tests.orchestrator.small_sweep import small_sweep, sweep_on_disk, trial_rows
 

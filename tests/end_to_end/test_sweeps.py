@@ -14,15 +14,15 @@ import pyarrow.compute as pc
 import pytest
 from rich.console import Console
 
-from orchestrator.ledger.reader import Ledger
-from orchestrator.loop import SweepLoop
-from orchestrator.resources import Resources
-from orchestrator.session import resume_sweep, run_sweep
-from orchestrator.study import Asked, Study
-from orchestrator.summary import Summary
-from orchestrator.sweep_directory import SweepDirectory
-from search_spaces import Categorical, Float, Sequential, Sweep
-from search_spaces.replication import is_complete
+from attnsweep.orchestrator.ledger.reader import Ledger
+from attnsweep.orchestrator.report.summary import Summary
+from attnsweep.orchestrator.running.loop import SweepLoop
+from attnsweep.orchestrator.running.session import resume_sweep, run_sweep
+from attnsweep.orchestrator.running.study import Asked, Study
+from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
+from attnsweep.orchestrator.training.resources import Resources
+from attnsweep.search_spaces import Categorical, Float, Sequential, Sweep
+from attnsweep.search_spaces.replication import is_complete
 
 pytestmark = pytest.mark.usefixtures("mlflow_database")
 

@@ -9,16 +9,16 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from orchestrator import cli
-from orchestrator.ledger.reader import Ledger
-from orchestrator.query import run_query
-from orchestrator.reproduction import chiang_table1
-from orchestrator.resources import Resources
-from orchestrator.session import resume_sweep, run_sweep
-from search_spaces import Categorical, Sweep
-from search_spaces.loading import load_sweep
-from workloads.errors import SpecError
-from workloads.translation.grammar import Lexicon, LexiconSizes, sentence_pair
+from attnsweep.orchestrator import cli
+from attnsweep.orchestrator.ledger.query import run_query
+from attnsweep.orchestrator.ledger.reader import Ledger
+from attnsweep.orchestrator.running.session import resume_sweep, run_sweep
+from attnsweep.orchestrator.training.resources import Resources
+from attnsweep.reproduction.chiang import table1 as chiang_table1
+from attnsweep.search_spaces import Categorical, Sweep
+from attnsweep.search_spaces.loading import load_sweep
+from attnsweep.workloads.errors import SpecError
+from attnsweep.workloads.translation.grammar import Lexicon, LexiconSizes, sentence_pair
 
 QUIET = Console(quiet=True)
 SMALL = {"n_heads": 2, "d_model": 8, "d_ffn": 8, "n_epochs": 2, "n_probes": 3, "head_sentences": 20}

@@ -6,17 +6,17 @@ from typing import Any
 
 from rich.console import Console
 
-from orchestrator.ledger.reader import Ledger
-from orchestrator.loop import SweepLoop
-from orchestrator.messages import HandedBack, PackOrder, Progress, Report, TrainerLost
-from orchestrator.resources import Resources
-from orchestrator.session import resume_sweep, run_sweep
-from orchestrator.study import Study
-from orchestrator.summary import Summary
-from orchestrator.sweep_directory import SweepDirectory
-from orchestrator.trainer import Trainer
-from search_spaces import Categorical, Float, Sweep
-from workloads.engine.pack import Pack
+from attnsweep.orchestrator.ledger.reader import Ledger
+from attnsweep.orchestrator.report.summary import Summary
+from attnsweep.orchestrator.running.loop import SweepLoop
+from attnsweep.orchestrator.running.session import resume_sweep, run_sweep
+from attnsweep.orchestrator.running.study import Study
+from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
+from attnsweep.orchestrator.training.messages import HandedBack, PackOrder, Progress, Report, TrainerLost
+from attnsweep.orchestrator.training.resources import Resources
+from attnsweep.orchestrator.training.trainer import Trainer
+from attnsweep.search_spaces import Categorical, Float, Sweep
+from attnsweep.workloads.engine.pack import Pack
 
 ON_RAY = {"local": False, "n_trainers": 1}
 """One trainer on the Ray that is up: each takes seconds to start."""

@@ -5,12 +5,12 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from orchestrator.audit import audit
-from orchestrator.ledger.reader import Ledger
-from orchestrator.resources import Resources
-from orchestrator.session import resume_sweep
+from attnsweep.orchestrator.audit.audit import audit
+from attnsweep.orchestrator.ledger.reader import Ledger
+from attnsweep.orchestrator.running.session import resume_sweep
+from attnsweep.orchestrator.training.resources import Resources
+from attnsweep.workloads.errors import UserError
 from tests.fault import sweeps
-from workloads.errors import UserError
 
 
 def test_damage_is_set_aside_and_trained_again(mlflow_database: str, tmp_path: Path) -> None:
@@ -34,7 +34,7 @@ def test_damage_is_set_aside_and_trained_again(mlflow_database: str, tmp_path: P
         UserError, match=r"restore it; or: attnsweep resume .*, which sets it aside and trains it again"
     ):
         Ledger(path).trainings()
-    assert len([each for each in audit(path).problems if "attnsweep resume" in each.mend]) >= 3
+    assert len([each for each in audit(path).problems if "attnsweep resume" in each.fix]) >= 3
 
     console = Console(record=True, width=1000)
     report = resume_sweep(path, Resources(local=True, pack_size=4), console)

@@ -6,17 +6,17 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.environment import Environment
-from orchestrator.ledger.reader import Ledger
-from orchestrator.loop import SweepLoop
-from orchestrator.resources import Resources
-from orchestrator.session import resume_sweep
-from orchestrator.sweep_directory import SweepDirectory
-from search_spaces import Sweep
-from search_spaces.loading import load_sweep
+from attnsweep.orchestrator.ledger.reader import Ledger
+from attnsweep.orchestrator.running.loop import SweepLoop
+from attnsweep.orchestrator.running.session import resume_sweep
+from attnsweep.orchestrator.storage.environment import Environment
+from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
+from attnsweep.orchestrator.training.resources import Resources
+from attnsweep.search_spaces import Sweep
+from attnsweep.search_spaces.loading import load_sweep
+from attnsweep.workloads.category_pairs import CategoryPairs
+from attnsweep.workloads.errors import UserError
 from tests.fault import sweeps
-from workloads.category_pairs import CategoryPairs
-from workloads.errors import UserError
 
 pytestmark = pytest.mark.usefixtures("mlflow_database")
 
@@ -56,7 +56,7 @@ def test_a_checkpoint_of_another_environment_is_dropped(tmp_path: Path, monkeypa
     """A row names one environment: its training begins again."""
     path = tmp_path / "s"
     now = Environment.current(CategoryPairs())
-    monkeypatch.setattr("orchestrator.local_pool.Trainer", sweeps.sliced())
+    monkeypatch.setattr("attnsweep.orchestrator.training.local_pool.Trainer", sweeps.sliced())
     with monkeypatch.context() as patch:
         then = now.model_copy(update={"versions": {**now.versions, "numpy": "1.2.3"}})
         patch.setattr(Environment, "current", classmethod(lambda *_: then))
@@ -71,7 +71,7 @@ def test_a_checkpoint_of_another_environment_is_dropped(tmp_path: Path, monkeypa
 
 WORKLOAD = """
 from search_spaces import Sweep
-from workloads.category_pairs import CategoryPairs
+from attnsweep.workloads.category_pairs import CategoryPairs
 
 class Own(CategoryPairs):
     name = "own"

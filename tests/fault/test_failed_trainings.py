@@ -6,11 +6,11 @@ import numpy as np
 import pyarrow.compute as pc
 import pytest
 
-from orchestrator.errors import SweepError
-from orchestrator.ledger.reader import Ledger
-from orchestrator.sweep_directory import SweepDirectory
-from search_spaces import Int, Sweep
-from search_spaces.loading import load_sweep
+from attnsweep.orchestrator.ledger.reader import Ledger
+from attnsweep.orchestrator.storage.errors import SweepError
+from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
+from attnsweep.search_spaces import Int, Sweep
+from attnsweep.search_spaces.loading import load_sweep
 from tests.fault import sweeps
 
 pytestmark = pytest.mark.usefixtures("mlflow_database")
@@ -19,8 +19,8 @@ FRAGILE = """
 from dataclasses import dataclass
 import torch
 from search_spaces import Int, Sweep
-from workloads.category_pairs import CategoryPairs, CategoryPairsParameters
-from workloads.parameters import parameter
+from attnsweep.workloads.category_pairs import CategoryPairs, CategoryPairsParameters
+from attnsweep.workloads.parameters import parameter
 
 @dataclass(frozen=True, kw_only=True)
 class Parameters(CategoryPairsParameters):

@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.audit import audit
-from orchestrator.errors import SweepError
-from orchestrator.sweep_directory import SweepDirectory
+from attnsweep.orchestrator.audit.audit import audit
+from attnsweep.orchestrator.storage.errors import SweepError
+from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
 from tests.fault import sweeps
 from tests.fault.disks import enlarge, small_disk
 

@@ -10,22 +10,22 @@ from typing import Any
 
 import pytest
 
-from orchestrator import trainer
-from orchestrator.checkpoints import Checkpoints
-from orchestrator.ledger.reader import Ledger
-from orchestrator.ledger.schema import trainings_schema
-from orchestrator.ledger.writer import LedgerWriter
-from orchestrator.local_pool import LocalPool
-from orchestrator.loop import Found, SweepLoop
-from orchestrator.messages import CHECKPOINT_SECONDS
-from orchestrator.places.location import Location
-from orchestrator.study import Study, read_trials
-from orchestrator.study_log import JournalFile, StudyLog
-from orchestrator.sweep_directory import SweepDirectory
-from search_spaces import Sweep
-from tests.orchestrator.places.object_store import new_prefix, object_store
+from attnsweep.orchestrator.ledger.reader import Ledger
+from attnsweep.orchestrator.ledger.schema import trainings_schema
+from attnsweep.orchestrator.ledger.writer import LedgerWriter
+from attnsweep.orchestrator.running.checkpoints import Checkpoints
+from attnsweep.orchestrator.running.journal import JournalFile, StudyLog
+from attnsweep.orchestrator.running.loop import Found, SweepLoop
+from attnsweep.orchestrator.running.study import Study, read_trials
+from attnsweep.orchestrator.storage.location import Location
+from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
+from attnsweep.orchestrator.training import trainer
+from attnsweep.orchestrator.training.local_pool import LocalPool
+from attnsweep.orchestrator.training.messages import CHECKPOINT_SECONDS
+from attnsweep.search_spaces import Sweep
+from attnsweep.workloads.registry import load_workload
 from tests.orchestrator.small_sweep import small_sweep
-from workloads.registry import load_workload
+from tests.orchestrator.storage.object_store import new_prefix, object_store
 
 SPEC = small_sweep("killed", sampler="random", trials=4, replicates=2)
 PACK_SIZE = 4

@@ -15,19 +15,19 @@ from tests.fault.killed_driver import main
 pytestmark = pytest.mark.usefixtures("mlflow_database")
 
 POINTS = (
-    "+orchestrator.sweep_directory:SweepDirectory.create",
-    "orchestrator.study:Study.ask@3",
-    "orchestrator.ledger.writer:LedgerWriter.commit",
+    "+attnsweep.orchestrator.storage.sweep_directory:SweepDirectory.create",
+    "attnsweep.orchestrator.running.study:Study.ask@3",
+    "attnsweep.orchestrator.ledger.writer:LedgerWriter.commit",
     "pathlib:Path.replace@2",
     "+pathlib:Path.replace@2",
-    "+orchestrator.ledger.writer:LedgerWriter.commit",
-    "orchestrator.study:Study.tell",
-    "+orchestrator.study:Study.tell",
-    "orchestrator.tracking.runs:SweepRuns.log",
+    "+attnsweep.orchestrator.ledger.writer:LedgerWriter.commit",
+    "attnsweep.orchestrator.running.study:Study.tell",
+    "+attnsweep.orchestrator.running.study:Study.tell",
+    "attnsweep.orchestrator.tracking.runs:SweepRuns.log",
     "+mlflow.tracking:MlflowClient.create_run",
-    "+orchestrator.tracking.runs:SweepRuns._fill",
-    "orchestrator.sweep_directory:SweepDirectory.record_run",
-    "orchestrator.tracking.runs:SweepRuns.finish",
+    "+attnsweep.orchestrator.tracking.runs:SweepRuns._fill",
+    "attnsweep.orchestrator.storage.sweep_directory:SweepDirectory.record_run",
+    "attnsweep.orchestrator.tracking.runs:SweepRuns.finish",
 )
 """Before, between and after directory, study, ledger, tell and MLflow."""
 
@@ -35,7 +35,9 @@ POINTS = (
 def _run_until_killed(path: Path, point: str, **resources: Any) -> None:
     # A server that has imported everything: a process of its own takes seconds to do so.
     drivers = multiprocessing.get_context("forkserver")
-    drivers.set_forkserver_preload(["mlflow.tracking", "orchestrator.session", "tests.fault.killed_driver"])
+    drivers.set_forkserver_preload(
+        ["mlflow.tracking", "attnsweep.orchestrator.running.session", "tests.fault.killed_driver"]
+    )
     driver = drivers.Process(target=main, args=(path, point, resources))
     driver.start()
     driver.join()

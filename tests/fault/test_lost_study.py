@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.ledger.fragments import TABLES
-from orchestrator.sweep_directory import STUDY_FILE, SweepDirectory
+from attnsweep.orchestrator.ledger.fragments import TABLES
+from attnsweep.orchestrator.storage.sweep_directory import STUDY_FILE, SweepDirectory
+from attnsweep.workloads.errors import UserError
 from tests.fault import sweeps
-from workloads.errors import UserError
 
 pytestmark = pytest.mark.usefixtures("mlflow_database")
 

@@ -11,13 +11,13 @@ import ray
 from ray.cluster_utils import Cluster
 from ray.core.generated import autoscaler_pb2
 
-from orchestrator.loop import SweepLoop
-from orchestrator.messages import HandedBack, PackOrder, Report, TrainerLost
-from orchestrator.pool import TrainerActor, TrainerPool
-from orchestrator.ray_internals import control_store
+from attnsweep.orchestrator.running.loop import SweepLoop
+from attnsweep.orchestrator.training.messages import HandedBack, PackOrder, Report, TrainerLost
+from attnsweep.orchestrator.training.ray_internals import control_store
+from attnsweep.orchestrator.training.ray_pool import TrainerActor, TrainerPool
+from attnsweep.workloads.engine.pack import Pack
 from tests.fault import sweeps
 from tests.fault.servers import wait_until
-from workloads.engine.pack import Pack
 
 pytestmark = pytest.mark.usefixtures("cluster")
 _QUICK_TO_NOTICE = {
@@ -93,7 +93,9 @@ def test_a_killed_trainers_pack_goes_on_from_its_checkpoint(
     monkeypatch: pytest.MonkeyPatch,
     received: list[tuple[PackOrder, Report | TrainerLost]],
 ) -> None:
-    monkeypatch.setattr("orchestrator.pool.TrainerActor", _once(tmp_path / "mark", signal.SIGKILL))
+    monkeypatch.setattr(
+        "attnsweep.orchestrator.training.ray_pool.TrainerActor", _once(tmp_path / "mark", signal.SIGKILL)
+    )
     sweeps.run(sweeps.long_sweep(), tmp_path / "s", **sweeps.ON_RAY, checkpoint_seconds=0.0)
     (lost,) = [order for order, report in received if isinstance(report, TrainerLost)]
     assert any(order.pack == lost.pack and order.checkpoint is not None for order, _ in received)
@@ -107,7 +109,9 @@ def test_a_trainer_told_to_go_hands_back_its_pack(
     monkeypatch: pytest.MonkeyPatch,
     received: list[tuple[PackOrder, Report | TrainerLost]],
 ) -> None:
-    monkeypatch.setattr("orchestrator.pool.TrainerActor", _once(tmp_path / "mark", signal.SIGTERM))
+    monkeypatch.setattr(
+        "attnsweep.orchestrator.training.ray_pool.TrainerActor", _once(tmp_path / "mark", signal.SIGTERM)
+    )
     sweeps.run(sweeps.long_sweep(), tmp_path / "s", **sweeps.ON_RAY)
     (back,) = [report for _, report in received if isinstance(report, HandedBack)]
     assert back.checkpoint is not None
@@ -138,8 +142,8 @@ def test_a_drained_node_hands_back_its_pack(
             assert accepted, why
 
     monkeypatch.setattr(TrainerPool, "train", train_and_drain)
-    monkeypatch.setattr("orchestrator.pool.TrainerActor", sweeps.sliced(TrainerActor))
-    monkeypatch.setattr("orchestrator.pool._DRAINING_SECONDS", 0.0)
+    monkeypatch.setattr("attnsweep.orchestrator.training.ray_pool.TrainerActor", sweeps.sliced(TrainerActor))
+    monkeypatch.setattr("attnsweep.orchestrator.training.ray_pool._DRAINING_SECONDS", 0.0)
     sweeps.run(sweeps.long_sweep(), tmp_path / "s", local=False, n_trainers=2, pack_size=2)
     assert any(isinstance(report, HandedBack) for _, report in received)
     assert not any(isinstance(report, TrainerLost) for _, report in received)
@@ -205,10 +209,10 @@ def test_a_training_that_gets_further_each_time_is_not_given_up(
                 os.kill(os.getpid(), signal.SIGKILL)
             return super().proceed()
 
-    monkeypatch.setattr("orchestrator.pool.TrainerActor", ShortLived)
-    monkeypatch.setattr("orchestrator.loop.MAX_LOSSES", 1)
+    monkeypatch.setattr("attnsweep.orchestrator.training.ray_pool.TrainerActor", ShortLived)
+    monkeypatch.setattr("attnsweep.orchestrator.running.loop.MAX_LOSSES", 1)
     # With the four that one trainer adds: two in a row are too many.
-    monkeypatch.setattr("orchestrator.loop.MAX_LOSSES_IN_A_ROW", 1 - 4)
+    monkeypatch.setattr("attnsweep.orchestrator.running.loop.MAX_LOSSES_IN_A_ROW", 1 - 4)
     assert sweeps.run(sweeps.long_sweep(), tmp_path / "s", **sweeps.ON_RAY, checkpoint_seconds=0.0).finished
     assert sum(isinstance(report, TrainerLost) for _, report in received) == 2
     assert {order.pack for order, _ in received} == {received[0][0].pack}
@@ -226,9 +230,9 @@ def test_a_training_that_kills_its_trainer_fails_alone(
                 os.kill(os.getpid(), signal.SIGKILL)
             return super().start(order)
 
-    monkeypatch.setattr("orchestrator.pool.TrainerActor", Fragile)
-    monkeypatch.setattr("orchestrator.loop.MAX_LOSSES", 0)
-    monkeypatch.setattr("orchestrator.loop.MAX_LOSSES_ALONE", 1)
+    monkeypatch.setattr("attnsweep.orchestrator.training.ray_pool.TrainerActor", Fragile)
+    monkeypatch.setattr("attnsweep.orchestrator.running.loop.MAX_LOSSES", 0)
+    monkeypatch.setattr("attnsweep.orchestrator.running.loop.MAX_LOSSES_ALONE", 1)
     report = sweeps.run(sweeps.small_sweep(trials=2), tmp_path / "s", **sweeps.ON_RAY, pack_size=8)
     assert report.finished
     rows = sweeps.outcomes(tmp_path / "s")
@@ -252,7 +256,7 @@ def test_a_training_that_ruins_its_process_spoils_no_other(
                 raise RuntimeError("CUDA error: device-side assert triggered")
             return super()._taken_up(order)
 
-    monkeypatch.setattr("orchestrator.pool.TrainerActor", OnGpu)
+    monkeypatch.setattr("attnsweep.orchestrator.training.ray_pool.TrainerActor", OnGpu)
     assert sweeps.run(sweeps.small_sweep(trials=2), tmp_path / "s", **sweeps.ON_RAY, pack_size=8).finished
     rows = sweeps.outcomes(tmp_path / "s")
     assert len(rows) == 8

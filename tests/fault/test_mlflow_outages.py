@@ -17,13 +17,13 @@ import sqlalchemy
 from mlflow import MlflowClient
 from rich.console import Console
 
-from orchestrator.loop import SweepLoop
-from orchestrator.resources import Resources
-from orchestrator.session import run_sweep
-from orchestrator.summary import Summary
-from orchestrator.sweep_directory import SweepDirectory
-from orchestrator.tracking import Projection, SyncResult, add_report, projection, sync
-from search_spaces import Float, Sweep
+from attnsweep.orchestrator.report.summary import Summary
+from attnsweep.orchestrator.running.loop import SweepLoop
+from attnsweep.orchestrator.running.session import run_sweep
+from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
+from attnsweep.orchestrator.tracking import Projection, SyncResult, add_report, projection, sync
+from attnsweep.orchestrator.training.resources import Resources
+from attnsweep.search_spaces import Float, Sweep
 from tests.fault.servers import MlflowServer, PostgresServer, postgres, wait_until
 
 N_TRIALS, N_REPLICATES, PACK_SIZE = 12, 4, 4
@@ -143,7 +143,7 @@ def projections(monkeypatch: pytest.MonkeyPatch) -> list[Projection]:
         made.append(Projection(directory, retry_seconds=0.0))
         return made[-1]
 
-    monkeypatch.setattr("orchestrator.session.Projection", make)
+    monkeypatch.setattr("attnsweep.orchestrator.running.session.Projection", make)
     return made
 
 

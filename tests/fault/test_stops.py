@@ -11,15 +11,15 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from orchestrator.loop import HAND_BACK_SECONDS, SweepLoop
-from orchestrator.messages import PackOrder, Progress, Report, TrainerLost
-from orchestrator.pool import TrainerActor, TrainerPool
-from orchestrator.resources import Resources
-from orchestrator.session import resume_sweep
-from orchestrator.signals import STOP_SECONDS
-from orchestrator.status import print_status
-from orchestrator.sweep_directory import SweepDirectory
-from orchestrator.whereabouts import Beacon, read_whereabouts
+from attnsweep.orchestrator.report.status import print_status
+from attnsweep.orchestrator.running.loop import HAND_BACK_SECONDS, SweepLoop
+from attnsweep.orchestrator.running.session import resume_sweep
+from attnsweep.orchestrator.running.signals import STOP_SECONDS
+from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
+from attnsweep.orchestrator.storage.whereabouts import Beacon, read_whereabouts
+from attnsweep.orchestrator.training.messages import PackOrder, Progress, Report, TrainerLost
+from attnsweep.orchestrator.training.ray_pool import TrainerActor, TrainerPool
+from attnsweep.orchestrator.training.resources import Resources
 from tests.fault import sweeps
 from tests.fault.servers import wait_until
 
@@ -28,7 +28,7 @@ BUSY = """
 import threading
 from pathlib import Path
 from search_spaces import Sweep
-from workloads.category_pairs import CategoryPairs
+from attnsweep.workloads.category_pairs import CategoryPairs
 
 class Busy(CategoryPairs):
     def loss(self, *_):
@@ -47,9 +47,9 @@ plant(sys.argv.pop(1), signal.SIGTERM)
 cli.main()
 """
 STARTING_AND_ENDING = [
-    ("orchestrator.sweep_directory:SweepDirectory.check_new", "--local"),
+    ("attnsweep.orchestrator.storage.sweep_directory:SweepDirectory.check_new", "--local"),
     pytest.param("+ray._private.node:Node.start_head_processes", "--trainers=1", marks=pytest.mark.ray),
-    ("orchestrator.tracking:Projection.close", "--local"),
+    ("attnsweep.orchestrator.tracking:Projection.close", "--local"),
 ]
 """Before Ray starts, while it does, and in the wait for MLflow when all is trained."""
 
@@ -70,8 +70,8 @@ def test_packs_under_way_are_handed_back_and_go_on_where_they_were(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    monkeypatch.setattr("orchestrator.pool.TrainerActor", sweeps.sliced(TrainerActor))
-    monkeypatch.setattr("orchestrator.whereabouts._WRITE_SECONDS", 0.0)
+    monkeypatch.setattr("attnsweep.orchestrator.training.ray_pool.TrainerActor", sweeps.sliced(TrainerActor))
+    monkeypatch.setattr("attnsweep.orchestrator.storage.whereabouts._WRITE_SECONDS", 0.0)
     receive, under_way = SweepLoop._receive, set()
 
     def stop_once_both_are_under_way(loop: SweepLoop, order: PackOrder, report: Report | TrainerLost) -> None:
@@ -111,7 +111,7 @@ def test_packs_under_way_are_handed_back_and_go_on_where_they_were(
 def test_a_damaged_checkpoint_is_as_good_as_none(
     undisturbed: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("orchestrator.local_pool.Trainer", sweeps.sliced())
+    monkeypatch.setattr("attnsweep.orchestrator.training.local_pool.Trainer", sweeps.sliced())
     path = tmp_path / "s"
     with monkeypatch.context() as patch:
         patch.setattr(SweepLoop, "_receive", sweeps.after_slices(2, lambda: os.kill(os.getpid(), signal.SIGTERM)))

@@ -6,10 +6,10 @@ from typing import Any
 
 import pyarrow as pa
 
-from orchestrator.ledger.schema import curves_schema, heads_schema
-from orchestrator.ledger.writer import LedgerWriter
-from orchestrator.sweep_directory import SweepDirectory
-from search_spaces import Sweep
+from attnsweep.orchestrator.ledger.schema import curves_schema, heads_schema
+from attnsweep.orchestrator.ledger.writer import LedgerWriter
+from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
+from attnsweep.search_spaces import Sweep
 from tests.orchestrator.small_sweep import STEPS, TRAININGS, Rows
 
 ROLE_SCORES = ("positional_share", "syntactic_gain", "rare_token")

@@ -10,8 +10,8 @@ import pytest
 from mlflow import MlflowClient
 from mlflow.entities import Run
 
-from orchestrator.sweep_directory import SweepDirectory
-from orchestrator.tracking import tracking_uri
+from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
+from attnsweep.orchestrator.tracking import tracking_uri
 
 
 @contextmanager

@@ -8,13 +8,13 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from orchestrator.ledger.schema import curves_schema, trainings_schema
-from orchestrator.ledger.writer import LedgerWriter
-from orchestrator.sweep_directory import SweepDirectory
-from search_spaces import Float, Sequential, Sweep
-from workloads.category_pairs import CategoryPairs
-from workloads.category_pairs.parameters import CategoryPairsParameters
-from workloads.engine.contract import STUCK_OUTCOMES
+from attnsweep.orchestrator.ledger.schema import curves_schema, trainings_schema
+from attnsweep.orchestrator.ledger.writer import LedgerWriter
+from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
+from attnsweep.search_spaces import Float, Sequential, Sweep
+from attnsweep.workloads.category_pairs import CategoryPairs
+from attnsweep.workloads.category_pairs.parameters import CategoryPairsParameters
+from attnsweep.workloads.engine.contract import STUCK_OUTCOMES
 
 TRAININGS = trainings_schema(CategoryPairsParameters, CategoryPairs.level_names)
 FINISHED = datetime(2025, 11, 1, 12, tzinfo=UTC)

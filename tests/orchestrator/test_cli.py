@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator import cli
-from orchestrator.reproduction.catalog import REPRODUCTIONS, find_reproduction
-from workloads.errors import UserError
+from attnsweep.orchestrator import cli
+from attnsweep.reproduction.catalog import REPRODUCTIONS, find_reproduction
+from attnsweep.workloads.errors import UserError
 
 
 def _mistake(arguments: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> str:
@@ -150,7 +150,7 @@ def test_an_address_where_something_else_listens(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("orchestrator.cluster._ANSWER_SECONDS", 3.0)
+    monkeypatch.setattr("attnsweep.orchestrator.training.cluster._ANSWER_SECONDS", 3.0)
     with socket.create_server(("127.0.0.1", 0)) as listening:
         address = f"127.0.0.1:{listening.getsockname()[1]}"
         error = _mistake(["run", "quickstart", "--address", address], monkeypatch, capsys)
@@ -172,4 +172,4 @@ def test_light_commands_answer_without_torch_or_ray() -> None:
 
 
 def test_every_error_says_what_is_expected_and_how_to_mend_it() -> None:
-    assert str(UserError("x", given=1, expected="2", mend="write 2")) == "x: got 1, expected 2; write 2"
+    assert str(UserError("x", given=1, expected="2", fix="write 2")) == "x: got 1, expected 2; write 2"

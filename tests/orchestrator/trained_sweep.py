@@ -7,19 +7,19 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from orchestrator.ledger.compaction import compact
-from orchestrator.ledger.fragments import TABLES, Stamp, publish
-from orchestrator.ledger.reader import Ledger
-from orchestrator.ledger.schema import heads_schema, trainings_schema
-from orchestrator.ledger.writer import LedgerWriter
-from orchestrator.local_pool import LocalPool
-from orchestrator.loop import SweepLoop
-from orchestrator.places.location import Location
-from orchestrator.replays import replay_some
-from orchestrator.study import Study
-from orchestrator.sweep_directory import SweepDirectory
-from search_spaces import Sweep
-from workloads.registry import load_workload
+from attnsweep.orchestrator.ledger.compaction import compact
+from attnsweep.orchestrator.ledger.fragments import TABLES, Stamp, publish
+from attnsweep.orchestrator.ledger.reader import Ledger
+from attnsweep.orchestrator.ledger.schema import heads_schema, trainings_schema
+from attnsweep.orchestrator.ledger.writer import LedgerWriter
+from attnsweep.orchestrator.running.loop import SweepLoop
+from attnsweep.orchestrator.running.self_check import replay_some
+from attnsweep.orchestrator.running.study import Study
+from attnsweep.orchestrator.storage.location import Location
+from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
+from attnsweep.orchestrator.training.local_pool import LocalPool
+from attnsweep.search_spaces import Sweep
+from attnsweep.workloads.registry import load_workload
 
 
 class _CommitCounter:
@@ -91,8 +91,8 @@ def records(directory: SweepDirectory, **wanted: Any) -> list[dict[str, Any]]:
 FRAGILE = """
 from dataclasses import dataclass
 from search_spaces import Categorical, Conditional, Float, Sweep
-from workloads.category_pairs import CategoryPairs, CategoryPairsParameters
-from workloads.parameters import parameter
+from attnsweep.workloads.category_pairs import CategoryPairs, CategoryPairsParameters
+from attnsweep.workloads.parameters import parameter
 
 @dataclass(frozen=True, kw_only=True)
 class Parameters(CategoryPairsParameters):

@@ -9,12 +9,12 @@ import pytest
 from numpy.typing import NDArray
 from optuna.distributions import BaseDistribution, CategoricalDistribution, FloatDistribution, IntDistribution
 
-from search_spaces import Categorical, Conditional, Float, LossQuantile, Sweep
-from search_spaces.boundary import N_JUDGED, BoundarySampler
-from search_spaces.surface import Counts, StuckSurface
-from search_spaces.validation import check_sweep
-from workloads.errors import SpecError
-from workloads.registry import load_workload
+from attnsweep.search_spaces import Categorical, Conditional, Float, LossQuantile, Sweep
+from attnsweep.search_spaces.boundary import N_JUDGED, BoundarySampler
+from attnsweep.search_spaces.surface import Counts, StuckSurface
+from attnsweep.search_spaces.validation import check_sweep
+from attnsweep.workloads.errors import SpecError
+from attnsweep.workloads.registry import load_workload
 
 N = 8
 SEEDS = range(4)

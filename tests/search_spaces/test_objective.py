@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from search_spaces import LossQuantile, StuckRate
-from search_spaces.objective import WORST_LOSS, objective_value
+from attnsweep.search_spaces import LossQuantile, StuckRate
+from attnsweep.search_spaces.objective import WORST_LOSS, objective_value
 
 losses = st.none() | st.floats(0, allow_nan=False)
 trainings = st.lists(

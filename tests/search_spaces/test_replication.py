@@ -9,11 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from orchestrator.analysis.intervals import binomial_rate
-from search_spaces import Sequential, Sweep
-from search_spaces.confidence_sequence import ERROR_RATE, sequential_interval
-from search_spaces.replication import is_complete, most_wanted, n_wanted
-from workloads.errors import SpecError
+from attnsweep.orchestrator.analysis.intervals import binomial_rate
+from attnsweep.search_spaces import Sequential, Sweep
+from attnsweep.search_spaces.confidence_sequence import ERROR_RATE, sequential_interval
+from attnsweep.search_spaces.replication import is_complete, most_wanted, n_wanted
+from attnsweep.workloads.errors import SpecError
 
 RATES = (0.02, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.7, 0.9, 0.98)
 RULE = Sequential(width=0.2, threshold=0.5, at_most=120, batch=8)

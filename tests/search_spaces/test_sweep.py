@@ -6,12 +6,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from search_spaces import Categorical, Conditional, Float, Int, LossQuantile, Sequential, StuckRate, Sweep
-from search_spaces.loading import load_sweep, shipped_names
-from search_spaces.sweep import SAMPLERS
-from search_spaces.validation import check_sweep
-from workloads.errors import SpecError, UserError
-from workloads.registry import load_workload
+from attnsweep.search_spaces import Categorical, Conditional, Float, Int, LossQuantile, Sequential, StuckRate, Sweep
+from attnsweep.search_spaces.loading import load_sweep, shipped_names
+from attnsweep.search_spaces.sweep import SAMPLERS
+from attnsweep.search_spaces.validation import check_sweep
+from attnsweep.workloads.errors import SpecError, UserError
+from attnsweep.workloads.registry import load_workload
 
 scalars = st.none() | st.booleans() | st.integers(-(2**53), 2**53) | st.floats(allow_nan=False, allow_infinity=False)
 names = st.text("abcdefghij_", min_size=1, max_size=8)
@@ -166,7 +166,7 @@ class TestLoading:
             ("def sweep(:\n", "expected Python (invalid syntax); see line 1"),
             ("1/0\n", "got 'ZeroDivisionError: division by zero, in line 1', expected a file that runs"),
             ("x = 1\n", "got 'no function sweep()', expected one; def sweep() -> Sweep: ..."),
-            ("def sweep(): return 3\n", "got 3, expected a search_spaces.Sweep; return one"),
+            ("def sweep(): return 3\n", "got 3, expected a attnsweep.search_spaces.Sweep; return one"),
         ],
     )
     def test_a_broken_file_is_named(self, tmp_path, content: str, message: str) -> None:  # type: ignore[no-untyped-def]

@@ -17,8 +17,8 @@ _SPEC_HEAD = """
 import sys
 from dataclasses import dataclass
 from search_spaces import Categorical, Float, Int, LossQuantile, Sequential, Sweep
-from workloads.engine.contract import Workload
-from workloads.parameters import TrainingParameters, parameter
+from attnsweep.workloads.engine.contract import Workload
+from attnsweep.workloads.parameters import TrainingParameters, parameter
 
 class Panic(BaseException): ...
 
@@ -140,7 +140,7 @@ TEXTS = {
     "workload_pipe": json.dumps(_GOOD | {"workload": "pipe.py:W"}),
     "workload_colon": json.dumps(_GOOD | {"workload": ":"}),
     "workload_function": json.dumps(_GOOD | {"workload": "os:getcwd"}),
-    "workload_itself": json.dumps(_GOOD | {"workload": "workloads.engine.contract:Workload"}),
+    "workload_itself": json.dumps(_GOOD | {"workload": "attnsweep.workloads.engine.contract:Workload"}),
 }
 """Stored specs by name."""
 

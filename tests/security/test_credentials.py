@@ -10,21 +10,22 @@ import pytest
 from mlflow import MlflowClient
 from rich.console import Console
 
-from orchestrator import cli, session
-from orchestrator.cluster import connection
-from orchestrator.credentials import refuse_credentials, without_credentials
-from orchestrator.session import Resources, run_sweep
-from orchestrator.study import check_storage
-from orchestrator.sweep_directory import SWEEP_FILE, SweepDirectory
-from orchestrator.tasks import Task
-from orchestrator.tracking import Projection, sync
-from orchestrator.trainer import PackOrder, Raised, Trainer
-from search_spaces import Categorical
+from attnsweep.orchestrator import cli
+from attnsweep.orchestrator.running import session
+from attnsweep.orchestrator.running.backlog import Task
+from attnsweep.orchestrator.running.session import Resources, run_sweep
+from attnsweep.orchestrator.running.study import check_storage
+from attnsweep.orchestrator.storage.credentials import refuse_credentials, without_credentials
+from attnsweep.orchestrator.storage.sweep_directory import SWEEP_FILE, SweepDirectory
+from attnsweep.orchestrator.tracking import Projection, sync
+from attnsweep.orchestrator.training.cluster import connection
+from attnsweep.orchestrator.training.trainer import PackOrder, Raised, Trainer
+from attnsweep.search_spaces import Categorical
+from attnsweep.workloads.category_pairs import CategoryPairs
+from attnsweep.workloads.category_pairs.parameters import CategoryPairsParameters
+from attnsweep.workloads.engine.contract import Training
+from attnsweep.workloads.errors import SpecError, UserError
 from tests.orchestrator.small_sweep import small_sweep, sweep_on_disk, trial_rows
-from workloads.category_pairs import CategoryPairs
-from workloads.category_pairs.parameters import CategoryPairsParameters
-from workloads.engine.contract import Training
-from workloads.errors import SpecError, UserError
 
 SECRET = "hunter2"
 URIS = [

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import ray
 
-from orchestrator import cli
+from attnsweep.orchestrator import cli
 from tests.security.hostile_files import DEEP, DIGITS, HUGE, write_hostile_files
 
 Case = tuple[list[str], str]
@@ -42,9 +42,9 @@ SPECS = {
     "surrogate.py": "surrogate.py: sweep(): got 'RuntimeError: \\ud800, in line ",
     "recursion.py": "recursion.py: sweep(): got 'RecursionError: maximum recursion depth exceeded",
     "wants.py": "wants.py: sweep(): got \"TypeError: sweep() missing 1 required positional argument: 'n'\", expected "
-    "a function without arguments that returns a search_spaces.Sweep",
-    "none.py": "none.py: sweep(): got None, expected a search_spaces.Sweep; return one",
-    "no_repr.py": "no_repr.py: sweep(): got <Mute>, expected a search_spaces.Sweep",
+    "a function without arguments that returns a attnsweep.search_spaces.Sweep",
+    "none.py": "none.py: sweep(): got None, expected a attnsweep.search_spaces.Sweep; return one",
+    "no_repr.py": "no_repr.py: sweep(): got <Mute>, expected a attnsweep.search_spaces.Sweep",
     "generator.py": "generator.py: sweep(): got <generator object",
     "without.py": "without.py: got 'no function sweep()', expected one",
     "raises_on_import.py": "raises_on_import.py: got 'ValueError: no, in line ",

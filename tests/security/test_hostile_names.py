@@ -15,24 +15,24 @@ import pyarrow as pa
 import pytest
 from mlflow import MlflowClient
 
-from orchestrator import cli
-from orchestrator.analysis import open_sweep
-from orchestrator.compare import compare_directories
-from orchestrator.ledger.reader import Ledger
-from orchestrator.places.location import as_argument
-from orchestrator.progress import ProgressDisplay
-from orchestrator.query import render, run_query
-from orchestrator.report.page import write_report
-from orchestrator.status import print_status
-from orchestrator.summary import summarize
-from orchestrator.sweep_directory import SweepDirectory
-from orchestrator.terminal import PlainConsole, plain
-from orchestrator.tracking import SyncResult, sync
-from search_spaces import Categorical, Sweep
+from attnsweep.orchestrator import cli
+from attnsweep.orchestrator.analysis import open_sweep
+from attnsweep.orchestrator.ledger.query import render, run_query
+from attnsweep.orchestrator.ledger.reader import Ledger
+from attnsweep.orchestrator.report.compare import compare_directories
+from attnsweep.orchestrator.report.page import write_report
+from attnsweep.orchestrator.report.status import print_status
+from attnsweep.orchestrator.report.summary import summarize
+from attnsweep.orchestrator.running.progress import ProgressDisplay
+from attnsweep.orchestrator.storage.location import as_argument
+from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
+from attnsweep.orchestrator.terminal import PlainConsole, plain
+from attnsweep.orchestrator.tracking import SyncResult, sync
+from attnsweep.search_spaces import Categorical, Sweep
+from attnsweep.workloads.errors import SpecError
 from tests.orchestrator.head_rows import head_rows, sweep_with_heads
 from tests.orchestrator.small_sweep import small_sweep, sweep_on_disk, trial_rows
 from tests.security.test_listening import BIN
-from workloads.errors import SpecError
 
 ROOT = Path(__file__).parents[2]
 STEERING = "\x1b]0;owned\x07\x1b[2J\x9b31m\r\x08‮"

@@ -10,14 +10,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from orchestrator import query
-from orchestrator.analysis import open_sweep
-from orchestrator.analysis.sweep_data import SweepData
-from orchestrator.ledger.reader import Ledger
-from orchestrator.ledger.sql_text import identifier, literal
-from orchestrator.query import query_all, run_query
+from attnsweep.orchestrator.analysis import open_sweep
+from attnsweep.orchestrator.analysis.opened_sweep import SweepData
+from attnsweep.orchestrator.ledger import query
+from attnsweep.orchestrator.ledger.query import query_all, run_query
+from attnsweep.orchestrator.ledger.reader import Ledger
+from attnsweep.orchestrator.ledger.sql import identifier, literal
+from attnsweep.workloads.errors import UserError
 from tests.orchestrator.small_sweep import small_sweep, sweep_on_disk, trial_rows
-from workloads.errors import UserError
 
 NOT_A_QUERY = [
     "CREATE TABLE planted AS SELECT 1",
@@ -172,7 +172,9 @@ def test_access_is_off_before_any_name_is_in_sql(tmp_path: Path, monkeypatch: py
     """The second line of defence: as if the quoting of names had a hole."""
     target = tmp_path / "planted.csv"
     directory = sweep_on_disk(tmp_path / "s", small_sweep("s"), trial_rows(0, ["solved"] * 4))
-    monkeypatch.setattr("orchestrator.ledger.views.trials_view", lambda _: f"SELECT 1; COPY (SELECT 1) TO '{target}'")
+    monkeypatch.setattr(
+        "attnsweep.orchestrator.ledger.views.trials_view", lambda _: f"SELECT 1; COPY (SELECT 1) TO '{target}'"
+    )
     with pytest.raises(Exception, match="disabled by configuration"):
         Ledger(directory.path).connect()
     assert not target.exists()

@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.ledger.compaction import compact
-from orchestrator.places.local_folder import LocalFolder
-from orchestrator.report.page import write_report
-from orchestrator.sweep_directory import SweepDirectory
-from orchestrator.tracking import sync
+from attnsweep.orchestrator.ledger.compaction import compact
+from attnsweep.orchestrator.report.page import write_report
+from attnsweep.orchestrator.storage.local import LocalFolder
+from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
+from attnsweep.orchestrator.tracking import sync
+from attnsweep.workloads.errors import UserError
 from tests.orchestrator.small_sweep import small_sweep, sweep_on_disk, trial_rows
-from workloads.errors import UserError
 
 REFUSED = "got 'a symbolic link', expected a file or folder of the sweep's own, since it is written to; remove the link"
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.ledger.reader import Ledger
+from attnsweep.orchestrator.ledger.reader import Ledger
 from tests.fault.servers import wait_until
 
 BIN = Path(sys.executable).parent

@@ -13,15 +13,15 @@ import pytest
 from optuna.distributions import FloatDistribution
 from optuna.samplers import CmaEsSampler
 
-from orchestrator.analysis import open_sweep
-from orchestrator.head_scores import load_matrices
-from orchestrator.ledger.reader import Ledger
-from orchestrator.query import run_query
-from orchestrator.study import Study
-from orchestrator.sweep_directory import STUDY_FILE
-from search_spaces.cma_es import JsonCmaEsSampler
+from attnsweep.orchestrator.analysis import open_sweep
+from attnsweep.orchestrator.ledger.query import run_query
+from attnsweep.orchestrator.ledger.reader import Ledger
+from attnsweep.orchestrator.running.study import Study
+from attnsweep.orchestrator.storage.sweep_directory import STUDY_FILE
+from attnsweep.orchestrator.tools.score_heads import load_matrices
+from attnsweep.search_spaces.cma_es import JsonCmaEsSampler
+from attnsweep.workloads.errors import UserError
 from tests.orchestrator.small_sweep import small_sweep, sweep_on_disk, trial_rows
-from workloads.errors import UserError
 
 ROOT = Path(__file__).parents[2]
 LOADERS = {"pickle", "cPickle", "cloudpickle", "dill", "joblib", "shelve", "marshal", "copyreg", "jsonpickle"}

@@ -8,16 +8,16 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from attnsweep.workloads.category_pairs import CategoryPairs, certificates
+from attnsweep.workloads.diagnostics.kicks import kick_and_train
+from attnsweep.workloads.engine.contract import Batch, Training, Workload
+from attnsweep.workloads.engine.pack import Pack
+from attnsweep.workloads.formal_languages import FormalLanguages
+from attnsweep.workloads.parameters import Value
+from attnsweep.workloads.testing import defaults
+from attnsweep.workloads.translation import Translation
 from tests.workloads.pretend_device import pretend_device
 from tests.workloads.translation.small_translation import SMALL as TRANSLATION
-from workloads.category_pairs import CategoryPairs, certificates
-from workloads.diagnostics.kicks import kick_and_train
-from workloads.engine.contract import Batch, Training, Workload
-from workloads.engine.pack import Pack
-from workloads.formal_languages import FormalLanguages
-from workloads.parameters import Value
-from workloads.testing import defaults
-from workloads.translation import Translation
 
 PAIRS: dict[str, Value] = {"n_categories": 3, "n_positions": 4, "batch_size": 6, "n_steps": 4}
 FULL: dict[str, Value] = PAIRS | {"expectation": "fixed_sample", "optimizer": "lbfgs"}

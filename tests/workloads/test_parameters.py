@@ -4,8 +4,8 @@ import pickle
 
 import pytest
 
-from workloads.category_pairs import CategoryPairsParameters
-from workloads.errors import SpecError
+from attnsweep.workloads.category_pairs import CategoryPairsParameters
+from attnsweep.workloads.errors import SpecError
 
 
 @pytest.mark.parametrize(
@@ -50,5 +50,5 @@ def test_only_static_parameters_split_packs() -> None:
 
 
 def test_errors_survive_the_way_between_processes() -> None:
-    error = SpecError("x", given=1, expected="2", mend="write 2")
+    error = SpecError("x", given=1, expected="2", fix="write 2")
     assert str(pickle.loads(pickle.dumps(error))) == "x: got 1, expected 2; write 2"

@@ -4,12 +4,12 @@ from pathlib import Path
 
 import pytest
 
-from workloads.category_pairs import CategoryPairs
-from workloads.errors import SpecError, UserError
-from workloads.registry import load_workload
+from attnsweep.workloads.category_pairs import CategoryPairs
+from attnsweep.workloads.errors import SpecError, UserError
+from attnsweep.workloads.registry import load_workload
 
 WORKLOAD = """
-from workloads.category_pairs import CategoryPairs
+from attnsweep.workloads.category_pairs import CategoryPairs
 
 
 class Mine(CategoryPairs):
@@ -41,7 +41,9 @@ def test_an_unknown_name(reference: str) -> None:
         load_workload(reference)
 
 
-@pytest.mark.parametrize("module", ["no_such_module_here", "workloads.no_such_module", "workloads.errors.deeper"])
+@pytest.mark.parametrize(
+    "module", ["no_such_module_here", "attnsweep.workloads.no_such_module", "attnsweep.workloads.errors.deeper"]
+)
 def test_a_module_that_is_not_there(module: str) -> None:
     with pytest.raises(
         SpecError, match=rf"got '{module}:Mine', expected .*installed.*; install .* write file\.py:Mine"
@@ -53,7 +55,7 @@ def test_a_module_that_is_not_there(module: str) -> None:
     ("content", "raised"),
     [
         ("import no_such_dependency", "ModuleNotFoundError: No module named 'no_such_dependency'"),
-        ("from workloads.errors import Nothing", "ImportError: cannot import name 'Nothing'"),
+        ("from attnsweep.workloads.errors import Nothing", "ImportError: cannot import name 'Nothing'"),
         ("{}.x", "AttributeError: 'dict' object has no attribute 'x'"),
         ("raise SystemExit(3)", "SystemExit: 3"),
         ("def broken(:", "SyntaxError: invalid syntax"),
@@ -66,12 +68,12 @@ def test_a_module_that_raises_is_named_with_what_it_raised(place: Path, content:
         load_workload(f"{module}:Mine")
     assert raised in str(caught.value.given)
     assert f"{module}:Mine" in str(caught.value.given)
-    assert caught.value.mend == f"mend it; to see where: python -c 'import {module}'"
+    assert caught.value.fix == f"mend it; to see where: python -c 'import {module}'"
 
 
 def test_a_users_error_is_passed_on_as_it_is(place: Path) -> None:
     (place / "users_error.py").write_text(
-        "from workloads.errors import SpecError\nraise SpecError('a', given=1, expected='2', mend='3')"
+        "from attnsweep.workloads.errors import SpecError\nraise SpecError('a', given=1, expected='2', mend='3')"
     )
     with pytest.raises(SpecError, match=r"^a: got 1, expected 2; 3$"):
         load_workload("users_error:Mine")
@@ -85,7 +87,7 @@ def test_a_class_that_is_not_there(place: Path, form: str) -> None:
         load_workload(reference)
     assert caught.value.given == reference
     assert caught.value.expected == "a workload that is there: CategoryPairs, Mine"
-    assert "Nine" in caught.value.mend
+    assert "Nine" in caught.value.fix
 
 
 def test_what_is_no_workload(place: Path) -> None:

@@ -8,12 +8,12 @@ import pytest
 import torch
 from torch import Tensor
 
-from workloads.category_pairs import CategoryPairs, CategoryPairsParameters
-from workloads.engine.contract import Batch, Evidence, Lanes, Training, Verdicts
-from workloads.engine.first_order import FirstOrder
-from workloads.engine.lbfgs import Lbfgs
-from workloads.engine.optimizers import Evaluate, State
-from workloads.testing import (
+from attnsweep.workloads.category_pairs import CategoryPairs, CategoryPairsParameters
+from attnsweep.workloads.engine.contract import Batch, Evidence, Lanes, Training, Verdicts
+from attnsweep.workloads.engine.first_order import FirstOrder
+from attnsweep.workloads.engine.lbfgs import Lbfgs
+from attnsweep.workloads.engine.optimizers import Evaluate, State
+from attnsweep.workloads.testing import (
     check_fused_equals_alone,
     check_lanes_are_isolated,
     check_resumed_equals_undisturbed,

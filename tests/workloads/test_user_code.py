@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from workloads.errors import UserError
-from workloads.user_code import load_module, user_modules
+from attnsweep.workloads.errors import UserError
+from attnsweep.workloads.user_code import load_module, user_modules
 
 Write = Callable[[str, str], Path]
 

@@ -4,7 +4,7 @@ Source: Shin & Matzinger 2025, "Is logical analysis performed by transformers ta
 fully connected part?"; formulas and corrections: docs/theory.md.
 """
 
-from workloads.category_pairs.parameters import CategoryPairsParameters
-from workloads.category_pairs.workload import CategoryPairs
+from attnsweep.workloads.category_pairs.parameters import CategoryPairsParameters
+from attnsweep.workloads.category_pairs.workload import CategoryPairs
 
 __all__ = ["CategoryPairs", "CategoryPairsParameters"]

@@ -12,14 +12,14 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from workloads.category_pairs.parameters import CategoryPairsParameters
-from workloads.diagnostics.kicks import kick_and_train
-from workloads.diagnostics.negative_curvature import smallest_curvature
-from workloads.diagnostics.objective import Objective
-from workloads.diagnostics.valley import RESET_STEPS, losses_after_reset
-from workloads.engine.contract import Batch, Certificate, Lanes
-from workloads.engine.optimizers import State
-from workloads.engine.update_rules import UPDATE_RULES
+from attnsweep.workloads.category_pairs.parameters import CategoryPairsParameters
+from attnsweep.workloads.diagnostics.kicks import kick_and_train
+from attnsweep.workloads.diagnostics.negative_curvature import smallest_curvature
+from attnsweep.workloads.diagnostics.objective import Objective
+from attnsweep.workloads.diagnostics.valley import RESET_STEPS, losses_after_reset
+from attnsweep.workloads.engine.contract import Batch, Certificate, Lanes
+from attnsweep.workloads.engine.optimizers import State
+from attnsweep.workloads.engine.update_rules import UPDATE_RULES
 
 Loss = Callable[[nn.Module, Batch], Tensor]
 

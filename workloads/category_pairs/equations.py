@@ -12,13 +12,13 @@ from typing import Literal, cast
 import torch
 from torch import Tensor, nn
 
-from workloads.category_pairs.categories_only import CategoriesOnly
-from workloads.category_pairs.positions_only import PositionsOnly
-from workloads.diagnostics.objective import Objective
-from workloads.diagnostics.stationary import StationaryPoints, find_stationary_points
-from workloads.engine.contract import Batch
-from workloads.engine.optimizers import State
-from workloads.engine.streams import Streams
+from attnsweep.workloads.category_pairs.categories_only import CategoriesOnly
+from attnsweep.workloads.category_pairs.positions_only import PositionsOnly
+from attnsweep.workloads.diagnostics.objective import Objective
+from attnsweep.workloads.diagnostics.stationary import StationaryPoints, find_stationary_points
+from attnsweep.workloads.engine.contract import Batch
+from attnsweep.workloads.engine.optimizers import State
+from attnsweep.workloads.engine.streams import Streams
 
 System = PositionsOnly | CategoriesOnly
 Verdict = Literal["holds", "misprinted", "needs an assumption", "missed", "ours holds", "refuted"]

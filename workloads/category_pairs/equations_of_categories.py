@@ -13,8 +13,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from workloads.category_pairs.categories_only import CategoriesOnly
-from workloads.category_pairs.equations import (
+from attnsweep.workloads.category_pairs.categories_only import CategoriesOnly
+from attnsweep.workloads.category_pairs.equations import (
     EquationCheck,
     distance_to_levels,
     every_text,
@@ -24,9 +24,9 @@ from workloads.category_pairs.equations import (
     largest_error,
     searched,
 )
-from workloads.category_pairs.row_sum_families import stationary_gains
-from workloads.category_pairs.stationary_families import family_of_categories_only
-from workloads.diagnostics.stationary import StationaryPoints
+from attnsweep.workloads.category_pairs.row_sum_families import stationary_gains
+from attnsweep.workloads.category_pairs.stationary_families import family_of_categories_only
+from attnsweep.workloads.diagnostics.stationary import StationaryPoints
 
 SIZES = ((2, 3), (3, 4), (4, 3))
 """(N, M) of the checks: all texts are enumerated."""

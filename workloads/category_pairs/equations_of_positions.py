@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 from torch.func import grad, jacrev
 
-from workloads.category_pairs.equations import (
+from attnsweep.workloads.category_pairs.equations import (
     EquationCheck,
     distance_to_levels,
     every_text,
@@ -24,9 +24,9 @@ from workloads.category_pairs.equations import (
     objective_of,
     searched,
 )
-from workloads.category_pairs.positions_only import PositionsOnly
-from workloads.engine.lbfgs import unflattened
-from workloads.engine.optimizers import State
+from attnsweep.workloads.category_pairs.positions_only import PositionsOnly
+from attnsweep.workloads.engine.lbfgs import unflattened
+from attnsweep.workloads.engine.optimizers import State
 
 SIZES = ((2, 3), (3, 4), (4, 3))
 """(N, M) of the checks: all texts are enumerated."""

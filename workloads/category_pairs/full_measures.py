@@ -7,9 +7,9 @@ import torch
 from torch import Tensor
 from torch.func import functional_call, grad_and_value
 
-from workloads.category_pairs.full_model import FullModel
-from workloads.category_pairs.reference_levels import MATCHED, reference_predictors
-from workloads.engine.contract import Batch
+from attnsweep.workloads.category_pairs.full_model import FullModel
+from attnsweep.workloads.category_pairs.reference_levels import MATCHED, reference_predictors
+from attnsweep.workloads.engine.contract import Batch
 
 
 def full_measures(model: FullModel, batch: Batch) -> dict[str, Tensor]:

@@ -12,16 +12,16 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call
 
-from workloads.category_pairs.attention import (
+from attnsweep.workloads.category_pairs.attention import (
     attend_by_category,
     attend_by_position,
     attend_by_token,
     one_hot_texts,
 )
-from workloads.category_pairs.by_parts import mean_by_parts
-from workloads.category_pairs.flavours import unwanted_entries
-from workloads.category_pairs.parameters import CategoryPairsParameters
-from workloads.engine.layer_norm import inverse_deviation
+from attnsweep.workloads.category_pairs.by_parts import mean_by_parts
+from attnsweep.workloads.category_pairs.flavours import unwanted_entries
+from attnsweep.workloads.category_pairs.parameters import CategoryPairsParameters
+from attnsweep.workloads.engine.layer_norm import inverse_deviation
 
 _TEXTS_PER_PART = {"cpu": 50}
 """What keeps a pack of 16 in the cache; other devices take all texts at once."""

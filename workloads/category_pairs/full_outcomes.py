@@ -3,10 +3,10 @@
 import numpy as np
 from numpy.typing import NDArray
 
-from workloads.category_pairs.parameters import CategoryPairsParameters
-from workloads.category_pairs.reference_levels import MATCHED
-from workloads.diagnostics import outcomes
-from workloads.engine.contract import Evidence, Verdicts
+from attnsweep.workloads.category_pairs.parameters import CategoryPairsParameters
+from attnsweep.workloads.category_pairs.reference_levels import MATCHED
+from attnsweep.workloads.diagnostics import outcomes
+from attnsweep.workloads.engine.contract import Evidence, Verdicts
 
 DEAD_PRODUCT = 0.1
 """Below this |k| |q| |v| attention is dead, without softmax."""

@@ -23,7 +23,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from workloads.category_pairs.attention import attend_by_token, one_hot_texts
+from attnsweep.workloads.category_pairs.attention import attend_by_token, one_hot_texts
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -2,10 +2,10 @@
 
 import numpy as np
 
-from workloads.category_pairs.parameters import CategoryPairsParameters
-from workloads.category_pairs.solution_scores import solution_scores
-from workloads.engine.contract import HeadScores
-from workloads.engine.optimizers import State
+from attnsweep.workloads.category_pairs.parameters import CategoryPairsParameters
+from attnsweep.workloads.category_pairs.solution_scores import solution_scores
+from attnsweep.workloads.engine.contract import HeadScores
+from attnsweep.workloads.engine.optimizers import State
 
 _BLOCKS = ("cc", "cp", "pc", "pp")
 SCORE_NAMES = (

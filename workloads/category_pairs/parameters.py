@@ -3,8 +3,8 @@
 from dataclasses import dataclass
 from typing import ClassVar
 
-from workloads.errors import SpecError
-from workloads.parameters import TrainingParameters, parameter
+from attnsweep.workloads.errors import SpecError
+from attnsweep.workloads.parameters import TrainingParameters, parameter
 
 REDUCED_VARIANTS = ("positions_only", "categories_only")
 """Systems P and C: attention alone, without LayerNorm and feed-forward part."""
@@ -84,21 +84,21 @@ class CategoryPairsParameters(TrainingParameters):
                 "expectation",
                 given=self.expectation,
                 expected=f"fixed_sample or sampled (variant={self.variant} has no closed-form loss)",
-                mend="set expectation=fixed_sample for the paper's set-up",
+                fix="set expectation=fixed_sample for the paper's set-up",
             )
         if self.is_full and self.expectation == "sampled" and self.optimizer == "lbfgs":
             raise SpecError(
                 "expectation",
                 given=self.expectation,
                 expected="fixed_sample (line searches descend one sample)",
-                mend="set expectation=fixed_sample, or a first-order optimizer",
+                fix="set expectation=fixed_sample, or a first-order optimizer",
             )
         if not self.is_full and self.expectation == "fixed_sample":
             raise SpecError(
                 "expectation",
                 given=self.expectation,
                 expected=f"population or sampled (variant={self.variant} has no test of overfitting)",
-                mend="set expectation=population, or a full variant",
+                fix="set expectation=population, or a full variant",
             )
         no_closed_form = self.variant == "categories_only" and self.attention_activation == "softmax"
         if no_closed_form and self.expectation == "population":
@@ -106,7 +106,7 @@ class CategoryPairsParameters(TrainingParameters):
                 "expectation",
                 given=self.expectation,
                 expected="sampled (softmax over categories has no closed-form loss)",
-                mend="set expectation=sampled, or attention_activation=identity",
+                fix="set expectation=sampled, or attention_activation=identity",
             )
 
     def _refuse_unless_default(self, names: tuple[str, ...], owner: str) -> None:
@@ -117,5 +117,5 @@ class CategoryPairsParameters(TrainingParameters):
                     name,
                     given=getattr(self, name),
                     expected=f"its default {default!r} under variant={self.variant}: it belongs to {owner}",
-                    mend=f"remove {name}, or set variant",
+                    fix=f"remove {name}, or set variant",
                 )

@@ -13,7 +13,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from workloads.diagnostics.stationary import StationaryPoints, nearest_level
+from attnsweep.workloads.diagnostics.stationary import StationaryPoints, nearest_level
 
 _ZERO = 1e-4
 """Where two families cross, the gradient is of second order in the distance: below 1e-10, that may be 1e-5."""

@@ -9,18 +9,18 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from workloads.category_pairs.categories_only import CategoriesOnly
-from workloads.category_pairs.certificates import certify
-from workloads.category_pairs.full_measures import full_measures
-from workloads.category_pairs.full_model import FullModel
-from workloads.category_pairs.full_outcomes import judge_full
-from workloads.category_pairs.heads import SCORE_NAMES, score_full_heads
-from workloads.category_pairs.parameters import CategoryPairsParameters
-from workloads.category_pairs.positions_only import PositionsOnly
-from workloads.category_pairs.reference_levels import reference_levels
-from workloads.diagnostics import outcomes
-from workloads.engine.contract import Batch, Certificate, Evidence, HeadScores, Lanes, Verdicts, Workload
-from workloads.engine.optimizers import State
+from attnsweep.workloads.category_pairs.categories_only import CategoriesOnly
+from attnsweep.workloads.category_pairs.certificates import certify
+from attnsweep.workloads.category_pairs.full_measures import full_measures
+from attnsweep.workloads.category_pairs.full_model import FullModel
+from attnsweep.workloads.category_pairs.full_outcomes import judge_full
+from attnsweep.workloads.category_pairs.heads import SCORE_NAMES, score_full_heads
+from attnsweep.workloads.category_pairs.parameters import CategoryPairsParameters
+from attnsweep.workloads.category_pairs.positions_only import PositionsOnly
+from attnsweep.workloads.category_pairs.reference_levels import reference_levels
+from attnsweep.workloads.diagnostics import outcomes
+from attnsweep.workloads.engine.contract import Batch, Certificate, Evidence, HeadScores, Lanes, Verdicts, Workload
+from attnsweep.workloads.engine.optimizers import State
 
 System = PositionsOnly | CategoriesOnly
 

@@ -5,9 +5,9 @@ from typing import Any
 
 import numpy as np
 
-from workloads.engine.contract import STUCK_OUTCOMES, Certificate, Training, Verdicts, Workload
-from workloads.engine.pack import Pack
-from workloads.engine.result import PackResult
+from attnsweep.workloads.engine.contract import STUCK_OUTCOMES, Certificate, Training, Verdicts, Workload
+from attnsweep.workloads.engine.pack import Pack
+from attnsweep.workloads.engine.result import PackResult
 
 
 def certify_stuck(

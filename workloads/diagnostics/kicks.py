@@ -16,10 +16,10 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from workloads.diagnostics.objective import Objective
-from workloads.engine.lbfgs import Lbfgs
-from workloads.engine.optimizers import State
-from workloads.engine.streams import Streams
+from attnsweep.workloads.diagnostics.objective import Objective
+from attnsweep.workloads.engine.lbfgs import Lbfgs
+from attnsweep.workloads.engine.optimizers import State
+from attnsweep.workloads.engine.streams import Streams
 
 KICK_SIGMAS = (0.1, 0.3)
 KICK_STEPS = 400

@@ -1,6 +1,6 @@
 """Scores of single attention matrices, of which nothing is known but their weights. Axes: H head, T token, W window.
 
-What needs tokens, training frequencies or gold arcs is not measured here: `workloads.diagnostics.roles` does.
+What needs tokens, training frequencies or gold arcs is not measured here: `attnsweep.workloads.diagnostics.roles` does.
 """
 
 from dataclasses import dataclass
@@ -10,11 +10,11 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from workloads.diagnostics.roles.counts import count_roles
-from workloads.diagnostics.roles.labels import POSITIONAL_SHARE
-from workloads.diagnostics.roles.scores import role_scores
-from workloads.diagnostics.roles.sentences import Sentences
-from workloads.diagnostics.structure import (
+from attnsweep.workloads.diagnostics.roles.counts import count_roles
+from attnsweep.workloads.diagnostics.roles.labels import POSITIONAL_SHARE
+from attnsweep.workloads.diagnostics.roles.scores import role_scores
+from attnsweep.workloads.diagnostics.roles.sentences import Sentences
+from attnsweep.workloads.diagnostics.structure import (
     best_blocks,
     checked_attention,
     distances_to_bands,
@@ -22,8 +22,8 @@ from workloads.diagnostics.structure import (
     distances_to_diagonal,
     permutation_test,
 )
-from workloads.diagnostics.structure.blocks import check_blocks_fit
-from workloads.errors import UserError
+from attnsweep.workloads.diagnostics.structure.blocks import check_blocks_fit
+from attnsweep.workloads.errors import UserError
 
 NOT_MEASURED = ("duplicate_token", "induction", "rare_token", "syntactic")
 """Scores that need tokens."""
@@ -78,7 +78,7 @@ def score_matrices(
             subject,
             given=f"shape {tuple(attention.shape)}",
             expected="(n_heads, n, n)",
-            mend="fold layers and heads into the first axis",
+            fix="fold layers and heads into the first axis",
         )
     allowed = _allowed(attention.shape[-1], window, num_pos)
     blocks = distances_to_blocks(attention).masked_fill(~allowed, torch.inf)

@@ -9,10 +9,10 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from workloads.diagnostics.objective import Objective
-from workloads.engine.lbfgs import flattened, unflattened
-from workloads.engine.optimizers import State
-from workloads.engine.streams import Streams
+from attnsweep.workloads.diagnostics.objective import Objective
+from attnsweep.workloads.engine.lbfgs import flattened, unflattened
+from attnsweep.workloads.engine.optimizers import State
+from attnsweep.workloads.engine.streams import Streams
 
 _BREAKDOWN = 1e-12
 """A next direction shorter than this share of the largest curvature adds nothing: the space is exhausted."""

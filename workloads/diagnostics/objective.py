@@ -9,9 +9,9 @@ import torch
 from torch import Tensor, nn
 from torch.func import vmap
 
-from workloads.engine.contract import Batch
-from workloads.engine.functional import one_lane
-from workloads.engine.optimizers import Optimizer, Settings, State
+from attnsweep.workloads.engine.contract import Batch
+from attnsweep.workloads.engine.functional import one_lane
+from attnsweep.workloads.engine.optimizers import Optimizer, Settings, State
 
 
 class Objective:

@@ -6,8 +6,8 @@ The cut-offs are ours; docs/zeros.md shows how much each of them matters.
 import numpy as np
 from numpy.typing import NDArray
 
-from workloads.engine.contract import Evidence
-from workloads.engine.schedule import tail_start
+from attnsweep.workloads.engine.contract import Evidence
+from attnsweep.workloads.engine.schedule import tail_start
 
 AT_LEVEL = 0.01
 """A loss within this share of a reference level is at the level."""

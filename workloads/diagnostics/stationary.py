@@ -15,9 +15,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.func import grad, grad_and_value, jacrev, vmap
 
-from workloads.diagnostics.objective import Objective
-from workloads.engine.lbfgs import flattened, unflattened
-from workloads.engine.optimizers import State
+from attnsweep.workloads.diagnostics.objective import Objective
+from attnsweep.workloads.engine.lbfgs import flattened, unflattened
+from attnsweep.workloads.engine.optimizers import State
 
 _FLAT = 1e-6
 """An eigenvalue smaller than this share of the largest is a direction along a family, neither up nor down."""

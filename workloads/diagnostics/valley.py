@@ -8,8 +8,8 @@ Derivation: docs/theory.md, the valley at infinity. Axes: L lane, N category.
 
 from torch import Tensor
 
-from workloads.diagnostics.objective import Objective
-from workloads.engine.optimizers import Optimizer, State
+from attnsweep.workloads.diagnostics.objective import Objective
+from attnsweep.workloads.engine.optimizers import Optimizer, State
 
 RESET_STEPS = 1000
 """Steps of training on; most trapped runs solve within some hundred."""

@@ -13,7 +13,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from workloads.engine.contract import Training
+from attnsweep.workloads.engine.contract import Training
 
 Checkpoint: TypeAlias = Mapping[str, NDArray[Any]]
 

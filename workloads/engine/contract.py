@@ -10,11 +10,11 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from workloads.engine.initialization import draw_parameters
-from workloads.engine.optimizers import State
-from workloads.engine.schedule import probe_steps
-from workloads.engine.streams import Streams
-from workloads.parameters import TrainingParameters
+from attnsweep.workloads.engine.initialization import draw_parameters
+from attnsweep.workloads.engine.optimizers import State
+from attnsweep.workloads.engine.schedule import probe_steps
+from attnsweep.workloads.engine.streams import Streams
+from attnsweep.workloads.parameters import TrainingParameters
 
 Batch = dict[str, Tensor]
 """Tensors by name; with a lane axis in front where all lanes are meant, without it where one training is."""
@@ -196,7 +196,7 @@ class Workload(ABC, Generic[P]):
     Implementers: `build` makes a module for ONE training and draws nothing; all randomness comes from
     `lanes.streams`; `loss`, `eval_loss`, `measure` and `levels` see one training and are vectorized over lanes by
     the engine (`torch.vmap`), so they branch on static parameters only; the parameters' declaration marks as static
-    all that changes a shape or the graph. `workloads.testing` checks these duties.
+    all that changes a shape or the graph. `attnsweep.workloads.testing` checks these duties.
     """
 
     name: ClassVar[str]

@@ -13,8 +13,8 @@ from functools import reduce
 import torch
 from torch import Tensor
 
-from workloads.engine.nested_names import prefixed, under
-from workloads.engine.optimizers import Evaluate, Optimizer, Settings, State
+from attnsweep.workloads.engine.nested_names import prefixed, under
+from attnsweep.workloads.engine.optimizers import Evaluate, Optimizer, Settings, State
 
 
 class FirstOrder(Optimizer):

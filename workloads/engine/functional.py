@@ -7,8 +7,8 @@ from torch import nn
 from torch.func import functional_call, vmap
 from torch.utils._pytree import tree_map
 
-from workloads.engine.contract import Batch
-from workloads.engine.optimizers import State
+from attnsweep.workloads.engine.contract import Batch
+from attnsweep.workloads.engine.optimizers import State
 
 R = TypeVar("R")
 

@@ -5,8 +5,8 @@ import math
 import torch
 from torch import Tensor, nn
 
-from workloads.engine.optimizers import State
-from workloads.engine.streams import Streams
+from attnsweep.workloads.engine.optimizers import State
+from attnsweep.workloads.engine.streams import Streams
 
 
 def draw_parameters(module: nn.Module, init_sigma: Tensor, streams: Streams) -> State:

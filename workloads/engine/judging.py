@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from workloads.engine.contract import Evidence, P, Verdicts, Workload
+from attnsweep.workloads.engine.contract import Evidence, P, Verdicts, Workload
 
 _ROUNDING = 1e-5
 """Of the largest reference level: a loss may lie so much below 0."""

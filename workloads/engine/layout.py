@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from workloads.engine.optimizers import State
+from attnsweep.workloads.engine.optimizers import State
 
 _PLACES = 16
 """Parameters start at multiples of this, 64 bytes at least, and rows are filled up to one: kernels take another path,

@@ -15,10 +15,10 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from workloads.engine.line_search import LineSearches
-from workloads.engine.nested_names import prefixed, under
-from workloads.engine.optimizers import Evaluate, Optimizer, Settings, State
-from workloads.engine.quasi_newton import CurvaturePairs
+from attnsweep.workloads.engine.line_search import LineSearches
+from attnsweep.workloads.engine.nested_names import prefixed, under
+from attnsweep.workloads.engine.optimizers import Evaluate, Optimizer, Settings, State
+from attnsweep.workloads.engine.quasi_newton import CurvaturePairs
 
 HISTORY_SIZE = 100
 TOLERANCE_GRAD = 1e-7

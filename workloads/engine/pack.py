@@ -13,17 +13,17 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.func import stack_module_state
 
-from workloads.engine.checkpoint import Checkpoint, CheckpointError, fingerprint
-from workloads.engine.contract import Batch, Lanes, P, Training, Workload
-from workloads.engine.first_order import norm_per_lane
-from workloads.engine.functional import over_lanes
-from workloads.engine.judging import judged, least_losses
-from workloads.engine.layout import Layout
-from workloads.engine.nested_names import prefixed, under
-from workloads.engine.optimizers import State
-from workloads.engine.record import Record
-from workloads.engine.result import PackResult
-from workloads.engine.update_rules import optimizer_of
+from attnsweep.workloads.engine.checkpoint import Checkpoint, CheckpointError, fingerprint
+from attnsweep.workloads.engine.contract import Batch, Lanes, P, Training, Workload
+from attnsweep.workloads.engine.first_order import norm_per_lane
+from attnsweep.workloads.engine.functional import over_lanes
+from attnsweep.workloads.engine.judging import judged, least_losses
+from attnsweep.workloads.engine.layout import Layout
+from attnsweep.workloads.engine.nested_names import prefixed, under
+from attnsweep.workloads.engine.optimizers import State
+from attnsweep.workloads.engine.record import Record
+from attnsweep.workloads.engine.result import PackResult
+from attnsweep.workloads.engine.update_rules import optimizer_of
 
 _ROWS = "rows"
 """The one name of what optimizers are handed: all parameters of a lane in one row."""

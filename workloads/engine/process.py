@@ -8,7 +8,7 @@ from pathlib import Path
 
 import torch
 
-from workloads.errors import UserError
+from attnsweep.workloads.errors import UserError
 
 _MKL_CBWR_BRANCH, _MKL_CBWR_OFF = 1, 1
 """Of Intel's mkl_service.h."""
@@ -44,7 +44,7 @@ def check_rounding() -> None:
             "MKL_CBWR",
             given=f"{os.environ['MKL_CBWR']}, after PyTorch had multiplied matrices in this process",
             expected="it to be set before, or the last bits of a training depend on its pack",
-            mend="restart Python, and import workloads before PyTorch is used, or set the environment variable",
+            fix="restart Python, and import workloads before PyTorch is used, or set the environment variable",
         )
 
 

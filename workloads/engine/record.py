@@ -6,10 +6,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from workloads.engine.checkpoint import Checkpoint
-from workloads.engine.contract import Evidence, HeadScores
-from workloads.engine.nested_names import prefixed, under
-from workloads.engine.result import HeadProbe, PackResult
+from attnsweep.workloads.engine.checkpoint import Checkpoint
+from attnsweep.workloads.engine.contract import Evidence, HeadScores
+from attnsweep.workloads.engine.nested_names import prefixed, under
+from attnsweep.workloads.engine.result import HeadProbe, PackResult
 
 _NEVER = -1
 

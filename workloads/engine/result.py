@@ -7,7 +7,7 @@ from typing import TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from workloads.engine.contract import Evidence, HeadScores
+from attnsweep.workloads.engine.contract import Evidence, HeadScores
 
 T = TypeVar("T", bound=np.generic)
 

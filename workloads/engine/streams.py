@@ -10,7 +10,7 @@ import math
 import torch
 from torch import Tensor
 
-from workloads.engine.philox import Words, philox_4x32
+from attnsweep.workloads.engine.philox import Words, philox_4x32
 
 _MASK = 0xFFFFFFFF
 _BITS = 32

@@ -1,9 +1,9 @@
 """From the parameter `optimizer` to the optimizer of a pack."""
 
-from workloads.engine.contract import Lanes, P
-from workloads.engine.first_order import Adam, AdamW, Sgd
-from workloads.engine.lbfgs import Lbfgs
-from workloads.engine.optimizers import Optimizer, Settings
+from attnsweep.workloads.engine.contract import Lanes, P
+from attnsweep.workloads.engine.first_order import Adam, AdamW, Sgd
+from attnsweep.workloads.engine.lbfgs import Lbfgs
+from attnsweep.workloads.engine.optimizers import Optimizer, Settings
 
 UPDATE_RULES: dict[str, type[Optimizer]] = {"sgd": Sgd, "adam": Adam, "adamw": AdamW, "lbfgs": Lbfgs}
 

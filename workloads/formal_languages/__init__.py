@@ -3,7 +3,7 @@
 Source: Chiang & Cholak 2022, "Overcoming a theoretical limitation of self-attention".
 """
 
-from workloads.formal_languages.parameters import FormalLanguagesParameters
-from workloads.formal_languages.workload import FormalLanguages
+from attnsweep.workloads.formal_languages.parameters import FormalLanguagesParameters
+from attnsweep.workloads.formal_languages.workload import FormalLanguages
 
 __all__ = ["FormalLanguages", "FormalLanguagesParameters"]

@@ -6,10 +6,10 @@ Axes: L lane, S step, B string, N position.
 import torch
 from torch import Tensor
 
-from workloads.engine.contract import Batch, Lanes
-from workloads.formal_languages.parameters import FormalLanguagesParameters
-from workloads.formal_languages.texts import random_texts
-from workloads.formal_languages.tokens import Tokens, tokenize
+from attnsweep.workloads.engine.contract import Batch, Lanes
+from attnsweep.workloads.formal_languages.parameters import FormalLanguagesParameters
+from attnsweep.workloads.formal_languages.texts import random_texts
+from attnsweep.workloads.formal_languages.tokens import Tokens, tokenize
 
 LanguageLanes = Lanes[FormalLanguagesParameters]
 

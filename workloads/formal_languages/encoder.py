@@ -15,9 +15,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from workloads.engine.layer_norm import fused_layer_norm, inverse_root
-from workloads.formal_languages.attention_scale import query_factors
-from workloads.formal_languages.tokens import N_SYMBOLS, Tokens
+from attnsweep.workloads.engine.layer_norm import fused_layer_norm, inverse_root
+from attnsweep.workloads.formal_languages.attention_scale import query_factors
+from attnsweep.workloads.formal_languages.tokens import N_SYMBOLS, Tokens
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

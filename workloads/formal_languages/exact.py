@@ -9,8 +9,8 @@ from collections.abc import Mapping, Sequence
 import torch
 from torch import Tensor
 
-from workloads.formal_languages.encoder import Encoder, EncoderLayer, EncoderShape
-from workloads.formal_languages.tokens import N_SYMBOLS
+from attnsweep.workloads.formal_languages.encoder import Encoder, EncoderLayer, EncoderShape
+from attnsweep.workloads.formal_languages.tokens import N_SYMBOLS
 
 Entries = Mapping[tuple[int, int], float]
 """A matrix by its entries (input, output); others are 0."""

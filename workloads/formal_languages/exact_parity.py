@@ -5,8 +5,8 @@ is free, so that two heads divide them.
 Source: Chiang & Cholak 2022, section 3.1.
 """
 
-from workloads.formal_languages.encoder import Encoder
-from workloads.formal_languages.exact import blank_encoder, set_attention, set_feed_forward
+from attnsweep.workloads.formal_languages.encoder import Encoder
+from attnsweep.workloads.formal_languages.exact import blank_encoder, set_attention, set_feed_forward
 
 _ZERO, _ONE, _CLS, _POSITION, _COSINE, _ONES, _UNIT, _IS_COUNT, _ANSWER = range(9)
 

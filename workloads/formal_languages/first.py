@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from workloads.formal_languages.language import Language
+from attnsweep.workloads.formal_languages.language import Language
 
 
 class First(Language):

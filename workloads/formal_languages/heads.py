@@ -4,12 +4,12 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from workloads.engine.contract import Batch, HeadScores
-from workloads.engine.functional import over_lanes
-from workloads.engine.optimizers import State
-from workloads.formal_languages.data import LanguageLanes, looked_at_batch, tokens_of
-from workloads.formal_languages.encoder import Encoder
-from workloads.formal_languages.tokens import Tokens
+from attnsweep.workloads.engine.contract import Batch, HeadScores
+from attnsweep.workloads.engine.functional import over_lanes
+from attnsweep.workloads.engine.optimizers import State
+from attnsweep.workloads.formal_languages.data import LanguageLanes, looked_at_batch, tokens_of
+from attnsweep.workloads.formal_languages.encoder import Encoder
+from attnsweep.workloads.formal_languages.tokens import Tokens
 
 SCORE_NAMES = ("first_attention", "attention_entropy")
 POSITIONAL = 0.5

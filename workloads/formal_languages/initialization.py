@@ -6,9 +6,9 @@ import re
 import torch
 from torch import Tensor
 
-from workloads.engine.optimizers import State
-from workloads.engine.streams import Streams
-from workloads.formal_languages.encoder import Encoder
+from attnsweep.workloads.engine.optimizers import State
+from attnsweep.workloads.engine.streams import Streams
+from attnsweep.workloads.formal_languages.encoder import Encoder
 
 
 def default_parameters(module: Encoder, streams: Streams) -> State:

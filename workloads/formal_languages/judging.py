@@ -1,7 +1,7 @@
 """The outcome of a training on a formal language. Axes: L lane, P probe."""
 
-from workloads.diagnostics import outcomes
-from workloads.engine.contract import Evidence, Verdicts
+from attnsweep.workloads.diagnostics import outcomes
+from attnsweep.workloads.engine.contract import Evidence, Verdicts
 
 SOLVED_BITS = 0.05
 """A solved training errs on no string of the evaluation batch, at a cross-entropy below this."""

@@ -1,8 +1,8 @@
 """The languages that there are. A new one is an import and a line here: docs/languages.md."""
 
-from workloads.formal_languages.first import First
-from workloads.formal_languages.language import Language
-from workloads.formal_languages.parity import Parity
+from attnsweep.workloads.formal_languages.first import First
+from attnsweep.workloads.formal_languages.language import Language
+from attnsweep.workloads.formal_languages.parity import Parity
 
 _EVERY: tuple[Language, ...] = (
     First(),

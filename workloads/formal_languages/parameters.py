@@ -3,12 +3,12 @@
 from dataclasses import dataclass
 from typing import ClassVar
 
-from workloads.errors import SpecError
-from workloads.formal_languages.attention_scale import ATTENTION_SCALES
-from workloads.formal_languages.language import Language
-from workloads.formal_languages.languages import LANGUAGES
-from workloads.formal_languages.tokens import REPRESENTATIONS
-from workloads.parameters import TrainingParameters, Value, parameter
+from attnsweep.workloads.errors import SpecError
+from attnsweep.workloads.formal_languages.attention_scale import ATTENTION_SCALES
+from attnsweep.workloads.formal_languages.language import Language
+from attnsweep.workloads.formal_languages.languages import LANGUAGES
+from attnsweep.workloads.formal_languages.tokens import REPRESENTATIONS
+from attnsweep.workloads.parameters import TrainingParameters, Value, parameter
 
 _LADDER = (10, 30, 100, 300, 1000)
 _LONGEST = {"kinds": 1000, "positions": 30}
@@ -114,21 +114,21 @@ class FormalLanguagesParameters(TrainingParameters):
                 "n_heads",
                 given=self.n_heads,
                 expected=f"a divisor of d_model={self.d_model}",
-                mend="change n_heads or d_model",
+                fix="change n_heads or d_model",
             )
         if self.d_model < self.of.n_position_features:
             raise SpecError(
                 "d_model",
                 given=self.d_model,
                 expected=f"at least {self.of.n_position_features}, a dimension for each position feature",
-                mend="raise d_model",
+                fix="raise d_model",
             )
         if self.tokens == "kinds" and self.of.n_marked_positions is None:
             raise SpecError(
                 "tokens",
                 given=self.tokens,
                 expected=f"positions or auto (all positions of {self.language} differ)",
-                mend="remove tokens",
+                fix="remove tokens",
             )
 
     def _follow_epochs(self) -> None:
@@ -139,7 +139,7 @@ class FormalLanguagesParameters(TrainingParameters):
                     "steps_per_epoch",
                     given=self.steps_per_epoch,
                     expected="its default where n_epochs is null",
-                    mend="set n_epochs, or remove steps_per_epoch",
+                    fix="set n_epochs, or remove steps_per_epoch",
                 )
             return
         n_steps = self.n_epochs * self.steps_per_epoch
@@ -148,7 +148,7 @@ class FormalLanguagesParameters(TrainingParameters):
                 "n_steps",
                 given=self.n_steps,
                 expected=f"{n_steps} (n_epochs={self.n_epochs} of {self.steps_per_epoch} steps)",
-                mend="remove n_steps, or n_epochs",
+                fix="remove n_steps, or n_epochs",
             )
         # The one value that follows from others: what is stored and shared must be what is run.
         object.__setattr__(self, "n_steps", n_steps)

@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from workloads.engine.streams import Streams
+from attnsweep.workloads.engine.streams import Streams
 
 
 def random_texts(streams: Streams, name: str, length_L: Tensor, n_strings: int, steps: range) -> Tensor:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from workloads.formal_languages.language import Language
+from attnsweep.workloads.formal_languages.language import Language
 
 CLS = 2
 N_SYMBOLS = 3

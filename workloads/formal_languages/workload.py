@@ -7,15 +7,15 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import log_softmax
 
-from workloads.engine.contract import Batch, Evidence, HeadScores, Lanes, Verdicts, Workload
-from workloads.engine.initialization import draw_parameters
-from workloads.engine.optimizers import State
-from workloads.formal_languages.data import evaluation_batch, tokens_of, training_batches
-from workloads.formal_languages.encoder import Encoder, EncoderShape
-from workloads.formal_languages.heads import SCORE_NAMES, first_attention, score_heads
-from workloads.formal_languages.initialization import default_parameters
-from workloads.formal_languages.judging import SOLVED_BITS, judge_language
-from workloads.formal_languages.parameters import FormalLanguagesParameters
+from attnsweep.workloads.engine.contract import Batch, Evidence, HeadScores, Lanes, Verdicts, Workload
+from attnsweep.workloads.engine.initialization import draw_parameters
+from attnsweep.workloads.engine.optimizers import State
+from attnsweep.workloads.formal_languages.data import evaluation_batch, tokens_of, training_batches
+from attnsweep.workloads.formal_languages.encoder import Encoder, EncoderShape
+from attnsweep.workloads.formal_languages.heads import SCORE_NAMES, first_attention, score_heads
+from attnsweep.workloads.formal_languages.initialization import default_parameters
+from attnsweep.workloads.formal_languages.judging import SOLVED_BITS, judge_language
+from attnsweep.workloads.formal_languages.parameters import FormalLanguagesParameters
 
 _NAT = 1.0 / math.log(2.0)
 """Bits."""

@@ -10,8 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
-from workloads.diagnostics.roles import Sentences
-from workloads.diagnostics.roles.counts import strongest_keys
+from attnsweep.workloads.diagnostics.roles import Sentences
+from attnsweep.workloads.diagnostics.roles.counts import strongest_keys
 
 ALIGNMENT_SCORES = ("alignment", "alignment_baseline")
 

@@ -10,8 +10,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from workloads.engine.streams import Streams
-from workloads.translation.corpus import Corpus
+from attnsweep.workloads.engine.streams import Streams
+from attnsweep.workloads.translation.corpus import Corpus
 
 _MOST_BUCKETS = 8
 _LEAST_BATCHES = 4

@@ -10,12 +10,12 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from workloads.engine.contract import Batch, Lanes
-from workloads.translation.buckets import Bucket, Passes, by_length
-from workloads.translation.corpus import PAD, VALID
-from workloads.translation.lookup import StudiedCorpus, studied_corpus
-from workloads.translation.parameters import TranslationParameters
-from workloads.translation.reference_laws import preceding
+from attnsweep.workloads.engine.contract import Batch, Lanes
+from attnsweep.workloads.translation.buckets import Bucket, Passes, by_length
+from attnsweep.workloads.translation.corpus import PAD, VALID
+from attnsweep.workloads.translation.lookup import StudiedCorpus, studied_corpus
+from attnsweep.workloads.translation.parameters import TranslationParameters
+from attnsweep.workloads.translation.reference_laws import preceding
 
 TranslationLanes = Lanes[TranslationParameters]
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from workloads.translation.corpus import Gold, Side
+from attnsweep.workloads.translation.corpus import Gold, Side
 
 _DIGEST_BYTES = 16
 

@@ -3,10 +3,10 @@
 import torch
 from torch import Tensor, nn
 
-from workloads.engine.contract import Batch
-from workloads.engine.functional import over_lanes
-from workloads.engine.optimizers import State
-from workloads.translation.corpus import EOS, PAD, SOS
+from attnsweep.workloads.engine.contract import Batch
+from attnsweep.workloads.engine.functional import over_lanes
+from attnsweep.workloads.engine.optimizers import State
+from attnsweep.workloads.translation.corpus import EOS, PAD, SOS
 
 
 def greedy_words(

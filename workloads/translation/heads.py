@@ -12,18 +12,18 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from workloads.diagnostics.roles import RoleCounts, count_roles, label_roles, role_scores, score_names
-from workloads.diagnostics.structure.pooled import SCORES as STRUCTURE_SCORES
-from workloads.diagnostics.structure.pooled import PooledStructure
-from workloads.engine.contract import Batch, HeadScores
-from workloads.engine.functional import over_lanes
-from workloads.engine.optimizers import State
-from workloads.translation.alignment import ALIGNMENT_SCORES, AlignmentCounts, alignment_scores, count_aligned
-from workloads.translation.data import TranslationLanes
-from workloads.translation.grammar.dependencies import RELATIONS
-from workloads.translation.looked_at import LookedAt, looked_at
-from workloads.translation.model import TranslationModel
-from workloads.translation.translator import LAYERS
+from attnsweep.workloads.diagnostics.roles import RoleCounts, count_roles, label_roles, role_scores, score_names
+from attnsweep.workloads.diagnostics.structure.pooled import SCORES as STRUCTURE_SCORES
+from attnsweep.workloads.diagnostics.structure.pooled import PooledStructure
+from attnsweep.workloads.engine.contract import Batch, HeadScores
+from attnsweep.workloads.engine.functional import over_lanes
+from attnsweep.workloads.engine.optimizers import State
+from attnsweep.workloads.translation.alignment import ALIGNMENT_SCORES, AlignmentCounts, alignment_scores, count_aligned
+from attnsweep.workloads.translation.data import TranslationLanes
+from attnsweep.workloads.translation.grammar.dependencies import RELATIONS
+from attnsweep.workloads.translation.looked_at import LookedAt, looked_at
+from attnsweep.workloads.translation.model import TranslationModel
+from attnsweep.workloads.translation.translator import LAYERS
 
 SCORE_NAMES = (*score_names(RELATIONS), *STRUCTURE_SCORES, *ALIGNMENT_SCORES)
 

@@ -5,9 +5,9 @@ import math
 import torch
 from torch import Tensor, nn
 
-from workloads.engine.initialization import draw_parameters
-from workloads.engine.optimizers import State
-from workloads.engine.streams import Streams
+from attnsweep.workloads.engine.initialization import draw_parameters
+from attnsweep.workloads.engine.optimizers import State
+from attnsweep.workloads.engine.streams import Streams
 
 
 def starting_parameters(module: nn.Module, init_sigma_L: Tensor, streams: Streams) -> State:

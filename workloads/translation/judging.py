@@ -3,8 +3,8 @@
 import numpy as np
 from numpy.typing import NDArray
 
-from workloads.diagnostics import outcomes
-from workloads.engine.contract import Evidence, Verdicts
+from attnsweep.workloads.diagnostics import outcomes
+from attnsweep.workloads.engine.contract import Evidence, Verdicts
 
 SOLVED_SHARE = 0.05
 """A solved training has all of what the source tells but this share: the margin above the achievable, as a share of

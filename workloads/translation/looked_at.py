@@ -11,14 +11,14 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from workloads.diagnostics.roles import Arcs, Sentences, fit_offsets
-from workloads.engine.contract import Batch
-from workloads.translation.alignment import Alignment
-from workloads.translation.buckets import Bucket, by_length
-from workloads.translation.corpus import EOS, PAD, SOS, TRAIN, UNK, VALID, Corpus, Gold
-from workloads.translation.data import pairs_of
-from workloads.translation.lookup import StudiedCorpus, studied_corpus
-from workloads.translation.parameters import TranslationParameters
+from attnsweep.workloads.diagnostics.roles import Arcs, Sentences, fit_offsets
+from attnsweep.workloads.engine.contract import Batch
+from attnsweep.workloads.translation.alignment import Alignment
+from attnsweep.workloads.translation.buckets import Bucket, by_length
+from attnsweep.workloads.translation.corpus import EOS, PAD, SOS, TRAIN, UNK, VALID, Corpus, Gold
+from attnsweep.workloads.translation.data import pairs_of
+from attnsweep.workloads.translation.lookup import StudiedCorpus, studied_corpus
+from attnsweep.workloads.translation.parameters import TranslationParameters
 
 _BUCKETS = 8
 FREQUENT_COVERAGE = 0.75

@@ -7,8 +7,8 @@ import torch
 from torch import Tensor
 from torch.nn.functional import log_softmax
 
-from workloads.engine.contract import Batch
-from workloads.translation.corpus import PAD
+from attnsweep.workloads.engine.contract import Batch
+from attnsweep.workloads.translation.corpus import PAD
 
 
 def smoothed_loss(logit_BTV: Tensor, target_BT: Tensor, label_smoothing: Tensor) -> Tensor:

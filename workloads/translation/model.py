@@ -6,11 +6,11 @@ Axes: B sentence, T target token, V word, H head, Q query token, K key token.
 import torch
 from torch import Tensor, nn
 
-from workloads.engine.contract import Batch
-from workloads.translation.lookup import StudiedCorpus
-from workloads.translation.parameters import TranslationParameters
-from workloads.translation.sight import Structure, sights
-from workloads.translation.translator import Sight, Translator, TranslatorShape
+from attnsweep.workloads.engine.contract import Batch
+from attnsweep.workloads.translation.lookup import StudiedCorpus
+from attnsweep.workloads.translation.parameters import TranslationParameters
+from attnsweep.workloads.translation.sight import Structure, sights
+from attnsweep.workloads.translation.translator import Sight, Translator, TranslatorShape
 
 
 class TranslationModel(nn.Module):

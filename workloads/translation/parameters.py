@@ -5,12 +5,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
 
-from workloads.errors import SpecError
-from workloads.parameters import TrainingParameters, Value, parameter
-from workloads.translation.attention_scale import ATTENTION_SCALES
-from workloads.translation.corpus import TRAIN
-from workloads.translation.grammar import LexiconSizes
-from workloads.translation.prepared import read_corpus
+from attnsweep.workloads.errors import SpecError
+from attnsweep.workloads.parameters import TrainingParameters, Value, parameter
+from attnsweep.workloads.translation.attention_scale import ATTENTION_SCALES
+from attnsweep.workloads.translation.corpus import TRAIN
+from attnsweep.workloads.translation.grammar import LexiconSizes
+from attnsweep.workloads.translation.prepared import read_corpus
 
 GRAMMAR = "grammar"
 """The corpus that is made, not read."""
@@ -141,7 +141,7 @@ class TranslationParameters(TrainingParameters):
                 "corpus_digest",
                 given=given,
                 expected=f"{found}, as {path} has",
-                mend="the file is another than the sweep began with: restore it, or begin another sweep",
+                fix="the file is another than the sweep began with: restore it, or begin another sweep",
             )
         return {"corpus": str(path), "corpus_digest": found}
 
@@ -153,7 +153,7 @@ class TranslationParameters(TrainingParameters):
                 "batch_size",
                 given=self.batch_size,
                 expected=f"at most n_sentences={n_sentences}",
-                mend="lower it, or give more sentences",
+                fix="lower it, or give more sentences",
             )
         if self.n_steps == 0:
             object.__setattr__(self, "n_steps", self.n_epochs * (n_sentences // self.batch_size))
@@ -162,7 +162,7 @@ class TranslationParameters(TrainingParameters):
                 "n_heads",
                 given=self.n_heads,
                 expected=f"a divisor of d_model={self.d_model}",
-                mend="change n_heads or d_model",
+                fix="change n_heads or d_model",
             )
         self._check_epsilon()
 
@@ -176,7 +176,7 @@ class TranslationParameters(TrainingParameters):
         most = int((read_corpus(self.corpus).part == TRAIN).sum())
         if (self.n_sentences or 0) > most:
             raise SpecError(
-                "n_sentences", given=self.n_sentences, expected=f"at most {most} ({self.corpus})", mend="lower it"
+                "n_sentences", given=self.n_sentences, expected=f"at most {most} ({self.corpus})", fix="lower it"
             )
         object.__setattr__(self, "n_sentences", self.n_sentences or most)
 
@@ -186,5 +186,5 @@ class TranslationParameters(TrainingParameters):
                 "layer_norm_eps",
                 given=self.layer_norm_eps,
                 expected="> 0 outside the root: constant vectors have no deviation",
-                mend="raise it, or choose layer_norm_convention=inside_root",
+                fix="raise it, or choose layer_norm_convention=inside_root",
             )

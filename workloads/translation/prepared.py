@@ -14,10 +14,10 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from workloads.errors import UserError
-from workloads.given_file import given_file
-from workloads.translation.corpus import EOS, PAD, SPECIALS, UNK, Corpus, Side
-from workloads.translation.digest import corpus_digest
+from attnsweep.workloads.errors import UserError
+from attnsweep.workloads.given_file import given_file
+from attnsweep.workloads.translation.corpus import EOS, PAD, SPECIALS, UNK, Corpus, Side
+from attnsweep.workloads.translation.digest import corpus_digest
 
 SCHEMA_VERSION = 1
 VERSION_KEY, WORDS_KEY, DIGEST_KEY = "corpus_schema_version", "words", "digest"
@@ -84,21 +84,19 @@ def _read(path: str, mtime_ns: int, size: int) -> Corpus:
         raise _refused(path, _HOW_TO_PREPARE)
     if (version := metadata[VERSION_KEY.encode()].decode(errors="replace")) != str(SCHEMA_VERSION):
         raise UserError(
-            "corpus", given=f"{path}, version {version}", expected=f"version {SCHEMA_VERSION}", mend=_PREPARE_AGAIN
+            "corpus", given=f"{path}, version {version}", expected=f"version {SCHEMA_VERSION}", fix=_PREPARE_AGAIN
         )
     try:
         corpus = _assemble(table, json.loads(metadata[WORDS_KEY.encode()]))
         recorded = metadata[DIGEST_KEY.encode()].decode()
     except (KeyError, TypeError, ValueError, pa.ArrowInvalid) as error:
-        raise UserError(
-            "corpus", given=path, expected="a prepared corpus that is whole", mend=_PREPARE_AGAIN
-        ) from error
+        raise UserError("corpus", given=path, expected="a prepared corpus that is whole", fix=_PREPARE_AGAIN) from error
     if corpus.digest != recorded:
         raise UserError(
             "corpus",
             given=f"{path}, digest {corpus.digest}",
             expected=f"the digest it was written with, {recorded}",
-            mend=f"it was changed since: {_PREPARE_AGAIN}",
+            fix=f"it was changed since: {_PREPARE_AGAIN}",
         )
     return corpus
 
@@ -130,5 +128,5 @@ def _checked(sentences: pa.ListArray, words: list[str]) -> pa.ListArray:
     return sentences
 
 
-def _refused(path: str | Path, mend: str) -> UserError:
-    return UserError("corpus", given=str(path), expected="a prepared corpus", mend=mend)
+def _refused(path: str | Path, fix: str) -> UserError:
+    return UserError("corpus", given=str(path), expected="a prepared corpus", fix=fix)

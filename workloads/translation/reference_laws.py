@@ -6,7 +6,7 @@ Axes: N sentence, T token, V word.
 import numpy as np
 from numpy.typing import NDArray
 
-from workloads.translation.corpus import SOS, Side
+from attnsweep.workloads.translation.corpus import SOS, Side
 
 _PRIOR_SIGHTINGS = 1.0
 """What the law that a count is mixed with weighs, in sightings: uniform for unigrams, unigram for bigrams. Ours."""

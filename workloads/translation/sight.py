@@ -6,10 +6,10 @@ Axes: B sentence, Q query token, K key token.
 import torch
 from torch import Tensor, nn
 
-from workloads.engine.contract import Batch
-from workloads.translation.corpus import PAD
-from workloads.translation.parameters import TranslationParameters
-from workloads.translation.translator import Sight
+from attnsweep.workloads.engine.contract import Batch
+from attnsweep.workloads.translation.corpus import PAD
+from attnsweep.workloads.translation.parameters import TranslationParameters
+from attnsweep.workloads.translation.translator import Sight
 
 
 class Structure(nn.Module):

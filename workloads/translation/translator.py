@@ -15,8 +15,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import embedding, pad
 
-from workloads.engine.layer_norm import fused_layer_norm, inverse_root, outside_layer_norm
-from workloads.translation.attention_scale import LogitScale, logit_scale
+from attnsweep.workloads.engine.layer_norm import fused_layer_norm, inverse_root, outside_layer_norm
+from attnsweep.workloads.translation.attention_scale import LogitScale, logit_scale
 
 LAYERS = ("encoder_self", "decoder_self", "cross")
 """The attention layers, in the order of the `heads` table's column `layer`."""

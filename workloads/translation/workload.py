@@ -6,19 +6,19 @@ from typing import cast
 import torch
 from torch import Tensor, nn
 
-from workloads.engine.contract import Batch, Evidence, HeadScores, Lanes, Verdicts, Workload, Written
-from workloads.engine.optimizers import State
-from workloads.translation.corpus import PAD
-from workloads.translation.data import evaluation_batch, parts_of, training_batches
-from workloads.translation.heads import SCORE_NAMES, score_heads
-from workloads.translation.initialization import starting_parameters
-from workloads.translation.judging import SOLVED_SHARE, judge_translation
-from workloads.translation.lookup import studied_corpus
-from workloads.translation.losses import mean_over, smoothed_loss, smoothed_nats, word_nats
-from workloads.translation.model import TranslationModel
-from workloads.translation.parameters import TranslationParameters
-from workloads.translation.translator import LAYERS
-from workloads.translation.writing import write
+from attnsweep.workloads.engine.contract import Batch, Evidence, HeadScores, Lanes, Verdicts, Workload, Written
+from attnsweep.workloads.engine.optimizers import State
+from attnsweep.workloads.translation.corpus import PAD
+from attnsweep.workloads.translation.data import evaluation_batch, parts_of, training_batches
+from attnsweep.workloads.translation.heads import SCORE_NAMES, score_heads
+from attnsweep.workloads.translation.initialization import starting_parameters
+from attnsweep.workloads.translation.judging import SOLVED_SHARE, judge_translation
+from attnsweep.workloads.translation.lookup import studied_corpus
+from attnsweep.workloads.translation.losses import mean_over, smoothed_loss, smoothed_nats, word_nats
+from attnsweep.workloads.translation.model import TranslationModel
+from attnsweep.workloads.translation.parameters import TranslationParameters
+from attnsweep.workloads.translation.translator import LAYERS
+from attnsweep.workloads.translation.writing import write
 
 
 class Translation(Workload[TranslationParameters]):

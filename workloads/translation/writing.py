@@ -4,14 +4,14 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from workloads.engine.contract import Batch, Written
-from workloads.engine.optimizers import State
-from workloads.translation.buckets import by_length
-from workloads.translation.corpus import EOS, PAD, TEST, Side
-from workloads.translation.data import TranslationLanes, pairs_of
-from workloads.translation.greedy import greedy_words
-from workloads.translation.lookup import studied_corpus
-from workloads.translation.model import TranslationModel
+from attnsweep.workloads.engine.contract import Batch, Written
+from attnsweep.workloads.engine.optimizers import State
+from attnsweep.workloads.translation.buckets import by_length
+from attnsweep.workloads.translation.corpus import EOS, PAD, TEST, Side
+from attnsweep.workloads.translation.data import TranslationLanes, pairs_of
+from attnsweep.workloads.translation.greedy import greedy_words
+from attnsweep.workloads.translation.lookup import studied_corpus
+from attnsweep.workloads.translation.model import TranslationModel
 
 _LANES_AT_ONCE = 16
 

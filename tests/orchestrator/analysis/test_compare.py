@@ -7,13 +7,18 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from orchestrator import cli
-from orchestrator.analysis import compare, open_sweep
-from orchestrator.analysis.difference import Difference, difference_label, mcnemar, paired_differences
-from orchestrator.analysis.intervals import binomial_rate, pooled_rate
-from search_spaces import Sequential
+from attnsweep.orchestrator import cli
+from attnsweep.orchestrator.analysis import compare, open_sweep
+from attnsweep.orchestrator.analysis.comparison.difference import (
+    Difference,
+    difference_label,
+    mcnemar,
+    paired_differences,
+)
+from attnsweep.orchestrator.analysis.intervals import binomial_rate, pooled_rate
+from attnsweep.search_spaces import Sequential
+from attnsweep.workloads.errors import UserError
 from tests.orchestrator.small_sweep import Rows, small_sweep, sweep_on_disk, trial_rows
-from workloads.errors import UserError
 
 N_TRIALS = 24
 

@@ -4,12 +4,12 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from orchestrator.analysis import difference
-from orchestrator.analysis.difference import paired_differences, unpaired_difference
-from orchestrator.analysis.emergence import emergence_curve
-from orchestrator.analysis.intervals import mean_rate, pooled_rate, weights_of_equal_trials
-from orchestrator.analysis.phase_diagram import Axis, TrialCounts, fit_phase_diagram
-from search_spaces import Sequential
+from attnsweep.orchestrator.analysis.comparison import difference
+from attnsweep.orchestrator.analysis.comparison.difference import paired_differences, unpaired_difference
+from attnsweep.orchestrator.analysis.intervals import mean_rate, pooled_rate, weights_of_equal_trials
+from attnsweep.orchestrator.analysis.phase.diagram import Axis, TrialCounts, fit_phase_diagram
+from attnsweep.orchestrator.analysis.roles.emergence import emergence_curve
+from attnsweep.search_spaces import Sequential
 from tests.orchestrator.small_sweep import sequential_counts
 
 LEAST, MOST = 0.91, 0.995

@@ -9,13 +9,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from orchestrator.analysis import open_sweep
-from orchestrator.analysis.intervals import pooled_rate
-from orchestrator.analysis.sweep_data import SweepData
-from search_spaces import Float, Sequential
+from attnsweep.orchestrator.analysis import open_sweep
+from attnsweep.orchestrator.analysis.intervals import pooled_rate
+from attnsweep.orchestrator.analysis.opened_sweep import SweepData
+from attnsweep.search_spaces import Float, Sequential
+from attnsweep.workloads.errors import UserError
 from tests.orchestrator.head_rows import head_rows, sweep_with_heads
 from tests.orchestrator.small_sweep import Rows, small_sweep, sweep_on_disk, trial_rows
-from workloads.errors import UserError
 
 ENDS = ["solved", "marginal", "diverged", "plateau"]
 
@@ -44,7 +44,7 @@ def sweep(tmp_path_factory: pytest.TempPathFactory) -> SweepData:
 
 def test_importing_it_brings_nothing_heavy() -> None:
     heavy = "torch", "ray", "mlflow", "matplotlib", "statsmodels", "optuna", "duckdb", "numpy"
-    code = f"import sys, orchestrator.analysis; print([name for name in {heavy} if name in sys.modules])"
+    code = f"import sys, attnsweep.orchestrator.analysis; print([name for name in {heavy} if name in sys.modules])"
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert found.stdout == "[]\n"
 

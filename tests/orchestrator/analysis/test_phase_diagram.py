@@ -10,7 +10,14 @@ import statsmodels.api as sm
 from matplotlib.collections import PathCollection
 from numpy.typing import NDArray
 
-from orchestrator.analysis.phase_diagram import TERMS, Axis, Floats, PhaseDiagram, TrialCounts, fit_phase_diagram
+from attnsweep.orchestrator.analysis.phase.diagram import (
+    TERMS,
+    Axis,
+    Floats,
+    PhaseDiagram,
+    TrialCounts,
+    fit_phase_diagram,
+)
 
 X, Y = Axis("init_sigma", True, 1e-4, 1.0), Axis("learning_rate", False, 0.0, 2.0)
 

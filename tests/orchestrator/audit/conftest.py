@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.sweep_directory import SweepDirectory
-from orchestrator.tracking import sync
-from search_spaces.loading import load_sweep
+from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
+from attnsweep.orchestrator.tracking import sync
+from attnsweep.search_spaces.loading import load_sweep
 from tests.orchestrator.trained_sweep import FRAGILE, trained_sweep
 
 

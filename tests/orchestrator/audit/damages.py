@@ -8,8 +8,8 @@ from typing import Any
 import pyarrow as pa
 from optuna.trial import TrialState
 
-from orchestrator.audit import Audit
-from orchestrator.sweep_directory import STUDY_FILE, SweepDirectory
+from attnsweep.orchestrator.audit.problems import Audit
+from attnsweep.orchestrator.storage.sweep_directory import STUDY_FILE, SweepDirectory
 from tests.orchestrator.trained_sweep import edit, edit_row, records
 
 Damage = Callable[[SweepDirectory], None]

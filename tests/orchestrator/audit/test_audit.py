@@ -7,17 +7,18 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
-from orchestrator import cli
-from orchestrator.audit import audit, course
-from orchestrator.audit.verdict import in_one_line
-from orchestrator.ledger.writer import LedgerWriter
-from orchestrator.study import read_trials
-from orchestrator.sweep_directory import SweepDirectory
-from orchestrator.tracking import sync
-from search_spaces import Float, LossQuantile, Sequential, Sweep
-from search_spaces.loading import load_sweep
+from attnsweep.orchestrator import cli
+from attnsweep.orchestrator.audit.audit import audit
+from attnsweep.orchestrator.audit.audit import audit as course
+from attnsweep.orchestrator.audit.problems import in_one_line
+from attnsweep.orchestrator.ledger.writer import LedgerWriter
+from attnsweep.orchestrator.running.study import read_trials
+from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
+from attnsweep.orchestrator.tracking import sync
+from attnsweep.search_spaces import Float, LossQuantile, Sequential, Sweep
+from attnsweep.search_spaces.loading import load_sweep
 from tests.orchestrator.audit.damages import drop, lines_of, problems_of, set_values
-from tests.orchestrator.places.object_store import new_prefix
+from tests.orchestrator.storage.object_store import new_prefix
 from tests.orchestrator.trained_sweep import records, trained_sweep
 
 

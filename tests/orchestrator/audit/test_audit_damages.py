@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.audit import audit
-from orchestrator.sweep_directory import STUDY_FILE, SweepDirectory
+from attnsweep.orchestrator.audit.audit import audit
+from attnsweep.orchestrator.storage.sweep_directory import STUDY_FILE, SweepDirectory
 from tests.orchestrator.audit.damages import DAMAGES, lines_of, problems_of
 from tests.orchestrator.trained_sweep import edit
 

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 from mlflow import MlflowClient
 
-from orchestrator.audit import audit
-from orchestrator.sweep_directory import SweepDirectory
-from orchestrator.tracking import sync
+from attnsweep.orchestrator.audit.audit import audit
+from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
+from attnsweep.orchestrator.tracking import sync
 from tests.orchestrator.audit.damages import lines_of, problems_of
 
 

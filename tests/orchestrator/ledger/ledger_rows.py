@@ -6,10 +6,10 @@ from typing import Any
 
 import pyarrow as pa
 
-from orchestrator.ledger.reader import Ledger
-from orchestrator.ledger.schema import curves_schema, heads_schema, trainings_schema
-from orchestrator.ledger.writer import LedgerWriter
-from workloads.category_pairs.parameters import CategoryPairsParameters
+from attnsweep.orchestrator.ledger.reader import Ledger
+from attnsweep.orchestrator.ledger.schema import curves_schema, heads_schema, trainings_schema
+from attnsweep.orchestrator.ledger.writer import LedgerWriter
+from attnsweep.workloads.category_pairs.parameters import CategoryPairsParameters
 
 TRAININGS = trainings_schema(CategoryPairsParameters, ("zero", "mean"))
 CURVES = curves_schema()

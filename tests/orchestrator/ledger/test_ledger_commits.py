@@ -16,10 +16,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from orchestrator.ledger.compaction import MAX_FRAGMENTS, compact, due, merge
-from orchestrator.ledger.fragments import fragment_names
-from orchestrator.ledger.reader import Ledger
-from orchestrator.ledger.writer import LedgerWriter
+from attnsweep.orchestrator.ledger.compaction import MAX_FRAGMENTS, compact, due, merge
+from attnsweep.orchestrator.ledger.fragments import fragment_names
+from attnsweep.orchestrator.ledger.reader import Ledger
+from attnsweep.orchestrator.ledger.writer import LedgerWriter
+from attnsweep.workloads.errors import UserError
 from tests.orchestrator.ledger.ledger_rows import (
     CURVES,
     HEADS,
@@ -32,7 +33,6 @@ from tests.orchestrator.ledger.ledger_rows import (
     pack_rows,
     training_rows,
 )
-from workloads.errors import UserError
 
 numbers = st.one_of(st.none(), st.floats(allow_nan=False, allow_infinity=False))
 row = st.fixed_dictionaries(
@@ -160,7 +160,7 @@ def test_compact_leaves_one_sorted_file_per_table(tmp_path: Path) -> None:
 
 
 def test_a_merge_larger_than_its_memory_loses_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("orchestrator.ledger.compaction._ROWS_AT_ONCE", 10)
+    monkeypatch.setattr("attnsweep.orchestrator.ledger.compaction._ROWS_AT_ONCE", 10)
     keys = {(trial, replicate) for trial in range(0, 40, 3) for replicate in range(2)}
     with open_writer(tmp_path) as writer:
         for number, pack in enumerate([sorted(keys)[::2], sorted(keys)[1::2]]):
@@ -279,7 +279,7 @@ def test_rows_of_heads_need_a_workload_with_heads(tmp_path: Path) -> None:
 
 
 def test_the_ledger_is_read_without_torch_and_ray() -> None:
-    code = "import sys, orchestrator.query; sys.exit(bool({'torch', 'ray', 'mlflow', 'optuna'} & set(sys.modules)))"
+    code = "import sys, attnsweep.orchestrator.ledger.query; sys.exit(bool({'torch', 'ray', 'mlflow', 'optuna'} & set(sys.modules)))"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
@@ -355,7 +355,7 @@ def test_a_missing_file_is_named(tmp_path: Path) -> None:
 
 
 def test_a_file_of_a_newer_version_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("orchestrator.ledger.fragments.SCHEMA_VERSION", 2)
+    monkeypatch.setattr("attnsweep.orchestrator.ledger.fragments.SCHEMA_VERSION", 2)
     with open_writer(tmp_path) as writer:
         writer.commit("p0", *pack_rows("p0", [(0, 0)]))
     monkeypatch.undo()

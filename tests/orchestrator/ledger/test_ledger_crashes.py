@@ -12,9 +12,9 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
-from orchestrator.ledger.compaction import compact
-from orchestrator.ledger.reader import Ledger
-from orchestrator.places.local_folder import LocalFolder
+from attnsweep.orchestrator.ledger.compaction import compact
+from attnsweep.orchestrator.ledger.reader import Ledger
+from attnsweep.orchestrator.storage.local import LocalFolder
 from tests.orchestrator.ledger.ledger_rows import Key, assert_holds, committed_keys, open_writer, pack_rows
 
 STEPS = ((os, "replace"), (os, "unlink"), (os, "fsync"), (pq.ParquetWriter, "write_batch"))

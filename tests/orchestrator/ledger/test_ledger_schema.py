@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orchestrator.ledger.schema import conform
+from attnsweep.orchestrator.ledger.schema import conform
 from tests.orchestrator.ledger.ledger_rows import CURVES, HEADS, TRAININGS, training_rows
 
 CONTRACT = """

@@ -12,12 +12,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from orchestrator.ledger.compaction import compact
-from orchestrator.ledger.reader import Ledger
-from orchestrator.ledger.writer import LedgerWriter
-from orchestrator.query import TABLE_ROWS, render, run_query
+from attnsweep.orchestrator.ledger.compaction import compact
+from attnsweep.orchestrator.ledger.query import TABLE_ROWS, render, run_query
+from attnsweep.orchestrator.ledger.reader import Ledger
+from attnsweep.orchestrator.ledger.writer import LedgerWriter
+from attnsweep.workloads.errors import UserError
 from tests.orchestrator.ledger.ledger_rows import HEADS, TRAININGS, file_of, open_writer, pack_rows, training_rows
-from workloads.errors import UserError
 
 
 @pytest.fixture

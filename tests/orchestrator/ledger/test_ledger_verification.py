@@ -8,10 +8,11 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
-from orchestrator.ledger.compaction import compact
-from orchestrator.ledger.reader import Ledger
-from orchestrator.ledger.verification import set_aside, verify
-from orchestrator.query import run_query
+from attnsweep.orchestrator.ledger.compaction import compact
+from attnsweep.orchestrator.ledger.query import run_query
+from attnsweep.orchestrator.ledger.reader import Ledger
+from attnsweep.orchestrator.ledger.verification import set_aside, verify
+from attnsweep.workloads.errors import UserError
 from tests.orchestrator.ledger.ledger_rows import (
     SPEC,
     Key,
@@ -21,7 +22,6 @@ from tests.orchestrator.ledger.ledger_rows import (
     open_writer,
     pack_rows,
 )
-from workloads.errors import UserError
 
 TABLES = ("trainings", "curves", "heads")
 
@@ -226,7 +226,7 @@ def test_a_fragment_can_be_set_aside_by_name(root: Path) -> None:
 
 
 def test_a_file_of_a_newer_version_is_not_damaged(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("orchestrator.ledger.fragments.SCHEMA_VERSION", 0)
+    monkeypatch.setattr("attnsweep.orchestrator.ledger.fragments.SCHEMA_VERSION", 0)
     with pytest.raises(UserError, match="got 'schema_version 1', expected 0 or lower"):
         open_writer(root)
     assert not (root / "set_aside").exists()

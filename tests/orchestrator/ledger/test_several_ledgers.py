@@ -6,14 +6,14 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from orchestrator import cli
-from orchestrator.ledger.reader import Ledger
-from orchestrator.ledger.schema import trainings_schema
-from orchestrator.ledger.writer import LedgerWriter
-from orchestrator.query import query_all
+from attnsweep.orchestrator import cli
+from attnsweep.orchestrator.ledger.query import query_all
+from attnsweep.orchestrator.ledger.reader import Ledger
+from attnsweep.orchestrator.ledger.schema import trainings_schema
+from attnsweep.orchestrator.ledger.writer import LedgerWriter
+from attnsweep.workloads.errors import UserError
+from attnsweep.workloads.formal_languages.parameters import FormalLanguagesParameters
 from tests.orchestrator.ledger.ledger_rows import HEADS, SPEC, TRAININGS, pack_rows, training_rows
-from workloads.errors import UserError
-from workloads.formal_languages.parameters import FormalLanguagesParameters
 
 LANGUAGES = trainings_schema(FormalLanguagesParameters, ("chance",))
 

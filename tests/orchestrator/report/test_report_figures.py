@@ -10,8 +10,8 @@ from matplotlib.figure import Figure
 from matplotlib.text import Text
 from matplotlib.transforms import Bbox
 
-from orchestrator.report import pictures
-from orchestrator.report.page import write_report
+from attnsweep.orchestrator.report import pictures
+from attnsweep.orchestrator.report.page import write_report
 from tests.orchestrator.head_rows import head_rows, sweep_with_heads
 from tests.orchestrator.small_sweep import small_sweep, trial_rows
 

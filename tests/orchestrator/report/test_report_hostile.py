@@ -8,9 +8,9 @@ from xml.etree import ElementTree
 
 import pytest
 
-from orchestrator.report.page import write_report
-from orchestrator.sweep_directory import SweepDirectory
-from search_spaces import Categorical
+from attnsweep.orchestrator.report.page import write_report
+from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
+from attnsweep.search_spaces import Categorical
 from tests.orchestrator.report.report_html import Element, read_html
 from tests.orchestrator.small_sweep import small_sweep, sweep_on_disk, trial_rows
 

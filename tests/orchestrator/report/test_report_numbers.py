@@ -8,14 +8,14 @@ import numpy as np
 import pytest
 import statsmodels.api as sm
 
-from orchestrator.analysis.intervals import pooled_rate
-from orchestrator.analysis.rates import rates_by
-from orchestrator.ledger.reader import Ledger
-from orchestrator.report.learning_curves import read_learning_curves
-from orchestrator.report.page import write_report
-from orchestrator.report.regions import read_regions
-from orchestrator.sweep_directory import SweepDirectory
-from search_spaces import Categorical
+from attnsweep.orchestrator.analysis.intervals import pooled_rate
+from attnsweep.orchestrator.analysis.rates import rates_by
+from attnsweep.orchestrator.ledger.reader import Ledger
+from attnsweep.orchestrator.report.learning_curves import read_learning_curves
+from attnsweep.orchestrator.report.page import write_report
+from attnsweep.orchestrator.report.regions import read_regions
+from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
+from attnsweep.search_spaces import Categorical
 from tests.orchestrator.report.report_html import Element, read_html
 from tests.orchestrator.small_sweep import commit, open_writer, small_sweep, sweep_on_disk, trial_rows
 

@@ -7,21 +7,21 @@ from pathlib import Path
 import pytest
 from typer.main import get_group
 
-from orchestrator import cli
-from orchestrator.analysis.figure_style import OUTCOME_COLOURS
-from orchestrator.analysis.intervals import Rate
-from orchestrator.analysis.labels import OUTCOME_MEANINGS, STUCK, share_label
-from orchestrator.ledger.reader import Ledger
-from orchestrator.query import run_query
-from orchestrator.report.page import write_report
-from orchestrator.report.sweep_report import read_sweep_report
-from orchestrator.sweep_directory import SweepDirectory
-from search_spaces import Categorical, Sequential
+from attnsweep.orchestrator import cli
+from attnsweep.orchestrator.analysis.figures.style import OUTCOME_COLOURS
+from attnsweep.orchestrator.analysis.intervals import Rate
+from attnsweep.orchestrator.analysis.labels import OUTCOME_MEANINGS, STUCK, share_label
+from attnsweep.orchestrator.ledger.query import run_query
+from attnsweep.orchestrator.ledger.reader import Ledger
+from attnsweep.orchestrator.report.page import write_report
+from attnsweep.orchestrator.report.sweep_report import read_sweep_report
+from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
+from attnsweep.search_spaces import Categorical, Sequential
+from attnsweep.workloads.engine.contract import OUTCOMES, STUCK_OUTCOMES
+from attnsweep.workloads.errors import UserError
 from tests.orchestrator.head_rows import head_rows, sweep_with_heads
 from tests.orchestrator.report.report_html import read_html
 from tests.orchestrator.small_sweep import commit, open_writer, small_sweep, sweep_on_disk, trial_rows
-from workloads.engine.contract import OUTCOMES, STUCK_OUTCOMES
-from workloads.errors import UserError
 
 
 def _small(path: Path, name: str = "small") -> SweepDirectory:

@@ -4,8 +4,8 @@ import torch
 from torch import Tensor
 from torch.nn.functional import one_hot, pad
 
-from workloads.category_pairs.full_model import FullModel
-from workloads.engine.layer_norm import layer_norm
+from attnsweep.workloads.category_pairs.full_model import FullModel
+from attnsweep.workloads.engine.layer_norm import layer_norm
 
 
 def dense_predict(model: FullModel, text_BM: Tensor, *, softmax: bool, skip: bool) -> Tensor:

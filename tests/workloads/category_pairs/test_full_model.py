@@ -6,11 +6,11 @@ import math
 import pytest
 import torch
 
+from attnsweep.workloads.category_pairs.full_model import FullModel
+from attnsweep.workloads.category_pairs.handmade import SOLUTIONS
+from attnsweep.workloads.category_pairs.parameters import FULL_VARIANTS, CategoryPairsParameters
+from attnsweep.workloads.category_pairs.reference_levels import reference_levels, reference_predictors
 from tests.workloads.category_pairs.dense_model import dense_predict
-from workloads.category_pairs.full_model import FullModel
-from workloads.category_pairs.handmade import SOLUTIONS
-from workloads.category_pairs.parameters import FULL_VARIANTS, CategoryPairsParameters
-from workloads.category_pairs.reference_levels import reference_levels, reference_predictors
 
 N, M = 3, 5
 

@@ -3,11 +3,11 @@
 import numpy as np
 import pytest
 
-from workloads.category_pairs import CategoryPairs, CategoryPairsParameters
-from workloads.engine.contract import Evidence
-from workloads.errors import SpecError
-from workloads.parameters import Value
-from workloads.testing import check_workload, defaults
+from attnsweep.workloads.category_pairs import CategoryPairs, CategoryPairsParameters
+from attnsweep.workloads.engine.contract import Evidence
+from attnsweep.workloads.errors import SpecError
+from attnsweep.workloads.parameters import Value
+from attnsweep.workloads.testing import check_workload, defaults
 
 WORKLOAD = CategoryPairs()
 

@@ -5,13 +5,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from workloads.category_pairs import CategoryPairs
-from workloads.diagnostics.certification import certify_stuck
-from workloads.engine.contract import Certificate, Training
-from workloads.engine.judging import judged
-from workloads.engine.pack import Pack
-from workloads.parameters import Value
-from workloads.testing import defaults
+from attnsweep.workloads.category_pairs import CategoryPairs
+from attnsweep.workloads.diagnostics.certification import certify_stuck
+from attnsweep.workloads.engine.contract import Certificate, Training
+from attnsweep.workloads.engine.judging import judged
+from attnsweep.workloads.engine.pack import Pack
+from attnsweep.workloads.parameters import Value
+from attnsweep.workloads.testing import defaults
 
 WORKLOAD = CategoryPairs()
 

@@ -3,8 +3,8 @@
 import pytest
 import torch
 
-from workloads.category_pairs.handmade import SOLUTIONS
-from workloads.category_pairs.solution_scores import solution_scores
+from attnsweep.workloads.category_pairs.handmade import SOLUTIONS
+from attnsweep.workloads.category_pairs.solution_scores import solution_scores
 
 N, M = 4, 6
 GENERATOR = torch.Generator().manual_seed(0)

@@ -5,8 +5,8 @@ import itertools
 import pytest
 import torch
 
-from workloads.category_pairs.categories_only import CategoriesOnly
-from workloads.category_pairs.positions_only import PositionsOnly
+from attnsweep.workloads.category_pairs.categories_only import CategoriesOnly
+from attnsweep.workloads.category_pairs.positions_only import PositionsOnly
 
 N, M = 3, 4
 SHIFT = torch.diag(torch.ones(M - 1, dtype=torch.float64), diagonal=1)

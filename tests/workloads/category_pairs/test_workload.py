@@ -3,11 +3,11 @@
 import numpy as np
 import pytest
 
-from workloads.category_pairs import CategoryPairs, CategoryPairsParameters
-from workloads.engine.contract import Evidence, Training
-from workloads.engine.pack import Pack
-from workloads.errors import SpecError
-from workloads.testing import check_workload, defaults
+from attnsweep.workloads.category_pairs import CategoryPairs, CategoryPairsParameters
+from attnsweep.workloads.engine.contract import Evidence, Training
+from attnsweep.workloads.engine.pack import Pack
+from attnsweep.workloads.errors import SpecError
+from attnsweep.workloads.testing import check_workload, defaults
 
 WORKLOAD = CategoryPairs()
 

@@ -3,11 +3,11 @@
 import torch
 from torch import Tensor, nn
 
-from workloads.category_pairs.categories_only import CategoriesOnly
-from workloads.category_pairs.positions_only import PositionsOnly
-from workloads.diagnostics.objective import Objective
-from workloads.engine.optimizers import State
-from workloads.engine.streams import Streams
+from attnsweep.workloads.category_pairs.categories_only import CategoriesOnly
+from attnsweep.workloads.category_pairs.positions_only import PositionsOnly
+from attnsweep.workloads.diagnostics.objective import Objective
+from attnsweep.workloads.engine.optimizers import State
+from attnsweep.workloads.engine.streams import Streams
 
 
 def system_lanes(system: PositionsOnly | CategoriesOnly, n_lanes: int, sigma: float) -> tuple[Objective, State]:

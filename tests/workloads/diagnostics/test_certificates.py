@@ -3,13 +3,13 @@
 import pytest
 import torch
 
+from attnsweep.workloads.category_pairs.positions_only import PositionsOnly
+from attnsweep.workloads.diagnostics.kicks import kick, kick_and_train
+from attnsweep.workloads.diagnostics.objective import Objective
+from attnsweep.workloads.diagnostics.valley import losses_after_reset, reset_valley
+from attnsweep.workloads.engine.first_order import Sgd
+from attnsweep.workloads.engine.streams import Streams
 from tests.workloads.diagnostics.lanes import Point, system_lanes
-from workloads.category_pairs.positions_only import PositionsOnly
-from workloads.diagnostics.kicks import kick, kick_and_train
-from workloads.diagnostics.objective import Objective
-from workloads.diagnostics.valley import losses_after_reset, reset_valley
-from workloads.engine.first_order import Sgd
-from workloads.engine.streams import Streams
 
 
 def test_a_kick_leads_out_of_a_saddle_of_order_three_and_not_off_a_plateau() -> None:

@@ -5,11 +5,11 @@ import math
 import pytest
 import torch
 
+from attnsweep.workloads.category_pairs.positions_only import PositionsOnly
+from attnsweep.workloads.diagnostics.negative_curvature import hessian_product, smallest_curvature
+from attnsweep.workloads.diagnostics.objective import Objective
+from attnsweep.workloads.engine.streams import Streams
 from tests.workloads.diagnostics.lanes import Point, system_lanes
-from workloads.category_pairs.positions_only import PositionsOnly
-from workloads.diagnostics.negative_curvature import hessian_product, smallest_curvature
-from workloads.diagnostics.objective import Objective
-from workloads.engine.streams import Streams
 
 
 def test_the_spectrum_of_a_quadratic() -> None:

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from workloads.diagnostics.roles import (
+from attnsweep.workloads.diagnostics.roles import (
     ROLES,
     Arcs,
     Sentences,
@@ -22,8 +22,8 @@ from workloads.diagnostics.roles import (
     roles_held,
     score_names,
 )
-from workloads.diagnostics.roles.counts import strongest_keys
-from workloads.errors import UserError
+from attnsweep.workloads.diagnostics.roles.counts import strongest_keys
+from attnsweep.workloads.errors import UserError
 
 B, T, V = 600, 14, 80
 EOS, PAD = V, V + 1

@@ -2,12 +2,12 @@
 
 import torch
 
+from attnsweep.workloads.category_pairs.categories_only import CategoriesOnly
+from attnsweep.workloads.category_pairs.positions_only import PositionsOnly
+from attnsweep.workloads.category_pairs.reference_levels import reference_levels
+from attnsweep.workloads.category_pairs.stationary_families import family_of_categories_only, family_of_positions_only
+from attnsweep.workloads.diagnostics.stationary import find_stationary_points
 from tests.workloads.diagnostics.lanes import system_lanes
-from workloads.category_pairs.categories_only import CategoriesOnly
-from workloads.category_pairs.positions_only import PositionsOnly
-from workloads.category_pairs.reference_levels import reference_levels
-from workloads.category_pairs.stationary_families import family_of_categories_only, family_of_positions_only
-from workloads.diagnostics.stationary import find_stationary_points
 
 
 def test_stationary_points_of_positions_only() -> None:

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from workloads.diagnostics.structure import (
+from attnsweep.workloads.diagnostics.structure import (
     band_support,
     best_blocks,
     blocks_with_free_entries,
@@ -21,7 +21,7 @@ from workloads.diagnostics.structure import (
     permutation_test,
     support_with_free_entries,
 )
-from workloads.errors import SpecError, UserError
+from attnsweep.workloads.errors import SpecError, UserError
 
 
 def random_heads(seed: int, *shape: int, sharpness: float = 3.0) -> Tensor:

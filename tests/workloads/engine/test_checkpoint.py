@@ -15,17 +15,17 @@ import torch
 from hypothesis import Phase, example, given, settings
 from hypothesis import strategies as st
 
+from attnsweep.workloads.category_pairs import CategoryPairs
+from attnsweep.workloads.engine.checkpoint import Checkpoint, CheckpointError, from_bytes, to_bytes
+from attnsweep.workloads.engine.contract import Training, Workload
+from attnsweep.workloads.engine.pack import Pack
+from attnsweep.workloads.engine.quasi_newton import CurvaturePairs
+from attnsweep.workloads.engine.result import PackResult
+from attnsweep.workloads.formal_languages import FormalLanguages
+from attnsweep.workloads.parameters import Value
+from attnsweep.workloads.testing import defaults
+from attnsweep.workloads.translation import Translation
 from tests.workloads.translation.small_translation import SMALL
-from workloads.category_pairs import CategoryPairs
-from workloads.engine.checkpoint import Checkpoint, CheckpointError, from_bytes, to_bytes
-from workloads.engine.contract import Training, Workload
-from workloads.engine.pack import Pack
-from workloads.engine.quasi_newton import CurvaturePairs
-from workloads.engine.result import PackResult
-from workloads.formal_languages import FormalLanguages
-from workloads.parameters import Value
-from workloads.testing import defaults
-from workloads.translation import Translation
 
 WORKLOADS: dict[str, Workload[Any]] = {
     workload.name: workload for workload in (CategoryPairs(), FormalLanguages(), Translation())
@@ -342,7 +342,7 @@ def test_another_workload_version_or_schedule_of_probes_is_refused(monkeypatch: 
     for workload in (Renamed(), LookedAtMore()):
         with pytest.raises(CheckpointError, match="of other trainings, or of another version"):
             Pack.resumed(workload, trainings, from_bytes(CONTENT))
-    monkeypatch.setattr("workloads.engine.checkpoint.FORMAT", 2)
+    monkeypatch.setattr("attnsweep.workloads.engine.checkpoint.FORMAT", 2)
     with pytest.raises(CheckpointError, match="of another version"):
         Pack.resumed(CategoryPairs(), trainings, from_bytes(CONTENT))
 

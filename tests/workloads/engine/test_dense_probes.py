@@ -3,11 +3,11 @@
 import numpy as np
 import pytest
 
+from attnsweep.workloads.category_pairs import CategoryPairs
+from attnsweep.workloads.engine.contract import Training, Verdicts
+from attnsweep.workloads.engine.pack import Pack
+from attnsweep.workloads.engine.schedule import dense_probe_steps
 from tests.workloads.engine.test_checkpoint import _assert_same_end, _case, _ended, _undisturbed
-from workloads.category_pairs import CategoryPairs
-from workloads.engine.contract import Training, Verdicts
-from workloads.engine.pack import Pack
-from workloads.engine.schedule import dense_probe_steps
 
 
 @pytest.mark.parametrize("slice_evaluations", [1, 1_000])

@@ -5,8 +5,8 @@ import math
 import torch
 from torch import nn
 
-from workloads.engine.initialization import draw_parameters
-from workloads.engine.streams import Streams
+from attnsweep.workloads.engine.initialization import draw_parameters
+from attnsweep.workloads.engine.streams import Streams
 
 NAN = float("nan")
 

@@ -8,13 +8,13 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from workloads.category_pairs import CategoryPairs, CategoryPairsParameters
-from workloads.engine.contract import Batch, Evidence, Training, Verdicts
-from workloads.engine.judging import judged
-from workloads.engine.pack import Pack
-from workloads.engine.result import PackResult
-from workloads.parameters import Value
-from workloads.testing import check_verdicts, defaults
+from attnsweep.workloads.category_pairs import CategoryPairs, CategoryPairsParameters
+from attnsweep.workloads.engine.contract import Batch, Evidence, Training, Verdicts
+from attnsweep.workloads.engine.judging import judged
+from attnsweep.workloads.engine.pack import Pack
+from attnsweep.workloads.engine.result import PackResult
+from attnsweep.workloads.parameters import Value
+from attnsweep.workloads.testing import check_verdicts, defaults
 
 NO, YES = np.array([[False, False]]), np.array([[False, True]])
 

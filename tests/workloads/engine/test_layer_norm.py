@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from workloads.engine.layer_norm import fused_layer_norm, inverse_root, layer_norm, outside_layer_norm
+from attnsweep.workloads.engine.layer_norm import fused_layer_norm, inverse_root, layer_norm, outside_layer_norm
 
 
 @pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float32, 1e-5), (torch.float64, 1e-13)])

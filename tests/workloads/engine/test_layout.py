@@ -2,7 +2,7 @@
 
 import torch
 
-from workloads.engine.layout import Layout
+from attnsweep.workloads.engine.layout import Layout
 
 PARAMETERS = {
     "matrix": torch.arange(2 * 3 * 5, dtype=torch.float64).view(2, 3, 5),

@@ -8,17 +8,17 @@ import pytest
 import torch
 from torch import Tensor
 
+from attnsweep.workloads.category_pairs import CategoryPairs
+from attnsweep.workloads.engine.contract import Lanes, Training
+from attnsweep.workloads.engine.lbfgs import Lbfgs
+from attnsweep.workloads.engine.optimizers import Settings, State
+from attnsweep.workloads.engine.pack import Pack
+from attnsweep.workloads.engine.quasi_newton import CurvaturePairs
+from attnsweep.workloads.engine.result import PackResult
+from attnsweep.workloads.engine.schedule import probe_steps
+from attnsweep.workloads.parameters import Value
+from attnsweep.workloads.testing import defaults
 from tests.workloads.engine.lbfgs_problems import PROBLEMS, Problem, Trace, random_problem, run_alone
-from workloads.category_pairs import CategoryPairs
-from workloads.engine.contract import Lanes, Training
-from workloads.engine.lbfgs import Lbfgs
-from workloads.engine.optimizers import Settings, State
-from workloads.engine.pack import Pack
-from workloads.engine.quasi_newton import CurvaturePairs
-from workloads.engine.result import PackResult
-from workloads.engine.schedule import probe_steps
-from workloads.parameters import Value
-from workloads.testing import defaults
 
 
 class Fused:

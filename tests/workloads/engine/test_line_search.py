@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from torch.optim.lbfgs import _strong_wolfe  # type: ignore[attr-defined]
 
-from workloads.engine.line_search import LineSearches
+from attnsweep.workloads.engine.line_search import LineSearches
 
 N_LANES = 300
 TOLERANCE_CHANGE = 1e-3

@@ -5,8 +5,8 @@ import os
 import pytest
 import torch
 
-import workloads
-from workloads.engine.first_order import norm_per_lane
+import attnsweep.workloads
+from attnsweep.workloads.engine.first_order import norm_per_lane
 
 
 @pytest.mark.parametrize("n_lanes", [1, 2, 5])
@@ -20,5 +20,5 @@ def test_a_norm_over_many_tensors_does_not_round_by_the_pack(n_lanes: int) -> No
 
 
 def test_products_are_told_not_to_round_by_alignment() -> None:
-    assert workloads.__doc__
+    assert attnsweep.workloads.__doc__
     assert os.environ["MKL_CBWR"]

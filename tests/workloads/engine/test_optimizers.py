@@ -7,8 +7,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from workloads.engine.first_order import Adam, AdamW, FirstOrder, Sgd
-from workloads.engine.optimizers import Settings, State
+from attnsweep.workloads.engine.first_order import Adam, AdamW, FirstOrder, Sgd
+from attnsweep.workloads.engine.optimizers import Settings, State
 
 N_STEPS = 60
 LEARNING_RATES = [1e-3, 1e-2, 3e-2]

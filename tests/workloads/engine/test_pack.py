@@ -3,11 +3,11 @@
 import numpy as np
 import pytest
 
-from workloads.category_pairs import CategoryPairs
-from workloads.engine.contract import Training
-from workloads.engine.pack import Pack
-from workloads.engine.result import PackResult
-from workloads.testing import defaults
+from attnsweep.workloads.category_pairs import CategoryPairs
+from attnsweep.workloads.engine.contract import Training
+from attnsweep.workloads.engine.pack import Pack
+from attnsweep.workloads.engine.result import PackResult
+from attnsweep.workloads.testing import defaults
 
 WORKLOAD = CategoryPairs()
 

@@ -5,7 +5,7 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from workloads.engine.schedule import probe_steps, tail_start
+from attnsweep.workloads.engine.schedule import probe_steps, tail_start
 
 
 @given(st.integers(1, 10**6))

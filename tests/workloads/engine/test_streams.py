@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from scipy import stats
 from torch import Tensor
 
-from workloads.engine.streams import Streams
+from attnsweep.workloads.engine.streams import Streams
 
 seeds = st.integers(0, 2**63 - 1)
 

@@ -5,9 +5,9 @@ import itertools
 import torch
 from torch import Tensor
 
-from workloads.formal_languages.encoder import Encoder, EncoderShape
-from workloads.formal_languages.languages import LANGUAGES
-from workloads.formal_languages.tokens import Tokens, tokenize
+from attnsweep.workloads.formal_languages.encoder import Encoder, EncoderShape
+from attnsweep.workloads.formal_languages.languages import LANGUAGES
+from attnsweep.workloads.formal_languages.tokens import Tokens, tokenize
 
 
 def every_string(length: int) -> Tensor:

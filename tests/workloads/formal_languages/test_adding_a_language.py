@@ -13,8 +13,8 @@ ROOT = Path(__file__).parents[3]
 PAGE = (ROOT / "docs" / "languages.md").read_text()
 LEARN = """
 import numpy as np
-from workloads.engine.contract import Training
-from workloads.engine.pack import Pack
+from attnsweep.workloads.engine.contract import Training
+from attnsweep.workloads.engine.pack import Pack
 
 settings = {"language": "majority", "learning_rate": 1e-2, "batch_size": 16, "n_steps": 400, "eval_batch_size": 200}
 lengths = (5, 5, 9, 9)

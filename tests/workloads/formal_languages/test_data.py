@@ -3,13 +3,13 @@
 import pytest
 import torch
 
-from workloads.engine.contract import Lanes, Training
-from workloads.engine.streams import Streams
-from workloads.formal_languages import FormalLanguages
-from workloads.formal_languages.data import evaluation_batch, training_batches
-from workloads.formal_languages.texts import random_texts
-from workloads.parameters import Value
-from workloads.testing import defaults
+from attnsweep.workloads.engine.contract import Lanes, Training
+from attnsweep.workloads.engine.streams import Streams
+from attnsweep.workloads.formal_languages import FormalLanguages
+from attnsweep.workloads.formal_languages.data import evaluation_batch, training_batches
+from attnsweep.workloads.formal_languages.texts import random_texts
+from attnsweep.workloads.parameters import Value
+from attnsweep.workloads.testing import defaults
 
 WORKLOAD = FormalLanguages()
 

@@ -4,11 +4,11 @@ import pytest
 import torch
 from torch import Tensor
 
+from attnsweep.workloads.formal_languages.attention_scale import ATTENTION_SCALES
+from attnsweep.workloads.formal_languages.encoder import Encoder
+from attnsweep.workloads.formal_languages.tokens import Tokens
 from tests.workloads.formal_languages.strings import random_encoder, random_strings, tokens
 from tests.workloads.formal_languages.torch_encoder import TorchEncoder
-from workloads.formal_languages.attention_scale import ATTENTION_SCALES
-from workloads.formal_languages.encoder import Encoder
-from workloads.formal_languages.tokens import Tokens
 
 
 def _gradients(encoder: Encoder, read: Tokens) -> tuple[Tensor, dict[str, Tensor]]:

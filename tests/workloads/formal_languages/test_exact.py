@@ -8,11 +8,11 @@ import torch
 from torch import Tensor
 from torch.nn.functional import softplus
 
+from attnsweep.workloads.formal_languages.encoder import Encoder
+from attnsweep.workloads.formal_languages.exact import with_extra_layer, with_layer_norm
+from attnsweep.workloads.formal_languages.exact_first import exact_first, flawed_first
+from attnsweep.workloads.formal_languages.exact_parity import exact_parity
 from tests.workloads.formal_languages.strings import every_string, members, random_strings, tokens
-from workloads.formal_languages.encoder import Encoder
-from workloads.formal_languages.exact import with_extra_layer, with_layer_norm
-from workloads.formal_languages.exact_first import exact_first, flawed_first
-from workloads.formal_languages.exact_parity import exact_parity
 
 EXACT: dict[str, Callable[..., Encoder]] = {"first": exact_first, "parity": exact_parity}
 FORMS: dict[str, Callable[[Encoder], Encoder]] = {

@@ -5,9 +5,9 @@ import torch
 from scipy import stats
 from torch import Tensor, nn
 
-from workloads.engine.contract import Lanes, Training
-from workloads.formal_languages import FormalLanguages
-from workloads.testing import defaults
+from attnsweep.workloads.engine.contract import Lanes, Training
+from attnsweep.workloads.formal_languages import FormalLanguages
+from attnsweep.workloads.testing import defaults
 
 WORKLOAD = FormalLanguages()
 

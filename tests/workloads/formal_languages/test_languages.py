@@ -3,8 +3,8 @@
 import pytest
 import torch
 
+from attnsweep.workloads.formal_languages.languages import LANGUAGES
 from tests.workloads.formal_languages.strings import every_string, members, tokens
-from workloads.formal_languages.languages import LANGUAGES
 
 MEMBERSHIP = {"first": lambda word: word.startswith("1"), "parity": lambda word: word.count("1") % 2 == 1}
 

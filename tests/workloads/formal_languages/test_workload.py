@@ -6,13 +6,13 @@ import numpy as np
 import pytest
 import torch
 
-from workloads.engine.contract import Evidence, Lanes, Training
-from workloads.engine.pack import Pack
-from workloads.engine.result import PackResult
-from workloads.errors import SpecError
-from workloads.formal_languages import FormalLanguages, FormalLanguagesParameters
-from workloads.parameters import Value
-from workloads.testing import check_workload, defaults
+from attnsweep.workloads.engine.contract import Evidence, Lanes, Training
+from attnsweep.workloads.engine.pack import Pack
+from attnsweep.workloads.engine.result import PackResult
+from attnsweep.workloads.errors import SpecError
+from attnsweep.workloads.formal_languages import FormalLanguages, FormalLanguagesParameters
+from attnsweep.workloads.parameters import Value
+from attnsweep.workloads.testing import check_workload, defaults
 
 WORKLOAD = FormalLanguages()
 

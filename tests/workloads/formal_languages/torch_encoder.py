@@ -5,7 +5,7 @@ import math
 import torch
 from torch import Tensor, nn
 
-from workloads.formal_languages.encoder import Encoder, EncoderLayer
+from attnsweep.workloads.formal_languages.encoder import Encoder, EncoderLayer
 
 _SCALES = {
     # What multiplies PyTorch's W_Q and b_Q, which are followed by 1/sqrt(d): (d, n) -> (weight, bias).

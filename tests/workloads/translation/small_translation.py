@@ -9,16 +9,16 @@ import pyarrow.parquet as pq
 import torch
 from numpy.typing import NDArray
 
-from workloads.engine.contract import Batch, Lanes, Training
-from workloads.parameters import Value
-from workloads.testing import defaults
-from workloads.translation import Translation, TranslationParameters
-from workloads.translation.buckets import by_length
-from workloads.translation.corpus import Corpus, Side
-from workloads.translation.data import pairs_of
-from workloads.translation.lookup import studied_corpus
-from workloads.translation.model import TranslationModel
-from workloads.translation.prepared import PART_NAMES, SCHEMA, make_corpus
+from attnsweep.workloads.engine.contract import Batch, Lanes, Training
+from attnsweep.workloads.parameters import Value
+from attnsweep.workloads.testing import defaults
+from attnsweep.workloads.translation import Translation, TranslationParameters
+from attnsweep.workloads.translation.buckets import by_length
+from attnsweep.workloads.translation.corpus import Corpus, Side
+from attnsweep.workloads.translation.data import pairs_of
+from attnsweep.workloads.translation.lookup import studied_corpus
+from attnsweep.workloads.translation.model import TranslationModel
+from attnsweep.workloads.translation.prepared import PART_NAMES, SCHEMA, make_corpus
 
 WORKLOAD = Translation()
 SMALL: dict[str, Value] = {

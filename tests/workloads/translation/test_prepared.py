@@ -11,9 +11,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from workloads.errors import UserError
-from workloads.translation.corpus import EOS, PAD, SPECIALS, TEST, TRAIN, VALID
-from workloads.translation.prepared import SCHEMA, make_corpus, make_side, read_corpus
+from attnsweep.workloads.errors import UserError
+from attnsweep.workloads.translation.corpus import EOS, PAD, SPECIALS, TEST, TRAIN, VALID
+from attnsweep.workloads.translation.prepared import SCHEMA, make_corpus, make_side, read_corpus
 
 WORDS = {"source": [*SPECIALS, "the", "cat"], "target": [*SPECIALS, "il", "gatto", "."]}
 SOURCE, TARGET = [[4, 5], [5], [4, 4, 5]], [[4, 5, 6], [5], [6, 4]]

@@ -10,14 +10,14 @@ import numpy as np
 import pytest
 import torch
 
+from attnsweep.workloads.engine.contract import Batch
+from attnsweep.workloads.parameters import Value
+from attnsweep.workloads.translation import TranslationParameters
+from attnsweep.workloads.translation.buckets import Passes, by_length
+from attnsweep.workloads.translation.corpus import PAD, SOS, TEST, TRAIN, VALID
+from attnsweep.workloads.translation.data import parts_of
+from attnsweep.workloads.translation.lookup import StudiedCorpus, studied_corpus
 from tests.workloads.translation.small_translation import WORKLOAD, lanes, small
-from workloads.engine.contract import Batch
-from workloads.parameters import Value
-from workloads.translation import TranslationParameters
-from workloads.translation.buckets import Passes, by_length
-from workloads.translation.corpus import PAD, SOS, TEST, TRAIN, VALID
-from workloads.translation.data import parts_of
-from workloads.translation.lookup import StudiedCorpus, studied_corpus
 
 Pair = tuple[tuple[int, ...], tuple[int, ...]]
 

@@ -10,6 +10,19 @@ import pytest
 import torch
 from torch import Tensor
 
+from attnsweep.workloads.diagnostics.roles import Sentences, count_roles, label_roles, role_scores, roles_held
+from attnsweep.workloads.diagnostics.structure.pooled import SCORES as STRUCTURE_SCORES
+from attnsweep.workloads.diagnostics.structure.supports import distances_to_diagonal
+from attnsweep.workloads.engine.contract import Lanes, Training
+from attnsweep.workloads.parameters import Value
+from attnsweep.workloads.testing import defaults
+from attnsweep.workloads.translation.alignment import Alignment, count_aligned
+from attnsweep.workloads.translation.corpus import EOS, PAD, SOS, TRAIN, VALID
+from attnsweep.workloads.translation.grammar import RELATIONS
+from attnsweep.workloads.translation.heads import SCORE_NAMES, _Measures
+from attnsweep.workloads.translation.looked_at import FREQUENT_COVERAGE, LookedAt, looked_at
+from attnsweep.workloads.translation.lookup import studied_corpus
+from attnsweep.workloads.translation.translator import LAYERS
 from tests.workloads.translation.small_translation import (
     SMALL,
     WORKLOAD,
@@ -18,19 +31,6 @@ from tests.workloads.translation.small_translation import (
     small,
     written_as_real_text,
 )
-from workloads.diagnostics.roles import Sentences, count_roles, label_roles, role_scores, roles_held
-from workloads.diagnostics.structure.pooled import SCORES as STRUCTURE_SCORES
-from workloads.diagnostics.structure.supports import distances_to_diagonal
-from workloads.engine.contract import Lanes, Training
-from workloads.parameters import Value
-from workloads.testing import defaults
-from workloads.translation.alignment import Alignment, count_aligned
-from workloads.translation.corpus import EOS, PAD, SOS, TRAIN, VALID
-from workloads.translation.grammar import RELATIONS
-from workloads.translation.heads import SCORE_NAMES, _Measures
-from workloads.translation.looked_at import FREQUENT_COVERAGE, LookedAt, looked_at
-from workloads.translation.lookup import studied_corpus
-from workloads.translation.translator import LAYERS
 
 Plant = Callable[[LookedAt, str], Tensor]
 CPU = torch.device("cpu")

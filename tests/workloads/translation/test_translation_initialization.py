@@ -4,8 +4,8 @@ import math
 
 import torch
 
+from attnsweep.workloads.engine.initialization import draw_parameters
 from tests.workloads.translation.small_translation import WORKLOAD, lanes, small
-from workloads.engine.initialization import draw_parameters
 
 
 def test_xavier_is_uniform_within_its_bound_and_gaussian_where_asked() -> None:

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
-from workloads.engine.contract import Evidence
-from workloads.translation.judging import judge_translation
+from attnsweep.workloads.engine.contract import Evidence
+from attnsweep.workloads.translation.judging import judge_translation
 
 LEVELS = {"uniform": 5.0, "unigram": 4.0, "bigram": 3.0, "language_model": 2.0, "grammar": 0.1, "solved": 0.2}
 OF_REAL_TEXT = {"uniform": 5.0, "unigram": 4.0, "bigram": 3.0, "solved": math.nan}

@@ -11,20 +11,14 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
-from tests.workloads.translation.small_translation import (
-    WORKLOAD,
-    lanes,
-    random_model,
-    small,
-    written_as_real_text,
-)
-from workloads.engine.contract import Batch
-from workloads.parameters import Value
-from workloads.translation import TranslationParameters
-from workloads.translation.corpus import PAD, SOS, VALID
-from workloads.translation.data import parts_of
-from workloads.translation.lookup import studied_corpus
-from workloads.translation.losses import mean_over, smoothed_loss, smoothed_nats, word_nats
+from attnsweep.workloads.engine.contract import Batch
+from attnsweep.workloads.parameters import Value
+from attnsweep.workloads.translation import TranslationParameters
+from attnsweep.workloads.translation.corpus import PAD, SOS, VALID
+from attnsweep.workloads.translation.data import parts_of
+from attnsweep.workloads.translation.lookup import studied_corpus
+from attnsweep.workloads.translation.losses import mean_over, smoothed_loss, smoothed_nats, word_nats
+from tests.workloads.translation.small_translation import WORKLOAD, lanes, random_model, small, written_as_real_text
 
 CASES: list[dict[str, Value]] = [{}, {"label_smoothing": 0.0}, {"train_on": "short", "label_smoothing": 0.3}]
 

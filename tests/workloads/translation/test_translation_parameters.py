@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
+from attnsweep.workloads.errors import SpecError, UserError
+from attnsweep.workloads.parameters import Value
+from attnsweep.workloads.translation import TranslationParameters
+from attnsweep.workloads.translation.lookup import studied_corpus
 from tests.workloads.translation.small_translation import WORKLOAD, small, written_as_real_text
-from workloads.errors import SpecError, UserError
-from workloads.parameters import Value
-from workloads.translation import TranslationParameters
-from workloads.translation.lookup import studied_corpus
 
 
 @pytest.mark.parametrize(

@@ -7,11 +7,11 @@ import pytest
 import torch
 from torch import Tensor
 
+from attnsweep.workloads.engine.contract import Batch
+from attnsweep.workloads.parameters import Value
+from attnsweep.workloads.translation.corpus import EOS, PAD, SOS
+from attnsweep.workloads.translation.sight import Structure, sights
 from tests.workloads.translation.small_translation import small
-from workloads.engine.contract import Batch
-from workloads.parameters import Value
-from workloads.translation.corpus import EOS, PAD, SOS
-from workloads.translation.sight import Structure, sights
 
 LONGEST = 12
 

@@ -3,12 +3,12 @@
 import numpy as np
 import pytest
 
+from attnsweep.workloads.engine.contract import Training
+from attnsweep.workloads.engine.pack import Pack
+from attnsweep.workloads.engine.result import PackResult
+from attnsweep.workloads.parameters import Value
+from attnsweep.workloads.testing import check_workload
 from tests.workloads.translation.small_translation import WORKLOAD, small
-from workloads.engine.contract import Training
-from workloads.engine.pack import Pack
-from workloads.engine.result import PackResult
-from workloads.parameters import Value
-from workloads.testing import check_workload
 
 VARIANTS: list[dict[str, Value]] = [
     {},

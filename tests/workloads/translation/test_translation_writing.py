@@ -6,6 +6,11 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import one_hot
 
+from attnsweep.workloads.engine.contract import Batch
+from attnsweep.workloads.parameters import Value
+from attnsweep.workloads.translation.corpus import EOS, PAD, SOS, TEST
+from attnsweep.workloads.translation.greedy import greedy_words
+from attnsweep.workloads.translation.lookup import studied_corpus
 from tests.workloads.translation.small_translation import (
     STRUCTURES,
     WORKLOAD,
@@ -15,11 +20,6 @@ from tests.workloads.translation.small_translation import (
     small,
     texts,
 )
-from workloads.engine.contract import Batch
-from workloads.parameters import Value
-from workloads.translation.corpus import EOS, PAD, SOS, TEST
-from workloads.translation.greedy import greedy_words
-from workloads.translation.lookup import studied_corpus
 
 V = 8
 RARITY_V = torch.tensor([5, 3, 0, 7, 2, 6, 1, 4])

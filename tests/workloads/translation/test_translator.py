@@ -6,15 +6,15 @@ import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy, pad
 
+from attnsweep.workloads.engine.contract import Batch
+from attnsweep.workloads.parameters import Value
+from attnsweep.workloads.translation.attention_scale import ATTENTION_SCALES, logit_scale
+from attnsweep.workloads.translation.corpus import EOS, PAD, SOS, UNK
+from attnsweep.workloads.translation.lookup import studied_corpus
+from attnsweep.workloads.translation.sight import sights
+from attnsweep.workloads.translation.translator import LAYERS, Attention, Sight, TranslatorShape
 from tests.workloads.translation.small_translation import STRUCTURES, batch_of, random_model, small
 from tests.workloads.translation.torch_translator import TorchTranslator
-from workloads.engine.contract import Batch
-from workloads.parameters import Value
-from workloads.translation.attention_scale import ATTENTION_SCALES, logit_scale
-from workloads.translation.corpus import EOS, PAD, SOS, UNK
-from workloads.translation.lookup import studied_corpus
-from workloads.translation.sight import sights
-from workloads.translation.translator import LAYERS, Attention, Sight, TranslatorShape
 
 STRUCTURED = pytest.mark.parametrize("structure", STRUCTURES.values(), ids=STRUCTURES)
 BATCH = np.arange(7)

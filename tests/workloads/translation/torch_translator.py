@@ -8,8 +8,8 @@ import math
 import torch
 from torch import Tensor, nn
 
-from workloads.translation.corpus import PAD
-from workloads.translation.translator import LAYERS, Translator
+from attnsweep.workloads.translation.corpus import PAD
+from attnsweep.workloads.translation.translator import LAYERS, Translator
 
 
 class OutsideNorm(nn.Module):

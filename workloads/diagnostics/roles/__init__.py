@@ -1,10 +1,10 @@
 """What attention heads do: scores, labels, and when a role emerges. Formulas and sources: docs/roles.md."""
 
-from workloads.diagnostics.roles.counts import RoleCounts, count_roles
-from workloads.diagnostics.roles.emergence import Emergence, emergence
-from workloads.diagnostics.roles.labels import ROLES, label_roles, roles_held
-from workloads.diagnostics.roles.scores import role_scores, score_names
-from workloads.diagnostics.roles.sentences import Arcs, Sentences, fit_offsets
+from attnsweep.workloads.diagnostics.roles.counts import RoleCounts, count_roles
+from attnsweep.workloads.diagnostics.roles.emergence import Emergence, emergence
+from attnsweep.workloads.diagnostics.roles.labels import ROLES, label_roles, roles_held
+from attnsweep.workloads.diagnostics.roles.scores import role_scores, score_names
+from attnsweep.workloads.diagnostics.roles.sentences import Arcs, Sentences, fit_offsets
 
 __all__ = [
     "ROLES",

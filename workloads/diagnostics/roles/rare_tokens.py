@@ -10,8 +10,8 @@ import functools
 import torch
 from torch import Tensor
 
-from workloads.diagnostics.roles.sentences import Sentences
-from workloads.engine.streams import Streams
+from attnsweep.workloads.diagnostics.roles.sentences import Sentences
+from attnsweep.workloads.engine.streams import Streams
 
 N_PERMUTATIONS = 100
 N_RAREST = 2

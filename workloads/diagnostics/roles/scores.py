@@ -7,8 +7,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from workloads.diagnostics.roles.counts import RoleCounts
-from workloads.diagnostics.roles.token_patterns import PATTERNS
+from attnsweep.workloads.diagnostics.roles.counts import RoleCounts
+from attnsweep.workloads.diagnostics.roles.token_patterns import PATTERNS
 
 COVERAGE = 0.5
 """An offset is a candidate if so great a share of the queries have a key there: the last query alone has the first key

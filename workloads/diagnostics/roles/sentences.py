@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from workloads.errors import UserError
+from attnsweep.workloads.errors import UserError
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -122,4 +122,4 @@ def fit_offsets(arcs: Arcs, n_tokens: int, *, is_causal: bool = False) -> Tensor
 
 
 def _missing(subject: str, other: str) -> UserError:
-    return UserError(subject, given=None, expected=f"a tensor, as {other} is given", mend=f"give both or drop {other}")
+    return UserError(subject, given=None, expected=f"a tensor, as {other} is given", fix=f"give both or drop {other}")

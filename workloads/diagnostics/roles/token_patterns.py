@@ -13,7 +13,7 @@ Axes: ... heads; B sentence, Q query, K key.
 import torch
 from torch import Tensor
 
-from workloads.diagnostics.roles.sentences import Sentences
+from attnsweep.workloads.diagnostics.roles.sentences import Sentences
 
 PATTERNS = ("previous_token", "duplicate_token", "induction")
 

@@ -1,10 +1,10 @@
 """Exact distances of attention matrices to structured families (Conti 2024): diagonal, band, blocks."""
 
-from workloads.diagnostics.structure.blocks import BlockPlacement, best_blocks, distances_to_blocks
-from workloads.diagnostics.structure.free_entries import blocks_with_free_entries, support_with_free_entries
-from workloads.diagnostics.structure.matrices import checked_attention
-from workloads.diagnostics.structure.permutations import PermutationTest, permutation_test
-from workloads.diagnostics.structure.supports import (
+from attnsweep.workloads.diagnostics.structure.blocks import BlockPlacement, best_blocks, distances_to_blocks
+from attnsweep.workloads.diagnostics.structure.free_entries import blocks_with_free_entries, support_with_free_entries
+from attnsweep.workloads.diagnostics.structure.matrices import checked_attention
+from attnsweep.workloads.diagnostics.structure.permutations import PermutationTest, permutation_test
+from attnsweep.workloads.diagnostics.structure.supports import (
     band_support,
     distance_to_support,
     distances_to_bands,

@@ -15,8 +15,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from workloads.diagnostics.structure.supports import row_costs
-from workloads.errors import SpecError
+from attnsweep.workloads.diagnostics.structure.supports import row_costs
+from attnsweep.workloads.errors import SpecError
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,14 +86,14 @@ def check_blocks_fit(n_tokens: int, window: int, num_pos: int) -> None:
         SpecError: If they do not.
     """
     if not 1 <= window <= n_tokens:
-        raise SpecError("window", given=window, expected=f"1..{n_tokens} (n)", mend="choose a window inside the matrix")
+        raise SpecError("window", given=window, expected=f"1..{n_tokens} (n)", fix="choose a window inside the matrix")
     most = n_tokens // window
     if not 0 <= num_pos <= most:
         raise SpecError(
             "num_pos",
             given=num_pos,
             expected=f"0..{most} (n // window)",
-            mend=f"lower num_pos, or window={window}",
+            fix=f"lower num_pos, or window={window}",
         )
 
 

@@ -9,8 +9,8 @@ entries go to which row is part of the dynamic program. Axes: N head, T token, F
 import torch
 from torch import Tensor
 
-from workloads.diagnostics.structure.blocks import check_blocks_fit
-from workloads.diagnostics.structure.supports import row_costs
+from attnsweep.workloads.diagnostics.structure.blocks import check_blocks_fit
+from attnsweep.workloads.diagnostics.structure.supports import row_costs
 
 
 def support_with_free_entries(attention: Tensor, support_TT: Tensor, n_free: int) -> Tensor:

@@ -5,7 +5,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from workloads.errors import UserError
+from attnsweep.workloads.errors import UserError
 
 ROW_SUM_TOLERANCE = 1e-5
 """How far a row's sum may be from 1: above softmax's rounding in single precision, below any dropout."""
@@ -28,13 +28,13 @@ def checked_attention(
     """
     attention = torch.as_tensor(matrices)
     if not (attention.is_floating_point() or attention.dtype in _INTEGERS):
-        raise UserError(subject, given=str(attention.dtype), expected="real numbers", mend="store them as float32")
+        raise UserError(subject, given=str(attention.dtype), expected="real numbers", fix="store them as float32")
     if attention.ndim < 2 or attention.shape[-1] != attention.shape[-2] or 0 in attention.shape:
         raise UserError(
             subject,
             given=f"shape {tuple(attention.shape)}",
             expected="square matrices, (..., n, n)",
-            mend="cut padding from queries and keys alike; cross-attention has no diagonal to be near to",
+            fix="cut padding from queries and keys alike; cross-attention has no diagonal to be near to",
         )
     attention = attention.double()
     if not attention.isfinite().all():
@@ -42,14 +42,14 @@ def checked_attention(
             subject,
             given=f"{int((~attention.isfinite()).sum())} entries that are NaN or infinite",
             expected="finite numbers",
-            mend="a row whose keys are all masked turns NaN under softmax: cut it off",
+            fix="a row whose keys are all masked turns NaN under softmax: cut it off",
         )
     if (attention < 0).any():
         raise UserError(
             subject,
             given=f"an entry of {attention.min().item():.6g}",
             expected="probabilities >= 0",
-            mend="give the weights after softmax, not the logits",
+            fix="give the weights after softmax, not the logits",
         )
     if not any_row_sum:
         _check_row_sums(attention, subject)
@@ -67,5 +67,5 @@ def _check_row_sums(attention: Tensor, subject: str) -> None:
         subject,
         given=f"row sums from {sums.min().item():.6g} to {sums.max().item():.6g}",
         expected=f"rows that sum to 1 within {ROW_SUM_TOLERANCE:g}",
-        mend="captured with dropout on, cut short, or in half precision? capture in eval mode, in float32, all keys",
+        fix="captured with dropout on, cut short, or in half precision? capture in eval mode, in float32, all keys",
     )

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from workloads.engine.streams import Streams
+from attnsweep.workloads.engine.streams import Streams
 
 N_PERMUTATIONS = 100
 _SEED = 0

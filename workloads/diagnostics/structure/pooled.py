@@ -8,9 +8,9 @@ Axes: ... heads; B sentence, T token, W half-width, P number of blocks.
 import torch
 from torch import Tensor
 
-from workloads.diagnostics.structure.blocks import distances_to_blocks
-from workloads.diagnostics.structure.permutations import shuffled
-from workloads.diagnostics.structure.supports import distances_to_bands, distances_to_diagonal
+from attnsweep.workloads.diagnostics.structure.blocks import distances_to_blocks
+from attnsweep.workloads.diagnostics.structure.permutations import shuffled
+from attnsweep.workloads.diagnostics.structure.supports import distances_to_bands, distances_to_diagonal
 
 N_SHUFFLES = 10
 """Of each sentence that z is taken on: the first of each length. Ours."""

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 import numpy as np
 import torch
 
-from workloads.engine.streams import Streams
+from attnsweep.workloads.engine.streams import Streams
 
 SENTENCES_PER_BLOCK = 1024
 _STREAM = "grammar"

@@ -4,7 +4,7 @@ A target entry lists one lexeme's synonyms, each with all its forms. The second,
 two, the others one (`lexicon.SYNONYM_PERIOD`).
 """
 
-from workloads.translation.grammar.lexeme import Lexeme
+from attnsweep.workloads.translation.grammar.lexeme import Lexeme
 
 
 def _noun(singular: str, plural: str, *target: str, feminine: bool = False) -> Lexeme:

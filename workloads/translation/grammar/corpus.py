@@ -11,13 +11,13 @@ from typing import TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from workloads.translation.corpus import EOS, PAD, SPECIALS, TEST, TRAIN, VALID, Corpus, Gold, Side
-from workloads.translation.digest import corpus_digest
-from workloads.translation.grammar import source_side, target_side
-from workloads.translation.grammar.dependencies import RELATIONS
-from workloads.translation.grammar.lexicon import Lexicon, LexiconSizes
-from workloads.translation.grammar.sentence_pairs import Arc, SentencePair
-from workloads.translation.grammar.splits import split_sentences
+from attnsweep.workloads.translation.corpus import EOS, PAD, SPECIALS, TEST, TRAIN, VALID, Corpus, Gold, Side
+from attnsweep.workloads.translation.digest import corpus_digest
+from attnsweep.workloads.translation.grammar import source_side, target_side
+from attnsweep.workloads.translation.grammar.dependencies import RELATIONS
+from attnsweep.workloads.translation.grammar.lexicon import Lexicon, LexiconSizes
+from attnsweep.workloads.translation.grammar.sentence_pairs import Arc, SentencePair
+from attnsweep.workloads.translation.grammar.splits import split_sentences
 
 _NO_COUNTERPART = -1
 _Number = TypeVar("_Number", np.int64, np.float64)

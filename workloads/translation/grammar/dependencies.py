@@ -1,6 +1,6 @@
 """Who depends on whom in a tree, by the places of the words: the same in both languages."""
 
-from workloads.translation.grammar.tree import CommonNoun, Phrase, Sentence
+from attnsweep.workloads.translation.grammar.tree import CommonNoun, Phrase, Sentence
 
 RELATIONS = ("subject", "object", "adjective", "determiner", "possessor", "relative")
 _SUBJECT, _OBJECT, _ADJECTIVE, _DETERMINER, _POSSESSOR, _RELATIVE = range(len(RELATIONS))

@@ -9,9 +9,9 @@ from collections.abc import Callable
 from enum import IntEnum
 from typing import TypeAlias
 
-from workloads.translation.grammar.lexeme import Lexeme
-from workloads.translation.grammar.lexicon import Lexicon, zipf
-from workloads.translation.grammar.tree import CommonNoun, Name, Phrase, Pronoun, Relative, Sentence
+from attnsweep.workloads.translation.grammar.lexeme import Lexeme
+from attnsweep.workloads.translation.grammar.lexicon import Lexicon, zipf
+from attnsweep.workloads.translation.grammar.tree import CommonNoun, Name, Phrase, Pronoun, Relative, Sentence
 
 Choose: TypeAlias = Callable[[str], int]
 """Gives the outcome at a place, 0 up to the number of probabilities in its law."""

@@ -4,10 +4,10 @@ import functools
 from dataclasses import dataclass, fields
 from itertools import islice
 
-from workloads.errors import SpecError
-from workloads.translation.grammar import common_words
-from workloads.translation.grammar.lexeme import Lexeme
-from workloads.translation.grammar.pseudo_words import stems
+from attnsweep.workloads.errors import SpecError
+from attnsweep.workloads.translation.grammar import common_words
+from attnsweep.workloads.translation.grammar.lexeme import Lexeme
+from attnsweep.workloads.translation.grammar.pseudo_words import stems
 
 MOST_LEXEMES = 100_000
 SYNONYM_PERIOD = 3
@@ -43,7 +43,7 @@ class LexiconSizes:
                     field.name,
                     given=size,
                     expected=f"1..{MOST_LEXEMES} lexemes",
-                    mend="raise it" if size < 1 else "lower it: words of such ranks are hardly ever drawn",
+                    fix="raise it" if size < 1 else "lower it: words of such ranks are hardly ever drawn",
                 )
 
 

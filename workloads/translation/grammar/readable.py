@@ -1,7 +1,7 @@
 """Sentence pairs as text, for documents and for looking."""
 
-from workloads.translation.grammar.dependencies import RELATIONS
-from workloads.translation.grammar.sentence_pairs import Arc, SentencePair
+from attnsweep.workloads.translation.grammar.dependencies import RELATIONS
+from attnsweep.workloads.translation.grammar.sentence_pairs import Arc, SentencePair
 
 
 def pair_as_text(pair: SentencePair) -> str:

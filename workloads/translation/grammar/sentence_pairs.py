@@ -3,13 +3,13 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from workloads.translation.grammar.choices import Choices, Laws, choices_from
-from workloads.translation.grammar.dependencies import dependencies
-from workloads.translation.grammar.derivation import derive, laws
-from workloads.translation.grammar.lexicon import Lexicon
-from workloads.translation.grammar.source_side import source_words
-from workloads.translation.grammar.target_side import target_words
-from workloads.translation.grammar.tree import Sentence
+from attnsweep.workloads.translation.grammar.choices import Choices, Laws, choices_from
+from attnsweep.workloads.translation.grammar.dependencies import dependencies
+from attnsweep.workloads.translation.grammar.derivation import derive, laws
+from attnsweep.workloads.translation.grammar.lexicon import Lexicon
+from attnsweep.workloads.translation.grammar.source_side import source_words
+from attnsweep.workloads.translation.grammar.target_side import target_words
+from attnsweep.workloads.translation.grammar.tree import Sentence
 
 Arc = tuple[int, int, int]
 """(number of the relation in `dependencies.RELATIONS`, position of the dependent, position of the governor)."""

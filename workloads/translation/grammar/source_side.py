@@ -1,7 +1,16 @@
 """The English-like side: word order and agreement. No choices are left: a tree has one source sentence."""
 
-from workloads.translation.grammar.lexeme import Lexeme
-from workloads.translation.grammar.tree import CommonNoun, Name, Person, Phrase, Pronoun, Relative, Sentence, person
+from attnsweep.workloads.translation.grammar.lexeme import Lexeme
+from attnsweep.workloads.translation.grammar.tree import (
+    CommonNoun,
+    Name,
+    Person,
+    Phrase,
+    Pronoun,
+    Relative,
+    Sentence,
+    person,
+)
 
 SUBJECT_PRONOUNS = ("i", "you", "we")
 OBJECT_PRONOUNS = ("him", "her", "them")

@@ -2,9 +2,9 @@
 
 from itertools import islice
 
-from workloads.errors import SpecError
-from workloads.translation.grammar.lexicon import Lexicon
-from workloads.translation.grammar.sentence_pairs import SentencePair, sentence_pairs
+from attnsweep.workloads.errors import SpecError
+from attnsweep.workloads.translation.grammar.lexicon import Lexicon
+from attnsweep.workloads.translation.grammar.sentence_pairs import SentencePair, sentence_pairs
 
 DRAWS_PER_HELD_OUT = 50
 """A grammar so small that this many draws do not give a new sentence is refused."""
@@ -23,7 +23,7 @@ def split_sentences(
     """
     for name, size, least in (("n_train", n_train, 1), ("n_valid", n_valid, 0), ("n_test", n_test, 0)):
         if size < least:
-            raise SpecError(name, given=size, expected=f"at least {least} sentences", mend=f"raise {name}")
+            raise SpecError(name, given=size, expected=f"at least {least} sentences", fix=f"raise {name}")
     n_held_out = n_valid + n_test
     stream = sentence_pairs(lexicon, seed)
     train = list(islice(stream, n_train))
@@ -40,6 +40,6 @@ def split_sentences(
             "n_valid + n_test",
             given=n_held_out,
             expected=f"sentences that training lacks: {DRAWS_PER_HELD_OUT * n_held_out} draws gave {len(held_out)}",
-            mend="enlarge the lexicon (n_nouns, n_names, ...), or lower n_train, n_valid or n_test",
+            fix="enlarge the lexicon (n_nouns, n_names, ...), or lower n_train, n_valid or n_test",
         )
     return train, held_out

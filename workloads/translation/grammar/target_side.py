@@ -7,9 +7,9 @@ word that shows it.
 import math
 from typing import NamedTuple
 
-from workloads.translation.grammar.derivation import P_PRONOUN_DROPPED, SYNONYMS, Choose
-from workloads.translation.grammar.lexeme import Lexeme
-from workloads.translation.grammar.tree import CommonNoun, Name, Phrase, Pronoun, Relative, Sentence, person
+from attnsweep.workloads.translation.grammar.derivation import P_PRONOUN_DROPPED, SYNONYMS, Choose
+from attnsweep.workloads.translation.grammar.lexeme import Lexeme
+from attnsweep.workloads.translation.grammar.tree import CommonNoun, Name, Phrase, Pronoun, Relative, Sentence, person
 
 SUBJECT_PRONOUNS = ("io", "tu", "noi")
 # The hyphen keeps `la-`, her, from `la`, the: a target sentence has one tree.

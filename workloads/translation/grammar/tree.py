@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import TypeAlias
 
-from workloads.translation.grammar.lexeme import Lexeme
+from attnsweep.workloads.translation.grammar.lexeme import Lexeme
 
 
 class Person(IntEnum):

@@ -4,12 +4,12 @@ import math
 
 import pytest
 
-from workloads.translation.grammar.dependencies import RELATIONS, dependencies
-from workloads.translation.grammar.lexicon import Lexicon, LexiconSizes
-from workloads.translation.grammar.sentence_pairs import sentence_pairs
-from workloads.translation.grammar.source_side import source_words
-from workloads.translation.grammar.target_side import target_words
-from workloads.translation.grammar.tree import CommonNoun, Name, Pronoun, Relative, Sentence
+from attnsweep.workloads.translation.grammar.dependencies import RELATIONS, dependencies
+from attnsweep.workloads.translation.grammar.lexicon import Lexicon, LexiconSizes
+from attnsweep.workloads.translation.grammar.sentence_pairs import sentence_pairs
+from attnsweep.workloads.translation.grammar.source_side import source_words
+from attnsweep.workloads.translation.grammar.target_side import target_words
+from attnsweep.workloads.translation.grammar.tree import CommonNoun, Name, Pronoun, Relative, Sentence
 
 LEXICON = Lexicon(LexiconSizes())
 DOG, CAT, GIRL = LEXICON.nouns[:3]

@@ -6,12 +6,12 @@ from dataclasses import fields, replace
 import numpy as np
 import pytest
 
-from workloads.errors import SpecError
-from workloads.translation.corpus import EOS, PAD, SPECIALS, TEST, TRAIN, UNK, VALID, Corpus, Gold, Side
-from workloads.translation.digest import corpus_digest
-from workloads.translation.grammar import Lexicon, LexiconSizes, grammar_corpus, sentence_pair, splits
-from workloads.translation.grammar.choices import SENTENCES_PER_BLOCK, Laws
-from workloads.translation.grammar.derivation import laws
+from attnsweep.workloads.errors import SpecError
+from attnsweep.workloads.translation.corpus import EOS, PAD, SPECIALS, TEST, TRAIN, UNK, VALID, Corpus, Gold, Side
+from attnsweep.workloads.translation.digest import corpus_digest
+from attnsweep.workloads.translation.grammar import Lexicon, LexiconSizes, grammar_corpus, sentence_pair, splits
+from attnsweep.workloads.translation.grammar.choices import SENTENCES_PER_BLOCK, Laws
+from attnsweep.workloads.translation.grammar.derivation import laws
 
 SIZES = LexiconSizes()
 

@@ -5,10 +5,10 @@ from itertools import chain, islice
 
 import pytest
 
-from workloads.errors import SpecError
-from workloads.translation.grammar import source_side, target_side
-from workloads.translation.grammar.lexicon import MOST_LEXEMES, SYNONYM_PERIOD, Lexicon, LexiconSizes, zipf
-from workloads.translation.grammar.pseudo_words import stems
+from attnsweep.workloads.errors import SpecError
+from attnsweep.workloads.translation.grammar import source_side, target_side
+from attnsweep.workloads.translation.grammar.lexicon import MOST_LEXEMES, SYNONYM_PERIOD, Lexicon, LexiconSizes, zipf
+from attnsweep.workloads.translation.grammar.pseudo_words import stems
 
 # Every class has stems of three syllables.
 LARGE = LexiconSizes(

@@ -7,13 +7,13 @@ from itertools import islice
 
 import pytest
 
-from workloads.translation.grammar import derivation
-from workloads.translation.grammar.derivation import Choose, derive, laws
-from workloads.translation.grammar.lexicon import Lexicon, LexiconSizes, zipf
-from workloads.translation.grammar.sentence_pairs import sentence_pairs
-from workloads.translation.grammar.source_side import source_words
-from workloads.translation.grammar.target_side import target_words
-from workloads.translation.grammar.tree import Sentence
+from attnsweep.workloads.translation.grammar import derivation
+from attnsweep.workloads.translation.grammar.derivation import Choose, derive, laws
+from attnsweep.workloads.translation.grammar.lexicon import Lexicon, LexiconSizes, zipf
+from attnsweep.workloads.translation.grammar.sentence_pairs import sentence_pairs
+from attnsweep.workloads.translation.grammar.source_side import source_words
+from attnsweep.workloads.translation.grammar.target_side import target_words
+from attnsweep.workloads.translation.grammar.tree import Sentence
 
 SMALL = Lexicon(LexiconSizes(n_nouns=2, n_transitive_verbs=2, n_intransitive_verbs=1, n_adjectives=1, n_names=1))
 WITHOUT_ADVERB = {"adverb.present": 0}

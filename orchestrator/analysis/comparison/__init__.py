@@ -1,0 +1,1 @@
+"""Is the stuck rate of one sweep different from another's?"""

@@ -1,0 +1,1 @@
+"""Figures of a sweep, and how all figures look."""

@@ -1,0 +1,1 @@
+"""Phase diagrams: where in the plane of two parameters trainings are stuck."""

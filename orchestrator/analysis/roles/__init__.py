@@ -1,0 +1,1 @@
+"""Roles of attention heads over a sweep: how often, when, under which hyperparameters."""

@@ -1,0 +1,126 @@
+"""When each training has a head in which role, from the ledger's `heads`: what all that is said of roles rests on.
+
+Trainings that failed or diverged are left out, as are those without heads: a head of non-finite weights does nothing
+worth a name.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any
+
+import duckdb
+import numpy as np
+from numpy.typing import NDArray
+
+# The labels of attnsweep.workloads.diagnostics.roles, which would bring torch along.
+_SCORES: Mapping[str, str] = MappingProxyType(
+    {"positional": "positional_share", "syntactic": "syntactic_gain", "rare_token": "rare_token"}
+)
+"""The score that a label of `attnsweep.workloads.diagnostics.roles` follows from: where it is measured, the role could occur."""
+
+NO_ROLE = "none"
+_ANY_LAYER = -1
+
+_JUDGED = """
+judged as (select trial, replicate, n_steps from trainings where outcome not in ('failed', 'diverged')),
+chosen as (select trial, replicate, {layer} as layer, step, role{scores} from heads semi join judged
+    using (trial, replicate))
+"""
+
+_HISTORIES = """
+with {judged},
+cells as (select unnest(?) as cell, unnest(?) as layer, unnest(?) as role),
+probes as (select trial, replicate, layer, step, count(*) as n_heads from chosen group by all),
+held as (
+    select trial, replicate, layer, step, role, count(*) as n_with from chosen where role <> '{none}' group by all
+),
+looked_at as (
+    select cell, trial, replicate, step, n_heads, coalesce(n_with, 0) as n_with
+    from cells join probes using (layer) left join held using (trial, replicate, layer, step, role)
+),
+histories as (
+    select cell, trial, replicate, max(step) as last_step, coalesce(max(step) filter (n_with = 0), -1) as last_without,
+        list(step) as steps, arg_max(n_heads, step) as n_heads, arg_max(n_with, step) as n_with
+    from looked_at group by all
+)
+select cell, trial, last_without < last_step as emerged, n_heads, n_with, n_steps,
+    if(emerged, list_min(list_filter(steps, lambda step: step > last_without)), last_step) as step
+from histories join judged using (trial, replicate) order by cell, trial, replicate
+"""
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class RoleHistory:
+    """One role in one layer: when it emerged in each training, and how many heads have it at the training's last probe.
+
+    Attributes:
+        layer: Its number; `None` for any head of the training.
+        role: As labelled.
+        trial: (R,) the trial of each training.
+        emerged: (R,) whether some head has the role at the last probe.
+        step: (R,) first probe from which some head of the layer has it at every later probe; the last probe's step
+            where none emerged: the time of censoring. It need not be the same head.
+        n_steps: (R,) optimizer steps taken.
+        n_heads, n_with: (R,) heads of the layer, and those with the role, at the last probe.
+    """
+
+    layer: int | None
+    role: str
+    trial: NDArray[np.int64]
+    emerged: NDArray[np.bool_]
+    step: NDArray[np.int64]
+    n_steps: NDArray[np.int64]
+    n_heads: NDArray[np.int64]
+    n_with: NDArray[np.int64]
+
+    def counts(self) -> dict[int, tuple[int, int]]:
+        """Trainings, and those in which the role emerged, by trial."""
+        trials, place = np.unique(self.trial, return_inverse=True)
+        n, k = np.bincount(place), np.bincount(place, self.emerged).astype(int)
+        return dict(zip(trials.tolist(), zip(n.tolist(), k.tolist(), strict=True), strict=True))
+
+
+def role_histories(connection: duckdb.DuckDBPyConnection, *, any_layer: bool = False) -> tuple[RoleHistory, ...]:
+    """A history for each layer and role that occurs in the sweep, or could: whose score is measured there.
+
+    Args:
+        connection: From `Ledger.connect`.
+        any_layer: Take the heads of all layers together.
+    """
+    layer = str(_ANY_LAYER) if any_layer else "layer"
+    cells = _cells(connection, layer)
+    numbers = list(range(len(cells)))
+    judged = _JUDGED.format(layer=layer, scores="")
+    rows = connection.execute(
+        _HISTORIES.format(judged=judged, none=NO_ROLE), [numbers, [at for at, _ in cells], [role for _, role in cells]]
+    ).fetchnumpy()
+    edges = np.searchsorted(rows["cell"], [*numbers, len(cells)])
+    return tuple(
+        _history(at, role, {name: column[edges[cell] : edges[cell + 1]] for name, column in rows.items()})
+        for cell, (at, role) in enumerate(cells)
+    )
+
+
+def _history(layer: int, role: str, rows: Mapping[str, NDArray[Any]]) -> RoleHistory:
+    numbers = {name: np.asarray(rows[name], np.int64) for name in ("trial", "step", "n_steps", "n_heads", "n_with")}
+    emerged = np.asarray(rows["emerged"], np.bool_)
+    return RoleHistory(layer=None if layer == _ANY_LAYER else layer, role=role, emerged=emerged, **numbers)
+
+
+def _cells(connection: duckdb.DuckDBPyConnection, layer: str) -> list[tuple[int, str]]:
+    """(layer, role) in the order of layers, and in each the roles of `attnsweep.workloads.diagnostics.roles` first."""
+    columns = {name for name, *_ in connection.execute("select * from heads limit 0").description}
+    scores = {role: f"score_{score}" for role, score in _SCORES.items() if f"score_{score}" in columns}
+    judged = _JUDGED.format(layer=layer, scores="".join(f", {score}" for score in scores.values()))
+    measured = "".join(f", count({score}) > 0" for score in scores.values())
+    found = connection.execute(
+        f"with {judged} select layer, list(distinct role){measured} from chosen group by layer order by layer"
+    ).fetchall()
+    seen = {role for _, roles, *_ in found for role in roles} - {NO_ROLE}
+    order = [*_SCORES, *sorted(seen - set(_SCORES))]
+    cells = []
+    for at, roles, *is_measured in found:
+        could = dict(zip(scores, is_measured, strict=True))
+        cells += [(at, role) for role in order if role in roles or could.get(role, role in seen)]
+    return cells

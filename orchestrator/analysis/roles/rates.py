@@ -1,0 +1,99 @@
+"""Which heads take which role, how often, and under which hyperparameters: rates over the trainings of a sweep."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import duckdb
+import numpy as np
+
+from attnsweep.orchestrator.analysis.intervals import Rate, weights_of_equal_trials
+from attnsweep.orchestrator.analysis.rates import ParameterRates, binned_rates, pooling, swept_names, trials_count_once
+from attnsweep.orchestrator.analysis.roles.history import RoleHistory, role_histories
+from attnsweep.orchestrator.ledger.sql import param_column
+from attnsweep.search_spaces.sweep import Sweep
+
+
+@dataclass(frozen=True, slots=True)
+class RoleRate:
+    """How often one role ends up in one layer.
+
+    Attributes:
+        layer: Its number; `None` for any layer.
+        role: As labelled.
+        rate: Of the trainings, those in which at least one head of the layer has the role at the last probe.
+        head_share: Of all heads of the layer at that probe, those that have it.
+    """
+
+    layer: int | None
+    role: str
+    rate: Rate
+    head_share: float
+
+
+@dataclass(frozen=True, slots=True)
+class RoleRatesBy:
+    """The same by each swept parameter.
+
+    Attributes:
+        layer: Its number; `None` for any layer.
+        role: As labelled.
+        by_parameter: In the bins of `rates.rates_by`; trials without a training that counts are in none.
+    """
+
+    layer: int | None
+    role: str
+    by_parameter: tuple[ParameterRates, ...]
+
+
+def role_rates(connection: duckdb.DuckDBPyConnection, spec: Sweep, *, any_layer: bool = False) -> tuple[RoleRate, ...]:
+    """The share of trainings and of heads in each role that occurs in the sweep, or could, layer by layer.
+
+    The interval does not take the trainings of one trial as independent. Failed and diverged trainings, and those
+    without heads, are left out. Under `Sequential` each trial counts once.
+
+    Args:
+        connection: From `Ledger.connect`.
+        spec: The sweep.
+        any_layer: Take the heads of all layers together.
+    """
+    return rates_of(role_histories(connection, any_layer=any_layer), spec)
+
+
+def role_rates_by(
+    connection: duckdb.DuckDBPyConnection, spec: Sweep, *, any_layer: bool = False
+) -> tuple[RoleRatesBy, ...]:
+    """The share of trainings with each role by each parameter that the sweep varies.
+
+    Args:
+        connection: From `Ledger.connect`.
+        spec: The sweep.
+        any_layer: Take the heads of all layers together.
+    """
+    return rates_by_parameter_of(role_histories(connection, any_layer=any_layer), connection, spec)
+
+
+def rates_of(histories: Sequence[RoleHistory], spec: Sweep) -> tuple[RoleRate, ...]:
+    """`role_rates` of histories that were read before."""
+    return tuple(
+        RoleRate(each.layer, each.role, pooling(spec)(list(each.counts().values())), _head_share(each, spec))
+        for each in histories
+    )
+
+
+def rates_by_parameter_of(
+    histories: Sequence[RoleHistory], connection: duckdb.DuckDBPyConnection, spec: Sweep
+) -> tuple[RoleRatesBy, ...]:
+    """`role_rates_by` of histories that were read before."""
+    columns = "".join(f", {param_column(name)}" for name in swept_names(spec))
+    values = {trial: row for trial, *row in connection.execute(f"select trial{columns} from trials").fetchall()}
+    found = []
+    for each in histories:
+        counts = each.counts()
+        rates = binned_rates(spec, [values[trial] for trial in counts], list(counts.values()), pooling(spec))
+        found.append(RoleRatesBy(each.layer, each.role, rates))
+    return tuple(found)
+
+
+def _head_share(history: RoleHistory, spec: Sweep) -> float:
+    weight = weights_of_equal_trials(history.trial) if trials_count_once(spec) else np.ones(len(history.trial))
+    return float((weight * history.n_with).sum() / (weight * history.n_heads).sum())

@@ -1,0 +1,168 @@
+"""The course of an audit.
+
+A sweep that runs commits rows to the ledger, then tells the study, then logs to MLflow. It is read the other way round,
+so that what is found in one must be in the next.
+"""
+
+from collections.abc import Callable
+from typing import TypeVar
+
+import duckdb
+import pyarrow as pa
+
+from attnsweep.orchestrator.audit.check_files import check_files, check_links, count_files
+from attnsweep.orchestrator.audit.check_mlflow import compare_logged
+from attnsweep.orchestrator.audit.check_trainings import compare_trainings
+from attnsweep.orchestrator.audit.check_trials import RESTORE, RESUME, compare_trials, count_trials, count_wanted
+from attnsweep.orchestrator.audit.evidence import Books
+from attnsweep.orchestrator.audit.problems import Audit, Check, Problem, in_one_line
+from attnsweep.orchestrator.ledger.reader import Ledger
+from attnsweep.orchestrator.running.self_check import REPLAYS_FILE, read_replays
+from attnsweep.orchestrator.running.study import read_trials
+from attnsweep.orchestrator.storage.credentials import without_credentials
+from attnsweep.orchestrator.storage.location import Location
+from attnsweep.orchestrator.storage.record_file import DamagedRecordError
+from attnsweep.orchestrator.storage.sweep_directory import SWEEP_FILE, SweepDirectory
+from attnsweep.orchestrator.tracking.content import TrialValues, trial_values
+from attnsweep.orchestrator.tracking.lookup import Logged, look_up
+from attnsweep.orchestrator.tracking.store import in_one_line as error_in_one_line
+from attnsweep.orchestrator.tracking.store import tracking_uri
+from attnsweep.workloads.errors import UserError
+from attnsweep.workloads.registry import load_workload
+
+T = TypeVar("T")
+
+_ROWS = """
+select sweep, trial, replicate, training_id, seed, outcome, stuck, eval_loss, columns('param_.*')
+from trainings order by trial, replicate
+"""
+
+
+def audit(path: Location, uri: str | None = None) -> Audit:
+    """Holds a sweep's study, ledger, files and MLflow runs against each other.
+
+    Args:
+        path: The sweep's directory.
+        uri: Of the MLflow store; `None` as in `tracking_uri`.
+
+    Raises:
+        UserError: If there is no sweep.
+    """
+    try:
+        directory = SweepDirectory.open(path)
+    except DamagedRecordError as damage:
+        check = Check(f"{SWEEP_FILE} cannot be read: nothing else was checked", (_problem(damage),))
+        return Audit(directory=str(path), sweep=None, finished=None, counts={}, checks=(check,))
+    known, course = _course(directory)
+    finished = bool(known)
+    store = tracking_uri(uri)
+    logged = _attempt(
+        f"MLflow ({without_credentials(store)})",
+        "start it, or give another --tracking-uri",
+        lambda: look_up(directory, store),
+    )
+    read = _attempt("trials and trainings", RESTORE, lambda: _read(directory, finished=finished))
+    counts, checks = _checks(logged, read)
+    spec = Check(f"{SWEEP_FILE}: the spec as it was written, sha256 {directory.spec_sha256[:12]}")
+    problems = check_files(path, directory.spec_sha256, finished=finished)
+    files = Check(f"files {count_files(path)}" + ("" if problems else ", each as it was written"), problems)
+    return Audit(
+        directory=str(path),
+        sweep=directory.sweep,
+        finished=known,
+        counts=counts,
+        checks=(*checks, spec, *course, files, *_replayed(directory, finished=finished)),
+    )
+
+
+def _course(directory: SweepDirectory) -> tuple[bool | None, list[Check]]:
+    """Whether the sweep is finished, and a check where its record does not say."""
+    try:
+        return directory.finished, []
+    except DamagedRecordError as damage:
+        return None, [Check("course.json cannot be read", (_problem(damage),))]
+
+
+def _replayed(directory: SweepDirectory, *, finished: bool) -> list[Check]:
+    """Whether the trainings that were trained again alone ended as in their packs."""
+    try:
+        replays = read_replays(directory)
+    except DamagedRecordError as damage:
+        return [Check(f"{REPLAYS_FILE} cannot be read", (_problem(damage),))]
+    if replays is None:
+        lacking = Problem("no training was replayed alone", RESUME)
+        return [Check("replayed no training alone", (lacking,))] if finished else []
+    problems = tuple(
+        Problem(
+            f"{training_id} ends otherwise alone ({', '.join(columns)})", f"see: attnsweep replay DIR {training_id}"
+        )
+        for training_id, columns in replays.disagreeing.items()
+    )
+    return [Check(str(replays), problems)]
+
+
+def _problem(damage: UserError) -> Problem:
+    return Problem(f"{damage.subject}: {damage.given}", damage.fix)
+
+
+def _read(directory: SweepDirectory, *, finished: bool) -> tuple[Books, tuple[Problem, ...]]:
+    """The study and the rows, and what is wrong with the tables in themselves."""
+    workload = load_workload(directory.spec.workload)
+    trials = read_trials(directory)
+
+    def rows(
+        connection: duckdb.DuckDBPyConnection,
+    ) -> tuple[pa.Table, dict[int, TrialValues], tuple[Problem, ...]]:
+        table = connection.sql(_ROWS).to_arrow_table()
+        return table, trial_values(connection, directory), check_links(connection)
+
+    table, values, problems = Ledger(directory.path).ask(rows)
+    # Meanwhile a sweep that runs may have asked for more, and trained it.
+    known = frozenset(trial.number for trial in (trials if finished else read_trials(directory)))
+    books = Books(
+        directory=directory,
+        workload=workload,
+        finished=finished,
+        trials=trials,
+        known=known,
+        rows=table,
+        values=values,
+    )
+    return books, problems
+
+
+def _checks(
+    logged: Logged | Problem, read: tuple[Books, tuple[Problem, ...]] | Problem
+) -> tuple[dict[str, int | None], list[Check]]:
+    n_logged = None if isinstance(logged, Problem) else len(logged.finished)
+    if isinstance(read, Problem):
+        unread = logged if isinstance(logged, Problem) else None
+        counts = {"asked": None, "trained": None, "told": None, "logged": n_logged}
+        return counts, [Check(f"{in_one_line(counts)} trials", (read, *([unread] if unread else [])))]
+    books, links = read
+    counts = count_trials(books) | {"logged": n_logged}
+    n_refused = len(books.trials) - len(books.asked)
+    refused = f", {n_refused} more refused" if n_refused else ""
+    trainings = {"trainings": books.rows.num_rows, "wanted": count_wanted(books)}
+    projection = (logged,) if isinstance(logged, Problem) else compare_logged(logged, books)
+    runs = (
+        "?"
+        if isinstance(logged, Problem)
+        else f"{len(logged.children):,} runs of trials, {len(logged.parents)} of the sweep"
+    )
+    return counts, [
+        Check(f"{in_one_line(counts)} trials{refused}", compare_trials(books)),
+        Check(f"{in_one_line(trainings)}; parameters, seeds and ids recomputed", compare_trainings(books)),
+        Check("curves and heads of these trainings alone, none without curves but failed ones", links),
+        Check(f"MLflow: {runs}", projection),
+    ]
+
+
+def _attempt(subject: str, fix: str, reading: Callable[[], T]) -> T | Problem:
+    """What is read, or why it cannot be."""
+    try:
+        return reading()
+    except UserError as damage:
+        return Problem(f"not checked: {subject}: {damage.subject}: {damage.given}", damage.fix)
+    except Exception as error:  # noqa: BLE001  # Whatever Arrow, DuckDB, Optuna or MLflow make of what is damaged or gone.
+        return Problem(f"not checked: {subject}: {error_in_one_line(error)}", fix)

@@ -1,0 +1,52 @@
+"""The ledger in itself: its files, and that each table's rows are of trainings that are there."""
+
+import duckdb
+
+from attnsweep.orchestrator.audit.check_trials import COPIED, RESTORE, RESUME
+from attnsweep.orchestrator.audit.problems import Faults, Problem
+from attnsweep.orchestrator.ledger.fragments import TABLES, fragment_names, is_overtaken
+from attnsweep.orchestrator.ledger.verification import verify
+from attnsweep.orchestrator.storage.location import Location, place_at
+
+_MISFITS = """
+with seen as (select distinct training_id, trial, replicate from {table})
+select coalesce(trainings.trial, seen.trial), coalesce(trainings.replicate, seen.replicate), seen.trial is null
+from trainings full join seen using (training_id, trial, replicate)
+where trainings.trial is null or seen.trial is null and outcome <> 'failed'
+order by all
+"""
+
+_ATTEMPTS = 5
+"""While compactions come in between."""
+_ORPHANS = "trainings that are in {} alone"
+_BARE = "trainings that did not fail and have no curves"
+
+
+def check_links(connection: duckdb.DuckDBPyConnection) -> tuple[Problem, ...]:
+    """Rows of `curves` and `heads` without their training, trainings without their curves."""
+    faults = Faults({_ORPHANS.format("curves"): COPIED, _ORPHANS.format("heads"): COPIED, _BARE: RESTORE})
+    for table in ("curves", "heads"):
+        for trial, replicate, is_bare in connection.execute(_MISFITS.format(table=table)).fetchall():
+            # Not every variant of a workload has heads.
+            if not is_bare or table == "curves":
+                faults.add(_BARE if is_bare else _ORPHANS.format(table), f"{trial}/{replicate}")
+    return faults.problems()
+
+
+def count_files(root: Location) -> int:
+    """Parquet files of all tables."""
+    return sum(len(place_at(root).names(table)) for table in TABLES)
+
+
+def check_files(root: Location, spec_sha256: str, *, finished: bool) -> tuple[Problem, ...]:
+    """Files that are not what was written, or not this sweep's; and those left over, unless a writer may be at work."""
+    for _ in range(_ATTEMPTS):
+        names = fragment_names(root)
+        problems = verify(root, spec_sha256)
+        if not is_overtaken(root, names):
+            break
+    return tuple(
+        Problem(str(each), "remove it with: attnsweep compact DIR" if each.is_left_over else RESUME)
+        for each in problems
+        if finished or not each.is_left_over
+    )

@@ -1,0 +1,73 @@
+"""Told = logged: one finished run in MLflow for each complete trial, with its values, and no other."""
+
+import math
+from collections import Counter
+
+from attnsweep.orchestrator.audit.check_trials import complete
+from attnsweep.orchestrator.audit.evidence import Books
+from attnsweep.orchestrator.audit.problems import Faults, Problem
+from attnsweep.orchestrator.tracking.content import TrialValues
+from attnsweep.orchestrator.tracking.lookup import Logged
+
+_SYNC = "log what is missing with: attnsweep mlflow-sync DIR"
+_LOG_AGAIN = (
+    "if all else is sound, delete the run with: mlflow runs delete --run-id ID, "
+    "and log it again with: attnsweep mlflow-sync DIR"
+)
+_DELETE = "delete what is too much with: mlflow runs delete --run-id ID"
+
+_NONE = "sweeps without a run"
+_PARENTS = "runs of the sweep itself, and not one"
+_COUNT = "runs of the sweep that count other trainings"
+_MISSING = "complete trials without a finished run"
+_TWICE = "trials with several runs"
+_UNKNOWN = "runs of trials that are not complete"
+_VALUES = "trials whose run has another value than the ledger"
+
+_FIXES = {
+    _NONE: _SYNC,
+    _PARENTS: _DELETE,
+    _COUNT: _SYNC,
+    _MISSING: _SYNC,
+    _TWICE: _DELETE,
+    _UNKNOWN: _DELETE,
+    _VALUES: _LOG_AGAIN,
+}
+
+
+def compare_logged(logged: Logged, books: Books) -> tuple[Problem, ...]:
+    """What MLflow does not have as the ledger does. While a sweep is not finished MLflow may lag behind."""
+    faults = Faults(_FIXES)
+    trials = set(complete(books))
+    n_trainings = books.rows.num_rows
+    if len(logged.parents) > 1:
+        faults.add(_PARENTS, *logged.parents)
+    if books.finished:
+        faults.add(_NONE, *([] if logged.parents else [books.directory.sweep]))
+        wrong = {run: n for run, n in logged.parents.items() if n != n_trainings}
+        faults.add(_COUNT, *(f"{run} ({n or 'none'}, not {n_trainings})" for run, n in wrong.items()))
+        faults.add(_MISSING, *(str(trial) for trial in sorted(trials - logged.finished)))
+    runs = Counter(child.trial for child in logged.children)
+    several = sorted(trial for trial, n in runs.items() if n > 1)
+    faults.add(_TWICE, *(f"{trial} ({', '.join(logged.runs_of(trial))})" for trial in several))
+    unknown = sorted(runs.keys() - trials)
+    faults.add(_UNKNOWN, *(f"{trial} ({', '.join(logged.runs_of(trial))})" for trial in unknown))
+    for child in sorted(logged.children, key=lambda child: child.trial):
+        if child.finished and child.trial in trials:
+            deviation = _deviation(child.values, books.values[child.trial])
+            faults.add(_VALUES, *([f"{child.trial} ({child.run_id}: {deviation})"] if deviation else []))
+    return faults.problems()
+
+
+def _deviation(logged: TrialValues, recorded: TrialValues) -> str | None:
+    """The first value that is not as the ledger has it. What a user logged besides is not looked at."""
+    for name, param in recorded.params.items():
+        if logged.params.get(name) != param:
+            return f"{name} {logged.params.get(name)}, not {param}"
+    # What was trained again, after damage, took another time.
+    timeless = {name: metric for name, metric in recorded.metrics.items() if name != "train_seconds"}
+    for name, metric in timeless.items():
+        # Another version may have rounded the last digit otherwise.
+        if not math.isclose(logged.metrics.get(name, math.nan), metric, rel_tol=1e-9):
+            return f"{name} {logged.metrics.get(name)}, not {metric}"
+    return None

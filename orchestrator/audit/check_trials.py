@@ -1,0 +1,121 @@
+"""Asked = trained = told: the study's trials against the rows of the ledger."""
+
+from optuna.trial import FrozenTrial, TrialState
+
+from attnsweep.orchestrator.audit.evidence import KEYS, Books
+from attnsweep.orchestrator.audit.problems import Faults, Problem
+from attnsweep.orchestrator.ledger.trial import complete_among
+from attnsweep.orchestrator.running.study import refusal
+from attnsweep.search_spaces.objective import objective_value
+from attnsweep.search_spaces.replication import n_wanted
+from attnsweep.search_spaces.suggestion import undrawn
+
+COPIED = "remove the files that were copied into the folders trainings, curves and heads"
+RESTORE = "restore the folders trainings, curves and heads from a copy of the directory"
+RESUME = "go on with: attnsweep resume DIR"
+
+_TOLD = (TrialState.COMPLETE, TrialState.FAIL)
+_TOO_FEW = "fewer trials than the budget"
+_NOT_TOLD = "trials asked for and never told"
+_HALF_DRAWN = "trials that a kill left half drawn"
+_TRAINED_HALF_DRAWN = "trials trained although half drawn"
+_UNTRAINED = "trials told without all their trainings"
+_REFUSED = "trials refused, yet trained"
+_UNASKED = "trials trained that were never asked for"
+_SURPLUS = "trainings that their trial does not want"
+_TWICE = "trainings recorded more than once"
+_VALUE = "trials told another value than their trainings have"
+_FOREIGN = "trials in a state that attnsweep does not know"
+
+_FIXES = {
+    _TOO_FEW: RESUME,
+    _NOT_TOLD: RESUME,
+    _HALF_DRAWN: RESUME,
+    _TRAINED_HALF_DRAWN: "restore the study, or leave them out: they had defaults for what was not drawn",
+    _UNTRAINED: RESUME,
+    _REFUSED: COPIED,
+    _UNASKED: f"restore the study, or {COPIED}",
+    _SURPLUS: COPIED,
+    _TWICE: COPIED,
+    _VALUE: f"restore the study, or {RESTORE}",
+    _FOREIGN: "restore the study: another program has written to it",
+}
+
+
+def count_trials(books: Books) -> dict[str, int | None]:
+    """Trials by how far they have come, refused ones aside."""
+    asked = {trial.number for trial in books.asked}
+    return {
+        "asked": len(asked),
+        "trained": len(asked.intersection(complete(books))),
+        "told": sum(trial.state in _TOLD for trial in books.asked),
+    }
+
+
+def count_wanted(books: Books) -> int:
+    """Trainings that the trials asked for want, by what is known of them."""
+    rule = books.directory.spec.replicates
+    return sum(n_wanted(rule, books.ended(trial.number)) for trial in books.asked)
+
+
+def complete(books: Books) -> list[int]:
+    """The trials that have all the trainings they want, by their rows."""
+    return complete_among(books.rows, books.directory.spec.replicates)
+
+
+def compare_trials(books: Books) -> tuple[Problem, ...]:
+    """What the study and the ledger do not say alike."""
+    faults = Faults(_FIXES)
+    spec = books.directory.spec
+    if books.finished and spec.seconds is None and len(books.trials) < spec.trials:
+        faults.add(_TOO_FEW, f"{len(books.trials)} of {spec.trials}")
+    for trial in books.trials:
+        _compare(trial, books, faults)
+    faults.add(_UNASKED, *map(str, sorted(books.places.keys() - books.known)))
+    counts = books.rows.group_by(list(KEYS)).aggregate([([], "count_all")]).to_pylist()
+    faults.add(_TWICE, *(f"{row['trial']}/{row['replicate']}" for row in counts if row["count_all"] > 1))
+    return faults.problems()
+
+
+def _compare(trial: FrozenTrial, books: Books, faults: Faults) -> None:
+    number = trial.number
+    ended = books.ended(number)
+    if refusal(trial) is not None:
+        faults.add(_REFUSED, *([f"{number}"] if ended else []))
+        faults.add(_NOT_TOLD, *([f"{number} (refused)"] if books.finished and not trial.state.is_finished() else []))
+        return
+    _compare_drawn(trial, books, faults)
+    wanted = range(n_wanted(books.directory.spec.replicates, ended))
+    faults.add(_SURPLUS, *(f"{number}/{replicate}" for replicate in sorted(ended) if replicate not in wanted))
+    n_missing = sum(replicate not in ended for replicate in wanted)
+    if trial.state == TrialState.RUNNING:
+        faults.add(_NOT_TOLD, *([f"{number}"] if books.finished else []))
+    elif trial.state not in _TOLD:
+        faults.add(_FOREIGN, f"{number} ({trial.state.name})")
+    elif n_missing:
+        faults.add(_UNTRAINED, f"{number} ({n_missing} of {len(wanted)} missing)")
+    elif (value := _value(number, books)) != trial.value:
+        faults.add(_VALUE, f"{number} ({trial.value}, not {value})")
+
+
+def _compare_drawn(trial: FrozenTrial, books: Books, faults: Faults) -> None:
+    """Whether all parameters of a trial were drawn before it was trained."""
+    missing = undrawn(books.directory.spec, trial.params)
+    if not missing:
+        return
+    case = f"{trial.number} ({', '.join(missing)} missing)"
+    # The last trial of a sweep that runs may just be drawn.
+    is_whole_soon = trial is books.trials[-1] and not books.finished
+    if trial.number in books.places or trial.state in _TOLD:
+        faults.add(_TRAINED_HALF_DRAWN, case)
+    elif trial.state == TrialState.RUNNING and not is_whole_soon:
+        faults.add(_HALF_DRAWN, case)
+
+
+def _value(trial: int, books: Books) -> float | None:
+    """What the study should have been told; `None` where all trainings failed."""
+    judged = [place for place in books.places.get(trial, ()) if books.columns["outcome"][place] != "failed"]
+    if not judged:
+        return None
+    outcome, stuck, loss = ([books.columns[name][p] for p in judged] for name in ("outcome", "stuck", "eval_loss"))
+    return objective_value(books.directory.spec.objective, outcome, stuck, loss)

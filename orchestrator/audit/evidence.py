@@ -1,0 +1,72 @@
+"""What an audit holds against each other: the study's trials, and the rows of the ledger."""
+
+import itertools
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from optuna.trial import FrozenTrial
+
+from attnsweep.orchestrator.running.study import refusal
+from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
+from attnsweep.orchestrator.tracking.content import TrialValues
+from attnsweep.search_spaces.replication import Ended
+from attnsweep.workloads.engine.contract import Workload
+
+KEYS = ("trial", "replicate")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Books:
+    """One sweep.
+
+    Attributes:
+        directory: Its record.
+        workload: Its problem.
+        finished: Whether its budget is spent.
+        trials: The study's, as they were before the rows were read: what it was told then has all its rows.
+        known: The numbers of the study's trials, as they were after: the rows that were read are of these.
+        rows: Of `trainings`, all but the errors, sorted by trial and replicate.
+        values: What MLflow should have been told of each trial, by these rows.
+    """
+
+    directory: SweepDirectory
+    workload: Workload[Any]
+    finished: bool
+    trials: Sequence[FrozenTrial]
+    known: frozenset[int]
+    rows: pa.Table
+    values: Mapping[int, TrialValues]
+
+    @cached_property
+    def asked(self) -> list[FrozenTrial]:
+        """The trials that are to be trained: those that the workload does not refuse."""
+        return [trial for trial in self.trials if refusal(trial) is None]
+
+    @cached_property
+    def places(self) -> Mapping[int, range]:
+        """Where each trial's rows are among the rows, by trial."""
+        trials, first = np.unique(self.rows["trial"].to_numpy(), return_index=True)
+        edges = itertools.pairwise([*first.tolist(), self.rows.num_rows])
+        return {trial: range(*place) for trial, place in zip(trials.tolist(), edges, strict=True)}
+
+    @cached_property
+    def columns(self) -> Mapping[str, list[Any]]:
+        """What trials are judged by, row by row."""
+        return {name: self.rows[name].to_pylist() for name in (*KEYS, "outcome", "stuck", "eval_loss")}
+
+    def ended(self, trial: int) -> Ended:
+        """Whether each ended training of a trial is stuck, by replicate; `None` where it failed."""
+        columns = self.columns
+        return {
+            columns["replicate"][place]: None if columns["outcome"][place] == "failed" else columns["stuck"][place]
+            for place in self.places.get(trial, ())
+        }
+
+    def names(self, is_chosen: np.ndarray[Any, np.dtype[np.bool_]]) -> list[str]:
+        """`TRIAL/REPLICATE` of some rows."""
+        chosen = self.rows.select(KEYS).filter(pa.array(is_chosen))
+        return [f"{row['trial']}/{row['replicate']}" for row in chosen.to_pylist()]

@@ -1,0 +1,122 @@
+"""What an audit found, in a screenful and as JSON."""
+
+import json
+from collections import defaultdict
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from itertools import pairwise
+
+from rich.console import Console
+
+_SHOWN = 3
+_STATES = {
+    True: "finished",
+    False: "not finished (it runs, or was interrupted): what is missing is no fault",
+    None: "finished or not, which cannot be read: what is missing is no fault",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """One kind of fault, however often it is there: what it is, and how to mend it."""
+
+    what: str
+    fix: str
+
+    def __str__(self) -> str:
+        return f"{self.what}; {self.fix}"
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """One thing that was looked at: with its counts in a line, and what is wrong with it."""
+
+    line: str
+    problems: tuple[Problem, ...] = ()
+
+
+class Faults:
+    """Cases of faults, gathered by kind.
+
+    Args:
+        mends: Every kind there is, and how it is mended.
+    """
+
+    def __init__(self, fixes: Mapping[str, str]) -> None:
+        self._mends = fixes
+        self._cases: dict[str, list[str]] = defaultdict(list)
+
+    def add(self, kind: str, *cases: str) -> None:
+        """Notes cases of one kind."""
+        assert kind in self._mends
+        self._cases[kind] += cases
+
+    def problems(self) -> tuple[Problem, ...]:
+        """One for each kind that has cases, with the first of them."""
+        return tuple(
+            Problem(f"{len(cases)} {kind}: {_some(cases)}", self._mends[kind])
+            for kind, cases in self._cases.items()
+            if cases
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Audit:
+    """What became of every check.
+
+    Attributes:
+        directory: The sweep's directory, as the user gave it.
+        sweep: Its name; `None` where its record cannot be read.
+        finished: Whether its budget is spent: only then is what is missing a fault. `None` where that cannot be read.
+        counts: Trials by what was done with them, refused ones aside; `None` where it could not be looked up.
+        checks: In order.
+    """
+
+    directory: str
+    sweep: str | None
+    finished: bool | None
+    counts: Mapping[str, int | None]
+    checks: tuple[Check, ...]
+
+    @property
+    def problems(self) -> list[Problem]:
+        """Of all checks."""
+        return [problem for check in self.checks for problem in check.problems]
+
+    def to_json(self) -> str:
+        """One line of JSON, for scripts."""
+        content = {
+            "directory": self.directory,
+            "sweep": self.sweep,
+            "finished": self.finished,
+            "clean": not self.problems,
+            "trials": dict(self.counts),
+            "checks": [asdict(check) for check in self.checks],
+        }
+        return json.dumps(content, allow_nan=False)
+
+    def print(self, console: Console) -> None:
+        """Prints a line for each check, then the problems."""
+        lines = [f"{self.sweep or self.directory}: {_STATES[self.finished]}"]
+        lines += [f"{'FAULT' if check.problems else 'ok   '}  {check.line}" for check in self.checks]
+        lines += ["", *(f"- {problem}" for problem in self.problems)] if self.problems else ["clean"]
+        for line in lines:
+            console.print(line, soft_wrap=True, markup=False)
+
+
+def in_one_line(counts: Mapping[str, int | None]) -> str:
+    """`asked 128 = trained 128 > told 127`; an unknown number, `?`, is compared with none."""
+    words = [f"{name} {'?' if count is None else f'{count:,}'}" for name, count in counts.items()]
+    signs = ["", *(_sign(a, b) for a, b in pairwise(counts.values()))]
+    return "".join(f"{sign}{word}" for sign, word in zip(signs, words, strict=True))
+
+
+def _sign(a: int | None, b: int | None) -> str:
+    if a is None or b is None:
+        return ", "
+    return " = " if a == b else " > " if a > b else " < "
+
+
+def _some(cases: list[str]) -> str:
+    more = len(cases) - _SHOWN
+    return ", ".join(cases[:_SHOWN]) + (f" and {more:,} more" if more > 0 else "")

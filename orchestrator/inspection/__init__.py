@@ -1,0 +1,1 @@
+"""One training again, alone: does it end where the ledger says?"""

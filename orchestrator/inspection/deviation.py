@@ -1,0 +1,192 @@
+"""How far a training that was trained again is from what the ledger has of it."""
+
+import math
+from collections.abc import Hashable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+
+from attnsweep.orchestrator.training.messages import Rows
+
+TOLERANCES: Mapping[str, float] = {"float64": 1e-6, "float32": 1e-2}
+"""How far two losses may be apart, relative to the larger of them, or to the solved level where that is larger still.
+
+On machines of one type, with one version of PyTorch, replays are equal to the bit. Another processor, a GPU or another
+version rounds the last digit in another way, and a training that passes a saddle makes more of it: 2e-12 in float64 and
+6e-4 in float32 at most between AVX-512 and plain instructions, over 31 trainings of `quickstart`. The tolerances leave
+room for that, and little for another initialization, batch or step. Below the solved level losses are rounding noise.
+"""
+
+_LOSSES = ("final_loss", "eval_loss")
+_NUMBERS = (*_LOSSES, "grad_norm")
+_TELLING = ("outcome", "outcome_detail", "n_steps", "onset_step", *_NUMBERS, "device", "host", "error")
+
+Values = Mapping[Hashable, float]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Ending:
+    """How a training ended: columns of its row."""
+
+    outcome: str
+    outcome_detail: str | None
+    n_steps: int
+    onset_step: int | None
+    final_loss: float | None
+    eval_loss: float | None
+    grad_norm: float | None
+    device: str | None
+    host: str | None
+    error: str | None
+
+    @property
+    def last_words(self) -> str | None:
+        """The last line of the error."""
+        return self.error.rstrip().rpartition("\n")[2] if self.error else None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Difference:
+    """The largest difference among some numbers that were measured twice.
+
+    Attributes:
+        name: `eval_loss`, `levels`, `curves`, ...
+        n: Numbers measured both times.
+        n_once: Numbers measured only one time.
+        absolute: The largest |a - b|.
+        relative: The largest |a - b| / max(|a|, |b|).
+        where: Whose the largest absolute one is; empty where all are equal.
+    """
+
+    name: str
+    n: int
+    n_once: int
+    absolute: float
+    relative: float
+    where: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Deviation:
+    """One training, as recorded and as replayed.
+
+    Attributes:
+        training_id, trial, replicate: Which.
+        recorded, replayed: How it ended.
+        differences: Of its numbers: one each for the losses and the gradient's norm, for all levels, all points of
+            curves (by metric and step), all scores of heads (by step, layer and head).
+        tolerance: Of the losses, relative, of `TOLERANCES`.
+        loss_level: The solved level, 0 where it is not known.
+    """
+
+    training_id: str
+    trial: int
+    replicate: int
+    recorded: Ending
+    replayed: Ending
+    differences: tuple[Difference, ...]
+    tolerance: float
+    loss_level: float
+
+    @property
+    def absolute(self) -> float:
+        """The largest difference of all; large where a training diverged."""
+        return max(each.absolute for each in self.differences)
+
+    @property
+    def relative(self) -> float:
+        """The largest relative difference of all; of numbers near 0 it says little."""
+        return max(each.relative for each in self.differences)
+
+    @property
+    def of_losses(self) -> float:
+        """The larger deviation of the two losses, as the tolerance has it; infinite where only one time is a number."""
+        return max(self._apart(name) for name in _LOSSES)
+
+    @property
+    def agrees(self) -> bool:
+        """Whether it ended the same way."""
+        return not self.disagreements()
+
+    def disagreements(self) -> list[str]:
+        """What is not as recorded: the outcome, its detail, the steps, a loss beyond the tolerance, another error."""
+        one, other = self.recorded, self.replayed
+        same = {name: getattr(one, name) == getattr(other, name) for name in ("outcome", "outcome_detail", "n_steps")}
+        same |= {name: self._apart(name) <= self.tolerance for name in _LOSSES}
+        # Of the error its kind: messages may hold addresses and sizes.
+        same["error"] = _kind(one) == _kind(other)
+        return [name for name, is_same in same.items() if not is_same]
+
+    def _apart(self, name: str) -> float:
+        a: float | None = getattr(self.recorded, name)
+        b: float | None = getattr(self.replayed, name)
+        if a is None or b is None:
+            return 0.0 if a is b else math.inf
+        return abs(a - b) / (max(abs(a), abs(b), self.loss_level) or 1.0)
+
+
+def deviation(recorded: Rows, replayed: Rows) -> Deviation:
+    """Compares the rows of one training with those of its replay."""
+    (one,), (other,) = recorded.trainings.to_pylist(), replayed.trainings.to_pylist()
+    numbers = [(name, _single(one, name), _single(other, name)) for name in _NUMBERS]
+    numbers += [
+        ("levels", _levels(one), _levels(other)),
+        ("curves", _curves(recorded.curves), _curves(replayed.curves)),
+        ("heads", _heads(recorded.heads), _heads(replayed.heads)),
+    ]
+    return Deviation(
+        training_id=one["training_id"],
+        trial=one["trial"],
+        replicate=one["replicate"],
+        recorded=_ending(one),
+        replayed=_ending(other),
+        differences=tuple(_difference(name, a, b) for name, a, b in numbers),
+        tolerance=TOLERANCES[one["param_dtype"]],
+        loss_level=one["loss_level"] or 0.0,
+    )
+
+
+def _difference(name: str, a: Values, b: Values) -> Difference:
+    apart = {key: abs(a[key] - b[key]) for key in a.keys() & b.keys()}
+    largest = max(apart, key=lambda key: apart[key], default=None)
+    return Difference(
+        name=name,
+        n=len(apart),
+        n_once=len(a.keys() ^ b.keys()),
+        absolute=max(apart.values(), default=0.0),
+        relative=max((gap / max(abs(a[key]), abs(b[key])) for key, gap in apart.items() if gap), default=0.0),
+        where=str(largest) if largest is not None and apart[largest] else "",
+    )
+
+
+def _ending(row: Mapping[str, Any]) -> Ending:
+    return Ending(**{name: row[name] for name in _TELLING})
+
+
+def _kind(ending: Ending) -> str | None:
+    return ending.last_words and ending.last_words.partition(":")[0]
+
+
+def _single(row: Mapping[str, Any], name: str) -> Values:
+    return {} if row[name] is None else {name: row[name]}
+
+
+def _levels(row: Mapping[str, Any]) -> Values:
+    names = [name for name in row if name.startswith("level_") or name == "loss_level"]
+    return {name: row[name] for name in names if row[name] is not None}
+
+
+def _curves(rows: pa.Table) -> Values:
+    return {f"{row['metric']} at step {row['step']}": row["value"] for row in rows.to_pylist()}
+
+
+def _heads(rows: pa.Table | None) -> Values:
+    return {} if rows is None else dict(_scores(rows))
+
+
+def _scores(rows: pa.Table) -> Iterator[tuple[str, float]]:
+    names = [name for name in rows.column_names if name.startswith("score_")]
+    for row in rows.to_pylist():
+        place = f"of layer {row['layer']}, head {row['head']} at step {row['step']}"
+        yield from ((f"{name} {place}", row[name]) for name in names if row[name] is not None)

@@ -1,0 +1,232 @@
+"""Training again, alone in this process, what a sweep has trained: to see whether it ends where the ledger says, and
+for what the ledger does not keep.
+
+A training is a function of its parameters and seed, so it ends where the ledger says.
+"""
+
+import difflib
+import hashlib
+import math
+import platform
+import re
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+import torch
+
+from attnsweep.orchestrator.inspection.deviation import deviation
+from attnsweep.orchestrator.inspection.replay_summary import Replay
+from attnsweep.orchestrator.ledger.reader import Ledger
+from attnsweep.orchestrator.ledger.schema import curves_schema
+from attnsweep.orchestrator.running.backlog import Task
+from attnsweep.orchestrator.storage.output_file import writing_file
+from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
+from attnsweep.orchestrator.training.error_text import STOPS, text_of
+from attnsweep.orchestrator.training.messages import Rows
+from attnsweep.orchestrator.training.rows import PackContext, curve_rows, ended_rows, failed_rows, head_rows
+from attnsweep.workloads.engine.contract import Lanes, Training, Workload
+from attnsweep.workloads.engine.optimizers import State
+from attnsweep.workloads.engine.pack import Pack
+from attnsweep.workloads.engine.process import training_settings
+from attnsweep.workloads.engine.schedule import dense_probe_steps
+from attnsweep.workloads.errors import UserError
+from attnsweep.workloads.registry import load_workload
+
+REPLAYED_SHARE = 0.01
+"""Of a sweep's trainings, how many `to_replay` chooses."""
+FEWEST_REPLAYED = 2
+
+_PREFIX = "param_"
+_MOST_HINTS = 3
+
+
+def replay(directory: SweepDirectory, name: str, trace: Path | None = None) -> Replay:
+    """Trains one training of a sweep again, alone, and compares it with the ledger.
+
+    Trained on the kind of device that it was trained on, or on the CPU where this machine has none.
+
+    Args:
+        directory: The sweep.
+        name: As `find_training` takes it.
+        trace: A folder for `curves.parquet` and, where there are heads, `heads.parquet`: what was measured at every
+            step, or at some 2,000 of more, with the columns of the ledger's tables. The training ends as without.
+
+    Raises:
+        UserError: If there is no such training, the workload is gone, or the folder cannot be written.
+    """
+    ledger = Ledger(directory.path)
+    recorded = recorded_rows(ledger, find_training(ledger, name))
+    workload = load_workload(directory.spec.workload)
+    (was_on,) = recorded.trainings["device"].to_pylist()
+    device = "cuda" if was_on == "cuda" and torch.cuda.is_available() else "cpu"
+    tasks = recorded_tasks(workload, recorded.trainings)
+    (task,) = tasks
+    probe_steps = dense_probe_steps(task.training.parameters.n_steps) if trace is not None else ()
+    replayed, traced = _train_alone(workload, tasks, directory.sweep, device, probe_steps)
+    if trace is not None:
+        _write_trace(traced, trace)
+    return Replay(
+        sweep=directory.sweep,
+        deviation=deviation(recorded, replayed),
+        notes=tuple(_notes(directory, was_on, device)),
+    )
+
+
+def retrain(directory: SweepDirectory, training_ids: Sequence[str]) -> tuple[Lanes[Any], State]:
+    """Trains some of a sweep's trainings, which may share a pack, to their end.
+
+    Args:
+        directory: The sweep.
+        training_ids: As in the ledger.
+
+    Returns:
+        The trainings, in the order asked for, and their parameters and buffers where they ended, (L, ...) by name.
+
+    Raises:
+        UserError: For an id that is not in the ledger.
+    """
+    workload = load_workload(directory.spec.workload)
+    ledger = Ledger(directory.path)
+    rows = ledger.trainings(filter=pc.field("training_id").isin(training_ids))
+    place = {each: index for index, each in enumerate(rows["training_id"].to_pylist())}
+    for each in training_ids:
+        if each not in place:
+            raise _unknown(ledger, each)
+    tasks = recorded_tasks(workload, rows.take([place[each] for each in training_ids]))
+    with training_settings():
+        return _trained(workload, tasks, "cpu").final_state(np.arange(len(tasks)))
+
+
+def find_training(ledger: Ledger, name: str) -> str:
+    """The id of one training.
+
+    Args:
+        ledger: The sweep's.
+        name: Its id, the beginning of it that no other has, or `TRIAL/REPLICATE`.
+
+    Raises:
+        UserError: If there is none, or several.
+    """
+    if re.fullmatch(r"\d{1,9}/\d{1,9}", name):
+        trial, replicate = map(int, name.split("/"))
+        mine = (pc.field("trial") == trial) & (pc.field("replicate") == replicate)
+        found = ledger.trainings(columns=["training_id"], filter=mine)["training_id"].to_pylist()
+    else:
+        found = [each for each in _ids(ledger) if name and each.startswith(name)]
+    if not found:
+        raise _unknown(ledger, name)
+    if len(found) > 1:
+        raise UserError(
+            "TRAINING_ID",
+            given=name,
+            expected=f"one training; {len(found)} are called so",
+            fix=f"write more of it: {', '.join(found[:_MOST_HINTS])}, ...",
+        )
+    return str(found[0])
+
+
+def recorded_rows(ledger: Ledger, training_id: str) -> Rows:
+    """What the ledger has of one training."""
+    mine = pc.field("training_id") == training_id
+    trainings = ledger.trainings(filter=mine)
+    # Files are sorted by trial: the others need not be read.
+    mine &= pc.field("trial") == trainings["trial"][0]
+    return Rows(trainings, ledger.curves(filter=mine), ledger.heads(filter=mine))
+
+
+def recorded_tasks(workload: Workload[Any], trainings: pa.Table) -> list[Task]:
+    """What is to be done to train these rows of `trainings` again, in their order."""
+    declared = workload.parameters
+    return [
+        Task(
+            row["trial"],
+            row["replicate"],
+            Training(declared.resolve({name: row[_PREFIX + name] for name in declared.declared()}), row["seed"]),
+        )
+        for row in trainings.to_pylist()
+    ]
+
+
+def to_replay(trainings: pa.Table, sweep_seed: int) -> list[str]:
+    """The ids of a random hundredth of the trainings that did not fail, at least two: the same whenever asked.
+
+    Args:
+        trainings: Rows of `trainings`, with `training_id` and `outcome`.
+        sweep_seed: Of the sweep: another draws others.
+    """
+    ids = trainings.filter(pc.field("outcome") != "failed")["training_id"].to_pylist()
+    n_chosen = max(math.ceil(REPLAYED_SHARE * len(ids)), FEWEST_REPLAYED)
+    return sorted(ids, key=lambda each: hashlib.blake2b(f"{sweep_seed}/{each}".encode()).digest())[:n_chosen]
+
+
+def _train_alone(
+    workload: Workload[Any], tasks: Sequence[Task], sweep: str, device: str, probe_steps: Sequence[int]
+) -> tuple[Rows, Rows]:
+    """The rows of trainings as a trainer would hand them back, also where they raise; and with probes at more steps."""
+    context = PackContext(sweep, "replay", device, platform.node())
+    try:
+        with training_settings():
+            pack = _trained(workload, tasks, device, probe_steps)
+            result = pack.result()
+            usual = result.at(workload.probe_steps(tasks[0].training.parameters))
+            rows = ended_rows(workload, tasks, pack, usual, context)
+            return rows, Rows(rows.trainings, curve_rows(workload, tasks, result), head_rows(workload, tasks, result))
+    except STOPS:
+        raise
+    except BaseException as error:  # noqa: BLE001  # As at the trainer's edge: what a training raises is its outcome.
+        failed = failed_rows(workload, tasks, text_of(error), context)
+        rows = Rows(failed, curves_schema().empty_table(), None)
+        return rows, rows
+
+
+def _write_trace(traced: Rows, folder: Path) -> None:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UserError(
+            "--trace",
+            given=str(folder),
+            expected="a folder that can be written",
+            fix=f"go elsewhere ({error.strerror})",
+        ) from error
+    for name, rows in (("curves", traced.curves), ("heads", traced.heads)):
+        if rows is not None:
+            with writing_file(folder / f"{name}.parquet", "--trace") as path:
+                pq.write_table(rows, path)
+
+
+def _trained(workload: Workload[Any], tasks: Sequence[Task], device: str, probe_steps: Sequence[int] = ()) -> Pack[Any]:
+    pack = Pack(workload, [task.training for task in tasks], device, extra_probe_steps=probe_steps)
+    while not pack.advance(1):
+        pass
+    return pack
+
+
+def _ids(ledger: Ledger) -> list[str]:
+    ids: list[str] = ledger.trainings(columns=["training_id"])["training_id"].to_pylist()
+    return ids
+
+
+def _unknown(ledger: Ledger, name: str) -> UserError:
+    near = difflib.get_close_matches(name, _ids(ledger), n=_MOST_HINTS)
+    return UserError(
+        "TRAINING_ID",
+        given=name,
+        expected=f"a training of {ledger.root}, by its id or TRIAL/REPLICATE",
+        fix=f"did you mean {' or '.join(near)}?"
+        if near
+        else 'see: attnsweep query DIR "select training_id, trial, replicate from trainings"',
+    )
+
+
+def _notes(directory: SweepDirectory, was_on: str | None, device: str) -> Iterator[str]:
+    if was_on not in (device, None):
+        yield f"recorded on {was_on}, replayed on {device}: the last digits differ"
+    then, now = directory.provenance.get("versions", {}).get("torch"), str(torch.__version__)
+    if then and then.partition("+")[0] != now.partition("+")[0]:
+        yield f"recorded with PyTorch {then}, replayed with {now}: the last digits may differ"

@@ -1,0 +1,226 @@
+"""A user's SQL over a sweep's ledger, and its answer in the format asked for."""
+
+import csv
+import json
+import math
+import os
+import re
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from datetime import date, datetime, time
+from decimal import Decimal
+from pathlib import Path
+from typing import Any, TextIO
+
+import duckdb
+import pyarrow as pa
+import pyarrow.parquet as pq
+from duckdb.sqltypes import DuckDBPyType
+
+from attnsweep.orchestrator.ledger.reader import Ledger, ask_all
+from attnsweep.orchestrator.ledger.sql import identifier
+from attnsweep.orchestrator.storage.output_file import writing_file
+from attnsweep.workloads.errors import UserError
+
+TABLE_ROWS = 200
+"""Rows that a table on the terminal shows."""
+ANSWER_BYTES = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 4
+"""The largest answer that is held in memory: DuckDB's own limit is on what it takes to find it."""
+_ROWS_AT_ONCE = 100_000
+_SAID_CHARACTERS = 400
+"""Of DuckDB's words, which may repeat the whole query."""
+_READING = {duckdb.StatementType.SELECT, duckdb.StatementType.EXPLAIN, duckdb.StatementType.MULTI}
+"""Kinds of statement that answer; what PIVOT is made of counts as several."""
+_AS_TEXT = {"interval", "union", "bit", "bignum", "uhugeint", "time with time zone", "variant", "geometry"}
+"""Types of DuckDB's that Arrow changes, or Parquet lacks: an answer has them as DuckDB writes them."""
+
+
+def run_query(ledger: Ledger, sql: str) -> pa.Table:
+    """The answer to one query over the views `trainings`, `curves`, `heads` and `trials`.
+
+    Raises:
+        UserError: If DuckDB refuses it, or it answers nothing.
+    """
+    return query_all([ledger], sql)
+
+
+def query_all(ledgers: Sequence[Ledger], sql: str) -> pa.Table:
+    """The answer to one query over these views of several sweeps, united.
+
+    Raises:
+        UserError: As `run_query`, and if a sweep is given twice.
+    """
+    return ask_all(ledgers, lambda connection: answer(connection, sql))
+
+
+def answer(connection: duckdb.DuckDBPyConnection, sql: str) -> pa.Table:
+    """The answer to one query over the views of a connection.
+
+    Raises:
+        UserError: If it is no query, or several; if DuckDB refuses it; if the answer is too large.
+    """
+    try:
+        statements = connection.extract_statements(sql)
+        if [each.type in _READING for each in statements] != [True]:
+            raise _refused(sql, "start it with SELECT or FROM, and ask one query at a time")
+        return _fetched(_storable(connection.sql(sql)), sql)
+    except (duckdb.Error, UnicodeEncodeError) as error:
+        says = " ".join(str(error).split("\n\n")[0].split())
+        raise _refused(sql, f"DuckDB says: {says[:_SAID_CHARACTERS]}") from error
+
+
+def _storable(found: duckdb.DuckDBPyRelation) -> duckdb.DuckDBPyRelation:
+    kinds = [_AS_TEXT.isdisjoint(_kinds(each)) for each in found.types]
+    return found if all(kinds) else found.project(_columns(found.columns, kinds))
+
+
+def _kinds(kind: DuckDBPyType) -> Iterator[str]:
+    """A type's name, and those that it is made of."""
+    yield kind.id
+    if kind.id in ("list", "array", "struct", "map"):
+        for _, inner in kind.children:
+            yield from _kinds(inner) if isinstance(inner, DuckDBPyType) else ()
+
+
+def _columns(names: Sequence[str], stays: Sequence[bool]) -> str:
+    """SQL of all columns, by their place since names may come twice: as they are, or as text."""
+    each = enumerate(zip(names, stays, strict=True), 1)
+    return ", ".join(f"#{at}{'' if stay else '::VARCHAR'} AS {identifier(name)}" for at, (name, stay) in each)
+
+
+def _fetched(found: duckdb.DuckDBPyRelation, sql: str) -> pa.Table:
+    batches, size = [], 0
+    with found.to_arrow_reader(_ROWS_AT_ONCE) as reader:
+        for batch in reader:
+            size += batch.nbytes
+            if size > ANSWER_BYTES:
+                raise _refused(sql, f"ask for less, or aggregate: the answer is larger than {ANSWER_BYTES:,} bytes")
+            batches.append(batch)
+        return pa.Table.from_batches(batches, reader.schema)
+
+
+def render(table: pa.Table, format: str, out: Path | None) -> None:
+    """Writes a table to a file, or to stdout where `out` is `None`.
+
+    Args:
+        format: `table` (its first rows, to be looked at), `csv`, `json` (a list of records), or `parquet`.
+
+    Raises:
+        UserError: For Parquet without a file, or a file that cannot be written.
+    """
+    if format == "parquet" and out is None:
+        raise UserError("--out", given=None, expected="a file, for --format parquet", fix="add --out FILE.parquet")
+    if out is None:
+        _TEXT_FORMATS[format](table, sys.stdout)
+        return
+    with writing_file(out) as path:
+        if format == "parquet":
+            pq.write_table(table, path, compression="zstd")
+        else:
+            with path.open("w", newline="", encoding="utf-8") as file:
+                _TEXT_FORMATS[format](table, file)
+
+
+def _write_table(table: pa.Table, file: TextIO) -> None:
+    from rich import box
+    from rich.table import Table
+    from rich.text import Text
+
+    from attnsweep.orchestrator.terminal import PlainConsole, plain
+
+    grid = Table(box=box.SIMPLE_HEAD)
+    for field in table.schema:
+        grid.add_column(Text(plain(field.name)), justify="right" if _is_number(field.type) else "left", no_wrap=True)
+    for record in _records(table.slice(0, TABLE_ROWS)):
+        grid.add_row(*(Text(plain(_cell(value))) for value in record))
+    # A file, or a pipe, has no width to fit into.
+    console = PlainConsole(file=file, width=None if file.isatty() else sys.maxsize)
+    console.print(grid)
+    if table.num_rows > TABLE_ROWS:
+        console.print(f"{table.num_rows - TABLE_ROWS} rows more: --format csv shows all")
+
+
+def _write_csv(table: pa.Table, file: TextIO) -> None:
+    rows = csv.writer(file, lineterminator="\n")
+    rows.writerow(table.column_names)
+    rows.writerows(_records(table))
+
+
+def _write_json(table: pa.Table, file: TextIO) -> None:
+    file.write("[")
+    for number, record in enumerate(_records(table)):
+        named = dict(zip(table.column_names, record, strict=True))
+        file.write((",\n " if number else "") + json.dumps(named, allow_nan=False, ensure_ascii=False))
+    file.write("]\n")
+
+
+_TEXT_FORMATS: dict[str, Callable[[pa.Table, TextIO], None]] = {
+    "table": _write_table,
+    "csv": _write_csv,
+    "json": _write_json,
+}
+
+
+def _records(table: pa.Table) -> Iterator[list[Any]]:
+    for batch in _readable(table).to_batches(max_chunksize=10_000):
+        columns = [[_plain(value) for value in column.to_pylist()] for column in batch.columns]
+        yield from (list(record) for record in zip(*columns, strict=True))
+
+
+def _readable(table: pa.Table) -> pa.Table:
+    """The table with columns of times as text where Python's own end too soon: `infinity`, `0044-03-15 (BC)`."""
+    readable = [_is_readable(column) for column in table.columns]
+    if all(readable):
+        return table
+    with duckdb.connect() as connection:
+        connection.execute("SET TimeZone = 'UTC'")
+        found = connection.from_arrow(table)
+        return found.project(_columns(found.columns, readable)).to_arrow_table().rename_columns(table.column_names)
+
+
+def _is_readable(column: pa.ChunkedArray) -> bool:
+    if not re.search("date|timestamp", str(column.type)):
+        return True
+    try:
+        for chunk in column.chunks:
+            chunk.to_pylist()
+    except (OverflowError, ValueError):
+        return False
+    return True
+
+
+def _plain(value: Any) -> Any:
+    """The value as JSON has it: times in ISO 8601, null for a number that is not finite."""
+    match value:
+        case None | bool() | int() | str():
+            return value
+        case float():
+            return value if math.isfinite(value) else None
+        case Decimal():
+            return int(value) if value == value.to_integral_value() else float(value)
+        case datetime() | date() | time():
+            return value.isoformat()
+        case list() | tuple():
+            return [_plain(each) for each in value]
+        case dict():
+            return {str(key): _plain(each) for key, each in value.items()}
+    return str(value)
+
+
+def _cell(value: Any) -> str:
+    if value is None:
+        return ""
+    return f"{value:.6g}" if isinstance(value, float) else str(value)
+
+
+def _is_number(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind))
+
+
+def _refused(sql: str, fix: str) -> UserError:
+    return UserError(
+        "SQL",
+        given=" ".join(sql.split()),
+        expected="a query over the views trainings, curves, heads, trials",
+        fix=fix,
+    )

@@ -1,0 +1,62 @@
+"""`attnsweep compare`: two sweeps side by side, on screen and as JSON."""
+
+import json
+from collections.abc import Mapping
+
+from rich.console import Console
+from rich.table import Column, Table
+from rich.text import Text
+
+from attnsweep.orchestrator.analysis import compare
+from attnsweep.orchestrator.analysis.comparison.difference import Difference, difference_label
+from attnsweep.orchestrator.analysis.comparison.sweeps import SweepComparison, change_label
+from attnsweep.orchestrator.analysis.intervals import Rate, rate_label
+
+
+def compare_directories(a: str, b: str, by: str | None, console: Console) -> SweepComparison:
+    """Compares two sweeps and prints what is found.
+
+    Raises:
+        UserError: As `attnsweep.orchestrator.analysis.compare`.
+    """
+    comparison = compare(a, b, by=by)
+    print_comparison(comparison, console)
+    return comparison
+
+
+def to_json(comparison: SweepComparison) -> str:
+    """One line of JSON, for scripts."""
+    return json.dumps(comparison.as_json(), allow_nan=False)
+
+
+def print_comparison(comparison: SweepComparison, console: Console) -> None:
+    """Prints the sentence, what was compared, and the table of outcomes."""
+    for line in (f"A {comparison.a}", f"B {comparison.b}"):
+        console.print(line, soft_wrap=True, markup=False, highlight=False)
+    if comparison.changed:
+        console.print(f"differ in {change_label(comparison.changed)}", soft_wrap=True, markup=False, highlight=False)
+    console.print(comparison.how(), soft_wrap=True, markup=False, highlight=False)
+    rows = {"stuck": comparison.stuck} | dict(comparison.outcomes)
+    console.print(_table("", rows))
+    if comparison.by:
+        console.print(_table(comparison.by, {each.label: each.stuck for each in comparison.groups}))
+    if comparison.stuck.p is not None:
+        console.print(
+            f"McNemar's exact test, pairs taken as independent: p = {comparison.stuck.p:.2g}", highlight=False
+        )
+    console.print(comparison.sentence(), soft_wrap=True, markup=False, highlight=False)
+
+
+def _table(title: str, rows: Mapping[str, Difference]) -> Table:
+    table = Table(
+        Column(Text(title)), "A (95% interval)", "B (95% interval)", "change", "", box=None, header_style="bold"
+    )
+    for label, each in rows.items():
+        words = (label, _rate(each.before), _rate(each.after), difference_label(each))
+        table.add_row(*map(Text, words), "shown" if each.is_shown else "")
+    return table
+
+
+def _rate(rate: Rate) -> str:
+    """Without the number of trainings, which is the same in every row."""
+    return rate_label(rate).partition(" of ")[0]

@@ -1,0 +1,193 @@
+"""What a sweep found, in a screenful and as JSON: read from the ledger."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from itertools import islice
+from typing import TYPE_CHECKING
+
+from rich.console import Console
+from rich.table import Column, Table
+from rich.text import Text
+
+from attnsweep.orchestrator.analysis.findings import Findings, read_findings
+from attnsweep.orchestrator.analysis.intervals import rate_label
+from attnsweep.orchestrator.analysis.rates import ParameterRates, value_label
+from attnsweep.orchestrator.analysis.roles.findings import RoleFindings, step_label
+from attnsweep.orchestrator.ledger.reader import Ledger
+from attnsweep.orchestrator.running.self_check import Replays
+from attnsweep.orchestrator.storage.location import as_argument
+from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
+
+if TYPE_CHECKING:
+    import duckdb
+
+
+@dataclass(frozen=True, kw_only=True)
+class Summary:
+    """The end of a run.
+
+    Attributes:
+        directory: The sweep.
+        findings: What its ledger holds.
+        refused: Trials whose values the workload refuses, by number: why.
+        finished: Whether its budget is spent.
+        n_trials: Trials with at least one training.
+        seconds: Wall time of this run.
+        trainings_per_second: Of this run.
+        mlflow: How to look at it in MLflow, or why it is not all there.
+        in_mlflow: Whether it is all there.
+        replays: What became of trainings that were trained again alone; `None` where none were yet.
+    """
+
+    directory: SweepDirectory
+    findings: Findings
+    refused: Mapping[int, str]
+    finished: bool
+    n_trials: int
+    seconds: float
+    trainings_per_second: float
+    mlflow: str
+    in_mlflow: bool
+    replays: Replays | None
+
+    @property
+    def n_trainings(self) -> int:
+        """Trainings in the ledger."""
+        return self.findings.n_trainings
+
+    @property
+    def n_failed(self) -> int:
+        """Trainings that raised."""
+        return self.findings.outcomes.get("failed", 0)
+
+    def to_json(self) -> str:
+        """One line of JSON, for scripts."""
+        stuck, best, roles = self.findings.stuck, self.findings.best, self.findings.roles
+        content = {
+            "directory": str(self.directory.path),
+            "sweep": self.directory.sweep,
+            "finished": self.finished,
+            "trials": self.n_trials,
+            "refused_trials": len(self.refused),
+            "trainings": self.n_trainings,
+            "outcomes": self.findings.outcomes,
+            "stuck_rate": stuck.share,
+            "stuck_rate_low": stuck.low,
+            "stuck_rate_high": stuck.high,
+            "best_trial": best.trial if best else None,
+            "replays": self.replays.as_json() if self.replays else None,
+            "roles": roles.as_json() if roles else None,
+            "seconds": round(self.seconds, 3),
+            "trainings_per_second": round(self.trainings_per_second, 3),
+        }
+        return json.dumps(content, allow_nan=False)
+
+    def print(self, console: Console) -> None:
+        """Prints the summary with the next commands to type."""
+        place = as_argument(self.directory.path)
+        console.print(
+            Text.assemble(
+                "\n", (self.directory.sweep, "bold"), f"  {self.n_trainings} trainings of {self.n_trials} trials"
+            )
+        )
+        console.print(_outcome_table(self.findings.outcomes))
+        console.print(f"stuck rate {rate_label(self.findings.stuck)}, 95% interval over trials", markup=False)
+        for rates in self.findings.by_parameter:
+            console.print(_rate_table(rates))
+        if self.findings.roles is not None:
+            console.print(_role_table(self.findings.roles))
+        if (best := self.findings.best) is not None:
+            values = "  ".join(f"{name}={value_label(value)}" for name, value in best.parameters.items())
+            objective = self.directory.spec.objective
+            console.print(f"best trial #{best.trial}: {values}", soft_wrap=True, markup=False)
+            console.print(f"           {objective.kind} {best.value:.4g}, to {objective.direction}")
+        if self.replays is not None and self.replays.deviations:
+            console.print(str(self.replays), soft_wrap=True, markup=False)
+        for trial, reason in islice(self.refused.items(), 1):
+            n_refused = len(self.refused)
+            console.print(f"{n_refused} trials refused, such as #{trial}: {reason}", soft_wrap=True, markup=False)
+        console.print(f"{self.seconds:.1f} s, {self.trainings_per_second:.0f} trainings per second")
+        for line in self.next_steps(place):
+            console.print(line, soft_wrap=True, highlight=False, markup=False)
+
+    def next_steps(self, place: str) -> list[str]:
+        """Where things are and what to type next."""
+        lines = [f"ledger   {place}/trainings/*.parquet", f"MLflow   {self.mlflow}"]
+        if not self.finished:
+            return [*lines, f"interrupted; go on with: attnsweep resume {place}"]
+        query = "select outcome, count(*) from trainings group by 1"
+        lines.append(f'next     attnsweep query {place} "{query}"')
+        if self.n_failed:
+            errors = "select trial, replicate, error from trainings where outcome = 'failed'"
+            lines.append(f'failed   attnsweep query {place} "{errors}"')
+        return lines
+
+
+def summarize(
+    directory: SweepDirectory,
+    *,
+    refused: Mapping[int, str],
+    finished: bool,
+    seconds: float,
+    n_before: int,
+    mlflow: str,
+    in_mlflow: bool,
+    replays: Replays | None,
+) -> Summary:
+    """Reads a sweep's summary from its ledger.
+
+    Args:
+        directory: The sweep.
+        refused: Trials whose values the workload refuses.
+        finished: Whether its budget is spent.
+        seconds: Wall time of this run.
+        n_before: Trainings that earlier runs did.
+        mlflow: Where MLflow has it, or why not.
+        in_mlflow: Whether it does.
+        replays: What became of trainings that were trained again alone.
+    """
+
+    def read(connection: "duckdb.DuckDBPyConnection") -> tuple[Findings, int]:
+        ((n_trials,),) = connection.execute("select count(distinct trial) from trainings").fetchall()
+        return read_findings(connection, directory.spec), n_trials
+
+    findings, n_trials = Ledger(directory.path).ask(read)
+    return Summary(
+        directory=directory,
+        findings=findings,
+        refused=refused,
+        finished=finished,
+        n_trials=n_trials,
+        seconds=seconds,
+        trainings_per_second=(findings.n_trainings - n_before) / max(seconds, 1e-9),
+        mlflow=mlflow,
+        in_mlflow=in_mlflow,
+        replays=replays,
+    )
+
+
+def _outcome_table(outcomes: Mapping[str, int]) -> Table:
+    table = Table("outcome", "trainings", "share", box=None, header_style="bold")
+    total = sum(outcomes.values())
+    for outcome, count in outcomes.items():
+        table.add_row(Text(outcome), str(count), f"{count / total:.1%}")
+    return table
+
+
+def _rate_table(rates: ParameterRates) -> Table:
+    table = Table(
+        Column(Text(rates.title)), "trials", "stuck", "stuck rate (95% interval)", box=None, header_style="bold"
+    )
+    for each in rates.bins:
+        table.add_row(Text(each.label), str(each.n_trials), str(each.rate.k), Text(rate_label(each.rate)))
+    return table
+
+
+def _role_table(roles: RoleFindings) -> Table:
+    columns = ("role", "layer", "trainings (95% interval)", "heads", "emerges at step")
+    table = Table(*columns, box=None, header_style="bold")
+    for rate, when in roles.rows():
+        label = Text(rate_label(rate.rate))
+        table.add_row(Text(rate.role), roles.layer_name(rate.layer), label, f"{rate.head_share:.1%}", step_label(when))
+    return table

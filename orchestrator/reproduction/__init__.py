@@ -1,1 +1,0 @@
-"""Figures and tables of the literature, ours beside the published values."""

@@ -1,0 +1,1 @@
+"""The sweep loop: from the study's configurations to rows in the ledger, and what interrupts it."""

@@ -1,0 +1,163 @@
+"""From a configuration to its trainings, and from trainings to packs."""
+
+import hashlib
+import json
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from attnsweep.workloads.engine.contract import Training
+from attnsweep.workloads.parameters import TrainingParameters, Value
+
+if TYPE_CHECKING:
+    # Trainers import this module: they start the faster without Optuna.
+    from attnsweep.orchestrator.running.study import Configuration
+    from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
+
+
+Shape: TypeAlias = tuple[Value, ...]
+"""The static parameters of a training."""
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """One training to be done: its place in the sweep and what to train."""
+
+    trial: int
+    replicate: int
+    training: Training[Any]
+
+    @property
+    def shape(self) -> Shape:
+        """Equal for two trainings if and only if they may share a pack."""
+        shape: Shape = self.training.parameters.static_key()
+        return shape
+
+
+def training_seed(sweep_seed: int, trial: int, replicate: int) -> int:
+    """The seed of a training, 0..2^63-1."""
+    digest = hashlib.blake2b(f"{sweep_seed}/{trial}/{replicate}".encode(), digest_size=8).digest()
+    return int.from_bytes(digest, "little") >> 1
+
+
+def training_id(workload: str, parameters: TrainingParameters, seed: int) -> str:
+    """Equal for two trainings if and only if workload, parameters and seed are equal, on any machine."""
+    content = json.dumps([workload, parameters.values(), seed], sort_keys=True)
+    return hashlib.blake2b(content.encode(), digest_size=10).hexdigest()
+
+
+def tasks_of(
+    directory: "SweepDirectory",
+    parameters: type[TrainingParameters],
+    configuration: "Configuration",
+    replicates: Iterable[int],
+) -> list[Task]:
+    """Some replicates of one configuration.
+
+    Raises:
+        SpecError: If its values clash with each other.
+    """
+    resolved = parameters.resolve({**directory.defaults, **configuration.values})
+    return [
+        Task(
+            configuration.trial,
+            replicate,
+            Training(resolved, training_seed(directory.spec.seed, configuration.trial, replicate)),
+        )
+        for replicate in replicates
+    ]
+
+
+class Backlog:
+    """Trainings that wait for a trainer, sorted by what may share a pack."""
+
+    def __init__(self) -> None:
+        self._by_shape: dict[Shape, list[Task]] = defaultdict(list)
+
+    def __len__(self) -> int:
+        return sum(len(tasks) for tasks in self._by_shape.values())
+
+    @property
+    def fullest(self) -> Shape | None:
+        """The shape that most waiting trainings have."""
+        return max(self._by_shape, key=lambda shape: len(self._by_shape[shape]), default=None)
+
+    def waiting(self, shape: Shape) -> int:
+        """How many trainings of this shape wait."""
+        return len(self._by_shape.get(shape, ()))
+
+    def add(self, tasks: Sequence[Task]) -> None:
+        """Queues trainings."""
+        for task in tasks:
+            self._by_shape[task.shape].append(task)
+
+    def take(self, shape: Shape, n_lanes: int) -> list[Task]:
+        """Up to `n_lanes` trainings of this shape, oldest first."""
+        waiting = self._by_shape.pop(shape)
+        if len(waiting) > n_lanes:
+            self._by_shape[shape] = waiting[n_lanes:]
+        return waiting[:n_lanes]
+
+    def take_these(self, lanes: Sequence[tuple[int, int]]) -> list[Task] | None:
+        """The trainings with these (trial, replicate), in this order; `None`, and none is taken, unless all wait."""
+        waiting = {(task.trial, task.replicate): task for tasks in self._by_shape.values() for task in tasks}
+        if not lanes or any(lane not in waiting for lane in lanes):
+            return None
+        taken = [waiting[lane] for lane in lanes]
+        chosen = set(lanes)
+        for shape in {task.shape for task in taken}:
+            left = [task for task in self._by_shape.pop(shape) if (task.trial, task.replicate) not in chosen]
+            if left:
+                self._by_shape[shape] = left
+        return taken
+
+
+class PackSizer:
+    """Finds the pack size that trains one shape fastest, by trying the next power of two while that pays.
+
+    Args:
+        fixed: The size to use throughout, `None` to find one.
+    """
+
+    smallest, largest = 64, 4096
+    _worth_it = 1.05
+    _last_may_be = 1.5
+
+    def __init__(self, fixed: int | None) -> None:
+        self._fixed = fixed
+        self._rates: dict[int, float] = {}
+        self._limit = fixed or self.largest
+
+    def size(self, fair_share: int) -> int:
+        """The size of the next pack.
+
+        Args:
+            fair_share: Trainings left for each trainer; larger packs would leave trainers without work.
+        """
+        if self._fixed is not None:
+            return self._limit
+        wanted = self._wanted()
+        # What is left over is not worth a pack of its own: a small pack costs nearly what a full one does.
+        is_last = fair_share <= min(self._last_may_be * wanted, self._limit)
+        return max(fair_share if is_last else wanted, 1)
+
+    def measured(self, n_lanes: int, lane_steps_per_second: float) -> None:
+        """Learns from a trained pack; only packs of the wanted size tell."""
+        if n_lanes != self._wanted():
+            return
+        smaller = max((rate for size, rate in self._rates.items() if size < n_lanes), default=0.0)
+        # A size that gains too little is remembered as no better, so that the climb ends there.
+        gains = lane_steps_per_second > self._worth_it * smaller
+        self._rates[n_lanes] = lane_steps_per_second if gains else min(lane_steps_per_second, smaller)
+
+    def out_of_memory(self, n_lanes: int) -> None:
+        """Never makes a pack of this size again."""
+        self._limit = min(self._limit, max(n_lanes // 2, 1))
+
+    def _wanted(self) -> int:
+        if not self._rates:
+            return min(self.smallest, self._limit)
+        best = max(self._rates, key=lambda size: self._rates[size])
+        double = best * 2
+        return double if best == max(self._rates) and double <= self._limit else min(best, self._limit)

@@ -1,0 +1,117 @@
+"""Packs in mid-course, kept in the sweep directory until their rows are in the ledger.
+
+`checkpoints/<pack>-<digest>.parquet`, one row: the lanes as (trial, replicate), the environment, and the bytes that the
+trainer handed over. What cannot be read, or is of trainings that are done, is as good as none and removed.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from attnsweep.orchestrator.storage.location import Location, place_at
+from attnsweep.orchestrator.storage.place import digest
+
+if TYPE_CHECKING:
+    from attnsweep.orchestrator.training.messages import PackOrder
+
+FOLDER = "checkpoints"
+_SCHEMA = pa.schema(
+    [
+        ("trial", pa.list_(pa.int32())),
+        ("replicate", pa.list_(pa.int32())),
+        ("environment", pa.string()),
+        ("state", pa.large_binary()),
+    ]
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Saved:
+    """A checkpoint found.
+
+    Attributes:
+        pack: The pack's name.
+        lanes: (trial, replicate) of each lane.
+        environment: The id of what trained it so far; `None` where that is not known.
+        state: As the trainer handed it over.
+    """
+
+    pack: str
+    lanes: Sequence[tuple[int, int]]
+    environment: str | None
+    state: bytes
+
+
+class Checkpoints:
+    """The checkpoints of one sweep; only its driver writes them.
+
+    Args:
+        root: The sweep directory.
+        environment: The id of what trains now; `None` where that is not known.
+    """
+
+    def __init__(self, root: Location, environment: str | None = None) -> None:
+        self._place = place_at(root)
+        self._environment = environment
+        self._latest: dict[str, bytes] = {}
+        self._files: dict[str, str] = {}
+
+    def put(self, order: "PackOrder", state: bytes) -> None:
+        """Keeps a pack's state in the place of an earlier one."""
+        table = pa.table(
+            {
+                "trial": [[task.trial for task in order.tasks]],
+                "replicate": [[task.replicate for task in order.tasks]],
+                "environment": [self._environment],
+                "state": [state],
+            },
+            _SCHEMA,
+        )
+        self._place.make_folders([FOLDER])
+        # The state is numbers that do not compress.
+        name = self._place.publish(order.pack, {FOLDER: partial(pq.write_table, table, compression="none")})
+        if self._files.get(order.pack) != name:
+            self.remove(order.pack)
+        self._latest[order.pack], self._files[order.pack] = state, name
+
+    def latest(self, pack: str) -> bytes | None:
+        """The last state of a pack."""
+        return self._latest.get(pack)
+
+    def remove(self, pack: str) -> None:
+        """Forgets a pack."""
+        self._latest.pop(pack, None)
+        if (name := self._files.pop(pack, None)) is not None:
+            self._place.remove(FOLDER, [f"{name}.parquet"])
+
+    def load(self) -> list[Saved]:
+        """All that an earlier run has left. Unreadable ones are removed."""
+        if not self._place.has_folder(FOLDER):
+            return []
+        self._place.remove(FOLDER, self._place.unfinished(FOLDER))
+        found = {}
+        for name in sorted(self._place.names(FOLDER)):
+            pack = name.rpartition("-")[0]
+            saved = self._read(pack, name)
+            if saved is None or pack in found:
+                self._place.remove(FOLDER, [f"{name}.parquet"])
+                continue
+            found[pack] = saved
+            self._latest[pack], self._files[pack] = saved.state, name
+        return list(found.values())
+
+    def _read(self, pack: str, name: str) -> Saved | None:
+        try:
+            with self._place.answering(), self._place.open_file(FOLDER, name) as file:
+                if digest(file) != name.rpartition("-")[2]:
+                    return None
+                file.seek(0)
+                (row,) = pq.read_table(file).to_pylist()
+            lanes = list(zip(row["trial"], row["replicate"], strict=True))
+            return Saved(pack, lanes, row["environment"], row["state"])
+        except (FileNotFoundError, pa.ArrowException, ValueError, KeyError):
+            return None

@@ -1,0 +1,217 @@
+"""Optuna's journal: gathered in memory, durable in a file or, in an object store, in a folder of pieces."""
+
+import json
+import os
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from typing import Any, BinaryIO, Protocol
+
+from optuna.storages.journal import BaseJournalBackend, JournalFileSymlinkLock
+
+from attnsweep.orchestrator.storage.local import LocalFolder, refuse_link, sync
+from attnsweep.orchestrator.storage.location import StoreError
+from attnsweep.orchestrator.storage.s3 import ObjectPrefix
+
+_CONTINUES = "continues"
+"""The key of a journal entry that says: the next entry belongs to the same ask. Optuna ignores it."""
+_MOST_PIECES = 100
+"""Pieces side by side in an object store, before they are joined into one."""
+_LOCK_SECONDS = 3
+"""After which Optuna takes the lock of an appending that was killed; ours are over in less."""
+
+
+class JournalStore(Protocol):
+    """Where the lines of a journal are durable. The sweep's driver, who holds its lock, is the only writer."""
+
+    def load(self) -> list[str]:
+        """The lines so far. Called once, before the first `append`."""
+
+    def append(self, lines: list[str]) -> None:
+        """Adds lines, durable once this returns.
+
+        Raises:
+            StoreError: If they cannot be written; a part may be, up to any byte.
+        """
+
+
+class StudyLog(BaseJournalBackend):
+    """A journal that Optuna appends to in memory; `save` makes it durable, in one write.
+
+    A killed process loses what was appended since the last `save`. The driver saves before each checkpoint and each
+    commit, so what is lost concerns trials that neither names.
+
+    An ask is several entries. They are saved together (`asking`), and all but the last say that more follow: so an ask
+    of which only a part reached the disk is recognized, and dropped as a whole.
+
+    Args:
+        store: Where it is durable.
+    """
+
+    def __init__(self, store: JournalStore) -> None:
+        self._store = store
+        self._unread: list[dict[str, Any]] = [json.loads(line) for line in store.load()]
+        self._n_read = 0
+        self._unsaved: list[dict[str, Any]] = []
+        self._n_whole = 0
+        self._is_asking = False
+        self._has_failed = False
+
+    def read_logs(self, log_number_from: int) -> list[dict[str, Any]]:
+        """The entries from this number on. Optuna reads each once: those before it are released."""
+        del self._unread[: log_number_from - self._n_read]
+        self._n_read = log_number_from
+        return list(self._unread)
+
+    def append_logs(self, logs: list[dict[str, Any]]) -> None:
+        """Adds entries, in memory. They are read back as from a file: with lists for tuples, texts for other keys."""
+        entries = [json.loads(json.dumps(log)) for log in logs]
+        self._unread += entries
+        self._unsaved += entries
+        if not self._is_asking:
+            self._n_whole = len(self._unsaved)
+
+    @contextmanager
+    def asking(self) -> Iterator[None]:
+        """Around an ask: its entries are saved together. One that raises is not saved."""
+        first = len(self._unsaved)
+        self._is_asking = True
+        try:
+            yield
+        finally:
+            self._is_asking = False
+        for entry in self._unsaved[first:-1]:
+            entry[_CONTINUES] = True
+        self._n_whole = len(self._unsaved)
+
+    def save(self) -> None:
+        """Makes the entries so far durable; does nothing where they are.
+
+        It does nothing after one that failed or was interrupted, either: how much that one has written is not known.
+        """
+        if not self._n_whole or self._has_failed:
+            return
+        self._has_failed = True
+        self._store.append([json.dumps(entry, separators=(",", ":")) for entry in self._unsaved[: self._n_whole]])
+        del self._unsaved[: self._n_whole]
+        self._n_whole = 0
+        self._has_failed = False
+
+
+class JournalFile:
+    """The journal as a file that Optuna's `JournalFileBackend` reads, also while it is written.
+
+    What a kill or a full disk left torn at its end, a line or an ask, is cut off when it is loaded: nothing was done
+    yet that follows from it. Optuna's lock keeps its dashboard's entries apart from ours.
+
+    Args:
+        folder: The sweep directory.
+        name: The file's name.
+    """
+
+    def __init__(self, folder: LocalFolder, name: str) -> None:
+        self._folder = folder
+        self._path = folder.path / name
+        self._lock = JournalFileSymlinkLock(str(self._path), grace_period=_LOCK_SECONDS)
+        self._n_bytes = 0
+
+    def load(self) -> list[str]:
+        if not refuse_link(self._path).exists():
+            return []
+        with self._folder.writing(), self._path.open("r+b") as file:
+            *lines, _torn = file.read().decode().split("\n")
+            while lines and json.loads(lines[-1]).get(_CONTINUES):
+                lines.pop()
+            self._n_bytes = sum(len(line.encode()) + 1 for line in lines)
+            file.truncate(self._n_bytes)
+        return lines
+
+    def append(self, lines: list[str]) -> None:
+        content = "".join(f"{line}\n" for line in lines).encode()
+        with self._folder.writing(), self._locked(), refuse_link(self._path).open("ab+") as file:
+            self._pass_notes(file)
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+            if self._n_bytes == 0:
+                sync(self._path.parent)
+            self._n_bytes += len(content)
+
+    def _pass_notes(self, file: BinaryIO) -> None:
+        """Goes to the end of the file, where `optuna-dashboard` may have added a user's notes."""
+        is_cut = file.seek(0, os.SEEK_END) < self._n_bytes
+        file.seek(self._n_bytes)
+        others = file.read()
+        if is_cut or not all(map(_is_note, others.splitlines())):
+            raise StoreError(
+                str(self._path),
+                given="a change by another program",
+                expected="this sweep's entries, and notes at the most, while it runs",
+                fix="stop that program, undo its change, and go on with: attnsweep resume DIR",
+            )
+        self._n_bytes += len(others)
+
+    @contextmanager
+    def _locked(self) -> Iterator[None]:
+        self._lock.acquire()
+        try:
+            yield
+        finally:
+            self._lock.release()
+
+
+class JournalPieces:
+    """The journal in an object store, where nothing can be appended to: each `append` is an object of its own.
+
+    A piece is named by the number of its first line; together, in order, they are the file that Optuna's
+    `JournalFileBackend` would have written.
+
+    Args:
+        prefix: The sweep.
+        folder: Where the pieces are.
+    """
+
+    def __init__(self, prefix: ObjectPrefix, folder: str) -> None:
+        self._prefix = prefix
+        self._folder = folder
+        self._names: list[str] = []
+        self._n_lines = 0
+
+    def load(self) -> list[str]:
+        lines, self._names = self._load()
+        self._n_lines = len(lines)
+        return lines
+
+    def append(self, lines: list[str]) -> None:
+        if len(self._names) > _MOST_PIECES:
+            earlier, names = self._load()
+            self._put(0, earlier)
+            self._prefix.remove(self._folder, names[1:])
+            self._names = names[:1]
+        self._names.append(self._put(self._n_lines, lines))
+        self._n_lines += len(lines)
+
+    def _load(self) -> tuple[list[str], list[str]]:
+        names = sorted(self._prefix.texts(self._folder))
+        with ThreadPoolExecutor(self._prefix.n_at_once) as threads:
+            texts = list(threads.map(lambda name: self._prefix.read_text(f"{self._folder}/{name}"), names))
+        lines: list[str] = []
+        for name, text in zip(names, texts, strict=True):
+            # One that begins before the end of those read so far was joined to them, and not yet removed.
+            if int(name.partition(".")[0]) == len(lines):
+                lines += text.splitlines()
+        return lines, names
+
+    def _put(self, number: int, lines: list[str]) -> str:
+        name = f"{number:012d}.jsonl"
+        self._prefix.put_text(f"{self._folder}/{name}", "".join(f"{line}\n" for line in lines))
+        return name
+
+
+def _is_note(line: bytes) -> bool:
+    """Whether an entry changes nothing but attributes. Optuna numbers trials by the order of the others."""
+    try:
+        entry = json.loads(line)
+    except ValueError:
+        return False
+    return isinstance(entry, dict) and ("user_attr" in entry or "system_attr" in entry)

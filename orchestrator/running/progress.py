@@ -1,0 +1,140 @@
+"""A sweep's course on stderr: a live bar on a terminal, plain lines elsewhere."""
+
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from types import TracebackType
+from typing import Self
+
+import pyarrow as pa
+from rich.console import Console, RenderableType
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.text import Text
+
+from attnsweep.orchestrator.ledger.trial import complete_among
+from attnsweep.orchestrator.storage.whereabouts import PackUnderWay, packs_in_words
+from attnsweep.search_spaces.replication import most_wanted
+from attnsweep.search_spaces.sweep import Sweep
+
+_PLAIN_SECONDS = 5.0
+
+
+class _TwoLines(Progress):
+    """The bar, and below it a line of words: together they would not fit into 80 columns."""
+
+    words = ""
+
+    def get_renderables(self) -> Iterable[RenderableType]:
+        yield from super().get_renderables()
+        yield Text(self.words, no_wrap=True, overflow="ellipsis")
+
+
+class ProgressDisplay:
+    """Shows trials, trainings, outcomes, trainings per second and the time left.
+
+    Args:
+        console: Where to write; its `is_terminal` decides between a live bar and plain lines.
+        spec: The sweep, for its budget.
+        done: The ledger's rows from earlier runs.
+    """
+
+    def __init__(self, console: Console, spec: Sweep, done: pa.Table) -> None:
+        self._console = console
+        self._n_trials, self._n_trainings = spec.trials, spec.trials * most_wanted(spec.replicates)
+        self._at_most = "" if isinstance(spec.replicates, int) else "at most "
+        self._n_done: int = done.num_rows
+        self._n_done_before: int = done.num_rows
+        self._told = set(complete_among(done, spec.replicates))
+        self._outcomes: Counter[str] = Counter(done["outcome"].to_pylist())
+        self._started = self._last_line = time.monotonic()
+        self._packs = ""
+        self._bar = _TwoLines(
+            TextColumn(f"trainings, {self._at_most}" if self._at_most else "trainings"),
+            BarColumn(bar_width=20),
+            MofNCompleteColumn(),
+            TextColumn("{task.fields[rate]}"),
+            TimeRemainingColumn(elapsed_when_finished=True),
+            console=console,
+            disable=not console.is_terminal,
+        )
+        self._task = self._bar.add_task("", total=self._n_trainings, completed=self._n_done, rate="")
+        self._bar.words = self._in_words()
+
+    def __enter__(self) -> Self:
+        self._bar.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._bar.stop()
+
+    def rows_committed(self, trainings: pa.Table) -> None:
+        """Counts what has reached the ledger."""
+        self._n_done += trainings.num_rows
+        self._outcomes.update(trainings["outcome"].to_pylist())
+        if len(self._told) == self._n_trials:
+            # No trial wants more, though all could have had more.
+            self._n_trainings, self._at_most, self._packs = self._n_done, "", ""
+        self._bar.update(
+            self._task,
+            completed=self._n_done,
+            total=self._n_trainings,
+            rate=f"{self._rate():.0f}/s",
+        )
+        self._bar.words = self._in_words()
+        if self._n_done == self._n_trainings:
+            self._print_line(self._line())
+
+    def trial_told(self, trial: int) -> None:
+        """Counts a completed trial, once."""
+        self._told.add(trial)
+
+    def heartbeat(self, waiting_for: str, packs: Sequence[PackUnderWay] = ()) -> None:
+        """Shows that the sweep lives, at intervals where there is no live bar.
+
+        Args:
+            waiting_for: What keeps it from training at all, in words; empty where nothing does.
+            packs: Being trained.
+        """
+        self._packs = packs_in_words(packs)
+        self._bar.words = f"waiting for {waiting_for}" if waiting_for else self._in_words()
+        if time.monotonic() - self._last_line >= _PLAIN_SECONDS:
+            self._print_line(f"waiting for {waiting_for}" if waiting_for else self._line())
+
+    def _print_line(self, line: str) -> None:
+        self._last_line = time.monotonic()
+        if not self._console.is_terminal:
+            self._console.print(line, soft_wrap=True, markup=False)
+
+    def _line(self) -> str:
+        left = f"{(self._n_trainings - self._n_done) / self._rate():.0f}" if self._rate() else "-"
+        return (
+            f"trials {len(self._told)}/{self._n_trials}  trainings {self._n_done}/{self._at_most}{self._n_trainings}  "
+            f"{self._rate():.0f} trainings/s  {self._at_most}{left} s left  {self._details()}"
+        )
+
+    def _in_words(self) -> str:
+        return f"trials {len(self._told)}/{self._n_trials}  {self._details()}"
+
+    def _details(self) -> str:
+        """Packs under way first: before the first of them ends there is nothing else to see."""
+        outcomes = ", ".join(f"{outcome} {count}" for outcome, count in self._outcomes.most_common())
+        return "  ".join(part for part in (self._packs, outcomes) if part)
+
+    def _rate(self) -> float:
+        elapsed = max(time.monotonic() - self._started, 1e-9)
+        return (self._n_done - self._n_done_before) / elapsed
+
+
+def logging_progress(console: Console) -> Callable[[int, int], None]:
+    """A function to be told how many trials are logged in MLflow, of how many; it prints a line at intervals."""
+    last_line = time.monotonic()
+
+    def tell(n_logged: int, n_missing: int) -> None:
+        nonlocal last_line
+        if time.monotonic() - last_line >= _PLAIN_SECONDS:
+            last_line = time.monotonic()
+            console.print(f"MLflow: {n_logged}/{n_missing} trials logged")
+
+    return tell

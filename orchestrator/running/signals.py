@@ -1,0 +1,54 @@
+"""Stopping on request: the first Ctrl-C or SIGTERM ends the sweep in order, a second one at once."""
+
+import signal
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import FrameType, TracebackType
+from typing import Any, Self
+
+STOP_SECONDS = 5.0
+"""From the signal on, for packs to come back and MLflow to answer. Ten are promised; Ray's end takes some of them."""
+_SIGNALS = (signal.SIGINT, signal.SIGTERM)
+
+
+@contextmanager
+def sigterm_as_ctrl_c() -> Iterator[None]:
+    """A SIGTERM is a KeyboardInterrupt, also while Ray starts: `attnsweep.orchestrator.training.cluster` keeps a handler that it finds."""
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+class StopOnSignal:
+    """A context in which `requested` turns true on SIGINT or SIGTERM, instead of an exception anywhere."""
+
+    def __init__(self) -> None:
+        self.requested = False
+        self._deadline: float | None = None
+        self._before: dict[signal.Signals, Any] = {}
+
+    def __enter__(self) -> Self:
+        for number in _SIGNALS:
+            self._before[number] = signal.signal(number, self._stop)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+
+    @property
+    def seconds_left(self) -> float:
+        """Of `STOP_SECONDS` since the signal; all of them where there was none."""
+        return STOP_SECONDS if self._deadline is None else max(self._deadline - time.monotonic(), 0.0)
+
+    def _stop(self, number: int, frame: FrameType | None) -> None:
+        del number, frame
+        if self.requested:
+            raise KeyboardInterrupt
+        self._deadline = time.monotonic() + STOP_SECONDS
+        self.requested = True

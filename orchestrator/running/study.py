@@ -1,0 +1,281 @@
+"""The configurations of a sweep: Optuna's study, asked and told by the driver alone."""
+
+import warnings
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass
+from pathlib import Path
+
+import optuna
+from optuna.exceptions import ExperimentalWarning
+from optuna.storages import BaseStorage, JournalStorage, RDBStorage
+from optuna.storages.journal import JournalFileBackend
+from optuna.trial import FrozenTrial, TrialState
+
+from attnsweep.orchestrator.running.journal import JournalFile, JournalPieces, StudyLog
+from attnsweep.orchestrator.storage.credentials import without_credentials
+from attnsweep.orchestrator.storage.local import LocalFolder
+from attnsweep.orchestrator.storage.location import as_argument, place_at
+from attnsweep.orchestrator.storage.sweep_directory import STUDY_FILE, SweepDirectory
+from attnsweep.search_spaces.boundary import N_JUDGED
+from attnsweep.search_spaces.dimensions import Scalar
+from attnsweep.search_spaces.optuna_internals import trial_of
+from attnsweep.search_spaces.suggestion import distributions, draw, make_sampler, suggest, undrawn, values_of
+from attnsweep.search_spaces.sweep import Sweep
+from attnsweep.workloads.errors import SpecError, UserError
+
+_REFUSED = "refused"
+
+
+@dataclass(frozen=True)
+class Configuration:
+    """One trial: its number and the parameters it sets."""
+
+    trial: int
+    values: Mapping[str, Scalar]
+
+
+@dataclass(frozen=True)
+class Asked:
+    """A trial of an earlier run: its number, and whether the study knows its value."""
+
+    trial: int
+    is_told: bool
+
+
+class Study:
+    """Asks for configurations and tells how they ended.
+
+    Each trial is drawn by a sampler seeded by the sweep's seed and the trial's number. So a resumed sweep draws what an
+    undisturbed one would have drawn, where the sampler does not learn: `random`, `qmc` and `grid`. What `tpe`,
+    `cmaes` and `boundary` draw depends on which trials had ended, and how, when it was drawn.
+
+    The study is durable once it is opened; what is asked, told or refused is durable once `save` returns. A killed
+    driver loses what came after that: such a trial has no rows and no checkpoint, and what was told is told again from
+    the rows. With a storage URL each entry is durable at once; a kill within `ask` leaves a trial half drawn there,
+    which `configuration` completes.
+
+    Attributes:
+        refused: Trials whose values clash, by number: why.
+    """
+
+    def __init__(self, directory: SweepDirectory) -> None:
+        optuna.logging.set_verbosity(optuna.logging.WARNING)
+        self._directory, self._spec = directory, directory.spec
+        self._distributions = distributions(directory.spec)
+        with _readable(directory):
+            storage, self._log = _open_storage(directory)
+            self._study = optuna.create_study(
+                storage=storage,
+                study_name=directory.sweep,
+                direction=directory.spec.objective.direction,
+                sampler=make_sampler(directory.spec, 0),
+                load_if_exists=True,
+            )
+        self._name_values()
+        trials = self._study.get_trials(deepcopy=False)
+        self._n_asked = len(trials)
+        self.refused: dict[int, str] = {
+            trial.number: trial.user_attrs[_REFUSED] for trial in trials if _REFUSED in trial.user_attrs
+        }
+        for trial in trials:
+            # A kill came between the two steps of refusing it.
+            if trial.number in self.refused and not trial.state.is_finished():
+                self.tell(trial.number, None)
+        accepted = (trial for trial in trials if trial.number not in self.refused)
+        self._earlier = [Asked(trial.number, trial.state.is_finished()) for trial in accepted]
+        self.save()
+
+    @property
+    def n_asked(self) -> int:
+        """Trials asked for so far, told or not."""
+        return self._n_asked
+
+    @property
+    def n_left(self) -> int:
+        """Trials that the budget still has."""
+        return max(self._spec.trials - self._n_asked, 0)
+
+    def ask(self) -> Configuration:
+        """The next configuration."""
+        self._study.sampler = make_sampler(self._spec, self._n_asked)
+        with self._log.asking() if self._log else nullcontext():
+            trial = self._study.ask(self._distributions)
+            values = suggest(self._spec, trial)
+        self._n_asked += 1
+        return Configuration(trial.number, values)
+
+    def asked(self) -> list[Asked]:
+        """The trials that earlier runs asked for, but for those refused."""
+        return self._earlier
+
+    def check_known(self, trials: Collection[int]) -> None:
+        """Checks that these trials were asked for.
+
+        Raises:
+            UserError: If some were not, because the study was lost or replaced.
+        """
+        unknown = [trial for trial in sorted(trials) if trial >= self._n_asked]
+        if unknown:
+            path = self._directory.path
+            raise UserError(
+                _name(self._directory),
+                given=f"a study that lacks {len(unknown)} trials of the ledger, trial {unknown[0]} the first",
+                expected="every trial that has been trained",
+                fix=f"restore it from a copy; to see what is amiss: attnsweep audit {as_argument(path)}",
+            )
+
+    def configuration(self, trial: int) -> Configuration:
+        """A trial's configuration as it was drawn; what a kill kept from being drawn is drawn now."""
+        frozen = self._study._storage.get_trial(self._trial_id(trial))
+        drawn = self._completed(frozen) if undrawn(self._spec, frozen.params) else frozen.params
+        return Configuration(trial, values_of(self._spec, drawn))
+
+    def refuse(self, trial: int, reason: str) -> None:
+        """Ends a trial whose values clash: it has no trainings, and the sampler learns nothing from it."""
+        self._trial(trial).set_user_attr(_REFUSED, reason)
+        self.refused[trial] = reason
+        self.tell(trial, None)
+
+    def tell(self, trial: int, value: float | None, n_judged: int | None = None) -> None:
+        """Ends a trial.
+
+        Args:
+            trial: Its number.
+            value: Its objective; `None` says that all its trainings failed.
+            n_judged: How many trainings it is of; `None` where that is the spec's `replicates`.
+        """
+        if self._spec.sampler == "boundary" and value is not None and n_judged is not None:
+            self._trial(trial).set_user_attr(N_JUDGED, n_judged)
+        state = TrialState.FAIL if value is None else TrialState.COMPLETE
+        self._study.tell(trial, value, state=state)
+
+    def save(self) -> None:
+        """Makes what was asked and told so far durable. Called before any checkpoint or row that follows from it."""
+        if self._log is not None:
+            self._log.save()
+
+    def _name_values(self) -> None:
+        """Says what the values are: `optuna-dashboard` would call them `Objective 0`."""
+        if self._study.metric_names is None:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", ExperimentalWarning)
+                self._study.set_metric_names([self._spec.objective.kind])
+
+    def _completed(self, trial: FrozenTrial) -> dict[str, Scalar]:
+        """All parameters of a half-drawn trial, the missing ones drawn by its own sampler.
+
+        They are written to the study, unless the trial has ended there: then Optuna would not change it.
+        """
+        again = self._drawn_again(trial.number)
+        drawn: dict[str, Scalar] = trial.params
+        while missing := undrawn(self._spec, drawn):
+            drawn = drawn | {name: draw(again, name, dimension) for name, dimension in missing.items()}
+        added = [] if trial.state.is_finished() else [name for name in drawn if name not in trial.params]
+        for name in added:
+            distribution = again.distributions[name]
+            value = distribution.to_internal_repr(drawn[name])
+            self._study._storage.set_trial_param(trial._trial_id, name, value, distribution)
+        return drawn
+
+    def _drawn_again(self, number: int) -> optuna.Trial:
+        """A trial drawn from its beginning, as a sampler's next draw depends on those before it.
+
+        It belongs to a copy of the study, of the trials before this one.
+        """
+        storage, study_id = self._study._storage, self._study._study_id
+        before = storage.get_study_system_attrs(study_id)
+        copy = optuna.create_study(direction=self._study.direction, sampler=make_sampler(self._spec, number))
+        copy.add_trials(self._study.get_trials(deepcopy=False)[:number])
+        for name, value in before.items():
+            copy._storage.set_study_system_attr(copy._study_id, name, value)
+        trial = copy.ask(self._distributions)
+        suggest(self._spec, trial)
+        for name, value in copy._storage.get_study_system_attrs(copy._study_id).items():
+            # How far along its sequence `qmc` is.
+            if value != before.get(name):
+                storage.set_study_system_attr(study_id, name, value)
+        return trial
+
+    def _trial(self, number: int) -> optuna.Trial:
+        return trial_of(self._study, number)
+
+    def _trial_id(self, number: int) -> int:
+        return self._study._storage.get_trial_id_from_study_id_trial_number(self._study._study_id, number)
+
+
+def read_trials(directory: SweepDirectory) -> list[FrozenTrial]:
+    """The trials of a sweep's study, by number, without writing anything or keeping its sweep from it.
+
+    Raises:
+        UserError: If there is none that can be read.
+    """
+    with _readable(directory):
+        if directory.spec.storage:
+            storage: BaseStorage = RDBStorage(directory.spec.storage, skip_table_creation=True)
+        elif not isinstance(directory.path, Path):
+            storage = JournalStorage(StudyLog(JournalPieces(directory.path, STUDY_FILE)))
+        elif place_at(directory.path).has_text(STUDY_FILE):
+            # Unlike a `JournalFile` it mends nothing.
+            storage = JournalStorage(JournalFileBackend(str(directory.path / STUDY_FILE)))
+        else:
+            raise FileNotFoundError(f"there is no {STUDY_FILE}")
+        return storage.get_all_trials(storage.get_study_id_from_name(directory.sweep), deepcopy=False)
+
+
+def refusal(trial: FrozenTrial) -> str | None:
+    """Why a trial was refused; `None` where it was not."""
+    reason: str | None = trial.user_attrs.get(_REFUSED)
+    return reason
+
+
+def check_storage(spec: Sweep) -> None:
+    """Opens the sweep's own storage, if it names one, before anything is written.
+
+    Raises:
+        SpecError: If Optuna cannot open it.
+    """
+    if spec.storage is None:
+        return
+    try:
+        optuna.storages.get_storage(spec.storage)
+    except Exception as error:  # Each storage raises errors of its own library.
+        reason = without_credentials(str(error)).partition("\n")[0]
+        raise SpecError(
+            "storage",
+            given=without_credentials(spec.storage),
+            expected="an Optuna storage URL that can be opened",
+            fix=f"check it, or leave it out ({type(error).__name__}: {reason})",
+        ) from error
+
+
+def _name(directory: SweepDirectory) -> str:
+    """The study as a message names it."""
+    return "the study" if directory.spec.storage else f"{directory.path}/{STUDY_FILE}"
+
+
+def _open_storage(directory: SweepDirectory) -> tuple[str | JournalStorage, StudyLog | None]:
+    if directory.spec.storage:
+        return directory.spec.storage, None
+    if isinstance(directory.path, Path):
+        log = StudyLog(JournalFile(LocalFolder(directory.path), STUDY_FILE))
+    else:
+        log = StudyLog(JournalPieces(directory.path, STUDY_FILE))
+    return JournalStorage(log), log
+
+
+@contextmanager
+def _readable(directory: SweepDirectory) -> Iterator[None]:
+    """Around opening the study: what makes it unreadable is a UserError."""
+    try:
+        yield
+    except UserError:
+        raise
+    except Exception as error:  # Each storage raises errors of its own library.
+        reason = without_credentials(str(error)).partition("\n")[0]
+        raise UserError(
+            _name(directory),
+            given=f"{type(error).__name__}: {reason}",
+            expected="a study that Optuna can read",
+            fix="see to its database" if directory.spec.storage else "restore it from a copy of the directory",
+        ) from error

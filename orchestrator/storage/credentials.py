@@ -1,0 +1,86 @@
+"""Passwords and tokens in texts: cut out of what is shown or stored, refused where it would be stored as it is."""
+
+import re
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+from urllib.parse import unquote_plus
+
+from attnsweep.workloads.errors import SpecError
+
+if TYPE_CHECKING:
+    from attnsweep.search_spaces.sweep import Sweep
+
+_KEY = r"(?:api|access|account|secret|private|subscription)[_-]?key"
+_SECRET = re.compile(
+    rf".*(?:pass|passwd|password|passphrase|pwd|secret|token|signature|credentials?|{_KEY})"
+    r"|(?:.*[._-])?(?:sig|auth|authorization)|key",
+    re.IGNORECASE,
+)
+_PORT = r"\d{1,5}(?:[/?#\s,;.)'\"]|$)"
+# A password may hold any sign, also blanks, slashes and @: in a message it is taken to end at the last @ before a slash
+# or quote, or at the last one of its word.
+_PASSWORD = rf"(?<=://)(?!\[)[^\s/:]*:(?:(?!{_PORT})[^\n]*?@(?:[^\n/'\"]*@)?(?:\S*@)?|\S*@)"
+_USER = r"(?<=://)[^\s/]*@"
+_OPTION = r"(?<=[?&;])([\w.%+-]+)=([^\s&;#]+)"
+
+
+def without_credentials(text: str) -> str:
+    """The text as it may be shown: `...` for user and password in its URIs, and for the values of secret options."""
+    return re.sub(_USER, "...@", _without_secrets(text))
+
+
+def refuse_credentials(spec: "Sweep") -> None:
+    """Checks that nothing in a spec is secret: `sweep.json`, the ledger and MLflow show it.
+
+    Raises:
+        SpecError: For a URI with a password or another secret in it.
+    """
+    if spec.storage is not None and _opens_with_secret(spec.storage):
+        raise _refused("storage", f"{spec.storage.partition('://')[0]}://...")
+    for field, value in spec.model_dump(mode="json").items():
+        for text in _texts(value):
+            if _without_secrets(text) != text:
+                raise _refused(field, without_credentials(text))
+
+
+def _without_secrets(text: str) -> str:
+    return re.sub(_OPTION, _shown_option, re.sub(_PASSWORD, "...@", text))
+
+
+def _shown_option(option: re.Match[str]) -> str:
+    return f"{option[1]}=..." if _SECRET.fullmatch(unquote_plus(option[1])) else option[0]
+
+
+def _opens_with_secret(storage: str) -> bool:
+    """Whether there is one in a storage's URL, also as SQLAlchemy reads it: with blanks in the user's name, say."""
+    from sqlalchemy.engine import make_url
+    from sqlalchemy.exc import ArgumentError
+
+    try:
+        password = make_url(storage).password
+    except (ArgumentError, ValueError):
+        # No URL of a database; Optuna will say so.
+        password = None
+    return password is not None or _without_secrets(storage) != storage
+
+
+def _texts(value: object) -> Iterator[str]:
+    """Every text in a JSON value."""
+    match value:
+        case str():
+            yield value
+        case list():
+            for each in value:
+                yield from _texts(each)
+        case dict():
+            for each in (*value, *value.values()):
+                yield from _texts(each)
+
+
+def _refused(field: str, given: str) -> SpecError:
+    return SpecError(
+        field,
+        given=given,
+        expected="no password in it: a spec is stored and shown",
+        fix="leave it to the environment (a storage: PGPASSWORD, ~/.pgpass, or ?read_default_file=~/.my.cnf)",
+    )

@@ -1,0 +1,108 @@
+"""The lock of a sweep in an object store: a lease, that its holder renews and anyone may take once it has run out.
+
+Each that wants it writes an object of its own under `.lock/`, then lists them. Who sees another's lease withdraws. Of
+two that come at once each has written before it lists, so never do both stay. This needs no conditional write, only a
+store whose listings show what was written; ages are differences of the store's own times.
+
+What it does not protect from: a process that is stopped for longer than the lease between `confirm` and the end of its
+upload; clocks that jump; hands that remove the object.
+"""
+
+import contextlib
+import threading
+import time
+import uuid
+from typing import TYPE_CHECKING
+
+from attnsweep.orchestrator.storage.owner import Owner, taken
+from attnsweep.workloads.errors import UserError
+
+if TYPE_CHECKING:
+    from attnsweep.orchestrator.storage.s3 import ObjectPrefix
+
+FOLDER = ".lock"
+LEASE_SECONDS = 300.0
+_RENEWALS_PER_LEASE = 10
+_UNDER_WAY_SECONDS = 5.0
+"""After a writer was killed: by then, what it had sent is in the store or never will be."""
+_MEND = f"wait until it ends, or for {LEASE_SECONDS / 60:g} minutes after it was killed"
+
+
+class ObjectLock:
+    """A held lease on a sweep; a thread renews it until `close`.
+
+    Raises:
+        UserError: If another process holds it.
+    """
+
+    def __init__(self, prefix: "ObjectPrefix", work: str) -> None:
+        self._prefix = prefix
+        self._name = f"{uuid.uuid4().hex}.json"
+        self._owner = Owner.this_process(work)
+        self._claiming = threading.Lock()
+        self._closed = threading.Event()
+        self._claim()
+        self._thread = threading.Thread(target=self._renew, name="lease", daemon=True)
+        self._thread.start()
+
+    def confirm(self) -> None:
+        """Returns if the lease still runs, or could be had again.
+
+        Raises:
+            UserError: If another process has taken it.
+        """
+        with self._claiming:
+            if not self._runs():
+                self._claim()
+
+    def close(self) -> None:
+        """Gives the lease back. Once more does no harm."""
+        if self._closed.is_set():
+            return
+        self._closed.set()
+        self._thread.join()
+        # What cannot be removed runs out.
+        with contextlib.suppress(UserError, FileNotFoundError):
+            self._prefix.remove(FOLDER, [self._name])
+
+    def _renew(self) -> None:
+        while not self._closed.wait(LEASE_SECONDS / _RENEWALS_PER_LEASE):
+            # A lease that ran out may be another's by now: only `confirm` may ask for it again.
+            with self._claiming, contextlib.suppress(UserError):
+                if self._runs():
+                    self._write()
+
+    def _runs(self) -> bool:
+        return time.time() - self._written < LEASE_SECONDS / 2
+
+    def _write(self) -> None:
+        begun = time.time()
+        self._prefix.put_text(f"{FOLDER}/{self._name}", self._owner.to_json())
+        self._written = begun
+
+    def _claim(self) -> None:
+        self._write()
+        leases = self._prefix.texts(FOLDER)
+        now = leases.pop(self._name, None)
+        abandoned = []
+        killed = False
+        for name, written in leases.items():
+            with contextlib.suppress(FileNotFoundError):
+                owner = Owner.from_json(self._prefix.read_text(f"{FOLDER}/{name}"))
+                age = (now - written).total_seconds() if now is not None else 0.0
+                if age < LEASE_SECONDS:
+                    # One of this machine that has ended: nobody waits for its lease to run out.
+                    if owner is None or not owner.is_dead:
+                        self._withdraw()
+                        raise taken(str(self._prefix), owner, _MEND)
+                    killed = True
+                abandoned.append(name)
+        if killed:
+            time.sleep(_UNDER_WAY_SECONDS)
+        with contextlib.suppress(FileNotFoundError):
+            self._prefix.remove(FOLDER, abandoned)
+
+    def _withdraw(self) -> None:
+        self._written = 0.0
+        with contextlib.suppress(FileNotFoundError):
+            self._prefix.remove(FOLDER, [self._name])

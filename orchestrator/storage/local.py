@@ -1,0 +1,269 @@
+"""A sweep in a folder: files are written under another name, fsynced, renamed, and their folder is fsynced."""
+
+import errno
+import fcntl
+import os
+import stat
+import uuid
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass
+from io import FileIO
+from pathlib import Path
+
+import pyarrow as pa
+
+from attnsweep.orchestrator.storage.location import StoreError
+from attnsweep.orchestrator.storage.owner import Owner, taken
+from attnsweep.orchestrator.storage.place import ASIDE, digest
+from attnsweep.workloads.errors import UserError
+
+
+@dataclass(frozen=True, slots=True)
+class FileLock:
+    """A lock of the kernel's: it ends with `close`, or with the process. The file says whose it is."""
+
+    file: FileIO
+
+    def sign(self, owner: Owner) -> None:
+        """Writes the owner over an earlier one, who was killed."""
+        self.file.truncate(0)
+        self.file.write(owner.to_json().encode())
+
+    def confirm(self) -> None:
+        """Nothing to do: nobody can take it."""
+
+    def close(self) -> None:
+        """Gives it back. Once more does no harm."""
+        if not self.file.closed:
+            self.file.truncate(0)
+            self.file.close()
+
+
+@dataclass(frozen=True, slots=True)
+class LocalFolder:
+    """A folder. An opened file outlives its removal, as POSIX has it."""
+
+    path: Path
+
+    pins_open_files = True
+    n_at_once = 1
+
+    def __str__(self) -> str:
+        return str(self.path)
+
+    @property
+    def full_name(self) -> str:
+        return str(self.path.resolve())
+
+    def answering(self) -> AbstractContextManager[None]:
+        return nullcontext()
+
+    def is_vacant(self) -> bool:
+        return not self.path.exists() or (self.path.is_dir() and not any(self.path.iterdir()))
+
+    def make(self) -> None:
+        self.path.mkdir(parents=True, exist_ok=True)
+
+    def has_text(self, name: str) -> bool:
+        return (self.path / name).exists()
+
+    def read_text(self, name: str) -> str:
+        return regular_file(self.path / name).read_text()
+
+    def put_text(self, name: str, text: str) -> None:
+        self._put(name, text, durably=True)
+
+    def put_passing_text(self, name: str, text: str) -> None:
+        self._put(name, text, durably=False)
+
+    def _put(self, name: str, text: str, *, durably: bool) -> None:
+        temporary = self.path / f".{name}.tmp"
+        with self.writing():
+            try:
+                with open(temporary, "w", opener=_without_following) as file:
+                    file.write(text)
+                    file.flush()
+                    if durably:
+                        os.fsync(file.fileno())
+                temporary.replace(self.path / name)
+                if durably:
+                    sync(self.path)
+            except OSError:
+                temporary.unlink(missing_ok=True)
+                raise
+
+    def put_new_text(self, name: str, text: str) -> None:
+        # Not a hard link, which some file systems lack: to make a file exclusively all of them know.
+        claim = self.path / f".{name}.new"
+        claim.touch(exist_ok=False)
+        try:
+            if self.has_text(name):
+                raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), name)
+            self.put_text(name, text)
+        finally:
+            claim.unlink()
+
+    def has_folder(self, folder: str) -> bool:
+        return (self.path / folder).is_dir()
+
+    def make_folders(self, folders: Collection[str]) -> None:
+        with self.writing():
+            for folder in folders:
+                self._own(folder).mkdir(exist_ok=True)
+            sync(self.path)
+
+    def names(self, folder: str) -> list[str]:
+        return [path.stem for path in (self.path / folder).glob("*.parquet")]
+
+    def unfinished(self, folder: str) -> list[str]:
+        return [path.name for path in (self.path / folder).glob(".*.tmp")]
+
+    def file_name(self, folder: str, name: str) -> str:
+        return str(self._file(folder, name))
+
+    def open_file(self, folder: str, name: str) -> pa.NativeFile:
+        path = self._file(folder, name)
+        try:
+            return pa.OSFile(str(regular_file(path)))
+        except FileNotFoundError as gone:
+            raise FileNotFoundError(gone.errno, gone.strerror, str(path)) from gone
+
+    def publish(self, stem: str, files: Mapping[str, Callable[[Path], None]]) -> str:
+        """All files are on the disk before the first gets its name."""
+        temporaries = {folder: self._own(folder) / f".{stem}.{uuid.uuid4().hex}.tmp" for folder in files}
+        with self.writing():
+            try:
+                for folder, write in files.items():
+                    write(temporaries[folder])
+                    sync(temporaries[folder])
+                with temporaries[folder].open("rb") as last:
+                    name = f"{stem}-{digest(last)}"
+                for folder, temporary in temporaries.items():
+                    _rename(temporary, self._file(folder, name))
+            except OSError:
+                # A full disk gets its room back at once; what a killed process leaves, its successor removes.
+                for temporary in temporaries.values():
+                    temporary.unlink(missing_ok=True)
+                raise
+        return name
+
+    def remove(self, folder: str, files: Collection[str]) -> None:
+        path = self._own(folder)
+        with self.writing():
+            for file in files:
+                (path / file).unlink()
+            if files:
+                sync(path)
+
+    def set_aside(self, folder: str, name: str) -> None:
+        aside = refuse_link(self._own(ASIDE) / folder)
+        with self.writing():
+            aside.mkdir(parents=True, exist_ok=True)
+            path = self._file(folder, name)
+            _rename(path, aside / path.name)
+            sync(path.parent)
+
+    def lock(self, work: str) -> FileLock:
+        try:
+            # Appending: to open it must not erase who holds it.
+            file = FileIO(self.path / ".ledger.lock", "a+", opener=_without_following)
+        except OSError as error:
+            raise UserError(
+                str(self.path),
+                given=error.strerror,
+                expected="a sweep directory that can be written",
+                fix="give the directory that `attnsweep run` printed, or its owner's rights",
+            ) from error
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            with file:
+                file.seek(0)
+                owner = Owner.from_json(file.read().decode())
+            raise taken(str(self.path), owner, "wait until it ends, or stop it") from error
+        lock = FileLock(file)
+        try:
+            with self.writing():
+                lock.sign(Owner.this_process(work))
+        except BaseException:
+            lock.close()
+            raise
+        return lock
+
+    def _file(self, folder: str, name: str) -> Path:
+        return self.path / folder / f"{name}.parquet"
+
+    def _own(self, folder: str) -> Path:
+        """A folder to write in, which must be the sweep's."""
+        return refuse_link(self.path / folder)
+
+    @contextmanager
+    def writing(self) -> Iterator[None]:
+        """Around writing in it: what the system says against that is a StoreError."""
+        try:
+            yield
+        except OSError as error:
+            no_room = error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+            raise StoreError(
+                str(self.path),
+                given=os.strerror(error.errno) if error.errno else str(error),
+                expected="a sweep directory that can be written",
+                fix="make room for it" if no_room else "see to its disk, and to the rights to it",
+            ) from error
+
+
+def regular_file(path: Path) -> Path:
+    """The path, if a file stands there, or a link to one: to open a FIFO waits for its writer, a device has no end.
+
+    Raises:
+        OSError: If something else stands there, or nothing.
+    """
+    if not stat.S_ISREG(path.stat().st_mode):
+        raise OSError(errno.EINVAL, "not a regular file", str(path))
+    return path
+
+
+def refuse_link(path: Path) -> Path:
+    """The path, unless a link stands there: somebody else's directory must not lead our writing out of it.
+
+    Raises:
+        UserError: If there is a link.
+    """
+    if path.is_symlink():
+        raise _link(path)
+    return path
+
+
+def _link(path: Path) -> UserError:
+    return UserError(
+        str(path),
+        given="a symbolic link",
+        expected="a file or folder of the sweep's own, since it is written to",
+        fix="remove the link; if you made it, move what it leads to in its place",
+    )
+
+
+def _without_following(path: str, flags: int) -> int:
+    """Opens for `open` a file to be written, unless a link stands there."""
+    try:
+        return os.open(path, flags | os.O_NOFOLLOW, 0o666)
+    except OSError as error:
+        if error.errno == errno.ELOOP:
+            raise _link(Path(path)) from error
+        raise
+
+
+def _rename(path: Path, target: Path) -> None:
+    """There to stay under its new name."""
+    path.replace(target)
+    sync(target.parent)
+
+
+def sync(path: Path) -> None:
+    """Waits until a file, or a folder's list of names, is on the disk."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

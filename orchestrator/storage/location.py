@@ -1,0 +1,104 @@
+"""From what the user typed to where the sweep is. Light to import: only an `s3://` brings the store's client along."""
+
+import os
+import re
+import shlex
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeAlias
+
+from attnsweep.orchestrator.storage.credentials import without_credentials
+from attnsweep.workloads.errors import UserError
+
+if TYPE_CHECKING:
+    from attnsweep.orchestrator.storage.place import Place
+    from attnsweep.orchestrator.storage.s3 import ObjectPrefix
+
+
+class StoreError(UserError):
+    """A disk or an object store that does not do what it was asked."""
+
+
+Location: TypeAlias = "Path | ObjectPrefix"
+"""Where a sweep lives. As a text, what the user types to come back to it; without credentials."""
+
+_SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:/")
+_URI = re.compile(r"s3://(?P<bucket>[a-z0-9][a-z0-9._-]{2,62})/(?P<prefix>[^?#]+)")
+
+
+def locate(text: str | Path, subject: str = "DIR") -> Location:
+    """The directory, which need not be there, or for `s3://BUCKET/PREFIX` the prefix, where nothing is looked up yet.
+
+    Args:
+        text: What the user gave.
+        subject: The argument or option that it was given for.
+
+    Raises:
+        UserError: For a path that can lead nowhere, another kind of URI, or one with credentials in it.
+    """
+    text = str(text)
+    if not _SCHEME.match(text):
+        return _reachable(Path(text), subject)
+    if "@" in text.partition("//")[2].partition("/")[0] or "?" in text:
+        raise UserError(
+            subject,
+            given=_bare(text),
+            expected="s3://BUCKET/PREFIX, without credentials or options",
+            fix="set AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, AWS_ENDPOINT_URL, AWS_REGION in the environment",
+        )
+    found = _URI.fullmatch(text.rstrip("/"))
+    if found is None or {"", ".", ".."} & set(found["prefix"].split("/")):
+        raise UserError(
+            subject,
+            given=_bare(text),
+            expected="a directory, or s3://BUCKET/PREFIX",
+            fix="for example s3://my-bucket/sweeps/first",
+        )
+    from attnsweep.orchestrator.storage.s3 import open_prefix
+
+    return open_prefix(found["bucket"], found["prefix"])
+
+
+def place_at(location: Location) -> "Place":
+    """The place's reading and writing."""
+    if isinstance(location, os.PathLike):
+        from attnsweep.orchestrator.storage.local import LocalFolder
+
+        return LocalFolder(Path(location))
+    return location
+
+
+def local_path(text: str, subject: str) -> Path:
+    """A directory of this machine.
+
+    Raises:
+        UserError: For an object store, or a file.
+    """
+    location = locate(text, subject)
+    if not isinstance(location, Path) or (location.exists() and not location.is_dir()):
+        raise UserError(subject, given=text, expected="a directory of this machine", fix="figures are drawn into it")
+    return location
+
+
+def as_argument(location: Location) -> str:
+    """The location as one types it in a shell, also where it would be read as an option."""
+    text = str(location)
+    return shlex.quote(f"./{text}" if text.startswith("-") else text)
+
+
+def _reachable(path: Path, subject: str) -> Path:
+    """The path, unless no directory can ever be there: links in a circle, a file on the way, a name too long."""
+    try:
+        path.stat()
+    except FileNotFoundError:
+        return path
+    except (OSError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) else str(error)
+        raise UserError(
+            subject, given=str(path), expected="a path to a directory", fix=f"choose another ({reason})"
+        ) from error
+    return path
+
+
+def _bare(text: str) -> str:
+    """The URI without what may be secret: what stands before an `@`, and options."""
+    return re.split(r"[?#]", without_credentials(text))[0]

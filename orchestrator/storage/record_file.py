@@ -1,0 +1,82 @@
+"""The JSON records of a sweep directory, such as `sweep.json`: the one way to write and to read them.
+
+A record holds the `sha256` of the rest of it, so that a changed byte is damage and not another answer. Records that an
+earlier version wrote have none: of them only the form is checked.
+"""
+
+import json
+from typing import TypeVar
+
+from pydantic import BaseModel, ValidationError
+
+from attnsweep.orchestrator.storage.place import Place
+from attnsweep.search_spaces.sweep import sha256_of
+from attnsweep.workloads.errors import UserError
+
+_CHECKSUM = "sha256"
+_LONGEST_REASON = 200
+
+Record = TypeVar("Record", bound=BaseModel)
+
+
+class DamagedRecordError(UserError):
+    """A record that is not what was written."""
+
+
+def record_text(record: BaseModel) -> str:
+    """The record as its file has it."""
+    content = record.model_dump(mode="json")
+    return json.dumps(content | {_CHECKSUM: sha256_of(content)}, indent=2) + "\n"
+
+
+def read_record(place: Place, name: str, kind: type[Record], fix: str) -> Record:
+    """Reads a record.
+
+    Args:
+        place: The sweep directory.
+        name: The record's file.
+        kind: What it holds.
+        fix: What to do about a damaged one.
+
+    Raises:
+        FileNotFoundError, NotADirectoryError: If there is none.
+        DamagedRecordError: If it is not what was written.
+    """
+    try:
+        return parse_record(place.read_text(name), kind)
+    except (FileNotFoundError, NotADirectoryError, UserError):
+        raise
+    except (OSError, ValueError) as damage:
+        raise DamagedRecordError(
+            f"{place}/{name}",
+            given=reason_of(damage),
+            expected="the file as attnsweep wrote it",
+            fix=fix,
+        ) from damage
+
+
+def parse_record(text: str, kind: type[Record]) -> Record:
+    """The record of a text.
+
+    Raises:
+        ValueError: If `record_text` did not write it.
+    """
+    try:
+        content = json.loads(text)
+        checksum = content.pop(_CHECKSUM, None) if isinstance(content, dict) else None
+        if checksum is not None and checksum != sha256_of(content):
+            raise ValueError("contents that do not match their sha256")
+        return kind.model_validate_json(json.dumps(content))
+    except RecursionError as error:
+        raise ValueError("JSON that is nested too deeply") from error
+    except UserError as mistake:
+        raise ValueError(f"{mistake.subject}: {mistake.given!r}") from mistake
+
+
+def reason_of(damage: Exception) -> str:
+    """Why a record cannot be read, in a line."""
+    if isinstance(damage, ValidationError):
+        first = damage.errors(include_url=False)[0]
+        return ": ".join([*map(str, first["loc"]), first["msg"].removeprefix("Value error, ")])
+    words = getattr(damage, "strerror", None) or str(damage)
+    return " ".join(words.split())[:_LONGEST_REASON]

@@ -1,0 +1,273 @@
+"""The sweep directory's own record: `sweep.json`, the resolved spec with where and how it was run."""
+
+import getpass
+import os
+import platform
+import secrets
+import shlex
+import subprocess
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from typing import Any, Self
+
+from pydantic import BaseModel, ConfigDict, Field, ModelWrapValidatorHandler, model_validator
+
+from attnsweep.orchestrator.storage.credentials import without_credentials
+from attnsweep.orchestrator.storage.environment import Environment, versions
+from attnsweep.orchestrator.storage.location import Location, as_argument, place_at
+from attnsweep.orchestrator.storage.record_file import (
+    DamagedRecordError,
+    parse_record,
+    read_record,
+    reason_of,
+    record_text,
+)
+from attnsweep.search_spaces.dimensions import Scalar
+from attnsweep.search_spaces.sweep import Sweep, sha256_of
+from attnsweep.workloads.errors import SpecError, UserError
+
+SWEEP_FILE = "sweep.json"
+STUDY_FILE = "study.journal"
+_COURSE_FILE = "course.json"
+_RESTORE = "restore the file: a sweep's record is not edited, run a new sweep instead"
+
+
+class _Stored(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    sweep: str
+    spec: Sweep
+    spec_sha256: str
+    defaults: Mapping[str, Scalar]
+    provenance: Mapping[str, Any]
+    environments: Mapping[str, Environment] = {}
+
+    @model_validator(mode="wrap")
+    @classmethod
+    def _check_spec(cls, fields: Any, validate: ModelWrapValidatorHandler[Self]) -> Self:
+        stored = validate(fields)
+        # Of the stored values, not of the model read from them, which may have gained fields since.
+        if isinstance(spec := fields["spec"], dict) and sha256_of(spec) != stored.spec_sha256:
+            raise ValueError("a spec that does not match its sha256")
+        return stored
+
+
+class _Course(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    finished: bool
+    seconds: float = Field(ge=0, allow_inf_nan=False)
+
+
+@dataclass(frozen=True)
+class SweepDirectory:
+    """One sweep, where it lives.
+
+    Attributes:
+        path: The directory, or the prefix in an object store.
+        sweep: The sweep's identity: the ledger's `sweep` column, the name of MLflow's parent run.
+        spec: What is swept.
+        spec_sha256: Of the spec as it was stored.
+        defaults: The workload's values for what the spec does not name, as they were when the sweep began.
+        provenance: Versions, git commit, hardware, command, as the sweep began.
+        environments: What its trainings were trained with, oldest first, by the id in the ledger's `environment`.
+    """
+
+    path: Location
+    sweep: str
+    spec: Sweep
+    spec_sha256: str
+    defaults: Mapping[str, Scalar]
+    provenance: Mapping[str, Any]
+    environments: Mapping[str, Environment] = field(default_factory=dict)
+
+    @property
+    def full_name(self) -> str:
+        """Where it is, for a reader elsewhere."""
+        return place_at(self.path).full_name
+
+    @staticmethod
+    def check_new(path: Location) -> None:
+        """Checks that a new sweep may be made in a directory, without touching it.
+
+        Raises:
+            UserError: If it holds another sweep, or anything else.
+        """
+        place = place_at(path)
+        if place.has_text(SWEEP_FILE):
+            raise UserError(
+                "--dir",
+                given=str(path),
+                expected="a directory without a sweep",
+                fix=f"continue that sweep with: attnsweep resume {as_argument(path)}; or choose another --dir",
+            )
+        if not place.is_vacant():
+            raise _taken(path)
+
+    @classmethod
+    def create(
+        cls, path: Location, spec: Sweep, defaults: Mapping[str, Scalar], environment: Environment | None = None
+    ) -> "SweepDirectory":
+        """Makes the directory and writes its record.
+
+        Args:
+            path: Where.
+            spec: What is swept.
+            defaults: The workload's values for what the spec does not name.
+            environment: What it will be trained with, where that is known.
+
+        Raises:
+            UserError: If it holds another sweep, or anything else, or cannot be written. Of several processes at once
+                one makes its sweep (in an object store `docs/ledger.md` says what holds).
+            SpecError: If the spec holds what a file cannot.
+        """
+        cls.check_new(path)
+        environments = {environment.id: environment} if environment else {}
+        directory = cls(path, _identity(spec), spec, spec.sha256(), defaults, _provenance(), environments)
+        _check_readable(directory)
+        try:
+            place_at(path).make()
+            place_at(path).put_new_text(SWEEP_FILE, directory._text())
+        except FileExistsError as error:
+            raise _taken(path) from error
+        except OSError as error:
+            raise UserError(
+                "--dir",
+                given=str(path),
+                expected="a directory that can be written",
+                fix=f"choose another ({error.strerror})",
+            ) from error
+        return directory
+
+    @classmethod
+    def open(cls, path: Location) -> "SweepDirectory":
+        """Reads a sweep's record.
+
+        Raises:
+            UserError: If there is none, or it is damaged.
+        """
+        try:
+            stored = read_record(place_at(path), SWEEP_FILE, _Stored, _RESTORE)
+        except OSError as error:
+            raise UserError(
+                "DIR",
+                given=str(path),
+                expected=f"a sweep directory, with a {SWEEP_FILE} in it",
+                fix=f"give the directory that `attnsweep run` printed ({error.strerror})",
+            ) from error
+        return cls(path, **{name: getattr(stored, name) for name in _Stored.model_fields})
+
+    @property
+    def environment(self) -> str | None:
+        """The id of what trains now, or trained last; `None` where that is not known."""
+        return next(reversed(list(self.environments)), None)
+
+    def changes(self, environment: Environment) -> list[str]:
+        """What an environment has otherwise than the one that trained last, in words."""
+        return self.environments[self.environment].changes(environment) if self.environment else []
+
+    def entering(self, environment: Environment) -> "SweepDirectory":
+        """The sweep with this environment as its latest, written down. A damaged `course.json` begins anew."""
+        others = {name: each for name, each in self.environments.items() if name != environment.id}
+        directory = replace(self, environments={**others, environment.id: environment})
+        place_at(self.path).put_text(SWEEP_FILE, directory._text())
+        try:
+            self._course()
+        except DamagedRecordError:
+            self._put_course(_Course(finished=False, seconds=0.0))
+        return directory
+
+    def record(self) -> str:
+        """The text of `sweep.json`."""
+        return place_at(self.path).read_text(SWEEP_FILE)
+
+    @property
+    def finished(self) -> bool:
+        """Whether a run has spent the sweep's budget. Raises UserError if `course.json` is damaged."""
+        return self._course().finished
+
+    @property
+    def seconds_spent(self) -> float:
+        """Wall seconds of all runs that ended in order. Raises UserError if `course.json` is damaged."""
+        return self._course().seconds
+
+    def record_run(self, *, finished: bool, seconds: float) -> None:
+        """Notes the end of a run: whether the budget is spent, and the seconds that it took."""
+        self._put_course(_Course(finished=finished, seconds=self.seconds_spent + seconds))
+
+    def _course(self) -> _Course:
+        try:
+            return read_record(place_at(self.path), _COURSE_FILE, _Course, f"write it anew with: {self._resume}")
+        except FileNotFoundError:
+            return _Course(finished=False, seconds=0.0)
+
+    def _put_course(self, course: _Course) -> None:
+        place_at(self.path).put_text(_COURSE_FILE, record_text(course))
+
+    @property
+    def _resume(self) -> str:
+        return f"attnsweep resume {as_argument(self.path)}"
+
+    def _text(self) -> str:
+        return record_text(
+            _Stored(
+                sweep=self.sweep,
+                spec=self.spec,
+                spec_sha256=self.spec_sha256,
+                defaults=self.defaults,
+                provenance=self.provenance,
+                environments=self.environments,
+            )
+        )
+
+
+def _check_readable(directory: SweepDirectory) -> None:
+    """Checks that a record can be read back, before it is written.
+
+    Raises:
+        SpecError: If not.
+    """
+    try:
+        parse_record(directory._text(), _Stored)
+    except ValueError as error:
+        raise SpecError(
+            "SPEC",
+            given=directory.spec.name,
+            expected="a sweep that can be read back from a file: text in UTF-8, paths too",
+            fix=f"correct the text, or rename the file that it names ({reason_of(error)})",
+        ) from error
+
+
+def _taken(path: Location) -> UserError:
+    return UserError("--dir", given=str(path), expected="a new or empty directory", fix="choose another")
+
+
+def _identity(spec: Sweep) -> str:
+    """A readable name; the random end keeps apart two sweeps that start in the same second."""
+    return f"{spec.name}-{datetime.now(UTC):%Y%m%d-%H%M%S}-{secrets.token_hex(2)}"
+
+
+def _provenance() -> dict[str, Any]:
+    command = shlex.join(without_credentials(word) for word in sys.argv)
+    return {
+        "created_at": datetime.now(UTC).isoformat(timespec="seconds"),
+        # A path need not be UTF-8; a record is.
+        "command": command.encode(errors="backslashreplace").decode(),
+        "user": getpass.getuser(),
+        "host": platform.node(),
+        "platform": platform.platform(),
+        "cpus": os.cpu_count(),
+        "git_commit": _git_commit(),
+        "versions": versions(),
+    }
+
+
+def _git_commit() -> str | None:
+    """The commit of the working directory, where it is a git checkout."""
+    try:
+        found = subprocess.run(["git", "rev-parse", "HEAD"], capture_output=True, text=True, check=False, timeout=5)
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    return found.stdout.strip() or None

@@ -1,0 +1,118 @@
+"""Where a running sweep is: `progress.json`, which its driver writes now and then and `attnsweep status` reads."""
+
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from datetime import UTC, datetime, timedelta
+
+from pydantic import AwareDatetime, BaseModel, ConfigDict, ValidationError
+
+from attnsweep.orchestrator.storage.location import Location, StoreError, place_at
+from attnsweep.workloads.errors import UserError
+
+_FILE = "progress.json"
+_WRITE_SECONDS = 3.0
+_UPLOAD_SECONDS = 15.0
+"""The same for an object store, which the driver waits for."""
+_ALIVE = timedelta(minutes=1)
+"""A driver that has said nothing for longer may be gone."""
+
+
+class PackUnderWay(BaseModel):
+    """A pack that is being trained: how many trainings, and the last step that its trainer reported."""
+
+    model_config = ConfigDict(frozen=True)
+
+    pack: str
+    n_trainings: int
+    step: int
+    n_steps: int
+
+
+class Whereabouts(BaseModel):
+    """What a driver last said.
+
+    Attributes:
+        at: When, by the driver's clock.
+        doing: In words; empty once its run has ended.
+        n_asked: Trials asked for so far.
+        packs: Being trained.
+    """
+
+    model_config = ConfigDict(frozen=True)
+
+    at: AwareDatetime
+    doing: str
+    n_asked: int
+    packs: tuple[PackUnderWay, ...]
+
+    def in_words(self, now: datetime) -> str:
+        """Whether the sweep runs, as far as this tells: clocks of two machines may differ."""
+        age = max(now - self.at, timedelta(0))
+        if not self.doing:
+            return f"not finished; its last run ended {span(age)} ago"
+        if age > _ALIVE:
+            return f"not finished; no sign of life for {span(age)}"
+        return f"running ({self.doing}); last sign of life {span(age)} ago"
+
+    def is_running(self, now: datetime) -> bool:
+        """Whether the driver said lately that it was at work."""
+        return bool(self.doing) and now - self.at <= _ALIVE
+
+
+class Beacon:
+    """Writes where the sweep is, every few seconds at most. A sweep never stops for want of it.
+
+    Args:
+        path: The sweep, whose one writer this process is.
+    """
+
+    def __init__(self, path: Location) -> None:
+        self._place = place_at(path)
+        self._seconds = _WRITE_SECONDS if self._place.pins_open_files else _UPLOAD_SECONDS
+        self._next = 0.0
+        self._n_asked = 0
+
+    def show(self, doing: str, n_asked: int, packs: Sequence[PackUnderWay]) -> None:
+        """Writes it, unless the last time was just now."""
+        self._n_asked = n_asked
+        if time.monotonic() >= self._next:
+            self._write(doing, packs)
+            # From the end of the writing on: a store that answers slowly is asked rarely.
+            self._next = time.monotonic() + self._seconds
+
+    def end(self) -> None:
+        """Says that the run is over."""
+        self._write("", ())
+
+    def _write(self, doing: str, packs: Sequence[PackUnderWay]) -> None:
+        now = Whereabouts(at=datetime.now(UTC), doing=doing, n_asked=self._n_asked, packs=tuple(packs))
+        with suppress(StoreError):
+            self._place.put_passing_text(_FILE, now.model_dump_json() + "\n")
+
+
+def read_whereabouts(path: Location) -> Whereabouts | None:
+    """What the driver last said; `None` where there is nothing that can be read, as of sweeps of earlier versions."""
+    try:
+        return Whereabouts.model_validate_json(place_at(path).read_text(_FILE))
+    except (OSError, UserError, UnicodeDecodeError, ValidationError):
+        return None
+
+
+def packs_in_words(packs: Sequence[PackUnderWay]) -> str:
+    """`2 packs under way, step 120 to 400 of 500`; empty where there are none."""
+    if not packs:
+        return ""
+    steps = sorted(pack.step for pack in packs)
+    reached = f"{steps[0]}" if steps[0] == steps[-1] else f"{steps[0]} to {steps[-1]}"
+    n_steps = max(pack.n_steps for pack in packs)
+    return f"{len(packs)} pack{'s' if len(packs) > 1 else ''} under way, step {reached} of {n_steps}"
+
+
+def span(length: timedelta) -> str:
+    """`5 s`, `5 min`, `5 h`, `5 days`."""
+    seconds = length.total_seconds()
+    for unit, size in (("days", 86_400), ("h", 3_600), ("min", 60)):
+        if seconds >= 2 * size:
+            return f"{seconds / size:.0f} {unit}"
+    return f"{seconds:.0f} s"

@@ -1,0 +1,108 @@
+"""`attnsweep prepare-corpus`: reads, prepares, writes, and says what became of the rows."""
+
+import hashlib
+import json
+import shlex
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from rich import box
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from attnsweep.orchestrator.tools.prepare_corpus.corpus_file import check_out, write_corpus
+from attnsweep.orchestrator.tools.prepare_corpus.preparation import PreparationReport, PreparationSettings, prepare
+from attnsweep.orchestrator.tools.prepare_corpus.raw_text import read_pairs
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Preparation:
+    """A corpus that was written.
+
+    Attributes:
+        out: Its file.
+        digest: Of the corpus.
+        origin: The file and columns it came from.
+        settings: How it was prepared.
+        report: What became of the rows.
+    """
+
+    out: Path
+    digest: str
+    origin: dict[str, str]
+    settings: PreparationSettings
+    report: PreparationReport
+
+    @property
+    def next_command(self) -> str:
+        """What to type next."""
+        return f"attnsweep run head_roles --set corpus={shlex.quote(str(self.out))}"
+
+    def to_json(self) -> str:
+        """One line of JSON, for scripts."""
+        content = {
+            "corpus": str(self.out),
+            "digest": self.digest,
+            "origin": self.origin,
+            "settings": asdict(self.settings),
+            **self.report.to_dict(),
+            "next": self.next_command,
+        }
+        return json.dumps(content, allow_nan=False)
+
+    def print(self, console: Console) -> None:
+        """Prints the report with the next command to type."""
+        report = self.report
+        console.print(_rows_table(report))
+        console.print(_sides_table(report, (self.origin["source"], self.origin["target"])))
+        console.print(f"corpus   {self.out} (digest {self.digest})", soft_wrap=True, markup=False)
+        console.print(f"next     {self.next_command}", soft_wrap=True, markup=False)
+
+
+def prepare_file(
+    file: Path, out: Path, source: str | None, target: str | None, settings: PreparationSettings
+) -> Preparation:
+    """Prepares a file of parallel text.
+
+    Args:
+        file: TSV, gzipped TSV or Parquet.
+        out: The corpus to write.
+        source, target: Names of columns or languages; by default the first two.
+        settings: How.
+
+    Raises:
+        UserError: If the file cannot be used, or the corpus cannot be written; nothing is, then.
+    """
+    check_out(out)
+    raw = read_pairs(file, source, target)
+    prepared = prepare(raw, settings)
+    with file.open("rb") as stream:
+        sha256 = hashlib.file_digest(stream, "sha256").hexdigest()
+    origin = {"file": file.name, "sha256": sha256, "source": raw.names[0], "target": raw.names[1]}
+    write_corpus(prepared, out, origin, asdict(settings))
+    return Preparation(out=out, digest=prepared.corpus.digest, origin=origin, settings=settings, report=prepared.report)
+
+
+def _rows_table(report: PreparationReport) -> Table:
+    grid = Table(box=box.SIMPLE_HEAD)
+    grid.add_column("rows")
+    grid.add_column(f"{report.rows:,}", justify="right")
+    for reason, count in report.dropped.items():
+        grid.add_row(f"dropped: {reason.replace('_', ' ')}", f"{count:,}")
+    grid.add_row("kept", f"{report.kept:,}")
+    for part, count in report.pairs.items():
+        grid.add_row(f"  {part}", f"{count:,}")
+    return grid
+
+
+def _sides_table(report: PreparationReport, names: tuple[str, str]) -> Table:
+    grid = Table(box=box.SIMPLE_HEAD)
+    grid.add_column("")
+    for name in names:
+        grid.add_column(escape(name), justify="right")
+    grid.add_row("vocabulary", *(f"{count:,}" for count in report.words))
+    grid.add_row("mean length, words", *(f"{length:.1f}" for length in report.mean_length))
+    for part, shares in report.unknown_share.items():
+        grid.add_row(f"unknown words, {part}", *(f"{share:.1%}" for share in shares))
+    return grid

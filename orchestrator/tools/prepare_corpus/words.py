@@ -1,0 +1,100 @@
+"""Sentences as words, and the vocabulary of some of them, by Hugging Face's tokenizers.
+
+A word is a run of letters, digits and underscores, or a run of other visible characters: `don't` is three words. This
+is the library's usual `Whitespace`, so "..." and '?"' are one word each.
+"""
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import chain
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, trainers
+
+from attnsweep.workloads.translation.corpus import SPECIALS, UNK
+
+# Said aloud, or the library warns on stderr whenever the process forks after it has used its threads.
+os.environ.setdefault("TOKENIZERS_PARALLELISM", "true")
+
+_CHUNK_ROWS = 10_000
+"""An encoding takes some kilobytes, the few numbers that are kept of it some bytes."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Sentences:
+    """N sentences of one language, as numbers of their words.
+
+    Attributes:
+        words: Each word that occurs.
+        numbers: (N,) lists of int32, positions in `words`.
+    """
+
+    words: tuple[str, ...]
+    numbers: pa.ListArray
+
+    @property
+    def lengths(self) -> NDArray[np.int64]:
+        """(N,) words."""
+        return pc.list_value_length(self.numbers).to_numpy(zero_copy_only=False).astype(np.int64)  # type: ignore[no-any-return]
+
+    def joined(self) -> pa.StringArray:
+        """(N,) the words, separated by spaces: equal for sentences that a model cannot tell apart."""
+        words = pa.array(self.words, pa.string()).take(self.numbers.flatten())
+        return pc.binary_join(pa.ListArray.from_arrays(_offsets(self.lengths), words), " ")
+
+    def filter(self, mask: NDArray[np.bool_]) -> "Sentences":
+        """The sentences where the mask holds."""
+        return Sentences(words=self.words, numbers=self.numbers.filter(pa.array(mask)))
+
+    def renumber(self, vocabulary: Sequence[str]) -> "Sentences":
+        """The same sentences by another list of words; `UNK` where it lacks one."""
+        place = {word: number for number, word in enumerate(vocabulary)}
+        table = np.array([place.get(word, UNK) for word in self.words], dtype=np.int32)
+        numbers = table[self.numbers.flatten().to_numpy()]
+        return Sentences(
+            words=tuple(vocabulary), numbers=pa.ListArray.from_arrays(_offsets(self.lengths), pa.array(numbers))
+        )
+
+
+def split_into_words(texts: Sequence[str], *, lowercase: bool) -> Sentences:
+    """Normalizes sentences (NFC) and splits them into words."""
+    # Without specials: a text that says <eos> is text.
+    tokenizer = _trained(texts, min_frequency=0, lowercase=lowercase, specials=())
+    words = _words(tokenizer)
+    chunks = []
+    for start in range(0, len(texts), _CHUNK_ROWS):
+        encoded = [each.ids for each in tokenizer.encode_batch_fast(list(texts[start : start + _CHUNK_ROWS]))]
+        flat = np.fromiter(chain.from_iterable(encoded), np.int32)
+        chunks.append(pa.ListArray.from_arrays(_offsets(np.array([len(each) for each in encoded])), pa.array(flat)))
+    return Sentences(words=words, numbers=pa.concat_arrays(chunks or [pa.array([], pa.list_(pa.int32()))]))
+
+
+def learn_vocabulary(texts: Sequence[str], *, min_frequency: int, lowercase: bool) -> tuple[str, ...]:
+    """The specials, then the words that occur often enough, by falling frequency, ties in the order of their bytes."""
+    return _words(_trained(texts, min_frequency=min_frequency, lowercase=lowercase, specials=SPECIALS))
+
+
+def _trained(texts: Sequence[str], *, min_frequency: int, lowercase: bool, specials: Sequence[str]) -> Tokenizer:
+    tokenizer = Tokenizer(models.WordLevel(unk_token=SPECIALS[UNK]))
+    steps = [normalizers.Lowercase()] if lowercase else []
+    tokenizer.normalizer = normalizers.Sequence([*steps, normalizers.NFC()])
+    tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
+    # The trainer's own limit is 30,000 words.
+    trainer = trainers.WordLevelTrainer(
+        vocab_size=2**31 - 1, min_frequency=min_frequency, show_progress=False, special_tokens=list(specials)
+    )
+    tokenizer.train_from_iterator(texts, trainer, length=len(texts))
+    return tokenizer
+
+
+def _words(tokenizer: Tokenizer) -> tuple[str, ...]:
+    numbers = tokenizer.get_vocab()
+    return tuple(sorted(numbers, key=lambda word: numbers[word]))
+
+
+def _offsets(lengths: NDArray[np.int64]) -> pa.Array:
+    return pa.array(np.concatenate([[0], np.cumsum(lengths)]), pa.int32())

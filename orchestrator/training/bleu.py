@@ -1,0 +1,42 @@
+"""Corpus BLEU of what trainings wrote, by sacrebleu.
+
+Sentences come as tokens separated by spaces, so the score compares trainings on one corpus; it is not that of a
+published system, which is taken on plain text with sacrebleu's own tokens.
+
+Source: Papineni et al. 2002, "BLEU: a method for automatic evaluation of machine translation"; Post 2018, "A call for
+clarity in reporting BLEU scores".
+"""
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from attnsweep.workloads.engine.contract import Workload, Written
+from attnsweep.workloads.engine.pack import Pack
+from attnsweep.workloads.engine.result import PackResult
+
+
+def score_written(workload: Workload[Any], pack: Pack[Any], result: PackResult) -> dict[str, NDArray[np.float64]]:
+    """(L,) `bleu_<set>` of each set that the trainings of a done pack wrote; NaN for a training that diverged."""
+    ended = np.flatnonzero(result.diverged_step < 0)
+    scores: dict[str, NDArray[np.float64]] = {}
+    if not ended.size:
+        return scores
+    for lane, sets in zip(ended, workload.write(*pack.final_state(ended)), strict=True):
+        for written in sets:
+            score = scores.setdefault(f"bleu_{written.name}", np.full(len(result.diverged_step), np.nan))
+            score[lane] = bleu(written)
+    return scores
+
+
+def bleu(written: Written) -> float:
+    """Corpus BLEU, 0 to 100; NaN of an empty set."""
+    if not written.references:
+        return float("nan")
+    # Here, so that a trainer that writes nothing does not wait for it.
+    from sacrebleu import corpus_bleu
+
+    # force: sacrebleu warns of text that looks tokenized, and this is.
+    found = corpus_bleu(list(written.hypotheses), [list(written.references)], tokenize="none", force=True)
+    return float(found.score)

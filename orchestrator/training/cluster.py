@@ -1,0 +1,156 @@
+"""Where a sweep runs: Ray on this machine, or a cluster that is up already."""
+
+import logging
+import os
+import re
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass
+from urllib.parse import urlsplit
+
+import ray
+from ray.exceptions import RayError
+
+from attnsweep.orchestrator.training.ray_internals import control_store, keeping_sigterm, starting_on_loopback
+from attnsweep.workloads.errors import UserError
+
+_REACH_SECONDS = 5.0
+_ANSWER_SECONDS = 20.0
+_DRAINING_ANSWER_SECONDS = 1.0
+
+
+@dataclass(frozen=True)
+class TrainerShare:
+    """What one trainer asks Ray for.
+
+    Attributes:
+        device: `cpu` or `cuda`.
+        num_cpus, num_gpus: Ray resources; fractions of a GPU share it.
+    """
+
+    device: str
+    num_cpus: float
+    num_gpus: float
+
+
+@contextmanager
+def connection(address: str | None) -> Iterator[None]:
+    """A connection to the cluster at `address` or `RAY_ADDRESS`, or to a Ray started on this machine for its time.
+
+    A process that is connected already (a notebook, a larger program) keeps its connection.
+
+    Raises:
+        UserError: If nothing answers at the address.
+    """
+    if ray.is_initialized():
+        yield
+        return
+    _connect(os.environ.get("RAY_ADDRESS") or None if address is None else address)
+    try:
+        yield
+    finally:
+        ray.shutdown()
+
+
+def _connect(address: str | None) -> None:
+    if address is not None:
+        _check_reachable(address)
+    try:
+        with nullcontext() if address else starting_on_loopback(), keeping_sigterm():
+            ray.init(
+                address=address or "local",
+                include_dashboard=None if address else False,
+                log_to_driver=False,
+                logging_level=logging.ERROR,
+            )
+    except (ConnectionError, RuntimeError, ValueError) as error:
+        if address is None:
+            raise
+        raise _unreachable(address, str(error).splitlines()[0]) from error
+
+
+def share_out(n_trainers: int | None) -> list[TrainerShare]:
+    """What each trainer gets: by default one trainer per GPU, or per CPU core where there is none.
+
+    Raises:
+        UserError: If more CPU trainers are asked for than there are cores.
+    """
+    resources = ray.cluster_resources()  # type: ignore[no-untyped-call]
+    n_gpus, n_cpus = int(resources.get("GPU", 0)), int(resources.get("CPU", 1))
+    if n_gpus > 0:
+        n_trainers = n_trainers or n_gpus
+        per_gpu = -(-n_trainers // n_gpus)
+        cpus = min(1.0, n_cpus / n_trainers)
+        return [TrainerShare("cuda", cpus, 1.0 / per_gpu)] * n_trainers
+    if n_trainers is not None and n_trainers > n_cpus:
+        raise UserError(
+            "--trainers",
+            given=n_trainers,
+            expected=f"1..{n_cpus} (CPU cores of the cluster)",
+            fix="lower it: a trainer keeps one core busy",
+        )
+    return [TrainerShare("cpu", 1.0, 0.0)] * (n_trainers or n_cpus)
+
+
+def draining_nodes() -> frozenset[str]:
+    """The ids of nodes that Ray is about to take away: spot machines given notice, nodes that are scaled down.
+
+    Through `ray://` nothing is known of them; there a node's SIGTERM still reaches its trainers.
+    """
+    client = control_store()
+    if client is None:
+        return frozenset()
+    try:
+        return frozenset(client.get_draining_nodes(timeout=_DRAINING_ANSWER_SECONDS))
+    except RayError:
+        # The head is away for a moment: what it knows is asked for again.
+        return frozenset()
+
+
+def _check_reachable(address: str) -> None:
+    if address in ("auto", "local"):
+        return
+    try:
+        parts = urlsplit(address if "//" in address else f"//{address}")
+        host, port = parts.hostname, parts.port
+    except ValueError:
+        host = port = None
+    if host is None or port is None or "@" in address:
+        raise UserError(
+            "--address",
+            given=re.sub(".*@", "...@", address),
+            expected="auto, HOST:PORT or ray://HOST:PORT",
+            fix="give the address that `ray start --head` printed",
+        )
+    try:
+        socket.create_connection((host, port), timeout=_REACH_SECONDS).close()
+    except OSError as error:
+        raise _unreachable(address, error.strerror or str(error)) from error
+    except UnicodeError as error:
+        raise _unreachable(address, "no machine can have this name") from error
+    if parts.scheme != "ray":
+        _check_is_ray(address)
+
+
+def _check_is_ray(address: str) -> None:
+    """Asks for the cluster's status in a process that can be given up: `ray.init` waits minutes for an answer."""
+    command = [sys.executable, "-m", "ray.scripts.scripts", "status", "--address", address]
+    try:
+        asked = subprocess.run(command, capture_output=True, text=True, timeout=_ANSWER_SECONDS, check=False)
+    except subprocess.TimeoutExpired as error:
+        raise _unreachable(address, "something listens there that does not answer as Ray does") from error
+    if asked.returncode != 0:
+        lines = (asked.stderr or asked.stdout).strip().splitlines()
+        raise _unreachable(address, lines[-1] if lines else "it did not answer")
+
+
+def _unreachable(address: str, reason: str) -> UserError:
+    return UserError(
+        "--address",
+        given=address,
+        expected="the address of a running Ray cluster",
+        fix=f"start one with `ray start --head`, or leave the address out to run here ({reason})",
+    )

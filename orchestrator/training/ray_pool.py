@@ -1,0 +1,204 @@
+"""The trainers of a sweep: long-lived Ray actors, each with one pack at a time."""
+
+import signal
+import time
+from collections.abc import Sequence
+from types import FrameType
+from typing import Any, cast
+
+import ray.cloudpickle
+from ray.actor import ActorHandle
+from ray.exceptions import OutOfMemoryError, RayError, RayTaskError
+
+from attnsweep.orchestrator.training.cluster import TrainerShare, draining_nodes
+from attnsweep.orchestrator.training.messages import (
+    CHECKPOINT_SECONDS,
+    HandedBack,
+    PackOrder,
+    Progress,
+    Raised,
+    Report,
+    Reports,
+    TrainerLost,
+)
+from attnsweep.orchestrator.training.trainer import Trainer
+from attnsweep.workloads.engine.contract import Workload
+from attnsweep.workloads.user_code import user_modules
+
+_DRAINING_SECONDS = 1.0
+"""Between two looks at which nodes are about to go."""
+
+
+class TrainerActor(Trainer):
+    """A trainer as Ray runs it, in a process of its own."""
+
+    def settle(self) -> str:
+        """Answers once Ray has given this trainer its resources and its process is up: with the id of its node.
+
+        From here on SIGTERM, as a machine sends it that is taken away, makes the trainer hand back its pack.
+        """
+        before = signal.getsignal(signal.SIGTERM)
+
+        def leave(number: int, frame: FrameType | None) -> None:
+            self.leave()
+            # Without a pack there is nothing to hand back: then Ray ends the process.
+            if not self.has_pack and callable(before):
+                before(number, frame)
+
+        signal.signal(signal.SIGTERM, leave)
+        return str(ray.get_runtime_context().get_node_id())
+
+
+class TrainerPool:
+    """Hands packs to idle trainers and collects their reports. A dead trainer is replaced.
+
+    A trainer is idle from the moment that Ray has placed it: with cores or GPUs held by others, the rest work on. One
+    whose node is about to go (Ray drains it, or its process gets a SIGTERM) hands back its pack and is replaced; so is
+    one whose process the GPU does not answer any more.
+
+    Args:
+        workload: The problem, sent to each trainer once.
+        sweep: The sweep that rows are labelled with.
+        shares: What each trainer asks Ray for.
+        checkpoint_seconds: Between two checkpoints of a pack.
+    """
+
+    def __init__(
+        self,
+        workload: Workload[Any],
+        sweep: str,
+        shares: Sequence[TrainerShare],
+        checkpoint_seconds: float = CHECKPOINT_SECONDS,
+    ) -> None:
+        for module in user_modules():
+            ray.cloudpickle.register_pickle_by_value(module)  # type: ignore[no-untyped-call]
+        self._workload, self._sweep = ray.put(workload), sweep
+        self._shares = tuple(shares)
+        self._checkpoint_seconds = checkpoint_seconds
+        self._actors: dict[int, ActorHandle[TrainerActor]] = {}
+        self._nodes: dict[int, str] = {}
+        self._draining: frozenset[str] = frozenset()
+        self._looked = 0.0
+        self._is_closing = False
+        self._placing: dict[ray.ObjectRef[str], int] = {}
+        self._running: dict[ray.ObjectRef[Report], tuple[int, PackOrder]] = {}
+        self._idle: list[int] = []
+        for trainer in range(len(shares)):
+            self._start(trainer)
+
+    @property
+    def n_trainers(self) -> int:
+        """How many packs can train at once."""
+        return len(self._shares)
+
+    @property
+    def n_placed(self) -> int:
+        """How many trainers Ray has placed."""
+        return self.n_trainers - len(self._placing)
+
+    @property
+    def has_idle(self) -> bool:
+        """Whether a pack can be handed out."""
+        return bool(self._idle)
+
+    @property
+    def running(self) -> list[PackOrder]:
+        """The packs being trained."""
+        return [order for _, order in self._running.values()]
+
+    def train(self, order: PackOrder) -> None:
+        """Hands a pack to an idle trainer."""
+        trainer = self._idle.pop(0)
+        self._running[self._actors[trainer].start.remote(order)] = (trainer, order)
+
+    def reports(self, timeout: float) -> Reports:
+        """What came in within `timeout` seconds. Packs that only made progress are set to train on."""
+        self._look_at_nodes()
+        return self._collect_within(timeout)
+
+    def hand_back(self, seconds: float) -> Reports:
+        """What comes in when all trainers are asked for their packs; those that do not answer in time are left."""
+        self._is_closing = True
+        deadline = time.monotonic() + seconds
+        found = []
+        while self._running and (left := deadline - time.monotonic()) > 0:
+            found += self._collect_within(left)
+        return found
+
+    def close(self) -> None:
+        """Ends all trainers at once, with what they are training."""
+        for actor in self._actors.values():
+            ray.kill(actor)
+        self._running.clear()
+
+    def _collect_within(self, timeout: float) -> Reports:
+        ready, _ = ray.wait([*self._running, *self._placing], timeout=timeout)
+        for reference in ready:
+            if reference in self._placing:
+                self._welcome(reference)
+        return [self._collect(reference) for reference in ready if reference in self._running]
+
+    def _look_at_nodes(self) -> None:
+        if time.monotonic() - self._looked < _DRAINING_SECONDS:
+            return
+        self._looked = time.monotonic()
+        self._draining = draining_nodes()
+        for trainer in [each for each in self._idle if self._is_leaving(each)]:
+            self._idle.remove(trainer)
+            self._start(trainer)
+
+    def _is_leaving(self, trainer: int) -> bool:
+        return self._is_closing or self._nodes.get(trainer) in self._draining
+
+    def _welcome(self, reference: "ray.ObjectRef[str]") -> None:
+        trainer = self._placing.pop(reference)
+        try:
+            self._nodes[trainer] = ray.get(reference)
+        except RayTaskError:
+            raise
+        except RayError:
+            self._start(trainer)
+        else:
+            self._idle.append(trainer)
+
+    def _collect(self, reference: "ray.ObjectRef[Report]") -> tuple[PackOrder, Report | TrainerLost]:
+        trainer, order = self._running.pop(reference)
+        try:
+            report: Report = ray.get(reference)
+        except RayTaskError:
+            # The trainer's own code raised outside of a training: a fault of ours, not of the machine.
+            raise
+        except RayError as error:
+            self._start(trainer)
+            return order, TrainerLost(str(error), _is_out_of_memory(error))
+        match report:
+            case Progress() if self._is_leaving(trainer):
+                self._running[self._actors[trainer].hand_back.remote()] = (trainer, order)
+            case Progress():
+                self._running[self._actors[trainer].proceed.remote()] = (trainer, order)
+            case HandedBack() if not self._is_closing:
+                self._start(trainer)
+            case Raised(has_lost_its_gpu=True):
+                self._start(trainer)
+            case _:
+                self._idle.append(trainer)
+        return order, report
+
+    def _start(self, trainer: int) -> None:
+        if trainer in self._actors:
+            # Out of reach is not dead: it may hold its core for as long as it lives.
+            ray.kill(self._actors[trainer])
+        share = self._shares[trainer]
+        actor_class = ray.remote(num_cpus=share.num_cpus, num_gpus=share.num_gpus)(TrainerActor)
+        actor = cast(
+            "ActorHandle[TrainerActor]",
+            actor_class.remote(self._workload, self._sweep, share.device, self._checkpoint_seconds),
+        )
+        self._actors[trainer] = actor
+        self._nodes.pop(trainer, None)
+        self._placing[actor.settle.remote()] = trainer
+
+
+def _is_out_of_memory(error: RayError) -> bool:
+    # The death of an actor says so in words only.
+    return isinstance(error, OutOfMemoryError) or "OutOfMemory" in str(error) or "OUT_OF_MEMORY" in str(error)

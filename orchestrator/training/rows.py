@@ -1,0 +1,207 @@
+"""From a trained pack to rows of the ledger."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from attnsweep.orchestrator.ledger.schema import curves_schema, heads_schema, trainings_schema
+from attnsweep.orchestrator.running.backlog import Task, training_id
+from attnsweep.orchestrator.training.bleu import score_written
+from attnsweep.orchestrator.training.messages import Rows
+from attnsweep.workloads.diagnostics.certification import certify_stuck
+from attnsweep.workloads.diagnostics.outcomes import onset_probe
+from attnsweep.workloads.engine.contract import STUCK_OUTCOMES, Certificate, Verdicts, Workload
+from attnsweep.workloads.engine.judging import judged
+from attnsweep.workloads.engine.pack import Pack
+from attnsweep.workloads.engine.result import HeadProbe, PackResult
+
+
+@dataclass(frozen=True)
+class PackContext:
+    """What all rows of a pack share."""
+
+    sweep: str
+    pack: str
+    device: str | None = None
+    host: str | None = None
+
+
+def ended_rows(
+    workload: Workload[Any], tasks: Sequence[Task], pack: Pack[Any], result: PackResult, context: PackContext
+) -> Rows:
+    """The rows of a done pack: what a trainer hands to the ledger, and what a replay compares with it."""
+    trainings = [task.training for task in tasks]
+    verdicts = judged(workload, trainings[0].parameters, result.evidence)
+    certificates = certify_stuck(workload, pack, trainings, result, verdicts)
+    return Rows(
+        trainings=trained_rows(workload, tasks, result, verdicts, certificates, context),
+        curves=curve_rows(workload, tasks, result, score_written(workload, pack, result)),
+        heads=head_rows(workload, tasks, result),
+    )
+
+
+def trained_rows(
+    workload: Workload[Any],
+    tasks: Sequence[Task],
+    result: PackResult,
+    verdicts: Verdicts,
+    certificates: Sequence[Certificate | None],
+    context: PackContext,
+) -> pa.Table:
+    """The `trainings` rows of a trained pack."""
+    overflowed = result.diverged_step >= 0
+    final, detail = result.at_last_probe(verdicts.outcome), result.at_last_probe(verdicts.detail)
+    onset = result.evidence.steps[onset_probe(verdicts.outcome, result.last_probe)]
+    outcome = np.where(overflowed, "diverged", final)
+    levels = result.evidence.levels
+    return _rows(
+        workload,
+        tasks,
+        context,
+        certificate=[each and each.test for each in certificates],
+        certified=[each and each.agrees for each in certificates],
+        outcome=outcome,
+        outcome_detail=[str(word) or None for word in np.where(overflowed, "", detail)],
+        stuck=np.isin(outcome, list(STUCK_OUTCOMES)),
+        final_loss=_unless(overflowed, result.last("loss")),
+        eval_loss=_unless(overflowed, result.last("eval_loss")),
+        grad_norm=_unless(overflowed, result.last("grad_norm")),
+        loss_level=levels["solved"],
+        **{f"level_{name}": levels[name] for name in workload.level_names if name in levels},
+        n_steps=result.n_steps,
+        onset_step=np.where(overflowed & (final != "diverged"), result.diverged_step, onset),
+        diverged_step=[int(step) if step >= 0 else None for step in result.diverged_step],
+        train_seconds=result.train_seconds,
+    )
+
+
+def failed_rows(workload: Workload[Any], tasks: Sequence[Task], error: str, context: PackContext) -> pa.Table:
+    """The `trainings` rows of trainings that raised."""
+    return _rows(
+        workload,
+        tasks,
+        context,
+        outcome=["failed"] * len(tasks),
+        stuck=[False] * len(tasks),
+        n_steps=[0] * len(tasks),
+        train_seconds=[0.0] * len(tasks),
+        error=[error] * len(tasks),
+    )
+
+
+def in_environment(trainings: pa.Table, environment: str | None) -> pa.Table:
+    """The `trainings` rows with the id of what trained them, which a trainer does not know."""
+    place = trainings.schema.get_field_index("environment")
+    field = trainings.schema.field(place)
+    return trainings.set_column(place, field, pa.array([environment] * trainings.num_rows, field.type))
+
+
+def curve_rows(
+    workload: Workload[Any],
+    tasks: Sequence[Task],
+    result: PackResult,
+    scores: Mapping[str, NDArray[np.float64]] | None = None,
+) -> pa.Table:
+    """The `curves` rows of a trained pack: one per training, probe and metric that was finite.
+
+    Args:
+        workload, tasks, result: What was trained.
+        scores: (L,) by metric name, what was measured once, where a training ended; NaN where it was not.
+    """
+    schema = curves_schema()
+    ids = pa.array([_training_id(workload, task) for task in tasks])
+    trials = np.array([task.trial for task in tasks], dtype=np.int32)
+    replicates = np.array([task.replicate for task in tasks], dtype=np.int32)
+    is_last = np.arange(len(result.evidence.steps)) == result.last_probe[:, None]
+    at_last = {name: np.where(is_last, score[:, None], np.nan) for name, score in (scores or {}).items()}
+    curves = result.evidence.metrics | at_last
+    metrics = list(curves)
+    values = np.stack([curves[name] for name in metrics], axis=1)
+    lane, metric, probe = np.nonzero(np.isfinite(values))
+    columns = {
+        "training_id": pa.DictionaryArray.from_arrays(lane.astype(np.int32), ids),
+        "trial": trials[lane],
+        "replicate": replicates[lane],
+        "step": result.evidence.steps[probe].astype(np.int32),
+        "metric": pa.DictionaryArray.from_arrays(metric.astype(np.int32), pa.array(metrics)),
+        "value": values[lane, metric, probe],
+    }
+    return pa.table(columns).select(schema.names).cast(schema)
+
+
+def head_rows(workload: Workload[Any], tasks: Sequence[Task], result: PackResult) -> pa.Table | None:
+    """The `heads` rows of a trained pack: one per training, probe, layer and head; `None` without heads."""
+    if not result.heads:
+        return None
+    tables = [_heads_at(workload, tasks, probe) for probe in result.heads]
+    return pa.concat_tables(tables).cast(heads_schema(workload.head_score_names))
+
+
+def _heads_at(workload: Workload[Any], tasks: Sequence[Task], probe: HeadProbe) -> pa.Table:
+    shape = probe.heads.role.shape
+    lane, layer, head = (index.ravel() for index in np.indices(shape))
+    each = [tasks[position] for position in probe.lanes[lane]]
+    scores = {
+        f"score_{name}": pa.array(np.broadcast_to(probe.heads.scores[name], shape).ravel(), from_pandas=True)
+        for name in workload.head_score_names
+    }
+    return pa.table(
+        {
+            "training_id": [_training_id(workload, task) for task in each],
+            "trial": pa.array([task.trial for task in each], pa.int32()),
+            "replicate": pa.array([task.replicate for task in each], pa.int32()),
+            "step": pa.array([probe.step] * lane.size, pa.int32()),
+            "layer": pa.array(layer, pa.int32()),
+            "head": pa.array(head, pa.int32()),
+            "role": probe.heads.role.ravel().tolist(),
+            **scores,
+        }
+    )
+
+
+def _rows(workload: Workload[Any], tasks: Sequence[Task], context: PackContext, **measured: Any) -> pa.Table:
+    schema = trainings_schema(workload.parameters, workload.level_names)
+    n_rows = len(tasks)
+    parameters = [task.training.parameters for task in tasks]
+    variant_field = workload.parameters.variant_field
+    columns: dict[str, Any] = {
+        "sweep": [context.sweep] * n_rows,
+        "workload": [workload.name] * n_rows,
+        "variant": [getattr(each, variant_field) if variant_field else None for each in parameters],
+        "trial": [task.trial for task in tasks],
+        "replicate": [task.replicate for task in tasks],
+        "training_id": [_training_id(workload, task) for task in tasks],
+        "seed": [task.training.seed for task in tasks],
+        **{f"param_{name}": [getattr(each, name) for each in parameters] for name in workload.parameters.declared()},
+        "pack": [context.pack] * n_rows,
+        "lane": list(range(n_rows)),
+        "pack_size": [n_rows] * n_rows,
+        "device": [context.device] * n_rows,
+        "host": [context.host] * n_rows,
+        "finished_at": [datetime.now(UTC)] * n_rows,
+        **measured,
+    }
+    arrays = [
+        _array(columns[field.name], field.type) if field.name in columns else pa.nulls(n_rows, field.type)
+        for field in schema
+    ]
+    return pa.Table.from_arrays(arrays, schema=schema)
+
+
+def _array(values: Any, kind: pa.DataType) -> pa.Array:
+    # Arrow makes dictionaries from lists only; `from_pandas` turns NaN into null.
+    plain = values.tolist() if isinstance(values, np.ndarray) and pa.types.is_dictionary(kind) else values
+    return pa.array(plain, type=kind, from_pandas=True)
+
+
+def _training_id(workload: Workload[Any], task: Task) -> str:
+    return training_id(workload.name, task.training.parameters, task.training.seed)
+
+
+def _unless(overflowed: NDArray[np.bool_], values: NDArray[np.float64]) -> NDArray[np.float64]:
+    return np.where(overflowed, np.nan, values)

@@ -1,0 +1,152 @@
+"""The trainer, in a Ray actor or in this process: trains one pack at a time, in slices, and hands back rows."""
+
+import contextlib
+import platform
+import time
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from attnsweep.orchestrator.training.error_text import STOPS, text_of
+from attnsweep.orchestrator.training.messages import (
+    CHECKPOINT_SECONDS,
+    HandedBack,
+    PackOrder,
+    Progress,
+    Raised,
+    Report,
+    Trained,
+)
+from attnsweep.orchestrator.training.rows import PackContext, ended_rows
+from attnsweep.workloads.engine.checkpoint import CheckpointError, from_bytes, to_bytes
+from attnsweep.workloads.engine.contract import Workload
+from attnsweep.workloads.engine.pack import Pack
+from attnsweep.workloads.engine.process import training_settings
+
+WORTH_KEEPING_SECONDS = 2.0
+"""A pack that has trained for less is handed back without its state."""
+SLICE_SECONDS = 1.0
+"""How long a call trains before it reports: Ray cannot cancel a running call."""
+_LOOKS_PER_SLICE = 8
+"""How often the clock is looked at: an evaluation takes from half a millisecond to several seconds."""
+
+
+class Trainer:
+    """Trains packs on one device.
+
+    Args:
+        workload: The problem.
+        sweep: The sweep that rows are labelled with.
+        device: `cpu` or `cuda`.
+        checkpoint_seconds: Between two checkpoints of a pack.
+    """
+
+    def __init__(
+        self, workload: Workload[Any], sweep: str, device: str, checkpoint_seconds: float = CHECKPOINT_SECONDS
+    ) -> None:
+        self._workload = workload
+        self._sweep = sweep
+        self._device = device
+        self._checkpoint_seconds = checkpoint_seconds
+        self._order: PackOrder | None = None
+        self._pack: Pack[Any] | None = None
+        self._evaluations_per_look = 1
+        self._started = self._saved = 0.0
+        self._is_leaving = False
+
+    @property
+    def has_pack(self) -> bool:
+        """Whether a pack is under way."""
+        return self._order is not None
+
+    def leave(self) -> None:
+        """Makes the trainer hand back its pack within the slice. Safe in a signal handler."""
+        self._is_leaving = True
+
+    def start(self, order: PackOrder) -> Report:
+        """Begins a pack, or goes on with it from its checkpoint, and trains a slice."""
+        self._order, self._pack = order, None
+        self._started = self._saved = time.perf_counter()
+        return self.proceed()
+
+    @training_settings()
+    def proceed(self) -> Report:
+        """Trains the pack's next slice."""
+        return self._at_the_edge(self._proceed)
+
+    def hand_back(self) -> Report:
+        """Gives up the pack under way."""
+        return self._at_the_edge(self._hand_back)
+
+    def _at_the_edge(self, call: Callable[[], Report]) -> Report:
+        """What a call reports; whatever a training raises in it becomes its outcome."""
+        try:
+            return call()
+        except STOPS:
+            raise
+        except BaseException as error:  # noqa: BLE001
+            self._order = self._pack = None
+            text = text_of(error)
+            return Raised(text, _is_out_of_memory(error, text), self._device, platform.node())
+
+    def _proceed(self) -> Report:
+        assert self._order is not None
+        if self._pack is None:
+            self._pack = self._taken_up(self._order)
+            self._evaluations_per_look = 1
+        if self._train_slice(self._pack):
+            return self._ended(self._order, self._pack)
+        if self._is_leaving:
+            return self.hand_back()
+        if time.perf_counter() - self._saved < self._checkpoint_seconds:
+            return Progress(self._pack.step)
+        self._saved = time.perf_counter()
+        return Progress(self._pack.step, to_bytes(self._pack.checkpoint()))
+
+    def _hand_back(self) -> HandedBack:
+        pack, self._order, self._pack = self._pack, None, None
+        if pack is None or time.perf_counter() - self._started < WORTH_KEEPING_SECONDS:
+            return HandedBack(None)
+        return HandedBack(to_bytes(pack.checkpoint()))
+
+    def _taken_up(self, order: PackOrder) -> Pack[Any]:
+        trainings = [task.training for task in order.tasks]
+        if order.checkpoint is not None:
+            with contextlib.suppress(CheckpointError):
+                return Pack.resumed(self._workload, trainings, from_bytes(order.checkpoint), self._device)
+        return Pack(self._workload, trainings, self._device)
+
+    def _ended(self, order: PackOrder, pack: Pack[Any]) -> Trained:
+        result = pack.result()
+        context = PackContext(self._sweep, order.pack, self._device, platform.node())
+        rows = ended_rows(self._workload, order.tasks, pack, result, context)
+        trained = Trained(
+            trainings=rows.trainings,
+            curves=rows.curves,
+            heads=rows.heads,
+            lane_steps=result.lane_steps,
+            seconds=time.perf_counter() - self._started,
+        )
+        self._order = self._pack = None
+        return trained
+
+    def _train_slice(self, pack: Pack[Any]) -> bool:
+        """Trains on for about `SLICE_SECONDS`, or until it is to leave; True when all trainings have ended."""
+        started = looked = time.perf_counter()
+        while not pack.advance(self._evaluations_per_look):
+            now = time.perf_counter()
+            if now - looked < SLICE_SECONDS / _LOOKS_PER_SLICE:
+                self._evaluations_per_look *= 2
+            elif self._evaluations_per_look > 1 and now - looked > 2 * SLICE_SECONDS / _LOOKS_PER_SLICE:
+                self._evaluations_per_look //= 2
+            if self._is_leaving or now - started > SLICE_SECONDS:
+                return False
+            looked = now
+        return True
+
+
+def _is_out_of_memory(error: BaseException, text: str) -> bool:
+    # PyTorch's CPU allocator raises a plain RuntimeError.
+    in_words = isinstance(error, RuntimeError) and "can't allocate memory" in text
+    return in_words or isinstance(error, torch.OutOfMemoryError | MemoryError)

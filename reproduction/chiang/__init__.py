@@ -1,0 +1,1 @@
+"""Chiang & Cholak 2022."""

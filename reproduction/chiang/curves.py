@@ -1,0 +1,156 @@
+"""Trainings on a formal language, from a ledger to curves by epoch: a column a scale, a colour a length."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from numpy.typing import NDArray
+
+from attnsweep.orchestrator.ledger.reader import Ledger
+from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
+from attnsweep.reproduction.means import mean_interval
+
+STEPS_PER_EPOCH = 100
+"""Of the paper, whatever the sweep's own epochs: those are how often it looks."""
+SCALES = {
+    "inv_sqrt_d": "unscaled",
+    "log_n_inv_sqrt_d": r"logits $\times\,\log n$ (eq. 2)",
+    "log_n_query_inv_sqrt_d": r"query input $\times\,\log n$",
+}
+"""Titles of columns by `attention_scale`."""
+_COLOURS = ("#0072B2", "#009E73", "#E69F00", "#CC79A7", "#595959")
+"""Okabe & Ito 2008; by rising length."""
+
+_CURVES = """
+select param_attention_scale, param_train_length, metric, step, list(value order by trial, replicate)
+from curves join trainings using (training_id, trial, replicate)
+where list_contains(?, metric) group by all order by all
+"""
+_LENGTH = "select any_value(coalesce(param_longest_test_length, 1000)), count(*) from trainings"
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """One configuration of the figure."""
+
+    attention_scale: str
+    train_length: int
+
+    @property
+    def is_scaled(self) -> bool:
+        """Whether log n is in the scale."""
+        return self.attention_scale != "inv_sqrt_d"
+
+
+@dataclass(frozen=True, slots=True)
+class Curve:
+    """A metric over training.
+
+    Attributes:
+        epochs: (S,) in units of the paper's epochs.
+        values: S samples, one value per seed that was still trained.
+    """
+
+    epochs: NDArray[np.float64]
+    values: Sequence[NDArray[np.float64]]
+
+    @property
+    def final(self) -> list[float]:
+        """One value per seed at the end."""
+        return [float(value) for value in self.values[-1]]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Panel:
+    """A row of the figure: a metric, what it is, and its value for one who guesses, where that is known."""
+
+    metric: str
+    label: str
+    chance: float | None = None
+    limits: tuple[float, float] | None = None
+
+
+Curves = Mapping[tuple[Cell, str], Curve]
+
+
+def longest_test_length(sweep: SweepDirectory) -> int:
+    """The length of the longest test strings."""
+    with Ledger(sweep.path).connect() as connection:
+        [(length, _)] = connection.execute(_LENGTH).fetchall()
+    return int(length)
+
+
+def read_curves(sweep: SweepDirectory, metrics: Sequence[str]) -> Curves:
+    """Every configuration's curves, by scale and rising length."""
+    with Ledger(sweep.path).connect() as connection:
+        rows = connection.execute(_CURVES, [list(metrics)]).fetchall()
+    points: dict[tuple[Cell, str], list[tuple[int, list[float]]]] = {}
+    for scale, length, metric, step, values in rows:
+        points.setdefault((Cell(scale, length), metric), []).append((step, values))
+    return {
+        key: Curve(np.array([step for step, _ in each]) / STEPS_PER_EPOCH, [np.array(values) for _, values in each])
+        for key, each in points.items()
+    }
+
+
+def cells_of(curves: Curves) -> list[Cell]:
+    """The configurations that there are: unscaled ones first, by rising length."""
+    order = list(SCALES)
+    return sorted({cell for cell, _ in curves}, key=lambda cell: (order.index(cell.attention_scale), cell.train_length))
+
+
+def draw_curves(curves: Curves, panels: Sequence[Panel]) -> Figure:
+    """Means over seeds with their 95% intervals."""
+    cells = cells_of(curves)
+    scales = list(dict.fromkeys(cell.attention_scale for cell in cells))
+    lengths = sorted({cell.train_length for cell in cells})
+    colours = dict(zip(lengths, _COLOURS, strict=False))
+    size = (0.6 + 2.6 * len(scales), 0.9 + 1.65 * len(panels))
+    figure = Figure(figsize=size, layout="constrained", dpi=200)
+    axes = figure.subplots(len(panels), len(scales), sharex=True, sharey="row", squeeze=False)
+    for row, panel in zip(axes, panels, strict=True):
+        row[0].set_ylabel(panel.label, fontsize=8)
+        for place, scale in zip(row, scales, strict=True):
+            _frame(place, panel)
+            for cell in cells:
+                if cell.attention_scale == scale:
+                    _draw(place, curves[cell, panel.metric], colours[cell.train_length], panel.limits)
+    for place, scale in zip(axes[0], scales, strict=True):
+        place.set_title(SCALES[scale], fontsize=9)
+    for place in axes[-1]:
+        place.set_xlabel("epochs (100 strings each)", fontsize=8)
+    handles = axes[0][0].get_lines()[-len(lengths) :] if lengths else []
+    figure.legend(
+        handles,
+        [f"{length}" for length in lengths],
+        loc="outside lower center",
+        ncols=len(lengths),
+        frameon=False,
+        fontsize=8,
+        title="length of the training strings; mean over seeds and 95% interval",
+        title_fontsize=8,
+    )
+    return figure
+
+
+def _frame(place: Axes, panel: Panel) -> None:
+    if panel.chance is not None:
+        place.axhline(panel.chance, color="0.55", linewidth=0.8, linestyle=(0, (2, 2)))
+    if panel.limits is not None:
+        place.set_ylim(*panel.limits)
+    place.grid(color="0.93", linewidth=0.6)
+    place.set_axisbelow(True)
+    place.spines[["top", "right"]].set_visible(False)
+    place.tick_params(labelsize=7)
+
+
+def _draw(place: Axes, curve: Curve, colour: str, limits: tuple[float, float] | None) -> None:
+    mean, low, high = np.array([mean_interval(values.tolist()) for values in curve.values]).T
+    # Student's interval of values that cannot leave a range may; a band drawn there would say they do.
+    floor, ceiling = (0.0, np.inf) if limits is None else (max(0.0, limits[0]), limits[1])
+    place.fill_between(
+        curve.epochs, np.clip(low, floor, ceiling), np.clip(high, floor, ceiling), color=colour, alpha=0.2, linewidth=0
+    )
+    place.plot(curve.epochs, mean, color=colour, linewidth=1.2)

@@ -1,0 +1,75 @@
+"""How an encoder whose weights are set by hand does on random strings: nothing is trained, so there is no sweep.
+
+Axes: B string, N position in a string.
+"""
+
+import math
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+from torch.nn.functional import softplus
+
+from attnsweep.workloads.formal_languages.encoder import Encoder
+from attnsweep.workloads.formal_languages.languages import LANGUAGES
+from attnsweep.workloads.formal_languages.tokens import Tokens, tokenize
+
+_ROOM = 4_000_000
+"""Attention logits held at once."""
+
+
+@dataclass(frozen=True, slots=True)
+class Answers:
+    """An encoder's answers to random strings of one length.
+
+    Attributes:
+        bits_B: Cross-entropies.
+        is_right_B: Whether the answer is.
+    """
+
+    bits_B: Tensor
+    is_right_B: Tensor
+
+    @property
+    def mean_bits(self) -> float:
+        """The mean cross-entropy."""
+        return float(self.bits_B.mean())
+
+    @property
+    def standard_error_bits(self) -> float:
+        """Of the mean: what other strings would change."""
+        return float(self.bits_B.std(correction=1)) / math.sqrt(self.bits_B.shape[0])
+
+    @property
+    def accuracy(self) -> float:
+        """The share of strings answered rightly."""
+        return float(self.is_right_B.double().mean())
+
+
+def answers(encoder: Encoder, language: str, length: int, n_strings: int) -> Answers:
+    """Lets an encoder answer strings of fair bits, the same at each call.
+
+    Args:
+        encoder: In double precision.
+        language: By name.
+        length: |w|.
+        n_strings: B.
+    """
+    of = LANGUAGES[language]
+    representation = "positions" if of.n_marked_positions is None else "kinds"
+    text_BN = torch.rand(n_strings, length, generator=torch.Generator().manual_seed(length)) < 0.5
+    n_logits = encoder.shape.n_heads * ((length + 1) ** 2 if representation == "positions" else 16)
+    logit_B = torch.cat(
+        [_logits(encoder, language, part, representation) for part in torch.split(text_BN, max(_ROOM // n_logits, 1))]
+    )
+    is_in_B = of.contains(text_BN, torch.full((n_strings,), length))
+    signed_B = torch.where(is_in_B, logit_B, -logit_B)
+    return Answers(bits_B=softplus(-signed_B) / math.log(2.0), is_right_B=signed_B > 0)
+
+
+def _logits(encoder: Encoder, language: str, text_BN: Tensor, representation: str) -> Tensor:
+    length_B = torch.full(text_BN.shape[:1], text_BN.shape[1])
+    tokens = tokenize(LANGUAGES[language], text_BN, length_B, representation)
+    with torch.no_grad():
+        logit_B: Tensor = encoder(Tokens(tokens.feature_BTF, tokens.log_count_BT, tokens.log_n[0]))
+    return logit_B

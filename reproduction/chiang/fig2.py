@@ -1,0 +1,168 @@
+"""Figure 2 of Chiang & Cholak 2022: cross-entropy of the exact transformers against the length of the strings."""
+
+import dataclasses
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from matplotlib.figure import Figure
+from rich.console import Console
+
+from attnsweep.reproduction.chiang.exact import Answers, answers
+from attnsweep.reproduction.comparison import ComparedValue, Comparison, save_figure
+from attnsweep.workloads.formal_languages.encoder import Encoder
+from attnsweep.workloads.formal_languages.exact import with_layer_norm
+from attnsweep.workloads.formal_languages.exact_first import exact_first
+from attnsweep.workloads.formal_languages.exact_parity import exact_parity
+
+LENGTHS = {
+    "first": (*range(1, 11), *(round(10 ** (1 + step / 15)) for step in range(1, 31))),
+    "parity": (1, 2, 3, 5, 7, 10, 14, 20, 30, 50, 70, 100, 140, 200, 300, 500, 700, 1000),
+}
+N_STRINGS = 1000
+N_LONG_STRINGS = 50
+N_AUTHORS_STRINGS = 100
+"""By which they printed their values."""
+_LONG = 100
+"""PARITY's strings beyond: by positions the first layer has a million logits a string at length 1,000."""
+_EXACT: Mapping[str, Callable[[], Encoder]] = {"first": exact_first, "parity": exact_parity}
+
+
+@dataclass(frozen=True, slots=True)
+class _Form:
+    name: str
+    layer_norm_eps: float | None
+    colour: str
+    line: str
+
+
+_FORMS = (
+    _Form("no layer norm", None, "#D55E00", "-"),
+    _Form(r"layer norm, $\varepsilon = 10^{-5}$", 1e-5, "#009E73", "-"),
+    _Form(r"layer norm, $\varepsilon = 0$", 0.0, "#0072B2", "-"),
+)
+_NONE, _SMALL, _ZERO = _FORMS
+Found = Mapping[tuple[str, _Form], Sequence[Answers]]
+
+
+def reproduce(directory: Path, console: Console) -> Comparison:
+    """Lets the exact transformers answer random strings of many lengths."""
+    console.print("answering random strings by the exact transformers, up to length 1,000")
+    return compare(directory, LENGTHS, N_STRINGS)
+
+
+def compare(directory: Path, lengths: Mapping[str, Sequence[int]], n_strings: int) -> Comparison:
+    """The figure and its claims at these lengths, by so many strings where they are cheap."""
+    found = {
+        (language, form): [
+            answers(_encoder(language, form), language, length, _n_strings(language, length, n_strings))
+            for length in lengths[language]
+        ]
+        for language in lengths
+        for form in _FORMS
+    }
+    return Comparison(
+        title="chiang-fig2: cross-entropy of the exact transformers by length",
+        source="Chiang & Cholak 2022, section 4, Figure 2",
+        rows=[
+            *(row for language in lengths for row in _claims(language, lengths[language], found)),
+            *_authors_code(n_strings),
+        ],
+        figures=save_figure(_figure(lengths, found), directory, "chiang-fig2"),
+        notes=[
+            "Nothing is trained here: no sweep. c = 1 (the query is c sqrt(d) at CLS); n is the length of the string.",
+            f"{n_strings:,} random strings of each length; beyond {_LONG} only {N_LONG_STRINGS} of PARITY's, whose "
+            "cross-entropy hardly depends on the string there. Intervals are those of the mean over strings.",
+            "The authors' code does not multiply the query by sqrt(d): its c = 1 is c = 1/sqrt(6) without layer norm, "
+            "and 1/sqrt(12) with it, where vectors are twice as wide. It prints means over 100 strings.",
+        ],
+    )
+
+
+def _encoder(language: str, form: _Form) -> Encoder:
+    plain = _EXACT[language]()
+    return plain if form.layer_norm_eps is None else with_layer_norm(plain, form.layer_norm_eps)
+
+
+def _n_strings(language: str, length: int, n_strings: int) -> int:
+    return min(n_strings, N_LONG_STRINGS) if language == "parity" and length > _LONG else n_strings
+
+
+def _claims(language: str, lengths: Sequence[int], found: Found) -> list[ComparedValue]:
+    short, long = lengths[0], lengths[-1]
+    name = language.upper()
+    none, small, zero = (found[language, form] for form in _FORMS)
+    accuracy = min(each.accuracy for form in _FORMS for each in found[language, form])
+    bits = [each.mean_bits for each in zero]
+    spread = max(bits) - min(bits)
+    return [
+        _bits_row(f"{name}, no LN: bits at n = {long}", none[-1], "goes to 1", above=0.99),
+        _bits_row(
+            f"{name}, LN 1e-5: bits at n = {long}",
+            small[-1],
+            f"better, grows (n = {short}: {small[0].mean_bits:.4f})",
+            above=small[0].mean_bits,
+            below=none[-1].mean_bits,
+        ),
+        _bits_row(f"{name}, LN 0: bits at n = {long}", zero[-1], None),
+        ComparedValue(
+            name=f"{name}, LN 0: largest less smallest, bits", published="flat", ours=spread, agrees=spread < 1e-6
+        ),
+        ComparedValue(name=f"{name}: lowest accuracy at any n", published=1.0, ours=accuracy, agrees=accuracy == 1.0),
+    ]
+
+
+def _authors_code(n_strings: int) -> list[ComparedValue]:
+    plain = answers(exact_first(6**-0.5), "first", 100, n_strings)
+    normalized = answers(with_layer_norm(exact_first(12**-0.5), 1e-5), "first", 100, n_strings)
+    return [
+        _value_row("FIRST, no LN, n = 100: bits", plain, 0.9947, n_strings),
+        _value_row("FIRST, LN 1e-5, n = 100: bits", normalized, 0.1360, n_strings),
+    ]
+
+
+def _value_row(name: str, found: Answers, published: float, n_strings: int) -> ComparedValue:
+    """Agrees if the two means differ by no more than 95% of pairs of them would, and rounding."""
+    of_theirs = found.standard_error_bits * (n_strings / N_AUTHORS_STRINGS) ** 0.5
+    most = 1.96 * math.hypot(found.standard_error_bits, of_theirs) + 5e-5
+    row = _bits_row(name, found, published)
+    return dataclasses.replace(row, agrees=abs(found.mean_bits - published) <= most)
+
+
+def _bits_row(
+    name: str, found: Answers, published: float | str | None, above: float | None = None, below: float = np.inf
+) -> ComparedValue:
+    half = 1.96 * found.standard_error_bits
+    low, high = found.mean_bits - half, found.mean_bits + half
+    return ComparedValue(
+        name=name,
+        published=published,
+        ours=found.mean_bits,
+        low=low,
+        high=high,
+        agrees=None if above is None else bool(low > above and high < below),
+    )
+
+
+def _figure(lengths: Mapping[str, Sequence[int]], found: Found) -> Figure:
+    figure = Figure(figsize=(3.0 * len(lengths) + 0.4, 2.9), layout="constrained", dpi=200)
+    panels = figure.subplots(1, len(lengths), sharey=True, squeeze=False)[0]
+    for panel, (language, at) in zip(panels, lengths.items(), strict=True):
+        panel.axhline(1.0, color="0.55", linewidth=0.8, linestyle=(0, (2, 2)))
+        for form in _FORMS:
+            bits = [each.mean_bits for each in found[language, form]]
+            panel.plot(at, bits, form.line, color=form.colour, linewidth=1.4, marker="o", markersize=2, label=form.name)
+        panel.set_xscale("log")
+        panel.set_title(language.upper(), fontsize=9)
+        panel.set_xlabel("length $n$ of the strings", fontsize=8)
+        panel.set_ylim(0.0, 1.05)
+        panel.grid(color="0.93", linewidth=0.6)
+        panel.set_axisbelow(True)
+        panel.spines[["top", "right"]].set_visible(False)
+        panel.tick_params(labelsize=7)
+    panels[0].set_ylabel("cross-entropy (bits a string)", fontsize=8)
+    handles, names = panels[0].get_legend_handles_labels()
+    figure.legend(handles, names, loc="outside lower center", ncols=len(_FORMS), frameon=False, fontsize=8)
+    return figure

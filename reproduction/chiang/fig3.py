@@ -1,0 +1,132 @@
+"""Figure 3 of Chiang & Cholak 2022: what becomes of exact PARITY when the one weight that counts is off."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+from matplotlib.figure import Figure
+from numpy.typing import NDArray
+from rich.console import Console
+
+from attnsweep.reproduction.chiang.exact import Answers, answers
+from attnsweep.reproduction.comparison import ComparedValue, Comparison, save_figure
+from attnsweep.reproduction.means import share_row
+from attnsweep.workloads.formal_languages.encoder import Encoder
+from attnsweep.workloads.formal_languages.exact import with_layer_norm
+from attnsweep.workloads.formal_languages.exact_parity import exact_parity
+
+LENGTH = 100
+N_STRINGS = 100
+WEIGHTS = np.linspace(0.5, 1.5, 401)
+_BLUE = "#0072B2"
+_SURELY_RIGHT = 0.95
+"""Of 100 strings that are all answered rightly, the share among all strings is known to be above this."""
+_TURN_BITS = 0.5
+"""A turn of the cross-entropy must be larger than this: strings drawn otherwise change it by less."""
+
+
+def reproduce(directory: Path, console: Console) -> Comparison:
+    """Lets exact PARITY with layer norm at epsilon 0 answer, its counting weight set to values around 1."""
+    console.print("answering random strings with a counting weight that is off")
+    return compare(directory, LENGTH, WEIGHTS, N_STRINGS)
+
+
+def compare(directory: Path, length: int, weights: NDArray[np.float64], n_strings: int) -> Comparison:
+    """The figure at these weights, with 1 added to them, and its claims."""
+    weights = np.union1d(weights, [1.0])
+    found = [answers(_parity(float(weight)), "parity", length, n_strings) for weight in weights]
+    bits = np.array([each.mean_bits for each in found])
+    accuracy = np.array([each.accuracy for each in found])
+    centre = int(np.searchsorted(weights, 1.0))
+    low, high = _around(weights, accuracy, centre)
+    n_below = int((accuracy < 0.5).sum())
+    return Comparison(
+        title=f"chiang-fig3: exact PARITY by its counting weight, n = {length}",
+        source="Chiang & Cholak 2022, section 4, Figure 3",
+        rows=[
+            share_row(
+                "weight 1: accuracy",
+                int(found[centre].is_right_B.sum()),
+                n_strings,
+                published="1",
+                agrees_within=(_SURELY_RIGHT, 1.0),
+            ),
+            ComparedValue(name="weight 1: bits", published=None, ours=bits[centre]),
+            ComparedValue(name="accuracy 1 at all weights from, to", published=None, ours=f"{low:.4g}, {high:.4g}"),
+            _turns_row("bits", bits, _TURN_BITS),
+            _turns_row("accuracy", accuracy, 2.0 * _half_interval(n_strings)),
+            ComparedValue(
+                name="weights at which accuracy is below 1/2",
+                published="oscillates",
+                ours=f"{n_below} of {weights.size}",
+                agrees=n_below > 0,
+            ),
+        ],
+        figures=save_figure(_figure(weights, found, length), directory, "chiang-fig3"),
+        notes=[
+            "Nothing is trained here: no sweep. The weight is W_V of layer 1, head 1 at entry (6, 2), which computes "
+            f"k/n; layer norm with epsilon 0, c = 1, {n_strings} random strings, the same at each weight.",
+            f"A turn counts if it is larger than {_TURN_BITS:g} bits, or than the 95% interval of an accuracy is wide; "
+            "at least 10 are taken for an oscillation.",
+            "We do not know the paper's length. At others the picture is the same, the narrower the longer: a count is "
+            "off by one half once the weight is off by about 1/n.",
+        ],
+    )
+
+
+def _parity(weight: float) -> Encoder:
+    return with_layer_norm(exact_parity(counting=weight), 0.0)
+
+
+def _half_interval(n_strings: int) -> float:
+    return float(1.96 * np.sqrt(0.25 / n_strings))
+
+
+def _around(weights: NDArray[np.float64], accuracy: NDArray[np.float64], centre: int) -> tuple[float, float]:
+    """The smallest and largest weight next to 1 without an error between."""
+    wrong = np.flatnonzero(accuracy < 1.0)
+    first = wrong[wrong < centre].max(initial=-1) + 1
+    last = wrong[wrong > centre].min(initial=weights.size) - 1
+    return float(weights[first]), float(weights[last])
+
+
+def _turns_row(name: str, values: NDArray[np.float64], least: float) -> ComparedValue:
+    n_turns = count_turns(values, least)
+    return ComparedValue(
+        name=f"turns of the {name}", published="oscillates rapidly", ours=float(n_turns), agrees=n_turns >= 10
+    )
+
+
+def count_turns(values: Sequence[float] | NDArray[np.float64], least: float) -> int:
+    """How often a curve turns round by at least so much."""
+    n_turns, direction, extreme = 0, 0, float(values[0])
+    for value in values[1:]:
+        if direction == 0:
+            if abs(value - extreme) >= least:
+                direction, extreme = (1 if value > extreme else -1), float(value)
+        elif (value - extreme) * direction >= 0:
+            extreme = float(value)
+        elif abs(value - extreme) >= least:
+            n_turns, direction, extreme = n_turns + 1, -direction, float(value)
+    return n_turns
+
+
+def _figure(weights: NDArray[np.float64], found: Sequence[Answers], length: int) -> Figure:
+    figure = Figure(figsize=(5.6, 4.0), layout="constrained", dpi=200)
+    upper, lower = figure.subplots(2, 1, sharex=True)
+    for panel, values, label, chance in (
+        (upper, [each.mean_bits for each in found], "cross-entropy (bits a string)", 1.0),
+        (lower, [each.accuracy for each in found], "accuracy", 0.5),
+    ):
+        panel.axhline(chance, color="0.55", linewidth=0.8, linestyle=(0, (2, 2)))
+        panel.axvline(1.0, color="#D55E00", linewidth=0.8)
+        panel.plot(weights, values, color=_BLUE, linewidth=1.0)
+        panel.set_ylabel(label, fontsize=8)
+        panel.set_ylim(bottom=0.0)
+        panel.grid(color="0.93", linewidth=0.6)
+        panel.set_axisbelow(True)
+        panel.spines[["top", "right"]].set_visible(False)
+        panel.tick_params(labelsize=7)
+    lower.set_xlabel(f"weight that counts the 1s (1 is right), strings of length {length}", fontsize=8)
+    lower.set_xlim(float(weights[0]), float(weights[-1]))
+    return figure

@@ -1,0 +1,1 @@
+"""Shin & Matzinger 2025."""

@@ -1,0 +1,117 @@
+"""Figure 2 of Shin & Matzinger 2025: log-MSE of the combined model's four flavours."""
+
+from pathlib import Path
+
+import duckdb
+import numpy as np
+from matplotlib.figure import Figure
+from rich.console import Console
+
+from attnsweep.orchestrator.ledger.reader import Ledger
+from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
+from attnsweep.reproduction.comparison import ComparedValue, Comparison, save_figure
+from attnsweep.reproduction.medians import median_difference_row, median_row
+from attnsweep.reproduction.swept import swept
+
+FLAVOURS = {
+    "unconstrained": ("unconstrained", "#000000"),
+    "lean_1": ("towards solution 1", "#0072B2"),
+    "lean_2": ("towards solution 2", "#D55E00"),
+    "lean_3": ("towards solution 3", "#009E73"),
+}
+"""Names and colours (Okabe & Ito 2008)."""
+
+SIZE_NOTE = (
+    "N = 10, M = 20, 500 texts, 500 iterations; the paper: M = 50, 1,000 texts, 50 iterations, taken as calls of "
+    "torch.optim.LBFGS of up to 20. At its size (an hour on 2 cores): attnsweep run shin_flavours "
+    "--set n_positions=50 --set batch_size=1000"
+)
+
+_FINAL = "select log10(eval_loss / level_mean) from trainings where param_flavour = ? and eval_loss is not null"
+_CURVE = """
+select step, quantile_cont(log10(value / level_mean), [0.25, 0.5, 0.75])
+from curves join trainings using (training_id, trial, replicate)
+where metric = 'eval_loss' and param_flavour = ? and step > 0 group by step order by step
+"""
+_ROLES = """
+select role, count(*) from heads join trainings using (training_id, trial, replicate)
+where param_flavour = 'unconstrained' and step = (select max(step) from heads) group by role
+"""
+
+
+def reproduce(directory: Path, console: Console) -> Comparison:
+    """Trains four flavours x 20 seeds, and compares where their test losses end."""
+    return compare(swept("shin_flavours", directory, console), directory)
+
+
+def compare(sweep: SweepDirectory, directory: Path) -> Comparison:
+    """Reads a finished sweep, and draws its curves."""
+    with Ledger(sweep.path).connect() as connection:
+        final = {
+            flavour: [loss for (loss,) in connection.execute(_FINAL, [flavour]).fetchall()] for flavour in FLAVOURS
+        }
+        roles = dict(connection.execute(_ROLES).fetchall())
+        figure = _figure(connection)
+    return Comparison(
+        title="shin-fig2: log-MSE of the combined model's four flavours",
+        source="Shin & Matzinger 2025, section 4.1, Figure 2",
+        rows=[
+            *(
+                median_row(
+                    f"log10(test MSE / Var Y), {name}, median of {len(final[flavour])}", final[flavour], published=None
+                )
+                for flavour, (name, _) in FLAVOURS.items()
+            ),
+            *_claims(final),
+            _mixture(roles),
+        ],
+        figures=save_figure(figure, directory, "shin-fig2"),
+        notes=[
+            "The added losses are ours (workloads/category_pairs/flavours.py): the paper does not print its own.",
+            SIZE_NOTE,
+        ],
+    )
+
+
+def _claims(final: dict[str, list[float]]) -> list[ComparedValue]:
+    return [
+        median_difference_row(f"{worse} above {better}, decades", final[worse], final[better], published=claim)
+        for worse, better, claim in (
+            ("lean_2", "lean_1", "1 far better than 2"),
+            ("lean_2", "lean_3", "3 far better than 2"),
+            ("lean_1", "unconstrained", "unconstrained best"),
+            ("lean_3", "unconstrained", "unconstrained best"),
+        )
+    ]
+
+
+def _mixture(roles: dict[str, int]) -> ComparedValue:
+    from attnsweep.orchestrator.analysis.intervals import binomial_rate
+
+    rate = binomial_rate(roles.get("mixed", 0), sum(roles.values()))
+    return ComparedValue(
+        name="unconstrained trainings labelled a mixture of 2 and another",
+        published="by combining 3 and 2",
+        ours=rate.share or 0.0,
+        low=rate.low,
+        high=rate.high,
+        agrees=rate.low is not None and rate.low > 0.5,
+    )
+
+
+def _figure(connection: duckdb.DuckDBPyConnection) -> Figure:
+    figure = Figure(figsize=(5.4, 3.8), layout="constrained", dpi=200)
+    panel = figure.subplots()
+    for flavour, (name, colour) in FLAVOURS.items():
+        curve = connection.execute(_CURVE, [flavour]).fetchall()
+        steps = np.array([step for step, _ in curve])
+        low, middle, high = np.array([quartiles for _, quartiles in curve]).T
+        panel.fill_between(steps, low, high, color=colour, alpha=0.2, linewidth=0)
+        panel.plot(steps, middle, color=colour, linewidth=1.4, label=name)
+    panel.set_xscale("log")
+    panel.set_xlabel("L-BFGS iterations")
+    panel.set_ylabel(r"$\log_{10}$(test MSE / Var $Y$)")
+    panel.legend(frameon=False, fontsize=8, title="median and quartiles over seeds", title_fontsize=8)
+    panel.grid(color="0.92", linewidth=0.6)
+    panel.spines[["top", "right"]].set_visible(False)
+    return figure

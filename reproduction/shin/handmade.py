@@ -1,0 +1,239 @@
+"""Shin & Matzinger 2025, sections 2.1-2.3: the hand-programmed solutions, printed and mended.
+
+Axes: B text, M position, N category.
+"""
+
+import itertools
+from collections.abc import Mapping
+from pathlib import Path
+
+import torch
+from matplotlib.figure import Figure
+from rich.console import Console
+from torch import Tensor
+
+from attnsweep.reproduction.comparison import ComparedValue, Comparison, save_figure
+from attnsweep.workloads.category_pairs.attention import attend_by_token, one_hot_texts
+from attnsweep.workloads.category_pairs.handmade import SOLUTIONS, shift
+
+SMALL_SIZES = ((2, 2), (2, 5), (3, 4), (4, 3), (5, 2))
+"""(N, M) of which all texts are answered."""
+LARGE_SIZE = (10, 50)
+N_RANDOM_TEXTS = 200
+_TOLERANCE = 1e-10
+_EXAMPLE = ((0, 2, 1, 1), (0.0, 13.0, 32.0, 22.0))
+"""X = (1, 3, 2, 2), counted from 0, and its answers for q*(a, b) = 10 a + b."""
+_TITLES = {
+    "solution_1": "solution 1",
+    "solution_2": "solution 2",
+    "solution_3": "solution 3",
+}
+
+
+def reproduce(directory: Path, console: Console) -> Comparison:
+    """Answers all texts of small problems and random texts of the paper's size by every solution."""
+    console.print("answering texts by hand-programmed weights")
+    return compare(N_RANDOM_TEXTS, save_figure(pairs_figure(), directory, "answers_by_pair"))
+
+
+def compare(n_random_texts: int, figures: list[Path]) -> Comparison:
+    """The tables, with so many random texts of the large size."""
+    problems = [(N, M, _every_text(N, M)) for N, M in SMALL_SIZES]
+    large = torch.randint(LARGE_SIZE[0], (n_random_texts, LARGE_SIZE[1]), generator=torch.Generator().manual_seed(0))
+    problems.append((*LARGE_SIZE, large))
+    errors = {(name, *case): _largest_error(name, problems, *case) for name in SOLUTIONS for case in _CASES}
+    small = ", ".join(f"({N}, {M})" for N, M in SMALL_SIZES)
+    return Comparison(
+        title="Hand-programmed solutions 1-3 of category pairs, printed and mended",
+        source="Shin & Matzinger 2025, sections 2.1-2.3",
+        rows=[
+            *(_row(name, form, sign, errors[name, form, sign]) for name, form, sign in errors if form == "printed"),
+            _difference("2, 3 as printed: off max(q*, 0) by", "-", _distance_from_cut(problems)),
+            _difference("1 as printed: off the form below by", "-", _distance_from_added(problems)),
+            *(_example_row(name) for name in SOLUTIONS),
+            _difference("2, 3 mended: answers differ by", "the same", _distance_of_2_and_3(problems)),
+            _difference("diag(U^t X^t AX), diag(X^t A^t XU)", "the same", _distance_of_diagonals(problems)),
+            _difference("10 X_(i-1) + X_i, no ReLU: off by", "exact", linear_case_error(LARGE_SIZE[1])),
+        ],
+        tables=[("Largest error over all texts", _error_table(errors))],
+        figures=figures,
+        notes=[
+            f"All texts of (N, M) in {small}, and {n_random_texts} random ones of {LARGE_SIZE}; float64; q* is "
+            "N(0, 1), or its size for non-negative q*. Positions i = 2..M, where there is a pair.",
+            "The example: X = (1,3,2,2), q*(a,b) = 10a + b; the answer to X_1 is 0.",
+            "Solution 1 as printed: hidden unit (a,a) raises 2 at every pair (a,b), where unit (a,b) raises 1: the "
+            "answer is q*(a,b) + 2 q*(a,a). At (a,a) it raises 5, and each other unit (a,c) 2: the answer is "
+            "5 q*(a,a) + 2 Sum_(c != a) q*(a,c). Mended: bias -8 for the units (a,a), and in the read-out q*(a,a) less "
+            "2 Sum_(c != a) q*(a,c).",
+            "Solutions 2 and 3 as printed cut negative answers at 0. Mended, with b0 = max |q*|: c = 2 b0 + 1, bias "
+            "-1 + b0/c, and b0 taken off the answer.",
+        ],
+    )
+
+
+_CASES = tuple(itertools.product(("printed", "mended"), ("signed", "non-negative")))
+
+
+def pairs_figure() -> Figure:
+    """Answers by (previous, current) category: q*, printed, mended, a row for each solution."""
+    N = 6
+    target = _target(N, "signed")
+    text = torch.cartesian_prod(torch.arange(N), torch.arange(N))
+    figure = Figure(figsize=(5.6, 5.6), layout="constrained", dpi=200)
+    panels = figure.subplots(len(SOLUTIONS), 3, sharex=True, sharey=True)
+    limit = 1.5 * target.abs().max().item()
+    image = None
+    for row, (name, title) in zip(panels, _TITLES.items(), strict=True):
+        printed, mended = (
+            SOLUTIONS[name](target, 2, printed=is_printed).answers(text)[:, 1].view(N, N)
+            for is_printed in (True, False)
+        )
+        for panel, (label, table) in zip(
+            row, {"$q^*$": target, "printed": printed, "mended": mended}.items(), strict=True
+        ):
+            image = panel.imshow(table.numpy(), cmap="RdBu_r", vmin=-limit, vmax=limit)
+            error = (table - target).abs().max().item()
+            panel.set_title(label if table is target else f"{label}, error {error:.2g}", fontsize=8)
+            panel.set_xticks(range(N), [str(each + 1) for each in range(N)], fontsize=7)
+            panel.set_yticks(range(N), [str(each + 1) for each in range(N)], fontsize=7)
+            panel.tick_params(length=0)
+        row[0].set_ylabel(f"{title}\nprevious category", fontsize=8)
+    for panel in panels[-1]:
+        panel.set_xlabel("current category", fontsize=8)
+    assert image is not None
+    bar = figure.colorbar(image, ax=panels, shrink=0.6, extend="both")
+    bar.set_label("answer", fontsize=8)
+    bar.ax.tick_params(labelsize=7)
+    return figure
+
+
+def printed_solution_1(target_NN: Tensor) -> Tensor:
+    """What solution 1 as printed answers to (previous, current)."""
+    diagonal_N = target_NN.diagonal()
+    return target_NN + 2 * diagonal_N.unsqueeze(1) + torch.diag(2 * target_NN.sum(1))
+
+
+def linear_case_error(n_positions: int, factor: float = 10.0) -> float:
+    """Y = C (ATT + X) with q = [0 | 10 U], C = (0..9, 0..0): no ReLU, categories 0..9."""
+    N, M = 10, n_positions
+    text = torch.randint(N, (50, M), generator=torch.Generator().manual_seed(1))
+    blank = torch.zeros(N + M, N + M, dtype=torch.float64)
+    logits, value, read_out = blank.clone(), blank.clone(), torch.zeros(N + M, dtype=torch.float64)
+    logits[N:, N:] = factor * shift(M)
+    value[:N, :N] = torch.eye(N)
+    read_out[:N] = torch.arange(N)
+    one_hot = one_hot_texts(text, N, torch.float64)
+    tokens = attend_by_token(logits, value, torch.eye(N + M, dtype=torch.float64), one_hot, softmax=False)
+    wanted = 10 * text[:, :-1] + text[:, 1:]
+    return ((tokens @ read_out)[:, 1:] - wanted).abs().max().item()
+
+
+_Problems = list[tuple[int, int, Tensor]]
+
+
+def _every_text(N: int, M: int) -> Tensor:
+    return torch.tensor(list(itertools.product(range(N), repeat=M)))
+
+
+def _target(N: int, sign: str) -> Tensor:
+    target = torch.randn(N, N, generator=torch.Generator().manual_seed(N), dtype=torch.float64)
+    return target.abs() if sign == "non-negative" else target
+
+
+def _by_pair(table_NN: Tensor, text_BM: Tensor) -> Tensor:
+    return table_NN[text_BM[:, :-1], text_BM[:, 1:]]
+
+
+def _answers(name: str, target: Tensor, text: Tensor, *, printed: bool) -> Tensor:
+    return SOLUTIONS[name](target, text.shape[1], printed=printed).answers(text)[:, 1:]
+
+
+def _largest_error(name: str, problems: _Problems, form: str, sign: str) -> float:
+    errors = []
+    for N, _, text in problems:
+        target = _target(N, sign)
+        errors.append((_answers(name, target, text, printed=form == "printed") - _by_pair(target, text)).abs().max())
+    return torch.stack(errors).max().item()
+
+
+def _distance_from_cut(problems: _Problems) -> float:
+    errors = []
+    for N, _, text in problems:
+        target = _target(N, "signed")
+        wanted = _by_pair(target.clamp_min(0.0), text)
+        errors += [
+            (_answers(name, target, text, printed=True) - wanted).abs().max() for name in ("solution_2", "solution_3")
+        ]
+    return torch.stack(errors).max().item()
+
+
+def _distance_from_added(problems: _Problems) -> float:
+    errors = []
+    for N, _, text in problems:
+        target = _target(N, "signed")
+        wanted = _by_pair(printed_solution_1(target), text)
+        errors.append((_answers("solution_1", target, text, printed=True) - wanted).abs().max())
+    return torch.stack(errors).max().item()
+
+
+def _distance_of_2_and_3(problems: _Problems) -> float:
+    errors = []
+    for N, _, text in problems:
+        target = _target(N, "signed")
+        second = _answers("solution_2", target, text, printed=False)
+        errors.append((second - _answers("solution_3", target, text, printed=False)).abs().max())
+    return torch.stack(errors).max().item()
+
+
+def _distance_of_diagonals(problems: _Problems) -> float:
+    errors = []
+    for N, M, text in problems:
+        A, U = _target(N, "signed"), shift(M)
+        X = torch.eye(N, dtype=torch.float64)[text[:50]].mT
+        left, right = U.T @ X.mT @ A @ X, X.mT @ A.T @ X @ U
+        errors.append((left.diagonal(dim1=1, dim2=2) - right.diagonal(dim1=1, dim2=2)).abs().max())
+    return torch.stack(errors).max().item()
+
+
+def _row(name: str, form: str, sign: str, error: float) -> ComparedValue:
+    return ComparedValue(
+        name=f"{_TITLES[name]} as {form}, {sign} q*",
+        published="exact",
+        ours=f"off by {error:.2g}" if error > _TOLERANCE else f"exact ({error:.0e})",
+        agrees=error <= _TOLERANCE,
+    )
+
+
+def _difference(name: str, published: str, distance: float) -> ComparedValue:
+    is_claimed = published != "-"
+    return ComparedValue(
+        name=name,
+        published=published if is_claimed else None,
+        ours=f"{distance:.1e}",
+        agrees=distance <= _TOLERANCE if is_claimed else None,
+    )
+
+
+def _example_row(name: str) -> ComparedValue:
+    text, wanted = _EXAMPLE
+    table = torch.arange(1.0, 4.0, dtype=torch.float64)
+    target = 10 * table.unsqueeze(1) + table
+    answers = SOLUTIONS[name](target, len(text)).answers(torch.tensor([text]))[0]
+    expected = torch.tensor(wanted, dtype=torch.float64)
+    return ComparedValue(
+        name=f"{_TITLES[name]} mended: example",
+        published=_listed(expected),
+        ours=_listed(answers),
+        agrees=bool((answers - expected).abs().max() <= _TOLERANCE),
+    )
+
+
+def _listed(values: Tensor) -> str:
+    return "(" + ", ".join(f"{value:.10g}" for value in values.round(decimals=9).abs().tolist()) + ")"
+
+
+def _error_table(errors: Mapping[tuple[str, str, str], float]) -> list[list[str]]:
+    header = ["solution", *(f"{form}, q* {sign}" for form, sign in _CASES)]
+    return [header] + [
+        [_TITLES[name], *(f"{errors[name, form, sign]:.1e}" for form, sign in _CASES)] for name in SOLUTIONS
+    ]

@@ -1,0 +1,30 @@
+from .orchestrator.analysis import compare as compare
+from .orchestrator.analysis import open_sweep as open_sweep
+from .orchestrator.ledger.reader import Ledger as Ledger
+from .orchestrator.running.session import Resources as Resources
+from .orchestrator.running.session import resume_sweep as resume_sweep
+from .orchestrator.running.session import run_sweep as run_sweep
+from .search_spaces.dimensions import Categorical as Categorical
+from .search_spaces.dimensions import Conditional as Conditional
+from .search_spaces.dimensions import Float as Float
+from .search_spaces.dimensions import Int as Int
+from .search_spaces.replication import Sequential as Sequential
+from .search_spaces.sweep import LossQuantile as LossQuantile
+from .search_spaces.sweep import StuckRate as StuckRate
+from .search_spaces.sweep import Sweep as Sweep
+from .workloads.diagnostics.matrices import score_matrices as score_matrices
+from .workloads.diagnostics.outcomes import at_level as at_level
+from .workloads.diagnostics.outcomes import has_diverged as has_diverged
+from .workloads.engine.contract import Batch as Batch
+from .workloads.engine.contract import Evidence as Evidence
+from .workloads.engine.contract import Lanes as Lanes
+from .workloads.engine.contract import Verdicts as Verdicts
+from .workloads.engine.contract import Workload as Workload
+from .workloads.engine.optimizers import State as State
+from .workloads.errors import SpecError as SpecError
+from .workloads.errors import UserError as UserError
+from .workloads.parameters import TrainingParameters as TrainingParameters
+from .workloads.parameters import parameter as parameter
+from .workloads.testing import check_workload as check_workload
+
+__version__: str

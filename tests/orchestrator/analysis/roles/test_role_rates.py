@@ -1,0 +1,341 @@
+"""Rates of roles over a sweep: what is counted, by which intervals, and where it is shown."""
+
+import contextlib
+import io
+import json
+import re
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import pytest
+from mlflow import MlflowClient
+from rich.console import Console
+
+from attnsweep.orchestrator.analysis import open_sweep
+from attnsweep.orchestrator.analysis.figures.rates import emergence_figure
+from attnsweep.orchestrator.analysis.findings import Findings, read_findings
+from attnsweep.orchestrator.analysis.intervals import binomial_rate
+from attnsweep.orchestrator.analysis.roles.history import _SCORES, NO_ROLE
+from attnsweep.orchestrator.analysis.roles.rates import RoleRate, role_rates, role_rates_by
+from attnsweep.orchestrator.ledger.query import run_query
+from attnsweep.orchestrator.ledger.reader import Ledger
+from attnsweep.orchestrator.ledger.schema import heads_schema, trainings_schema
+from attnsweep.orchestrator.ledger.writer import LedgerWriter
+from attnsweep.orchestrator.report.summary import Summary
+from attnsweep.orchestrator.running.backlog import Task
+from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
+from attnsweep.orchestrator.tracking import sync
+from attnsweep.orchestrator.training.rows import PackContext, curve_rows, head_rows, trained_rows
+from attnsweep.search_spaces import Categorical, Sequential, Sweep
+from attnsweep.workloads.category_pairs import CategoryPairs
+from attnsweep.workloads.diagnostics.roles import ROLES
+from attnsweep.workloads.engine.contract import Training
+from attnsweep.workloads.engine.judging import judged
+from attnsweep.workloads.engine.pack import Pack
+from attnsweep.workloads.testing import defaults
+from attnsweep.workloads.translation.translator import LAYERS
+from tests.orchestrator import head_rows as made_up
+from tests.orchestrator.head_rows import WORDS, Timelines, sweep_with_heads
+from tests.orchestrator.small_sweep import STEPS, small_sweep, sweep_on_disk, trial_rows
+
+SPEC = small_sweep("roles", workload="translation", trials=6)
+
+
+def _rates(directory: SweepDirectory, *, any_layer: bool = False) -> dict[tuple[int | None, str], RoleRate]:
+    with Ledger(directory.path).connect() as connection:
+        return {(each.layer, each.role): each for each in role_rates(connection, directory.spec, any_layer=any_layer)}
+
+
+def _findings(directory: SweepDirectory) -> Findings:
+    with Ledger(directory.path).connect() as connection:
+        return read_findings(connection, directory.spec)
+
+
+def _sweep(path: Path, *trials: Sequence[Timelines], spec: Sweep = SPEC) -> SweepDirectory:
+    """One training for each element of a trial."""
+    trainings = [trial_rows(number, ["plateau"] * len(trial)) for number, trial in enumerate(trials)]
+    heads = [
+        row
+        for rows, trial in zip(trainings, trials, strict=True)
+        for training, timelines in zip(rows, trial, strict=True)
+        for row in made_up.head_rows(training, timelines)
+    ]
+    return sweep_with_heads(path, spec, trainings, heads)
+
+
+@pytest.fixture(scope="module")
+def random_sweep(tmp_path_factory: pytest.TempPathFactory) -> SweepDirectory:
+    """6 trials x 4 replicates x 2 layers x 3 heads, some trainings short, some failed or diverged."""
+    rng = np.random.default_rng(5)
+    trainings, heads = [], []
+    for trial in range(6):
+        ends = rng.choice(["plateau", "solved", "failed", "diverged"], 4, p=[0.4, 0.4, 0.1, 0.1]).tolist()
+        trainings.append(trial_rows(trial, ends, param_init_sigma=float(10 ** rng.uniform(-4, 0))))
+        for training in trainings[-1]:
+            length = rng.integers(1, len(STEPS) + 1)
+            timelines = {
+                (layer, head): "".join(rng.choice(list(WORDS), length, p=[0.3, 0.15, 0.0, 0.55]))
+                for layer in range(2)
+                for head in range(3)
+            }
+            heads += made_up.head_rows(training, timelines)
+    return sweep_with_heads(tmp_path_factory.mktemp("sweeps") / "s", SPEC, trainings, heads)
+
+
+_COUNTED = """
+select {by} count(*) as n, count(*) filter (has) as k, sum(heads) as heads, sum(with_role) as with_role from (
+    select trial, replicate, {layer} as layer, bool_or(role = '{role}') as has, count(*) as heads,
+        count(*) filter (role = '{role}') as with_role
+    from heads
+    where (trial, replicate, step) in (select (trial, replicate, max(step)) from heads group by trial, replicate)
+    group by all
+) join trainings using (trial, replicate) where outcome <> 'failed' and outcome <> 'diverged' {where} group by all
+"""
+
+
+def test_rates_are_those_of_an_independent_query(random_sweep: SweepDirectory) -> None:
+    rates = _rates(random_sweep)
+    assert list(rates) == [(layer, role) for layer in range(2) for role in ("positional", "syntactic", "rare_token")]
+    with Ledger(random_sweep.path).connect() as connection:
+        for (layer, role), rate in rates.items():
+            sql = _COUNTED.format(by="", layer="layer", role=role, where=f"and layer = {layer}")
+            [(n, k, heads, with_role)] = connection.execute(sql).fetchall()
+            assert (rate.rate.n, rate.rate.k, rate.head_share) == (n, k, pytest.approx(with_role / heads))
+            assert 0 < n < 24
+        assert {rate.rate.k for (_, role), rate in rates.items() if role == "rare_token"} == {0}
+        for role in ("positional", "syntactic"):
+            anywhere = _rates(random_sweep, any_layer=True)[None, role]
+            [(n, k, heads, with_role)] = connection.execute(
+                _COUNTED.format(by="", layer="0", role=role, where="")
+            ).fetchall()
+            assert (anywhere.rate.n, anywhere.rate.k) == (n, k)
+            assert anywhere.head_share == pytest.approx(with_role / heads)
+
+
+def test_rates_by_parameter_are_those_of_an_independent_query(random_sweep: SweepDirectory) -> None:
+    with Ledger(random_sweep.path).connect() as connection:
+        found = {(each.layer, each.role): each.by_parameter for each in role_rates_by(connection, SPEC)}
+        sql = _COUNTED.format(
+            by="floor(log10(param_init_sigma)) as decade,", layer="layer", role="positional", where="and layer = 1"
+        )
+        expected = {f"1e{int(d)}..1e{int(d) + 1}": (n, k) for d, n, k, *_ in connection.execute(sql).fetchall()}
+    sigma, rate = found[1, "positional"]
+    assert (sigma.parameter, rate.parameter) == ("init_sigma", "learning_rate")
+    assert {each.label: (each.rate.n, each.rate.k) for each in sigma.bins if each.rate.n} == expected
+    assert len(expected) > 1
+
+
+def test_a_trial_without_a_training_that_counts_is_in_no_bin(tmp_path: Path) -> None:
+    trainings = [trial_rows(0, ["solved"] * 2), trial_rows(1, ["diverged"] * 2), trial_rows(2, ["solved"] * 2)]
+    heads = [row for rows in trainings[:2] for each in rows for row in made_up.head_rows(each, {(0, 0): "pppp"})]
+    directory = sweep_with_heads(tmp_path / "s", SPEC, trainings, heads)
+    with Ledger(directory.path).connect() as connection:
+        sigma = role_rates_by(connection, SPEC)[0].by_parameter[0]
+    assert [(each.n_trials, each.rate.n) for each in sigma.bins if each.n_trials] == [(1, 2)]
+
+
+def test_trainings_of_one_trial_are_not_taken_as_independent(tmp_path: Path) -> None:
+    directory = _sweep(tmp_path / "s", [{(0, 0): "p"}] * 8, [{(0, 0): "p"}] * 8, *[[{(0, 0): "."}] * 8] * 4)
+    rate = _rates(directory)[0, "positional"].rate
+    once = binomial_rate(2, 6)
+    assert (rate.n, rate.k) == (48, 16)
+    assert (rate.low, rate.high) == pytest.approx((once.low, once.high))
+
+
+def test_trials_that_chose_how_many_trainings_they_needed_count_once_each(tmp_path: Path) -> None:
+    """In rates, shares of heads, by parameter and at the end of the curve."""
+    spec = SPEC.but(replicates=Sequential(width=0.5, at_most=12, batch=2))
+    directory = _sweep(
+        tmp_path / "s", [{(0, 0): "p"}] * 2, [{(0, 0): "."}, {(0, 0): "p"}] + [{(0, 0): "."}] * 10, spec=spec
+    )
+    found = _findings(directory).roles
+    assert found is not None
+    [rate] = [each for each in found.rates if each.role == "positional"]
+    mean = (1 + 1 / 12) / 2
+    assert (rate.rate.n, rate.rate.k) == (14, 3)
+    assert (rate.rate.share, rate.head_share) == pytest.approx((mean, mean))
+    assert found.emergence[0].curve[-1].share == pytest.approx(mean)
+    [all_sigma] = [each.rate for each in found.by_parameter[0].by_parameter[0].bins if each.n_trials]
+    assert all_sigma.share == pytest.approx(mean)
+    data = open_sweep(directory.path)
+    for by in (None, "layer"):
+        assert data.emergence("positional", by=by).curves[0].curve[-1].share == pytest.approx(mean)
+
+
+def test_the_last_probe_is_the_trainings_own(tmp_path: Path) -> None:
+    directory = _sweep(tmp_path / "s", [{(0, 0): "..p", (0, 1): "..."}, {(0, 0): "..p..", (0, 1): "....."}])
+    rate = _rates(directory)[0, "positional"]
+    assert (rate.rate.k, rate.head_share) == (1, 0.25)
+
+
+def test_a_role_is_listed_where_it_occurs_or_its_score_is_measured(tmp_path: Path) -> None:
+    rows = trial_rows(0, ["solved"])
+    timelines = {(0, 0): ["none"], (1, 0): ["mixed"]}
+    heads = made_up.head_rows(rows[0], timelines)
+    measured = sweep_with_heads(tmp_path / "some", SPEC, [rows], heads, measured=["rare_token"])
+    assert list(_rates(measured)) == [(0, "rare_token"), (0, "mixed"), (1, "rare_token"), (1, "mixed")]
+    bare = sweep_with_heads(tmp_path / "none", SPEC, [rows], heads, score_names=(), measured=())
+    assert {cell: each.rate.k for cell, each in _rates(bare).items()} == {(0, "mixed"): 0, (1, "mixed"): 1}
+    assert set(_SCORES) | {NO_ROLE} == set(ROLES)
+
+
+def test_a_sweep_without_heads_has_no_roles(tmp_path: Path) -> None:
+    without = sweep_on_disk(tmp_path / "without", SPEC, trial_rows(0, ["solved"] * 4))
+    rows = trial_rows(0, ["solved"])
+    idle = sweep_with_heads(tmp_path / "idle", SPEC, [rows], made_up.head_rows(rows[0], {(0, 0): ".."}), (), ())
+    failed = trial_rows(0, ["diverged"])
+    lost = sweep_with_heads(tmp_path / "lost", SPEC, [failed], made_up.head_rows(failed[0], {(0, 0): "pp"}))
+    for directory in (without, idle, lost):
+        found = _findings(directory)
+        assert found.roles is found.as_json()["roles"] is None
+        assert "role" not in found.markdown()
+
+
+def test_full_models_of_category_pairs_have_the_roles_of_their_solutions(tmp_path: Path) -> None:
+    workload = CategoryPairs()
+    values = {"variant": "combined", "n_categories": 3, "n_positions": 4, "expectation": "fixed_sample"}
+    tasks = [Task(trial, 0, Training(defaults(workload, **values, n_steps=8), trial)) for trial in range(3)]
+    pack = Pack(workload, [task.training for task in tasks])
+    while not pack.advance(100):
+        pass
+    result, context = pack.result(), PackContext("s", "p")
+    directory = SweepDirectory.create(tmp_path / "s", small_sweep("s", trials=3, replicates=1), {})
+    schema = trainings_schema(workload.parameters, workload.level_names)
+    rows = head_rows(workload, tasks, result)
+    flipped = rows.set_column(
+        rows.column_names.index("role"),
+        "role",
+        [np.where(np.array(rows["trial"]) == 0, "solution_2", np.array(rows["role"].to_pylist())).tolist()],
+    )
+    with LedgerWriter(directory.path, schema, heads_schema(workload.head_score_names), "sha") as writer:
+        verdicts = judged(workload, tasks[0].training.parameters, result.evidence)
+        table = trained_rows(workload, tasks, result, verdicts, [None] * 3, context)
+        writer.commit("p", table, curve_rows(workload, tasks, result), flipped.cast(rows.schema))
+    found = _findings(directory)
+    assert all(each.layer == 0 and (each.role == "mixed" or "solution" in each.role) for each in found.roles.rates)
+    [second] = [each for each in found.roles.as_json() if each["role"] == "solution_2"]
+    assert (second["n"], second["layer_name"], second["median_step"]) == (3, "0", 0.0)
+    assert second["k"] >= 1
+    assert "| solution_2 | 0 | " in found.markdown()
+    assert "| init_sigma | trials | solution_2, 0 |" in found.markdown()
+
+
+@pytest.fixture
+def shown(tmp_path: Path) -> SweepDirectory:
+    """3 layers, positional in the encoder from step 4 on, in 3 of 8 trainings."""
+    heads = {(layer, head): "....." for layer in range(3) for head in range(2)}
+    positional = heads | {(0, 1): "...pp"}
+    return _sweep(tmp_path / "s", [positional] * 3 + [heads], [heads] * 4)
+
+
+def test_the_summary_shows_roles_within_80_columns(shown: SweepDirectory) -> None:
+    summary = Summary(
+        directory=shown,
+        findings=_findings(shown),
+        refused={},
+        finished=True,
+        n_trials=2,
+        seconds=1.0,
+        trainings_per_second=8.0,
+        mlflow="-",
+        in_mlflow=True,
+        replays=None,
+    )
+    console = Console(width=80, record=True, file=io.StringIO())
+    summary.print(console)
+    lines = [" ".join(line.split()) for line in console.export_text().splitlines()]
+    table = lines.index("role layer trainings (95% interval) heads emerges at step")
+    assert lines[table + 1].startswith("positional encoder_self 0.38 [")
+    assert lines[table + 1].endswith("] of 8 18.8% 4 (50% through)")
+    assert [line.split()[:2] for line in lines[table + 1 : table + 10]] == [
+        [role, layer] for role in ("positional", "syntactic", "rare_token") for layer in LAYERS
+    ]
+    assert lines[table + 2].endswith("of 8 0.0% -")
+    told = json.loads(summary.to_json())
+    assert told["stuck_rate"] == 0.0
+    assert len(told["roles"]) == 9
+    first = told["roles"][0]
+    assert (first["role"], first["layer"], first["layer_name"]) == ("positional", 0, "encoder_self")
+    assert (first["n"], first["k"], first["share"], first["head_share"]) == (8, 3, 0.375, 0.1875)
+    assert (first["median_step"], first["median_share_of_steps"]) == (4.0, 0.5)
+    assert 0 < first["low"] < 0.375 < first["high"] < 1
+
+
+def test_layers_have_numbers_where_the_workload_is_gone(tmp_path: Path) -> None:
+    spec = SPEC.but(workload=f"{tmp_path}/gone.py:Gone")
+    found = _findings(_sweep(tmp_path / "s", [{(2, 0): "p"}], spec=spec))
+    assert [each["layer_name"] for each in found.as_json()["roles"]] == ["2"] * 3
+
+
+def test_findings_have_rates_by_parameter_and_wide_ones_stay_out_of_the_description(shown: SweepDirectory) -> None:
+    found = _findings(shown)
+    first = json.loads(json.dumps(found.as_json(), allow_nan=False))["role_rates_by"][0]
+    assert (first["role"], first["layer_name"]) == ("positional", "encoder_self")
+    assert [each["parameter"] for each in first["by"]] == ["init_sigma", "learning_rate"]
+    assert sum(each["k"] for each in first["by"][0]["bins"]) == 3
+    assert found.markdown().count("| trials |") == 2
+
+
+def test_the_figure_has_a_panel_per_layer_and_a_curve_per_role(shown: SweepDirectory, tmp_path: Path) -> None:
+    figure = emergence_figure(_findings(shown).roles, title="figure")
+    figure.savefig(tmp_path / "figure.png")
+    assert (tmp_path / "figure.png").stat().st_size > 10_000
+    assert [panel.get_title() for panel in figure.axes] == [
+        f"{layer}, 8 trainings" for layer in ("encoder self", "decoder self", "cross")
+    ]
+    lines = figure.axes[0].get_lines()
+    assert [line.get_label() for line in lines] == ["positional", "syntactic", "rare_token"]
+    assert lines[0].get_xydata().tolist() == [[0.0, 0.0], [4.0, 0.375], [8.0, 0.375]]
+    assert len({(line.get_color(), line.get_linestyle()) for line in lines}) == 3
+    assert [panel.get_xscale() for panel in figure.axes] == ["linear"] * 3
+
+
+def test_early_probes_have_room_in_the_figure(tmp_path: Path) -> None:
+    rows, steps = trial_rows(0, ["plateau"] * 2, n_steps=1000), (0, 10, 100, 1000)
+    heads = [row for each in rows for row in made_up.head_rows(each, {(0, 0): ".ppp", (0, 1): "...s"}, steps)]
+    roles = _findings(sweep_with_heads(tmp_path / "s", SPEC, [rows], heads)).roles
+    assert [each.median_share for each in roles.emergence] == [0.01, 1.0, None]
+    figure = emergence_figure(roles)
+    assert figure.axes[0].get_xscale() == "symlog"
+
+
+def test_mlflow_has_the_figure_and_the_table(
+    shown: SweepDirectory, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    uri = f"sqlite:///{tmp_path}/mlflow.db"
+    sync(shown, uri)
+    client = MlflowClient(uri)
+    [experiment] = [each for each in client.search_experiments() if each.name == "translation"]
+    [parent] = client.search_runs([experiment.experiment_id], "tags.`attnsweep.kind` = 'sweep'")
+    assert {file.path for file in client.list_artifacts(parent.info.run_id, "figures")} == {
+        "figures/stuck_rate.png",
+        "figures/roles.png",
+    }
+    assert "| positional | encoder_self | 0.38 [" in parent.data.tags["mlflow.note.content"]
+
+
+def test_the_section_of_docs_roles_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its Python, and its SQL, which gives what the Python gives."""
+    spec = small_sweep("head_roles", space={"n_categories": Categorical(choices=(5, 10))}, trials=2)
+    trainings = [trial_rows(trial, ["plateau"] * 4, param_n_categories=5 + 5 * trial) for trial in range(2)]
+    timelines = ["....p", "....p", "pppp.", "....."]
+    heads = [
+        row
+        for rows in trainings
+        for each, letters in zip(rows, timelines, strict=True)
+        for row in made_up.head_rows(each, {(0, 0): letters, (0, 1): "....."})
+    ]
+    monkeypatch.chdir(tmp_path)
+    directory = sweep_with_heads(tmp_path / "sweeps/head_roles", spec, trainings, heads)
+    section = (Path(__file__).parents[2] / "docs/roles.md").read_text().partition("## Rates over a sweep")[2]
+    [snippet] = re.findall(r"^```python\n(.*?)^```$", section, re.DOTALL | re.MULTILINE)
+    printed = io.StringIO()
+    with contextlib.redirect_stdout(printed):
+        exec(compile(snippet, "docs/roles.md", "exec"), {})
+    assert printed.getvalue().startswith("0 positional 0.5 ")
+    assert "0 positional n_categories [('5', 0.5), ('10', 0.5)]" in printed.getvalue()
+    [sql] = re.findall(r'^attnsweep query sweeps/head_roles "(.*)"$', section, re.MULTILINE)
+    found = run_query(Ledger(directory.path), sql.replace("param_n_heads", "param_n_categories"))
+    assert [tuple(row.values()) for row in found.to_pylist()] == [(5, 0.5, 4), (10, 0.5, 4)]

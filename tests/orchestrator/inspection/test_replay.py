@@ -1,0 +1,341 @@
+"""A replay ends where the ledger says, to the bit; where it does not, it says so. Real trainings, in real packs."""
+
+import json
+import math
+import shutil
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import torch
+
+from attnsweep.orchestrator import cli
+from attnsweep.orchestrator.inspection.deviation import TOLERANCES, Deviation, deviation
+from attnsweep.orchestrator.inspection.replay import find_training, recorded_rows, replay, retrain, to_replay
+from attnsweep.orchestrator.ledger.reader import Ledger
+from attnsweep.orchestrator.storage.location import Location
+from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
+from attnsweep.search_spaces import Sweep
+from attnsweep.search_spaces.loading import load_sweep
+from attnsweep.workloads.errors import UserError
+from tests.orchestrator.storage.object_store import new_prefix
+from tests.orchestrator.trained_sweep import FRAGILE, edit_row, records, trained_sweep
+
+
+@pytest.fixture(scope="module")
+def spec(tmp_path_factory: pytest.TempPathFactory) -> Sweep:
+    file = tmp_path_factory.mktemp("user") / "fragile.py"
+    file.write_text(FRAGILE)
+    return load_sweep(str(file))
+
+
+@pytest.fixture(scope="module")
+def whole(spec: Sweep, tmp_path_factory: pytest.TempPathFactory) -> SweepDirectory:
+    """Trainings that solved, stood still, diverged and failed, in packs of up to eight."""
+    return trained_sweep(tmp_path_factory.mktemp("replay") / "whole", spec)
+
+
+@pytest.fixture
+def sweep(whole: SweepDirectory, tmp_path: Path) -> SweepDirectory:
+    """A copy to be changed."""
+    shutil.copytree(str(whole.path), tmp_path / "sweep")
+    return SweepDirectory.open(tmp_path / "sweep")
+
+
+def _command(arguments: list[str], monkeypatch: pytest.MonkeyPatch) -> int:
+    monkeypatch.setattr(sys, "argv", ["attnsweep", *arguments])
+    with pytest.raises(SystemExit) as ended:
+        cli.main()
+    return int(ended.value.code or 0)
+
+
+def _replayed(directory: SweepDirectory, **wanted: Any) -> Deviation:
+    return replay(directory, records(directory, **wanted)[0]["training_id"]).deviation
+
+
+def _compared(found: Deviation) -> dict[str, tuple[int, int]]:
+    """How many numbers were measured both times, and how many one time, by name."""
+    return {each.name: (each.n, each.n_once) for each in found.differences}
+
+
+@pytest.mark.parametrize("outcome", ["solved", "degenerate_zero", "plateau", "diverged"])
+def test_a_replay_is_equal_to_the_bit(outcome: str, whole: SweepDirectory) -> None:
+    row = records(whole, outcome=outcome)[-1]
+    found = replay(whole, row["training_id"])
+    assert found.notes == ()
+    assert row["pack_size"] > 1
+    assert (found.deviation.trial, found.deviation.replicate) == (row["trial"], row["replicate"])
+    assert found.deviation.agrees
+    assert found.deviation.absolute == found.deviation.relative == found.deviation.of_losses == 0
+    assert replace(found.deviation.replayed, host=None) == replace(found.deviation.recorded, host=None)
+    compared = _compared(found.deviation)
+    n_points = recorded_rows(Ledger(whole.path), row["training_id"]).curves.num_rows
+    assert compared["curves"] == (n_points, 0)
+    assert n_points > 20
+    assert compared["levels"][0] > 1
+    assert compared["eval_loss"] == (0 if row["eval_loss"] is None else 1, 0)
+    assert compared["heads"] == (0, 0)
+
+
+def test_a_trace_measures_every_step_and_changes_nothing(spec: Sweep, tmp_path: Path) -> None:
+    longer = spec.fix({"n_steps": 300, "stop_when_solved": False, "raises": False}).but(trials=1)
+    whole = trained_sweep(tmp_path / "s", longer)
+    row = records(whole)[0]
+    found = replay(whole, row["training_id"], tmp_path / "trace")
+    assert found.deviation.absolute == 0
+    assert found.deviation.agrees
+    traced = pq.read_table(tmp_path / "trace" / "curves.parquet").to_pylist()
+    assert {each["step"] for each in traced} == set(range(301))
+    recorded = recorded_rows(Ledger(whole.path), row["training_id"]).curves.to_pylist()
+    assert all(each in traced for each in recorded)
+    assert len(traced) > len(recorded)
+
+
+def test_heads_and_bleu_are_compared_too(tmp_path: Path) -> None:
+    small = {"n_sentences": 400, "batch_size": 100, "n_heads": 2, "d_model": 4, "d_ffn": 4, "n_probes": 2, "n_steps": 6}
+    spec = Sweep(name="t", workload="translation", space=small, sampler="random", trials=1, replicates=2)
+    directory = trained_sweep(tmp_path / "sweep", spec)
+    found = replay(directory, "0/1").deviation
+    assert found.agrees
+    assert found.absolute == 0
+    ledger = Ledger(directory.path)
+    (row,) = records(directory, replicate=1)
+    heads = recorded_rows(ledger, row["training_id"]).heads
+    assert heads is not None
+    n_scores = sum(heads.num_rows - heads[name].null_count for name in heads.column_names if name.startswith("score_"))
+    assert _compared(found)["heads"] == (n_scores, 0)
+    assert n_scores > 20
+    curves = recorded_rows(ledger, row["training_id"]).curves
+    assert "bleu_all" in curves["metric"].to_pylist()
+    assert _compared(found)["curves"] == (curves.num_rows, 0)
+
+
+def test_trainings_are_trained_again_in_the_order_asked_for(whole: SweepDirectory) -> None:
+    rows = list(reversed(records(whole, trial=3)))
+    lanes, state = retrain(whole, [row["training_id"] for row in rows])
+    assert [training.seed for training in lanes.trainings] == [row["seed"] for row in rows]
+    for lane, row in enumerate(rows):
+        _, alone = retrain(whole, [row["training_id"]])
+        assert all(torch.equal(alone[name][0], value[lane]) for name, value in state.items())
+    with pytest.raises(UserError, match="TRAINING_ID: got 'x', expected a training of"):
+        retrain(whole, ["x"])
+
+
+def test_threads_are_as_they_were(whole: SweepDirectory) -> None:
+    threads = torch.get_num_threads()
+    torch.set_num_threads(2)
+    try:
+        assert _replayed(whole, outcome="plateau").agrees
+        assert torch.get_num_threads() == 2
+    finally:
+        torch.set_num_threads(threads)
+
+
+def test_a_loss_that_is_not_what_was_recorded(sweep: SweepDirectory) -> None:
+    row = records(sweep, outcome="plateau")[0]
+    edit_row(sweep, "trainings", row["place"], eval_loss=row["eval_loss"] * (1 + 1e-5))
+    found = _replayed(sweep, training_id=row["training_id"])
+    assert found.disagreements() == ["eval_loss"]
+    assert found.of_losses == found.relative == pytest.approx(1e-5, rel=1e-3)
+    edit_row(sweep, "trainings", row["place"], eval_loss=row["eval_loss"] * (1 + 1e-8))
+    found = _replayed(sweep, training_id=row["training_id"])
+    assert found.agrees
+    assert found.of_losses == pytest.approx(1e-8, rel=1e-3)
+    edit_row(sweep, "trainings", row["place"], eval_loss=None)
+    found = _replayed(sweep, training_id=row["training_id"])
+    assert found.disagreements() == ["eval_loss"]
+    assert math.isinf(found.of_losses)
+    assert _compared(found)["eval_loss"] == (0, 1)
+
+
+def test_a_curve_that_is_not_what_was_recorded(sweep: SweepDirectory) -> None:
+    rows = Ledger(sweep.path).curves().to_pylist()
+    place = next(index for index, row in enumerate(rows) if row["metric"] == "param_norm" and row["step"] == 12)
+    edit_row(sweep, "curves", place, value=rows[place]["value"] + 0.25)
+    edit_row(sweep, "curves", place + 1, step=999)
+    found = _replayed(sweep, training_id=rows[place]["training_id"])
+    curves = next(each for each in found.differences if each.name == "curves")
+    assert found.agrees
+    assert curves.absolute == found.absolute == pytest.approx(0.25)
+    assert curves.relative == pytest.approx(0.25 / (rows[place]["value"] + 0.25))
+    assert curves.where == "param_norm at step 12"
+    same = rows[place + 1]["training_id"] == rows[place]["training_id"]
+    assert curves.n_once == (2 if same else 0)
+
+
+@pytest.mark.parametrize(
+    ("changed", "disagrees"),
+    [
+        ({"outcome": "runaway"}, ["outcome"]),
+        ({"outcome_detail": "elsewhere"}, ["outcome_detail"]),
+        ({"n_steps": 11}, ["n_steps"]),
+        ({"final_loss": 1e9}, ["final_loss"]),
+    ],
+)
+def test_another_end(changed: dict[str, Any], disagrees: list[str], sweep: SweepDirectory) -> None:
+    row = records(sweep, outcome="plateau")[0]
+    edit_row(sweep, "trainings", row["place"], **changed)
+    assert _replayed(sweep, training_id=row["training_id"]).disagreements() == disagrees
+
+
+def test_a_training_that_failed_raises_again(sweep: SweepDirectory) -> None:
+    row = records(sweep, outcome="failed")[0]
+    found = _replayed(sweep, outcome="failed")
+    assert found.agrees
+    assert found.replayed.outcome == "failed"
+    assert found.replayed.last_words == found.recorded.last_words == "in two lines"
+    assert found.replayed.error is not None
+    assert "ZeroDivisionError: planted" in found.replayed.error
+    edit_row(sweep, "trainings", row["place"], error="Traceback ...\nMemoryError: 12 GiB")
+    assert _replayed(sweep, outcome="failed").disagreements() == ["error"]
+
+
+def test_a_training_that_fails_no_more(sweep: SweepDirectory) -> None:
+    row = records(sweep, outcome="plateau")[0]
+    gone = {"outcome": "failed", "outcome_detail": None, "final_loss": None, "eval_loss": None}
+    edit_row(sweep, "trainings", row["place"], **gone, error="OSError: gone")
+    found = _replayed(sweep, training_id=row["training_id"])
+    assert {"outcome", "final_loss", "eval_loss", "error"} <= set(found.disagreements())
+
+
+def test_what_is_not_as_it_was_is_said(sweep: SweepDirectory) -> None:
+    row = records(sweep, outcome="plateau")[0]
+    edit_row(sweep, "trainings", row["place"], device="cuda")
+    if not torch.cuda.is_available():
+        assert replay(sweep, row["training_id"]).notes == ("recorded on cuda, replayed on cpu: the last digits differ",)
+    older = replace(sweep, provenance={"versions": {"torch": "1.9.0"}})
+    assert replay(older, records(sweep, outcome="solved")[0]["training_id"]).notes == (
+        f"recorded with PyTorch 1.9.0, replayed with {torch.__version__}: the last digits may differ",
+    )
+
+
+def test_float32_has_more_leave(whole: SweepDirectory) -> None:
+    ledger = Ledger(whole.path)
+    rows = recorded_rows(ledger, records(whole, outcome="plateau")[0]["training_id"])
+    (row,) = rows.trainings.to_pylist()
+
+    def apart(dtype: str, by: float) -> bool:
+        changed = row | {"eval_loss": row["eval_loss"] * (1 + by), "param_dtype": dtype}
+        one, other = (
+            replace(rows, trainings=pa.Table.from_pylist([each], rows.trainings.schema))
+            for each in (row | {"param_dtype": dtype}, changed)
+        )
+        return not deviation(one, other).agrees
+
+    assert apart("float64", 2 * TOLERANCES["float64"])
+    assert not apart("float64", 0.5 * TOLERANCES["float64"])
+    assert apart("float32", 2 * TOLERANCES["float32"])
+    assert not apart("float32", 0.5 * TOLERANCES["float32"])
+
+
+def test_below_the_solved_level_losses_are_noise(whole: SweepDirectory) -> None:
+    ledger = Ledger(whole.path)
+    rows = recorded_rows(ledger, records(whole, outcome="plateau")[0]["training_id"])
+    (row,) = rows.trainings.to_pylist()
+    tiny = {"eval_loss": 1e-15, "final_loss": 0.0, "loss_level": 1e-3}
+
+    def found(**values: Any) -> Deviation:
+        ends = (row | tiny, row | tiny | {"eval_loss": 3e-15} | values)
+        one, other = (replace(rows, trainings=pa.Table.from_pylist([each], rows.trainings.schema)) for each in ends)
+        return deviation(one, other)
+
+    assert found().agrees
+    assert found().of_losses == pytest.approx(2e-12)
+    assert not found(eval_loss=3e-9).agrees
+
+
+def test_a_training_is_found_by_its_place_or_the_beginning_of_its_id(whole: SweepDirectory) -> None:
+    ledger = Ledger(whole.path)
+    row = records(whole, trial=3, replicate=2)[0]
+    for name in ("3/2", row["training_id"], row["training_id"][:10]):
+        assert find_training(ledger, name) == row["training_id"]
+    typo = row["training_id"][:-2] + "zz"
+    with pytest.raises(UserError, match=rf"TRAINING_ID: got '{typo}', .*; did you mean {row['training_id']}"):
+        find_training(ledger, typo)
+    with pytest.raises(UserError, match=r"got '3/9', expected a training of .*, by its id or TRIAL/REPLICATE; see: "):
+        find_training(ledger, "3/9")
+    with pytest.raises(UserError, match="TRAINING_ID: got '', expected a training of"):
+        find_training(ledger, "")
+    firsts = [each["training_id"][0] for each in records(whole)]
+    common = max(firsts, key=firsts.count)
+    with pytest.raises(UserError, match=f"expected one training; {firsts.count(common)} are called so; write more"):
+        find_training(ledger, common)
+
+
+def _made_up(n: int) -> pa.Table:
+    outcomes = ["failed" if i % 10 == 0 else "solved" for i in range(n)]
+    return pa.table({"training_id": [f"{i:05x}" for i in range(n)], "outcome": pa.array(outcomes).dictionary_encode()})
+
+
+def test_a_hundredth_is_chosen_the_same_whenever_asked() -> None:
+    rows = _made_up(3000)
+    chosen = to_replay(rows, 7)
+    assert len(chosen) == len(set(chosen)) == 27
+    assert to_replay(rows.take(list(reversed(range(3000)))), 7) == chosen
+    assert not {f"{i:05x}" for i in range(0, 3000, 10)} & set(chosen)
+    assert len(set(to_replay(rows, 8)) & set(chosen)) < 5
+    assert 500 < sum(int(each, 16) for each in chosen) / 27 < 2500
+
+
+@pytest.mark.parametrize(("n", "n_chosen"), [(0, 0), (2, 1), (3, 2), (101, 2), (226, 3)])
+def test_two_are_chosen_at_least(n: int, n_chosen: int) -> None:
+    assert len(to_replay(_made_up(n), 0)) == n_chosen
+
+
+def test_the_command_prints_recorded_beside_replayed(
+    whole: SweepDirectory, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    row = records(whole, outcome="plateau")[0]
+    assert _command(["replay", str(whole.path), row["training_id"]], monkeypatch) == 0
+    printed = capsys.readouterr().out
+    place = f"trial {row['trial']}, replicate {row['replicate']} of {whole.sweep}"
+    assert printed.startswith(f"{row['training_id']}: {place}\n")
+    assert f"{row['eval_loss']:.10g}" in printed
+    assert printed.splitlines()[-1] == "agrees: same outcome and steps, losses within 1e-06"
+
+
+def test_the_command_says_where_it_does_not_agree(
+    sweep: SweepDirectory, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    row = records(sweep, outcome="plateau")[0]
+    edit_row(sweep, "trainings", row["place"], eval_loss=7.0, outcome="marginal")
+    assert _command(["replay", str(sweep.path), row["training_id"], "--json"], monkeypatch) == 1
+    written = capsys.readouterr()
+    told = json.loads(written.out)
+    assert told["disagrees_in"] == ["outcome", "eval_loss"]
+    assert (told["agrees"], told["recorded"]["eval_loss"], told["replayed"]["outcome"]) == (False, 7.0, "plateau")
+    assert told["absolute"] == pytest.approx(abs(7.0 - row["eval_loss"]))
+    assert written.err.splitlines()[-1] == "does not agree: outcome, eval_loss (losses within 1e-06 would)"
+
+
+def test_the_command_shows_the_error_of_a_failed_training(
+    whole: SweepDirectory, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    row = records(whole, outcome="failed")[0]
+    assert _command(["replay", str(whole.path), f"{row['trial']}/{row['replicate']}", "--json"], monkeypatch) == 0
+    written = capsys.readouterr()
+    assert "recorded error: in two lines\nreplayed error: in two lines\n" in written.err
+    assert "ZeroDivisionError: planted" in json.loads(written.out)["replayed"]["error"]
+
+
+def test_a_mistake_is_one_line(
+    whole: SweepDirectory, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert _command(["replay", str(whole.path), "nonsense"], monkeypatch) == 2
+    error = capsys.readouterr().err
+    assert error.startswith(f"attnsweep: TRAINING_ID: got 'nonsense', expected a training of {whole.path}, by its id")
+    assert error.count("\n") == 1
+    assert _command(["replay", str(tmp_path), "0/0"], monkeypatch) == 2
+    assert capsys.readouterr().err.startswith(f"attnsweep: DIR: got '{tmp_path}', expected a sweep directory")
+
+
+def test_a_replay_from_an_object_store(spec: Sweep, s3: str) -> None:
+    prefix: Location = new_prefix()
+    directory = trained_sweep(prefix, spec.but(trials=2))
+    found = replay(directory, "1/0").deviation
+    assert found.agrees
+    assert found.absolute == 0

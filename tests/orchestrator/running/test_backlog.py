@@ -1,0 +1,124 @@
+"""Tasks and packs: which trainings there are, what may share a pack, and how large packs get."""
+
+from collections import Counter
+from pathlib import Path
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from attnsweep.orchestrator.running.backlog import Backlog, PackSizer, Task, tasks_of, training_id, training_seed
+from attnsweep.orchestrator.running.study import Configuration
+from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
+from attnsweep.search_spaces import Sweep
+from attnsweep.workloads.category_pairs import CategoryPairsParameters
+
+SWEEP = Sweep(name="s", workload="category_pairs", space={}, trials=100)
+
+
+DIRECTORY = SweepDirectory(Path("s"), "s", SWEEP, SWEEP.sha256(), {"n_categories": 7}, {})
+
+
+def _tasks(trial: int, n_positions: int) -> list[Task]:
+    return tasks_of(DIRECTORY, CategoryPairsParameters, Configuration(trial, {"n_positions": n_positions}), range(3))
+
+
+def test_a_trial_takes_the_defaults_of_when_the_sweep_began() -> None:
+    assert {task.training.parameters.n_categories for task in _tasks(0, 5)} == {7}
+
+
+def test_a_training_is_known_by_what_it_is() -> None:
+    parameters = CategoryPairsParameters(init_sigma=0.1)
+    assert training_id("category_pairs", parameters, 7) == "c71da5ddc91d59d666e4"
+    others = [
+        training_id("other", parameters, 7),
+        training_id("category_pairs", parameters, 8),
+        training_id("category_pairs", CategoryPairsParameters(init_sigma=0.1 + 1e-16), 7),
+        training_id("category_pairs", CategoryPairsParameters(init_sigma=0.2), 7),
+    ]
+    assert "c71da5ddc91d59d666e4" not in others
+    assert len(set(others)) == len(others)
+
+
+def test_seeds_differ_between_trainings_and_sweeps() -> None:
+    seeds = {
+        training_seed(sweep, trial, replicate) for sweep in (0, 1) for trial in range(50) for replicate in range(50)
+    }
+    assert len(seeds) == 2 * 50 * 50
+    assert all(0 <= seed < 2**63 for seed in seeds)
+
+
+@given(st.lists(st.tuples(st.sampled_from([4, 5, 6]), st.integers(1, 9)), min_size=1, max_size=20))
+def test_the_backlog_hands_out_each_training_once_in_packs_of_one_shape(orders: list[tuple[int, int]]) -> None:
+    backlog = Backlog()
+    for trial, (n_positions, _) in enumerate(orders):
+        backlog.add(_tasks(trial, n_positions))
+    seen: Counter[tuple[int, int]] = Counter()
+    sizes = [size for _, size in orders]
+    while len(backlog):
+        size = sizes[len(seen) % len(sizes)]
+        shape = backlog.fullest
+        assert shape is not None
+        waiting = backlog.waiting(shape)
+        pack = backlog.take(shape, size)
+        assert len(pack) == min(size, waiting)
+        assert len({task.training.parameters.static_key() for task in pack}) == 1
+        seen.update((task.trial, task.replicate) for task in pack)
+    assert set(seen.values()) == {1}
+    assert len(seen) == 3 * len(orders)
+
+
+MANY = 10**6
+
+
+def _climb(rates: dict[int, float], n_packs: int = 20) -> int:
+    sizer = PackSizer(None)
+    for _ in range(n_packs):
+        sizer.measured(sizer.size(MANY), rates.get(sizer.size(MANY), 1.0))
+    return sizer.size(MANY)
+
+
+def test_packs_grow_while_that_pays() -> None:
+    assert _climb({64: 100, 128: 180, 256: 250, 512: 255}) == 256
+    assert _climb({64: 100, 128: 60}) == 64
+    assert _climb({size: size for size in (64, 128, 256, 512, 1024, 2048, 4096)}) == PackSizer.largest
+
+
+def test_the_last_packs_are_shared_out_but_a_fixed_size_is_kept() -> None:
+    assert PackSizer(None).size(fair_share=10) == 10
+    assert PackSizer(None).size(fair_share=0) == 1
+    assert PackSizer(7).size(fair_share=3) == 7
+
+
+def test_a_pack_that_did_not_fit_is_never_made_again() -> None:
+    sizer = PackSizer(None)
+    sizer.measured(64, 100.0)
+    sizer.out_of_memory(128)
+    sizer.out_of_memory(512)
+    for _ in range(5):
+        sizer.measured(sizer.size(MANY), 1000.0)
+        assert sizer.size(MANY) <= 64
+
+
+def test_a_little_left_over_joins_the_last_pack() -> None:
+    assert PackSizer(None).size(fair_share=80) == 80
+    assert PackSizer(None).size(fair_share=96) == 96
+    assert PackSizer(None).size(fair_share=97) == 64
+    sizer = PackSizer(None)
+    sizer.out_of_memory(128)
+    assert sizer.size(fair_share=80) == 64
+
+
+def test_a_pack_of_an_earlier_run_is_put_together_again_or_not_at_all() -> None:
+    backlog = Backlog()
+    for trial, n_positions in enumerate((4, 4, 5)):
+        backlog.add(_tasks(trial, n_positions))
+    assert backlog.take_these([(1, 0), (7, 7)]) is None
+    assert backlog.take_these([]) is None
+    assert len(backlog) == 9
+    taken = backlog.take_these([(1, 2), (0, 0)])
+    assert taken is not None
+    assert [(task.trial, task.replicate) for task in taken] == [(1, 2), (0, 0)]
+    assert len(backlog) == 7
+    assert backlog.take_these([(0, 0)]) is None
+    assert backlog.take_these([(2, replicate) for replicate in range(3)]) is not None
+    assert len(backlog) == backlog.waiting(_tasks(0, 4)[0].shape) == 4

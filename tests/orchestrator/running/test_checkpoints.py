@@ -1,0 +1,68 @@
+"""Checkpoints in a sweep directory: one a pack, the last one; what is damaged is as good as none."""
+
+from pathlib import Path
+
+import pytest
+
+from attnsweep.orchestrator.running.backlog import Task
+from attnsweep.orchestrator.running.checkpoints import FOLDER, Checkpoints, Saved
+from attnsweep.orchestrator.storage.location import Location
+from attnsweep.orchestrator.training.trainer import PackOrder
+from attnsweep.workloads.category_pairs import CategoryPairs
+from attnsweep.workloads.engine.contract import Training
+from attnsweep.workloads.testing import defaults
+from tests.orchestrator.storage.object_store import new_prefix
+
+TRAINING = Training(defaults(CategoryPairs()), 1)
+
+
+def _order(pack: str, *lanes: tuple[int, int]) -> PackOrder:
+    return PackOrder(pack, [Task(trial, replicate, TRAINING) for trial, replicate in lanes])
+
+
+def _kept(root: Location) -> None:
+    checkpoints = Checkpoints(root, "now")
+    assert checkpoints.load() == []
+    checkpoints.put(_order("a", (0, 0), (0, 1)), b"early")
+    checkpoints.put(_order("a", (0, 0), (0, 1)), b"late")
+    checkpoints.put(_order("b-2", (7, 3)), b"\x00" * 10_000)
+    assert checkpoints.latest("a") == b"late"
+    found = Checkpoints(root).load()
+    assert found == [Saved("a", [(0, 0), (0, 1)], "now", b"late"), Saved("b-2", [(7, 3)], "now", b"\x00" * 10_000)]
+    again = Checkpoints(root)
+    again.load()
+    again.remove("a")
+    again.remove("a")
+    assert again.latest("a") is None
+    assert [each.pack for each in Checkpoints(root).load()] == ["b-2"]
+
+
+def test_the_last_one_of_each_pack_is_kept(tmp_path: Path) -> None:
+    _kept(tmp_path)
+
+
+def test_an_object_store_keeps_them_too(s3: str) -> None:
+    _kept(new_prefix())
+
+
+@pytest.mark.parametrize("place", [0, 100, -1])
+def test_a_wrong_bit_makes_it_as_good_as_none(tmp_path: Path, place: int) -> None:
+    Checkpoints(tmp_path).put(_order("a", (0, 0)), b"state" * 100)
+    (file,) = (tmp_path / FOLDER).iterdir()
+    content = bytearray(file.read_bytes())
+    content[place] ^= 1
+    file.write_bytes(content)
+    assert Checkpoints(tmp_path).load() == []
+    assert list((tmp_path / FOLDER).iterdir()) == []
+
+
+def test_two_of_one_pack_as_a_kill_leaves_them_become_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    checkpoints = Checkpoints(tmp_path)
+    with monkeypatch.context() as patch:
+        patch.setattr(Checkpoints, "remove", lambda *_: None)
+        checkpoints.put(_order("a", (0, 0)), b"early")
+        checkpoints.put(_order("a", (0, 0)), b"late")
+    assert len(list((tmp_path / FOLDER).iterdir())) == 2
+    (saved,) = Checkpoints(tmp_path).load()
+    assert saved.state in (b"early", b"late")
+    assert len(list((tmp_path / FOLDER).iterdir())) == 1

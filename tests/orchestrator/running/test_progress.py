@@ -1,0 +1,166 @@
+"""What is shown of a sweep that runs: a live bar, plain lines, and `attnsweep status` from another terminal."""
+
+import re
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from io import StringIO
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from rich.console import Console
+
+from attnsweep.orchestrator.report.status import print_status
+from attnsweep.orchestrator.running.progress import ProgressDisplay
+from attnsweep.orchestrator.storage.whereabouts import Beacon, PackUnderWay, Whereabouts, span
+from attnsweep.orchestrator.terminal import PlainConsole
+from attnsweep.search_spaces import Sequential
+from tests.orchestrator.small_sweep import small_sweep, sweep_on_disk, trial_rows
+
+PACKS = [PackUnderWay(pack=f"00000{n}-0000-32", n_trainings=32, step=120 + 280 * n, n_steps=500) for n in range(2)]
+RULE = Sequential(width=0.45, at_most=24, batch=8)
+
+
+def _table(*trials: tuple[int, int]) -> pa.Table:
+    columns = ("trial", "replicate", "outcome", "stuck", "eval_loss")
+    rows = [row for trial, n in trials for row in trial_rows(trial, ["solved"] * n)]
+    return pa.Table.from_pylist([{name: row[name] for name in columns} for row in rows])
+
+
+def test_the_trainings_to_come_are_a_bound_until_all_trials_are_told() -> None:
+    shown = Console(file=StringIO(), force_terminal=False, width=200)
+    spec = small_sweep("shown", trials=2, replicates=RULE)
+    with ProgressDisplay(shown, spec, _table((0, 8))) as display:
+        display.trial_told(0)
+        display._print_line(display._line())
+        display.trial_told(1)
+        display.rows_committed(_table((1, 8)))
+    first, last = shown.file.getvalue().splitlines()  # type: ignore[attr-defined]
+    assert first.startswith("trials 1/2  trainings 8/at most 48  ")
+    assert last.startswith("trials 2/2  trainings 16/16  ")
+
+
+def test_status_names_the_bound(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    sweep_on_disk(tmp_path / "s", small_sweep("s", replicates=RULE), trial_rows(0, ["solved"] * 8))
+    print_status(tmp_path / "s")
+    assert "trainings   8 of at most 96 in the ledger" in capsys.readouterr().out
+
+
+def _live(width: int, n_trials: int) -> list[str]:
+    """The lines of the last picture of a live bar of a sweep with several outcomes."""
+    console = PlainConsole(file=StringIO(), width=width)
+    console._force_terminal = True
+    outcomes = ["solved", "degenerate_zero", "marginal", "runaway", "plateau", "diverged", "overfit", "failed"]
+    rows = _table((0, 1)).schema.empty_table()
+    with ProgressDisplay(console, small_sweep("shown", trials=n_trials, replicates=8), rows) as display:
+        columns = ("trial", "replicate", "outcome", "stuck", "eval_loss")
+        done = [{name: row[name] for name in columns} for row in trial_rows(0, outcomes)]
+        display.trial_told(0)
+        display.rows_committed(pa.Table.from_pylist(done))
+        display.heartbeat("", PACKS)
+    text = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", console.file.getvalue())  # type: ignore[attr-defined]
+    return [line.rstrip() for line in text.splitlines() if line.strip()][-2:]
+
+
+def test_the_live_bar_has_all_that_matters_in_80_columns() -> None:
+    bar, words = _live(80, n_trials=100_000)
+    assert len(bar) <= 80
+    assert len(words) <= 80
+    assert re.fullmatch(r"trainings .* 8/800000 \d+/s [-\d]+:..:..", bar)
+    assert words.startswith("trials 1/100000  2 packs under way, step 120 to 400 of 500  solved 1, deg")
+    assert words.endswith("…")
+
+
+def test_plain_lines_say_what_is_under_way_before_anything_has_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("attnsweep.orchestrator.running.progress._PLAIN_SECONDS", 0.0)
+    shown = Console(file=StringIO(), force_terminal=False, width=200)
+    with ProgressDisplay(shown, small_sweep("shown"), _table((0, 1)).schema.empty_table()) as display:
+        display.heartbeat("Ray to start 2 trainers")
+        display.heartbeat("", PACKS[:1])
+    waiting, training = shown.file.getvalue().splitlines()  # type: ignore[attr-defined]
+    assert waiting == "waiting for Ray to start 2 trainers"
+    assert training == ("trials 0/4  trainings 0/16  0 trainings/s  - s left  1 pack under way, step 120 of 500")
+
+
+def _status(path: Path, capsys: pytest.CaptureFixture[str]) -> list[str]:
+    print_status(path)
+    return capsys.readouterr().out.splitlines()
+
+
+def _said(path: Path, ago: timedelta, doing: str = "training") -> None:
+    said = Whereabouts(at=datetime.now(UTC) - ago, doing=doing, n_asked=3, packs=tuple(PACKS))
+    (path / "progress.json").write_text(said.model_dump_json())
+
+
+def test_status_shows_what_a_running_sweep_has_under_way(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    sweep = sweep_on_disk(tmp_path / "s", small_sweep("s"), trial_rows(0, ["solved"] * 4))
+    Beacon(sweep.path).show("training", 3, PACKS)
+    lines = _status(sweep.path, capsys)
+    assert re.fullmatch(rf"{sweep.sweep}: running \(training\); last sign of life \d s ago", lines[0])
+    assert lines[1] == "trials      3 of 4 asked for, 1 with trainings in the ledger"
+    assert lines[-3:] == [
+        "under way   64 trainings",
+        "  000000-0000-32   32 trainings, step 120 of 500",
+        "  000001-0000-32   32 trainings, step 400 of 500",
+    ]
+    _said(sweep.path, -timedelta(hours=1))
+    assert _status(sweep.path, capsys)[0].endswith("last sign of life 0 s ago")
+
+
+@pytest.mark.parametrize(
+    ("ago", "doing", "says"),
+    [
+        (timedelta(minutes=5), "training", "not finished; no sign of life for 5 min"),
+        (timedelta(seconds=5), "", "not finished; its last run ended 5 s ago"),
+    ],
+)
+def test_status_tells_a_sweep_that_stopped(
+    ago: timedelta, doing: str, says: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    sweep = sweep_on_disk(tmp_path / "s", small_sweep("s"), trial_rows(0, ["solved"] * 4))
+    _said(sweep.path, ago, doing)
+    lines = _status(sweep.path, capsys)
+    assert lines[0] == f"{sweep.sweep}: {says}"
+    assert lines[-1] == f"go on with  attnsweep resume {sweep.path}"
+
+
+@pytest.mark.parametrize(
+    "break_it",
+    [
+        lambda path: path.write_text('{"at": "2026'),
+        lambda path: path.write_text('{"at": "2026-01-01T00:00:00", "doing": "x", "n_asked": 1, "packs": []}'),
+        lambda path: path.write_bytes(bytes(range(256))),
+        lambda path: path.write_text("[" * 100_000),
+        lambda path: path.mkdir(),
+        lambda path: path.symlink_to(path),
+        lambda _: None,
+    ],
+)
+def test_status_needs_no_sign_of_life(
+    break_it: Callable[[Path], object], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    sweep = sweep_on_disk(tmp_path / "s", small_sweep("s"), trial_rows(0, ["solved"] * 4))
+    break_it(sweep.path / "progress.json")
+    lines = _status(sweep.path, capsys)
+    assert lines[:2] == [f"{sweep.sweep}: not finished", "trials      1 of 4 with trainings in the ledger"]
+
+
+def test_a_finished_sweep_has_nothing_under_way(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    sweep = sweep_on_disk(tmp_path / "s", small_sweep("s"), trial_rows(0, ["solved"] * 4))
+    Beacon(sweep.path).show("training", 3, PACKS)
+    sweep.record_run(finished=True, seconds=1.0)
+    lines = _status(sweep.path, capsys)
+    assert lines[0] == f"{sweep.sweep}: finished"
+    assert not any("under way" in line or "resume" in line for line in lines)
+
+
+def test_a_sweep_does_not_stop_for_want_of_a_sign_of_life(tmp_path: Path) -> None:
+    beacon = Beacon(tmp_path / "gone")
+    beacon.show("training", 3, PACKS)
+    beacon.end()
+    assert not (tmp_path / "gone").exists()
+
+
+def test_spans_of_time_in_words() -> None:
+    spans = [timedelta(seconds=59), timedelta(seconds=130), timedelta(hours=2), timedelta(days=3)]
+    assert [span(each) for each in spans] == ["59 s", "2 min", "2 h", "3 days"]

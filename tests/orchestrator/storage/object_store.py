@@ -1,0 +1,72 @@
+"""An S3 server of our own, in this process."""
+
+import logging
+import os
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pyarrow.fs as pafs
+import pytest
+from moto.core import DEFAULT_ACCOUNT_ID
+from moto.s3.models import s3_backends
+from moto.server import ThreadedMotoServer
+
+from attnsweep.orchestrator.storage.location import locate
+from attnsweep.orchestrator.storage.s3 import ObjectPrefix
+
+BUCKET = "attnsweep-test"
+
+
+@contextmanager
+def object_store() -> Iterator[str]:
+    """Starts a server with one bucket; the environment names it. Yields its address."""
+    # A line per request, which would bury what a failed test has to say.
+    logging.getLogger("werkzeug").setLevel(logging.ERROR)
+    server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
+    server.start()
+    host, port = server.get_host_and_port()
+    address = f"http://{host}:{port}"
+    with pytest.MonkeyPatch.context() as environment:
+        for name in [name for name in os.environ if name.startswith("AWS_")]:
+            environment.delenv(name)
+        environment.setenv("AWS_ENDPOINT_URL", address)
+        environment.setenv("AWS_ACCESS_KEY_ID", "key")
+        environment.setenv("AWS_SECRET_ACCESS_KEY", "planted-secret")
+        # No look for credentials or a region on the network.
+        environment.setenv("AWS_EC2_METADATA_DISABLED", "true")
+        _client(address).create_dir(BUCKET)
+        yield address
+    server.stop()
+
+
+def new_prefix() -> ObjectPrefix:
+    prefix = locate(f"s3://{BUCKET}/sweeps/{uuid.uuid4().hex[:8]}")
+    assert isinstance(prefix, ObjectPrefix)
+    return prefix
+
+
+def copy_of(prefix: ObjectPrefix) -> ObjectPrefix:
+    """A sweep with the same objects, made inside the server: no requests."""
+    copy = new_prefix()
+    bucket = s3_backends[DEFAULT_ACCOUNT_ID]["aws"].buckets[BUCKET]
+    old, new = (str(each).removeprefix(f"s3://{BUCKET}/") for each in (prefix, copy))
+    for name, key in list(bucket.keys.items()):
+        if name.startswith(f"{old}/"):
+            s3_backends[DEFAULT_ACCOUNT_ID]["aws"].copy_object(key, BUCKET, name.replace(old, new))
+    return copy
+
+
+def object_names(prefix: ObjectPrefix) -> set[str]:
+    """All objects of a sweep, by their names inside it."""
+    store = _client(os.environ["AWS_ENDPOINT_URL"])
+    base = str(prefix).removeprefix("s3://")
+    found = store.get_file_info(pafs.FileSelector(base, recursive=True, allow_not_found=True))
+    return {info.path.removeprefix(base + "/") for info in found if info.type == pafs.FileType.File}
+
+
+def _client(address: str) -> pafs.S3FileSystem:
+    # The default patience, 3 s, is short for a server that shares a busy machine's core with the test.
+    return pafs.S3FileSystem(
+        endpoint_override=address, region="us-east-1", request_timeout=60, allow_bucket_creation=True
+    )

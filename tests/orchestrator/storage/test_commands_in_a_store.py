@@ -1,0 +1,125 @@
+"""Every command on a sweep in an object store: as on a disk."""
+
+import json
+import sys
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from attnsweep.orchestrator import cli
+from attnsweep.orchestrator.analysis import open_sweep
+from attnsweep.orchestrator.storage.s3 import ObjectPrefix
+from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
+from attnsweep.orchestrator.storage.whereabouts import Beacon, PackUnderWay
+from tests.orchestrator.small_sweep import commit, open_writer, small_sweep, sweep_on_disk, trial_rows
+from tests.orchestrator.storage.object_store import new_prefix, object_names
+
+SPEC = small_sweep("s", trials=6, replicates=4)
+TRIALS = [
+    trial_rows(
+        trial,
+        ["solved", "solved", "marginal", "failed"] if trial % 2 else ["solved"] * 4,
+        param_init_sigma=10.0 ** -(trial % 4),
+        param_learning_rate=10.0 ** -(1 + trial % 3),
+        param_n_steps=8,
+    )
+    for trial in range(6)
+]
+
+
+@pytest.fixture(scope="module")
+def sweep(s3: str) -> SweepDirectory:
+    return sweep_on_disk(new_prefix(), SPEC, *TRIALS)
+
+
+@pytest.fixture(scope="module")
+def on_disk(tmp_path_factory: pytest.TempPathFactory) -> SweepDirectory:
+    return sweep_on_disk(tmp_path_factory.mktemp("sweeps") / "s", SPEC, *TRIALS)
+
+
+def _told(capsys: pytest.CaptureFixture[str], *words: object) -> str:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sys, "argv", ["attnsweep", *map(str, words)])
+        with pytest.raises(SystemExit) as ended:
+            cli.main()
+    assert not ended.value.code
+    return capsys.readouterr().out
+
+
+def test_status(sweep: SweepDirectory, on_disk: SweepDirectory, capsys: pytest.CaptureFixture[str]) -> None:
+    told, expected = (_told(capsys, "status", each.path).splitlines()[1:-1] for each in (sweep, on_disk))
+    assert told == expected
+    assert told[1] == "trainings   24 of 24 in the ledger, the last at 2025-11-01 12:00:05 UTC"
+
+
+def test_status_of_one_that_runs(store: None, capsys: pytest.CaptureFixture[str]) -> None:
+    sweep = sweep_on_disk(new_prefix(), SPEC, TRIALS[0])
+    Beacon(sweep.path).show("training", 3, [PackUnderWay(pack="p", n_trainings=32, step=120, n_steps=500)])
+    told = _told(capsys, "status", sweep.path)
+    assert "running (training); last sign of life" in told
+    assert told.endswith("under way   32 trainings\n  p                32 trainings, step 120 of 500\n")
+
+
+def test_a_query_over_a_store_and_a_disk(
+    sweep: SweepDirectory, on_disk: SweepDirectory, capsys: pytest.CaptureFixture[str]
+) -> None:
+    sql = "select count(*) as n, count(distinct sweep) as sweeps from trainings"
+    told = _told(capsys, "query", sweep.path, on_disk.path, sql, "--format", "json")
+    assert json.loads(told) == [{"n": 48, "sweeps": 2}]
+
+
+def test_a_report(sweep: SweepDirectory, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = tmp_path / "report.html"
+    assert str(out) in _told(capsys, "report", sweep.path, "--out", out)
+    assert sweep.sweep in out.read_text()
+
+
+def test_a_comparison(sweep: SweepDirectory, capsys: pytest.CaptureFixture[str]) -> None:
+    other = sweep_on_disk(new_prefix(), SPEC, *TRIALS)
+    told = json.loads(_told(capsys, "compare", sweep.path, other.path, "--json"))
+    assert told["a"] != told["b"]
+    assert told["difference_is_shown"] is False
+
+
+def test_in_python(sweep: SweepDirectory, on_disk: SweepDirectory) -> None:
+    data, expected = open_sweep(str(sweep.path)), open_sweep(str(on_disk.path))
+    assert data.trainings().num_rows == 24
+    assert data.stuck_rates().overall == expected.stuck_rates().overall
+    sql = "select count(*), sum(value) from curves"
+    assert data.sql(sql).to_pylist() == expected.sql(sql).to_pylist()
+
+
+def test_answers_fetch_only_what_has_come_since(s3: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    directory = sweep_on_disk(new_prefix(), SPEC, *TRIALS[:4])
+    data = open_sweep(str(directory.path))
+    opened, open_file = [], ObjectPrefix.open_file
+
+    def listen(prefix: ObjectPrefix, folder: str, name: str) -> pa.NativeFile:
+        opened.append(name)
+        return open_file(prefix, folder, name)
+
+    monkeypatch.setattr(ObjectPrefix, "open_file", listen)
+    assert data.stuck_rates().overall.n == data.trainings().num_rows - 2 == 14
+    assert opened == []
+    with open_writer(directory) as writer:
+        commit(writer, [{**row, "sweep": directory.sweep} for row in TRIALS[4]])
+    assert data.trainings().num_rows == 20
+    assert opened
+
+
+def test_mlflow_sync_and_compact(
+    sweep: SweepDirectory, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    prefix = sweep.path
+    assert isinstance(prefix, ObjectPrefix)
+    uri = f"sqlite:///{tmp_path}/mlflow.db"
+    for words in ("6 trials logged, 0 were there", "0 trials logged, 6 were there"):
+        monkeypatch.setattr(sys, "argv", ["attnsweep", "mlflow-sync", str(prefix), "--tracking-uri", uri])
+        with pytest.raises(SystemExit) as ended:
+            cli.main()
+        assert not ended.value.code
+        assert words in capsys.readouterr().err
+    _told(capsys, "compact", prefix)
+    assert len({name for name in object_names(prefix) if name.endswith(".parquet")}) == 2
+    assert not {name for name in object_names(prefix) if name.startswith(".lock/") and name.endswith(".json")}

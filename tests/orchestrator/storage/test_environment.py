@@ -1,0 +1,173 @@
+"""What a row's environment names: the versions and the code that its training runs, no more and no less."""
+
+import importlib
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from attnsweep.orchestrator.storage.environment import Environment
+from attnsweep.workloads.category_pairs import CategoryPairs
+from attnsweep.workloads.engine.contract import Workload
+from attnsweep.workloads.formal_languages import FormalLanguages
+from attnsweep.workloads.registry import load_workload
+from attnsweep.workloads.translation import Translation
+
+OWN = '''
+import json
+from typing import TYPE_CHECKING
+import my_layers
+from my_package import law
+from attnsweep.workloads.category_pairs import CategoryPairs
+
+if TYPE_CHECKING:
+    import my_types
+
+class Own(CategoryPairs):
+    """Mine."""
+
+    name = "own"
+
+    def build(self, parameters):
+        import my_late
+        return super().build(parameters)
+'''
+FILES = {
+    "own.py": OWN,
+    "my_layers.py": "WIDTH = 3",
+    "my_package/__init__.py": "",
+    "my_package/law.py": "from . import sums\nfrom .sums import total",
+    "my_package/sums.py": "total = 4",
+    "my_package/alone.py": "unused = 1",
+    "my_late.py": "late = True",
+    "my_types.py": "",
+    "my_notes.py": "",
+}
+IMPORTED = {
+    "own.py": "own.py",
+    "my_layers": "my_layers.py",
+    "my_package": "my_package/__init__.py",
+    "my_package.law": "my_package/law.py",
+    "my_package.sums": "my_package/sums.py",
+    "my_late": "my_late.py",
+}
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A user's file and what lies beside it."""
+    place = tmp_path / "mine"
+    for name, text in FILES.items():
+        (place / name).parent.mkdir(parents=True, exist_ok=True)
+        (place / name).write_text(text)
+    monkeypatch.syspath_prepend(place)
+    yield place
+    for name in [each for each in sys.modules if each.startswith("my_")]:
+        del sys.modules[name]
+
+
+def _own(folder: Path) -> Workload[Any]:
+    return load_workload(f"{folder / 'own.py'}:Own")
+
+
+@pytest.mark.parametrize("workload", [CategoryPairs(), FormalLanguages(), Translation()], ids=lambda each: each.name)
+def test_of_ours_it_names_what_trains_and_what_makes_rows(workload: Workload[Any]) -> None:
+    found = Environment.current(workload).code.keys()
+    rooms = {name.split(".")[1] for name in found if name.startswith("workloads.")}
+    assert rooms == {workload.name, "diagnostics", "engine", "errors", "parameters"}
+    assert found >= {
+        "attnsweep.orchestrator.training.trainer",
+        "attnsweep.orchestrator.training.rows",
+        "attnsweep.orchestrator.training.bleu",
+        "attnsweep.orchestrator.running.backlog",
+        "attnsweep.orchestrator.ledger.schema",
+        "workloads",
+        "attnsweep.workloads.engine.pack",
+        "attnsweep.workloads.diagnostics.outcomes",
+        f"workloads.{workload.name}.workload",
+    }
+    # What runs trainings, and what is asked of them later, trains nothing.
+    assert not found & {
+        "attnsweep.orchestrator.running.loop",
+        "attnsweep.orchestrator.training.ray_pool",
+        "attnsweep.workloads.testing",
+        "attnsweep.workloads.registry",
+    }
+    # Each is a module: a name that stands for none would never change.
+    assert all(importlib.util.find_spec(name) for name in found)
+
+
+def test_of_the_users_it_names_the_file_and_what_it_imports_from_beside_it(folder: Path) -> None:
+    shipped = Environment.current(CategoryPairs()).code.keys()
+    assert Environment.current(_own(folder)).code.keys() - shipped == IMPORTED.keys()
+
+
+@pytest.mark.parametrize("module", IMPORTED)
+def test_other_code_is_a_change_comments_and_docstrings_are_none(module: str, folder: Path) -> None:
+    workload, file = _own(folder), folder / IMPORTED[module]
+    before, text = Environment.current(workload), file.read_text()
+    file.write_text(f'"""About it."""\n# Thought better of it.\n{text.replace("Mine", "Ours")}\n\n')
+    assert before.changes(Environment.current(workload)) == []
+    assert before.id == Environment.current(workload).id
+    file.write_text(f"{text}\nmore = 1")
+    assert before.changes(Environment.current(workload)) == [f"code of {module}"]
+
+
+def test_what_is_not_imported_is_no_change(folder: Path) -> None:
+    workload = _own(folder)
+    before = Environment.current(workload)
+    for name in ("my_types.py", "my_notes.py", "my_package/alone.py"):
+        (folder / name).write_text("more = 1")
+    assert before.changes(Environment.current(workload)) == []
+
+
+def test_the_users_folder_may_be_moved(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    before = Environment.current(_own(folder))
+    elsewhere = folder.rename(folder.with_name("elsewhere"))
+    monkeypatch.syspath_prepend(elsewhere)
+    importlib.invalidate_caches()
+    for name in [each for each in sys.modules if each.startswith("my_")]:
+        del sys.modules[name]
+    assert before.id == Environment.current(_own(elsewhere)).id
+
+
+def test_a_workload_of_an_installed_package_is_followed_through_its_package(folder: Path) -> None:
+    (folder / "my_package" / "alone.py").write_text(OWN.replace("from my_package import law", "from . import law"))
+    workload = load_workload("my_package.alone:Own")
+    shipped = Environment.current(CategoryPairs()).code.keys()
+    found = Environment.current(workload).code.keys() - shipped
+    assert found == {"my_package", "my_package.alone", "my_package.law", "my_package.sums"}
+
+
+def _environment(code: dict[str, str], **versions: str) -> Environment:
+    return Environment(versions={"numpy": "2.0", **versions}, code=code)
+
+
+@pytest.mark.parametrize(
+    ("later", "changes"),
+    [
+        (_environment({"a": "1", "b": "2"}), []),
+        (_environment({"a": "1", "b": "2"}, numpy="2.1"), ["numpy 2.0 -> 2.1"]),
+        (_environment({"a": "1", "b": "2"}, torch="3.0"), ["torch not recorded -> 3.0"]),
+        (_environment({"a": "0", "b": "2"}), ["code of a"]),
+        (_environment({"a": "1"}), ["code of b"]),
+        (_environment({"a": "1", "b": "2", "c": "3"}), ["code of c"]),
+        (_environment({"a": "1"} | {str(n): "0" for n in range(7)}), ["code of b, 0, 1, 2, 3, 3 more"]),
+        (
+            _environment({"workloads": "1", "orchestrator/tasks.py": "2"}),
+            ["code, which was recorded in another form and cannot be compared"],
+        ),
+        (_environment({}), ["code, which was recorded in another form and cannot be compared"]),
+    ],
+)
+def test_all_that_differs_is_a_change(later: Environment, changes: list[str]) -> None:
+    environment = _environment({"a": "1", "b": "2"})
+    assert environment.changes(later) == changes
+    assert bool(later.changes(environment)) == bool(changes) == (environment.id != later.id)
+
+
+def test_versions_of_what_a_sweep_runs_on_are_named() -> None:
+    versions = Environment.current(CategoryPairs()).versions
+    assert versions.keys() >= {"python", "torch", "numpy", "attnsweep"}
+    assert versions["torch"] == importlib.metadata.version("torch")

@@ -1,0 +1,168 @@
+"""A disk that is full: one line that says so, no half-written pack that counts, and on again when there is room."""
+
+import resource
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from attnsweep.orchestrator.ledger.verification import verify
+from attnsweep.orchestrator.ledger.writer import LedgerWriter
+from attnsweep.orchestrator.running.study import Asked, Study
+from attnsweep.orchestrator.storage import local as local_folder
+from attnsweep.orchestrator.storage.local import LocalFolder
+from attnsweep.orchestrator.storage.location import StoreError
+from attnsweep.orchestrator.storage.sweep_directory import STUDY_FILE, SweepDirectory
+from attnsweep.search_spaces import Float, Sweep
+from tests.fault import disks
+from tests.orchestrator.ledger.ledger_rows import SPEC, Key, assert_holds, committed_keys, open_writer, pack_rows
+
+SPEC_OF_STUDY = Sweep(
+    name="s",
+    workload="category_pairs",
+    space={"init_sigma": Float(low=1e-4, high=1.0, log=True), "n_steps": 10},
+    sampler="random",
+    trials=400,
+    seed=5,
+)
+
+
+@contextmanager
+def _largest_file(n_bytes: int) -> Iterator[None]:
+    """No file of this process may grow over this size: for a write, as good as a full disk."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (n_bytes, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """Room for a dozen packs."""
+    with disks.small_disk(tmp_path / "disk", 400) as root:
+        yield root
+
+
+def _commit(root: Path, number: int, n_steps: int = 3) -> set[Key]:
+    """Appends one pack."""
+    keys = [(number, 0), (number, 1)]
+    with open_writer(root) as writer:
+        writer.commit(f"p{number}", *pack_rows(f"p{number}", keys, n_steps))
+    return set(keys)
+
+
+def _hidden(root: Path) -> list[Path]:
+    return [path for path in root.rglob(".*") if path.name != ".ledger.lock"]
+
+
+@pytest.mark.parametrize("n_bytes", [300, 2000, 8000])
+def test_a_commit_without_room_leaves_nothing_and_the_next_goes_on(tmp_path: Path, n_bytes: int) -> None:
+    keys = _commit(tmp_path, 0)
+    files = set(tmp_path.rglob("*"))
+    with _largest_file(n_bytes), pytest.raises(StoreError) as refused:
+        _commit(tmp_path, 1, n_steps=3000)
+    assert str(refused.value) == (
+        f"{tmp_path}: got 'File too large', expected a sweep directory that can be written; make room for it"
+    )
+    assert set(tmp_path.rglob("*")) == files
+    assert verify(tmp_path, SPEC) == []
+    keys |= _commit(tmp_path, 1)
+    assert_holds(tmp_path, keys)
+
+
+def test_a_disk_that_fills_up_keeps_what_was_committed_and_takes_more_once_there_is_room(small_disk: Path) -> None:
+    committed: set[Key] = set()
+
+    def fill(writer: LedgerWriter) -> None:
+        for number in range(100):
+            writer.commit(f"p{number}", *pack_rows(f"p{number}", [(number, 0)]))
+            committed.add((number, 0))
+
+    with open_writer(small_disk) as writer, pytest.raises(StoreError) as refused:
+        fill(writer)
+    assert str(refused.value) == (
+        f"{small_disk}: got 'No space left on device', expected a sweep directory that can be written; make room for it"
+    )
+    assert len(committed) > 3
+    held = committed_keys(small_disk)
+    # The last one is there if the room sufficed for it, and not for the merge that followed.
+    assert held in (committed, committed | {(len(committed), 0)})
+    assert_holds(small_disk, held)
+    disks.enlarge(small_disk, 8000)
+    with open_writer(small_disk) as writer:
+        assert writer.set_aside == {}
+        writer.commit("last", *pack_rows("last", [(2000, 0)]))
+    assert_holds(small_disk, held | {(2000, 0)})
+    assert verify(small_disk, SPEC) == []
+    assert _hidden(small_disk) == []
+
+
+def test_a_writer_that_has_no_room_for_its_name_says_so(tmp_path: Path) -> None:
+    _commit(tmp_path, 0)
+    with _largest_file(0), pytest.raises(StoreError, match="got 'File too large'"):
+        LocalFolder(tmp_path).lock("compact")
+    _commit(tmp_path, 1)
+
+
+def test_a_text_without_room_leaves_the_earlier_one(tmp_path: Path) -> None:
+    folder = LocalFolder(tmp_path)
+    folder.put_text("course.json", "earlier")
+    with _largest_file(10), pytest.raises(StoreError, match="got 'File too large'"):
+        folder.put_text("course.json", "later" * 100)
+    assert [path.name for path in tmp_path.iterdir()] == ["course.json"]
+    assert folder.read_text("course.json") == "earlier"
+
+
+def test_a_text_is_there_to_stay_once_it_is_put(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The folder's list of names is on the disk, too, and only after the name is in it."""
+    found = []
+    monkeypatch.setattr(local_folder, "sync", lambda path: found.append((path, (path / "course.json").read_text())))
+    LocalFolder(tmp_path).put_text("course.json", "text")
+    assert found == [(tmp_path, "text")]
+
+
+def test_a_journal_without_room_is_mended_and_goes_on_as_if_there_had_been(tmp_path: Path) -> None:
+    undisturbed = _asked(SweepDirectory.create(tmp_path / "undisturbed", SPEC_OF_STUDY, {}), 30)
+    directory = SweepDirectory.create(tmp_path / "s", SPEC_OF_STUDY, {})
+    journal = tmp_path / "s" / STUDY_FILE
+    first = _asked(directory, 10)
+    study = Study(directory)
+    study.ask()
+    with _largest_file(journal.stat().st_size + 40), pytest.raises(StoreError, match="got 'File too large'"):
+        study.save()
+    # As the end of a run does, with room again: half of it is there already.
+    study.save()
+    assert not journal.read_bytes().endswith(b"\n")
+    again = Study(directory)
+    assert journal.read_bytes().endswith(b"\n")
+    assert again.n_asked == 10
+    assert first + _asked(directory, 20) == undisturbed
+
+
+def _asked(directory: SweepDirectory, n_trials: int) -> list[object]:
+    study = Study(directory)
+    asked = []
+    for _ in range(n_trials):
+        asked.append(study.ask())
+        study.tell(asked[-1].trial, 0.5)
+    study.save()
+    return list(asked)
+
+
+@pytest.mark.parametrize("n_bytes", range(1, 130, 8))
+def test_a_journal_torn_anywhere_is_read_and_appended_to(tmp_path: Path, n_bytes: int) -> None:
+    directory = SweepDirectory.create(tmp_path / "s", SPEC_OF_STUDY, {})
+    _asked(directory, 3)
+    journal = tmp_path / "s" / STUDY_FILE
+    journal.write_bytes(journal.read_bytes()[:-n_bytes])
+    study = Study(directory)
+    for each in study.asked():
+        if not each.is_told:
+            study.tell(each.trial, 0.5)
+    study.save()
+    assert study.n_asked == 3
+    assert len(_asked(directory, 2)) == 2
+    assert Study(directory).asked() == [Asked(trial, is_told=True) for trial in range(5)]

@@ -1,0 +1,67 @@
+"""Where a sweep is: what the user may type, and that no secret is ever repeated."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from attnsweep.orchestrator.storage.location import local_path, locate, place_at
+from attnsweep.orchestrator.storage.s3 import ObjectPrefix
+from attnsweep.workloads.errors import UserError
+
+
+@pytest.mark.parametrize("text", ["sweeps/first", "/tmp/x", ".", "a:b", "s3"])
+def test_a_path_stays_a_path(text: str) -> None:
+    assert locate(text) == Path(text)
+    assert str(place_at(Path(text))) == text
+
+
+@pytest.mark.parametrize("text", ["s3://my-bucket/sweeps/first", "s3://my-bucket/sweeps/first/"])
+def test_a_uri_is_a_prefix_and_as_text_itself(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:1")
+    found = locate(text)
+    assert isinstance(found, ObjectPrefix)
+    assert str(found) == "s3://my-bucket/sweeps/first"
+    assert found == locate(text)
+    assert "127.0.0.1" not in repr(found)
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("s3://AKIA1:planted-secret@my-bucket/x", "s3://...@my-bucket/x"),
+        ("s3://planted-secret@my-bucket/x", "s3://...@my-bucket/x"),
+        ("s3://my-bucket/x?secret_key=planted-secret&access_key=a", "s3://my-bucket/x"),
+    ],
+)
+def test_credentials_in_a_uri_are_refused_and_not_repeated(text: str, shown: str) -> None:
+    with pytest.raises(UserError) as refused:
+        locate(text, "--dir")
+    assert str(refused.value) == (
+        f"--dir: got '{shown}', expected s3://BUCKET/PREFIX, without credentials or options; "
+        "set AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, AWS_ENDPOINT_URL, AWS_REGION in the environment"
+    )
+
+
+@pytest.mark.parametrize(
+    "text", ["s3://my-bucket", "s3://my-bucket/", "s3://B/x", "s3:/my-bucket/x", "s3://my-bucket/a//b", "gs://bucket/x"]
+)
+def test_another_uri_is_refused(text: str) -> None:
+    with pytest.raises(UserError, match=r"expected a directory, or s3://BUCKET/PREFIX; for example s3://my-bucket/"):
+        locate(text)
+
+
+def test_what_draws_figures_needs_a_directory(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:1")
+    assert local_path("sweeps/x", "--dir") == Path("sweeps/x")
+    with pytest.raises(UserError, match="--dir: got 's3://my-bucket/x', expected a directory of this machine"):
+        local_path("s3://my-bucket/x", "--dir")
+
+
+def test_a_directory_does_not_load_the_stores_client() -> None:
+    code = (
+        "import sys; from attnsweep.orchestrator.storage.location import locate; locate('sweeps/x'); "
+        "sys.exit('pyarrow' in sys.modules)"
+    )
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -1,0 +1,372 @@
+"""The ledger in an object store: as on a disk, without renaming, and with a lease for a lock."""
+
+import contextlib
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from moto.s3.responses import S3Response
+
+from attnsweep.orchestrator.ledger import compaction
+from attnsweep.orchestrator.ledger.compaction import compact
+from attnsweep.orchestrator.ledger.reader import Ledger
+from attnsweep.orchestrator.storage import lease as object_lock
+from attnsweep.orchestrator.storage import owner
+from attnsweep.orchestrator.storage import s3 as object_prefix
+from attnsweep.orchestrator.storage.location import StoreError
+from attnsweep.orchestrator.storage.s3 import ObjectPrefix
+from attnsweep.workloads.errors import UserError
+from tests.orchestrator.ledger.ledger_rows import Key, assert_holds, committed_keys, open_writer, pack_rows
+from tests.orchestrator.storage.object_store import copy_of, new_prefix, object_names
+
+OPEN_FILE = ObjectPrefix.open_file
+
+
+class Crash(BaseException):
+    """The process is gone."""
+
+
+pytestmark = pytest.mark.usefixtures("s3")
+
+
+@pytest.fixture
+def prefix() -> ObjectPrefix:
+    return new_prefix()
+
+
+def commit(prefix: ObjectPrefix, *trials: int) -> None:
+    with open_writer(prefix) as writer:
+        for trial in trials:
+            writer.commit(f"p{trial}", *pack_rows(f"p{trial}", [(trial, 0), (trial, 1)]))
+
+
+def keys(*trials: int) -> set[tuple[int, int]]:
+    return {(trial, replicate) for trial in trials for replicate in (0, 1)}
+
+
+def held(prefix: ObjectPrefix, n_steps: int = 3) -> set[Key]:
+    """The trainings of a ledger, each of them once in each table; `assert_holds` with a third of its requests."""
+
+    def counts(connection: Any) -> list[set[tuple[int, int, int]]]:
+        sql = "SELECT trial, replicate, count(*) FROM {} GROUP BY ALL"
+        return [set(connection.sql(sql.format(table)).fetchall()) for table in ("trainings", "curves", "heads")]
+
+    trainings, curves, heads = Ledger(prefix).ask(counts)
+    found = {(trial, replicate) for trial, replicate, _ in trainings}
+    assert trainings == heads == {(*key, 1) for key in found}
+    assert curves == {(*key, 2 * n_steps) for key in found}
+    return found
+
+
+def parquet(prefix: ObjectPrefix) -> set[str]:
+    return {name for name in object_names(prefix) if name.endswith(".parquet")}
+
+
+def test_what_is_committed_is_read_back_as_from_a_disk(
+    prefix: ObjectPrefix, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(compaction, "MAX_FRAGMENTS", 3)
+    for root in (prefix, tmp_path):
+        commit(root, *range(5))
+    assert_holds(prefix, keys(*range(5)))
+    by = [("trial", "ascending"), ("replicate", "ascending")]
+    on_disk = Ledger(tmp_path).trainings().sort_by(by).to_pylist()
+    assert Ledger(prefix).trainings().sort_by(by).to_pylist() == on_disk
+    sql = "SELECT * FROM trials ORDER BY trial"
+    answers = [
+        Ledger(root).ask(lambda connection: connection.sql(sql).to_arrow_table().to_pylist())
+        for root in (prefix, tmp_path)
+    ]
+    assert answers[0] == answers[1]
+    compact(prefix)
+    assert len(parquet(prefix)) == 3
+    assert held(prefix) == keys(*range(5))
+    assert not {name for name in object_names(prefix) if name.startswith(".lock/")}
+
+
+def test_an_empty_ledger_is_one(prefix: ObjectPrefix) -> None:
+    with pytest.raises(UserError, match="expected a sweep directory, with a folder trainings in it"):
+        Ledger(prefix)
+    commit(prefix)
+    assert Ledger(prefix).trainings().num_rows == 0
+
+
+@pytest.mark.parametrize("act", [lambda prefix: commit(prefix, 2), compact], ids=["commit", "compact"])
+def test_a_crash_at_any_request_leaves_each_pack_whole_or_not_at_all(act: Callable[[ObjectPrefix], None]) -> None:
+    seen = set()
+    before = new_prefix()
+    commit(before, 0, 1)
+    for step in range(60):
+        prefix = copy_of(before)
+        done = 0
+
+        def dying(real: Callable[..., Any], step: int = step) -> Callable[..., Any]:
+            def request(*arguments: Any) -> Any:
+                nonlocal done
+                if done >= step:
+                    raise Crash
+                done += 1
+                return real(*arguments)
+
+            return request
+
+        crashed = False
+        with pytest.MonkeyPatch.context() as patch:
+            for name in ("_upload", "remove"):
+                patch.setattr(ObjectPrefix, name, dying(getattr(ObjectPrefix, name)))
+            try:
+                act(prefix)
+            except Crash:
+                crashed = True
+        found = committed_keys(prefix)
+        assert found in (keys(0, 1), keys(0, 1, 2))
+        # Its process, which is this one, lives: nobody would take its lease before it has run out.
+        prefix.remove(object_lock.FOLDER, prefix.texts(object_lock.FOLDER))
+        with open_writer(prefix):
+            assert held(prefix) == found
+        assert {name.partition("/")[2] for name in parquet(prefix) if name.startswith("curves/")} == {
+            name.partition("/")[2] for name in parquet(prefix) if name.startswith("trainings/")
+        }
+        seen.add((crashed, found == keys(0, 1)))
+        if not crashed:
+            break
+    assert not crashed
+    assert step > 6
+    assert (True, True) in seen
+
+
+WRITER = """
+import sys
+from attnsweep.orchestrator.ledger import compaction
+from attnsweep.orchestrator.storage.location import locate
+from tests.orchestrator.ledger.ledger_rows import open_writer, pack_rows
+compaction.MAX_FRAGMENTS = 4
+with open_writer(locate(sys.argv[1])) as writer:
+    for trial in range(100_000):
+        writer.commit(f"p{trial}", *pack_rows(f"p{trial}", [(trial, 0)], n_steps=1))
+        print(trial, flush=True)
+"""
+
+
+def test_a_killed_writer_leaves_whole_packs_and_a_lock_that_is_soon_free(prefix: ObjectPrefix) -> None:
+    command = [sys.executable, "-c", WRITER, str(prefix)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=Path(__file__).parents[3]) as process:
+        assert process.stdout is not None
+        for line in process.stdout:
+            committed = int(line) + 1
+            trials = Ledger(prefix).trainings(columns=["trial"])["trial"].to_pylist()
+            assert sorted(trials) == list(range(len(trials)))
+            assert len(trials) >= committed
+            if committed >= 12:
+                break
+        with pytest.raises(UserError, match=rf"another process works on \(run, pid {process.pid} on "):
+            open_writer(prefix)
+        process.kill()
+        for line in process.stdout:
+            committed = int(line) + 1
+    with open_writer(prefix):
+        found = held(prefix, n_steps=1)
+        assert committed <= len(found) <= committed + 1
+        assert found == {(trial, 0) for trial in range(len(found))}
+
+
+def test_what_a_killed_writer_had_sent_may_appear_before_its_lock_is_taken_over(
+    prefix: ObjectPrefix, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its file in `trainings`: later, and the new writer would have removed those in `curves` and `heads`."""
+    commit(prefix, 0)
+    upload = ObjectPrefix._upload
+    sent = []
+
+    def killed(self: ObjectPrefix, path: Path, name: str) -> None:
+        if name.startswith("trainings/"):
+            sent.append(name)
+            shutil.copy(path, tmp_path / "sent")
+            raise Crash
+        upload(self, path, name)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(ObjectPrefix, "_upload", killed)
+        with pytest.raises(Crash):
+            commit(prefix, 1)
+    with subprocess.Popen([sys.executable, "-c", ""]) as process:
+        pass
+    _leave_lease(prefix, process.pid, owner._processes())
+    monkeypatch.setattr(object_lock.time, "sleep", lambda _: upload(prefix, tmp_path / "sent", sent[0]))
+    with open_writer(prefix):
+        assert held(prefix) == keys(0, 1)
+
+
+@pytest.mark.parametrize("n_removed", [1, 2, 3])
+def test_a_reader_that_a_compaction_overtakes_asks_again(prefix: ObjectPrefix, n_removed: int) -> None:
+    """It comes to the removal of one table, of two, or of all; then it is killed."""
+    commit(prefix, 0, 1, 2)
+    asked = 0
+
+    def question(connection: Any) -> int:
+        nonlocal asked
+        asked += 1
+        if asked == 1:
+            _compact_until(prefix, n_removed)
+        return int(connection.sql("SELECT count(*) FROM curves").fetchall()[0][0])
+
+    assert Ledger(prefix).ask(question) == 6 * 6
+    assert asked == 2
+
+
+@pytest.mark.parametrize("n_removed", [1, 2, 3])
+@pytest.mark.parametrize(
+    "answer",
+    [FileNotFoundError(2, "gone", "x"), StoreError("x", given="", expected="", fix="")],
+    ids=["none", "error"],
+)
+def test_a_reader_that_a_compaction_overtakes_opens_again(
+    prefix: ObjectPrefix, n_removed: int, answer: Exception, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever the store makes of what is gone: sometimes that there is none, sometimes that there was an error."""
+    commit(prefix, 0, 1)
+
+    def overtaken(self: ObjectPrefix, folder: str, name: str) -> Any:
+        if folder == "curves" and not name.startswith("merged"):
+            _compact_until(prefix, n_removed)
+            raise answer
+        return OPEN_FILE(self, folder, name)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(ObjectPrefix, "n_at_once", 1)
+        patch.setattr(ObjectPrefix, "open_file", overtaken)
+        assert committed_keys(prefix) == keys(0, 1)
+
+
+def test_a_signal_during_an_upload_does_not_cut_it_off(prefix: ObjectPrefix, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Interrupting:
+        """A number of bytes; the first who asks for it, with the upload begun, is interrupted."""
+
+        signals = iter([signal.SIGINT])
+
+        def __index__(self) -> int:
+            for number in self.signals:
+                os.kill(os.getpid(), number)
+            return 3
+
+    # A background job starts with SIGINT ignored.
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        with monkeypatch.context() as patch:
+            patch.setattr(object_prefix, "_CHUNK", Interrupting())
+            with pytest.raises(KeyboardInterrupt):
+                prefix.put_text("x/whole", "whole")
+    finally:
+        signal.signal(signal.SIGINT, before)
+    for thread in threading.enumerate():
+        if thread.name.startswith("ThreadPoolExecutor"):
+            thread.join()
+    assert prefix.read_text("x/whole") == "whole"
+
+
+def _compact_until(prefix: ObjectPrefix, n_removed: int) -> None:
+    """Compacts, and is killed once the files of so many tables are removed."""
+    remove = ObjectPrefix.remove
+    removed = 0
+
+    def dying(self: ObjectPrefix, folder: str, files: Any) -> None:
+        nonlocal removed
+        if files and folder != object_lock.FOLDER:
+            if removed == n_removed:
+                raise Crash
+            removed += 1
+        remove(self, folder, files)
+
+    with pytest.MonkeyPatch.context() as patch, contextlib.suppress(Crash):
+        patch.setattr(ObjectPrefix, "remove", dying)
+        patch.setattr(ObjectPrefix, "open_file", OPEN_FILE)
+        compact(prefix)
+
+
+def test_a_damaged_fragment_is_set_aside(prefix: ObjectPrefix) -> None:
+    commit(prefix, 0, 1)
+    (name,) = (name for name in object_names(prefix) if name.startswith("curves/p1-"))
+    prefix.put_text(name, "torn")
+    with pytest.raises(UserError, match=rf"{name}: got .*; restore it; or: attnsweep resume {prefix}, which sets"):
+        Ledger(prefix).curves()
+    with open_writer(prefix) as writer:
+        (words,) = writer.set_aside.values()
+        assert words.startswith(f"{prefix}/{name}: not what was written, by its checksum; set aside in {prefix}/set_as")
+        assert held(prefix) == keys(0)
+        writer.commit("p1", *pack_rows("p1", [(1, 0), (1, 1)]))
+    assert prefix.read_text(f"set_aside/{name}") == "torn"
+    assert held(prefix) == keys(0, 1)
+
+
+@pytest.mark.parametrize("table", ["curves", "heads", "trainings"])
+def test_a_store_that_refuses_a_write_ends_the_commit_and_takes_it_later(
+    prefix: ObjectPrefix, table: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The server itself answers that it has no room, from a table's file on."""
+    commit(prefix, 0)
+    answer = S3Response.put_object
+    refused = False
+
+    def full(response: S3Response) -> Any:
+        nonlocal refused
+        refused |= f"/{table}/" in response.path
+        return (507, {}, "") if refused else answer(response)
+
+    with monkeypatch.context() as patch, open_writer(prefix) as writer:
+        patch.setattr(S3Response, "put_object", full)
+        with pytest.raises(StoreError, match=r"^s3://attnsweep-test/.*, expected an object store that answers; look"):
+            writer.commit("p1", *pack_rows("p1", [(1, 0), (1, 1)]))
+    assert refused
+    assert held(prefix) == keys(0)
+    commit(prefix, 1)
+    assert held(prefix) == keys(0, 1)
+
+
+def _leave_lease(prefix: ObjectPrefix, pid: int = 7, processes: str | None = None) -> None:
+    """As a process of another machine, or of these processes."""
+    lease = {
+        "work": "compact",
+        "host": "elsewhere",
+        "pid": pid,
+        "since": "2025-11-01 12:00:00 UTC",
+        "processes": processes,
+    }
+    prefix.put_text(f"{object_lock.FOLDER}/other.json", json.dumps(lease))
+
+
+def test_anothers_lease_is_respected_until_it_runs_out(prefix: ObjectPrefix, monkeypatch: pytest.MonkeyPatch) -> None:
+    _leave_lease(prefix)
+    with pytest.raises(UserError) as refused:
+        open_writer(prefix)
+    assert str(refused.value) == (
+        f"{prefix}: got 'a sweep that another process works on (compact, pid 7 on elsewhere, "
+        "since 2025-11-01 12:00:00 UTC)', expected one at a time; "
+        "wait until it ends, or for 5 minutes after it was killed"
+    )
+    assert {name for name in object_names(prefix) if ".lock" in name} == {".lock/other.json"}
+    monkeypatch.setattr(object_lock, "LEASE_SECONDS", 0.0)
+    commit(prefix, 0)
+    assert not {name for name in object_names(prefix) if ".lock" in name}
+
+
+def test_who_slept_through_its_lease_does_not_commit_beside_another(
+    prefix: ObjectPrefix, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    writer = open_writer(prefix)
+    now = object_lock.time.time
+    monkeypatch.setattr(object_lock.time, "time", lambda: now() + 1000)
+    writer.commit("p0", *pack_rows("p0", [(0, 0)]))
+    monkeypatch.setattr(object_lock.time, "time", lambda: now() + 2000)
+    _leave_lease(prefix)
+    with pytest.raises(UserError, match="another process works on"):
+        writer.commit("p1", *pack_rows("p1", [(1, 0)]))
+    writer.close()
+    assert committed_keys(prefix) == {(0, 0)}

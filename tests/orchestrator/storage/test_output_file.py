@@ -1,0 +1,108 @@
+"""`--out`: what was there stays until the new file is whole, and only a regular file is replaced."""
+
+import os
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from attnsweep.orchestrator import cli
+from attnsweep.orchestrator.inspection.replay import _write_trace
+from attnsweep.orchestrator.ledger.query import render
+from attnsweep.orchestrator.report.page import write_report
+from attnsweep.orchestrator.storage.output_file import check_output, writing_file
+from attnsweep.orchestrator.training.rows import Rows
+from attnsweep.workloads.errors import UserError
+from tests.orchestrator.small_sweep import small_sweep, sweep_on_disk, trial_rows
+
+TABLE = pa.table({"a": [1, 2]})
+UNWRITABLE = pa.table({"a": pa.array([(1, 2, 3)], pa.month_day_nano_interval())})
+"""Parquet has no such type: pyarrow begins the file, fails and removes it."""
+
+
+@pytest.mark.parametrize("format", ["csv", "json", "parquet"])
+def test_a_file_is_replaced_as_a_whole(format: str, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    out.write_text("earlier")
+    render(TABLE, format, out)
+    assert out.read_bytes() != b"earlier"
+    assert list(tmp_path.iterdir()) == [out]
+
+
+def test_a_failed_parquet_write_leaves_what_was_there(tmp_path: Path) -> None:
+    out = tmp_path / "out.parquet"
+    out.write_text("earlier")
+    with pytest.raises(pa.ArrowNotImplementedError):
+        render(UNWRITABLE, "parquet", out)
+    assert out.read_text() == "earlier"
+    assert list(tmp_path.iterdir()) == [out]
+
+
+def test_an_interruption_leaves_what_was_there(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    out.write_text("earlier")
+
+    def write() -> None:
+        with writing_file(out) as path:
+            path.write_text("half")
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        write()
+    assert out.read_text() == "earlier"
+    assert list(tmp_path.iterdir()) == [out]
+
+
+def test_a_link_is_replaced_and_what_it_leads_to_is_not(tmp_path: Path) -> None:
+    victim, link = tmp_path / "victim", tmp_path / "link"
+    victim.write_text("mine")
+    link.symlink_to(victim)
+    render(TABLE, "csv", link)
+    assert (victim.read_text(), link.read_text(), link.is_symlink()) == ("mine", "a\n1\n2\n", False)
+
+
+SPECIAL: dict[str, Callable[[Path], None]] = {
+    "folder": Path.mkdir,
+    "pipe": os.mkfifo,
+    "device": lambda path: path.symlink_to("/dev/full"),
+    "loop": lambda path: path.symlink_to(path),
+}
+
+
+@pytest.mark.parametrize("kind", SPECIAL)
+def test_nothing_but_a_regular_file_is_replaced(kind: str, tmp_path: Path) -> None:
+    """By any command: none of them writes anything before it has looked."""
+    folder = tmp_path / "outs"
+    folder.mkdir()
+    for name in ("out", "curves.parquet"):
+        SPECIAL[kind](folder / name)
+    out = folder / "out"
+    there = sorted(folder.iterdir())
+    sweep = sweep_on_disk(tmp_path / "s", small_sweep("s", trials=1), trial_rows(0, ["solved"] * 4))
+    writers: list[Callable[[], object]] = [
+        lambda: check_output(out),
+        *(lambda format=format: render(TABLE, format, out) for format in ("table", "csv", "json", "parquet")),
+        lambda: write_report([Path(str(sweep.path))], out),
+        lambda: _write_trace(Rows(TABLE, TABLE, None), folder),
+    ]
+    reason = "Too many levels of symbolic links" if kind == "loop" else "a folder, a device or a pipe is there"
+    for write in writers:
+        with pytest.raises(
+            UserError, match=rf"^--(out|trace): got '.*', expected a file .*; choose another \({reason}"
+        ):
+            write()
+    assert sorted(folder.iterdir()) == there
+
+
+def test_a_query_looks_before_it_asks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    sweep = sweep_on_disk(tmp_path / "s", small_sweep("s", trials=1), trial_rows(0, ["solved"] * 4))
+    words = ["query", str(sweep.path), "no SQL at all", "--out", str(tmp_path / "none" / "x")]
+    monkeypatch.setattr(sys, "argv", ["attnsweep", *words])
+    with pytest.raises(SystemExit) as ended:
+        cli.main()
+    assert ended.value.code == 2
+    assert capsys.readouterr().err.endswith(f"choose another (there is no folder {tmp_path}/none)\n")

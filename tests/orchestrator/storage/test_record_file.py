@@ -1,0 +1,152 @@
+"""The records of a sweep directory: read as they were written, or refused in one line that names the file."""
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from attnsweep.orchestrator.audit.audit import audit
+from attnsweep.orchestrator.running.self_check import REPLAYS_FILE, Replays, earlier_replays, read_replays
+from attnsweep.orchestrator.storage.environment import Environment
+from attnsweep.orchestrator.storage.local import LocalFolder
+from attnsweep.orchestrator.storage.record_file import DamagedRecordError, read_record, record_text
+from attnsweep.orchestrator.storage.sweep_directory import SWEEP_FILE, SweepDirectory
+from attnsweep.workloads.errors import SpecError, UserError
+from tests.orchestrator.small_sweep import small_sweep, sweep_on_disk, trial_rows
+
+COURSE_FILE = "course.json"
+REPLAYS = Replays(deviations={"a": 0.0, "b": 1e-9}, disagreeing={})
+
+
+@pytest.fixture(scope="module")
+def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A sweep that is finished, with all its records."""
+    path = tmp_path_factory.mktemp("records") / "s"
+    directory = sweep_on_disk(path, small_sweep("s", trials=1), trial_rows(0, ["solved"] * 4))
+    directory.record_run(finished=True, seconds=12.5)
+    LocalFolder(path).put_text(REPLAYS_FILE, record_text(REPLAYS))
+    return path
+
+
+def _read(path: Path, name: str, content: bytes) -> object:
+    """What a record says, had it this content."""
+    file = path / name
+    written = file.read_bytes()
+    file.write_bytes(content)
+    try:
+        directory = SweepDirectory.open(path)
+        return directory, directory.finished, directory.seconds_spent, read_replays(directory)
+    finally:
+        file.write_bytes(written)
+
+
+@pytest.mark.parametrize("name", [SWEEP_FILE, COURSE_FILE, REPLAYS_FILE])
+@settings(deadline=None, max_examples=60)
+@given(where=st.floats(min_value=0, max_value=1, exclude_max=True), byte=st.integers(0, 255), cut=st.booleans())
+def test_a_changed_byte_is_damage_or_changes_nothing(
+    name: str, path: Path, where: float, byte: int, *, cut: bool
+) -> None:
+    content = (path / name).read_bytes()
+    at = int(where * len(content))
+    changed = content[:at] if cut else content[:at] + bytes([byte]) + content[at + 1 :]
+    try:
+        found = _read(path, name, changed)
+    except DamagedRecordError as damage:
+        found = str(damage)
+    if isinstance(found, str):
+        assert found.startswith(f"{path / name}: got ")
+        assert "\n" not in found
+    else:
+        assert found == _read(path, name, content)
+
+
+@pytest.mark.parametrize(
+    ("content", "reason"),
+    [
+        (b"", "Expecting value: line 1 column 1"),
+        (b"null", "Input should be an object"),
+        (b"[1]", "Input should be an object"),
+        (b"{}", "finished: Field required"),
+        (b"\xff{}", "'utf-8' codec can't decode byte 0xff"),
+        (b"[" * 100_000, "JSON that is nested too deeply"),
+        (b'{"finished": true, "seconds": 1e999}', "seconds: Input should be a finite number"),
+        (b'{"finished": true, "seconds": -1.0}', "seconds: Input should be greater than or equal to 0"),
+        (b'{"finished": true, "seconds": 1.0, "sha256": "x"}', "contents that do not match their sha256"),
+        (b'{"finished": true, "seconds": ' + b"9" * 5000 + b"}", "Exceeds the limit"),
+    ],
+)
+def test_what_is_no_record_is_said_to_be_none(content: bytes, reason: str, path: Path) -> None:
+    with pytest.raises(DamagedRecordError) as damage:
+        _read(path, COURSE_FILE, content)
+    assert reason in damage.value.given
+    assert str(damage.value).endswith(
+        f"expected the file as attnsweep wrote it; write it anew with: attnsweep resume {path}"
+    )
+
+
+def test_records_of_before_there_were_checksums_are_read(path: Path) -> None:
+    for name in (SWEEP_FILE, COURSE_FILE, REPLAYS_FILE):
+        content = json.loads((path / name).read_text())
+        assert content.pop("sha256")
+        assert _read(path, name, json.dumps(content).encode()) == _read(path, name, (path / name).read_bytes())
+    content = json.loads((path / SWEEP_FILE).read_text())
+    del content["sha256"]
+    content["spec"]["trials"] += 1
+    with pytest.raises(DamagedRecordError, match=r"got 'a spec that does not match its sha256', .*; restore the file"):
+        _read(path, SWEEP_FILE, json.dumps(content).encode())
+
+
+def test_a_record_is_a_file_and_nothing_that_one_waits_for(tmp_path: Path) -> None:
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "device").symlink_to("/dev/zero")
+    (tmp_path / "loop").symlink_to(tmp_path / "loop")
+    for name, reason in (("folder", "not a regular"), ("device", "not a regular"), ("loop", "symbolic links")):
+        with pytest.raises(DamagedRecordError, match=rf"/{name}: got '.*{reason}.*'"):
+            read_record(LocalFolder(tmp_path), name, Replays, "remove it")
+
+
+@pytest.mark.parametrize("name", [COURSE_FILE, REPLAYS_FILE, SWEEP_FILE])
+def test_an_audit_names_the_record_that_was_changed(name: str, path: Path, tmp_path: Path) -> None:
+    changed = {COURSE_FILE: ("12.5", "13.5"), REPLAYS_FILE: ("1e-09", "1e-08"), SWEEP_FILE: ('"host"', '"most"')}
+    text = (path / name).read_text()
+    assert changed[name][0] in text
+    (path / name).write_text(text.replace(*changed[name]))
+    try:
+        found = audit(path, f"sqlite:///{tmp_path}/mlflow.db")
+    finally:
+        (path / name).write_text(text)
+    assert f"{path / name}: contents that do not match their sha256" in [each.what for each in found.problems]
+    assert found.finished is (True if name == REPLAYS_FILE else None)
+
+
+def test_a_resumed_sweep_writes_a_damaged_course_anew(tmp_path: Path) -> None:
+    directory = SweepDirectory.create(tmp_path / "s", small_sweep("s"), {})
+    (tmp_path / "s" / COURSE_FILE).write_bytes(b"\xff")
+    (tmp_path / "s" / REPLAYS_FILE).write_bytes(b"\xff")
+    assert earlier_replays(directory) is None
+    directory = directory.entering(Environment(versions={}, code={}))
+    assert (directory.finished, directory.seconds_spent) == (False, 0.0)
+
+
+def test_what_cannot_be_read_back_is_not_written(tmp_path: Path) -> None:
+    with pytest.raises(SpecError, match=r"SPEC: got 's', expected a sweep that can be read back from a file"):
+        SweepDirectory.create(tmp_path / "s", small_sweep("s", description="\ud800"), {})
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_path_that_is_not_utf8_is_recorded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "s\udcff"
+    monkeypatch.setattr(sys, "argv", ["attnsweep", "run", "quickstart", "--dir", str(path)])
+    made = SweepDirectory.create(path, small_sweep("s"), {})
+    assert SweepDirectory.open(path) == made
+    assert made.provenance["command"].endswith("/s\\udcff'")
+
+
+def test_no_sweep_is_no_damage(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    for name in ("nowhere", "file"):
+        with pytest.raises(UserError, match=rf"^DIR: got '.*{name}', expected a sweep directory, with a sweep.json"):
+            SweepDirectory.open(tmp_path / name)

@@ -1,0 +1,68 @@
+"""The sweep directory's record when several processes want to make it at once."""
+
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from threading import Barrier
+
+import pytest
+
+from attnsweep.orchestrator.storage.local import LocalFolder
+from attnsweep.orchestrator.storage.sweep_directory import SWEEP_FILE, SweepDirectory
+from attnsweep.workloads.errors import UserError
+from tests.orchestrator.small_sweep import small_sweep
+from tests.orchestrator.storage.object_store import new_prefix
+
+N_TOGETHER = 4
+
+
+def test_of_several_that_begin_at_the_same_instant_one_makes_its_sweep(tmp_path: Path) -> None:
+    """Whether two meet is up to chance: without the claim, in most of these rounds."""
+
+    def create(path: Path, name: str, start: Barrier) -> str | None:
+        start.wait()
+        try:
+            return SweepDirectory.create(path, small_sweep(name), {}).sweep
+        except UserError:
+            return None
+
+    for each in range(10):
+        path, start = tmp_path / str(each), Barrier(N_TOGETHER)
+        with ThreadPoolExecutor(N_TOGETHER) as together:
+            made = list(together.map(lambda number, p=path, s=start: create(p, f"by-{number}", s), range(N_TOGETHER)))
+        assert made.count(None) == N_TOGETHER - 1
+        assert SweepDirectory.open(path).sweep in made
+        assert [file.name for file in path.iterdir()] == [SWEEP_FILE]
+
+
+@pytest.mark.parametrize("is_early", [True, False])
+def test_who_comes_while_another_makes_it_is_refused_and_leaves_it_alone(
+    *, is_early: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The other begins after this one has looked: it is in the middle of writing, or done."""
+    make: Callable[[LocalFolder], None] = LocalFolder.make
+    path = tmp_path / "s"
+
+    def make_late(folder: LocalFolder) -> None:
+        make(folder)
+        monkeypatch.undo()
+        if is_early:
+            (path / f".{SWEEP_FILE}.new").touch()
+        else:
+            SweepDirectory.create(path, small_sweep("first"), {})
+
+    monkeypatch.setattr(LocalFolder, "make", make_late)
+    with pytest.raises(UserError, match=r"--dir: got '.*/s', expected a new or empty directory; choose another"):
+        SweepDirectory.create(path, small_sweep("second"), {})
+    if is_early:
+        assert [file.name for file in path.iterdir()] == [f".{SWEEP_FILE}.new"]
+    else:
+        assert SweepDirectory.open(path).spec.name == "first"
+
+
+def test_an_object_store_keeps_a_sweep_that_is_there_when_another_is_made(s3: str) -> None:
+    prefix = new_prefix()
+    SweepDirectory.create(prefix, small_sweep("first"), {})
+    with pytest.raises(FileExistsError):
+        prefix.put_new_text(SWEEP_FILE, "second")
+    assert SweepDirectory.open(prefix).spec.name == "first"

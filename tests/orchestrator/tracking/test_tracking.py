@@ -1,0 +1,272 @@
+"""MLflow shows what the ledger holds: all of it, once, whatever happens on the way. Real MLflow on a real database."""
+
+import math
+import sqlite3
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from mlflow import MlflowClient
+from mlflow.entities import Metric
+
+from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
+from attnsweep.orchestrator.tracking import SyncResult, runs, sync, tracking_uri
+from attnsweep.orchestrator.tracking.content import TrialContent, TrialValues, short_number
+from attnsweep.orchestrator.tracking.runs import SweepRuns
+from attnsweep.orchestrator.tracking.store import experiment
+from attnsweep.search_spaces import Categorical, Conditional, Float
+from attnsweep.workloads.errors import UserError
+from tests.orchestrator.mlflow_runs import default_store, everything_stored, runs_of
+from tests.orchestrator.small_sweep import FINISHED, STEPS, commit, open_writer, small_sweep, sweep_on_disk, trial_rows
+
+SOLVED = ["solved"] * 4
+FINISHED_MS = round(FINISHED.timestamp() * 1000)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MlflowClient]:
+    with default_store(tmp_path_factory.mktemp("work")) as store:
+        yield store
+
+
+def test_a_trial_becomes_a_child_run(client: MlflowClient, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    rows = trial_rows(7, ["solved", "runaway", "diverged", "failed"], param_init_sigma=0.03, param_learning_rate=1e-2)
+    directory = sweep_on_disk(tmp_path / "sweep", small_sweep("child"), rows)
+    assert sync(directory) == SyncResult(n_logged=1, n_present=0)
+    assert capfd.readouterr().out == ""
+
+    [run] = runs_of(client, directory)
+    [parent] = runs_of(client, directory, "sweep")
+    assert run.info.run_name == "#7 sigma=0.03 lr=1e-2"
+    assert run.info.status == "FINISHED"
+    assert (run.info.start_time, run.info.end_time) == (FINISHED_MS + 6000, FINISHED_MS + 7000)
+    expected = {
+        "mlflow.parentRunId": parent.info.run_id,
+        "attnsweep.trial_key": f"{directory.sweep}/7",
+        "attnsweep.variant": "positions_only",
+    }
+    assert expected.items() <= run.data.tags.items()
+    assert {"init_sigma": "0.03", "n_categories": "10", "stop_when_solved": "true"}.items() <= run.data.params.items()
+    assert len(run.data.params) == len([name for name in rows[0] if name.startswith("param_")])
+    metrics = run.data.metrics
+    assert metrics["stuck_rate"] == metrics["solved_rate"] == metrics["diverged_rate"] == pytest.approx(1 / 3)
+    assert 0 < metrics["stuck_rate_low"] < 1 / 3 < metrics["stuck_rate_high"] < 1
+    assert (metrics["n_trainings"], metrics["train_seconds"], metrics["loss_median"]) == (4, 1.0, 1.5)
+
+
+def test_a_null_parameter_is_named_null(client: MlflowClient, tmp_path: Path) -> None:
+    space = {
+        "init_sigma": Categorical(choices=(None, 0.1)),
+        "optimizer": Categorical(choices=("sgd", "adam")),
+        "learning_rate": Conditional(on="optimizer", among=("adam",), then=Float(low=1e-3, high=0.1, log=True)),
+    }
+    rows = trial_rows(0, SOLVED, param_init_sigma=None, param_learning_rate=2.5e-3)
+    directory = sweep_on_disk(tmp_path / "sweep", small_sweep("null", space=space), rows)
+    sync(directory)
+    [run] = runs_of(client, directory)
+    assert run.info.run_name == "#0 sigma=null optimizer=sgd lr=0.0025"
+    assert run.data.params["init_sigma"] == "null"
+
+
+def test_the_sweep_is_the_parent_run(client: MlflowClient, tmp_path: Path) -> None:
+    directory = sweep_on_disk(tmp_path / "sweep", small_sweep("parent", description="why"), trial_rows(0, SOLVED))
+    sync(directory)
+    [parent] = runs_of(client, directory, "sweep")
+    assert (parent.info.run_name, parent.info.status) == (directory.sweep, "FINISHED")
+    assert parent.info.end_time == FINISHED_MS
+    expected_tags = {"attnsweep.workload": "category_pairs", "attnsweep.sampler": "tpe"}
+    assert expected_tags.items() <= parent.data.tags.items()
+    assert parent.data.tags["attnsweep.spec_sha256"] == directory.spec.sha256()
+    expected_params = {"n_steps": "8", "sweep.trials": "4", "sweep.replicates": "4", "sweep.seed": "0"}
+    assert parent.data.params == expected_params
+    assert parent.data.metrics["n_trainings"] == 4
+    note = parent.data.tags["mlflow.note.content"]
+    assert note.startswith("why\n")
+    assert "| solved | 4 |" in note
+    artifacts = {file.path for file in client.list_artifacts(parent.info.run_id)}
+    assert artifacts == {"sweep.json", "summary.md", "summary.json", "figures"}
+    assert client.list_artifacts(parent.info.run_id, "figures")[0].file_size > 10_000
+    assert "sweeps/mlflow-artifacts/category_pairs" in parent.info.artifact_uri
+
+
+def test_a_users_workload_names_its_experiment_by_its_class(client: MlflowClient, tmp_path: Path) -> None:
+    """Not by where its file is, nor by what its file, which may be gone, says."""
+    spec = small_sweep("users", workload=f"{tmp_path}/gone.py:FindFirst")
+    sync(sweep_on_disk(tmp_path / "sweep", spec, trial_rows(0, SOLVED)))
+    found = client.get_experiment_by_name("FindFirst")
+    assert found.artifact_location.endswith("/mlflow-artifacts/FindFirst")
+    [parent] = client.search_runs([found.experiment_id], "tags.`attnsweep.kind` = 'sweep'")
+    assert parent.data.tags["attnsweep.workload"] == spec.workload
+
+
+def test_twice_is_once(tmp_path: Path) -> None:
+    directory = sweep_on_disk(tmp_path / "sweep", small_sweep("twice"), *(trial_rows(t, SOLVED) for t in range(3)))
+    sync(directory)
+    before = everything_stored()
+    assert sync(directory) == SyncResult(n_logged=0, n_present=3)
+    assert everything_stored() == before
+
+
+def test_a_trial_is_logged_when_it_is_complete(client: MlflowClient, tmp_path: Path) -> None:
+    early, late = trial_rows(1, SOLVED)[:3], trial_rows(1, SOLVED)[3:]
+    directory = sweep_on_disk(tmp_path / "sweep", small_sweep("late"), trial_rows(0, SOLVED), early)
+    assert sync(directory) == SyncResult(n_logged=1, n_present=0)
+    with open_writer(directory) as writer:
+        commit(writer, [{**row, "sweep": directory.sweep, "pack": "late"} for row in late])
+    assert sync(directory) == SyncResult(n_logged=1, n_present=1)
+    [parent] = runs_of(client, directory, "sweep")
+    assert parent.data.metrics["n_trainings"] == 8
+    assert "| solved | 8 |" in parent.data.tags["mlflow.note.content"]
+
+
+def test_a_half_written_child_is_completed(client: MlflowClient, tmp_path: Path) -> None:
+    directory = sweep_on_disk(tmp_path / "sweep", small_sweep("half"), trial_rows(0, SOLVED), trial_rows(1, SOLVED))
+    sync(directory)
+    whole = runs_of(client, directory)
+    # As a crash leaves it: between making and filling, and between filling and ending.
+    client.delete_run(whole[0].info.run_id)
+    tags = whole[0].data.tags
+    half = client.create_run(whole[0].info.experiment_id, tags=tags, run_name=whole[0].info.run_name)
+    client.log_batch(half.info.run_id, metrics=[Metric("stuck_rate", 0.0, FINISHED_MS, 0)])
+    client.update_run(whole[1].info.run_id, status="RUNNING")
+
+    assert sync(directory) == SyncResult(n_logged=2, n_present=0)
+    mended = runs_of(client, directory)
+    assert [run.info.run_id for run in mended] == [half.info.run_id, whole[1].info.run_id]
+    assert [run.info.status for run in mended] == ["FINISHED", "FINISHED"]
+    assert [run.data.metrics for run in mended] == [run.data.metrics for run in whole]
+    assert [run.data.params for run in mended] == [run.data.params for run in whole]
+    for run in mended:
+        assert len(client.get_metric_history(run.info.run_id, "loss_curve/median")) == len(STEPS)
+        assert len(client.get_metric_history(run.info.run_id, "stuck_rate")) == 1
+
+
+def test_a_repeated_request_leaves_no_second_run(client: MlflowClient, tmp_path: Path) -> None:
+    """As when a server obeys a request whose answer is no longer waited for, and its repetition too."""
+    directory = sweep_on_disk(tmp_path / "sweep", small_sweep("repeated"), trial_rows(0, SOLVED), trial_rows(1, SOLVED))
+    sync(directory)
+    [parent], children = runs_of(client, directory, "sweep"), runs_of(client, directory)
+    client.update_run(children[0].info.run_id, status="RUNNING")
+    for run in (parent, parent, children[0], children[1]):
+        client.create_run(run.info.experiment_id, start_time=2**50, tags=run.data.tags)
+    sync(directory)
+    assert [run.info.run_id for run in runs_of(client, directory, "sweep")] == [parent.info.run_id]
+    assert [run.data.params for run in runs_of(client, directory)] == [run.data.params for run in children]
+    assert {run.info.status for run in runs_of(client, directory)} == {"FINISHED"}
+
+
+def test_a_parent_that_was_made_and_not_filled_is_filled(client: MlflowClient, tmp_path: Path) -> None:
+    directory = sweep_on_disk(tmp_path / "sweep", small_sweep("unfilled"), trial_rows(0, SOLVED))
+    sync(directory)
+    [whole] = runs_of(client, directory, "sweep")
+    client.delete_run(whole.info.run_id)
+    client.create_run(whole.info.experiment_id, tags=whole.data.tags)
+    sync(directory)
+    [parent] = runs_of(client, directory, "sweep")
+    assert parent.data.params == whole.data.params != {}
+
+
+def test_runs_are_found_on_every_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    directory = sweep_on_disk(tmp_path / "sweep", small_sweep("pages"), *(trial_rows(t, SOLVED) for t in range(5)))
+    sync(directory)
+    monkeypatch.setattr(runs, "_PAGE", 2)
+    assert sync(directory) == SyncResult(n_logged=0, n_present=5)
+
+
+def test_a_workload_may_have_many_parameters(client: MlflowClient, tmp_path: Path) -> None:
+    directory = sweep_on_disk(tmp_path / "sweep", small_sweep("many"))
+    content = TrialContent(
+        0, "many", {"attnsweep.kind": "trial"}, TrialValues({f"p{i}": "1" for i in range(250)}, {}), {}, 1, 2
+    )
+    SweepRuns(directory, tracking_uri()).log(content)
+    [run] = runs_of(client, directory)
+    assert len(run.data.params) == 250
+
+
+def test_curves_keep_what_ended_early_and_rank_what_overflowed_above_all(client: MlflowClient, tmp_path: Path) -> None:
+    directory = SweepDirectory.create(tmp_path / "sweep", small_sweep("curves", replicates=3), {})
+    with open_writer(directory) as writer:
+        rows = trial_rows(0, ["solved", "plateau", "diverged"])
+        commit(writer, rows, {0: [8.0, 4.0, 0.0], 1: [9.0, 8.0, 7.0, 6.0, 5.0], 2: [10.0, 20.0]})
+    sync(directory)
+    [run] = runs_of(client, directory)
+
+    def curve(name: str) -> dict[int, float]:
+        return {each.step: each.value for each in client.get_metric_history(run.info.run_id, f"loss_curve/{name}")}
+
+    assert curve("median") == {0: 9.0, 1: 8.0, 2: 7.0, 4: 6.0, 8: 5.0}
+    assert curve("q25") == {0: 8.5, 1: 6.0, 2: 3.5, 4: 3.0, 8: 2.5}
+    assert curve("q75") == {0: 9.5, 1: 14.0}
+
+
+def test_what_is_not_finite_is_not_sent(client: MlflowClient, tmp_path: Path) -> None:
+    trials = trial_rows(0, ["diverged"] * 4), trial_rows(1, ["failed"] * 4)
+    directory = sweep_on_disk(tmp_path / "sweep", small_sweep("finite"), *trials)
+    sync(directory)
+    diverged, failed = runs_of(client, directory)
+    assert diverged.data.metrics["diverged_rate"] == 1
+    assert "loss_median" not in diverged.data.metrics
+    assert set(failed.data.metrics) == {"n_trainings", "train_seconds"}
+
+
+def test_a_curve_without_a_finite_loss_is_no_curve(client: MlflowClient, tmp_path: Path) -> None:
+    """MLflow would keep an infinite value as the largest double, and draw it."""
+    directory = SweepDirectory.create(tmp_path / "sweep", small_sweep("infinite", replicates=2), {})
+    with open_writer(directory) as writer:
+        commit(writer, trial_rows(0, ["diverged"] * 2), {0: [9.0, math.inf], 1: [9.0, 9.0, math.inf]})
+    sync(directory)
+    [run] = runs_of(client, directory)
+    median = client.get_metric_history(run.info.run_id, "loss_curve/median")
+    assert [(each.step, each.value) for each in median] == [(0, 9.0)]
+
+
+@pytest.mark.parametrize(
+    ("value", "words"),
+    [(0.03, "0.03"), (0.01, "1e-2"), (0.1, "0.1"), (2.54e-4, "2.5e-4"), (1.0, "1"), (12.3, "12"), (0.0, "0")],
+)
+def test_names_have_short_numbers(value: float, words: str) -> None:
+    assert short_number(value) == words
+
+
+def test_the_environment_chooses_the_store(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert tracking_uri() == f"sqlite:///{Path.cwd()}/sweeps/mlflow.db"
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://tracking")
+    assert tracking_uri() == "http://tracking"
+    assert tracking_uri("http://other") == "http://other"
+
+
+def test_the_default_database_is_read_while_it_is_written(tmp_path: Path) -> None:
+    sync(sweep_on_disk(tmp_path / "sweep", small_sweep("wal"), trial_rows(0, SOLVED)))
+    connection = sqlite3.connect("sweeps/mlflow.db")
+    assert connection.execute("pragma journal_mode").fetchone() == ("wal",)
+    connection.close()
+
+
+def test_a_deleted_experiment_comes_back(client: MlflowClient) -> None:
+    first = experiment(client, tracking_uri(), "path/to/file.py:Mine")
+    client.delete_experiment(first)
+    assert experiment(client, tracking_uri(), "path/to/file.py:Mine") == first
+    assert client.get_experiment(first).lifecycle_stage == "active"
+    assert client.get_experiment(first).artifact_location.endswith("/mlflow-artifacts/path_to_file.py_Mine")
+
+
+def test_nothing_heavy_is_imported_before_it_is_used() -> None:
+    heavy = {"mlflow", "matplotlib", "scipy", "torch", "ray"}
+    check = f"import sys, attnsweep.orchestrator.tracking; print({heavy} & set(sys.modules))"
+    root = Path(__file__).parents[2]
+    assert subprocess.check_output([sys.executable, "-c", check], cwd=root, text=True) == "set()\n"
+
+
+def test_a_store_that_fails_leaves_the_sweep_free(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    directory = sweep_on_disk(tmp_path / "sweep", small_sweep("freed"), trial_rows(0, SOLVED))
+    # MLflow itself would try ten times, for 100 s.
+    monkeypatch.setattr("mlflow.store.db.utils.MAX_RETRY_COUNT", 1)
+    for database in ("postgresql+psycopg2://me:secret@127.0.0.1:1/mlflow", f"sqlite:///{directory.path}/sweep.json/x"):
+        with pytest.raises(UserError, match="expected an MLflow store that answers") as refusal:
+            sync(directory, database)
+        assert "secret" not in str(refusal.value)
+    with pytest.raises(UserError, match="--tracking-uri: got 'nowhere://'"):
+        sync(directory, "nowhere://")
+    open_writer(directory).close()

@@ -1,0 +1,105 @@
+"""The report among a sweep's artifacts, and the saved view of its trials."""
+
+import logging
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from mlflow import MlflowClient
+from typer.testing import CliRunner
+
+from attnsweep.orchestrator.cli import app
+from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
+from attnsweep.orchestrator.tracking import add_report, sync
+from attnsweep.search_spaces import Categorical
+from tests.orchestrator.mlflow_runs import default_store, everything_stored, runs_of
+from tests.orchestrator.small_sweep import commit, open_writer, small_sweep, sweep_on_disk, trial_rows
+
+SOLVED = ["solved"] * 4
+
+
+@pytest.fixture(scope="module", autouse=True)
+def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MlflowClient]:
+    with default_store(tmp_path_factory.mktemp("work")) as store:
+        yield store
+
+
+def _artifacts(client: MlflowClient, directory: SweepDirectory, folder: str) -> dict[str, int]:
+    [parent] = runs_of(client, directory, "sweep")
+    return {file.path: file.file_size for file in client.list_artifacts(parent.info.run_id, folder)}
+
+
+def _report(client: MlflowClient, directory: SweepDirectory) -> Path:
+    [parent] = runs_of(client, directory, "sweep")
+    return Path(client.download_artifacts(parent.info.run_id, "report/report.html"))
+
+
+def test_the_report_is_an_artifact_of_the_sweeps_run(client: MlflowClient, tmp_path: Path) -> None:
+    trials = trial_rows(0, SOLVED, param_init_sigma=0.1), trial_rows(1, ["marginal"] * 4, param_init_sigma=0.01)
+    directory = sweep_on_disk(tmp_path / "sweep", small_sweep("reported"), *trials)
+    done = CliRunner().invoke(app, ["mlflow-sync", str(directory.path)], catch_exceptions=False)
+    assert done.exit_code == 0
+    assert "8 trainings" in _report(client, directory).read_text()
+    figures = _artifacts(client, directory, "report/report_figures")
+    assert {"report/report_figures/outcomes.png", "report/report_figures/outcomes.svg"} <= set(figures)
+    assert min(figures.values()) > 1000
+    assert not (directory.path / "report").exists()
+
+
+def test_a_report_is_drawn_again_when_there_are_more_rows(client: MlflowClient, tmp_path: Path) -> None:
+    directory = sweep_on_disk(tmp_path / "sweep", small_sweep("grown"), trial_rows(0, SOLVED))
+    sync(directory)
+    add_report(directory)
+    before, written = everything_stored(), _report(client, directory).stat()
+    add_report(directory)
+    assert (everything_stored(), _report(client, directory).stat().st_mtime_ns) == (before, written.st_mtime_ns)
+    with open_writer(directory) as writer:
+        commit(writer, trial_rows(1, SOLVED))
+    sync(directory)
+    add_report(directory)
+    assert "8 trainings" in _report(client, directory).read_text()
+
+
+def test_a_sweep_without_rows_has_no_report(client: MlflowClient, tmp_path: Path) -> None:
+    directory = sweep_on_disk(tmp_path / "sweep", small_sweep("empty"))
+    sync(directory)
+    add_report(directory)
+    assert _artifacts(client, directory, "report") == {}
+
+
+def test_what_keeps_the_report_from_being_drawn_is_a_warning(
+    client: MlflowClient, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    directory = sweep_on_disk(tmp_path / "sweep", small_sweep("torn"), trial_rows(0, SOLVED))
+    sync(directory)
+    [fragment] = (directory.path / "trainings").glob("*.parquet")
+    fragment.write_bytes(b"torn")
+    with caplog.at_level(logging.WARNING, logger="attnsweep.orchestrator.tracking"):
+        add_report(directory)
+    [warning] = [record.getMessage() for record in caplog.records if record.name.startswith("orchestrator")]
+    assert warning.startswith("no report in MLflow: ")
+    assert f"`attnsweep mlflow-sync {directory.path}` adds it" in warning
+    assert _artifacts(client, directory, "report") == {}
+
+
+def test_a_store_that_is_gone_is_a_warning(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    directory = sweep_on_disk(tmp_path / "sweep", small_sweep("gone"), trial_rows(0, SOLVED))
+    with caplog.at_level(logging.WARNING, logger="attnsweep.orchestrator.tracking"):
+        add_report(directory, "nowhere://")
+    assert any("no report in MLflow" in record.getMessage() for record in caplog.records)
+
+
+def test_runs_of_sweeps_of_one_name_are_found_by_it(client: MlflowClient, tmp_path: Path) -> None:
+    for folder in ("first", "second"):
+        sync(sweep_on_disk(tmp_path / folder, small_sweep("named"), trial_rows(0, SOLVED)))
+    [experiment] = [each.experiment_id for each in client.search_experiments() if each.name == "category_pairs"]
+    found = client.search_runs([experiment], "tags.`attnsweep.name` = 'named' and metrics.stuck_rate < 0.5")
+    assert sorted(run.data.tags["attnsweep.kind"] for run in found) == ["sweep", "sweep", "trial", "trial"]
+
+
+def test_there_is_one_view_per_name_of_a_sweep(client: MlflowClient, tmp_path: Path) -> None:
+    space = {"init_sigma": 0.1, "optimizer": Categorical(choices=("sgd", "adam"))}
+    for folder in ("first", "second"):
+        sync(sweep_on_disk(tmp_path / folder, small_sweep("viewed", space=space), trial_rows(0, SOLVED)))
+    tags = client.get_experiment_by_name("category_pairs").tags
+    assert len([key for key in tags if key.endswith(".viewed")]) == 1

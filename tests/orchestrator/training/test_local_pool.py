@@ -1,0 +1,144 @@
+"""Sweeps in this process: without Ray, and without a trace in the settings of a notebook or debugger."""
+
+import os
+import subprocess
+import sys
+from bdb import BdbQuit
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from rich.console import Console
+
+from attnsweep.orchestrator.ledger.reader import Ledger
+from attnsweep.orchestrator.running.backlog import Task
+from attnsweep.orchestrator.running.session import run_sweep
+from attnsweep.orchestrator.storage.errors import SweepError
+from attnsweep.orchestrator.training.local_pool import LocalPool
+from attnsweep.orchestrator.training.messages import PackOrder
+from attnsweep.orchestrator.training.resources import Resources
+from attnsweep.workloads.category_pairs import CategoryPairs
+from attnsweep.workloads.engine.contract import Batch, Training
+from attnsweep.workloads.testing import defaults
+from tests.fault.sweeps import small_sweep
+
+QUIET = Console(quiet=True)
+WITHOUT_RAY = """
+import sys
+from orchestrator import cli
+cli.app(["run", "quickstart", "--local", "--dir", "s", "--trials", "1", "--replicates", "2", "--set", "n_steps=5"],
+        standalone_mode=False)
+cli.app(["resume", "s", "--local"], standalone_mode=False)
+print(*[name for name in sys.modules if name.partition(".")[0] == "ray"])
+"""
+TORCH_FIRST = """
+import torch
+torch.ones(9, 9) @ torch.ones(9, 9)
+from orchestrator import cli
+cli.main()
+"""
+
+
+def _python(program: str, directory: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    environment = {
+        name: value for name, value in os.environ.items() if not name.startswith(("RAY_", "MKL_", "MLFLOW_"))
+    }
+    return subprocess.run(
+        [sys.executable, "-c", program, *arguments],
+        cwd=directory,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+def test_nothing_of_ray_is_loaded(tmp_path: Path) -> None:
+    done = _python(WITHOUT_RAY, tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.strip() == ""
+    assert Ledger(tmp_path / "s").trainings().num_rows == 2
+
+
+@pytest.mark.skipif(not torch.backends.mkl.is_available(), reason="this PyTorch multiplies without MKL")
+def test_a_process_whose_products_depend_on_the_pack_is_refused(tmp_path: Path) -> None:
+    small = ["--trials", "1", "--replicates", "1", "--set", "n_steps=5"]
+    done = _python(TORCH_FIRST, tmp_path, "run", "quickstart", "--local", *small, "--dir", "s")
+    assert done.returncode == 2, done.stderr
+    assert done.stderr == (
+        "attnsweep: MKL_CBWR: got 'AVX2,STRICT, after PyTorch had multiplied matrices in this process', expected it to"
+        " be set before, or the last bits of a training depend on its pack; restart Python, and import workloads before"
+        " PyTorch is used, or set the environment variable\n"
+    )
+    assert list(tmp_path.iterdir()) == []
+
+
+class Watched(CategoryPairs):
+    """Does something in each loss."""
+
+    def __init__(self, action: Any) -> None:
+        super().__init__()
+        self._action = action
+
+    def loss(self, module: torch.nn.Module, batch: Batch) -> torch.Tensor:
+        self._action()
+        return super().loss(module, batch)
+
+
+def _settings() -> tuple[int, torch.dtype, bool]:
+    return torch.get_num_threads(), torch.get_default_dtype(), torch.is_grad_enabled()
+
+
+def _training_in(pool: LocalPool) -> LocalPool:
+    training = Training(defaults(CategoryPairs(), n_steps=3), seed=0)
+    pool.train(PackOrder("p", [Task(trial=0, replicate=0, training=training)]))
+    return pool
+
+
+@pytest.fixture
+def notebook() -> Any:
+    """Settings that somebody made, as they must be afterwards."""
+    before = _settings()
+    torch.set_num_threads(2)
+    torch.set_default_dtype(torch.float64)
+    torch.set_grad_enabled(False)
+    yield _settings()
+    torch.set_num_threads(before[0])
+    torch.set_default_dtype(before[1])
+    torch.set_grad_enabled(before[2])
+
+
+def test_a_training_has_its_own_settings_and_the_process_keeps_its(notebook: object) -> None:
+    seen = []
+    pool = _training_in(LocalPool(Watched(lambda: seen.append(_settings())), "s"))
+    while pool.running:
+        pool.reports(0.5)
+        assert _settings() == notebook
+    # Probes switch the gradient off themselves.
+    assert {each[:2] for each in seen} == {(1, torch.float32)}
+    assert seen[0][2] or seen[1][2]
+
+
+@pytest.mark.parametrize("kind", [KeyboardInterrupt, BdbQuit])
+def test_who_leaves_is_not_taken_for_a_training_that_raises(kind: type[BaseException], notebook: object) -> None:
+    def leave() -> None:
+        raise kind
+
+    pool = _training_in(LocalPool(Watched(leave), "s"))
+    with pytest.raises(kind):
+        pool.reports(0.5)
+    assert _settings() == notebook
+
+
+@pytest.mark.usefixtures("mlflow_database")
+def test_a_gpu_that_fails_ends_the_sweep_instead_of_all_its_trainings(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object) -> None:
+        raise RuntimeError("CUDA error: device-side assert triggered")
+
+    monkeypatch.setattr(CategoryPairs, "loss", fail)
+    with pytest.raises(SweepError, match=r"this process has lost its GPU; without --local another would take over:\n"):
+        run_sweep(small_sweep(), tmp_path / "s", Resources(local=True), QUIET)
+    assert Ledger(tmp_path / "s").trainings().num_rows == 0

@@ -1,0 +1,111 @@
+"""What the sweep loop may rely on, whichever pool trains: the suite of the protocol, on both of its implementations."""
+
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from attnsweep.orchestrator.running.backlog import Task
+from attnsweep.orchestrator.training.cluster import TrainerShare
+from attnsweep.orchestrator.training.local_pool import LocalPool
+from attnsweep.orchestrator.training.messages import HandedBack, PackOrder, Progress, Raised, Report, Trained
+from attnsweep.orchestrator.training.pool import Pool
+from attnsweep.orchestrator.training.ray_pool import TrainerActor, TrainerPool
+from attnsweep.orchestrator.training.trainer import Trainer
+from attnsweep.workloads.category_pairs import CategoryPairs
+from attnsweep.workloads.engine.contract import Training
+from attnsweep.workloads.testing import defaults
+from tests.fault.sweeps import sliced
+
+WORKLOAD = CategoryPairs()
+TIMES = ["finished_at", "train_seconds", "host"]
+
+
+@pytest.fixture(params=["local", pytest.param("ray", marks=pytest.mark.ray)])
+def start_pool(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[], Pool]]:
+    """Starts a pool of one trainer, that reports after every 25 steps."""
+    monkeypatch.setattr("attnsweep.orchestrator.training.local_pool.Trainer", sliced())
+    if request.param == "local":
+        yield lambda: LocalPool(WORKLOAD, "s")
+        return
+    request.getfixturevalue("local_ray")
+    monkeypatch.setattr("attnsweep.orchestrator.training.ray_pool.TrainerActor", sliced(TrainerActor))
+    yield lambda: TrainerPool(WORKLOAD, "s", [TrainerShare("cpu", 1.0, 0.0)])
+
+
+def _order(pack: str, n_steps: int, **parameters: Any) -> PackOrder:
+    parameters = {"n_steps": n_steps, "stop_when_solved": False, **parameters}
+    training = [Training(defaults(WORKLOAD, **parameters), seed) for seed in range(2)]
+    return PackOrder(pack, [Task(trial=0, replicate=each.seed, training=each) for each in training])
+
+
+def _next(pool: Pool) -> tuple[PackOrder, Report]:
+    heard = pool.reports(0.5)
+    while not heard:
+        heard = pool.reports(0.5)
+    [(order, report)] = heard
+    assert isinstance(report, Report)
+    return order, report
+
+
+def _trained(pool: Pool, order: PackOrder) -> Report:
+    """The last report on a pack."""
+    while not pool.has_idle:
+        assert pool.reports(0.5) == []
+    pool.train(order)
+    heard, report = _next(pool)
+    while isinstance(report, Progress):
+        assert pool.running == [order]
+        assert not pool.has_idle
+        heard, report = _next(pool)
+    assert heard is order
+    assert pool.running == []
+    assert pool.has_idle
+    return report
+
+
+def _rows(report: Report) -> pa.Table:
+    assert isinstance(report, Trained)
+    return report.trainings.drop_columns(TIMES)
+
+
+def _alone(order: PackOrder) -> pa.Table:
+    """As a trainer trains it that no pool disturbs."""
+    return _rows(Trainer(WORKLOAD, "s", "cpu").start(order))
+
+
+def test_what_is_ordered_comes_back_once(start_pool: Callable[[], Pool]) -> None:
+    order = _order("p", 60)
+    # Two shapes in one pack: no program trains both.
+    faulty = PackOrder("faulty", [order.tasks[0], _order("other", 10, n_categories=3).tasks[1]])
+    with closing(start_pool()) as pool:
+        assert pool.n_trainers == 1
+        assert _rows(_trained(pool, order)) == _alone(order)
+        raised = _trained(pool, faulty)
+        assert isinstance(raised, Raised)
+        assert "Traceback" in raised.error
+        assert (raised.device, raised.out_of_memory, raised.has_lost_its_gpu) == ("cpu", False, False)
+        assert _rows(_trained(pool, order)) == _alone(order)
+        assert pool.n_placed == 1
+        pool.train(_order("endless", 10**6))
+    assert pool.running == []
+
+
+def test_a_pack_that_is_handed_back_goes_on_elsewhere(start_pool: Callable[[], Pool]) -> None:
+    order = _order("p", 75)
+    with closing(start_pool()) as pool:
+        assert pool.hand_back(0.0) == []
+        while not pool.has_idle:
+            assert pool.reports(0.5) == []
+        pool.train(order)
+        assert isinstance(_next(pool)[1], Progress)
+        *_, (handed, report) = pool.hand_back(30.0)
+        assert pool.running == []
+        pool.close()
+    assert handed is order
+    assert isinstance(report, HandedBack)
+    assert report.checkpoint is not None
+    again = LocalPool(WORKLOAD, "s")
+    assert _rows(_trained(again, PackOrder("p", order.tasks, report.checkpoint))) == _alone(order)

@@ -1,0 +1,89 @@
+"""From a trained pack to rows: what a reader of the ledger relies on."""
+
+import pyarrow as pa
+import pytest
+
+from attnsweep.orchestrator.ledger.schema import curves_schema, trainings_schema
+from attnsweep.orchestrator.running.backlog import Task, training_id
+from attnsweep.orchestrator.training.rows import PackContext, curve_rows, failed_rows, head_rows, trained_rows
+from attnsweep.workloads.category_pairs import CategoryPairs
+from attnsweep.workloads.engine.contract import Certificate, Training
+from attnsweep.workloads.engine.judging import judged
+from attnsweep.workloads.engine.pack import Pack
+from attnsweep.workloads.parameters import Value
+from attnsweep.workloads.testing import defaults
+
+WORKLOAD = CategoryPairs()
+CONTEXT = PackContext("s", "p", "cpu", "here")
+
+
+def _tasks(*settings: dict[str, Value]) -> list[Task]:
+    trainings = [Training(defaults(WORKLOAD, n_steps=300, **each), seed) for seed, each in enumerate(settings)]
+    return [Task(trial, 0, training) for trial, training in enumerate(trainings)]
+
+
+@pytest.fixture(scope="module")
+def trained() -> tuple[pa.Table, pa.Table]:
+    """A training that solves, one that overflows, one held at the zero."""
+    tasks = _tasks(
+        {"init_sigma": 0.05, "learning_rate": 0.05},
+        {"init_sigma": 2.0, "learning_rate": 5.0},
+        {"init_sigma": 1e-4, "learning_rate": 1e-4},
+    )
+    pack = Pack(WORKLOAD, [task.training for task in tasks])
+    while not pack.advance(1000):
+        pass
+    certificates = [None, None, Certificate("negative_curvature", agrees=True)]
+    result = pack.result()
+    assert head_rows(WORKLOAD, tasks, result) is None
+    verdicts = judged(WORKLOAD, tasks[0].training.parameters, result.evidence)
+    return trained_rows(WORKLOAD, tasks, result, verdicts, certificates, CONTEXT), curve_rows(WORKLOAD, tasks, result)
+
+
+def test_rows_have_the_schema(trained: tuple[pa.Table, pa.Table]) -> None:
+    trainings, curves = trained
+    assert trainings.schema.equals(trainings_schema(WORKLOAD.parameters, WORKLOAD.level_names))
+    assert curves.schema.equals(curves_schema())
+
+
+def test_an_overflow_is_null_and_dated_by_its_outcome(trained: tuple[pa.Table, pa.Table]) -> None:
+    rows = trained[0].to_pylist()
+    assert [row["outcome"] for row in rows] == ["solved", "diverged", "degenerate_zero"]
+    overflowed = rows[1]
+    assert overflowed["final_loss"] is overflowed["eval_loss"] is overflowed["grad_norm"] is None
+    assert overflowed["diverged_step"] == overflowed["n_steps"] > 0
+    # Its level was too high for `diverged` before its loss was infinite.
+    assert 0 < overflowed["onset_step"] < overflowed["diverged_step"]
+    assert rows[0]["diverged_step"] is rows[2]["diverged_step"] is None
+    assert rows[0]["eval_loss"] < rows[0]["loss_level"]
+    assert rows[2]["onset_step"] == 0
+
+
+def test_rows_say_what_was_trained_and_how(trained: tuple[pa.Table, pa.Table]) -> None:
+    row = trained[0].to_pylist()[2]
+    assert (row["stuck"], row["outcome_detail"]) == (True, "zero")
+    assert (row["certificate"], row["certified"]) == ("negative_curvature", True)
+    assert (row["sweep"], row["pack"], row["lane"], row["pack_size"], row["host"]) == ("s", "p", 2, 3, "here")
+    assert row["level_zero"] == 1.0
+    assert row["level_marginal"] is None
+    assert row["training_id"] == training_id("category_pairs", defaults(WORKLOAD, **_parameters(row)), row["seed"])
+
+
+def _parameters(row: dict[str, Value]) -> dict[str, Value]:
+    return {name.removeprefix("param_"): value for name, value in row.items() if name.startswith("param_")}
+
+
+def test_curves_hold_each_finite_value_once(trained: tuple[pa.Table, pa.Table]) -> None:
+    curves = trained[1].to_pandas()
+    assert not curves.duplicated(["training_id", "step", "metric"]).any()
+    assert curves["value"].notna().all()
+    assert curves[curves["trial"] == 2]["step"].max() == 300
+    assert curves[curves["trial"] == 1]["step"].max() < 300
+
+
+def test_a_failed_training_keeps_its_parameters_and_its_traceback() -> None:
+    tasks = _tasks({"init_sigma": None})
+    row = failed_rows(WORKLOAD, tasks, "Traceback: planted", CONTEXT).to_pylist()[0]
+    assert (row["outcome"], row["stuck"], row["error"]) == ("failed", False, "Traceback: planted")
+    assert row["param_init_sigma"] is None
+    assert row["eval_loss"] is row["onset_step"] is None

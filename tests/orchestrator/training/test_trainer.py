@@ -1,0 +1,145 @@
+"""The trainer, without Ray around it: it trains in slices of time, whatever an evaluation costs."""
+
+from typing import Any
+
+import pytest
+
+from attnsweep.orchestrator.running.backlog import Task
+from attnsweep.orchestrator.training import trainer
+from attnsweep.orchestrator.training.rows import PackContext, failed_rows
+from attnsweep.orchestrator.training.trainer import PackOrder, Progress, Raised, Trained, Trainer
+from attnsweep.workloads.category_pairs import CategoryPairs
+from attnsweep.workloads.engine.contract import Batch, Evidence, Lanes, Training, Verdicts
+from attnsweep.workloads.engine.pack import Pack
+from attnsweep.workloads.testing import defaults
+
+WORKLOAD = CategoryPairs()
+
+
+def _order(n_steps: int) -> PackOrder:
+    parameters = defaults(WORKLOAD, n_steps=n_steps, stop_when_solved=False)
+    return PackOrder("p", [Task(trial=0, replicate=seed, training=Training(parameters, seed)) for seed in range(2)])
+
+
+def test_a_call_returns_as_soon_as_its_time_is_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(trainer, "SLICE_SECONDS", 0.0)
+    worker = Trainer(WORKLOAD, "s", "cpu")
+    first = worker.start(_order(1000))
+    assert isinstance(first, Progress)
+    assert first.step <= 1
+    again = worker.proceed()
+    assert isinstance(again, Progress)
+    assert first.step <= again.step <= 2
+
+
+def test_slices_come_to_an_end() -> None:
+    worker = Trainer(WORKLOAD, "s", "cpu")
+    report = worker.start(_order(300))
+    while isinstance(report, Progress):
+        report = worker.proceed()
+    assert isinstance(report, Trained)
+    assert report.trainings["n_steps"].to_pylist() == [300, 300]
+
+
+def test_a_checkpoint_that_cannot_be_taken_is_its_packs_fault(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As where the GPU answers late that an earlier call has failed: the sweep goes on without this pack."""
+
+    def fail(_: Pack[Any]) -> None:
+        raise RuntimeError("CUDA error: device-side assert triggered")
+
+    monkeypatch.setattr(trainer, "SLICE_SECONDS", 0.0)
+    monkeypatch.setattr(Pack, "checkpoint", fail)
+    report = Trainer(WORKLOAD, "s", "cpu", checkpoint_seconds=0.0).start(_order(1000))
+    assert isinstance(report, Raised)
+    assert "device-side assert" in report.error
+
+
+class PanicException(BaseException):
+    """As pyo3 raises it where an extension module written in Rust panics: no `Exception`."""
+
+
+class UnspeakableError(Exception):
+    def __str__(self) -> str:
+        raise RuntimeError("no words")
+
+
+class Faulty(CategoryPairs):
+    """Raises in mid-training."""
+
+    def __init__(self, error: BaseException) -> None:
+        self._error = error
+
+    def batch(self, lanes: Lanes[Any], step: int) -> Batch:
+        del lanes, step
+        raise self._error
+
+
+@pytest.mark.parametrize(
+    ("error", "text"),
+    [
+        (ValueError("planted \ud800 \0"), "ValueError: planted \\ud800 \\x00\n"),
+        (UnspeakableError(), "UnspeakableError: <exception str() failed>\n"),
+        (PanicException("index out of bounds"), "PanicException: index out of bounds\n"),
+        (ValueError("x" * 1_000_000), "x\n"),
+        (OSError("postgresql://ann:secret@host/x"), "OSError: postgresql://...@host/x\n"),
+    ],
+)
+def test_whatever_a_training_raises_is_text_in_its_row(error: BaseException, text: str) -> None:
+    order = _order(100)
+    report = Trainer(Faulty(error), "s", "cpu").start(order)
+    assert isinstance(report, Raised)
+    assert report.error.endswith(text)
+    assert report.error.startswith("Traceback")
+    assert len(report.error) < 21_000
+    assert not report.out_of_memory
+    rows = failed_rows(WORKLOAD, order.tasks, report.error, PackContext("s", "p"))
+    assert rows["error"].to_pylist() == [report.error] * 2
+
+
+@pytest.mark.parametrize("stop", [KeyboardInterrupt, SystemExit])
+def test_what_ends_a_process_is_no_outcome_of_a_training(stop: type[BaseException]) -> None:
+    with pytest.raises(stop):
+        Trainer(Faulty(stop()), "s", "cpu").start(_order(100))
+
+
+@pytest.mark.parametrize(
+    ("error", "is_memory"),
+    [
+        (RuntimeError("DefaultCPUAllocator: can't allocate memory"), True),
+        (MemoryError(), True),
+        (ValueError("I can't allocate memory"), False),
+    ],
+)
+def test_memory_that_is_wanting_is_told_from_other_errors(error: Exception, is_memory: bool) -> None:
+    report = Trainer(Faulty(error), "s", "cpu").start(_order(100))
+    assert isinstance(report, Raised)
+    assert report.out_of_memory == is_memory
+
+
+def test_a_pack_that_cannot_be_handed_back_is_at_fault_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(_: Pack[Any]) -> None:
+        raise RuntimeError("CUDA error: device-side assert triggered")
+
+    monkeypatch.setattr(trainer, "SLICE_SECONDS", 0.0)
+    monkeypatch.setattr(trainer, "WORTH_KEEPING_SECONDS", 0.0)
+    worker = Trainer(WORKLOAD, "s", "cpu")
+    assert isinstance(worker.start(_order(1000)), Progress)
+    monkeypatch.setattr(Pack, "checkpoint", fail)
+    report = worker.hand_back()
+    assert isinstance(report, Raised)
+    assert "device-side assert" in report.error
+
+
+def test_a_pack_is_judged_once_when_it_has_ended() -> None:
+    n_judged = 0
+
+    class Counted(CategoryPairs):
+        def judge(self, parameters: Any, evidence: Evidence) -> Verdicts:
+            nonlocal n_judged
+            n_judged += 1
+            return super().judge(parameters, evidence)
+
+    worker = Trainer(Counted(), "s", "cpu")
+    report = worker.start(_order(3))
+    assert isinstance(report, Trained)
+    assert n_judged == 1

@@ -1,0 +1,112 @@
+"""`attnsweep reproduce conti-table6`, `conti-table7`: the draws, the exact optimum below them, where the heads are."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from rich.console import Console
+from torch import Tensor
+
+from attnsweep.reproduction.conti import tables as conti_tables
+from attnsweep.reproduction.conti.draws import COEFFICIENTS, draw_families
+from attnsweep.reproduction.conti.tables import TABLE_6, TABLE_7, VARIABLE, compare, load_heads
+from attnsweep.workloads.errors import UserError
+
+ROOT = Path(__file__).parents[3]
+
+
+@pytest.fixture
+def thesis_heads(monkeypatch: pytest.MonkeyPatch) -> Tensor:
+    monkeypatch.chdir(ROOT)
+    try:
+        return load_heads()
+    except UserError:
+        pytest.skip("the thesis's heads are not here (thesis_heads.npy)")
+
+
+def _noisy_heads() -> Tensor:
+    return (3 * torch.randn(8, 16, 16, generator=torch.Generator().manual_seed(0), dtype=torch.float64)).softmax(-1)
+
+
+def test_draws_are_members_of_their_families_beside_the_noise() -> None:
+    T, w, p = 16, 3, 2
+    seen = []
+    position = torch.arange(T)
+    apart = (position - position.unsqueeze(1)).abs()
+    for draws in draw_families(T, w, p, n_draws=1):
+        seen.append((draws.family, draws.coefficient))
+        whole = draws.matrices[draws.matrices.isfinite().all((1, 2))]
+        assert torch.allclose(whole.sum(-1), torch.ones(()).double())
+        if draws.family == "sigma_2":
+            assert ((whole > 0) & (apart > w)).sum((1, 2)).max() <= T
+        if draws.coefficient == 0.0:
+            if draws.family == "sigma_1":
+                assert torch.equal(whole, torch.eye(T).double().expand_as(whole))
+            if draws.family == "sigma_2":
+                assert not ((whole > 0) & (apart > w)).any()
+        if draws.family == "sigma_3" and draws.coefficient == 1.0:
+            # A row's largest entry is at least 0.7 / 1.5 of it wherever the noise fell once.
+            column = whole.argmax(-1)
+            moved = (column != position) & (position - column < w) & (column < position)
+            assert (moved.sum(1) == p * (w - 1)).double().mean() > 0.8
+    assert seen == [(family, each) for each in COEFFICIENTS for family in ("sigma_1", "sigma_2", "sigma_3")]
+
+
+def test_no_draw_is_nearer_than_the_exact_optimum() -> None:
+    heads = _noisy_heads()
+    for table in (TABLE_6, TABLE_7):
+        rows = compare(table, heads, [], n_runs=1, n_draws=1).rows
+        sampled, exact = rows[:8], rows[8:]
+        for drawn, best in zip(sampled, exact, strict=True):
+            assert float(best.ours) < float(drawn.ours)
+            assert drawn.agrees == (abs(float(drawn.ours) - float(drawn.published or 0)) <= 1)
+            assert best.agrees is None
+
+
+def test_a_head_that_is_a_draw_is_at_distance_0_of_the_exact_and_of_the_draws() -> None:
+    heads = torch.stack([torch.eye(16, dtype=torch.float64)] * 8)
+    rows = compare(TABLE_6, heads, [], n_runs=1, n_draws=1).rows
+    assert {row.ours for row in rows} == {0.0}
+
+
+@pytest.mark.parametrize("table", [TABLE_6, TABLE_7], ids=["table 6", "table 7"])
+def test_the_procedure_gives_what_is_published(table: conti_tables.PublishedTable, thesis_heads: Tensor) -> None:
+    # A third of the draws of one run: still within 2 of the published, most within 1.
+    rows = compare(table, thesis_heads, [], n_runs=1, n_draws=10).rows[:8]
+    off = [abs(float(row.ours) - float(row.published or 0)) for row in rows]
+    assert max(off) < 2
+    assert sum(each <= 1 for each in off) >= 6
+
+
+def test_the_figure_is_written_and_threads_are_given_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    np.save(tmp_path / "heads.npy", _noisy_heads().numpy())
+    monkeypatch.setenv(VARIABLE, str(tmp_path / "heads.npy"))
+    n_threads = torch.get_num_threads()
+    found = conti_tables.reproduce_table(TABLE_7, tmp_path, Console(quiet=True), n_runs=1, n_draws=1)
+    assert [path.name for path in found.figures] == ["conti-table7.png", "conti-table7.svg"]
+    assert all(path.stat().st_size > 10_000 for path in found.figures)
+    assert torch.get_num_threads() == n_threads
+
+
+def test_heads_that_are_not_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv(VARIABLE, raising=False)
+    with pytest.raises(
+        UserError, match=r"ATTNSWEEP_THESIS_HEADS: got None, expected the file .* take matrix_list.pkl of"
+    ):
+        load_heads()
+    monkeypatch.setenv(VARIABLE, str(tmp_path / "none.npy"))
+    with pytest.raises(UserError, match=r"none.npy', expected the file"):
+        load_heads()
+
+
+def test_heads_of_another_shape(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    np.save(tmp_path / "thesis_heads.npy", np.eye(3))
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv(VARIABLE, raising=False)
+    with pytest.raises(UserError, match=r"got 'shape \(3, 3\)', expected shape \(8, 16, 16\)"):
+        load_heads()
+    Path("thesis_heads.npy").write_text("no array")
+    with pytest.raises(UserError, match=r"numpy\.save"):
+        load_heads()

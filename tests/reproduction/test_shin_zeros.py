@@ -1,0 +1,104 @@
+"""`attnsweep reproduce shin-zeros`: its tables from few solves, and its figures."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from attnsweep.reproduction.comparison import Comparison, save_figure
+from attnsweep.reproduction.shin import zeros as shin_zeros
+from attnsweep.reproduction.shin.zeros_figures import stationary_points_figure, valley_figure
+from attnsweep.reproduction.shin.zeros_search import FAMILIES, FoundPoints, find_points
+from attnsweep.workloads.category_pairs.equations import EquationCheck
+
+CHECKS = [
+    EquationCheck(equation="1", subject="a", statement="a = a", printed_error=1.0, right_error=0.0),
+    EquationCheck(equation="2", subject="b", statement="b = b", printed_error=0.0, right_error=0.0),
+    EquationCheck(equation="3", subject="c", statement="c = c", printed_error=None, right_error=0.0),
+    EquationCheck(equation="4", subject="d", statement="d = d", printed_error=None, right_error=float("nan")),
+]
+
+
+@pytest.fixture(scope="module")
+def points() -> dict[str, FoundPoints]:
+    return {system: find_points(system, 40, sizes=((2, 3), (3, 4))) for system in FAMILIES}
+
+
+def _compared(points: dict[str, FoundPoints]) -> Comparison:
+    return shin_zeros.compare({"P": CHECKS, "C": []}, points, [])
+
+
+def _rows(points: dict[str, FoundPoints]) -> dict[str, tuple[float | str, bool | None]]:
+    return {row.name: (row.ours, row.agrees) for row in _compared(points).rows}
+
+
+def test_equations_are_judged_by_their_errors(points: dict[str, FoundPoints]) -> None:
+    rows = _rows(points)
+    assert rows["P 1: a"] == ("misprinted", False)
+    assert rows["P 2: b"] == ("holds", True)
+    assert rows["P 3: c"] == ("ours holds", None)
+    assert rows["P 4: d"] == ("refuted", False)
+    table = dict(_compared(points).tables)["System P, equation by equation"]
+    assert list(table[1]) == ["1", "a = a", "misprinted", "1.0e+00", "0.0e+00"]
+    assert table[4][-1] == "nan"
+
+
+def test_every_point_found_is_of_a_family_with_its_index(points: dict[str, FoundPoints]) -> None:
+    rows = _rows(points)
+    assert rows["P points of no known family"] == ("0 of 80 solves", True)
+    assert rows["C points of no known family"] == ("0 of 80 solves", True)
+    for system, families in FAMILIES.items():
+        for family in families:
+            assert set(points[system].index[points[system].family == family.name]) <= set(family.indices)
+
+
+def test_another_index_differs(points: dict[str, FoundPoints]) -> None:
+    of = points["P"]
+    wrong = FoundPoints(of.family, of.index + (of.family == "mean"), of.level, of.size)
+    ours, agrees = _rows(points | {"P": wrong})["P mean: Hessian index"]
+    assert str(ours).startswith("2 at ")
+    assert agrees is False
+
+
+def test_a_point_of_no_family_differs(points: dict[str, FoundPoints]) -> None:
+    of = points["C"]
+    wrong = FoundPoints(np.where(of.family == "zero", "none", of.family), of.index, of.level, of.size)
+    rows = _rows(points | {"C": wrong})
+    assert rows["C points of no known family"][1] is False
+    assert rows["C zero: Hessian index"] == ("no point found", None)
+
+
+def test_the_shares_of_a_system_add_up(points: dict[str, FoundPoints]) -> None:
+    *_, (title, table) = _compared(points).tables
+    assert title == "Stationary families: where 80 solves per system landed"
+    for system in FAMILIES:
+        landed = [row[4] for row in table if row[0] == system]
+        assert sum(int(text.removesuffix(" of 80")) for text in landed) == 80
+
+
+def test_the_tables_are_json(points: dict[str, FoundPoints]) -> None:
+    assert json.loads(_compared(points).to_json())["tables"][0]["rows"][0][0] == "equation"
+
+
+def test_figures_are_written(points: dict[str, FoundPoints], tmp_path: Path) -> None:
+    figures = {"points": stationary_points_figure(points), "valley": valley_figure(n_descents=4, n_steps=300)}
+    for name, figure in figures.items():
+        assert all(path.stat().st_size > 5000 for path in save_figure(figure, tmp_path, name))
+
+
+def test_the_threads_of_the_process_are_given_back(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    def fail() -> list[EquationCheck]:
+        assert torch.get_num_threads() == 1
+        raise ArithmeticError
+
+    monkeypatch.setattr(shin_zeros, "checks_of_positions", fail)
+    n_threads = torch.get_num_threads()
+    try:
+        torch.set_num_threads(2)
+        with pytest.raises(ArithmeticError):
+            shin_zeros.reproduce(tmp_path, shin_zeros.Console(quiet=True))
+        assert torch.get_num_threads() == 2
+    finally:
+        torch.set_num_threads(n_threads)
