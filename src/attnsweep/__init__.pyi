@@ -1,7 +1,7 @@
 from .orchestrator.analysis import compare as compare
 from .orchestrator.analysis import open_sweep as open_sweep
 from .orchestrator.ledger.reader import Ledger as Ledger
-from .orchestrator.running.session import Resources as Resources
+from .orchestrator.training.resources import Resources as Resources
 from .orchestrator.running.session import resume_sweep as resume_sweep
 from .orchestrator.running.session import run_sweep as run_sweep
 from .search_spaces.dimensions import Categorical as Categorical
