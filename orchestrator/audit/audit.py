@@ -17,11 +17,11 @@ from attnsweep.orchestrator.audit.check_trials import RESTORE, RESUME, compare_t
 from attnsweep.orchestrator.audit.evidence import Books
 from attnsweep.orchestrator.audit.problems import Audit, Check, Problem, in_one_line
 from attnsweep.orchestrator.ledger.reader import Ledger
-from attnsweep.orchestrator.running.self_check import REPLAYS_FILE, read_replays
 from attnsweep.orchestrator.running.study import read_trials
 from attnsweep.orchestrator.storage.credentials import without_credentials
 from attnsweep.orchestrator.storage.location import Location
 from attnsweep.orchestrator.storage.record_file import DamagedRecordError
+from attnsweep.orchestrator.storage.replays import REPLAYS_FILE, read_replays
 from attnsweep.orchestrator.storage.sweep_directory import SWEEP_FILE, SweepDirectory
 from attnsweep.orchestrator.tracking.content import TrialValues, trial_values
 from attnsweep.orchestrator.tracking.lookup import Logged, look_up

@@ -12,8 +12,7 @@ from optuna.trial import FrozenTrial
 from attnsweep.orchestrator.audit.check_trials import COPIED, RESTORE
 from attnsweep.orchestrator.audit.evidence import Books
 from attnsweep.orchestrator.audit.problems import Faults, Problem
-from attnsweep.orchestrator.running.backlog import Task, tasks_of, training_id
-from attnsweep.orchestrator.running.study import Configuration
+from attnsweep.orchestrator.training.identity import Task, tasks_of, training_id
 from attnsweep.search_spaces.suggestion import undrawn, values_of
 from attnsweep.workloads.errors import SpecError
 
@@ -68,8 +67,8 @@ def _expected(books: Books, faults: Faults) -> tuple[list[Task], list[int]]:
 
 
 def _tasks(trial: FrozenTrial, books: Books, replicates: Sequence[int]) -> list[Task]:
-    configuration = Configuration(trial.number, values_of(books.directory.spec, trial.params))
-    return tasks_of(books.directory, books.workload.parameters, configuration, replicates)
+    values = values_of(books.directory.spec, trial.params)
+    return tasks_of(books.directory, books.workload.parameters, trial.number, values, replicates)
 
 
 def _compared(books: Books, tasks: Sequence[Task], rows: pa.Table) -> Iterator[tuple[str, NDArray[np.bool_]]]:

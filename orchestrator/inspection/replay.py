@@ -23,10 +23,10 @@ from attnsweep.orchestrator.inspection.deviation import deviation
 from attnsweep.orchestrator.inspection.replay_summary import Replay
 from attnsweep.orchestrator.ledger.reader import Ledger
 from attnsweep.orchestrator.ledger.schema import curves_schema
-from attnsweep.orchestrator.running.backlog import Task
 from attnsweep.orchestrator.storage.output_file import writing_file
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
 from attnsweep.orchestrator.training.error_text import STOPS, text_of
+from attnsweep.orchestrator.training.identity import Task
 from attnsweep.orchestrator.training.messages import Rows
 from attnsweep.orchestrator.training.rows import PackContext, curve_rows, ended_rows, failed_rows, head_rows
 from attnsweep.workloads.engine.contract import Lanes, Training, Workload

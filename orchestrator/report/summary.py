@@ -15,8 +15,8 @@ from attnsweep.orchestrator.analysis.intervals import rate_label
 from attnsweep.orchestrator.analysis.rates import ParameterRates, value_label
 from attnsweep.orchestrator.analysis.roles.findings import RoleFindings, step_label
 from attnsweep.orchestrator.ledger.reader import Ledger
-from attnsweep.orchestrator.running.self_check import Replays
 from attnsweep.orchestrator.storage.location import as_argument
+from attnsweep.orchestrator.storage.replays import Replays
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
 
 if TYPE_CHECKING:

@@ -1,72 +1,9 @@
-"""From a configuration to its trainings, and from trainings to packs."""
+"""Trainings that wait for a trainer, and how many of them make a pack."""
 
-import hashlib
-import json
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeAlias
+from collections.abc import Sequence
 
-from attnsweep.workloads.engine.contract import Training
-from attnsweep.workloads.parameters import TrainingParameters, Value
-
-if TYPE_CHECKING:
-    # Trainers import this module: they start the faster without Optuna.
-    from attnsweep.orchestrator.running.study import Configuration
-    from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
-
-
-Shape: TypeAlias = tuple[Value, ...]
-"""The static parameters of a training."""
-
-
-@dataclass(frozen=True, slots=True)
-class Task:
-    """One training to be done: its place in the sweep and what to train."""
-
-    trial: int
-    replicate: int
-    training: Training[Any]
-
-    @property
-    def shape(self) -> Shape:
-        """Equal for two trainings if and only if they may share a pack."""
-        shape: Shape = self.training.parameters.static_key()
-        return shape
-
-
-def training_seed(sweep_seed: int, trial: int, replicate: int) -> int:
-    """The seed of a training, 0..2^63-1."""
-    digest = hashlib.blake2b(f"{sweep_seed}/{trial}/{replicate}".encode(), digest_size=8).digest()
-    return int.from_bytes(digest, "little") >> 1
-
-
-def training_id(workload: str, parameters: TrainingParameters, seed: int) -> str:
-    """Equal for two trainings if and only if workload, parameters and seed are equal, on any machine."""
-    content = json.dumps([workload, parameters.values(), seed], sort_keys=True)
-    return hashlib.blake2b(content.encode(), digest_size=10).hexdigest()
-
-
-def tasks_of(
-    directory: "SweepDirectory",
-    parameters: type[TrainingParameters],
-    configuration: "Configuration",
-    replicates: Iterable[int],
-) -> list[Task]:
-    """Some replicates of one configuration.
-
-    Raises:
-        SpecError: If its values clash with each other.
-    """
-    resolved = parameters.resolve({**directory.defaults, **configuration.values})
-    return [
-        Task(
-            configuration.trial,
-            replicate,
-            Training(resolved, training_seed(directory.spec.seed, configuration.trial, replicate)),
-        )
-        for replicate in replicates
-    ]
+from attnsweep.orchestrator.training.identity import Shape, Task
 
 
 class Backlog:

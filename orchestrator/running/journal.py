@@ -9,8 +9,8 @@ from typing import Any, BinaryIO, Protocol
 
 from optuna.storages.journal import BaseJournalBackend, JournalFileSymlinkLock
 
+from attnsweep.orchestrator.storage.errors import StoreError
 from attnsweep.orchestrator.storage.local import LocalFolder, refuse_link, sync
-from attnsweep.orchestrator.storage.location import StoreError
 from attnsweep.orchestrator.storage.s3 import ObjectPrefix
 
 _CONTINUES = "continues"

@@ -10,12 +10,13 @@ import pyarrow as pa
 
 from attnsweep.orchestrator.ledger.trial import complete_among
 from attnsweep.orchestrator.ledger.writer import LedgerWriter
-from attnsweep.orchestrator.running.backlog import Backlog, PackSizer, Shape, tasks_of
+from attnsweep.orchestrator.running.backlog import Backlog, PackSizer
 from attnsweep.orchestrator.running.checkpoints import Checkpoints
 from attnsweep.orchestrator.running.study import Configuration, Study
 from attnsweep.orchestrator.storage.errors import SweepError
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
 from attnsweep.orchestrator.storage.whereabouts import PackUnderWay
+from attnsweep.orchestrator.training.identity import Shape, Task, tasks_of
 from attnsweep.orchestrator.training.messages import (
     HandedBack,
     PackOrder,
@@ -260,7 +261,7 @@ class SweepLoop:
         wanted = n_wanted(self._spec.replicates, tally.stuck())
         missing = [replicate for replicate in range(tally.n_queued, wanted) if replicate not in tally.rows]
         if missing:
-            self._backlog.add(tasks_of(self._directory, self._workload.parameters, tally.configuration, missing))
+            self._backlog.add(self._tasks(tally.configuration, missing))
         tally.n_queued = wanted
         if len(tally.rows) < wanted:
             return
@@ -271,6 +272,10 @@ class SweepLoop:
             self._n_told += 1
         for follower in self._followers:
             follower.trial_told(trial)
+
+    def _tasks(self, configuration: Configuration, replicates: Sequence[int]) -> list[Task]:
+        parameters = self._workload.parameters
+        return tasks_of(self._directory, parameters, configuration.trial, configuration.values, replicates)
 
     def _receive(self, order: PackOrder, report: Report | TrainerLost) -> None:
         self._steps.pop(order.pack, None)

@@ -6,77 +6,17 @@ for the sweep at hand, a user's own workload and this machine's kernels included
 
 from collections.abc import Callable, Mapping
 
-from pydantic import BaseModel, ConfigDict
-
 from attnsweep.orchestrator.inspection.deviation import Deviation, deviation
 from attnsweep.orchestrator.inspection.replay import recorded_rows, recorded_tasks, to_replay
 from attnsweep.orchestrator.ledger.reader import Ledger
-from attnsweep.orchestrator.storage.location import as_argument, place_at
-from attnsweep.orchestrator.storage.record_file import DamagedRecordError, read_record, record_text
+from attnsweep.orchestrator.storage.replays import Replays, write_replays
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
 from attnsweep.orchestrator.training.messages import PackOrder, Raised, Rows, Trained
 from attnsweep.orchestrator.training.pool import Pool
 from attnsweep.workloads.registry import load_workload
 
-REPLAYS_FILE = "replays.json"
 _MOST_LOSSES_IN_A_ROW = 16
 _WAIT_SECONDS = 0.5
-
-
-class Replays(BaseModel):
-    """What became of the trainings that were trained again alone.
-
-    Attributes:
-        deviations: Of the losses, as `deviation` has it, by training id; `None` where one of the two is no number.
-        disagreeing: Those that ended otherwise, and in what.
-    """
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-    deviations: Mapping[str, float | None]
-    disagreeing: Mapping[str, list[str]]
-
-    @property
-    def largest(self) -> float | None:
-        """The largest deviation of a loss; `None` where one was not a number."""
-        values = list(self.deviations.values())
-        return None if None in values else max((value for value in values if value is not None), default=0.0)
-
-    def as_json(self) -> dict[str, int | float | None]:
-        """Plain values."""
-        n = len(self.deviations)
-        return {"trainings": n, "agreeing": n - len(self.disagreeing), "largest_deviation": self.largest}
-
-    def __str__(self) -> str:
-        """For people."""
-        n = len(self.deviations)
-        if self.disagreeing:
-            first, columns = next(iter(self.disagreeing.items()))
-            others = f"{len(self.disagreeing)} of {n} trainings alone, which end otherwise"
-            return f"replayed {others}, such as {first} ({', '.join(columns)})"
-        largest = "unknown" if self.largest is None else f"{self.largest:.2g}"
-        return f"replayed {n} trainings alone: they end as fused, largest deviation of a loss {largest}"
-
-
-def read_replays(directory: SweepDirectory) -> Replays | None:
-    """What an earlier run has recorded; `None` where there is nothing.
-
-    Raises:
-        DamagedRecordError: If it is not what was written.
-    """
-    again = f"replay them again with: attnsweep resume {as_argument(directory.path)}"
-    try:
-        return read_record(place_at(directory.path), REPLAYS_FILE, Replays, again)
-    except FileNotFoundError:
-        return None
-
-
-def earlier_replays(directory: SweepDirectory) -> Replays | None:
-    """What an earlier run has recorded; `None` also for a damaged record, whose trainings are to be replayed again."""
-    try:
-        return read_replays(directory)
-    except DamagedRecordError:
-        return None
 
 
 def replay_some(directory: SweepDirectory, pool: Pool, should_stop: Callable[[], bool]) -> Replays | None:
@@ -123,5 +63,5 @@ def _record(directory: SweepDirectory, found: Mapping[str, Deviation], raised: M
     finite = {name: each.of_losses if each.of_losses < float("inf") else None for name, each in found.items()}
     disagreeing = {name: each.disagreements() for name, each in found.items() if not each.agrees}
     replays = Replays(deviations=finite | dict.fromkeys(raised), disagreeing=disagreeing | dict(raised))
-    place_at(directory.path).put_text(REPLAYS_FILE, record_text(replays))
+    write_replays(directory, replays)
     return replays

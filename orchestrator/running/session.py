@@ -12,13 +12,14 @@ from attnsweep.orchestrator.ledger.writer import LedgerWriter
 from attnsweep.orchestrator.report.summary import Summary, summarize
 from attnsweep.orchestrator.running.loop import Found, SweepLoop
 from attnsweep.orchestrator.running.progress import ProgressDisplay, logging_progress
-from attnsweep.orchestrator.running.self_check import earlier_replays, replay_some
+from attnsweep.orchestrator.running.self_check import replay_some
 from attnsweep.orchestrator.running.signals import StopOnSignal
 from attnsweep.orchestrator.running.study import Study, check_storage
 from attnsweep.orchestrator.storage.credentials import refuse_credentials, without_credentials
 from attnsweep.orchestrator.storage.environment import Environment
-from attnsweep.orchestrator.storage.errors import SweepError
-from attnsweep.orchestrator.storage.location import Location, StoreError, as_argument
+from attnsweep.orchestrator.storage.errors import StoreError, SweepError
+from attnsweep.orchestrator.storage.location import Location, as_argument
+from attnsweep.orchestrator.storage.replays import earlier_replays
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
 from attnsweep.orchestrator.storage.whereabouts import Beacon
 from attnsweep.orchestrator.tracking import Projection, tracking_uri

@@ -14,7 +14,7 @@ _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 @contextmanager
 def sigterm_as_ctrl_c() -> Iterator[None]:
-    """A SIGTERM is a KeyboardInterrupt, also while Ray starts: `attnsweep.orchestrator.training.cluster` keeps a handler that it finds."""
+    """A SIGTERM is a KeyboardInterrupt, also while Ray starts: `training.cluster` keeps a handler that it finds."""
     before = signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         yield

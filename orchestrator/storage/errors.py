@@ -1,19 +1,20 @@
-"""What stops a sweep that was begun. Light to import."""
+"""What stops a sweep that was begun: its storage, or a cause that the sweep cannot repair. Light to import."""
 
-from typing import TYPE_CHECKING
+from attnsweep.workloads.errors import UserError
 
-if TYPE_CHECKING:
-    from attnsweep.orchestrator.storage.location import Location
+
+class StoreError(UserError):
+    """A disk or an object store that does not do what it was asked."""
 
 
 class SweepError(RuntimeError):
-    """A sweep that cannot go on. What is committed stays; `attnsweep resume` continues once the cause is mended.
+    """A sweep that cannot go on. Committed rows stay; `attnsweep resume` continues once the cause is repaired.
 
     Args:
         message: What happened.
-        path: The sweep directory.
+        path: The sweep's place, whose text is what one types to resume it.
     """
 
-    def __init__(self, message: str, path: "Location") -> None:
+    def __init__(self, message: str, path: object) -> None:
         super().__init__(message)
         self.path = path

@@ -12,13 +12,12 @@ import contextlib
 import threading
 import time
 import uuid
-from typing import TYPE_CHECKING
+from collections.abc import Collection
+from datetime import datetime
+from typing import Protocol
 
 from attnsweep.orchestrator.storage.owner import Owner, taken
 from attnsweep.workloads.errors import UserError
-
-if TYPE_CHECKING:
-    from attnsweep.orchestrator.storage.s3 import ObjectPrefix
 
 FOLDER = ".lock"
 LEASE_SECONDS = 300.0
@@ -28,6 +27,26 @@ _UNDER_WAY_SECONDS = 5.0
 _MEND = f"wait until it ends, or for {LEASE_SECONDS / 60:g} minutes after it was killed"
 
 
+class LeaseStore(Protocol):
+    """What a lease needs of the store that it is kept in; its text names the sweep."""
+
+    def put_text(self, name: str, text: str) -> None:
+        """Writes an object, which appears whole."""
+
+    def read_text(self, name: str) -> str:
+        """The content of an object.
+
+        Raises:
+            FileNotFoundError: If it is gone.
+        """
+
+    def texts(self, folder: str) -> dict[str, datetime]:
+        """The objects of a folder, with the store's own time of each."""
+
+    def remove(self, folder: str, files: Collection[str]) -> None:
+        """Removes objects of a folder."""
+
+
 class ObjectLock:
     """A held lease on a sweep; a thread renews it until `close`.
 
@@ -35,7 +54,7 @@ class ObjectLock:
         UserError: If another process holds it.
     """
 
-    def __init__(self, prefix: "ObjectPrefix", work: str) -> None:
+    def __init__(self, prefix: LeaseStore, work: str) -> None:
         self._prefix = prefix
         self._name = f"{uuid.uuid4().hex}.json"
         self._owner = Owner.this_process(work)

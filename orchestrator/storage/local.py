@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from attnsweep.orchestrator.storage.location import StoreError
+from attnsweep.orchestrator.storage.errors import StoreError
 from attnsweep.orchestrator.storage.owner import Owner, taken
 from attnsweep.orchestrator.storage.place import ASIDE, digest
 from attnsweep.workloads.errors import UserError

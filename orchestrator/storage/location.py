@@ -14,10 +14,6 @@ if TYPE_CHECKING:
     from attnsweep.orchestrator.storage.s3 import ObjectPrefix
 
 
-class StoreError(UserError):
-    """A disk or an object store that does not do what it was asked."""
-
-
 Location: TypeAlias = "Path | ObjectPrefix"
 """Where a sweep lives. As a text, what the user types to come back to it; without credentials."""
 
@@ -79,7 +75,7 @@ def local_path(text: str, subject: str) -> Path:
     return location
 
 
-def as_argument(location: Location) -> str:
+def as_argument(location: object) -> str:
     """The location as one types it in a shell, also where it would be read as an option."""
     text = str(location)
     return shlex.quote(f"./{text}" if text.startswith("-") else text)

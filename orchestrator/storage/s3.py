@@ -14,8 +14,8 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.fs as pafs
 
+from attnsweep.orchestrator.storage.errors import StoreError
 from attnsweep.orchestrator.storage.lease import ObjectLock
-from attnsweep.orchestrator.storage.location import StoreError
 from attnsweep.orchestrator.storage.place import ASIDE, digest
 
 _ATTEMPTS = 5

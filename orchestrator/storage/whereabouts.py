@@ -7,7 +7,8 @@ from datetime import UTC, datetime, timedelta
 
 from pydantic import AwareDatetime, BaseModel, ConfigDict, ValidationError
 
-from attnsweep.orchestrator.storage.location import Location, StoreError, place_at
+from attnsweep.orchestrator.storage.errors import StoreError
+from attnsweep.orchestrator.storage.location import Location, place_at
 from attnsweep.workloads.errors import UserError
 
 _FILE = "progress.json"

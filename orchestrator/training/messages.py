@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, TypeAlias
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from attnsweep.orchestrator.running.backlog import Task
+    from attnsweep.orchestrator.training.identity import Task
 
 CHECKPOINT_SECONDS = 120.0
 """Between two checkpoints of a pack: at most so much is lost with a machine."""

@@ -10,8 +10,8 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from attnsweep.orchestrator.ledger.schema import curves_schema, heads_schema, trainings_schema
-from attnsweep.orchestrator.running.backlog import Task, training_id
 from attnsweep.orchestrator.training.bleu import score_written
+from attnsweep.orchestrator.training.identity import Task, training_id
 from attnsweep.orchestrator.training.messages import Rows
 from attnsweep.workloads.diagnostics.certification import certify_stuck
 from attnsweep.workloads.diagnostics.outcomes import onset_probe

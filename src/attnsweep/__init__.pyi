@@ -1,9 +1,9 @@
 from .orchestrator.analysis import compare as compare
 from .orchestrator.analysis import open_sweep as open_sweep
 from .orchestrator.ledger.reader import Ledger as Ledger
-from .orchestrator.training.resources import Resources as Resources
 from .orchestrator.running.session import resume_sweep as resume_sweep
 from .orchestrator.running.session import run_sweep as run_sweep
+from .orchestrator.training.resources import Resources as Resources
 from .search_spaces.dimensions import Categorical as Categorical
 from .search_spaces.dimensions import Conditional as Conditional
 from .search_spaces.dimensions import Float as Float

@@ -12,13 +12,13 @@ from rich.console import Console
 
 from attnsweep.orchestrator import cli
 from attnsweep.orchestrator.running import session
-from attnsweep.orchestrator.running.backlog import Task
 from attnsweep.orchestrator.running.session import Resources, run_sweep
 from attnsweep.orchestrator.running.study import check_storage
 from attnsweep.orchestrator.storage.credentials import refuse_credentials, without_credentials
 from attnsweep.orchestrator.storage.sweep_directory import SWEEP_FILE, SweepDirectory
 from attnsweep.orchestrator.tracking import Projection, sync
 from attnsweep.orchestrator.training.cluster import connection
+from attnsweep.orchestrator.training.identity import Task
 from attnsweep.orchestrator.training.trainer import PackOrder, Raised, Trainer
 from attnsweep.search_spaces import Categorical
 from attnsweep.workloads.category_pairs import CategoryPairs

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 _SCORES: Mapping[str, str] = MappingProxyType(
     {"positional": "positional_share", "syntactic": "syntactic_gain", "rare_token": "rare_token"}
 )
-"""The score that a label of `attnsweep.workloads.diagnostics.roles` follows from: where it is measured, the role could occur."""
+"""The score that a label of `workloads.diagnostics.roles` follows from: where it is measured, the role could occur."""
 
 NO_ROLE = "none"
 _ANY_LAYER = -1
@@ -109,7 +109,7 @@ def _history(layer: int, role: str, rows: Mapping[str, NDArray[Any]]) -> RoleHis
 
 
 def _cells(connection: duckdb.DuckDBPyConnection, layer: str) -> list[tuple[int, str]]:
-    """(layer, role) in the order of layers, and in each the roles of `attnsweep.workloads.diagnostics.roles` first."""
+    """(layer, role) in the order of layers, and in each the roles of `workloads.diagnostics.roles` first."""
     columns = {name for name, *_ in connection.execute("select * from heads limit 0").description}
     scores = {role: f"score_{score}" for role, score in _SCORES.items() if f"score_{score}" in columns}
     judged = _JUDGED.format(layer=layer, scores="".join(f", {score}" for score in scores.values()))

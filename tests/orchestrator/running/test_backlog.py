@@ -6,9 +6,9 @@ from pathlib import Path
 from hypothesis import given
 from hypothesis import strategies as st
 
-from attnsweep.orchestrator.running.backlog import Backlog, PackSizer, Task, tasks_of, training_id, training_seed
-from attnsweep.orchestrator.running.study import Configuration
+from attnsweep.orchestrator.running.backlog import Backlog, PackSizer
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
+from attnsweep.orchestrator.training.identity import Task, tasks_of, training_id, training_seed
 from attnsweep.search_spaces import Sweep
 from attnsweep.workloads.category_pairs import CategoryPairsParameters
 
@@ -19,7 +19,7 @@ DIRECTORY = SweepDirectory(Path("s"), "s", SWEEP, SWEEP.sha256(), {"n_categories
 
 
 def _tasks(trial: int, n_positions: int) -> list[Task]:
-    return tasks_of(DIRECTORY, CategoryPairsParameters, Configuration(trial, {"n_positions": n_positions}), range(3))
+    return tasks_of(DIRECTORY, CategoryPairsParameters, trial, {"n_positions": n_positions}, range(3))
 
 
 def test_a_trial_takes_the_defaults_of_when_the_sweep_began() -> None:

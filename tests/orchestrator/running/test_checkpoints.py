@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from attnsweep.orchestrator.running.backlog import Task
 from attnsweep.orchestrator.running.checkpoints import FOLDER, Checkpoints, Saved
 from attnsweep.orchestrator.storage.location import Location
+from attnsweep.orchestrator.training.identity import Task
 from attnsweep.orchestrator.training.trainer import PackOrder
 from attnsweep.workloads.category_pairs import CategoryPairs
 from attnsweep.workloads.engine.contract import Training

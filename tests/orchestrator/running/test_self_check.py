@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from attnsweep.orchestrator.running.self_check import Replays, read_replays, replay_some
+from attnsweep.orchestrator.running.self_check import replay_some
+from attnsweep.orchestrator.storage.replays import Replays, read_replays
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
 from attnsweep.orchestrator.training.local_pool import LocalPool
 from attnsweep.search_spaces import Sweep

@@ -19,7 +19,7 @@ from optuna.trial import TrialState
 
 from attnsweep.orchestrator.running import study as study_module
 from attnsweep.orchestrator.running.study import Configuration, Study, read_trials
-from attnsweep.orchestrator.storage.location import StoreError
+from attnsweep.orchestrator.storage.errors import StoreError
 from attnsweep.orchestrator.storage.sweep_directory import STUDY_FILE, SweepDirectory
 from attnsweep.search_spaces import Categorical, Conditional, Float, Int, Sweep
 from attnsweep.search_spaces.dimensions import Dimension

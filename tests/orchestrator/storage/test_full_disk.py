@@ -11,8 +11,8 @@ from attnsweep.orchestrator.ledger.verification import verify
 from attnsweep.orchestrator.ledger.writer import LedgerWriter
 from attnsweep.orchestrator.running.study import Asked, Study
 from attnsweep.orchestrator.storage import local as local_folder
+from attnsweep.orchestrator.storage.errors import StoreError
 from attnsweep.orchestrator.storage.local import LocalFolder
-from attnsweep.orchestrator.storage.location import StoreError
 from attnsweep.orchestrator.storage.sweep_directory import STUDY_FILE, SweepDirectory
 from attnsweep.search_spaces import Float, Sweep
 from tests.fault import disks

@@ -21,7 +21,7 @@ from attnsweep.orchestrator.ledger.reader import Ledger
 from attnsweep.orchestrator.storage import lease as object_lock
 from attnsweep.orchestrator.storage import owner
 from attnsweep.orchestrator.storage import s3 as object_prefix
-from attnsweep.orchestrator.storage.location import StoreError
+from attnsweep.orchestrator.storage.errors import StoreError
 from attnsweep.orchestrator.storage.s3 import ObjectPrefix
 from attnsweep.workloads.errors import UserError
 from tests.orchestrator.ledger.ledger_rows import Key, assert_holds, committed_keys, open_writer, pack_rows

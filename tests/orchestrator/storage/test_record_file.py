@@ -9,10 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from attnsweep.orchestrator.audit.audit import audit
-from attnsweep.orchestrator.running.self_check import REPLAYS_FILE, Replays, earlier_replays, read_replays
 from attnsweep.orchestrator.storage.environment import Environment
 from attnsweep.orchestrator.storage.local import LocalFolder
 from attnsweep.orchestrator.storage.record_file import DamagedRecordError, read_record, record_text
+from attnsweep.orchestrator.storage.replays import REPLAYS_FILE, Replays, earlier_replays, read_replays
 from attnsweep.orchestrator.storage.sweep_directory import SWEEP_FILE, SweepDirectory
 from attnsweep.workloads.errors import SpecError, UserError
 from tests.orchestrator.small_sweep import small_sweep, sweep_on_disk, trial_rows

@@ -6,8 +6,8 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from attnsweep.orchestrator.running.backlog import Task
 from attnsweep.orchestrator.training.bleu import bleu, score_written
+from attnsweep.orchestrator.training.identity import Task
 from attnsweep.orchestrator.training.trainer import PackOrder, Progress, Trained, Trainer
 from attnsweep.workloads.category_pairs import CategoryPairs, CategoryPairsParameters
 from attnsweep.workloads.engine.contract import Lanes, Training, Workload, Written

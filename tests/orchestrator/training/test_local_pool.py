@@ -12,9 +12,9 @@ import torch
 from rich.console import Console
 
 from attnsweep.orchestrator.ledger.reader import Ledger
-from attnsweep.orchestrator.running.backlog import Task
 from attnsweep.orchestrator.running.session import run_sweep
 from attnsweep.orchestrator.storage.errors import SweepError
+from attnsweep.orchestrator.training.identity import Task
 from attnsweep.orchestrator.training.local_pool import LocalPool
 from attnsweep.orchestrator.training.messages import PackOrder
 from attnsweep.orchestrator.training.resources import Resources

@@ -7,8 +7,8 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from attnsweep.orchestrator.running.backlog import Task
 from attnsweep.orchestrator.training.cluster import TrainerShare
+from attnsweep.orchestrator.training.identity import Task
 from attnsweep.orchestrator.training.local_pool import LocalPool
 from attnsweep.orchestrator.training.messages import HandedBack, PackOrder, Progress, Raised, Report, Trained
 from attnsweep.orchestrator.training.pool import Pool

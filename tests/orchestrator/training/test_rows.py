@@ -4,7 +4,7 @@ import pyarrow as pa
 import pytest
 
 from attnsweep.orchestrator.ledger.schema import curves_schema, trainings_schema
-from attnsweep.orchestrator.running.backlog import Task, training_id
+from attnsweep.orchestrator.training.identity import Task, training_id
 from attnsweep.orchestrator.training.rows import PackContext, curve_rows, failed_rows, head_rows, trained_rows
 from attnsweep.workloads.category_pairs import CategoryPairs
 from attnsweep.workloads.engine.contract import Certificate, Training

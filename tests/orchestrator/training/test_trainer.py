@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from attnsweep.orchestrator.running.backlog import Task
 from attnsweep.orchestrator.training import trainer
+from attnsweep.orchestrator.training.identity import Task
 from attnsweep.orchestrator.training.rows import PackContext, failed_rows
 from attnsweep.orchestrator.training.trainer import PackOrder, Progress, Raised, Trained, Trainer
 from attnsweep.workloads.category_pairs import CategoryPairs

@@ -23,9 +23,9 @@ from attnsweep.orchestrator.ledger.reader import Ledger
 from attnsweep.orchestrator.ledger.schema import heads_schema, trainings_schema
 from attnsweep.orchestrator.ledger.writer import LedgerWriter
 from attnsweep.orchestrator.report.summary import Summary
-from attnsweep.orchestrator.running.backlog import Task
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
 from attnsweep.orchestrator.tracking import sync
+from attnsweep.orchestrator.training.identity import Task
 from attnsweep.orchestrator.training.rows import PackContext, curve_rows, head_rows, trained_rows
 from attnsweep.search_spaces import Categorical, Sequential, Sweep
 from attnsweep.workloads.category_pairs import CategoryPairs

@@ -1,0 +1,72 @@
+"""The record `replays.json`: how trainings ended that were trained a second time, alone, at the end of their sweep."""
+
+from collections.abc import Mapping
+
+from pydantic import BaseModel, ConfigDict
+
+from attnsweep.orchestrator.storage.location import as_argument, place_at
+from attnsweep.orchestrator.storage.record_file import DamagedRecordError, read_record, record_text
+from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
+
+REPLAYS_FILE = "replays.json"
+
+
+class Replays(BaseModel):
+    """What became of the trainings that were trained again alone.
+
+    Attributes:
+        deviations: Of the losses, as `deviation` has it, by training id; `None` where one of the two is no number.
+        disagreeing: Those that ended otherwise, and in what.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    deviations: Mapping[str, float | None]
+    disagreeing: Mapping[str, list[str]]
+
+    @property
+    def largest(self) -> float | None:
+        """The largest deviation of a loss; `None` where one was not a number."""
+        values = list(self.deviations.values())
+        return None if None in values else max((value for value in values if value is not None), default=0.0)
+
+    def as_json(self) -> dict[str, int | float | None]:
+        """Plain values."""
+        n = len(self.deviations)
+        return {"trainings": n, "agreeing": n - len(self.disagreeing), "largest_deviation": self.largest}
+
+    def __str__(self) -> str:
+        """For people."""
+        n = len(self.deviations)
+        if self.disagreeing:
+            first, columns = next(iter(self.disagreeing.items()))
+            others = f"{len(self.disagreeing)} of {n} trainings alone, which end otherwise"
+            return f"replayed {others}, such as {first} ({', '.join(columns)})"
+        largest = "unknown" if self.largest is None else f"{self.largest:.2g}"
+        return f"replayed {n} trainings alone: they end as fused, largest deviation of a loss {largest}"
+
+
+def read_replays(directory: SweepDirectory) -> Replays | None:
+    """What an earlier run has recorded; `None` where there is nothing.
+
+    Raises:
+        DamagedRecordError: If it is not what was written.
+    """
+    again = f"replay them again with: attnsweep resume {as_argument(directory.path)}"
+    try:
+        return read_record(place_at(directory.path), REPLAYS_FILE, Replays, again)
+    except FileNotFoundError:
+        return None
+
+
+def earlier_replays(directory: SweepDirectory) -> Replays | None:
+    """What an earlier run has recorded; `None` also for a damaged record, whose trainings are to be replayed again."""
+    try:
+        return read_replays(directory)
+    except DamagedRecordError:
+        return None
+
+
+def write_replays(directory: SweepDirectory, replays: Replays) -> None:
+    """Records them in the sweep directory."""
+    place_at(directory.path).put_text(REPLAYS_FILE, record_text(replays))

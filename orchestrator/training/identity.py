@@ -1,0 +1,71 @@
+"""Which training is which: its place in the sweep, its parameters, its seed, and the id that follows from them."""
+
+import hashlib
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
+from attnsweep.workloads.engine.contract import Training
+from attnsweep.workloads.parameters import TrainingParameters, Value
+
+Shape: TypeAlias = tuple[Value, ...]
+"""The static parameters of a training."""
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """One training to be done: its place in the sweep and what to train."""
+
+    trial: int
+    replicate: int
+    training: Training[Any]
+
+    @property
+    def shape(self) -> Shape:
+        """Equal for two trainings if and only if they may share a pack."""
+        shape: Shape = self.training.parameters.static_key()
+        return shape
+
+
+def training_seed(sweep_seed: int, trial: int, replicate: int) -> int:
+    """The seed of a training, 0..2^63-1."""
+    digest = hashlib.blake2b(f"{sweep_seed}/{trial}/{replicate}".encode(), digest_size=8).digest()
+    return int.from_bytes(digest, "little") >> 1
+
+
+def training_id(workload: str, parameters: TrainingParameters, seed: int) -> str:
+    """Equal for two trainings if and only if workload, parameters and seed are equal, on any machine."""
+    content = json.dumps([workload, parameters.values(), seed], sort_keys=True)
+    return hashlib.blake2b(content.encode(), digest_size=10).hexdigest()
+
+
+def tasks_of(
+    directory: SweepDirectory,
+    parameters: type[TrainingParameters],
+    trial: int,
+    values: Mapping[str, Value],
+    replicates: Iterable[int],
+) -> list[Task]:
+    """Some replicates of one trial.
+
+    Args:
+        directory: The sweep.
+        parameters: What its workload declares.
+        trial: The number of the trial.
+        values: What the trial sets; all else has the default that the sweep began with.
+        replicates: Which.
+
+    Raises:
+        SpecError: If its values clash with each other.
+    """
+    resolved = parameters.resolve({**directory.defaults, **values})
+    return [
+        Task(
+            trial,
+            replicate,
+            Training(resolved, training_seed(directory.spec.seed, trial, replicate)),
+        )
+        for replicate in replicates
+    ]
