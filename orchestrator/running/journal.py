@@ -10,7 +10,7 @@ from typing import Any, BinaryIO, Protocol
 from optuna.storages.journal import BaseJournalBackend, JournalFileSymlinkLock
 
 from attnsweep.orchestrator.storage.errors import StoreError
-from attnsweep.orchestrator.storage.local import LocalFolder, refuse_link, sync
+from attnsweep.orchestrator.storage.local import LocalFolder, refuse_link, regular_file, sync
 from attnsweep.orchestrator.storage.s3 import ObjectPrefix
 
 _CONTINUES = "continues"
@@ -118,7 +118,7 @@ class JournalFile:
     def load(self) -> list[str]:
         if not refuse_link(self._path).exists():
             return []
-        with self._folder.writing(), self._path.open("r+b") as file:
+        with self._folder.writing(), regular_file(self._path).open("r+b") as file:
             *lines, _torn = file.read().decode().split("\n")
             while lines and json.loads(lines[-1]).get(_CONTINUES):
                 lines.pop()

@@ -14,7 +14,7 @@ from optuna.trial import FrozenTrial, TrialState
 
 from attnsweep.orchestrator.running.journal import JournalFile, JournalPieces, StudyLog
 from attnsweep.orchestrator.storage.credentials import without_credentials
-from attnsweep.orchestrator.storage.local import LocalFolder
+from attnsweep.orchestrator.storage.local import LocalFolder, regular_file
 from attnsweep.orchestrator.storage.location import as_argument, place_at
 from attnsweep.orchestrator.storage.sweep_directory import STUDY_FILE, SweepDirectory
 from attnsweep.search_spaces.boundary import N_JUDGED
@@ -217,7 +217,7 @@ def read_trials(directory: SweepDirectory) -> list[FrozenTrial]:
             storage = JournalStorage(StudyLog(JournalPieces(directory.path, STUDY_FILE)))
         elif place_at(directory.path).has_text(STUDY_FILE):
             # Unlike a `JournalFile` it mends nothing.
-            storage = JournalStorage(JournalFileBackend(str(directory.path / STUDY_FILE)))
+            storage = JournalStorage(JournalFileBackend(str(regular_file(directory.path / STUDY_FILE))))
         else:
             raise FileNotFoundError(f"there is no {STUDY_FILE}")
         return storage.get_all_trials(storage.get_study_id_from_name(directory.sweep), deepcopy=False)
