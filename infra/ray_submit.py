@@ -1,4 +1,4 @@
-"""The single-file entry for `ray submit`: attnsweep's own command line, on the cluster that it lands on.
+"""The single-file entry for `ray submit`: the command line of attnsweep, run on the cluster's head node.
 
 ray submit infra/cluster.yaml infra/ray_submit.py -- run quickstart --dir /shared/sweeps/first
 """
@@ -11,7 +11,7 @@ if __name__ == "__main__":
     try:
         from attnsweep.orchestrator.cli import main
     except ModuleNotFoundError as missing:
-        if missing.name != "orchestrator":
+        if missing.name != "attnsweep":
             raise
         raise SystemExit(
             f"attnsweep: not installed for {sys.executable}; "

@@ -237,22 +237,22 @@ def reproduce(
     as_json: AsJson = False,
 ) -> None:
     """Reproduce a figure or table of the literature: ours beside the published values."""
-    from attnsweep.reproduction.catalog import REPRODUCTIONS, find_reproduction
+    from attnsweep.orchestrator.reproductions import find_reproduction, load_reproductions
 
+    reproductions, errors = load_reproductions()
+    for error in errors:
+        _complain(str(error))
     if name is None:
-        for each in REPRODUCTIONS:
-            typer.echo(f"{each.name:14} {each.cost:>7}  {each.title} ({each.source})")
+        width = max(map(len, reproductions), default=0)
+        for each in reproductions.values():
+            typer.echo(f"{each.name:{width}}  {each.cost:>6}  {each.title} ({each.source})")
         return
-    reproduction = find_reproduction(name)
+    reproduction = find_reproduction(name, reproductions)
     path = _new_directory(reproduction.name) if directory is None else local_path(directory, "--dir")
-
-    from attnsweep.reproduction.comparison import write_comparison
-
-    comparison = reproduction.load()(path, _stderr())
-    write_comparison(comparison, path, reproduction.name)
-    comparison.print(_stderr())
+    found = reproduction.run(path, _stderr())
+    found.print(_stderr())
     if as_json:
-        typer.echo(comparison.to_json())
+        typer.echo(found.to_json())
 
 
 @app.command(name="score-heads")

@@ -1,12 +1,9 @@
-"""What can be reproduced, one line each. Light to import: what a reproduction computes with is loaded when it runs."""
+"""The reproductions that attnsweep ships. Importing this file is cheap: a reproduction is imported when it runs."""
 
-import importlib
-from collections.abc import Callable
+import pkgutil
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, cast
-
-from attnsweep.workloads.errors import UserError
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -18,28 +15,35 @@ if TYPE_CHECKING:
 class Reproduction:
     """One figure or table.
 
+    A package adds its own to `attnsweep reproduce` by an entry point of the group `attnsweep.reproductions` that names
+    a tuple of these.
+
     Attributes:
-        name: On the command line.
+        name: What the user types.
         title: What it shows.
-        source: Paper and section.
-        cost: What it takes, on 2 CPU cores.
-        module: In this package, with a function `reproduce(directory, console) -> Comparison`.
+        source: The publication, and where in it.
+        cost: The time that it takes on 2 CPU cores.
+        function: `module:function`, a function `reproduce(directory, console) -> Comparison` that writes its sweeps
+            and figures into the directory.
     """
 
     name: str
     title: str
     source: str
     cost: str
-    module: str
+    function: str
 
-    def load(self) -> "Callable[[Path, Console], Comparison]":
-        """The function that does it, and writes its sweeps and figures into the directory given."""
-        module = importlib.import_module(f"{__package__}.{self.module}")
-        return cast("Callable[[Path, Console], Comparison]", module.reproduce)
+    def run(self, directory: Path, console: "Console") -> "Comparison":
+        """Reproduces it, and writes the rows to `<name>.json` beside the figures."""
+        comparison: Comparison = pkgutil.resolve_name(self.function)(directory, console)
+        comparison.write(directory / f"{self.name}.json")
+        return comparison
 
 
 _SHIN = "Shin & Matzinger 2025"
 _CHIANG = "Chiang & Cholak 2022"
+_ZEROS = "attnsweep, docs/zeros.md"
+_TRANSLATION = "attnsweep, docs/translation.md"
 
 REPRODUCTIONS = (
     Reproduction(
@@ -47,103 +51,125 @@ REPRODUCTIONS = (
         title="the learned k^t q of solution 2 beside q*",
         source=f"{_SHIN}, section 4.1, Figure 1",
         cost="3 min",
-        module="shin_fig1",
+        function="attnsweep.reproduction.shin.fig1:reproduce",
     ),
     Reproduction(
         name="shin-fig2",
         title="log-MSE of the combined model's four flavours",
         source=f"{_SHIN}, section 4.1, Figure 2",
         cost="5 min",
-        module="shin_fig2",
+        function="attnsweep.reproduction.shin.fig2:reproduce",
     ),
     Reproduction(
         name="shin-fig3",
         title="attention weights of the four flavours",
         source=f"{_SHIN}, section 4.1, Figure 3",
         cost="5 min",
-        module="shin_fig3",
+        function="attnsweep.reproduction.shin.fig3:reproduce",
     ),
     Reproduction(
         name="shin-zeros",
         title="equations 3.7-3.9, 3.18, 3.33, 3.54, the line before 3.71; stationary families found by search",
         source=f"{_SHIN}, section 3",
         cost="1 min",
-        module="shin_zeros",
+        function="attnsweep.reproduction.shin.zeros:reproduce",
     ),
     Reproduction(
         name="shin-handmade",
-        title="the hand-programmed solutions 1-3, printed and mended",
+        title="the hand-programmed solutions 1-3, as printed and corrected",
         source=f"{_SHIN}, sections 2.1-2.3",
         cost="10 s",
-        module="shin_handmade",
+        function="attnsweep.reproduction.shin.handmade:reproduce",
     ),
     Reproduction(
         name="chiang-fig2",
         title="cross-entropy of the exact transformers for FIRST and PARITY by length",
         source=f"{_CHIANG}, section 4, Figure 2",
         cost="1 min",
-        module="chiang_fig2",
+        function="attnsweep.reproduction.chiang.fig2:reproduce",
     ),
     Reproduction(
         name="chiang-fig3",
-        title="exact PARITY when the weight that counts is off",
+        title="exact PARITY when the weight that counts the 1s is off",
         source=f"{_CHIANG}, section 4, Figure 3",
         cost="1 min",
-        module="chiang_fig3",
+        function="attnsweep.reproduction.chiang.fig3:reproduce",
     ),
     Reproduction(
         name="chiang-fig4",
         title="FIRST learned at lengths 10 to 300, tested at 1,000, with and without log n",
         source=f"{_CHIANG}, section 5.3, Figure 4",
         cost="2 min",
-        module="chiang_fig4",
+        function="attnsweep.reproduction.chiang.fig4:reproduce",
     ),
     Reproduction(
         name="chiang-fig4-long",
         title="the same for 1,000 epochs instead of 100",
         source=f"{_CHIANG}, section 5.3, Figure 4",
         cost="15 min",
-        module="chiang_fig4_long",
+        function="attnsweep.reproduction.chiang.fig4:reproduce_long",
     ),
     Reproduction(
         name="chiang-parity",
-        title="PARITY by the same set-up",
+        title="PARITY learned with the set-up of Figure 4",
         source=f"{_CHIANG}, section 3.1",
         cost="5 min",
-        module="chiang_parity",
+        function="attnsweep.reproduction.chiang.parity:reproduce",
     ),
     Reproduction(
         name="chiang-table1",
         title="translators trained on short sentences, tested on long ones, with and without log-length scaling",
         source=f"{_CHIANG}, section 6, Table 1",
         cost="10 min",
-        module="chiang_table1",
+        function="attnsweep.reproduction.chiang.table1:reproduce",
     ),
     Reproduction(
         name="conti-table6",
         title="distance of eight heads to structured families, w = 3, num_pos = 2",
         source="Conti 2024, table 6",
         cost="1 min",
-        module="conti_table6",
+        function="attnsweep.reproduction.conti.tables:reproduce_table_6",
     ),
     Reproduction(
         name="conti-table7",
         title="distance of eight heads to structured families, w = 10, num_pos = 1",
         source="Conti 2024, table 7",
         cost="1 min",
-        module="conti_table7",
+        function="attnsweep.reproduction.conti.tables:reproduce_table_7",
+    ),
+    Reproduction(
+        name="zeros-positions",
+        title="system P: the zero, the mean plateau, the valley at infinity, softmax saturation",
+        source=_ZEROS,
+        cost="1 min",
+        function="attnsweep.reproduction.studies.positions:reproduce",
+    ),
+    Reproduction(
+        name="zeros-full",
+        title="where 2,048 full models get stuck, and how far that depends on the cut-offs",
+        source=_ZEROS,
+        cost="45 min",
+        function="attnsweep.reproduction.studies.full_models:reproduce",
+    ),
+    Reproduction(
+        name="zeros-kicked",
+        title="whether zeros and plateaus of the full models fall when they are kicked",
+        source=_ZEROS,
+        cost="55 min",
+        function="attnsweep.reproduction.studies.full_models:reproduce_kicks",
+    ),
+    Reproduction(
+        name="translator-heads",
+        title="which roles the heads of 512 small translators take, and when",
+        source=_TRANSLATION,
+        cost="50 min",
+        function="attnsweep.reproduction.studies.translator_heads:reproduce",
+    ),
+    Reproduction(
+        name="translator-structure",
+        title="translators whose self-attention is restricted to a band and rare-token columns",
+        source=_TRANSLATION,
+        cost="15 min",
+        function="attnsweep.reproduction.studies.translator_structure:reproduce",
     ),
 )
-
-
-def find_reproduction(name: str) -> Reproduction:
-    """The reproduction of this name.
-
-    Raises:
-        UserError: If there is none.
-    """
-    for each in REPRODUCTIONS:
-        if each.name == name:
-            return each
-    names = ", ".join(each.name for each in REPRODUCTIONS)
-    raise UserError("NAME", given=name, expected=f"one of {names}", fix="see `attnsweep reproduce`")

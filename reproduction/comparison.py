@@ -1,4 +1,4 @@
-"""Ours beside the published: the rows of a reproduction, on screen and as JSON."""
+"""The result of a reproduction: our values beside the published ones, for the terminal and as JSON."""
 
 import dataclasses
 import json
@@ -8,8 +8,10 @@ from pathlib import Path
 
 from matplotlib.figure import Figure
 from rich.console import Console
-from rich.markup import escape
-from rich.table import Table
+from rich.table import Column, Table
+from rich.text import Text
+
+_VERDICTS = {True: Text("agrees"), False: Text("differs", "bold red"), None: Text()}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -18,10 +20,10 @@ class ComparedValue:
 
     Attributes:
         name: What is compared.
-        published: As the source has it, a number or its words; `None` where it says nothing.
+        published: The number or the words of the source; `None` if it says nothing.
         ours: What we find.
-        low, high: The 95% interval of ours, where it is an estimate.
-        agrees: Whether ours bears the published out; `None` where there is nothing to agree with.
+        low, high: The 95% interval of our value, if it is an estimate.
+        agrees: Whether our value supports the published one; `None` if there is nothing to support.
     """
 
     name: str
@@ -34,15 +36,15 @@ class ComparedValue:
 
 @dataclass(frozen=True, kw_only=True)
 class Comparison:
-    """The outcome of a reproduction.
+    """The result of a reproduction.
 
     Attributes:
         title: What was reproduced.
-        source: Paper and section.
-        rows: Ours beside the published.
-        figures: Files written.
-        notes: What a reader must know to judge the rows: differences of set-up, assumptions.
-        tables: Further tables, by title, first row the header.
+        source: The publication, and where in it.
+        rows: Our values beside the published ones.
+        figures: The files that were written.
+        notes: What a reader must know to judge the rows, such as differences in the set-up.
+        tables: Further tables by title; the first row of each is its header.
     """
 
     title: str
@@ -53,19 +55,21 @@ class Comparison:
     tables: Sequence[tuple[str, Sequence[Sequence[str]]]] = ()
 
     def print(self, console: Console) -> None:
-        """Prints the tables, the notes, and where the figures are."""
-        console.print(f"\n[bold]{escape(self.title)}[/]  {escape(self.source)}")
+        """Prints the tables, the notes, and the names of the files."""
+        console.print()
+        console.print(Text.assemble((self.title, "bold"), "  ", self.source))
         console.print(_table(self.rows))
         for title, rows in self.tables:
-            console.print(f"\n{escape(title)}")
+            console.print()
+            console.print(Text(title))
             console.print(_plain_table(rows))
         for note in self.notes:
-            console.print(f"- {note}", markup=False)
+            console.print(Text(f"- {note}"))
         for path in self.figures:
-            console.print(f"figure   {path}", soft_wrap=True, markup=False)
+            console.print(Text(f"figure   {path}"), soft_wrap=True)
 
     def to_json(self) -> str:
-        """One line of JSON: title, source, rows, notes and figures."""
+        """One line of JSON: title, source, rows, tables, notes and figures."""
         content = {
             "title": self.title,
             "source": self.source,
@@ -76,15 +80,14 @@ class Comparison:
         }
         return json.dumps(content, allow_nan=False)
 
-
-def write_comparison(comparison: Comparison, directory: Path, name: str) -> None:
-    """Writes `<name>.json` beside the figures."""
-    directory.mkdir(parents=True, exist_ok=True)
-    (directory / f"{name}.json").write_text(comparison.to_json() + "\n")
+    def write(self, path: Path) -> None:
+        """Writes the JSON to a file."""
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(self.to_json() + "\n")
 
 
 def save_figure(figure: Figure, directory: Path, name: str) -> list[Path]:
-    """Writes a figure as PNG and SVG into the directory.
+    """Writes a figure into the directory, as PNG and as SVG.
 
     Returns:
         The two files.
@@ -99,18 +102,16 @@ def save_figure(figure: Figure, directory: Path, name: str) -> list[Path]:
 def _table(rows: Sequence[ComparedValue]) -> Table:
     table = Table("", "published", "ours", "95% interval", "", box=None, header_style="bold")
     for row in rows:
-        verdict = {True: "agrees", False: "[bold red]differs[/]", None: ""}[row.agrees]
         interval = "" if row.low is None or row.high is None else f"[{_text(row.low)}, {_text(row.high)}]"
-        table.add_row(
-            escape(row.name), escape(_text(row.published)), escape(_text(row.ours)), escape(interval), verdict
-        )
+        cells = (row.name, _text(row.published), _text(row.ours), interval)
+        table.add_row(*map(Text, cells), _VERDICTS[row.agrees])
     return table
 
 
 def _plain_table(rows: Sequence[Sequence[str]]) -> Table:
-    table = Table(*(escape(cell) for cell in rows[0]), box=None, header_style="bold")
+    table = Table(*(Column(Text(cell)) for cell in rows[0]), box=None, header_style="bold")
     for row in rows[1:]:
-        table.add_row(*(escape(cell) for cell in row))
+        table.add_row(*map(Text, row))
     return table
 
 

@@ -1,8 +1,8 @@
 """How one parameter of a search space varies."""
 
 import math
-from collections.abc import Mapping
-from typing import Annotated, Literal, Self, TypeAlias, TypeVar
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self, TypeAlias, TypeVar
 
 from optuna.distributions import (
     BaseDistribution,
@@ -34,11 +34,36 @@ Scalars: TypeAlias = Annotated[tuple[_CheckedScalar, ...], Field(min_length=1), 
 _R = TypeVar("_R", bound="_Range")
 
 
-class Categorical(SpecModel):
-    """One of several values; `None` stands for a parameter's null."""
+class _Positional(SpecModel):
+    """A dimension whose first fields can be given by position, as in Optuna's `suggest_float(name, low, high)`."""
+
+    positional: ClassVar[tuple[str, ...]]
+
+    def __init__(self, *values: Any, **fields: Any) -> None:
+        named = dict(zip(self.positional, values, strict=False))
+        twice = next((name for name in named if name in fields), None)
+        if len(values) > len(self.positional) or twice is not None:
+            names = ", ".join(self.positional)
+            raise SpecError(
+                twice or type(self).__name__,
+                given=f"{len(values)} values by position" + (f" and {twice}={fields[twice]!r}" if twice else ""),
+                expected=f"{names} by position or by name, all else by name",
+                fix=f"write {type(self).__name__}({', '.join(f'{name}=...' for name in self.positional)})",
+            )
+        super().__init__(**named, **fields)
+
+
+class Categorical(_Positional):
+    """One of several values, `Categorical(("a", "b"))`; `None` stands for a parameter's null."""
+
+    positional = ("choices",)
 
     kind: Literal["categorical"] = "categorical"
     choices: Scalars
+
+    if TYPE_CHECKING:
+
+        def __init__(self, choices: Sequence[Scalar]) -> None: ...
 
     def distribution(self) -> BaseDistribution:
         """What Optuna draws from."""
@@ -49,7 +74,9 @@ class Categorical(SpecModel):
         return list(self.choices)
 
 
-class _Range(SpecModel):
+class _Range(_Positional):
+    positional = ("low", "high")
+
     log: bool = False
     points: int | None = Field(default=None, ge=1, le=2**31 - 1)
     """Values on the axis for the `grid` sampler, ends included."""
@@ -67,11 +94,15 @@ class _Range(SpecModel):
 
 
 class Float(_Range):
-    """A real number from `low` to `high`, uniform, or uniform in its logarithm."""
+    """A real number from `low` to `high`, uniform, or uniform in its logarithm: `Float(1e-3, 1.0, log=True)`."""
 
     kind: Literal["float"] = "float"
     low: float
     high: float
+
+    if TYPE_CHECKING:
+
+        def __init__(self, low: float, high: float, *, log: bool = False, points: int | None = None) -> None: ...
 
     @model_validator(mode="after")
     def _ordered(self) -> Self:
@@ -87,11 +118,15 @@ class Float(_Range):
 
 
 class Int(_Range):
-    """A whole number from `low` to `high`, both included."""
+    """A whole number from `low` to `high`, both included: `Int(4, 12)`."""
 
     kind: Literal["int"] = "int"
     low: int = Field(ge=-_LARGEST, le=_LARGEST)
     high: int = Field(ge=-_LARGEST, le=_LARGEST)
+
+    if TYPE_CHECKING:
+
+        def __init__(self, low: int, high: int, *, log: bool = False, points: int | None = None) -> None: ...
 
     @model_validator(mode="after")
     def _ordered(self) -> Self:

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from attnsweep.orchestrator.ledger.reader import Ledger
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
-from attnsweep.reproduction.means import mean_interval
+from attnsweep.reproduction.rows import mean_interval
 
 STEPS_PER_EPOCH = 100
 """Of the paper, whatever the sweep's own epochs: those are how often it looks."""

@@ -10,7 +10,7 @@ from rich.console import Console
 
 from attnsweep.reproduction.chiang.exact import Answers, answers
 from attnsweep.reproduction.comparison import ComparedValue, Comparison, save_figure
-from attnsweep.reproduction.means import share_row
+from attnsweep.reproduction.rows import share_row
 from attnsweep.workloads.formal_languages.encoder import Encoder
 from attnsweep.workloads.formal_languages.exact import with_layer_norm
 from attnsweep.workloads.formal_languages.exact_parity import exact_parity

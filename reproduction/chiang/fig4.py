@@ -18,7 +18,7 @@ from attnsweep.reproduction.chiang.curves import (
     read_curves,
 )
 from attnsweep.reproduction.comparison import ComparedValue, Comparison, save_figure
-from attnsweep.reproduction.means import Bounds, mean_difference_row, mean_row, share_row
+from attnsweep.reproduction.rows import Bounds, mean_difference_row, mean_row, share_row
 from attnsweep.reproduction.swept import swept
 
 NEAR_CHANCE = (0.4, 0.6)
@@ -32,6 +32,11 @@ NEAR_ZERO_BITS = 0.05
 def reproduce(directory: Path, console: Console) -> Comparison:
     """Trains 4 lengths x 2 scales x 20 seeds for 100 epochs."""
     return compare(swept("chiang_fig4", directory, console), directory, "chiang-fig4")
+
+
+def reproduce_long(directory: Path, console: Console) -> Comparison:
+    """Trains the same for 1,000 epochs: do the claims hold once all lengths are learned?"""
+    return compare(swept("chiang_fig4_long", directory, console), directory, "chiang-fig4-long")
 
 
 def compare(sweep: SweepDirectory, directory: Path, name: str) -> Comparison:

@@ -15,7 +15,7 @@ from attnsweep.reproduction.chiang.curves import (
     read_curves,
 )
 from attnsweep.reproduction.comparison import ComparedValue, Comparison, save_figure
-from attnsweep.reproduction.means import mean_row, share_row
+from attnsweep.reproduction.rows import mean_row, share_row
 from attnsweep.reproduction.swept import swept
 
 CHANCE = (0.4, 0.6)

@@ -9,7 +9,7 @@ from rich.console import Console
 from attnsweep.orchestrator.ledger.reader import Ledger
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
 from attnsweep.reproduction.comparison import ComparedValue, Comparison, save_figure
-from attnsweep.reproduction.means import mean_difference_row, mean_interval, mean_row
+from attnsweep.reproduction.rows import mean_difference_row, mean_interval, mean_row
 from attnsweep.reproduction.swept import swept
 
 _CELLS = {("all", "all"): ("32.6", "32.5"), ("short", "long"): ("11.4", "12.4")}

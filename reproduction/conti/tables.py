@@ -17,6 +17,7 @@ from torch import Tensor
 
 from attnsweep.reproduction.comparison import ComparedValue, Comparison, save_figure
 from attnsweep.reproduction.conti.draws import N_DRAWS, draw_families
+from attnsweep.reproduction.threads import one_thread
 from attnsweep.workloads.diagnostics.structure import (
     band_support,
     best_blocks,
@@ -120,22 +121,27 @@ def sample_distances(heads: Tensor, window: int, num_pos: int, *, n_runs: int, n
     return SampledDistances(torch.stack([run.amin(0) for run in runs]), tuple(families[each] for each in nearest))
 
 
+def reproduce_table_6(directory: Path, console: Console) -> Comparison:
+    """Table 6: the thesis's sampling procedure and the exact optimum."""
+    return reproduce_table(TABLE_6, directory, console)
+
+
+def reproduce_table_7(directory: Path, console: Console) -> Comparison:
+    """Table 7: the same with another window and number of blocks."""
+    return reproduce_table(TABLE_7, directory, console)
+
+
 def reproduce_table(
     table: PublishedTable, directory: Path, console: Console, *, n_runs: int = N_RUNS, n_draws: int = N_DRAWS
 ) -> Comparison:
     """The table, with so many draws for each cell of the grid, and the figure of the nearest blocks."""
     heads = load_heads()
-    # On matrices this small threads cost more than they give. Set back, as the process may have other plans.
-    n_threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
+    with one_thread():
         console.print(f"drawing from the families, {n_runs} runs; then the exact distances")
         figures = save_figure(
             blocks_figure(heads, table.window, table.num_pos), directory, f"conti-table{table.number}"
         )
         return compare(table, heads, figures, n_runs=n_runs, n_draws=n_draws)
-    finally:
-        torch.set_num_threads(n_threads)
 
 
 def compare(table: PublishedTable, heads: Tensor, figures: Sequence[Path], *, n_runs: int, n_draws: int) -> Comparison:

@@ -1,5 +1,6 @@
 """Figure 2 of Shin & Matzinger 2025: log-MSE of the combined model's four flavours."""
 
+import math
 from pathlib import Path
 
 import duckdb
@@ -10,7 +11,7 @@ from rich.console import Console
 from attnsweep.orchestrator.ledger.reader import Ledger
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
 from attnsweep.reproduction.comparison import ComparedValue, Comparison, save_figure
-from attnsweep.reproduction.medians import median_difference_row, median_row
+from attnsweep.reproduction.rows import median_difference_row, median_row, share_row
 from attnsweep.reproduction.swept import swept
 
 FLAVOURS = {
@@ -27,6 +28,7 @@ SIZE_NOTE = (
     "--set n_positions=50 --set batch_size=1000"
 )
 
+_MAJORITY = (math.nextafter(0.5, 1.0), 1.0)
 _FINAL = "select log10(eval_loss / level_mean) from trainings where param_flavour = ? and eval_loss is not null"
 _CURVE = """
 select step, quantile_cont(log10(value / level_mean), [0.25, 0.5, 0.75])
@@ -86,16 +88,12 @@ def _claims(final: dict[str, list[float]]) -> list[ComparedValue]:
 
 
 def _mixture(roles: dict[str, int]) -> ComparedValue:
-    from attnsweep.orchestrator.analysis.intervals import binomial_rate
-
-    rate = binomial_rate(roles.get("mixed", 0), sum(roles.values()))
-    return ComparedValue(
-        name="unconstrained trainings labelled a mixture of 2 and another",
+    return share_row(
+        "unconstrained trainings labelled a mixture of 2 and another",
+        roles.get("mixed", 0),
+        sum(roles.values()),
         published="by combining 3 and 2",
-        ours=rate.share or 0.0,
-        low=rate.low,
-        high=rate.high,
-        agrees=rate.low is not None and rate.low > 0.5,
+        agrees_within=_MAJORITY,
     )
 
 

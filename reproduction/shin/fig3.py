@@ -9,9 +9,9 @@ from attnsweep.orchestrator.inspection.replay import retrain
 from attnsweep.orchestrator.ledger.reader import Ledger
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
 from attnsweep.reproduction.comparison import Comparison, save_figure
-from attnsweep.reproduction.heat_map import draw_heat_map
-from attnsweep.reproduction.medians import median_row
+from attnsweep.reproduction.rows import median_row
 from attnsweep.reproduction.shin.fig2 import FLAVOURS, SIZE_NOTE
+from attnsweep.reproduction.shin.heat_map import draw_heat_map
 from attnsweep.reproduction.swept import swept
 from attnsweep.workloads.engine.optimizers import State
 

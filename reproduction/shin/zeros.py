@@ -5,7 +5,6 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
-import torch
 from rich.console import Console
 
 from attnsweep.orchestrator.analysis.intervals import binomial_rate
@@ -19,6 +18,7 @@ from attnsweep.reproduction.shin.zeros_search import (
     FoundPoints,
     find_points,
 )
+from attnsweep.reproduction.threads import one_thread
 from attnsweep.workloads.category_pairs.equations import EquationCheck
 from attnsweep.workloads.category_pairs.equations_of_categories import checks_of_categories
 from attnsweep.workloads.category_pairs.equations_of_positions import checks_of_positions
@@ -26,10 +26,7 @@ from attnsweep.workloads.category_pairs.equations_of_positions import checks_of_
 
 def reproduce(directory: Path, console: Console) -> Comparison:
     """Checks the equations, searches for stationary points, draws both."""
-    # Packs of small matrices: threads cost more than they give. Set back, as the process may have other plans.
-    n_threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
+    with one_thread():
         console.print("checking equations")
         checks = {"P": checks_of_positions(), "C": checks_of_categories()}
         n_solves = SOLVES_PER_SIZE * len(SIZES)
@@ -40,8 +37,6 @@ def reproduce(directory: Path, console: Console) -> Comparison:
             *save_figure(stationary_points_figure(points), directory, "stationary_points"),
             *save_figure(valley_figure(), directory, "valley"),
         ]
-    finally:
-        torch.set_num_threads(n_threads)
     return compare(checks, points, figures)
 
 

@@ -1,7 +1,7 @@
-"""Sweeps of small attention models: all that users import. Each name loads its module when it is first used.
+"""Sweeps of small attention models: everything that users import.
 
-The names stand in `__init__.pyi`, which type checkers read and from which they are loaded: `import attnsweep` itself
-imports neither torch nor Ray.
+`import attnsweep` is cheap: it imports neither torch nor Ray. A name is imported from its module at its first use. The
+names and their modules are listed in `__init__.pyi`, which type checkers read too.
 """
 
 from importlib.metadata import version

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from attnsweep.orchestrator import cli
-from attnsweep.reproduction.catalog import REPRODUCTIONS, find_reproduction
+from attnsweep.reproduction.catalog import REPRODUCTIONS
 from attnsweep.workloads.errors import UserError
 
 
@@ -74,7 +74,7 @@ def test_a_mistake_in_run(
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("RAY_ADDRESS", raising=False)
     Path("broken.py").write_text("def sweep(:\n")
-    head = "from search_spaces import Sweep\ndef sweep():\n    return Sweep(name='x', space={}, trials=1, "
+    head = "from attnsweep import Sweep\ndef sweep():\n    return Sweep(name='x', space={}, trials=1, "
     Path("odd.py").write_text(head + "workload='no_such_workload')\n")
     Path("sampler.py").write_text(head + "workload='category_pairs', sampler='bo')\n")
     before = set(tmp_path.iterdir())
@@ -117,10 +117,10 @@ def test_reproduce_lists_what_there_is_with_its_cost(
     with pytest.raises(SystemExit) as ended:
         cli.main()
     assert not ended.value.code
-    names = [line.split()[0] for line in capsys.readouterr().out.splitlines()]
-    assert names == [each.name for each in REPRODUCTIONS]
-    for name in names:
-        find_reproduction(name).load()
+    printed = capsys.readouterr()
+    assert [line.split()[0] for line in printed.out.splitlines()] == [each.name for each in REPRODUCTIONS]
+    assert "  3 min  the learned k^t q of solution 2 beside q* (Shin" in printed.out
+    assert printed.err == ""
 
 
 def test_a_reproduction_that_is_not_there(
@@ -160,7 +160,7 @@ def test_an_address_where_something_else_listens(
 
 def test_light_commands_answer_without_torch_or_ray() -> None:
     code = (
-        "import sys; from orchestrator import cli\n"
+        "import sys; from attnsweep.orchestrator import cli\n"
         "sys.argv = ['attnsweep', 'specs']\n"
         "try: cli.main()\n"
         "except SystemExit: pass\n"

@@ -149,7 +149,7 @@ class TestLoading:
     def test_a_users_file(self, tmp_path) -> None:  # type: ignore[no-untyped-def]
         file = tmp_path / "mine.py"
         file.write_text(
-            "from search_spaces import Sweep\n"
+            "from attnsweep import Sweep\n"
             "def sweep():\n"
             "    return Sweep(name='mine', workload='mine.py:Mine', space={}, trials=2)\n"
         )

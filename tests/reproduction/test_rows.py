@@ -1,4 +1,4 @@
-"""Means over seeds: their intervals cover, and a claim agrees only if the whole interval does."""
+"""Rows of estimates: their intervals cover, and a claim agrees only if the whole interval does."""
 
 import math
 
@@ -6,7 +6,14 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from attnsweep.reproduction.means import mean_difference_row, mean_interval, mean_row, share_row
+from attnsweep.reproduction.rows import (
+    mean_difference_row,
+    mean_interval,
+    mean_row,
+    median_difference_row,
+    median_row,
+    share_row,
+)
 
 
 def test_the_interval_of_a_mean_covers_it() -> None:
@@ -43,3 +50,28 @@ def test_a_share_of_seeds() -> None:
     assert row.low == pytest.approx(0.839, abs=1e-3)
     assert row.agrees is True
     assert share_row("a", 17, 20, published="all", agrees_within=(0.8, 1.0)).agrees is False
+
+
+def test_a_median_agrees_only_if_its_whole_interval_does() -> None:
+    values = np.arange(1.0, 21.0)
+    row = median_row("m", values.tolist(), published="above 6", agrees_above=6.0)
+    # Order statistics 6 and 15 of 20 cover the median with probability 0.9586.
+    assert (row.ours, row.low, row.high) == (10.5, 6.0, 15.0)
+    assert row.agrees is False
+    assert median_row("m", values.tolist(), published="above 5", agrees_above=5.0).agrees is True
+
+
+def test_the_interval_of_a_median_covers_it() -> None:
+    draws = np.random.default_rng(0).exponential(size=(400, 20))
+    rows = [median_row("m", draw.tolist(), published=None) for draw in draws]
+    covered = np.mean([row.low <= np.log(2) <= row.high for row in rows])  # type: ignore[operator]
+    assert 0.93 < covered < 0.99
+
+
+def test_a_difference_agrees_if_it_is_surely_above_zero() -> None:
+    low, high = np.random.default_rng(1).normal([[0.0], [3.0]], size=(2, 20))
+    claim = median_difference_row("d", high.tolist(), low.tolist(), published="higher")
+    assert claim.agrees is True
+    assert claim.ours == pytest.approx(np.median(high) - np.median(low))
+    assert median_difference_row("d", low.tolist(), high.tolist(), published="higher").agrees is False
+    assert median_difference_row("d", low.tolist(), low.tolist(), published="higher").agrees is False

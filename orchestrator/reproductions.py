@@ -1,0 +1,128 @@
+"""Reproductions of published figures and tables: what the command line needs of one, and how it finds them.
+
+A package offers its own through the entry point group `attnsweep.reproductions`. An entry names a sequence of
+reproductions, such as `attnsweep.reproduction.catalog:REPRODUCTIONS`.
+"""
+
+import importlib.metadata
+from collections.abc import Mapping, Sequence
+from importlib.metadata import EntryPoint
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
+
+from attnsweep.workloads.errors import UserError
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+ENTRY_POINT_GROUP = "attnsweep.reproductions"
+_TEXTS = ("name", "title", "source", "cost")
+
+
+class Outcome(Protocol):
+    """Our values beside the published ones."""
+
+    def print(self, console: "Console") -> None:
+        """Prints them for a reader."""
+
+    def to_json(self) -> str:
+        """One line of JSON."""
+
+
+@runtime_checkable
+class Reproduction(Protocol):
+    """One figure or table. `attnsweep.Reproduction` is the ready-made implementation.
+
+    Implementers: creating one is cheap. `attnsweep reproduce` lists them all, so torch, Ray and matplotlib are imported
+    by `run`.
+    """
+
+    @property
+    def name(self) -> str:
+        """What the user types."""
+
+    @property
+    def title(self) -> str:
+        """What it shows."""
+
+    @property
+    def source(self) -> str:
+        """The publication, and where in it."""
+
+    @property
+    def cost(self) -> str:
+        """The time that it takes on 2 CPU cores."""
+
+    def run(self, directory: Path, console: "Console") -> Outcome:
+        """Reproduces it. Its sweeps, figures and rows are written into the directory.
+
+        A sweep that an earlier call left unfinished in the directory is resumed.
+        """
+
+
+def load_reproductions() -> tuple[dict[str, Reproduction], list[UserError]]:
+    """All reproductions by name, and one error for each entry point or name that cannot be used."""
+    found: dict[str, Reproduction] = {}
+    errors = []
+    for entry in sorted(importlib.metadata.entry_points(group=ENTRY_POINT_GROUP), key=_ours_first):
+        try:
+            offered = _load(entry)
+        except UserError as error:
+            errors.append(error)
+            continue
+        for each in offered:
+            # Two installations of one package on the path offer the same entry twice.
+            if each.name in found and each is not found[each.name]:
+                errors.append(
+                    UserError(
+                        _described(entry),
+                        given=each.name,
+                        expected="a name that no other package offers",
+                        fix="rename it; it is left out",
+                    )
+                )
+            found.setdefault(each.name, each)
+    return found, errors
+
+
+def find_reproduction(name: str, reproductions: Mapping[str, Reproduction]) -> Reproduction:
+    """The reproduction of this name.
+
+    Raises:
+        UserError: If there is none.
+    """
+    if name not in reproductions:
+        names = ", ".join(reproductions)
+        raise UserError("NAME", given=name, expected=f"one of {names}", fix="see `attnsweep reproduce`")
+    return reproductions[name]
+
+
+def _ours_first(entry: EntryPoint) -> tuple[bool, str, str]:
+    """The order of entries: another package cannot replace a reproduction of ours."""
+    return not entry.value.startswith("attnsweep."), entry.name, entry.value
+
+
+def _load(entry: EntryPoint) -> Sequence[Reproduction]:
+    try:
+        offered = entry.load()
+    except (Exception, SystemExit) as error:  # Another package's module may raise anything.
+        raise _unusable(entry, f"{type(error).__name__}: {error}") from error
+    if not isinstance(offered, Sequence):
+        raise _unusable(entry, type(offered).__name__)
+    for each in offered:
+        if not isinstance(each, Reproduction) or not all(isinstance(getattr(each, text), str) for text in _TEXTS):
+            raise _unusable(entry, f"a sequence with {each!r}")
+    return offered
+
+
+def _unusable(entry: EntryPoint, given: str) -> UserError:
+    return UserError(
+        _described(entry),
+        given=given,
+        expected="a sequence of attnsweep.Reproduction",
+        fix="repair or uninstall its package; its reproductions are left out",
+    )
+
+
+def _described(entry: EntryPoint) -> str:
+    return f"entry point {entry.name} = {entry.value}"

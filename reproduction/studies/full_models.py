@@ -1,0 +1,202 @@
+"""The figures and tables of docs/zeros.md on full models, from the sweep `stuck_full`. Axes: L training."""
+
+import itertools
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from rich.console import Console
+
+from attnsweep.orchestrator.analysis.intervals import pooled_rate
+from attnsweep.orchestrator.inspection.replay import retrain
+from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
+from attnsweep.reproduction.comparison import Comparison, save_figure
+from attnsweep.reproduction.rows import share_row
+from attnsweep.reproduction.studies.full_models_figures import COLOURS, by_sigma_figure, clusters_figure
+from attnsweep.reproduction.studies.judged import Judged, cut_off, parameters_of
+from attnsweep.reproduction.swept import swept
+from attnsweep.workloads.category_pairs import CategoryPairs, full_outcomes
+from attnsweep.workloads.diagnostics import outcomes
+from attnsweep.workloads.engine.contract import STUCK_OUTCOMES
+
+CUT_OFFS: list[tuple[ModuleType, str]] = [
+    (outcomes, "STATIONARY_GAMMA"),
+    (full_outcomes, "DEAD_PRODUCT"),
+    (full_outcomes, "DEAD_ABLATION"),
+    (full_outcomes, "MATCHES"),
+    (full_outcomes, "OVERFIT_GAP"),
+    (full_outcomes, "OVERFIT_TEST"),
+    (full_outcomes, "OVERFIT_TRAIN"),
+    (outcomes, "DIVERGED_FACTOR"),
+    (outcomes, "MOVING_SHARE"),
+]
+"""What the judge of the full models cuts at, and where it is set."""
+N_KICKED = 60
+"""Zeros that are kicked; a quarter as many plateaus."""
+_SOURCE = "attnsweep, docs/zeros.md"
+_GROUPED_BY = (
+    "variant",
+    "param_flavour",
+    "param_attention_activation",
+    "param_skip",
+    "param_attention_scale",
+    "param_init_sigma",
+)
+_LABELS = ("solved", "degenerate_zero", "marginal", "overfit")
+
+Table = list[list[str]]
+
+
+def reproduce(directory: Path, console: Console) -> Comparison:
+    """Trains 512 trials x 4 seeds of the full models, and says where they get stuck."""
+    return compare(swept("stuck_full", directory, console), directory)
+
+
+def reproduce_kicks(directory: Path, console: Console) -> Comparison:
+    """Trains some of these again, and kicks them where they ended."""
+    sweep = swept("stuck_full", directory, console)
+    console.print(f"training {N_KICKED} zeros and {N_KICKED // 4} plateaus again, and kicking them")
+    return compare_kicks(sweep, N_KICKED)
+
+
+def compare(sweep: SweepDirectory, directory: Path) -> Comparison:
+    """Reads a finished sweep, judges its trainings again, and draws them."""
+    judged = Judged(sweep)
+    recorded = judged.column("outcome").astype(str)
+    n_alike = int((recorded == judged.outcome()).sum())
+    return Comparison(
+        title="Full models: where 2,048 trainings get stuck",
+        source=_SOURCE,
+        rows=[
+            share_row("trainings judged as recorded", n_alike, recorded.size),
+            *(share_row(f"outcome {name}", int((recorded == name).sum()), recorded.size) for name in COLOURS),
+        ],
+        tables=[
+            ("Rates", _rates(judged, recorded)),
+            ("Quantiles 5 / 50 / 95% of what is cut at, by outcome", _clusters(judged, recorded)),
+            ("Share of each outcome with a cut-off halved / as it is / doubled", _sensitivity(judged)),
+            ("Certificates", _certificates(judged)),
+        ],
+        figures=[
+            *save_figure(clusters_figure(judged, recorded), directory, "full_models_scatter"),
+            *save_figure(by_sigma_figure(judged, recorded), directory, "full_models_by_sigma"),
+        ],
+        notes=[
+            "Intervals of the table of rates take the trainings of one trial as dependent; those of the rows do not.",
+            "Outcomes under other cut-offs are judged again from the ledger's curves.",
+        ],
+    )
+
+
+def compare_kicks(sweep: SweepDirectory, n_zeros: int) -> Comparison:
+    """Kicks so many zeros of a finished sweep, and a quarter as many plateaus that no longer moved."""
+    # In the order of their ids, which says nothing about what they are.
+    rows = sorted(Judged(sweep).rows, key=lambda row: str(row["training_id"]))
+    zeros = [row for row in rows if row["outcome"] == "degenerate_zero"]
+    still = [row for row in rows if row["outcome"] == "plateau" and row["outcome_detail"] is None]
+    return Comparison(
+        title="Full models, kicked where they ended",
+        source=_SOURCE,
+        rows=[
+            share_row(f"{name} whose loss falls by 5% after a kick", *_kicked(sweep, chosen[:n]))
+            for name, chosen, n in (("zeros", zeros, n_zeros), ("plateaus that stood still", still, n_zeros // 4))
+            if chosen[:n]
+        ],
+        notes=[
+            "A kick moves all weights, by 0.1 and by 0.3; 400 iterations follow.",
+            "A fall shows that a training stood at no minimum. It does not tell a zero from a plateau.",
+        ],
+    )
+
+
+def _kicked(sweep: SweepDirectory, rows: list[dict[str, Any]]) -> tuple[int, int]:
+    """How many of these trainings fall when they are kicked, and how many there are."""
+    n_fallen = 0
+    for _, group in itertools.groupby(sorted(rows, key=_static_key), key=_static_key):
+        lanes, state = retrain(sweep, [row["training_id"] for row in group])
+        # The certificate of a zero is the kick: all are labelled zeros here, so that all are kicked.
+        labels = np.full(len(lanes.trainings), "degenerate_zero")
+        certificates = CategoryPairs().certify(lanes, state, labels, labels)
+        n_fallen += sum(each is not None and each.agrees for each in certificates)
+    return n_fallen, len(rows)
+
+
+def _static_key(row: dict[str, Any]) -> tuple[str, ...]:
+    return tuple(str(value) for value in parameters_of(row).static_key())
+
+
+def _rates(judged: Judged, outcome: NDArray[np.str_]) -> Table:
+    everywhere = np.ones(outcome.size, dtype=bool)
+    lines = [
+        ["where", "trainings", "solved", "degenerate_zero", "marginal", "stuck"],
+        _rate_line("all", judged, outcome, everywhere),
+    ]
+    is_combined = judged.column("variant") == "combined"
+    for column in _GROUPED_BY:
+        values = judged.column(column)
+        asked = is_combined if column == "param_flavour" else everywhere
+        for value in sorted(set(values), key=lambda each: (each is None, str(type(each)), each or 0)):
+            chosen = asked & np.array([each == value for each in values])
+            lines.append(_rate_line(f"{column.removeprefix('param_')} = {value}", judged, outcome, chosen))
+    exponent = np.floor(np.log10(judged.column("param_layer_norm_eps").astype(float)))
+    decades = {f"layer_norm_eps 1e{low}..1e{low + 1}": exponent == low for low in range(-7, -1)}
+    return [*lines, *(_rate_line(name, judged, outcome, chosen) for name, chosen in decades.items())]
+
+
+def _rate_line(name: str, judged: Judged, outcome: NDArray[np.str_], chosen: NDArray[np.bool_]) -> list[str]:
+    trials, found = judged.column("trial")[chosen].astype(int), outcome[chosen]
+    is_stuck = np.isin(found, list(STUCK_OUTCOMES))
+    holds = [found == "solved", found == "degenerate_zero", found == "marginal", is_stuck]
+    return [name, str(chosen.sum()), *(_rate(trials, each) for each in holds)]
+
+
+def _rate(trials: NDArray[np.int64], holds: NDArray[np.bool_]) -> str:
+    counts = [(int((trials == trial).sum()), int(holds[trials == trial].sum())) for trial in np.unique(trials)]
+    rate = pooled_rate(counts)
+    return "-" if rate.share is None else f"{rate.share:.3f} [{rate.low:.3f}, {rate.high:.3f}]"
+
+
+def _clusters(judged: Judged, outcome: NDArray[np.str_]) -> Table:
+    nearest = np.nanmin([judged.at_end(f"match_{name}") for name in ("mean", "cur", "prev", "additive")], axis=0)
+    measures = (judged.gamma, judged.at_end("attention_product"), judged.at_end("ablation"), nearest)
+    lines = [["outcome", "trainings", "gamma", "product of norms", "ablation / Var Y", "nearest match D_f"]]
+    for name in COLOURS:
+        chosen = outcome == name
+        if chosen.any():
+            quantiles = (np.nanquantile(each[chosen], [0.05, 0.5, 0.95]) for each in measures)
+            cells = (" / ".join(f"{value:.1e}" for value in each) for each in quantiles)
+            lines.append([name, str(chosen.sum()), *cells])
+    return lines
+
+
+def _sensitivity(judged: Judged) -> Table:
+    lines = [["cut-off", "value", *_LABELS, "stuck"]]
+    factors = (0.5, 1.0, 2.0)
+    for module, name in CUT_OFFS:
+        found = []
+        for factor in factors:
+            with cut_off(module, name, factor):
+                found.append(judged.outcome())
+        lines.append([name, f"{getattr(module, name):g}", *_shares(found)])
+    lines.append(["loss_level / Var Y", "0.01", *_shares([judged.outcome(factor) for factor in factors])])
+    return lines
+
+
+def _shares(found: list[NDArray[np.str_]]) -> Iterator[str]:
+    for labels in (*((label,) for label in _LABELS), tuple(STUCK_OUTCOMES)):
+        yield " / ".join(f"{np.isin(outcome, labels).mean():.3f}" for outcome in found)
+
+
+def _certificates(judged: Judged) -> Table:
+    certified: dict[tuple[str, str, str], list[bool]] = {}
+    for row in judged.rows:
+        if row["certificate"] is not None:
+            key = (row["outcome"], row["outcome_detail"] or "", row["certificate"])
+            certified.setdefault(key, []).append(row["certified"])
+    return [
+        ["outcome", "detail", "certificate", "tested", "agree"],
+        *([*key, str(len(each)), str(sum(each))] for key, each in sorted(certified.items())),
+    ]

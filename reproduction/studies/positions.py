@@ -1,0 +1,285 @@
+"""The figures and numbers of docs/zeros.md on system P: the zero, the mean plateau, the valley, softmax saturation.
+
+System P is the variant `positions_only`. Its trainings run in this process: there is no sweep.
+Axes: L training, P probe.
+"""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from numpy.typing import NDArray
+from rich.console import Console
+
+from attnsweep.reproduction.comparison import ComparedValue, Comparison, save_figure
+from attnsweep.reproduction.rows import share_row
+from attnsweep.reproduction.threads import one_thread
+from attnsweep.workloads.category_pairs import CategoryPairs
+from attnsweep.workloads.category_pairs.certificates import certify
+from attnsweep.workloads.category_pairs.parameters import CategoryPairsParameters
+from attnsweep.workloads.engine.contract import Evidence, Training
+from attnsweep.workloads.engine.pack import Pack
+from attnsweep.workloads.parameters import Value
+from attnsweep.workloads.testing import defaults
+
+WORKLOAD = CategoryPairs()
+N, M = 10, 20
+"""Categories and positions, where nothing else is said."""
+NEARLY_ALL = (0.8, 1.0)
+_BLUE, _ORANGE, _GREEN, _GREY = "#0072B2", "#D55E00", "#009E73", "#595959"
+_PASSING_SIGMA = 1e-3
+"""Standard deviation of the initializations that start near the zero."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Size:
+    """How much is trained.
+
+    Attributes:
+        n_passing, n_valley, n_softmax: Seeds of each part.
+        valley_time: Learning rate times steps, where the rate of runaways is measured.
+        passing_steps, valley_steps, softmax_steps: Steps of the three figures.
+    """
+
+    n_passing: int = 64
+    n_valley: int = 256
+    n_softmax: int = 64
+    valley_time: float = 60.0
+    passing_steps: int = 2000
+    valley_steps: int = 20_000
+    softmax_steps: int = 30_000
+
+
+def reproduce(directory: Path, console: Console) -> Comparison:
+    """Trains some thousand small models and draws three figures."""
+    return compare(directory, console, Size())
+
+
+def compare(directory: Path, console: Console, size: Size) -> Comparison:
+    """The same with so many seeds and steps."""
+    rows: list[ComparedValue] = []
+    figures: list[Path] = []
+    with one_thread():
+        for name, part in (("plateaus", _plateaus), ("valley", _valley), ("softmax", _softmax)):
+            console.print(f"training for positions_{name}")
+            figure, found = part(size)
+            figures += save_figure(figure, directory, f"positions_{name}")
+            rows += found
+    return Comparison(
+        title="System P: where its trainings stop over, and where they stay",
+        source="attnsweep, docs/zeros.md; derivations: docs/theory.md",
+        rows=rows,
+        figures=figures,
+        notes=[
+            f"N = {N} categories and M = {M} positions, where nothing else is said; the loss is the population's.",
+            "Step at which the zero is left: the median over seeds of the first probe below half of the zero's and the "
+            "mean predictor's levels together; derived as ln(1/sigma) / (learning rate * lambda_+).",
+            "(1 - 1/N)/M is the infimum of the level along the valley; no training reaches it.",
+        ],
+    )
+
+
+@dataclass(frozen=True)
+class _Trained:
+    """A pack that has ended.
+
+    Attributes:
+        evidence: What was measured, (L, P).
+        outcome: (L,) what the trainings ended as.
+    """
+
+    pack: Pack[CategoryPairsParameters]
+    evidence: Evidence
+    outcome: NDArray[np.str_]
+
+    @property
+    def level(self) -> NDArray[np.float64]:
+        """(L, P) loss per predicted position."""
+        return self.evidence.metrics["eval_loss"]
+
+
+def _train(n_seeds: int, **values: Value) -> _Trained:
+    parameters = defaults(WORKLOAD, **({"n_categories": N, "n_positions": M} | values))
+    pack = Pack(WORKLOAD, [Training(parameters, seed) for seed in range(n_seeds)])
+    while not pack.advance(10_000):
+        pass
+    result = pack.result()
+    verdicts = WORKLOAD.judge(parameters, result.evidence)
+    return _Trained(pack, result.evidence, verdicts.outcome[np.arange(n_seeds), result.last_probe])
+
+
+def _plateaus(size: Size) -> tuple[Figure, list[ComparedValue]]:
+    """Trainings that start near the zero and pass the mean predictor on their way down."""
+    figure = Figure(figsize=(9.6, 3.4), layout="constrained", dpi=160)
+    axes = figure.subplots(1, 2, sharey=True)
+    rows: list[ComparedValue] = []
+    for panel, (n, m, learning_rate) in zip(axes, ((10, 20, 0.01), (3, 40, 0.005)), strict=True):
+        sizes: dict[str, Value] = {"n_categories": n, "n_positions": m, "learning_rate": learning_rate}
+        trained = _train(
+            size.n_passing, **sizes, init_sigma=_PASSING_SIGMA, n_steps=size.passing_steps, stop_when_solved=False
+        )
+        _draw_plateaus(panel, trained, n, m, learning_rate)
+        rows += _plateau_rows(trained, n, m, learning_rate)
+    axes[0].set_ylabel("level (loss per predicted position)")
+    return figure, rows
+
+
+def _draw_plateaus(panel: Axes, trained: _Trained, n: int, m: int, learning_rate: float) -> None:
+    panel.plot(trained.evidence.steps, trained.level.T, color=_BLUE, linewidth=0.5, alpha=0.5)
+    for name, value in (("zero", 1.0), ("mean", 1 - 1 / n), ("centred shift", 1 / n + 1 / m - 1 / (n * m))):
+        panel.axhline(value, color=_GREY, linewidth=0.8, linestyle="--")
+        panel.annotate(name, (1.0, value), xycoords=("axes fraction", "data"), fontsize=7, va="bottom", ha="right")
+    panel.set_xscale("symlog", linthresh=10)
+    panel.set_xlim(left=0)
+    panel.set_xlabel("gradient steps")
+    panel.set_title(rf"N = {n}, M = {m}, $\sigma$ = {_PASSING_SIGMA:g}, learning rate {learning_rate:g}", fontsize=9)
+    panel.spines[["top", "right"]].set_visible(False)
+
+
+def _plateau_rows(trained: _Trained, n: int, m: int, learning_rate: float) -> list[ComparedValue]:
+    mean = 1 - 1 / n
+    left_zero = trained.evidence.steps[np.argmax(trained.level < 0.5 * (1 + mean), axis=1)]
+    # lambda_+ of docs/theory.md: how fast a descent leaves the zero.
+    growth = 2 / n * np.sqrt((m - 1) * ((n - 1 + m) / 2 + np.sqrt(((m - n + 1) / 2) ** 2 + n - 1)))
+    derived = np.log(1 / _PASSING_SIGMA) / (learning_rate * growth)
+    is_near = np.any(np.abs(trained.level - mean) < 0.01 * mean, axis=1)
+    name = f"N = {n}, M = {m}"
+    return [
+        ComparedValue(
+            name=f"{name}: step at which the zero is left",
+            published=f"{derived:.0f} (derived)",
+            ours=float(np.median(left_zero)),
+        ),
+        _share(f"{name}: within 1% of the mean predictor's level at some probe", np.asarray(is_near)),
+        _outcomes_row(name, trained),
+    ]
+
+
+def _valley(size: Size) -> tuple[Figure, list[ComparedValue]]:
+    """Trainings that descend the valley at infinity, and what the reset does to them."""
+    rows = []
+    for sigma in (1e-3, 1e-2, 1e-1):
+        for learning_rate in (0.003, 0.01, 0.03):
+            n_steps = round(size.valley_time / learning_rate)
+            trained = _train(size.n_valley, init_sigma=sigma, learning_rate=learning_rate, n_steps=n_steps)
+            name = f"init_sigma {sigma:g}, learning rate {learning_rate:g}, {n_steps:,} steps: runaway"
+            rows.append(_share(name, trained.outcome == "runaway"))
+    trained = _train(size.n_valley, init_sigma=1e-2, learning_rate=0.01, n_steps=size.valley_steps)
+    is_runaway = trained.outcome == "runaway"
+    rows.append(_share(f"init_sigma 0.01, learning rate 0.01, {size.valley_steps:,} steps: runaway", is_runaway))
+    if is_runaway.any():
+        rows += _runaway_rows(trained, is_runaway)
+    return _valley_figure(trained, is_runaway), rows
+
+
+def _runaway_rows(trained: _Trained, is_runaway: NDArray[np.bool_]) -> list[ComparedValue]:
+    runaway = np.flatnonzero(is_runaway)
+    lanes, state = trained.pack.final_state(runaway)
+    module = WORKLOAD.build(lanes.shared).double()
+    certificates = certify(module, WORKLOAD.loss, lanes, state, trained.outcome[runaway])
+    solved = sum(each is not None and each.agrees for each in certificates)
+    norm = trained.evidence.metrics["param_norm"][runaway]
+    return [
+        share_row(
+            "  of these, solved after the reset vP := alpha P",
+            solved,
+            len(runaway),
+            published="all (derived)",
+            agrees_within=NEARLY_ALL,
+        ),
+        ComparedValue(
+            name="  their level at the end / (1 - 1/N)/M, median",
+            published="above 1 (derived)",
+            ours=float(np.median(trained.level[runaway, -1]) / _infimum()),
+        ),
+        ComparedValue(
+            name="  |theta| at the end / at its least, median",
+            published=None,
+            ours=float(np.median(norm[:, -1] / norm.min(axis=1))),
+        ),
+    ]
+
+
+def _infimum() -> float:
+    """The level that the valley leads to and never reaches."""
+    return (1 - 1 / N) / M
+
+
+def _valley_figure(trained: _Trained, is_runaway: NDArray[np.bool_]) -> Figure:
+    figure = Figure(figsize=(9.6, 3.4), layout="constrained", dpi=160)
+    left, right = figure.subplots(1, 2)
+    steps, norm = trained.evidence.steps, trained.evidence.metrics["param_norm"]
+    is_solved = trained.outcome == "solved"
+    for panel, values, label in ((left, trained.level, "level"), (right, norm, r"$|\theta|$")):
+        panel.loglog(steps, values[is_solved].T, color=_GREEN, linewidth=0.4, alpha=0.15)
+        panel.loglog(steps, values[is_runaway].T, color=_ORANGE, linewidth=0.6, alpha=0.6)
+        panel.set_ylabel(label)
+        panel.set_xlabel("gradient steps")
+        panel.spines[["top", "right"]].set_visible(False)
+    left.axhline(_infimum(), color=_GREY, linewidth=0.8, linestyle="--")
+    left.annotate("(1 - 1/N)/M, never reached", (1, _infimum()), fontsize=7, va="bottom")
+    left.plot([], [], color=_ORANGE, label="runaway")
+    left.plot([], [], color=_GREEN, label="solved")
+    left.legend(frameon=False, fontsize=8, loc="lower left")
+    return figure
+
+
+def _softmax(size: Size) -> tuple[Figure, list[ComparedValue]]:
+    """Softmax over positions has no solution at finite logits; the level's tail falls like 1/t.
+
+    The level is of second order in the attention that is still missing, and so is the rate at which the logit grows.
+    """
+    trained = _train(
+        size.n_softmax,
+        attention_activation="softmax",
+        init_sigma=0.1,
+        learning_rate=0.03,
+        n_steps=size.softmax_steps,
+        stop_when_solved=False,
+    )
+    steps, level = trained.evidence.steps, trained.level
+    tail = steps >= size.softmax_steps // 4
+    slope = np.array([np.polyfit(np.log(steps[tail]), np.log(each[tail]), 1)[0] for each in level])
+    low, middle, high = np.quantile(slope, [0.25, 0.5, 0.75])
+    rows = [
+        _outcomes_row("softmax", trained),
+        ComparedValue(
+            name="softmax: slope of log level against log step, last 75% of the steps",
+            published="-1 (derived)",
+            ours=f"{middle:.2f} (quartiles {low:.2f}, {high:.2f})",
+        ),
+        ComparedValue(
+            name="softmax: level at the end, quartiles",
+            published=None,
+            ours=", ".join(f"{each:.5f}" for each in np.quantile(level[:, -1], [0.25, 0.5, 0.75])),
+        ),
+    ]
+    return _softmax_figure(steps, level), rows
+
+
+def _softmax_figure(steps: NDArray[np.int64], level: NDArray[np.float64]) -> Figure:
+    figure = Figure(figsize=(5.2, 3.4), layout="constrained", dpi=160)
+    panel = figure.subplots()
+    panel.loglog(steps, level.T, color=_BLUE, linewidth=0.5, alpha=0.5)
+    guide = steps[steps > steps[-1] // 30]
+    heights = 0.5 * np.median(level[:, -1]) * steps[-1] / guide
+    panel.loglog(guide, heights, color="black", linewidth=1)
+    panel.annotate(r"$\propto t^{-1}$", (guide[0], heights[0]), fontsize=8, ha="right")
+    panel.axhline(0.01, color=_GREY, linewidth=0.8, linestyle="--")
+    panel.annotate("solved", (1, 0.01), fontsize=7, va="bottom")
+    panel.set_xlabel("gradient steps")
+    panel.set_ylabel("level")
+    panel.spines[["top", "right"]].set_visible(False)
+    return figure
+
+
+def _share(name: str, holds: NDArray[np.bool_]) -> ComparedValue:
+    return share_row(name, int(holds.sum()), holds.size)
+
+
+def _outcomes_row(name: str, trained: _Trained) -> ComparedValue:
+    outcomes, counts = np.unique(trained.outcome, return_counts=True)
+    ours = ", ".join(f"{count} {outcome}" for outcome, count in zip(outcomes, counts, strict=True))
+    return ComparedValue(name=f"{name}: outcomes", published=None, ours=ours)

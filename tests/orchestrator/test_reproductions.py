@@ -1,0 +1,120 @@
+"""Reproductions are found by entry point, and a package whose entry is broken does not stand in the way of others."""
+
+import json
+import pkgutil
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from attnsweep.orchestrator import cli
+from attnsweep.orchestrator.reproductions import Reproduction, find_reproduction, load_reproductions
+from attnsweep.reproduction.catalog import REPRODUCTIONS
+from attnsweep.workloads.errors import UserError
+
+MODULE = """
+import attnsweep
+
+def reproduce(directory, console):
+    row = attnsweep.ComparedValue(name="share", published=0.5, ours=0.25, agrees=False)
+    return attnsweep.Comparison(title="a figure", source="Author 2020", rows=[row])
+
+def named(name):
+    return attnsweep.Reproduction(
+        name=name, title="a figure", source="Author 2020", cost="1 s", function="figures_of_a_user:reproduce"
+    )
+
+MINE = [named("mine")]
+TAKEN = [named("shin-fig1"), named("another")]
+ONE = named("one")
+OTHERS = ["mine"]
+UNTITLED = [attnsweep.Reproduction(name="x", title=None, source="", cost="", function="")]
+"""
+
+
+@pytest.fixture
+def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A folder that packages are imported from, with one module in it."""
+    (tmp_path / "figures_of_a_user.py").write_text(MODULE)
+    monkeypatch.syspath_prepend(tmp_path)
+    yield tmp_path
+    sys.modules.pop("figures_of_a_user", None)
+
+
+def _install(site: Path, **entries: str) -> None:
+    """Makes the module's package offer these entries."""
+    folder = site / "figures_of_a_user-1.0.dist-info"
+    folder.mkdir()
+    (folder / "METADATA").write_text("Metadata-Version: 2.1\nName: figures-of-a-user\nVersion: 1.0\n")
+    lines = [f"{name} = {value}" for name, value in entries.items()]
+    (folder / "entry_points.txt").write_text("\n".join(["[attnsweep.reproductions]", *lines]) + "\n")
+
+
+def _reproduce(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> object:
+    monkeypatch.setattr(sys, "argv", ["attnsweep", "reproduce", *arguments])
+    with pytest.raises(SystemExit) as ended:
+        cli.main()
+    return ended.value.code
+
+
+def test_the_shipped_ones_are_found_and_are_there() -> None:
+    found, errors = load_reproductions()
+    assert tuple(found.values()) == REPRODUCTIONS
+    assert errors == []
+    for each in REPRODUCTIONS:
+        assert isinstance(each, Reproduction)
+        assert callable(pkgutil.resolve_name(each.function))
+
+
+def test_a_package_adds_its_own(
+    site: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    _install(site, a="figures_of_a_user:MINE")
+    assert not _reproduce(monkeypatch, "mine", "--dir", str(site / "out"), "--json")
+    printed = json.loads(capsys.readouterr().out)
+    assert printed["rows"] == [
+        {"name": "share", "published": 0.5, "ours": 0.25, "low": None, "high": None, "agrees": False}
+    ]
+    assert json.loads((site / "out" / "mine.json").read_text()) == printed
+
+
+@pytest.mark.parametrize(
+    ("target", "given"),
+    [
+        ("no_such_package:MINE", "\"ModuleNotFoundError: No module named 'no_such_package'\""),
+        ("figures_of_a_user:NONE", "\"AttributeError: module 'figures_of_a_user' has no attribute 'NONE'\""),
+        ("figures_of_a_user:ONE", "'Reproduction'"),
+        ("figures_of_a_user:OTHERS", "\"a sequence with 'mine'\""),
+        ("figures_of_a_user:UNTITLED", '"a sequence with Reproduction(name='),
+    ],
+)
+def test_a_broken_entry_is_one_line_and_hides_no_other(
+    target: str, given: str, site: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    _install(site, broken=target, works="figures_of_a_user:MINE")
+    assert not _reproduce(monkeypatch)
+    printed = capsys.readouterr()
+    assert [line.split()[0] for line in printed.out.splitlines()] == [*(each.name for each in REPRODUCTIONS), "mine"]
+    assert printed.err.startswith(f"attnsweep: entry point broken = {target}: got {given}")
+    assert printed.err.endswith(
+        ", expected a sequence of attnsweep.Reproduction; "
+        "repair or uninstall its package; its reproductions are left out\n"
+    )
+    assert printed.err.count("\n") == 1
+
+
+def test_a_package_cannot_replace_what_is_shipped(site: Path) -> None:
+    _install(site, a="figures_of_a_user:TAKEN")
+    found, [error] = load_reproductions()
+    assert found["shin-fig1"] is REPRODUCTIONS[0]
+    assert "another" in found
+    assert str(error) == (
+        "entry point a = figures_of_a_user:TAKEN: got 'shin-fig1', expected a name that no other package offers; "
+        "rename it; it is left out"
+    )
+
+
+def test_an_unknown_name_is_told_which_there_are() -> None:
+    with pytest.raises(UserError, match=r"^NAME: got 'shin-fig9', expected one of mine; see `attnsweep reproduce`$"):
+        find_reproduction("shin-fig9", {"mine": REPRODUCTIONS[0]})

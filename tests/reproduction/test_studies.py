@@ -1,0 +1,158 @@
+"""The project's own figures, drawn from small sweeps that are trained in this process."""
+
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from matplotlib.patches import Rectangle
+from rich.console import Console
+
+from attnsweep.orchestrator.ledger.reader import Ledger
+from attnsweep.orchestrator.ledger.schema import curves_schema, trainings_schema
+from attnsweep.orchestrator.ledger.writer import LedgerWriter
+from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
+from attnsweep.reproduction.comparison import ComparedValue, Comparison
+from attnsweep.reproduction.studies import full_models, positions, translator_heads, translator_structure
+from attnsweep.reproduction.studies.full_models_figures import by_sigma_figure, clusters_figure
+from attnsweep.reproduction.studies.judged import Judged, cut_off
+from attnsweep.search_spaces.loading import load_sweep
+from attnsweep.workloads.diagnostics import outcomes
+from attnsweep.workloads.translation import Translation, TranslationParameters
+from tests.orchestrator.head_rows import head_rows, sweep_with_heads
+from tests.orchestrator.small_sweep import small_sweep, trial_rows
+from tests.orchestrator.trained_sweep import trained_sweep
+
+
+def _rows(comparison: Comparison) -> dict[str, ComparedValue]:
+    rows = {row.name: row for row in comparison.rows}
+    assert len(rows) == len(comparison.rows)
+    return rows
+
+
+def _names(comparison: Comparison) -> list[str]:
+    assert all(path.exists() for path in comparison.figures)
+    return [path.name for path in comparison.figures]
+
+
+@pytest.fixture(scope="module")
+def stuck_full(tmp_path_factory: pytest.TempPathFactory) -> SweepDirectory:
+    # One variant and no certificates: two packs.
+    small = {"n_categories": 3, "n_positions": 4, "batch_size": 16, "n_steps": 12, "certified_share": 0.0}
+    spec = load_sweep("stuck_full").fix(small | {"variant": "solution_1", "skip": True, "flavour": "unconstrained"})
+    spec = spec.but(trials=12, replicates=2, seed=1)
+    return trained_sweep(tmp_path_factory.mktemp("full") / "stuck_full", spec, pack_size=24)
+
+
+def test_full_models_are_judged_again_as_they_were(stuck_full: SweepDirectory, tmp_path: Path) -> None:
+    found = full_models.compare(stuck_full, tmp_path)
+    assert _names(found) == [
+        f"full_models_{name}.{ending}" for name in ("scatter", "by_sigma") for ending in ("png", "svg")
+    ]
+    rows, tables = _rows(found), dict(found.tables)
+    recorded = Ledger(stuck_full.path).trainings()["outcome"].to_pylist()
+    assert rows["trainings judged as recorded"].ours == 1.0
+    assert rows["outcome degenerate_zero"].ours == recorded.count("degenerate_zero") / 24 > 0
+    by_cut_off = {line[0]: line for line in tables["Share of each outcome with a cut-off halved / as it is / doubled"]}
+    assert len(by_cut_off) == 2 + len(full_models.CUT_OFFS)
+    share = f" / {recorded.count('degenerate_zero') / 24:.3f} / "
+    assert all(share in line[3] for name, line in by_cut_off.items() if name != "cut-off")
+    all_trainings = tables["Rates"][1]
+    assert all_trainings[:2] == ["all", "24"]
+    assert all_trainings[2].startswith(f"{recorded.count('solved') / 24:.3f} [")
+
+
+def test_a_cut_off_is_moved_and_put_back(stuck_full: SweepDirectory) -> None:
+    judged = Judged(stuck_full)
+    before, value = judged.outcome(), outcomes.STATIONARY_GAMMA
+    with cut_off(outcomes, "STATIONARY_GAMMA", 0.0):
+        assert "degenerate_zero" not in judged.outcome()
+    assert value == outcomes.STATIONARY_GAMMA
+    assert (judged.outcome() == before).all()
+
+
+def test_the_figures_of_full_models_show_every_training(stuck_full: SweepDirectory) -> None:
+    judged = Judged(stuck_full)
+    outcome = judged.column("outcome").astype(str)
+    left, right = clusters_figure(judged, outcome).axes
+    is_free = judged.column("param_attention_activation") == "identity"
+    for panel, shown in ((left, int(is_free.sum())), (right, 24)):
+        clusters = [line for line in panel.get_lines() if line.get_marker() == "o"]
+        assert sum(np.asarray(line.get_xdata()).size for line in clusters) == shown
+    for panel in by_sigma_figure(judged, outcome).axes:
+        tops: dict[float, float] = {}
+        for bar in panel.patches:
+            assert isinstance(bar, Rectangle)
+            tops[bar.get_x()] = tops.get(bar.get_x(), 0.0) + bar.get_height()
+        # The sweep has no training without the skip.
+        assert max(tops.values()) == (0.0 if "no skip" in panel.get_title() else pytest.approx(1.0))
+
+
+def test_zeros_are_kicked(stuck_full: SweepDirectory) -> None:
+    [zero] = full_models.compare_kicks(stuck_full, 1).rows
+    assert zero.name == "zeros whose loss falls by 5% after a kick"
+    assert zero.ours == 1.0
+
+
+def test_positions_leave_the_zero_as_derived(tmp_path: Path) -> None:
+    size = positions.Size(
+        n_passing=8, n_valley=16, n_softmax=2, passing_steps=400, valley_time=0.3, valley_steps=300, softmax_steps=300
+    )
+    found = positions.compare(tmp_path, Console(quiet=True), size)
+    assert _names(found) == [
+        f"positions_{name}.{ending}" for name in ("plateaus", "valley", "softmax") for ending in ("png", "svg")
+    ]
+    rows = _rows(found)
+    for name, derived in (("N = 10, M = 20", 174), ("N = 3, M = 40", 52)):
+        row = rows[f"{name}: step at which the zero is left"]
+        assert row.published == f"{derived} (derived)"
+        assert row.ours == pytest.approx(derived, rel=0.4)
+    assert rows["init_sigma 0.1, learning rate 0.03, 10 steps: runaway"].low is not None
+
+
+def test_roles_of_translators_are_those_of_the_ledger(tmp_path: Path) -> None:
+    spec = small_sweep("head_roles", workload="translation", trials=2)
+    trainings = [trial_rows(trial, ["plateau"] * 2, param_init_sigma=0.1) for trial in range(2)]
+    ends = ["..s", ".ss", "s..", "..s"]
+    rows = [row for trial in trainings for row in trial]
+    heads = [
+        head
+        for row, decoder in zip(rows, ends, strict=True)
+        for head in head_rows(row, {(0, 0): "...", (1, 0): decoder, (1, 1): "...", (2, 0): "..."})
+    ]
+    found = translator_heads.compare(sweep_with_heads(tmp_path / "s", spec, trainings, heads), tmp_path)
+    assert _names(found) == ["head_roles.png", "head_roles.svg"]
+    row = _rows(found)["trainings with a syntactic head, decoder_self"]
+    assert row.ours == 0.75
+    assert row.low is not None
+    at_end = {tuple(line[:2]): line[2:] for line in dict(found.tables)["At the end of training"]}
+    assert at_end["syntactic", "decoder_self"] == ["0.75 [0.20, 0.97]", "37.5%", "2"]
+
+
+def test_restricted_attention_is_held_against_full(tmp_path: Path) -> None:
+    losses = {(None, 0): [1.0, 1.2], (None, 2): [1.1, 1.3], (1, 0): [2.0, 2.2], (1, 2): [0.5, 0.9]}
+    found = translator_structure.compare(_structures(tmp_path / "s", losses), tmp_path)
+    assert _names(found) == ["attention_structure.png", "attention_structure.svg"]
+    assert {name: row.ours for name, row in _rows(found).items()} == {
+        "held-out nats per token, full attention, mean of 4": pytest.approx(1.15),
+        "window 1, num_pos 0: above full attention": pytest.approx(0.95),
+        "window 1, num_pos 2: above full attention": pytest.approx(-0.45),
+    }
+
+
+def _structures(path: Path, losses: dict[tuple[int | None, int], list[float]]) -> SweepDirectory:
+    """A sweep of translators with these held-out losses by window and number of columns."""
+    schema = trainings_schema(TranslationParameters, Translation.level_names)
+    declared = {f"param_{name}": value for name, value in TranslationParameters().values().items()}
+    rows = [
+        row
+        | declared
+        | {"workload": "translation", "param_window": window, "param_num_pos": num_pos, "eval_loss": loss}
+        for trial, ((window, num_pos), values) in enumerate(losses.items())
+        for row, loss in zip(trial_rows(trial, ["plateau"] * len(values)), values, strict=True)
+    ]
+    directory = SweepDirectory.create(path, small_sweep("attention_structure", workload="translation"), {})
+    trainings = pa.Table.from_pylist([{name: row.get(name) for name in schema.names} for row in rows], schema)
+    with LedgerWriter(path, schema, None, directory.spec_sha256) as writer:
+        writer.commit("p", trainings, pa.Table.from_pylist([], curves_schema()), None)
+    return directory
