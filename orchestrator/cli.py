@@ -21,7 +21,7 @@ from attnsweep.workloads.errors import SpecError, UserError
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from attnsweep.orchestrator.report.summary import Summary
+    from attnsweep.orchestrator.report.screen.summary import Summary
     from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
 
 app = typer.Typer(
@@ -117,7 +117,7 @@ def resume(
 @app.command()
 def status(directory: SweepDir) -> None:
     """Show how far a sweep is, from its ledger."""
-    from attnsweep.orchestrator.report.status import print_status
+    from attnsweep.orchestrator.report.screen.status import print_status
 
     print_status(locate(directory))
 
@@ -189,7 +189,7 @@ def compare(
     as_json: AsJson = False,
 ) -> None:
     """Compare the stuck rates of two sweeps: is B's different from A's?"""
-    from attnsweep.orchestrator.report.compare import compare_directories, to_json
+    from attnsweep.orchestrator.report.screen.comparison import compare_directories, to_json
 
     comparison = compare_directories(a, b, by, _stderr())
     if as_json:

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from attnsweep.orchestrator.analysis.intervals import binomial_rate
+from attnsweep.orchestrator.analysis.rates.intervals import binomial_rate
 from attnsweep.reproduction.comparison import ComparedValue
 
 Bounds = tuple[float, float]

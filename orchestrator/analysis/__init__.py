@@ -1,22 +1,22 @@
-"""What a sweep's ledger says: rates with intervals, models, curves, comparisons, figures. `open_sweep` is the way in.
+"""Answers from a sweep's ledger: rates with intervals, models, curves, comparisons, figures. Start with `open_sweep`.
 
-Light to import: what computes is imported where it is called.
+The package is light to import: code that computes is imported where it is called.
 """
 
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from attnsweep.orchestrator.analysis.comparison.sweeps import SweepComparison
+    from attnsweep.orchestrator.analysis.comparison.comparison import SweepComparison
     from attnsweep.orchestrator.analysis.opened_sweep import SweepData
 
 
 def open_sweep(directory: Path | str, *more: Path | str) -> "SweepData":
-    """Opens a sweep for analysis, or several of one workload as one; a sweep that is still running too.
+    """Opens a sweep for analysis, or several of one workload as one; a sweep may still be running.
 
     Args:
         directory: A sweep directory, or `s3://BUCKET/PREFIX`.
-        more: Further ones: their trials are numbered on from 1,000,000, 2,000,000, ...
+        more: Further sweeps, whose trials are numbered from 1,000,000, 2,000,000, ...
 
     Raises:
         UserError: For a directory without a sweep, the same sweep twice, or sweeps of different workloads.
@@ -28,16 +28,16 @@ def open_sweep(directory: Path | str, *more: Path | str) -> "SweepData":
 
 
 def compare(a: "SweepData | Path | str", b: "SweepData | Path | str", *, by: str | None = None) -> "SweepComparison":
-    """Whether the stuck rate of `b` differs from that of `a`, on the same configurations and seeds where there are any.
+    """Whether the stuck rate of `b` differs from that of `a`: on pairs of equal configuration and seed where possible.
 
     Args:
         a, b: Opened sweeps, or their directories.
-        by: Also in each bin of this parameter.
+        by: A parameter; the stuck rates are also compared in each of its bins.
 
     Raises:
         UserError: For a directory without a sweep, sweeps of different workloads, or an unknown parameter.
     """
-    from attnsweep.orchestrator.analysis.comparison.sweeps import compare_sweeps
+    from attnsweep.orchestrator.analysis.comparison.pairing import compare_sweeps
 
     first, second = (open_sweep(each) if isinstance(each, str | Path) else each for each in (a, b))
     return compare_sweeps(first, second, by=by)

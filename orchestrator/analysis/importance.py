@@ -1,11 +1,11 @@
 """Which parameters decide whether a trial is among the best: Optuna's PED-ANOVA on the trials of a ledger.
 
-The importance of a parameter is how much the distribution of its values among the best trials departs from that among
-all trials (Pearson's divergence): 0 says that good trials are found wherever one looks along it. It is the parameter's
-effect by itself, averaged over the others as they were drawn: one that acts only together with another may show none.
-It has no direction and no interval; what chance alone gives is told by shuffling the objective over the trials, 100
-times. A sampler that learns has drawn few trials where it is bad, which lowers the importance of what it avoids:
-`random` and `qmc` sweeps have no such bias.
+The importance of a parameter is how far the distribution of its values among the best trials departs from that among
+all trials (Pearson's divergence). An importance of 0 means that good trials are found all along the parameter's range.
+It is the effect of the parameter alone, averaged over the others as they were drawn: a parameter that acts only
+together with another may show none. An importance has no direction and no interval; to show what chance alone gives,
+the objective is shuffled over the trials 100 times. A sampler that learns draws few trials where the objective is bad,
+which lowers the importance of what it avoids; `random` and `qmc` sweeps have no such bias.
 
 Source: Watanabe, Bansal & Hutter 2023, PED-ANOVA (arXiv:2304.10255), as Optuna evaluates it.
 """
@@ -20,7 +20,8 @@ import numpy as np
 import pyarrow as pa
 from optuna.distributions import BaseDistribution
 
-from attnsweep.orchestrator.analysis.rates import swept_names
+from attnsweep.orchestrator.analysis.labels import parameter_label
+from attnsweep.orchestrator.analysis.rates.by_parameter import swept_names
 from attnsweep.orchestrator.ledger.sql import param_column
 from attnsweep.search_spaces.dimensions import Categorical, Float, Int, Scalar
 from attnsweep.search_spaces.objective import objective_value
@@ -36,12 +37,12 @@ _N_SHUFFLES, _SEED = 100, 0
 
 @dataclass(frozen=True, slots=True)
 class ParameterImportance:
-    """One parameter.
+    """The importance of one parameter.
 
     Attributes:
-        parameter: Its name.
-        importance: PED-ANOVA's, not scaled to a sum of 1.
-        chance: The 95th percentile of the same where the objective is shuffled over the trials.
+        parameter: The parameter's name.
+        importance: PED-ANOVA's importance, not scaled to a sum of 1.
+        chance: The 95th percentile of the importance when the objective is shuffled over the trials.
     """
 
     parameter: str
@@ -54,11 +55,12 @@ class Importance:
     """How much each parameter decides.
 
     Attributes:
-        objective: What makes a trial good: `stuck_rate, to minimize`.
-        n_trials, n_best: Trials that count, and the best of them: a tenth or 5, and all that equal
-            the last; where that would be all trials, those that are better than the worst.
-        parameters: The most important first; empty where `note` says why.
-        note: Why there is nothing to tell; else empty.
+        objective: What makes a trial good, such as `stuck_rate, to minimize`.
+        n_trials: Trials that count.
+        n_best: The best of them: a tenth, at least 5, and all that equal the last of these. Where that would be all
+            trials, those that are better than the worst.
+        parameters: The most important first; empty where nothing can be said.
+        note: Why nothing can be said; else empty.
     """
 
     objective: str
@@ -78,14 +80,28 @@ class Importance:
         )
 
     def plot(self) -> "Figure":
-        """Bars, and what chance alone gives."""
-        from attnsweep.orchestrator.analysis.figures.answers import importance_figure
+        """A bar per parameter, with a mark that chance reaches in one shuffle of twenty."""
+        from attnsweep.orchestrator.analysis.figures.panels import WIDTH, new_figure
+        from attnsweep.orchestrator.analysis.figures.style import BLUE, VERMILION, house_style
+        from attnsweep.orchestrator.analysis.figures.texts import legend_below
 
-        return importance_figure(self)
+        rows = range(len(self.parameters))
+        with house_style():
+            figure, panel = new_figure(1.3 * WIDTH, 1.4 + 0.35 * max(len(rows), 1), grid="x")
+            panel.barh(rows, [each.importance for each in self.parameters], color=BLUE, height=0.6)
+            chance = [each.chance for each in self.parameters]
+            marks = panel.plot(chance, rows, linestyle="none", marker="|", markersize=14, color=VERMILION)
+            panel.set_yticks(rows, [parameter_label(each.parameter) for each in self.parameters])
+            panel.invert_yaxis()
+            panel.set_xlabel("PED-ANOVA importance (Pearson divergence)")
+            panel.set_title(self.note or f"{self.objective}: {self.n_best:,} best of {self.n_trials:,} trials")
+            if self.parameters:
+                legend_below(figure, {"reached by 5% of shuffles": marks[0]})
+        return figure
 
 
 def importance(connection: duckdb.DuckDBPyConnection, spec: Sweep) -> Importance:
-    """The importance of each swept parameter for the sweep's objective, from its ledger: the storage is not opened.
+    """The importance of each swept parameter for the sweep's objective, from the ledger alone.
 
     Args:
         connection: From `Ledger.connect`.
@@ -105,7 +121,7 @@ def importance(connection: duckdb.DuckDBPyConnection, spec: Sweep) -> Importance
     signed = values if spec.objective.direction == "minimize" else -values
     n_best = int((signed <= np.sort(signed)[int(np.ceil(share * len(rows))) - 1]).sum())
     if n_best == len(rows) and (n_better := int((signed < signed.max()).sum())) >= _FEWEST_BEST:
-        # Optuna rounds the share up to trials: a little less than a whole number, whatever floats make of it.
+        # Optuna rounds the share up to whole trials: half a trial less is safe from rounding errors.
         n_best, share = n_better, (n_better - 0.5) / len(rows)
     if n_best == len(rows):
         return Importance(objective, len(rows), n_best, (), "fewer than 5 trials are better than the rest")
@@ -126,7 +142,7 @@ def _evaluate(
     values: Sequence[float],
     share: float,
 ) -> dict[str, float]:
-    # Brings scikit-learn along, for seconds.
+    # Imports scikit-learn, which takes seconds.
     import optuna
     from optuna.importance import PedAnovaImportanceEvaluator
 
@@ -141,7 +157,7 @@ def _evaluate(
         ]
     )
     with warnings.catch_warnings():
-        # A branch of a conditional parameter with a single trial: it is left out.
+        # Optuna warns of a branch of a conditional parameter with a single trial, and leaves it out.
         warnings.simplefilter("ignore")
         return PedAnovaImportanceEvaluator(target_quantile=share).evaluate(study)
 

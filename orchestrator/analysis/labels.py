@@ -1,9 +1,7 @@
-"""What things are called in figures and reports: parameters with their symbols, outcomes with what they mean."""
+"""What parameters and outcomes are called in tables and figures."""
 
 from collections.abc import Mapping
 from types import MappingProxyType
-
-from attnsweep.orchestrator.analysis.intervals import Rate
 
 _PARAMETERS: Mapping[str, str] = MappingProxyType(
     {
@@ -33,43 +31,40 @@ OUTCOME_MEANINGS: Mapping[str, str] = MappingProxyType(
         "failed": "raised an error; left out of all rates but the shares by outcome",
     }
 )
-"""In the order of every table and figure of a report. Those that count as stuck: `STUCK`."""
-
-_NARROW = 0.02
+"""In the order of every table and figure of a report. The outcomes that count as stuck are `STUCK`."""
 
 STUCK = ("degenerate_zero", "marginal", "runaway")
 
 
 def parameter_label(name: str) -> str:
-    """A parameter as an axis names it: words, the literature's symbol for Matplotlib to slant, unit."""
+    """A parameter as an axis names it: in words, with the literature's symbol for Matplotlib to slant, and the unit."""
     return _PARAMETERS.get(name, name.replace("_", " "))
 
 
 def plain_label(name: str) -> str:
-    """The same as text."""
+    """`parameter_label` as plain text."""
     return parameter_label(name).replace("$", "")
 
 
-def share_label(rate: Rate) -> str:
-    """`0.25 [0.19, 0.32]`, or `-` where nothing was counted."""
-    if rate.share is None or rate.low is None or rate.high is None:
-        return "-"
-    digits = decimals(rate.low, rate.high)
-    return f"{rate.share:.{digits}f} [{rate.low:.{digits}f}, {rate.high:.{digits}f}]"
-
-
-def decimals(low: float, high: float) -> int:
-    """How many an interval of shares is told with: those that do not make its ends alike."""
-    return 2 if high - low >= _NARROW else 3
+def value_label(value: object) -> str:
+    """A parameter's value as a user writes it."""
+    match value:
+        case None:
+            return "null"
+        case bool():
+            return "true" if value else "false"
+        case float():
+            return f"{value:g}"
+    return str(value)
 
 
 def outcome_order(outcome: str) -> tuple[int, str]:
-    """Sorts outcomes as `OUTCOME_MEANINGS` has them, others last."""
+    """A sort key: outcomes in the order of `OUTCOME_MEANINGS`, all others after them."""
     known = list(OUTCOME_MEANINGS)
     return (known.index(outcome) if outcome in known else len(known), outcome)
 
 
 def clipped(text: object, most: int) -> str:
-    """One line of at most so many characters, with an ellipsis where it was longer."""
+    """The text on one line of at most `most` characters; an ellipsis marks where it was cut."""
     line = " ".join(str(text).split())
     return line if len(line) <= most else line[: most - 1] + "…"

@@ -1,6 +1,5 @@
-"""One sweep, or several of one workload, opened for questions."""
+"""One sweep, or several of one workload, opened for analysis."""
 
-import dataclasses
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -9,22 +8,23 @@ from typing import Any, Literal, TypeAlias
 import duckdb
 import pyarrow as pa
 
-from attnsweep.orchestrator.analysis.grouping import Group, dimension_of, groups_by, parameters_of, values_of
 from attnsweep.orchestrator.analysis.importance import Importance, importance
-from attnsweep.orchestrator.analysis.onset import Histories, Onset, curves_by_group, outcome_histories
+from attnsweep.orchestrator.analysis.labels import OUTCOME_MEANINGS
+from attnsweep.orchestrator.analysis.onset.onset import Onset, onset_curves, outcome_onsets
 from attnsweep.orchestrator.analysis.phase.diagram import PhaseDiagram, read_phase_diagram
-from attnsweep.orchestrator.analysis.rate_answers import OutcomeRates, StuckRates
-from attnsweep.orchestrator.analysis.rates import (
+from attnsweep.orchestrator.analysis.rates.answers import OutcomeRates, StuckRates, outcome_rates
+from attnsweep.orchestrator.analysis.rates.by_parameter import (
     ParameterRates,
-    binned_rates,
-    pooling,
     rates_by,
+    rates_in_bins,
+    stuck_counts,
     stuck_rate,
     swept_names,
-    trials_count_once,
 )
-from attnsweep.orchestrator.analysis.roles.findings import layer_names_of, layer_title
-from attnsweep.orchestrator.analysis.roles.history import RoleHistory, role_histories
+from attnsweep.orchestrator.analysis.rates.grouping import Group, dimension_of, groups_by, parameters_of, values_of
+from attnsweep.orchestrator.analysis.rates.intervals import pooling, trials_count_once
+from attnsweep.orchestrator.analysis.roles.history import role_histories
+from attnsweep.orchestrator.analysis.roles.results import layer_names_of, layer_title
 from attnsweep.orchestrator.ledger.query import answer
 from attnsweep.orchestrator.ledger.reader import Ledger
 from attnsweep.orchestrator.ledger.sql import param_column
@@ -39,12 +39,12 @@ from attnsweep.workloads.errors import UserError
 TableFormat: TypeAlias = Literal["arrow", "pandas", "polars"]
 
 _TRIALS_APART = 1_000_000
-"""From a sweep's trial 0 to the next one's, so that a trial keeps its number while the sweeps before it go on."""
+"""From trial 0 of one sweep to that of the next: a trial keeps its number while earlier sweeps go on."""
 
 
 @dataclass(frozen=True)
 class SweepData:
-    """The tables of a sweep, and what they say. Each answer sees every row committed by then.
+    """A sweep's tables, and answers from them. Each answer sees all rows that are committed by then.
 
     Attributes:
         directories: One for each sweep.
@@ -55,7 +55,7 @@ class SweepData:
 
     @classmethod
     def open(cls, *paths: Location) -> "SweepData":
-        """Opens the sweeps in these directories, at least one; see `attnsweep.orchestrator.analysis.open_sweep`."""
+        """Opens the sweeps at these places, at least one: see `attnsweep.orchestrator.analysis.open_sweep`."""
         directories = tuple(SweepDirectory.open(path) for path in paths)
         for index, each in enumerate(directories):
             if each.sweep in (other.sweep for other in directories[:index]):
@@ -74,7 +74,7 @@ class SweepData:
         return data
 
     def connect(self) -> duckdb.DuckDBPyConnection:
-        """A DuckDB connection with the views `trainings`, `curves`, `heads` and `trials`, as of now."""
+        """A DuckDB connection to the views `trainings`, `curves`, `heads` and `trials` as they are now."""
         return connect([ledger.tables() for ledger in self._ledgers], _TRIALS_APART)
 
     @contextmanager
@@ -103,13 +103,13 @@ class SweepData:
         """The answer to a query over the four views.
 
         Raises:
-            UserError: If DuckDB refuses it, it answers nothing, or the format's library is missing.
+            UserError: If DuckDB refuses the query, the query answers nothing, or the format's library is missing.
         """
         with self.reading() as connection:
             return _as_format(answer(connection, query), format)
 
     def stuck_rates(self, by: Sequence[str] | None = None) -> StuckRates:
-        """The stuck rate with its interval, over all trials and in the bins of each parameter by itself.
+        """The stuck rate with its interval, over all trials and in the bins of each parameter alone.
 
         Args:
             by: Parameters; default those that a sweep varies, or in which the sweeps differ.
@@ -127,31 +127,16 @@ class SweepData:
         """The rate of each outcome with its interval.
 
         Args:
-            by: A parameter whose bins are looked at one by one.
+            by: A parameter whose bins are the groups; default one group of all trials.
         """
         with self.reading() as connection:
-            groups = self._groups(connection, by)
-            rows = connection.execute("select trial, outcome, count(*) from trainings group by all").fetchall()
-        totals: dict[str, int] = {}
-        for _, outcome, count in rows:
-            totals[outcome] = totals.get(outcome, 0) + count
-        n_failed = totals.pop("failed", 0)
-        names = sorted(totals, key=lambda name: (-totals[name], name))
-        of_trial: dict[int, dict[str, int]] = {}
-        for trial, outcome, count in rows:
-            if outcome != "failed":
-                of_trial.setdefault(trial, {})[outcome] = count
-        rates, pool = [], pooling(*self._specs)
-        for group in groups:
-            inside = [of_trial[trial] for trial in sorted(group.trials & of_trial.keys())]
-            rates.append(tuple(pool([(sum(each.values()), each.get(name, 0)) for each in inside]) for name in names))
-        return OutcomeRates(by or "", tuple(group.label for group in groups), tuple(names), tuple(rates), n_failed)
+            return outcome_rates(connection, by or "", self._groups(connection, by), pooling(*self._specs))
 
     def phase_diagram(self, x: str, y: str) -> PhaseDiagram:
-        """The probability to end stuck over two parameters that are numbers; trials where one is null are left out.
+        """The probability to end stuck over two parameters.
 
         Args:
-            x, y: Their names.
+            x, y: Names of parameters whose values are numbers. Trials where one is null are left out.
         """
         with self.reading() as connection:
             return read_phase_diagram(connection, self._specs, x, y)
@@ -160,9 +145,9 @@ class SweepData:
         """When a role comes to stay in some head; failed and diverged trainings are left out.
 
         Args:
-            role: As labelled: `positional`, `syntactic`, `rare_token`, or a workload's own.
-            by: A parameter whose bins are looked at one by one, or `layer`.
-            layer: Its number; default any.
+            role: Its label: `positional`, `syntactic`, `rare_token`, or a workload's own.
+            by: A parameter whose bins are the groups, or `layer`; default one group of all trials.
+            layer: The number of a layer; default any layer.
         """
         once = trials_count_once(*self._specs)
         with self.reading() as connection:
@@ -176,36 +161,30 @@ class SweepData:
                     expected=f"one of {', '.join(there)}" if there else "attention heads, of which there are none here",
                     fix="see docs/roles.md",
                 )
-            if by == "layer":
-                every = frozenset(trial for each in chosen for trial in each.trial.tolist())
-                names = layer_names_of(self.directories[0].spec.workload)
-                parts = [(Group(layer_title(names, each.layer), every), each) for each in chosen]
-                curves = [
-                    curve
-                    for group, each in parts
-                    for curve in curves_by_group(_histories(each), [group], once_per_trial=once)
-                ]
-                return Onset(role, by, tuple(curves))
-            groups = self._groups(connection, by)
-            return Onset(role, by or "", curves_by_group(_histories(chosen[0]), groups, once_per_trial=once))
+            if by != "layer":
+                groups = self._groups(connection, by)
+                return Onset(role, by or "", onset_curves(chosen[0].onsets, groups, once_per_trial=once))
+            names = layer_names_of(self.directories[0].spec.workload)
+            curves = []
+            for each in chosen:
+                group = Group(layer_title(names, each.layer), frozenset(each.trial.tolist()))
+                curves += onset_curves(each.onsets, [group], once_per_trial=once)
+            return Onset(role, by, tuple(curves))
 
     def onset(self, outcome: str, by: str | None = None) -> Onset:
-        """When the outcome with which trainings ended began to hold; failed ones are left out.
+        """The step from which trainings had the outcome they ended with; failed trainings are left out.
 
         Args:
             outcome: Such as `solved`.
-            by: A parameter whose bins are looked at one by one.
+            by: A parameter whose bins are the groups; default one group of all trials.
         """
-        from attnsweep.workloads.engine.contract import OUTCOMES
-
-        if outcome not in OUTCOMES:
-            raise UserError(
-                "outcome", given=outcome, expected=f"one of {', '.join(OUTCOMES)}", fix="see docs/outcomes.md"
-            )
+        if outcome not in OUTCOME_MEANINGS:
+            expected = f"one of {', '.join(OUTCOME_MEANINGS)}"
+            raise UserError("outcome", given=outcome, expected=expected, fix="see docs/outcomes.md")
         with self.reading() as connection:
-            histories = outcome_histories(connection, outcome)
-            once, groups = trials_count_once(*self._specs), self._groups(connection, by)
-            return Onset(outcome, by or "", curves_by_group(histories, groups, once_per_trial=once))
+            times, groups = outcome_onsets(connection, outcome), self._groups(connection, by)
+            once = trials_count_once(*self._specs)
+            return Onset(outcome, by or "", onset_curves(times, groups, once_per_trial=once))
 
     def importance(self) -> Importance:
         """Which parameters decide whether a trial is among the best by the sweep's objective: PED-ANOVA.
@@ -232,16 +211,9 @@ class SweepData:
         dimension, kept = dimension_of(self._specs, name, values)
         if dimension is None:
             return ParameterRates(name, "", Categorical(choices=(None,)), ())
-        counts = connection.execute(
-            "select trial, n_trainings - n_failed, n_stuck from trials order by trial"
-        ).fetchall()
-        inside = [(trial, (n, k)) for trial, n, k in counts if trial in kept]
-        # One parameter is asked for: the other ones of the space do not matter.
-        spec = self._specs[0].but(space={name: dimension})
-        (rates,) = binned_rates(
-            spec, [[kept[trial]] for trial, _ in inside], [count for _, count in inside], pooling(*self._specs)
-        )
-        return rates if len(kept) == len(values) else dataclasses.replace(rates, where="where it is set")
+        counted = [(kept[trial], (n, k)) for trial, n, k in stuck_counts(connection) if trial in kept]
+        where = "" if len(kept) == len(values) else "where it is set"
+        return rates_in_bins(name, dimension, counted, pooling(*self._specs), where)
 
     def _differing(self, connection: duckdb.DuckDBPyConnection) -> list[str]:
         varied = dict.fromkeys(name for each in self.directories for name in swept_names(each.spec))
@@ -258,10 +230,6 @@ class SweepData:
             trials = connection.execute("select trial from trials").fetchall()
             return [Group("all", frozenset(trial for (trial,) in trials))]
         return groups_by(self._specs, by, values_of(connection, by))
-
-
-def _histories(history: RoleHistory) -> Histories:
-    return Histories(history.trial, history.step, history.emerged)
 
 
 def _as_format(table: pa.Table, format: TableFormat) -> Any:

@@ -1,4 +1,4 @@
-"""Plain facts of a ledger for its report: outcomes with intervals, reference levels, time, failures. SQL does it."""
+"""Plain facts of a ledger for its report, in SQL: outcomes with intervals, reference levels, time, failures."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -6,14 +6,13 @@ from datetime import datetime
 
 import duckdb
 
-from attnsweep.orchestrator.analysis.intervals import Rate
 from attnsweep.orchestrator.analysis.labels import OUTCOME_MEANINGS, outcome_order
-from attnsweep.orchestrator.analysis.rates import Pooling
+from attnsweep.orchestrator.analysis.rates.intervals import Pooling, Rate
 from attnsweep.orchestrator.ledger.sql import identifier
 
 _MOST_PACK_SIZES = 12
 MOST_ERRORS = 20
-"""Kinds of error that a report shows."""
+"""Up to so many kinds of error are shown."""
 _MOST_CHARACTERS = 20_000
 """Of one traceback."""
 
@@ -23,11 +22,11 @@ class OutcomeShare:
     """One outcome.
 
     Attributes:
-        outcome: Its label.
-        meaning: In one line; empty for a label that is not ours.
-        rate: Its share of all trainings, failed ones included.
-        details: Trainings by `outcome_detail`.
-        example: Id of its first training.
+        outcome: The outcome's label.
+        meaning: What it means, in one line; empty for an unknown label.
+        rate: The share of all trainings that have it, failed ones included.
+        details: The number of trainings by `outcome_detail`.
+        example: The id of the first training that has it.
     """
 
     outcome: str
@@ -39,7 +38,7 @@ class OutcomeShare:
 
 @dataclass(frozen=True, slots=True)
 class ReferenceLevel:
-    """A loss known beforehand, over the trainings that have it."""
+    """A loss that is known beforehand: its range over the trainings that have it."""
 
     name: str
     n: int
@@ -50,14 +49,14 @@ class ReferenceLevel:
 
 @dataclass(frozen=True, slots=True)
 class PackCost:
-    """Trainings of packs of one size, or of a range of sizes.
+    """The cost of trainings in packs of one size, or of a range of sizes.
 
     Attributes:
         sizes: `64` or `33..64`.
-        n_packs, n_trainings: Of them.
-        seconds: Core-seconds together.
-        quartiles: Of core-seconds per training.
-        steps_per_second: Optimizer steps per core-second, all lanes counted; `None` where no time was measured.
+        n_packs, n_trainings: In all.
+        seconds: Core-seconds in all.
+        quartiles: Of the core-seconds per training.
+        steps_per_second: Optimizer steps of all lanes per core-second; `None` where no time was measured.
     """
 
     sizes: str
@@ -69,20 +68,34 @@ class PackCost:
 
 
 @dataclass(frozen=True, slots=True)
-class Course:
-    """When and where: first and last training, and trainings by host and device."""
+class Totals:
+    """What a sweep trained in all.
+
+    Attributes:
+        first, last: When the first and the last training finished; `None` where there is none.
+        n_trials, n_trainings: In the ledger.
+        seconds: Core-seconds.
+        machines: (host, device, trainings), most trainings first.
+    """
 
     first: datetime | None
     last: datetime | None
     n_trials: int
     n_trainings: int
     seconds: float
-    places: tuple[tuple[str, str, int], ...]
+    machines: tuple[tuple[str, str, int], ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """One kind of error: its last line, how often, and the first traceback of it."""
+    """One kind of error.
+
+    Attributes:
+        line: The last line of the traceback.
+        n: How often it occurs.
+        trial, replicate: Of the first training with it.
+        traceback: Of that training.
+    """
 
     line: str
     n: int
@@ -92,7 +105,7 @@ class Failure:
 
 
 def outcome_shares(connection: duckdb.DuckDBPyConnection, pool: Pooling) -> tuple[OutcomeShare, ...]:
-    """Every outcome that occurs, in the report's order; trainings of one trial are not taken as independent."""
+    """The share of each outcome that occurs; trainings of one trial are not taken as independent."""
     rows = connection.execute(
         "select outcome, trial, count(*), min(replicate), arg_min(training_id, replicate) from trainings"
         " group by outcome, trial order by trial"
@@ -122,12 +135,12 @@ def outcome_shares(connection: duckdb.DuckDBPyConnection, pool: Pooling) -> tupl
 
 
 def solved_rate(connection: duckdb.DuckDBPyConnection, pool: Pooling) -> Rate:
-    """The solved rate of a whole sweep; failed trainings are left out, as of the stuck rate."""
+    """The solved rate of a sweep; failed trainings are left out, as they are of the stuck rate."""
     return pool(connection.execute("select n_trainings - n_failed, n_solved from trials").fetchall())
 
 
 def reference_levels(connection: duckdb.DuckDBPyConnection) -> tuple[ReferenceLevel, ...]:
-    """The level that counts as solved, then the others, highest first; only those that some training has."""
+    """The reference levels that some training has: the solved level first, then the others from the highest down."""
     columns = [name for name, *_ in connection.execute("select * from trainings limit 0").description]
     found = []
     for column in ("loss_level", *(name for name in columns if name.startswith("level_"))):
@@ -142,7 +155,7 @@ def reference_levels(connection: duckdb.DuckDBPyConnection) -> tuple[ReferenceLe
 
 
 def pack_costs(connection: duckdb.DuckDBPyConnection) -> tuple[PackCost, ...]:
-    """Core-seconds by pack size; by doublings of it where there are more than 12 sizes."""
+    """Core-seconds by pack size, or by doublings of the size where there are more than 12 sizes."""
     ((n_sizes,),) = connection.execute("select count(distinct pack_size) from trainings").fetchall()
     group = "pack_size" if n_sizes <= _MOST_PACK_SIZES else "ceil(log2(greatest(pack_size, 1)))"
     rows = connection.execute(
@@ -166,20 +179,20 @@ def pack_costs(connection: duckdb.DuckDBPyConnection) -> tuple[PackCost, ...]:
     )
 
 
-def course(connection: duckdb.DuckDBPyConnection) -> Course:
-    """When, where and how much."""
+def totals(connection: duckdb.DuckDBPyConnection) -> Totals:
+    """What the sweep trained in all."""
     ((first, last, n_trials, n_trainings, seconds),) = connection.execute(
         "select min(finished_at)::timestamp, max(finished_at)::timestamp, count(distinct trial), count(*),"
         " coalesce(sum(train_seconds), 0) from trainings"
     ).fetchall()
-    places = connection.execute(
+    machines = connection.execute(
         "select coalesce(host, '-'), coalesce(device, '-'), count(*) from trainings group by all order by 3 desc, 1, 2"
     ).fetchall()
-    return Course(first, last, n_trials, n_trainings, seconds, tuple(places))
+    return Totals(first, last, n_trials, n_trainings, seconds, tuple(machines))
 
 
 def failures(connection: duckdb.DuckDBPyConnection) -> tuple[Failure, ...]:
-    """Errors by their last line, most frequent first; at most 20 of them."""
+    """Errors by the last line of their traceback, the most frequent first, at most 20."""
     rows = connection.execute(
         f"""
         with failed as (

@@ -9,24 +9,22 @@ from xml.etree import ElementTree
 import matplotlib
 from matplotlib.figure import Figure
 
-from attnsweep.orchestrator.analysis.figures.style import DPI
-
 _SVG = "http://www.w3.org/2000/svg"
 
 
 def as_png(figure: Figure) -> bytes:
     """The figure as a bitmap for slides."""
     sink = io.BytesIO()
-    figure.savefig(sink, format="png", dpi=DPI, metadata={"Software": None})
+    figure.savefig(sink, format="png", dpi="figure", metadata={"Software": None})
     return sink.getvalue()
 
 
 def as_svg(figure: Figure, hover: Mapping[str, str] | None = None) -> str:
-    """The figure as a vector drawing with outlined letters, the same bytes each time.
+    """The figure as a vector drawing with outlined letters; the bytes are deterministic.
 
     Args:
         figure: What to draw.
-        hover: By the `gid` of an artist, what a browser says where the mouse rests on it.
+        hover: By the `gid` of an artist, the text that a browser shows where the mouse rests on it.
     """
     sink = io.StringIO()
     with matplotlib.rc_context({"svg.hashsalt": "attnsweep", "svg.fonttype": "path"}):
@@ -45,7 +43,7 @@ def as_svg(figure: Figure, hover: Mapping[str, str] | None = None) -> str:
 
 
 def inline_svg(svg: str, prefix: str) -> str:
-    """A drawing to be put into a page beside others: its ids are made its own."""
+    """A drawing as part of a page: its ids get a prefix, so that they differ from those of other drawings."""
     own = re.sub(r'(\bid="|xlink:href="#|url\(#)', rf"\g<1>{prefix}-", svg)
     return re.sub(
         r'(<svg[^>]*?) width="[^"]*"', r"\1", re.sub(r'(<svg[^>]*?) height="[^"]*"', r"\1", own, count=1), count=1

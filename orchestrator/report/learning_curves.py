@@ -8,7 +8,7 @@ from attnsweep.orchestrator.analysis.labels import outcome_order
 
 METRIC = "eval_loss"
 _MOST_STEPS = 100
-"""Distinct steps, from which steps are taken together: trainings of many lengths are probed at many steps."""
+"""With more distinct steps, steps are grouped: trainings of many lengths are probed at many steps."""
 
 _AT_STEPS = """
 select trial, replicate, step, value from curves where metric = ?
@@ -35,12 +35,12 @@ select outcome, step, count(*) as n, quantile_cont(value, [0.25, 0.5, 0.75]) as 
 from followed join trainings using (trial, replicate) join whole using (outcome)
 group by outcome, step, n_whole having 2 * count(*) >= n_whole order by outcome, step
 """
-"""A training that is solved may end at once: it is taken to stay where it was."""
+"""A solved training may end at once: from then on it keeps its last loss."""
 
 
 @dataclass(frozen=True, slots=True)
 class CurveQuartiles:
-    """The loss of the trainings that were probed at one step."""
+    """The quartiles of the loss at one step, over `n` trainings."""
 
     step: int
     n: int
@@ -51,11 +51,11 @@ class CurveQuartiles:
 
 @dataclass(frozen=True, slots=True)
 class LearningCurve:
-    """The trainings of one outcome.
+    """The loss of the trainings with one outcome.
 
     Attributes:
-        outcome: What they ended as.
-        points: Only of steps at which at least half of them have a finite loss: not a few survivors'.
+        outcome: The outcome.
+        points: At steps where at least half of the trainings have a finite loss, so that a few do not speak for all.
     """
 
     outcome: str
@@ -63,14 +63,14 @@ class LearningCurve:
 
     @property
     def n_trainings(self) -> int:
-        """The most that any point is of."""
+        """The largest number of trainings at any point."""
         return max(point.n for point in self.points)
 
 
 def read_learning_curves(connection: duckdb.DuckDBPyConnection) -> tuple[LearningCurve, ...]:
-    """One curve for each outcome that has any, in the report's order of outcomes.
+    """One curve for each outcome that has probes, in the order of `OUTCOME_MEANINGS`.
 
-    Where more than 100 distinct steps were probed, four steps per doubling are shown, each with the last probe in it.
+    Where more than 100 distinct steps were probed, there are four points per doubling, each with the last probe in it.
 
     Args:
         connection: From `Ledger.connect`.

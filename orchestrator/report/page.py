@@ -9,9 +9,9 @@ from pathlib import Path
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
-from attnsweep.orchestrator.analysis.labels import OUTCOME_MEANINGS, STUCK, clipped, plain_label, share_label
-from attnsweep.orchestrator.analysis.rates import value_label
-from attnsweep.orchestrator.analysis.roles.findings import step_label
+from attnsweep.orchestrator.analysis.labels import OUTCOME_MEANINGS, STUCK, clipped, plain_label, value_label
+from attnsweep.orchestrator.analysis.rates.intervals import share_label
+from attnsweep.orchestrator.analysis.roles.results import step_label
 from attnsweep.orchestrator.report.pictures import Picture, draw_overview, draw_sweep
 from attnsweep.orchestrator.report.portable import without_folders
 from attnsweep.orchestrator.report.sweep_report import SweepReport, read_sweep_report

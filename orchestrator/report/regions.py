@@ -1,4 +1,4 @@
-"""Regions of the search space: what was observed in the cells of the two parameters that matter most."""
+"""Regions of the search space: the rates observed in each cell of the two parameters that matter most."""
 
 import itertools
 from collections.abc import Sequence
@@ -8,12 +8,13 @@ import duckdb
 import numpy as np
 from numpy.typing import NDArray
 
-from attnsweep.orchestrator.analysis.intervals import Rate
-from attnsweep.orchestrator.analysis.rates import ParameterRates, Pooling, place_in_bins
+from attnsweep.orchestrator.analysis.rates.bins import place_in_bins
+from attnsweep.orchestrator.analysis.rates.by_parameter import ParameterRates
+from attnsweep.orchestrator.analysis.rates.intervals import Pooling, Rate
 from attnsweep.orchestrator.ledger.sql import param_column
 
 _FEWEST_TRIALS = 2
-"""In a region that may be called the best: one configuration is not a region."""
+"""The fewest in a region that may be called the best: one configuration is not a region."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,8 +22,8 @@ class Explained:
     """How much of the spread between trials' rates the bins of one parameter account for.
 
     Attributes:
-        rates: The parameter.
-        share: Epsilon squared: the share of the variance between bins, less what chance would put there; at least 0.
+        rates: The stuck rates by the parameter.
+        share: Epsilon squared: the share of the variance that is between bins, less what chance gives; at least 0.
     """
 
     rates: ParameterRates
@@ -34,9 +35,9 @@ class Cell:
     """The trials in one bin of each axis.
 
     Attributes:
-        place: Number of the bin on each axis.
-        n_trials: Trials in it.
-        stuck, solved: Rates of their trainings, failed ones left out.
+        place: The number of the bin on each axis.
+        n_trials: Trials in the cell.
+        stuck, solved: The rates over their trainings; failed ones are left out.
     """
 
     place: tuple[int, ...]
@@ -47,16 +48,16 @@ class Cell:
 
 @dataclass(frozen=True, slots=True)
 class Regions:
-    """The search space seen along its most important parameters.
+    """The rates observed along the most important parameters.
 
     Attributes:
-        explained: By each parameter that varies by itself, what accounts for most first.
-        measure: The rate that is meant: `stuck`, or `solved` where no trial differs in what is stuck.
-        axes: The first two of them, that of fewer bins first; one where only one varies.
-        cells: One for each pair of bins, the second axis running fastest.
-        best: The cell of two trials or more whose solved rate has the highest lower bound; where nothing is solved,
-            that whose stuck rate has the lowest upper bound. `None` where there is none.
-        best_by: `solved` or `stuck`, accordingly.
+        explained: What each unconditional parameter accounts for, the most first.
+        measure: The rate whose spread is explained: `stuck`, or `solved` where the stuck rates of all trials are equal.
+        axes: The first two parameters of `explained`, that of fewer bins first; one where only one varies.
+        cells: One for each pair of bins; the second axis runs fastest.
+        best: The cell with at least two trials whose solved rate has the highest lower bound. Where nothing is solved,
+            the cell whose stuck rate has the lowest upper bound. `None` where no cell has two trials.
+        best_by: The rate by which `best` was chosen: `solved` or `stuck`.
     """
 
     explained: tuple[Explained, ...]
@@ -67,24 +68,24 @@ class Regions:
     best_by: str
 
     def rows(self) -> list[list[Cell]]:
-        """The cells as a table: the first axis across, the second from its highest bin down."""
+        """The cells as the rows of a table: the first axis across, the second from its highest bin down."""
         n_rows = len(self.axes[1].bins)
         return [[cell for cell in self.cells if cell.place[1] == row] for row in reversed(range(n_rows))]
 
     def labels(self, cell: Cell) -> list[tuple[str, str]]:
-        """(parameter, bin) along each axis."""
+        """The parameter and the label of the cell's bin, along each axis."""
         return [(axis.parameter, axis.bins[at].label) for axis, at in zip(self.axes, cell.place, strict=True)]
 
 
 def read_regions(
     connection: duckdb.DuckDBPyConnection, by_parameter: Sequence[ParameterRates], pool: Pooling
 ) -> Regions | None:
-    """Reads the cells from a ledger; `None` where no parameter varies by itself.
+    """Reads the cells from a ledger; `None` where no parameter varies unconditionally.
 
     Args:
         connection: From `Ledger.connect`.
-        by_parameter: The sweep's stuck rates, whose bins are taken.
-        pool: How its trials are taken together.
+        by_parameter: The sweep's stuck rates, whose bins are those of the cells.
+        pool: How to combine trials: from `pooling`.
     """
     swept = [each for each in by_parameter if not each.where]
     if not swept:
@@ -101,7 +102,7 @@ def read_regions(
     ]
     measure, share = ("stuck", stuck / n) if len(np.unique(stuck / n)) > 1 else ("solved", solved / n)
     found = [Explained(each, _epsilon_squared(share, place)) for each, place in zip(swept, places, strict=True)]
-    # Stable: parameters that tell nothing stay in the order of the search space.
+    # The sort is stable: parameters that account for nothing stay in the order of the search space.
     order = sorted(range(len(swept)), key=lambda index: -found[index].share)
     chosen = sorted(order[:2], key=lambda index: len(swept[index].bins))
     axes = tuple(swept[index] for index in chosen)

@@ -1,4 +1,4 @@
-"""All that a report says of one sweep, read from its ledger."""
+"""What a report says of one sweep, read from its ledger."""
 
 import shlex
 from dataclasses import dataclass
@@ -6,14 +6,13 @@ from pathlib import Path
 
 import duckdb
 
-from attnsweep.orchestrator.analysis.findings import Findings, read_findings
-from attnsweep.orchestrator.analysis.intervals import Rate
 from attnsweep.orchestrator.analysis.labels import STUCK
 from attnsweep.orchestrator.analysis.phase.diagram import PhaseDiagram, read_phase_diagram
-from attnsweep.orchestrator.analysis.rates import pooling
+from attnsweep.orchestrator.analysis.rates.intervals import Rate, pooling
+from attnsweep.orchestrator.analysis.results import SweepResults, read_results
 from attnsweep.orchestrator.ledger.reader import Ledger
 from attnsweep.orchestrator.report import facts
-from attnsweep.orchestrator.report.head_figures import RoleShare, role_composition
+from attnsweep.orchestrator.report.composition import RoleShare, role_composition
 from attnsweep.orchestrator.report.learning_curves import LearningCurve, read_learning_curves
 from attnsweep.orchestrator.report.regions import Regions, read_regions
 from attnsweep.orchestrator.storage.location import as_argument
@@ -25,25 +24,25 @@ from attnsweep.workloads.errors import UserError
 
 @dataclass(frozen=True, kw_only=True)
 class SweepReport:
-    """One sweep.
+    """What a report says of one sweep.
 
     Attributes:
-        directory: Where it is.
-        findings: Rates, the best trial, roles.
+        directory: The sweep.
+        results: Rates, the best trial, roles.
         solved: The solved rate over all trials.
-        regions: What was observed along the parameters that matter most; `None` where none varies by itself.
-        diagram: The phase diagram over the same two; `None` where there are not two whose values are numbers.
-        outcomes: What trainings ended as.
+        regions: The rates along the parameters that matter most; `None` where none varies unconditionally.
+        diagram: The phase diagram over two of these; `None` where there are not two whose values are numbers.
+        outcomes: The share of each outcome.
         curves: Learning curves by outcome.
         levels: Reference levels.
         costs: Core-seconds by pack size.
-        course: When, where and how much.
+        totals: What was trained in all.
         failures: Errors.
-        composition: Roles of heads by layer; empty where there are none that could have one.
+        composition: The share of heads in each role by layer; empty where no head could have a role.
     """
 
     directory: SweepDirectory
-    findings: Findings
+    results: SweepResults
     solved: Rate
     regions: Regions | None
     diagram: PhaseDiagram | None
@@ -51,27 +50,27 @@ class SweepReport:
     curves: tuple[LearningCurve, ...]
     levels: tuple[facts.ReferenceLevel, ...]
     costs: tuple[facts.PackCost, ...]
-    course: facts.Course
+    totals: facts.Totals
     failures: tuple[facts.Failure, ...]
     composition: tuple[RoleShare, ...]
 
     @property
     def planned(self) -> str:
-        """Trainings that the spec asks for."""
+        """The number of trainings that the spec asks for."""
         spec = self.directory.spec
         most = f"{spec.trials * most_wanted(spec.replicates):,}"
         return most if isinstance(spec.replicates, int) else f"at most {most}"
 
     @property
     def trainings_per_second(self) -> float | None:
-        """Of wall time, start-up included; `None` where no run has ended in order yet."""
+        """Per second of wall time, start-up included; `None` until a run has ended in order."""
         seconds = self.directory.seconds_spent
-        return self.course.n_trainings / seconds if seconds else None
+        return self.totals.n_trainings / seconds if seconds else None
 
     @property
     def n_failed(self) -> int:
-        """Trainings that raised an error."""
-        return self.findings.outcomes.get("failed", 0)
+        """The number of trainings that raised an error."""
+        return self.results.outcomes.get("failed", 0)
 
     @property
     def is_local(self) -> bool:
@@ -85,7 +84,7 @@ class SweepReport:
         return as_argument(Path(location.resolve().name) if isinstance(location, Path) else location)
 
     def commands(self) -> list[tuple[str, str]]:
-        """(what for, command) for a shell."""
+        """What to type next, in a shell: (purpose, command)."""
         place = self.place
         told = [] if self.directory.finished else [("Go on where it stopped", f"attnsweep resume {place}")]
         told.append(("How far it is, also while it runs", f"attnsweep status {place}"))
@@ -106,27 +105,27 @@ class SweepReport:
 
     @property
     def example(self) -> str:
-        """The id of some training, stuck where one is."""
+        """The id of some training, a stuck one if there is any."""
         stuck = [each for each in self.outcomes if each.outcome in STUCK]
         return (stuck or list(self.outcomes))[0].example
 
     def replay(self) -> str:
-        """The command that trains one training again, alone."""
+        """The command that replays one training."""
         return f"attnsweep replay {self.place} {shlex.quote(self.example)}"
 
 
 def read_sweep_report(directory: SweepDirectory) -> SweepReport:
-    """Reads a sweep as it is now; it may still be running.
+    """Reads a sweep as it is now; the sweep may still be running.
 
     Raises:
         UserError: For a ledger that cannot be read.
     """
     with Ledger(directory.path).reading() as connection:
-        findings, pool = read_findings(connection, directory.spec), pooling(directory.spec)
-        regions = read_regions(connection, findings.by_parameter, pool)
+        results, pool = read_results(connection, directory.spec), pooling(directory.spec)
+        regions = read_regions(connection, results.by_parameter, pool)
         return SweepReport(
             directory=directory,
-            findings=findings,
+            results=results,
             solved=facts.solved_rate(connection, pool),
             regions=regions,
             diagram=_diagram(connection, directory.spec, regions),
@@ -134,9 +133,9 @@ def read_sweep_report(directory: SweepDirectory) -> SweepReport:
             curves=read_learning_curves(connection),
             levels=facts.reference_levels(connection),
             costs=facts.pack_costs(connection),
-            course=facts.course(connection),
+            totals=facts.totals(connection),
             failures=facts.failures(connection),
-            composition=() if findings.roles is None else role_composition(connection, pool),
+            composition=() if results.roles is None else role_composition(connection, pool),
         )
 
 
@@ -146,5 +145,5 @@ def _diagram(connection: duckdb.DuckDBPyConnection, spec: Sweep, regions: Region
     try:
         return read_phase_diagram(connection, [spec], *(axis.parameter for axis in regions.axes))
     except UserError:
-        # A parameter whose values are not numbers: the cells are all there is to see.
+        # The values of a parameter are not numbers: there are only the cells to see.
         return None

@@ -9,7 +9,7 @@ from rich.console import Console
 from attnsweep.orchestrator.ledger.reader import Ledger
 from attnsweep.orchestrator.ledger.schema import heads_schema, trainings_schema
 from attnsweep.orchestrator.ledger.writer import LedgerWriter
-from attnsweep.orchestrator.report.summary import Summary, summarize
+from attnsweep.orchestrator.report.screen.summary import Summary, summarize
 from attnsweep.orchestrator.running.loop import Found, SweepLoop
 from attnsweep.orchestrator.running.progress import ProgressDisplay, logging_progress
 from attnsweep.orchestrator.running.self_check import replay_some

@@ -9,8 +9,8 @@ import duckdb
 import numpy as np
 from numpy.typing import NDArray
 
-from attnsweep.orchestrator.analysis.intervals import trial_rate
-from attnsweep.orchestrator.analysis.rates import value_label
+from attnsweep.orchestrator.analysis.labels import value_label
+from attnsweep.orchestrator.analysis.rates.intervals import trial_rate
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
 from attnsweep.search_spaces.sweep import Sweep
 

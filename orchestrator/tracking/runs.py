@@ -7,7 +7,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
-from attnsweep.orchestrator.analysis.findings import Findings
+from attnsweep.orchestrator.analysis.results import SweepResults
 from attnsweep.orchestrator.storage.sweep_directory import SWEEP_FILE, SweepDirectory
 from attnsweep.orchestrator.tracking.content import TrialContent
 from attnsweep.orchestrator.tracking.store import experiment, open_client
@@ -102,7 +102,7 @@ class SweepRuns:
         self._fill(run_id, metrics, content.values.params)
         self._client.set_terminated(run_id, "FINISHED", content.ended)
 
-    def finish(self, findings: Findings, ended: int | None) -> None:
+    def finish(self, findings: SweepResults, ended: int | None) -> None:
         """Brings the parent's tables and figures up to date and ends it. Does nothing where both hold already.
 
         To be called when no child is missing.
@@ -113,7 +113,8 @@ class SweepRuns:
         """
         from mlflow.entities import Metric
 
-        from attnsweep.orchestrator.analysis.figures.rates import emergence_figure, stuck_rate_figure
+        from attnsweep.orchestrator.analysis.rates.figure import stuck_rate_figure
+        from attnsweep.orchestrator.analysis.roles.figure import emergence_figure
 
         client, parent = self._client, self._parent_id
         for run in [*self._search("sweep", "RUNNING"), *self._search("trial", "RUNNING")]:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
-from attnsweep.orchestrator.analysis.findings import Findings, read_findings
+from attnsweep.orchestrator.analysis.results import SweepResults, read_results
 from attnsweep.orchestrator.ledger.reader import Ledger
 from attnsweep.orchestrator.ledger.trial import complete_trials
 from attnsweep.orchestrator.storage.credentials import without_credentials
@@ -82,9 +82,9 @@ class Mirror:
         found, ended = self._ledger.ask(self._found)
         self.runs.finish(found, ended)
 
-    def _found(self, connection: "duckdb.DuckDBPyConnection") -> tuple[Findings, int | None]:
+    def _found(self, connection: "duckdb.DuckDBPyConnection") -> tuple[SweepResults, int | None]:
         row = connection.execute("select epoch_ms(max(finished_at)) from trainings").fetchone()
-        return read_findings(connection, self._directory.spec), row[0] if row else None
+        return read_results(connection, self._directory.spec), row[0] if row else None
 
 
 def sync(directory: SweepDirectory, uri: str | None = None, on_progress: OnProgress | None = None) -> SyncResult:

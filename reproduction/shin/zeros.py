@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 from rich.console import Console
 
-from attnsweep.orchestrator.analysis.intervals import binomial_rate
+from attnsweep.orchestrator.analysis.rates.intervals import binomial_rate
 from attnsweep.reproduction.comparison import ComparedValue, Comparison, save_figure
 from attnsweep.reproduction.shin.zeros_figures import stationary_points_figure, valley_figure
 from attnsweep.reproduction.shin.zeros_search import (

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 from rich.console import Console
 
-from attnsweep.orchestrator.analysis.intervals import pooled_rate
+from attnsweep.orchestrator.analysis.rates.intervals import pooled_rate
 from attnsweep.orchestrator.inspection.replay import retrain
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
 from attnsweep.reproduction.comparison import Comparison, save_figure

@@ -6,7 +6,7 @@ from pathlib import Path
 from matplotlib.figure import Figure
 from rich.console import Console
 
-from attnsweep.orchestrator.analysis.intervals import Rate
+from attnsweep.orchestrator.analysis.rates.intervals import Rate
 from attnsweep.orchestrator.analysis.roles.emergence import RoleEmergence, role_emergence
 from attnsweep.orchestrator.analysis.roles.rates import RoleRatesBy, role_rates, role_rates_by
 from attnsweep.orchestrator.ledger.reader import Ledger

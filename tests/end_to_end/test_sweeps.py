@@ -15,7 +15,7 @@ import pytest
 from rich.console import Console
 
 from attnsweep.orchestrator.ledger.reader import Ledger
-from attnsweep.orchestrator.report.summary import Summary
+from attnsweep.orchestrator.report.screen.summary import Summary
 from attnsweep.orchestrator.running.loop import SweepLoop
 from attnsweep.orchestrator.running.session import resume_sweep, run_sweep
 from attnsweep.orchestrator.running.study import Asked, Study

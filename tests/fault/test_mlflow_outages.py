@@ -17,7 +17,7 @@ import sqlalchemy
 from mlflow import MlflowClient
 from rich.console import Console
 
-from attnsweep.orchestrator.report.summary import Summary
+from attnsweep.orchestrator.report.screen.summary import Summary
 from attnsweep.orchestrator.running.loop import SweepLoop
 from attnsweep.orchestrator.running.session import run_sweep
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory

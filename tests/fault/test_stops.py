@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from attnsweep.orchestrator.report.status import print_status
+from attnsweep.orchestrator.report.screen.status import print_status
 from attnsweep.orchestrator.running.loop import HAND_BACK_SECONDS, SweepLoop
 from attnsweep.orchestrator.running.session import resume_sweep
 from attnsweep.orchestrator.running.signals import STOP_SECONDS

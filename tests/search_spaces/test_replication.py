@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from attnsweep.orchestrator.analysis.intervals import binomial_rate
+from attnsweep.orchestrator.analysis.rates.intervals import binomial_rate
 from attnsweep.search_spaces import Sequential, Sweep
 from attnsweep.search_spaces.confidence_sequence import ERROR_RATE, sequential_interval
 from attnsweep.search_spaces.replication import is_complete, most_wanted, n_wanted

@@ -19,10 +19,10 @@ from attnsweep.orchestrator import cli
 from attnsweep.orchestrator.analysis import open_sweep
 from attnsweep.orchestrator.ledger.query import render, run_query
 from attnsweep.orchestrator.ledger.reader import Ledger
-from attnsweep.orchestrator.report.compare import compare_directories
 from attnsweep.orchestrator.report.page import write_report
-from attnsweep.orchestrator.report.status import print_status
-from attnsweep.orchestrator.report.summary import summarize
+from attnsweep.orchestrator.report.screen.comparison import compare_directories
+from attnsweep.orchestrator.report.screen.status import print_status
+from attnsweep.orchestrator.report.screen.summary import summarize
 from attnsweep.orchestrator.running.progress import ProgressDisplay
 from attnsweep.orchestrator.storage.location import as_argument
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory

@@ -1,14 +1,15 @@
-"""Differences between two rates with honest 95% intervals. Axes: G cluster, K kind of change, P pair.
+"""Differences between two rates, with honest 95% intervals. Axes: G cluster, K kind of change, P pair.
 
-*Pairs* (the same configuration and seed, trained twice): the difference is the share of pairs that came to it less the
-share that ceased. Pairs of one configuration are not independent: a bootstrap resamples configurations, its percentiles
-expanded for their number G (to the level of t on G - 1 degrees of freedom, and sqrt(G / (G - 1))). Where few pairs
-change, resampling sees too little: no change in 20 configurations is not an interval of [0, 0]. So where fewer than 10
-configurations hold a pair that changed, the interval is the wider, at each end, of that and of the square-and-add
-interval of the two kinds of change, each by `rates.pooling`. In simulation (8 to 100 configurations x 4 to 8, changes
-dependent within a configuration) it covers the truth in 94 to 99% of cases; the tests repeat it.
+*Pairs* are the same configuration and seed, trained twice. The difference is the share of pairs that came to it less
+the share that ceased. Pairs of one configuration are not independent, so a bootstrap resamples configurations. Its
+percentiles are expanded for their number G: to the level of t with G - 1 degrees of freedom, times sqrt(G / (G - 1)).
+Where few pairs change, resampling sees too little: no change in 20 configurations is not an interval of [0, 0]. So
+where fewer than 10 configurations hold a pair that changed, each end is the wider of two: that of the bootstrap, and
+that of the square-and-add interval of the two kinds of change, each by `pooling`. In simulation (8 to 100
+configurations x 4 to 8, changes dependent within a configuration) the interval covers the truth in 94 to 99% of cases;
+the tests repeat it.
 
-*Not paired*: Newcombe's square-and-add of the two rates' intervals by `rates.pooling`, which are by trial.
+*Without pairs*, the interval is Newcombe's: square-and-add of the intervals of the two rates by `pooling`, by trial.
 
 Where one of the sweeps has `Sequential` replicates, each trial, or configuration, counts once.
 
@@ -25,24 +26,23 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from attnsweep.orchestrator.analysis.intervals import Rate
-from attnsweep.orchestrator.analysis.rates import Pooling
+from attnsweep.orchestrator.analysis.rates.intervals import Pooling, Rate
 
 N_RESAMPLES = 4000
 _ENOUGH_CHANGED = 10
 _SEED = 0
 _AT_ONCE = 4_000_000
-"""Weights of a bootstrap in memory."""
+"""Weights of the bootstrap that are in memory together."""
 
 
 @dataclass(frozen=True, slots=True)
-class Difference:
-    """The rate of something in B less that in A.
+class RateDifference:
+    """A rate in B less that in A.
 
     Attributes:
-        before, after: In A and in B, of the same pairs where there are pairs.
-        value: The difference.
-        low, high: Its 95% interval.
+        before, after: The rates in A and in B, over the same pairs where there are pairs.
+        value: The difference; `None` where nothing was counted.
+        low, high: The 95% interval of the difference.
         p: Of McNemar's exact test, which takes pairs as independent; `None` where there are no pairs.
     """
 
@@ -54,16 +54,23 @@ class Difference:
     p: float | None = None
 
     @property
+    def interval(self) -> tuple[float, float, float] | None:
+        """The difference and its bounds; `None` where nothing was counted."""
+        if self.value is None or self.low is None or self.high is None:
+            return None
+        return self.value, self.low, self.high
+
+    @property
     def is_shown(self) -> bool:
         """Whether the interval excludes 0."""
         return self.exceeds(0.0)
 
     def exceeds(self, limit: float) -> bool:
-        """Whether the whole interval lies beyond the limit, up or down."""
+        """Whether the whole interval lies beyond the limit, above it or below its negative."""
         return (self.low is not None and self.low > limit) or (self.high is not None and self.high < -limit)
 
     def as_json(self) -> dict[str, Any]:
-        """Plain values."""
+        """The difference as plain values for JSON."""
         return {
             "a": self.before.as_json(),
             "b": self.after.as_json(),
@@ -74,12 +81,12 @@ class Difference:
         }
 
 
-def difference_label(difference: Difference) -> str:
+def difference_label(difference: RateDifference) -> str:
     """`+0.12 [0.08, 0.16]`, or `-` where nothing was counted."""
-    if difference.value is None or difference.low is None or difference.high is None:
+    if difference.interval is None:
         return "-"
-    # Of a difference that rounds to 0 the sign says nothing.
-    value, low, high = (round(each, 2) + 0.0 for each in (difference.value, difference.low, difference.high))
+    # Adding 0.0 takes the sign from a number that rounds to 0.
+    value, low, high = (round(each, 2) + 0.0 for each in difference.interval)
     return f"{value:+.2f} [{low:.2f}, {high:.2f}]"
 
 
@@ -89,17 +96,17 @@ def paired_differences(
     cluster: NDArray[np.int64],
     weight: NDArray[np.float64],
     pool: Pooling,
-) -> tuple[Difference, ...]:
-    """The difference of each kind of thing over the same pairs, one bootstrap for all; the same numbers each time.
+) -> tuple[RateDifference, ...]:
+    """The differences of several rates over the same pairs, with one bootstrap for all; deterministic.
 
     Args:
-        before, after: (K, P) whether the pair has it, in A and in B.
-        cluster: (P,) the configuration, numbered from 0 without gaps.
+        before, after: (K, P) whether the pair counts for the rate, in A and in B.
+        cluster: (P,) the pair's configuration, numbered from 0 without gaps.
         weight: (P,) what each pair counts.
-        pool: How the configurations' rates are taken together, by the same weights.
+        pool: How to combine configurations, by the same weights: from `pooling`.
     """
     if not len(cluster):
-        nothing = Difference(pool([]), pool([]), None, None, None)
+        nothing = RateDifference(pool([]), pool([]), None, None, None)
         return (nothing,) * len(before)
     n_G, ups, downs = np.bincount(cluster), after & ~before, before & ~after
     weight_G = _by_cluster(weight[None], cluster)[0]
@@ -116,46 +123,40 @@ def paired_differences(
             few = np.count_nonzero(up + down) < _ENOUGH_CHANGED
             low, high = (min(low, ends[0]), max(high, ends[1])) if few else (ends[0], ends[1])
         p = mcnemar(int(ups[kind].sum()), int(downs[kind].sum()))
-        found.append(Difference(rates[0], rates[1], value, low, high, p))
+        found.append(RateDifference(rates[0], rates[1], value, low, high, p))
     return tuple(found)
 
 
 def unpaired_difference(
     before: Sequence[tuple[int, int]], after: Sequence[tuple[int, int]], pool: Pooling
-) -> Difference:
-    """The difference between two rates, `(n, k)` by trial, that have no trainings in common."""
+) -> RateDifference:
+    """The difference between two rates that have no trainings in common, `(n, k)` by trial."""
     rate_a, rate_b = pool(before), pool(after)
     if rate_a.share is None or rate_b.share is None:
-        return Difference(rate_a, rate_b, None, None, None)
+        return RateDifference(rate_a, rate_b, None, None, None)
     low, high = _square_and_add(rate_b, rate_a, 0.0)
-    return Difference(rate_a, rate_b, rate_b.share - rate_a.share, low, high)
+    return RateDifference(rate_a, rate_b, rate_b.share - rate_a.share, low, high)
 
 
 def mcnemar(n_up: int, n_down: int) -> float:
-    """The exact two-sided probability of as uneven a split of the changes, if each way were as likely."""
+    """The exact two-sided probability of changes split at least as unevenly, if both ways were equally likely."""
     from scipy import stats
 
     return float(stats.binomtest(n_up, n_up + n_down).pvalue) if n_up + n_down else 1.0
 
 
 def _square_and_add(plus: Rate, minus: Rate, correlation: float) -> tuple[float, float]:
-    """The interval of `plus - minus` from theirs."""
-    p, p_low, p_high = _bounds(plus)
-    m, m_low, m_high = _bounds(minus)
+    """The interval of `plus - minus` from the intervals of both."""
+    assert plus.interval is not None
+    assert minus.interval is not None
+    (p, p_low, p_high), (m, m_low, m_high) = plus.interval, minus.interval
     down, up = (p - p_low, m_high - m), (p_high - p, m - m_low)
     low, high = (math.sqrt(a * a - 2 * correlation * a * b + b * b) for a, b in (down, up))
     return max(p - m - low, -1.0), min(p - m + high, 1.0)
 
 
-def _bounds(rate: Rate) -> tuple[float, float, float]:
-    assert rate.share is not None
-    assert rate.low is not None
-    assert rate.high is not None
-    return rate.share, rate.low, rate.high
-
-
 def _correlation(up: NDArray[np.float64], down: NDArray[np.float64], n: NDArray[np.float64]) -> float:
-    """Of the two kinds of change, over clusters; never above 0, which would narrow the interval."""
+    """The correlation of the two kinds of change over clusters; never above 0, which would narrow the interval."""
     off_up, off_down = up - up.sum() / n.sum() * n, down - down.sum() / n.sum() * n
     scale = math.sqrt(float(np.square(off_up).sum() * np.square(off_down).sum()))
     return float(np.clip((off_up * off_down).sum() / scale, -1.0, 0.0)) if scale > 0 else 0.0

@@ -1,1 +1,1 @@
-"""Figures of a sweep, and how all figures look."""
+"""How all figures look, and what they share: the style sheet, panels, axes, marks, texts."""

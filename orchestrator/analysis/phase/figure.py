@@ -1,7 +1,8 @@
-"""Figures of a phase diagram: the model's surface over what was observed, and what it leaves over."""
+"""Figures of a phase diagram: the model's surface over what was observed, and what the model leaves over."""
 
 import textwrap
-from typing import Literal
+from collections.abc import Sequence
+from typing import Literal, TypeAlias
 
 import numpy as np
 from matplotlib.artist import Artist
@@ -12,80 +13,74 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Rectangle
 
-from attnsweep.orchestrator.analysis.figures.style import (
-    DPI,
-    LABEL_SIZE,
-    NOTE_SIZE,
-    SHARES,
-    TICK_SIZE,
-    VERMILION,
-    WIDTH,
-    legend_below,
-    new_figure,
-    scale_logarithmic,
-)
+from attnsweep.orchestrator.analysis.figures.axes import scale_logarithmic
+from attnsweep.orchestrator.analysis.figures.panels import WIDTH, fix_tick_sizes, new_planes
+from attnsweep.orchestrator.analysis.figures.style import VERMILION, house_style
+from attnsweep.orchestrator.analysis.figures.texts import legend_below
 from attnsweep.orchestrator.analysis.labels import parameter_label
-from attnsweep.orchestrator.analysis.phase.diagram import Axis, PhaseDiagram, ResidualBin
+from attnsweep.orchestrator.analysis.phase.residuals import ResidualBin, binned_residuals
+from attnsweep.orchestrator.analysis.phase.surface import Axis, Surface, TrialCounts
+
+Plane: TypeAlias = tuple[Axis, Axis]
 
 _HEIGHT = 3.3
 _MOST_POINTS = 400
-"""Trials that are drawn one by one."""
+"""Up to so many trials are drawn one by one."""
 _SURPRISING, _MOST_Z = 2.0, 3.0
 _DARK_Z = 1.8
-"""From which black letters are hard to read."""
+"""From which on black letters are hard to read."""
 _ROOM = 0.14, 0.1
-"""Of the axes, that a cell's numbers need."""
+"""The part of each axis that a cell's numbers need."""
 
 
-def phase_figure(diagram: PhaseDiagram) -> Figure:
-    """The model beside its residuals; the trials alone where there is no model."""
-    if diagram.surface is None:
-        return model_figure(diagram)
-    figure = Figure(figsize=(2 * WIDTH, _HEIGHT + 0.3), layout="constrained", dpi=DPI)
-    left, right = figure.subplots(1, 2)
-    _draw_model(figure, left, diagram)
-    _draw_residuals(figure, right, diagram)
-    figure.suptitle(_wrapped(diagram, 120), fontsize=NOTE_SIZE)
+@house_style()
+def phase_figure(plane: Plane, trials: TrialCounts, surface: Surface | None, note: str) -> Figure:
+    """The model beside its residuals; the trials alone where there is no model. The note is above."""
+    if surface is None:
+        figure, (panel,) = new_planes(1, WIDTH, _HEIGHT)
+        _draw_model(figure, panel, plane, trials, surface)
+        figure.suptitle("\n".join(textwrap.wrap(note, 60)), fontsize="medium")
+        return figure
+    figure, (left, right) = new_planes(2, 2 * WIDTH, _HEIGHT + 0.3)
+    _draw_model(figure, left, plane, trials, surface)
+    _draw_residuals(figure, right, plane, binned_residuals(surface, trials))
+    figure.suptitle("\n".join(textwrap.wrap(note, 120)), fontsize="medium")
     return figure
 
 
-def model_figure(diagram: PhaseDiagram) -> Figure:
+@house_style()
+def model_figure(plane: Plane, trials: TrialCounts, surface: Surface | None) -> Figure:
     """The probability to end stuck with its 50% line and band, and what was observed in the same colours."""
-    figure, panel = new_figure(height=_HEIGHT)
-    _draw_model(figure, panel, diagram)
-    if diagram.surface is None:
-        figure.suptitle(_wrapped(diagram, 60), fontsize=NOTE_SIZE)
+    figure, (panel,) = new_planes(1, WIDTH, _HEIGHT)
+    _draw_model(figure, panel, plane, trials, surface)
     return figure
 
 
-def residual_figure(diagram: PhaseDiagram) -> Figure:
+@house_style()
+def residual_figure(plane: Plane, cells: Sequence[ResidualBin]) -> Figure:
     """Observed and expected shares in cells of the plane."""
-    figure, panel = new_figure(height=_HEIGHT)
-    _draw_residuals(figure, panel, diagram)
+    figure, (panel,) = new_planes(1, WIDTH, _HEIGHT)
+    _draw_residuals(figure, panel, plane, cells)
     return figure
 
 
-def _draw_model(figure: Figure, panel: Axes, diagram: PhaseDiagram) -> None:
-    handles: dict[str, Artist] = {}
-    if diagram.surface is not None:
-        handles |= _draw_surface(panel, diagram)
-    name, points = _draw_observed(panel, diagram)
-    panel.set_title("share of trainings that end stuck", fontsize=LABEL_SIZE)
-    _finish(figure, panel, diagram, ScalarMappable(Normalize(0, 1), SHARES), "stuck share")
+def _draw_model(figure: Figure, panel: Axes, plane: Plane, trials: TrialCounts, surface: Surface | None) -> None:
+    handles: dict[str, Artist] = {} if surface is None else _draw_surface(panel, surface)
+    cells = binned_residuals(surface, trials) if surface is not None and len(trials.x) > _MOST_POINTS else ()
+    name, points = _draw_observed(panel, plane, trials, cells)
+    panel.set_title("share of trainings that end stuck")
+    _finish(figure, panel, plane, ScalarMappable(Normalize(0, 1)), "stuck share")
     legend_below(figure, handles | {name: points}, columns=3)
 
 
-def _draw_surface(panel: Axes, diagram: PhaseDiagram) -> dict[str, Artist]:
-    """The model, and what of it a legend names."""
-    x, y, probability, low, high = diagram.grid()
-    panel.pcolormesh(x, y, probability, cmap=SHARES, vmin=0, vmax=1, shading="gouraud", rasterized=True)
+def _draw_surface(panel: Axes, surface: Surface) -> dict[str, Artist]:
+    """Draws the model, and returns what of it a legend names."""
+    x, y, probability, low, high = surface.grid()
+    panel.pcolormesh(x, y, probability, vmin=0, vmax=1, shading="gouraud", rasterized=True)
     handles: dict[str, Artist] = {}
-    lines = diagram.contour()
-    for line in lines:
-        panel.plot(line[:, 0], line[:, 1], color=VERMILION, linewidth=1.8)
-    if lines:
-        handles["half are stuck"] = Line2D([], [], color=VERMILION, linewidth=1.8)
-    # Positive inside, so that the edge is where one of the bounds is 1/2.
+    for line in surface.contour():
+        (handles["half are stuck"],) = panel.plot(line[:, 0], line[:, 1], color=VERMILION, linewidth=1.8)
+    # Positive inside the band, so that its edge is where one of the bounds is 1/2.
     depth = np.minimum(0.5 - low, high - 0.5)
     if (depth >= 0).any():
         panel.contourf(x, y, depth, levels=[0, 1], colors=["white"], alpha=0.45)
@@ -94,76 +89,62 @@ def _draw_surface(panel: Axes, diagram: PhaseDiagram) -> dict[str, Artist]:
     return handles
 
 
-def _draw_observed(panel: Axes, diagram: PhaseDiagram) -> tuple[str, Artist]:
-    """Each trial in the colour of its share; where they are many, the middle of each cell of the residuals."""
-    trials, name, marker = diagram.trials, "trial", "o"
-    x, y, share = trials.x, trials.y, trials.k / trials.n
-    if len(x) > _MOST_POINTS and (cells := diagram.residuals()):
-        x, y = (np.array(middles) for middles in zip(*(_middle(diagram, each) for each in cells), strict=True))
+def _draw_observed(panel: Axes, plane: Plane, trials: TrialCounts, cells: Sequence[ResidualBin]) -> tuple[str, Artist]:
+    """Draws each trial in the colour of its share, or where there are cells, these; returns what a legend names."""
+    x, y, share, name, marker = trials.x, trials.y, trials.k / trials.n, "trial", "o"
+    if cells:
+        x, y = (np.array(middles) for middles in zip(*(_middle(plane, each) for each in cells), strict=True))
         share, name, marker = np.array([each.k / each.n for each in cells]), "trials around", "s"
-    panel.scatter(
-        x,
-        y,
-        s=16,
-        c=share,
-        marker=marker,
-        cmap=SHARES,
-        vmin=0,
-        vmax=1,
-        edgecolors="black",
-        linewidths=0.6,
-        clip_on=False,
-        zorder=3,
-    )
-    return name, Line2D([], [], color="0.6", marker=marker, markersize=4, markeredgecolor="black", linestyle="none")
+    look = {"edgecolors": "black", "linewidths": 0.6, "clip_on": False, "zorder": 3}
+    panel.scatter(x, y, s=16, c=share, marker=marker, vmin=0, vmax=1, **look)
+    return name, Line2D([], [], color="0.6", marker=marker, markeredgecolor="black", linestyle="none")
 
 
-def _draw_residuals(figure: Figure, panel: Axes, diagram: PhaseDiagram) -> None:
+def _draw_residuals(figure: Figure, panel: Axes, plane: Plane, cells: Sequence[ResidualBin]) -> None:
     z_colours = ScalarMappable(Normalize(-_MOST_Z, _MOST_Z), "PuOr_r")
-    for each in diagram.residuals():
+    for each in cells:
         corner, width, height = (each.x_low, each.y_low), each.x_high - each.x_low, each.y_high - each.y_low
         colour = "white" if each.z is None else z_colours.to_rgba(np.array(each.z))
         panel.add_patch(Rectangle(corner, width, height, facecolor=colour, edgecolor="0.6", linewidth=0.5))
-        ends = (
-            diagram.x.scaled(np.array([each.x_low, each.x_high])),
-            diagram.y.scaled(np.array([each.y_low, each.y_high])),
-        )
-        if any((last - first) / 2 < room for (first, last), room in zip(ends, _ROOM, strict=True)):
+        if not _has_room(plane, each):
             continue
         z = abs(each.z or 0)
         panel.annotate(
             f"{each.k / each.n:.2f}\n({each.expected / each.n:.2f})",
-            _middle(diagram, each),
+            _middle(plane, each),
             ha="center",
             va="center",
-            fontsize=NOTE_SIZE,
             color="white" if z > _DARK_Z else "black",
             fontweight="bold" if z > _SURPRISING else "normal",
         )
-    panel.set_title("observed (expected) stuck share", fontsize=LABEL_SIZE)
-    _finish(figure, panel, diagram, z_colours, "z of observed less expected; bold: |z| > 2")
+    panel.set_title("observed (expected) stuck share")
+    _finish(figure, panel, plane, z_colours, "z of observed less expected; bold: |z| > 2")
 
 
-def _finish(figure: Figure, panel: Axes, diagram: PhaseDiagram, colours: ScalarMappable, label: str) -> None:
-    sides: tuple[tuple[Axis, Literal["x", "y"]], ...] = ((diagram.x, "x"), (diagram.y, "y"))
-    for axis, name in sides:
+def _finish(figure: Figure, panel: Axes, plane: Plane, colours: ScalarMappable, label: str) -> None:
+    sides: tuple[Literal["x", "y"], ...] = ("x", "y")
+    for axis, side in zip(plane, sides, strict=True):
         if axis.log:
-            scale_logarithmic(panel, name, axis.low, axis.high)
+            scale_logarithmic(panel, side, axis.low, axis.high)
         if axis.low < axis.high:
-            getattr(panel, f"set_{name}lim")(axis.low, axis.high)
-        getattr(panel, f"set_{name}label")(parameter_label(axis.name), fontsize=LABEL_SIZE)
-    panel.tick_params(labelsize=TICK_SIZE)
-    bar = figure.colorbar(colours, ax=panel, fraction=0.06, pad=0.02)
-    bar.set_label(label, fontsize=TICK_SIZE)
-    bar.ax.tick_params(labelsize=NOTE_SIZE)
+            getattr(panel, f"set_{side}lim")(axis.low, axis.high)
+        getattr(panel, f"set_{side}label")(parameter_label(axis.name))
+    bar = figure.colorbar(colours, ax=panel, label=label, fraction=0.06, pad=0.02)
+    fix_tick_sizes(bar.ax)
 
 
-def _middle(diagram: PhaseDiagram, each: ResidualBin) -> tuple[float, float]:
-    """Of a cell, as it is drawn."""
-    ends = ((diagram.x, each.x_low, each.x_high), (diagram.y, each.y_low, each.y_high))
+def _has_room(plane: Plane, each: ResidualBin) -> bool:
+    """Whether a cell is large enough for its numbers."""
+    x, y = plane
+    widths = (
+        np.ptp(x.scaled(np.array([each.x_low, each.x_high]))),
+        np.ptp(y.scaled(np.array([each.y_low, each.y_high]))),
+    )
+    return all(width / 2 >= room for width, room in zip(widths, _ROOM, strict=True))
+
+
+def _middle(plane: Plane, each: ResidualBin) -> tuple[float, float]:
+    """The middle of a cell as it is drawn."""
+    ends = zip(plane, (each.x_low, each.y_low), (each.x_high, each.y_high), strict=True)
     x, y = (float(np.sqrt(low * high)) if axis.log else (low + high) / 2 for axis, low, high in ends)
     return x, y
-
-
-def _wrapped(diagram: PhaseDiagram, width: int) -> str:
-    return "\n".join(textwrap.wrap(diagram.note, width))

@@ -1,7 +1,6 @@
-"""When each training has a head in which role, from the ledger's `heads`: what all that is said of roles rests on.
+"""Since when each training has a head in each role, from the ledger's `heads`. All statements on roles rest on this.
 
-Trainings that failed or diverged are left out, as are those without heads: a head of non-finite weights does nothing
-worth a name.
+Trainings without heads are left out, and those that failed or diverged: heads of non-finite weights have no role.
 """
 
 from collections.abc import Mapping
@@ -13,13 +12,15 @@ import duckdb
 import numpy as np
 from numpy.typing import NDArray
 
-# The labels of attnsweep.workloads.diagnostics.roles, which would bring torch along.
+from attnsweep.orchestrator.analysis.onset.onset import OnsetTimes
+
+# The labels of attnsweep.workloads.diagnostics.roles, which imports torch.
 _SCORES: Mapping[str, str] = MappingProxyType(
     {"positional": "positional_share", "syntactic": "syntactic_gain", "rare_token": "rare_token"}
 )
-"""The score that a label of `workloads.diagnostics.roles` follows from: where it is measured, the role could occur."""
+"""The score that each label follows from: where the score is measured, the role could occur."""
 
-NO_ROLE = "none"
+KNOWN_ROLES, NO_ROLE = tuple(_SCORES), "none"
 _ANY_LAYER = -1
 
 _JUDGED = """
@@ -52,17 +53,17 @@ from histories join judged using (trial, replicate) order by cell, trial, replic
 
 @dataclass(frozen=True, eq=False, slots=True)
 class RoleHistory:
-    """One role in one layer: when it emerged in each training, and how many heads have it at the training's last probe.
+    """One role in one layer: when it emerged in each training, and how many heads have it at the last probe.
 
     Attributes:
-        layer: Its number; `None` for any head of the training.
-        role: As labelled.
+        layer: The layer's number; `None` for any layer.
+        role: The role's label.
         trial: (R,) the trial of each training.
         emerged: (R,) whether some head has the role at the last probe.
-        step: (R,) first probe from which some head of the layer has it at every later probe; the last probe's step
-            where none emerged: the time of censoring. It need not be the same head.
-        n_steps: (R,) optimizer steps taken.
-        n_heads, n_with: (R,) heads of the layer, and those with the role, at the last probe.
+        step: (R,) the first probe from which some head of the layer, not always the same, has the role at every later
+            probe. Where the role did not emerge, the step of the last probe: the time of censoring.
+        n_steps: (R,) the optimizer steps taken.
+        n_heads, n_with: (R,) the heads of the layer, and those with the role, at the last probe.
     """
 
     layer: int | None
@@ -74,19 +75,24 @@ class RoleHistory:
     n_heads: NDArray[np.int64]
     n_with: NDArray[np.int64]
 
+    @property
+    def onsets(self) -> OnsetTimes:
+        """When the role emerged in each training."""
+        return OnsetTimes(self.trial, self.step, self.emerged)
+
     def counts(self) -> dict[int, tuple[int, int]]:
-        """Trainings, and those in which the role emerged, by trial."""
+        """For each trial its trainings, and those in which the role emerged."""
         trials, place = np.unique(self.trial, return_inverse=True)
         n, k = np.bincount(place), np.bincount(place, self.emerged).astype(int)
         return dict(zip(trials.tolist(), zip(n.tolist(), k.tolist(), strict=True), strict=True))
 
 
 def role_histories(connection: duckdb.DuckDBPyConnection, *, any_layer: bool = False) -> tuple[RoleHistory, ...]:
-    """A history for each layer and role that occurs in the sweep, or could: whose score is measured there.
+    """A history for each layer and each role that occurs there, or could because its score is measured there.
 
     Args:
         connection: From `Ledger.connect`.
-        any_layer: Take the heads of all layers together.
+        any_layer: Whether to take the heads of all layers together.
     """
     layer = str(_ANY_LAYER) if any_layer else "layer"
     cells = _cells(connection, layer)
@@ -109,7 +115,7 @@ def _history(layer: int, role: str, rows: Mapping[str, NDArray[Any]]) -> RoleHis
 
 
 def _cells(connection: duckdb.DuckDBPyConnection, layer: str) -> list[tuple[int, str]]:
-    """(layer, role) in the order of layers, and in each the roles of `workloads.diagnostics.roles` first."""
+    """The (layer, role) pairs in the order of layers; in each layer the labels of the diagnostics come first."""
     columns = {name for name, *_ in connection.execute("select * from heads limit 0").description}
     scores = {role: f"score_{score}" for role, score in _SCORES.items() if f"score_{score}" in columns}
     judged = _JUDGED.format(layer=layer, scores="".join(f", {score}" for score in scores.values()))
@@ -118,7 +124,7 @@ def _cells(connection: duckdb.DuckDBPyConnection, layer: str) -> list[tuple[int,
         f"with {judged} select layer, list(distinct role){measured} from chosen group by layer order by layer"
     ).fetchall()
     seen = {role for _, roles, *_ in found for role in roles} - {NO_ROLE}
-    order = [*_SCORES, *sorted(seen - set(_SCORES))]
+    order = [*KNOWN_ROLES, *sorted(seen - set(KNOWN_ROLES))]
     cells = []
     for at, roles, *is_measured in found:
         could = dict(zip(scores, is_measured, strict=True))

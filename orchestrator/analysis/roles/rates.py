@@ -1,4 +1,4 @@
-"""Which heads take which role, how often, and under which hyperparameters: rates over the trainings of a sweep."""
+"""How often heads take each role, and under which hyperparameters: rates over the trainings of a sweep."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -6,8 +6,13 @@ from dataclasses import dataclass
 import duckdb
 import numpy as np
 
-from attnsweep.orchestrator.analysis.intervals import Rate, weights_of_equal_trials
-from attnsweep.orchestrator.analysis.rates import ParameterRates, binned_rates, pooling, swept_names, trials_count_once
+from attnsweep.orchestrator.analysis.rates.by_parameter import ParameterRates, binned_rates, swept_names
+from attnsweep.orchestrator.analysis.rates.intervals import (
+    Rate,
+    pooling,
+    trials_count_once,
+    weights_of_equal_trials,
+)
 from attnsweep.orchestrator.analysis.roles.history import RoleHistory, role_histories
 from attnsweep.orchestrator.ledger.sql import param_column
 from attnsweep.search_spaces.sweep import Sweep
@@ -18,10 +23,10 @@ class RoleRate:
     """How often one role ends up in one layer.
 
     Attributes:
-        layer: Its number; `None` for any layer.
-        role: As labelled.
-        rate: Of the trainings, those in which at least one head of the layer has the role at the last probe.
-        head_share: Of all heads of the layer at that probe, those that have it.
+        layer: The layer's number; `None` for any layer.
+        role: The role's label.
+        rate: The share of trainings in which at least one head of the layer has the role at the last probe.
+        head_share: The share of the layer's heads that have the role at that probe.
     """
 
     layer: int | None
@@ -32,12 +37,12 @@ class RoleRate:
 
 @dataclass(frozen=True, slots=True)
 class RoleRatesBy:
-    """The same by each swept parameter.
+    """How often one role ends up in one layer, by each swept parameter.
 
     Attributes:
-        layer: Its number; `None` for any layer.
-        role: As labelled.
-        by_parameter: In the bins of `rates.rates_by`; trials without a training that counts are in none.
+        layer: The layer's number; `None` for any layer.
+        role: The role's label.
+        by_parameter: The rate in each bin; a trial without a training that counts is in no bin.
     """
 
     layer: int | None
@@ -46,7 +51,7 @@ class RoleRatesBy:
 
 
 def role_rates(connection: duckdb.DuckDBPyConnection, spec: Sweep, *, any_layer: bool = False) -> tuple[RoleRate, ...]:
-    """The share of trainings and of heads in each role that occurs in the sweep, or could, layer by layer.
+    """The share of trainings and of heads with each role, layer by layer: each role that occurs in the sweep, or could.
 
     The interval does not take the trainings of one trial as independent. Failed and diverged trainings, and those
     without heads, are left out. Under `Sequential` each trial counts once.
@@ -54,7 +59,7 @@ def role_rates(connection: duckdb.DuckDBPyConnection, spec: Sweep, *, any_layer:
     Args:
         connection: From `Ledger.connect`.
         spec: The sweep.
-        any_layer: Take the heads of all layers together.
+        any_layer: Whether to take the heads of all layers together.
     """
     return rates_of(role_histories(connection, any_layer=any_layer), spec)
 
@@ -67,13 +72,13 @@ def role_rates_by(
     Args:
         connection: From `Ledger.connect`.
         spec: The sweep.
-        any_layer: Take the heads of all layers together.
+        any_layer: Whether to take the heads of all layers together.
     """
     return rates_by_parameter_of(role_histories(connection, any_layer=any_layer), connection, spec)
 
 
 def rates_of(histories: Sequence[RoleHistory], spec: Sweep) -> tuple[RoleRate, ...]:
-    """`role_rates` of histories that were read before."""
+    """`role_rates` of histories that were read already."""
     return tuple(
         RoleRate(each.layer, each.role, pooling(spec)(list(each.counts().values())), _head_share(each, spec))
         for each in histories
@@ -83,7 +88,7 @@ def rates_of(histories: Sequence[RoleHistory], spec: Sweep) -> tuple[RoleRate, .
 def rates_by_parameter_of(
     histories: Sequence[RoleHistory], connection: duckdb.DuckDBPyConnection, spec: Sweep
 ) -> tuple[RoleRatesBy, ...]:
-    """`role_rates_by` of histories that were read before."""
+    """`role_rates_by` of histories that were read already."""
     columns = "".join(f", {param_column(name)}" for name in swept_names(spec))
     values = {trial: row for trial, *row in connection.execute(f"select trial{columns} from trials").fetchall()}
     found = []

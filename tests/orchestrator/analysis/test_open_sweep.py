@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from attnsweep.orchestrator.analysis import open_sweep
-from attnsweep.orchestrator.analysis.intervals import pooled_rate
 from attnsweep.orchestrator.analysis.opened_sweep import SweepData
+from attnsweep.orchestrator.analysis.rates.intervals import pooled_rate
 from attnsweep.search_spaces import Float, Sequential
 from attnsweep.workloads.errors import UserError
 from tests.orchestrator.head_rows import head_rows, sweep_with_heads

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 import statsmodels.api as sm
 
-from attnsweep.orchestrator.analysis.intervals import pooled_rate
 from attnsweep.orchestrator.analysis.rates import rates_by
+from attnsweep.orchestrator.analysis.rates.intervals import pooled_rate
 from attnsweep.orchestrator.ledger.reader import Ledger
 from attnsweep.orchestrator.report.learning_curves import read_learning_curves
 from attnsweep.orchestrator.report.page import write_report

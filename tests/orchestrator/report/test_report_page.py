@@ -9,8 +9,8 @@ from typer.main import get_group
 
 from attnsweep.orchestrator import cli
 from attnsweep.orchestrator.analysis.figures.style import OUTCOME_COLOURS
-from attnsweep.orchestrator.analysis.intervals import Rate
 from attnsweep.orchestrator.analysis.labels import OUTCOME_MEANINGS, STUCK, share_label
+from attnsweep.orchestrator.analysis.rates.intervals import Rate
 from attnsweep.orchestrator.ledger.query import run_query
 from attnsweep.orchestrator.ledger.reader import Ledger
 from attnsweep.orchestrator.report.page import write_report

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 from rich.console import Console
 
-from attnsweep.orchestrator.report.status import print_status
+from attnsweep.orchestrator.report.screen.status import print_status
 from attnsweep.orchestrator.running.progress import ProgressDisplay
 from attnsweep.orchestrator.storage.whereabouts import Beacon, PackUnderWay, Whereabouts, span
 from attnsweep.orchestrator.terminal import PlainConsole

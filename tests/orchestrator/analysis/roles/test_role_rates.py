@@ -9,20 +9,20 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from attnsweep.orchestrator.analysis.figures.rates import emergence_figure
 from mlflow import MlflowClient
 from rich.console import Console
 
 from attnsweep.orchestrator.analysis import open_sweep
-from attnsweep.orchestrator.analysis.figures.rates import emergence_figure
-from attnsweep.orchestrator.analysis.findings import Findings, read_findings
-from attnsweep.orchestrator.analysis.intervals import binomial_rate
+from attnsweep.orchestrator.analysis.rates.intervals import binomial_rate
+from attnsweep.orchestrator.analysis.results import SweepResults, read_results
 from attnsweep.orchestrator.analysis.roles.history import _SCORES, NO_ROLE
 from attnsweep.orchestrator.analysis.roles.rates import RoleRate, role_rates, role_rates_by
 from attnsweep.orchestrator.ledger.query import run_query
 from attnsweep.orchestrator.ledger.reader import Ledger
 from attnsweep.orchestrator.ledger.schema import heads_schema, trainings_schema
 from attnsweep.orchestrator.ledger.writer import LedgerWriter
-from attnsweep.orchestrator.report.summary import Summary
+from attnsweep.orchestrator.report.screen.summary import Summary
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
 from attnsweep.orchestrator.tracking import sync
 from attnsweep.orchestrator.training.identity import Task
@@ -47,9 +47,9 @@ def _rates(directory: SweepDirectory, *, any_layer: bool = False) -> dict[tuple[
         return {(each.layer, each.role): each for each in role_rates(connection, directory.spec, any_layer=any_layer)}
 
 
-def _findings(directory: SweepDirectory) -> Findings:
+def _findings(directory: SweepDirectory) -> SweepResults:
     with Ledger(directory.path).connect() as connection:
-        return read_findings(connection, directory.spec)
+        return read_results(connection, directory.spec)
 
 
 def _sweep(path: Path, *trials: Sequence[Timelines], spec: Sweep = SPEC) -> SweepDirectory:

@@ -1,4 +1,4 @@
-"""What a sweep found, in a screenful and as JSON: read from the ledger."""
+"""The summary at the end of a run: in a screenful and as JSON, read from the ledger."""
 
 import json
 from collections.abc import Mapping
@@ -10,10 +10,11 @@ from rich.console import Console
 from rich.table import Column, Table
 from rich.text import Text
 
-from attnsweep.orchestrator.analysis.findings import Findings, read_findings
-from attnsweep.orchestrator.analysis.intervals import rate_label
-from attnsweep.orchestrator.analysis.rates import ParameterRates, value_label
-from attnsweep.orchestrator.analysis.roles.findings import RoleFindings, step_label
+from attnsweep.orchestrator.analysis.labels import value_label
+from attnsweep.orchestrator.analysis.rates.by_parameter import ParameterRates
+from attnsweep.orchestrator.analysis.rates.intervals import rate_label
+from attnsweep.orchestrator.analysis.results import SweepResults, read_results
+from attnsweep.orchestrator.analysis.roles.results import RoleResults, step_label
 from attnsweep.orchestrator.ledger.reader import Ledger
 from attnsweep.orchestrator.storage.location import as_argument
 from attnsweep.orchestrator.storage.replays import Replays
@@ -29,19 +30,19 @@ class Summary:
 
     Attributes:
         directory: The sweep.
-        findings: What its ledger holds.
-        refused: Trials whose values the workload refuses, by number: why.
-        finished: Whether its budget is spent.
+        results: What its ledger says.
+        refused: Why the workload refuses the values of a trial, by the trial's number.
+        finished: Whether the sweep's budget is spent.
         n_trials: Trials with at least one training.
         seconds: Wall time of this run.
         trainings_per_second: Of this run.
-        mlflow: How to look at it in MLflow, or why it is not all there.
-        in_mlflow: Whether it is all there.
-        replays: What became of trainings that were trained again alone; `None` where none were yet.
+        mlflow: How to open the sweep in MLflow, or why MLflow does not have all of it.
+        in_mlflow: Whether MLflow has all of it.
+        replays: What became of trainings that were replayed alone; `None` where none were yet.
     """
 
     directory: SweepDirectory
-    findings: Findings
+    results: SweepResults
     refused: Mapping[int, str]
     finished: bool
     n_trials: int
@@ -53,17 +54,17 @@ class Summary:
 
     @property
     def n_trainings(self) -> int:
-        """Trainings in the ledger."""
-        return self.findings.n_trainings
+        """The number of trainings in the ledger."""
+        return self.results.n_trainings
 
     @property
     def n_failed(self) -> int:
-        """Trainings that raised."""
-        return self.findings.outcomes.get("failed", 0)
+        """The number of trainings that raised an error."""
+        return self.results.outcomes.get("failed", 0)
 
     def to_json(self) -> str:
-        """One line of JSON, for scripts."""
-        stuck, best, roles = self.findings.stuck, self.findings.best, self.findings.roles
+        """The summary as one line of JSON, for scripts."""
+        stuck, best, roles = self.results.stuck, self.results.best, self.results.roles
         content = {
             "directory": str(self.directory.path),
             "sweep": self.directory.sweep,
@@ -71,7 +72,7 @@ class Summary:
             "trials": self.n_trials,
             "refused_trials": len(self.refused),
             "trainings": self.n_trainings,
-            "outcomes": self.findings.outcomes,
+            "outcomes": self.results.outcomes,
             "stuck_rate": stuck.share,
             "stuck_rate_low": stuck.low,
             "stuck_rate_high": stuck.high,
@@ -91,13 +92,13 @@ class Summary:
                 "\n", (self.directory.sweep, "bold"), f"  {self.n_trainings} trainings of {self.n_trials} trials"
             )
         )
-        console.print(_outcome_table(self.findings.outcomes))
-        console.print(f"stuck rate {rate_label(self.findings.stuck)}, 95% interval over trials", markup=False)
-        for rates in self.findings.by_parameter:
+        console.print(_outcome_table(self.results.outcomes))
+        console.print(f"stuck rate {rate_label(self.results.stuck)}, 95% interval over trials", markup=False)
+        for rates in self.results.by_parameter:
             console.print(_rate_table(rates))
-        if self.findings.roles is not None:
-            console.print(_role_table(self.findings.roles))
-        if (best := self.findings.best) is not None:
+        if self.results.roles is not None:
+            console.print(_role_table(self.results.roles))
+        if (best := self.results.best) is not None:
             values = "  ".join(f"{name}={value_label(value)}" for name, value in best.parameters.items())
             objective = self.directory.spec.objective
             console.print(f"best trial #{best.trial}: {values}", soft_wrap=True, markup=False)
@@ -112,7 +113,7 @@ class Summary:
             console.print(line, soft_wrap=True, highlight=False, markup=False)
 
     def next_steps(self, place: str) -> list[str]:
-        """Where things are and what to type next."""
+        """Where the sweep's files are, and what to type next."""
         lines = [f"ledger   {place}/trainings/*.parquet", f"MLflow   {self.mlflow}"]
         if not self.finished:
             return [*lines, f"interrupted; go on with: attnsweep resume {place}"]
@@ -139,28 +140,28 @@ def summarize(
 
     Args:
         directory: The sweep.
-        refused: Trials whose values the workload refuses.
-        finished: Whether its budget is spent.
+        refused: Why the workload refuses the values of a trial, by the trial's number.
+        finished: Whether the sweep's budget is spent.
         seconds: Wall time of this run.
-        n_before: Trainings that earlier runs did.
-        mlflow: Where MLflow has it, or why not.
-        in_mlflow: Whether it does.
-        replays: What became of trainings that were trained again alone.
+        n_before: The number of trainings of earlier runs.
+        mlflow: How to open the sweep in MLflow, or why MLflow does not have all of it.
+        in_mlflow: Whether MLflow has all of it.
+        replays: What became of trainings that were replayed alone.
     """
 
-    def read(connection: "duckdb.DuckDBPyConnection") -> tuple[Findings, int]:
+    def read(connection: "duckdb.DuckDBPyConnection") -> tuple[SweepResults, int]:
         ((n_trials,),) = connection.execute("select count(distinct trial) from trainings").fetchall()
-        return read_findings(connection, directory.spec), n_trials
+        return read_results(connection, directory.spec), n_trials
 
-    findings, n_trials = Ledger(directory.path).ask(read)
+    results, n_trials = Ledger(directory.path).ask(read)
     return Summary(
         directory=directory,
-        findings=findings,
+        results=results,
         refused=refused,
         finished=finished,
         n_trials=n_trials,
         seconds=seconds,
-        trainings_per_second=(findings.n_trainings - n_before) / max(seconds, 1e-9),
+        trainings_per_second=(results.n_trainings - n_before) / max(seconds, 1e-9),
         mlflow=mlflow,
         in_mlflow=in_mlflow,
         replays=replays,
@@ -184,7 +185,7 @@ def _rate_table(rates: ParameterRates) -> Table:
     return table
 
 
-def _role_table(roles: RoleFindings) -> Table:
+def _role_table(roles: RoleResults) -> Table:
     columns = ("role", "layer", "trainings (95% interval)", "heads", "emerges at step")
     table = Table(*columns, box=None, header_style="bold")
     for rate, when in roles.rows():

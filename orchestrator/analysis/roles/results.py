@@ -1,4 +1,4 @@
-"""What a sweep's attention heads came to do, in a table: for the end of a run, `--json` and MLflow."""
+"""The roles of a sweep's attention heads, in tables: for the end of a run, `--json` and MLflow."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -6,25 +6,25 @@ from typing import Any
 
 import duckdb
 
-from attnsweep.orchestrator.analysis.intervals import rate_label
+from attnsweep.orchestrator.analysis.rates.intervals import rate_label
 from attnsweep.orchestrator.analysis.roles.emergence import RoleEmergence, emergence_of
 from attnsweep.orchestrator.analysis.roles.history import role_histories
 from attnsweep.orchestrator.analysis.roles.rates import RoleRate, RoleRatesBy, rates_by_parameter_of, rates_of
 from attnsweep.search_spaces.sweep import Sweep
 
 _MOST_MARKDOWN_COLUMNS = 4
-"""Of roles by parameter: wider tables are left to the JSON and to Python."""
+"""Of the table of roles by parameter; a wider one is left out, and is in the JSON and in Python."""
 
 
 @dataclass(frozen=True, slots=True)
-class RoleFindings:
-    """Roles and their emergence, one of each for every layer and role, in the same order.
+class RoleResults:
+    """The roles of attention heads: one element of each tuple for each layer and role, in the same order.
 
     Attributes:
-        rates: How often.
-        emergence: When.
-        by_parameter: Under which hyperparameters.
-        layer_names: Of layers 0, 1, ..., as the workload calls them; empty where it does not, or is gone.
+        rates: How often each role occurs.
+        emergence: When it emerges.
+        by_parameter: Under which hyperparameters it occurs.
+        layer_names: The workload's names for layers 0, 1, ...; empty where it has none, or is not installed.
     """
 
     rates: tuple[RoleRate, ...]
@@ -34,26 +34,26 @@ class RoleFindings:
 
     @property
     def names(self) -> list[str]:
-        """The roles, each once."""
+        """The labels of the roles, each once."""
         return list(dict.fromkeys(rate.role for rate in self.rates))
 
     def layer_name(self, layer: int | None) -> str:
-        """What a layer is called: its number where it has no name."""
+        """The name of a layer, or its number where it has no name."""
         if layer is None:
             return "any"
         return self.layer_names[layer] if layer < len(self.layer_names) else str(layer)
 
     def layer_title(self, layer: int | None) -> str:
-        """The same in words: `encoder self`, `layer 0`, `any layer`."""
+        """A layer in words: `encoder self`, `layer 0`, `any layer`."""
         return layer_title(self.layer_names, layer)
 
     def rows(self) -> Iterator[tuple[RoleRate, RoleEmergence]]:
-        """Each role in each layer, role by role."""
+        """The rate and the emergence of each role in each layer, role by role."""
         pairs = list(zip(self.rates, self.emergence, strict=True))
         yield from sorted(pairs, key=lambda pair: self.names.index(pair[0].role))
 
     def as_json(self) -> list[dict[str, Any]]:
-        """Plain values."""
+        """Rates and emergence as plain values for JSON."""
         return [
             {
                 "role": rate.role,
@@ -68,7 +68,7 @@ class RoleFindings:
         ]
 
     def by_parameter_as_json(self) -> list[dict[str, Any]]:
-        """Plain values."""
+        """Rates by parameter as plain values for JSON."""
         return [
             {
                 "role": each.role,
@@ -80,7 +80,7 @@ class RoleFindings:
         ]
 
     def markdown_lines(self) -> Iterator[str]:
-        """Tables in Markdown."""
+        """The tables in Markdown."""
         yield "| role | layer | trainings with it (95% interval) | heads | median step of emergence |"
         yield "|---|---|---|---|---|"
         for rate, when in self.rows():
@@ -98,8 +98,8 @@ class RoleFindings:
                 yield f"| {each.label} | {each.n_trials} | {' | '.join(map(rate_label, rates))} |"
 
 
-def read_role_findings(connection: duckdb.DuckDBPyConnection, spec: Sweep) -> RoleFindings | None:
-    """Reads what a sweep's heads came to do; `None` where it has no heads that could have a role.
+def read_role_results(connection: duckdb.DuckDBPyConnection, spec: Sweep) -> RoleResults | None:
+    """Reads the roles of a sweep's heads; `None` where it has no heads that could have a role.
 
     Args:
         connection: From `Ledger.connect`.
@@ -108,7 +108,7 @@ def read_role_findings(connection: duckdb.DuckDBPyConnection, spec: Sweep) -> Ro
     histories = role_histories(connection)
     if not histories:
         return None
-    return RoleFindings(
+    return RoleResults(
         rates_of(histories, spec),
         emergence_of(histories, spec),
         rates_by_parameter_of(histories, connection, spec),
@@ -117,7 +117,7 @@ def read_role_findings(connection: duckdb.DuckDBPyConnection, spec: Sweep) -> Ro
 
 
 def step_label(when: RoleEmergence) -> str:
-    """`2,000 (25% through)`: the median step of emergence, and how far through the training; `-` where none emerged."""
+    """`2,000 (25% through)`: the median step of emergence, and its share of the steps; `-` where no role emerged."""
     if when.median_step is None or when.median_share is None:
         return "-"
     return f"{when.median_step:,.0f} ({when.median_share:.0%} through)"
@@ -131,11 +131,12 @@ def layer_title(names: Sequence[str], layer: int | None) -> str:
 
 
 def layer_names_of(workload: str) -> tuple[str, ...]:
-    """What an installed workload calls the layers of its heads; empty where it does not, or is none.
+    """The names of the layers of a workload's heads; empty where it has none, or is not installed.
 
-    One that a sweep directory names by its file is not loaded: who looks at a stranger's sweep runs none of its code.
+    A workload that a sweep directory names by its file is not loaded: looking at a stranger's sweep runs none of its
+    code.
     """
-    # Brings torch along, so only where there are heads.
+    # This imports torch, so it is done only where there are heads.
     from attnsweep.workloads.registry import load_workload, registered_names
 
     return load_workload(workload).head_layer_names if workload in registered_names() else ()

@@ -1,4 +1,4 @@
-"""`attnsweep compare`: two sweeps side by side, on screen and as JSON."""
+"""`attnsweep compare`: two sweeps side by side."""
 
 import json
 from collections.abc import Mapping
@@ -8,16 +8,16 @@ from rich.table import Column, Table
 from rich.text import Text
 
 from attnsweep.orchestrator.analysis import compare
-from attnsweep.orchestrator.analysis.comparison.difference import Difference, difference_label
-from attnsweep.orchestrator.analysis.comparison.sweeps import SweepComparison, change_label
-from attnsweep.orchestrator.analysis.intervals import Rate, rate_label
+from attnsweep.orchestrator.analysis.comparison.comparison import SweepComparison, change_label
+from attnsweep.orchestrator.analysis.comparison.difference import RateDifference, difference_label
+from attnsweep.orchestrator.analysis.rates.intervals import Rate, rate_label
 
 
 def compare_directories(a: str, b: str, by: str | None, console: Console) -> SweepComparison:
-    """Compares two sweeps and prints what is found.
+    """Compares two sweeps and prints the comparison.
 
     Raises:
-        UserError: As `attnsweep.orchestrator.analysis.compare`.
+        UserError: See `attnsweep.orchestrator.analysis.compare`.
     """
     comparison = compare(a, b, by=by)
     print_comparison(comparison, console)
@@ -25,12 +25,12 @@ def compare_directories(a: str, b: str, by: str | None, console: Console) -> Swe
 
 
 def to_json(comparison: SweepComparison) -> str:
-    """One line of JSON, for scripts."""
+    """The comparison as one line of JSON, for scripts."""
     return json.dumps(comparison.as_json(), allow_nan=False)
 
 
 def print_comparison(comparison: SweepComparison, console: Console) -> None:
-    """Prints the sentence, what was compared, and the table of outcomes."""
+    """Prints what was compared, the table of differences, and the sentence that sums them up."""
     for line in (f"A {comparison.a}", f"B {comparison.b}"):
         console.print(line, soft_wrap=True, markup=False, highlight=False)
     if comparison.changed:
@@ -47,7 +47,7 @@ def print_comparison(comparison: SweepComparison, console: Console) -> None:
     console.print(comparison.sentence(), soft_wrap=True, markup=False, highlight=False)
 
 
-def _table(title: str, rows: Mapping[str, Difference]) -> Table:
+def _table(title: str, rows: Mapping[str, RateDifference]) -> Table:
     table = Table(
         Column(Text(title)), "A (95% interval)", "B (95% interval)", "change", "", box=None, header_style="bold"
     )
@@ -58,5 +58,5 @@ def _table(title: str, rows: Mapping[str, Difference]) -> Table:
 
 
 def _rate(rate: Rate) -> str:
-    """Without the number of trainings, which is the same in every row."""
+    """The rate without the number of trainings, which is the same in every row."""
     return rate_label(rate).partition(" of ")[0]

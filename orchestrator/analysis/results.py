@@ -1,4 +1,4 @@
-"""What a sweep found, in a few tables: for the end of a run, `--json` and MLflow."""
+"""The results of a sweep in a few tables: for the end of a run, `--json` and MLflow."""
 
 import dataclasses
 from collections.abc import Iterator
@@ -7,45 +7,40 @@ from typing import Any
 
 import duckdb
 
-from attnsweep.orchestrator.analysis.intervals import Rate, rate_label
-from attnsweep.orchestrator.analysis.rates import (
-    BestTrial,
-    ParameterRates,
-    best_trial,
-    outcome_counts,
-    rates_by,
-    stuck_rate,
-    value_label,
-)
-from attnsweep.orchestrator.analysis.roles.findings import RoleFindings, read_role_findings
+from attnsweep.orchestrator.analysis.best_trial import BestTrial, best_trial
+from attnsweep.orchestrator.analysis.labels import value_label
+from attnsweep.orchestrator.analysis.rates.answers import outcome_counts
+from attnsweep.orchestrator.analysis.rates.by_parameter import ParameterRates, rates_by, stuck_rate
+from attnsweep.orchestrator.analysis.rates.intervals import Rate, rate_label
+from attnsweep.orchestrator.analysis.roles.results import RoleResults, read_role_results
 from attnsweep.search_spaces.sweep import Sweep
 
 
 @dataclass(frozen=True, slots=True)
-class Findings:
+class SweepResults:
     """What became of a sweep.
 
     Attributes:
-        outcomes: Trainings by outcome.
+        outcomes: The number of trainings by outcome.
         stuck: The stuck rate over all trials.
-        by_parameter: The same by each swept parameter.
-        best: The trial that the objective prefers.
-        roles: What its attention heads came to do; `None` where it has none that could have a role.
+        by_parameter: The stuck rate by each swept parameter.
+        best: The trial that the objective prefers; `None` where no trial is complete.
+        roles: The roles of attention heads; `None` where no head could have a role.
     """
 
     outcomes: dict[str, int]
     stuck: Rate
     by_parameter: tuple[ParameterRates, ...]
     best: BestTrial | None
-    roles: RoleFindings | None
+    roles: RoleResults | None
 
     @property
     def n_trainings(self) -> int:
-        """Rows of the ledger."""
+        """The number of rows in the ledger."""
         return sum(self.outcomes.values())
 
     def as_json(self) -> dict[str, Any]:
-        """Plain values."""
+        """The results as plain values for JSON."""
         return {
             "n_trainings": self.n_trainings,
             "outcomes": self.outcomes,
@@ -57,7 +52,7 @@ class Findings:
         }
 
     def markdown(self) -> str:
-        """Tables in Markdown."""
+        """The results as tables in Markdown."""
         return "\n".join(self._lines()) + "\n"
 
     def _lines(self) -> Iterator[str]:
@@ -80,17 +75,17 @@ class Findings:
             yield from self.roles.markdown_lines()
 
 
-def read_findings(connection: duckdb.DuckDBPyConnection, spec: Sweep) -> Findings:
-    """Reads a sweep's findings from its ledger.
+def read_results(connection: duckdb.DuckDBPyConnection, spec: Sweep) -> SweepResults:
+    """Reads a sweep's results from its ledger.
 
     Args:
         connection: From `Ledger.connect`.
         spec: The sweep.
     """
-    return Findings(
+    return SweepResults(
         outcome_counts(connection),
         stuck_rate(connection, spec),
         rates_by(connection, spec),
         best_trial(connection, spec),
-        read_role_findings(connection, spec),
+        read_role_results(connection, spec),
     )

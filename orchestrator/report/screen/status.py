@@ -1,12 +1,13 @@
-"""How far a sweep is, by its ledger and by what its driver last said: works while it runs, and after."""
+"""`attnsweep status`: how far a sweep is, by its ledger and by what its driver last said; also while it runs."""
 
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from functools import partial
 from typing import TYPE_CHECKING
 
-from attnsweep.orchestrator.analysis.intervals import Rate, rate_label
-from attnsweep.orchestrator.analysis.rates import outcome_counts, stuck_rate
+from attnsweep.orchestrator.analysis.rates.answers import outcome_counts
+from attnsweep.orchestrator.analysis.rates.by_parameter import stuck_rate
+from attnsweep.orchestrator.analysis.rates.intervals import Rate, rate_label
 from attnsweep.orchestrator.ledger.reader import Ledger
 from attnsweep.orchestrator.storage.location import Location, as_argument
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory

@@ -1,131 +1,30 @@
-"""Is the stuck rate of one sweep different from another's?"""
+"""Compares two sweeps: on pairs of the same configuration and seed where there are enough, else on all trainings."""
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
-import pyarrow as pa
 
+from attnsweep.orchestrator.analysis.comparison.comparison import GroupDifference, SweepComparison
 from attnsweep.orchestrator.analysis.comparison.difference import (
-    Difference,
-    difference_label,
+    RateDifference,
     paired_differences,
     unpaired_difference,
 )
-from attnsweep.orchestrator.analysis.grouping import Group, groups_by
-from attnsweep.orchestrator.analysis.intervals import weights_of_equal_trials
 from attnsweep.orchestrator.analysis.opened_sweep import SweepData
-from attnsweep.orchestrator.analysis.rates import pooling, trials_count_once, value_label
+from attnsweep.orchestrator.analysis.rates.grouping import Group, groups_by
+from attnsweep.orchestrator.analysis.rates.intervals import pooling, trials_count_once, weights_of_equal_trials
 from attnsweep.search_spaces.dimensions import Scalar
 from attnsweep.search_spaces.sweep import Sweep
 from attnsweep.workloads.errors import UserError
 
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
-STUCK = "stuck"
+_STUCK_RATE = "stuck"
 _ENOUGH_PAIRS = 0.5
-"""Of the trainings of the smaller sweep: fewer coincide by chance, and would leave most of the evidence out."""
+"""Of the trainings of the smaller sweep. Fewer pairs agree by chance, and would leave out most of the evidence."""
 
 Configuration: TypeAlias = tuple[Scalar, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class GroupDifference:
-    """The difference in the stuck rate in one bin of a parameter.
-
-    Attributes:
-        label: The bin.
-        n: Pairs in it; trainings of both sweeps where they are not paired.
-        stuck: The difference.
-    """
-
-    label: str
-    n: int
-    stuck: Difference
-
-
-@dataclass(frozen=True, slots=True)
-class SweepComparison:
-    """Sweep B against sweep A.
-
-    Attributes:
-        a, b: The sweeps.
-        n_pairs: Trainings of equal configuration and seed in both that did not fail in either.
-        n_configurations: Of the pairs.
-        paired: Whether the comparison is that of the pairs alone.
-        changed: Parameters that have one value in A and another in B; pairs are equal in all others.
-        stuck: The difference in the stuck rate.
-        outcomes: That in each outcome that occurs, the most frequent in A first.
-        by: The parameter that `groups` are the bins of; empty where none was asked for.
-        groups: The difference in the stuck rate in each.
-    """
-
-    a: str
-    b: str
-    n_pairs: int
-    n_configurations: int
-    paired: bool
-    changed: Mapping[str, tuple[Scalar, Scalar]]
-    stuck: Difference
-    outcomes: Mapping[str, Difference]
-    by: str
-    groups: tuple[GroupDifference, ...]
-
-    def sentence(self) -> str:
-        """`stuck rate changed by +0.12 [0.08, 0.16]`, and whether a difference is shown."""
-        if self.stuck.value is None:
-            return "stuck rate: nothing to compare, every training failed in one of the sweeps"
-        shown = "" if self.stuck.is_shown else ": no difference is shown"
-        return f"stuck rate changed by {difference_label(self.stuck)}{shown}"
-
-    def how(self) -> str:
-        """What was compared with what."""
-        if self.paired:
-            return (
-                f"{self.n_pairs} pairs of trainings with equal parameters and seed, of {self.n_configurations} trials"
-            )
-        return f"not paired: {self.n_pairs} trainings have a counterpart with equal parameters and seed"
-
-    def as_json(self) -> dict[str, Any]:
-        """Plain values."""
-        return {
-            "a": self.a,
-            "b": self.b,
-            "paired": self.paired,
-            "n_pairs": self.n_pairs,
-            "n_configurations": self.n_configurations,
-            "changed_parameters": {name: {"a": old, "b": new} for name, (old, new) in self.changed.items()},
-            "stuck_rate": self.stuck.as_json(),
-            "difference_is_shown": self.stuck.is_shown,
-            "outcomes": {outcome: each.as_json() for outcome, each in self.outcomes.items()},
-            "by": self.by or None,
-            "groups": [{"label": each.label, "n": each.n} | each.stuck.as_json() for each in self.groups],
-        }
-
-    def to_arrow(self) -> pa.Table:
-        """One row for the stuck rate, each outcome and each group: rates in A and B, difference and interval."""
-        rows: list[tuple[str, str, Difference]] = [("stuck rate", "", self.stuck)]
-        rows += [("outcome", outcome, each) for outcome, each in self.outcomes.items()]
-        rows += [(f"stuck rate by {self.by}", each.label, each.stuck) for each in self.groups]
-        numbers = {
-            "a": [each.before.share for _, _, each in rows],
-            "b": [each.after.share for _, _, each in rows],
-            "difference": [each.value for _, _, each in rows],
-            "low": [each.low for _, _, each in rows],
-            "high": [each.high for _, _, each in rows],
-            "p": [each.p for _, _, each in rows],
-        }
-        columns = {name: pa.array(values, pa.float64()) for name, values in numbers.items()}
-        return pa.table({"what": [row[0] for row in rows], "label": [row[1] for row in rows], **columns})
-
-    def plot(self) -> "Figure":
-        """The differences with their 95% intervals."""
-        from attnsweep.orchestrator.analysis.figures.answers import comparison_figure
-
-        return comparison_figure(self)
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -139,13 +38,13 @@ class _Trainings:
     parameters: Mapping[str, Sequence[Scalar]]
 
     def has(self, thing: str) -> list[bool]:
-        """Whether each has an outcome, or is stuck."""
-        return list(self.stuck) if thing == STUCK else [outcome == thing for outcome in self.outcome]
+        """Whether each training has this outcome, or is stuck."""
+        return list(self.stuck) if thing == _STUCK_RATE else [outcome == thing for outcome in self.outcome]
 
 
 @dataclass(frozen=True, eq=False, slots=True)
 class _Pairs:
-    """Rows of A and of B that belong together, and the number of their configuration."""
+    """The rows of A and of B that are pairs, and the number of each pair's configuration."""
 
     rows_a: Sequence[int]
     rows_b: Sequence[int]
@@ -153,7 +52,7 @@ class _Pairs:
 
 
 def compare_sweeps(a: SweepData, b: SweepData, *, by: str | None = None) -> SweepComparison:
-    """See `attnsweep.orchestrator.analysis.compare`."""
+    """Compares two opened sweeps: see `attnsweep.orchestrator.analysis.compare`."""
     workloads = [each.directories[0].spec.workload for each in (a, b)]
     if workloads[0] != workloads[1]:
         raise UserError(
@@ -168,7 +67,7 @@ def compare_sweeps(a: SweepData, b: SweepData, *, by: str | None = None) -> Swee
     paired = len(pairs.rows_a) > 0 and len(pairs.rows_a) >= _ENOUGH_PAIRS * min(len(before.trial), len(after.trial))
     outcomes = sorted({*before.outcome, *after.outcome}, key=lambda name: (-list(before.outcome).count(name), name))
     specs = [each.spec for sweep in (a, b) for each in sweep.directories]
-    found = _differences(specs, before, after, pairs if paired else None, [STUCK, *outcomes])
+    found = _differences(specs, before, after, pairs if paired else None, [_STUCK_RATE, *outcomes])
     return SweepComparison(
         a=", ".join(each.sweep for each in a.directories),
         b=", ".join(each.sweep for each in b.directories),
@@ -200,7 +99,7 @@ def _read(data: SweepData) -> _Trainings:
 
 
 def _changed(before: _Trainings, after: _Trainings) -> dict[str, tuple[Scalar, Scalar]]:
-    """Parameters with one value throughout A and another throughout B: what is compared, and no part of a pair."""
+    """Parameters with one value throughout A and another throughout B: they are compared, and pairs ignore them."""
     changed: dict[str, tuple[Scalar, Scalar]] = {}
     for name in before.parameters.keys() & after.parameters.keys():
         old, new = list(dict.fromkeys(before.parameters[name])), list(dict.fromkeys(after.parameters[name]))
@@ -211,7 +110,7 @@ def _changed(before: _Trainings, after: _Trainings) -> dict[str, tuple[Scalar, S
 
 def _pairs(before: _Trainings, after: _Trainings, changed: Mapping[str, object]) -> _Pairs:
     shared = [name for name in before.parameters if name in after.parameters and name not in changed]
-    # What is the same in every training need not be looked at in each.
+    # A parameter with one value in all trainings tells none apart.
     names = [name for name in shared if len({*before.parameters[name], *after.parameters[name]}) > 1]
     waiting: dict[tuple[Configuration, int], list[int]] = defaultdict(list)
     for row, key in enumerate(_keys(after, names)):
@@ -234,7 +133,7 @@ def _keys(trainings: _Trainings, names: Sequence[str]) -> list[tuple[Configurati
 
 def _differences(
     specs: Sequence[Sweep], before: _Trainings, after: _Trainings, pairs: _Pairs | None, things: Sequence[str]
-) -> tuple[Difference, ...]:
+) -> tuple[RateDifference, ...]:
     pool = pooling(*specs)
     if pairs is None:
         return tuple(
@@ -270,7 +169,7 @@ def _by(
         raise UserError(
             "--by", given=name, expected="a parameter that varies within A and B", fix="it is what is compared already"
         )
-    # Trials of B after those of A, so that one set of bins holds both.
+    # Trials of B are numbered after those of A, so that one set of bins holds both.
     values = dict(zip(before.trial, before.parameters[name], strict=True))
     apart = max(before.trial, default=0) + 1
     values |= {apart + trial: value for trial, value in zip(after.trial, after.parameters[name], strict=True)}
@@ -290,7 +189,7 @@ def _group_difference(
     if pairs is not None:
         chosen = [index for index, row in enumerate(pairs.rows_a) if before.trial[row] in group.trials]
         inside = _Pairs(*([rows[each] for each in chosen] for rows in (pairs.rows_a, pairs.rows_b, pairs.cluster)))
-        return GroupDifference(group.label, len(chosen), _differences(specs, before, after, inside, [STUCK])[0])
+        return GroupDifference(group.label, len(chosen), _differences(specs, before, after, inside, [_STUCK_RATE])[0])
     counts_a, counts_b = _counts_in(group, before, 0), _counts_in(group, after, apart)
     found = unpaired_difference(counts_a, counts_b, pooling(*specs))
     return GroupDifference(group.label, sum(n for n, _ in counts_a + counts_b), found)
@@ -307,8 +206,3 @@ def _by_trial(trials: Sequence[int], has: Sequence[bool]) -> list[tuple[int, int
         counts[trial][0] += 1
         counts[trial][1] += one
     return [(n, k) for n, k in counts.values()]
-
-
-def change_label(changed: Mapping[str, tuple[Scalar, Scalar]]) -> str:
-    """`layer_norm_eps 1e-05 -> 0.001`."""
-    return ", ".join(f"{name} {value_label(old)} -> {value_label(new)}" for name, (old, new) in changed.items())

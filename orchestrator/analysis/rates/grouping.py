@@ -1,32 +1,32 @@
-"""Trials in groups by a parameter, whether or not the search space says how it varies."""
+"""Trials in groups by any parameter, whether or not the search space says how it varies."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import duckdb
 
-from attnsweep.orchestrator.analysis.rates import place_in_bins
+from attnsweep.orchestrator.analysis.rates.bins import place_in_bins
 from attnsweep.orchestrator.ledger.sql import param_column
 from attnsweep.search_spaces.dimensions import Categorical, Conditional, Float, Int, Scalar, Varied
 from attnsweep.search_spaces.sweep import Sweep
 from attnsweep.workloads.errors import UserError
 
 _MOST_VALUES = 8
-"""Different numbers that are still shown one by one."""
+"""Up to so many distinct numbers, each has a bin of its own."""
 _MANYFOLD = 10.0
-"""Largest over smallest of positive numbers, from which a list of them is taken as logarithmic."""
+"""Largest over smallest of positive numbers, from which their axis is logarithmic."""
 
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """Trials that a parameter has one value in, or values of one bin."""
+    """The trials whose parameter has one value, or a value in one bin."""
 
     label: str
     trials: frozenset[int]
 
 
 def parameters_of(connection: duckdb.DuckDBPyConnection) -> list[str]:
-    """The parameters that a ledger has columns for."""
+    """The names of the parameters that a ledger has columns for."""
     columns = [name for name, *_ in connection.execute("select * from trials limit 0").description]
     return [name.removeprefix("param_") for name in columns if name.startswith("param_")]
 
@@ -48,17 +48,17 @@ def values_of(connection: duckdb.DuckDBPyConnection, name: str) -> dict[int, Sca
 def dimension_of(
     specs: Sequence[Sweep], name: str, values: Mapping[int, Scalar]
 ) -> tuple[Varied | None, dict[int, Scalar]]:
-    """How a parameter varies, as all specs say or else by the look of its values, and the trials that have a bin.
+    """How a parameter varies: as all specs say, or else as its values suggest.
 
-    Null has a bin where the parameter is a choice among few values; else trials without a value have none.
+    Null has a bin where the parameter is a choice among few values; otherwise a trial with null has no bin.
 
     Args:
         specs: Of the sweeps.
-        name: The parameter.
-        values: Its value in each trial.
+        name: The parameter's name.
+        values: The parameter's value in each trial.
 
     Returns:
-        `None` for the dimension where no trial has a bin.
+        The dimension, `None` where no trial has a bin, and the values of the trials that have one.
     """
     known: dict[int, Scalar] = {trial: value for trial, value in values.items() if value is not None}
     declared = specs[0].varied().get(name)
@@ -78,7 +78,7 @@ def dimension_of(
 
 
 def is_logarithmic(specs: Sequence[Sweep], name: str, numbers: Sequence[float]) -> bool:
-    """Whether a parameter's numbers belong on a logarithmic axis: those of a range as it says, a list by its span."""
+    """Whether a parameter belongs on a logarithmic axis: a range as the spec says, a list of numbers by its span."""
     if not numbers or min(numbers) <= 0:
         return False
     ranges = [each for spec in specs for each in _ranges(spec, name)]
@@ -86,12 +86,12 @@ def is_logarithmic(specs: Sequence[Sweep], name: str, numbers: Sequence[float]) 
 
 
 def groups_by(specs: Sequence[Sweep], name: str, values: Mapping[int, Scalar]) -> list[Group]:
-    """Trials by the bins of a parameter that `rates_by` has; those without a value are a group of their own.
+    """The trials in each bin of a parameter; those without a value are a group of their own.
 
     Args:
         specs: Of the sweeps.
-        name: The parameter.
-        values: Its value in each trial.
+        name: The parameter's name.
+        values: The parameter's value in each trial.
     """
     dimension, kept = dimension_of(specs, name, values)
     groups = [Group("null", frozenset(values.keys() - kept.keys()))]

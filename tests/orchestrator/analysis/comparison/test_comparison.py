@@ -15,7 +15,7 @@ from attnsweep.orchestrator.analysis.comparison.difference import (
     mcnemar,
     paired_differences,
 )
-from attnsweep.orchestrator.analysis.intervals import binomial_rate, pooled_rate
+from attnsweep.orchestrator.analysis.rates.intervals import binomial_rate, pooled_rate
 from attnsweep.search_spaces import Sequential
 from attnsweep.workloads.errors import UserError
 from tests.orchestrator.small_sweep import Rows, small_sweep, sweep_on_disk, trial_rows

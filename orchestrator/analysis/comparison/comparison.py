@@ -1,0 +1,132 @@
+"""The comparison of two sweeps as an answer: numbers, a sentence, a table and a figure."""
+
+import textwrap
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from attnsweep.orchestrator.analysis.comparison.difference import RateDifference, difference_label
+from attnsweep.orchestrator.analysis.labels import parameter_label, value_label
+from attnsweep.search_spaces.dimensions import Scalar
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+
+@dataclass(frozen=True, slots=True)
+class GroupDifference:
+    """The difference in the stuck rate in one bin of a parameter.
+
+    Attributes:
+        label: The bin's label.
+        n: Pairs in the bin; trainings of both sweeps where they are not paired.
+        stuck: The difference in the stuck rate.
+    """
+
+    label: str
+    n: int
+    stuck: RateDifference
+
+
+@dataclass(frozen=True, slots=True)
+class SweepComparison:
+    """Sweep B against sweep A.
+
+    Attributes:
+        a, b: The sweeps.
+        n_pairs: Pairs of trainings of equal configuration and seed, of which none failed.
+        n_configurations: Distinct configurations of the pairs.
+        paired: Whether only the pairs are compared.
+        changed: Parameters that have one value in A and another in B; pairs are equal in all others.
+        stuck: The difference in the stuck rate.
+        outcomes: The difference in the rate of each outcome that occurs, the most frequent in A first.
+        by: The parameter whose bins are the groups; empty where none was asked for.
+        groups: The difference in the stuck rate in each group.
+    """
+
+    a: str
+    b: str
+    n_pairs: int
+    n_configurations: int
+    paired: bool
+    changed: Mapping[str, tuple[Scalar, Scalar]]
+    stuck: RateDifference
+    outcomes: Mapping[str, RateDifference]
+    by: str
+    groups: tuple[GroupDifference, ...]
+
+    def sentence(self) -> str:
+        """`stuck rate changed by +0.12 [0.08, 0.16]`, and whether a difference is shown."""
+        if self.stuck.value is None:
+            return "stuck rate: nothing to compare, every training failed in one of the sweeps"
+        shown = "" if self.stuck.is_shown else ": no difference is shown"
+        return f"stuck rate changed by {difference_label(self.stuck)}{shown}"
+
+    def how(self) -> str:
+        """How the trainings were compared: in pairs or not, and how many."""
+        if self.paired:
+            return (
+                f"{self.n_pairs} pairs of trainings with equal parameters and seed, of {self.n_configurations} trials"
+            )
+        return f"not paired: {self.n_pairs} trainings have a counterpart with equal parameters and seed"
+
+    def as_json(self) -> dict[str, Any]:
+        """The comparison as plain values for JSON."""
+        return {
+            "a": self.a,
+            "b": self.b,
+            "paired": self.paired,
+            "n_pairs": self.n_pairs,
+            "n_configurations": self.n_configurations,
+            "changed_parameters": {name: {"a": old, "b": new} for name, (old, new) in self.changed.items()},
+            "stuck_rate": self.stuck.as_json(),
+            "difference_is_shown": self.stuck.is_shown,
+            "outcomes": {outcome: each.as_json() for outcome, each in self.outcomes.items()},
+            "by": self.by or None,
+            "groups": [{"label": each.label, "n": each.n} | each.stuck.as_json() for each in self.groups],
+        }
+
+    def to_arrow(self) -> pa.Table:
+        """One row for the stuck rate, each outcome and each group: rates in A and B, difference and interval."""
+        rows: list[tuple[str, str, RateDifference]] = [("stuck rate", "", self.stuck)]
+        rows += [("outcome", outcome, each) for outcome, each in self.outcomes.items()]
+        rows += [(f"stuck rate by {self.by}", each.label, each.stuck) for each in self.groups]
+        numbers = {
+            "a": [each.before.share for _, _, each in rows],
+            "b": [each.after.share for _, _, each in rows],
+            "difference": [each.value for _, _, each in rows],
+            "low": [each.low for _, _, each in rows],
+            "high": [each.high for _, _, each in rows],
+            "p": [each.p for _, _, each in rows],
+        }
+        columns = {name: pa.array(values, pa.float64()) for name, values in numbers.items()}
+        return pa.table({"what": [row[0] for row in rows], "label": [row[1] for row in rows], **columns})
+
+    def plot(self) -> "Figure":
+        """The differences in the stuck rate, in each outcome and in each group, with 95% intervals."""
+        from attnsweep.orchestrator.analysis.figures.marks import draw_interval
+        from attnsweep.orchestrator.analysis.figures.panels import WIDTH, new_figure
+        from attnsweep.orchestrator.analysis.figures.style import BLUE, GREY, VERMILION, house_style
+
+        rows = [("stuck rate", self.stuck)]
+        rows += [(outcome.replace("_", " "), each) for outcome, each in self.outcomes.items()]
+        rows += [(f"stuck rate, {parameter_label(self.by)} {each.label}", each.stuck) for each in self.groups]
+        with house_style():
+            figure, panel = new_figure(1.5 * WIDTH, 1.2 + 0.3 * len(rows), grid="x")
+            panel.axvline(0, color=GREY, linewidth=0.8)
+            for row, (_, each) in enumerate(rows):
+                if each.interval is not None:
+                    colour, marker = (VERMILION, "s") if each.is_shown else (BLUE, "o")
+                    draw_interval(panel, row, each.interval, "x", fmt=marker, color=colour)
+            panel.set_yticks(range(len(rows)), [label for label, _ in rows])
+            panel.invert_yaxis()
+            panel.set_xlabel("change of the share, B less A (95% interval)")
+            figure.suptitle("\n".join(textwrap.wrap(self.how(), 60)), fontsize="medium")
+        return figure
+
+
+def change_label(changed: Mapping[str, tuple[Scalar, Scalar]]) -> str:
+    """The changed parameters in words: `layer_norm_eps 1e-05 -> 0.001`."""
+    return ", ".join(f"{name} {value_label(old)} -> {value_label(new)}" for name, (old, new) in changed.items())

@@ -1,0 +1,35 @@
+"""Marks that figures share: estimates with their intervals, as points and as bars."""
+
+from typing import Any, Literal, TypeAlias
+
+from matplotlib.axes import Axes
+
+Interval: TypeAlias = tuple[float, float, float]
+"""An estimate, and the bounds of its interval."""
+
+
+def draw_interval(panel: Axes, at: float, interval: Interval, along: Literal["x", "y"] = "y", **look: Any) -> None:
+    """Draws a point with its interval.
+
+    Args:
+        panel: Where.
+        at: The place on the other axis.
+        interval: The estimate with its bounds.
+        along: The axis of the estimate.
+        look: As for `Axes.errorbar`.
+    """
+    estimate, bounds = interval[0], {f"{along}err": reach(interval)}
+    x, y = (estimate, at) if along == "x" else (at, estimate)
+    panel.errorbar(x, y, **bounds, **look)
+
+
+def draw_bar(panel: Axes, row: float, interval: Interval, height: float, colour: str, label: str = "") -> None:
+    """Draws a horizontal bar as long as the estimate, with its interval."""
+    panel.barh(row, interval[0], height=height, color=colour, alpha=0.85, linewidth=0, label=label)
+    draw_interval(panel, row, interval, "x", fmt="none", ecolor="black", elinewidth=1)
+
+
+def reach(interval: Interval) -> list[list[float]]:
+    """How far the bounds are from the estimate, as `Axes.errorbar` expects it; rounding makes none negative."""
+    estimate, low, high = interval
+    return [[max(estimate - low, 0.0)], [max(high - estimate, 0.0)]]

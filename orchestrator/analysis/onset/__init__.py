@@ -1,0 +1,1 @@
+"""When trainings come to an outcome or a role: the share of them by step."""

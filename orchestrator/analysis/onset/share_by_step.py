@@ -1,0 +1,98 @@
+"""The share of trainings that have come to something, by step: Kaplan and Meier's estimate. Axes: R training, T time.
+
+Trainings may have different lengths, and one that ends without coming to it says only that it had not by then: it is
+censored at its last step. The variance is Greenwood's, summed by trial, so that replicates of one trial are not taken
+as independent. The interval is Wilson's at the number of trainings that gives this variance, within the bounds of
+`rates.intervals`:
+
+- Where no training is censored before a step, the share and interval there are those of `pooled_rate`.
+- Where each trial has one training, the variance is Greenwood's own.
+- Under `Sequential` replication trainings have weights such that each trial counts once, in the share and in both
+  variances; without censoring, the share and interval are those of `mean_rate`.
+
+Source: Kaplan & Meier 1958; Williams 1995, Biometrics 51 (Greenwood's variance of clustered times); Cutler & Ederer
+1958 (effective sample size of a survival rate).
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from attnsweep.orchestrator.analysis.rates.intervals import spread_of_estimate, weights_of_equal_trials, wilson
+from attnsweep.search_spaces.confidence_sequence import sequential_interval
+
+_MOST_POINTS = 64
+"""Of a curve."""
+
+
+@dataclass(frozen=True, slots=True)
+class CurvePoint:
+    """The share of trainings that have come to it by a step, with its 95% interval."""
+
+    step: int
+    share: float
+    low: float
+    high: float
+
+
+def share_by_step(
+    step: NDArray[np.int64], came: NDArray[np.bool_], trial: NDArray[np.int64], *, once_per_trial: bool = False
+) -> tuple[CurvePoint, ...]:
+    """The Kaplan-Meier estimate, from step 0 to the last step of all, in up to 64 points.
+
+    Args:
+        step: (R,) the step at which the training came to it, or was censored.
+        came: (R,) whether it came; false is censored.
+        trial: (R,) the training's trial.
+        once_per_trial: Whether each trial counts once, whatever its number of trainings.
+    """
+    times_T = np.union1d(step, [0])
+    place_R, n_times = np.searchsorted(times_T, step), len(times_T)
+    weight_R = weights_of_equal_trials(trial) if once_per_trial else np.ones(len(step))
+    leaving_T = np.bincount(place_R, weight_R, minlength=n_times)
+    came_T = np.bincount(place_R, weight_R * came, minlength=n_times)
+    at_risk_T = leaving_T[::-1].cumsum()[::-1]
+    without_T = np.cumprod(1.0 - came_T / at_risk_T)
+    still_T = np.where(at_risk_T > came_T, at_risk_T - came_T, 1.0)
+    hazard_T = np.cumsum(came_T / (at_risk_T * still_T))
+    trials, trial_R = np.unique(trial, return_inverse=True)
+    interval = _sequential if once_per_trial and len(trials) == 1 else wilson
+    points = []
+    for at in np.unique(np.linspace(0, n_times - 1, _MOST_POINTS).round().astype(int)).tolist():
+        # The influence of each training on log(without).
+        pull_R = hazard_T[np.minimum(place_R, at)] - np.where(came & (place_R <= at), 1.0 / still_T[place_R], 0.0)
+        spread = without_T[at] ** 2 * (weight_R * np.square(pull_R)).sum()
+        spread_of_trials = without_T[at] ** 2 * np.square(np.bincount(trial_R, weight_R * pull_R)).sum()
+        n_informed = at_risk_T[at] if without_T[at] == 1.0 else (weight_R * came).sum()
+        n = _effective_n(1.0 - without_T[at], spread, spread_of_trials, n_informed, len(step), len(trials))
+        low, high = interval(1.0 - without_T[at], n)
+        points.append(CurvePoint(int(times_T[at]), float(1.0 - without_T[at]), low, high))
+    return tuple(points)
+
+
+def _sequential(share: float, n: float) -> tuple[float, float]:
+    """The anytime-valid interval, for a single trial that was stopped by what it showed; arguments as for `wilson`."""
+    return sequential_interval(share * n, n)
+
+
+def _effective_n(
+    share: float, spread: float, spread_of_trials: float, n_informed: int, n_trainings: int, n_trials: int
+) -> float:
+    """The number of independent trainings with this variance; at least one per trial, less what censoring takes away.
+
+    Args:
+        share: The estimate.
+        spread: Greenwood's variance.
+        spread_of_trials: Greenwood's variance with the trainings of a trial summed first.
+        n_informed: The number of trainings that count where the share is 0 or 1, and so has no variance.
+        n_trainings, n_trials: In all.
+    """
+    binomial = share * (1.0 - share)
+    if n_trials == 1 or spread == 0:
+        alone = binomial / spread if spread else float(n_informed)
+        return alone if n_trials == 1 else alone * n_trials / n_trainings
+    alone = binomial / spread
+    design_effect = max(spread_of_trials * n_trials / (n_trials - 1) / spread, 1.0)
+    together = alone / design_effect * spread_of_estimate(n_trials)
+    return float(np.clip(together, alone * n_trials / n_trainings, alone))

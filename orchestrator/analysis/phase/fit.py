@@ -1,0 +1,135 @@
+"""Fits the surface of a phase diagram: a logistic regression with its uncertainty. Axes: T trial.
+
+logit P(stuck) is a polynomial of the two parameters, each scaled to -1..1, by its logarithm where the space is
+logarithmic. It is linear; the product is added from 20 trials on, the squares from 30 on where each parameter has three
+values (5 trials per term). The trainings of one trial are not independent, so the covariance is the sandwich with
+scores summed by trial, times T / (T - terms). Bands use Student's t with T - terms degrees of freedom. They are
+pointwise: the delta method on the linear predictor, where it is exact. A trial counts as many trainings as it has;
+under `Sequential` replication, where that number depends on how they ended, all trials count the same.
+
+Where a plane of the model separates trials with stuck trainings from trials without, the likelihood has no maximum. A
+linear program finds such a plane. Then a ridge gives a surface, and no band is claimed.
+
+In simulation (30 to 120 trials x 8, intra-trial correlation 0.4) the band covers the truth in 92 to 96% of cases; the
+tests repeat it.
+
+Source: Liang & Zeger 1986 (sandwich by clusters); Albert & Anderson 1984, Konis 2007 (separation).
+"""
+
+import warnings
+
+import numpy as np
+
+from attnsweep.orchestrator.analysis.phase.residuals import pearson_residuals
+from attnsweep.orchestrator.analysis.phase.surface import (
+    TERMS,
+    Axis,
+    Floats,
+    Surface,
+    TrialCounts,
+    design_matrix,
+    expit,
+)
+
+_TRIALS_PER_TERM = 5
+_RIDGE = 0.1
+"""The penalty of squared coefficients, in trials' worth of log-likelihood, where there is no maximum without one."""
+
+
+def fit_surface(x: Axis, y: Axis, trials: TrialCounts, weight: Floats) -> tuple[Surface | None, str]:
+    """Fits the model.
+
+    Args:
+        x, y: The parameters.
+        trials: Each with at least one training.
+        weight: (T,) what each trial counts in the fit, in trainings.
+
+    Returns:
+        The surface, `None` where there is nothing to fit, and a note of what was fitted to what, or why nothing was.
+    """
+    n_trials, total, stuck = len(trials.n), int(trials.n.sum()), int(trials.k.sum())
+    counted = f"{total:,} trainings of {n_trials:,} trials"
+    if stuck in (0, total):
+        which = "none" if stuck == 0 else "all"
+        return None, f"{which} of {counted} are stuck: there is no boundary to fit"
+    if x.low == x.high or y.low == y.high:
+        same = x.name if x.low == x.high else y.name
+        return None, f"{same} is the same in {counted}: there is no plane to fit"
+    design = design_matrix(x.scaled(trials.x), y.scaled(trials.y))
+    n_terms = _supported_terms(design)
+    if n_terms == 0:
+        return None, f"too few for a model ({counted} in too few places of the plane)"
+    design = design[:, :n_terms]
+    note = f"{counted}; logit P(stuck) of {', '.join(TERMS[:n_terms])}"
+    if _is_separated(design, trials):
+        surface, why = None, "stuck and other trials are separated"
+    else:
+        surface, why = _maximum_likelihood((x, y), design, trials, weight), "maximum likelihood does not converge"
+    if surface is None:
+        surface = _ridge((x, y), design, trials, weight)
+        note += f"; {why}: a ridge instead of maximum likelihood, and no band"
+    return surface, note
+
+
+def _maximum_likelihood(axes: tuple[Axis, Axis], design: Floats, trials: TrialCounts, weight: Floats) -> Surface | None:
+    """The surface of maximum likelihood; `None` where the iteration runs away."""
+    import statsmodels.genmod.families as families
+    from scipy import special
+    from statsmodels.genmod.generalized_linear_model import GLM
+
+    # A trial is one row, whose score is the sum of its trainings' scores: so each row is a cluster.
+    share, (n_trials, n_terms) = trials.k / trials.n, design.shape
+    counts = np.column_stack([share * weight, (1 - share) * weight])
+    groups = {"groups": np.arange(n_trials)}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        fitted = GLM(counts, design, family=families.Binomial()).fit(cov_type="cluster", cov_kwds=groups)
+    if not (fitted.converged and np.isfinite(fitted.params).all() and np.isfinite(fitted.cov_params()).all()):
+        return None
+    quantile = float(special.stdtrit(n_trials - n_terms, 0.975))
+    dispersion = float(np.square(pearson_residuals(trials, fitted.mu)).sum() / (n_trials - n_terms))
+    coefficients, covariance = np.asarray(fitted.params), np.asarray(fitted.cov_params())
+    return Surface(*axes, TERMS[:n_terms], coefficients, covariance, quantile, dispersion)
+
+
+def _ridge(axes: tuple[Axis, Axis], design: Floats, trials: TrialCounts, weight: Floats) -> Surface:
+    """A surface where the likelihood has no maximum, without a covariance."""
+    import statsmodels.genmod.families as families
+    from statsmodels.genmod.generalized_linear_model import GLM
+
+    model = GLM(trials.k / trials.n, design, family=families.Binomial(), freq_weights=weight)
+    n_trials, n_terms = design.shape
+    penalty = np.full(n_terms, _RIDGE / n_trials)
+    penalty[0] = 0.0
+    coefficients = np.asarray(model.fit_regularized(alpha=penalty, L1_wt=0.0).params)
+    residuals = pearson_residuals(trials, expit(design @ coefficients))
+    dispersion = float(np.square(residuals).sum() / max(n_trials - n_terms, 1))
+    return Surface(*axes, TERMS[:n_terms], coefficients, None, float("nan"), dispersion)
+
+
+def _supported_terms(design: Floats) -> int:
+    """The number of terms of the largest of the three models that the places of the trials determine; 0 for none."""
+    for n_terms in (6, 4, 3):
+        enough = len(design) >= _TRIALS_PER_TERM * n_terms or (n_terms == 3 and len(design) > n_terms)
+        if enough and np.linalg.matrix_rank(design[:, :n_terms]) == n_terms:
+            return n_terms
+    return 0
+
+
+def _is_separated(design: Floats, trials: TrialCounts) -> bool:
+    """Whether the likelihood grows forever in some direction of the coefficients: the linear program of Konis."""
+    from scipy import optimize
+
+    mixed = (trials.k > 0) & (trials.k < trials.n)
+    signed = np.where(trials.k > 0, 1.0, -1.0)[~mixed, None] * design[~mixed]
+    if not len(signed):
+        return False
+    found = optimize.linprog(
+        -signed.sum(axis=0),
+        A_ub=-signed,
+        b_ub=np.zeros(len(signed)),
+        A_eq=design[mixed] if mixed.any() else None,
+        b_eq=np.zeros(int(mixed.sum())) if mixed.any() else None,
+        bounds=(-1, 1),
+    )
+    return bool(found.success and signed.sum(axis=0) @ found.x > 1e-6)

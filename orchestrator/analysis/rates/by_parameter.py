@@ -1,0 +1,159 @@
+"""Rates by each parameter that a sweep varies, such as the stuck rate."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import duckdb
+
+from attnsweep.orchestrator.analysis.labels import value_label
+from attnsweep.orchestrator.analysis.rates.bins import place_in_bins
+from attnsweep.orchestrator.analysis.rates.intervals import Pooling, Rate, pooling
+from attnsweep.orchestrator.ledger.sql import param_column
+from attnsweep.search_spaces.dimensions import Categorical, Conditional, Float, Int, Varied
+from attnsweep.search_spaces.sweep import Sweep
+
+CountedValue: TypeAlias = tuple[object, tuple[int, int]]
+"""A parameter's value in one trial, and `(n, k)` of the trial: trainings counted, and those that the rate is of."""
+
+
+@dataclass(frozen=True, slots=True)
+class RateBin:
+    """The rate of the trials whose parameter is in one bin.
+
+    Attributes:
+        label: The value, or the range `low..high`; the last bin alone holds its upper end.
+        low, high: The part of the range that the sweep draws from; `None` for a categorical value.
+        n_trials: Trials in the bin.
+        rate: The rate over their trainings, without failed ones; a rate of roles also leaves out diverged ones.
+    """
+
+    label: str
+    low: float | None
+    high: float | None
+    n_trials: int
+    rate: Rate
+
+
+@dataclass(frozen=True, slots=True)
+class ParameterRates:
+    """A rate by one swept parameter.
+
+    Attributes:
+        parameter: The parameter's name.
+        where: For a conditional parameter, the condition of these trials (`variant=positions_only`); else empty.
+        dimension: How the parameter varies in these trials.
+        bins: In the order of the parameter's values; bins without trials are included.
+    """
+
+    parameter: str
+    where: str
+    dimension: Varied
+    bins: tuple[RateBin, ...]
+
+    @property
+    def title(self) -> str:
+        """The parameter's name, with the condition of a conditional one."""
+        return f"{self.parameter} ({self.where})" if self.where else self.parameter
+
+    def as_json(self) -> dict[str, Any]:
+        """The rates as plain values for JSON."""
+        return {
+            "parameter": self.parameter,
+            "where": self.where or None,
+            "bins": [{"label": each.label, "n_trials": each.n_trials} | each.rate.as_json() for each in self.bins],
+        }
+
+
+def stuck_rate(connection: duckdb.DuckDBPyConnection, *specs: Sweep) -> Rate:
+    """The stuck rate over all trials of these sweeps.
+
+    A diverged training counts as not stuck; a failed one does not count.
+    """
+    return pooling(*specs)([(n, k) for _, n, k in stuck_counts(connection)])
+
+
+def rates_by(connection: duckdb.DuckDBPyConnection, spec: Sweep) -> tuple[ParameterRates, ...]:
+    """The stuck rate by each parameter that the sweep varies, in the order of its search space.
+
+    The bins are those of `place_in_bins`. A conditional parameter has rates for each of its branches that varies.
+
+    Args:
+        connection: From `Ledger.connect`.
+        spec: The sweep.
+    """
+    names = swept_names(spec)
+    rows = stuck_counts(connection, names)
+    return binned_rates(spec, [row[3:] for row in rows], [(n, k) for _, n, k, *_ in rows], pooling(spec))
+
+
+def stuck_counts(connection: duckdb.DuckDBPyConnection, names: Sequence[str] = ()) -> list[tuple[Any, ...]]:
+    """One row per trial: its number, its trainings that did not fail, those that are stuck, the parameters `names`."""
+    columns = "".join(f", {param_column(name)}" for name in names)
+    return connection.execute(
+        f"select trial, n_trainings - n_failed, n_stuck{columns} from trials order by trial"
+    ).fetchall()
+
+
+def swept_names(spec: Sweep) -> list[str]:
+    """The names of the parameters that a sweep varies, conditional ones last."""
+    return [*spec.varied(), *spec.conditional()]
+
+
+def binned_rates(
+    spec: Sweep, rows: Sequence[Sequence[object]], counts: Sequence[tuple[int, int]], pool: Pooling
+) -> tuple[ParameterRates, ...]:
+    """Any rate by each parameter that the sweep varies, in the bins of `rates_by`.
+
+    Args:
+        spec: The sweep.
+        rows: The values of `swept_names`, for each trial.
+        counts: `(n, k)` for each trial.
+        pool: How to combine trials: from `pooling`.
+    """
+    values = {name: [row[index] for row in rows] for index, name in enumerate(swept_names(spec))}
+    found = []
+    for name in spec.space:
+        if name in values:
+            counted = list(zip(values[name], counts, strict=True))
+            condition = spec.conditional().get(name)
+            if condition is None:
+                found.append(rates_in_bins(name, spec.varied()[name], counted, pool))
+            else:
+                on = values.get(condition.on, [spec.fixed().get(condition.on)] * len(rows))
+                found += _rates_by_branch(name, condition, on, counted, pool)
+    return tuple(found)
+
+
+def rates_in_bins(
+    parameter: str, dimension: Varied, counted: Sequence[CountedValue], pool: Pooling, where: str = ""
+) -> ParameterRates:
+    """Any rate in the bins of one parameter.
+
+    Args:
+        parameter: The parameter's name.
+        dimension: How the parameter varies.
+        counted: For each trial the parameter's value and `(n, k)`.
+        pool: How to combine trials: from `pooling`.
+        where: The condition that selected the trials.
+    """
+    ranges, place = place_in_bins(dimension, [value for value, _ in counted])
+    members: list[list[tuple[int, int]]] = [[] for _ in ranges]
+    for index, (_, count) in zip(place, counted, strict=True):
+        members[index].append(count)
+    bins = (RateBin(*ends, len(inside), pool(inside)) for ends, inside in zip(ranges, members, strict=True))
+    return ParameterRates(parameter, where, dimension, tuple(bins))
+
+
+def _rates_by_branch(
+    name: str, condition: Conditional, on: Sequence[object], counted: Sequence[CountedValue], pool: Pooling
+) -> list[ParameterRates]:
+    among = ", ".join(value_label(value) for value in condition.among)
+    named = f"{condition.on}={among}" if len(condition.among) == 1 else f"{condition.on} in {among}"
+    branches = ((named, condition.then, True), (f"not {named}", condition.otherwise, False))
+    found = []
+    for where, dimension, wanted in branches:
+        if isinstance(dimension, Categorical | Float | Int):
+            inside = [each for each, value in zip(counted, on, strict=True) if (value in condition.among) == wanted]
+            found.append(rates_in_bins(name, dimension, inside, pool, where))
+    return found

@@ -1,0 +1,196 @@
+"""Rates with honest 95% intervals.
+
+The trainings of one trial share their parameters, so they tend to end alike: 16 replicates of one configuration say
+less about a bin of configurations than 16 configurations would. A rate that pools several trials therefore gets
+Wilson's interval at an *effective* number of trainings, `n / deff`:
+
+- The design effect `deff` is the variance of the pooled rate between trials over its binomial variance.
+- The effective number is multiplied by `(z / t)^2`, with `n_trials - 1` degrees of freedom, because `deff` itself is
+  estimated from few trials.
+- It is kept between the number of trials (replicates that always agree) and the number of trainings.
+- Where all trials agree, `deff` is undetermined, and each trial counts once.
+- A single trial gets the plain Wilson interval, which is that of this one configuration.
+
+Under `Sequential` replication a trial has more trainings the nearer its rate is to one half (or to the threshold), so
+pooled trainings would lean there. Each trial's share counts once instead, with Wilson's interval at the effective
+number that follows from the spread of the shares. A single trial gets the anytime-valid interval that `Sequential`
+itself looked at. A share whose end depends on the data leans towards the end that comes first: by up to 0.015 where
+the width of the interval ends a trial (0.2, at most 200 trainings), by up to 0.05 where a threshold of one half does.
+
+In simulation (5 trials x 16, intra-trial correlation 0.6, rate 0.5) the pooled binomial interval covers the truth in
+46% of cases and this one in 95%. For 14 such trials and a rate of 0.1, where one or two trials hold most of what is
+stuck, it covers in 90%. The tests repeat the simulation.
+
+Source: Kish 1965 (design effect); Korn & Graubard 1998, Survey Methodology 24 (effective sample size, its degrees of
+freedom); Franco et al. 2019, J. Survey Stat. Methodol. 7 (Wilson's interval at it).
+"""
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from statistics import NormalDist
+from typing import TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from attnsweep.search_spaces.confidence_sequence import sequential_interval
+from attnsweep.search_spaces.replication import Sequential
+from attnsweep.search_spaces.sweep import Sweep
+
+# scipy takes half a second to import, so it is imported where it is used.
+
+_Z = NormalDist().inv_cdf(0.975)
+_NARROW = 0.02
+"""Width of an interval below which a third decimal is shown."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rate:
+    """`k` of `n` trainings, with the 95% interval of the rate.
+
+    Attributes:
+        n, k: Trainings counted, and those of them that the rate is of.
+        low, high: The bounds; `None` where nothing was counted.
+        mean: The mean of the trials' shares, where that is the estimate instead of `k / n`.
+    """
+
+    n: int
+    k: int
+    low: float | None
+    high: float | None
+    mean: float | None = None
+
+    @property
+    def share(self) -> float | None:
+        """The point estimate; `None` where nothing was counted."""
+        if self.mean is not None:
+            return self.mean
+        return self.k / self.n if self.n else None
+
+    @property
+    def interval(self) -> tuple[float, float, float] | None:
+        """The point estimate and the bounds; `None` where nothing was counted."""
+        if self.share is None or self.low is None or self.high is None:
+            return None
+        return self.share, self.low, self.high
+
+    def as_json(self) -> dict[str, int | float | None]:
+        """Plain values."""
+        return {"n": self.n, "k": self.k, "share": self.share, "low": self.low, "high": self.high}
+
+
+def binomial_rate(k: int, n: int) -> Rate:
+    """The rate of `n` independent trainings, such as the replicates of one trial, with Wilson's interval."""
+    return Rate(n, k, *wilson(k / n, n)) if n else Rate(0, 0, None, None)
+
+
+def trial_rate(replicates: int | Sequential, k: int, n: int) -> Rate:
+    """The rate of one trial, by the sweep's kind of replication."""
+    if isinstance(replicates, int) or n == 0:
+        return binomial_rate(k, n)
+    return Rate(n, k, *sequential_interval(k, n))
+
+
+def pooled_rate(counts: Sequence[tuple[int, int]]) -> Rate:
+    """The rate over several trials, `(n, k)` each, with the module's interval."""
+    trials = np.array([(n, k) for n, k in counts if n], dtype=np.float64).reshape(-1, 2)
+    n, k = (int(total) for total in trials.sum(axis=0))
+    if len(trials) <= 1:
+        return binomial_rate(k, n)
+    low, high = wilson(k / n, _effective_n(trials[:, 0], trials[:, 1]))
+    return Rate(n, k, low, high)
+
+
+def mean_rate(counts: Sequence[tuple[int, int]]) -> Rate:
+    """The mean of the shares of several trials under `Sequential`, `(n, k)` each, with the module's interval."""
+    trials = np.array([(n, k) for n, k in counts if n], dtype=np.float64).reshape(-1, 2)
+    n, k = (int(total) for total in trials.sum(axis=0))
+    n_trials = len(trials)
+    if n_trials == 0:
+        return binomial_rate(0, 0)
+    if n_trials == 1:
+        return Rate(n, k, *sequential_interval(k, n))
+    shares = trials[:, 1] / trials[:, 0]
+    mean = float(shares.mean())
+    variance = float(shares.var(ddof=1)) / n_trials
+    low, high = wilson(mean, _effective(mean, variance, n_trials, n))
+    return Rate(n, k, low, high, mean)
+
+
+Pooling: TypeAlias = Callable[[Sequence[tuple[int, int]]], Rate]
+"""From the `(n, k)` of several trials to one rate: `pooled_rate` or `mean_rate`."""
+
+
+def pooling(*specs: Sweep) -> Pooling:
+    """How to combine the trials of these sweeps into one rate."""
+    return mean_rate if trials_count_once(*specs) else pooled_rate
+
+
+def trials_count_once(*specs: Sweep) -> bool:
+    """Whether each trial counts once: where its number of trainings depended on how they ended."""
+    return any(isinstance(spec.replicates, Sequential) for spec in specs)
+
+
+def weights_of_equal_trials(trial: NDArray[np.int64]) -> NDArray[np.float64]:
+    """A weight for each training such that all trials count the same; the weights sum to the number of trainings.
+
+    Args:
+        trial: (R,) the trial of each training.
+    """
+    trials, place, n = np.unique(trial, return_inverse=True, return_counts=True)
+    return len(trial) / (len(trials) * n[place])
+
+
+def rate_label(rate: Rate) -> str:
+    """`0.25 [0.19, 0.32] of 160`, or `-` where nothing was counted."""
+    if rate.interval is None:
+        return "-"
+    share, low, high = rate.interval
+    return f"{share:.2f} [{low:.2f}, {high:.2f}] of {rate.n}"
+
+
+def share_label(rate: Rate) -> str:
+    """`0.25 [0.19, 0.32]`, with a third decimal where the interval is narrow, or `-` where nothing was counted."""
+    if rate.interval is None:
+        return "-"
+    share, low, high = rate.interval
+    digits = decimals(low, high)
+    return f"{share:.{digits}f} [{low:.{digits}f}, {high:.{digits}f}]"
+
+
+def decimals(low: float, high: float) -> int:
+    """The number of decimals that keeps the ends of an interval apart."""
+    return 2 if high - low >= _NARROW else 3
+
+
+def spread_of_estimate(n_trials: int) -> float:
+    """The factor (z / t)^2 for an effective number whose design effect is estimated from `n_trials` trials."""
+    from scipy import special
+
+    return float((_Z / special.stdtrit(n_trials - 1, 0.975)) ** 2)
+
+
+def _effective_n(n: NDArray[np.float64], k: NDArray[np.float64]) -> float:
+    n_trials, total, share = len(n), n.sum(), k.sum() / n.sum()
+    variance = n_trials / (n_trials - 1) * np.square(k - share * n).sum() / total**2
+    return _effective(share, variance, n_trials, total)
+
+
+def _effective(share: float, variance: float, n_trials: int, total: float) -> float:
+    """The number of independent trainings whose rate would have this variance."""
+    if share in (0, 1):
+        return n_trials
+    design_effect = max(variance / (share * (1 - share) / total), 1.0)
+    return float(np.clip(total / design_effect * spread_of_estimate(n_trials), n_trials, total))
+
+
+def wilson(share: float, n: float) -> tuple[float, float]:
+    """Wilson's interval; `n` need not be whole.
+
+    `proportion_confint` of statsmodels is the same, but takes a second to import, for which every `status` would wait.
+    """
+    shift = _Z**2 / (2 * n)
+    centre = (share + shift) / (1 + 2 * shift)
+    half = math.sqrt(2 * shift * share * (1 - share) + shift**2) / (1 + 2 * shift)
+    return max(centre - half, 0.0), min(centre + half, 1.0)

@@ -1,0 +1,47 @@
+"""The figure of role emergence: one panel per layer."""
+
+from collections.abc import Sequence
+
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from attnsweep.orchestrator.analysis.figures.axes import scale_steps
+from attnsweep.orchestrator.analysis.figures.panels import new_share_panels
+from attnsweep.orchestrator.analysis.figures.style import house_style, role_colour
+from attnsweep.orchestrator.analysis.figures.texts import figure_text, legend_below
+from attnsweep.orchestrator.analysis.roles.emergence import RoleEmergence
+from attnsweep.orchestrator.analysis.roles.results import RoleResults
+
+_DASHES = ("-", "--", "-.", ":")
+
+
+@house_style()
+def emergence_figure(roles: RoleResults, title: str = "", layers: Sequence[int | None] = ()) -> Figure:
+    """The share of trainings in which each role has come to stay, by step: one panel per layer, 95% bands.
+
+    Lines connect what probes show. The axis of steps is logarithmic where the first probes are close together.
+
+    Args:
+        roles: At least one.
+        title: Above all panels.
+        layers: The layers to draw; default all.
+    """
+    layers = layers or list(dict.fromkeys(each.layer for each in roles.emergence))
+    figure, panels = new_share_panels(len(layers), "share of trainings with the role", title)
+    for panel, layer in zip(panels, layers, strict=True):
+        inside = [each for each in roles.emergence if each.layer == layer]
+        for each in inside:
+            _draw(panel, each, roles.names)
+        n_trainings = max(each.n_trainings for each in inside)
+        panel.set_title(f"{figure_text(roles.layer_title(layer))}, {n_trainings:,} trainings")
+        scale_steps(panel, sorted({point.step for each in inside for point in each.curve}))
+    legend_below(figure, {str(line.get_label()): line for panel in panels for line in panel.get_lines()})
+    return figure
+
+
+def _draw(panel: Axes, each: RoleEmergence, roles: Sequence[str]) -> None:
+    steps, shares = [point.step for point in each.curve], [point.share for point in each.curve]
+    low, high = [point.low for point in each.curve], [point.high for point in each.curve]
+    colour, dashes = role_colour(each.role, roles), _DASHES[roles.index(each.role) % len(_DASHES)]
+    panel.fill_between(steps, low, high, color=colour, alpha=0.2, linewidth=0)
+    panel.plot(steps, shares, color=colour, linestyle=dashes, marker=".", label=each.role, clip_on=False)

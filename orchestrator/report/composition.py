@@ -1,0 +1,50 @@
+"""The composition of layers: the share of heads in each role."""
+
+from dataclasses import dataclass
+
+import duckdb
+
+from attnsweep.orchestrator.analysis.rates.intervals import Pooling, Rate
+from attnsweep.orchestrator.analysis.roles.history import KNOWN_ROLES, NO_ROLE
+
+_COMPOSITION = """
+with judged as (select trial, replicate from trainings where outcome not in ('failed', 'diverged')),
+last as (select trial, replicate, max(step) as step from heads semi join judged using (trial, replicate) group by all),
+ended as (select trial, layer, role from heads semi join last using (trial, replicate, step))
+select layer, role, trial, count(*) from ended group by all order by all
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class RoleShare:
+    """The share of a layer's heads that have one role at the last probe of their trainings; `none` is a role here."""
+
+    layer: int
+    role: str
+    rate: Rate
+
+
+def role_composition(connection: duckdb.DuckDBPyConnection, pool: Pooling) -> tuple[RoleShare, ...]:
+    """The share of heads in each role that occurs, layer by layer; heads of one trial are not taken as independent.
+
+    Args:
+        connection: From `Ledger.connect`.
+        pool: How to combine trials: from `pooling`.
+    """
+    sizes: dict[int, dict[int, int]] = {}
+    counts: dict[tuple[int, str], dict[int, int]] = {}
+    for layer, role, trial, n in connection.execute(_COMPOSITION).fetchall():
+        trials = sizes.setdefault(layer, {})
+        trials[trial] = trials.get(trial, 0) + n
+        counts.setdefault((layer, role), {})[trial] = n
+    roles = sorted({role for _, role in counts}, key=_role_order)
+    return tuple(
+        RoleShare(layer, role, pool([(n, counts.get((layer, role), {}).get(trial, 0)) for trial, n in of.items()]))
+        for layer, of in sizes.items()
+        for role in roles
+    )
+
+
+def _role_order(role: str) -> tuple[bool, int, str]:
+    known = KNOWN_ROLES.index(role) if role in KNOWN_ROLES else len(KNOWN_ROLES)
+    return role == NO_ROLE, known, role

@@ -1,0 +1,1 @@
+"""Figures that only a report has: one panel each, so that a phone can stack them."""

@@ -1,0 +1,118 @@
+"""Figures of learning curves: the loss by step with the reference levels, one figure for each outcome."""
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import FormatStrFormatter, LogLocator, NullLocator
+
+from attnsweep.orchestrator.analysis.figures.axes import scale_steps
+from attnsweep.orchestrator.analysis.figures.panels import new_figure
+from attnsweep.orchestrator.analysis.figures.style import GREY, OUTCOME_COLOURS, house_style
+from attnsweep.orchestrator.analysis.figures.texts import figure_text
+from attnsweep.orchestrator.report.facts import ReferenceLevel
+from attnsweep.orchestrator.report.learning_curves import LearningCurve
+
+_DECADES = 1.3
+"""Between the largest and the smallest loss, from which on the axis of losses is logarithmic."""
+_BEYOND_LEVELS = 30
+"""A logarithmic axis of losses goes so many times above the highest and below the lowest reference level."""
+_HIGHEST = 1e30
+"""The largest loss on an axis: that of a diverged training may come near the largest float, which axes do not draw."""
+_FEW_DECADES = 2.5
+"""On an axis with fewer, 2 and 5 are marked too."""
+_LABEL_GAP = 0.062
+"""Of the axis, between the labels of two levels."""
+
+
+def curve_figures(curves: Sequence[LearningCurve], levels: Sequence[ReferenceLevel]) -> list[tuple[str, Figure]]:
+    """The loss by step, a figure for each outcome: the median, the middle half, and the reference levels as lines.
+
+    All figures have the same axes, except that of diverged trainings.
+    """
+    common = [curve for curve in curves if curve.outcome != "diverged"]
+    highest = sorted(levels, key=lambda level: level.median)[-1:]
+    return [
+        (each.outcome, _curve_figure(each, levels, common) if each in common else _curve_figure(each, highest, [each]))
+        for each in curves
+    ]
+
+
+@house_style()
+def _curve_figure(curve: LearningCurve, levels: Sequence[ReferenceLevel], together: Sequence[LearningCurve]) -> Figure:
+    figure, panel = new_figure()
+    colour = OUTCOME_COLOURS.get(curve.outcome, GREY)
+    steps = [point.step for point in curve.points]
+    losses = [(point.low, point.median, point.high) for point in curve.points]
+    low, median, high = np.minimum(losses, _HIGHEST).T
+    panel.fill_between(steps, low, high, color=colour, alpha=0.2, linewidth=0)
+    panel.plot(steps, median, color=colour, marker=".")
+    scale_steps(panel, sorted({point.step for each in together for point in each.points}))
+    if len(steps) > 1:
+        panel.set_xlim(right=max(point.step for each in together for point in each.points))
+    _scale_losses(panel, together, levels)
+    _draw_levels(panel, levels)
+    panel.set_ylabel("evaluation loss")
+    name = figure_text(curve.outcome.replace("_", " "))
+    s = "" if curve.n_trainings == 1 else "s"
+    panel.set_title(f"{name}, {curve.n_trainings:,} training{s}")
+    return figure
+
+
+def _scale_losses(panel: Axes, curves: Sequence[LearningCurve], levels: Sequence[ReferenceLevel]) -> None:
+    diverged = any(curve.outcome == "diverged" for curve in curves)
+    losses = [value for curve in curves for point in curve.points for value in (point.low, point.high)]
+    losses += [level.median for level in levels]
+    lowest, highest = min(losses), min(max(losses), _HIGHEST)
+    known = [level.median for level in levels if level.median > 0]
+    if known and not diverged:
+        lowest, highest = max(lowest, min(known) / _BEYOND_LEVELS), min(highest, max(known) * _BEYOND_LEVELS)
+    if lowest > 0 and math.log10(highest / lowest) >= _DECADES:
+        panel.set_yscale("log")
+        room = (highest / lowest) ** 0.05
+        panel.set_ylim(lowest / room, highest * room)
+        if math.log10(highest / lowest) < _FEW_DECADES:
+            panel.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+            panel.yaxis.set_major_formatter(FormatStrFormatter("%g"))
+        panel.yaxis.set_minor_locator(NullLocator())
+        return
+    room = 0.05 * (highest - lowest) or 0.05 * abs(highest) or 1.0
+    panel.set_ylim(lowest - room, highest + room)
+
+
+def _draw_levels(panel: Axes, levels: Sequence[ReferenceLevel]) -> None:
+    """Draws a line at each level's median, with names in the right margin that are moved apart where they are close."""
+    bottom, top = panel.get_ylim()
+    to_axis = math.log if panel.get_yscale() == "log" else float
+    seen = sorted((level.median, level.name) for level in levels if bottom <= level.median <= top)
+    at = [(to_axis(value) - to_axis(bottom)) / (to_axis(top) - to_axis(bottom)) for value, _ in seen]
+    for (value, name), place, moved in zip(seen, at, _apart(at), strict=True):
+        panel.axhline(value, color=GREY, linewidth=0.8, linestyle="-" if name == "solved" else (0, (4, 2)), zorder=1)
+        panel.annotate(
+            figure_text(name.replace("_", " "), 18),
+            (1, place),
+            xycoords="axes fraction",
+            xytext=(1.06, moved),
+            textcoords="axes fraction",
+            va="center",
+            color=GREY,
+            arrowprops={"arrowstyle": "-", "color": GREY, "linewidth": 0.5, "shrinkA": 1, "shrinkB": 0},
+            annotation_clip=False,
+        )
+
+
+def _apart(places: Sequence[float]) -> list[float]:
+    """Moves rising places as little as keeps neighbours a label apart, and inside the axis where that is possible."""
+    moved = np.array(places)
+    for _ in range(100):
+        gaps = np.diff(moved)
+        if not (gaps < _LABEL_GAP - 1e-6).any():
+            break
+        for index in np.flatnonzero(gaps < _LABEL_GAP - 1e-6):
+            push = (_LABEL_GAP - (moved[index + 1] - moved[index])) / 2
+            moved[index] -= push
+            moved[index + 1] += push
+        moved += max(0.0, -float(moved[0])) - max(0.0, float(moved[-1]) - 1.0) if len(moved) * _LABEL_GAP < 1 else 0.0
+    return [float(place) for place in moved]

@@ -1,0 +1,110 @@
+"""The share of trainings that have come to something, by step, where trainings differ in length."""
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from attnsweep.orchestrator.analysis.onset.share_by_step import share_by_step
+from attnsweep.orchestrator.analysis.rates.intervals import binomial_rate, mean_rate, pooled_rate, wilson
+
+Z = stats.norm.ppf(0.975)
+
+
+def test_without_censoring_the_curve_has_the_pooled_rates() -> None:
+    rng = np.random.default_rng(3)
+    trial = np.repeat(np.arange(12), 5)
+    step = rng.choice([0, 10, 20, 40], 60) + 10 * (trial % 3)
+    came = rng.random(60) < 0.7
+    step[~came] = 100
+    for point in share_by_step(step, came, trial):
+        by_then = came & (step <= point.step)
+        rate = pooled_rate([(5, int(by_then[trial == each].sum())) for each in range(12)])
+        assert (point.share, point.low, point.high) == pytest.approx((rate.share, rate.low, rate.high))
+
+
+@pytest.mark.parametrize("n_trials", [1, 2, 12])
+def test_where_trials_count_once_the_curve_has_their_mean_rates(n_trials: int) -> None:
+    rng = np.random.default_rng(5)
+    n = rng.choice([8, 16, 64], n_trials)
+    trial = np.repeat(np.arange(n_trials), n)
+    came = rng.random(trial.size) < np.repeat(rng.random(n_trials), n)
+    step = np.where(came, rng.choice([0, 10, 20], trial.size), 40)
+    for point in share_by_step(step, came, trial, once_per_trial=True):
+        by_then = np.bincount(trial, came & (step <= point.step)).astype(int)
+        rate = mean_rate(list(zip(n.tolist(), by_then.tolist(), strict=True)))
+        assert (point.share, point.low, point.high) == pytest.approx((rate.share, rate.low, rate.high))
+
+
+def test_trials_that_count_once_and_nearly_agree_tell_as_much_as_their_trainings() -> None:
+    """Their spread is less than chance's, which bounds what is made of it."""
+    counts = [(8, 5), (16, 8), (64, 30)]
+    trial = np.repeat(np.arange(3), [n for n, _ in counts])
+    came = np.concatenate([np.arange(n) < k for n, k in counts])
+    end = share_by_step(np.where(came, 1, 2), came, trial, once_per_trial=True)[-1]
+    rate = mean_rate(counts)
+    assert (end.share, end.low, end.high) == pytest.approx((rate.share, rate.low, rate.high))
+
+
+def test_where_trials_count_once_a_censored_training_takes_its_weight_along() -> None:
+    """Weights 2, 2 and six times 2/3, of which one 2 is censored: 6 of 8 tell, of 2 trials."""
+    step, came = np.array([1, *[2] * 7]), np.array([False, *[True] * 7])
+    end = share_by_step(step, came, np.array([0, 0, *[1] * 6]), once_per_trial=True)[-1]
+    assert (end.share, end.low) == pytest.approx((1.0, wilson(1.0, 6 * 2 / 8)[0]))
+
+
+def test_where_all_trials_have_as_many_trainings_they_may_count_once_or_not() -> None:
+    rng = np.random.default_rng(6)
+    trial, step, came = np.repeat(np.arange(9), 4), rng.integers(1, 9, 36), rng.random(36) < 0.6
+    once = share_by_step(step, came, trial, once_per_trial=True)
+    assert once == share_by_step(step, came, trial)
+
+
+def test_where_trials_count_once_and_all_come_the_curve_ends_at_one() -> None:
+    trial, step = np.repeat([0, 1, 2], [3, 7, 11]), np.arange(21) % 5
+    assert share_by_step(step, np.ones(21, bool), trial, once_per_trial=True)[-1].share == 1.0
+
+
+def test_with_censoring_it_is_kaplan_and_meiers_with_greenwoods_variance() -> None:
+    rng = np.random.default_rng(4)
+    n = 80
+    step, came = rng.integers(1, 30, n), rng.random(n) < 0.5
+    came[step < 5] = False
+    curve = share_by_step(step, came, np.arange(n))
+    survival = stats.ecdf(stats.CensoredData.right_censored(step, ~came)).sf
+    upper = survival.confidence_interval(method="linear").high
+    inner = 0
+    for point in curve[1:]:
+        without = float(survival.evaluate(point.step))
+        assert point.share == pytest.approx(1 - without)
+        if not point.share:
+            still = n - int((step < point.step).sum())
+            assert (point.low, point.high) == pytest.approx(wilson(0.0, still))
+        elif (high := float(upper.evaluate(point.step))) < 1:
+            variance = ((high - without) / Z) ** 2
+            expected = wilson(point.share, without * (1 - without) / variance)
+            assert (point.low, point.high) == pytest.approx(expected)
+            inner += 1
+    assert inner > 10
+
+
+def test_one_trial_has_plain_intervals() -> None:
+    curve = share_by_step(np.array([1, 1, 2, 4]), np.array([True, True, True, False]), np.zeros(4, int))
+    expected = [binomial_rate(k, 4) for k in (0, 2, 3, 3)]
+    assert [(point.low, point.high) for point in curve] == [pytest.approx((each.low, each.high)) for each in expected]
+    everywhere = share_by_step(np.array([0, 2]), np.array([True, True]), np.array([0, 1]))
+    assert (everywhere[-1].share, everywhere[-1].high) == (1.0, 1.0)
+    assert everywhere[-1].low == pytest.approx(binomial_rate(2, 2).low)
+
+
+def test_replicates_in_none_of_which_it_emerges_count_once_per_trial() -> None:
+    curve = share_by_step(np.full(16, 8), np.zeros(16, bool), np.repeat(np.arange(4), 4))
+    expected = pooled_rate([(4, 0)] * 4)
+    assert [(point.step, point.low, point.high) for point in curve] == [
+        (step, pytest.approx(expected.low), pytest.approx(expected.high)) for step in (0, 8)
+    ]
+
+
+def test_long_curves_are_thinned_between_their_ends() -> None:
+    curve = share_by_step(np.arange(1, 1001), np.ones(1000, bool), np.arange(1000) // 4)
+    assert len(curve) == 64
+    assert (curve[0].step, curve[-1].step, curve[-1].share) == (0, 1000, 1.0)

@@ -1,0 +1,147 @@
+"""Stuck rates by parameter: their bins, and what they leave out."""
+
+from pathlib import Path
+
+import pytest
+
+from attnsweep.orchestrator.analysis.best_trial import best_trial
+from attnsweep.orchestrator.analysis.rates.answers import outcome_counts
+from attnsweep.orchestrator.analysis.rates.by_parameter import (
+    ParameterRates,
+    binned_rates,
+    stuck_rate,
+    swept_names,
+)
+from attnsweep.orchestrator.analysis.rates.figure import stuck_rate_figure
+from attnsweep.orchestrator.analysis.rates.intervals import Rate, pooled_rate
+from attnsweep.orchestrator.ledger.reader import Ledger
+from attnsweep.orchestrator.ledger.trial import complete_trials
+from attnsweep.search_spaces import Categorical, Conditional, Float, Int, Sequential, Sweep
+from attnsweep.search_spaces.confidence_sequence import sequential_interval
+from attnsweep.search_spaces.dimensions import Scalar
+from tests.orchestrator.drawn import intervals, texts
+from tests.orchestrator.small_sweep import small_sweep, sweep_on_disk, trial_rows
+
+
+def _by_parameter(spec: Sweep, *trials: tuple[dict[str, Scalar], int]) -> dict[str, ParameterRates]:
+    """Of trials of 4 trainings: the values of the swept parameters, and the number of stuck trainings."""
+    rows = [[values.get(name) for name in swept_names(spec)] for values, _ in trials]
+    rates = binned_rates(spec, rows, [(4, k) for _, k in trials], pooled_rate)
+    return {each.title: each for each in rates}
+
+
+def _counts(rates: ParameterRates) -> dict[str, tuple[int, int]]:
+    return {each.label: (each.rate.n, each.rate.k) for each in rates.bins}
+
+
+def test_logarithmic_ranges_are_binned_by_decades() -> None:
+    spec = small_sweep("decades", space={"init_sigma": Float(low=5e-4, high=3.0, log=True)})
+    trials = (({"init_sigma": sigma}, 4 * (sigma > 0.05)) for sigma in (5e-4, 1e-3, 0.09, 0.1, 3.0))
+    rates = _by_parameter(spec, *trials)["init_sigma"]
+    assert _counts(rates) == {
+        "1e-4..1e-3": (4, 0),
+        "1e-3..1e-2": (4, 0),
+        "1e-2..1e-1": (4, 4),
+        "1e-1..1e0": (4, 4),
+        "1e0..1e1": (4, 4),
+    }
+    assert [(each.low, each.high) for each in rates.bins][::4] == [(5e-4, 1e-3), (1.0, 3.0)]
+
+
+def test_the_upper_end_falls_into_the_last_bin() -> None:
+    spec = small_sweep(
+        "ends", space={"init_sigma": Float(low=1e-2, high=1.0, log=True), "n_positions": Int(low=2, high=8)}
+    )
+    rates = _by_parameter(spec, ({"init_sigma": 1.0, "n_positions": 8}, 4))
+    assert _counts(rates["init_sigma"]) == {"1e-2..1e-1": (0, 0), "1e-1..1e0": (4, 4)}
+    assert _counts(rates["n_positions"]) == {"2": (0, 0), "3": (0, 0), "4..5": (0, 0), "6": (0, 0), "7..8": (4, 4)}
+    assert rates["n_positions"].bins[0].rate.low is None
+
+
+def test_linear_ranges_have_up_to_five_bins() -> None:
+    spec = small_sweep("linear", space={"learning_rate": Float(low=0.1, high=0.6), "n_positions": Int(low=2, high=4)})
+    rates = _by_parameter(spec, ({"learning_rate": 0.25, "n_positions": 3}, 0))
+    assert _counts(rates["learning_rate"]) == {
+        "0.1..0.2": (0, 0),
+        "0.2..0.3": (4, 0),
+        "0.3..0.4": (0, 0),
+        "0.4..0.5": (0, 0),
+        "0.5..0.6": (0, 0),
+    }
+    assert _counts(rates["n_positions"]) == {"2": (0, 0), "3": (4, 0), "4": (0, 0)}
+
+
+def test_categories_are_binned_by_value_null_included() -> None:
+    spec = small_sweep("categories", space={"init_sigma": Categorical(choices=(None, 0.1, 1))})
+    trials: list[tuple[dict[str, Scalar], int]] = [({"init_sigma": None}, 4), ({"init_sigma": 1.0}, 0)]
+    assert _counts(_by_parameter(spec, *trials)["init_sigma"]) == {"null": (4, 4), "0.1": (0, 0), "1": (4, 0)}
+
+
+def test_a_conditional_parameter_is_shown_where_it_varies() -> None:
+    spec = small_sweep(
+        "conditional",
+        space={
+            "optimizer": Categorical(choices=("sgd", "adam")),
+            "learning_rate": Conditional(
+                on="optimizer",
+                among=("adam",),
+                then=Float(low=1e-3, high=1e-2, log=True),
+                otherwise=Categorical(choices=(0.1, 0.2)),
+            ),
+        },
+    )
+    rates = _by_parameter(
+        spec, ({"optimizer": "adam", "learning_rate": 5e-3}, 4), ({"optimizer": "sgd", "learning_rate": 0.2}, 0)
+    )
+    assert _counts(rates["learning_rate (optimizer=adam)"]) == {"1e-3..1e-2": (4, 4)}
+    assert _counts(rates["learning_rate (not optimizer=adam)"]) == {"0.1": (0, 0), "0.2": (4, 0)}
+
+
+def test_failed_trainings_are_left_out_and_diverged_ones_are_not_stuck(tmp_path: Path) -> None:
+    spec = small_sweep("ends")
+    sweep_on_disk(
+        tmp_path / "sweep",
+        spec,
+        trial_rows(0, ["failed", "diverged", "marginal", "degenerate_zero"]),
+        trial_rows(1, ["failed"] * 4),
+    )
+    with Ledger(tmp_path / "sweep").connect() as connection:
+        rate = stuck_rate(connection, spec)
+        assert (rate.n, rate.k) == (3, 2)
+        assert outcome_counts(connection) == {"failed": 5, "degenerate_zero": 1, "diverged": 1, "marginal": 1}
+
+
+def test_trials_that_chose_how_many_they_needed_count_once_each(tmp_path: Path) -> None:
+    """8 trainings tell that a rate is near 0, 24 that it is near one half: pooled they would lean to one half."""
+    halves = ["solved", "runaway"] * 12
+    rule = Sequential(width=0.45, at_most=24, batch=8)
+    spec = small_sweep("sequential", replicates=rule)
+    trials = [trial_rows(0, ["solved"] * 8), trial_rows(1, halves), trial_rows(2, ["solved"] * 8)]
+    sweep_on_disk(tmp_path / "sweep", spec, *trials, trial_rows(3, ["runaway"] * 7))
+    with Ledger(tmp_path / "sweep").connect() as connection:
+        rate = stuck_rate(connection, spec)
+        assert (rate.n, rate.k, rate.share) == (47, 19, pytest.approx((0 + 0.5 + 0 + 1) / 4))
+        assert complete_trials(connection, rule) == [0, 1, 2]
+        assert complete_trials(connection, 8) == [0, 2]
+        best = best_trial(connection, spec)
+        assert (best.trial, best.rate) == (0, Rate(8, 0, *sequential_interval(0, 8)))
+
+
+def test_the_figure_shows_the_rate_of_each_bin_that_holds_trials() -> None:
+    spec = small_sweep("figure", space={**small_sweep("x").space, "optimizer": Categorical(choices=("sgd", "adam"))})
+    values = ((0.03, "sgd", 3), (0.05, "sgd", 1), (0.5, "adam", 0))
+    trials = (({"init_sigma": sigma, "learning_rate": 0.05, "optimizer": name}, k) for sigma, name, k in values)
+    rates = tuple(_by_parameter(spec, *trials).values())
+    figure = stuck_rate_figure(rates, title="a sweep")
+    panels = [panel for panel in figure.axes if panel.get_visible()]
+    assert figure.get_suptitle() == "a sweep"
+    assert [panel.get_xlabel() for panel in panels] == ["initialization $σ$", "learning rate $η$", "optimizer"]
+    assert [panel.get_xscale() for panel in panels] == ["log", "log", "linear"]
+    assert panels[0].get_ylabel() == "stuck rate"
+    for panel, each in zip(panels, rates, strict=True):
+        full = [one for one in each.bins if one.n_trials]
+        assert [row[1:] for row in intervals(panel)] == [pytest.approx(one.rate.interval) for one in full]
+        assert texts(panel) == [*(str(one.n_trials) for one in full), "trials"]
+    assert [row[0] for row in intervals(panels[0])] == pytest.approx([10**-1.5, 10**-0.5])
+    # Without their marks, the widths of the bins.
+    assert [(row[2], row[3]) for row in intervals(panels[0], "x")] == pytest.approx([(0.01, 0.1), (0.1, 1.0)])

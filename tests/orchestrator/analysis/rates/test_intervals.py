@@ -1,0 +1,80 @@
+"""Rates with their intervals: of one trial, pooled over trials, and as the mean of trials."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy import stats
+
+from attnsweep.orchestrator.analysis.rates.intervals import (
+    Rate,
+    binomial_rate,
+    mean_rate,
+    pooled_rate,
+    pooling,
+    share_label,
+    trial_rate,
+)
+from attnsweep.search_spaces import Sequential
+from attnsweep.search_spaces.confidence_sequence import sequential_interval
+from tests.orchestrator.small_sweep import small_sweep
+
+
+def test_nothing_counted_has_no_interval() -> None:
+    assert binomial_rate(0, 0) == pooled_rate([]) == pooled_rate([(0, 0), (0, 0)]) == Rate(0, 0, None, None)
+    assert binomial_rate(0, 0).share is None
+
+
+@given(st.lists(st.integers(0, 1), min_size=1, max_size=60))
+def test_trials_of_one_training_have_plain_wilson_intervals(ends: list[int]) -> None:
+    rate = pooled_rate([(1, end) for end in ends])
+    plain = stats.binomtest(sum(ends), len(ends)).proportion_ci(method="wilson")
+    assert (rate.low, rate.high) == pytest.approx((plain.low, plain.high), abs=1e-12)
+
+
+@given(st.lists(st.integers(1, 20).flatmap(lambda n: st.tuples(st.just(n), st.integers(0, n))), min_size=1))
+def test_pooling_never_narrows_and_never_counts_less_than_its_trials(counts: list[tuple[int, int]]) -> None:
+    rate = pooled_rate(counts)
+    plain = binomial_rate(rate.k, rate.n)
+    assert rate.low <= plain.low + 1e-12
+    assert plain.high - 1e-12 <= rate.high
+    assert 0 <= rate.low <= rate.share + 1e-12
+    assert rate.share - 1e-12 <= rate.high <= 1
+
+
+def test_replicates_that_always_agree_count_once_per_trial() -> None:
+    once = binomial_rate(3, 12)
+    agreeing = pooled_rate([(16, 16)] * 3 + [(16, 0)] * 9)
+    assert (agreeing.low, agreeing.high) == pytest.approx((once.low, once.high))
+    never = binomial_rate(0, 12)
+    assert pooled_rate([(16, 0)] * 12).high == pytest.approx(never.high)
+
+
+def test_one_sweep_whose_trials_chose_is_enough_for_trials_to_count_once() -> None:
+    fixed, chosen = small_sweep("a"), small_sweep("b", replicates=Sequential())
+    assert [pooling(*specs) for specs in ((fixed, fixed), (fixed, chosen), (chosen,))] == [
+        pooled_rate,
+        mean_rate,
+        mean_rate,
+    ]
+
+
+def test_one_trial_has_the_interval_that_it_was_stopped_by() -> None:
+    rule = Sequential()
+    assert trial_rate(rule, 3, 40) == mean_rate([(40, 3), (0, 0)]) == Rate(40, 3, *sequential_interval(3, 40))
+    assert trial_rate(8, 3, 8) == binomial_rate(3, 8)
+    assert mean_rate([]) == trial_rate(rule, 0, 0) == Rate(0, 0, None, None)
+
+
+@given(st.lists(st.integers(1, 20).flatmap(lambda n: st.tuples(st.just(n), st.integers(0, n))), min_size=2))
+def test_a_mean_is_between_the_shares_and_its_interval_around_it(counts: list[tuple[int, int]]) -> None:
+    rate = mean_rate(counts)
+    shares = [k / n for n, k in counts]
+    assert min(shares) - 1e-9 <= rate.share <= max(shares) + 1e-9
+    assert 0 <= rate.low <= rate.share + 1e-9
+    assert rate.share - 1e-9 <= rate.high <= 1
+
+
+def test_narrow_intervals_are_told_with_a_third_decimal() -> None:
+    assert share_label(Rate(10_000, 4121, 0.4112, 0.4130)) == "0.412 [0.411, 0.413]"
+    assert share_label(Rate(100, 41, 0.32, 0.51)) == "0.41 [0.32, 0.51]"
+    assert share_label(Rate(0, 0, None, None)) == "-"

@@ -1,0 +1,88 @@
+"""What a figure shows, read back from its artists: intervals, bars, bands, texts; and whether it can be read."""
+
+import itertools
+from typing import Literal
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.collections import LineCollection
+from matplotlib.container import BarContainer, ErrorbarContainer
+from matplotlib.figure import Figure
+from matplotlib.text import Text
+from matplotlib.transforms import Bbox
+
+
+def intervals(panel: Axes, along: Literal["x", "y"] = "y") -> list[tuple[float, float, float, float]]:
+    """Every interval of a panel in the order of drawing: its place on the other axis, its middle mark, its two ends.
+
+    The mark is NaN where an interval is drawn without.
+    """
+    found = []
+    for container in (each for each in panel.containers if isinstance(each, ErrorbarContainer)):
+        mark, _, bars = container.lines
+        column = 0 if along == "x" else 1
+        segments = [segment for bar in bars if isinstance(bar, LineCollection) for segment in bar.get_segments()]
+        for segment in (np.asarray(each) for each in segments):
+            place = segment[0, 1 - column]
+            if place == segment[1, 1 - column] and segment[0, column] != segment[1, column]:
+                middle = float("nan") if mark is None else float(mark.get_xydata()[0, column])
+                found.append((float(place), middle, *sorted(float(end) for end in segment[:, column])))
+    return found
+
+
+def bars(panel: Axes) -> list[float]:
+    """The lengths of the horizontal bars in the order of drawing."""
+    containers = [each for each in panel.containers if isinstance(each, BarContainer)]
+    return [patch.get_width() for container in containers for patch in container.patches]
+
+
+def texts(panel: Axes) -> list[str]:
+    """What is written inside a panel or beside it, in the order of drawing; no labels of axes and ticks."""
+    return [text.get_text() for text in panel.texts]
+
+
+def legend(figure: Figure) -> list[str]:
+    """The texts of a figure's only legend."""
+    (one,) = figure.legends
+    return [text.get_text() for text in one.get_texts()]
+
+
+def tick_labels(panel: Axes, axis: Literal["x", "y"]) -> list[str]:
+    """The labels of the ticks."""
+    return [label.get_text() for label in getattr(panel, f"get_{axis}ticklabels")()]
+
+
+def unreadable(figure: Figure) -> list[str]:
+    """The words of a figure that lie on each other, and those that are cut off at its edge; a figure has some words."""
+    words = _words(figure)
+    assert words
+    over = [f"{a} over {b}" for (a, one), (b, other) in itertools.combinations(words, 2) if _overlap(one, other)]
+    edge = figure.bbox
+    cut = [
+        f"{word} is cut off"
+        for word, box in words
+        if min(box.x0, box.y0) < -1 or box.x1 > edge.x1 + 1 or box.y1 > edge.y1 + 1
+    ]
+    return over + cut
+
+
+def _words(figure: Figure) -> list[tuple[str, Bbox]]:
+    """What is written in a figure, and where; ticks beyond the ends of an axis are not drawn."""
+    canvas = FigureCanvasAgg(figure)
+    canvas.draw()
+    beyond = {
+        label
+        for axes in figure.axes
+        for place, (axis, ends) in enumerate(((axes.xaxis, axes.get_xlim()), (axes.yaxis, axes.get_ylim())))
+        for label in axis.get_ticklabels(which="both")
+        if not min(ends) <= label.get_position()[place] <= max(ends)
+    }
+    shown = [text for text in figure.findobj(Text) if text.get_visible() and text.get_text().strip()]
+    boxes = [(text.get_text(), text.get_window_extent(canvas.get_renderer())) for text in shown if text not in beyond]
+    return [(word, box) for word, box in boxes if box.width > 0]
+
+
+def _overlap(one: Bbox, other: Bbox) -> bool:
+    """By more than a pixel, which letters do not fill."""
+    return min(one.x1, other.x1) - max(one.x0, other.x0) > 1 and min(one.y1, other.y1) - max(one.y0, other.y0) > 1
