@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from attnsweep.orchestrator.analysis.importance import Importance, importance
 from attnsweep.orchestrator.analysis.labels import OUTCOME_MEANINGS
-from attnsweep.orchestrator.analysis.onset.onset import Onset, onset_curves, outcome_onsets
+from attnsweep.orchestrator.analysis.onset.onset import Onset, OnsetCurve, onset_curves, outcome_onsets
 from attnsweep.orchestrator.analysis.phase.diagram import PhaseDiagram, read_phase_diagram
 from attnsweep.orchestrator.analysis.rates.answers import OutcomeRates, StuckRates, outcome_rates
 from attnsweep.orchestrator.analysis.rates.by_parameter import (
@@ -165,7 +165,7 @@ class SweepData:
                 groups = self._groups(connection, by)
                 return Onset(role, by or "", onset_curves(chosen[0].onsets, groups, once_per_trial=once))
             names = layer_names_of(self.directories[0].spec.workload)
-            curves = []
+            curves: list[OnsetCurve] = []
             for each in chosen:
                 group = Group(layer_title(names, each.layer), frozenset(each.trial.tolist()))
                 curves += onset_curves(each.onsets, [group], once_per_trial=once)
