@@ -14,7 +14,7 @@ from typer.exceptions import TyperException
 
 from attnsweep.orchestrator.running.signals import sigterm_as_ctrl_c
 from attnsweep.orchestrator.storage.credentials import without_credentials
-from attnsweep.orchestrator.storage.errors import SweepError
+from attnsweep.orchestrator.storage.errors import PoolError, SweepError
 from attnsweep.orchestrator.storage.location import as_argument, local_path, locate
 from attnsweep.workloads.errors import SpecError, UserError
 
@@ -332,6 +332,9 @@ def main() -> None:
         sys.exit(EXIT_MISTAKE)
     except SweepError as fault:
         _complain(f"{fault}\nonce mended, go on with: attnsweep resume {as_argument(fault.path)}")
+        sys.exit(EXIT_FAULT)
+    except PoolError as fault:
+        _complain(str(fault))
         sys.exit(EXIT_FAULT)
     except TyperException as mistake:
         # Without arguments there is only the help, printed already.

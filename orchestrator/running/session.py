@@ -17,13 +17,13 @@ from attnsweep.orchestrator.running.signals import StopOnSignal
 from attnsweep.orchestrator.running.study import Study, check_storage
 from attnsweep.orchestrator.storage.credentials import refuse_credentials, without_credentials
 from attnsweep.orchestrator.storage.environment import Environment
-from attnsweep.orchestrator.storage.errors import StoreError, SweepError
+from attnsweep.orchestrator.storage.errors import PoolError, StoreError, SweepError
 from attnsweep.orchestrator.storage.location import Location, as_argument
 from attnsweep.orchestrator.storage.replays import earlier_replays
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
 from attnsweep.orchestrator.storage.whereabouts import Beacon
 from attnsweep.orchestrator.tracking import Projection, tracking_uri
-from attnsweep.orchestrator.training.pool import Pool, PoolError
+from attnsweep.orchestrator.training.pool import Pool
 from attnsweep.orchestrator.training.resources import Resources, StartPool, open_resources
 from attnsweep.search_spaces.sweep import Sweep
 from attnsweep.search_spaces.validation import check_sweep
@@ -40,6 +40,7 @@ def run_sweep(spec: Sweep, path: Location, resources: Resources, console: Consol
     Raises:
         UserError: For a spec, directory, address or `MLFLOW_TRACKING_URI` that will not do; then nothing has been
             written.
+        PoolError: If Ray does not start; then nothing has been written either.
         SweepError: If the sweep cannot go on.
     """
     started = time.monotonic()
@@ -85,8 +86,11 @@ def resume_sweep(path: Location, resources: Resources, console: Console, *, acce
             expected="the versions and code that the sweep was trained with so far",
             fix="restore them, or add --accept-drift: column `environment` then tells rows of the two apart",
         )
-    with open_resources(resources) as start_pool:
-        return _train(directory, resources, start_pool, console, started, environment)
+    try:
+        with open_resources(resources) as start_pool:
+            return _train(directory, resources, start_pool, console, started, environment)
+    except PoolError as error:
+        raise SweepError(str(error), path) from error
 
 
 def _train(

@@ -6,8 +6,8 @@ from typing import Any
 
 import torch
 
+from attnsweep.orchestrator.storage.errors import PoolError
 from attnsweep.orchestrator.training.messages import CHECKPOINT_SECONDS, PackOrder, Progress, Raised, Report, Reports
-from attnsweep.orchestrator.training.pool import PoolError
 from attnsweep.orchestrator.training.trainer import Trainer
 from attnsweep.workloads.engine.contract import Workload
 
