@@ -1,8 +1,8 @@
 """Sweeps that an earlier version wrote stay readable and resumable. One folder per version, written by that version.
 
-`finished` ran to its end, `interrupted` was stopped by Ctrl-C with a pack under way (a checkpoint). `expected.json` holds
-what that version said of their trainings, by TRIAL/REPLICATE: training_id and outcome; for `interrupted`, after it had
-resumed the sweep itself.
+`finished` ran to its end; `interrupted` was stopped by Ctrl-C while a pack trained, so it has a checkpoint.
+`expected.json` holds the training_id and outcome of each training, by TRIAL/REPLICATE, as that version had them in the
+end: `interrupted` after it had been resumed by that version.
 """
 
 import json
