@@ -10,7 +10,13 @@ import duckdb
 from attnsweep.orchestrator.analysis.best_trial import BestTrial, best_trial
 from attnsweep.orchestrator.analysis.labels import value_label
 from attnsweep.orchestrator.analysis.rates.answers import outcome_counts
-from attnsweep.orchestrator.analysis.rates.by_parameter import ParameterRates, rates_by, stuck_rate
+from attnsweep.orchestrator.analysis.rates.by_parameter import (
+    ParameterRates,
+    loss_median,
+    rates_by,
+    solved_rate,
+    stuck_rate,
+)
 from attnsweep.orchestrator.analysis.rates.intervals import Rate, rate_label
 from attnsweep.orchestrator.analysis.roles.results import RoleResults, read_role_results
 from attnsweep.search_spaces.sweep import Sweep
@@ -23,6 +29,8 @@ class SweepResults:
     Attributes:
         outcomes: The number of trainings by outcome.
         stuck: The stuck rate over all trials.
+        solved: The solved rate over all trials.
+        loss_median: The median over trials of their `loss_median`; `None` where that is not finite.
         by_parameter: The stuck rate by each swept parameter.
         best: The trial that the objective prefers; `None` where no trial is complete.
         roles: The roles of attention heads; `None` where no head could have a role.
@@ -30,6 +38,8 @@ class SweepResults:
 
     outcomes: dict[str, int]
     stuck: Rate
+    solved: Rate
+    loss_median: float | None
     by_parameter: tuple[ParameterRates, ...]
     best: BestTrial | None
     roles: RoleResults | None
@@ -45,6 +55,8 @@ class SweepResults:
             "n_trainings": self.n_trainings,
             "outcomes": self.outcomes,
             "stuck_rate": self.stuck.as_json(),
+            "solved_rate": self.solved.as_json(),
+            "loss_median": self.loss_median,
             "stuck_rate_by": [each.as_json() for each in self.by_parameter],
             "best_trial": None if self.best is None else dataclasses.asdict(self.best),
             "roles": None if self.roles is None else self.roles.as_json(),
@@ -85,6 +97,8 @@ def read_results(connection: duckdb.DuckDBPyConnection, spec: Sweep) -> SweepRes
     return SweepResults(
         outcome_counts(connection),
         stuck_rate(connection, spec),
+        solved_rate(connection, spec),
+        loss_median(connection),
         rates_by(connection, spec),
         best_trial(connection, spec),
         read_role_results(connection, spec),

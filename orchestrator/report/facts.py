@@ -134,11 +134,6 @@ def outcome_shares(connection: duckdb.DuckDBPyConnection, pool: Pooling) -> tupl
     )
 
 
-def solved_rate(connection: duckdb.DuckDBPyConnection, pool: Pooling) -> Rate:
-    """The solved rate of a sweep; failed trainings are left out, as they are of the stuck rate."""
-    return pool(connection.execute("select n_trainings - n_failed, n_solved from trials").fetchall())
-
-
 def reference_levels(connection: duckdb.DuckDBPyConnection) -> tuple[ReferenceLevel, ...]:
     """The reference levels that some training has: the solved level first, then the others from the highest down."""
     columns = [name for name, *_ in connection.execute("select * from trainings limit 0").description]

@@ -29,7 +29,6 @@ class SweepReport:
     Attributes:
         directory: The sweep.
         results: Rates, the best trial, roles.
-        solved: The solved rate over all trials.
         regions: The rates along the parameters that matter most; `None` where none varies unconditionally.
         diagram: The phase diagram over two of these; `None` where there are not two whose values are numbers.
         outcomes: The share of each outcome.
@@ -43,7 +42,6 @@ class SweepReport:
 
     directory: SweepDirectory
     results: SweepResults
-    solved: Rate
     regions: Regions | None
     diagram: PhaseDiagram | None
     outcomes: tuple[facts.OutcomeShare, ...]
@@ -53,6 +51,11 @@ class SweepReport:
     totals: facts.Totals
     failures: tuple[facts.Failure, ...]
     composition: tuple[RoleShare, ...]
+
+    @property
+    def solved(self) -> Rate:
+        """The solved rate over all trials."""
+        return self.results.solved
 
     @property
     def planned(self) -> str:
@@ -126,7 +129,6 @@ def read_sweep_report(directory: SweepDirectory) -> SweepReport:
         return SweepReport(
             directory=directory,
             results=results,
-            solved=facts.solved_rate(connection, pool),
             regions=regions,
             diagram=_diagram(connection, directory.spec, regions),
             outcomes=facts.outcome_shares(connection, pool),

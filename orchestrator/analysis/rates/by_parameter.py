@@ -1,5 +1,6 @@
 """Rates by each parameter that a sweep varies, such as the stuck rate."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
@@ -71,6 +72,19 @@ def stuck_rate(connection: duckdb.DuckDBPyConnection, *specs: Sweep) -> Rate:
     A diverged training counts as not stuck; a failed one does not count.
     """
     return pooling(*specs)([(n, k) for _, n, k in stuck_counts(connection)])
+
+
+def solved_rate(connection: duckdb.DuckDBPyConnection, *specs: Sweep) -> Rate:
+    """The solved rate of whole sweeps; failed trainings are left out, as of the stuck rate."""
+    return pooling(*specs)(connection.execute("select n_trainings - n_failed, n_solved from trials").fetchall())
+
+
+def loss_median(connection: duckdb.DuckDBPyConnection) -> float | None:
+    """The median over trials of their median loss, one that is not finite above all others; `None` if it is not."""
+    ((median,),) = connection.execute(
+        "select quantile_cont(coalesce(loss_median, 'inf'), 0.5) from trials where n_trainings > n_failed"
+    ).fetchall()
+    return median if median is not None and math.isfinite(median) else None
 
 
 def rates_by(connection: duckdb.DuckDBPyConnection, spec: Sweep) -> tuple[ParameterRates, ...]:

@@ -16,6 +16,7 @@ from attnsweep.orchestrator.tracking import SyncResult, runs, sync, tracking_uri
 from attnsweep.orchestrator.tracking.content import TrialContent, TrialValues, short_number
 from attnsweep.orchestrator.tracking.runs import SweepRuns
 from attnsweep.orchestrator.tracking.store import experiment
+from attnsweep.orchestrator.tracking.view import METRICS
 from attnsweep.search_spaces import Categorical, Conditional, Float
 from attnsweep.workloads.errors import UserError
 from tests.orchestrator.mlflow_runs import default_store, everything_stored, runs_of
@@ -82,6 +83,7 @@ def test_the_sweep_is_the_parent_run(client: MlflowClient, tmp_path: Path) -> No
     expected_params = {"n_steps": "8", "sweep.trials": "4", "sweep.replicates": "4", "sweep.seed": "0"}
     assert parent.data.params == expected_params
     assert parent.data.metrics["n_trainings"] == 4
+    assert [parent.data.metrics[name] for name in METRICS] == [0.0, 1.0, 2.0]
     note = parent.data.tags["mlflow.note.content"]
     assert note.startswith("why\n")
     assert "| solved | 4 |" in note

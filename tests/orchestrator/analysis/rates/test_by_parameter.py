@@ -9,6 +9,7 @@ from attnsweep.orchestrator.analysis.rates.answers import outcome_counts
 from attnsweep.orchestrator.analysis.rates.by_parameter import (
     ParameterRates,
     binned_rates,
+    loss_median,
     stuck_rate,
     swept_names,
 )
@@ -145,3 +146,13 @@ def test_the_figure_shows_the_rate_of_each_bin_that_holds_trials() -> None:
     assert [row[0] for row in intervals(panels[0])] == pytest.approx([10**-1.5, 10**-0.5])
     # Without their marks, the widths of the bins.
     assert [(row[2], row[3]) for row in intervals(panels[0], "x")] == pytest.approx([(0.01, 0.1), (0.1, 1.0)])
+
+
+def test_the_median_loss_of_a_sweep_is_of_its_trials(tmp_path: Path) -> None:
+    solved, diverged = ["solved"] * 4, trial_rows(2, ["diverged"] * 4)
+    trials = [trial_rows(0, solved), trial_rows(1, solved, eval_loss=7.0), diverged, trial_rows(3, ["failed"] * 4)]
+    for n, expected in ((0, None), (1, 2.0), (2, 4.5), (3, 7.0), (4, 7.0)):
+        ledger = Ledger(sweep_on_disk(tmp_path / str(n), small_sweep("s"), *(trials[:n] or trials[3:])).path)
+        assert ledger.ask(loss_median) == expected
+    ledger = Ledger(sweep_on_disk(tmp_path / "diverged", small_sweep("s"), diverged).path)
+    assert ledger.ask(loss_median) is None
