@@ -66,13 +66,19 @@ def write_report(directories: Sequence[Location], out: Path | None) -> Path:
         refuse_link(out.parent)
         refuse_link(_figures_folder(out))
     refuse_special(out)
+    page, pictures = make_report(directories)
+    _write(out, page, pictures)
+    return out
+
+
+def make_report(directories: Sequence[Location]) -> tuple[str, list[Picture]]:
+    """The page and its pictures; nothing is written. Arguments and errors as for `write_report`."""
     reports = [read_sweep_report(SweepDirectory.open(path)) for path in directories]
     several = len(reports) > 1
     shown = [Shown(each, draw_sweep(each, f"{at}_" if several else "")) for at, each in enumerate(reports, 1)]
     overview = draw_overview(reports) if several else None
-    figures = [picture for each in shown for picture in each.pictures] + ([overview] if overview else [])
-    _write(out, render(shown, overview), figures)
-    return out
+    pictures = [picture for each in shown for picture in each.pictures] + ([overview] if overview else [])
+    return render(shown, overview), pictures
 
 
 def render(shown: Sequence[Shown], overview: Picture | None) -> str:

@@ -7,13 +7,13 @@ from pathlib import Path
 import duckdb
 
 from attnsweep.orchestrator.analysis.labels import STUCK
+from attnsweep.orchestrator.analysis.learning_curves import LearningCurve, read_learning_curves
 from attnsweep.orchestrator.analysis.phase.diagram import PhaseDiagram, read_phase_diagram
 from attnsweep.orchestrator.analysis.rates.intervals import Rate, pooling
 from attnsweep.orchestrator.analysis.results import SweepResults, read_results
 from attnsweep.orchestrator.ledger.reader import Ledger
 from attnsweep.orchestrator.report import facts
 from attnsweep.orchestrator.report.composition import RoleShare, role_composition
-from attnsweep.orchestrator.report.learning_curves import LearningCurve, read_learning_curves
 from attnsweep.orchestrator.report.regions import Regions, read_regions
 from attnsweep.orchestrator.storage.location import as_argument
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory

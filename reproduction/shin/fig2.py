@@ -8,6 +8,7 @@ import numpy as np
 from matplotlib.figure import Figure
 from rich.console import Console
 
+from attnsweep.orchestrator.analysis.learning_curves import quartile_curves
 from attnsweep.orchestrator.ledger.reader import Ledger
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
 from attnsweep.reproduction.comparison import ComparedValue, Comparison, save_figure
@@ -30,11 +31,6 @@ SIZE_NOTE = (
 
 _MAJORITY = (math.nextafter(0.5, 1.0), 1.0)
 _FINAL = "select log10(eval_loss / level_mean) from trainings where param_flavour = ? and eval_loss is not null"
-_CURVE = """
-select step, quantile_cont(log10(value / level_mean), [0.25, 0.5, 0.75])
-from curves join trainings using (training_id, trial, replicate)
-where metric = 'eval_loss' and param_flavour = ? and step > 0 group by step order by step
-"""
 _ROLES = """
 select role, count(*) from heads join trainings using (training_id, trial, replicate)
 where param_flavour = 'unconstrained' and step = (select max(step) from heads) group by role
@@ -100,10 +96,11 @@ def _mixture(roles: dict[str, int]) -> ComparedValue:
 def _figure(connection: duckdb.DuckDBPyConnection) -> Figure:
     figure = Figure(figsize=(5.4, 3.8), layout="constrained", dpi=200)
     panel = figure.subplots()
+    curves = quartile_curves(connection, "param_flavour", "log10(value / level_mean)")
     for flavour, (name, colour) in FLAVOURS.items():
-        curve = connection.execute(_CURVE, [flavour]).fetchall()
-        steps = np.array([step for step, _ in curve])
-        low, middle, high = np.array([quartiles for _, quartiles in curve]).T
+        points = [point for point in curves[flavour] if point.step > 0]
+        steps = [point.step for point in points]
+        low, middle, high = np.array([(point.low, point.median, point.high) for point in points]).T
         panel.fill_between(steps, low, high, color=colour, alpha=0.2, linewidth=0)
         panel.plot(steps, middle, color=colour, linewidth=1.4, label=name)
     panel.set_xscale("log")

@@ -12,8 +12,8 @@ from attnsweep.orchestrator.analysis.figures.axes import scale_steps
 from attnsweep.orchestrator.analysis.figures.panels import new_figure
 from attnsweep.orchestrator.analysis.figures.style import GREY, OUTCOME_COLOURS, house_style
 from attnsweep.orchestrator.analysis.figures.texts import figure_text
+from attnsweep.orchestrator.analysis.learning_curves import LearningCurve
 from attnsweep.orchestrator.report.facts import ReferenceLevel
-from attnsweep.orchestrator.report.learning_curves import LearningCurve
 
 _DECADES = 1.3
 """Between the largest and the smallest loss, from which on the axis of losses is logarithmic."""

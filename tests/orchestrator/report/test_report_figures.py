@@ -1,47 +1,23 @@
-"""Every figure of a report can be read: no two words lie on each other, and none is cut off."""
+"""Figures of a report: they show the numbers, no two words lie on each other, and none is cut off."""
 
-import itertools
 from pathlib import Path
 
 import numpy as np
 import pytest
-from matplotlib.backends.backend_agg import FigureCanvasAgg
-from matplotlib.figure import Figure
-from matplotlib.text import Text
-from matplotlib.transforms import Bbox
+from matplotlib.patches import Rectangle
 
-from attnsweep.orchestrator.report import pictures
-from attnsweep.orchestrator.report.page import write_report
+from attnsweep.orchestrator.analysis.figures.style import OUTCOME_COLOURS
+from attnsweep.orchestrator.report.pictures import Picture, draw_overview, draw_sweep
+from attnsweep.orchestrator.report.sweep_report import SweepReport, read_sweep_report
+from tests.orchestrator.drawn import bars, intervals, legend, texts, tick_labels, unreadable
 from tests.orchestrator.head_rows import head_rows, sweep_with_heads
-from tests.orchestrator.small_sweep import small_sweep, trial_rows
+from tests.orchestrator.small_sweep import small_sweep, sweep_on_disk, trial_rows
 
 ENDS = ["solved", "marginal", "degenerate_zero", "plateau", "runaway", "diverged", "failed"]
 TIMELINES = {(0, 0): "..ppp", (0, 1): ".sss.", (1, 0): "rr...", (1, 1): "....."}
 
 
-def _words(figure: Figure) -> list[tuple[str, Bbox]]:
-    """What is written in a figure, and where; ticks beyond the ends of an axis are not drawn."""
-    canvas = FigureCanvasAgg(figure)
-    canvas.draw()
-    beyond = {
-        label
-        for axes in figure.axes
-        for place, (axis, ends) in enumerate(((axes.xaxis, axes.get_xlim()), (axes.yaxis, axes.get_ylim())))
-        for label in axis.get_ticklabels(which="both")
-        if not min(ends) <= label.get_position()[place] <= max(ends)
-    }
-    shown = [text for text in figure.findobj(Text) if text.get_visible() and text.get_text().strip()]
-    boxes = [(text.get_text(), text.get_window_extent(canvas.get_renderer())) for text in shown if text not in beyond]
-    return [(word, box) for word, box in boxes if box.width > 0]
-
-
-def _overlap(one: Bbox, other: Bbox) -> bool:
-    """By more than a pixel, which letters do not fill."""
-    return min(one.x1, other.x1) - max(one.x0, other.x0) > 1 and min(one.y1, other.y1) - max(one.y0, other.y0) > 1
-
-
-@pytest.mark.parametrize(("names", "n_trials"), [("a", 4), ("ab", 40)])
-def test_words_do_not_overlap(names: str, n_trials: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def _report(path: Path, n_trials: int, *, with_heads: bool = True) -> SweepReport:
     rng = np.random.default_rng(0)
     trials = [
         trial_rows(
@@ -55,22 +31,102 @@ def test_words_do_not_overlap(names: str, n_trials: int, tmp_path: Path, monkeyp
         )
         for trial in range(n_trials)
     ]
+    spec = small_sweep(path.name, trials=n_trials)
+    if not with_heads:
+        return read_sweep_report(sweep_on_disk(path, spec, *trials))
     heads = [row for rows in trials for each in rows for row in head_rows(each, TIMELINES)]
-    directories = [
-        sweep_with_heads(tmp_path / name, small_sweep(name, trials=n_trials), trials, heads) for name in names
+    return read_sweep_report(sweep_with_heads(path, spec, trials, heads))
+
+
+@pytest.fixture(scope="module")
+def heads(tmp_path_factory: pytest.TempPathFactory) -> SweepReport:
+    return _report(tmp_path_factory.mktemp("sweeps") / "heads", 40)
+
+
+@pytest.fixture(scope="module")
+def curves(tmp_path_factory: pytest.TempPathFactory) -> SweepReport:
+    return _report(tmp_path_factory.mktemp("sweeps") / "curves", 40, with_heads=False)
+
+
+def _of(report: SweepReport, group: str) -> list[Picture]:
+    return [each for each in draw_sweep(report) if each.group == group]
+
+
+def test_each_figure_can_be_read(heads: SweepReport, curves: SweepReport, tmp_path: Path) -> None:
+    few = _report(tmp_path / "few", 4)
+    pictures = [picture for report in (heads, curves, few) for picture in draw_sweep(report)]
+    pictures.append(draw_overview([heads, few]))
+    assert {each.group for each in pictures} == {
+        *("stuck", "phase", "cells", "outcomes", "curves", "composition", "emergence", "sweeps"),
+    }
+    assert [(each.name, words) for each in pictures if (words := unreadable(each.figure))] == []
+
+
+def test_outcomes_are_bars_with_their_numbers_beside(heads: SweepReport) -> None:
+    [picture] = _of(heads, "outcomes")
+    (panel,) = picture.figure.axes
+    assert bars(panel) == [each.rate.share for each in heads.outcomes]
+    bounds = [row[2:] for row in intervals(panel, "x")]
+    assert bounds == [pytest.approx((each.rate.low, each.rate.high)) for each in heads.outcomes]
+    assert tick_labels(panel, "y") == [each.outcome.replace("_", " ") for each in heads.outcomes]
+    assert texts(panel) == [*(str(each.rate.k) for each in heads.outcomes), "trainings"]
+    assert panel.get_xlabel() == "share of trainings"
+
+
+def test_sweeps_are_bars_side_by_side(heads: SweepReport, curves: SweepReport) -> None:
+    (panel,) = draw_overview([heads, curves]).figure.axes
+    assert bars(panel) == [each.results.stuck.share for each in (heads, curves)]
+    assert tick_labels(panel, "y") == ["1. heads", "2. curves"]
+
+
+def test_cells_show_shares_and_intervals(heads: SweepReport) -> None:
+    assert heads.regions is not None
+    stuck, solved = _of(heads, "cells")
+    (panel,) = stuck.figure.axes
+    known = [each for each in heads.regions.cells if each.stuck.share is not None]
+    assert texts(panel)[::2] == [f"{each.stuck.share:.2f}" for each in known]
+    assert texts(panel)[1::2] == [f"{each.stuck.low:.2f}–{each.stuck.high:.2f}" for each in known]
+    patches = [each for each in panel.patches if isinstance(each, Rectangle)]
+    assert len(patches) == len(heads.regions.cells) + 1
+    assert heads.regions.best is not None
+    assert patches[-1].get_xy() == pytest.approx([place - 0.47 for place in heads.regions.best.place])
+    first = heads.regions.cells[0]
+    assert f"stuck {first.stuck.share:.2f} [" in stuck.hover["cell-stuck-0-0"]
+    assert texts(solved.figure.axes[0])[0] == f"{first.solved.share:.2f}"
+
+
+def test_learning_curves_show_median_quartiles_and_levels(curves: SweepReport) -> None:
+    drawn = _of(curves, "curves")
+    assert len(drawn) == len(curves.curves) == 6
+    for picture, curve in zip(drawn, curves.curves, strict=True):
+        (panel,) = picture.figure.axes
+        median, *levels = panel.get_lines()
+        assert median.get_xydata().tolist() == [[point.step, point.median] for point in curve.points]
+        assert median.get_color() == OUTCOME_COLOURS[curve.outcome]
+        [[band]] = [each.get_paths() for each in panel.collections]
+        quartiles = {(point.step, value) for point in curve.points for value in (point.low, point.high)}
+        assert {tuple(vertex) for vertex in band.vertices.tolist()} == quartiles
+        name = curve.outcome.replace("_", " ")
+        assert panel.get_title() == f"{name}, {curve.n_trainings} trainings"
+        bottom, top = panel.get_ylim()
+        seen = [level for level in curves.levels if bottom <= level.median <= top]
+        if curve.outcome != "diverged":
+            assert sorted(line.get_ydata()[0] for line in levels) == sorted(level.median for level in seen)
+            assert set(texts(panel)) == {level.name for level in seen}
+
+
+def test_the_composition_of_layers_is_bars_by_role(heads: SweepReport) -> None:
+    [picture] = _of(heads, "composition")
+    (panel,) = picture.figure.axes
+    assert bars(panel) == [each.rate.share for each in heads.composition]
+    assert tick_labels(panel, "y") == ["layer 0", "layer 1"]
+    assert legend(picture.figure) == ["positional", "none"]
+
+
+def test_the_phase_diagram_is_drawn_in_two_parts(heads: SweepReport) -> None:
+    assert heads.diagram is not None
+    model, residuals = _of(heads, "phase")
+    assert [line.get_xydata().tolist() for line in model.figure.axes[0].get_lines()] == [
+        line.tolist() for line in heads.diagram.contour()
     ]
-    drawn, as_png = [], pictures.as_png
-    monkeypatch.setattr(pictures, "as_png", lambda figure: (drawn.append(figure), as_png(figure))[1])
-    write_report([each.path for each in directories], tmp_path / "report.html")
-    assert len(drawn) >= 10 * len(names)
-    for figure in drawn:
-        words = _words(figure)
-        assert words
-        over = [(a, b) for (a, one), (b, other) in itertools.combinations(words, 2) if _overlap(one, other)]
-        assert over == []
-        cut = [word for word, box in words if box.x0 < -1 or box.y0 < -1 or not _inside(box, figure)]
-        assert cut == []
-
-
-def _inside(box: Bbox, figure: Figure) -> bool:
-    return box.x1 <= figure.bbox.x1 + 1 and box.y1 <= figure.bbox.y1 + 1
+    assert len(residuals.figure.axes[0].patches) == len(heads.diagram.residuals())

@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 import statsmodels.api as sm
 
-from attnsweep.orchestrator.analysis.rates import rates_by
+from attnsweep.orchestrator.analysis.learning_curves import read_learning_curves
+from attnsweep.orchestrator.analysis.rates.by_parameter import rates_by
 from attnsweep.orchestrator.analysis.rates.intervals import pooled_rate
 from attnsweep.orchestrator.ledger.reader import Ledger
-from attnsweep.orchestrator.report.learning_curves import read_learning_curves
-from attnsweep.orchestrator.report.page import write_report
+from attnsweep.orchestrator.report.page import make_report
 from attnsweep.orchestrator.report.regions import read_regions
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
 from attnsweep.search_spaces import Categorical
@@ -49,7 +49,7 @@ def sweep(tmp_path_factory: pytest.TempPathFactory) -> SweepDirectory:
 
 @pytest.fixture(scope="module")
 def page(sweep: SweepDirectory) -> Element:
-    return read_html(write_report([sweep.path], None).read_text())
+    return read_html(make_report([sweep.path])[0])
 
 
 def _rows(sweep: SweepDirectory, sql: str) -> list[tuple[object, ...]]:
@@ -133,7 +133,7 @@ def test_the_phase_diagram_is_an_independent_regression_of_the_trainings(tmp_pat
         ends = ["solved", *draws.choice(["failed", "marginal", "solved"], 4, p=[0.1, 0.9 * chance, 0.9 - 0.9 * chance])]
         trials.append(trial_rows(at, ends, param_init_sigma=sigma, param_learning_rate=rate))
     sweep = sweep_on_disk(tmp_path / "sweep", small_sweep("smooth", trials=64), *trials)
-    page = read_html(write_report([sweep.path], None).read_text())
+    page = read_html(make_report([sweep.path])[0])
     counted = _rows(
         sweep, "select param_learning_rate, param_init_sigma, stuck from trainings where outcome <> 'failed'"
     )

@@ -9,11 +9,10 @@ from typer.main import get_group
 
 from attnsweep.orchestrator import cli
 from attnsweep.orchestrator.analysis.figures.style import OUTCOME_COLOURS
-from attnsweep.orchestrator.analysis.labels import OUTCOME_MEANINGS, STUCK, share_label
-from attnsweep.orchestrator.analysis.rates.intervals import Rate
+from attnsweep.orchestrator.analysis.labels import OUTCOME_MEANINGS, STUCK
 from attnsweep.orchestrator.ledger.query import run_query
 from attnsweep.orchestrator.ledger.reader import Ledger
-from attnsweep.orchestrator.report.page import write_report
+from attnsweep.orchestrator.report.page import make_report, write_report
 from attnsweep.orchestrator.report.sweep_report import read_sweep_report
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
 from attnsweep.search_spaces import Categorical, Sequential
@@ -64,7 +63,7 @@ def test_the_command_writes_one_file_that_fetches_nothing(
 def test_the_commands_of_a_report_exist_and_its_queries_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     directory = _small(tmp_path / "a sweep's")
     monkeypatch.chdir(tmp_path)
-    page = read_html(write_report([directory.path], None).read_text())
+    page = read_html(make_report([directory.path])[0])
     commands = [shlex.split(each.text) for each in page.all("pre", class_="command")]
     assert [words[1] for words in commands][:2] == ["resume", "status"]
     for words in commands:
@@ -79,7 +78,7 @@ def test_a_sweep_without_trainings(tmp_path: Path) -> None:
     directory = SweepDirectory.create(tmp_path / "sweep", small_sweep("empty"), {})
     with open_writer(directory):
         pass
-    page = read_html(write_report([directory.path], None).read_text())
+    page = read_html(make_report([directory.path])[0])
     assert "The ledger holds no training yet." in page.text
     assert page.all("img") == []
 
@@ -87,7 +86,7 @@ def test_a_sweep_without_trainings(tmp_path: Path) -> None:
 def test_a_sweep_that_varies_nothing_and_whose_trainings_fail(tmp_path: Path) -> None:
     spec = small_sweep("fixed", space={"n_steps": 8}, trials=1, replicates=2)
     failed = trial_rows(0, ["failed", "failed"], error="ValueError: no", eval_loss=None, train_seconds=None)
-    page = read_html(write_report([sweep_on_disk(tmp_path / "sweep", spec, failed).path], None).read_text())
+    page = read_html(make_report([sweep_on_disk(tmp_path / "sweep", spec, failed).path])[0])
     assert page.one("p", id="stuck-rate-1").text == "-"
     assert page.all("table", class_="regions") == page.all("table", class_="by-parameter") == []
     assert "ValueError: no" in page.one("details", class_="failure").text
@@ -106,19 +105,20 @@ def test_where_no_model_is_fitted_the_cells_stand_alone_and_the_page_says_why(tm
         ("solved", [trial_rows(0, ["solved"] * 4)], "No model: none of 4 trainings of 1 trials are stuck"),
     ):
         given = spec if name == "words" else small_sweep("one")
-        page = read_html(write_report([sweep_on_disk(tmp_path / name, given, *rows).path], None).read_text())
+        text, pictures = make_report([sweep_on_disk(tmp_path / name, given, *rows).path])
+        page = read_html(text)
         assert why in page.text
         assert len(page.all("table", class_="regions")) == 1
         assert page.all("table", class_="residuals") == []
-        files = {each.stem for each in (tmp_path / name / "report" / "report_figures").iterdir()}
-        assert {"cells_stuck", "cells_solved"} <= files
-        assert not {each for each in files if each.startswith("phase")}
+        groups = {each.group for each in pictures}
+        assert "cells" in groups
+        assert "phase" not in groups
 
 
 def test_trials_that_chose_how_many_they_needed_count_once_in_every_rate(tmp_path: Path) -> None:
     spec = small_sweep("by_need", trials=2, replicates=Sequential(width=0.3, at_most=16, batch=4))
     trials = [trial_rows(0, ["solved"] * 4), trial_rows(1, ["marginal"] * 12 + ["solved"] * 4)]
-    page = read_html(write_report([sweep_on_disk(tmp_path / "sweep", spec, *trials).path], None).read_text())
+    page = read_html(make_report([sweep_on_disk(tmp_path / "sweep", spec, *trials).path])[0])
     assert page.one("p", id="stuck-rate-1").text.startswith("0.38 [")
     assert page.one("p", id="solved-rate-1").text.startswith("0.62 [")
     outcomes = {row[0].split()[0]: row[2][:4] for row in page.one("table", class_="outcomes").rows()}
@@ -130,14 +130,8 @@ def test_a_loss_near_the_largest_float_is_drawn(tmp_path: Path) -> None:
     directory = SweepDirectory.create(tmp_path / "sweep", small_sweep("diverged"), {})
     with open_writer(directory) as writer:
         commit(writer, trial_rows(0, ["diverged"] * 2), {0: [1.0, 1e300], 1: [1.0, 1e308]})
-    page = read_html(write_report([directory.path], None).read_text())
+    page = read_html(make_report([directory.path])[0])
     assert "Learning curves by outcome" in page.text
-
-
-def test_narrow_intervals_are_told_with_a_third_decimal() -> None:
-    assert share_label(Rate(10_000, 4121, 0.4112, 0.4130)) == "0.412 [0.411, 0.413]"
-    assert share_label(Rate(100, 41, 0.32, 0.51)) == "0.41 [0.32, 0.51]"
-    assert share_label(Rate(0, 0, None, None)) == "-"
 
 
 def test_several_sweeps(tmp_path: Path) -> None:
@@ -171,16 +165,15 @@ def test_a_sweep_with_heads(tmp_path: Path) -> None:
         for row in head_rows(training, seen)
     ]
     directory = sweep_with_heads(tmp_path / "sweep", small_sweep("heads"), trials, heads)
-    page = read_html(write_report([directory.path], None).read_text())
-    rows = {row[0]: row for row in page.one("table", class_="roles").rows()}
+    text, pictures = make_report([directory.path])
+    rows = {row[0]: row for row in read_html(text).one("table", class_="roles").rows()}
     assert rows["positional"][2:4] == ["4", "2"]
     assert rows["positional"][5] == "25.0%"
     assert rows["syntactic"][2:4] == ["4", "2"]
-    files = {each.name for each in (directory.path / "report" / "report_figures").iterdir()}
-    assert {"head_roles.png", "emergence_layer_0.svg"} <= files
+    assert {"head_roles", "emergence_layer_0"} <= {each.name for each in pictures}
 
 
-def test_roles_have_one_share_of_heads_on_a_page(tmp_path: Path) -> None:
+def test_roles_have_one_share_of_heads_in_a_report(tmp_path: Path) -> None:
     """In the table and in the figure beside it, also where trials chose how many trainings they needed."""
     trials = [
         trial_rows(0, ["solved"] * 2, param_init_sigma=0.05),
@@ -194,17 +187,15 @@ def test_roles_have_one_share_of_heads_on_a_page(tmp_path: Path) -> None:
     ]
     spec = small_sweep("heads", trials=2, replicates=Sequential(width=0.3, at_most=8, batch=2))
     directory = sweep_with_heads(tmp_path / "sweep", spec, trials, heads)
-    rows = {
-        row[0]: row
-        for row in read_html(write_report([directory.path], None).read_text()).one("table", class_="roles").rows()
-    }
-    assert rows["positional"][5] == "50.0%"
-    (composition,) = [each for each in read_sweep_report(directory).composition if each.role == "positional"]
-    assert composition.rate.share == 0.5
+    report = read_sweep_report(directory)
+    assert report.results.roles is not None
+    (rate,) = [each for each in report.results.roles.rates if each.role == "positional"]
+    (composition,) = [each for each in report.composition if each.role == "positional"]
+    assert rate.head_share == composition.rate.share == 0.5
 
 
 def test_a_file_that_cannot_be_written(tmp_path: Path) -> None:
-    directory = _small(tmp_path / "sweep")
+    directory = sweep_on_disk(tmp_path / "sweep", small_sweep("empty"))
     (tmp_path / "taken").write_text("")
     with pytest.raises(UserError, match=r"--out: got .*expected a file that can be written"):
         write_report([directory.path], tmp_path / "taken" / "report.html")

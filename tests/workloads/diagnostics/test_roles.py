@@ -15,7 +15,6 @@ from attnsweep.workloads.diagnostics.roles import (
     Arcs,
     Sentences,
     count_roles,
-    emergence,
     fit_offsets,
     label_roles,
     role_scores,
@@ -321,14 +320,6 @@ def test_what_a_score_needs_is_asked_for(sentences: Sentences) -> None:
         dataclasses.replace(sentences, offsets=None)
     with pytest.raises(UserError, match="key_tokens"):
         dataclasses.replace(sentences, key_tokens=None)
-
-
-def test_a_role_emerges_when_it_holds_to_the_end() -> None:
-    holds = np.array([[0, 1, 0, 1], [1, 1, 0, 0], [1, 0, 0, 1], [1, 1, 0, 1]], dtype=bool)
-    found = emergence(holds, [10, 20, 40, 80])
-    assert found.step.tolist() == [20, 80, 80, 40]
-    assert found.emerged.tolist() == [True, True, False, True]
-    assert emergence(holds[:, :, None], [10, 20, 40, 80]).step.shape == (4, 1)
 
 
 def _shortened(sentences: Sentences, of: slice, length: int) -> Sentences:

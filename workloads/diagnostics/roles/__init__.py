@@ -1,7 +1,6 @@
-"""What attention heads do: scores, labels, and when a role emerges. Formulas and sources: docs/roles.md."""
+"""What attention heads do: scores and labels. Formulas and sources: docs/roles.md."""
 
 from attnsweep.workloads.diagnostics.roles.counts import RoleCounts, count_roles
-from attnsweep.workloads.diagnostics.roles.emergence import Emergence, emergence
 from attnsweep.workloads.diagnostics.roles.labels import ROLES, label_roles, roles_held
 from attnsweep.workloads.diagnostics.roles.scores import role_scores, score_names
 from attnsweep.workloads.diagnostics.roles.sentences import Arcs, Sentences, fit_offsets
@@ -9,11 +8,9 @@ from attnsweep.workloads.diagnostics.roles.sentences import Arcs, Sentences, fit
 __all__ = [
     "ROLES",
     "Arcs",
-    "Emergence",
     "RoleCounts",
     "Sentences",
     "count_roles",
-    "emergence",
     "fit_offsets",
     "label_roles",
     "role_scores",

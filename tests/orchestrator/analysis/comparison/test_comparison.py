@@ -10,7 +10,7 @@ import pytest
 from attnsweep.orchestrator import cli
 from attnsweep.orchestrator.analysis import compare, open_sweep
 from attnsweep.orchestrator.analysis.comparison.difference import (
-    Difference,
+    RateDifference,
     difference_label,
     mcnemar,
     paired_differences,
@@ -18,6 +18,7 @@ from attnsweep.orchestrator.analysis.comparison.difference import (
 from attnsweep.orchestrator.analysis.rates.intervals import binomial_rate, pooled_rate
 from attnsweep.search_spaces import Sequential
 from attnsweep.workloads.errors import UserError
+from tests.orchestrator.drawn import intervals, tick_labels, unreadable
 from tests.orchestrator.small_sweep import Rows, small_sweep, sweep_on_disk, trial_rows
 
 N_TRIALS = 24
@@ -149,12 +150,12 @@ def test_no_change_at_all_is_no_certainty() -> None:
 )
 def test_a_limit_is_exceeded_by_the_whole_interval(low: float, high: float, limit: float, exceeds: bool) -> None:
     rate = binomial_rate(1, 2)
-    assert Difference(rate, rate, (low + high) / 2, low, high).exceeds(limit) is exceeds
+    assert RateDifference(rate, rate, (low + high) / 2, low, high).exceeds(limit) is exceeds
 
 
 def test_a_difference_that_rounds_to_nothing_has_no_minus() -> None:
     rate = binomial_rate(1, 2)
-    assert difference_label(Difference(rate, rate, -0.001, -0.004, 0.12)) == "+0.00 [0.00, 0.12]"
+    assert difference_label(RateDifference(rate, rate, -0.001, -0.004, 0.12)) == "+0.00 [0.00, 0.12]"
 
 
 def test_the_command_prints_and_exits_by_the_limit(
@@ -175,9 +176,16 @@ def test_the_command_prints_and_exits_by_the_limit(
 
 
 def test_the_figure_draws_every_difference(pair: tuple[Path, Path]) -> None:
-    (panel,) = compare(*pair, by="init_sigma").plot().axes
-    assert len(panel.containers) == 1 + 3 + 4
-    assert panel.get_xlabel() == "change of the share of trainings, B less A (95% interval)"
+    found = compare(*pair, by="init_sigma")
+    (panel,) = (figure := found.plot()).axes
+    differences = [found.stuck, *found.outcomes.values(), *(each.stuck for each in found.groups)]
+    assert [row[0] for row in intervals(panel, "x")] == list(range(8))
+    assert [row[1:] for row in intervals(panel, "x")] == [pytest.approx(each.interval) for each in differences]
+    sigmas = [f"stuck rate, initialization $σ$ {each.label}" for each in found.groups]
+    assert tick_labels(panel, "y") == ["stuck rate", "solved", "marginal", "degenerate zero", *sigmas]
+    assert panel.get_xlabel() == "change of the share, B less A (95% interval)"
+    assert figure.get_suptitle().replace("\n", " ") == found.how()
+    assert unreadable(figure) == []
 
 
 def test_mistakes(pair: tuple[Path, Path], tmp_path: Path) -> None:

@@ -7,17 +7,12 @@ from typing import Any
 import numpy as np
 import pytest
 import statsmodels.api as sm
-from matplotlib.collections import PathCollection
+from matplotlib.collections import PathCollection, QuadMesh
 from numpy.typing import NDArray
 
-from attnsweep.orchestrator.analysis.phase.diagram import (
-    TERMS,
-    Axis,
-    Floats,
-    PhaseDiagram,
-    TrialCounts,
-    fit_phase_diagram,
-)
+from attnsweep.orchestrator.analysis.phase.diagram import PhaseDiagram, fit_phase_diagram
+from attnsweep.orchestrator.analysis.phase.surface import TERMS, Axis, Floats, TrialCounts
+from tests.orchestrator.drawn import legend, texts, unreadable
 
 X, Y = Axis("init_sigma", True, 1e-4, 1.0), Axis("learning_rate", False, 0.0, 2.0)
 
@@ -89,7 +84,7 @@ def test_separated_trials_have_a_surface_and_no_band() -> None:
     assert np.isnan([low, high]).all()
     assert diagram.to_arrow()["low"].null_count == diagram.to_arrow().num_rows
     assert len(diagram.contour()) == 1
-    diagram.plot().canvas.draw()
+    assert legend(diagram.plot()) == ["half are stuck", "trial"]
 
 
 def test_one_mixed_trial_on_the_wrong_side_ends_the_separation() -> None:
@@ -109,7 +104,10 @@ def test_a_constant_outcome_has_no_surface_and_says_so(k: int, which: str) -> No
     assert diagram.to_arrow().num_rows == 0
     with pytest.raises(ValueError, match="no boundary to fit"):
         diagram.at(0.1, 1.0)
-    diagram.plot().canvas.draw()
+    figure = diagram.plot()
+    assert (figure.get_suptitle().replace("\n", " "), legend(figure)) == (diagram.note, ["trial"])
+    (points,) = [each for each in figure.axes[0].collections if isinstance(each, PathCollection)]
+    assert np.asarray(points.get_array()) == pytest.approx(np.full(60, k / 8))
 
 
 def test_a_likelihood_that_nearly_has_no_maximum_gets_a_ridge_and_no_band() -> None:
@@ -134,23 +132,34 @@ def test_too_few_trials_have_no_surface() -> None:
     assert diagram.note.startswith("too few for a model")
 
 
-def test_the_figure_names_its_axes_and_draws_surface_band_and_residuals() -> None:
-    figure = _diagram(_smooth).plot()
-    figure.canvas.draw()
+def test_the_figure_shows_surface_boundary_band_trials_and_residuals() -> None:
+    diagram = _diagram(_smooth)
+    figure = diagram.plot()
     surface, residuals = (panel for panel in figure.axes if panel.get_title())
     assert surface.get_xlabel() == residuals.get_xlabel() == "initialization $σ$"
     assert (surface.get_xscale(), surface.get_yscale()) == ("log", "linear")
-    (legend,) = figure.legends
-    assert [text.get_text() for text in legend.get_texts()] == ["half are stuck", "its 95% band", "trial"]
+    assert figure.get_suptitle() == diagram.note
+    assert legend(figure) == ["half are stuck", "its 95% band", "trial"]
+    assert diagram.surface is not None
+    (mesh,) = [each for each in surface.collections if isinstance(each, QuadMesh)]
+    assert np.asarray(mesh.get_array()) == pytest.approx(diagram.surface.grid()[2])
+    assert [line.get_xydata().tolist() for line in surface.get_lines()] == [each.tolist() for each in diagram.contour()]
     (points,) = [each for each in surface.collections if isinstance(each, PathCollection)]
-    assert len(points.get_offsets()) == 60
-    assert len(residuals.patches) == 16
+    assert np.asarray(points.get_offsets()) == pytest.approx(np.column_stack([diagram.trials.x, diagram.trials.y]))
+    assert np.asarray(points.get_array()) == pytest.approx(diagram.trials.k / 8)
+    cells = diagram.residuals()
+    corners = [(*patch.get_xy(), patch.get_width()) for patch in residuals.patches]
+    assert corners == [pytest.approx((each.x_low, each.y_low, each.x_high - each.x_low)) for each in cells]
+    written = {f"{each.k / each.n:.2f}\n({each.expected / each.n:.2f})" for each in cells}
+    assert set(texts(residuals)) <= written
+    assert len(texts(residuals)) > 8
+    assert unreadable(figure) == []
 
 
 def test_many_trials_are_drawn_as_the_cells_of_the_residuals() -> None:
     diagram = _diagram(_smooth, 401)
-    (legend,) = (figure := diagram.plot()).legends
-    assert legend.get_texts()[-1].get_text() == "trials around"
+    figure = diagram.plot()
+    assert legend(figure)[-1] == "trials around"
     (points,) = [each for each in figure.axes[0].collections if isinstance(each, PathCollection)]
     assert np.asarray(points.get_array()) == pytest.approx([each.k / each.n for each in diagram.residuals()])
 

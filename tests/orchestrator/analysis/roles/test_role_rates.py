@@ -9,14 +9,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from attnsweep.orchestrator.analysis.figures.rates import emergence_figure
 from mlflow import MlflowClient
 from rich.console import Console
 
 from attnsweep.orchestrator.analysis import open_sweep
 from attnsweep.orchestrator.analysis.rates.intervals import binomial_rate
 from attnsweep.orchestrator.analysis.results import SweepResults, read_results
-from attnsweep.orchestrator.analysis.roles.history import _SCORES, NO_ROLE
+from attnsweep.orchestrator.analysis.roles.figure import emergence_figure
+from attnsweep.orchestrator.analysis.roles.history import KNOWN_ROLES, NO_ROLE
 from attnsweep.orchestrator.analysis.roles.rates import RoleRate, role_rates, role_rates_by
 from attnsweep.orchestrator.ledger.query import run_query
 from attnsweep.orchestrator.ledger.reader import Ledger
@@ -36,6 +36,7 @@ from attnsweep.workloads.engine.pack import Pack
 from attnsweep.workloads.testing import defaults
 from attnsweep.workloads.translation.translator import LAYERS
 from tests.orchestrator import head_rows as made_up
+from tests.orchestrator.drawn import legend, unreadable
 from tests.orchestrator.head_rows import WORDS, Timelines, sweep_with_heads
 from tests.orchestrator.small_sweep import STEPS, small_sweep, sweep_on_disk, trial_rows
 
@@ -47,7 +48,7 @@ def _rates(directory: SweepDirectory, *, any_layer: bool = False) -> dict[tuple[
         return {(each.layer, each.role): each for each in role_rates(connection, directory.spec, any_layer=any_layer)}
 
 
-def _findings(directory: SweepDirectory) -> SweepResults:
+def _results(directory: SweepDirectory) -> SweepResults:
     with Ledger(directory.path).connect() as connection:
         return read_results(connection, directory.spec)
 
@@ -149,7 +150,7 @@ def test_trials_that_chose_how_many_trainings_they_needed_count_once_each(tmp_pa
     directory = _sweep(
         tmp_path / "s", [{(0, 0): "p"}] * 2, [{(0, 0): "."}, {(0, 0): "p"}] + [{(0, 0): "."}] * 10, spec=spec
     )
-    found = _findings(directory).roles
+    found = _results(directory).roles
     assert found is not None
     [rate] = [each for each in found.rates if each.role == "positional"]
     mean = (1 + 1 / 12) / 2
@@ -177,7 +178,7 @@ def test_a_role_is_listed_where_it_occurs_or_its_score_is_measured(tmp_path: Pat
     assert list(_rates(measured)) == [(0, "rare_token"), (0, "mixed"), (1, "rare_token"), (1, "mixed")]
     bare = sweep_with_heads(tmp_path / "none", SPEC, [rows], heads, score_names=(), measured=())
     assert {cell: each.rate.k for cell, each in _rates(bare).items()} == {(0, "mixed"): 0, (1, "mixed"): 1}
-    assert set(_SCORES) | {NO_ROLE} == set(ROLES)
+    assert {*KNOWN_ROLES, NO_ROLE} == set(ROLES)
 
 
 def test_a_sweep_without_heads_has_no_roles(tmp_path: Path) -> None:
@@ -187,7 +188,7 @@ def test_a_sweep_without_heads_has_no_roles(tmp_path: Path) -> None:
     failed = trial_rows(0, ["diverged"])
     lost = sweep_with_heads(tmp_path / "lost", SPEC, [failed], made_up.head_rows(failed[0], {(0, 0): "pp"}))
     for directory in (without, idle, lost):
-        found = _findings(directory)
+        found = _results(directory)
         assert found.roles is found.as_json()["roles"] is None
         assert "role" not in found.markdown()
 
@@ -212,7 +213,7 @@ def test_full_models_of_category_pairs_have_the_roles_of_their_solutions(tmp_pat
         verdicts = judged(workload, tasks[0].training.parameters, result.evidence)
         table = trained_rows(workload, tasks, result, verdicts, [None] * 3, context)
         writer.commit("p", table, curve_rows(workload, tasks, result), flipped.cast(rows.schema))
-    found = _findings(directory)
+    found = _results(directory)
     assert all(each.layer == 0 and (each.role == "mixed" or "solution" in each.role) for each in found.roles.rates)
     [second] = [each for each in found.roles.as_json() if each["role"] == "solution_2"]
     assert (second["n"], second["layer_name"], second["median_step"]) == (3, "0", 0.0)
@@ -232,7 +233,7 @@ def shown(tmp_path: Path) -> SweepDirectory:
 def test_the_summary_shows_roles_within_80_columns(shown: SweepDirectory) -> None:
     summary = Summary(
         directory=shown,
-        findings=_findings(shown),
+        results=_results(shown),
         refused={},
         finished=True,
         n_trials=2,
@@ -264,12 +265,12 @@ def test_the_summary_shows_roles_within_80_columns(shown: SweepDirectory) -> Non
 
 def test_layers_have_numbers_where_the_workload_is_gone(tmp_path: Path) -> None:
     spec = SPEC.but(workload=f"{tmp_path}/gone.py:Gone")
-    found = _findings(_sweep(tmp_path / "s", [{(2, 0): "p"}], spec=spec))
+    found = _results(_sweep(tmp_path / "s", [{(2, 0): "p"}], spec=spec))
     assert [each["layer_name"] for each in found.as_json()["roles"]] == ["2"] * 3
 
 
 def test_findings_have_rates_by_parameter_and_wide_ones_stay_out_of_the_description(shown: SweepDirectory) -> None:
-    found = _findings(shown)
+    found = _results(shown)
     first = json.loads(json.dumps(found.as_json(), allow_nan=False))["role_rates_by"][0]
     assert (first["role"], first["layer_name"]) == ("positional", "encoder_self")
     assert [each["parameter"] for each in first["by"]] == ["init_sigma", "learning_rate"]
@@ -277,10 +278,13 @@ def test_findings_have_rates_by_parameter_and_wide_ones_stay_out_of_the_descript
     assert found.markdown().count("| trials |") == 2
 
 
-def test_the_figure_has_a_panel_per_layer_and_a_curve_per_role(shown: SweepDirectory, tmp_path: Path) -> None:
-    figure = emergence_figure(_findings(shown).roles, title="figure")
-    figure.savefig(tmp_path / "figure.png")
-    assert (tmp_path / "figure.png").stat().st_size > 10_000
+def test_the_figure_has_a_panel_per_layer_and_a_curve_per_role(shown: SweepDirectory) -> None:
+    roles = _results(shown).roles
+    assert roles is not None
+    figure = emergence_figure(roles, title="figure")
+    assert figure.get_suptitle() == "figure"
+    assert legend(figure) == ["positional", "syntactic", "rare token"]
+    assert unreadable(figure) == []
     assert [panel.get_title() for panel in figure.axes] == [
         f"{layer}, 8 trainings" for layer in ("encoder self", "decoder self", "cross")
     ]
@@ -288,13 +292,15 @@ def test_the_figure_has_a_panel_per_layer_and_a_curve_per_role(shown: SweepDirec
     assert [line.get_label() for line in lines] == ["positional", "syntactic", "rare_token"]
     assert lines[0].get_xydata().tolist() == [[0.0, 0.0], [4.0, 0.375], [8.0, 0.375]]
     assert len({(line.get_color(), line.get_linestyle()) for line in lines}) == 3
+    high = roles.emergence[0].curve[-1].high
+    assert max(path.vertices[:, 1].max() for path in figure.axes[0].collections[0].get_paths()) == pytest.approx(high)
     assert [panel.get_xscale() for panel in figure.axes] == ["linear"] * 3
 
 
 def test_early_probes_have_room_in_the_figure(tmp_path: Path) -> None:
     rows, steps = trial_rows(0, ["plateau"] * 2, n_steps=1000), (0, 10, 100, 1000)
     heads = [row for each in rows for row in made_up.head_rows(each, {(0, 0): ".ppp", (0, 1): "...s"}, steps)]
-    roles = _findings(sweep_with_heads(tmp_path / "s", SPEC, [rows], heads)).roles
+    roles = _results(sweep_with_heads(tmp_path / "s", SPEC, [rows], heads)).roles
     assert [each.median_share for each in roles.emergence] == [0.01, 1.0, None]
     figure = emergence_figure(roles)
     assert figure.axes[0].get_xscale() == "symlog"
@@ -329,7 +335,7 @@ def test_the_section_of_docs_roles_runs(tmp_path: Path, monkeypatch: pytest.Monk
     ]
     monkeypatch.chdir(tmp_path)
     directory = sweep_with_heads(tmp_path / "sweeps/head_roles", spec, trainings, heads)
-    section = (Path(__file__).parents[2] / "docs/roles.md").read_text().partition("## Rates over a sweep")[2]
+    section = (Path(__file__).parents[4] / "docs/roles.md").read_text().partition("## Rates over a sweep")[2]
     [snippet] = re.findall(r"^```python\n(.*?)^```$", section, re.DOTALL | re.MULTILINE)
     printed = io.StringIO()
     with contextlib.redirect_stdout(printed):
