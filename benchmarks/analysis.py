@@ -147,10 +147,8 @@ def _column(values: object, field: pa.Field, n: int) -> pa.Array:
     if values is None:
         return pa.nulls(n, field.type)
     plain = field.type.value_type if pa.types.is_dictionary(field.type) else field.type
-    if not isinstance(values, pa.Array):
-        values = pa.array(values)
-    values = values.cast(plain)
-    return values.dictionary_encode() if pa.types.is_dictionary(field.type) else values
+    array: pa.Array = (values if isinstance(values, pa.Array) else pa.array(values)).cast(plain)
+    return array.dictionary_encode() if pa.types.is_dictionary(field.type) else array
 
 
 def _curves(trainings: pa.Table, draws: np.random.Generator) -> pa.Table:

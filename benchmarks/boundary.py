@@ -7,9 +7,9 @@ learning_rate, both logarithmic. The truth is a grid of 24 x 24 points with 32 t
 each is on; points whose share is within 0.09 of one half may be on either (`unclear_share`). `wave` and `island` are
 surfaces over the same two axes whose rates are known; their trainings are drawn from these.
 
-A design spends trials of 8 trainings; the same surface (`search_spaces.surface`) is fitted to what each design found,
-and its error is the share of the grid's points that it puts on the wrong side. `boundary` is asked through the study,
-eight trials at a time; it is seeded like a sweep. Trainings are fused in this process: no Ray, no ledger.
+A design spends trials of 8 trainings. The same surface (`attnsweep.search_spaces.surface`) is fitted to what each
+design found; its error is the share of the grid's points that it puts on the wrong side. `boundary` is asked through
+the study, eight trials at a time, and seeded like a sweep. Trainings are fused in this process: no Ray, no ledger.
 `trials_to_reach` says after how many trials a design's mean error is at most each of `targets` and stays there; null:
 never.
 """

@@ -275,7 +275,7 @@ def _dense_loss(model: FullModel, *, whole: bool) -> Callable[[], Tensor]:
         if whole:
             out_BSM = out_BSM[:, rows[model.v_VV.shape[0]]]
         normal_BMV = layer_norm(out_BSM.mT, model.gain_V.shape, model.gain_V, model.bias_V, eps)
-        answer_BK = model.second(nn.functional.relu(model.first(normal_BMV)))[:, 1:, 0]
+        answer_BK: Tensor = model.second(nn.functional.relu(model.first(normal_BMV)))[:, 1:, 0]
         return (wanted_BK - answer_BK).square().mean()
 
     return loss

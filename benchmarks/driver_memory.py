@@ -65,7 +65,7 @@ def _spec(n_trials: int):  # type: ignore[no-untyped-def]
 def _sweep(n_trials: int) -> None:
     from rich.console import Console
 
-    from attnsweep.orchestrator.running.session import Resources, run_sweep
+    from attnsweep import Resources, run_sweep
 
     assert run_sweep(_spec(n_trials), Path("sweep"), Resources(), Console(stderr=True)).n_trainings == n_trials
 

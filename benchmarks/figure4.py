@@ -34,6 +34,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from attnsweep.workloads.engine.contract import Training
 from attnsweep.workloads.engine.pack import Pack
 from attnsweep.workloads.formal_languages import FormalLanguages
+from attnsweep.workloads.formal_languages.parameters import FormalLanguagesParameters
 from attnsweep.workloads.testing import defaults
 
 LENGTHS = (10, 30, 100, 300)
@@ -99,7 +100,7 @@ def _figure() -> dict[str, object]:
         subprocess.run(command, cwd=home, env=environment, check=True, stdout=subprocess.DEVNULL)
         seconds = time.perf_counter() - started
         ledger = Path(home) / "figure4" / "chiang_fig4" / "trainings" / "*.parquet"
-        [(trainings, steps, spent, packs)] = duckdb.sql(
+        [(trainings, steps, spent, packs)] = duckdb.execute(
             f"select count(*), sum(n_steps), sum(train_seconds), list(distinct pack_size) from '{ledger}'"
         ).fetchall()
     return {
@@ -121,7 +122,8 @@ class _Layer(nn.TransformerEncoderLayer):
     def forward(self, src: Tensor) -> Tensor:  # type: ignore[override]
         mixed, self.weights = self.self_attn(src * self.factor, src, src)
         src = self.norm1(src + mixed)
-        return self.norm2(src + self.linear2(torch.relu(self.linear1(src))))
+        normal: Tensor = self.norm2(src + self.linear2(torch.relu(self.linear1(src))))
+        return normal
 
 
 class _Sequential(nn.Module):
@@ -130,7 +132,7 @@ class _Sequential(nn.Module):
     def __init__(self, *, is_scaled: bool) -> None:
         super().__init__()
         self.word = nn.Embedding(3, 16)
-        self.layers = nn.ModuleList(_Layer(16, 1, 64, dropout=0.0) for _ in range(2))
+        self.first, self.second = (_Layer(16, 1, 64, dropout=0.0) for _ in range(2))
         self.answer = nn.Linear(16, 1)
         self._is_scaled = is_scaled
 
@@ -139,7 +141,7 @@ class _Sequential(nn.Module):
         position = torch.zeros_like(value)
         position[1, 0] = 1.0
         value = (value + position).unsqueeze(1)
-        for layer in self.layers:
+        for layer in (self.first, self.second):
             layer.factor = math.log(len(text)) if self._is_scaled else 1.0
             value = layer(value)
         logit: Tensor = self.answer(value[0, 0])[0]
@@ -175,7 +177,7 @@ def _epoch(model: _Sequential, optimizer: torch.optim.Adam, length: int, n_steps
         for _ in range(n_tests):
             text, label = _string(TEST_LENGTH)
             logit = model(text)
-            attention = sum(layer.weights[0, 0, 1].item() for layer in model.layers)
+            attention = sum(layer.weights[0, 0, 1].item() for layer in (model.first, model.second))
             loss = binary_cross_entropy_with_logits(logit, label)
             measured.append(loss.item() + float((logit > 0) == (label > 0.5)) + attention)
     return measured
@@ -207,7 +209,7 @@ def _lane_step(device: str, n_lanes: int) -> dict[str, float]:
     }
 
 
-def _pack(device: str, n_lanes: int) -> Pack[object]:
+def _pack(device: str, n_lanes: int) -> Pack[FormalLanguagesParameters]:
     workload = FormalLanguages()
     parameters = [
         defaults(workload, train_length=length, attention_scale=scale, n_epochs=4, steps_per_epoch=2048,

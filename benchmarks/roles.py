@@ -96,7 +96,7 @@ class Plain(nn.Module):
 
     def __init__(self, parameters: TranslationParameters, n_source: int, n_target: int) -> None:
         super().__init__()
-        sizes = {
+        sizes: dict[str, Any] = {
             "d_model": parameters.d_model,
             "nhead": parameters.n_heads,
             "dim_feedforward": parameters.d_ffn,
@@ -205,12 +205,12 @@ def one_head(batches: list[tuple[NDArray[np.float64], Sentences]]) -> dict[str, 
         assert rarity is not None
         assert sentences.key_tokens is not None
         for b in range(len(attention)):
-            queries = np.flatnonzero(sentences.queries[b])
-            keys = np.flatnonzero(sentences.keys[b])
+            queries: list[int] = np.flatnonzero(sentences.queries[b]).tolist()
+            keys: list[int] = np.flatnonzero(sentences.keys[b]).tolist()
             ranks = rarity[sentences.key_tokens[b]].numpy()
             second = np.sort(ranks[keys])[::-1][: min(2, len(keys))][-1]
             is_rare = ranks[keys].max() >= sentences.n_frequent
-            strongest = {}
+            strongest: dict[int, int] = {}
             for i in queries:
                 strongest[i] = keys[attention[b, i, keys].argmax()]
                 total += attention[b, i].sum()

@@ -51,8 +51,8 @@ def soak(folder: Path, options: argparse.Namespace) -> dict[str, Any]:
     """Both sweeps on one Ray, and what became of them."""
     import ray
 
-    context = ray.init(address="local", include_dashboard=False, log_to_driver=False)
-    address = context.address_info["gcs_address"]
+    ray.init(address="local", include_dashboard=False, log_to_driver=False)
+    address = str(ray.get_runtime_context().gcs_address)
     try:
         started = time.monotonic()
         assert start_driver(folder / "undisturbed", address, options.trials).wait() == 0
@@ -139,11 +139,12 @@ def drive(path: Path, address: str, n_trials: int) -> None:
     import ray
     from rich.console import Console
 
+    from attnsweep import Resources, resume_sweep, run_sweep
     from attnsweep.orchestrator.running.loop import SweepLoop
-    from attnsweep.orchestrator.running.session import Resources, resume_sweep, run_sweep
+    from attnsweep.orchestrator.training.messages import PackOrder
     from attnsweep.orchestrator.training.ray_pool import TrainerPool
-    from attnsweep.orchestrator.training.trainer import PackOrder
     from attnsweep.search_spaces import Float, Sweep
+    from attnsweep.search_spaces.dimensions import Dimension
 
     train, run = TrainerPool.train, SweepLoop.run
 
@@ -156,14 +157,18 @@ def drive(path: Path, address: str, n_trials: int) -> None:
         with patch.object(TrainerPool, "train", train_and_note):
             return run(loop, should_stop)
 
-    SweepLoop.run = run_and_note  # type: ignore[method-assign]
+    SweepLoop.run = run_and_note  # type: ignore[assignment,method-assign]
     ray.init(address=address, log_to_driver=False)
     resources = Resources(pack_size=16, checkpoint_seconds=2.0)
     console = Console(stderr=True)
     if (path / "sweep.json").exists():
         resume_sweep(path, resources, console)
         return
-    space = {"n_steps": 2000, "stop_when_solved": False, "init_sigma": Float(low=1e-3, high=1.0, log=True)}
+    space: dict[str, Dimension] = {
+        "n_steps": 2000,
+        "stop_when_solved": False,
+        "init_sigma": Float(low=1e-3, high=1.0, log=True),
+    }
     spec = Sweep(
         name="soak",
         workload="category_pairs",

@@ -10,6 +10,7 @@ replicates to a trial, as rates are measured, and with one, so that Optuna and M
 
 import argparse
 import json
+import logging
 import os
 import platform
 import subprocess
@@ -77,7 +78,7 @@ def _attnsweep(n_trainings: int, n_steps: int, replicates: int) -> None:
     started = time.perf_counter()
     from rich.console import Console
 
-    from attnsweep.orchestrator.running import session
+    from attnsweep import Resources, run_sweep
     from attnsweep.orchestrator.running.loop import SweepLoop
     from attnsweep.orchestrator.tracking import Projection
     from attnsweep.orchestrator.training import cluster
@@ -101,7 +102,7 @@ def _attnsweep(n_trainings: int, n_steps: int, replicates: int) -> None:
     _watch(cluster, "_connect", profile, "ray_start")
     _watch(SweepLoop, "run", profile, "sweep_loop")
     _watch(Projection, "close", profile, "mlflow_after_the_loop")
-    summary = session.run_sweep(spec, Path("sweep"), session.Resources(), Console(stderr=True))
+    summary = run_sweep(spec, Path("sweep"), Resources(), Console(stderr=True))
     assert summary.n_trainings == n_trainings
     Path("profile.json").write_text(json.dumps({name: round(seconds, 2) for name, seconds in profile.items()}))
 
@@ -129,7 +130,7 @@ def _tune(n_trainings: int, n_steps: int, _: int) -> None:
     from ray.air.integrations.mlflow import MLflowLoggerCallback
     from ray.tune.search.optuna import OptunaSearch
 
-    ray.init(address="local", include_dashboard=False, log_to_driver=False, logging_level="ERROR")
+    ray.init(address="local", include_dashboard=False, log_to_driver=False, logging_level=logging.ERROR)
     tuner = tune.Tuner(
         _train_one,
         param_space={

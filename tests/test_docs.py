@@ -205,7 +205,13 @@ def queries_on(document: str, sweep: str) -> list[str]:
 
 
 def test_the_queries_on_formal_languages_run(tmp_path: Path) -> None:
-    values = {"language": "parity", "train_length": 2, "n_steps": 20, "eval_batch_size": 4, "longest_test_length": 20}
+    values: dict[str, Value] = {
+        "language": "parity",
+        "train_length": 2,
+        "n_steps": 20,
+        "eval_batch_size": 4,
+        "longest_test_length": 20,
+    }
     ledger = trained_ledger(tmp_path, "formal_languages", [values, values])
     queries = queries_on("outcomes.md", "sweeps/parity_learnability")
     assert len(queries) == 2
@@ -214,7 +220,14 @@ def test_the_queries_on_formal_languages_run(tmp_path: Path) -> None:
 
 
 def test_the_queries_on_translators_run(tmp_path: Path) -> None:
-    small = {"n_sentences": 400, "batch_size": 100, "n_heads": 2, "d_model": 4, "d_ffn": 4, "n_probes": 2}
+    small: dict[str, Value] = {
+        "n_sentences": 400,
+        "batch_size": 100,
+        "n_heads": 2,
+        "d_model": 4,
+        "d_ffn": 4,
+        "n_probes": 2,
+    }
     settings = [small | {"window": window, "train_on": train} for window in (None, 1) for train in ("all", "short")]
     ledger = trained_ledger(tmp_path, "translation", settings)
     sweeps = ("sweeps/head_roles", "sweeps/attention_structure", "sweeps/translation_lengths")

@@ -6,6 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from rich.console import Console
 
 from attnsweep.reproduction.comparison import Comparison, save_figure
 from attnsweep.reproduction.shin import zeros as shin_zeros
@@ -98,7 +99,7 @@ def test_the_threads_of_the_process_are_given_back(monkeypatch: pytest.MonkeyPat
     try:
         torch.set_num_threads(2)
         with pytest.raises(ArithmeticError):
-            shin_zeros.reproduce(tmp_path, shin_zeros.Console(quiet=True))
+            shin_zeros.reproduce(tmp_path, Console(quiet=True))
         assert torch.get_num_threads() == 2
     finally:
         torch.set_num_threads(n_threads)

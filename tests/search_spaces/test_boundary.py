@@ -213,7 +213,7 @@ def test_it_reads_how_many_trainings_a_trial_had() -> None:
     ],
 )
 def test_a_sweep_without_a_boundary_to_find_is_refused(changes: dict[str, Any], message: str) -> None:
-    fields = {"name": "s", "workload": "category_pairs", "trials": 8, "sampler": "boundary"}
+    fields: dict[str, Any] = {"name": "s", "workload": "category_pairs", "trials": 8, "sampler": "boundary"}
     spec = Sweep(**fields | {"space": {"init_sigma": Float(low=0.1, high=1)}} | changes)
     with pytest.raises(SpecError) as raised:
         check_sweep(spec, load_workload("category_pairs").parameters)

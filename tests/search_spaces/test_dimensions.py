@@ -52,7 +52,7 @@ def test_a_dimension_by_position_is_the_one_by_name(
     ("make", "message"),
     [
         (
-            lambda: Float(1, 2, 3),  # type: ignore[misc]
+            lambda: Float(1, 2, 3),  # type: ignore[call-arg,arg-type]
             "Float: got '3 values by position', expected low, high by position or by name, all else by name; "
             "write Float(low=..., high=...)",
         ),

@@ -77,7 +77,8 @@ def test_a_number_of_replicates_is_written_as_before() -> None:
 
 
 def _sweep(**fields: Any) -> Sweep:
-    return Sweep(**({"name": "s", "workload": "category_pairs", "space": {}, "trials": 8} | fields))
+    plain: dict[str, Any] = {"name": "s", "workload": "category_pairs", "space": {}, "trials": 8}
+    return Sweep(**plain | fields)
 
 
 @pytest.mark.parametrize(

@@ -51,7 +51,7 @@ def check_rounding() -> None:
 def _mkl_branch() -> int | None:
     """The code path that MKL keeps to; `None` where PyTorch has no MKL, or one that does not say."""
     library = Path(torch.__file__).parent / "lib" / "libtorch_cpu.so"
-    if not (torch.backends.mkl.is_available() and library.exists()):  # type: ignore[no-untyped-call]
+    if not (torch.backends.mkl.is_available() and library.exists()):
         return None
     try:
         branch: int = ctypes.CDLL(str(library)).mkl_serv_cbwr_get(_MKL_CBWR_BRANCH)

@@ -18,9 +18,8 @@ def draw_interval(panel: Axes, at: float, interval: Interval, along: Literal["x"
         along: The axis of the estimate.
         look: As for `Axes.errorbar`.
     """
-    estimate, bounds = interval[0], {f"{along}err": reach(interval)}
-    x, y = (estimate, at) if along == "x" else (at, estimate)
-    panel.errorbar(x, y, **bounds, **look)
+    x, y = (interval[0], at) if along == "x" else (at, interval[0])
+    panel.errorbar(x, y, **look | {f"{along}err": reach(interval)})
 
 
 def draw_bar(panel: Axes, row: float, interval: Interval, height: float, colour: str, label: str = "") -> None:

@@ -2,7 +2,7 @@
 
 import textwrap
 from collections.abc import Sequence
-from typing import Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 from matplotlib.artist import Artist
@@ -95,7 +95,7 @@ def _draw_observed(panel: Axes, plane: Plane, trials: TrialCounts, cells: Sequen
     if cells:
         x, y = (np.array(middles) for middles in zip(*(_middle(plane, each) for each in cells), strict=True))
         share, name, marker = np.array([each.k / each.n for each in cells]), "trials around", "s"
-    look = {"edgecolors": "black", "linewidths": 0.6, "clip_on": False, "zorder": 3}
+    look: dict[str, Any] = {"edgecolors": "black", "linewidths": 0.6, "clip_on": False, "zorder": 3}
     panel.scatter(x, y, s=16, c=share, marker=marker, vmin=0, vmax=1, **look)
     return name, Line2D([], [], color="0.6", marker=marker, markeredgecolor="black", linestyle="none")
 

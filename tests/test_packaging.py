@@ -1,0 +1,111 @@
+"""What is installed: one package, whatever the folders are called and wherever the source comes from.
+
+The folders stand at the top of the repository, and `src/attnsweep` links to them. The tests build from a copy, so that
+nothing is left in the checkout.
+"""
+
+import shutil
+import subprocess
+import sys
+import tarfile
+import zipfile
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+SOURCE = (
+    "LICENSE",
+    "README.md",
+    "orchestrator",
+    "pyproject.toml",
+    "reproduction",
+    "search_spaces",
+    "src",
+    "workloads",
+)
+"""What a distribution is made of; also there: all that must not get into it."""
+BESIDES = ("benchmarks", "docs", "infra", "tests")
+
+
+def run(command: Sequence[str | Path], directory: Path) -> str:
+    done = subprocess.run(command, cwd=directory, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def build(kind: str, source: Path, out: Path) -> Path:
+    """The archive that setuptools makes of a source tree, without an environment of its own."""
+    out.mkdir(exist_ok=True)
+    program = f"import sys; from setuptools import build_meta; build_meta.build_{kind}(sys.argv[1])"
+    run([sys.executable, "-W", "ignore", "-c", program, out], source)
+    [archive] = out.iterdir()
+    return archive
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The wheel of the sdist of the checkout."""
+    folder = tmp_path_factory.mktemp("build")
+    checkout = folder / "checkout"
+    checkout.mkdir()
+    for name in (*SOURCE, *BESIDES):
+        ignored = shutil.ignore_patterns("__pycache__", "*.egg-info")
+        if (ROOT / name).is_dir():
+            shutil.copytree(ROOT / name, checkout / name, symlinks=True, ignore=ignored)
+        else:
+            shutil.copy(ROOT / name, checkout)
+    with tarfile.open(build("sdist", checkout, folder / "sdist")) as sdist:
+        sdist.extractall(folder / "unpacked", filter="data")
+    [source] = (folder / "unpacked").iterdir()
+    return build("wheel", source, folder / "wheel")
+
+
+@pytest.mark.slow
+def test_a_wheel_holds_one_package(wheel: Path) -> None:
+    names = zipfile.ZipFile(wheel).namelist()
+    version = wheel.name.split("-")[1]
+    assert {name.split("/")[0] for name in names} == {"attnsweep", f"attnsweep-{version}.dist-info"}
+
+
+@pytest.mark.slow
+def test_a_wheel_holds_every_module_and_what_is_read_at_run_time(wheel: Path) -> None:
+    names = set(zipfile.ZipFile(wheel).namelist())
+    folders = [path for path in (ROOT / "src" / "attnsweep").iterdir() if path.is_dir() and path.name != "__pycache__"]
+    files = {path.name: path for path in (ROOT / "src" / "attnsweep").iterdir() if path.is_file()}
+    for folder in folders:
+        files |= {f"{folder.name}/{path.relative_to(folder)}": path for path in folder.rglob("*") if path.is_file()}
+    wanted = {f"attnsweep/{name}" for name in files if "__pycache__" not in name}
+    assert wanted <= names, sorted(wanted - names)
+
+
+@pytest.mark.scale
+@pytest.mark.skipif(not (ROOT / ".git").exists(), reason="no git checkout")
+def test_git_archive_makes_the_same_wheel(wheel: Path, tmp_path: Path) -> None:
+    run(["git", "-C", ROOT, "archive", "--output", tmp_path / "source.tar", "HEAD"], tmp_path)
+    with tarfile.open(tmp_path / "source.tar") as source:
+        source.extractall(tmp_path / "source", filter="data")
+    archived = build("wheel", tmp_path / "source", tmp_path / "wheel")
+    assert zipfile.ZipFile(archived).namelist() == zipfile.ZipFile(wheel).namelist()
+
+
+@pytest.mark.scale
+def test_an_installed_wheel_exposes_one_name_and_runs(wheel: Path, tmp_path: Path) -> None:
+    """In an environment of its own, which sees the dependencies of this one and no checkout."""
+    run([sys.executable, "-m", "venv", tmp_path / "venv"], tmp_path)
+    python = tmp_path / "venv" / "bin" / "python"
+    [site] = (tmp_path / "venv" / "lib").glob("python*/site-packages")
+    before = {path.name for path in site.iterdir()}
+    run([python, "-m", "pip", "install", "--no-index", "--no-deps", wheel], tmp_path)
+    new = {path.name for path in site.iterdir()} - before
+    assert new == {"attnsweep", f"attnsweep-{wheel.name.split('-')[1]}.dist-info"}
+    # Named in a .pth file, a folder is searched, and the .pth files in it, such as that of this checkout, are not read.
+    [dependencies] = [path for path in sys.path if path.endswith("site-packages")]
+    (site / "dependencies.pth").write_text(dependencies + "\n")
+    where = run([python, "-c", "import attnsweep.orchestrator.cli; print(attnsweep.__file__)"], tmp_path)
+    assert where == f"{site}/attnsweep/__init__.py\n"
+    attnsweep = tmp_path / "venv" / "bin" / "attnsweep"
+    assert "quickstart" in run([attnsweep, "specs"], tmp_path)
+    assert "category_pairs" in run([attnsweep, "workloads"], tmp_path)
+    assert "shin-fig1" in run([attnsweep, "reproduce"], tmp_path)
