@@ -12,7 +12,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from attnsweep.orchestrator.analysis.labels import OUTCOME_MEANINGS, STUCK, clipped, plain_label, value_label
 from attnsweep.orchestrator.analysis.rates.intervals import share_label
 from attnsweep.orchestrator.analysis.roles.results import step_label
-from attnsweep.orchestrator.report.pictures import Picture, draw_overview, draw_sweep
+from attnsweep.orchestrator.report.pictures import Picture, Section, draw_overview, draw_sweep
 from attnsweep.orchestrator.report.portable import without_folders
 from attnsweep.orchestrator.report.sweep_report import SweepReport, read_sweep_report
 from attnsweep.orchestrator.storage.local import refuse_link
@@ -29,9 +29,9 @@ class Shown:
     report: SweepReport
     pictures: tuple[Picture, ...]
 
-    def of(self, group: str) -> list[Picture]:
+    def of(self, section: Section) -> list[Picture]:
         """The figures of one section."""
-        return [each for each in self.pictures if each.group == group]
+        return [each for each in self.pictures if each.section == section]
 
     @property
     def spec_json(self) -> str:

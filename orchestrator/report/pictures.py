@@ -21,7 +21,7 @@ from attnsweep.orchestrator.report.figures.shares import outcome_shares_figure, 
 from attnsweep.orchestrator.report.images import as_png, as_svg, data_uri, inline_svg
 from attnsweep.orchestrator.report.sweep_report import SweepReport
 
-Group = Literal["stuck", "phase", "cells", "outcomes", "curves", "composition", "emergence", "sweeps"]
+Section = Literal["stuck", "phase", "cells", "outcomes", "curves", "composition", "emergence", "sweeps"]
 
 
 @dataclass(frozen=True)
@@ -29,14 +29,14 @@ class Picture:
     """One figure, drawn when it is asked for.
 
     Attributes:
-        group: The section that it belongs to.
+        section: The part of the page that it belongs to.
         name: Of its files, without ending.
         alt: What it shows, for those who do not see it.
         figure: The figure.
         hover: By the `gid` of an artist, the text that a browser shows where the mouse rests on it.
     """
 
-    group: Group
+    section: Section
     name: str
     alt: str
     figure: Figure

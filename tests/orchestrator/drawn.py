@@ -6,7 +6,7 @@ from typing import Literal
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
-from matplotlib.collections import LineCollection
+from matplotlib.collections import FillBetweenPolyCollection, LineCollection
 from matplotlib.container import BarContainer, ErrorbarContainer
 from matplotlib.figure import Figure
 from matplotlib.text import Text
@@ -35,6 +35,17 @@ def bars(panel: Axes) -> list[float]:
     """The lengths of the horizontal bars in the order of drawing."""
     containers = [each for each in panel.containers if isinstance(each, BarContainer)]
     return [patch.get_width() for container in containers for patch in container.patches]
+
+
+def lines(panel: Axes) -> list[list[list[float]]]:
+    """The points of each line, in the order of drawing."""
+    return [np.asarray(line.get_xydata()).tolist() for line in panel.get_lines()]
+
+
+def bands(panel: Axes) -> list[set[tuple[float, float]]]:
+    """The corners of each band, in the order of drawing."""
+    found = [each for each in panel.collections if isinstance(each, FillBetweenPolyCollection)]
+    return [{(x, y) for path in each.get_paths() for x, y in np.asarray(path.vertices).tolist()} for each in found]
 
 
 def texts(panel: Axes) -> list[str]:

@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from attnsweep.orchestrator.analysis.phase.fit import fit_surface
 from attnsweep.orchestrator.analysis.phase.residuals import ResidualBin, binned_residuals, pearson_residuals
-from attnsweep.orchestrator.analysis.phase.surface import Axis, Floats, Surface, TrialCounts
+from attnsweep.orchestrator.analysis.phase.surface import Floats, PlaneAxis, Surface, TrialCounts
 from attnsweep.orchestrator.analysis.rates.grouping import is_logarithmic, values_of
 from attnsweep.orchestrator.analysis.rates.intervals import trials_count_once
 from attnsweep.search_spaces.sweep import Sweep
@@ -32,8 +32,8 @@ class PhaseDiagram:
         note: What a reader must know to judge the diagram.
     """
 
-    x: Axis
-    y: Axis
+    x: PlaneAxis
+    y: PlaneAxis
     trials: TrialCounts
     surface: Surface | None
     note: str
@@ -130,10 +130,10 @@ def read_phase_diagram(connection: duckdb.DuckDBPyConnection, specs: Sequence[Sw
     return dataclasses.replace(diagram, note=f"{diagram.note}; {left_out}")
 
 
-def fit_phase_diagram(x: Axis, y: Axis, trials: TrialCounts, weight: Floats) -> PhaseDiagram:
+def fit_phase_diagram(x: PlaneAxis, y: PlaneAxis, trials: TrialCounts, weight: Floats) -> PhaseDiagram:
     """Fits the model to trials; arguments as for `fit_surface`."""
     return PhaseDiagram(x, y, trials, *fit_surface(x, y, trials, weight))
 
 
-def _axis(specs: Sequence[Sweep], name: str, values: Floats) -> Axis:
-    return Axis(name, is_logarithmic(specs, name, values.tolist()), float(values.min()), float(values.max()))
+def _axis(specs: Sequence[Sweep], name: str, values: Floats) -> PlaneAxis:
+    return PlaneAxis(name, is_logarithmic(specs, name, values.tolist()), float(values.min()), float(values.max()))

@@ -19,9 +19,9 @@ from attnsweep.orchestrator.analysis.figures.style import VERMILION, house_style
 from attnsweep.orchestrator.analysis.figures.texts import legend_below
 from attnsweep.orchestrator.analysis.labels import parameter_label
 from attnsweep.orchestrator.analysis.phase.residuals import ResidualBin, binned_residuals
-from attnsweep.orchestrator.analysis.phase.surface import Axis, Surface, TrialCounts
+from attnsweep.orchestrator.analysis.phase.surface import PlaneAxis, Surface, TrialCounts
 
-Plane: TypeAlias = tuple[Axis, Axis]
+Plane: TypeAlias = tuple[PlaneAxis, PlaneAxis]
 
 _HEIGHT = 3.3
 _MOST_POINTS = 400

@@ -23,8 +23,8 @@ import numpy as np
 from attnsweep.orchestrator.analysis.phase.residuals import pearson_residuals
 from attnsweep.orchestrator.analysis.phase.surface import (
     TERMS,
-    Axis,
     Floats,
+    PlaneAxis,
     Surface,
     TrialCounts,
     design_matrix,
@@ -36,7 +36,7 @@ _RIDGE = 0.1
 """The penalty of squared coefficients, in trials' worth of log-likelihood, where there is no maximum without one."""
 
 
-def fit_surface(x: Axis, y: Axis, trials: TrialCounts, weight: Floats) -> tuple[Surface | None, str]:
+def fit_surface(x: PlaneAxis, y: PlaneAxis, trials: TrialCounts, weight: Floats) -> tuple[Surface | None, str]:
     """Fits the model.
 
     Args:
@@ -71,7 +71,9 @@ def fit_surface(x: Axis, y: Axis, trials: TrialCounts, weight: Floats) -> tuple[
     return surface, note
 
 
-def _maximum_likelihood(axes: tuple[Axis, Axis], design: Floats, trials: TrialCounts, weight: Floats) -> Surface | None:
+def _maximum_likelihood(
+    axes: tuple[PlaneAxis, PlaneAxis], design: Floats, trials: TrialCounts, weight: Floats
+) -> Surface | None:
     """The surface of maximum likelihood; `None` where the iteration runs away."""
     import statsmodels.genmod.families as families
     from scipy import special
@@ -92,7 +94,7 @@ def _maximum_likelihood(axes: tuple[Axis, Axis], design: Floats, trials: TrialCo
     return Surface(*axes, TERMS[:n_terms], coefficients, covariance, quantile, dispersion)
 
 
-def _ridge(axes: tuple[Axis, Axis], design: Floats, trials: TrialCounts, weight: Floats) -> Surface:
+def _ridge(axes: tuple[PlaneAxis, PlaneAxis], design: Floats, trials: TrialCounts, weight: Floats) -> Surface:
     """A surface where the likelihood has no maximum, without a covariance."""
     import statsmodels.genmod.families as families
     from statsmodels.genmod.generalized_linear_model import GLM

@@ -12,7 +12,7 @@ _GRID = 61
 
 
 @dataclass(frozen=True, slots=True)
-class Axis:
+class PlaneAxis:
     """One of the two parameters; `low` and `high` are the least and the largest value that was tried."""
 
     name: str
@@ -64,8 +64,8 @@ class Surface:
             independent and the model fits; more is overdispersion, or misfit.
     """
 
-    x: Axis
-    y: Axis
+    x: PlaneAxis
+    y: PlaneAxis
     terms: tuple[str, ...]
     coefficients: Floats
     covariance: Floats | None

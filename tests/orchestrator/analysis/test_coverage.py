@@ -8,7 +8,7 @@ from attnsweep.orchestrator.analysis.comparison import difference
 from attnsweep.orchestrator.analysis.comparison.difference import paired_differences, unpaired_difference
 from attnsweep.orchestrator.analysis.onset.share_by_step import share_by_step
 from attnsweep.orchestrator.analysis.phase.diagram import fit_phase_diagram
-from attnsweep.orchestrator.analysis.phase.surface import Axis, TrialCounts
+from attnsweep.orchestrator.analysis.phase.surface import PlaneAxis, TrialCounts
 from attnsweep.orchestrator.analysis.rates.intervals import (
     binomial_rate,
     mean_rate,
@@ -84,7 +84,9 @@ def test_the_band_of_a_phase_diagram_covers(n_trials: int) -> None:
         x[:2], y[:2] = (-1, 1), (-1, 1)
         logit = lambda x, y: 0.3 + 1.5 * x - y + 0.5 * x * y - 0.6 * x**2 + 0.4 * y**2  # noqa: E731
         k = rng.binomial(8, _chances(rng, 1 / (1 + np.exp(-logit(x, y))), n_trials)).astype(float)
-        diagram = fit_phase_diagram(Axis("x", False, -1, 1), Axis("y", False, -1, 1), TrialCounts(x, y, n, k), n)
+        diagram = fit_phase_diagram(
+            PlaneAxis("x", False, -1, 1), PlaneAxis("y", False, -1, 1), TrialCounts(x, y, n, k), n
+        )
         _, low, high = diagram.at(places[:, 0], places[:, 1])
         truth = 1 / (1 + np.exp(-logit(places[:, 0], places[:, 1])))
         covered.append((low <= truth) & (truth <= high))
@@ -105,7 +107,9 @@ def test_the_band_covers_where_trials_chose_how_many_they_needed() -> None:
         n, k = np.array([sequential_counts(rule, rate, rng) for rate in rates], dtype=np.float64).T
         truth = chance(*places.T)
         for name, weight in (("same", np.full(80, n.mean())), ("by trainings", n)):
-            found = fit_phase_diagram(Axis("x", False, -1, 1), Axis("y", False, -1, 1), TrialCounts(x, y, n, k), weight)
+            found = fit_phase_diagram(
+                PlaneAxis("x", False, -1, 1), PlaneAxis("y", False, -1, 1), TrialCounts(x, y, n, k), weight
+            )
             _, low, high = found.at(*places.T)
             covered[name].append((low <= truth) & (truth <= high))
     assert 0.88 < np.mean(covered["same"]) < MOST

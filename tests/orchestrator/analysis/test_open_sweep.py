@@ -14,7 +14,7 @@ from attnsweep.orchestrator.analysis.opened_sweep import SweepData
 from attnsweep.orchestrator.analysis.rates.intervals import pooled_rate, rate_label
 from attnsweep.search_spaces import Float, Sequential
 from attnsweep.workloads.errors import UserError
-from tests.orchestrator.drawn import bars, intervals, legend, tick_labels, unreadable
+from tests.orchestrator.drawn import bands, bars, intervals, legend, lines, tick_labels, unreadable
 from tests.orchestrator.head_rows import head_rows, sweep_with_heads
 from tests.orchestrator.small_sweep import Rows, small_sweep, sweep_on_disk, trial_rows
 
@@ -123,11 +123,10 @@ def test_what_ended_otherwise_never_comes_and_the_curve_ends_at_the_rate(sweep: 
     assert by.to_arrow().column_names == ["group", "step", "share", "low", "high"]
     (panel,) = (figure := by.plot()).axes
     assert (panel.get_xlabel(), panel.get_title()) == ("optimizer steps", "solved: 95% bands")
-    assert [line.get_xydata().tolist() for line in panel.get_lines()] == [
-        [[point.step, point.share] for point in curve.curve] for curve in by.curves
-    ]
-    tops = [max(path.vertices[:, 1].max() for path in band.get_paths()) for band in panel.collections]
-    assert tops == pytest.approx([max(point.high for point in curve.curve[:-1]) for curve in by.curves])
+    assert lines(panel) == [[[point.step, point.share] for point in curve.curve] for curve in by.curves]
+    # A band in steps begins at each step anew, and ends at the last.
+    ends = [{(point.step, end) for point in curve.curve[:-1] for end in (point.low, point.high)} for curve in by.curves]
+    assert all(end <= band for end, band in zip(ends, bands(panel), strict=True))
     counted = [f"{each.label} ({each.n_trainings} trainings, {each.n_trials} trials)" for each in by.curves]
     assert legend(figure) == counted
     assert unreadable(figure) == []

@@ -7,9 +7,9 @@ import pytest
 from matplotlib.patches import Rectangle
 
 from attnsweep.orchestrator.analysis.figures.style import OUTCOME_COLOURS
-from attnsweep.orchestrator.report.pictures import Picture, draw_overview, draw_sweep
+from attnsweep.orchestrator.report.pictures import Picture, Section, draw_overview, draw_sweep
 from attnsweep.orchestrator.report.sweep_report import SweepReport, read_sweep_report
-from tests.orchestrator.drawn import bars, intervals, legend, texts, tick_labels, unreadable
+from tests.orchestrator.drawn import bands, bars, intervals, legend, lines, texts, tick_labels, unreadable
 from tests.orchestrator.head_rows import head_rows, sweep_with_heads
 from tests.orchestrator.small_sweep import small_sweep, sweep_on_disk, trial_rows
 
@@ -48,15 +48,15 @@ def curves(tmp_path_factory: pytest.TempPathFactory) -> SweepReport:
     return _report(tmp_path_factory.mktemp("sweeps") / "curves", 40, with_heads=False)
 
 
-def _of(report: SweepReport, group: str) -> list[Picture]:
-    return [each for each in draw_sweep(report) if each.group == group]
+def _of(report: SweepReport, section: Section) -> list[Picture]:
+    return [each for each in draw_sweep(report) if each.section == section]
 
 
 def test_each_figure_can_be_read(heads: SweepReport, curves: SweepReport, tmp_path: Path) -> None:
     few = _report(tmp_path / "few", 4)
     pictures = [picture for report in (heads, curves, few) for picture in draw_sweep(report)]
     pictures.append(draw_overview([heads, few]))
-    assert {each.group for each in pictures} == {
+    assert {each.section for each in pictures} == {
         *("stuck", "phase", "cells", "outcomes", "curves", "composition", "emergence", "sweeps"),
     }
     assert [(each.name, words) for each in pictures if (words := unreadable(each.figure))] == []
@@ -100,18 +100,16 @@ def test_learning_curves_show_median_quartiles_and_levels(curves: SweepReport) -
     assert len(drawn) == len(curves.curves) == 6
     for picture, curve in zip(drawn, curves.curves, strict=True):
         (panel,) = picture.figure.axes
-        median, *levels = panel.get_lines()
-        assert median.get_xydata().tolist() == [[point.step, point.median] for point in curve.points]
+        median = panel.get_lines()[0]
+        assert lines(panel)[0] == [[point.step, point.median] for point in curve.points]
         assert median.get_color() == OUTCOME_COLOURS[curve.outcome]
-        [[band]] = [each.get_paths() for each in panel.collections]
-        quartiles = {(point.step, value) for point in curve.points for value in (point.low, point.high)}
-        assert {tuple(vertex) for vertex in band.vertices.tolist()} == quartiles
+        assert bands(panel) == [{(point.step, end) for point in curve.points for end in (point.low, point.high)}]
         name = curve.outcome.replace("_", " ")
         assert panel.get_title() == f"{name}, {curve.n_trainings} trainings"
         bottom, top = panel.get_ylim()
         seen = [level for level in curves.levels if bottom <= level.median <= top]
         if curve.outcome != "diverged":
-            assert sorted(line.get_ydata()[0] for line in levels) == sorted(level.median for level in seen)
+            assert sorted(line[0][1] for line in lines(panel)[1:]) == sorted(level.median for level in seen)
             assert set(texts(panel)) == {level.name for level in seen}
 
 
@@ -126,7 +124,5 @@ def test_the_composition_of_layers_is_bars_by_role(heads: SweepReport) -> None:
 def test_the_phase_diagram_is_drawn_in_two_parts(heads: SweepReport) -> None:
     assert heads.diagram is not None
     model, residuals = _of(heads, "phase")
-    assert [line.get_xydata().tolist() for line in model.figure.axes[0].get_lines()] == [
-        line.tolist() for line in heads.diagram.contour()
-    ]
+    assert lines(model.figure.axes[0]) == [line.tolist() for line in heads.diagram.contour()]
     assert len(residuals.figure.axes[0].patches) == len(heads.diagram.residuals())

@@ -110,7 +110,7 @@ def test_where_no_model_is_fitted_the_cells_stand_alone_and_the_page_says_why(tm
         assert why in page.text
         assert len(page.all("table", class_="regions")) == 1
         assert page.all("table", class_="residuals") == []
-        groups = {each.group for each in pictures}
+        groups = {each.section for each in pictures}
         assert "cells" in groups
         assert "phase" not in groups
 

@@ -11,10 +11,10 @@ from matplotlib.collections import PathCollection, QuadMesh
 from numpy.typing import NDArray
 
 from attnsweep.orchestrator.analysis.phase.diagram import PhaseDiagram, fit_phase_diagram
-from attnsweep.orchestrator.analysis.phase.surface import TERMS, Axis, Floats, TrialCounts
-from tests.orchestrator.drawn import legend, texts, unreadable
+from attnsweep.orchestrator.analysis.phase.surface import TERMS, Floats, PlaneAxis, TrialCounts
+from tests.orchestrator.drawn import legend, lines, texts, unreadable
 
-X, Y = Axis("init_sigma", True, 1e-4, 1.0), Axis("learning_rate", False, 0.0, 2.0)
+X, Y = PlaneAxis("init_sigma", True, 1e-4, 1.0), PlaneAxis("learning_rate", False, 0.0, 2.0)
 
 
 def _diagram(
@@ -118,7 +118,7 @@ def test_a_likelihood_that_nearly_has_no_maximum_gets_a_ridge_and_no_band() -> N
         x, y = rng.uniform(-1, 1, (2, 30))
         n = np.full(30, 2.0)
         k = rng.binomial(2, 1 / (1 + np.exp(-8 * x - 3 * y))).astype(float)
-        ends = Axis("x", False, x.min(), x.max()), Axis("y", False, y.min(), y.max())
+        ends = PlaneAxis("x", False, x.min(), x.max()), PlaneAxis("y", False, y.min(), y.max())
         diagram = fit_phase_diagram(*ends, TrialCounts(x, y, n, k), n)
         assert np.isfinite(diagram.at(x, y)[0]).all()
         if "maximum likelihood does not converge: a ridge" in diagram.note:
@@ -143,7 +143,7 @@ def test_the_figure_shows_surface_boundary_band_trials_and_residuals() -> None:
     assert diagram.surface is not None
     (mesh,) = [each for each in surface.collections if isinstance(each, QuadMesh)]
     assert np.asarray(mesh.get_array()) == pytest.approx(diagram.surface.grid()[2])
-    assert [line.get_xydata().tolist() for line in surface.get_lines()] == [each.tolist() for each in diagram.contour()]
+    assert lines(surface) == [each.tolist() for each in diagram.contour()]
     (points,) = [each for each in surface.collections if isinstance(each, PathCollection)]
     assert np.asarray(points.get_offsets()) == pytest.approx(np.column_stack([diagram.trials.x, diagram.trials.y]))
     assert np.asarray(points.get_array()) == pytest.approx(diagram.trials.k / 8)
@@ -166,7 +166,7 @@ def test_many_trials_are_drawn_as_the_cells_of_the_residuals() -> None:
 
 @pytest.mark.parametrize(("low", "high"), [(2e-3, 4e-3), (1e-3, 5e-2), (0.05, 2.0), (1e-4, 3.0), (1e-9, 1.0)])
 def test_the_labels_of_a_logarithmic_axis_do_not_touch(low: float, high: float) -> None:
-    axis = Axis("learning_rate", True, low, high)
+    axis = PlaneAxis("learning_rate", True, low, high)
     x = np.geomspace(low, high, 60)
     trials = TrialCounts(x, np.resize([0.0, 1.0, 2.0], 60), np.full(60, 8.0), np.resize([1.0, 5.0, 4.0, 7.0], 60))
     figure = fit_phase_diagram(axis, Y, trials, trials.n).plot()
