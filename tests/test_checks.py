@@ -1,5 +1,6 @@
 """The project's own checks: each goes red for its own kind of error, and the command line stays light."""
 
+import os
 import shutil
 import subprocess
 import sys
@@ -11,7 +12,7 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 BIN = Path(sys.executable).parent
-ROOMS = ("workloads", "search_spaces", "orchestrator", "infra")
+ROOMS = ("workloads", "search_spaces", "orchestrator", "reproduction", "infra", "src")
 HEAVY = ("torch", "ray", "mlflow")
 START_UP_SECONDS = 0.3
 
@@ -60,9 +61,15 @@ PLANTED = {
     ),
     "layer: a search space knows who runs it": Planted(
         path="search_spaces/planted.py",
-        text="import orchestrator\n",
+        text="import attnsweep.orchestrator.cli\n",
         check=("lint-imports", "--no-logo"),
-        finding="attnsweep.search_spaces.planted -> orchestrator (l.1)",
+        finding="attnsweep.search_spaces.planted -> attnsweep.orchestrator.cli (l.1)",
+    ),
+    "layer: the command line knows a reproduction": Planted(
+        path="orchestrator/planted.py",
+        text="import attnsweep.reproduction.catalog\n",
+        check=("lint-imports", "--no-logo"),
+        finding="attnsweep.orchestrator.planted -> attnsweep.reproduction.catalog (l.1)",
     ),
     "layer: the engine knows a problem": Planted(
         path="workloads/engine/planted.py",
@@ -75,14 +82,22 @@ PLANTED = {
 
 def run(command: Sequence[str | Path], directory: Path) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        command, cwd=directory, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+        command,
+        cwd=directory,
+        # The package of this directory, not the one that is installed.
+        env=os.environ | {"PYTHONPATH": str(directory / "src")},
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
     )
 
 
 @pytest.fixture
 def copy(tmp_path: Path) -> Path:
     for room in ROOMS:
-        shutil.copytree(ROOT / room, tmp_path / room, ignore=shutil.ignore_patterns("__pycache__"))
+        ignored = shutil.ignore_patterns("__pycache__", "*.egg-info")
+        shutil.copytree(ROOT / room, tmp_path / room, symlinks=True, ignore=ignored)
     shutil.copy(ROOT / "pyproject.toml", tmp_path)
     return tmp_path
 
