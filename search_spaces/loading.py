@@ -44,10 +44,10 @@ def load_sweep(reference: str) -> Sweep:
 
 def _made_by(function: object, reference: str) -> Sweep:
     subject = f"{reference}: sweep()"
-    with users_code(subject, "a function without arguments that returns a attnsweep.search_spaces.Sweep", "correct it"):
+    with users_code(subject, "a function without arguments that returns an attnsweep.Sweep", "correct it"):
         made = function() if callable(function) else function
     if not isinstance(made, Sweep):
-        raise SpecError(subject, given=made, expected="a attnsweep.search_spaces.Sweep", fix="return one")
+        raise SpecError(subject, given=made, expected="an attnsweep.Sweep", fix="return one")
     return made
 
 

@@ -10,6 +10,7 @@ from pydantic import Field, ValidationError
 from attnsweep.search_spaces.dimensions import Categorical, Conditional, Dimension, Float, Int, Scalar, Varied
 from attnsweep.search_spaces.model import SpecModel, first_mistake
 from attnsweep.search_spaces.replication import Replicates
+from attnsweep.workloads.parameters import CERTIFIED_SHARE
 
 SAMPLERS = ("tpe", "random", "qmc", "grid", "cmaes", "boundary")
 
@@ -47,6 +48,7 @@ class Sweep(SpecModel):
         replicates: Seeded trainings of each trial: a number, or a `Sequential` rule.
         seed: Seeds the sampler and all trainings.
         objective: What the sampler is told of a trial.
+        certified_share: Share of the stuck trainings whose label is put to a test, of those labels that have one.
         storage: An Optuna storage URL instead of the sweep directory's journal.
         description: One line for `attnsweep specs` and MLflow.
     """
@@ -60,6 +62,10 @@ class Sweep(SpecModel):
     replicates: Replicates = 1
     seed: int = Field(default=0, ge=0, le=2**63 - 1)
     objective: Objective = StuckRate()
+    # Left out of the JSON at its default, so that specs of earlier versions keep their sha256.
+    certified_share: float = Field(
+        default=CERTIFIED_SHARE, ge=0.0, le=1.0, exclude_if=lambda share: share == CERTIFIED_SHARE
+    )
     storage: str | None = None
     description: str = ""
 

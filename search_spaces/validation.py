@@ -25,7 +25,7 @@ def check_sweep(sweep: Sweep, parameters: type[TrainingParameters]) -> None:
     declared = parameters.declared()
     for name, dimension in sweep.space.items():
         if name not in declared:
-            raise unknown_parameter(name, _shown(dimension), declared)
+            raise unknown_parameter(name, _shown(dimension), parameters)
         for value in _extremes(dimension):
             declared[name].accept(value)
         for each in _branches(dimension):

@@ -25,12 +25,13 @@ from attnsweep.orchestrator.training.rows import PackContext, curve_rows, head_r
 from attnsweep.search_spaces.loading import load_sweep
 from attnsweep.search_spaces.validation import check_sweep
 from attnsweep.workloads.category_pairs import CategoryPairs
-from attnsweep.workloads.engine.contract import OUTCOMES, Training
+from attnsweep.workloads.engine.contract import Training
 from attnsweep.workloads.engine.judging import judged
 from attnsweep.workloads.engine.pack import Pack
 from attnsweep.workloads.parameters import Value
 from attnsweep.workloads.registry import load_workload
 from attnsweep.workloads.testing import defaults
+from attnsweep.workloads.vocabulary import OUTCOMES
 from tests.orchestrator.small_sweep import small_sweep, sweep_on_disk, trial_rows
 
 ROOT = Path(__file__).parents[1]

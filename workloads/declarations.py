@@ -58,6 +58,9 @@ def _check_parameters(subject: str, declared: object) -> None:
 def _check_parameter(subject: str, declared: Parameter) -> None:
     if declared.kind not in KINDS:
         raise _refused(subject, declared.kind, f"one of the types {', '.join(each.__name__ for each in KINDS)}")
+    if declared.since is not None and declared.optional and declared.default is not None:
+        # Null in a row may mean that its version did not declare the parameter.
+        raise _refused(subject, declared.default, "None as default: the parameter is optional and came later")
     try:
         declared.accept(declared.default)
     except SpecError as error:

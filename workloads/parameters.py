@@ -22,6 +22,9 @@ Value: TypeAlias = bool | int | float | str | None
 KINDS = (float, int, bool, str)
 """What a parameter may be."""
 
+CERTIFIED_SHARE = 0.05
+"""Share of the stuck trainings whose label is put to a test, unless the sweep says otherwise."""
+
 _SMALLEST, _LARGEST = -(2**63), 2**63 - 1
 """Of whole numbers: a column of the ledger has 64 bits."""
 
@@ -39,6 +42,10 @@ class Parameter:
         above: Exclusive lower bound, for numbers that must be positive.
         choices: The accepted names of a `str`.
         static: Changes a tensor's shape or the graph, so that it splits packs.
+        since: The version that added the parameter to a workload which had been released; `None` if it is as old as
+            its workload. At its default such a parameter is no part of a training's identity, so keep the default.
+        retired: What to write in its place, if only sweeps of earlier versions have it: a training of a new sweep has
+            `None`, and the identity of one with the default.
         doc: One line for the user, with the unit.
     """
 
@@ -51,6 +58,8 @@ class Parameter:
     above: float | None
     choices: tuple[str, ...] | None
     static: bool
+    since: str | None
+    retired: str | None
     doc: str
 
     def expected(self) -> str:
@@ -107,10 +116,24 @@ def parameter(
     above: float | None = None,
     choices: tuple[str, ...] | None = None,
     static: bool = False,
+    since: str | None = None,
 ) -> Any:
     """Declares a field of a `TrainingParameters` class. See `Parameter` for the arguments."""
-    declared = {"low": low, "high": high, "above": above, "choices": choices, "static": static, "doc": doc}
+    bounds = {"low": low, "high": high, "above": above, "choices": choices}
+    declared = {**bounds, "default": default, "static": static, "since": since, "retired": None, "doc": doc}
     return dataclasses.field(default=default, metadata={"parameter": declared})
+
+
+def retired_parameter(default: Value, doc: str, *, fix: str) -> Any:
+    """Declares a field of a `TrainingParameters` class, of an optional type, that is a parameter no more.
+
+    Args:
+        default: Its default while it was one.
+        doc: What it was.
+        fix: What to write in its place.
+    """
+    former = parameter(default, doc).metadata["parameter"]
+    return dataclasses.field(default=None, metadata={"parameter": former | {"retired": fix}})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -152,11 +175,14 @@ class TrainingParameters:
         "float64", "floating-point type of the training", choices=("float32", "float64"), static=True
     )
 
-    certified_share: float = parameter(
-        0.05, "share of the stuck trainings whose label is put to a test after training", low=0.0, high=1.0
-    )
     stop_when_solved: bool = parameter(
         True, "end a training at the first probe that finds it solved, instead of at n_steps", static=True
+    )
+
+    certified_share: float | None = retired_parameter(
+        CERTIFIED_SHARE,
+        "share of the stuck trainings whose label is put to a test after training",
+        fix="it is a field of the sweep: write Sweep(..., certified_share=...)",
     )
 
     variant_field: ClassVar[str | None] = None
@@ -165,7 +191,16 @@ class TrainingParameters:
     @classmethod
     def declared(cls) -> dict[str, Parameter]:
         """The declared parameters by name, in order of declaration."""
-        return dict(_declared(cls))  # type: ignore[arg-type]  # a class is hashable
+        return {name: each for name, each in cls._known().items() if each.retired is None}
+
+    @classmethod
+    def retired(cls) -> dict[str, Parameter]:
+        """The parameters that only sweeps of earlier versions have, by name."""
+        return {name: each for name, each in cls._known().items() if each.retired is not None}
+
+    @classmethod
+    def _known(cls) -> Mapping[str, Parameter]:
+        return _fields_of(cls)  # type: ignore[arg-type]  # a class is hashable
 
     @classmethod
     def resolve(cls, values: Mapping[str, object]) -> Self:
@@ -174,11 +209,11 @@ class TrainingParameters:
         Raises:
             SpecError: For an unknown name, a wrong type, a value out of range, or values that clash.
         """
-        declared = cls.declared()
+        known = cls._known()
         for name, value in values.items():
-            if name not in declared:
-                raise unknown_parameter(name, value, declared)
-        accepted: dict[str, Any] = {name: declared[name].accept(value) for name, value in values.items()}
+            if name not in known:
+                raise unknown_parameter(name, value, cls)
+        accepted: dict[str, Any] = {name: known[name].accept(value) for name, value in values.items()}
         try:
             return cls(**accepted)
         except UserError:
@@ -187,6 +222,21 @@ class TrainingParameters:
             raise SpecError(
                 cls.__name__, given=accepted, expected="values that go together", fix=f"it says: {in_words(error)}"
             ) from error
+
+    @classmethod
+    def recorded(cls, columns: Mapping[str, Any]) -> Self:
+        """The parameters of the training that a row of the ledger describes, whichever version wrote it.
+
+        Args:
+            columns: The row, with columns `param_<name>`. What it lacks, because its version did not declare it, takes
+                the default.
+
+        Raises:
+            SpecError: As `resolve`.
+        """
+        known = cls._known()
+        stored = {name: columns[f"param_{name}"] for name in known if f"param_{name}" in columns}
+        return cls.resolve({name: value for name, value in stored.items() if value is not None or known[name].optional})
 
     @classmethod
     def pinned(cls, values: Mapping[str, Value]) -> dict[str, Value]:
@@ -205,28 +255,44 @@ class TrainingParameters:
         """All parameters by name."""
         return {name: getattr(self, name) for name in self.declared()}
 
+    def identity(self) -> dict[str, Value]:
+        """What tells this training from others, by name: the same in every version that trains it alike.
+
+        A parameter that came later is left out at its default; one that was retired stays in.
+        """
+        identity: dict[str, Value] = {}
+        for name, each in self._known().items():
+            value = getattr(self, name)
+            if each.retired is not None and value is None:
+                value = each.default
+            if each.since is None or value != each.default:
+                identity[name] = value
+        return identity
+
     def static_key(self) -> tuple[Value, ...]:
         """Equal for two trainings if and only if they may share a pack."""
         return tuple(getattr(self, name) for name, declared in self.declared().items() if declared.static)
 
 
 @functools.cache
-def _declared(parameters: type[TrainingParameters]) -> Mapping[str, Parameter]:
+def _fields_of(parameters: type[TrainingParameters]) -> Mapping[str, Parameter]:
     hints = typing.get_type_hints(parameters)
     return {
         field.name: Parameter(
             name=field.name,
             kind=next(kind for kind in _members(hints[field.name]) if kind is not NoneType),
             optional=NoneType in _members(hints[field.name]),
-            default=typing.cast(Value, field.default),
             **field.metadata["parameter"],
         )
         for field in dataclasses.fields(parameters)
     }
 
 
-def unknown_parameter(name: str, value: object, declared: Mapping[str, Parameter]) -> SpecError:
-    """The error for a name that the workload does not declare."""
+def unknown_parameter(name: str, value: object, parameters: type[TrainingParameters]) -> SpecError:
+    """The error for a name that the workload does not declare, or not any more."""
+    declared, retired = parameters.declared(), parameters.retired()
+    if name in retired:
+        return SpecError(name, given=value, expected="no such parameter", fix=retired[name].retired or "")
     close = difflib.get_close_matches(name, declared, n=1)
     return SpecError(
         name,

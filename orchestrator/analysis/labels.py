@@ -3,6 +3,8 @@
 from collections.abc import Mapping
 from types import MappingProxyType
 
+from attnsweep.workloads.vocabulary import OUTCOMES
+
 _PARAMETERS: Mapping[str, str] = MappingProxyType(
     {
         "init_sigma": "initialization $σ$",
@@ -18,22 +20,6 @@ _PARAMETERS: Mapping[str, str] = MappingProxyType(
         "train_length": "training length $n$ (symbols)",
     }
 )
-
-OUTCOME_MEANINGS: Mapping[str, str] = MappingProxyType(
-    {
-        "solved": "fell below the loss that counts as solved",
-        "degenerate_zero": "stuck at a zero of the gradient that is no solution: dead attention, or a constant output",
-        "marginal": "stuck at a reference level above the solution: the predictor uses part of the input",
-        "runaway": "descends a valley at infinity that never reaches the solution",
-        "plateau": "none of these; with the detail “moving” the loss still falls, and the run was too short or is slow",
-        "overfit": "fits its sample and not fresh data",
-        "diverged": "the loss turned non-finite or far too large",
-        "failed": "raised an error; left out of all rates but the shares by outcome",
-    }
-)
-"""In the order of every table and figure of a report. The outcomes that count as stuck are `STUCK`."""
-
-STUCK = ("degenerate_zero", "marginal", "runaway")
 
 
 def parameter_label(name: str) -> str:
@@ -59,8 +45,8 @@ def value_label(value: object) -> str:
 
 
 def outcome_order(outcome: str) -> tuple[int, str]:
-    """A sort key: outcomes in the order of `OUTCOME_MEANINGS`, all others after them."""
-    known = list(OUTCOME_MEANINGS)
+    """A sort key: outcomes in the order of `OUTCOMES`, all others after them."""
+    known = list(OUTCOMES)
     return (known.index(outcome) if outcome in known else len(known), outcome)
 
 

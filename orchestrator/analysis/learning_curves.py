@@ -89,7 +89,7 @@ def quartile_curves(
 
 
 def read_learning_curves(connection: duckdb.DuckDBPyConnection) -> tuple[LearningCurve, ...]:
-    """One curve for each outcome that has probes, in the order of `OUTCOME_MEANINGS`.
+    """One curve for each outcome that has probes, in the order of `OUTCOMES`.
 
     Args:
         connection: From `Ledger.connect`.

@@ -9,7 +9,6 @@ import duckdb
 import pyarrow as pa
 
 from attnsweep.orchestrator.analysis.importance import Importance, importance
-from attnsweep.orchestrator.analysis.labels import OUTCOME_MEANINGS
 from attnsweep.orchestrator.analysis.onset.onset import Onset, OnsetCurve, onset_curves, outcome_onsets
 from attnsweep.orchestrator.analysis.phase.diagram import PhaseDiagram, read_phase_diagram
 from attnsweep.orchestrator.analysis.rates.answers import OutcomeRates, StuckRates, outcome_rates
@@ -35,6 +34,7 @@ from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
 from attnsweep.search_spaces.dimensions import Categorical
 from attnsweep.search_spaces.sweep import Sweep
 from attnsweep.workloads.errors import UserError
+from attnsweep.workloads.vocabulary import OUTCOMES
 
 TableFormat: TypeAlias = Literal["arrow", "pandas", "polars"]
 
@@ -178,8 +178,8 @@ class SweepData:
             outcome: Such as `solved`.
             by: A parameter whose bins are the groups; default one group of all trials.
         """
-        if outcome not in OUTCOME_MEANINGS:
-            expected = f"one of {', '.join(OUTCOME_MEANINGS)}"
+        if outcome not in OUTCOMES:
+            expected = f"one of {', '.join(OUTCOMES)}"
             raise UserError("outcome", given=outcome, expected=expected, fix="see docs/outcomes.md")
         with self.reading() as connection:
             times, groups = outcome_onsets(connection, outcome), self._groups(connection, by)

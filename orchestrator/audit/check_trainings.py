@@ -31,9 +31,12 @@ def compare_trainings(books: Books) -> tuple[Problem, ...]:
     """The trainings that are not what the study and the sweep's seed make of them."""
     if not books.rows.num_rows:
         return ()
-    declared = set(books.workload.parameters.declared())
+    parameters = books.workload.parameters
+    declared = parameters.declared()
     stored = {name.removeprefix("param_") for name in books.rows.column_names if name.startswith("param_")}
-    if changed := sorted(declared ^ stored):
+    # Rows need not have a parameter that came later, and may have one that was retired.
+    needed = {name for name, each in declared.items() if each.since is None}
+    if changed := sorted((needed - stored) | (stored - {*declared, *parameters.retired()})):
         return (Problem(_NOT_CHECKED.format(", ".join(changed)), _OLD_VERSION),)
     fixes = {_FOREIGN: COPIED, _SEED: RESTORE, _ID: RESTORE, _ILLEGAL: _OLD_VERSION, _UNDRAWN: "restore the study"}
     faults = Faults(fixes | {_PARAMETER.format(name): f"{RESTORE}, or the study" for name in sorted(declared)})
@@ -78,9 +81,17 @@ def _compared(books: Books, tasks: Sequence[Task], rows: pa.Table) -> Iterator[t
     yield _SEED, _differ(rows["seed"], [training.seed for training in trainings])
     ids = [training_id(books.workload.name, training.parameters, training.seed) for training in trainings]
     yield _ID, _differ(rows["training_id"], ids)
-    for name in books.workload.parameters.declared():
-        values = [getattr(training.parameters, name) for training in trainings]
-        yield _PARAMETER.format(name), _differ(rows[f"param_{name}"], values)
+    for name, declared in books.workload.parameters.declared().items():
+        if f"param_{name}" in rows.column_names:
+            stored = rows[f"param_{name}"]
+            values = [getattr(training.parameters, name) for training in trainings]
+            if declared.since is not None:
+                # Null in the rows of versions before it.
+                values = [
+                    None if null and value == declared.default else value
+                    for null, value in zip(stored.is_null().to_pylist(), values, strict=True)
+                ]
+            yield _PARAMETER.format(name), _differ(stored, values)
 
 
 def _differ(stored: pa.ChunkedArray, expected: list[Any]) -> NDArray[np.bool_]:

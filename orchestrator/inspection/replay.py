@@ -41,7 +41,6 @@ REPLAYED_SHARE = 0.01
 """Of a sweep's trainings, how many `to_replay` chooses."""
 FEWEST_REPLAYED = 2
 
-_PREFIX = "param_"
 _MOST_HINTS = 3
 
 
@@ -141,12 +140,11 @@ def recorded_rows(ledger: Ledger, training_id: str) -> Rows:
 
 def recorded_tasks(workload: Workload[Any], trainings: pa.Table) -> list[Task]:
     """What is to be done to train these rows of `trainings` again, in their order."""
-    declared = workload.parameters
     return [
         Task(
             row["trial"],
             row["replicate"],
-            Training(declared.resolve({name: row[_PREFIX + name] for name in declared.declared()}), row["seed"]),
+            Training(workload.parameters.recorded(row), row["seed"]),
         )
         for row in trainings.to_pylist()
     ]

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import duckdb
 
 from attnsweep.orchestrator.analysis.rates.intervals import Pooling, Rate
-from attnsweep.orchestrator.analysis.roles.history import KNOWN_ROLES, NO_ROLE
+from attnsweep.workloads.vocabulary import NO_ROLE, ROLES
 
 _COMPOSITION = """
 with judged as (select trial, replicate from trainings where outcome not in ('failed', 'diverged')),
@@ -46,5 +46,5 @@ def role_composition(connection: duckdb.DuckDBPyConnection, pool: Pooling) -> tu
 
 
 def _role_order(role: str) -> tuple[bool, int, str]:
-    known = KNOWN_ROLES.index(role) if role in KNOWN_ROLES else len(KNOWN_ROLES)
-    return role == NO_ROLE, known, role
+    known = list(ROLES)
+    return role == NO_ROLE, known.index(role) if role in known else len(known), role

@@ -6,9 +6,10 @@ from datetime import datetime
 
 import duckdb
 
-from attnsweep.orchestrator.analysis.labels import OUTCOME_MEANINGS, outcome_order
+from attnsweep.orchestrator.analysis.labels import outcome_order
 from attnsweep.orchestrator.analysis.rates.intervals import Pooling, Rate
 from attnsweep.orchestrator.ledger.sql import identifier
+from attnsweep.workloads.vocabulary import OUTCOMES
 
 _MOST_PACK_SIZES = 12
 MOST_ERRORS = 20
@@ -125,7 +126,7 @@ def outcome_shares(connection: duckdb.DuckDBPyConnection, pool: Pooling) -> tupl
     return tuple(
         OutcomeShare(
             outcome,
-            OUTCOME_MEANINGS.get(outcome, ""),
+            OUTCOMES.get(outcome, ""),
             pool([(n, counts[outcome].get(trial, 0)) for trial, n in sizes.items()]),
             details[outcome],
             examples[outcome],

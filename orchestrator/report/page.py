@@ -9,7 +9,7 @@ from pathlib import Path
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
-from attnsweep.orchestrator.analysis.labels import OUTCOME_MEANINGS, STUCK, clipped, plain_label, value_label
+from attnsweep.orchestrator.analysis.labels import clipped, plain_label, value_label
 from attnsweep.orchestrator.analysis.rates.intervals import share_label
 from attnsweep.orchestrator.analysis.roles.results import step_label
 from attnsweep.orchestrator.report.pictures import Picture, Section, draw_overview, draw_sweep
@@ -20,6 +20,7 @@ from attnsweep.orchestrator.storage.location import Location
 from attnsweep.orchestrator.storage.output_file import refuse_special, writing_file
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
 from attnsweep.workloads.errors import UserError
+from attnsweep.workloads.vocabulary import OUTCOMES, STUCK_OUTCOMES
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,8 +109,8 @@ def render(shown: Sequence[Shown], overview: Picture | None) -> str:
     return environment.get_template("report.html.j2").render(
         shown=shown,
         overview=overview,
-        meanings=OUTCOME_MEANINGS,
-        stuck=STUCK,
+        meanings=OUTCOMES,
+        stuck=STUCK_OUTCOMES,
         made=datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
         version=importlib.metadata.version("attnsweep"),
     )

@@ -6,7 +6,6 @@ from pathlib import Path
 
 import duckdb
 
-from attnsweep.orchestrator.analysis.labels import STUCK
 from attnsweep.orchestrator.analysis.learning_curves import LearningCurve, read_learning_curves
 from attnsweep.orchestrator.analysis.phase.diagram import PhaseDiagram, read_phase_diagram
 from attnsweep.orchestrator.analysis.rates.intervals import Rate, pooling
@@ -20,6 +19,7 @@ from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
 from attnsweep.search_spaces.replication import most_wanted
 from attnsweep.search_spaces.sweep import Sweep
 from attnsweep.workloads.errors import UserError
+from attnsweep.workloads.vocabulary import STUCK_OUTCOMES
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -91,7 +91,7 @@ class SweepReport:
         place = self.place
         told = [] if self.directory.finished else [("Go on where it stopped", f"attnsweep resume {place}")]
         told.append(("How far it is, also while it runs", f"attnsweep status {place}"))
-        stuck = ", ".join(f"'{outcome}'" for outcome in STUCK)
+        stuck = ", ".join(f"'{outcome}'" for outcome in STUCK_OUTCOMES)
         queries = [
             ("Outcomes", "select outcome, outcome_detail, count(*) from trainings group by all order by 3 desc"),
             ("The stuck trainings", f"from trainings where outcome in ({stuck}) order by trial, replicate"),
@@ -109,7 +109,7 @@ class SweepReport:
     @property
     def example(self) -> str:
         """The id of some training, a stuck one if there is any."""
-        stuck = [each for each in self.outcomes if each.outcome in STUCK]
+        stuck = [each for each in self.outcomes if each.outcome in STUCK_OUTCOMES]
         return (stuck or list(self.outcomes))[0].example
 
     def replay(self) -> str:

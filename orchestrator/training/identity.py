@@ -16,11 +16,18 @@ Shape: TypeAlias = tuple[Value, ...]
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """One training to be done: its place in the sweep and what to train."""
+    """One training to be done.
+
+    Attributes:
+        trial, replicate: Its place in the sweep.
+        training: What to train.
+        certified_share: With which probability its label is put to a test if it ends stuck.
+    """
 
     trial: int
     replicate: int
     training: Training[Any]
+    certified_share: float = 0.0
 
     @property
     def shape(self) -> Shape:
@@ -37,7 +44,7 @@ def training_seed(sweep_seed: int, trial: int, replicate: int) -> int:
 
 def training_id(workload: str, parameters: TrainingParameters, seed: int) -> str:
     """Equal for two trainings if and only if workload, parameters and seed are equal, on any machine."""
-    content = json.dumps([workload, parameters.values(), seed], sort_keys=True)
+    content = json.dumps([workload, parameters.identity(), seed], sort_keys=True)
     return hashlib.blake2b(content.encode(), digest_size=10).hexdigest()
 
 
@@ -61,11 +68,8 @@ def tasks_of(
         SpecError: If its values clash with each other.
     """
     resolved = parameters.resolve({**directory.defaults, **values})
-    return [
-        Task(
-            trial,
-            replicate,
-            Training(resolved, training_seed(directory.spec.seed, trial, replicate)),
-        )
-        for replicate in replicates
-    ]
+    # In sweeps of 0.1 it is a parameter.
+    of_training = resolved.certified_share
+    share = directory.spec.certified_share if of_training is None else of_training
+    seeds = ((replicate, training_seed(directory.spec.seed, trial, replicate)) for replicate in replicates)
+    return [Task(trial, replicate, Training(resolved, seed), share) for replicate, seed in seeds]

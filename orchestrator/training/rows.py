@@ -15,10 +15,11 @@ from attnsweep.orchestrator.training.identity import Task, training_id
 from attnsweep.orchestrator.training.messages import Rows
 from attnsweep.workloads.diagnostics.certification import certify_stuck
 from attnsweep.workloads.diagnostics.outcomes import onset_probe
-from attnsweep.workloads.engine.contract import STUCK_OUTCOMES, Certificate, Verdicts, Workload
+from attnsweep.workloads.engine.contract import Certificate, Verdicts, Workload
 from attnsweep.workloads.engine.judging import judged
 from attnsweep.workloads.engine.pack import Pack
 from attnsweep.workloads.engine.result import HeadProbe, PackResult
+from attnsweep.workloads.vocabulary import STUCK_OUTCOMES
 
 
 @dataclass(frozen=True)
@@ -37,7 +38,8 @@ def ended_rows(
     """The rows of a done pack: what a trainer hands to the ledger, and what a replay compares with it."""
     trainings = [task.training for task in tasks]
     verdicts = judged(workload, trainings[0].parameters, result.evidence)
-    certificates = certify_stuck(workload, pack, trainings, result, verdicts)
+    shares = np.array([task.certified_share for task in tasks])
+    certificates = certify_stuck(workload, pack, shares, result, verdicts)
     return Rows(
         trainings=trained_rows(workload, tasks, result, verdicts, certificates, context),
         curves=curve_rows(workload, tasks, result, score_written(workload, pack, result)),
@@ -67,7 +69,7 @@ def trained_rows(
         certified=[each and each.agrees for each in certificates],
         outcome=outcome,
         outcome_detail=[str(word) or None for word in np.where(overflowed, "", detail)],
-        stuck=np.isin(outcome, list(STUCK_OUTCOMES)),
+        stuck=np.isin(outcome, STUCK_OUTCOMES),
         final_loss=_unless(overflowed, result.last("loss")),
         eval_loss=_unless(overflowed, result.last("eval_loss")),
         grad_norm=_unless(overflowed, result.last("grad_norm")),

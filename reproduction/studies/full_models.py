@@ -20,7 +20,7 @@ from attnsweep.reproduction.studies.judged import Judged, cut_off, parameters_of
 from attnsweep.reproduction.swept import swept
 from attnsweep.workloads.category_pairs import CategoryPairs, full_outcomes
 from attnsweep.workloads.diagnostics import outcomes
-from attnsweep.workloads.engine.contract import STUCK_OUTCOMES
+from attnsweep.workloads.vocabulary import STUCK_OUTCOMES
 
 CUT_OFFS: list[tuple[ModuleType, str]] = [
     (outcomes, "STATIONARY_GAMMA"),

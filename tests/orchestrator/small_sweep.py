@@ -14,7 +14,7 @@ from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
 from attnsweep.search_spaces import Float, Sequential, Sweep
 from attnsweep.workloads.category_pairs import CategoryPairs
 from attnsweep.workloads.category_pairs.parameters import CategoryPairsParameters
-from attnsweep.workloads.engine.contract import STUCK_OUTCOMES
+from attnsweep.workloads.vocabulary import STUCK_OUTCOMES
 
 TRAININGS = trainings_schema(CategoryPairsParameters, CategoryPairs.level_names)
 FINISHED = datetime(2025, 11, 1, 12, tzinfo=UTC)

@@ -113,6 +113,11 @@ def test_a_mistake_in_a_dimension_is_named() -> None:
     ("changes", "message"),
     [
         ({"space": {"init_sigm": 0.1}}, "init_sigm: got 0.1, expected a parameter of the workload"),
+        (
+            {"space": {"certified_share": 1.0}},
+            "certified_share: got 1.0, expected no such parameter; it is a field of the sweep: "
+            "write Sweep(..., certified_share=...)",
+        ),
         ({"space": {"init_sigma": Float(low=-1, high=1)}}, "init_sigma: got -1.0, expected a finite number >= 0"),
         ({"space": {"optimizer": Categorical(choices=("sgd", "lbfg"))}}, "optimizer: got 'lbfg', expected one of"),
         (
@@ -138,6 +143,16 @@ def test_a_space_that_does_not_fit_its_workload_is_refused(changes: dict[str, An
     with pytest.raises(SpecError) as raised:
         check_sweep(_sweep(**changes), load_workload("category_pairs").parameters)
     assert str(raised.value).startswith(message)
+
+
+def test_the_certified_share_is_of_the_sweep_and_changes_no_earlier_spec() -> None:
+    earlier = Sweep(name="s", workload="category_pairs", space={}, trials=100)
+    assert earlier.certified_share == 0.05
+    assert earlier.sha256() == "dff706085b90130fc847509000f955294f029856a9593c5a392586643634fca6"
+    some = earlier.but(certified_share=0.5)
+    assert Sweep.from_json(some.to_json()) == some != earlier
+    with pytest.raises(SpecError, match=r"certified_share: got 1\.5, expected less than or equal to 1; correct it"):
+        earlier.but(certified_share=1.5)
 
 
 def test_fixing_a_parameter_takes_it_out_of_the_search() -> None:
@@ -167,7 +182,7 @@ class TestLoading:
             ("def sweep(:\n", "expected Python (invalid syntax); see line 1"),
             ("1/0\n", "got 'ZeroDivisionError: division by zero, in line 1', expected a file that runs"),
             ("x = 1\n", "got 'no function sweep()', expected one; def sweep() -> Sweep: ..."),
-            ("def sweep(): return 3\n", "got 3, expected a attnsweep.search_spaces.Sweep; return one"),
+            ("def sweep(): return 3\n", "got 3, expected an attnsweep.Sweep; return one"),
         ],
     )
     def test_a_broken_file_is_named(self, tmp_path, content: str, message: str) -> None:  # type: ignore[no-untyped-def]

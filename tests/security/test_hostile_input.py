@@ -42,9 +42,9 @@ SPECS = {
     "surrogate.py": "surrogate.py: sweep(): got 'RuntimeError: \\ud800, in line ",
     "recursion.py": "recursion.py: sweep(): got 'RecursionError: maximum recursion depth exceeded",
     "wants.py": "wants.py: sweep(): got \"TypeError: sweep() missing 1 required positional argument: 'n'\", expected "
-    "a function without arguments that returns a attnsweep.search_spaces.Sweep",
-    "none.py": "none.py: sweep(): got None, expected a attnsweep.search_spaces.Sweep; return one",
-    "no_repr.py": "no_repr.py: sweep(): got <Mute>, expected a attnsweep.search_spaces.Sweep",
+    "a function without arguments that returns an attnsweep.Sweep",
+    "none.py": "none.py: sweep(): got None, expected an attnsweep.Sweep; return one",
+    "no_repr.py": "no_repr.py: sweep(): got <Mute>, expected an attnsweep.Sweep",
     "generator.py": "generator.py: sweep(): got <generator object",
     "without.py": "without.py: got 'no function sweep()', expected one",
     "raises_on_import.py": "raises_on_import.py: got 'ValueError: no, in line ",

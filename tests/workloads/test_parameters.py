@@ -1,11 +1,13 @@
 """Parameters: typed, ranged, and clear about a mistake."""
 
 import pickle
+from dataclasses import dataclass
 
 import pytest
 
 from attnsweep.workloads.category_pairs import CategoryPairsParameters
 from attnsweep.workloads.errors import SpecError
+from attnsweep.workloads.parameters import TrainingParameters, parameter
 
 
 @pytest.mark.parametrize(
@@ -52,3 +54,36 @@ def test_only_static_parameters_split_packs() -> None:
 def test_errors_survive_the_way_between_processes() -> None:
     error = SpecError("x", given=1, expected="2", fix="write 2")
     assert str(pickle.loads(pickle.dumps(error))) == "x: got 1, expected 2; write 2"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Grown(TrainingParameters):
+    """A workload that has gained two parameters since its first version."""
+
+    width: int = parameter(4, "units")
+    depth: int = parameter(1, "layers", since="0.2")
+    slope: float | None = parameter(None, "of the units; null = 1", since="0.2")
+
+
+def test_a_parameter_that_came_later_changes_no_earlier_identity() -> None:
+    assert not {"depth", "slope"} & set(Grown(depth=1, slope=None).identity())
+    assert Grown(depth=2).identity() == Grown().identity() | {"depth": 2}
+    assert Grown(slope=0.0).identity() == Grown().identity() | {"slope": 0.0}
+
+
+def test_a_retired_parameter_stays_in_the_identity_and_nowhere_else() -> None:
+    parameters = CategoryPairsParameters()
+    assert "certified_share" not in {*parameters.values(), *parameters.declared()}
+    assert parameters.identity() == parameters.values() | {"certified_share": 0.05}
+    of_an_old_sweep = CategoryPairsParameters.resolve({"certified_share": 1})
+    assert of_an_old_sweep.identity() == parameters.values() | {"certified_share": 1.0}
+
+
+def test_rows_of_every_version_are_read() -> None:
+    new = {f"param_{name}": value for name, value in Grown(width=5).values().items()}
+    assert Grown.recorded(new) == Grown(width=5)
+    old = {name: value for name, value in new.items() if name not in ("param_depth", "param_slope")}
+    assert Grown.recorded(old | {"param_certified_share": 0.5}) == Grown(width=5, certified_share=0.5)
+    beside_newer_ones = old | {"param_depth": None, "param_slope": None}
+    assert Grown.recorded(beside_newer_ones) == Grown(width=5)
+    assert Grown.recorded(new | {"param_init_sigma": None}) == Grown(width=5, init_sigma=None)

@@ -30,12 +30,14 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn.functional import pad
 
+from attnsweep.workloads.vocabulary import NO_ROLE
+
 HOLDS = 0.5
 """A solution is implemented if its score reaches this."""
 TAKES_PART = 0.1
 """In a mixture a solution's blocks have at least this share of the norm, while its matches reach `HOLDS`."""
 
-LABELS = ("solution_1", "solution_2", "solution_3", "mixed", "none")
+LABELS = ("solution_1", "solution_2", "solution_3", "mixed", NO_ROLE)
 
 
 @dataclass(frozen=True, slots=True)

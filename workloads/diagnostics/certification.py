@@ -1,34 +1,41 @@
 """Putting the labels of a sample of the stuck trainings to a test of their own."""
 
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from attnsweep.workloads.engine.contract import STUCK_OUTCOMES, Certificate, Training, Verdicts, Workload
+from attnsweep.workloads.engine.contract import Certificate, Verdicts, Workload
 from attnsweep.workloads.engine.pack import Pack
 from attnsweep.workloads.engine.result import PackResult
+from attnsweep.workloads.vocabulary import STUCK_OUTCOMES
 
 
 def certify_stuck(
     workload: Workload[Any],
     pack: Pack[Any],
-    trainings: Sequence[Training[Any]],
+    shares: NDArray[np.float64],
     result: PackResult,
     verdicts: Verdicts,
 ) -> list[Certificate | None]:
-    """A certificate for each training of a done pack that is stuck and in the sample; `None` for the rest.
+    """A certificate for each of the L trainings of an ended pack that is stuck and in the sample; `None` for the rest.
 
-    A training is in the sample if a number of its own is below its `certified_share`: who else is stuck, and in which
-    pack, has no say.
+    A training is in the sample if a number drawn from its own seed is below its share. So the sample does not depend
+    on the pack, nor on the other trainings.
+
+    Args:
+        workload: What was trained.
+        pack: The pack, with its trainings' final states.
+        shares: (L,) with which probability each training is in the sample.
+        result: What the pack measured.
+        verdicts: What the workload called each training.
     """
-    certificates: list[Certificate | None] = [None] * len(trainings)
+    certificates: list[Certificate | None] = [None] * len(shares)
     outcome, detail = result.at_last_probe(verdicts.outcome), result.at_last_probe(verdicts.detail)
-    lanes, _ = pack.final_state(np.arange(len(trainings)))
+    lanes, _ = pack.final_state(np.arange(len(shares)))
     drawn = lanes.streams.uniform("certificate", (1,))[:, 0].cpu().numpy()
-    share = lanes.tensor("certified_share").cpu().numpy()
-    is_stuck = np.isin(outcome, list(STUCK_OUTCOMES)) & (result.diverged_step < 0)
-    chosen = np.flatnonzero(is_stuck & (drawn < share))
+    is_stuck = np.isin(outcome, STUCK_OUTCOMES) & (result.diverged_step < 0)
+    chosen = np.flatnonzero(is_stuck & (drawn < shares))
     if chosen.size:
         found = workload.certify(*pack.final_state(chosen), outcome[chosen], detail[chosen])
         for position, certificate in zip(chosen, found, strict=True):

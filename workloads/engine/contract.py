@@ -15,26 +15,10 @@ from attnsweep.workloads.engine.optimizers import State
 from attnsweep.workloads.engine.schedule import probe_steps
 from attnsweep.workloads.engine.streams import Streams
 from attnsweep.workloads.parameters import TrainingParameters
+from attnsweep.workloads.vocabulary import JUDGED_OUTCOMES
 
 Batch = dict[str, Tensor]
 """Tensors by name; with a lane axis in front where all lanes are meant, without it where one training is."""
-
-OUTCOMES = (
-    "solved",
-    "degenerate_zero",
-    "marginal",
-    "runaway",
-    "plateau",
-    "overfit",
-    "diverged",
-    "failed",
-)
-"""What a training may end as: docs/outcomes.md."""
-
-STUCK_OUTCOMES = frozenset({"degenerate_zero", "marginal", "runaway"})
-
-JUDGED_OUTCOMES = tuple(name for name in OUTCOMES if name != "failed")
-"""What a workload may call a training: only an exception makes it `failed`."""
 
 Label: TypeAlias = str | tuple[str, str]
 """An outcome, or an outcome and its detail."""

@@ -10,6 +10,7 @@ from attnsweep.workloads.engine.optimizers import State
 from attnsweep.workloads.formal_languages.data import LanguageLanes, looked_at_batch, tokens_of
 from attnsweep.workloads.formal_languages.encoder import Encoder
 from attnsweep.workloads.formal_languages.tokens import Tokens
+from attnsweep.workloads.vocabulary import NO_ROLE
 
 SCORE_NAMES = ("first_attention", "attention_entropy")
 POSITIONAL = 0.5
@@ -52,5 +53,5 @@ def score_heads(template: Encoder, lanes: LanguageLanes, state: State) -> HeadSc
     with torch.no_grad():
         found = over_lanes(template, scores)(parameters, buffers, looked_at_batch(lanes, _N_STRINGS))
     arrays = [each.to("cpu", torch.float64).numpy() for each in found]
-    role = np.where(arrays[0] > POSITIONAL, "positional", "none")
+    role = np.where(arrays[0] > POSITIONAL, "positional", NO_ROLE)
     return HeadScores(scores=dict(zip(SCORE_NAMES, arrays, strict=True)), role=role)

@@ -13,14 +13,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from attnsweep.orchestrator.analysis.onset.onset import OnsetTimes
+from attnsweep.workloads.vocabulary import NO_ROLE
 
-# The labels of attnsweep.workloads.diagnostics.roles, which imports torch.
 _SCORES: Mapping[str, str] = MappingProxyType(
     {"positional": "positional_share", "syntactic": "syntactic_gain", "rare_token": "rare_token"}
 )
 """The score that each label follows from: where the score is measured, the role could occur."""
 
-KNOWN_ROLES, NO_ROLE = tuple(_SCORES), "none"
 _ANY_LAYER = -1
 
 _JUDGED = """
@@ -124,7 +123,7 @@ def _cells(connection: duckdb.DuckDBPyConnection, layer: str) -> list[tuple[int,
         f"with {judged} select layer, list(distinct role){measured} from chosen group by layer order by layer"
     ).fetchall()
     seen = {role for _, roles, *_ in found for role in roles} - {NO_ROLE}
-    order = [*KNOWN_ROLES, *sorted(seen - set(KNOWN_ROLES))]
+    order = [*_SCORES, *sorted(seen - set(_SCORES))]
     cells = []
     for at, roles, *is_measured in found:
         could = dict(zip(scores, is_measured, strict=True))

@@ -3,6 +3,7 @@
 from collections import Counter
 from pathlib import Path
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -11,6 +12,7 @@ from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
 from attnsweep.orchestrator.training.identity import Task, tasks_of, training_id, training_seed
 from attnsweep.search_spaces import Sweep
 from attnsweep.workloads.category_pairs import CategoryPairsParameters
+from attnsweep.workloads.parameters import Value
 
 SWEEP = Sweep(name="s", workload="category_pairs", space={}, trials=100)
 
@@ -37,6 +39,25 @@ def test_a_training_is_known_by_what_it_is() -> None:
     ]
     assert "c71da5ddc91d59d666e4" not in others
     assert len(set(others)) == len(others)
+
+
+@pytest.mark.parametrize(
+    ("share", "of_0_1", "expected", "identity"),
+    [
+        (0.05, {}, 0.05, "c71da5ddc91d59d666e4"),
+        (1.0, {}, 1.0, "c71da5ddc91d59d666e4"),
+        (0.05, {"certified_share": 0.05}, 0.05, "c71da5ddc91d59d666e4"),
+        (0.05, {"certified_share": 1.0}, 1.0, "f2b7c9bbcaad431fd251"),
+    ],
+)
+def test_the_certified_share_is_of_the_sweep_and_was_of_the_training(
+    share: float, of_0_1: dict[str, Value], expected: float, identity: str
+) -> None:
+    spec = SWEEP.but(certified_share=share)
+    directory = SweepDirectory(Path("s"), "s", spec, spec.sha256(), of_0_1, {})
+    (task,) = tasks_of(directory, CategoryPairsParameters, 0, {"init_sigma": 0.1}, range(1))
+    assert task.certified_share == expected
+    assert training_id("category_pairs", task.training.parameters, 7) == identity
 
 
 def test_seeds_differ_between_trainings_and_sweeps() -> None:

@@ -24,10 +24,12 @@ def _pack(n_lanes: int, **values: Value) -> tuple[Pack[Any], list[Training[Any]]
     return pack, trainings
 
 
-def _certified(pack: Pack[Any], trainings: list[Training[Any]]) -> list[Certificate | None]:
+def _certified(
+    pack: Pack[Any], trainings: list[Training[Any]], certified_share: float = 1.0
+) -> list[Certificate | None]:
     result = pack.result()
     verdicts = judged(WORKLOAD, trainings[0].parameters, result.evidence)
-    return certify_stuck(WORKLOAD, pack, trainings, result, verdicts)
+    return certify_stuck(WORKLOAD, pack, np.full(len(trainings), certified_share), result, verdicts)
 
 
 def _certificates(n_lanes: int, **values: Value) -> list[Certificate | None]:
@@ -61,7 +63,7 @@ def test_reduced_systems_have_no_heads() -> None:
     assert pack.result().heads == ()
 
 
-ZERO: dict[str, Value] = {"init_sigma": 1e-4, "learning_rate": 1e-3, "n_steps": 300, "certified_share": 1.0}
+ZERO: dict[str, Value] = {"init_sigma": 1e-4, "learning_rate": 1e-3, "n_steps": 300}
 
 
 @pytest.mark.parametrize("variant", ["positions_only", "categories_only"])
@@ -70,29 +72,29 @@ def test_a_zero_of_a_reduced_system_has_a_way_down(variant: str) -> None:
 
 
 def test_runaways_solve_once_taken_out_of_the_valley() -> None:
-    found = _certificates(12, init_sigma=0.1, learning_rate=1e-2, n_steps=4000, certified_share=1.0)
+    found = _certificates(12, init_sigma=0.1, learning_rate=1e-2, n_steps=4000)
     resets = [each for each in found if each is not None and each.test == "valley_reset"]
     assert len(resets) >= 2
     assert all(each.agrees for each in resets)
 
 
 def test_a_dead_attention_branch_is_kicked_alive() -> None:
-    kicked = _certificates(3, variant="solution_3", init_sigma=1e-4, certified_share=1.0, **FULL)
+    kicked = _certificates(3, variant="solution_3", init_sigma=1e-4, **FULL)
     assert {each.test for each in kicked if each is not None} == {"kick"}
     assert sum(each is not None and each.agrees for each in kicked) >= 2
 
 
 def test_the_sample_of_certified_trainings_does_not_depend_on_the_pack() -> None:
-    assert _certificates(3, **ZERO | {"certified_share": 0.0}) == [None] * 3
-    pack, trainings = _pack(40, **ZERO | {"certified_share": 0.3})
-    whole = [each is not None for each in _certified(pack, trainings)]
+    pack, trainings = _pack(40, **ZERO)
+    assert _certified(pack, trainings, 0.0) == [None] * 40
+    whole = [each is not None for each in _certified(pack, trainings, 0.3)]
     assert 4 <= sum(whole) <= 20
     some = Pack(WORKLOAD, trainings[7:19])
     while not some.advance(1_000):
         pass
-    assert [each is not None for each in _certified(some, trainings[7:19])] == whole[7:19]
+    assert [each is not None for each in _certified(some, trainings[7:19], 0.3)] == whole[7:19]
 
 
 def test_a_training_that_is_not_stuck_is_not_certified() -> None:
-    solved = _certificates(2, init_sigma=0.05, learning_rate=0.03, certified_share=1.0)
+    solved = _certificates(2, init_sigma=0.05, learning_rate=0.03)
     assert solved == [None] * 2

@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from attnsweep.workloads.diagnostics.roles import (
-    ROLES,
     Arcs,
     Sentences,
     count_roles,
@@ -23,6 +22,7 @@ from attnsweep.workloads.diagnostics.roles import (
 )
 from attnsweep.workloads.diagnostics.roles.counts import strongest_keys
 from attnsweep.workloads.errors import UserError
+from attnsweep.workloads.vocabulary import ROLES
 
 B, T, V = 600, 14, 80
 EOS, PAD = V, V + 1

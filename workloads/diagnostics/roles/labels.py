@@ -5,14 +5,14 @@ from collections.abc import Mapping
 import numpy as np
 from numpy.typing import NDArray
 
+from attnsweep.workloads.vocabulary import NO_ROLE
+
 POSITIONAL_SHARE = 0.90
 """Voita et al. 2019, section 5.1."""
 SYNTACTIC_GAIN = 0.10
 """Percentage points over the best fixed offset; Voita et al. 2019, section 5.2."""
 RARE_TOKEN_SHARE = 0.50
 """And above the null. Ours; such heads: Voita et al. 2019, section 5.3."""
-
-ROLES = ("positional", "syntactic", "rare_token", "none")
 
 
 def roles_held(scores: Mapping[str, NDArray[np.float64]]) -> dict[str, NDArray[np.bool_]]:
@@ -38,4 +38,4 @@ def label_roles(scores: Mapping[str, NDArray[np.float64]]) -> NDArray[np.str_]:
         rare = (scores["rare_token"] - scores["rare_token_null"]) / (1.0 - scores["rare_token_null"])
         rare_first = held["rare_token"] & ~(held["syntactic"] & (syntactic >= rare))
     cases = [held["positional"], rare_first, held["syntactic"]]
-    return np.select(cases, ["positional", "rare_token", "syntactic"], "none")
+    return np.select(cases, ["positional", "rare_token", "syntactic"], NO_ROLE)

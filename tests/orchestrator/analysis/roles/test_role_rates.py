@@ -16,7 +16,7 @@ from attnsweep.orchestrator.analysis import open_sweep
 from attnsweep.orchestrator.analysis.rates.intervals import binomial_rate
 from attnsweep.orchestrator.analysis.results import SweepResults, read_results
 from attnsweep.orchestrator.analysis.roles.figure import emergence_figure
-from attnsweep.orchestrator.analysis.roles.history import KNOWN_ROLES, NO_ROLE
+from attnsweep.orchestrator.analysis.roles.history import _SCORES
 from attnsweep.orchestrator.analysis.roles.rates import RoleRate, role_rates, role_rates_by
 from attnsweep.orchestrator.ledger.query import run_query
 from attnsweep.orchestrator.ledger.reader import Ledger
@@ -29,12 +29,12 @@ from attnsweep.orchestrator.training.identity import Task
 from attnsweep.orchestrator.training.rows import PackContext, curve_rows, head_rows, trained_rows
 from attnsweep.search_spaces import Categorical, Sequential, Sweep
 from attnsweep.workloads.category_pairs import CategoryPairs
-from attnsweep.workloads.diagnostics.roles import ROLES
 from attnsweep.workloads.engine.contract import Training
 from attnsweep.workloads.engine.judging import judged
 from attnsweep.workloads.engine.pack import Pack
 from attnsweep.workloads.testing import defaults
 from attnsweep.workloads.translation.translator import LAYERS
+from attnsweep.workloads.vocabulary import NO_ROLE, ROLES
 from tests.orchestrator import head_rows as made_up
 from tests.orchestrator.drawn import bands, legend, lines, unreadable
 from tests.orchestrator.head_rows import WORDS, Timelines, sweep_with_heads
@@ -178,7 +178,7 @@ def test_a_role_is_listed_where_it_occurs_or_its_score_is_measured(tmp_path: Pat
     assert list(_rates(measured)) == [(0, "rare_token"), (0, "mixed"), (1, "rare_token"), (1, "mixed")]
     bare = sweep_with_heads(tmp_path / "none", SPEC, [rows], heads, score_names=(), measured=())
     assert {cell: each.rate.k for cell, each in _rates(bare).items()} == {(0, "mixed"): 0, (1, "mixed"): 1}
-    assert {*KNOWN_ROLES, NO_ROLE} == set(ROLES)
+    assert {*_SCORES, NO_ROLE} == set(ROLES)
 
 
 def test_a_sweep_without_heads_has_no_roles(tmp_path: Path) -> None:
