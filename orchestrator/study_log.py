@@ -7,7 +7,7 @@ from typing import Any
 
 from optuna.storages.journal import BaseJournalBackend, JournalFileBackend, JournalFileSymlinkLock
 
-from orchestrator.places.local_folder import LocalFolder
+from orchestrator.places.local_folder import LocalFolder, regular_file
 from orchestrator.places.object_prefix import ObjectPrefix
 
 _MOST_PIECES = 100
@@ -43,7 +43,7 @@ class JournalFile(JournalFileBackend):
 
 def _cut_off_torn_line(path: Path) -> None:
     if path.exists():
-        with path.open("r+b") as file:
+        with regular_file(path).open("r+b") as file:
             whole = file.read().rpartition(b"\n")
             file.truncate(len(whole[0] + whole[1]))
 
