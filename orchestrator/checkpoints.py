@@ -113,5 +113,5 @@ class Checkpoints:
                 (row,) = pq.read_table(file).to_pylist()
             lanes = list(zip(row["trial"], row["replicate"], strict=True))
             return Saved(pack, lanes, row["environment"], row["state"])
-        except (FileNotFoundError, pa.ArrowException, ValueError, KeyError):
+        except (OSError, pa.ArrowException, ValueError, TypeError, KeyError):
             return None

@@ -13,7 +13,7 @@ from optuna.storages.journal import JournalFileBackend
 from optuna.trial import FrozenTrial, TrialState
 
 from orchestrator.credentials import without_credentials
-from orchestrator.places.local_folder import LocalFolder
+from orchestrator.places.local_folder import LocalFolder, regular_file
 from orchestrator.places.location import as_argument, place_at
 from orchestrator.study_log import JournalFile, JournalPieces, StudyLog
 from orchestrator.sweep_directory import STUDY_FILE, SweepDirectory
@@ -217,7 +217,7 @@ def read_trials(directory: SweepDirectory) -> list[FrozenTrial]:
             storage = JournalStorage(StudyLog(JournalPieces(directory.path, STUDY_FILE)))
         elif place_at(directory.path).has_text(STUDY_FILE):
             # Unlike a `JournalFile` it mends nothing.
-            storage = JournalStorage(JournalFileBackend(str(directory.path / STUDY_FILE)))
+            storage = JournalStorage(JournalFileBackend(str(regular_file(directory.path / STUDY_FILE))))
         else:
             raise FileNotFoundError(f"there is no {STUDY_FILE}")
         return storage.get_all_trials(storage.get_study_id_from_name(directory.sweep), deepcopy=False)

@@ -9,7 +9,7 @@ from typing import Any, BinaryIO, Protocol
 
 from optuna.storages.journal import BaseJournalBackend, JournalFileSymlinkLock
 
-from orchestrator.places.local_folder import LocalFolder, refuse_link, sync
+from orchestrator.places.local_folder import LocalFolder, refuse_link, regular_file, sync
 from orchestrator.places.location import StoreError
 from orchestrator.places.object_prefix import ObjectPrefix
 
@@ -118,7 +118,7 @@ class JournalFile:
     def load(self) -> list[str]:
         if not refuse_link(self._path).exists():
             return []
-        with self._folder.writing(), self._path.open("r+b") as file:
+        with self._folder.writing(), regular_file(self._path).open("r+b") as file:
             *lines, _torn = file.read().decode().split("\n")
             while lines and json.loads(lines[-1]).get(_CONTINUES):
                 lines.pop()

@@ -184,7 +184,7 @@ def compare_sweeps(a: SweepData, b: SweepData, *, by: str | None = None) -> Swee
 
 
 def _read(data: SweepData) -> _Trainings:
-    with data.connect() as connection:
+    with data.reading() as connection:
         table = connection.sql(
             "select trial, seed, outcome::varchar as outcome, stuck, columns('param_.*') "
             "from trainings where outcome <> 'failed' order by trial, replicate"

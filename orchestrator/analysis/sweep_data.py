@@ -1,7 +1,8 @@
 """One sweep, or several of one workload, opened for questions."""
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias
 
@@ -26,6 +27,7 @@ from orchestrator.analysis.role_findings import layer_names_of, layer_title
 from orchestrator.analysis.role_history import RoleHistory, role_histories
 from orchestrator.ledger.reader import Ledger
 from orchestrator.ledger.sql_text import param_column
+from orchestrator.ledger.verification import naming_damage
 from orchestrator.ledger.views import connect
 from orchestrator.places.location import Location
 from orchestrator.query import answer
@@ -75,6 +77,12 @@ class SweepData:
         """A DuckDB connection with the views `trainings`, `curves`, `heads` and `trials`, as of now."""
         return connect([ledger.tables() for ledger in self._ledgers], _TRIALS_APART)
 
+    @contextmanager
+    def reading(self) -> Iterator[duckdb.DuckDBPyConnection]:
+        """`connect` for one block; an error that damage makes in it is a UserError that names the file."""
+        with naming_damage([each.path for each in self.directories]), self.connect() as connection:
+            yield connection
+
     def trainings(self, format: TableFormat = "arrow") -> Any:
         """One row per training: a `pyarrow.Table`, or a data frame of pandas or polars."""
         return self.sql("from trainings", format)
@@ -97,7 +105,7 @@ class SweepData:
         Raises:
             UserError: If DuckDB refuses it, it answers nothing, or the format's library is missing.
         """
-        with self.connect() as connection:
+        with self.reading() as connection:
             return _as_format(answer(connection, query), format)
 
     def stuck_rates(self, by: Sequence[str] | None = None) -> StuckRates:
@@ -106,7 +114,7 @@ class SweepData:
         Args:
             by: Parameters; default those that a sweep varies, or in which the sweeps differ.
         """
-        with self.connect() as connection:
+        with self.reading() as connection:
             overall = stuck_rate(connection, *self._specs)
             if len(self.directories) == 1 and (by is None or set(by) <= set(swept_names(self.directories[0].spec))):
                 rates = rates_by(connection, self.directories[0].spec)
@@ -121,7 +129,7 @@ class SweepData:
         Args:
             by: A parameter whose bins are looked at one by one.
         """
-        with self.connect() as connection:
+        with self.reading() as connection:
             groups = self._groups(connection, by)
             rows = connection.execute("select trial, outcome, count(*) from trainings group by all").fetchall()
         totals: dict[str, int] = {}
@@ -145,7 +153,7 @@ class SweepData:
         Args:
             x, y: Their names.
         """
-        with self.connect() as connection:
+        with self.reading() as connection:
             return read_phase_diagram(connection, self._specs, x, y)
 
     def emergence(self, role: str, by: str | None = None, layer: int | None = None) -> Onset:
@@ -157,7 +165,7 @@ class SweepData:
             layer: Its number; default any.
         """
         once = trials_count_once(*self._specs)
-        with self.connect() as connection:
+        with self.reading() as connection:
             found = role_histories(connection, any_layer=layer is None and by != "layer")
             chosen = [each for each in found if each.role == role and layer in (None, each.layer)]
             if not chosen:
@@ -194,7 +202,7 @@ class SweepData:
             raise UserError(
                 "outcome", given=outcome, expected=f"one of {', '.join(OUTCOMES)}", mend="see docs/outcomes.md"
             )
-        with self.connect() as connection:
+        with self.reading() as connection:
             histories = outcome_histories(connection, outcome)
             once, groups = trials_count_once(*self._specs), self._groups(connection, by)
             return Onset(outcome, by or "", curves_by_group(histories, groups, once_per_trial=once))
@@ -212,7 +220,7 @@ class SweepData:
                 expected="one: importance is relative to the space that it drew from",
                 mend="open it alone",
             )
-        with self.connect() as connection:
+        with self.reading() as connection:
             return importance(connection, self.directories[0].spec)
 
     @property

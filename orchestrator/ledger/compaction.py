@@ -22,6 +22,7 @@ from orchestrator.ledger.fragments import (
     Snapshot,
     Stamp,
     counting_names,
+    damaged,
     fragment_names,
     open_snapshot,
     open_trainings,
@@ -29,6 +30,7 @@ from orchestrator.ledger.fragments import (
     require_ledger,
 )
 from orchestrator.ledger.schema import SORT_KEYS, in_order
+from orchestrator.ledger.verification import naming_damage
 from orchestrator.places.location import Location, place_at
 from workloads.errors import UserError
 
@@ -72,7 +74,11 @@ def recover(root: Location) -> Recovery:
         UserError: If a file of `trainings` cannot be read.
     """
     place = place_at(root)
-    trainings = open_trainings(root, fragment_names(root))
+    try:
+        trainings = open_trainings(root, fragment_names(root))
+    except FileNotFoundError as gone:
+        # A link that leads nowhere: nobody else removes files.
+        raise damaged(place, gone.filename, "no such file") from gone
     counting = set(counting_names(trainings))
     uncommitted = set()
     n_files = 0
@@ -101,12 +107,14 @@ def merge(root: Location, names: Collection[str]) -> str:
     every = open_snapshot(root)
     chosen = Snapshot({table: {name: files[name] for name in names} for table, files in every.files.items()})
     stamp = Stamp(spec_sha256=_one_spec(root, chosen), replaces=tuple(sorted(names)))
-    trials = np.unique(chosen.dataset("trainings").to_table(columns=["trial"])["trial"].to_numpy())
+    with naming_damage([root]):
+        trials = np.unique(chosen.dataset("trainings").to_table(columns=["trial"])["trial"].to_numpy())
     contents = {}
     for table, files in chosen.files.items():
         dataset = chosen.dataset(table)
         n_parts = min(1 + sum(file.rows for file in files.values()) // _ROWS_AT_ONCE, len(trials))
-        contents[table] = dataset.schema, _sorted_batches(dataset, SORT_KEYS[table], np.array_split(trials, n_parts))
+        parts = np.array_split(trials, n_parts)
+        contents[table] = dataset.schema, _sorted_batches(root, dataset, SORT_KEYS[table], parts)
     merged = publish(root, MERGED.removesuffix("-"), contents, stamp)
     for table in chosen.files:
         place_at(root).remove(table, [f"{name}.parquet" for name in names])
@@ -131,13 +139,14 @@ def due(rows: Mapping[str, int]) -> list[str]:
 
 
 def _sorted_batches(
-    dataset: ds.Dataset, keys: tuple[str, ...], parts: list[NDArray[np.int32]]
+    root: Location, dataset: ds.Dataset, keys: tuple[str, ...], parts: list[NDArray[np.int32]]
 ) -> Iterator[pa.RecordBatch]:
     """The rows in order, a range of trials at a time; each file's statistics keep the other ranges unread."""
     n_rows = 0
     for trials in parts:
         inside = (pc.field("trial") >= int(trials[0])) & (pc.field("trial") <= int(trials[-1]))
-        rows = in_order(dataset.to_table(filter=inside), keys)
+        with naming_damage([root]):
+            rows = in_order(dataset.to_table(filter=inside), keys)
         n_rows += rows.num_rows
         yield from rows.combine_chunks().to_batches(max_chunksize=ROW_GROUP_ROWS)
     assert n_rows == dataset.count_rows()

@@ -21,8 +21,9 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.dataset as ds
 import pyarrow.parquet as pq
+from pydantic import TypeAdapter, ValidationError
 
-from orchestrator.ledger.declared import declared_columns
+from orchestrator.ledger.columns import clashes, misfits
 from orchestrator.ledger.schema import BASE_COLUMNS, SCHEMA_VERSION
 from orchestrator.places.location import Location, place_at
 from orchestrator.places.place import Place, digest
@@ -36,6 +37,8 @@ MERGED = "merged-"
 
 ROW_GROUP_ROWS = 131_072
 """Small enough for the statistics of a row group to skip the trials that a query does not want."""
+
+_NAMES, _DIGESTS = TypeAdapter(tuple[str, ...]), TypeAdapter(dict[str, str])
 
 _PARQUET = ds.ParquetFileFormat(
     default_fragment_scan_options=ds.ParquetFragmentScanOptions(page_checksum_verification=True)
@@ -154,7 +157,15 @@ def open_snapshot(root: Location) -> Snapshot:
         # Commits meanwhile do no harm, and who waited for a pause in them might wait for ever.
         if not is_overtaken(root, names):
             found = {**files, "trainings": {name: trainings[name] for name in counting}}
-            return Snapshot(found, BASE_COLUMNS if counting else declared_columns(root))
+            for table, opened in found.items():
+                for name, wrong in clashing(opened).items():
+                    raise damaged(place, place.file_name(table, name), wrong)
+            return Snapshot(found, BASE_COLUMNS if counting else _columns_without_rows(root))
+
+
+def clashing(files: Mapping[str, OpenFile]) -> dict[str, str]:
+    """The files of one table whose columns are not as in the others, by name: what is wrong, in words."""
+    return clashes({name: file.fragment.physical_schema for name, file in files.items()})
 
 
 def fragment_names(root: Location) -> list[str]:
@@ -185,23 +196,27 @@ def open_file(place: Place, table: str, name: str) -> OpenFile:
         FileNotFoundError: If a compaction has removed it since it was listed.
         UserError: If it is damaged, or of a newer version.
     """
-    handle = place.open_file(table, name)
     path = place.file_name(table, name)
     try:
+        handle = place.open_file(table, name)
         with place.answering():
             fragment = _PARQUET.make_fragment(handle)
             metadata = fragment.metadata.metadata or {}
+            wrong = "; ".join(misfits(table, fragment.physical_schema))
         version = int(metadata[b"schema_version"])
         stamp = Stamp(
             spec_sha256=metadata[b"spec_sha256"].decode(),
-            replaces=tuple(json.loads(metadata[b"replaces"])),
-            digests=dict(json.loads(metadata.get(b"digests", b"{}"))),
+            replaces=_NAMES.validate_json(metadata[b"replaces"]),
+            digests=_DIGESTS.validate_json(metadata.get(b"digests", b"{}")),
         )
     except FileNotFoundError as gone:
         raise FileNotFoundError(gone.errno, gone.strerror, path) from gone
-    except (OSError, KeyError, TypeError, ValueError) as damage:
-        # pyarrow names an opened file `<Buffer>`.
-        raise damaged(place, path, str(damage).splitlines()[0].rpartition("'<Buffer>': ")[2]) from damage
+    except KeyError as lacking:
+        raise damaged(place, path, f"no {lacking.args[0].decode()} in its metadata") from lacking
+    except ValidationError as damage:
+        raise damaged(place, path, "replaces or digests in its metadata that are no names") from damage
+    except (OSError, ValueError) as damage:
+        raise damaged(place, path, reason(damage)) from damage
     if version > SCHEMA_VERSION:
         raise UserError(
             path,
@@ -209,6 +224,10 @@ def open_file(place: Place, table: str, name: str) -> OpenFile:
             expected=f"{SCHEMA_VERSION} or lower",
             mend="read it with the newer attnsweep that wrote it",
         )
+    if name in stamp.replaces:
+        raise damaged(place, path, "a file that replaces itself")
+    if wrong:
+        raise damaged(place, path, wrong)
     return OpenFile(fragment=fragment, rows=fragment.metadata.num_rows, stamp=stamp)
 
 
@@ -245,6 +264,19 @@ def publish(
             digests[table] = digest(file)
 
     return place_at(root).publish(stem, {table: partial(write, table) for table in TABLES if table in contents})
+
+
+def _columns_without_rows(root: Location) -> Mapping[str, pa.Schema]:
+    # Brings Optuna along, which is not needed to read rows.
+    from orchestrator.ledger.declared import declared_columns
+
+    return declared_columns(root)
+
+
+def reason(damage: Exception) -> str:
+    """What an error says, in a line. pyarrow names an opened file `<Buffer>`."""
+    words = getattr(damage, "strerror", None) or next(iter(str(damage).splitlines()), type(damage).__name__)
+    return str(words).rpartition("'<Buffer>': ")[2]
 
 
 def _open(place: Place, table: str, names: Iterable[str]) -> dict[str, OpenFile]:

@@ -1,6 +1,7 @@
 """Reading a sweep's ledger, also while it is written: each call sees every row committed so far, once."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from itertools import count
 from typing import TYPE_CHECKING, TypeVar
 
@@ -9,7 +10,7 @@ import pyarrow.compute as pc
 import pyarrow.dataset as ds
 
 from orchestrator.ledger.fragments import Snapshot, fragment_names, is_overtaken, open_snapshot, require_ledger
-from orchestrator.ledger.verification import examine
+from orchestrator.ledger.verification import naming_damage
 from orchestrator.ledger.views import Tables, connect
 from orchestrator.places.location import Location, place_at
 
@@ -61,6 +62,12 @@ class Ledger:
         """What a question answers, given a connection as `connect` makes it. It may be asked more than once."""
         return ask_all([self], question)
 
+    @contextmanager
+    def reading(self) -> Iterator["duckdb.DuckDBPyConnection"]:
+        """`connect` for one block; an error that damage makes in it is a UserError that names the file."""
+        with naming_damage([self.root]), self.connect() as connection:
+            yield connection
+
     def tables(self) -> Tables:
         """The tables as of now, by name. They stay readable whatever is removed.
 
@@ -102,24 +109,17 @@ def ask_all(ledgers: Sequence[Ledger], question: Callable[["duckdb.DuckDBPyConne
 
 def _steadily(ledgers: Sequence[Ledger], read: Callable[[list[Snapshot]], T]) -> T:
     """Reads, and reads again where a file was removed before it was read."""
-    for attempt in count(1):
-        snapshots = [open_snapshot(ledger.root) for ledger in ledgers]
-        try:
-            return read(snapshots)
-        except Exception as error:
-            # Whatever Arrow or DuckDB make of a file that is gone.
-            if attempt == _ATTEMPTS or not any(map(_was_overtaken, ledgers, snapshots)):
-                _name_damage(ledgers, error)
-                raise
+    with naming_damage([ledger.root for ledger in ledgers]):
+        for attempt in count(1):
+            snapshots = [open_snapshot(ledger.root) for ledger in ledgers]
+            try:
+                return read(snapshots)
+            except Exception:
+                # Whatever Arrow or DuckDB make of a file that is gone.
+                if attempt == _ATTEMPTS or not any(map(_was_overtaken, ledgers, snapshots)):
+                    raise
     raise AssertionError
 
 
 def _was_overtaken(ledger: Ledger, snapshot: Snapshot) -> bool:
     return not place_at(ledger.root).pins_open_files and is_overtaken(ledger.root, snapshot.rows())
-
-
-def _name_damage(ledgers: Sequence[Ledger], error: Exception) -> None:
-    """Raises an error in reading, Arrow's or what DuckDB tells of it, again with the name of the file."""
-    for ledger in ledgers if isinstance(error, OSError) or "IOError" in str(error) else ():
-        for fault in examine(ledger.root).damaged.values():
-            raise fault from error

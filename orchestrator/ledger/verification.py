@@ -4,23 +4,26 @@ A fragment of before digests were kept is checked as far as it can be read.
 """
 
 import re
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 from orchestrator.ledger.fragments import (
     TABLES,
     DamagedFileError,
     OpenFile,
+    clashing,
     counting_names,
     damaged,
     fragment_names,
     open_file,
+    reason,
     require_ledger,
 )
-from orchestrator.ledger.schema import BASE_COLUMNS
 from orchestrator.places.location import Location, place_at
 from orchestrator.places.place import ASIDE, Place, digest
+from workloads.errors import UserError
 
 _ATTESTED = re.compile(r".*-(?P<digest>[0-9a-f]{32})")
 
@@ -101,11 +104,39 @@ def examine(root: Location) -> Examination:
     for table in TABLES[:-1]:
         if place.has_folder(table):
             found[table] = check(table, {name: trainings[name].stamp.digests.get(table) for name in counting})
+    for table, files in found.items():
+        for name, wrong in clashing({name: files[name] for name in counting if name in files}).items():
+            faults.setdefault(name, damaged(place, place.file_name(table, name), wrong))
     replaced = {name for file in trainings.values() for name in file.stamp.replaces}
     return Examination(
         sound={name: {table: files[name] for table, files in found.items()} for name in counting if name not in faults},
         damaged={name: fault for name, fault in faults.items() if name not in replaced},
     )
+
+
+@contextmanager
+def naming_damage(roots: Sequence[Location]) -> Iterator[None]:
+    """Around reading: what Arrow, DuckDB or our own code make of damage is raised again, with the name of the file.
+
+    Raises:
+        UserError: Instead of any other error, where the ledgers hold a damaged file, or Arrow or DuckDB refuse them.
+    """
+    try:
+        yield
+    except Exception as error:
+        # A user's query is refused in DuckDB's words, which are of an IOError only where a file is damaged.
+        if isinstance(error, UserError) and "IOError" not in str(error):
+            raise
+        for fault in (fault for root in roots for fault in examine(root).damaged.values()):
+            raise fault from error
+        if type(error).__module__.partition(".")[0] in ("pyarrow", "duckdb", "_duckdb"):
+            raise UserError(
+                ", ".join(map(str, roots)),
+                given=f"{type(error).__name__}: {reason(error)}",
+                expected="a ledger that attnsweep wrote",
+                mend="see what is amiss with: attnsweep audit DIR",
+            ) from error
+        raise
 
 
 def set_aside(root: Location, name: str) -> None:
@@ -147,7 +178,7 @@ def _check(place: Place, table: str, name: str, attested: str | None) -> OpenFil
     except FileNotFoundError:
         return damaged(place, path, "no such file")
     except OSError as error:
-        return damaged(place, path, str(error))
+        return damaged(place, path, reason(error))
 
 
 def _attested(name: str) -> str | None:
@@ -170,10 +201,3 @@ def _inside(place: Place, name: str, files: Mapping[str, OpenFile], spec_sha256:
         path = place.file_name(table, name)
         if file.stamp.spec_sha256 != spec_sha256:
             yield Problem(path, f"rows of another sweep, of the spec {file.stamp.spec_sha256[:12]}")
-        schema = file.fragment.physical_schema
-        for column in BASE_COLUMNS[table]:
-            index = schema.get_field_index(column.name)
-            if index >= 0 and schema.field(index).type != column.type:
-                yield Problem(path, f"the column {column.name} is {schema.field(index).type}, not {column.type}")
-            if index < 0 and not column.nullable:
-                yield Problem(path, f"no column {column.name}")

@@ -141,7 +141,7 @@ class LocalFolder:
                     name = f"{stem}-{digest(last)}"
                 for folder, temporary in temporaries.items():
                     _rename(temporary, self._file(folder, name))
-            except OSError:
+            except (OSError, UserError):
                 # A full disk gets its room back at once; what a killed process leaves, its successor removes.
                 for temporary in temporaries.values():
                     temporary.unlink(missing_ok=True)
@@ -152,7 +152,7 @@ class LocalFolder:
         path = self._own(folder)
         with self.writing():
             for file in files:
-                (path / file).unlink()
+                _unlink(path / file)
             if files:
                 sync(path)
 
@@ -180,7 +180,7 @@ class LocalFolder:
         except BlockingIOError as error:
             with file:
                 file.seek(0)
-                owner = Owner.from_json(file.read().decode())
+                owner = Owner.from_json(file.read().decode(errors="replace"))
             raise taken(str(self.path), owner, "wait until it ends, or stop it") from error
         lock = FileLock(file)
         try:
@@ -252,6 +252,12 @@ def _without_following(path: str, flags: int) -> int:
         if error.errno == errno.ELOOP:
             raise _link(Path(path)) from error
         raise
+
+
+def _unlink(path: Path) -> None:
+    if path.is_dir() and not path.is_symlink():
+        raise UserError(str(path), given="a folder", expected="a file that attnsweep wrote", mend="remove the folder")
+    path.unlink()
 
 
 def _rename(path: Path, target: Path) -> None:

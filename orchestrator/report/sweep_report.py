@@ -121,7 +121,7 @@ def read_sweep_report(directory: SweepDirectory) -> SweepReport:
     Raises:
         UserError: For a ledger that cannot be read.
     """
-    with Ledger(directory.path).connect() as connection:
+    with Ledger(directory.path).reading() as connection:
         findings, pool = read_findings(connection, directory.spec), pooling(directory.spec)
         regions = read_regions(connection, findings.by_parameter, pool)
         return SweepReport(

@@ -198,8 +198,7 @@ def test_files_of_another_sweep_and_of_other_columns_are_found(root: Path) -> No
         pq.write_table(rows.replace_schema_metadata(metadata), path.with_name("p1-00000000.parquet"))
         path.unlink()
     assert _words(root) == [
-        "curves/p1-00000000.parquet: the column step is int64, not int32",
-        "curves/p1-00000000.parquet: no column value",
+        "curves/p1-00000000.parquet: the column step is int64, not int32; no column value",
     ]
 
 

@@ -1,0 +1,45 @@
+"""Whether the columns of a ledger's files are those of its tables, as every reader takes for granted."""
+
+from collections.abc import Iterator, Mapping
+from types import MappingProxyType
+
+import pyarrow as pa
+
+from orchestrator.ledger.schema import BASE_COLUMNS, PARAMETER_TYPES
+
+_FAMILIES: Mapping[str, tuple[pa.DataType, ...]] = MappingProxyType(
+    {"param_": tuple(PARAMETER_TYPES.values()), "level_": (pa.float64(),), "score_": (pa.float64(),)}
+)
+"""The types of columns whose names depend on the workload, by how they begin."""
+
+
+def misfits(table: str, schema: pa.Schema) -> Iterator[str]:
+    """What is wrong with the columns of one file, in words."""
+    found = dict(zip(schema.names, schema, strict=True))
+    if len(found) < len(schema.names):
+        yield "several columns of one name"
+    for column in BASE_COLUMNS[table]:
+        field = found.pop(column.name, None)
+        if field is None:
+            # One that may be null is of a newer version than the file.
+            if not column.nullable:
+                yield f"no column {column.name}"
+        elif field.type != column.type:
+            yield f"the column {column.name} is {field.type}, not {column.type}"
+        elif field.nullable and not column.nullable:
+            yield f"the column {column.name} may be null"
+    for name, field in found.items():
+        kinds = next((kinds for prefix, kinds in _FAMILIES.items() if name.startswith(prefix)), (field.type,))
+        if field.type not in kinds:
+            yield f"the column {name} is {field.type}, not {' or '.join(map(str, kinds))}"
+
+
+def clashes(schemas: Mapping[str, pa.Schema]) -> dict[str, str]:
+    """The files in which a column has another type than in one before them, by name: what is wrong, in words."""
+    known: dict[str, pa.DataType] = {}
+    found = {}
+    for name, schema in schemas.items():
+        for field in schema:
+            if known.setdefault(field.name, field.type) != field.type:
+                found[name] = f"the column {field.name} is {field.type}, not {known[field.name]} as in another file"
+    return found

@@ -1,0 +1,244 @@
+"""Every file of a sweep directory, damaged in every way: every reading command ends in order and names the file."""
+
+import json
+import os
+import shutil
+import sys
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from orchestrator import cli
+from orchestrator.ledger.reader import Ledger
+from orchestrator.ledger.schema import TEXT
+from orchestrator.places.place import digest
+from orchestrator.record_file import record_text
+from orchestrator.replays import REPLAYS_FILE, Replays
+from orchestrator.study import Study
+from orchestrator.sweep_directory import STUDY_FILE, SWEEP_FILE, SweepDirectory
+from tests.orchestrator.small_sweep import commit, open_writer, small_sweep, trial_rows
+from workloads.errors import UserError
+
+RECORDS = (SWEEP_FILE, "course.json", REPLAYS_FILE, STUDY_FILE)
+TABLES = ("trainings", "curves")
+READERS: dict[str, list[str]] = {
+    "status": [],
+    "query": ["select outcome, max(eval_loss), max(value) from trainings join curves using (trial) group by all"],
+    "compare": ["other"],
+    "compact": [],
+    "audit": [],
+    "report": ["--out", "report.html"],
+}
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Two sweeps of two trials, all told, with every record; no MLflow yet."""
+    home = tmp_path_factory.mktemp("home")
+    for name in ("s", "other"):
+        directory = SweepDirectory.create(home / name, small_sweep(name, trials=2, replicates=2), {})
+        with open_writer(directory) as writer:
+            study = Study(directory)
+            for number in range(2):
+                configuration = study.ask()
+                values = {f"param_{each}": value for each, value in configuration.values.items()}
+                commit(writer, trial_rows(number, ["solved", "marginal"], sweep=directory.sweep, **values))
+                study.tell(number, 0.5)
+            study.save()
+        directory.record_run(finished=True, seconds=1.0)
+        (home / name / REPLAYS_FILE).write_text(record_text(Replays(deviations={"0/0": 0.0}, disagreeing={})))
+    return home
+
+
+@pytest.fixture
+def sweep(home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A copy to be damaged."""
+    for name in ("s", "other"):
+        shutil.copytree(home / name, tmp_path / name)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{tmp_path}/mlflow.db")
+    return tmp_path / "s"
+
+
+Told = Callable[..., tuple[int, str]]
+
+
+@pytest.fixture
+def told(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Told:
+    """Runs a command on the sweep: its exit code and all that it says. An error that is none of ours is raised."""
+
+    def run(command: str) -> tuple[int, str]:
+        monkeypatch.setattr(sys, "argv", ["attnsweep", command, "s", *READERS[command]])
+        with pytest.raises(SystemExit) as ended:
+            cli.main()
+        captured = capsys.readouterr()
+        code = int(ended.value.code or 0)
+        if code == 2:
+            assert captured.err.startswith("attnsweep: ")
+            assert captured.err.count("\n") == 1
+        return code, captured.out + captured.err
+
+    return run
+
+
+def _file(sweep: Path, name: str) -> Path:
+    return sweep / name if name in RECORDS else sorted((sweep / name).glob("*.parquet"))[0]
+
+
+def _replaced(make: Callable[[Path], object]) -> Callable[[Path], object]:
+    def damage(path: Path) -> None:
+        path.unlink()
+        make(path)
+
+    return damage
+
+
+def _changed(change: Callable[[bytes], bytes]) -> Callable[[Path], object]:
+    return lambda path: path.write_bytes(change(path.read_bytes()))
+
+
+def _other_pages(content: bytes) -> bytes:
+    """All is another but the footer of a Parquet file: it opens, and its rows cannot be read."""
+    end = len(content) - 8 - int.from_bytes(content[-8:-4], "little")
+    return content[:4] + bytes(each ^ 255 for each in content[4:end]) + content[end:] if end > 4 else b"\xff"
+
+
+DAMAGES: dict[str, Callable[[Path], object]] = {
+    "a pipe": _replaced(os.mkfifo),
+    "a folder": _replaced(Path.mkdir),
+    "a device": _replaced(lambda path: path.symlink_to("/dev/zero")),
+    "a link to itself": _replaced(lambda path: path.symlink_to(path)),
+    "a link to nowhere": _replaced(lambda path: path.symlink_to("nowhere")),
+    "empty": _changed(lambda content: content[:0]),
+    "half": _changed(lambda content: content[: len(content) // 2]),
+    "binary": _changed(lambda content: bytes(each ^ 255 for each in content)),
+    "not UTF-8 at the end": _changed(lambda content: content + b"\xff\xfe"),
+    "other pages": _changed(_other_pages),
+    "null": _changed(lambda content: content[:0] + b"null"),
+    "deep": _changed(lambda content: content[:0] + b"[" * 100_000),
+}
+SOME = ("a pipe", "a folder", "a link to itself", "binary", "other pages")
+# Each command beside a file that it reads; the slow ones, which read by the same functions, with few damages.
+CASES = [
+    *(("status", name, damage) for name in (SWEEP_FILE, "course.json", "trainings") for damage in DAMAGES),
+    *(("query", "curves", damage) for damage in DAMAGES),
+    *(("compact", name, damage) for name in TABLES for damage in DAMAGES),
+    *(("compare", "trainings", damage) for damage in SOME),
+    *(("report", "curves", damage) for damage in SOME),
+    *(("audit", name, damage) for name in (SWEEP_FILE, "course.json", REPLAYS_FILE, STUDY_FILE) for damage in SOME),
+    *(("audit", name, "other pages") for name in TABLES),
+]
+HARMLESS = {
+    ("status", "course.json", "a link to nowhere"): "a sweep that was interrupted has no course.json",
+    ("status", SWEEP_FILE, "a link to nowhere"): "a directory without a sweep.json is no sweep",
+}
+
+
+@pytest.mark.parametrize(("command", "name", "damage"), CASES)
+def test_a_command_names_the_file_that_is_damaged(
+    command: str, name: str, damage: str, sweep: Path, told: Told
+) -> None:
+    path = _file(sweep, name)
+    DAMAGES[damage](path)
+    code, said = told(command)
+    if (command, name, damage) not in HARMLESS:
+        assert (code, path.name in said) == (1 if command == "audit" else 2, True), said
+
+
+def _rewritten(path: Path, rows: pa.Table, **metadata: bytes) -> Path:
+    """The file with other rows and metadata, and a name that attests it."""
+    kept = {key: value for key, value in (pq.read_metadata(path).metadata or {}).items() if key != b"ARROW:schema"}
+    given = {name.encode(): value for name, value in metadata.items()}
+    temporary = path.with_suffix(".tmp")
+    pq.write_table(rows.replace_schema_metadata(kept | given), temporary)
+    with temporary.open("rb") as file:
+        target = path.with_name(f"{path.stem.rpartition('-')[0]}-{digest(file)}.parquet")
+    path.unlink()
+    return temporary.rename(target)
+
+
+def _with(name: str, kind: pa.DataType, values: list[Any] | None = None) -> Callable[[pa.Table], pa.Table]:
+    def change(rows: pa.Table) -> pa.Table:
+        column = pa.array(values or [None] * rows.num_rows, kind)
+        place = rows.schema.get_field_index(name)
+        field = pa.field(name, kind, nullable=values is None)
+        return rows.append_column(field, column) if place < 0 else rows.set_column(place, field, column)
+
+    return change
+
+
+HOSTILE_COLUMNS: Mapping[str, tuple[Callable[[pa.Table], pa.Table], str]] = {
+    "a type": (_with("trial", pa.string(), ["a", "b"]), "the column trial is string, not int32"),
+    "a wider type": (_with("trial", pa.int64(), [1, 2]), "the column trial is int64, not int32"),
+    "nulls": (_with("trial", pa.int32()), "the column trial may be null"),
+    "none": (lambda rows: rows.drop_columns(["outcome", "stuck"]), "no column outcome; no column stuck"),
+    "twice": (lambda rows: rows.append_column("trial", rows["trial"]), "several columns of one name"),
+    "a parameter": (
+        _with("param_init_sigma", pa.binary(), [b"", b""]),
+        "the column param_init_sigma is binary, not double",
+    ),
+    "another parameter": (
+        _with("param_n_categories", pa.binary(), [b"", b""]),
+        "the column param_n_categories is binary, not double or int64 or bool or dictionary",
+    ),
+    "a clash": (_with("param_n_categories", TEXT, ["a", "b"]), "as in another file"),
+    "a level": (_with("level_zero", TEXT, ["a", "b"]), "the column level_zero is dictionary"),
+}
+
+
+@pytest.mark.parametrize("case", HOSTILE_COLUMNS)
+def test_a_file_with_other_columns_is_named(case: str, sweep: Path, told: Told) -> None:
+    change, wrong = HOSTILE_COLUMNS[case]
+    path = _file(sweep, "trainings")
+    curves = _file(sweep, "curves")
+    changed = _rewritten(path, change(pq.read_table(path)), digests=b"{}")
+    curves.rename(curves.with_name(changed.name))
+    for command in ("status", "compact"):
+        code, said = told(command)
+        assert code == 2
+        assert "s/trainings/p" in said
+        assert wrong in said
+        assert "restore it; or: attnsweep resume s, which sets it aside and trains it again" in said
+    code, said = told("audit")
+    assert code == 1
+    assert wrong in said
+    # What a resumed sweep does before anything else.
+    with open_writer(SweepDirectory.open(sweep)) as writer:
+        assert [wrong in each for each in writer.set_aside.values()] == [True]
+    assert Ledger(sweep).trainings().num_rows == 2
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "wrong"),
+    [
+        ("replaces", b"", "replaces or digests in its metadata that are no names"),
+        ("replaces", b'"abc"', "replaces or digests"),
+        ("replaces", b'[{"a": 1}]', "replaces or digests"),
+        ("replaces", b"[" * 100_000, "replaces or digests"),
+        ("replaces", b"\xff", "replaces or digests"),
+        ("digests", b'{"curves": 1}', "replaces or digests"),
+        ("schema_version", b"x", "invalid literal for int() with base 10: b'x'"),
+        ("spec_sha256", b"\xff", "'utf-8' codec can't decode byte 0xff in position 0: invalid start byte"),
+    ],
+)
+def test_hostile_metadata_is_named(key: str, value: bytes, wrong: str, sweep: Path) -> None:
+    path = _file(sweep, "trainings")
+    changed = _rewritten(path, pq.read_table(path), **{key: value})
+    with pytest.raises(UserError) as refused:
+        Ledger(sweep).trainings()
+    assert (refused.value.subject, wrong in str(refused.value.given)) == (str(changed), True)
+
+
+def test_a_file_that_replaces_itself_is_named(sweep: Path) -> None:
+    """Its rows would be gone without a word. Only its name of before digests were kept can be in it."""
+    path = _file(sweep, "trainings")
+    old = path.rename(path.with_name("p0-0123abcd.parquet"))
+    _file(sweep, "curves").rename(sweep / "curves" / old.name)
+    rows = pq.read_table(old)
+    pq.write_table(rows.replace_schema_metadata(rows.schema.metadata | {b"replaces": json.dumps([old.stem])}), old)
+    with pytest.raises(UserError, match=rf"^{old}: got 'a file that replaces itself', expected a Parquet file"):
+        Ledger(sweep).trainings()
