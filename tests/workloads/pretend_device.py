@@ -16,7 +16,7 @@ from torch.utils.backend_registration import _setup_privateuseone_for_python_bac
 
 _NAME = "pretend"
 _CPU = torch.device("cpu")
-_ATEN = torch.library.Library("aten", "IMPL")
+_ATEN = torch.library.Library("aten", "IMPL")  # type: ignore[no-untyped-call]
 _COPIES = {torch.ops.aten.copy_, torch.ops.aten._to_copy}
 _INDEXED = {torch.ops.aten.index, torch.ops.aten.index_put, torch.ops.aten.index_put_, torch.ops.aten._index_put_impl_}
 """Their indices may lie on the CPU."""
@@ -26,58 +26,64 @@ class _Pretended(Tensor):
     """Says that it is elsewhere.
 
     Attributes:
-        inner: Its values, on the CPU.
+        real_values: Its values, on the CPU.
     """
 
-    inner: Tensor
+    real_values: Tensor
 
     @staticmethod
-    def __new__(cls, inner: Tensor) -> "_Pretended":
-        made: _Pretended = Tensor._make_wrapper_subclass(  # type: ignore[attr-defined]
+    def __new__(cls, values: Tensor) -> "_Pretended":
+        made: _Pretended = Tensor._make_wrapper_subclass(
             cls,
-            inner.size(),
-            strides=inner.stride(),
-            storage_offset=inner.storage_offset(),
-            dtype=inner.dtype,
+            values.size(),
+            strides=values.stride(),
+            storage_offset=values.storage_offset(),
+            dtype=values.dtype,
             device=torch.device(_NAME, 0),
         )
-        made.inner = inner
+        made.real_values = values
         return made
 
     def __repr__(self) -> str:  # type: ignore[override]
-        return f"pretended {self.inner!r}"
+        return f"pretended {self.real_values!r}"
 
     def tolist(self) -> Any:
-        return self.inner.tolist()
+        return self.real_values.tolist()
 
     def numpy(self, *, force: bool = False) -> Any:
         if not force:
             raise TypeError(f"can't convert {self.device} device type tensor to numpy")
-        return self.inner.numpy(force=True)
+        return self.real_values.numpy(force=True)
 
     @classmethod
-    def __torch_dispatch__(
+    def __torch_dispatch__(  # type: ignore[override]
         cls, function: OpOverload, types: Any, arguments: tuple[Any, ...] = (), options: dict[str, Any] | None = None
     ) -> Any:
         options = options or {}
         _refuse_mixed_devices(function, arguments, options)
-        own = {name: _CPU if name == "device" else _inner(value) for name, value in options.items()}
-        found = function(*_inner(arguments), **own)
+        own = {name: _CPU if name == "device" else _real(value) for name, value in options.items()}
+        found = function(*_real(arguments), **own)
         if options.get("device") == _CPU:
             return found
         found = _pretended(found)
-        aliases = any(each.alias_info is not None for each in function._schema.returns)
-        return return_and_correct_aliasing(function, arguments, options, found) if aliases else found
+        if any(each.alias_info is not None for each in function._schema.returns):
+            return return_and_correct_aliasing(function, arguments, options, found)  # type: ignore[no-untyped-call]
+        return found
 
 
 @functools.cache
 def pretend_device() -> str:
     """The device's name, for `torch.device`; from the first call on it is there for the rest of the process."""
     _setup_privateuseone_for_python_backend(_NAME)
-    for name in ("empty.memory_format", "empty_strided"):
-        _ATEN.impl(name, functools.partial(_made, getattr(torch.ops.aten, name.partition(".")[0])), "PrivateUse1")
-    # `torch.tensor` copies its numbers without a look at the type.
-    _ATEN.impl("_copy_from", lambda source, target, *_: target.inner.copy_(_inner(source)), "PrivateUse1")
+    aten = torch.ops.aten
+    kernels = {
+        "empty.memory_format": functools.partial(_made, aten.empty),
+        "empty_strided": functools.partial(_made, aten.empty_strided),
+        # `torch.tensor` copies its numbers without a look at the type.
+        "_copy_from": lambda source, target, *_: target.real_values.copy_(_real(source)),
+    }
+    for name, kernel in kernels.items():
+        _ATEN.impl(name, kernel, "PrivateUse1")  # type: ignore[no-untyped-call]
     return _NAME
 
 
@@ -85,11 +91,11 @@ def _made(function: Any, *arguments: Any, **options: Any) -> _Pretended:
     return _Pretended(function(*arguments, **options | {"device": _CPU}))
 
 
-def _inner(value: Any) -> Any:
+def _real(value: Any) -> Any:
     # Not by pytree: an operation's arguments are tensors and flat lists of them, and there are many operations.
     if isinstance(value, _Pretended):
-        return value.inner
-    return type(value)(map(_inner, value)) if isinstance(value, list | tuple) else value
+        return value.real_values
+    return type(value)(map(_real, value)) if isinstance(value, list | tuple) else value
 
 
 def _pretended(value: Any) -> Any:
