@@ -7,21 +7,28 @@ import signal
 import socket
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from dataclasses import dataclass
 from urllib.parse import urlsplit
 
 import ray
 from ray._private import ray_constants
+from ray._private import services as ray_services
 from ray._private import utils as ray_utils
 from ray.exceptions import RayError
 
-from workloads.errors import UserError
+from orchestrator.errors import ClusterError
+from workloads.errors import UserError, in_words
 
 _REACH_SECONDS = 5.0
 _ANSWER_SECONDS = 20.0
 _DRAINING_ANSWER_SECONDS = 1.0
+_START_SECONDS, _PATIENT_START_SECONDS = 30.0, 120.0
+_LOOK_SECONDS = 0.2
+_CONTROL_STORE_WAIT = "RAY_gcs_server_port_wait_time_s"
+_VITAL = frozenset({"gcs_server", "raylet"})
 
 
 @dataclass(frozen=True)
@@ -46,6 +53,7 @@ def connection(address: str | None) -> Iterator[None]:
 
     Raises:
         UserError: If nothing answers at the address.
+        ClusterError: If Ray does not start here.
     """
     if ray.is_initialized():
         yield
@@ -58,20 +66,71 @@ def connection(address: str | None) -> Iterator[None]:
 
 
 def _connect(address: str | None) -> None:
-    if address is not None:
-        _check_reachable(address)
+    if address is None:
+        _start()
+        return
+    _check_reachable(address)
     try:
-        with nullcontext() if address else _on_loopback(), _keeping_sigterm():
-            ray.init(
-                address=address or "local",
-                include_dashboard=None if address else False,
-                log_to_driver=False,
-                logging_level=logging.ERROR,
-            )
+        with _keeping_sigterm():
+            _initialize(address)
     except (ConnectionError, RuntimeError, ValueError) as error:
-        if address is None:
-            raise
         raise _unreachable(address, str(error).splitlines()[0]) from error
+
+
+def _start() -> None:
+    """Starts Ray on this machine; a second time, with more patience, if it does not come up."""
+    for seconds in (_START_SECONDS, _PATIENT_START_SECONDS):
+        try:
+            with _on_loopback(), _keeping_sigterm(), _up_within(seconds):
+                _initialize("local")
+        except Exception as error:  # noqa: BLE001  # Ray raises whatever stopped it, and plain `Exception`.
+            reason = in_words(error)
+            ray.shutdown()
+        else:
+            return
+    raise ClusterError(
+        f"Ray did not start on this machine, tried twice, at last for {_PATIENT_START_SECONDS:g} s ({reason}); "
+        "its logs are in /tmp/ray/session_latest/logs: see to memory, disk and load, then try again"
+    )
+
+
+def _initialize(address: str) -> None:
+    # What Ray's parts say as they die is pages long and goes to stdout.
+    ray._private.worker._worker_logs_enabled = False
+    ray.init(
+        address=address,
+        include_dashboard=False if address == "local" else None,
+        log_to_driver=False,
+        logging_level=logging.ERROR,
+    )
+
+
+@contextmanager
+def _up_within(seconds: float) -> Iterator[None]:
+    """A Ray that starts meanwhile has so long for each of its two parts, the control store and this node.
+
+    Ray itself waits 30 s for each, and can be told otherwise for the first alone.
+    """
+    look, deadline = ray_services.get_node, time.monotonic() + seconds
+
+    def get_node(gcs_address: str, node_id: str) -> object:
+        while True:
+            try:
+                return look(gcs_address, node_id)
+            except RuntimeError as error:
+                if time.monotonic() > deadline:
+                    raise TimeoutError(f"this node did not come up within {seconds:g} s") from error
+                time.sleep(_LOOK_SECONDS)
+
+    ray_services.get_node = get_node
+    before = os.environ.get(_CONTROL_STORE_WAIT)
+    os.environ.setdefault(_CONTROL_STORE_WAIT, f"{seconds:.0f}")
+    try:
+        yield
+    finally:
+        ray_services.get_node = look
+        if before is None:
+            del os.environ[_CONTROL_STORE_WAIT]
 
 
 @contextmanager
@@ -123,10 +182,20 @@ def share_out(n_trainers: int | None) -> list[TrainerShare]:
     return [TrainerShare("cpu", 1.0, 0.0)] * (n_trainers or n_cpus)
 
 
-def draining_nodes() -> frozenset[str]:
+def dead_process() -> str | None:
+    """Which process of a Ray that was started here has died, so that it can do no more; `None` where all are well."""
+    node = ray._private.worker._global_node
+    dead = set() if node is None else {kind for kind, _ in node.dead_processes()}
+    return next(iter(dead & _VITAL), None)
+
+
+def draining_nodes() -> frozenset[str] | None:
     """The ids of nodes that Ray is about to take away: spot machines given notice, nodes that are scaled down.
 
     Through `ray://` nothing is known of them; there a node's SIGTERM still reaches its trainers.
+
+    Returns:
+        `None` if the head did not answer.
     """
     client = getattr(ray._private.worker.global_worker, "gcs_client", None)
     if client is None:
@@ -134,8 +203,7 @@ def draining_nodes() -> frozenset[str]:
     try:
         return frozenset(client.get_draining_nodes(timeout=_DRAINING_ANSWER_SECONDS))
     except RayError:
-        # The head is away for a moment: what it knows is asked for again.
-        return frozenset()
+        return None
 
 
 def _check_reachable(address: str) -> None:

@@ -17,3 +17,7 @@ class SweepError(RuntimeError):
     def __init__(self, message: str, path: "Location") -> None:
         super().__init__(message)
         self.path = path
+
+
+class ClusterError(RuntimeError):
+    """A Ray that does not start on this machine, or that has died. The message is one line."""

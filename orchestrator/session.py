@@ -12,7 +12,7 @@ from rich.console import Console
 from orchestrator import cluster
 from orchestrator.credentials import refuse_credentials, without_credentials
 from orchestrator.environment import Environment
-from orchestrator.errors import SweepError
+from orchestrator.errors import ClusterError, SweepError
 from orchestrator.ledger.reader import Ledger
 from orchestrator.ledger.schema import heads_schema, trainings_schema
 from orchestrator.ledger.writer import LedgerWriter
@@ -63,6 +63,7 @@ def run_sweep(spec: Sweep, path: Location, resources: Resources, console: Consol
     Raises:
         UserError: For a spec, directory, address or `MLFLOW_TRACKING_URI` that will not do; then nothing has been
             written.
+        ClusterError: If Ray does not start; then nothing has been written either.
         SweepError: If the sweep cannot go on.
     """
     started = time.monotonic()
@@ -109,9 +110,12 @@ def resume_sweep(path: Location, resources: Resources, console: Console, *, acce
             expected="the versions and code that the sweep was trained with so far",
             mend="restore them, or add --accept-drift: column `environment` then tells rows of the two apart",
         )
-    with cluster.connection(resources.address):
-        shares = cluster.share_out(resources.n_trainers)
-        return _train(directory, resources, shares, console, started, environment)
+    try:
+        with cluster.connection(resources.address):
+            shares = cluster.share_out(resources.n_trainers)
+            return _train(directory, resources, shares, console, started, environment)
+    except ClusterError as error:
+        raise SweepError(str(error), path) from error
 
 
 def _train(
@@ -124,8 +128,8 @@ def _train(
 ) -> Summary:
     try:
         return _take_up(directory, resources, shares, console, started, environment)
-    except StoreError as error:
-        # It did answer when the sweep began.
+    except (StoreError, ClusterError) as error:
+        # Both were well when the sweep began.
         raise SweepError(str(error), directory.path) from error
 
 
