@@ -13,7 +13,7 @@ import typer
 from typer.exceptions import TyperException
 
 from orchestrator.credentials import without_credentials
-from orchestrator.errors import SweepError
+from orchestrator.errors import PoolError, SweepError
 from orchestrator.places.location import as_argument, local_path, locate
 from orchestrator.signals import sigterm_as_ctrl_c
 from workloads.errors import SpecError, UserError
@@ -332,6 +332,9 @@ def main() -> None:
         sys.exit(EXIT_MISTAKE)
     except SweepError as fault:
         _complain(f"{fault}\nonce mended, go on with: attnsweep resume {as_argument(fault.path)}")
+        sys.exit(EXIT_FAULT)
+    except PoolError as fault:
+        _complain(str(fault))
         sys.exit(EXIT_FAULT)
     except TyperException as mistake:
         # Without arguments there is only the help, printed already.

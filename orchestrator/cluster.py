@@ -7,19 +7,27 @@ import socket
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from dataclasses import dataclass
 from urllib.parse import urlsplit
 
 import ray
 from ray.exceptions import RayError
 
-from orchestrator.ray_internals import control_store, keeping_sigterm, starting_on_loopback
-from workloads.errors import UserError
+from orchestrator.errors import PoolError
+from orchestrator.ray_internals import (
+    control_store,
+    keeping_sigterm,
+    silence_workers,
+    starting_on_loopback,
+    up_within,
+)
+from workloads.errors import UserError, in_words
 
 _REACH_SECONDS = 5.0
 _ANSWER_SECONDS = 20.0
 _DRAINING_ANSWER_SECONDS = 1.0
+_START_SECONDS, _PATIENT_START_SECONDS = 30.0, 120.0
 
 
 @dataclass(frozen=True)
@@ -44,6 +52,7 @@ def connection(address: str | None) -> Iterator[None]:
 
     Raises:
         UserError: If nothing answers at the address.
+        PoolError: If Ray does not start here.
     """
     if ray.is_initialized():
         yield
@@ -56,20 +65,42 @@ def connection(address: str | None) -> Iterator[None]:
 
 
 def _connect(address: str | None) -> None:
-    if address is not None:
-        _check_reachable(address)
+    if address is None:
+        _start()
+        return
+    _check_reachable(address)
     try:
-        with nullcontext() if address else starting_on_loopback(), keeping_sigterm():
-            ray.init(
-                address=address or "local",
-                include_dashboard=None if address else False,
-                log_to_driver=False,
-                logging_level=logging.ERROR,
-            )
+        with keeping_sigterm():
+            _initialize(address)
     except (ConnectionError, RuntimeError, ValueError) as error:
-        if address is None:
-            raise
         raise _unreachable(address, str(error).splitlines()[0]) from error
+
+
+def _start() -> None:
+    """Starts Ray on this machine; a second time, with more patience, if it does not come up."""
+    for seconds in (_START_SECONDS, _PATIENT_START_SECONDS):
+        try:
+            with starting_on_loopback(), keeping_sigterm(), up_within(seconds):
+                _initialize("local")
+        except Exception as error:  # noqa: BLE001  # Ray raises whatever stopped it, and plain `Exception`.
+            reason = in_words(error)
+            ray.shutdown()
+        else:
+            return
+    raise PoolError(
+        f"Ray did not start on this machine, tried twice, at last for {_PATIENT_START_SECONDS:g} s ({reason}); "
+        "its logs are in /tmp/ray/session_latest/logs: see to memory, disk and load, then try again"
+    )
+
+
+def _initialize(address: str) -> None:
+    silence_workers()
+    ray.init(
+        address=address,
+        include_dashboard=False if address == "local" else None,
+        log_to_driver=False,
+        logging_level=logging.ERROR,
+    )
 
 
 def share_out(n_trainers: int | None) -> list[TrainerShare]:
@@ -95,10 +126,13 @@ def share_out(n_trainers: int | None) -> list[TrainerShare]:
     return [TrainerShare("cpu", 1.0, 0.0)] * (n_trainers or n_cpus)
 
 
-def draining_nodes() -> frozenset[str]:
+def draining_nodes() -> frozenset[str] | None:
     """The ids of nodes that Ray is about to take away: spot machines given notice, nodes that are scaled down.
 
     Through `ray://` nothing is known of them; there a node's SIGTERM still reaches its trainers.
+
+    Returns:
+        `None` if the head did not answer.
     """
     client = control_store()
     if client is None:
@@ -106,8 +140,7 @@ def draining_nodes() -> frozenset[str]:
     try:
         return frozenset(client.get_draining_nodes(timeout=_DRAINING_ANSWER_SECONDS))
     except RayError:
-        # The head is away for a moment: what it knows is asked for again.
-        return frozenset()
+        return None
 
 
 def _check_reachable(address: str) -> None:

@@ -17,3 +17,7 @@ class SweepError(RuntimeError):
     def __init__(self, message: str, path: "Location") -> None:
         super().__init__(message)
         self.path = path
+
+
+class PoolError(RuntimeError):
+    """Trainers that cannot be started, or a pool that cannot go on. The message is one line."""

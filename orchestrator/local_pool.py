@@ -6,8 +6,8 @@ from typing import Any
 
 import torch
 
+from orchestrator.errors import PoolError
 from orchestrator.messages import CHECKPOINT_SECONDS, PackOrder, Progress, Raised, Report, Reports
-from orchestrator.pool_protocol import PoolError
 from orchestrator.trainer import Trainer
 from workloads.engine.contract import Workload
 

@@ -4,13 +4,14 @@ import signal
 import time
 from collections.abc import Sequence
 from types import FrameType
-from typing import Any, cast
+from typing import Any, NoReturn, cast
 
 import ray.cloudpickle
 from ray.actor import ActorHandle
 from ray.exceptions import OutOfMemoryError, RayError, RayTaskError
 
 from orchestrator.cluster import TrainerShare, draining_nodes
+from orchestrator.errors import PoolError
 from orchestrator.messages import (
     CHECKPOINT_SECONDS,
     HandedBack,
@@ -21,12 +22,15 @@ from orchestrator.messages import (
     Reports,
     TrainerLost,
 )
+from orchestrator.ray_internals import dead_process
 from orchestrator.trainer import Trainer
 from workloads.engine.contract import Workload
 from workloads.user_code import user_modules
 
 _DRAINING_SECONDS = 1.0
 """Between two looks at which nodes are about to go."""
+_HEAD_SECONDS = 40.0
+"""How long a cluster's head may be away; Ray itself ends a driver's process after 60, without a word to it."""
 
 
 class TrainerActor(Trainer):
@@ -79,6 +83,7 @@ class TrainerPool:
         self._nodes: dict[int, str] = {}
         self._draining: frozenset[str] = frozenset()
         self._looked = 0.0
+        self._answered = time.monotonic()
         self._is_closing = False
         self._placing: dict[ray.ObjectRef[str], int] = {}
         self._running: dict[ray.ObjectRef[Report], tuple[int, PackOrder]] = {}
@@ -142,10 +147,26 @@ class TrainerPool:
         if time.monotonic() - self._looked < _DRAINING_SECONDS:
             return
         self._looked = time.monotonic()
-        self._draining = draining_nodes()
+        self._check_ray()
         for trainer in [each for each in self._idle if self._is_leaving(each)]:
             self._idle.remove(trainer)
             self._start(trainer)
+
+    def _check_ray(self) -> None:
+        """Learns which nodes are about to go; without Ray, which would end this process in a minute, stops before."""
+        if (process := dead_process()) is not None:
+            self._lose(f"Ray's process {process} has died")
+        draining = draining_nodes()
+        if draining is not None:
+            self._draining, self._answered = draining, self._looked
+        elif self._looked - self._answered > _HEAD_SECONDS:
+            self._lose(f"the head of the Ray cluster has not answered for {_HEAD_SECONDS:g} s")
+
+    def _lose(self, reason: str) -> NoReturn:
+        # Nobody is there to be told that the actors are to end.
+        self._actors.clear()
+        self._running.clear()
+        raise PoolError(reason)
 
     def _is_leaving(self, trainer: int) -> bool:
         return self._is_closing or self._nodes.get(trainer) in self._draining

@@ -5,10 +5,6 @@ from typing import Protocol
 from orchestrator.messages import PackOrder, Reports
 
 
-class PoolError(Exception):
-    """The pool can train no more; what is committed stays."""
-
-
 class Pool(Protocol):
     """Trainers of one sweep, each with one pack at a time.
 

@@ -1,6 +1,8 @@
 """What attnsweep needs of Ray beyond its public names: looked up at import, as another version may lack it."""
 
+import os
 import signal
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -11,11 +13,23 @@ from workloads.errors import UserError
 
 TESTED = "2.60"
 
+_LOOK_SECONDS = 0.2
+_CONTROL_STORE_WAIT = "RAY_gcs_server_port_wait_time_s"
+_VITAL = frozenset({"gcs_server", "raylet"})
+
 try:
     from ray._private import ray_constants, worker
+    from ray._private import services as ray_services
     from ray._private import utils as ray_utils
 
-    _NEEDED = (ray_constants.ENABLE_RAY_CLUSTER, ray_utils.set_sigterm_handler, worker.global_worker)
+    _NEEDED = (
+        ray_constants.ENABLE_RAY_CLUSTER,
+        ray_services.get_node,
+        ray_utils.set_sigterm_handler,
+        worker.global_worker,
+        worker._global_node,
+        worker._worker_logs_enabled,
+    )
 except (ImportError, AttributeError) as error:
     raise UserError(
         "ray",
@@ -51,6 +65,46 @@ def keeping_sigterm() -> Iterator[None]:
         ray_utils.set_sigterm_handler = set_handler
 
 
+@contextmanager
+def up_within(seconds: float) -> Iterator[None]:
+    """A Ray that starts meanwhile has so long for each of its two parts, the control store and this node.
+
+    Ray itself waits 30 s for each, and can be told otherwise for the first alone.
+    """
+    look, deadline = ray_services.get_node, time.monotonic() + seconds
+
+    def get_node(gcs_address: str, node_id: str) -> object:
+        while True:
+            try:
+                return look(gcs_address, node_id)
+            except RuntimeError as error:
+                if time.monotonic() > deadline:
+                    raise TimeoutError(f"this node did not come up within {seconds:g} s") from error
+                time.sleep(_LOOK_SECONDS)
+
+    ray_services.get_node = get_node
+    before = os.environ.get(_CONTROL_STORE_WAIT)
+    os.environ.setdefault(_CONTROL_STORE_WAIT, f"{seconds:.0f}")
+    try:
+        yield
+    finally:
+        ray_services.get_node = look
+        if before is None:
+            del os.environ[_CONTROL_STORE_WAIT]
+
+
+def silence_workers() -> None:
+    """What Ray's parts say as they die is pages long and goes to stdout: it is left out from here on."""
+    worker._worker_logs_enabled = False
+
+
 def control_store() -> Any | None:
     """The client of the cluster's control store, which knows its nodes; `None` through `ray://`."""
     return getattr(worker.global_worker, "gcs_client", None)
+
+
+def dead_process() -> str | None:
+    """Which process of a Ray that was started here has died, so that it can do no more; `None` where all are well."""
+    node = worker._global_node
+    dead = set() if node is None else {kind for kind, _ in node.dead_processes()}
+    return next(iter(dead & _VITAL), None)

@@ -8,13 +8,13 @@ from rich.console import Console
 
 from orchestrator.credentials import refuse_credentials, without_credentials
 from orchestrator.environment import Environment
-from orchestrator.errors import SweepError
+from orchestrator.errors import PoolError, SweepError
 from orchestrator.ledger.reader import Ledger
 from orchestrator.ledger.schema import heads_schema, trainings_schema
 from orchestrator.ledger.writer import LedgerWriter
 from orchestrator.loop import Found, SweepLoop
 from orchestrator.places.location import Location, StoreError, as_argument
-from orchestrator.pool_protocol import Pool, PoolError
+from orchestrator.pool_protocol import Pool
 from orchestrator.progress import ProgressDisplay, logging_progress
 from orchestrator.replays import earlier_replays, replay_some
 from orchestrator.resources import Resources, StartPool, open_resources
@@ -39,6 +39,7 @@ def run_sweep(spec: Sweep, path: Location, resources: Resources, console: Consol
     Raises:
         UserError: For a spec, directory, address or `MLFLOW_TRACKING_URI` that will not do; then nothing has been
             written.
+        PoolError: If Ray does not start; then nothing has been written either.
         SweepError: If the sweep cannot go on.
     """
     started = time.monotonic()
@@ -84,8 +85,11 @@ def resume_sweep(path: Location, resources: Resources, console: Console, *, acce
             expected="the versions and code that the sweep was trained with so far",
             mend="restore them, or add --accept-drift: column `environment` then tells rows of the two apart",
         )
-    with open_resources(resources) as start_pool:
-        return _train(directory, resources, start_pool, console, started, environment)
+    try:
+        with open_resources(resources) as start_pool:
+            return _train(directory, resources, start_pool, console, started, environment)
+    except PoolError as error:
+        raise SweepError(str(error), path) from error
 
 
 def _train(

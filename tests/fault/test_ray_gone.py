@@ -1,0 +1,127 @@
+"""A Ray that does not start, or dies: one line, how to go on, exit code 1, and nothing of Ray's own pages."""
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import ray
+
+from orchestrator import cli, ray_internals
+from orchestrator.ledger.reader import Ledger
+from tests.fault import sweeps
+from tests.orchestrator.small_sweep import small_sweep, sweep_on_disk, trial_rows
+
+ROOT = Path(__file__).parents[2]
+WHY = "this node did not come up\n" + "[state-dump] ...\n" * 50
+NOT_STARTED = (
+    "attnsweep: Ray did not start on this machine, tried twice, at last for 120 s (Exception: this node did not come up"
+)
+
+
+@pytest.fixture
+def attempts(no_ray: None, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Of a Ray that does not start: how long its control store was to have each time."""
+    seconds: list[str] = []
+
+    def fail(**_: Any) -> None:
+        seconds.append(os.environ[ray_internals._CONTROL_STORE_WAIT])
+        raise Exception(WHY)
+
+    monkeypatch.setattr(ray, "init", fail)
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    monkeypatch.delenv(ray_internals._CONTROL_STORE_WAIT, raising=False)
+    return seconds
+
+
+def _fault(words: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> list[str]:
+    monkeypatch.setattr(sys, "argv", ["attnsweep", *words])
+    with pytest.raises(SystemExit) as ended:
+        cli.main()
+    assert ended.value.code == 1
+    return capsys.readouterr().err.splitlines()
+
+
+def test_a_new_sweep_is_not_begun(
+    attempts: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (line,) = _fault(["run", "quickstart"], monkeypatch, capsys)
+    assert line.startswith(NOT_STARTED)
+    assert line.endswith("see to memory, disk and load, then try again")
+    assert attempts == ["30", "120"]
+    assert list(tmp_path.iterdir()) == []
+    assert ray_internals._CONTROL_STORE_WAIT not in os.environ
+
+
+def test_one_that_was_begun_can_be_resumed(
+    attempts: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = sweep_on_disk(tmp_path / "s", small_sweep("s"), trial_rows(0, ["solved"] * 4)).path
+    line, hint = _fault(["resume", str(path)], monkeypatch, capsys)
+    assert line.startswith(NOT_STARTED)
+    assert hint == f"once mended, go on with: attnsweep resume {path}"
+
+
+def test_a_node_has_as_long_as_it_is_given(monkeypatch: pytest.MonkeyPatch) -> None:
+    services, n_looks = cluster.ray_services, 0
+
+    def look(gcs_address: str, node_id: str) -> dict[str, str]:
+        nonlocal n_looks
+        n_looks += 1
+        if n_looks < 3:
+            raise RuntimeError("no such node")
+        return {"node": node_id}
+
+    monkeypatch.setattr(services, "get_node", look)
+    monkeypatch.setattr(ray_internals, "_LOOK_SECONDS", 0.0)
+    with ray_internals.up_within(60.0):
+        assert services.get_node("address", "id") == {"node": "id"}
+    n_looks = 0
+    with ray_internals.up_within(0.0), pytest.raises(TimeoutError, match="this node did not come up within 0 s"):
+        services.get_node("address", "id")
+    assert services.get_node is look
+
+
+PROGRAM = """
+import os, signal, subprocess, sys
+import orchestrator.pool
+from orchestrator import cli
+from orchestrator.loop import SweepLoop
+from orchestrator.trainer import Progress
+from tests.fault import sweeps
+
+orchestrator.pool.Trainer = sweeps.sliced()
+receive, is_killed = SweepLoop._receive, False
+
+def kill_once_it_trains(loop, order, report):
+    global is_killed
+    receive(loop, order, report)
+    if isinstance(report, Progress) and not is_killed:
+        is_killed = True
+        ours = subprocess.run(["ps", "-o", "pid=,comm=", "--ppid", str(os.getpid())], capture_output=True, text=True)
+        (pid,) = [line.split()[0] for line in ours.stdout.splitlines() if line.split()[1] == "gcs_server"]
+        os.kill(int(pid), signal.SIGKILL)
+
+SweepLoop._receive = kill_once_it_trains
+cli.main()
+"""
+
+
+def test_a_ray_that_dies_stops_the_sweep_and_says_how_to_go_on(tmp_path: Path, mlflow_database: str) -> None:
+    """Ray's own end of a driver would come after a minute: with a page on stdout, and without a word on the sweep."""
+    spec, path = tmp_path / "spec.json", tmp_path / "s"
+    space = {"n_steps": 1_000_000, "n_categories": 3, "n_positions": 5, "stop_when_solved": False}
+    spec.write_text(sweeps.long_sweep(space=space).to_json())
+    words = [sys.executable, "-c", PROGRAM, "run", str(spec), "--dir", str(path), "--trainers", "1"]
+    done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, timeout=240, check=False)
+    assert done.returncode == 1, done.stderr
+    assert done.stdout == ""
+    *_, fault, hint = done.stderr.splitlines()
+    assert fault == "attnsweep: Ray's process gcs_server has died"
+    assert hint == f"once mended, go on with: attnsweep resume {path}"
+    assert not re.search("state-dump|Traceback", done.stderr)
+    assert Ledger(path).trainings().num_rows == 0
