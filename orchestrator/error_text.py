@@ -6,8 +6,8 @@ from bdb import BdbQuit
 from orchestrator.credentials import without_credentials
 
 STOPS = (KeyboardInterrupt, SystemExit, GeneratorExit, BdbQuit)
-"""What asks a process to end, a debugger that is quit among them. Whatever else a training raises is its own fault,
-also where it is no `Exception`, as the panics of extension modules written in Rust are not."""
+"""What asks a process, or its debugger, to end. Whatever else a training raises is its own fault, also where it is no
+`Exception`, as the panics of extension modules written in Rust are not."""
 
 _MOST_CHARACTERS = 20_000
 
@@ -23,7 +23,8 @@ def text_of(error: BaseException) -> str:
         raise
     except BaseException:  # noqa: BLE001  # The error's own code runs here.
         text = f"{type(error).__name__}, whose text cannot be had\n"
-    return without_credentials(_shortened(_storable(text)))
+    # Shortened last: of a password that was cut nothing would tell that it is one.
+    return _shortened(without_credentials(_storable(text)))
 
 
 def _storable(text: str) -> str:

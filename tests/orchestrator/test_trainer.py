@@ -1,5 +1,6 @@
 """The trainer, without Ray around it: it trains in slices of time, whatever an evaluation costs."""
 
+from bdb import BdbQuit
 from typing import Any
 
 import pytest
@@ -96,7 +97,7 @@ def test_whatever_a_training_raises_is_text_in_its_row(error: BaseException, tex
     assert rows["error"].to_pylist() == [report.error] * 2
 
 
-@pytest.mark.parametrize("stop", [KeyboardInterrupt, SystemExit])
+@pytest.mark.parametrize("stop", [KeyboardInterrupt, SystemExit, BdbQuit])
 def test_what_ends_a_process_is_no_outcome_of_a_training(stop: type[BaseException]) -> None:
     with pytest.raises(stop):
         Trainer(Faulty(stop()), "s", "cpu").start(_order(100))

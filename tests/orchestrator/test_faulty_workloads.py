@@ -1,0 +1,97 @@
+"""A workload that breaks its contract in some trainings: these fail, each with its error, and the sweep goes on."""
+
+from pathlib import Path
+
+from orchestrator.study import Study
+from search_spaces.loading import load_sweep
+from tests.orchestrator.trained_sweep import records, trained_sweep
+
+FAULTY = r"""
+from dataclasses import dataclass
+import numpy as np
+import torch
+from search_spaces import Categorical, Sweep
+from workloads.category_pairs import CategoryPairs, CategoryPairsParameters
+from workloads.engine.contract import Verdicts
+from workloads.parameters import parameter
+
+FAULTS = ("none", "surrogate", "unspeakable", "panic", "no_verdict", "unknown", "misshapen", "complex", "negative")
+
+class UnspeakableError(Exception):
+    def __str__(self):
+        raise RuntimeError("no words")
+
+class PanicException(BaseException):
+    pass
+
+@dataclass(frozen=True, kw_only=True)
+class Parameters(CategoryPairsParameters):
+    fault: str = parameter("none", "what it does wrong", choices=FAULTS, static=True)
+
+class Faulty(CategoryPairs):
+    name = "faulty"
+    parameters = Parameters
+
+    def build(self, parameters):
+        match parameters.fault:
+            case "surrogate":
+                raise ValueError("\ud800")
+            case "unspeakable":
+                raise UnspeakableError
+            case "panic":
+                raise PanicException("index out of bounds")
+        module = super().build(parameters)
+        module.fault = parameters.fault
+        return module
+
+    def eval_loss(self, module, batch):
+        loss = super().eval_loss(module, batch)
+        match module.fault:
+            case "complex":
+                return torch.complex(loss, loss)
+            case "negative":
+                return loss - 5.0
+        return loss
+
+    def judge(self, parameters, evidence):
+        none = np.zeros(evidence.metrics["eval_loss"].shape, dtype=bool)
+        match parameters.fault:
+            case "no_verdict":
+                return None
+            case "unknown":
+                return Verdicts.first_of({"solved": none}, "won")
+            case "misshapen":
+                return Verdicts.first_of({"solved": none[:, :1]})
+        return super().judge(parameters, evidence)
+
+def sweep():
+    return Sweep(
+        name="faulty", workload="faulty.py:Faulty", sampler="grid", trials=len(FAULTS), replicates=1,
+        space={"fault": Categorical(choices=FAULTS), "n_steps": 6, "n_categories": 3, "n_positions": 4},
+    )
+"""
+
+ERRORS = {
+    "surrogate": "ValueError: \\ud800",
+    "unspeakable": "UnspeakableError: <exception str() failed>",
+    "panic": "PanicException: index out of bounds",
+    "no_verdict": "TypeError: faulty.judge: got NoneType, expected Verdicts",
+    "unknown": "ValueError: Verdicts.outcome: got 'won', expected solved, degenerate_zero, marginal, ",
+    "misshapen": "ValueError: faulty.judge: got labels of shape (1, 1), expected (1, ",
+    "complex": "TypeError: eval_loss: got complex128 of shape () for each training, expected one real number; ",
+}
+
+
+def test_a_training_that_breaks_the_contract_fails_alone(tmp_path: Path) -> None:
+    (tmp_path / "faulty.py").write_text(FAULTY)
+    directory = trained_sweep(tmp_path / "s", load_sweep(str(tmp_path / "faulty.py")))
+    assert directory.finished
+    rows = {row["param_fault"]: row for row in records(directory)}
+    for fault, error in ERRORS.items():
+        assert rows[fault]["outcome"] == "failed"
+        assert error in rows[fault]["error"].splitlines()[-1]
+    assert (rows["negative"]["outcome"], rows["negative"]["diverged_step"]) == ("diverged", 0)
+    assert rows["none"]["outcome"] == "plateau"
+    assert rows["negative"]["error"] is rows["none"]["error"] is None
+    told = {trial.params["fault"]: trial.value for trial in Study(directory)._study.trials}
+    assert {fault for fault, value in told.items() if value is None} == ERRORS.keys()
