@@ -9,7 +9,10 @@ Each check raises `AssertionError` saying which duty is broken, by how much, and
 """
 
 import copy
-from collections.abc import Sequence
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from itertools import groupby
 from typing import Any
 
@@ -35,24 +38,40 @@ _Ends = dict[str, NDArray[Any]]
 """What packs must agree on, by name: losses (L, P), and (L,) how the trainings ended."""
 
 
-def check_workload(workload: Workload[P], parameters: Sequence[P], device: str = "cpu") -> None:
+def _to_stderr(line: str) -> None:
+    sys.stderr.write(f"{line}\n")
+    sys.stderr.flush()
+
+
+def check_workload(
+    workload: Workload[P], parameters: Sequence[P], device: str = "cpu", say: Callable[[str], None] = _to_stderr
+) -> None:
     """Runs every check of this module; trainings that may share a pack are checked together.
 
     Args:
         workload: Yours.
         parameters: A few settings for each shape of the problem.
         device: Where to train, such as `cpu` or `cuda`.
+        say: Told of each check as it begins and, with its seconds, as it ends; writes to stderr by default.
     """
-    check_parameters_are_refused(workload)
+    with _timed(say, f"{workload.name}: parameters are refused"):
+        check_parameters_are_refused(workload)
     ordered = sorted(parameters, key=lambda each: repr(each.static_key()))
-    for _, same_shape in groupby(ordered, key=lambda each: each.static_key()):
-        settings = list(same_shape)
+    shapes = [list(same_shape) for _, same_shape in groupby(ordered, key=lambda each: each.static_key())]
+    for number, settings in enumerate(shapes, 1):
         trainings = [Training(settings[seed % len(settings)], seed) for seed in range(7)]
-        check_verdicts(workload, trainings, device)
-        check_same_seed_same_result(workload, trainings, device)
-        check_fused_equals_alone(workload, trainings, device)
-        check_lanes_are_isolated(workload, trainings, device)
-        check_resumed_equals_undisturbed(workload, trainings, device)
+        for check in _CHECKS_OF_A_SHAPE:
+            title = check.__name__.removeprefix("check_").replace("_", " ")
+            with _timed(say, f"{workload.name}, shape {number} of {len(shapes)}: {title}"):
+                check(workload, trainings, device)
+
+
+@contextmanager
+def _timed(say: Callable[[str], None], title: str) -> Iterator[None]:
+    say(f"{title} ...")
+    started = time.perf_counter()
+    yield
+    say(f"{title}: holds, {time.perf_counter() - started:.1f} s")
 
 
 def check_same_seed_same_result(workload: Workload[P], trainings: Sequence[Training[P]], device: str = "cpu") -> None:
@@ -138,6 +157,15 @@ def check_verdicts(workload: Workload[P], trainings: Sequence[Training[P]], devi
     assert "solved" in named, f"{workload.name}: levels must contain `solved`"
     undeclared = named - {"solved", *workload.level_names}
     assert not undeclared, f"{workload.name}: levels {sorted(undeclared)} are not in level_names"
+
+
+_CHECKS_OF_A_SHAPE: tuple[Callable[..., None], ...] = (
+    check_verdicts,
+    check_same_seed_same_result,
+    check_fused_equals_alone,
+    check_lanes_are_isolated,
+    check_resumed_equals_undisturbed,
+)
 
 
 def check_parameters_are_refused(workload: Workload[P]) -> None:

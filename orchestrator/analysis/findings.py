@@ -12,8 +12,10 @@ from orchestrator.analysis.rates import (
     BestTrial,
     ParameterRates,
     best_trial,
+    loss_median,
     outcome_counts,
     rates_by,
+    solved_rate,
     stuck_rate,
     value_label,
 )
@@ -28,6 +30,8 @@ class Findings:
     Attributes:
         outcomes: Trainings by outcome.
         stuck: The stuck rate over all trials.
+        solved: The solved rate over all trials.
+        loss_median: The median over trials of their `loss_median`; `None` where that is not finite.
         by_parameter: The same by each swept parameter.
         best: The trial that the objective prefers.
         roles: What its attention heads came to do; `None` where it has none that could have a role.
@@ -35,6 +39,8 @@ class Findings:
 
     outcomes: dict[str, int]
     stuck: Rate
+    solved: Rate
+    loss_median: float | None
     by_parameter: tuple[ParameterRates, ...]
     best: BestTrial | None
     roles: RoleFindings | None
@@ -50,6 +56,8 @@ class Findings:
             "n_trainings": self.n_trainings,
             "outcomes": self.outcomes,
             "stuck_rate": self.stuck.as_json(),
+            "solved_rate": self.solved.as_json(),
+            "loss_median": self.loss_median,
             "stuck_rate_by": [each.as_json() for each in self.by_parameter],
             "best_trial": None if self.best is None else dataclasses.asdict(self.best),
             "roles": None if self.roles is None else self.roles.as_json(),
@@ -90,6 +98,8 @@ def read_findings(connection: duckdb.DuckDBPyConnection, spec: Sweep) -> Finding
     return Findings(
         outcome_counts(connection),
         stuck_rate(connection, spec),
+        solved_rate(connection, spec),
+        loss_median(connection),
         rates_by(connection, spec),
         best_trial(connection, spec),
         read_role_findings(connection, spec),

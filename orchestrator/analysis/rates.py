@@ -177,6 +177,19 @@ def best_trial(connection: duckdb.DuckDBPyConnection, spec: Sweep) -> BestTrial 
     return BestTrial(trial, sign * least, dict(zip(names, parameters, strict=True)), rate)
 
 
+def solved_rate(connection: duckdb.DuckDBPyConnection, spec: Sweep) -> Rate:
+    """The solved rate of a whole sweep; failed trainings are left out, as of the stuck rate."""
+    return pooling(spec)(connection.execute("select n_trainings - n_failed, n_solved from trials").fetchall())
+
+
+def loss_median(connection: duckdb.DuckDBPyConnection) -> float | None:
+    """The median over trials of their median loss, one that is not finite above all others; `None` if it is not."""
+    ((median,),) = connection.execute(
+        "select quantile_cont(coalesce(loss_median, 'inf'), 0.5) from trials where n_trainings > n_failed"
+    ).fetchall()
+    return median if median is not None and math.isfinite(median) else None
+
+
 def outcome_counts(connection: duckdb.DuckDBPyConnection) -> dict[str, int]:
     """Trainings by outcome, most frequent first."""
     rows = connection.execute("select outcome, count(*) from trainings group by 1 order by 2 desc, 1").fetchall()

@@ -121,11 +121,6 @@ def outcome_shares(connection: duckdb.DuckDBPyConnection, pool: Pooling) -> tupl
     )
 
 
-def solved_rate(connection: duckdb.DuckDBPyConnection, pool: Pooling) -> Rate:
-    """The solved rate of a whole sweep; failed trainings are left out, as of the stuck rate."""
-    return pool(connection.execute("select n_trainings - n_failed, n_solved from trials").fetchall())
-
-
 def reference_levels(connection: duckdb.DuckDBPyConnection) -> tuple[ReferenceLevel, ...]:
     """The level that counts as solved, then the others, highest first; only those that some training has."""
     columns = [name for name, *_ in connection.execute("select * from trainings limit 0").description]

@@ -30,7 +30,6 @@ class SweepReport:
     Attributes:
         directory: Where it is.
         findings: Rates, the best trial, roles.
-        solved: The solved rate over all trials.
         regions: What was observed along the parameters that matter most; `None` where none varies by itself.
         diagram: The phase diagram over the same two; `None` where there are not two whose values are numbers.
         outcomes: What trainings ended as.
@@ -44,7 +43,6 @@ class SweepReport:
 
     directory: SweepDirectory
     findings: Findings
-    solved: Rate
     regions: Regions | None
     diagram: PhaseDiagram | None
     outcomes: tuple[facts.OutcomeShare, ...]
@@ -54,6 +52,11 @@ class SweepReport:
     course: facts.Course
     failures: tuple[facts.Failure, ...]
     composition: tuple[RoleShare, ...]
+
+    @property
+    def solved(self) -> Rate:
+        """The solved rate over all trials."""
+        return self.findings.solved
 
     @property
     def planned(self) -> str:
@@ -127,7 +130,6 @@ def read_sweep_report(directory: SweepDirectory) -> SweepReport:
         return SweepReport(
             directory=directory,
             findings=findings,
-            solved=facts.solved_rate(connection, pool),
             regions=regions,
             diagram=_diagram(connection, directory.spec, regions),
             outcomes=facts.outcome_shares(connection, pool),

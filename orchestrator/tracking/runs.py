@@ -137,6 +137,8 @@ class SweepRuns:
             "stuck_rate": findings.stuck.share,
             "stuck_rate_low": findings.stuck.low,
             "stuck_rate_high": findings.stuck.high,
+            "solved_rate": findings.solved.share,
+            "loss_median": findings.loss_median,
         }
         metrics = [Metric(name, float(value), ended, 0) for name, value in numbers.items() if value is not None]
         self._fill(parent, metrics, {})

@@ -7,8 +7,8 @@ import zlib
 from search_spaces.sweep import Sweep
 
 _TAG = "mlflow.sharedViewState."
-_METRICS = ("stuck_rate", "solved_rate", "loss_median")
-"""Few: the parameters come after them, and a laptop shows seven columns in all."""
+METRICS = ("stuck_rate", "solved_rate", "loss_median")
+"""Of trials and of the sweep itself. Few: parameters come after them, and a laptop shows seven columns in all."""
 
 
 def view_id(spec: Sweep) -> str:
@@ -26,7 +26,7 @@ def view_of_trials(spec: Sweep, created: int) -> tuple[str, str]:
         created: When it was, milliseconds since the epoch.
     """
     swept = [name for name in spec.space if name not in spec.fixed()]
-    columns = [f"metrics.`{name}`" for name in _METRICS] + [f"params.`{name}`" for name in swept]
+    columns = [f"metrics.`{name}`" for name in METRICS] + [f"params.`{name}`" for name in swept]
     state = {
         "searchFilter": f"tags.`attnsweep.name` = '{spec.name}'",
         "orderByKey": "attributes.start_time",

@@ -13,7 +13,15 @@ from orchestrator.analysis.completeness import complete_trials
 from orchestrator.analysis.figures import stuck_rate_figure
 from orchestrator.analysis.findings import Findings, read_findings
 from orchestrator.analysis.intervals import Rate, binomial_rate, mean_rate, pooled_rate, trial_rate
-from orchestrator.analysis.rates import ParameterRates, best_trial, outcome_counts, pooling, rates_by, stuck_rate
+from orchestrator.analysis.rates import (
+    ParameterRates,
+    best_trial,
+    loss_median,
+    outcome_counts,
+    pooling,
+    rates_by,
+    stuck_rate,
+)
 from orchestrator.ledger.reader import Ledger
 from search_spaces import Categorical, Conditional, Float, Int, LossQuantile, Sequential, Sweep
 from search_spaces.confidence_sequence import sequential_interval
@@ -35,6 +43,16 @@ def _counts(rates: ParameterRates) -> dict[str, tuple[int, int]]:
 def test_nothing_counted_has_no_interval() -> None:
     assert binomial_rate(0, 0) == pooled_rate([]) == pooled_rate([(0, 0), (0, 0)]) == Rate(0, 0, None, None)
     assert binomial_rate(0, 0).share is None
+
+
+def test_the_median_loss_of_a_sweep_is_of_its_trials(tmp_path: Path) -> None:
+    diverged = trial_rows(2, ["diverged"] * 4)
+    trials = [trial_rows(0, SOLVED), trial_rows(1, SOLVED, eval_loss=7.0), diverged, trial_rows(3, ["failed"] * 4)]
+    for n, expected in ((0, None), (1, 2.0), (2, 4.5), (3, 7.0), (4, 7.0)):
+        ledger = Ledger(sweep_on_disk(tmp_path / str(n), small_sweep("s"), *(trials[:n] or trials[3:])).path)
+        assert ledger.ask(loss_median) == expected
+    ledger = Ledger(sweep_on_disk(tmp_path / "diverged", small_sweep("s"), diverged).path)
+    assert ledger.ask(loss_median) is None
 
 
 @given(st.lists(st.integers(0, 1), min_size=1, max_size=60))

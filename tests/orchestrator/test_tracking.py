@@ -16,6 +16,7 @@ from orchestrator.tracking import SyncResult, runs, sync, tracking_uri
 from orchestrator.tracking.content import TrialContent, TrialValues, short_number
 from orchestrator.tracking.runs import SweepRuns
 from orchestrator.tracking.store import experiment
+from orchestrator.tracking.view import METRICS
 from search_spaces import Categorical, Conditional, Float
 from tests.orchestrator.mlflow_runs import default_store, everything_stored, runs_of
 from tests.orchestrator.small_sweep import FINISHED, STEPS, commit, open_writer, small_sweep, sweep_on_disk, trial_rows
@@ -82,6 +83,7 @@ def test_the_sweep_is_the_parent_run(client: MlflowClient, tmp_path: Path) -> No
     expected_params = {"n_steps": "8", "sweep.trials": "4", "sweep.replicates": "4", "sweep.seed": "0"}
     assert parent.data.params == expected_params
     assert parent.data.metrics["n_trainings"] == 4
+    assert [parent.data.metrics[name] for name in METRICS] == [0.0, 1.0, 2.0]
     note = parent.data.tags["mlflow.note.content"]
     assert note.startswith("why\n")
     assert "| solved | 4 |" in note

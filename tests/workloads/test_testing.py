@@ -1,5 +1,6 @@
 """The conformance suite finds what it says it finds."""
 
+import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -120,6 +121,17 @@ def test_a_state_that_is_lost_is_found(optimizer: str, monkeypatch: pytest.Monke
         check_resumed_equals_undisturbed(CategoryPairs(), _trainings(optimizer=optimizer, momentum=0.9))
 
 
-def test_the_suite_trains_on_the_device_it_is_given() -> None:
+def test_each_check_is_named_as_it_begins_and_timed_as_it_ends(capsys: pytest.CaptureFixture[str]) -> None:
+    said: list[str] = []
+    settings = [defaults(CategoryPairs(), **(SMALL | {"n_steps": n})) for n in (2, 4)]
+    check_workload(CategoryPairs(), settings, say=said.append)
+    assert len(said) == 2 * (1 + 2 * 5)
+    assert said[:3] == [
+        "category_pairs: parameters are refused ...",
+        said[1],
+        "category_pairs, shape 1 of 2: verdicts ...",
+    ]
+    assert re.fullmatch(r"category_pairs, shape 2 of 2: resumed equals undisturbed: holds, \d+\.\d s", said[-1])
     with pytest.raises(RuntimeError, match="no_such_device"):
-        check_workload(CategoryPairs(), [defaults(CategoryPairs(), **SMALL)], device="no_such_device")
+        check_workload(CategoryPairs(), settings, device="no_such_device")
+    assert capsys.readouterr().err.splitlines()[-1] == "category_pairs, shape 1 of 2: verdicts ..."
