@@ -111,12 +111,13 @@ def _up_within(seconds: float) -> Iterator[None]:
 
     Ray itself waits 30 s for each, and can be told otherwise for the first alone.
     """
-    look, deadline = ray_services.get_node, time.monotonic() + seconds
+    look = ray_services.get_node
 
     def get_node(gcs_address: str, node_id: str) -> object:
+        deadline = time.monotonic() + seconds
         while True:
             try:
-                return look(gcs_address, node_id)
+                return look(gcs_address, node_id)  # type: ignore[no-untyped-call]
             except RuntimeError as error:
                 if time.monotonic() > deadline:
                     raise TimeoutError(f"this node did not come up within {seconds:g} s") from error
@@ -185,8 +186,8 @@ def share_out(n_trainers: int | None) -> list[TrainerShare]:
 def dead_process() -> str | None:
     """Which process of a Ray that was started here has died, so that it can do no more; `None` where all are well."""
     node = ray._private.worker._global_node
-    dead = set() if node is None else {kind for kind, _ in node.dead_processes()}
-    return next(iter(dead & _VITAL), None)
+    dead: list[str] = [] if node is None else [kind for kind, _ in node.dead_processes()]
+    return next((kind for kind in dead if kind in _VITAL), None)
 
 
 def draining_nodes() -> frozenset[str] | None:

@@ -78,8 +78,9 @@ class Parameter:
         """
         if value is None and self.optional:
             return None
-        is_whole = type(value) is int and abs(value) <= sys.float_info.max
-        number = float(value) if self.kind is float and is_whole else value
+        number = value
+        if self.kind is float and type(value) is int and abs(value) <= sys.float_info.max:
+            number = float(value)
         if type(number) is not self.kind or not self._inside(number):
             raise SpecError(self.name, given=value, expected=self.expected(), mend=f"it is: {self.doc}")
         return typing.cast(Value, number)
