@@ -153,7 +153,7 @@ class TrainerPool:
             self._start(trainer)
 
     def _check_ray(self) -> None:
-        """Learns which nodes are about to go; without Ray, which would end this process in a minute, stops before."""
+        """Learns which nodes are about to go. Raises if Ray is gone: it would end this process within a minute."""
         if (process := dead_process()) is not None:
             self._lose(f"Ray's process {process} has died")
         draining = draining_nodes()

@@ -71,9 +71,10 @@ def up_within(seconds: float) -> Iterator[None]:
 
     Ray itself waits 30 s for each, and can be told otherwise for the first alone.
     """
-    look, deadline = ray_services.get_node, time.monotonic() + seconds
+    look = ray_services.get_node
 
     def get_node(gcs_address: str, node_id: str) -> object:
+        deadline = time.monotonic() + seconds
         while True:
             try:
                 return look(gcs_address, node_id)
