@@ -18,13 +18,17 @@ MARKS = {
     "reader": "server",
 }
 """By a fixture that a test uses. What starts Ray or a server by itself says so with a mark of its own."""
+SLOW_FOLDERS = {"end_to_end", "fault"}
+"""Whole sweeps; elsewhere a slow test has the mark itself."""
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Marks the tests by what they use."""
+    """Marks the tests by what they use and where they stand."""
     for item in items:
         for name in MARKS.keys() & getattr(item, "fixturenames", ()):
             item.add_marker(MARKS[name])
+        if item.path.parent.name in SLOW_FOLDERS:
+            item.add_marker("slow")
 
 
 @pytest.fixture(scope="session", autouse=True)

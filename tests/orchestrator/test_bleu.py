@@ -85,6 +85,7 @@ def _train(workload: Workload[CategoryPairsParameters], tasks: list[Task]) -> Tr
     return report
 
 
+@pytest.mark.slow
 def test_a_trainer_scores_what_its_trainings_wrote_where_they_ended() -> None:
     workload = Writers()
     tasks = _tasks(workload)
@@ -110,6 +111,7 @@ def test_nothing_is_written_where_all_diverged() -> None:
     assert score_written(workload, pack, result) == {}
 
 
+@pytest.mark.slow
 def test_a_score_is_of_its_own_training_whatever_the_pack() -> None:
     workload = Writers()
     tasks = _tasks(workload)

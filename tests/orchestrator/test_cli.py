@@ -102,11 +102,12 @@ def test_a_directory_that_holds_another_sweep(
     assert (tmp_path / "sweep.json").read_text() == "{}"
 
 
+@pytest.mark.slow
 def test_a_directory_that_cannot_be_written(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     # Not by permissions: the tests may run as root, whom they do not stop.
-    error = _mistake(["run", "quickstart", "--dir", "/proc/sweep"], monkeypatch, capsys)
+    error = _mistake(["run", "quickstart", "--local", "--dir", "/proc/sweep"], monkeypatch, capsys)
     assert error.startswith("attnsweep: --dir: got '/proc/sweep', expected a directory that can be written")
 
 
@@ -132,6 +133,7 @@ def test_a_reproduction_that_is_not_there(
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.slow
 def test_a_reproduction_prints_its_rows(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

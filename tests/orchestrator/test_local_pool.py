@@ -27,6 +27,7 @@ QUIET = Console(quiet=True)
 WITHOUT_RAY = """
 import sys
 from orchestrator import cli
+cli._add_report = lambda *_: None  # seconds of drawing, without a training
 cli.app(["run", "quickstart", "--local", "--dir", "s", "--trials", "1", "--replicates", "2", "--set", "n_steps=5"],
         standalone_mode=False)
 cli.app(["resume", "s", "--local"], standalone_mode=False)
@@ -54,13 +55,15 @@ def _python(program: str, directory: Path, *arguments: str) -> subprocess.Comple
     )
 
 
-def test_nothing_of_ray_is_loaded(tmp_path: Path) -> None:
+@pytest.mark.slow
+def test_nothing_of_ray_is_loaded(mlflow_database: str, tmp_path: Path) -> None:
     done = _python(WITHOUT_RAY, tmp_path)
     assert done.returncode == 0, done.stderr
     assert done.stdout.strip() == ""
     assert Ledger(tmp_path / "s").trainings().num_rows == 2
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not torch.backends.mkl.is_available(), reason="this PyTorch multiplies without MKL")
 def test_a_process_whose_products_depend_on_the_pack_is_refused(tmp_path: Path) -> None:
     small = ["--trials", "1", "--replicates", "1", "--set", "n_steps=5"]

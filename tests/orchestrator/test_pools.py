@@ -73,7 +73,11 @@ def _rows(report: Report) -> pa.Table:
 
 def _alone(order: PackOrder) -> pa.Table:
     """As a trainer trains it that no pool disturbs."""
-    return _rows(Trainer(WORKLOAD, "s", "cpu").start(order))
+    trainer = Trainer(WORKLOAD, "s", "cpu")
+    report = trainer.start(order)
+    while isinstance(report, Progress):
+        report = trainer.proceed()
+    return _rows(report)
 
 
 def test_what_is_ordered_comes_back_once(start_pool: Callable[[], Pool]) -> None:

@@ -62,6 +62,7 @@ def _compared(found: Deviation) -> dict[str, tuple[int, int]]:
     return {each.name: (each.n, each.n_once) for each in found.differences}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("outcome", ["solved", "degenerate_zero", "plateau", "diverged"])
 def test_a_replay_is_equal_to_the_bit(outcome: str, whole: SweepDirectory) -> None:
     row = records(whole, outcome=outcome)[-1]
@@ -81,6 +82,7 @@ def test_a_replay_is_equal_to_the_bit(outcome: str, whole: SweepDirectory) -> No
     assert compared["heads"] == (0, 0)
 
 
+@pytest.mark.slow
 def test_a_trace_measures_every_step_and_changes_nothing(spec: Sweep, tmp_path: Path) -> None:
     longer = spec.fix({"n_steps": 300, "stop_when_solved": False, "raises": False}).but(trials=1)
     whole = trained_sweep(tmp_path / "s", longer)
@@ -95,6 +97,7 @@ def test_a_trace_measures_every_step_and_changes_nothing(spec: Sweep, tmp_path: 
     assert len(traced) > len(recorded)
 
 
+@pytest.mark.slow
 def test_heads_and_bleu_are_compared_too(tmp_path: Path) -> None:
     small = {"n_sentences": 400, "batch_size": 100, "n_heads": 2, "d_model": 4, "d_ffn": 4, "n_probes": 2, "n_steps": 6}
     spec = Sweep(name="t", workload="translation", space=small, sampler="random", trials=1, replicates=2)

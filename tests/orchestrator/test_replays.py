@@ -25,6 +25,7 @@ def _pool(directory: SweepDirectory) -> LocalPool:
     return LocalPool(load_workload(directory.spec.workload), directory.sweep)
 
 
+@pytest.mark.slow
 def test_a_finished_sweep_has_replayed_two_trainings_at_least(spec: Sweep, tmp_path: Path) -> None:
     directory = trained_sweep(tmp_path / "s", spec)
     found = read_replays(directory)
@@ -35,6 +36,7 @@ def test_a_finished_sweep_has_replayed_two_trainings_at_least(spec: Sweep, tmp_p
     assert found.deviations.keys() <= {row["training_id"] for row in records(directory)}
 
 
+@pytest.mark.slow
 def test_what_ends_otherwise_alone_is_named(spec: Sweep, tmp_path: Path) -> None:
     directory = trained_sweep(tmp_path / "s", spec)
     before = read_replays(directory)
@@ -50,6 +52,7 @@ def test_what_ends_otherwise_alone_is_named(spec: Sweep, tmp_path: Path) -> None
     assert str(found) == f"replayed 1 of 2 trainings alone, which end otherwise, such as {chosen} (n_steps, eval_loss)"
 
 
+@pytest.mark.slow
 def test_a_stop_records_nothing(spec: Sweep, tmp_path: Path) -> None:
     directory = trained_sweep(tmp_path / "s", spec)
     (tmp_path / "s" / "replays.json").unlink()

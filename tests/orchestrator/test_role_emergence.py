@@ -73,6 +73,7 @@ def test_any_layer_takes_heads_of_all_layers_together(tmp_path: Path) -> None:
     assert _history(ledger, None, "positional").n_heads.tolist() == [2, 2]
 
 
+@pytest.mark.slow
 @settings(deadline=None, max_examples=25)
 @given(st.lists(st.text("p.", min_size=len(STEPS), max_size=len(STEPS)), min_size=1, max_size=12))
 def test_it_is_the_emergence_of_the_diagnostics(tmp_path_factory: pytest.TempPathFactory, timelines: list[str]) -> None:

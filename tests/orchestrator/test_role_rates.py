@@ -192,6 +192,7 @@ def test_a_sweep_without_heads_has_no_roles(tmp_path: Path) -> None:
         assert "role" not in found.markdown()
 
 
+@pytest.mark.slow
 def test_full_models_of_category_pairs_have_the_roles_of_their_solutions(tmp_path: Path) -> None:
     workload = CategoryPairs()
     values = {"variant": "combined", "n_categories": 3, "n_positions": 4, "expectation": "fixed_sample"}
@@ -300,6 +301,7 @@ def test_early_probes_have_room_in_the_figure(tmp_path: Path) -> None:
     assert figure.axes[0].get_xscale() == "symlog"
 
 
+@pytest.mark.slow
 def test_mlflow_has_the_figure_and_the_table(
     shown: SweepDirectory, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -32,6 +32,7 @@ def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MlflowClient]:
         yield store
 
 
+@pytest.mark.slow
 def test_a_trial_becomes_a_child_run(client: MlflowClient, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     rows = trial_rows(7, ["solved", "runaway", "diverged", "failed"], param_init_sigma=0.03, param_learning_rate=1e-2)
     directory = sweep_on_disk(tmp_path / "sweep", small_sweep("child"), rows)
@@ -103,6 +104,7 @@ def test_a_users_workload_names_its_experiment_by_its_class(client: MlflowClient
     assert parent.data.tags["attnsweep.workload"] == spec.workload
 
 
+@pytest.mark.slow
 def test_twice_is_once(tmp_path: Path) -> None:
     directory = sweep_on_disk(tmp_path / "sweep", small_sweep("twice"), *(trial_rows(t, SOLVED) for t in range(3)))
     sync(directory)
@@ -111,6 +113,7 @@ def test_twice_is_once(tmp_path: Path) -> None:
     assert everything_stored() == before
 
 
+@pytest.mark.slow
 def test_a_trial_is_logged_when_it_is_complete(client: MlflowClient, tmp_path: Path) -> None:
     early, late = trial_rows(1, SOLVED)[:3], trial_rows(1, SOLVED)[3:]
     directory = sweep_on_disk(tmp_path / "sweep", small_sweep("late"), trial_rows(0, SOLVED), early)
@@ -123,6 +126,7 @@ def test_a_trial_is_logged_when_it_is_complete(client: MlflowClient, tmp_path: P
     assert "| solved | 8 |" in parent.data.tags["mlflow.note.content"]
 
 
+@pytest.mark.slow
 def test_a_half_written_child_is_completed(client: MlflowClient, tmp_path: Path) -> None:
     directory = sweep_on_disk(tmp_path / "sweep", small_sweep("half"), trial_rows(0, SOLVED), trial_rows(1, SOLVED))
     sync(directory)
@@ -145,6 +149,7 @@ def test_a_half_written_child_is_completed(client: MlflowClient, tmp_path: Path)
         assert len(client.get_metric_history(run.info.run_id, "stuck_rate")) == 1
 
 
+@pytest.mark.slow
 def test_a_repeated_request_leaves_no_second_run(client: MlflowClient, tmp_path: Path) -> None:
     """As when a server obeys a request whose answer is no longer waited for, and its repetition too."""
     directory = sweep_on_disk(tmp_path / "sweep", small_sweep("repeated"), trial_rows(0, SOLVED), trial_rows(1, SOLVED))
@@ -159,6 +164,7 @@ def test_a_repeated_request_leaves_no_second_run(client: MlflowClient, tmp_path:
     assert {run.info.status for run in runs_of(client, directory)} == {"FINISHED"}
 
 
+@pytest.mark.slow
 def test_a_parent_that_was_made_and_not_filled_is_filled(client: MlflowClient, tmp_path: Path) -> None:
     directory = sweep_on_disk(tmp_path / "sweep", small_sweep("unfilled"), trial_rows(0, SOLVED))
     sync(directory)
@@ -170,6 +176,7 @@ def test_a_parent_that_was_made_and_not_filled_is_filled(client: MlflowClient, t
     assert parent.data.params == whole.data.params != {}
 
 
+@pytest.mark.slow
 def test_runs_are_found_on_every_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     directory = sweep_on_disk(tmp_path / "sweep", small_sweep("pages"), *(trial_rows(t, SOLVED) for t in range(5)))
     sync(directory)

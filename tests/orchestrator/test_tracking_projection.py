@@ -32,6 +32,7 @@ def _wait_until(condition: Callable[[], bool], projection: Projection) -> None:
         threading.Event().wait(0.01)
 
 
+@pytest.mark.slow
 def test_a_running_sweep_is_projected_while_its_ledger_grows(client: MlflowClient, tmp_path: Path) -> None:
     directory = SweepDirectory.create(tmp_path / "sweep", small_sweep("running", trials=40), {})
     progress = []
@@ -51,6 +52,7 @@ def test_a_running_sweep_is_projected_while_its_ledger_grows(client: MlflowClien
     assert sync(directory) == SyncResult(n_logged=0, n_present=40)
 
 
+@pytest.mark.slow
 def test_a_resumed_sweep_goes_on_in_its_parent_run(client: MlflowClient, tmp_path: Path) -> None:
     directory = sweep_on_disk(tmp_path / "sweep", small_sweep("resumed"), trial_rows(0, SOLVED))
     sync(directory)
@@ -89,6 +91,7 @@ def test_a_sweep_goes_on_without_mlflow(
     assert sync(directory) == SyncResult(n_logged=2, n_present=0)
 
 
+@pytest.mark.slow
 def test_mlflow_that_comes_back_gets_what_it_missed(client: MlflowClient, tmp_path: Path) -> None:
     directory = SweepDirectory.create(tmp_path / "sweep", small_sweep("back"), {})
     # No ledger yet: the first attempt fails, as if the store were away.

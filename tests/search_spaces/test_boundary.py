@@ -82,6 +82,7 @@ def _mean_error(design: Callable[[int, int], float], n_trials: int) -> float:
     return float(np.mean([design(n_trials, seed) for seed in SEEDS]))
 
 
+@pytest.mark.slow
 def test_half_the_trainings_of_a_grid_or_random_draws_find_the_boundary_as_well() -> None:
     found = _mean_error(_boundary, 48)
     assert found < 0.03
@@ -91,6 +92,7 @@ def test_half_the_trainings_of_a_grid_or_random_draws_find_the_boundary_as_well(
     assert found < 0.8 * _mean_error(_grid, 49)
 
 
+@pytest.mark.slow
 def test_it_finds_an_island_that_its_first_trials_missed() -> None:
     assert np.mean([_boundary(40, seed, _island) for seed in range(6)]) < 0.03
 
@@ -126,6 +128,7 @@ def test_a_batch_of_asks_spreads() -> None:
     assert np.ptp(near) > 0.6
 
 
+@pytest.mark.slow
 def test_it_asks_near_the_boundary_on_a_logarithmic_axis() -> None:
     space = {"sigma": FloatDistribution(1e-6, 1.0, log=True), "n": IntDistribution(3, 9)}
     study = optuna.create_study()
@@ -136,6 +139,7 @@ def test_it_asks_near_the_boundary_on_a_logarithmic_axis() -> None:
     assert len({each["n"] for each in asked}) > 3
 
 
+@pytest.mark.slow
 def test_each_category_has_a_boundary_of_its_own() -> None:
     space = {"x": FloatDistribution(0, 1), "kind": CategoricalDistribution(("early", "late"))}
     at = {"early": 0.25, "late": 0.75}

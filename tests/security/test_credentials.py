@@ -183,6 +183,7 @@ def test_the_summary_does_not_repeat_it(monkeypatch: pytest.MonkeyPatch) -> None
     assert session._shown(URIS[0][0]) == '"$MLFLOW_TRACKING_URI"'
 
 
+@pytest.mark.slow
 def test_mlflow_is_told_nothing_secret(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "argv", ["attnsweep", "run", "x", "--address", f"ray://user:{SECRET}@host:1"])
     directory = sweep_on_disk(tmp_path / "s", small_sweep("s"), trial_rows(0, ["solved"] * 4))

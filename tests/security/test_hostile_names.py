@@ -191,6 +191,7 @@ def test_a_command_to_type_names_the_directory(path: str) -> None:
     assert Path(word) == Path(path)
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:Glyph:UserWarning", "ignore:constrained_layout:UserWarning")  # of its figure
 def test_mlflow_takes_it_and_finds_it_again(hostile: SweepDirectory, tmp_path: Path) -> None:
     uri = f"sqlite:///{tmp_path}/mlflow.db"
@@ -202,6 +203,7 @@ def test_mlflow_takes_it_and_finds_it_again(hostile: SweepDirectory, tmp_path: P
     assert {run.data.tags["attnsweep.sweep"] for run in runs} == {hostile.sweep}
 
 
+@pytest.mark.slow
 def test_sweeps_of_one_spec_do_not_mix_in_mlflow(tmp_path: Path) -> None:
     """One whose name, were it taken as a condition, is also the other's."""
     spec, uri = small_sweep("same"), f"sqlite:///{tmp_path}/mlflow.db"
@@ -215,6 +217,7 @@ def test_sweeps_of_one_spec_do_not_mix_in_mlflow(tmp_path: Path) -> None:
     assert sync(SweepDirectory.open(other.path), uri).n_logged == 1
 
 
+@pytest.mark.slow
 def test_a_report_stays_in_its_directory(hostile: SweepDirectory) -> None:
     before = {path for path in hostile.path.parent.rglob("*") if "report" not in path.parts}
     page = write_report([hostile.path], None)
@@ -243,6 +246,7 @@ def ran(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return ran
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("command", LOOKING)
 def test_looking_at_a_directory_runs_none_of_its_code(command: str, ran: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert _exit_code(monkeypatch, command, "s", *LOOKING[command]) in (None, 0)

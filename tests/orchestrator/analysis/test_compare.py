@@ -48,6 +48,7 @@ def _run(arguments: list[str], monkeypatch: pytest.MonkeyPatch) -> int:
     return int(ended.value.code or 0)
 
 
+@pytest.mark.slow
 def test_pairs_agree_in_seed_and_in_all_parameters_but_those_compared(pair: tuple[Path, Path]) -> None:
     found = compare(*pair, by="init_sigma")
     assert (found.paired, found.n_pairs, found.n_configurations) == (True, 96, 24)

@@ -40,6 +40,7 @@ def test_pooled_rates_have_the_width_of_a_cluster_bootstrap() -> None:
     assert (rate.low, rate.high) == pytest.approx((low, high), abs=0.1 * (high - low))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("n_trials", [30, 80])
 def test_the_band_of_a_phase_diagram_covers(n_trials: int) -> None:
     rng = np.random.default_rng(3)
@@ -57,6 +58,7 @@ def test_the_band_of_a_phase_diagram_covers(n_trials: int) -> None:
     assert LEAST < np.mean(covered) < MOST
 
 
+@pytest.mark.slow
 def test_the_band_covers_where_trials_chose_how_many_they_needed() -> None:
     """Each trial counts the same: by its trainings, those near one half would draw the surface there."""
     rng = np.random.default_rng(8)
@@ -113,6 +115,7 @@ def test_curves_of_onset_cover_where_trials_chose_how_many_they_needed() -> None
     assert np.mean([each.low <= 0.25 <= each.high for each in pooled]) < 0.7
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("n_trials", "up", "down"), [(12, 0.2, 0.05), (32, 0.2, 0.05), (32, 0.02, 0.01), (8, 0.3, 0.1)]
 )
@@ -161,6 +164,7 @@ def test_differences_cover_where_trials_chose_how_many_they_needed() -> None:
     assert np.mean(pooled) > 0.3
 
 
+@pytest.mark.slow
 def test_differences_of_pairs_cover_where_trials_chose_how_many_they_needed(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each configuration counts the same: those near one half change most often, and have the most pairs."""
     monkeypatch.setattr(difference, "N_RESAMPLES", 800)

@@ -26,6 +26,7 @@ def _bytes(path: Path) -> dict[str, tuple[bytes, int]]:
     return {str(file): (file.read_bytes(), file.stat().st_mtime_ns) for file in files}
 
 
+@pytest.mark.slow
 def test_a_sweep_that_is_well_is_clean(whole: SweepDirectory) -> None:
     found = audit(whole.path)
     assert problems_of(found) == []
@@ -67,6 +68,7 @@ def test_what_is_missing_is_no_fault_before_the_end(home: Path) -> None:
     assert problems_of(audit(directory.path))[0].startswith(lost)
 
 
+@pytest.mark.slow
 def test_a_trial_asked_for_during_the_audit_is_no_fault(
     home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -80,6 +82,7 @@ def test_a_trial_asked_for_during_the_audit_is_no_fault(
     assert problem.startswith("3 trials trained that were never asked for: 7, 8, 9; ")
 
 
+@pytest.mark.slow
 def test_replicates_as_needed_and_another_objective(home: Path) -> None:
     spec = Sweep(
         name="sequential",

@@ -13,6 +13,7 @@ from tests.orchestrator.audit.damages import DAMAGES, lines_of, problems_of
 from tests.orchestrator.trained_sweep import edit
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("damage", DAMAGES)
 def test_damage_is_found(damage: str, sweep: SweepDirectory) -> None:
     inflict, expected = DAMAGES[damage]

@@ -57,6 +57,7 @@ def test_runs_that_mlflow_lacks_or_has_too_many(whole: SweepDirectory, uri: str)
         client.delete_run(run)
 
 
+@pytest.mark.slow
 def test_runs_that_have_other_values(whole: SweepDirectory, uri: str) -> None:
     client, _ = _client(uri)
     metric, param = (_run_id(uri, f"tags.`attnsweep.trial_key` = '{whole.sweep}/{trial}'") for trial in (2, 3))
@@ -78,6 +79,7 @@ def test_runs_that_have_other_values(whole: SweepDirectory, uri: str) -> None:
     assert problems_of(audit(whole.path, uri)) == []
 
 
+@pytest.mark.slow
 def test_the_mends_of_mlflow_mend(whole: SweepDirectory, uri: str) -> None:
     client, _ = _client(uri)
     client.delete_run(_run_id(uri, f"tags.`attnsweep.trial_key` = '{whole.sweep}/2'"))

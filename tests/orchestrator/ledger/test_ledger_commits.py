@@ -50,6 +50,7 @@ row = st.fixed_dictionaries(
 )
 
 
+@pytest.mark.slow
 @settings(max_examples=25, deadline=None)
 @given(packs=st.lists(st.lists(row, min_size=1, max_size=4), min_size=1, max_size=4), compacted=st.booleans())
 def test_any_rows_are_read_back_equal(
@@ -68,6 +69,7 @@ def test_any_rows_are_read_back_equal(
     assert Ledger(root).trainings().sort_by([("trial", "ascending"), ("replicate", "ascending")]).to_pylist() == written
 
 
+@pytest.mark.slow
 @settings(max_examples=20, deadline=None)
 @given(st.lists(st.sampled_from(["commit", "compact", "reopen"]), max_size=18), st.randoms())
 def test_any_order_of_commits_and_compactions_gives_each_row_once(
@@ -112,6 +114,7 @@ def test_a_packs_name_may_come_again_after_it_was_merged_away(tmp_path: Path) ->
     assert sorted(packs) == ["p0", "p1", "p1", "p1", "p2"]
 
 
+@pytest.mark.slow
 def test_files_stay_few_and_rows_are_not_rewritten_at_each_commit(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

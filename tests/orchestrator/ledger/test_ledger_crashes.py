@@ -80,6 +80,7 @@ def prepare(root: Path, n_packs: int) -> set[Key]:
     return {key for number in range(n_packs) for key in keys_of(number)}
 
 
+@pytest.mark.slow
 def test_a_commit_that_crashes_is_whole_or_nothing(tmp_path: Path) -> None:
     outcomes = []
     before = prepare(tmp_path / "before", 2)
@@ -116,6 +117,7 @@ def test_a_commit_that_crashed_after_its_first_table_is_reported(tmp_path: Path)
         assert writer.recovered.n_files == 3
 
 
+@pytest.mark.slow
 def test_a_compaction_that_crashes_changes_nothing(tmp_path: Path) -> None:
     n_crashes, n_doubled = 0, 0
     keys = prepare(tmp_path / "before", 3)
@@ -139,6 +141,7 @@ def test_a_compaction_that_crashes_changes_nothing(tmp_path: Path) -> None:
     assert n_doubled >= 3
 
 
+@pytest.mark.slow
 def test_a_recovery_that_crashes_is_recovered(tmp_path: Path) -> None:
     """A compaction crashes while it removes what it replaced; then each later opening crashes too."""
     before = tmp_path / "before"
@@ -215,6 +218,7 @@ with open_writer(Path(sys.argv[1])) as writer:
 """
 
 
+@pytest.mark.slow
 def test_a_reader_beside_the_writer_and_a_killed_writer(tmp_path: Path) -> None:
     command = [sys.executable, "-c", WRITER, str(tmp_path)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=Path(__file__).parents[3]) as process:

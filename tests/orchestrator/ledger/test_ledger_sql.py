@@ -170,6 +170,7 @@ HOSTILE = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("sql", HOSTILE)
 def test_a_query_reads_the_views_and_nothing_else(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sql: str) -> None:
     root = tmp_path / "sweep"

@@ -93,6 +93,7 @@ DAMAGES: list[Callable[[Path], object]] = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("table", TABLES)
 @pytest.mark.parametrize("damage", DAMAGES, ids=["truncated", "empty", "corrupted", "missing"])
 def test_a_writer_sets_a_damaged_fragment_aside_and_the_rest_goes_on(

@@ -51,6 +51,7 @@ def root(tmp_path: Path) -> Path:
     return tmp_path
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("act", [compact, open_writer])
 @pytest.mark.parametrize("work", ["resume", "mlflow-sync"])
 def test_the_second_is_told_who_is_at_work(root: Path, work: str, act: Callable[[Path], object]) -> None:
@@ -69,6 +70,7 @@ def test_the_second_is_told_who_is_at_work(root: Path, work: str, act: Callable[
             )
 
 
+@pytest.mark.slow
 def test_a_killed_holder_holds_nothing(root: Path) -> None:
     with _held(root, "resume") as process:
         process.kill()
@@ -96,6 +98,7 @@ def test_who_has_given_it_back_is_not_named(root: Path) -> None:
     assert (root / ".ledger.lock").read_text() == ""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("text", ["", "{", "[]", '{"work": "run"}'])
 def test_a_holder_that_has_not_written_its_name_yet_is_respected_all_the_same(root: Path, text: str) -> None:
     with _held(root, "resume"):

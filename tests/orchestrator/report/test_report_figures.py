@@ -40,6 +40,7 @@ def _overlap(one: Bbox, other: Bbox) -> bool:
     return min(one.x1, other.x1) - max(one.x0, other.x0) > 1 and min(one.y1, other.y1) - max(one.y0, other.y0) > 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("names", "n_trials"), [("a", 4), ("ab", 40)])
 def test_words_do_not_overlap(names: str, n_trials: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     rng = np.random.default_rng(0)

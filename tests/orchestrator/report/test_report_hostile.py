@@ -52,6 +52,7 @@ def hostile(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Element]:
     return directory.path, read_html(write_report([home], None).read_text())
 
 
+@pytest.mark.slow
 def test_nothing_becomes_markup(hostile: tuple[Path, Element]) -> None:
     _, page = hostile
     assert page.all("script") == []

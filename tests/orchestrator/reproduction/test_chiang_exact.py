@@ -41,6 +41,7 @@ def test_strings_by_positions_are_answered_in_parts(monkeypatch: pytest.MonkeyPa
     np.testing.assert_allclose(answers(exact_parity(), "parity", 9, 20).bits_B, whole, rtol=1e-12)
 
 
+@pytest.mark.slow
 def test_figure_2_has_the_published_values(tmp_path: Path) -> None:
     rows = _drawn(chiang_fig2.compare(tmp_path, LENGTHS, 200), "chiang-fig2")
     for name, published in (("FIRST, no LN, n = 100: bits", 0.9947), ("FIRST, LN 1e-5, n = 100: bits", 0.1360)):
@@ -57,6 +58,7 @@ def test_figure_2_says_where_a_claim_does_not_hold(tmp_path: Path) -> None:
     assert rows["FIRST, no LN: bits at n = 2"]["agrees"] is False
 
 
+@pytest.mark.slow
 def test_figure_3_oscillates_away_from_1_and_not_at_it(tmp_path: Path) -> None:
     rows = _drawn(chiang_fig3.compare(tmp_path, 40, np.linspace(0.5, 1.5, 81), 100), "chiang-fig3")
     assert rows["weight 1: accuracy"]["ours"] == 1.0

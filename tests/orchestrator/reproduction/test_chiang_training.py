@@ -62,6 +62,7 @@ def _final(sweep: SweepDirectory, metric: str, length: int, scale: str) -> list[
     return [row["value"] for row in rows if row["step"] == last]
 
 
+@pytest.mark.slow
 def test_figure_4_compares_where_the_ledgers_curves_end(first: SweepDirectory, tmp_path: Path) -> None:
     comparison = chiang_fig4.compare(first, tmp_path, "chiang-fig4")
     rows = _drawn(comparison, "chiang-fig4")
@@ -88,6 +89,7 @@ def test_curves_are_in_the_papers_epochs(first: SweepDirectory) -> None:
     assert [len(values) for values in curve.values] == [3, 3, 3, 3]
 
 
+@pytest.mark.slow
 def test_parity_is_held_against_chance(tmp_path: Path) -> None:
     sweep = _small("chiang_parity", tmp_path, (2, 3), longest_test_length=6)
     rows = _drawn(chiang_parity.compare(sweep, tmp_path), "chiang-parity")

@@ -43,6 +43,7 @@ def _drawn(comparison: Comparison, name: str) -> None:
         assert row["low"] <= row["ours"] <= row["high"]
 
 
+@pytest.mark.slow
 def test_figure_1_correlates_what_is_learned_with_the_target(tmp_path: Path) -> None:
     sweep = _small("shin_solution_2", tmp_path, n_steps=80)
     found = shin_fig1.compare(sweep, tmp_path)
@@ -60,6 +61,7 @@ def _same(one: dict[str, object], other: dict[str, object]) -> bool:
     return one["training_id"] == other["training_id"]
 
 
+@pytest.mark.slow
 def test_figure_2_compares_the_flavours_where_they_end(flavours: SweepDirectory, tmp_path: Path) -> None:
     found = shin_fig2.compare(flavours, tmp_path)
     _drawn(found, "shin-fig2")
@@ -73,6 +75,7 @@ def test_figure_2_compares_the_flavours_where_they_end(flavours: SweepDirectory,
     assert ours["lean_3 above unconstrained, decades"] == pytest.approx(medians["lean_3"] - medians["unconstrained"])
 
 
+@pytest.mark.slow
 def test_figure_3_measures_each_flavour_by_the_blocks_of_its_solution(flavours: SweepDirectory, tmp_path: Path) -> None:
     found = shin_fig3.compare(flavours, tmp_path)
     _drawn(found, "shin-fig3")
@@ -90,6 +93,7 @@ def test_figure_3_measures_each_flavour_by_the_blocks_of_its_solution(flavours: 
     assert by_name["towards solution 2: share of |k^t q|^2 on cc"].ours == pytest.approx(np.median(shares))
 
 
+@pytest.mark.slow
 def test_a_training_trained_again_ends_where_the_ledger_says(flavours: SweepDirectory) -> None:
     rows = Ledger(flavours.path).trainings().to_pylist()[::7]
     lanes, state = retrain(flavours, [row["training_id"] for row in rows])

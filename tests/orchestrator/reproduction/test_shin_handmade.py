@@ -19,6 +19,7 @@ def _agrees(comparison: Comparison) -> dict[str, bool | None]:
     return {row.name: row.agrees for row in comparison.rows}
 
 
+@pytest.mark.slow
 def test_which_printed_solutions_hold(comparison: Comparison) -> None:
     agrees = {name: each for name, each in _agrees(comparison).items() if "as printed, " in name}
     assert agrees == {

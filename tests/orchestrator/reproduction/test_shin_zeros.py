@@ -34,6 +34,7 @@ def _rows(points: dict[str, FoundPoints]) -> dict[str, tuple[float | str, bool |
     return {row.name: (row.ours, row.agrees) for row in _compared(points).rows}
 
 
+@pytest.mark.slow
 def test_equations_are_judged_by_their_errors(points: dict[str, FoundPoints]) -> None:
     rows = _rows(points)
     assert rows["P 1: a"] == ("misprinted", False)
@@ -82,6 +83,7 @@ def test_the_tables_are_json(points: dict[str, FoundPoints]) -> None:
     assert json.loads(_compared(points).to_json())["tables"][0]["rows"][0][0] == "equation"
 
 
+@pytest.mark.slow
 def test_figures_are_written(points: dict[str, FoundPoints], tmp_path: Path) -> None:
     figures = {"points": stationary_points_figure(points), "valley": valley_figure(n_descents=4, n_steps=300)}
     for name, figure in figures.items():
