@@ -65,8 +65,8 @@ def compare(sweep: SweepDirectory, directory: Path, name: str) -> Comparison:
             "Scaled: log n multiplies the layer's input before its projection to queries, and so not the queries' "
             "bias, as in the authors' code. The paper's equation 2 multiplies the logits: "
             f"attnsweep run {sweep.spec.name} --set attention_scale=log_n_inv_sqrt_d --trials 4.",
-            f"{_share_at_rest(curves)} trainings end at a loss of exactly 0 at their own length. Beyond a logit margin of 17 the formula "
-            "of the cross-entropy has no gradient in float32, so they no longer move (docs/languages.md).",
+            f"{_share_at_rest(curves)} trainings end at a loss of exactly 0 at their own length. Beyond a logit "
+            "margin of 17 the workload's cross-entropy has no gradient in float32, so they no longer move.",
             "Each training has its own test strings, the same at every epoch; the authors draw new ones each time.",
             f"An epoch is {STEPS_PER_EPOCH} steps of one string. The paper does not say how many epochs Figure 4 "
             "shows; the default of the authors' script is 100.",
