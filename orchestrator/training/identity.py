@@ -10,7 +10,7 @@ from attnsweep.workloads.engine.contract import Training
 from attnsweep.workloads.parameters import TrainingParameters, Value
 
 if TYPE_CHECKING:
-    # Trainers import this module, and the code that they run is fingerprinted: where a sweep is stored is no part of it.
+    # A trainer imports this module, and the code that it runs is fingerprinted: storage is no part of that.
     from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
 
 Shape: TypeAlias = tuple[Value, ...]
