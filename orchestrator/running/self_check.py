@@ -1,7 +1,7 @@
-"""The end of a sweep: a random hundredth of its trainings once more, each alone, on the sweep's own trainers.
+"""The self-check at the end of a sweep: a random hundredth of its trainings is trained again, each alone.
 
-A training must not depend on the pack that it was trained in. Tests hold that for the shipped workloads; this holds it
-for the sweep at hand, a user's own workload and this machine's kernels included.
+A training must not depend on the pack that it was trained in. Tests show this for the shipped workloads. The self-check
+shows it for the sweep at hand, with the user's own workload and the kernels of the machines that trained it.
 """
 
 from collections.abc import Callable, Mapping
@@ -20,15 +20,15 @@ _WAIT_SECONDS = 0.5
 
 
 def replay_some(directory: SweepDirectory, pool: Pool, should_stop: Callable[[], bool]) -> Replays | None:
-    """Replays a hundredth of a finished sweep's trainings, at least two, and records how they ended.
+    """Replays a hundredth of a finished sweep's trainings, but at least two, and records how they ended.
 
     Args:
         directory: The sweep.
-        pool: Its trainers, idle by now.
-        should_stop: Asked about twice a second; then nothing is recorded.
+        pool: Its trainers, all idle.
+        should_stop: Asked about twice a second. A self-check that is stopped records nothing.
 
     Returns:
-        What became of them; `None` if it was stopped or trainers kept being lost.
+        How the replays ended; `None` if the self-check was stopped or trainers kept being lost.
     """
     workload = load_workload(directory.spec.workload)
     ledger = Ledger(directory.path)
@@ -50,7 +50,7 @@ def replay_some(directory: SweepDirectory, pool: Pool, should_stop: Callable[[],
                     n_losses = 0
                     found[order.pack] = deviation(recorded_rows(ledger, order.pack), report.rows)
                 case Raised():
-                    # It did not raise in its pack.
+                    # In its pack this training did not raise.
                     return _record(directory, found, {order.pack: ["error"]})
                 case _ if order not in pool.running:
                     n_losses += 1

@@ -26,7 +26,7 @@ from attnsweep.workloads.engine.pack import Pack
 from attnsweep.workloads.engine.process import training_settings
 
 WORTH_KEEPING_SECONDS = 2.0
-"""A pack that has trained for less is handed back without its state."""
+"""A pack that has trained for less time is handed back without its state."""
 SLICE_SECONDS = 1.0
 """How long a call trains before it reports: Ray cannot cancel a running call."""
 _LOOKS_PER_SLICE = 8

@@ -52,7 +52,7 @@ def test_a_new_sweep_is_not_begun(
     monkeypatch.chdir(tmp_path)
     (line,) = _fault(["run", "quickstart"], monkeypatch, capsys)
     assert line.startswith(NOT_STARTED)
-    assert line.endswith("see to memory, disk and load, then try again")
+    assert line.endswith("check memory, disk and load, then try again")
     assert attempts == ["30", "120"]
     assert list(tmp_path.iterdir()) == []
     assert ray_internals._CONTROL_STORE_WAIT not in os.environ
