@@ -1,1 +1,1 @@
-"""One training again, alone: does it end where the ledger says?"""
+"""Training one recorded training again, alone, and comparing it with the ledger."""

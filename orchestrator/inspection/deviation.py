@@ -1,4 +1,4 @@
-"""How far a training that was trained again is from what the ledger has of it."""
+"""How far a replayed training is from its record in the ledger."""
 
 import math
 from collections.abc import Hashable, Iterator, Mapping
@@ -10,12 +10,12 @@ import pyarrow as pa
 from attnsweep.orchestrator.training.messages import Rows
 
 TOLERANCES: Mapping[str, float] = {"float64": 1e-6, "float32": 1e-2}
-"""How far two losses may be apart, relative to the larger of them, or to the solved level where that is larger still.
+"""How far two losses may be apart, relative to the largest of the two and the solved level.
 
-On machines of one type, with one version of PyTorch, replays are equal to the bit. Another processor, a GPU or another
-version rounds the last digit in another way, and a training that passes a saddle makes more of it: 2e-12 in float64 and
-6e-4 in float32 at most between AVX-512 and plain instructions, over 31 trainings of `quickstart`. The tolerances leave
-room for that, and little for another initialization, batch or step. Below the solved level losses are rounding noise.
+On machines of one type, with one version of PyTorch, replays are equal to the last bit. Another processor, a GPU or
+another version rounds differently, and a saddle amplifies the difference: by at most 2e-12 in float64 and 6e-4 in
+float32 between AVX-512 and plain instructions, over 31 trainings of `quickstart`. The tolerances allow for that, but
+hardly for another initialization, batch or step. Below the solved level losses are rounding noise.
 """
 
 _LOSSES = ("final_loss", "eval_loss")
@@ -53,10 +53,10 @@ class Difference:
     Attributes:
         name: `eval_loss`, `levels`, `curves`, ...
         n: Numbers measured both times.
-        n_once: Numbers measured only one time.
+        n_once: Numbers measured only once.
         absolute: The largest |a - b|.
         relative: The largest |a - b| / max(|a|, |b|).
-        where: Whose the largest absolute one is; empty where all are equal.
+        where: Which number has the largest absolute difference; empty where all are equal.
     """
 
     name: str
@@ -72,12 +72,12 @@ class Deviation:
     """One training, as recorded and as replayed.
 
     Attributes:
-        training_id, trial, replicate: Which.
+        training_id, trial, replicate: Which training.
         recorded, replayed: How it ended.
-        differences: Of its numbers: one each for the losses and the gradient's norm, for all levels, all points of
-            curves (by metric and step), all scores of heads (by step, layer and head).
-        tolerance: Of the losses, relative, of `TOLERANCES`.
-        loss_level: The solved level, 0 where it is not known.
+        differences: One for each loss and the norm of the gradient, and one each for all levels, all points of curves
+            (by metric and step) and all scores of heads (by step, layer and head).
+        tolerance: The relative tolerance of the losses, from `TOLERANCES`.
+        loss_level: The solved level; 0 where it is not known.
     """
 
     training_id: str
@@ -96,12 +96,12 @@ class Deviation:
 
     @property
     def relative(self) -> float:
-        """The largest relative difference of all; of numbers near 0 it says little."""
+        """The largest relative difference of all; for numbers near 0 it means little."""
         return max(each.relative for each in self.differences)
 
     @property
     def of_losses(self) -> float:
-        """The larger deviation of the two losses, as the tolerance has it; infinite where only one time is a number."""
+        """The larger relative deviation of the two losses; infinite where a loss was measured only once."""
         return max(self._apart(name) for name in _LOSSES)
 
     @property
@@ -110,11 +110,11 @@ class Deviation:
         return not self.disagreements()
 
     def disagreements(self) -> list[str]:
-        """What is not as recorded: the outcome, its detail, the steps, a loss beyond the tolerance, another error."""
+        """What differs: the outcome, its detail, the steps, a loss beyond the tolerance, the kind of error."""
         one, other = self.recorded, self.replayed
         same = {name: getattr(one, name) == getattr(other, name) for name in ("outcome", "outcome_detail", "n_steps")}
         same |= {name: self._apart(name) <= self.tolerance for name in _LOSSES}
-        # Of the error its kind: messages may hold addresses and sizes.
+        # Only the kind of error: messages may contain addresses and sizes.
         same["error"] = _kind(one) == _kind(other)
         return [name for name, is_same in same.items() if not is_same]
 

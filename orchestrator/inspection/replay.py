@@ -1,7 +1,7 @@
-"""Training again, alone in this process, what a sweep has trained: to see whether it ends where the ledger says, and
-for what the ledger does not keep.
+"""Replays a training of a sweep: trains it again, alone in this process.
 
-A training is a function of its parameters and seed, so it ends where the ledger says.
+A training is a function of its parameters and seed, so the replay must end as the ledger says. A replay also measures
+what the ledger does not keep, and returns the trained parameters.
 """
 
 import difflib
@@ -22,7 +22,6 @@ import torch
 from attnsweep.orchestrator.inspection.deviation import deviation
 from attnsweep.orchestrator.inspection.replay_summary import Replay
 from attnsweep.orchestrator.ledger.reader import Ledger
-from attnsweep.orchestrator.ledger.schema import curves_schema
 from attnsweep.orchestrator.storage.output_file import writing_file
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
 from attnsweep.orchestrator.training.error_text import STOPS, text_of
@@ -38,7 +37,7 @@ from attnsweep.workloads.errors import UserError
 from attnsweep.workloads.registry import load_workload
 
 REPLAYED_SHARE = 0.01
-"""Of a sweep's trainings, how many `to_replay` chooses."""
+"""The share of a sweep's trainings that `to_replay` chooses."""
 FEWEST_REPLAYED = 2
 
 _MOST_HINTS = 3
@@ -47,13 +46,14 @@ _MOST_HINTS = 3
 def replay(directory: SweepDirectory, name: str, trace: Path | None = None) -> Replay:
     """Trains one training of a sweep again, alone, and compares it with the ledger.
 
-    Trained on the kind of device that it was trained on, or on the CPU where this machine has none.
+    The replay runs on the kind of device that the training ran on, or on the CPU where this machine has none.
 
     Args:
         directory: The sweep.
-        name: As `find_training` takes it.
-        trace: A folder for `curves.parquet` and, where there are heads, `heads.parquet`: what was measured at every
-            step, or at some 2,000 of more, with the columns of the ledger's tables. The training ends as without.
+        name: The training, as `find_training` accepts it.
+        trace: A folder for `curves.parquet` and, where there are heads, `heads.parquet`: measurements at every step,
+            or at about 2,000 steps of a longer training, with the columns of the ledger's tables. Measuring more does
+            not change how the training ends.
 
     Raises:
         UserError: If there is no such training, the workload is gone, or the folder cannot be written.
@@ -130,16 +130,16 @@ def find_training(ledger: Ledger, name: str) -> str:
 
 
 def recorded_rows(ledger: Ledger, training_id: str) -> Rows:
-    """What the ledger has of one training."""
+    """The rows of one training in the ledger."""
     mine = pc.field("training_id") == training_id
     trainings = ledger.trainings(filter=mine)
-    # Files are sorted by trial: the others need not be read.
+    # Files are sorted by trial: only those with this trial are read.
     mine &= pc.field("trial") == trainings["trial"][0]
     return Rows(trainings, ledger.curves(filter=mine), ledger.heads(filter=mine))
 
 
 def recorded_tasks(workload: Workload[Any], trainings: pa.Table) -> list[Task]:
-    """What is to be done to train these rows of `trainings` again, in their order."""
+    """The tasks that train these rows of `trainings` again, in their order."""
     return [
         Task(
             row["trial"],
@@ -151,11 +151,11 @@ def recorded_tasks(workload: Workload[Any], trainings: pa.Table) -> list[Task]:
 
 
 def to_replay(trainings: pa.Table, sweep_seed: int) -> list[str]:
-    """The ids of a random hundredth of the trainings that did not fail, at least two: the same whenever asked.
+    """The ids of a random hundredth, but at least two, of the trainings that did not fail. Deterministic.
 
     Args:
         trainings: Rows of `trainings`, with `training_id` and `outcome`.
-        sweep_seed: Of the sweep: another draws others.
+        sweep_seed: The sweep's seed, which decides the choice.
     """
     ids = trainings.filter(pc.field("outcome") != "failed")["training_id"].to_pylist()
     n_chosen = max(math.ceil(REPLAYED_SHARE * len(ids)), FEWEST_REPLAYED)
@@ -165,7 +165,7 @@ def to_replay(trainings: pa.Table, sweep_seed: int) -> list[str]:
 def _train_alone(
     workload: Workload[Any], tasks: Sequence[Task], sweep: str, device: str, probe_steps: Sequence[int]
 ) -> tuple[Rows, Rows]:
-    """The rows of trainings as a trainer would hand them back, also where they raise; and with probes at more steps."""
+    """The rows as a trainer would return them, also where the training raises; and the rows with additional probes."""
     context = PackContext(sweep, "replay", device, platform.node())
     try:
         with training_settings():
@@ -176,10 +176,9 @@ def _train_alone(
             return rows, Rows(rows.trainings, curve_rows(workload, tasks, result), head_rows(workload, tasks, result))
     except STOPS:
         raise
-    except BaseException as error:  # noqa: BLE001  # As at the trainer's edge: what a training raises is its outcome.
+    except BaseException as error:  # noqa: BLE001  # As in a trainer: what a training raises is its outcome.
         failed = failed_rows(workload, tasks, text_of(error), context)
-        rows = Rows(failed, curves_schema().empty_table(), None)
-        return rows, rows
+        return failed, failed
 
 
 def _write_trace(traced: Rows, folder: Path) -> None:

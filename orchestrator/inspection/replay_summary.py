@@ -1,4 +1,4 @@
-"""What a replay found, in a screenful and as JSON."""
+"""The result of a replay, on one screen and as JSON."""
 
 import json
 from dataclasses import asdict, dataclass
@@ -15,8 +15,8 @@ class Replay:
 
     Attributes:
         sweep: The sweep.
-        deviation: What was recorded, what came out now, and how far they are apart.
-        notes: What is not as it was when it was recorded: the device, the version of PyTorch.
+        deviation: The recorded training, the replayed one, and how far they are apart.
+        notes: What has changed since the recording: the device, the version of PyTorch.
     """
 
     sweep: str

@@ -1,7 +1,7 @@
-"""Packs in mid-course, kept in the sweep directory until their rows are in the ledger.
+"""Checkpoints of unfinished packs, kept in the sweep directory until the rows of the pack are in the ledger.
 
-`checkpoints/<pack>-<digest>.parquet`, one row: the lanes as (trial, replicate), the environment, and the bytes that the
-trainer handed over. What cannot be read, or is of trainings that are done, is as good as none and removed.
+`checkpoints/<pack>-<digest>.parquet` has one row: the lanes as (trial, replicate), the environment, and the state as
+the trainer's bytes. An unreadable checkpoint is removed, and its pack starts from the beginning.
 """
 
 from collections.abc import Sequence
@@ -31,13 +31,13 @@ _SCHEMA = pa.schema(
 
 @dataclass(frozen=True, slots=True)
 class Saved:
-    """A checkpoint found.
+    """A checkpoint of an earlier run.
 
     Attributes:
         pack: The pack's name.
         lanes: (trial, replicate) of each lane.
-        environment: The id of what trained it so far; `None` where that is not known.
-        state: As the trainer handed it over.
+        environment: The id of the environment that trained it; `None` where that is not known.
+        state: The trainer's bytes.
     """
 
     pack: str
@@ -51,7 +51,7 @@ class Checkpoints:
 
     Args:
         root: The sweep directory.
-        environment: The id of what trains now; `None` where that is not known.
+        environment: The id of the environment that trains now; `None` where that is not known.
     """
 
     def __init__(self, root: Location, environment: str | None = None) -> None:
@@ -61,7 +61,7 @@ class Checkpoints:
         self._files: dict[str, str] = {}
 
     def put(self, order: "PackOrder", state: bytes) -> None:
-        """Keeps a pack's state in the place of an earlier one."""
+        """Writes a pack's state, and removes its earlier one."""
         table = pa.table(
             {
                 "trial": [[task.trial for task in order.tasks]],
@@ -72,7 +72,7 @@ class Checkpoints:
             _SCHEMA,
         )
         self._place.make_folders([FOLDER])
-        # The state is numbers that do not compress.
+        # Uncompressed: the numbers of a state hardly compress.
         name = self._place.publish(order.pack, {FOLDER: partial(pq.write_table, table, compression="none")})
         if self._files.get(order.pack) != name:
             self.remove(order.pack)
@@ -83,13 +83,13 @@ class Checkpoints:
         return self._latest.get(pack)
 
     def remove(self, pack: str) -> None:
-        """Forgets a pack."""
+        """Removes the checkpoint of a pack."""
         self._latest.pop(pack, None)
         if (name := self._files.pop(pack, None)) is not None:
             self._place.remove(FOLDER, [f"{name}.parquet"])
 
     def load(self) -> list[Saved]:
-        """All that an earlier run has left. Unreadable ones are removed."""
+        """The checkpoints of earlier runs. Unreadable ones are removed."""
         if not self._place.has_folder(FOLDER):
             return []
         self._place.remove(FOLDER, self._place.unfinished(FOLDER))

@@ -1,4 +1,4 @@
-"""Optuna's journal: gathered in memory, durable in a file or, in an object store, in a folder of pieces."""
+"""Optuna's journal: buffered in memory, then durable in a file or, in an object store, in several objects."""
 
 import json
 import os
@@ -18,34 +18,34 @@ _CONTINUES = "continues"
 _MOST_PIECES = 100
 """Pieces side by side in an object store, before they are joined into one."""
 _LOCK_SECONDS = 3
-"""After which Optuna takes the lock of an appending that was killed; ours are over in less."""
+"""After this time Optuna takes over the lock of a writer that was killed. Our appends take less."""
 
 
 class JournalStore(Protocol):
-    """Where the lines of a journal are durable. The sweep's driver, who holds its lock, is the only writer."""
+    """Where the lines of a journal are stored. The sweep's driver, which holds the lock, is the only writer."""
 
     def load(self) -> list[str]:
         """The lines so far. Called once, before the first `append`."""
 
     def append(self, lines: list[str]) -> None:
-        """Adds lines, durable once this returns.
+        """Adds lines. They are durable once this returns.
 
         Raises:
-            StoreError: If they cannot be written; a part may be, up to any byte.
+            StoreError: If they cannot be written. A part of them, up to any byte, may have been.
         """
 
 
 class StudyLog(BaseJournalBackend):
     """A journal that Optuna appends to in memory; `save` makes it durable, in one write.
 
-    A killed process loses what was appended since the last `save`. The driver saves before each checkpoint and each
-    commit, so what is lost concerns trials that neither names.
+    A killed process loses the entries since the last `save`. The driver saves before each checkpoint and each commit,
+    so no checkpoint and no commit names a trial that was lost.
 
-    An ask is several entries. They are saved together (`asking`), and all but the last say that more follow: so an ask
-    of which only a part reached the disk is recognized, and dropped as a whole.
+    An ask is several entries. They are saved together (`asking`), and all but the last are marked as continued. An ask
+    that reached the disk only in part is recognized by the mark and dropped as a whole.
 
     Args:
-        store: Where it is durable.
+        store: Where the journal is stored.
     """
 
     def __init__(self, store: JournalStore) -> None:
@@ -64,7 +64,7 @@ class StudyLog(BaseJournalBackend):
         return list(self._unread)
 
     def append_logs(self, logs: list[dict[str, Any]]) -> None:
-        """Adds entries, in memory. They are read back as from a file: with lists for tuples, texts for other keys."""
+        """Adds entries in memory, in the form a file would return: tuples as lists, keys as strings."""
         entries = [json.loads(json.dumps(log)) for log in logs]
         self._unread += entries
         self._unsaved += entries
@@ -85,9 +85,9 @@ class StudyLog(BaseJournalBackend):
         self._n_whole = len(self._unsaved)
 
     def save(self) -> None:
-        """Makes the entries so far durable; does nothing where they are.
+        """Makes the entries so far durable. Idempotent.
 
-        It does nothing after one that failed or was interrupted, either: how much that one has written is not known.
+        After a save that failed or was interrupted it does nothing: how much that save wrote is not known.
         """
         if not self._n_whole or self._has_failed:
             return
@@ -101,8 +101,8 @@ class StudyLog(BaseJournalBackend):
 class JournalFile:
     """The journal as a file that Optuna's `JournalFileBackend` reads, also while it is written.
 
-    What a kill or a full disk left torn at its end, a line or an ask, is cut off when it is loaded: nothing was done
-    yet that follows from it. Optuna's lock keeps its dashboard's entries apart from ours.
+    A kill or a full disk can leave a torn line or a torn ask at the end. `load` cuts it off: nothing that depends on it
+    has been written. Optuna's lock keeps the entries of its dashboard apart from ours.
 
     Args:
         folder: The sweep directory.
@@ -138,7 +138,7 @@ class JournalFile:
             self._n_bytes += len(content)
 
     def _pass_notes(self, file: BinaryIO) -> None:
-        """Goes to the end of the file, where `optuna-dashboard` may have added a user's notes."""
+        """Moves to the end of the file, past any notes that a user added with `optuna-dashboard`."""
         is_cut = file.seek(0, os.SEEK_END) < self._n_bytes
         file.seek(self._n_bytes)
         others = file.read()
@@ -146,7 +146,7 @@ class JournalFile:
             raise StoreError(
                 str(self._path),
                 given="a change by another program",
-                expected="this sweep's entries, and notes at the most, while it runs",
+                expected="only this sweep's entries and notes, while it runs",
                 fix="stop that program, undo its change, and go on with: attnsweep resume DIR",
             )
         self._n_bytes += len(others)
@@ -161,9 +161,9 @@ class JournalFile:
 
 
 class JournalPieces:
-    """The journal in an object store, where nothing can be appended to: each `append` is an object of its own.
+    """The journal in an object store. Objects cannot be appended to, so each `append` makes a new one, a piece.
 
-    A piece is named by the number of its first line; together, in order, they are the file that Optuna's
+    A piece is named by the number of its first line. Joined in order, the pieces are the file that Optuna's
     `JournalFileBackend` would have written.
 
     Args:
@@ -197,7 +197,7 @@ class JournalPieces:
             texts = list(threads.map(lambda name: self._prefix.read_text(f"{self._folder}/{name}"), names))
         lines: list[str] = []
         for name, text in zip(names, texts, strict=True):
-            # One that begins before the end of those read so far was joined to them, and not yet removed.
+            # A piece that begins earlier has been joined to the first one, and was not yet removed.
             if int(name.partition(".")[0]) == len(lines):
                 lines += text.splitlines()
         return lines, names

@@ -1,4 +1,4 @@
-"""A sweep's course on stderr: a live bar on a terminal, plain lines elsewhere."""
+"""Progress of a sweep on stderr: a live bar on a terminal, plain lines elsewhere."""
 
 import time
 from collections import Counter
@@ -20,7 +20,7 @@ _PLAIN_SECONDS = 5.0
 
 
 class _TwoLines(Progress):
-    """The bar, and below it a line of words: together they would not fit into 80 columns."""
+    """The bar with a line of text below it: on one line they would not fit into 80 columns."""
 
     words = ""
 
@@ -70,11 +70,11 @@ class ProgressDisplay:
         self._bar.stop()
 
     def rows_committed(self, trainings: pa.Table) -> None:
-        """Counts what has reached the ledger."""
+        """Counts rows that have reached the ledger."""
         self._n_done += trainings.num_rows
         self._outcomes.update(trainings["outcome"].to_pylist())
         if len(self._told) == self._n_trials:
-            # No trial wants more, though all could have had more.
+            # No trial wants further replicates: the total is known now.
             self._n_trainings, self._at_most, self._packs = self._n_done, "", ""
         self._bar.update(
             self._task,
@@ -87,15 +87,15 @@ class ProgressDisplay:
             self._print_line(self._line())
 
     def trial_told(self, trial: int) -> None:
-        """Counts a completed trial, once."""
+        """Counts a completed trial. Idempotent."""
         self._told.add(trial)
 
     def heartbeat(self, waiting_for: str, packs: Sequence[PackUnderWay] = ()) -> None:
-        """Shows that the sweep lives, at intervals where there is no live bar.
+        """Shows that the sweep is alive; where there is no live bar, at intervals.
 
         Args:
-            waiting_for: What keeps it from training at all, in words; empty where nothing does.
-            packs: Being trained.
+            waiting_for: What the sweep waits for before any pack can train; empty where it waits for nothing.
+            packs: The packs being trained.
         """
         self._packs = packs_in_words(packs)
         self._bar.words = f"waiting for {waiting_for}" if waiting_for else self._in_words()
@@ -118,7 +118,7 @@ class ProgressDisplay:
         return f"trials {len(self._told)}/{self._n_trials}  {self._details()}"
 
     def _details(self) -> str:
-        """Packs under way first: before the first of them ends there is nothing else to see."""
+        """Packs under way first: until one of them ends there is nothing else to show."""
         outcomes = ", ".join(f"{outcome} {count}" for outcome, count in self._outcomes.most_common())
         return "  ".join(part for part in (self._packs, outcomes) if part)
 
@@ -128,7 +128,7 @@ class ProgressDisplay:
 
 
 def logging_progress(console: Console) -> Callable[[int, int], None]:
-    """A function to be told how many trials are logged in MLflow, of how many; it prints a line at intervals."""
+    """A callback that takes the trials logged in MLflow and their total, and prints a line at intervals."""
     last_line = time.monotonic()
 
     def tell(n_logged: int, n_missing: int) -> None:

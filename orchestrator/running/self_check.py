@@ -1,7 +1,7 @@
-"""The end of a sweep: a random hundredth of its trainings once more, each alone, on the sweep's own trainers.
+"""The self-check at the end of a sweep: a random hundredth of its trainings is trained again, each alone.
 
-A training must not depend on the pack that it was trained in. Tests hold that for the shipped workloads; this holds it
-for the sweep at hand, a user's own workload and this machine's kernels included.
+A training must not depend on the pack that it was trained in. Tests show this for the shipped workloads. The self-check
+shows it for the sweep at hand, with the user's own workload and the kernels of the machines that trained it.
 """
 
 from collections.abc import Callable, Mapping
@@ -11,7 +11,7 @@ from attnsweep.orchestrator.inspection.replay import recorded_rows, recorded_tas
 from attnsweep.orchestrator.ledger.reader import Ledger
 from attnsweep.orchestrator.storage.replays import Replays, write_replays
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
-from attnsweep.orchestrator.training.messages import PackOrder, Raised, Rows, Trained
+from attnsweep.orchestrator.training.messages import PackOrder, Raised, Trained
 from attnsweep.orchestrator.training.pool import Pool
 from attnsweep.workloads.registry import load_workload
 
@@ -20,15 +20,15 @@ _WAIT_SECONDS = 0.5
 
 
 def replay_some(directory: SweepDirectory, pool: Pool, should_stop: Callable[[], bool]) -> Replays | None:
-    """Replays a hundredth of a finished sweep's trainings, at least two, and records how they ended.
+    """Replays a hundredth of a finished sweep's trainings, but at least two, and records how they ended.
 
     Args:
         directory: The sweep.
-        pool: Its trainers, idle by now.
-        should_stop: Asked about twice a second; then nothing is recorded.
+        pool: Its trainers, all idle.
+        should_stop: Asked about twice a second. A self-check that is stopped records nothing.
 
     Returns:
-        What became of them; `None` if it was stopped or trainers kept being lost.
+        How the replays ended; `None` if the self-check was stopped or trainers kept being lost.
     """
     workload = load_workload(directory.spec.workload)
     ledger = Ledger(directory.path)
@@ -48,10 +48,9 @@ def replay_some(directory: SweepDirectory, pool: Pool, should_stop: Callable[[],
             match report:
                 case Trained():
                     n_losses = 0
-                    replayed = Rows(report.trainings, report.curves, report.heads)
-                    found[order.pack] = deviation(recorded_rows(ledger, order.pack), replayed)
+                    found[order.pack] = deviation(recorded_rows(ledger, order.pack), report.rows)
                 case Raised():
-                    # It did not raise in its pack.
+                    # In its pack this training did not raise.
                     return _record(directory, found, {order.pack: ["error"]})
                 case _ if order not in pool.running:
                     n_losses += 1

@@ -8,13 +8,14 @@ from types import FrameType, TracebackType
 from typing import Any, Self
 
 STOP_SECONDS = 5.0
-"""From the signal on, for packs to come back and MLflow to answer. Ten are promised; Ray's end takes some of them."""
+"""From the signal on, for packs to be handed back and MLflow to answer. Users are promised 10 s in all; the rest is for
+Ray to shut down."""
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
 @contextmanager
 def sigterm_as_ctrl_c() -> Iterator[None]:
-    """A SIGTERM is a KeyboardInterrupt, also while Ray starts: `training.cluster` keeps a handler that it finds."""
+    """Turns SIGTERM into KeyboardInterrupt, also while Ray starts: `training.cluster` restores the handler it found."""
     before = signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         yield
@@ -23,7 +24,7 @@ def sigterm_as_ctrl_c() -> Iterator[None]:
 
 
 class StopOnSignal:
-    """A context in which `requested` turns true on SIGINT or SIGTERM, instead of an exception anywhere."""
+    """A context in which SIGINT and SIGTERM set `requested` instead of raising; a second signal raises."""
 
     def __init__(self) -> None:
         self.requested = False
@@ -43,7 +44,7 @@ class StopOnSignal:
 
     @property
     def seconds_left(self) -> float:
-        """Of `STOP_SECONDS` since the signal; all of them where there was none."""
+        """What is left of `STOP_SECONDS` since the signal; all of it before a signal."""
         return STOP_SECONDS if self._deadline is None else max(self._deadline - time.monotonic(), 0.0)
 
     def _stop(self, number: int, frame: FrameType | None) -> None:

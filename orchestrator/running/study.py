@@ -1,4 +1,4 @@
-"""The configurations of a sweep: Optuna's study, asked and told by the driver alone."""
+"""The configurations of a sweep: Optuna's study, which only the driver asks and tells."""
 
 import warnings
 from collections.abc import Collection, Iterator, Mapping
@@ -44,19 +44,19 @@ class Asked:
 
 
 class Study:
-    """Asks for configurations and tells how they ended.
+    """Draws configurations and learns how their trials ended.
 
-    Each trial is drawn by a sampler seeded by the sweep's seed and the trial's number. So a resumed sweep draws what an
-    undisturbed one would have drawn, where the sampler does not learn: `random`, `qmc` and `grid`. What `tpe`,
-    `cmaes` and `boundary` draw depends on which trials had ended, and how, when it was drawn.
+    Each trial is drawn by a sampler that is seeded by the sweep's seed and the trial's number. A sampler that does not
+    learn (`random`, `qmc`, `grid`) therefore draws the same trials in a resumed sweep as in an undisturbed one. What
+    `tpe`, `cmaes` and `boundary` draw depends on the trials that had ended by then.
 
-    The study is durable once it is opened; what is asked, told or refused is durable once `save` returns. A killed
-    driver loses what came after that: such a trial has no rows and no checkpoint, and what was told is told again from
-    the rows. With a storage URL each entry is durable at once; a kill within `ask` leaves a trial half drawn there,
-    which `configuration` completes.
+    Asked, told and refused trials are durable once `save` returns. A killed driver loses later entries. Nothing is lost
+    with them: a trial that was only asked for has no rows and no checkpoint, and a told trial is told again from its
+    rows. With a storage URL each entry is durable at once. There a kill within `ask` leaves a half-drawn trial, which
+    `configuration` completes.
 
     Attributes:
-        refused: Trials whose values clash, by number: why.
+        refused: Why the workload refused the values of a trial, by the trial's number.
     """
 
     def __init__(self, directory: SweepDirectory) -> None:
@@ -79,7 +79,7 @@ class Study:
             trial.number: trial.user_attrs[_REFUSED] for trial in trials if _REFUSED in trial.user_attrs
         }
         for trial in trials:
-            # A kill came between the two steps of refusing it.
+            # A kill separated the two steps of `refuse`.
             if trial.number in self.refused and not trial.state.is_finished():
                 self.tell(trial.number, None)
         accepted = (trial for trial in trials if trial.number not in self.refused)
@@ -93,7 +93,7 @@ class Study:
 
     @property
     def n_left(self) -> int:
-        """Trials that the budget still has."""
+        """Trials left in the budget."""
         return max(self._spec.trials - self._n_asked, 0)
 
     def ask(self) -> Configuration:
@@ -106,7 +106,7 @@ class Study:
         return Configuration(trial.number, values)
 
     def asked(self) -> list[Asked]:
-        """The trials that earlier runs asked for, but for those refused."""
+        """The trials that earlier runs asked for, without the refused ones."""
         return self._earlier
 
     def check_known(self, trials: Collection[int]) -> None:
@@ -126,13 +126,13 @@ class Study:
             )
 
     def configuration(self, trial: int) -> Configuration:
-        """A trial's configuration as it was drawn; what a kill kept from being drawn is drawn now."""
+        """A trial's configuration as it was drawn; values that a kill left undrawn are drawn now."""
         frozen = self._study._storage.get_trial(self._trial_id(trial))
         drawn = self._completed(frozen) if undrawn(self._spec, frozen.params) else frozen.params
         return Configuration(trial, values_of(self._spec, drawn))
 
     def refuse(self, trial: int, reason: str) -> None:
-        """Ends a trial whose values clash: it has no trainings, and the sampler learns nothing from it."""
+        """Ends a trial whose values the workload refuses; the sampler does not learn from it."""
         self._trial(trial).set_user_attr(_REFUSED, reason)
         self.refused[trial] = reason
         self.tell(trial, None)
@@ -143,7 +143,7 @@ class Study:
         Args:
             trial: Its number.
             value: Its objective; `None` says that all its trainings failed.
-            n_judged: How many trainings it is of; `None` where that is the spec's `replicates`.
+            n_judged: Number of trainings behind the value; `None` where that is the spec's `replicates`.
         """
         if self._spec.sampler == "boundary" and value is not None and n_judged is not None:
             self._trial(trial).set_user_attr(N_JUDGED, n_judged)
@@ -151,21 +151,21 @@ class Study:
         self._study.tell(trial, value, state=state)
 
     def save(self) -> None:
-        """Makes what was asked and told so far durable. Called before any checkpoint or row that follows from it."""
+        """Makes all entries so far durable. Called before any checkpoint or row that depends on them."""
         if self._log is not None:
             self._log.save()
 
     def _name_values(self) -> None:
-        """Says what the values are: `optuna-dashboard` would call them `Objective 0`."""
+        """Names the objective for `optuna-dashboard`, which would show `Objective 0`."""
         if self._study.metric_names is None:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore", ExperimentalWarning)
                 self._study.set_metric_names([self._spec.objective.kind])
 
     def _completed(self, trial: FrozenTrial) -> dict[str, Scalar]:
-        """All parameters of a half-drawn trial, the missing ones drawn by its own sampler.
+        """All parameters of a half-drawn trial; its own sampler draws the missing ones.
 
-        They are written to the study, unless the trial has ended there: then Optuna would not change it.
+        They are written to the study, unless the trial has ended there: Optuna does not change ended trials.
         """
         again = self._drawn_again(trial.number)
         drawn: dict[str, Scalar] = trial.params
@@ -179,9 +179,9 @@ class Study:
         return drawn
 
     def _drawn_again(self, number: int) -> optuna.Trial:
-        """A trial drawn from its beginning, as a sampler's next draw depends on those before it.
+        """The trial drawn again from its first parameter, since each draw of a sampler depends on the earlier ones.
 
-        It belongs to a copy of the study, of the trials before this one.
+        It belongs to a copy of the study that has only the trials before this one.
         """
         storage, study_id = self._study._storage, self._study._study_id
         before = storage.get_study_system_attrs(study_id)
@@ -192,7 +192,7 @@ class Study:
         trial = copy.ask(self._distributions)
         suggest(self._spec, trial)
         for name, value in copy._storage.get_study_system_attrs(copy._study_id).items():
-            # How far along its sequence `qmc` is.
+            # `qmc` keeps its position in the sequence here.
             if value != before.get(name):
                 storage.set_study_system_attr(study_id, name, value)
         return trial
@@ -205,10 +205,10 @@ class Study:
 
 
 def read_trials(directory: SweepDirectory) -> list[FrozenTrial]:
-    """The trials of a sweep's study, by number, without writing anything or keeping its sweep from it.
+    """The trials of a sweep's study, by number. Writes nothing, and does not block a running sweep.
 
     Raises:
-        UserError: If there is none that can be read.
+        UserError: If the study is missing or cannot be read.
     """
     with _readable(directory):
         if directory.spec.storage:
@@ -216,7 +216,7 @@ def read_trials(directory: SweepDirectory) -> list[FrozenTrial]:
         elif not isinstance(directory.path, Path):
             storage = JournalStorage(StudyLog(JournalPieces(directory.path, STUDY_FILE)))
         elif place_at(directory.path).has_text(STUDY_FILE):
-            # Unlike a `JournalFile` it mends nothing.
+            # Unlike `JournalFile`, this only reads.
             storage = JournalStorage(JournalFileBackend(str(regular_file(directory.path / STUDY_FILE))))
         else:
             raise FileNotFoundError(f"there is no {STUDY_FILE}")
@@ -250,7 +250,7 @@ def check_storage(spec: Sweep) -> None:
 
 
 def _name(directory: SweepDirectory) -> str:
-    """The study as a message names it."""
+    """The name of the study in messages."""
     return "the study" if directory.spec.storage else f"{directory.path}/{STUDY_FILE}"
 
 
@@ -266,7 +266,7 @@ def _open_storage(directory: SweepDirectory) -> tuple[str | JournalStorage, Stud
 
 @contextmanager
 def _readable(directory: SweepDirectory) -> Iterator[None]:
-    """Around opening the study: what makes it unreadable is a UserError."""
+    """Around opening the study: any error of its library becomes a UserError."""
     try:
         yield
     except UserError:
@@ -277,5 +277,5 @@ def _readable(directory: SweepDirectory) -> Iterator[None]:
             _name(directory),
             given=f"{type(error).__name__}: {reason}",
             expected="a study that Optuna can read",
-            fix="see to its database" if directory.spec.storage else "restore it from a copy of the directory",
+            fix="check its database" if directory.spec.storage else "restore it from a copy of the directory",
         ) from error

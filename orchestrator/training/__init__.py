@@ -1,1 +1,1 @@
-"""Who trains packs: trainers, the pools that they stand in, and the rows that they hand back."""
+"""Training packs: trainers, pools of trainers, and the rows that they return."""

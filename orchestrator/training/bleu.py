@@ -1,7 +1,7 @@
-"""Corpus BLEU of what trainings wrote, by sacrebleu.
+"""Corpus BLEU of the sentences that trainings wrote, by sacrebleu.
 
-Sentences come as tokens separated by spaces, so the score compares trainings on one corpus; it is not that of a
-published system, which is taken on plain text with sacrebleu's own tokens.
+Sentences are tokens separated by spaces. The score compares trainings on one corpus. It is not comparable with that of
+a published system, which is computed on plain text with sacrebleu's own tokens.
 
 Source: Papineni et al. 2002, "BLEU: a method for automatic evaluation of machine translation"; Post 2018, "A call for
 clarity in reporting BLEU scores".
@@ -18,7 +18,7 @@ from attnsweep.workloads.engine.result import PackResult
 
 
 def score_written(workload: Workload[Any], pack: Pack[Any], result: PackResult) -> dict[str, NDArray[np.float64]]:
-    """(L,) `bleu_<set>` of each set that the trainings of a done pack wrote; NaN for a training that diverged."""
+    """(L,) `bleu_<set>` of each set that the trainings of a finished pack wrote; NaN for a training that diverged."""
     ended = np.flatnonzero(result.diverged_step < 0)
     scores: dict[str, NDArray[np.float64]] = {}
     if not ended.size:
@@ -34,9 +34,9 @@ def bleu(written: Written) -> float:
     """Corpus BLEU, 0 to 100; NaN of an empty set."""
     if not written.references:
         return float("nan")
-    # Here, so that a trainer that writes nothing does not wait for it.
+    # Imported here: a trainer that writes nothing need not load it.
     from sacrebleu import corpus_bleu
 
-    # force: sacrebleu warns of text that looks tokenized, and this is.
+    # force: this text is tokenized, of which sacrebleu would warn.
     found = corpus_bleu(list(written.hypotheses), [list(written.references)], tokenize="none", force=True)
     return float(found.score)

@@ -1,4 +1,4 @@
-"""Where a sweep runs: Ray on this machine, or a cluster that is up already."""
+"""Where a sweep runs: a Ray started on this machine, or a running cluster."""
 
 import logging
 import os
@@ -32,7 +32,7 @@ _START_SECONDS, _PATIENT_START_SECONDS = 30.0, 120.0
 
 @dataclass(frozen=True)
 class TrainerShare:
-    """What one trainer asks Ray for.
+    """The resources of one trainer.
 
     Attributes:
         device: `cpu` or `cuda`.
@@ -46,9 +46,9 @@ class TrainerShare:
 
 @contextmanager
 def connection(address: str | None) -> Iterator[None]:
-    """A connection to the cluster at `address` or `RAY_ADDRESS`, or to a Ray started on this machine for its time.
+    """A connection to the cluster at `address` or `RAY_ADDRESS`; without either, to a Ray that is started here.
 
-    A process that is connected already (a notebook, a larger program) keeps its connection.
+    A Ray started here ends with the context. A process that is already connected keeps its connection.
 
     Raises:
         UserError: If nothing answers at the address.
@@ -77,7 +77,7 @@ def _connect(address: str | None) -> None:
 
 
 def _start() -> None:
-    """Starts Ray on this machine; a second time, with more patience, if it does not come up."""
+    """Starts Ray on this machine. If it does not start, tries once more with a longer limit."""
     for seconds in (_START_SECONDS, _PATIENT_START_SECONDS):
         try:
             with starting_on_loopback(), keeping_sigterm(), up_within(seconds):
@@ -89,7 +89,7 @@ def _start() -> None:
             return
     raise PoolError(
         f"Ray did not start on this machine, tried twice, at last for {_PATIENT_START_SECONDS:g} s ({reason}); "
-        "its logs are in /tmp/ray/session_latest/logs: see to memory, disk and load, then try again"
+        "its logs are in /tmp/ray/session_latest/logs: check memory, disk and load, then try again"
     )
 
 
@@ -104,7 +104,7 @@ def _initialize(address: str) -> None:
 
 
 def share_out(n_trainers: int | None) -> list[TrainerShare]:
-    """What each trainer gets: by default one trainer per GPU, or per CPU core where there is none.
+    """The resources of each trainer. By default there is one trainer per GPU, or per CPU core without GPUs.
 
     Raises:
         UserError: If more CPU trainers are asked for than there are cores.
@@ -127,9 +127,9 @@ def share_out(n_trainers: int | None) -> list[TrainerShare]:
 
 
 def draining_nodes() -> frozenset[str] | None:
-    """The ids of nodes that Ray is about to take away: spot machines given notice, nodes that are scaled down.
+    """The ids of nodes that Ray is about to remove, such as spot machines that were given notice.
 
-    Through `ray://` nothing is known of them; there a node's SIGTERM still reaches its trainers.
+    Ray does not report them through `ray://`; there the trainers still get SIGTERM from their node.
 
     Returns:
         `None` if the head did not answer.
@@ -169,7 +169,7 @@ def _check_reachable(address: str) -> None:
 
 
 def _check_is_ray(address: str) -> None:
-    """Asks for the cluster's status in a process that can be given up: `ray.init` waits minutes for an answer."""
+    """Asks for the cluster's status in a process with a time limit: `ray.init` itself waits for minutes."""
     command = [sys.executable, "-m", "ray.scripts.scripts", "status", "--address", address]
     try:
         asked = subprocess.run(command, capture_output=True, text=True, timeout=_ANSWER_SECONDS, check=False)

@@ -1,4 +1,4 @@
-"""What a training raised, as text that every table, file and terminal can hold."""
+"""The text of an exception, in a form that every table, file and terminal can hold."""
 
 import traceback
 from bdb import BdbQuit
@@ -6,16 +6,16 @@ from bdb import BdbQuit
 from attnsweep.orchestrator.storage.credentials import without_credentials
 
 STOPS = (KeyboardInterrupt, SystemExit, GeneratorExit, BdbQuit)
-"""What asks a process, or its debugger, to end. Whatever else a training raises is its own fault, also where it is no
-`Exception`, as the panics of extension modules written in Rust are not."""
+"""Exceptions that end a process or its debugger. All else that a training raises is the training's fault, even where it
+is no `Exception`, such as a panic of an extension module written in Rust."""
 
 _MOST_CHARACTERS = 20_000
 
 
 def text_of(error: BaseException) -> str:
-    """The traceback: without credentials, in UTF-8, cut in its middle where it is very long.
+    """The traceback: without credentials, in UTF-8, shortened in the middle where it is very long.
 
-    An error may carry any text, or raise where it is asked for it.
+    An exception may carry any text, and its `__str__` may itself raise.
     """
     try:
         text = "".join(traceback.format_exception(error))
@@ -23,7 +23,7 @@ def text_of(error: BaseException) -> str:
         raise
     except BaseException:  # noqa: BLE001  # The error's own code runs here.
         text = f"{type(error).__name__}, whose text cannot be had\n"
-    # Shortened last: of a password that was cut nothing would tell that it is one.
+    # Shortened last: a password that was cut in two would not be recognized.
     return _shortened(without_credentials(_storable(text)))
 
 

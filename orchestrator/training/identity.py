@@ -19,12 +19,12 @@ Shape: TypeAlias = tuple[Value, ...]
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """One training to be done.
+    """One training to run.
 
     Attributes:
         trial, replicate: Its place in the sweep.
         training: What to train.
-        certified_share: With which probability its label is put to a test if it ends stuck.
+        certified_share: Probability that its label is tested by a certificate if it ends stuck.
     """
 
     trial: int
@@ -64,14 +64,14 @@ def tasks_of(
         directory: The sweep.
         parameters: What its workload declares.
         trial: The number of the trial.
-        values: What the trial sets; all else has the default that the sweep began with.
-        replicates: Which.
+        values: Parameters that the trial sets. The others have the default that the sweep began with.
+        replicates: The numbers of the replicates.
 
     Raises:
         SpecError: If its values clash with each other.
     """
     resolved = parameters.resolve({**directory.defaults, **values})
-    # In sweeps of 0.1 it is a parameter.
+    # In sweeps of version 0.1 the share is a parameter of the training.
     of_training = resolved.certified_share
     share = directory.spec.certified_share if of_training is None else of_training
     seeds = ((replicate, training_seed(directory.spec.seed, trial, replicate)) for replicate in replicates)

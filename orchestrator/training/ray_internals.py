@@ -1,4 +1,4 @@
-"""What attnsweep needs of Ray beyond its public names: looked up at import, as another version may lack it."""
+"""All private names of Ray that attnsweep uses. They are checked at import, since another version may lack them."""
 
 import os
 import signal
@@ -41,9 +41,9 @@ except (ImportError, AttributeError) as error:
 
 @contextmanager
 def starting_on_loopback() -> Iterator[None]:
-    """A Ray that starts meanwhile listens on this machine's loopback alone, as it does by default on macOS.
+    """A Ray that starts in this context listens on the loopback only, as Ray does by default on macOS.
 
-    On Linux it listens on every network, and turns an address of 127.0.0.1 that it is given into the network's.
+    On Linux Ray listens on every network, and replaces a given address of 127.0.0.1 with the network's.
     """
     of_clusters = ray_constants.ENABLE_RAY_CLUSTER
     ray_constants.ENABLE_RAY_CLUSTER = False
@@ -55,7 +55,7 @@ def starting_on_loopback() -> Iterator[None]:
 
 @contextmanager
 def keeping_sigterm() -> Iterator[None]:
-    """A program's own answer to SIGTERM outlives Ray's start, which would set one that exits at once."""
+    """Keeps the program's own SIGTERM handler: a starting Ray would replace it with one that exits at once."""
     set_handler = ray_utils.set_sigterm_handler
     if callable(signal.getsignal(signal.SIGTERM)):
         ray_utils.set_sigterm_handler = lambda _: None
@@ -67,9 +67,9 @@ def keeping_sigterm() -> Iterator[None]:
 
 @contextmanager
 def up_within(seconds: float) -> Iterator[None]:
-    """A Ray that starts meanwhile has so long for each of its two parts, the control store and this node.
+    """A Ray that starts in this context has so long for each of its two parts: the control store and this node.
 
-    Ray itself waits 30 s for each, and can be told otherwise for the first alone.
+    By default Ray waits 30 s for each; it has a setting for the first only.
     """
     look = ray_services.get_node
 
@@ -95,7 +95,7 @@ def up_within(seconds: float) -> Iterator[None]:
 
 
 def silence_workers() -> None:
-    """What Ray's parts say as they die is pages long and goes to stdout: it is left out from here on."""
+    """Silences Ray's processes: when they die they print pages to stdout."""
     worker._worker_logs_enabled = False
 
 
@@ -105,7 +105,7 @@ def control_store() -> Any | None:
 
 
 def dead_process() -> str | None:
-    """Which process of a Ray that was started here has died, so that it can do no more; `None` where all are well."""
+    """The name of a vital process, of a Ray that was started here, that has died; `None` where all live."""
     node = worker._global_node
     dead: set[str] = set() if node is None else {kind for kind, _ in node.dead_processes()}
     return next(iter(dead & _VITAL), None)

@@ -261,7 +261,7 @@ def test_nothing_is_added_to_a_journal_that_another_program_changes(
     meddle(journal, _beside(directory))
     held = journal.read_bytes()
     expected = (
-        f"{journal}: got 'a change by another program', expected this sweep's entries, and notes at the most, "
+        f"{journal}: got 'a change by another program', expected only this sweep's entries and notes, "
         "while it runs; stop that program, undo its change, and go on with: attnsweep resume DIR"
     )
     with pytest.raises(StoreError) as raised:

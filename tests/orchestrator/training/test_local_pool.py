@@ -16,7 +16,7 @@ from attnsweep.orchestrator.running.session import run_sweep
 from attnsweep.orchestrator.storage.errors import SweepError
 from attnsweep.orchestrator.training.identity import Task
 from attnsweep.orchestrator.training.local_pool import LocalPool
-from attnsweep.orchestrator.training.messages import PackOrder
+from attnsweep.orchestrator.training.messages import PackOrder, RunContext
 from attnsweep.orchestrator.training.resources import Resources
 from attnsweep.workloads.category_pairs import CategoryPairs
 from attnsweep.workloads.engine.contract import Batch, Training
@@ -114,7 +114,7 @@ def notebook() -> Any:
 
 def test_a_training_has_its_own_settings_and_the_process_keeps_its(notebook: object) -> None:
     seen = []
-    pool = _training_in(LocalPool(Watched(lambda: seen.append(_settings())), "s"))
+    pool = _training_in(LocalPool(Watched(lambda: seen.append(_settings())), RunContext("s")))
     while pool.running:
         pool.reports(0.5)
         assert _settings() == notebook
@@ -128,7 +128,7 @@ def test_who_leaves_is_not_taken_for_a_training_that_raises(kind: type[BaseExcep
     def leave() -> None:
         raise kind
 
-    pool = _training_in(LocalPool(Watched(leave), "s"))
+    pool = _training_in(LocalPool(Watched(leave), RunContext("s")))
     with pytest.raises(kind):
         pool.reports(0.5)
     assert _settings() == notebook
@@ -142,6 +142,8 @@ def test_a_gpu_that_fails_ends_the_sweep_instead_of_all_its_trainings(
         raise RuntimeError("CUDA error: device-side assert triggered")
 
     monkeypatch.setattr(CategoryPairs, "loss", fail)
-    with pytest.raises(SweepError, match=r"this process has lost its GPU; without --local another would take over:\n"):
+    with pytest.raises(
+        SweepError, match=r"this process has lost its GPU; without --local a new process would replace it:\n"
+    ):
         run_sweep(small_sweep(), tmp_path / "s", Resources(local=True), QUIET)
     assert Ledger(tmp_path / "s").trainings().num_rows == 0
