@@ -15,10 +15,10 @@ import pytest
 from attnsweep.orchestrator import cli
 from attnsweep.orchestrator.ledger.reader import Ledger
 from attnsweep.orchestrator.ledger.schema import TEXT
-from attnsweep.orchestrator.running.self_check import REPLAYS_FILE, Replays
 from attnsweep.orchestrator.running.study import Study
 from attnsweep.orchestrator.storage.place import digest
 from attnsweep.orchestrator.storage.record_file import record_text
+from attnsweep.orchestrator.storage.replays import REPLAYS_FILE, Replays
 from attnsweep.orchestrator.storage.sweep_directory import STUDY_FILE, SWEEP_FILE, SweepDirectory
 from attnsweep.workloads.errors import UserError
 from tests.orchestrator.small_sweep import commit, open_writer, small_sweep, trial_rows
