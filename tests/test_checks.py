@@ -102,6 +102,7 @@ def copy(tmp_path: Path) -> Path:
     return tmp_path
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("planted", PLANTED.values(), ids=PLANTED.keys())
 def test_a_planted_error_turns_its_check_red(copy: Path, planted: Planted) -> None:
     tool, *arguments = planted.check

@@ -127,6 +127,7 @@ def test_an_example_is_a_sweep_that_fits_its_workload(name: str, written: Path) 
     assert sweep.name == name.removesuffix(".py")
 
 
+@pytest.mark.slow
 def test_the_example_workload_passes_the_conformance_suite(written: Path) -> None:
     run_python(examples()["check_find_first.py"], "check_find_first.py")
 
@@ -154,6 +155,7 @@ def test_the_python_of_docs_roles_runs(block: str) -> None:
     assert run_python(block, "docs/roles.md")[1].startswith(("[ True  True] [ 0. -1.]", "(4, 2, 8) (4, 2, 8)"))
 
 
+@pytest.mark.slow
 def test_the_python_of_docs_analysis_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     rng = np.random.default_rng(0)
@@ -205,6 +207,7 @@ def queries_on(document: str, sweep: str) -> list[str]:
     return [words[2] for words in told if words[1] == sweep]
 
 
+@pytest.mark.slow
 def test_the_queries_on_formal_languages_run(tmp_path: Path) -> None:
     values: dict[str, Value] = {
         "language": "parity",
@@ -220,6 +223,7 @@ def test_the_queries_on_formal_languages_run(tmp_path: Path) -> None:
         assert run_query(ledger, sql).num_rows > 0, sql
 
 
+@pytest.mark.slow
 def test_the_queries_on_translators_run(tmp_path: Path) -> None:
     small: dict[str, Value] = {
         "n_sentences": 400,

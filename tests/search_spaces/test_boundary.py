@@ -119,6 +119,7 @@ def _finished(study: optuna.Study, n_trials: int, space: Mapping[str, BaseDistri
         study.tell(trial, float(side(trial.params)))
 
 
+@pytest.mark.slow
 def test_a_batch_of_asks_spreads() -> None:
     study = optuna.create_study()
     _finished(study, 16, SQUARE, lambda at: at["x"] > 0.5)

@@ -107,6 +107,7 @@ def _open(roots: tuple[Path, Path]) -> SweepData:
 WAYS = pytest.mark.parametrize("ask", [_one, _several, _opened])
 
 
+@pytest.mark.slow
 @WAYS
 def test_what_is_no_query_is_not_run(roots: tuple[Path, Path], ask: Callable[..., pa.Table]) -> None:
     for sql in NOT_A_QUERY:
@@ -114,6 +115,7 @@ def test_what_is_no_query_is_not_run(roots: tuple[Path, Path], ask: Callable[...
             pytest.fail(f"{sql}: {ask(roots, sql.format(root=roots[0]))}")
 
 
+@pytest.mark.slow
 @WAYS
 def test_a_query_sees_no_file_network_environment_or_variable(
     roots: tuple[Path, Path], ask: Callable[..., pa.Table], monkeypatch: pytest.MonkeyPatch
@@ -128,6 +130,7 @@ def test_a_query_sees_no_file_network_environment_or_variable(
     assert _files(roots) == before
 
 
+@pytest.mark.slow
 @WAYS
 def test_what_asks_is_answered(roots: tuple[Path, Path], ask: Callable[..., pa.Table]) -> None:
     for sql in (

@@ -31,6 +31,7 @@ def _trainings(**values: float | str | None) -> list[Training[CategoryPairsParam
     return [Training(defaults(CategoryPairs(), **(SMALL | values)), seed) for seed in range(4)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("optimizer", OPTIMIZERS)
 @pytest.mark.parametrize("init_sigma", [0.3, 0.0])
 def test_isolated_lanes_pass_even_where_they_stand_still(optimizer: str, init_sigma: float) -> None:
@@ -85,6 +86,7 @@ def test_a_verdict_that_depends_on_the_pack_is_found() -> None:
         check_fused_equals_alone(Ranked(), _trainings(stop_when_solved=False))
 
 
+@pytest.mark.slow
 def test_a_training_loss_that_depends_on_the_pack_is_found() -> None:
     with pytest.raises(AssertionError, match=r"differ between packs: loss by 4.3e-01.*mix lanes"):
         check_fused_equals_alone(Crowded(), _trainings(init_sigma=0.0))
@@ -106,6 +108,7 @@ def test_a_resumed_pack_passes(optimizer: str) -> None:
     check_resumed_equals_undisturbed(CategoryPairs(), _trainings(optimizer=optimizer))
 
 
+@pytest.mark.slow
 def test_what_is_kept_from_step_to_step_is_found() -> None:
     trainings = _trainings(variant="categories_only", expectation="sampled", optimizer="adam")
     check_same_seed_same_result(Accumulating(), trainings)
@@ -113,6 +116,7 @@ def test_what_is_kept_from_step_to_step_is_found() -> None:
         check_resumed_equals_undisturbed(Accumulating(), trainings)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("optimizer", OPTIMIZERS)
 def test_a_state_that_is_lost_is_found(optimizer: str, monkeypatch: pytest.MonkeyPatch) -> None:
     for rule in (FirstOrder, Lbfgs):

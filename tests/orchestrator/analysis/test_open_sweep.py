@@ -112,6 +112,7 @@ def test_outcomes_add_up_in_each_group(sweep: SweepData) -> None:
     assert unreadable(figure) == []
 
 
+@pytest.mark.slow
 def test_what_ended_otherwise_never_comes_and_the_curve_ends_at_the_rate(sweep: SweepData) -> None:
     (rates,) = sweep.outcomes().rates
     for outcome, rate in zip(sweep.outcomes().outcomes, rates, strict=True):

@@ -52,6 +52,7 @@ def test_an_audit_writes_nothing_and_needs_no_lock(sweep: SweepDirectory, tmp_pa
         assert _bytes(tmp_path) == before
 
 
+@pytest.mark.slow
 def test_what_is_missing_is_no_fault_before_the_end(home: Path) -> None:
     """What is told and lost, or there twice, is a fault all the same."""
     directory = trained_sweep(home / "stopped", load_sweep(str(home / "fragile.py")), n_commits=2)
@@ -108,6 +109,7 @@ def test_replicates_as_needed_and_another_objective(home: Path) -> None:
     )
 
 
+@pytest.mark.slow
 def test_a_study_in_a_storage_of_its_own(tmp_path: Path) -> None:
     spec = load_sweep("quickstart").but(trials=2, replicates=2, storage=f"sqlite:///{tmp_path}/study.db")
     directory = trained_sweep(tmp_path / "sweep", spec.fix({"n_steps": 5}))

@@ -281,6 +281,7 @@ def test_rows_of_heads_need_a_workload_with_heads(tmp_path: Path) -> None:
     assert committed_keys(tmp_path) == set()
 
 
+@pytest.mark.slow
 def test_the_ledger_is_read_without_torch_and_ray() -> None:
     heavy = {"torch", "ray", "mlflow", "optuna"}
     code = f"import sys, attnsweep.orchestrator.ledger.query; sys.exit(bool({heavy} & {{*sys.modules}}))"

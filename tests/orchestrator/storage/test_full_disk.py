@@ -58,6 +58,7 @@ def _hidden(root: Path) -> list[Path]:
     return [path for path in root.rglob(".*") if path.name != ".ledger.lock"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("n_bytes", [300, 2000, 8000])
 def test_a_commit_without_room_leaves_nothing_and_the_next_goes_on(tmp_path: Path, n_bytes: int) -> None:
     keys = _commit(tmp_path, 0)

@@ -58,6 +58,7 @@ def test_a_trial_becomes_a_child_run(client: MlflowClient, tmp_path: Path, capfd
     assert (metrics["n_trainings"], metrics["train_seconds"], metrics["loss_median"]) == (4, 1.0, 1.5)
 
 
+@pytest.mark.slow
 def test_a_null_parameter_is_named_null(client: MlflowClient, tmp_path: Path) -> None:
     space = {
         "init_sigma": Categorical(choices=(None, 0.1)),
@@ -72,6 +73,7 @@ def test_a_null_parameter_is_named_null(client: MlflowClient, tmp_path: Path) ->
     assert run.data.params["init_sigma"] == "null"
 
 
+@pytest.mark.slow
 def test_the_sweep_is_the_parent_run(client: MlflowClient, tmp_path: Path) -> None:
     directory = sweep_on_disk(tmp_path / "sweep", small_sweep("parent", description="why"), trial_rows(0, SOLVED))
     sync(directory)
@@ -94,6 +96,7 @@ def test_the_sweep_is_the_parent_run(client: MlflowClient, tmp_path: Path) -> No
     assert "sweeps/mlflow-artifacts/category_pairs" in parent.info.artifact_uri
 
 
+@pytest.mark.slow
 def test_a_users_workload_names_its_experiment_by_its_class(client: MlflowClient, tmp_path: Path) -> None:
     """Not by where its file is, nor by what its file, which may be gone, says."""
     spec = small_sweep("users", workload=f"{tmp_path}/gone.py:FindFirst")
@@ -194,6 +197,7 @@ def test_a_workload_may_have_many_parameters(client: MlflowClient, tmp_path: Pat
     assert len(run.data.params) == 250
 
 
+@pytest.mark.slow
 def test_curves_keep_what_ended_early_and_rank_what_overflowed_above_all(client: MlflowClient, tmp_path: Path) -> None:
     directory = SweepDirectory.create(tmp_path / "sweep", small_sweep("curves", replicates=3), {})
     with open_writer(directory) as writer:
@@ -210,6 +214,7 @@ def test_curves_keep_what_ended_early_and_rank_what_overflowed_above_all(client:
     assert curve("q75") == {0: 9.5, 1: 14.0}
 
 
+@pytest.mark.slow
 def test_what_is_not_finite_is_not_sent(client: MlflowClient, tmp_path: Path) -> None:
     trials = trial_rows(0, ["diverged"] * 4), trial_rows(1, ["failed"] * 4)
     directory = sweep_on_disk(tmp_path / "sweep", small_sweep("finite"), *trials)
@@ -220,6 +225,7 @@ def test_what_is_not_finite_is_not_sent(client: MlflowClient, tmp_path: Path) ->
     assert set(failed.data.metrics) == {"n_trainings", "train_seconds"}
 
 
+@pytest.mark.slow
 def test_a_curve_without_a_finite_loss_is_no_curve(client: MlflowClient, tmp_path: Path) -> None:
     """MLflow would keep an infinite value as the largest double, and draw it."""
     directory = SweepDirectory.create(tmp_path / "sweep", small_sweep("infinite", replicates=2), {})
@@ -246,6 +252,7 @@ def test_the_environment_chooses_the_store(monkeypatch: pytest.MonkeyPatch) -> N
     assert tracking_uri("http://other") == "http://other"
 
 
+@pytest.mark.slow
 def test_the_default_database_is_read_while_it_is_written(tmp_path: Path) -> None:
     sync(sweep_on_disk(tmp_path / "sweep", small_sweep("wal"), trial_rows(0, SOLVED)))
     connection = sqlite3.connect("sweeps/mlflow.db")
@@ -261,6 +268,7 @@ def test_a_deleted_experiment_comes_back(client: MlflowClient) -> None:
     assert client.get_experiment(first).artifact_location.endswith("/mlflow-artifacts/path_to_file.py_Mine")
 
 
+@pytest.mark.slow
 def test_nothing_heavy_is_imported_before_it_is_used() -> None:
     heavy = {"mlflow", "matplotlib", "scipy", "torch", "ray"}
     check = f"import sys, attnsweep.orchestrator.tracking; print({heavy} & set(sys.modules))"

@@ -66,6 +66,7 @@ def test_a_resumed_sweep_goes_on_in_its_parent_run(client: MlflowClient, tmp_pat
     assert (parent.info.status, parent.info.end_time) == ("FINISHED", FINISHED_MS + 1000)
 
 
+@pytest.mark.slow
 def test_a_sweep_goes_on_without_mlflow(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -106,6 +107,7 @@ def test_mlflow_that_comes_back_gets_what_it_missed(client: MlflowClient, tmp_pa
         assert projection.close() == SyncResult(n_logged=3, n_present=0)
 
 
+@pytest.mark.slow
 def test_a_sweep_that_another_process_works_on_is_not_synced(client: MlflowClient, tmp_path: Path) -> None:
     directory = sweep_on_disk(tmp_path / "sweep", small_sweep("beside"), trial_rows(0, SOLVED))
     before = everything_stored()
@@ -129,6 +131,7 @@ def test_a_sweep_that_another_process_works_on_is_not_synced(client: MlflowClien
         assert Projection(directory).close() == SyncResult(n_logged=0, n_present=1)
 
 
+@pytest.mark.slow
 def test_closing_in_haste_leaves_the_rest_to_sync(client: MlflowClient, tmp_path: Path) -> None:
     directory = SweepDirectory.create(tmp_path / "sweep", small_sweep("haste"), {})
     hold, reached = threading.Event(), threading.Event()
@@ -163,6 +166,7 @@ def test_closing_in_haste_can_be_enough(client: MlflowClient, tmp_path: Path) ->
     assert (parent.info.status, parent.data.metrics["n_trainings"]) == ("FINISHED", 0)
 
 
+@pytest.mark.slow
 def test_what_is_given_up_before_mlflow_answers_logs_nothing_after(
     client: MlflowClient, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

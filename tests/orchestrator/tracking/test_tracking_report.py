@@ -34,6 +34,7 @@ def _report(client: MlflowClient, directory: SweepDirectory) -> Path:
     return Path(client.download_artifacts(parent.info.run_id, "report/report.html"))
 
 
+@pytest.mark.slow
 def test_the_report_is_an_artifact_of_the_sweeps_run(client: MlflowClient, tmp_path: Path) -> None:
     trials = trial_rows(0, SOLVED, param_init_sigma=0.1), trial_rows(1, ["marginal"] * 4, param_init_sigma=0.01)
     directory = sweep_on_disk(tmp_path / "sweep", small_sweep("reported"), *trials)
@@ -46,6 +47,7 @@ def test_the_report_is_an_artifact_of_the_sweeps_run(client: MlflowClient, tmp_p
     assert not (directory.path / "report").exists()
 
 
+@pytest.mark.slow
 def test_a_report_is_drawn_again_when_there_are_more_rows(client: MlflowClient, tmp_path: Path) -> None:
     directory = sweep_on_disk(tmp_path / "sweep", small_sweep("grown"), trial_rows(0, SOLVED))
     sync(directory)
@@ -67,6 +69,7 @@ def test_a_sweep_without_rows_has_no_report(client: MlflowClient, tmp_path: Path
     assert _artifacts(client, directory, "report") == {}
 
 
+@pytest.mark.slow
 def test_what_keeps_the_report_from_being_drawn_is_a_warning(
     client: MlflowClient, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -89,6 +92,7 @@ def test_a_store_that_is_gone_is_a_warning(tmp_path: Path, caplog: pytest.LogCap
     assert any("no report in MLflow" in record.getMessage() for record in caplog.records)
 
 
+@pytest.mark.slow
 def test_runs_of_sweeps_of_one_name_are_found_by_it(client: MlflowClient, tmp_path: Path) -> None:
     for folder in ("first", "second"):
         sync(sweep_on_disk(tmp_path / folder, small_sweep("named"), trial_rows(0, SOLVED)))
@@ -97,6 +101,7 @@ def test_runs_of_sweeps_of_one_name_are_found_by_it(client: MlflowClient, tmp_pa
     assert sorted(run.data.tags["attnsweep.kind"] for run in found) == ["sweep", "sweep", "trial", "trial"]
 
 
+@pytest.mark.slow
 def test_there_is_one_view_per_name_of_a_sweep(client: MlflowClient, tmp_path: Path) -> None:
     space = {"init_sigma": 0.1, "optimizer": Categorical(choices=("sgd", "adam"))}
     for folder in ("first", "second"):

@@ -40,6 +40,7 @@ def trained() -> tuple[pa.Table, pa.Table]:
     return trained_rows(WORKLOAD, tasks, result, verdicts, certificates, CONTEXT), curve_rows(WORKLOAD, tasks, result)
 
 
+@pytest.mark.slow
 def test_rows_have_the_schema(trained: tuple[pa.Table, pa.Table]) -> None:
     trainings, curves = trained
     assert trainings.schema.equals(trainings_schema(WORKLOAD.parameters, WORKLOAD.level_names))

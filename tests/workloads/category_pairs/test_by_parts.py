@@ -26,6 +26,7 @@ def _over_lanes(n_texts: int) -> tuple[Tensor, tuple[Tensor, ...]]:
     return losses, torch.autograd.grad((weights * losses).sum(), list(leaves.values()), materialize_grads=True)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("n_texts", [1, 5, 16])
 def test_parts_of_any_size_give_the_loss_and_its_gradient(n_texts: int) -> None:
     torch.testing.assert_close(_over_lanes(n_texts), _over_lanes(B), rtol=1e-13, atol=1e-14)

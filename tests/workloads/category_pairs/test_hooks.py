@@ -47,6 +47,7 @@ FULL: dict[str, Value] = {
 }
 
 
+@pytest.mark.slow
 def test_full_models_score_their_head_at_every_probe() -> None:
     pack, _ = _pack(3, variant="solution_3", **FULL)
     result = pack.result()
@@ -66,11 +67,13 @@ def test_reduced_systems_have_no_heads() -> None:
 ZERO: dict[str, Value] = {"init_sigma": 1e-4, "learning_rate": 1e-3, "n_steps": 300}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("variant", ["positions_only", "categories_only"])
 def test_a_zero_of_a_reduced_system_has_a_way_down(variant: str) -> None:
     assert _certificates(4, variant=variant, **ZERO) == [Certificate("negative_curvature", agrees=True)] * 4
 
 
+@pytest.mark.slow
 def test_runaways_solve_once_taken_out_of_the_valley() -> None:
     found = _certificates(12, init_sigma=0.1, learning_rate=1e-2, n_steps=4000)
     resets = [each for each in found if each is not None and each.test == "valley_reset"]
@@ -78,12 +81,14 @@ def test_runaways_solve_once_taken_out_of_the_valley() -> None:
     assert all(each.agrees for each in resets)
 
 
+@pytest.mark.slow
 def test_a_dead_attention_branch_is_kicked_alive() -> None:
     kicked = _certificates(3, variant="solution_3", init_sigma=1e-4, **FULL)
     assert {each.test for each in kicked if each is not None} == {"kick"}
     assert sum(each is not None and each.agrees for each in kicked) >= 2
 
 
+@pytest.mark.slow
 def test_the_sample_of_certified_trainings_does_not_depend_on_the_pack() -> None:
     pack, trainings = _pack(40, **ZERO)
     assert _certified(pack, trainings, 0.0) == [None] * 40

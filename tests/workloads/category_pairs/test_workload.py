@@ -24,6 +24,7 @@ MODES = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", MODES, ids=lambda mode: "-".join(mode.values()))
 def test_conformance(mode: dict[str, str]) -> None:
     lanes = [{"init_sigma": 0.1}, {"init_sigma": 1e-3, "learning_rate": 0.05}, {"init_sigma": None}]
@@ -46,12 +47,14 @@ def test_a_good_start_is_solved() -> None:
     assert _outcomes(1, init_sigma=0.05, learning_rate=0.03) == [("solved", "")]
 
 
+@pytest.mark.slow
 def test_too_few_steps_to_escape_end_at_the_zero() -> None:
     for variant in ("positions_only", "categories_only"):
         found = _outcomes(1, init_sigma=1e-4, learning_rate=1e-3, n_steps=500, variant=variant)
         assert found == [("degenerate_zero", "zero")]
 
 
+@pytest.mark.slow
 def test_levels_are_taken_where_the_loss_is_estimated() -> None:
     parameters = defaults(
         WORKLOAD,
@@ -82,6 +85,7 @@ def test_weights_that_are_never_used_do_not_enter_gamma() -> None:
         np.testing.assert_allclose(metrics["param_norm"], used, rtol=1e-12)
 
 
+@pytest.mark.slow
 def test_the_valley_at_infinity_catches_opposed_starts() -> None:
     ends = _outcomes(12, init_sigma=0.1, learning_rate=1e-2, n_steps=4000)
     assert ("runaway", "valley") in ends

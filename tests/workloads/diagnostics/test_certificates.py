@@ -37,6 +37,7 @@ def test_a_kick_moves_all_weights_each_lane_its_own_way() -> None:
     assert not torch.equal(kicked["k"][0].flatten(), kicked["w"][0] - 1.0)
 
 
+@pytest.mark.slow
 def test_the_reset_leads_out_of_the_valley_and_training_on_alone_does_not() -> None:
     N, M = 4, 6
     objective, parameters = system_lanes(PositionsOnly(N, M, softmax=False), 3, sigma=0.05)

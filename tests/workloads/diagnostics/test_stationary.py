@@ -1,5 +1,6 @@
 """The search finds the families of docs/theory.md, and nothing else."""
 
+import pytest
 import torch
 
 from attnsweep.workloads.category_pairs.categories_only import CategoriesOnly
@@ -10,6 +11,7 @@ from attnsweep.workloads.diagnostics.stationary import find_stationary_points
 from tests.workloads.diagnostics.lanes import system_lanes
 
 
+@pytest.mark.slow
 def test_stationary_points_of_positions_only() -> None:
     system = PositionsOnly(3, 4, softmax=False)
     found = find_stationary_points(*system_lanes(system, 60, sigma=1.2))
@@ -20,6 +22,7 @@ def test_stationary_points_of_positions_only() -> None:
     assert found.converged.sum() > 45
 
 
+@pytest.mark.slow
 def test_stationary_points_of_categories_only() -> None:
     system = CategoriesOnly(3, 4, softmax=False)
     objective, start = system_lanes(system, 60, sigma=1.5)

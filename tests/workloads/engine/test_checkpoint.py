@@ -121,6 +121,7 @@ def _assert_same_end(one: Pack[Any], other: Pack[Any], probe_steps: Sequence[int
         np.testing.assert_array_equal(value.numpy(), other_state[name].numpy(), err_msg=name)
 
 
+@pytest.mark.slow
 def test_the_cases_hold_all_fates() -> None:
     """Else the tests below would say little."""
     for name in ("pairs, sgd", "pairs, adamw", "pairs, sampled"):
@@ -134,6 +135,7 @@ def test_the_cases_hold_all_fates() -> None:
     assert _undisturbed("sentences, adam")[0].result().heads
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", CASES)
 @settings(max_examples=3, deadline=None, derandomize=True, phases=[Phase.explicit, Phase.generate])
 @given(data=st.data())
@@ -193,6 +195,7 @@ def test_curvature_pairs_are_all_there() -> None:
     assert torch.equal(other.descent_direction(gradient), pairs.descent_direction(gradient))
 
 
+@pytest.mark.slow
 def test_another_process_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
     # The other process imports this module by its name.
     monkeypatch.syspath_prepend(Path(__file__).parents[3])
@@ -226,6 +229,7 @@ def test_a_checkpoint_is_not_changed_by_who_hands_it_out_or_takes_it() -> None:
     assert to_bytes(checkpoint) == content
 
 
+@pytest.mark.slow
 def test_batches_are_drawn_again_in_the_block_they_were_drawn_in() -> None:
     """So that a resumed pack is the same program even where a workload's draws depend on block and company."""
 

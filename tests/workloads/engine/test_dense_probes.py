@@ -10,6 +10,7 @@ from attnsweep.workloads.engine.schedule import dense_probe_steps
 from tests.workloads.engine.test_checkpoint import _assert_same_end, _case, _ended, _undisturbed
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("slice_evaluations", [1, 1_000])
 @pytest.mark.parametrize(
     "name", ["pairs, sgd", "pairs, adam", "pairs, adamw", "pairs, lbfgs", "pairs, sampled", "strings, sgd"]

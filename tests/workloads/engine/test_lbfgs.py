@@ -90,6 +90,7 @@ def test_ten_problems_in_one_pack_each_follow_torch_alone(stops: tuple[int, ...]
     assert len({reference.n_steps for reference in alone}) > 5
 
 
+@pytest.mark.slow
 def test_lanes_end_by_the_tolerances_that_end_torch() -> None:
     # Seed 147 amplifies rounding: PyTorch itself, started 2e-16 beside, ends 1.7 beside.
     problems = [random_problem(seed) for seed in range(147)]
@@ -107,6 +108,7 @@ def test_lanes_wait_for_each_other_a_few_stops_later_only() -> None:
     assert Fused(PROBLEMS, 50).advance(*probe_steps(50)[1:]).n_evaluations < 1.25 * slowest
 
 
+@pytest.mark.slow
 def test_a_stop_shows_each_lane_as_it_was_there() -> None:
     fused, stops = Fused(PROBLEMS, 50), (0, 3, 7, 12, 20, 50)
     for position, stop in enumerate(stops):

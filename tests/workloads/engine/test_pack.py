@@ -23,6 +23,7 @@ def _training(seed: int, **values: float | int | str | bool | None) -> Training:
     return Training(defaults(WORKLOAD, **({"n_steps": 400} | values)), seed)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("pack_size", [1, 7, 64])
 def test_a_training_is_the_same_to_the_last_bit_in_any_pack(pack_size: int) -> None:
     trainings = [_training(seed, init_sigma=10.0 ** (-seed % 5), learning_rate=0.01 + seed / 1e4) for seed in range(64)]
@@ -32,6 +33,7 @@ def test_a_training_is_the_same_to_the_last_bit_in_any_pack(pack_size: int) -> N
         np.testing.assert_array_equal(whole[metric][20 : 20 + pack_size], table, err_msg=metric)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("variant", "dtype"),
     [
@@ -54,6 +56,7 @@ def test_matrix_products_do_not_round_by_the_pack(variant: str, dtype: str) -> N
             np.testing.assert_array_equal(whole[metric][:size], table, err_msg=f"{metric}, pack of {size}")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 def test_matrix_products_do_not_round_by_the_place_in_the_pack(dtype: str) -> None:
     """At sizes where lanes lie at odd places in memory, by which MKL rounds unless told not to (`workloads`)."""
@@ -74,6 +77,7 @@ def test_matrix_products_do_not_round_by_the_place_in_the_pack(dtype: str) -> No
             np.testing.assert_array_equal(whole[metric][places], table, err_msg=f"{metric}, trainings {places}")
 
 
+@pytest.mark.slow
 def test_slices_do_not_change_a_training() -> None:
     training = _training(3)
     np.testing.assert_array_equal(
@@ -89,6 +93,7 @@ def test_a_diverging_lane_is_frozen_with_its_step() -> None:
     assert np.isfinite(result.last("eval_loss")).all()
 
 
+@pytest.mark.slow
 def test_a_solved_lane_stops_unless_told_to_go_on() -> None:
     stopped = _train(_training(0, n_steps=2000, learning_rate=0.03))
     whole = _train(_training(0, n_steps=2000, learning_rate=0.03, stop_when_solved=False))
@@ -97,6 +102,7 @@ def test_a_solved_lane_stops_unless_told_to_go_on() -> None:
     assert stopped.last("eval_loss")[0] < stopped.evidence.levels["solved"][0]
 
 
+@pytest.mark.slow
 def test_a_lane_pays_for_the_steps_it_took() -> None:
     result = _train(_training(0, n_steps=2000, learning_rate=0.03), _training(1, n_steps=2000, learning_rate=1e-4))
     assert 0 < result.train_seconds[0] < result.train_seconds[1]

@@ -44,6 +44,7 @@ def test_every_string_up_to_ten_is_answered_rightly(language: str, form: str, sc
         assert torch.equal(_logits(encoder, language, text) > 0, members(language, text)), length
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize(("language", "n_strings"), [("first", 1000), ("parity", 4)])
 @pytest.mark.parametrize("length", [99, 100, 1000])

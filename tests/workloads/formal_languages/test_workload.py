@@ -31,6 +31,7 @@ def _train(*trainings: Training) -> PackResult:  # type: ignore[type-arg]
     return pack.result()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", MODES, ids=lambda mode: str(mode["longest_test_length"]))
 def test_conformance(mode: dict[str, Value]) -> None:
     lanes: list[dict[str, Value]] = [
@@ -44,6 +45,7 @@ def test_conformance(mode: dict[str, Value]) -> None:
     check_workload(WORKLOAD, [defaults(WORKLOAD, **{**TINY, "train_length": 5, **mode, **lane}) for lane in lanes])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("pack_size", [1, 3])
 def test_a_training_is_the_same_to_the_last_bit_in_any_pack(pack_size: int) -> None:
     trainings = [
@@ -150,6 +152,7 @@ SHORT: dict[str, Value] = {
 }
 
 
+@pytest.mark.slow
 def test_first_is_learned_and_its_head_is_found() -> None:
     trainings = [Training(defaults(WORKLOAD, **SHORT, attention_scale="log_n_inv_sqrt_d"), seed) for seed in range(4)]
     result = _train(*trainings)

@@ -40,6 +40,7 @@ def _steps_of_pass(parameters: TranslationParameters) -> int:
     return Passes(studied.corpus, studied.train, parameters.batch_size, parameters.corpus_seed).steps
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "values", [{}, {"train_on": "short"}, {"batch_size": 3}, {"batch_size": 150}, {"n_names": 300}]
 )

@@ -361,6 +361,7 @@ def test_scores_of_a_model_are_those_of_its_attention(values: dict[str, Value]) 
                 np.testing.assert_allclose(found.scores[name][lane, index], score, rtol=1e-9, err_msg=name)
 
 
+@pytest.mark.slow
 def test_heads_of_many_trainings_are_scored_in_parts() -> None:
     parameters = small(head_sentences=10)
     trainings = [Training(parameters, seed) for seed in range(18)]

@@ -159,6 +159,7 @@ def test_reference_laws_pay_their_levels(values: dict[str, Value]) -> None:
         assert paid.item() == pytest.approx(levels[name].item(), rel=1e-12), name
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("values", CASES)
 def test_levels_fall_as_more_is_known(values: dict[str, Value]) -> None:
     parameters = small(dtype="float64", n_sentences=1000, eval_sentences=100, **values)

@@ -33,12 +33,14 @@ def _train(*trainings: Training) -> PackResult:  # type: ignore[type-arg]
     return pack.result()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
 def test_conformance(shape: dict[str, Value]) -> None:
     sizes: dict[str, Value] = {"n_steps": 4, "head_sentences": 0, "eval_sentences": 12}
     check_workload(WORKLOAD, [small(**(shape | sizes | variant)) for variant in VARIANTS[1:4]])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
 def test_a_training_is_the_same_to_the_last_bit_in_any_pack(shape: dict[str, Value]) -> None:
     sizes: dict[str, Value] = {"n_steps": 12, "eval_sentences": 24, "head_sentences": 12}
@@ -56,6 +58,7 @@ def test_a_training_is_the_same_to_the_last_bit_in_any_pack(shape: dict[str, Val
                 np.testing.assert_array_equal(score, of_whole.heads.scores[name][some], err_msg=name)
 
 
+@pytest.mark.slow
 def test_it_learns_and_uses_the_source() -> None:
     values: dict[str, Value] = {"d_model": 16, "d_ffn": 32, "learning_rate": 1e-2, "batch_size": 16, "n_steps": 150}
     parameters = small(**values, head_sentences=0)
@@ -69,6 +72,7 @@ def test_it_learns_and_uses_the_source() -> None:
     assert (verdicts.outcome[:, -1] == "plateau").all()
 
 
+@pytest.mark.slow
 def test_without_weights_nothing_is_learned_of_the_source() -> None:
     """Matrices that are zero: words go by their positions alone."""
     parameters = small(init_sigma=0.0, learning_rate=0.1, n_steps=120, head_sentences=0)

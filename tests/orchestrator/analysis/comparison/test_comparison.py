@@ -69,6 +69,7 @@ def test_pairs_agree_in_seed_and_in_all_parameters_but_those_compared(pair: tupl
     assert compare(*pair).stuck == found.stuck
 
 
+@pytest.mark.slow
 def test_other_seeds_are_not_paired(pair: tuple[Path, Path], tmp_path: Path) -> None:
     trials = [_trial(number, ["marginal", "solved"] * 2) for number in range(N_TRIALS)]
     other = _write(
@@ -159,6 +160,7 @@ def test_a_difference_that_rounds_to_nothing_has_no_minus() -> None:
     assert difference_label(RateDifference(rate, rate, -0.001, -0.004, 0.12)) == "+0.00 [0.00, 0.12]"
 
 
+@pytest.mark.slow
 def test_the_command_prints_and_exits_by_the_limit(
     pair: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -189,6 +191,7 @@ def test_the_figure_draws_every_difference(pair: tuple[Path, Path]) -> None:
     assert unreadable(figure) == []
 
 
+@pytest.mark.slow
 def test_mistakes(pair: tuple[Path, Path], tmp_path: Path) -> None:
     with pytest.raises(UserError, match="--by: got 'sigma', expected one of init_sigma, "):
         compare(*pair, by="sigma")

@@ -59,6 +59,7 @@ def all_of(pinned: Mapping[str, int]) -> list[tuple[Sentence, tuple[str, ...], f
     return list(outcomes(lambda choose: derive(choose, SMALL), SMALL, pinned))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("pinned", [SIMPLE_OBJECT, SIMPLE_SUBJECT, SHORT], ids=["subjects", "objects", "short"])
 def test_no_two_trees_share_a_sentence_in_either_language(pinned: Mapping[str, int]) -> None:
     trees_by_source, trees_by_target = defaultdict(set), Counter()
@@ -69,6 +70,7 @@ def test_no_two_trees_share_a_sentence_in_either_language(pinned: Mapping[str, i
     assert max(trees_by_target.values()) == 1  # nor two ways to choose a tree's words
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("pinned", [SIMPLE_OBJECT, SIMPLE_SUBJECT, SHORT], ids=["subjects", "objects", "short"])
 def test_probabilities_sum_to_one_and_tokens_pay_for_the_targets_choices(pinned: Mapping[str, int]) -> None:
     everything = all_of(pinned)
