@@ -1,10 +1,11 @@
-"""The report and four queries on a large ledger: 100,000 trainings, 5.2 million curve rows, 2 million of heads.
+"""The report and four queries on a large ledger: 100,000 trainings, 5.2 million curve rows, 2 million head rows.
 
     python benchmarks/analysis.py [--trainings 100000] [--out benchmarks/analysis.json]
 
-The trainings are made up, in the real schema and through the real writer. Each measurement is a process of its own:
-wall seconds with start-up and imports, and its peak memory; of a query also the seconds of opening the ledger and
-answering alone. The aims: a report in 60 s and 2 GiB on 2 cores, a query in 1 s.
+The trainings are made up, but in the real schema and written by the real writer. Each measurement runs in its own
+process and gives wall seconds, including start-up and imports, and peak memory. For a query it also gives the seconds
+that opening the ledger and answering take by themselves. The targets on 2 cores: a report in 60 s and 2 GiB, a query in
+1 s.
 """
 
 import argparse
@@ -164,7 +165,7 @@ def _curves(trainings: pa.Table, draws: np.random.Generator) -> pa.Table:
 
 
 def _heads(trainings: pa.Table, draws: np.random.Generator) -> pa.Table:
-    """Half of the heads take a role, at some probe, and keep it."""
+    """Half of the heads take a role at some probe, and keep it."""
     n, n_each = trainings.num_rows, N_LAYERS * N_HEADS
     role = draws.integers(0, 6, (n, n_each)) % 4
     since = draws.integers(0, len(PROBES), (n, n_each))
@@ -189,7 +190,7 @@ def _query(path: Path, sql: str) -> dict[str, float]:
 
 def _measured(command: list[str]) -> tuple[dict[str, float], str]:
     started = time.perf_counter()
-    # Not from this process: Linux counts the memory of the parent that forks as the child's peak.
+    # Through a small process: Linux counts the memory of the forking parent in the child's peak.
     done = subprocess.run([sys.executable, "-c", _WATCHED, *command], stdout=subprocess.PIPE, text=True, check=True)
     wall_seconds = round(time.perf_counter() - started, 2)
     *printed, usage = done.stdout.splitlines()

@@ -1,16 +1,17 @@
-"""Where do trainings begin to stay stuck? The sampler `boundary` against random draws and a grid, by trials spent.
+"""The sampler `boundary` against random draws and a grid: who finds where half of the trainings are stuck, and when?
 
     python benchmarks/boundary.py [--repeats 5] [--out benchmarks/boundary.json] [--quick]
 
 `system_p`: `positions_only`, 4 categories, 6 positions, 150 steps of gradient descent over init_sigma and
-learning_rate, both logarithmic. The truth is a grid of 24 x 24 points with 32 trainings each: which side of one half
-each is on; points whose share is within 0.09 of one half may be on either (`unclear_share`). `wave` and `island` are
-surfaces over the same two axes whose rates are known; their trainings are drawn from these.
+learning_rate, both logarithmic. The truth is a grid of 24 x 24 points with 32 trainings each: is the share of stuck
+trainings above or below one half? Points whose share is within 0.09 of one half may be on either side
+(`unclear_share`). `wave` and `island` are known surfaces of rates over the same two axes; their trainings are drawn at
+these rates.
 
 A design spends trials of 8 trainings. The same surface (`attnsweep.search_spaces.surface`) is fitted to what each
 design found; its error is the share of the grid's points that it puts on the wrong side. `boundary` is asked through
 the study, eight trials at a time, and seeded like a sweep. Trainings are fused in this process: no Ray, no ledger.
-`trials_to_reach` says after how many trials a design's mean error is at most each of `targets` and stays there; null:
+`trials_to_reach` is the number of trials after which a design's mean error stays at or below each of `targets`; null:
 never.
 """
 
@@ -102,7 +103,7 @@ class Train(Protocol):
 
 
 class Problem:
-    """What is trained, and which side of one half each point of a fine grid is on."""
+    """What is trained, and on which side of one half each point of a fine grid lies."""
 
     def __init__(self, train: Train, points: Array, share: Array) -> None:
         self.train = train
@@ -150,7 +151,7 @@ def boundary(problem: Problem, budgets: Sequence[int], repeats: range) -> dict[i
 
 
 def random(problem: Problem, budgets: Sequence[int], repeats: range) -> dict[int, list[float]]:
-    """The errors of independent draws; a smaller budget is the beginning of a larger one."""
+    """The errors of independent draws; a smaller budget is the first part of a larger one."""
     found: dict[int, list[float]] = {budget: [] for budget in budgets}
     for seed in repeats:
         points = np.random.default_rng(seed).random((max(budgets), 2))
@@ -161,7 +162,7 @@ def random(problem: Problem, budgets: Sequence[int], repeats: range) -> dict[int
 
 
 def grid(problem: Problem, budgets: Sequence[int], repeats: range) -> dict[int, list[float]]:
-    """The errors of square grids: all of the points, ends included."""
+    """The errors of square grids, ends included."""
     return {
         budget: [problem.error(points, problem.train(points, N_REPLICATES, seed)) for seed in repeats]
         for budget in budgets
@@ -223,7 +224,7 @@ def train(points: Array, n_trainings: int, seed: int, first: int = 0) -> Array:
 
 
 def draw(chance: Callable[[Array], Array], points: Array, n_trainings: int, seed: int, first: int = 0) -> Array:
-    """`Train` of a surface whose chances are known."""
+    """`Train` of a surface whose rates are known."""
     return np.random.default_rng([seed, first]).binomial(n_trainings, chance(points)).astype(np.float64)
 
 

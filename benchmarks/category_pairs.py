@@ -3,14 +3,14 @@
     python benchmarks/category_pairs.py [--device cpu|cuda] [--variants solution_3 ...] [--dtypes float32 float64]
         [--sizes 4 8 16 32] [--out benchmarks/category_pairs.json]
 
-N = 10, M = 50, 1,000 texts, 50 iterations of L-BFGS with strong-Wolfe search, all trainings run to the end. The peer is
-what one writes from the paper: `torch.optim.LBFGS` on one training after the other, dense one-hot token matrices
-multiplied out; `whole` as printed, k, q and v padded to N + M rows, `blocks` with the rows alone that they see. Both
-sides start from the same values and texts. Our time includes building the pack and all its probes (test loss, matches,
-ablation, head scores), of which the peer has none. On the CPU each figure is measured in fresh processes, with one
-thread each where there are several; the peer on all cores is the better of its threads and its processes.
-A pack's evaluations are counted by lane. Systems P and C, in exact-population mode, are measured as in `fusion.py`.
-On CUDA: `fp32_share` is the products of matrices of our evaluations, over what the card does in one big product.
+N = 10, M = 50, 1,000 texts, 50 iterations of L-BFGS with strong-Wolfe search; all trainings run to the end. The peer is
+what one would write from the paper: `torch.optim.LBFGS` on one training after the other, with dense one-hot token
+matrices. Its form `whole` has k, q and v padded to N + M rows, as printed; `blocks` has only the rows that they see.
+Both sides start from the same values and texts. Our time includes building the pack and all its probes (test loss,
+matches, ablation, head scores); the peer has no probes. On the CPU each number is measured in fresh processes, with one
+thread each if there are several. On all cores the peer counts with its threads or its processes, whichever is faster.
+A pack's evaluations are counted by lane. Systems P and C, with the exact population loss, are measured as in
+`fusion.py`. On CUDA `fp32_share` is the rate of matrix products in our evaluations, over the rate of one big product.
 """
 
 import argparse
@@ -69,10 +69,10 @@ class Job:
 
 @dataclass(frozen=True, kw_only=True)
 class Work:
-    """What one process did: when (`time.monotonic`, the same clock in all), and how much.
+    """What one process did: when (`time.monotonic`, one clock for all processes), and how much.
 
     Attributes:
-        cpu_seconds: Of all its threads: what is left of a figure when the machine does other work.
+        cpu_seconds: Of all its threads; unlike wall time, hardly changed by other work on the machine.
     """
 
     started: float
@@ -124,7 +124,7 @@ def _row(variant: str, dtype: str, device: str, sizes: list[int]) -> dict[str, A
         return Job(side=side, variant=variant, dtype=dtype, device=device, n_trainings=n_trainings, n_threads=n_threads)
 
     def both(side: str, n_trainings: int) -> dict[str, dict[str, Any]]:
-        """On one core, and on all: as many processes, or, for the peer, as many threads."""
+        """On one core, and on all: one process, or for the peer also one thread, per core."""
         figures = {"one_core": _measured(job(side, n_trainings), 1)}
         if cores > 1:
             figures["all_cores"] = _measured(job(side, n_trainings), cores)
@@ -132,7 +132,7 @@ def _row(variant: str, dtype: str, device: str, sizes: list[int]) -> dict[str, A
             figures["all_threads"] = _measured(job(side, n_trainings, cores), 1)
         return figures
 
-    # In the combined model k, q and v see all rows: there is but one way to write it.
+    # In the combined model k, q and v see all rows: both forms are the same.
     peers = {side: both(side, PEER_TRAININGS) for side in (["whole"] if variant == "combined" else ["whole", "blocks"])}
     packs = {size: both("pack", size) for size in sizes}
     for figures in packs.values():
@@ -148,7 +148,7 @@ def _row(variant: str, dtype: str, device: str, sizes: list[int]) -> dict[str, A
 
 
 def _measured(job: Job, n_processes: int) -> dict[str, Any]:
-    """Seconds of wall time per training and per evaluation, with so many processes doing the job at once."""
+    """Wall seconds per training and per evaluation, with this number of processes at once."""
     context = multiprocessing.get_context("spawn")
     barrier = context.Barrier(n_processes)
     jobs = [replace(job, first_seed=job.n_trainings * index) for index in range(n_processes)]
@@ -242,7 +242,7 @@ def _train_one_by_one(job: Job, n_steps: int) -> tuple[list[float], int]:
 
 
 def _started(training: Training[CategoryPairsParameters], device: str) -> FullModel:
-    """The model of one training as it starts, its task and its texts."""
+    """The model of one training at its start, with its task and texts."""
     lanes = Lanes([training], torch.device(device))
     model = WORKLOAD.build(training.parameters).to(device, lanes.dtype)
     assert isinstance(model, FullModel)
@@ -261,7 +261,7 @@ def _dense_loss(model: FullModel, *, whole: bool) -> Callable[[], Tensor]:
     eps = model.layer_norm_eps.item()
 
     def seen(matrix: Tensor) -> tuple[Tensor, Tensor]:
-        """The matrix and what it is multiplied with."""
+        """The matrix, and the tokens that it is multiplied with."""
         own = rows[matrix.shape[0]]
         if whole:
             around = (own.start, N + M - own.stop)

@@ -2,8 +2,8 @@
 
     python benchmarks/driver_memory.py [--trials 1000 10000] [--out benchmarks/driver_memory.json]
 
-Each size runs in a fresh process. `optuna_mebibytes` is what a process of its own needs for the study alone: Optuna
-keeps every trial in memory, which is not ours to change.
+Each size runs in a fresh process. `optuna_mebibytes` is what a process with the study alone needs: Optuna keeps every
+trial in memory, and we cannot change that.
 """
 
 import argparse

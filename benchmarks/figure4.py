@@ -1,16 +1,16 @@
-"""All of Figure 4 of Chiang & Cholak 2022 by `attnsweep reproduce chiang-fig4`, against one training at a time.
+"""Figure 4 of Chiang & Cholak 2022 by `attnsweep reproduce chiang-fig4`, against one training at a time.
 
     python benchmarks/figure4.py [--sample-epochs 2] [--out benchmarks/figure4.json]
     python benchmarks/figure4.py --device cuda [--seeds 2000]
 
-The figure is 160 trainings of 100 epochs: 100 steps of one string, then 100 test strings of length 1,000. The peer, in
-the same run, is our own plain PyTorch after the authors' procedure: `TransformerEncoderLayer`, one training after the
-other, one string at a time, no shortcuts. It is timed for a sample of epochs at each length, by one thread and by
-PyTorch's default, and the faster of the two counts. `lane_step` says what a step costs and what bounds it: a + b lanes
-through packs of two sizes, and the arithmetic as a share of what a large product of matrices reaches on the same core.
+The figure is 160 trainings of 100 epochs. An epoch is 100 steps of one string, then 100 test strings of length 1,000.
+The peer, in the same run, is plain PyTorch written after the authors' procedure: `TransformerEncoderLayer`, one
+training after the other, one string at a time, no shortcuts. It is timed for a sample of epochs at each length, with
+one thread and with PyTorch's default, and the faster of the two counts. `lane_step` gives the cost of a step as a + b
+lanes, fitted to packs of two sizes, and its arithmetic as a share of what a large matrix product reaches on one core.
 
-With `--device cuda` no figure is drawn: 8 configurations x `--seeds` lanes on the card, steps per second, and the same
-share. That path has not been run on a card yet.
+With `--device cuda` no figure is drawn: it measures the steps per second of 8 configurations x `--seeds` lanes, and the
+same share. This path has not been run on a GPU yet.
 """
 
 import argparse
@@ -90,7 +90,7 @@ def _on_cuda(n_seeds: int) -> dict[str, object]:
 
 
 def _figure() -> dict[str, object]:
-    """The whole command, as a user starts it; and its ledger's account of where the time went."""
+    """The whole command, as a user starts it, and where its time went according to the ledger."""
     with tempfile.TemporaryDirectory() as home:
         attnsweep = str(Path(sys.executable).with_name("attnsweep"))
         command = [attnsweep, "reproduce", "chiang-fig4", "--dir", "figure4", "--json"]
@@ -114,7 +114,7 @@ def _figure() -> dict[str, object]:
 
 
 class _Layer(nn.TransformerEncoderLayer):
-    """Keeps its attention weights, which the figure shows, and scales the query's input as the authors do."""
+    """Keeps its attention weights for the figure, and scales the query's input as the authors do."""
 
     factor = 1.0
     weights: Tensor
@@ -149,7 +149,7 @@ class _Sequential(nn.Module):
 
 
 def _sequential_seconds(n_epochs: int, n_threads: int) -> dict[int, float]:
-    """Seconds an epoch of one training takes, by its length: training and tests."""
+    """Seconds per epoch of one training, tests included, by length."""
     torch.set_num_threads(n_threads)
     return {length: _epoch_seconds(length, n_epochs) for length in LENGTHS}
 
@@ -189,7 +189,7 @@ def _string(length: int) -> tuple[Tensor, Tensor]:
 
 
 def _lane_step(device: str, n_lanes: int) -> dict[str, float]:
-    """What a step of one lane costs in a pack, without probes, and what bounds it."""
+    """The cost of one lane's step in a pack, without probes, and what bounds it."""
     few = max(n_lanes // 8, 2)
     small, large = (_step_seconds(device, size) for size in (few, n_lanes))
     per_lane = (large - small) / (n_lanes - few)

@@ -1,4 +1,4 @@
-"""Training steps per second of one lane alone against packs, for the reduced category-pairs systems.
+"""Training steps per second: packs against one training alone, for the reduced category-pairs systems.
 
     python benchmarks/fusion.py [--device cpu|cuda] [--sizes 1 16 64 256 1024] [--out benchmarks/fusion.json]
 
@@ -42,7 +42,7 @@ def main() -> None:
 
 
 def measure(variant: str, device: str, sizes: list[int]) -> dict[str, object]:
-    """Steps per second of the plain loop, and lane-steps per second of packs by size; on the CPU, set one thread."""
+    """Steps per second of the plain loop, and lane-steps per second of packs by size. Wants one thread on the CPU."""
     peer = _rate(_plain_loop(variant, device), 1, device)
     packs = {size: _rate(_pack(variant, device, size), size, device) for size in sizes}
     return {

@@ -1,13 +1,13 @@
-"""Translators and their heads: fused and batched against the obvious loops, in one run, on one thread.
+"""Translators and their heads: fused and batched code against plain loops, in one run, on one thread.
 
     python benchmarks/roles.py [--out benchmarks/roles.json] [--quick] [--without-sweep]
 
-- trainings: a pack of 64 against one training at a time, PyTorch's own encoder and decoder layers and Adam, the same
-  sizes and batches; and what probes cost of a fused training's time.
+- trainings: a pack of 64 against one training at a time with PyTorch's own encoder and decoder layers and Adam, at the
+  same sizes and batches; and the share of a fused training's time that its probes take.
 - heads: all role scores of all heads of 16 trainings at once, against one head at a time, sentence by sentence, in
-  NumPy; the loop must find the same scores. It is timed on the first heads and scaled up.
-- structure: exact distances to Sigma_3 over all (w, p), 1,000 heads at once, against the same dynamic program head by
-  head. It must find the same distances.
+  NumPy. The loop must find the same scores. It is timed on the first heads, and the time is scaled up.
+- structure: exact distances to Sigma_3 over all (w, p), 1,000 heads at once, against the same dynamic program one head
+  at a time. Both must find the same distances.
 - sweep: `attnsweep run` of 256 trainings (2 passes over 5,000 sentences, 8 heads, 3 probes) on all cores, start to end.
 """
 
@@ -69,7 +69,7 @@ def main() -> None:
 def trainings(n_lanes: int, n_steps: int) -> dict[str, object]:
     """Milliseconds of a training's step, fused and alone, and the share of a fused training that probes take."""
     parameters = TranslationParameters(n_probes=3)
-    # The first look of a process makes its corpus and sentences.
+    # The first probe of a process makes its corpus and sentences.
     Pack(Translation(), [Training(parameters, 0)]).advance(1)
     pack = Pack(Translation(), [Training(parameters, seed) for seed in range(n_lanes)])
     started = time.perf_counter()
@@ -131,7 +131,7 @@ class Plain(nn.Module):
 
 
 def one_training(parameters: TranslationParameters, n_steps: int) -> float:
-    """Seconds a step of a plain loop takes."""
+    """Seconds per step of a plain loop."""
     pack = Pack(Translation(), [Training(parameters, 0)])
     batches = training_batches(pack._lanes, range(n_steps + 3))
     shape = Translation().build(parameters).translator.shape

@@ -1,11 +1,11 @@
-"""A sweep of 2,000 short trainings whose trainers are killed every few seconds, and its driver three times.
+"""A sweep of 2,000 short trainings. A trainer is killed every few seconds, and the driver three times.
 
     python benchmarks/soak.py [--trials 250] [--seconds 4] [--driver-kills 3] [--out benchmarks/soak.json]
 
-The same sweep first runs undisturbed. Then a random trainer is killed (SIGKILL) every few seconds; the driver too,
-after a quarter, a half and three quarters of the trainings, and the sweep is resumed. In the end the two ledgers must
-hold the same trainings with the same losses, and `attnsweep audit` must find nothing. Only processes of the Ray that
-this benchmark starts are killed.
+The same sweep first runs undisturbed. Then a random trainer is killed (SIGKILL) every few seconds. After a quarter, a
+half and three quarters of the trainings the driver is killed too, and the sweep is resumed. At the end the two ledgers
+must hold the same trainings with the same losses, and `attnsweep audit` must find nothing. Only processes of the Ray
+that this benchmark starts are killed.
 """
 
 import argparse
@@ -48,7 +48,7 @@ def main() -> None:
 
 
 def soak(folder: Path, options: argparse.Namespace) -> dict[str, Any]:
-    """Both sweeps on one Ray, and what became of them."""
+    """Runs both sweeps on one Ray, and compares them."""
     import ray
 
     ray.init(address="local", include_dashboard=False, log_to_driver=False)
@@ -80,7 +80,7 @@ def soak(folder: Path, options: argparse.Namespace) -> dict[str, Any]:
 
 
 def disturb(path: Path, address: str, options: argparse.Namespace) -> tuple[int, int]:
-    """Runs the sweep and kills around in it; how many trainers and drivers were killed."""
+    """Runs the sweep with kills; returns how many trainers and drivers were killed."""
     chance = random.Random(options.seed)
     n_trainings = options.trials * REPLICATES
     driver_kills = [n_trainings * (at + 1) // (options.driver_kills + 1) for at in range(options.driver_kills)]
@@ -135,7 +135,7 @@ def start_driver(path: Path, address: str, n_trials: int) -> "subprocess.Popen[b
 
 
 def drive(path: Path, address: str, n_trials: int) -> None:
-    """The driver: notes each pack that the loop hands out beside the sweep; the replays at the end go uncounted."""
+    """The driver. It notes each pack that the loop hands out; the replays at the end are not counted."""
     import ray
     from rich.console import Console
 
@@ -192,7 +192,7 @@ def n_rows(path: Path) -> int:
 
 
 def n_handed_out(path: Path) -> int:
-    """Trainings that the loop began, each as often as it did."""
+    """How often the loop began a training."""
     return sum(map(int, path.with_suffix(".packs").read_text().split()))
 
 

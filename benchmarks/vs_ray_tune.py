@@ -1,11 +1,11 @@
-"""The same trainings by attnsweep and by Ray Tune with OptunaSearch and MLflowLoggerCallback, wall to wall.
+"""The same trainings by attnsweep, and by Ray Tune with OptunaSearch and MLflowLoggerCallback: wall time.
 
     python benchmarks/vs_ray_tune.py [--trainings 1024 4096] [--steps 200] [--out benchmarks/vs_ray_tune.json]
 
-Each side starts in a fresh process and pays for its imports, the start of Ray, the trainings, the study and the
-logging; the clock stops when the process has ended. One Tune trial is one training: the model, the loss, the steps
-and the search space are those of the sweep, written as anyone would in PyTorch. attnsweep is measured twice: with 16
-replicates to a trial, as rates are measured, and with one, so that Optuna and MLflow see as many trials as Tune's.
+Each side runs in a fresh process. Its time includes the imports, the start of Ray, the trainings, the study and the
+logging; the clock stops when the process has ended. One Tune trial is one training, with the model, loss, steps and
+search space of the sweep, in plain PyTorch. attnsweep is measured twice: with 16 replicates per trial, as rates are
+measured, and with one, so that Optuna and MLflow see as many trials as with Tune.
 """
 
 import argparse
@@ -108,7 +108,7 @@ def _attnsweep(n_trainings: int, n_steps: int, replicates: int) -> None:
 
 
 def _watch(owner: object, name: str, profile: dict[str, float], label: str) -> None:
-    """Has a function add its wall time to the profile."""
+    """Makes a function add its wall time to the profile."""
     function = getattr(owner, name)
 
     def timed(*args: object, **kwargs: object) -> object:
@@ -140,7 +140,7 @@ def _tune(n_trainings: int, n_steps: int, _: int) -> None:
         tune_config=tune.TuneConfig(
             search_alg=OptunaSearch(metric="level", mode="min", seed=0),
             num_samples=n_trainings,
-            # Without it each trial starts a process and imports torch: many times slower.
+            # Otherwise each trial starts a process and imports torch, which is many times slower.
             reuse_actors=True,
         ),
         run_config=tune.RunConfig(

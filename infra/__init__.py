@@ -1,1 +1,1 @@
-"""Where does it run? Cluster files and the entry for `ray submit`; nothing here is imported by a training."""
+"""Where does it run? Cluster files and the entry of `ray submit`. No training imports anything from here."""

@@ -1,4 +1,4 @@
-"""Figures and tables of the literature, ours beside the published values."""
+"""Reproductions of published figures and tables: our values beside the published ones."""
 
 if __name__ != "attnsweep.reproduction":
     raise ImportError("reproduction: this package is attnsweep.reproduction; import its names from attnsweep")

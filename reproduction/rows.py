@@ -1,6 +1,6 @@
 """Rows of estimates: means, shares and medians over seeds, each with its 95% interval.
 
-A published claim agrees if the whole interval bears it out. scipy is imported where it is used: it is slow to load.
+A published claim agrees if the whole interval supports it. scipy is imported where it is used: it is slow to load.
 """
 
 import math
@@ -16,7 +16,7 @@ Bounds = tuple[float, float]
 
 ABOVE_ZERO: Bounds = (math.nextafter(0.0, 1.0), math.inf)
 _SEED = 0
-"""Of the bootstrap."""
+"""Seed of the bootstrap."""
 
 
 def mean_interval(values: Sequence[float], others: Sequence[float] | None = None) -> tuple[float, float, float]:
@@ -95,7 +95,7 @@ def median_row(
     """
     from scipy import stats
 
-    # Its stub says float.
+    # scipy's stub says that this is a float.
     interval: Any = stats.quantile_test(values, p=0.5, alternative="two-sided").confidence_interval(0.95)
     above = None if agrees_above is None else (math.nextafter(agrees_above, math.inf), math.inf)
     return _row(name, float(np.median(values)), float(interval.low), float(interval.high), published, above)

@@ -1,4 +1,4 @@
-"""The sweep behind a reproduction: run by the same machinery as any other, taken up where it stopped."""
+"""The sweep behind a reproduction: it runs, and resumes, as any other sweep does."""
 
 from pathlib import Path
 
@@ -12,17 +12,17 @@ from attnsweep.workloads.errors import UserError
 
 
 def swept(name: str, directory: Path, console: Console) -> SweepDirectory:
-    """The finished sweep of a shipped spec, in a directory of its own name inside the reproduction's.
+    """Runs or resumes a shipped sweep to its end.
 
     Args:
-        name: Of the shipped sweep.
-        directory: The reproduction's.
-        console: For progress and summary.
+        name: The name of the shipped sweep.
+        directory: The directory of the reproduction; the sweep is in a folder `name` inside.
+        console: Shows progress and summary.
 
     Raises:
-        UserError: If the directory holds another sweep.
-        SweepError: If the sweep cannot go on.
-        KeyboardInterrupt: If a signal ended it early; it can be taken up again.
+        UserError: If the folder holds another sweep.
+        SweepError: If the sweep cannot continue.
+        KeyboardInterrupt: If a signal stopped the sweep early; it can be resumed.
     """
     path, spec = directory / name, load_sweep(name)
     if (path / SWEEP_FILE).exists():

@@ -39,7 +39,7 @@ from attnsweep.workloads.vocabulary import OUTCOMES
 TableFormat: TypeAlias = Literal["arrow", "pandas", "polars"]
 
 _TRIALS_APART = 1_000_000
-"""From trial 0 of one sweep to that of the next: a trial keeps its number while earlier sweeps go on."""
+"""From the number of trial 0 of one sweep to that of the next: so large that no sweep has as many trials."""
 
 
 @dataclass(frozen=True)

@@ -13,9 +13,9 @@ from attnsweep.workloads.vocabulary import OUTCOMES
 
 _MOST_PACK_SIZES = 12
 MOST_ERRORS = 20
-"""Up to so many kinds of error are shown."""
+"""A report shows at most so many kinds of error."""
 _MOST_CHARACTERS = 20_000
-"""Of one traceback."""
+"""A report shows at most so many of one traceback."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -36,7 +36,7 @@ class Shown:
 
     @property
     def spec_json(self) -> str:
-        """What was swept."""
+        """The spec as JSON."""
         return json.dumps(json.loads(self.report.directory.spec.to_json()), indent=2, ensure_ascii=False)
 
 

@@ -26,7 +26,7 @@ Section = Literal["stuck", "phase", "cells", "outcomes", "curves", "composition"
 
 @dataclass(frozen=True)
 class Picture:
-    """One figure, drawn when it is asked for.
+    """One figure; its files are made when they are asked for.
 
     Attributes:
         section: The part of the page that it belongs to.

@@ -14,7 +14,7 @@ from attnsweep.orchestrator.analysis.rates.intervals import Pooling, Rate
 from attnsweep.orchestrator.ledger.sql import param_column
 
 _FEWEST_TRIALS = 2
-"""The fewest in a region that may be called the best: one configuration is not a region."""
+"""A region with fewer is not called the best: one configuration is not a region."""
 
 
 @dataclass(frozen=True, slots=True)

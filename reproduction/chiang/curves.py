@@ -1,4 +1,4 @@
-"""Trainings on a formal language, from a ledger to curves by epoch: a column a scale, a colour a length."""
+"""Curves by epoch of trainings on a formal language: one column per attention scale, one colour per length."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -13,15 +13,15 @@ from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
 from attnsweep.reproduction.rows import mean_interval
 
 STEPS_PER_EPOCH = 100
-"""Of the paper, whatever the sweep's own epochs: those are how often it looks."""
+"""Steps per epoch in the paper. A sweep's own epochs only set how often it measures."""
 SCALES = {
     "inv_sqrt_d": "unscaled",
     "log_n_inv_sqrt_d": r"logits $\times\,\log n$ (eq. 2)",
     "log_n_query_inv_sqrt_d": r"query input $\times\,\log n$",
 }
-"""Titles of columns by `attention_scale`."""
+"""Titles of the columns, by `attention_scale`."""
 _COLOURS = ("#0072B2", "#009E73", "#E69F00", "#CC79A7", "#595959")
-"""Okabe & Ito 2008; by rising length."""
+"""Okabe & Ito 2008, by increasing length."""
 
 _CURVES = """
 select param_attention_scale, param_train_length, metric, step, list(value order by trial, replicate)
@@ -49,8 +49,8 @@ class Curve:
     """A metric over training.
 
     Attributes:
-        epochs: (S,) in units of the paper's epochs.
-        values: S samples, one value per seed that was still trained.
+        epochs: (S,) in the paper's epochs.
+        values: S samples, with one value for each seed that was still training.
     """
 
     epochs: NDArray[np.float64]
@@ -58,13 +58,13 @@ class Curve:
 
     @property
     def final(self) -> list[float]:
-        """One value per seed at the end."""
+        """The last value of each seed."""
         return [float(value) for value in self.values[-1]]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Panel:
-    """A row of the figure: a metric, what it is, and its value for one who guesses, where that is known."""
+    """A row of the figure: a metric, its label, and the value that guessing reaches, if it is known."""
 
     metric: str
     label: str
@@ -83,7 +83,7 @@ def longest_test_length(sweep: SweepDirectory) -> int:
 
 
 def read_curves(sweep: SweepDirectory, metrics: Sequence[str]) -> Curves:
-    """Every configuration's curves, by scale and rising length."""
+    """The curves of every configuration, by scale and increasing length."""
     with Ledger(sweep.path).connect() as connection:
         rows = connection.execute(_CURVES, [list(metrics)]).fetchall()
     points: dict[tuple[Cell, str], list[tuple[int, list[float]]]] = {}
@@ -96,7 +96,7 @@ def read_curves(sweep: SweepDirectory, metrics: Sequence[str]) -> Curves:
 
 
 def cells_of(curves: Curves) -> list[Cell]:
-    """The configurations that there are: unscaled ones first, by rising length."""
+    """The configurations of the curves: unscaled ones first, then by increasing length."""
     order = list(SCALES)
     return sorted({cell for cell, _ in curves}, key=lambda cell: (order.index(cell.attention_scale), cell.train_length))
 
@@ -148,7 +148,7 @@ def _frame(place: Axes, panel: Panel) -> None:
 
 def _draw(place: Axes, curve: Curve, colour: str, limits: tuple[float, float] | None) -> None:
     mean, low, high = np.array([mean_interval(values.tolist()) for values in curve.values]).T
-    # Student's interval of values that cannot leave a range may; a band drawn there would say they do.
+    # Student's interval can leave the range of the values; the band is cut there.
     floor, ceiling = (0.0, np.inf) if limits is None else (max(0.0, limits[0]), limits[1])
     place.fill_between(
         curve.epochs, np.clip(low, floor, ceiling), np.clip(high, floor, ceiling), color=colour, alpha=0.2, linewidth=0

@@ -1,4 +1,4 @@
-"""How an encoder whose weights are set by hand does on random strings: nothing is trained, so there is no sweep.
+"""How well an encoder whose weights are set by hand answers random strings. Nothing is trained: there is no sweep.
 
 Axes: B string, N position in a string.
 """
@@ -15,7 +15,7 @@ from attnsweep.workloads.formal_languages.languages import LANGUAGES
 from attnsweep.workloads.formal_languages.tokens import Tokens, tokenize
 
 _ROOM = 4_000_000
-"""Attention logits held at once."""
+"""Attention logits that are held in memory at once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,8 +23,8 @@ class Answers:
     """An encoder's answers to random strings of one length.
 
     Attributes:
-        bits_B: Cross-entropies.
-        is_right_B: Whether the answer is.
+        bits_B: Cross-entropy of each string.
+        is_right_B: Whether the answer is right.
     """
 
     bits_B: Tensor
@@ -37,22 +37,22 @@ class Answers:
 
     @property
     def standard_error_bits(self) -> float:
-        """Of the mean: what other strings would change."""
+        """The standard error of the mean over random strings."""
         return float(self.bits_B.std(correction=1)) / math.sqrt(self.bits_B.shape[0])
 
     @property
     def accuracy(self) -> float:
-        """The share of strings answered rightly."""
+        """The share of right answers."""
         return float(self.is_right_B.double().mean())
 
 
 def answers(encoder: Encoder, language: str, length: int, n_strings: int) -> Answers:
-    """Lets an encoder answer strings of fair bits, the same at each call.
+    """Lets an encoder answer random strings of fair bits. They are the same at each call.
 
     Args:
         encoder: In double precision.
         language: By name.
-        length: |w|.
+        length: Length of the strings.
         n_strings: B.
     """
     of = LANGUAGES[language]

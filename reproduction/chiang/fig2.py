@@ -1,4 +1,4 @@
-"""Figure 2 of Chiang & Cholak 2022: cross-entropy of the exact transformers against the length of the strings."""
+"""Figure 2 of Chiang & Cholak 2022: cross-entropy of the exact transformers by length of the strings."""
 
 import dataclasses
 import math
@@ -24,9 +24,9 @@ LENGTHS = {
 N_STRINGS = 1000
 N_LONG_STRINGS = 50
 N_AUTHORS_STRINGS = 100
-"""By which they printed their values."""
+"""Strings behind the values that the authors print."""
 _LONG = 100
-"""PARITY's strings beyond: by positions the first layer has a million logits a string at length 1,000."""
+"""PARITY has fewer strings beyond this length: at length 1,000 the first layer has a million logits per string."""
 _EXACT: Mapping[str, Callable[[], Encoder]] = {"first": exact_first, "parity": exact_parity}
 
 
@@ -54,7 +54,7 @@ def reproduce(directory: Path, console: Console) -> Comparison:
 
 
 def compare(directory: Path, lengths: Mapping[str, Sequence[int]], n_strings: int) -> Comparison:
-    """The figure and its claims at these lengths, by so many strings where they are cheap."""
+    """The figure and its claims at these lengths, with `n_strings` strings each; long strings of PARITY are fewer."""
     found = {
         (language, form): [
             answers(_encoder(language, form), language, length, _n_strings(language, length, n_strings))
@@ -73,10 +73,10 @@ def compare(directory: Path, lengths: Mapping[str, Sequence[int]], n_strings: in
         figures=save_figure(_figure(lengths, found), directory, "chiang-fig2"),
         notes=[
             "Nothing is trained here: no sweep. c = 1 (the query is c sqrt(d) at CLS); n is the length of the string.",
-            f"{n_strings:,} random strings of each length; beyond {_LONG} only {N_LONG_STRINGS} of PARITY's, whose "
-            "cross-entropy hardly depends on the string there. Intervals are those of the mean over strings.",
-            "The authors' code does not multiply the query by sqrt(d): its c = 1 is c = 1/sqrt(6) without layer norm, "
-            "and 1/sqrt(12) with it, where vectors are twice as wide. It prints means over 100 strings.",
+            f"{n_strings:,} random strings of each length; for PARITY beyond length {_LONG} only {N_LONG_STRINGS}, "
+            "because its cross-entropy hardly depends on the string there. Intervals are of the mean over strings.",
+            "The authors' code does not multiply the query by sqrt(d). Its c = 1 is our c = 1/sqrt(6) without layer "
+            "norm and 1/sqrt(12) with it, where vectors are twice as wide. It prints means over 100 strings.",
         ],
     )
 
@@ -124,7 +124,7 @@ def _authors_code(n_strings: int) -> list[ComparedValue]:
 
 
 def _value_row(name: str, found: Answers, published: float, n_strings: int) -> ComparedValue:
-    """Agrees if the two means differ by no more than 95% of pairs of them would, and rounding."""
+    """Agrees if the two means differ by no more than 95% of such pairs would, plus rounding."""
     of_theirs = found.standard_error_bits * (n_strings / N_AUTHORS_STRINGS) ** 0.5
     most = 1.96 * math.hypot(found.standard_error_bits, of_theirs) + 5e-5
     row = _bits_row(name, found, published)

@@ -1,4 +1,4 @@
-"""Figure 3 of Chiang & Cholak 2022: what becomes of exact PARITY when the one weight that counts is off."""
+"""Figure 3 of Chiang & Cholak 2022: exact PARITY when the one weight that counts the 1s is off."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -20,19 +20,19 @@ N_STRINGS = 100
 WEIGHTS = np.linspace(0.5, 1.5, 401)
 _BLUE = "#0072B2"
 _SURELY_RIGHT = 0.95
-"""Of 100 strings that are all answered rightly, the share among all strings is known to be above this."""
+"""If all of 100 random strings are answered right, the share among all strings is above this (95% interval)."""
 _TURN_BITS = 0.5
-"""A turn of the cross-entropy must be larger than this: strings drawn otherwise change it by less."""
+"""A turn of the cross-entropy counts if it is larger: another draw of strings changes it by less."""
 
 
 def reproduce(directory: Path, console: Console) -> Comparison:
-    """Lets exact PARITY with layer norm at epsilon 0 answer, its counting weight set to values around 1."""
+    """Lets exact PARITY (layer norm with epsilon 0) answer, with its counting weight at values around 1."""
     console.print("answering random strings with a counting weight that is off")
     return compare(directory, LENGTH, WEIGHTS, N_STRINGS)
 
 
 def compare(directory: Path, length: int, weights: NDArray[np.float64], n_strings: int) -> Comparison:
-    """The figure at these weights, with 1 added to them, and its claims."""
+    """The figure at these weights and at 1, and its claims."""
     weights = np.union1d(weights, [1.0])
     found = [answers(_parity(float(weight)), "parity", length, n_strings) for weight in weights]
     bits = np.array([each.mean_bits for each in found])
@@ -66,10 +66,10 @@ def compare(directory: Path, length: int, weights: NDArray[np.float64], n_string
         notes=[
             "Nothing is trained here: no sweep. The weight is W_V of layer 1, head 1 at entry (6, 2), which computes "
             f"k/n; layer norm with epsilon 0, c = 1, {n_strings} random strings, the same at each weight.",
-            f"A turn counts if it is larger than {_TURN_BITS:g} bits, or than the 95% interval of an accuracy is wide; "
-            "at least 10 are taken for an oscillation.",
-            "We do not know the paper's length. At others the picture is the same, the narrower the longer: a count is "
-            "off by one half once the weight is off by about 1/n.",
+            f"A turn counts if it is larger than {_TURN_BITS:g} bits, or wider than the 95% interval of an accuracy. "
+            "At least 10 turns are taken for an oscillation.",
+            "The length of the paper's figure is not known to us. At other lengths the picture is the same, narrower "
+            "for longer strings: a count is off by one half once the weight is off by about 1/n.",
         ],
     )
 
@@ -83,7 +83,7 @@ def _half_interval(n_strings: int) -> float:
 
 
 def _around(weights: NDArray[np.float64], accuracy: NDArray[np.float64], centre: int) -> tuple[float, float]:
-    """The smallest and largest weight next to 1 without an error between."""
+    """The smallest and the largest weight such that all weights between them make no error."""
     wrong = np.flatnonzero(accuracy < 1.0)
     first = wrong[wrong < centre].max(initial=-1) + 1
     last = wrong[wrong > centre].min(initial=weights.size) - 1
@@ -98,7 +98,7 @@ def _turns_row(name: str, values: NDArray[np.float64], least: float) -> Compared
 
 
 def count_turns(values: Sequence[float] | NDArray[np.float64], least: float) -> int:
-    """How often a curve turns round by at least so much."""
+    """How often a curve changes direction, counting changes by at least `least`."""
     n_turns, direction, extreme = 0, 0, float(values[0])
     for value in values[1:]:
         if direction == 0:

@@ -24,9 +24,9 @@ from attnsweep.reproduction.swept import swept
 NEAR_CHANCE = (0.4, 0.6)
 """Mean accuracies that count as hardly better than guessing."""
 NEARLY_ALL = 0.8
-"""Of 20 seeds that all do a thing, the share is known to be above this."""
+"""If all of 20 seeds have a property, the share among all seeds is above this (95% interval)."""
 NEAR_ZERO_BITS = 0.05
-"""Mean cross-entropies that count as ~0."""
+"""Mean cross-entropies below this count as ~0."""
 
 
 def reproduce(directory: Path, console: Console) -> Comparison:
@@ -40,7 +40,7 @@ def reproduce_long(directory: Path, console: Console) -> Comparison:
 
 
 def compare(sweep: SweepDirectory, directory: Path, name: str) -> Comparison:
-    """Reads a finished sweep, draws its curves, and holds the paper's claims against where they end."""
+    """Reads a finished sweep, draws its curves, and compares their ends with the paper's claims."""
     length = longest_test_length(sweep)
     bits, accuracy, attention = f"cross_entropy_{length}", f"accuracy_{length}", f"first_attention_{length}"
     curves = read_curves(sweep, (bits, accuracy, attention, "eval_loss"))
@@ -62,17 +62,17 @@ def compare(sweep: SweepDirectory, directory: Path, name: str) -> Comparison:
         ],
         figures=save_figure(figure, directory, name),
         notes=[
-            "Scaled: log n multiplies the layer's input before it is projected to queries, so not the queries' bias, "
-            "as in the authors' code. The paper's equation 2 multiplies the logits: "
+            "Scaled: log n multiplies the layer's input before its projection to queries, and so not the queries' "
+            "bias, as in the authors' code. The paper's equation 2 multiplies the logits: "
             f"attnsweep run {sweep.spec.name} --set attention_scale=log_n_inv_sqrt_d --trials 4.",
-            f"{_share_at_rest(curves)} trainings end at a loss of exactly 0 at their own length: beyond a "
-            "logit margin of 17 the workload's formula has no gradient in float32, and they stand still.",
-            "Test strings are a training's own and the same at every epoch; the authors draw new ones each time.",
-            f"An epoch is {STEPS_PER_EPOCH} steps of one string. The text does not say how many Figure 4 shows; the "
-            "script's default is 100.",
-            f"'Near chance' is read as a mean accuracy within {NEAR_CHANCE[0]:g}..{NEAR_CHANCE[1]:g}, '~0' as a mean "
-            f"below {NEAR_ZERO_BITS:g} bits, 'all' as more than {NEARLY_ALL:g}, 'not perfect' as one seed at least "
-            "that errs; a claim agrees where its whole 95% interval does.",
+            f"{_share_at_rest(curves)} trainings end at a loss of exactly 0 at their own length. Beyond a logit "
+            "margin of 17 the workload's cross-entropy has no gradient in float32, so they no longer move.",
+            "Each training has its own test strings, the same at every epoch; the authors draw new ones each time.",
+            f"An epoch is {STEPS_PER_EPOCH} steps of one string. The paper does not say how many epochs Figure 4 "
+            "shows; the default of the authors' script is 100.",
+            f"Read as: 'near chance', a mean accuracy within {NEAR_CHANCE[0]:g}..{NEAR_CHANCE[1]:g}; '~0', a mean "
+            f"below {NEAR_ZERO_BITS:g} bits; 'all', a share above {NEARLY_ALL:g}; 'not perfect', at least one seed "
+            "that errs. A claim agrees if its whole 95% interval does.",
         ],
     )
 
@@ -84,7 +84,7 @@ def _cell_rows(cell: Cell, curves: Curves, bits: str, accuracy: str) -> list[Com
 
 
 def _claims(curves: Curves, bits: str, accuracy: str) -> list[ComparedValue]:
-    """The paper's, in its order."""
+    """The paper's claims, in its order."""
     unscaled = [cell for cell in cells_of(curves) if not cell.is_scaled]
     scaled = [cell for cell in cells_of(curves) if cell.is_scaled]
     right = {cell: curves[cell, accuracy].final for cell in (*unscaled, *scaled)}

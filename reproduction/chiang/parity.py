@@ -1,4 +1,4 @@
-"""PARITY by the set-up of Chiang & Cholak 2022, which is said never to learn it."""
+"""PARITY with the set-up of Chiang & Cholak 2022, who report that it is never learned."""
 
 from pathlib import Path
 
@@ -41,14 +41,15 @@ def compare(sweep: SweepDirectory, directory: Path) -> Comparison:
         ),
     )
     return Comparison(
-        title="chiang-parity: PARITY learned as FIRST is",
-        source="Chiang & Cholak 2022, section 3.1 and Figure 4's set-up",
+        title="chiang-parity: PARITY with the set-up of Figure 4",
+        source="Chiang & Cholak 2022, section 3.1",
         rows=[row for cell in cells_of(curves) for row in _rows(cell, curves, test_accuracy, length)],
         figures=save_figure(figure, directory, "chiang-parity"),
         notes=[
-            "Positions are told as i/n and cos(i pi); width, rate, initialization, strings and epochs are Figure 4's.",
+            "Positions are encoded as i/n and cos(i pi). Width, learning rate, initialization, strings and epochs are "
+            "those of Figure 4.",
             f"'Chance' is read as a mean accuracy within {CHANCE[0]:g}..{CHANCE[1]:g}; the paper gives no numbers.",
-            "Half of all strings are odd: an encoder that knows only its own strings guesses at others.",
+            "Half of all strings have odd parity, so an encoder that knows only its own strings guesses at others.",
         ],
     )
 

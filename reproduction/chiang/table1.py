@@ -1,4 +1,4 @@
-"""Table 1 of Chiang & Cholak 2022 in small: translators trained on short sentences, tested on long ones."""
+"""Table 1 of Chiang & Cholak 2022 at a small scale: translators trained on short sentences, tested on long ones."""
 
 from collections import defaultdict
 from pathlib import Path
@@ -13,11 +13,11 @@ from attnsweep.reproduction.rows import mean_difference_row, mean_interval, mean
 from attnsweep.reproduction.swept import swept
 
 _CELLS = {("all", "all"): ("32.6", "32.5"), ("short", "long"): ("11.4", "12.4")}
-"""Trained on, tested on: the published BLEU of the baseline and of log-length scaling."""
+"""Published BLEU of the baseline and of log-length scaling, by the sentences trained on and tested on."""
 _SCALES = {"inv_sqrt_d": "baseline", "log_n_inv_sqrt_d": "scaled"}
 
 Scores = dict[tuple[str, str, str], list[float]]
-"""Values of seeds by what was trained on, attention scale and metric."""
+"""One value per seed, by the sentences trained on, attention scale and metric."""
 
 
 def reproduce(directory: Path, console: Console) -> Comparison:
@@ -50,11 +50,11 @@ def compare(sweep: SweepDirectory, directory: Path) -> Comparison:
         rows=rows,
         figures=save_figure(_draw(scores), directory, "chiang-table1"),
         notes=[
-            "Published: English to Vietnamese, BLEU of one training each. Ours: the grammar's sentences, one block, "
-            "means over seeds. BLEU cannot be compared between the two; the sign of a difference can.",
-            "Short: no longer than the median source of the training sentences. Trained on short, a translator sees "
-            "half the sentences twice as often.",
-            "The all/all difference is published as -0.1: none.",
+            "Published: English to Vietnamese, BLEU of one training each. Ours: sentences of a grammar, translators of "
+            "one block, means over seeds. BLEU cannot be compared between the two; the sign of a difference can.",
+            "Short: no longer than the median source of the training sentences. A translator trained on short "
+            "sentences sees half of the sentences, each twice as often.",
+            "The published difference for all/all is -0.1, which is none.",
         ],
     )
 

@@ -1,9 +1,9 @@
 """The sampling procedure of Conti 2024 (its notebook Attn_approx): random members of Sigma_1, Sigma_2, Sigma_3.
 
-A draw is P + E with its rows normalised. E has T entries at distinct random places, U[0, 1) times `coeff_sp`, its
-diagonal set to zero. Two things of the notebook that its grid hides: the noise of Sigma_3 is always times 0.5, and the
-third coefficient of the grid, `coeff_v`, is used nowhere: it draws every cell 11 times over. Blocks are placed by
-choosing among all placements; the notebook redraws until they are apart, which may never end.
+A draw is P + E with its rows normalised. E has T entries at distinct random places, U[0, 1) times `coeff_sp`, and a
+zero diagonal. Two properties of the notebook are easy to miss: the noise of Sigma_3 is always multiplied by 0.5, and
+`coeff_v`, the third coefficient of the grid, is never used, so each cell is drawn 11 times. We choose blocks among all
+placements that keep them apart; the notebook redraws until they are apart, which need not end.
 Axes: D draw, T token.
 """
 
@@ -29,7 +29,7 @@ class Draws:
     Attributes:
         family: `sigma_1`, `sigma_2` or `sigma_3`.
         coefficient: `coeff_sp`, or for Sigma_3 `coeff_d`.
-        matrices: (D, T, T); rows without any mass are NaN, as in the notebook.
+        matrices: (D, T, T); rows of zeros are NaN, as in the notebook.
     """
 
     family: str
@@ -38,9 +38,9 @@ class Draws:
 
 
 def draw_families(T: int, window: int, num_pos: int, *, n_draws: int = N_DRAWS, seed: int = 0) -> Iterator[Draws]:
-    """All draws of the thesis's grid search for one head, family by family and coefficient by coefficient."""
+    """All draws of the thesis's grid search for one head, by coefficient and family."""
     streams = Streams(torch.tensor([seed]))
-    # The grid's other two coefficients do not change what is drawn, only how often.
+    # The other two coefficients of the grid change only the number of draws.
     D = n_draws * len(COEFFICIENTS) ** 2
     for step, coefficient in enumerate(COEFFICIENTS):
         noise = _noise(streams, D, T, step) * coefficient
@@ -69,9 +69,9 @@ def _band(streams: Streams, D: int, T: int, window: int, step: int) -> Tensor:
 
 
 def _blocks(streams: Streams, D: int, T: int, window: int, num_pos: int, step: int) -> Tensor:
-    """(D, T, T) a diagonal whose values in the rows of blocks stand in the block's first column."""
+    """(D, T, T) a diagonal; in the rows of a block its values are in the block's first column instead."""
     values = _between(streams.uniform("conti.rows", (D, T), step)[0])
-    # Blocks shrunk to one row each can be anywhere: num_pos distinct places of the shorter text.
+    # Shrink each block to one row: any num_pos distinct rows of the shorter text are a placement.
     n_places = T - num_pos * (window - 1)
     places = streams.uniform("conti.starts", (D, n_places), step)[0].topk(num_pos, dim=1).indices.sort(1).values
     starts = places + (window - 1) * torch.arange(num_pos)

@@ -1,4 +1,4 @@
-"""Conti 2024, tables 6 and 7: how near eight heads come to the families, by its random draws and exactly.
+"""Conti 2024, tables 6 and 7: distances of eight heads to structured families, by random draws and exactly.
 
 Axes: H head, T token.
 """
@@ -34,7 +34,7 @@ from attnsweep.workloads.errors import UserError
 VARIABLE = "ATTNSWEEP_THESIS_HEADS"
 PLACES = (Path("thesis_heads.npy"), Path("../shared/data/thesis_heads.npy"))
 TOLERANCE = 1.0
-"""Unseeded extremes of random draws: what is published is one run's."""
+"""The published values are extremes of one unseeded run of random draws."""
 N_RUNS = 5
 _SHAPE = (8, 16, 16)
 _FAMILIES = {"sigma_1": "S1", "sigma_2": "S2", "sigma_3": "S3"}
@@ -42,7 +42,7 @@ _FAMILIES = {"sigma_1": "S1", "sigma_2": "S2", "sigma_3": "S3"}
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PublishedTable:
-    """One of the two tables: the least distance of each head, and what it was searched with."""
+    """One of the two tables: its parameters, and the least distance of each head."""
 
     number: int
     window: int
@@ -65,10 +65,10 @@ TABLE_7 = PublishedTable(
 
 
 def load_heads() -> Tensor:
-    """(H, T, T) the thesis's heads, in float64; their rows do not sum to 1.
+    """(H, T, T) the heads of the thesis, in float64; their rows do not sum to 1.
 
     Raises:
-        UserError: If the file is not there, or is another.
+        UserError: If the file is missing, or is not the heads.
     """
     named = os.environ.get(VARIABLE)
     path = next((place for place in ([Path(named)] if named else PLACES) if place.is_file()), None)
@@ -77,8 +77,8 @@ def load_heads() -> Tensor:
             VARIABLE,
             given=named,
             expected="the file of the thesis's heads, or ./thesis_heads.npy",
-            fix="take matrix_list.pkl of github.com/EddieConti/Master-Thesis-UB, cut its eight matrices to 16 x 16 "
-            "and numpy.save them as one array",
+            fix="take matrix_list.pkl of github.com/EddieConti/Master-Thesis-UB, cut its eight matrices to 16 x 16, "
+            "and save them as one array with numpy.save",
         )
     try:
         heads = np.load(path, allow_pickle=False)
@@ -94,11 +94,11 @@ def load_heads() -> Tensor:
 
 @dataclass(frozen=True, slots=True)
 class SampledDistances:
-    """The thesis's procedure, run several times.
+    """The procedure of the thesis, run several times.
 
     Attributes:
-        distance: (runs, H) the least distance of each run.
-        family: (H,) the family of the nearest draw of the first run.
+        distance: (runs, H) the least distance in each run.
+        family: (H,) the family of the nearest draw in the first run.
     """
 
     distance: Tensor
@@ -106,13 +106,13 @@ class SampledDistances:
 
 
 def sample_distances(heads: Tensor, window: int, num_pos: int, *, n_runs: int, n_draws: int) -> SampledDistances:
-    """Least distances over the draws of the thesis's grid; one set of draws serves all heads of a run."""
+    """Least distances over the draws of the thesis's grid. All heads of a run share its draws."""
     families = list(_FAMILIES)
     runs = []
     for seed in range(n_runs):
         best = torch.full((len(families), len(heads)), torch.inf, dtype=torch.float64)
         for draws in draw_families(heads.shape[-1], window, num_pos, n_draws=n_draws, seed=seed):
-            # A draw with an empty row is NaN, and never the nearest.
+            # A draw with a row of zeros is NaN: it must never be the nearest.
             distance = torch.cdist(heads.flatten(1), draws.matrices.flatten(1), p=1).nan_to_num(torch.inf)
             of_family = best[families.index(draws.family)]
             torch.minimum(of_family, distance.min(1).values, out=of_family)
@@ -134,7 +134,7 @@ def reproduce_table_7(directory: Path, console: Console) -> Comparison:
 def reproduce_table(
     table: PublishedTable, directory: Path, console: Console, *, n_runs: int = N_RUNS, n_draws: int = N_DRAWS
 ) -> Comparison:
-    """The table, with so many draws for each cell of the grid, and the figure of the nearest blocks."""
+    """The table and the figure of the nearest blocks, with `n_draws` draws for each cell of the grid."""
     heads = load_heads()
     with one_thread():
         console.print(f"drawing from the families, {n_runs} runs; then the exact distances")
@@ -145,7 +145,7 @@ def reproduce_table(
 
 
 def compare(table: PublishedTable, heads: Tensor, figures: Sequence[Path], *, n_runs: int, n_draws: int) -> Comparison:
-    """Ours beside the published, with so many draws for each cell of the grid."""
+    """Our distances beside the published ones, with `n_draws` draws for each cell of the grid."""
     w, p, T = table.window, table.num_pos, heads.shape[-1]
     sampled = sample_distances(heads, w, p, n_runs=n_runs, n_draws=n_draws)
     ours = sampled.distance.median(0).values.tolist()
@@ -170,16 +170,16 @@ def compare(table: PublishedTable, heads: Tensor, figures: Sequence[Path], *, n_
         figures=figures,
         tables=[_sampled_table(sampled), _exact_table(exact, w, p, T), _best_table(heads)],
         notes=[
-            "The tables' numbers and settings: 6 is w = 3, num_pos = 2 and 7 is w = 10, num_pos = 1, as listed.",
-            f"By random draws: median of {n_runs} runs of {n_draws} draws for each of 11^3 cells of the grid (one of "
-            f"its three coefficients has no effect) and each family; agrees within {TOLERANCE:g}, as the published is "
-            "one unseeded run's extreme.",
-            "Exact optimum: the least over the three families as sets (rows >= 0 that sum to 1), with E of at most "
-            f"{T} entries anywhere, as many as the draws have: no draw can come nearer.",
-            "The heads were captured with dropout on: rows sum to 0.23-1.11, and a row of sum r is at least |r - 1| "
-            f"away from every member ({(heads.sum(-1) - 1).abs().sum(-1).mean():.2f} a head, on average).",
-            "Without E, S1 and S3(w, p) lie inside S2(w): that S2 is nearest says nothing of a head's role. S2's exact "
-            "distance falls with w; that draws of wider bands are farther is their noise.",
+            "Table 6 is w = 3, num_pos = 2; table 7 is w = 10, num_pos = 1.",
+            f"By random draws: the median of {n_runs} runs, each with {n_draws} draws for each family and each of the "
+            "11^3 cells of the grid (one of its three coefficients has no effect). It agrees if it is within "
+            f"{TOLERANCE:g} of the published value, which is the extreme of one unseeded run.",
+            "Exact optimum: the least distance to the three families as sets (rows >= 0 that sum to 1), plus E with at "
+            f"most {T} entries anywhere, as many as the draws have. No draw can be nearer.",
+            "The heads were captured with dropout on. Rows sum to 0.23-1.11, and a row of sum r is at least |r - 1| "
+            f"away from every member ({(heads.sum(-1) - 1).abs().sum(-1).mean():.2f} per head on average).",
+            "Without E, S1 and S3(w, p) are subsets of S2(w), so S2 being nearest says nothing about a head's role. "
+            "The exact distance to S2 falls with w; draws of wider bands are farther because of their noise.",
         ],
     )
 
@@ -201,7 +201,7 @@ def exact_distances(heads: Tensor, window: int, num_pos: int) -> dict[str, Tenso
 
 
 def blocks_figure(heads: Tensor, window: int, num_pos: int) -> Figure:
-    """The heads, with the nearest member of Sigma_3 drawn over: blocks as boxes, the other rows' diagonal as dots."""
+    """The heads with the nearest member of Sigma_3 drawn over them: blocks as boxes, the diagonal elsewhere as dots."""
     best = best_blocks(heads, window, num_pos)
     figure = Figure(figsize=(8.4, 4.6), layout="constrained", dpi=200)
     panels = figure.subplots(2, 4, sharex=True, sharey=True).ravel()
@@ -256,7 +256,7 @@ def _exact_table(exact: dict[str, Tensor], w: int, p: int, T: int) -> _TextTable
 
 
 def _best_table(heads: Tensor) -> _TextTable:
-    """The best w and p of each head, and whether they are better than those of the head shuffled."""
+    """The best w and p of each head, and whether the head is nearer than its shuffled versions are."""
     T = heads.shape[-1]
     is_block = torch.arange(1, T + 1).unsqueeze(1) * torch.ones(T + 1) > 1
     is_block[:, 0] = False

@@ -1,4 +1,4 @@
-"""Figure 1 of Shin & Matzinger 2025: what the model of solution 2 learns as k^t q is a scaled q*."""
+"""Figure 1 of Shin & Matzinger 2025: the model of solution 2 learns a scaled q* as k^t q."""
 
 from pathlib import Path
 
@@ -21,16 +21,16 @@ from heads join trainings using (training_id, trial, replicate)
 qualify row_number() over (partition by training_id order by step desc) = 1
 order by score_match_logits_target
 """
-"""Each training at its last probe, the worst match first."""
+"""The last probe of each training, the worst match first."""
 
 
 def reproduce(directory: Path, console: Console) -> Comparison:
-    """Trains 20 seeds of solution 2's model, and compares what they learned with q*."""
+    """Trains 20 seeds of solution 2's model, and compares their k^t q with q*."""
     return compare(swept("shin_solution_2", directory, console), directory)
 
 
 def compare(sweep: SweepDirectory, directory: Path) -> Comparison:
-    """Reads a finished sweep, and draws its training of median correlation."""
+    """Reads a finished sweep, and draws the training of median correlation."""
     with Ledger(sweep.path).connect() as connection:
         found = connection.execute(_MATCH).fetchall()
     middle = found[len(found) // 2][0]
@@ -51,11 +51,11 @@ def compare(sweep: SweepDirectory, directory: Path) -> Comparison:
         ],
         figures=save_figure(figure, directory, "shin-fig1"),
         notes=[
-            "Columns of k^t q are compared less their means: a constant per current category tells nothing of the "
-            "previous one.",
+            "Columns of k^t q are compared without their means: a constant per current category says nothing about the "
+            "previous category.",
             f"Drawn: the seed of median correlation, training {middle}.",
-            'The paper\'s "50 iterations" are taken as calls of torch.optim.LBFGS, up to 20 each; ours are 300 single '
-            "iterations at N = 10, M = 50, 1,000 texts.",
+            'The paper\'s "50 iterations" are taken as calls of torch.optim.LBFGS of up to 20 iterations each. Ours '
+            "are 300 single iterations at N = 10, M = 50, 1,000 texts.",
         ],
     )
 

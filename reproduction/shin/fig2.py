@@ -24,8 +24,8 @@ FLAVOURS = {
 """Names and colours (Okabe & Ito 2008)."""
 
 SIZE_NOTE = (
-    "N = 10, M = 20, 500 texts, 500 iterations; the paper: M = 50, 1,000 texts, 50 iterations, taken as calls of "
-    "torch.optim.LBFGS of up to 20. At its size (an hour on 2 cores): attnsweep run shin_flavours "
+    "Ours: N = 10, M = 20, 500 texts, 500 iterations. The paper: M = 50, 1,000 texts, 50 iterations, taken as calls of "
+    "torch.optim.LBFGS of up to 20 iterations. At the paper's size (an hour on 2 cores): attnsweep run shin_flavours "
     "--set n_positions=50 --set batch_size=1000"
 )
 
@@ -38,7 +38,7 @@ where param_flavour = 'unconstrained' and step = (select max(step) from heads) g
 
 
 def reproduce(directory: Path, console: Console) -> Comparison:
-    """Trains four flavours x 20 seeds, and compares where their test losses end."""
+    """Trains four flavours x 20 seeds, and compares their final test losses."""
     return compare(swept("shin_flavours", directory, console), directory)
 
 
@@ -65,7 +65,8 @@ def compare(sweep: SweepDirectory, directory: Path) -> Comparison:
         ],
         figures=save_figure(figure, directory, "shin-fig2"),
         notes=[
-            "The added losses are ours (workloads/category_pairs/flavours.py): the paper does not print its own.",
+            "The losses that lean a flavour towards a solution are ours (workloads/category_pairs/flavours.py): the "
+            "paper does not print its own.",
             SIZE_NOTE,
         ],
     )

@@ -21,7 +21,7 @@ _BLOCKS = {
     "lean_2": (("logits", "cc"), ("values", "pp")),
     "lean_3": (("logits", "pp"), ("values", "cc")),
 }
-"""Where each solution keeps its weights: c categories, p positions."""
+"""The blocks in which each solution has its weights: c categories, p positions."""
 _MATCHES = {
     "lean_1": (("k^t q on positions with U", "match_logits_shift"), ("v with I", "match_values_identity")),
     "lean_2": (("k^t q on categories with q*", "match_logits_target"), ("v with U^t", "match_values_shift")),
@@ -38,12 +38,12 @@ limit 1 offset (select count(*) from trainings where param_flavour = ?) // 2
 
 
 def reproduce(directory: Path, console: Console) -> Comparison:
-    """Trains four flavours x 20 seeds, and compares their blocks with their solutions'."""
+    """Trains four flavours x 20 seeds, and compares their blocks with those of their solutions."""
     return compare(swept("shin_flavours", directory, console), directory)
 
 
 def compare(sweep: SweepDirectory, directory: Path) -> Comparison:
-    """Reads a finished sweep, and draws each flavour's training of median loss."""
+    """Reads a finished sweep, and draws the training of median loss of each flavour."""
     rows = []
     with Ledger(sweep.path).connect() as connection:
         for flavour, blocks in _BLOCKS.items():
@@ -65,8 +65,8 @@ def compare(sweep: SweepDirectory, directory: Path) -> Comparison:
         notes=[
             f"c: categories, the first {n_categories} rows; p: positions. Matches are absolute correlations "
             "(workloads/category_pairs/solution_scores.py).",
-            "Solution 1 leaves v on c free up to an invertible matrix that the feed-forward part undoes: its match "
-            "with I need not be high.",
+            "Solution 1 determines v on c only up to an invertible matrix, which the feed-forward part inverts. Its "
+            "match with I need not be high.",
             SIZE_NOTE,
             f"Drawn: the seed of median test loss of each flavour: {', '.join(shown)}.",
         ],
@@ -74,7 +74,7 @@ def compare(sweep: SweepDirectory, directory: Path) -> Comparison:
 
 
 def _figure(state: State, n_categories: int) -> Figure:
-    """Two rows of heat maps, k^t q and v, one column a flavour."""
+    """Two rows of heat maps, k^t q and v, with one column per flavour."""
     figure = Figure(figsize=(13, 6.2), layout="constrained", dpi=160)
     axes = figure.subplots(2, len(FLAVOURS))
     matrices = {r"$k^\top q$": state["k_SS"].mT @ state["q_SS"], "$v$": state["v_VV"]}

@@ -1,4 +1,4 @@
-"""Shin & Matzinger 2025, sections 2.1-2.3: the hand-programmed solutions, printed and mended.
+"""Shin & Matzinger 2025, sections 2.1-2.3: the hand-programmed solutions, as printed and corrected.
 
 Axes: B text, M position, N category.
 """
@@ -17,7 +17,7 @@ from attnsweep.workloads.category_pairs.attention import attend_by_token, one_ho
 from attnsweep.workloads.category_pairs.handmade import SOLUTIONS, shift
 
 SMALL_SIZES = ((2, 2), (2, 5), (3, 4), (4, 3), (5, 2))
-"""(N, M) of which all texts are answered."""
+"""(N, M) whose texts are all answered."""
 LARGE_SIZE = (10, 50)
 N_RANDOM_TEXTS = 200
 _TOLERANCE = 1e-10
@@ -31,51 +31,51 @@ _TITLES = {
 
 
 def reproduce(directory: Path, console: Console) -> Comparison:
-    """Answers all texts of small problems and random texts of the paper's size by every solution."""
-    console.print("answering texts by hand-programmed weights")
+    """Lets every solution answer all texts of small problems, and random texts of the paper's size."""
+    console.print("answering texts with hand-programmed weights")
     return compare(N_RANDOM_TEXTS, save_figure(pairs_figure(), directory, "answers_by_pair"))
 
 
 def compare(n_random_texts: int, figures: list[Path]) -> Comparison:
-    """The tables, with so many random texts of the large size."""
+    """The tables, with this number of random texts of the large size."""
     problems = [(N, M, _every_text(N, M)) for N, M in SMALL_SIZES]
     large = torch.randint(LARGE_SIZE[0], (n_random_texts, LARGE_SIZE[1]), generator=torch.Generator().manual_seed(0))
     problems.append((*LARGE_SIZE, large))
     errors = {(name, *case): _largest_error(name, problems, *case) for name in SOLUTIONS for case in _CASES}
     small = ", ".join(f"({N}, {M})" for N, M in SMALL_SIZES)
     return Comparison(
-        title="Hand-programmed solutions 1-3 of category pairs, printed and mended",
+        title="Hand-programmed solutions 1-3 of category pairs, as printed and corrected",
         source="Shin & Matzinger 2025, sections 2.1-2.3",
         rows=[
             *(_row(name, form, sign, errors[name, form, sign]) for name, form, sign in errors if form == "printed"),
             _difference("2, 3 as printed: off max(q*, 0) by", "-", _distance_from_cut(problems)),
             _difference("1 as printed: off the form below by", "-", _distance_from_added(problems)),
             *(_example_row(name) for name in SOLUTIONS),
-            _difference("2, 3 mended: answers differ by", "the same", _distance_of_2_and_3(problems)),
+            _difference("2, 3 corrected: answers differ by", "the same", _distance_of_2_and_3(problems)),
             _difference("diag(U^t X^t AX), diag(X^t A^t XU)", "the same", _distance_of_diagonals(problems)),
             _difference("10 X_(i-1) + X_i, no ReLU: off by", "exact", linear_case_error(LARGE_SIZE[1])),
         ],
         tables=[("Largest error over all texts", _error_table(errors))],
         figures=figures,
         notes=[
-            f"All texts of (N, M) in {small}, and {n_random_texts} random ones of {LARGE_SIZE}; float64; q* is "
-            "N(0, 1), or its size for non-negative q*. Positions i = 2..M, where there is a pair.",
+            f"All texts of (N, M) in {small}, and {n_random_texts} random texts of {LARGE_SIZE}, in float64. Entries "
+            "of q* are N(0, 1), or their absolute values for non-negative q*. Positions: i = 2..M, those with a pair.",
             "The example: X = (1,3,2,2), q*(a,b) = 10a + b; the answer to X_1 is 0.",
-            "Solution 1 as printed: hidden unit (a,a) raises 2 at every pair (a,b), where unit (a,b) raises 1: the "
-            "answer is q*(a,b) + 2 q*(a,a). At (a,a) it raises 5, and each other unit (a,c) 2: the answer is "
-            "5 q*(a,a) + 2 Sum_(c != a) q*(a,c). Mended: bias -8 for the units (a,a), and in the read-out q*(a,a) less "
-            "2 Sum_(c != a) q*(a,c).",
-            "Solutions 2 and 3 as printed cut negative answers at 0. Mended, with b0 = max |q*|: c = 2 b0 + 1, bias "
-            "-1 + b0/c, and b0 taken off the answer.",
+            "Solution 1 as printed: at a pair (a,b) hidden unit (a,b) is 1 and unit (a,a) is 2, so the answer is "
+            "q*(a,b) + 2 q*(a,a). At (a,a) unit (a,a) is 5 and each other unit (a,c) is 2, so the answer is "
+            "5 q*(a,a) + 2 Sum_(c != a) q*(a,c). Corrected: bias -8 for the units (a,a), and "
+            "q*(a,a) - 2 Sum_(c != a) q*(a,c) in the read-out.",
+            "Solutions 2 and 3 as printed cut negative answers at 0. Corrected, with b0 = max |q*|: c = 2 b0 + 1, bias "
+            "-1 + b0/c, and b0 subtracted from the answer.",
         ],
     )
 
 
-_CASES = tuple(itertools.product(("printed", "mended"), ("signed", "non-negative")))
+_CASES = tuple(itertools.product(("printed", "corrected"), ("signed", "non-negative")))
 
 
 def pairs_figure() -> Figure:
-    """Answers by (previous, current) category: q*, printed, mended, a row for each solution."""
+    """Answers by (previous, current) category: q*, as printed and corrected, with one row per solution."""
     N = 6
     target = _target(N, "signed")
     text = torch.cartesian_prod(torch.arange(N), torch.arange(N))
@@ -84,12 +84,12 @@ def pairs_figure() -> Figure:
     limit = 1.5 * target.abs().max().item()
     image = None
     for row, (name, title) in zip(panels, _TITLES.items(), strict=True):
-        printed, mended = (
+        printed, corrected = (
             SOLUTIONS[name](target, 2, printed=is_printed).answers(text)[:, 1].view(N, N)
             for is_printed in (True, False)
         )
         for panel, (label, table) in zip(
-            row, {"$q^*$": target, "printed": printed, "mended": mended}.items(), strict=True
+            row, {"$q^*$": target, "printed": printed, "corrected": corrected}.items(), strict=True
         ):
             image = panel.imshow(table.numpy(), cmap="RdBu_r", vmin=-limit, vmax=limit)
             error = (table - target).abs().max().item()
@@ -108,13 +108,13 @@ def pairs_figure() -> Figure:
 
 
 def printed_solution_1(target_NN: Tensor) -> Tensor:
-    """What solution 1 as printed answers to (previous, current)."""
+    """The answer of solution 1 as printed to (previous, current)."""
     diagonal_N = target_NN.diagonal()
     return target_NN + 2 * diagonal_N.unsqueeze(1) + torch.diag(2 * target_NN.sum(1))
 
 
 def linear_case_error(n_positions: int, factor: float = 10.0) -> float:
-    """Y = C (ATT + X) with q = [0 | 10 U], C = (0..9, 0..0): no ReLU, categories 0..9."""
+    """The error of Y = C (ATT + X) with q = [0 | 10 U], C = (0..9, 0..0): no ReLU, categories 0..9."""
     N, M = 10, n_positions
     text = torch.randint(N, (50, M), generator=torch.Generator().manual_seed(1))
     blank = torch.zeros(N + M, N + M, dtype=torch.float64)
@@ -221,7 +221,7 @@ def _example_row(name: str) -> ComparedValue:
     answers = SOLUTIONS[name](target, len(text)).answers(torch.tensor([text]))[0]
     expected = torch.tensor(wanted, dtype=torch.float64)
     return ComparedValue(
-        name=f"{_TITLES[name]} mended: example",
+        name=f"{_TITLES[name]} corrected: example",
         published=_listed(expected),
         ours=_listed(answers),
         agrees=bool((answers - expected).abs().max() <= _TOLERANCE),

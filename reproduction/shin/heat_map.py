@@ -1,4 +1,4 @@
-"""One heat map: a matrix with signs, white at 0."""
+"""A heat map of a signed matrix, white at 0."""
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -9,10 +9,10 @@ def draw_heat_map(panel: Axes, matrix: NDArray[np.float64], title: str, columns:
     """Draws a matrix (rows, columns) with its colour bar: red above 0, blue below.
 
     Args:
-        panel: Where.
+        panel: The axes to draw into.
         matrix: Finite values.
-        title: Above it.
-        columns, rows: What its columns and rows are.
+        title: Title of the axes.
+        columns, rows: Labels of the two axes.
     """
     largest = float(np.abs(matrix).max()) or 1.0
     image = panel.imshow(matrix, cmap="RdBu_r", vmin=-largest, vmax=largest, interpolation="nearest")

@@ -25,7 +25,7 @@ from attnsweep.workloads.category_pairs.equations_of_positions import checks_of_
 
 
 def reproduce(directory: Path, console: Console) -> Comparison:
-    """Checks the equations, searches for stationary points, draws both."""
+    """Checks the equations, searches for stationary points, and draws both."""
     with one_thread():
         console.print("checking equations")
         checks = {"P": checks_of_positions(), "C": checks_of_categories()}
@@ -43,7 +43,7 @@ def reproduce(directory: Path, console: Console) -> Comparison:
 def compare(
     checks: dict[str, list[EquationCheck]], points: dict[str, FoundPoints], figures: Sequence[Path]
 ) -> Comparison:
-    """The tables."""
+    """The rows and tables."""
     sizes = ", ".join(f"({N}, {M})" for N, M in SIZES)
     n_solves = len(points["P"].family)
     return Comparison(
@@ -59,28 +59,28 @@ def compare(
         ],
         figures=figures,
         notes=[
-            "Covered by number: 3.7-3.9, 3.18, 3.33, 3.54 and the line before 3.71; the rest by section. The text of "
-            "the other equations between 3.5 and 3.71 is not at hand: where a printed form is missing ('-' under "
-            "printed), the verdict is on our form alone ('ours holds').",
-            "Which of 3.7-3.9 and 3.18 prints which gradient is not known here. Set to 0 they give the same points: "
-            "the factor -1/2 matters for rates and signs only.",
-            "'missed': the error printed is how far the level lies from those of the points that the paper analyses. "
-            "3.54: the same over all points found, beside those with Sum_i (sg_i + d_i) != 0.",
+            "Checked by number: 3.7-3.9, 3.18, 3.33, 3.54 and the line before 3.71. The text of the other equations "
+            "between 3.5 and 3.71 is not available to us: where the printed form is missing ('-' under printed), the "
+            "verdict 'ours holds' is about our form alone.",
+            "We do not know which of 3.7-3.9 and 3.18 prints which gradient. Set to 0 they give the same points; the "
+            "factor -1/2 matters only for rates and signs.",
+            "'missed': the error printed is the distance of the level from the levels that the paper analyses. 3.54: "
+            "the error over all points found, beside that over points with Sum_i (sg_i + d_i) != 0.",
             "Letters, P: with q_ji the weight of position j for predicted position i: s_i = Sum_j q_ji, "
             "n_i = Sum_j q_ji^2, p_i = q_(i-1)i; P = 11^t/N, b = tr(vP), a = tr v - b, B = |vP|^2, A = |v|^2 - B; "
             "K = M - 1.",
             "Letters, C: row i of v has p_i = v_i(i-1), d_i = v_ii, and without v_ii the sum sg_i and sum of "
             "squares n_i; o is any other entry; m(t) = E q(X,t), D(t) = q(t,t), qt = q - m; V and C are the "
             "variance of q and its covariance with q* given X_i; e_i = m* - sg_i m - d_i D; stars are for q*.",
-            "Bound on sigma: the printed exponent -1/2 is inferred from the paper's rule of about 1/sqrt(N); errors "
-            "are those of the exponent, estimated from random starts, N = 16..128.",
+            "Bound on sigma: the printed exponent -1/2 is inferred from the paper's rule of about 1/sqrt(N). Errors "
+            "are of the exponent, estimated from random starts at N = 16..128.",
             f"Solves: damped least squares on the gradient in float64 from N(0, {INIT_SIGMA}^2), (N, M) in {sizes}, "
-            f"{n_solves // len(SIZES)} each, system C with a q* of its own in each solve. The shares are of this "
-            "search, which is drawn to saddles: not of descents. 'not converged' had gradients above 1e-10 after 200 "
+            f"{n_solves // len(SIZES)} each; each solve of system C has its own q*. The shares are of this search, "
+            "which is attracted by saddles, and not of descents. 'not converged' had gradients above 1e-10 after 200 "
             "iterations, or norms above 1000.",
-            "zero_row_sums and zero_diagonal play the same predictors: with row sums 0 a column of q may be shifted, "
-            "with an empty diagonal the d_i are free. Level: E Y^2 less a stationary value of a closed form G of the "
-            "ratio o/p (workloads/category_pairs/row_sum_families.py), at every point found at (3, 4).",
+            "zero_row_sums and zero_diagonal have the same predictors: with row sums 0 a column of q may be shifted, "
+            "with a zero diagonal the d_i are free. Their level is E Y^2 less a stationary value of a closed form G of "
+            "the ratio o/p (workloads/category_pairs/row_sum_families.py), at every point found at (3, 4).",
         ],
     )
 

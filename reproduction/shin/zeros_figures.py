@@ -1,4 +1,4 @@
-"""Figures of `shin-zeros`: where the stationary points lie, and the valley at infinity. Axes: L descent, S step."""
+"""Figures of `shin-zeros`: the stationary points, and the valley at infinity. Axes: L descent, S step."""
 
 from collections.abc import Mapping, Sequence
 
@@ -33,12 +33,12 @@ _LEVELS = {
 _MARKERS = "os^D"
 _SOLVED, _TRAPPED, _GREY = "#0072B2", "#D55E00", "#595959"
 _N, _M, _INIT_SIGMA, _LEARNING_RATE, _N_STEPS = 10, 20, 0.3, 0.01, 6000
-"""Of the descents drawn."""
+"""Settings of the descents that are drawn."""
 _TITLES = {"P": "System P (attention on positions)", "C": "System C (attention on categories)"}
 
 
 def stationary_points_figure(points: Mapping[str, FoundPoints]) -> Figure:
-    """Level against Hessian index, P and C side by side, coloured by family, marked by size."""
+    """Level against Hessian index for systems P and C, with a colour per family and a marker per size."""
     figure = Figure(figsize=(7.2, 4.4), layout="constrained", dpi=200)
     panels = figure.subplots(1, len(points), sharey=True)
     for panel, (system, of) in zip(panels, points.items(), strict=True):
@@ -54,7 +54,7 @@ def stationary_points_figure(points: Mapping[str, FoundPoints]) -> Figure:
 
 
 def valley_figure(n_descents: int = 24, n_steps: int = _N_STEPS) -> Figure:
-    """The level that the best q leaves against rho, and gradient descents over it."""
+    """The level of the best q as a function of rho, and gradient descents."""
     figure = Figure(figsize=(7.2, 3.8), layout="constrained", dpi=200)
     panel = figure.subplots()
     _draw_descents(panel, n_descents, n_steps)
@@ -68,7 +68,7 @@ def _draw_points(panel: Axes, points: FoundPoints, families: Sequence[Family]) -
         name = family.name
         for size, marker in enumerate(_MARKERS):
             chosen = (points.family == name) & (points.size == size)
-            # Side by side within an index: many points are at one level.
+            # Spread within an index: many points have the same level.
             shift = np.array([_place(family, families, index) for index in points.index[chosen]])
             spread = 0.18 * (np.arange(chosen.sum()) * 0.618 % 1 - 0.5)
             panel.plot(
@@ -92,7 +92,7 @@ def _draw_points(panel: Axes, points: FoundPoints, families: Sequence[Family]) -
 
 
 def _place(family: Family, families: Sequence[Family], index: int) -> float:
-    """A family's place among those that share an index."""
+    """The horizontal shift of a family among those that share an index."""
     sharing = [each.name for each in families if index in each.indices]
     if family.name not in sharing:
         return 0.0

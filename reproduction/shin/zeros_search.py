@@ -1,4 +1,4 @@
-"""The search for stationary points of systems P and C behind `shin-zeros`, and the families they should be of.
+"""The search of `shin-zeros` for stationary points of systems P and C, and the families that the theory knows.
 
 Axes: L solve.
 """
@@ -16,7 +16,7 @@ from attnsweep.workloads.category_pairs.positions_only import PositionsOnly
 from attnsweep.workloads.category_pairs.stationary_families import family_of_categories_only, family_of_positions_only
 
 SIZES = ((2, 3), (3, 4), (4, 3), (4, 5))
-"""(N, M) of the searches: the Hessian is formed."""
+"""(N, M) of the searches; small, because the full Hessian is computed."""
 SOLVES_PER_SIZE = 200
 INIT_SIGMA = 1.2
 
@@ -26,7 +26,7 @@ class Family:
     """A stationary family, as derived.
 
     Attributes:
-        level: Per predicted position.
+        level: Loss per predicted position, as a formula.
         indices: Hessian indices that its points may have.
     """
 
@@ -54,13 +54,13 @@ FAMILIES = {
 
 @dataclass(frozen=True, slots=True)
 class FoundPoints:
-    """Where the solves of one system ended.
+    """The points at which the solves of one system ended.
 
     Attributes:
         family: (L,) of `FAMILIES`; `none` for a stationary point of no known family; `not converged`.
-        index: (L,) of the Hessian.
-        level: (L,) share of the zero's.
-        size: (L,) position in `SIZES`.
+        index: (L,) Hessian index.
+        level: (L,) level, as a share of the level of the zero.
+        size: (L,) index into `SIZES`.
     """
 
     family: NDArray[np.str_]
@@ -70,7 +70,7 @@ class FoundPoints:
 
 
 def find_points(system: str, n_solves: int, sizes: Sequence[tuple[int, int]] = SIZES) -> FoundPoints:
-    """Solves for the stationary points of system `P` or `C`, `n_solves` for each size."""
+    """Solves for stationary points of system `P` or `C`, `n_solves` times for each size."""
     parts = []
     for size, (N, M) in enumerate(sizes):
         if system == "P":

@@ -33,9 +33,9 @@ CUT_OFFS: list[tuple[ModuleType, str]] = [
     (outcomes, "DIVERGED_FACTOR"),
     (outcomes, "MOVING_SHARE"),
 ]
-"""What the judge of the full models cuts at, and where it is set."""
+"""The cut-offs of the full models' judge, and the modules that hold them."""
 N_KICKED = 60
-"""Zeros that are kicked; a quarter as many plateaus."""
+"""Number of zeros that are kicked; a quarter as many plateaus are."""
 _SOURCE = "attnsweep, docs/zeros.md"
 _GROUPED_BY = (
     "variant",
@@ -51,12 +51,12 @@ Table = list[list[str]]
 
 
 def reproduce(directory: Path, console: Console) -> Comparison:
-    """Trains 512 trials x 4 seeds of the full models, and says where they get stuck."""
+    """Trains 512 trials x 4 seeds of the full models, and lists where they get stuck."""
     return compare(swept("stuck_full", directory, console), directory)
 
 
 def reproduce_kicks(directory: Path, console: Console) -> Comparison:
-    """Trains some of these again, and kicks them where they ended."""
+    """Trains some of these models again, and kicks them where they ended."""
     sweep = swept("stuck_full", directory, console)
     console.print(f"training {N_KICKED} zeros and {N_KICKED // 4} plateaus again, and kicking them")
     return compare_kicks(sweep, N_KICKED)
@@ -76,7 +76,7 @@ def compare(sweep: SweepDirectory, directory: Path) -> Comparison:
         ],
         tables=[
             ("Rates", _rates(judged, recorded)),
-            ("Quantiles 5 / 50 / 95% of what is cut at, by outcome", _clusters(judged, recorded)),
+            ("Quantiles 5 / 50 / 95% of the quantities with a cut-off, by outcome", _clusters(judged, recorded)),
             ("Share of each outcome with a cut-off halved / as it is / doubled", _sensitivity(judged)),
             ("Certificates", _certificates(judged)),
         ],
@@ -85,15 +85,15 @@ def compare(sweep: SweepDirectory, directory: Path) -> Comparison:
             *save_figure(by_sigma_figure(judged, recorded), directory, "full_models_by_sigma"),
         ],
         notes=[
-            "Intervals of the table of rates take the trainings of one trial as dependent; those of the rows do not.",
+            "Intervals in the table of rates count the trainings of one trial as dependent; those of the rows do not.",
             "Outcomes under other cut-offs are judged again from the ledger's curves.",
         ],
     )
 
 
 def compare_kicks(sweep: SweepDirectory, n_zeros: int) -> Comparison:
-    """Kicks so many zeros of a finished sweep, and a quarter as many plateaus that no longer moved."""
-    # In the order of their ids, which says nothing about what they are.
+    """Kicks `n_zeros` zeros of a finished sweep, and a quarter as many plateaus that no longer moved."""
+    # The order of ids is arbitrary: the first of them are a sample.
     rows = sorted(Judged(sweep).rows, key=lambda row: str(row["training_id"]))
     zeros = [row for row in rows if row["outcome"] == "degenerate_zero"]
     still = [row for row in rows if row["outcome"] == "plateau" and row["outcome_detail"] is None]
@@ -106,8 +106,9 @@ def compare_kicks(sweep: SweepDirectory, n_zeros: int) -> Comparison:
             if chosen[:n]
         ],
         notes=[
-            "A kick moves all weights, by 0.1 and by 0.3; 400 iterations follow.",
-            "A fall shows that a training stood at no minimum. It does not tell a zero from a plateau.",
+            "A kick adds N(0, s^2) to all weights, with s = 0.1 and s = 0.3; 400 iterations of L-BFGS follow.",
+            "A kick does not tell a zero from a plateau, and proves no saddle: a kick of 0.1 is a new start for "
+            "weights of size 0.001 (docs/zeros.md).",
         ],
     )
 

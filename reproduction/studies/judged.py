@@ -78,7 +78,7 @@ class Judged:
         return np.where(overflowed, "diverged", found)
 
     def _outcome(self, chosen: NDArray[np.int64], solved_factor: float) -> NDArray[np.str_]:
-        """Outcomes of trainings that share what the judge reads of their parameters."""
+        """Outcomes of trainings whose parameters are the same as far as the judge reads them."""
         levels = {name: self.column(f"level_{name}")[chosen].astype(float) for name in ("zero", "mean", "cur")}
         levels["solved"] = solved_factor * self.column("loss_level")[chosen].astype(float)
         metrics = {name: table[chosen] for name, table in self.metrics.items()}

@@ -26,7 +26,7 @@ from attnsweep.workloads.testing import defaults
 
 WORKLOAD = CategoryPairs()
 N, M = 10, 20
-"""Categories and positions, where nothing else is said."""
+"""Categories and positions, unless stated otherwise."""
 NEARLY_ALL = (0.8, 1.0)
 _BLUE, _ORANGE, _GREEN, _GREY = "#0072B2", "#D55E00", "#009E73", "#595959"
 _PASSING_SIGMA = 1e-3
@@ -38,8 +38,8 @@ class Size:
     """How much is trained.
 
     Attributes:
-        n_passing, n_valley, n_softmax: Seeds of each part.
-        valley_time: Learning rate times steps, where the rate of runaways is measured.
+        n_passing, n_valley, n_softmax: Seeds for the plateaus, the valley and softmax.
+        valley_time: Learning rate times number of steps, where the rate of runaways is measured.
         passing_steps, valley_steps, softmax_steps: Steps of the three figures.
     """
 
@@ -58,7 +58,7 @@ def reproduce(directory: Path, console: Console) -> Comparison:
 
 
 def compare(directory: Path, console: Console, size: Size) -> Comparison:
-    """The same with so many seeds and steps."""
+    """The same with other numbers of seeds and steps."""
     rows: list[ComparedValue] = []
     figures: list[Path] = []
     with one_thread():
@@ -68,14 +68,14 @@ def compare(directory: Path, console: Console, size: Size) -> Comparison:
             figures += save_figure(figure, directory, f"positions_{name}")
             rows += found
     return Comparison(
-        title="System P: where its trainings stop over, and where they stay",
+        title="System P: the zero, the mean plateau, the valley at infinity, softmax saturation",
         source="attnsweep, docs/zeros.md; derivations: docs/theory.md",
         rows=rows,
         figures=figures,
         notes=[
-            f"N = {N} categories and M = {M} positions, where nothing else is said; the loss is the population's.",
-            "Step at which the zero is left: the median over seeds of the first probe below half of the zero's and the "
-            "mean predictor's levels together; derived as ln(1/sigma) / (learning rate * lambda_+).",
+            f"N = {N} categories and M = {M} positions, unless stated otherwise. The loss is the population loss.",
+            "Step at which the zero is left: the median over seeds of the first probe whose level is below the "
+            "midpoint of the zero's and the mean predictor's. Derived as ln(1/sigma) / (learning rate * lambda_+).",
             "(1 - 1/N)/M is the infimum of the level along the valley; no training reaches it.",
         ],
     )

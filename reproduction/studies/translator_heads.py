@@ -18,11 +18,11 @@ from attnsweep.workloads.translation.translator import LAYERS
 _COLOURS = {"positional": "#0072B2", "syntactic": "#D55E00", "rare_token": "#009E73"}
 """Okabe & Ito 2008, by role."""
 _FEWEST = 10
-"""Roles that fewer trainings have are not split by parameter."""
+"""A role is split by parameter if at least this many trainings have it."""
 
 
 def reproduce(directory: Path, console: Console) -> Comparison:
-    """Trains 128 trials x 4 seeds of small translators, and says which roles their heads take."""
+    """Trains 128 trials x 4 seeds of small translators, and lists the roles that their heads take."""
     return compare(swept("head_roles", directory, console), directory)
 
 
@@ -55,7 +55,7 @@ def compare(sweep: SweepDirectory, directory: Path) -> Comparison:
         rows=rows,
         tables=[("At the end of training", table), ("By parameter", _by_parameter(by_parameter))],
         figures=save_figure(_figure(emergences), directory, "head_roles"),
-        notes=["Intervals take the trainings of one trial as dependent."],
+        notes=["Intervals count the trainings of one trial as dependent."],
     )
 
 

@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 
+from attnsweep import Sweep
 from attnsweep.orchestrator.ledger.reader import Ledger
 from attnsweep.orchestrator.running.loop import SweepLoop
 from attnsweep.orchestrator.running.session import resume_sweep
 from attnsweep.orchestrator.storage.environment import Environment
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
 from attnsweep.orchestrator.training.resources import Resources
-from attnsweep.search_spaces import Sweep
 from attnsweep.search_spaces.loading import load_sweep
 from attnsweep.workloads.category_pairs import CategoryPairs
 from attnsweep.workloads.errors import UserError
@@ -70,7 +70,7 @@ def test_a_checkpoint_of_another_environment_is_dropped(tmp_path: Path, monkeypa
 
 
 WORKLOAD = """
-from search_spaces import Sweep
+from attnsweep import Sweep
 from attnsweep.workloads.category_pairs import CategoryPairs
 
 class Own(CategoryPairs):

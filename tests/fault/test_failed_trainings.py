@@ -6,10 +6,10 @@ import numpy as np
 import pyarrow.compute as pc
 import pytest
 
+from attnsweep import Int, Sweep
 from attnsweep.orchestrator.ledger.reader import Ledger
 from attnsweep.orchestrator.storage.errors import SweepError
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
-from attnsweep.search_spaces import Int, Sweep
 from attnsweep.search_spaces.loading import load_sweep
 from tests.fault import sweeps
 
@@ -18,7 +18,7 @@ pytestmark = pytest.mark.usefixtures("mlflow_database")
 FRAGILE = """
 from dataclasses import dataclass
 import torch
-from search_spaces import Int, Sweep
+from attnsweep import Int, Sweep
 from attnsweep.workloads.category_pairs import CategoryPairs, CategoryPairsParameters
 from attnsweep.workloads.parameters import parameter
 

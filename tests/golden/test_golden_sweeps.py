@@ -65,7 +65,7 @@ def test_an_old_sweep_equals_itself(
     golden: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
 ) -> None:
     assert attnsweep(monkeypatch, "compare", "finished", "finished", "--json") == 0
-    assert json.loads(capsys.readouterr().out)["stuck"]["value"] == 0
+    assert json.loads(capsys.readouterr().out)["stuck_rate"]["difference"] == 0
 
 
 def test_an_old_sweep_passes_the_audit(golden: Path, monkeypatch: pytest.MonkeyPatch) -> None:

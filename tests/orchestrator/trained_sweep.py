@@ -7,6 +7,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from attnsweep import Sweep
 from attnsweep.orchestrator.ledger.compaction import compact
 from attnsweep.orchestrator.ledger.fragments import TABLES, Stamp, publish
 from attnsweep.orchestrator.ledger.reader import Ledger
@@ -18,7 +19,6 @@ from attnsweep.orchestrator.running.study import Study
 from attnsweep.orchestrator.storage.location import Location
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
 from attnsweep.orchestrator.training.local_pool import LocalPool
-from attnsweep.search_spaces import Sweep
 from attnsweep.workloads.registry import load_workload
 
 
@@ -90,7 +90,7 @@ def records(directory: SweepDirectory, **wanted: Any) -> list[dict[str, Any]]:
 
 FRAGILE = """
 from dataclasses import dataclass
-from search_spaces import Categorical, Conditional, Float, Sweep
+from attnsweep import Categorical, Conditional, Float, Sweep
 from attnsweep.workloads.category_pairs import CategoryPairs, CategoryPairsParameters
 from attnsweep.workloads.parameters import parameter
 

@@ -13,7 +13,7 @@ from attnsweep.reproduction.conti.draws import COEFFICIENTS, draw_families
 from attnsweep.reproduction.conti.tables import TABLE_6, TABLE_7, VARIABLE, compare, load_heads
 from attnsweep.workloads.errors import UserError
 
-ROOT = Path(__file__).parents[3]
+ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture

@@ -38,9 +38,9 @@ def test_what_the_printed_solutions_answer(comparison: Comparison) -> None:
     assert max(ours.values()) < 1e-12
 
 
-def test_mended_solutions_are_exact(comparison: Comparison) -> None:
+def test_corrected_solutions_are_exact(comparison: Comparison) -> None:
     ((_, table),) = comparison.tables
-    assert list(table[0][3:]) == ["mended, q* signed", "mended, q* non-negative"]
+    assert list(table[0][3:]) == ["corrected, q* signed", "corrected, q* non-negative"]
     assert len(table) == 1 + len(SOLUTIONS)
     assert all(float(cell) < 1e-12 for row in table[1:] for cell in row[3:])
 

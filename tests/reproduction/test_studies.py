@@ -44,6 +44,7 @@ def stuck_full(tmp_path_factory: pytest.TempPathFactory) -> SweepDirectory:
     return trained_sweep(tmp_path_factory.mktemp("full") / "stuck_full", spec, pack_size=24)
 
 
+@pytest.mark.slow
 def test_full_models_are_judged_again_as_they_were(stuck_full: SweepDirectory, tmp_path: Path) -> None:
     found = full_models.compare(stuck_full, tmp_path)
     assert _names(found) == [
@@ -62,6 +63,7 @@ def test_full_models_are_judged_again_as_they_were(stuck_full: SweepDirectory, t
     assert all_trainings[2].startswith(f"{recorded.count('solved') / 24:.3f} [")
 
 
+@pytest.mark.slow
 def test_a_cut_off_is_moved_and_put_back(stuck_full: SweepDirectory) -> None:
     judged = Judged(stuck_full)
     before, value = judged.outcome(), outcomes.STATIONARY_GAMMA
@@ -71,6 +73,7 @@ def test_a_cut_off_is_moved_and_put_back(stuck_full: SweepDirectory) -> None:
     assert (judged.outcome() == before).all()
 
 
+@pytest.mark.slow
 def test_the_figures_of_full_models_show_every_training(stuck_full: SweepDirectory) -> None:
     judged = Judged(stuck_full)
     outcome = judged.column("outcome").astype(str)
@@ -88,12 +91,14 @@ def test_the_figures_of_full_models_show_every_training(stuck_full: SweepDirecto
         assert max(tops.values()) == (0.0 if "no skip" in panel.get_title() else pytest.approx(1.0))
 
 
+@pytest.mark.slow
 def test_zeros_are_kicked(stuck_full: SweepDirectory) -> None:
     [zero] = full_models.compare_kicks(stuck_full, 1).rows
     assert zero.name == "zeros whose loss falls by 5% after a kick"
     assert zero.ours == 1.0
 
 
+@pytest.mark.slow
 def test_positions_leave_the_zero_as_derived(tmp_path: Path) -> None:
     size = positions.Size(
         n_passing=8, n_valley=16, n_softmax=2, passing_steps=400, valley_time=0.3, valley_steps=300, softmax_steps=300

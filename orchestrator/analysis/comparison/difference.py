@@ -1,13 +1,13 @@
 """Differences between two rates, with honest 95% intervals. Axes: G cluster, K kind of change, P pair.
 
-*Pairs* are the same configuration and seed, trained twice. The difference is the share of pairs that came to it less
-the share that ceased. Pairs of one configuration are not independent, so a bootstrap resamples configurations. Its
-percentiles are expanded for their number G: to the level of t with G - 1 degrees of freedom, times sqrt(G / (G - 1)).
-Where few pairs change, resampling sees too little: no change in 20 configurations is not an interval of [0, 0]. So
-where fewer than 10 configurations hold a pair that changed, each end is the wider of two: that of the bootstrap, and
-that of the square-and-add interval of the two kinds of change, each by `pooling`. In simulation (8 to 100
-configurations x 4 to 8, changes dependent within a configuration) the interval covers the truth in 94 to 99% of cases;
-the tests repeat it.
+*Pairs* are the same configuration and seed, trained in A and in B. The difference is the share of pairs that have the
+outcome in B alone, less the share that have it in A alone. Pairs of one configuration are not independent, so a
+bootstrap resamples configurations. Its percentiles are expanded for the number G of configurations: to the level of t
+with G - 1 degrees of freedom, times sqrt(G / (G - 1)). Where few pairs change, a bootstrap sees too little: no change
+in 20 configurations does not make an interval of [0, 0]. So where fewer than 10 configurations hold a pair that
+changed, each end is the wider of two: that of the bootstrap, and that of the square-and-add interval of the two kinds
+of change, each by `pooling`. In simulation (8 to 100 configurations x 4 to 8, changes dependent within a configuration)
+the interval covers the truth in 94 to 99% of cases; the tests repeat it.
 
 *Without pairs*, the interval is Newcombe's: square-and-add of the intervals of the two rates by `pooling`, by trial.
 
@@ -66,7 +66,7 @@ class RateDifference:
         return self.exceeds(0.0)
 
     def exceeds(self, limit: float) -> bool:
-        """Whether the whole interval lies beyond the limit, above it or below its negative."""
+        """Whether the whole interval is above the limit, or below its negative."""
         return (self.low is not None and self.low > limit) or (self.high is not None and self.high < -limit)
 
     def as_json(self) -> dict[str, Any]:

@@ -22,7 +22,7 @@ from attnsweep.workloads.errors import UserError
 
 _STUCK_RATE = "stuck"
 _ENOUGH_PAIRS = 0.5
-"""Of the trainings of the smaller sweep. Fewer pairs agree by chance, and would leave out most of the evidence."""
+"""Pairs are compared where they are at least this share of the smaller sweep. Fewer would leave out most trainings."""
 
 Configuration: TypeAlias = tuple[Scalar, ...]
 

@@ -11,7 +11,7 @@ from attnsweep.orchestrator.analysis.figures.texts import figure_text
 
 _MANYFOLD, _TWO_DECADES = 10, 100
 _LONG = 36
-"""The longest tick label's characters times the number of labels, from which they are slanted."""
+"""Labels are slanted where the longest one's characters, times their number, are more."""
 
 
 def scale_shares(panel: Axes, label: str = "") -> None:

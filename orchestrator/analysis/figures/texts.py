@@ -1,4 +1,4 @@
-"""Texts of figures: what anyone may have written is drawn as it stands; legends hide nothing."""
+"""Texts of figures: a user's text is drawn as it stands, and a legend is outside of the panels."""
 
 import functools
 from collections.abc import Mapping

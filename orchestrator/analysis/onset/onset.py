@@ -1,4 +1,4 @@
-"""When trainings come to an outcome or a role, group by group. Axes: R training."""
+"""The step from which trainings have an outcome or a role, and the share that has it by step. Axes: R training."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -25,7 +25,7 @@ from trainings where outcome <> 'failed' order by trial, replicate
 
 @dataclass(frozen=True, eq=False, slots=True)
 class OnsetTimes:
-    """The step at which each training came to something, or until which it had not.
+    """The step at which each training came to an outcome or a role, or until which it had not.
 
     Attributes:
         trial: (R,) the training's trial.

@@ -1,6 +1,6 @@
 """The share of trainings that have come to something, by step: Kaplan and Meier's estimate. Axes: R training, T time.
 
-Trainings may have different lengths, and one that ends without coming to it says only that it had not by then: it is
+Trainings may have different lengths. One that ends without coming to it says only that it had not by then: it is
 censored at its last step. The variance is Greenwood's, summed by trial, so that replicates of one trial are not taken
 as independent. The interval is Wilson's at the number of trainings that gives this variance, within the bounds of
 `rates.intervals`:
@@ -23,7 +23,7 @@ from attnsweep.orchestrator.analysis.rates.intervals import spread_of_estimate, 
 from attnsweep.search_spaces.confidence_sequence import sequential_interval
 
 _MOST_POINTS = 64
-"""Of a curve."""
+"""A curve has at most so many points."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,7 +28,7 @@ _MOST_POINTS = 400
 """Up to so many trials are drawn one by one."""
 _SURPRISING, _MOST_Z = 2.0, 3.0
 _DARK_Z = 1.8
-"""From which on black letters are hard to read."""
+"""Above this |z|, black letters are hard to read."""
 _ROOM = 0.14, 0.1
 """The part of each axis that a cell's numbers need."""
 
@@ -74,7 +74,7 @@ def _draw_model(figure: Figure, panel: Axes, plane: Plane, trials: TrialCounts, 
 
 
 def _draw_surface(panel: Axes, surface: Surface) -> dict[str, Artist]:
-    """Draws the model, and returns what of it a legend names."""
+    """Draws the model, and returns its marks for the legend, by name."""
     x, y, probability, low, high = surface.grid()
     panel.pcolormesh(x, y, probability, vmin=0, vmax=1, shading="gouraud", rasterized=True)
     handles: dict[str, Artist] = {}
@@ -90,7 +90,7 @@ def _draw_surface(panel: Axes, surface: Surface) -> dict[str, Artist]:
 
 
 def _draw_observed(panel: Axes, plane: Plane, trials: TrialCounts, cells: Sequence[ResidualBin]) -> tuple[str, Artist]:
-    """Draws each trial in the colour of its share, or where there are cells, these; returns what a legend names."""
+    """Draws the trials, or the cells if there are any, in the colours of their shares. Returns the legend's mark."""
     x, y, share, name, marker = trials.x, trials.y, trials.k / trials.n, "trial", "o"
     if cells:
         x, y = (np.array(middles) for middles in zip(*(_middle(plane, each) for each in cells), strict=True))

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from attnsweep.orchestrator.analysis.phase.surface import Floats, Surface, TrialCounts
 
 _BINS = 4
-"""Along each axis."""
+"""The number of bins along each axis."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,8 +24,9 @@ class ResidualBin:
         n_trials, n: Trials and trainings in the cell.
         k: Trainings that are stuck.
         expected: The number of stuck trainings that the model expects.
-        z: (k - expected) over its standard deviation. That is the larger of two: by the spread of trials, and of
-            independent trainings, since the former is far too small where few are expected. `None` for one trial.
+        z: (k - expected) over its standard deviation, `None` for one trial. The standard deviation is the larger of
+            two: that of independent trainings, and that of the spread between trials, which is far too small where few
+            stuck trainings are expected.
     """
 
     x_low: float

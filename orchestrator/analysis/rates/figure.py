@@ -16,7 +16,7 @@ from attnsweep.orchestrator.analysis.rates.by_parameter import ParameterRates, R
 from attnsweep.orchestrator.analysis.rates.intervals import Rate
 
 _WIDE = 10
-"""Values of a choice, above which a panel is wider than others."""
+"""A panel is wider than others where a choice has more values."""
 
 
 @house_style()

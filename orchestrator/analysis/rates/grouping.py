@@ -12,9 +12,9 @@ from attnsweep.search_spaces.sweep import Sweep
 from attnsweep.workloads.errors import UserError
 
 _MOST_VALUES = 8
-"""Up to so many distinct numbers, each has a bin of its own."""
+"""Up to so many distinct numbers have a bin each."""
 _MANYFOLD = 10.0
-"""Largest over smallest of positive numbers, from which their axis is logarithmic."""
+"""The axis of positive numbers is logarithmic where the largest is so many times the smallest."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,8 +14,8 @@ Wilson's interval at an *effective* number of trainings, `n / deff`:
 Under `Sequential` replication a trial has more trainings the nearer its rate is to one half (or to the threshold), so
 pooled trainings would lean there. Each trial's share counts once instead, with Wilson's interval at the effective
 number that follows from the spread of the shares. A single trial gets the anytime-valid interval that `Sequential`
-itself looked at. A share whose end depends on the data leans towards the end that comes first: by up to 0.015 where
-the width of the interval ends a trial (0.2, at most 200 trainings), by up to 0.05 where a threshold of one half does.
+itself looked at. Because the data decide when a trial stops, its share is biased: by up to 0.015 where the width of the
+interval stops it (0.2, at most 200 trainings), by up to 0.05 where a threshold of one half does.
 
 In simulation (5 trials x 16, intra-trial correlation 0.6, rate 0.5) the pooled binomial interval covers the truth in
 46% of cases and this one in 95%. For 14 such trials and a rate of 0.1, where one or two trials hold most of what is
@@ -76,7 +76,7 @@ class Rate:
         return self.share, self.low, self.high
 
     def as_json(self) -> dict[str, int | float | None]:
-        """Plain values."""
+        """The rate as plain values for JSON."""
         return {"n": self.n, "k": self.k, "share": self.share, "low": self.low, "high": self.high}
 
 

@@ -1,4 +1,4 @@
-"""Since when each training has a head in each role, from the ledger's `heads`. All statements on roles rest on this.
+"""The probe since which each training has a head with each role, from the ledger's `heads`.
 
 Trainings without heads are left out, and those that failed or diverged: heads of non-finite weights have no role.
 """

@@ -13,7 +13,7 @@ from attnsweep.orchestrator.analysis.roles.rates import RoleRate, RoleRatesBy, r
 from attnsweep.search_spaces.sweep import Sweep
 
 _MOST_MARKDOWN_COLUMNS = 4
-"""Of the table of roles by parameter; a wider one is left out, and is in the JSON and in Python."""
+"""A wider table of roles by parameter is left out of the Markdown; the JSON has its numbers."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,7 +20,7 @@ from attnsweep.orchestrator.report.regions import Cell, Regions
 from attnsweep.search_spaces.dimensions import Float
 
 _DARK = 0.55
-"""Share, from which on black letters on its colour are hard to read."""
+"""On the colours of larger shares, black letters are hard to read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +78,7 @@ def _mark_edges(axis: Axis, rates: ParameterRates, ha: str) -> None:
 
 
 def _number(value: float) -> str:
-    """`$10^{-4}$` for a power of ten with many zeros, else as short as it is."""
+    """`$10^{-4}$` for a power of ten with many zeros; else up to three digits."""
     power = round(math.log10(value)) if value > 0 else 0
     return f"$10^{{{power}}}$" if abs(power) > 1 and value == float(f"1e{power}") else f"{value:.3g}"
 

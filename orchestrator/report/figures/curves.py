@@ -16,15 +16,15 @@ from attnsweep.orchestrator.analysis.learning_curves import LearningCurve
 from attnsweep.orchestrator.report.facts import ReferenceLevel
 
 _DECADES = 1.3
-"""Between the largest and the smallest loss, from which on the axis of losses is logarithmic."""
+"""The axis of losses is logarithmic where the largest and the smallest loss are at least so far apart."""
 _BEYOND_LEVELS = 30
-"""A logarithmic axis of losses goes so many times above the highest and below the lowest reference level."""
+"""A logarithmic axis of losses ends at so many times the highest level, and at the lowest divided by it."""
 _HIGHEST = 1e30
 """The largest loss on an axis: that of a diverged training may come near the largest float, which axes do not draw."""
 _FEW_DECADES = 2.5
-"""On an axis with fewer, 2 and 5 are marked too."""
+"""An axis of fewer decades has ticks at 2 and 5 too."""
 _LABEL_GAP = 0.062
-"""Of the axis, between the labels of two levels."""
+"""The least distance between the labels of two levels, as a part of the axis."""
 
 
 def curve_figures(curves: Sequence[LearningCurve], levels: Sequence[ReferenceLevel]) -> list[tuple[str, Figure]]:

@@ -26,7 +26,7 @@ from tests.fault.sweeps import small_sweep
 QUIET = Console(quiet=True)
 WITHOUT_RAY = """
 import sys
-from orchestrator import cli
+from attnsweep.orchestrator import cli
 cli._add_report = lambda *_: None  # seconds of drawing, without a training
 cli.app(["run", "quickstart", "--local", "--dir", "s", "--trials", "1", "--replicates", "2", "--set", "n_steps=5"],
         standalone_mode=False)
@@ -36,7 +36,7 @@ print(*[name for name in sys.modules if name.partition(".")[0] == "ray"])
 TORCH_FIRST = """
 import torch
 torch.ones(9, 9) @ torch.ones(9, 9)
-from orchestrator import cli
+from attnsweep.orchestrator import cli
 cli.main()
 """
 
