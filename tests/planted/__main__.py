@@ -10,7 +10,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from tests.planted.fault import Fault, caught, run_tests
+from tests.planted.fault import LOG, Fault, caught, run_tests
 from tests.planted.faults_of_sweeps import FAULTS_OF_SWEEPS
 from tests.planted.faults_of_trainings import FAULTS_OF_TRAININGS
 
@@ -25,7 +25,7 @@ def main() -> int:
         _copy(tree)
         tests = sorted({test for fault in faults for test in fault.tests})
         if status := run_tests(tests, tree):
-            print((tree / "planted.log").read_text()[-4000:])
+            print((tree / LOG).read_text()[-4000:])
             print(f"without a fault the tests must pass: pytest exited with {status}")
             return 1
         survivors = [fault for fault in faults if not _is_caught(fault, tree)]
