@@ -24,7 +24,7 @@ sweep: $(VENV)/.installed
 PYTEST := $(BIN)/pytest --numprocesses 2 --dist loadfile --no-loadscope-reorder
 
 quick: $(VENV)/.installed-test
-	$(PYTEST) -m 'not ray and not server and not slow and not scale'
+	$(PYTEST) -m 'not ray and not server and not simulation and not slow and not scale'
 
 test: check
 	$(PYTEST) -m 'not scale'
