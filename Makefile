@@ -4,13 +4,14 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help sweep quick test test-all check docs bench clean
+.PHONY: help sweep quick test test-all planted check docs bench clean
 
 help:
 	@echo 'make sweep   build $(VENV), install, run the shipped quickstart sweep'
 	@echo 'make quick   run the tests that need no Ray, no server and little computing'
 	@echo 'make test    build $(VENV) with the test extras, run the checks and all tests but those of minutes'
 	@echo 'make test-all  run the checks and all tests'
+	@echo 'make planted  plant a fault in each room in turn: do the tests notice?'
 	@echo 'make check   format, lint, types, layers'
 	@echo 'make docs    build the site in docs/_build; warnings are errors'
 	@echo 'make bench   run every benchmark in benchmarks/'
@@ -23,13 +24,16 @@ sweep: $(VENV)/.installed
 PYTEST := $(BIN)/pytest --numprocesses 2 --dist loadfile --no-loadscope-reorder
 
 quick: $(VENV)/.installed-test
-	$(PYTEST) -m 'not ray and not server and not slow and not scale'
+	$(PYTEST) -m 'not ray and not server and not simulation and not slow and not scale'
 
 test: check
 	$(PYTEST) -m 'not scale'
 
 test-all: check
 	$(PYTEST)
+
+planted: $(VENV)/.installed-test
+	$(BIN)/python -m tests.planted
 
 check: $(VENV)/.installed-test
 	$(BIN)/ruff format --check

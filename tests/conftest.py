@@ -29,6 +29,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(MARKS[name])
         if item.path.parent.name in SLOW_FOLDERS:
             item.add_marker("slow")
+        sample = item.get_closest_marker("sample")
+        if sample is not None and item.callspec.id not in sample.args:  # type: ignore[attr-defined]
+            item.add_marker("scale")
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -46,12 +46,14 @@ def test_a_sweep_submitted_as_a_job_leaves_its_ledger(submitted: Path) -> None:
     assert None not in rows["outcome"].to_pylist()
 
 
+@pytest.mark.scale
 def test_the_entry_of_ray_submit_is_the_same_command_line(ray_head: Mapping[str, str], submitted: Path) -> None:
     job = submit(ray_head, sys.executable, RAY_SUBMIT, "status", submitted)
     assert job.returncode == 0, job.stdout
     assert "16 of 16 in the ledger" in job.stdout
 
 
+@pytest.mark.scale
 def test_a_job_runs_in_the_interpreter_it_names_and_its_failure_is_that_of_its_submission(
     ray_head: Mapping[str, str],
 ) -> None:

@@ -77,6 +77,7 @@ def test_a_text_of_ones_own_from_file_to_ledger(tmp_path: Path, monkeypatch: pyt
     assert Ledger(directory.path).trainings().num_rows == 4
 
 
+@pytest.mark.scale
 def test_the_table_on_lengths(tmp_path: Path) -> None:
     small = SMALL | {"n_sentences": 100, "head_sentences": 0, "eval_sentences": 60, "test_sentences": 40}
     spec = load_sweep("translation_lengths").fix(small).but(replicates=3)

@@ -188,6 +188,7 @@ def test_a_node_and_a_raylet_that_die_lose_nothing(
     assert sweeps.told(tmp_path / "s") == sweeps.told(tmp_path / "undisturbed")
 
 
+@pytest.mark.scale
 def test_a_training_that_gets_further_each_time_is_not_given_up(
     undisturbed: Path,
     tmp_path: Path,

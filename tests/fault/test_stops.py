@@ -49,7 +49,7 @@ cli.main()
 STARTING_AND_ENDING = [
     ("attnsweep.orchestrator.storage.sweep_directory:SweepDirectory.check_new", "--local"),
     pytest.param("+ray._private.node:Node.start_head_processes", "--trainers=1", marks=pytest.mark.ray),
-    ("attnsweep.orchestrator.tracking:Projection.close", "--local"),
+    pytest.param("attnsweep.orchestrator.tracking:Projection.close", "--local", marks=pytest.mark.scale),
 ]
 """Before Ray starts, while it does, and in the wait for MLflow when all is trained."""
 

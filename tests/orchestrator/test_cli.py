@@ -161,6 +161,7 @@ def test_an_address_where_something_else_listens(
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.slow
 def test_light_commands_answer_without_torch_or_ray() -> None:
     code = (
         "import sys; from attnsweep.orchestrator import cli\n"

@@ -53,6 +53,7 @@ def test_draws_are_members_of_their_families_beside_the_noise() -> None:
     assert seen == [(family, each) for each in COEFFICIENTS for family in ("sigma_1", "sigma_2", "sigma_3")]
 
 
+@pytest.mark.slow
 def test_no_draw_is_nearer_than_the_exact_optimum() -> None:
     heads = _noisy_heads()
     for table in (TABLE_6, TABLE_7):

@@ -61,6 +61,7 @@ def test_a_median_agrees_only_if_its_whole_interval_does() -> None:
     assert median_row("m", values.tolist(), published="above 5", agrees_above=5.0).agrees is True
 
 
+@pytest.mark.slow
 def test_the_interval_of_a_median_covers_it() -> None:
     draws = np.random.default_rng(0).exponential(size=(400, 20))
     rows = [median_row("m", draw.tolist(), published=None) for draw in draws]

@@ -82,6 +82,7 @@ def _mean_error(design: Callable[[int, int], float], n_trials: int) -> float:
     return float(np.mean([design(n_trials, seed) for seed in SEEDS]))
 
 
+@pytest.mark.scale
 @pytest.mark.slow
 def test_half_the_trainings_of_a_grid_or_random_draws_find_the_boundary_as_well() -> None:
     found = _mean_error(_boundary, 48)
@@ -92,6 +93,7 @@ def test_half_the_trainings_of_a_grid_or_random_draws_find_the_boundary_as_well(
     assert found < 0.8 * _mean_error(_grid, 49)
 
 
+@pytest.mark.scale
 @pytest.mark.slow
 def test_it_finds_an_island_that_its_first_trials_missed() -> None:
     assert np.mean([_boundary(40, seed, _island) for seed in range(6)]) < 0.03
@@ -129,6 +131,7 @@ def test_a_batch_of_asks_spreads() -> None:
     assert np.ptp(near) > 0.6
 
 
+@pytest.mark.scale
 @pytest.mark.slow
 def test_it_asks_near_the_boundary_on_a_logarithmic_axis() -> None:
     space = {"sigma": FloatDistribution(1e-6, 1.0, log=True), "n": IntDistribution(3, 9)}
@@ -151,6 +154,7 @@ def test_each_category_has_a_boundary_of_its_own() -> None:
     assert np.median([abs(each["x"] - at[each["kind"]]) for each in asked]) < 0.1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("side", [0.0, 1.0])
 def test_without_a_boundary_it_goes_on_looking(side: float) -> None:
     study = optuna.create_study()
@@ -169,6 +173,7 @@ def test_a_trial_of_more_trainings_weighs_more() -> None:
     assert np.all(many[1] < 0.5 * few[1])
 
 
+@pytest.mark.slow
 def test_each_trial_has_candidates_of_its_own() -> None:
     """Of one layout, only the trial's own seed differs."""
     study, drawn = optuna.create_study(), []

@@ -103,6 +103,7 @@ def test_a_new_directory_is_in_sweeps(monkeypatch: pytest.MonkeyPatch, tmp_path:
         assert cli._new_directory(name).resolve().parent == tmp_path / "sweeps"
 
 
+@pytest.mark.slow
 def test_a_spec_file_with_a_hostile_name_writes_nothing(tmp_path: Path) -> None:
     spec = json.loads(small_sweep("s").to_json()) | {"name": "../x"}
     (tmp_path / "sweep.json").write_text(json.dumps(spec))

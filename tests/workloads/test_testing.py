@@ -125,6 +125,7 @@ def test_a_state_that_is_lost_is_found(optimizer: str, monkeypatch: pytest.Monke
         check_resumed_equals_undisturbed(CategoryPairs(), _trainings(optimizer=optimizer, momentum=0.9))
 
 
+@pytest.mark.slow
 def test_each_check_is_named_as_it_begins_and_timed_as_it_ends(capsys: pytest.CaptureFixture[str]) -> None:
     said: list[str] = []
     settings = [defaults(CategoryPairs(), **(SMALL | {"n_steps": n})) for n in (2, 4)]

@@ -50,6 +50,7 @@ def test_importing_it_brings_nothing_heavy() -> None:
     assert found.stdout == "[]\n"
 
 
+@pytest.mark.slow
 def test_tables_come_in_three_formats(sweep: SweepData) -> None:
     assert sweep.trainings().num_rows == len(sweep.trainings("pandas")) == sweep.trainings("polars").height == 160
     assert sweep.trials().num_rows == 40
@@ -143,6 +144,7 @@ def test_a_phase_diagram_takes_its_axes_from_the_space(sweep: SweepData) -> None
         sweep.phase_diagram("init_sigma", "optimizer")
 
 
+@pytest.mark.slow
 def test_a_phase_diagram_goes_by_shares_where_trials_chose_how_many_they_needed(tmp_path: Path) -> None:
     found = []
     for name, repeats in (("few", 1), ("many", 3)):
@@ -161,6 +163,7 @@ def test_a_phase_diagram_goes_by_shares_where_trials_chose_how_many_they_needed(
     assert np.array(found[1].at(1e-3, 0.01)) == pytest.approx(np.array(found[0].at(1e-3, 0.01)))
 
 
+@pytest.mark.slow
 def test_importance_finds_the_parameter_that_decides(sweep: SweepData) -> None:
     found = sweep.importance()
     assert [each.parameter for each in found.parameters] == ["init_sigma", "learning_rate"]
@@ -184,6 +187,7 @@ def test_importance_says_where_there_is_nothing_to_tell(tmp_path: Path) -> None:
     assert open_sweep(tmp_path / "same").importance().note == "fewer than 5 trials are better than the rest"
 
 
+@pytest.mark.slow
 def test_importance_looks_at_those_that_are_better_however_many_there_are(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -220,6 +224,7 @@ def test_several_sweeps_are_pooled_alike_in_any_order(tmp_path: Path) -> None:
         assert [each.rate.share for each in rates.by_parameter[0].bins if each.n_trials] == [0.5]
 
 
+@pytest.mark.slow
 def test_several_sweeps_are_read_as_one(tmp_path: Path, sweep: SweepData) -> None:
     wider = {"init_sigma": Float(low=1e-5, high=1.0, log=True), "learning_rate": 0.1, "n_steps": 8}
     sweep_on_disk(tmp_path / "two", small_sweep("two", space=wider), *_trials(10, param_optimizer="adam"))

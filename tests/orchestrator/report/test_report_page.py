@@ -32,6 +32,7 @@ def test_every_outcome_has_its_meaning_and_colour() -> None:
     assert len(set(OUTCOME_COLOURS.values())) == len(OUTCOMES)
 
 
+@pytest.mark.slow
 def test_the_command_writes_one_file_that_fetches_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -58,6 +59,7 @@ def test_the_command_writes_one_file_that_fetches_nothing(
     assert not [each for each in out.parent.rglob("*") if each.name.startswith(".")]
 
 
+@pytest.mark.slow
 def test_the_commands_of_a_report_exist_and_its_queries_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     directory = _small(tmp_path / "a sweep's")
     monkeypatch.chdir(tmp_path)
@@ -81,6 +83,7 @@ def test_a_sweep_without_trainings(tmp_path: Path) -> None:
     assert page.all("img") == []
 
 
+@pytest.mark.slow
 def test_a_sweep_that_varies_nothing_and_whose_trainings_fail(tmp_path: Path) -> None:
     spec = small_sweep("fixed", space={"n_steps": 8}, trials=1, replicates=2)
     failed = trial_rows(0, ["failed", "failed"], error="ValueError: no", eval_loss=None, train_seconds=None)
@@ -90,6 +93,7 @@ def test_a_sweep_that_varies_nothing_and_whose_trainings_fail(tmp_path: Path) ->
     assert "ValueError: no" in page.one("details", class_="failure").text
 
 
+@pytest.mark.slow
 def test_where_no_model_is_fitted_the_cells_stand_alone_and_the_page_says_why(tmp_path: Path) -> None:
     spec = small_sweep("choice", trials=8)
     spec = spec.but(space=spec.space | {"optimizer": Categorical(choices=("sgd", "adam"))})
@@ -113,6 +117,7 @@ def test_where_no_model_is_fitted_the_cells_stand_alone_and_the_page_says_why(tm
         assert "phase" not in groups
 
 
+@pytest.mark.slow
 def test_trials_that_chose_how_many_they_needed_count_once_in_every_rate(tmp_path: Path) -> None:
     spec = small_sweep("by_need", trials=2, replicates=Sequential(width=0.3, at_most=16, batch=4))
     trials = [trial_rows(0, ["solved"] * 4), trial_rows(1, ["marginal"] * 12 + ["solved"] * 4)]
@@ -124,6 +129,7 @@ def test_trials_that_chose_how_many_they_needed_count_once_in_every_rate(tmp_pat
     assert "a rate is the mean of its trials' shares, not k of n" in page.text
 
 
+@pytest.mark.slow
 def test_a_loss_near_the_largest_float_is_drawn(tmp_path: Path) -> None:
     directory = SweepDirectory.create(tmp_path / "sweep", small_sweep("diverged"), {})
     with open_writer(directory) as writer:
@@ -132,6 +138,7 @@ def test_a_loss_near_the_largest_float_is_drawn(tmp_path: Path) -> None:
     assert "Learning curves by outcome" in page.text
 
 
+@pytest.mark.slow
 def test_several_sweeps(tmp_path: Path) -> None:
     paths = [_small(tmp_path / name, name).path for name in ("first", "second")]
     with pytest.raises(UserError, match="--out: got None, expected a file, for a report on several sweeps"):
@@ -153,6 +160,7 @@ def test_several_sweeps(tmp_path: Path) -> None:
     assert (tmp_path / "both_figures" / "2_outcomes.svg").exists()
 
 
+@pytest.mark.slow
 def test_a_sweep_with_heads(tmp_path: Path) -> None:
     trials = [trial_rows(at, ["solved", "marginal"], param_init_sigma=0.05) for at in range(2)]
     timelines = [{(0, 0): "..pp", (0, 1): "...."}, {(0, 0): ".sss", (0, 1): "...."}]
@@ -192,6 +200,7 @@ def test_roles_have_one_share_of_heads_in_a_report(tmp_path: Path) -> None:
     assert rate.head_share == composition.rate.share == 0.5
 
 
+@pytest.mark.slow
 def test_a_file_that_cannot_be_written(tmp_path: Path) -> None:
     directory = sweep_on_disk(tmp_path / "sweep", small_sweep("empty"))
     (tmp_path / "taken").write_text("")

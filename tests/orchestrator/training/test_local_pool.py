@@ -134,6 +134,7 @@ def test_who_leaves_is_not_taken_for_a_training_that_raises(kind: type[BaseExcep
     assert _settings() == notebook
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("mlflow_database")
 def test_a_gpu_that_fails_ends_the_sweep_instead_of_all_its_trainings(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -34,6 +34,7 @@ def test_a_call_returns_as_soon_as_its_time_is_up(monkeypatch: pytest.MonkeyPatc
     assert first.step <= again.step <= 2
 
 
+@pytest.mark.slow
 def test_slices_come_to_an_end() -> None:
     worker = Trainer(WORKLOAD, RunContext("s"), "cpu")
     report = worker.start(_order(300))

@@ -24,6 +24,7 @@ MODES = [
 ]
 
 
+@pytest.mark.sample("positions_only-softmax", "categories_only-sampled", "positions_only-float32-adam")
 @pytest.mark.slow
 @pytest.mark.parametrize("mode", MODES, ids=lambda mode: "-".join(mode.values()))
 def test_conformance(mode: dict[str, str]) -> None:

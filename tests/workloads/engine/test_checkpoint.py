@@ -135,6 +135,7 @@ def test_the_cases_hold_all_fates() -> None:
     assert _undisturbed("sentences, adam")[0].result().heads
 
 
+@pytest.mark.sample("pairs, sgd", "pairs, adam", "pairs, lbfgs", "pairs, full", "strings, adam", "sentences, adam")
 @pytest.mark.slow
 @pytest.mark.parametrize("name", CASES)
 @settings(max_examples=3, deadline=None, derandomize=True, phases=[Phase.explicit, Phase.generate])
@@ -152,6 +153,7 @@ def test_a_resumed_pack_ends_as_an_undisturbed_one(name: str, data: st.DataObjec
     _assert_same_end(_ended(pack), undisturbed)
 
 
+@pytest.mark.slow
 def test_lbfgs_resumes_at_every_evaluation() -> None:
     """At the start, within searches and between them, where some lanes are ahead and where some have ended."""
     name = "pairs, lbfgs"
@@ -199,7 +201,7 @@ def test_curvature_pairs_are_all_there() -> None:
 def test_another_process_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
     # The other process imports this module by its name.
     monkeypatch.syspath_prepend(Path(__file__).parents[3])
-    names = ["pairs, lbfgs", "strings, adam", "sentences, adam"]
+    names = ["pairs, lbfgs", "sentences, adam"]
     contents = [to_bytes(_half_trained(name).checkpoint()) for name in names]
     with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as another:
         for name, (result, state) in zip(names, another.map(_train_on, names, contents), strict=True):

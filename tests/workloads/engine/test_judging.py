@@ -158,6 +158,7 @@ def test_a_negative_loss_is_no_solution() -> None:
         check_verdicts(Shifted(), trainings)
 
 
+@pytest.mark.slow
 def test_a_loss_that_may_be_negative_may_solve() -> None:
     trainings = _trainings(1, **SOLVING)
     declared = type("Declared", (Shifted,), {"loss_may_be_negative": True})()

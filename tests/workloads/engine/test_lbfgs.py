@@ -75,6 +75,7 @@ class Fused:
         return loss.detach(), {"a": gradient[:, :4].reshape(-1, 2, 2), "b": gradient[:, 4:]}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("stops", [(50,), (0, 1, 2, 3, 7, 25, 50)])
 def test_ten_problems_in_one_pack_each_follow_torch_alone(stops: tuple[int, ...]) -> None:
     fused = Fused(PROBLEMS, 50).advance(*stops)
@@ -101,6 +102,7 @@ def test_lanes_end_by_the_tolerances_that_end_torch() -> None:
         torch.testing.assert_close(own.end, reference.end, rtol=1e-6, atol=1e-6, equal_nan=True)
 
 
+@pytest.mark.slow
 def test_lanes_wait_for_each_other_a_few_stops_later_only() -> None:
     unstopped = Fused(PROBLEMS, 50).advance(50)
     slowest = max(len(trace.points) for trace in unstopped.traces)
@@ -120,6 +122,7 @@ def test_a_stop_shows_each_lane_as_it_was_there() -> None:
         assert torch.equal(fused.optimizer.is_running, alone.optimizer.is_running)
 
 
+@pytest.mark.slow
 def test_a_lane_is_the_same_to_the_last_bit_in_any_company() -> None:
     whole = Fused(PROBLEMS, 50).advance(3, 50)
     for first, last in ((0, 1), (3, 4), (5, 8), (9, 10)):

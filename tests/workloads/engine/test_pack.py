@@ -33,6 +33,7 @@ def test_a_training_is_the_same_to_the_last_bit_in_any_pack(pack_size: int) -> N
         np.testing.assert_array_equal(whole[metric][20 : 20 + pack_size], table, err_msg=metric)
 
 
+@pytest.mark.sample("solution_3-float64", "combined-float32")
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("variant", "dtype"),
@@ -56,6 +57,7 @@ def test_matrix_products_do_not_round_by_the_pack(variant: str, dtype: str) -> N
             np.testing.assert_array_equal(whole[metric][:size], table, err_msg=f"{metric}, pack of {size}")
 
 
+@pytest.mark.sample("float32")
 @pytest.mark.slow
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 def test_matrix_products_do_not_round_by_the_place_in_the_pack(dtype: str) -> None:

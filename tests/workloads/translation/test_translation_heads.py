@@ -337,6 +337,7 @@ def test_alignment_counts_by_hand() -> None:
     assert counts.by_offset == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("values", [{}, {"window": 1, "num_pos": 1, "attention_scale": "log_n_inv_sqrt_d"}])
 def test_scores_of_a_model_are_those_of_its_attention(values: dict[str, Value]) -> None:
     parameters = [small(dtype="float64", **values), small(dtype="float64")]

@@ -33,6 +33,7 @@ def _train(*trainings: Training) -> PackResult:  # type: ignore[type-arg]
     return pack.result()
 
 
+@pytest.mark.sample("{}")
 @pytest.mark.slow
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
 def test_conformance(shape: dict[str, Value]) -> None:
@@ -40,6 +41,7 @@ def test_conformance(shape: dict[str, Value]) -> None:
     check_workload(WORKLOAD, [small(**(shape | sizes | variant)) for variant in VARIANTS[1:4]])
 
 
+@pytest.mark.sample("{}")
 @pytest.mark.slow
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
 def test_a_training_is_the_same_to_the_last_bit_in_any_pack(shape: dict[str, Value]) -> None:

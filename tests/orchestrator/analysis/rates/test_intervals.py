@@ -65,6 +65,7 @@ def test_one_trial_has_the_interval_that_it_was_stopped_by() -> None:
     assert mean_rate([]) == trial_rate(rule, 0, 0) == Rate(0, 0, None, None)
 
 
+@pytest.mark.slow
 @given(st.lists(st.integers(1, 20).flatmap(lambda n: st.tuples(st.just(n), st.integers(0, n))), min_size=2))
 def test_a_mean_is_between_the_shares_and_its_interval_around_it(counts: list[tuple[int, int]]) -> None:
     rate = mean_rate(counts)

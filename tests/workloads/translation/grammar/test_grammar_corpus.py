@@ -44,6 +44,7 @@ def changed(array: np.ndarray) -> np.ndarray:
     return other
 
 
+@pytest.mark.slow
 def test_tokens_are_words_then_eos_then_padding(corpus: Corpus) -> None:
     for side in (corpus.source, corpus.target):
         assert side.tokens.shape == (2_400, side.lengths.max())

@@ -1,0 +1,247 @@
+"""Faults in what trains and judges, and in what may vary."""
+
+from tests.planted.fault import Fault
+
+_ENGINE = "tests/workloads/engine"
+_ROLES = ("tests/workloads/diagnostics/test_roles.py",)
+_OPTIMIZERS = (f"{_ENGINE}/test_optimizers.py::test_a_lane_follows_torch_run_alone",)
+_SYSTEMS = ("tests/workloads/category_pairs/test_systems.py",)
+_FULL_MODEL = ("tests/workloads/category_pairs/test_full_model.py",)
+_REPLICATION = ("tests/search_spaces/test_replication.py",)
+
+FAULTS_OF_TRAININGS = (
+    Fault(
+        "a round too few", "workloads/engine/philox.py", "_ROUNDS = 10", "_ROUNDS = 9", (f"{_ENGINE}/test_philox.py",)
+    ),
+    Fault(
+        "epsilon outside the root",
+        "workloads/engine/layer_norm.py",
+        "torch.rsqrt(centred.square().mean(dim, keepdim=True) + layer_norm_eps)",
+        "1.0 / (centred.square().mean(dim, keepdim=True).sqrt() + layer_norm_eps)",
+        (f"{_ENGINE}/test_layer_norm.py",),
+    ),
+    Fault(
+        "normal values from half the circle",
+        "workloads/engine/streams.py",
+        "(2.0 * math.pi) * angle_draw",
+        "math.pi * angle_draw",
+        (f"{_ENGINE}/test_streams.py",),
+    ),
+    Fault(
+        "draws that depend on their length",
+        "workloads/engine/streams.py",
+        "values = torch.stack(of_blocks, dim=-1).flatten(1)",
+        "values = torch.stack(of_blocks, dim=1).flatten(1)",
+        (f"{_ENGINE}/test_streams.py",),
+    ),
+    Fault(
+        "Adam's bias correction one update late",
+        "workloads/engine/first_order.py",
+        "correction_1 = 1 - self.beta_1**self._n_updates",
+        "correction_1 = 1 - self.beta_1 ** (self._n_updates + 1)",
+        _OPTIMIZERS,
+    ),
+    Fault(
+        "ascent for descent",
+        "workloads/engine/first_order.py",
+        "direction, value=-1.0)",
+        "direction, value=1.0)",
+        _OPTIMIZERS,
+    ),
+    Fault(
+        "clipping that lengthens short gradients",
+        "workloads/engine/first_order.py",
+        "(norm_per_lane(gradients) + 1e-6)).clamp(max=1)",
+        "(norm_per_lane(gradients) + 1e-6))",
+        _OPTIMIZERS,
+    ),
+    Fault(
+        "a line search that accepts ascent",
+        "workloads/engine/line_search.py",
+        "self._start_loss + ARMIJO * self.step_size",
+        "self._start_loss - ARMIJO * self.step_size",
+        (f"{_ENGINE}/test_line_search.py",),
+    ),
+    Fault(
+        "rounding about zero taken for divergence",
+        "workloads/engine/judging.py",
+        "-np.inf, -_ROUNDING * known_NL.max(0)",
+        "-np.inf, _ROUNDING * known_NL.max(0)",
+        (f"{_ENGINE}/test_judging.py",),
+    ),
+    Fault(
+        "a checkpoint whose digest is not compared",
+        "workloads/engine/checkpoint.py",
+        "if content[-_DIGEST_BYTES:] != _digest(",
+        "if not _digest(",
+        (f"{_ENGINE}/test_checkpoint.py::test_a_changed_byte_is_noticed",),
+    ),
+    Fault(
+        "rows of the layout packed without gaps",
+        "workloads/engine/layout.py",
+        "flat = [parameters[name].reshape(-1, size)",
+        "flat = [parameters[name].reshape(-1, size).flip(1)",
+        (f"{_ENGINE}/test_layout.py",),
+    ),
+    Fault(
+        "the onset dated one probe early",
+        "workloads/diagnostics/outcomes.py",
+        "np.where(other, probes + 1, 0)",
+        "np.where(other, probes, 0)",
+        ("tests/orchestrator/training/test_rows.py",),
+    ),
+    Fault(
+        "flat directions counted as negative curvature",
+        "workloads/diagnostics/stationary.py",
+        "curvature < -_FLAT * scale",
+        "curvature < _FLAT * scale",
+        ("tests/workloads/diagnostics/test_stationary.py",),
+    ),
+    Fault(
+        "the reset that leaves the valley's part in v",
+        "workloads/diagnostics/valley.py",
+        "v_LNN - row_means_LN1 + alpha_L",
+        "v_LNN + alpha_L",
+        ("tests/workloads/diagnostics/test_certificates.py::test_the_reset_is_the_one_of_the_source",),
+    ),
+    Fault(
+        "a rare-token head without its null",
+        "workloads/diagnostics/roles/labels.py",
+        "(rare >= RARE_TOKEN_SHARE) & (rare > scores",
+        "(rare >= RARE_TOKEN_SHARE) | (rare > scores",
+        _ROLES,
+    ),
+    Fault(
+        "uniform attention has a strongest key",
+        "workloads/diagnostics/roles/counts.py",
+        "(counted == most.unsqueeze(-1)).sum(-1) == 1",
+        "(counted == most.unsqueeze(-1)).sum(-1) >= 1",
+        _ROLES,
+    ),
+    Fault(
+        "syntactic accuracy taken for its gain",
+        "workloads/diagnostics/roles/scores.py",
+        "gain = accuracy - baseline",
+        "gain = accuracy + 0 * baseline",
+        _ROLES,
+    ),
+    Fault(
+        "induction looked for before the token",
+        "workloads/diagnostics/roles/token_patterns.py",
+        "after[..., 1:] = same[..., :-1]",
+        "after[..., :-1] = same[..., 1:]",
+        _ROLES,
+    ),
+    Fault(
+        "a wrong sign in the closed form of system P",
+        "workloads/category_pairs/positions_only.py",
+        "- 2 * b * s_K + A * n_K",
+        "+ 2 * b * s_K + A * n_K",
+        _SYSTEMS,
+    ),
+    Fault(
+        "the wrong diagonal in the closed form of system C",
+        "workloads/category_pairs/categories_only.py",
+        "self.v_KM.diagonal(offset=1)",
+        "self.v_KM.diagonal(offset=0)",
+        _SYSTEMS,
+    ),
+    Fault(
+        "previous and current category exchanged",
+        "workloads/category_pairs/reference_levels.py",
+        "prev = target_NN.mean(1, keepdim=True)",
+        "prev = target_NN.mean(0, keepdim=True)",
+        _FULL_MODEL,
+    ),
+    Fault(
+        "softmax over the readers",
+        "workloads/category_pairs/attention.py",
+        "weights_MM = logits_MM.softmax(dim=0)",
+        "weights_MM = logits_MM.softmax(dim=1)",
+        _FULL_MODEL,
+    ),
+    Fault(
+        "a solution of the other sign not recognized",
+        "workloads/category_pairs/solution_scores.py",
+        "weight.flatten()).abs()",
+        "weight.flatten())",
+        ("tests/workloads/category_pairs/test_solution_scores.py",),
+    ),
+    Fault(
+        "even for odd",
+        "workloads/formal_languages/parity.py",
+        "text.sum(-1) % 2 == 1",
+        "text.sum(-1) % 2 == 0",
+        ("tests/workloads/formal_languages/test_languages.py",),
+    ),
+    Fault(
+        "log n on the bias too",
+        "workloads/formal_languages/attention_scale.py",
+        'attention_scale == "log_n_inv_sqrt_d")',
+        'attention_scale.startswith("log_n"))',
+        ("tests/workloads/formal_languages/test_encoder.py",),
+    ),
+    Fault(
+        "a loss that counts padding",
+        "workloads/translation/losses.py",
+        "return _mean(nats_BT, target_BT != PAD)",
+        "return nats_BT.mean()",
+        ("tests/workloads/translation/test_translation_losses.py",),
+    ),
+    Fault(
+        "a decoder that sees the next word",
+        "workloads/translation/sight.py",
+        "device=read_BT.device).tril()",
+        "device=read_BT.device).tril(1)",
+        ("tests/workloads/translation/test_translation_sight.py", "tests/workloads/translation/test_translator.py"),
+    ),
+    Fault(
+        "a band one token too narrow",
+        "workloads/translation/sight.py",
+        ".abs() <= self.window",
+        ".abs() < self.window",
+        ("tests/workloads/translation/test_translation_sight.py",),
+    ),
+    Fault(
+        "an identity that changes with each new parameter",
+        "workloads/parameters.py",
+        "if each.since is None or value != each.default:",
+        "if each.since is None or value == each.default:",
+        ("tests/workloads/test_parameters.py",),
+    ),
+    Fault(
+        "the interval of the other side not mirrored",
+        "search_spaces/confidence_sequence.py",
+        "return 1 - high, 1 - low",
+        "return low, high",
+        _REPLICATION,
+    ),
+    Fault(
+        "a lost `not` in the rule to stop",
+        "search_spaces/replication.py",
+        "not low <= self.threshold <= high",
+        "low <= self.threshold <= high",
+        _REPLICATION,
+    ),
+    Fault(
+        "divergence is the best there is",
+        "search_spaces/objective.py",
+        "worst = -WORST_LOSS",
+        "worst = WORST_LOSS",
+        ("tests/search_spaces/test_objective.py",),
+    ),
+    Fault(
+        "all trials drawn alike",
+        "search_spaces/suggestion.py",
+        "np.random.SeedSequence([sweep.seed, trial])",
+        "np.random.SeedSequence([sweep.seed])",
+        ("tests/orchestrator/running/test_study.py",),
+    ),
+    Fault(
+        "the wrong branch of a conditional parameter",
+        "search_spaces/suggestion.py",
+        "condition.then if value in condition.among",
+        "condition.then if value not in condition.among",
+        ("tests/orchestrator/running/test_study.py",),
+    ),
+)
