@@ -6,6 +6,7 @@ import time
 from collections.abc import Sequence
 from contextlib import suppress
 from enum import StrEnum
+from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -16,6 +17,7 @@ from attnsweep.orchestrator.running.signals import sigterm_as_ctrl_c
 from attnsweep.orchestrator.storage.credentials import without_credentials
 from attnsweep.orchestrator.storage.errors import PoolError, SweepError
 from attnsweep.orchestrator.storage.location import as_argument, local_path, locate
+from attnsweep.orchestrator.tools.commands import AsJson, prepare_corpus, score_heads
 from attnsweep.workloads.errors import SpecError, UserError
 
 if TYPE_CHECKING:
@@ -26,7 +28,7 @@ if TYPE_CHECKING:
 
 app = typer.Typer(
     name="attnsweep",
-    help="Sweeps of small attention models: fused trainings, stuck rates with honest intervals, a Parquet ledger.",
+    help="Run sweeps of small attention models, and measure how often their trainings get stuck.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
@@ -34,11 +36,11 @@ app = typer.Typer(
 
 EXIT_FAULT, EXIT_MISTAKE, EXIT_SOME_FAILED, EXIT_CHANGED, EXIT_INTERRUPTED = 1, 2, 3, 4, 130
 _TYPED_CHARACTERS = 400
-"""Of what Typer says of a mistake, which repeats what was typed."""
+"""Length at which a message of Typer is cut, since it repeats what was typed."""
 
 
 class Format(StrEnum):
-    """How `query` prints its result."""
+    """The forms in which `query` prints its result."""
 
     table = "table"
     csv = "csv"
@@ -46,26 +48,53 @@ class Format(StrEnum):
     parquet = "parquet"
 
 
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"attnsweep {version('attnsweep')}")
+        raise typer.Exit
+
+
+@app.callback()
+def options(
+    show_version: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit.")
+    ] = False,
+) -> None:
+    """Options of the program itself."""
+    del show_version
+
+
 SweepDir = Annotated[str, typer.Argument(metavar="DIR", help="A sweep directory, or s3://BUCKET/PREFIX.")]
 Address = Annotated[str | None, typer.Option(help="A running Ray cluster: auto, HOST:PORT or ray://HOST:PORT.")]
-Local = Annotated[bool, typer.Option("--local", help="Train in this process, without Ray.")]
-Trainers = Annotated[int | None, typer.Option(min=1, help="Trainer actors; default one per GPU or CPU core.")]
-PackSize = Annotated[int | None, typer.Option(min=1, help="Trainings fused in a pack; default the fastest, measured.")]
-MaxFailures = Annotated[int | None, typer.Option(min=0, help="Stop once more trainings have failed in this run.")]
-AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object on stdout.")]
-TrackingUri = Annotated[str | None, typer.Option(help="Default: MLFLOW_TRACKING_URI, or sqlite:///sweeps/mlflow.db.")]
+Local = Annotated[bool, typer.Option("--local", help="Train in this process, without Ray; the rows are the same.")]
+Trainers = Annotated[int | None, typer.Option(min=1, help="Number of trainers; default: one per GPU, or per CPU core.")]
+PackSize = Annotated[
+    int | None, typer.Option(min=1, help="Trainings fused into one program; default: tuned for speed.")
+]
+MaxFailures = Annotated[int | None, typer.Option(min=0, help="Stop the run when more trainings than this have failed.")]
+TrackingUri = Annotated[
+    str | None, typer.Option(help="MLflow store; default: MLFLOW_TRACKING_URI, or sqlite:///sweeps/mlflow.db.")
+]
 
 
 @app.command()
 def run(
-    spec: Annotated[str, typer.Argument(metavar="SPEC", help="A shipped sweep, a Python file, or a sweep.json.")],
+    spec: Annotated[
+        str, typer.Argument(metavar="SPEC", help="The name of a shipped sweep, a Python file, or a sweep.json.")
+    ],
     directory: Annotated[
-        str | None, typer.Option("--dir", help="Or s3://BUCKET/PREFIX; default: ./sweeps/<name>-<time>.")
+        str | None,
+        typer.Option("--dir", help="New sweep directory, or s3://BUCKET/PREFIX; default: ./sweeps/<name>-<time>."),
     ] = None,
-    trials: Annotated[int | None, typer.Option(help="Configurations to train.")] = None,
-    replicates: Annotated[int | None, typer.Option(help="Seeded trainings of each configuration.")] = None,
-    seed: Annotated[int | None, typer.Option(help="Seed of sampler and trainings.")] = None,
-    fixed: Annotated[list[str] | None, typer.Option("--set", metavar="NAME=VALUE", help="Fix a parameter.")] = None,
+    trials: Annotated[int | None, typer.Option(help="Number of configurations to train.")] = None,
+    replicates: Annotated[
+        int | None, typer.Option(help="Number of trainings of each configuration, each with its own seed.")
+    ] = None,
+    seed: Annotated[int | None, typer.Option(help="Seed of the sampler and of all trainings.")] = None,
+    fixed: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="NAME=VALUE", help="Fix a parameter to one value; may be repeated."),
+    ] = None,
     address: Address = None,
     local: Local = False,
     trainers: Trainers = None,
@@ -99,11 +128,11 @@ def resume(
     pack_size: PackSize = None,
     max_failures: MaxFailures = None,
     accept_drift: Annotated[
-        bool, typer.Option("--accept-drift", help="Go on with other versions or code than trained so far.")
+        bool, typer.Option("--accept-drift", help="Resume although versions or code have changed.")
     ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Go on with an interrupted sweep."""
+    """Resume an interrupted sweep."""
     from attnsweep.orchestrator.running.session import resume_sweep
     from attnsweep.orchestrator.training.resources import Resources
 
@@ -116,7 +145,7 @@ def resume(
 
 @app.command()
 def status(directory: SweepDir) -> None:
-    """Show how far a sweep is, from its ledger."""
+    """Show how far a sweep is."""
     from attnsweep.orchestrator.report.screen.status import print_status
 
     print_status(locate(directory))
@@ -126,14 +155,15 @@ def status(directory: SweepDir) -> None:
 def replay(
     directory: SweepDir,
     training_id: Annotated[
-        str, typer.Argument(metavar="TRAINING_ID", help="Its beginning will do, or TRIAL/REPLICATE, such as 12/3.")
+        str,
+        typer.Argument(metavar="TRAINING_ID", help="A training_id or its beginning, or TRIAL/REPLICATE, such as 12/3."),
     ],
     trace: Annotated[
-        bool, typer.Option("--trace", help="Also measure at every step, into ./trace-TRAINING_ID/curves.parquet.")
+        bool, typer.Option("--trace", help="Also measure at every step, and write ./trace-TRAINING_ID/curves.parquet.")
     ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Train one training again, alone, and compare it with the ledger; exit code 1 if it does not agree."""
+    """Train one training again, alone, and compare it with the ledger; exit code 1 if they differ."""
     from attnsweep.orchestrator.inspection.replay import replay as replay_training
     from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
 
@@ -150,7 +180,7 @@ def replay(
 
 @app.command()
 def audit(directory: SweepDir, tracking_uri: TrackingUri = None, as_json: AsJson = False) -> None:
-    """Check that asked = trained = told = logged, and every file; exit code 1 with a list where not."""
+    """Check that trials, trainings, files and MLflow agree; list what is wrong, with exit code 1."""
     from attnsweep.orchestrator.audit.audit import audit as audit_sweep
 
     found = audit_sweep(locate(directory), tracking_uri)
@@ -163,12 +193,16 @@ def audit(directory: SweepDir, tracking_uri: TrackingUri = None, as_json: AsJson
 
 @app.command()
 def query(
-    directories: Annotated[list[str], typer.Argument(metavar="DIR...", help="One sweep or several, united.")],
-    sql: Annotated[str, typer.Argument(metavar="SQL", help="Views: trainings, curves, heads, trials.")],
-    format_: Annotated[Format, typer.Option("--format", help="How to print.")] = Format.table,
-    out: Annotated[Path | None, typer.Option(help="Write to a file instead of stdout.")] = None,
+    directories: Annotated[
+        list[str], typer.Argument(metavar="DIR...", help="One sweep directory or several, queried as one.")
+    ],
+    sql: Annotated[
+        str, typer.Argument(metavar="SQL", help="A query on the views trainings, curves, heads and trials.")
+    ],
+    format_: Annotated[Format, typer.Option("--format", help="Format of the result.")] = Format.table,
+    out: Annotated[Path | None, typer.Option(help="File to write instead of stdout.")] = None,
 ) -> None:
-    """Ask the ledger of a sweep, or of several at once, in SQL (DuckDB)."""
+    """Query the ledger of one or several sweeps in SQL (DuckDB)."""
     from attnsweep.orchestrator.ledger.query import query_all, render
     from attnsweep.orchestrator.ledger.reader import Ledger
     from attnsweep.orchestrator.storage.output_file import check_output
@@ -181,14 +215,15 @@ def query(
 @app.command()
 def compare(
     a: Annotated[str, typer.Argument(metavar="A", help="A sweep directory, or s3://BUCKET/PREFIX.")],
-    b: Annotated[str, typer.Argument(metavar="B", help="Another, of the same workload.")],
-    by: Annotated[str | None, typer.Option(metavar="PARAM", help="Also in each bin of this parameter.")] = None,
+    b: Annotated[str, typer.Argument(metavar="B", help="Another sweep of the same workload.")],
+    by: Annotated[str | None, typer.Option(metavar="PARAM", help="Also compare within bins of this parameter.")] = None,
     at_most: Annotated[
-        float | None, typer.Option(min=0, max=1, help="Exit with 4 if the stuck rate is shown to change by more.")
+        float | None,
+        typer.Option(min=0, max=1, help="Exit with code 4 if the stuck rate has changed by more, beyond doubt."),
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Compare the stuck rates of two sweeps: is B's different from A's?"""
+    """Compare the stuck rates of two sweeps."""
     from attnsweep.orchestrator.report.screen.comparison import compare_directories, to_json
 
     comparison = compare_directories(a, b, by, _stderr())
@@ -208,10 +243,10 @@ def compact(directory: SweepDir) -> None:
 
 @app.command()
 def report(
-    directories: Annotated[list[str], typer.Argument(metavar="DIR...", help="One sweep or several.")],
-    out: Annotated[Path | None, typer.Option(help="The HTML file; default DIR/report/report.html.")] = None,
+    directories: Annotated[list[str], typer.Argument(metavar="DIR...", help="One sweep directory or several.")],
+    out: Annotated[Path | None, typer.Option(help="HTML file to write; default: DIR/report/report.html.")] = None,
 ) -> None:
-    """Write a sweep's findings as one HTML file with figures; prints where it is."""
+    """Write one HTML file with figures, and print its path."""
     from attnsweep.orchestrator.report.page import write_report
 
     typer.echo(write_report([locate(each) for each in directories], out))
@@ -219,7 +254,7 @@ def report(
 
 @app.command(name="mlflow-sync")
 def mlflow_sync(directory: SweepDir, tracking_uri: TrackingUri = None) -> None:
-    """Log to MLflow what is in the ledger and not there yet."""
+    """Log to MLflow the trials that it lacks."""
     from attnsweep.orchestrator import tracking
     from attnsweep.orchestrator.running.progress import logging_progress
     from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
@@ -232,11 +267,15 @@ def mlflow_sync(directory: SweepDir, tracking_uri: TrackingUri = None) -> None:
 
 @app.command()
 def reproduce(
-    name: Annotated[str | None, typer.Argument(help="Reproduce this one; without a name, list what there is.")] = None,
-    directory: Annotated[str | None, typer.Option("--dir", help="Default: ./sweeps/<name>-<time>.")] = None,
+    name: Annotated[
+        str | None, typer.Argument(help="What to reproduce; without a name, all reproductions are listed.")
+    ] = None,
+    directory: Annotated[
+        str | None, typer.Option("--dir", help="Directory for the results; default: ./sweeps/<name>-<time>.")
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Reproduce a figure or table of the literature: ours beside the published values."""
+    """Reproduce a figure or table of the literature, and compare it with the published values."""
     from attnsweep.orchestrator.reproductions import find_reproduction, load_reproductions
 
     reproductions, errors = load_reproductions()
@@ -255,54 +294,13 @@ def reproduce(
         typer.echo(found.to_json())
 
 
-@app.command(name="score-heads")
-def score_heads(
-    file: Annotated[Path, typer.Argument(metavar="FILE.npy", help="Attention matrices, (n_heads, n, n).")],
-    window: Annotated[int | None, typer.Option(help="Rows of a block; default the best.")] = None,
-    num_pos: Annotated[int | None, typer.Option(help="Number of blocks; default the best.")] = None,
-    as_json: AsJson = False,
-) -> None:
-    """Score attention matrices: roles that need no tokens, exact distances to structures."""
-    from attnsweep.orchestrator.tools import score_heads as head_scores
-    from attnsweep.workloads.diagnostics.matrices import score_matrices
-
-    matrices = head_scores.load_matrices(file)
-    found = score_matrices(matrices, window=window, num_pos=num_pos, subject="FILE.npy")
-    if as_json:
-        typer.echo(head_scores.as_json(found, file))
-    else:
-        head_scores.print_table(found)
-
-
-@app.command(name="prepare-corpus")
-def prepare_corpus(
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="Parallel sentences: TSV, TSV.gz or Parquet.")],
-    out: Annotated[Path, typer.Option(metavar="CORPUS.parquet", help="The corpus to write.")],
-    source: Annotated[str | None, typer.Option(metavar="COLUMN", help="Default: the first column of text.")] = None,
-    target: Annotated[str | None, typer.Option(metavar="COLUMN", help="Default: the second column of text.")] = None,
-    min_frequency: Annotated[int, typer.Option(min=1, help="Rarer words of the training part are unknown.")] = 2,
-    longest: Annotated[int, typer.Option(min=1, help="Words of the longest sentence that is kept.")] = 24,
-    held_out: Annotated[float, typer.Option(help="Share held out, half for validation, half for test.")] = 0.1,
-    lowercase: Annotated[bool, typer.Option("--lowercase/--no-lowercase", help="Lower capitals.")] = True,
-    seed: Annotated[int, typer.Option(help="Of the choice of what is held out.")] = 0,
-    as_json: AsJson = False,
-) -> None:
-    """Make a corpus for the workload translation from real parallel text."""
-    from attnsweep.orchestrator.tools.prepare_corpus.command import prepare_file
-    from attnsweep.orchestrator.tools.prepare_corpus.preparation import PreparationSettings
-
-    settings = PreparationSettings(
-        min_frequency=min_frequency, longest=longest, held_out=held_out, lowercase=lowercase, seed=seed
-    )
-    preparation = prepare_file(file, out, source, target, settings)
-    preparation.print(_stderr())
-    if as_json:
-        typer.echo(preparation.to_json())
+app.command(name="score-heads")(score_heads)
+app.command(name="prepare-corpus")(prepare_corpus)
 
 
 @app.command()
-def specs(name: Annotated[str | None, typer.Argument(help="Show this one.")] = None) -> None:
-    """List the shipped sweeps, or show one."""
+def specs(name: Annotated[str | None, typer.Argument(help="The sweep to show.")] = None) -> None:
+    """List the shipped sweeps, or show one as JSON."""
     from attnsweep.search_spaces.loading import load_sweep, shipped_names
 
     if name is not None:
@@ -314,7 +312,7 @@ def specs(name: Annotated[str | None, typer.Argument(help="Show this one.")] = N
 
 @app.command()
 def workloads() -> None:
-    """List the workloads that are installed."""
+    """List the installed workloads."""
     from attnsweep.workloads.registry import load_workload, registered_names
 
     for name in registered_names():
@@ -322,7 +320,7 @@ def workloads() -> None:
 
 
 def main() -> None:
-    """The console script: commands, with a user's mistakes as one line and exit code 2."""
+    """The console script. A user's mistake is one line on stderr and exit code 2."""
     try:
         with sigterm_as_ctrl_c():
             _check_texts(sys.argv[1:])
@@ -331,13 +329,13 @@ def main() -> None:
         _complain(str(mistake))
         sys.exit(EXIT_MISTAKE)
     except SweepError as fault:
-        _complain(f"{fault}\nonce mended, go on with: attnsweep resume {as_argument(fault.path)}")
+        _complain(f"{fault}\nonce the cause is repaired, go on with: attnsweep resume {as_argument(fault.path)}")
         sys.exit(EXIT_FAULT)
     except PoolError as fault:
         _complain(str(fault))
         sys.exit(EXIT_FAULT)
     except TyperException as mistake:
-        # Without arguments there is only the help, printed already.
+        # An empty message: Typer has printed the help, since there were no arguments.
         if message := mistake.format_message().rstrip("."):
             _complain(f"{message[:_TYPED_CHARACTERS]}; see attnsweep --help")
         sys.exit(EXIT_MISTAKE)
@@ -346,7 +344,7 @@ def main() -> None:
 
 
 def _check_texts(arguments: Sequence[str]) -> None:
-    """Refuses what no file, record or query can hold."""
+    """Refuses arguments that no file, record or query can hold."""
     for argument in arguments:
         if "\0" in argument or (not argument.isascii() and any("\ud800" <= sign <= "\udfff" for sign in argument)):
             raise UserError(
@@ -355,7 +353,7 @@ def _check_texts(arguments: Sequence[str]) -> None:
 
 
 def _complain(text: str) -> None:
-    """One message, whose parts may be anyone's, on stderr."""
+    """Prints a message on stderr, without credentials or control characters."""
     from attnsweep.orchestrator.terminal import plain
 
     typer.echo(f"attnsweep: {plain(without_credentials(text))}", err=True)
@@ -374,15 +372,15 @@ def _conclude(summary: "Summary", *, as_json: bool) -> None:
 
 
 def _add_report(directory: "SweepDirectory", tracking_uri: str | None = None) -> None:
-    """The last thing, since it takes seconds. Who has seen enough may leave it out with Ctrl-C."""
+    """Adds the report to MLflow. It takes seconds, so it comes last, and Ctrl-C skips it."""
     from attnsweep.orchestrator import tracking
 
-    with suppress(KeyboardInterrupt), _stderr().status("drawing the report for MLflow; Ctrl-C leaves it out"):
+    with suppress(KeyboardInterrupt), _stderr().status("drawing the report for MLflow; Ctrl-C skips it"):
         tracking.add_report(directory, tracking_uri)
 
 
 def _assignment(text: str) -> tuple[str, Any]:
-    """`name=value`, the value as JSON where it is, else as a bare word."""
+    """Splits `name=value`. The value is read as JSON where that is possible, else as text."""
     name, equals, value = text.partition("=")
     if not equals or not name:
         raise SpecError("--set", given=text, expected="NAME=VALUE", fix="for example --set init_sigma=0.1")

@@ -22,7 +22,6 @@ import torch
 from attnsweep.orchestrator.inspection.deviation import deviation
 from attnsweep.orchestrator.inspection.replay_summary import Replay
 from attnsweep.orchestrator.ledger.reader import Ledger
-from attnsweep.orchestrator.ledger.schema import curves_schema
 from attnsweep.orchestrator.storage.output_file import writing_file
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
 from attnsweep.orchestrator.training.error_text import STOPS, text_of
@@ -178,8 +177,7 @@ def _train_alone(
         raise
     except BaseException as error:  # noqa: BLE001  # As at the trainer's edge: what a training raises is its outcome.
         failed = failed_rows(workload, tasks, text_of(error), context)
-        rows = Rows(failed, curves_schema().empty_table(), None)
-        return rows, rows
+        return failed, failed
 
 
 def _write_trace(traced: Rows, folder: Path) -> None:

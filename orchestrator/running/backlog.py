@@ -7,36 +7,53 @@ from attnsweep.orchestrator.training.identity import Shape, Task
 
 
 class Backlog:
-    """Trainings that wait for a trainer, sorted by what may share a pack."""
+    """Trainings that wait for a trainer, by shape: only trainings of one shape may share a pack.
 
-    def __init__(self) -> None:
+    Args:
+        pack_size: Trainings in a pack; `None` finds the fastest, for each shape.
+    """
+
+    def __init__(self, pack_size: int | None = None) -> None:
         self._by_shape: dict[Shape, list[Task]] = defaultdict(list)
+        self._sizers: dict[Shape, PackSizer] = defaultdict(lambda: PackSizer(pack_size))
 
     def __len__(self) -> int:
         return sum(len(tasks) for tasks in self._by_shape.values())
 
-    @property
-    def fullest(self) -> Shape | None:
-        """The shape that most waiting trainings have."""
-        return max(self._by_shape, key=lambda shape: len(self._by_shape[shape]), default=None)
-
-    def waiting(self, shape: Shape) -> int:
-        """How many trainings of this shape wait."""
-        return len(self._by_shape.get(shape, ()))
+    def sizer(self, shape: Shape) -> "PackSizer":
+        """What decides how large packs of a shape are."""
+        return self._sizers[shape]
 
     def add(self, tasks: Sequence[Task]) -> None:
         """Queues trainings."""
         for task in tasks:
             self._by_shape[task.shape].append(task)
 
-    def take(self, shape: Shape, n_lanes: int) -> list[Task]:
-        """Up to `n_lanes` trainings of this shape, oldest first."""
+    def has_full_pack(self, fair_share: int) -> bool:
+        """Whether enough trainings of one shape wait to fill a pack.
+
+        Args:
+            fair_share: Trainings left for each trainer.
+        """
+        shape = self._fullest
+        return shape is not None and len(self._by_shape[shape]) >= self._sizers[shape].size(fair_share)
+
+    def take_pack(self, fair_share: int) -> list[Task]:
+        """The trainings of the next pack, oldest first: of the shape that most of those waiting have.
+
+        Args:
+            fair_share: Trainings left for each trainer.
+        """
+        shape = self._fullest
+        if shape is None:
+            return []
+        n_lanes = self._sizers[shape].size(fair_share)
         waiting = self._by_shape.pop(shape)
         if len(waiting) > n_lanes:
             self._by_shape[shape] = waiting[n_lanes:]
         return waiting[:n_lanes]
 
-    def take_these(self, lanes: Sequence[tuple[int, int]]) -> list[Task] | None:
+    def take_lanes(self, lanes: Sequence[tuple[int, int]]) -> list[Task] | None:
         """The trainings with these (trial, replicate), in this order; `None`, and none is taken, unless all wait."""
         waiting = {(task.trial, task.replicate): task for tasks in self._by_shape.values() for task in tasks}
         if not lanes or any(lane not in waiting for lane in lanes):
@@ -49,12 +66,16 @@ class Backlog:
                 self._by_shape[shape] = left
         return taken
 
+    @property
+    def _fullest(self) -> Shape | None:
+        return max(self._by_shape, key=lambda shape: len(self._by_shape[shape]), default=None)
+
 
 class PackSizer:
-    """Finds the pack size that trains one shape fastest, by trying the next power of two while that pays.
+    """Finds the pack size that trains one shape fastest: doubles it while that trains more steps per second.
 
     Args:
-        fixed: The size to use throughout, `None` to find one.
+        fixed: The size to use throughout; `None` finds one.
     """
 
     smallest, largest = 64, 4096
@@ -70,21 +91,21 @@ class PackSizer:
         """The size of the next pack.
 
         Args:
-            fair_share: Trainings left for each trainer; larger packs would leave trainers without work.
+            fair_share: Trainings left for each trainer: with a larger pack another trainer would have no work.
         """
         if self._fixed is not None:
             return self._limit
         wanted = self._wanted()
-        # What is left over is not worth a pack of its own: a small pack costs nearly what a full one does.
+        # A few trainings left over join the last pack: a small pack costs nearly as much as a full one.
         is_last = fair_share <= min(self._last_may_be * wanted, self._limit)
         return max(fair_share if is_last else wanted, 1)
 
     def measured(self, n_lanes: int, lane_steps_per_second: float) -> None:
-        """Learns from a trained pack; only packs of the wanted size tell."""
+        """Learns from the speed of a trained pack, if the pack had the wanted size."""
         if n_lanes != self._wanted():
             return
         smaller = max((rate for size, rate in self._rates.items() if size < n_lanes), default=0.0)
-        # A size that gains too little is remembered as no better, so that the climb ends there.
+        # A size that gains too little counts as no better, so that the search ends there.
         gains = lane_steps_per_second > self._worth_it * smaller
         self._rates[n_lanes] = lane_steps_per_second if gains else min(lane_steps_per_second, smaller)
 

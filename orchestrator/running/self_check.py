@@ -11,7 +11,7 @@ from attnsweep.orchestrator.inspection.replay import recorded_rows, recorded_tas
 from attnsweep.orchestrator.ledger.reader import Ledger
 from attnsweep.orchestrator.storage.replays import Replays, write_replays
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
-from attnsweep.orchestrator.training.messages import PackOrder, Raised, Rows, Trained
+from attnsweep.orchestrator.training.messages import PackOrder, Raised, Trained
 from attnsweep.orchestrator.training.pool import Pool
 from attnsweep.workloads.registry import load_workload
 
@@ -48,8 +48,7 @@ def replay_some(directory: SweepDirectory, pool: Pool, should_stop: Callable[[],
             match report:
                 case Trained():
                     n_losses = 0
-                    replayed = Rows(report.trainings, report.curves, report.heads)
-                    found[order.pack] = deviation(recorded_rows(ledger, order.pack), replayed)
+                    found[order.pack] = deviation(recorded_rows(ledger, order.pack), report.rows)
                 case Raised():
                     # It did not raise in its pack.
                     return _record(directory, found, {order.pack: ["error"]})

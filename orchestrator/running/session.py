@@ -1,7 +1,11 @@
-"""One run of a sweep from start to summary: new, or taken up where it stopped."""
+"""One run of a sweep from start to summary: a new sweep, or one that is resumed."""
 
 import shlex
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
 
 import pyarrow as pa
 from rich.console import Console
@@ -23,10 +27,12 @@ from attnsweep.orchestrator.storage.replays import earlier_replays
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
 from attnsweep.orchestrator.storage.whereabouts import Beacon
 from attnsweep.orchestrator.tracking import Projection, tracking_uri
+from attnsweep.orchestrator.training.messages import RunContext
 from attnsweep.orchestrator.training.pool import Pool
 from attnsweep.orchestrator.training.resources import Resources, StartPool, open_resources
 from attnsweep.search_spaces.sweep import Sweep
 from attnsweep.search_spaces.validation import check_sweep
+from attnsweep.workloads.engine.contract import Workload
 from attnsweep.workloads.errors import UserError
 from attnsweep.workloads.registry import load_workload
 
@@ -34,16 +40,21 @@ from attnsweep.workloads.registry import load_workload
 def run_sweep(spec: Sweep, path: Location, resources: Resources, console: Console) -> Summary:
     """Runs a new sweep in a new directory.
 
+    Args:
+        spec: What is swept.
+        path: The sweep directory to make.
+        resources: What to run on.
+        console: Where progress is shown.
+
     Returns:
-        What became of it; `finished` is false where a signal ended it early.
+        How the sweep ended; `finished` is false where a signal ended it early.
 
     Raises:
-        UserError: For a spec, directory, address or `MLFLOW_TRACKING_URI` that will not do; then nothing has been
-            written.
-        PoolError: If Ray does not start; then nothing has been written either.
-        SweepError: If the sweep cannot go on.
+        UserError: If the spec, directory, address or `MLFLOW_TRACKING_URI` is not usable. Nothing has been written.
+        PoolError: If Ray does not start. Nothing has been written.
+        SweepError: If the sweep cannot continue.
     """
-    started = time.monotonic()
+    session = _Session(resources, console)
     tracking_uri()
     workload = load_workload(spec.workload)
     parameters = workload.parameters
@@ -54,25 +65,25 @@ def run_sweep(spec: Sweep, path: Location, resources: Resources, console: Consol
     SweepDirectory.check_new(path)
     with open_resources(resources) as start_pool:
         defaults = {name: each.default for name, each in parameters.declared().items() if name not in spec.space}
-        environment = Environment.current(workload)
-        return _train(SweepDirectory.create(path, spec, defaults, environment), resources, start_pool, console, started)
+        directory = SweepDirectory.create(path, spec, defaults, Environment.current(workload))
+        return session.run(directory, start_pool)
 
 
 def resume_sweep(path: Location, resources: Resources, console: Console, *, accept_drift: bool = False) -> Summary:
-    """Goes on with a sweep that was interrupted; a finished one is summarized again.
+    """Continues an interrupted sweep; a finished one is summarized again.
 
     Args:
         path: The sweep directory.
         resources: What to run on.
-        console: For progress.
-        accept_drift: Go on with other versions or code than those that trained so far.
+        console: Where progress is shown.
+        accept_drift: Continue even if versions or code differ from those that have trained so far.
 
     Raises:
-        UserError: If there is no sweep, its workload is gone, a file that it names is another by now, or versions or
-            code differ and `accept_drift` does not say that they may.
-        SweepError: If the sweep cannot go on.
+        UserError: If there is no sweep, its workload or a file that it names is missing or changed, or versions or
+            code differ and `accept_drift` is not given.
+        SweepError: If the sweep cannot continue.
     """
-    started = time.monotonic()
+    session = _Session(resources, console)
     tracking_uri()
     directory = SweepDirectory.open(path)
     workload = load_workload(directory.spec.workload)
@@ -88,68 +99,104 @@ def resume_sweep(path: Location, resources: Resources, console: Console, *, acce
         )
     try:
         with open_resources(resources) as start_pool:
-            return _train(directory, resources, start_pool, console, started, environment)
+            return session.run(directory, start_pool, environment)
     except PoolError as error:
         raise SweepError(str(error), path) from error
 
 
-def _train(
-    directory: SweepDirectory,
-    resources: Resources,
-    start_pool: StartPool,
-    console: Console,
-    started: float,
-    environment: Environment | None = None,
-) -> Summary:
-    try:
-        return _take_up(directory, resources, start_pool, console, started, environment)
-    except (StoreError, PoolError) as error:
-        # Both were well when the sweep began.
-        raise SweepError(str(error), directory.path) from error
+@dataclass(frozen=True)
+class _OpenSweep:
+    """A sweep whose ledger and study this process alone writes.
+
+    Attributes:
+        rows: The ledger's `trainings` of earlier runs: what the loop and the display need of them.
+    """
+
+    directory: SweepDirectory
+    workload: Workload[Any]
+    study: Study
+    writer: LedgerWriter
+    rows: pa.Table
+
+    def end_run(self, *, finished: bool, seconds: float) -> None:
+        """Makes the study durable and records the run, unless another process writes the sweep by now."""
+        self.writer.confirm()
+        self.study.save()
+        self.directory.record_run(finished=finished, seconds=seconds)
 
 
-def _take_up(
-    directory: SweepDirectory,
-    resources: Resources,
-    start_pool: StartPool,
-    console: Console,
-    started: float,
-    environment: Environment | None,
-) -> Summary:
-    spec = directory.spec
-    workload = load_workload(spec.workload)
-    schema = trainings_schema(workload.parameters, workload.level_names)
-    heads = heads_schema(workload.head_score_names) if workload.head_score_names else None
-    with LedgerWriter(directory.path, schema, heads, directory.spec_sha256) as writer:
-        if environment is not None:
-            # Only now: another process may have been at work.
-            directory = directory.entering(environment)
-        for words in writer.set_aside.values():
-            console.print(words)
-        study = Study(directory)
-        columns = ["sweep", "trial", "replicate", "outcome", "stuck", "eval_loss"]
-        rows = Ledger(directory.path).trainings(columns=columns)
-        _check_rows(directory, study, rows)
-        pool = start_pool(workload, directory.sweep)
+@dataclass(frozen=True)
+class _Session:
+    """One run of a sweep: what it runs on, where its progress is shown, when it began."""
+
+    resources: Resources
+    console: Console
+    began: float = field(default_factory=time.monotonic)
+
+    @property
+    def seconds(self) -> float:
+        """Since the run began."""
+        return time.monotonic() - self.began
+
+    def run(self, directory: SweepDirectory, start_pool: StartPool, environment: Environment | None = None) -> Summary:
+        """Opens the sweep, trains what is left of it, and summarizes it.
+
+        Args:
+            directory: The sweep.
+            start_pool: Starts its trainers.
+            environment: What it is resumed with; `None` for a new sweep, which has it on record.
+        """
+        try:
+            with self._opened(directory, environment) as sweep:
+                return self._train(sweep, start_pool)
+        except (StoreError, PoolError) as error:
+            # The storage and the pool worked when the sweep began.
+            raise SweepError(str(error), directory.path) from error
+
+    @contextmanager
+    def _opened(self, directory: SweepDirectory, environment: Environment | None) -> Iterator[_OpenSweep]:
+        workload = load_workload(directory.spec.workload)
+        schema = trainings_schema(workload.parameters, workload.level_names)
+        heads = heads_schema(workload.head_score_names) if workload.head_score_names else None
+        with LedgerWriter(directory.path, schema, heads, directory.spec_sha256) as writer:
+            if environment is not None:
+                # Under the writer's lock: until now another process may have written the sweep.
+                directory = directory.entering(environment)
+            for words in writer.set_aside.values():
+                self.console.print(words)
+            study = Study(directory)
+            columns = ["sweep", "trial", "replicate", "outcome", "stuck", "eval_loss"]
+            rows = Ledger(directory.path).trainings(columns=columns)
+            _check_rows(directory, study, rows)
+            yield _OpenSweep(directory, workload, study, writer, rows)
+
+    def _train(self, sweep: _OpenSweep, start_pool: StartPool) -> Summary:
+        directory, study = sweep.directory, sweep.study
+        pool = start_pool(sweep.workload, RunContext(directory.sweep, directory.environment))
         projection = Projection(directory)
-        display = ProgressDisplay(console, spec, rows)
+        display = ProgressDisplay(self.console, directory.spec, sweep.rows)
         beacon = Beacon(directory.path)
         loop = SweepLoop(
             directory,
-            workload,
+            sweep.workload,
             study,
-            writer,
+            sweep.writer,
             pool,
-            pack_size=resources.pack_size,
-            max_failures=resources.max_failures,
+            pack_size=self.resources.pack_size,
+            max_failures=self.resources.max_failures,
             followers=(display, projection),
         )
         finished, replays = False, earlier_replays(directory)
         stop = StopOnSignal()
+
+        def should_stop() -> bool:
+            _show_progress(display, beacon, pool, loop)
+            return stop.requested
+
         try:
             with stop, display:
-                _say_what_was_found(console, loop.take_up(rows))
-                finished = loop.run(lambda: _look_around(display, beacon, pool, loop) or stop.requested)
+                _print_found(self.console, loop.resume(sweep.rows))
+                finished = loop.run(should_stop)
                 if finished and replays is None:
                     beacon.show("training some of them again, alone", loop.n_asked, ())
                     replays = replay_some(directory, pool, lambda: stop.requested)
@@ -157,26 +204,24 @@ def _take_up(
             pool.close()
             beacon.end()
             try:
-                writer.confirm()
-                study.save()
-                directory.record_run(finished=finished, seconds=time.monotonic() - started)
+                sweep.end_run(finished=finished, seconds=self.seconds)
             finally:
                 patience = None if finished and not stop.requested else stop.seconds_left
-                projection.close(patience, logging_progress(console))
-    return summarize(
-        directory,
-        refused=study.refused,
-        finished=finished,
-        seconds=time.monotonic() - started,
-        n_before=rows.num_rows,
-        mlflow=projection.shortfall() or f"mlflow ui --backend-store-uri {_shown(tracking_uri())}",
-        in_mlflow=projection.problem is None,
-        replays=replays,
-    )
+                projection.close(patience, logging_progress(self.console))
+        return summarize(
+            directory,
+            refused=study.refused,
+            finished=finished,
+            seconds=self.seconds,
+            n_before=sweep.rows.num_rows,
+            mlflow=projection.shortfall() or f"mlflow ui --backend-store-uri {_shown(tracking_uri())}",
+            in_mlflow=projection.problem is None,
+            replays=replays,
+        )
 
 
 def _check_rows(directory: SweepDirectory, study: Study, rows: pa.Table) -> None:
-    """Refuses rows of another sweep, or of trials that the study lacks: those would be trained a second time."""
+    """Refuses rows of another sweep, and rows of trials that the study lacks: those would be trained twice."""
     path = directory.path
     if others := sorted({*rows["sweep"].unique().to_pylist()} - {directory.sweep}):
         raise UserError(
@@ -189,7 +234,7 @@ def _check_rows(directory: SweepDirectory, study: Study, rows: pa.Table) -> None
     study.check_known(rows["trial"].unique().to_pylist())
 
 
-def _say_what_was_found(console: Console, found: Found) -> None:
+def _print_found(console: Console, found: Found) -> None:
     if found.n_kept or found.n_told or found.n_queued:
         again = f"{found.n_queued} trainings to train"
         if found.n_from_checkpoint:
@@ -198,14 +243,13 @@ def _say_what_was_found(console: Console, found: Found) -> None:
 
 
 def _shown(uri: str) -> str:
-    """For a shell: a URI with credentials, which only the environment can have given, stays there."""
+    """The URI for a shell. One with credentials came from the environment: its variable is named instead."""
     return shlex.quote(uri) if without_credentials(uri) == uri else '"$MLFLOW_TRACKING_URI"'
 
 
-def _look_around(display: ProgressDisplay, beacon: Beacon, pool: Pool, loop: SweepLoop) -> bool:
-    """Says where the sweep is, here and to `attnsweep status`; never a reason to stop."""
+def _show_progress(display: ProgressDisplay, beacon: Beacon, pool: Pool, loop: SweepLoop) -> None:
+    """Shows where the sweep is, on the console and to `attnsweep status`."""
     waiting_for = f"Ray to start {pool.n_trainers} trainers" if pool.n_placed == 0 else ""
     packs = loop.under_way()
     display.heartbeat(waiting_for, packs)
     beacon.show(f"waiting for {waiting_for}" if waiting_for else "training", loop.n_asked, packs)
-    return False

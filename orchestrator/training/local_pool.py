@@ -7,26 +7,36 @@ from typing import Any
 import torch
 
 from attnsweep.orchestrator.storage.errors import PoolError
-from attnsweep.orchestrator.training.messages import CHECKPOINT_SECONDS, PackOrder, Progress, Raised, Report, Reports
+from attnsweep.orchestrator.training.messages import (
+    CHECKPOINT_SECONDS,
+    PackOrder,
+    Progress,
+    Raised,
+    Report,
+    Reports,
+    RunContext,
+)
 from attnsweep.orchestrator.training.trainer import Trainer
 from attnsweep.workloads.engine.contract import Workload
 
 
 class LocalPool:
-    """Trains one pack, a slice of it whenever it is asked for reports, so that a stop waits for one slice at most.
+    """Trains one pack, one slice at each call of `reports`, so that a stop waits for one slice at most.
 
     Args:
         workload: The problem.
-        sweep: The sweep that rows are labelled with.
+        run: What its rows say of the run.
         checkpoint_seconds: Between two checkpoints of a pack.
     """
 
     n_trainers = 1
     n_placed = 1
 
-    def __init__(self, workload: Workload[Any], sweep: str, checkpoint_seconds: float = CHECKPOINT_SECONDS) -> None:
+    def __init__(
+        self, workload: Workload[Any], run: RunContext, checkpoint_seconds: float = CHECKPOINT_SECONDS
+    ) -> None:
         device = "cuda" if torch.cuda.is_available() else "cpu"
-        self._trainer = Trainer(workload, sweep, device, checkpoint_seconds)
+        self._trainer = Trainer(workload, run, device, checkpoint_seconds)
         self._order: PackOrder | None = None
         self._train_slice: Callable[[], Report] = self._trainer.proceed
 
@@ -41,15 +51,15 @@ class LocalPool:
         return [] if self._order is None else [self._order]
 
     def train(self, order: PackOrder) -> None:
-        """Takes a pack, and trains nothing as yet."""
+        """Accepts a pack; training begins with `reports`."""
         assert self.has_idle
         self._order, self._train_slice = order, partial(self._trainer.start, order)
 
     def reports(self, timeout: float) -> Reports:
-        """Trains the pack's next slice, which takes as long as it takes.
+        """Trains the pack's next slice, however long it takes.
 
         Raises:
-            PoolError: If this process can use its GPU no more.
+            PoolError: If the GPU context of this process is broken.
         """
         del timeout
         if self._order is None:
@@ -57,13 +67,15 @@ class LocalPool:
         order, report = self._order, self._train_slice()
         self._train_slice = self._trainer.proceed
         if isinstance(report, Raised) and report.has_lost_its_gpu:
-            raise PoolError(f"this process has lost its GPU; without --local another would take over:\n{report.error}")
+            raise PoolError(
+                f"this process has lost its GPU; without --local a new process would replace it:\n{report.error}"
+            )
         if not isinstance(report, Progress):
             self._order = None
         return [(order, report)]
 
     def hand_back(self, seconds: float) -> Reports:
-        """Gives up the pack at once."""
+        """Stops the pack at once and returns its state."""
         del seconds
         orders, self._order = self.running, None
         return [(order, self._trainer.hand_back()) for order in orders]

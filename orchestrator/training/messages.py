@@ -1,4 +1,4 @@
-"""What the sweep loop and its trainers say to each other. Light to import: no torch, no ray."""
+"""The messages between the sweep loop and its trainers. Light to import: no torch, no ray."""
 
 import re
 from collections.abc import Sequence
@@ -8,10 +8,18 @@ from typing import TYPE_CHECKING, TypeAlias
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from attnsweep.orchestrator.training.identity import Task
+    from attnsweep.orchestrator.training.identity import Shape, Task
 
 CHECKPOINT_SECONDS = 120.0
-"""Between two checkpoints of a pack: at most so much is lost with a machine."""
+"""Between two checkpoints of a pack: a lost machine costs at most this much work."""
+
+
+@dataclass(frozen=True)
+class RunContext:
+    """What all rows of a run share: the name of the sweep, and the id of the environment that trains them."""
+
+    sweep: str
+    environment: str | None = None
 
 
 @dataclass(frozen=True)
@@ -22,10 +30,15 @@ class PackOrder:
     tasks: "Sequence[Task]"
     checkpoint: bytes | None = None
 
+    @property
+    def shape(self) -> "Shape":
+        """The shape of its trainings."""
+        return self.tasks[0].shape
+
 
 @dataclass(frozen=True)
 class Progress:
-    """A pack that trains on: the step it has reached; now and then its state."""
+    """A pack that is still training: the step it has reached and, at intervals, its state."""
 
     step: int
     checkpoint: bytes | None = None
@@ -33,7 +46,7 @@ class Progress:
 
 @dataclass(frozen=True)
 class HandedBack:
-    """A pack that this trainer trains no more; its state, where it has come far enough to be worth keeping."""
+    """A pack that this trainer has stopped training; its state, if it got far enough to be worth keeping."""
 
     checkpoint: bytes | None
 
@@ -48,16 +61,17 @@ class Rows:
 
 
 @dataclass(frozen=True)
-class Trained(Rows):
-    """A pack that is done: its rows and the speed it ran at."""
+class Trained:
+    """A finished pack: its rows and the speed it ran at."""
 
+    rows: Rows
     lane_steps: int
     seconds: float
 
 
 @dataclass(frozen=True)
 class Raised:
-    """A pack whose program raised, for one of its lanes or for want of memory."""
+    """A pack whose program raised: one of its lanes is at fault, or memory ran out."""
 
     error: str
     out_of_memory: bool
@@ -66,18 +80,18 @@ class Raised:
 
     @property
     def has_lost_its_gpu(self) -> bool:
-        """Whether the trainer's process can use its GPU no more: every later call raises this error again."""
-        # Torch's words for CUDA and ROCm. Out of memory is none of them: torch says "CUDA out of memory".
+        """Whether the GPU context of the trainer's process is broken: every later call raises this error again."""
+        # Torch's words for CUDA and ROCm; running out of memory is "CUDA out of memory", which this does not match.
         return re.search("AcceleratorError|CUDA error|HIP error", self.error) is not None
 
 
 @dataclass(frozen=True)
 class TrainerLost:
-    """The trainer died, with its machine or by itself; the pack has to be trained again.
+    """The trainer died, with its machine or alone; its pack has to be trained again.
 
     Attributes:
         reason: In the pool's words.
-        out_of_memory: Whether it was ended because its machine ran out of memory.
+        out_of_memory: Whether it was killed because its machine ran out of memory.
     """
 
     reason: str
@@ -87,4 +101,4 @@ class TrainerLost:
 Report: TypeAlias = Progress | HandedBack | Trained | Raised
 """A trainer's answer."""
 Reports: TypeAlias = list[tuple[PackOrder, Report | TrainerLost]]
-"""What a pool has heard, in the order in which it came."""
+"""The reports that a pool has received, in order."""

@@ -8,9 +8,10 @@ from attnsweep.orchestrator.training.messages import PackOrder, Reports
 class Pool(Protocol):
     """Trainers of one sweep, each with one pack at a time.
 
-    Implementers: an order comes back as `Trained`, `Raised`, `HandedBack` or `TrainerLost` exactly once, and leaves
-    `running` with that; as `Progress` any number of times before. The rows of a training depend on its task alone.
-    What a training raises is a report. Exceptions are KeyboardInterrupt, and PoolError where the pool cannot go on.
+    Implementers: an order comes back any number of times as `Progress`, then exactly once as `Trained`, `Raised`,
+    `HandedBack` or `TrainerLost`, and with that leaves `running`. The rows of a training depend on its task alone.
+    What a training raises is a report, never an exception. A pool raises KeyboardInterrupt, and PoolError where it
+    cannot go on.
     """
 
     @property
@@ -33,10 +34,10 @@ class Pool(Protocol):
         """Hands a pack to an idle trainer."""
 
     def reports(self, timeout: float) -> Reports:
-        """What came in within about `timeout` seconds. Packs that only made progress are trained on."""
+        """The reports received within about `timeout` seconds. Packs that only made progress continue to train."""
 
     def hand_back(self, seconds: float) -> Reports:
-        """What comes in when all trainers are asked for their packs; those that do not answer in time are left."""
+        """Asks all trainers for their packs; returns the reports received in time, and leaves the other packs."""
 
     def close(self) -> None:
-        """Ends all trainers at once, with what they are training. Idempotent."""
+        """Ends all trainers at once and drops their packs. Idempotent."""

@@ -20,6 +20,7 @@ from attnsweep.orchestrator.training.messages import (
     Raised,
     Report,
     Reports,
+    RunContext,
     TrainerLost,
 )
 from attnsweep.orchestrator.training.ray_internals import dead_process
@@ -28,24 +29,24 @@ from attnsweep.workloads.engine.contract import Workload
 from attnsweep.workloads.user_code import user_modules
 
 _DRAINING_SECONDS = 1.0
-"""Between two looks at which nodes are about to go."""
+"""Between two questions to Ray which nodes are about to go."""
 _HEAD_SECONDS = 40.0
-"""How long a cluster's head may be away; Ray itself ends a driver's process after 60, without a word to it."""
+"""How long a cluster's head may be silent. After 60 Ray ends the driver's process, without an exception."""
 
 
 class TrainerActor(Trainer):
     """A trainer as Ray runs it, in a process of its own."""
 
     def settle(self) -> str:
-        """Answers once Ray has given this trainer its resources and its process is up: with the id of its node.
+        """Returns the id of the trainer's node, once Ray has given the trainer its resources and its process is up.
 
-        From here on SIGTERM, as a machine sends it that is taken away, makes the trainer hand back its pack.
+        From here on a SIGTERM, which a machine sends before it is taken away, makes the trainer hand back its pack.
         """
         before = signal.getsignal(signal.SIGTERM)
 
         def leave(number: int, frame: FrameType | None) -> None:
             self.leave()
-            # Without a pack there is nothing to hand back: then Ray ends the process.
+            # With nothing to hand back, Ray's own handler ends the process.
             if not self.has_pack and callable(before):
                 before(number, frame)
 
@@ -56,13 +57,13 @@ class TrainerActor(Trainer):
 class TrainerPool:
     """Hands packs to idle trainers and collects their reports. A dead trainer is replaced.
 
-    A trainer is idle from the moment that Ray has placed it: with cores or GPUs held by others, the rest work on. One
-    whose node is about to go (Ray drains it, or its process gets a SIGTERM) hands back its pack and is replaced; so is
-    one whose process the GPU does not answer any more.
+    A trainer is idle as soon as Ray has placed it: while other programs hold some cores or GPUs, the rest of the
+    trainers work. A trainer whose node is about to go (Ray drains the node, or the process gets a SIGTERM) hands back
+    its pack and is replaced. A trainer whose GPU context is broken is replaced too.
 
     Args:
         workload: The problem, sent to each trainer once.
-        sweep: The sweep that rows are labelled with.
+        run: What its rows say of the run.
         shares: What each trainer asks Ray for.
         checkpoint_seconds: Between two checkpoints of a pack.
     """
@@ -70,13 +71,13 @@ class TrainerPool:
     def __init__(
         self,
         workload: Workload[Any],
-        sweep: str,
+        run: RunContext,
         shares: Sequence[TrainerShare],
         checkpoint_seconds: float = CHECKPOINT_SECONDS,
     ) -> None:
         for module in user_modules():
             ray.cloudpickle.register_pickle_by_value(module)  # type: ignore[no-untyped-call]
-        self._workload, self._sweep = ray.put(workload), sweep
+        self._workload, self._run = ray.put(workload), run
         self._shares = tuple(shares)
         self._checkpoint_seconds = checkpoint_seconds
         self._actors: dict[int, ActorHandle[TrainerActor]] = {}
@@ -117,12 +118,12 @@ class TrainerPool:
         self._running[self._actors[trainer].start.remote(order)] = (trainer, order)
 
     def reports(self, timeout: float) -> Reports:
-        """What came in within `timeout` seconds. Packs that only made progress are set to train on."""
+        """The reports received within `timeout` seconds. Packs that only made progress continue to train."""
         self._look_at_nodes()
         return self._collect_within(timeout)
 
     def hand_back(self, seconds: float) -> Reports:
-        """What comes in when all trainers are asked for their packs; those that do not answer in time are left."""
+        """Asks all trainers for their packs; returns the reports received in time, and leaves the other packs."""
         self._is_closing = True
         deadline = time.monotonic() + seconds
         found = []
@@ -153,7 +154,11 @@ class TrainerPool:
             self._start(trainer)
 
     def _check_ray(self) -> None:
-        """Learns which nodes are about to go. Raises if Ray is gone: it would end this process within a minute."""
+        """Notes which nodes are about to go.
+
+        Raises:
+            PoolError: If Ray is gone: it would end this process within a minute.
+        """
         if (process := dead_process()) is not None:
             self._lose(f"Ray's process {process} has died")
         draining = draining_nodes()
@@ -163,7 +168,7 @@ class TrainerPool:
             self._lose(f"the head of the Ray cluster has not answered for {_HEAD_SECONDS:g} s")
 
     def _lose(self, reason: str) -> NoReturn:
-        # Nobody is there to be told that the actors are to end.
+        # No one is left whom `close` could ask to end the actors.
         self._actors.clear()
         self._running.clear()
         raise PoolError(reason)
@@ -187,7 +192,7 @@ class TrainerPool:
         try:
             report: Report = ray.get(reference)
         except RayTaskError:
-            # The trainer's own code raised outside of a training: a fault of ours, not of the machine.
+            # The trainer's own code raised outside of a training: our fault, not the machine's.
             raise
         except RayError as error:
             self._start(trainer)
@@ -207,13 +212,13 @@ class TrainerPool:
 
     def _start(self, trainer: int) -> None:
         if trainer in self._actors:
-            # Out of reach is not dead: it may hold its core for as long as it lives.
+            # A trainer out of reach may still be alive, and hold its core.
             ray.kill(self._actors[trainer])
         share = self._shares[trainer]
         actor_class = ray.remote(num_cpus=share.num_cpus, num_gpus=share.num_gpus)(TrainerActor)
         actor = cast(
             "ActorHandle[TrainerActor]",
-            actor_class.remote(self._workload, self._sweep, share.device, self._checkpoint_seconds),
+            actor_class.remote(self._workload, self._run, share.device, self._checkpoint_seconds),
         )
         self._actors[trainer] = actor
         self._nodes.pop(trainer, None)
@@ -221,5 +226,5 @@ class TrainerPool:
 
 
 def _is_out_of_memory(error: RayError) -> bool:
-    # The death of an actor says so in words only.
+    # The error of a dead actor names the cause only in its text.
     return isinstance(error, OutOfMemoryError) or "OutOfMemory" in str(error) or "OUT_OF_MEMORY" in str(error)

@@ -5,15 +5,15 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from attnsweep.orchestrator.training.messages import CHECKPOINT_SECONDS
+from attnsweep.orchestrator.training.messages import CHECKPOINT_SECONDS, RunContext
 from attnsweep.orchestrator.training.pool import Pool
 from attnsweep.workloads.errors import UserError
 
 if TYPE_CHECKING:
     from attnsweep.workloads.engine.contract import Workload
 
-StartPool: TypeAlias = "Callable[[Workload[Any], str], Pool]"
-"""Starts the trainers of a workload, for the sweep of this name."""
+StartPool: TypeAlias = "Callable[[Workload[Any], RunContext], Pool]"
+"""Starts the trainers of a workload, for one run."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,7 +29,7 @@ class Resources:
         checkpoint_seconds: Between two checkpoints of a pack.
 
     Raises:
-        UserError: If `local` is asked for with an address, or with several trainers.
+        UserError: If `local` comes with an address, or with several trainers.
     """
 
     address: str | None = None
@@ -48,30 +48,31 @@ class Resources:
 
 @contextmanager
 def open_resources(resources: Resources) -> Iterator[StartPool]:
-    """What is asked for, ready to start trainers on; a Ray that is started here ends with it.
+    """Ready to start trainers on these resources. A Ray that is started here ends with the context.
 
     Raises:
-        UserError: If it is not to be had.
+        UserError: If the resources are not available.
+        PoolError: If Ray does not start.
     """
     if resources.local:
         from attnsweep.orchestrator.training.local_pool import LocalPool
         from attnsweep.workloads.engine.process import check_rounding
 
         check_rounding()
-        yield lambda workload, sweep: LocalPool(workload, sweep, resources.checkpoint_seconds)
+        yield lambda workload, run: LocalPool(workload, run, resources.checkpoint_seconds)
         return
     from attnsweep.orchestrator.training import cluster
     from attnsweep.orchestrator.training.ray_pool import TrainerPool
 
     with cluster.connection(resources.address):
         shares = cluster.share_out(resources.n_trainers)
-        yield lambda workload, sweep: TrainerPool(workload, sweep, shares, resources.checkpoint_seconds)
+        yield lambda workload, run: TrainerPool(workload, run, shares, resources.checkpoint_seconds)
 
 
 def _not_local(given: str, expected: str) -> UserError:
     return UserError(
         "--local",
         given=given,
-        expected=f"{expected}, as all is trained in this process",
+        expected=f"{expected}, because --local trains in this process",
         fix="leave out one of the two",
     )

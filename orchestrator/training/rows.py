@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import pyarrow as pa
@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from attnsweep.orchestrator.ledger.schema import curves_schema, heads_schema, trainings_schema
 from attnsweep.orchestrator.training.bleu import score_written
 from attnsweep.orchestrator.training.identity import Task, training_id
-from attnsweep.orchestrator.training.messages import Rows
+from attnsweep.orchestrator.training.messages import Rows, RunContext
 from attnsweep.workloads.diagnostics.certification import certify_stuck
 from attnsweep.workloads.diagnostics.outcomes import onset_probe
 from attnsweep.workloads.engine.contract import Certificate, Verdicts, Workload
@@ -30,12 +30,18 @@ class PackContext:
     pack: str
     device: str | None = None
     host: str | None = None
+    environment: str | None = None
+
+    @classmethod
+    def of(cls, run: RunContext, pack: str, device: str | None, host: str | None) -> Self:
+        """The context of a pack of a run, trained on this device of this host."""
+        return cls(run.sweep, pack, device, host, run.environment)
 
 
 def ended_rows(
     workload: Workload[Any], tasks: Sequence[Task], pack: Pack[Any], result: PackResult, context: PackContext
 ) -> Rows:
-    """The rows of a done pack: what a trainer hands to the ledger, and what a replay compares with it."""
+    """The rows of a finished pack: what a trainer hands to the ledger, and what a replay compares with it."""
     trainings = [task.training for task in tasks]
     verdicts = judged(workload, trainings[0].parameters, result.evidence)
     shares = np.array([task.certified_share for task in tasks])
@@ -82,9 +88,9 @@ def trained_rows(
     )
 
 
-def failed_rows(workload: Workload[Any], tasks: Sequence[Task], error: str, context: PackContext) -> pa.Table:
-    """The `trainings` rows of trainings that raised."""
-    return _rows(
+def failed_rows(workload: Workload[Any], tasks: Sequence[Task], error: str, context: PackContext) -> Rows:
+    """The rows of trainings that raised: nothing was measured."""
+    trainings = _rows(
         workload,
         tasks,
         context,
@@ -94,13 +100,7 @@ def failed_rows(workload: Workload[Any], tasks: Sequence[Task], error: str, cont
         train_seconds=[0.0] * len(tasks),
         error=[error] * len(tasks),
     )
-
-
-def in_environment(trainings: pa.Table, environment: str | None) -> pa.Table:
-    """The `trainings` rows with the id of what trained them, which a trainer does not know."""
-    place = trainings.schema.get_field_index("environment")
-    field = trainings.schema.field(place)
-    return trainings.set_column(place, field, pa.array([environment] * trainings.num_rows, field.type))
+    return Rows(trainings, curves_schema().empty_table(), None)
 
 
 def curve_rows(
@@ -113,7 +113,7 @@ def curve_rows(
 
     Args:
         workload, tasks, result: What was trained.
-        scores: (L,) by metric name, what was measured once, where a training ended; NaN where it was not.
+        scores: (L,) by metric name: values measured once, at the end of a training; NaN where not measured.
     """
     schema = curves_schema()
     ids = pa.array([_training_id(workload, task) for task in tasks])
@@ -185,6 +185,7 @@ def _rows(workload: Workload[Any], tasks: Sequence[Task], context: PackContext, 
         "pack_size": [n_rows] * n_rows,
         "device": [context.device] * n_rows,
         "host": [context.host] * n_rows,
+        "environment": [context.environment] * n_rows,
         "finished_at": [datetime.now(UTC)] * n_rows,
         **measured,
     }

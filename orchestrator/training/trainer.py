@@ -1,4 +1,4 @@
-"""The trainer, in a Ray actor or in this process: trains one pack at a time, in slices, and hands back rows."""
+"""The trainer, in a Ray actor or in this process: trains one pack at a time, in slices, and returns its rows."""
 
 import contextlib
 import platform
@@ -16,6 +16,7 @@ from attnsweep.orchestrator.training.messages import (
     Progress,
     Raised,
     Report,
+    RunContext,
     Trained,
 )
 from attnsweep.orchestrator.training.rows import PackContext, ended_rows
@@ -29,7 +30,7 @@ WORTH_KEEPING_SECONDS = 2.0
 SLICE_SECONDS = 1.0
 """How long a call trains before it reports: Ray cannot cancel a running call."""
 _LOOKS_PER_SLICE = 8
-"""How often the clock is looked at: an evaluation takes from half a millisecond to several seconds."""
+"""How often the clock is read: an evaluation takes from half a millisecond to several seconds."""
 
 
 class Trainer:
@@ -37,16 +38,16 @@ class Trainer:
 
     Args:
         workload: The problem.
-        sweep: The sweep that rows are labelled with.
+        run: What its rows say of the run.
         device: `cpu` or `cuda`.
         checkpoint_seconds: Between two checkpoints of a pack.
     """
 
     def __init__(
-        self, workload: Workload[Any], sweep: str, device: str, checkpoint_seconds: float = CHECKPOINT_SECONDS
+        self, workload: Workload[Any], run: RunContext, device: str, checkpoint_seconds: float = CHECKPOINT_SECONDS
     ) -> None:
         self._workload = workload
-        self._sweep = sweep
+        self._run = run
         self._device = device
         self._checkpoint_seconds = checkpoint_seconds
         self._order: PackOrder | None = None
@@ -65,7 +66,7 @@ class Trainer:
         self._is_leaving = True
 
     def start(self, order: PackOrder) -> Report:
-        """Begins a pack, or goes on with it from its checkpoint, and trains a slice."""
+        """Begins a pack, or resumes it from its checkpoint, and trains a slice."""
         self._order, self._pack = order, None
         self._started = self._saved = time.perf_counter()
         return self.proceed()
@@ -76,11 +77,11 @@ class Trainer:
         return self._at_the_edge(self._proceed)
 
     def hand_back(self) -> Report:
-        """Gives up the pack under way."""
+        """Stops training the pack and returns its state."""
         return self._at_the_edge(self._hand_back)
 
     def _at_the_edge(self, call: Callable[[], Report]) -> Report:
-        """What a call reports; whatever a training raises in it becomes its outcome."""
+        """What a call reports; whatever a training raises becomes its report."""
         try:
             return call()
         except STOPS:
@@ -93,7 +94,7 @@ class Trainer:
     def _proceed(self) -> Report:
         assert self._order is not None
         if self._pack is None:
-            self._pack = self._taken_up(self._order)
+            self._pack = self._begun(self._order)
             self._evaluations_per_look = 1
         if self._train_slice(self._pack):
             return self._ended(self._order, self._pack)
@@ -110,7 +111,7 @@ class Trainer:
             return HandedBack(None)
         return HandedBack(to_bytes(pack.checkpoint()))
 
-    def _taken_up(self, order: PackOrder) -> Pack[Any]:
+    def _begun(self, order: PackOrder) -> Pack[Any]:
         trainings = [task.training for task in order.tasks]
         if order.checkpoint is not None:
             with contextlib.suppress(CheckpointError):
@@ -119,20 +120,13 @@ class Trainer:
 
     def _ended(self, order: PackOrder, pack: Pack[Any]) -> Trained:
         result = pack.result()
-        context = PackContext(self._sweep, order.pack, self._device, platform.node())
+        context = PackContext.of(self._run, order.pack, self._device, platform.node())
         rows = ended_rows(self._workload, order.tasks, pack, result, context)
-        trained = Trained(
-            trainings=rows.trainings,
-            curves=rows.curves,
-            heads=rows.heads,
-            lane_steps=result.lane_steps,
-            seconds=time.perf_counter() - self._started,
-        )
         self._order = self._pack = None
-        return trained
+        return Trained(rows, result.lane_steps, time.perf_counter() - self._started)
 
     def _train_slice(self, pack: Pack[Any]) -> bool:
-        """Trains on for about `SLICE_SECONDS`, or until it is to leave; True when all trainings have ended."""
+        """Trains for about `SLICE_SECONDS`, or until it is to leave; returns whether all trainings have ended."""
         started = looked = time.perf_counter()
         while not pack.advance(self._evaluations_per_look):
             now = time.perf_counter()

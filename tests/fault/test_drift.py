@@ -70,7 +70,7 @@ def test_a_checkpoint_of_another_environment_is_dropped(tmp_path: Path, monkeypa
 
 
 WORKLOAD = """
-from search_spaces import Sweep
+from attnsweep.search_spaces import Sweep
 from attnsweep.workloads.category_pairs import CategoryPairs
 
 class Own(CategoryPairs):

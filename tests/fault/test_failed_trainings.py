@@ -18,7 +18,7 @@ pytestmark = pytest.mark.usefixtures("mlflow_database")
 FRAGILE = """
 from dataclasses import dataclass
 import torch
-from search_spaces import Int, Sweep
+from attnsweep.search_spaces import Int, Sweep
 from attnsweep.workloads.category_pairs import CategoryPairs, CategoryPairsParameters
 from attnsweep.workloads.parameters import parameter
 

@@ -21,7 +21,7 @@ from attnsweep.orchestrator.storage.location import Location
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
 from attnsweep.orchestrator.training import trainer
 from attnsweep.orchestrator.training.local_pool import LocalPool
-from attnsweep.orchestrator.training.messages import CHECKPOINT_SECONDS
+from attnsweep.orchestrator.training.messages import CHECKPOINT_SECONDS, RunContext
 from attnsweep.search_spaces import Sweep
 from attnsweep.workloads.registry import load_workload
 from tests.orchestrator.small_sweep import small_sweep
@@ -53,9 +53,9 @@ def _go_on(directory: SweepDirectory, checkpoint_seconds: float = CHECKPOINT_SEC
     schema = trainings_schema(workload.parameters, workload.level_names)
     with closing(LedgerWriter(directory.path, schema, None, directory.spec_sha256)) as writer:
         study = Study(directory)
-        pool = LocalPool(workload, directory.sweep, checkpoint_seconds)
+        pool = LocalPool(workload, RunContext(directory.sweep), checkpoint_seconds)
         loop = SweepLoop(directory, workload, study, writer, pool, pack_size=PACK_SIZE, followers=())
-        found = loop.take_up(Ledger(directory.path).trainings())
+        found = loop.resume(Ledger(directory.path).trainings())
         assert loop.run(lambda: False)
         study.save()
         return found
@@ -146,7 +146,7 @@ def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Location]:
         yield new_prefix()
 
 
-def test_a_checkpoint_is_taken_up_for_the_study_knows_its_trials(place: Location) -> None:
+def test_a_checkpoint_is_used_because_the_study_knows_its_trials(place: Location) -> None:
     directory = _create(place)
     with pytest.MonkeyPatch.context() as patch:
         _kill_at(Checkpoints, "put", 0, "after", patch)

@@ -239,7 +239,7 @@ def test_a_training_that_kills_its_trainer_fails_alone(
     assert [(row["trial"], row["replicate"]) for row in rows if row["outcome"] == "failed"] == [(1, 2)]
     assert len(rows) == 8
     (error,) = report_errors(tmp_path / "s")
-    assert error.startswith("its trainer was lost 2 times while it was trained by itself; the last time: ")
+    assert error.startswith("the training lost its trainer 2 times while it was alone in its pack; the last time: ")
 
 
 def test_a_training_that_ruins_its_process_spoils_no_other(

@@ -27,7 +27,7 @@ ROOT = Path(__file__).parents[2]
 BUSY = """
 import threading
 from pathlib import Path
-from search_spaces import Sweep
+from attnsweep.search_spaces import Sweep
 from attnsweep.workloads.category_pairs import CategoryPairs
 
 class Busy(CategoryPairs):
@@ -41,7 +41,7 @@ def sweep():
 TERMINATED = """
 import signal
 import sys
-from orchestrator import cli
+from attnsweep.orchestrator import cli
 from tests.fault.killed_driver import plant
 plant(sys.argv.pop(1), signal.SIGTERM)
 cli.main()

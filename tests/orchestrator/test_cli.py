@@ -4,6 +4,7 @@ import json
 import socket
 import subprocess
 import sys
+from importlib.metadata import version
 from pathlib import Path
 
 import pytest
@@ -39,11 +40,11 @@ def _mistake(arguments: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pyte
         (["quickstart", "--address", "nowhere"], "--address: got 'nowhere', expected auto, HOST:PORT or ray://"),
         (
             ["quickstart", "--local", "--address", "auto"],
-            "--local: got '--address auto', expected no --address, as all",
+            "--local: got '--address auto', expected no --address, because",
         ),
         (
             ["quickstart", "--local", "--trainers", "2"],
-            "--local: got '--trainers 2', expected at most --trainers 1, as",
+            "--local: got '--trainers 2', expected at most --trainers 1, because",
         ),
         (["quickstart", "--trials", "many"], "Invalid value for '--trials': Input should be a valid integer"),
         (
@@ -175,3 +176,13 @@ def test_light_commands_answer_without_torch_or_ray() -> None:
 
 def test_every_error_says_what_is_expected_and_how_to_mend_it() -> None:
     assert str(UserError("x", given=1, expected="2", fix="write 2")) == "x: got 1, expected 2; write 2"
+
+
+def test_the_version_is_that_of_the_installed_package(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["attnsweep", "--version"])
+    with pytest.raises(SystemExit) as ended:
+        cli.main()
+    assert not ended.value.code
+    assert capsys.readouterr().out == f"attnsweep {version('attnsweep')}\n"

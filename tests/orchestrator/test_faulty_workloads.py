@@ -10,7 +10,7 @@ FAULTY = r"""
 from dataclasses import dataclass
 import numpy as np
 import torch
-from search_spaces import Categorical, Sweep
+from attnsweep.search_spaces import Categorical, Sweep
 from attnsweep.workloads.category_pairs import CategoryPairs, CategoryPairsParameters
 from attnsweep.workloads.engine.contract import Verdicts
 from attnsweep.workloads.parameters import parameter

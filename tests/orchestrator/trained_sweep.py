@@ -18,6 +18,7 @@ from attnsweep.orchestrator.running.study import Study
 from attnsweep.orchestrator.storage.location import Location
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
 from attnsweep.orchestrator.training.local_pool import LocalPool
+from attnsweep.orchestrator.training.messages import RunContext
 from attnsweep.search_spaces import Sweep
 from attnsweep.workloads.registry import load_workload
 
@@ -46,7 +47,7 @@ def trained_sweep(path: Location, spec: Sweep, pack_size: int = 8, n_commits: in
     heads = heads_schema(workload.head_score_names) if workload.head_score_names else None
     with LedgerWriter(path, schema, heads, directory.spec_sha256) as writer:
         study = Study(directory)
-        pool = LocalPool(workload, directory.sweep)
+        pool = LocalPool(workload, RunContext(directory.sweep, directory.environment))
         counter = _CommitCounter()
         loop = SweepLoop(directory, workload, study, writer, pool, pack_size=pack_size, followers=(counter,))
         finished = loop.run(lambda: counter.n_commits == n_commits)
@@ -90,7 +91,7 @@ def records(directory: SweepDirectory, **wanted: Any) -> list[dict[str, Any]]:
 
 FRAGILE = """
 from dataclasses import dataclass
-from search_spaces import Categorical, Conditional, Float, Sweep
+from attnsweep.search_spaces import Categorical, Conditional, Float, Sweep
 from attnsweep.workloads.category_pairs import CategoryPairs, CategoryPairsParameters
 from attnsweep.workloads.parameters import parameter
 

@@ -16,7 +16,7 @@ DIGITS = "1" + "0" * 5000
 _SPEC_HEAD = """
 import sys
 from dataclasses import dataclass
-from search_spaces import Categorical, Float, Int, LossQuantile, Sequential, Sweep
+from attnsweep.search_spaces import Categorical, Float, Int, LossQuantile, Sequential, Sweep
 from attnsweep.workloads.engine.contract import Workload
 from attnsweep.workloads.parameters import TrainingParameters, parameter
 

@@ -19,6 +19,7 @@ from attnsweep.orchestrator.storage.sweep_directory import SWEEP_FILE, SweepDire
 from attnsweep.orchestrator.tracking import Projection, sync
 from attnsweep.orchestrator.training.cluster import connection
 from attnsweep.orchestrator.training.identity import Task
+from attnsweep.orchestrator.training.messages import RunContext
 from attnsweep.orchestrator.training.trainer import PackOrder, Raised, Trainer
 from attnsweep.search_spaces import Categorical
 from attnsweep.workloads.category_pairs import CategoryPairs
@@ -150,7 +151,7 @@ def test_the_error_of_a_training_is_kept_without_it() -> None:
             raise ConnectionError(f"no answer from {URIS[0][0]}")
 
     task = Task(0, 0, Training(CategoryPairsParameters(n_steps=2), 0))
-    report = Trainer(Fetching(), "s", "cpu").start(PackOrder("p", [task]))
+    report = Trainer(Fetching(), RunContext("s"), "cpu").start(PackOrder("p", [task]))
     assert isinstance(report, Raised)
     assert "ConnectionError: no answer from postgresql://...@host/db" in report.error
     # The line of code that raised is in the traceback as it was written.

@@ -75,15 +75,17 @@ def test_the_backlog_hands_out_each_training_once_in_packs_of_one_shape(orders: 
         backlog.add(_tasks(trial, n_positions))
     seen: Counter[tuple[int, int]] = Counter()
     sizes = [size for _, size in orders]
-    while len(backlog):
-        size = sizes[len(seen) % len(sizes)]
-        shape = backlog.fullest
-        assert shape is not None
-        waiting = backlog.waiting(shape)
-        pack = backlog.take(shape, size)
-        assert len(pack) == min(size, waiting)
+    while backlog:
+        # So few are left for each trainer that they are one pack.
+        size, n_before = sizes[len(seen) % len(sizes)], len(backlog)
+        is_full = backlog.has_full_pack(size)
+        pack = backlog.take_pack(size)
+        assert is_full == (len(pack) == size)
+        assert 0 < len(pack) <= size
+        assert len(backlog) == n_before - len(pack)
         assert len({task.training.parameters.static_key() for task in pack}) == 1
         seen.update((task.trial, task.replicate) for task in pack)
+    assert not backlog.has_full_pack(1)
     assert set(seen.values()) == {1}
     assert len(seen) == 3 * len(orders)
 
@@ -133,13 +135,15 @@ def test_a_pack_of_an_earlier_run_is_put_together_again_or_not_at_all() -> None:
     backlog = Backlog()
     for trial, n_positions in enumerate((4, 4, 5)):
         backlog.add(_tasks(trial, n_positions))
-    assert backlog.take_these([(1, 0), (7, 7)]) is None
-    assert backlog.take_these([]) is None
+    assert backlog.take_lanes([(1, 0), (7, 7)]) is None
+    assert backlog.take_lanes([]) is None
     assert len(backlog) == 9
-    taken = backlog.take_these([(1, 2), (0, 0)])
+    taken = backlog.take_lanes([(1, 2), (0, 0)])
     assert taken is not None
     assert [(task.trial, task.replicate) for task in taken] == [(1, 2), (0, 0)]
     assert len(backlog) == 7
-    assert backlog.take_these([(0, 0)]) is None
-    assert backlog.take_these([(2, replicate) for replicate in range(3)]) is not None
-    assert len(backlog) == backlog.waiting(_tasks(0, 4)[0].shape) == 4
+    assert backlog.take_lanes([(0, 0)]) is None
+    assert backlog.take_lanes([(2, replicate) for replicate in range(3)]) is not None
+    assert len(backlog) == 4
+    assert len(backlog.take_pack(fair_share=9)) == 4
+    assert backlog.take_pack(fair_share=9) == []

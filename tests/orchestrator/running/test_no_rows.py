@@ -50,7 +50,7 @@ def test_it_is_summarized(bare: SweepDirectory) -> None:
         in_mlflow=False,
         replays=None,
     )
-    found = summary.findings
+    found = summary.results
     assert (found.n_trainings, found.stuck.n, found.best) == (0, 0, None)
     assert {each.parameter for each in found.by_parameter} > {"n_categories", "attention_activation", "momentum"}
     summary.print(Console(file=io.StringIO()))

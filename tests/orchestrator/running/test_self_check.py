@@ -9,6 +9,7 @@ from attnsweep.orchestrator.running.self_check import replay_some
 from attnsweep.orchestrator.storage.replays import Replays, read_replays
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
 from attnsweep.orchestrator.training.local_pool import LocalPool
+from attnsweep.orchestrator.training.messages import RunContext
 from attnsweep.search_spaces import Sweep
 from attnsweep.search_spaces.loading import load_sweep
 from attnsweep.workloads.registry import load_workload
@@ -23,7 +24,7 @@ def spec(tmp_path: Path) -> Sweep:
 
 
 def _pool(directory: SweepDirectory) -> LocalPool:
-    return LocalPool(load_workload(directory.spec.workload), directory.sweep)
+    return LocalPool(load_workload(directory.spec.workload), RunContext(directory.sweep))
 
 
 @pytest.mark.slow

@@ -8,6 +8,7 @@ import pytest
 
 from attnsweep.orchestrator.training.bleu import bleu, score_written
 from attnsweep.orchestrator.training.identity import Task
+from attnsweep.orchestrator.training.messages import RunContext
 from attnsweep.orchestrator.training.trainer import PackOrder, Progress, Trained, Trainer
 from attnsweep.workloads.category_pairs import CategoryPairs, CategoryPairsParameters
 from attnsweep.workloads.engine.contract import Lanes, Training, Workload, Written
@@ -77,7 +78,7 @@ def _tasks(workload: Workload[CategoryPairsParameters]) -> list[Task]:
 
 
 def _train(workload: Workload[CategoryPairsParameters], tasks: list[Task]) -> Trained:
-    worker = Trainer(workload, "s", "cpu")
+    worker = Trainer(workload, RunContext("s"), "cpu")
     report = worker.start(PackOrder("p", tasks))
     while isinstance(report, Progress):
         report = worker.proceed()
@@ -89,14 +90,14 @@ def _train(workload: Workload[CategoryPairsParameters], tasks: list[Task]) -> Tr
 def test_a_trainer_scores_what_its_trainings_wrote_where_they_ended() -> None:
     workload = Writers()
     tasks = _tasks(workload)
-    curves = _train(workload, tasks).curves.to_pandas()
+    curves = _train(workload, tasks).rows.curves.to_pandas()
     scores = curves[curves["metric"].str.startswith("bleu_")]
     assert scores["metric"].tolist() == ["bleu_test"] * 2
     assert scores["trial"].tolist() == [0, 2]
     assert scores["value"].tolist() == pytest.approx([100, _papineni(_cut(2), REFERENCES)])
     last = curves[curves["metric"] == "eval_loss"].groupby("trial")["step"].max()
     assert scores["step"].tolist() == [last[0], last[2]]
-    plain = _train(CategoryPairs(), tasks).curves.to_pandas()
+    plain = _train(CategoryPairs(), tasks).rows.curves.to_pandas()
     assert len(plain) == len(curves) - 2
     assert not plain["metric"].str.startswith("bleu_").any()
 
@@ -115,7 +116,7 @@ def test_nothing_is_written_where_all_diverged() -> None:
 def test_a_score_is_of_its_own_training_whatever_the_pack() -> None:
     workload = Writers()
     tasks = _tasks(workload)
-    whole = _train(workload, tasks).curves.to_pandas().query("metric == 'bleu_test'")
+    whole = _train(workload, tasks).rows.curves.to_pandas().query("metric == 'bleu_test'")
     for trial in (0, 2):
-        alone = _train(workload, [tasks[trial]]).curves.to_pandas().query("metric == 'bleu_test'")
+        alone = _train(workload, [tasks[trial]]).rows.curves.to_pandas().query("metric == 'bleu_test'")
         np.testing.assert_array_equal(alone["value"], whole[whole["trial"] == trial]["value"])

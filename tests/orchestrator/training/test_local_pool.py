@@ -16,7 +16,7 @@ from attnsweep.orchestrator.running.session import run_sweep
 from attnsweep.orchestrator.storage.errors import SweepError
 from attnsweep.orchestrator.training.identity import Task
 from attnsweep.orchestrator.training.local_pool import LocalPool
-from attnsweep.orchestrator.training.messages import PackOrder
+from attnsweep.orchestrator.training.messages import PackOrder, RunContext
 from attnsweep.orchestrator.training.resources import Resources
 from attnsweep.workloads.category_pairs import CategoryPairs
 from attnsweep.workloads.engine.contract import Batch, Training
@@ -26,7 +26,7 @@ from tests.fault.sweeps import small_sweep
 QUIET = Console(quiet=True)
 WITHOUT_RAY = """
 import sys
-from orchestrator import cli
+from attnsweep.orchestrator import cli
 cli._add_report = lambda *_: None  # seconds of drawing, without a training
 cli.app(["run", "quickstart", "--local", "--dir", "s", "--trials", "1", "--replicates", "2", "--set", "n_steps=5"],
         standalone_mode=False)
@@ -36,7 +36,7 @@ print(*[name for name in sys.modules if name.partition(".")[0] == "ray"])
 TORCH_FIRST = """
 import torch
 torch.ones(9, 9) @ torch.ones(9, 9)
-from orchestrator import cli
+from attnsweep.orchestrator import cli
 cli.main()
 """
 
@@ -114,7 +114,7 @@ def notebook() -> Any:
 
 def test_a_training_has_its_own_settings_and_the_process_keeps_its(notebook: object) -> None:
     seen = []
-    pool = _training_in(LocalPool(Watched(lambda: seen.append(_settings())), "s"))
+    pool = _training_in(LocalPool(Watched(lambda: seen.append(_settings())), RunContext("s")))
     while pool.running:
         pool.reports(0.5)
         assert _settings() == notebook
@@ -128,7 +128,7 @@ def test_who_leaves_is_not_taken_for_a_training_that_raises(kind: type[BaseExcep
     def leave() -> None:
         raise kind
 
-    pool = _training_in(LocalPool(Watched(leave), "s"))
+    pool = _training_in(LocalPool(Watched(leave), RunContext("s")))
     with pytest.raises(kind):
         pool.reports(0.5)
     assert _settings() == notebook
@@ -142,6 +142,8 @@ def test_a_gpu_that_fails_ends_the_sweep_instead_of_all_its_trainings(
         raise RuntimeError("CUDA error: device-side assert triggered")
 
     monkeypatch.setattr(CategoryPairs, "loss", fail)
-    with pytest.raises(SweepError, match=r"this process has lost its GPU; without --local another would take over:\n"):
+    with pytest.raises(
+        SweepError, match=r"this process has lost its GPU; without --local a new process would replace it:\n"
+    ):
         run_sweep(small_sweep(), tmp_path / "s", Resources(local=True), QUIET)
     assert Ledger(tmp_path / "s").trainings().num_rows == 0

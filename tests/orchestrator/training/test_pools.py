@@ -10,7 +10,15 @@ import pytest
 from attnsweep.orchestrator.training.cluster import TrainerShare
 from attnsweep.orchestrator.training.identity import Task
 from attnsweep.orchestrator.training.local_pool import LocalPool
-from attnsweep.orchestrator.training.messages import HandedBack, PackOrder, Progress, Raised, Report, Trained
+from attnsweep.orchestrator.training.messages import (
+    HandedBack,
+    PackOrder,
+    Progress,
+    Raised,
+    Report,
+    RunContext,
+    Trained,
+)
 from attnsweep.orchestrator.training.pool import Pool
 from attnsweep.orchestrator.training.ray_pool import TrainerActor, TrainerPool
 from attnsweep.orchestrator.training.trainer import Trainer
@@ -28,11 +36,11 @@ def start_pool(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) 
     """Starts a pool of one trainer, that reports after every 25 steps."""
     monkeypatch.setattr("attnsweep.orchestrator.training.local_pool.Trainer", sliced())
     if request.param == "local":
-        yield lambda: LocalPool(WORKLOAD, "s")
+        yield lambda: LocalPool(WORKLOAD, RunContext("s"))
         return
     request.getfixturevalue("local_ray")
     monkeypatch.setattr("attnsweep.orchestrator.training.ray_pool.TrainerActor", sliced(TrainerActor))
-    yield lambda: TrainerPool(WORKLOAD, "s", [TrainerShare("cpu", 1.0, 0.0)])
+    yield lambda: TrainerPool(WORKLOAD, RunContext("s"), [TrainerShare("cpu", 1.0, 0.0)])
 
 
 def _order(pack: str, n_steps: int, **parameters: Any) -> PackOrder:
@@ -68,12 +76,12 @@ def _trained(pool: Pool, order: PackOrder) -> Report:
 
 def _rows(report: Report) -> pa.Table:
     assert isinstance(report, Trained)
-    return report.trainings.drop_columns(TIMES)
+    return report.rows.trainings.drop_columns(TIMES)
 
 
 def _alone(order: PackOrder) -> pa.Table:
     """As a trainer trains it that no pool disturbs."""
-    trainer = Trainer(WORKLOAD, "s", "cpu")
+    trainer = Trainer(WORKLOAD, RunContext("s"), "cpu")
     report = trainer.start(order)
     while isinstance(report, Progress):
         report = trainer.proceed()
@@ -111,5 +119,5 @@ def test_a_pack_that_is_handed_back_goes_on_elsewhere(start_pool: Callable[[], P
     assert handed is order
     assert isinstance(report, HandedBack)
     assert report.checkpoint is not None
-    again = LocalPool(WORKLOAD, "s")
+    again = LocalPool(WORKLOAD, RunContext("s"))
     assert _rows(_trained(again, PackOrder("p", order.tasks, report.checkpoint))) == _alone(order)

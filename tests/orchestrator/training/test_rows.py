@@ -83,7 +83,7 @@ def test_curves_hold_each_finite_value_once(trained: tuple[pa.Table, pa.Table]) 
 
 def test_a_failed_training_keeps_its_parameters_and_its_traceback() -> None:
     tasks = _tasks({"init_sigma": None})
-    row = failed_rows(WORKLOAD, tasks, "Traceback: planted", CONTEXT).to_pylist()[0]
+    row = failed_rows(WORKLOAD, tasks, "Traceback: planted", CONTEXT).trainings.to_pylist()[0]
     assert (row["outcome"], row["stuck"], row["error"]) == ("failed", False, "Traceback: planted")
     assert row["param_init_sigma"] is None
     assert row["eval_loss"] is row["onset_step"] is None

@@ -7,6 +7,7 @@ import pytest
 
 from attnsweep.orchestrator.training import trainer
 from attnsweep.orchestrator.training.identity import Task
+from attnsweep.orchestrator.training.messages import RunContext
 from attnsweep.orchestrator.training.rows import PackContext, failed_rows
 from attnsweep.orchestrator.training.trainer import PackOrder, Progress, Raised, Trained, Trainer
 from attnsweep.workloads.category_pairs import CategoryPairs
@@ -24,7 +25,7 @@ def _order(n_steps: int) -> PackOrder:
 
 def test_a_call_returns_as_soon_as_its_time_is_up(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(trainer, "SLICE_SECONDS", 0.0)
-    worker = Trainer(WORKLOAD, "s", "cpu")
+    worker = Trainer(WORKLOAD, RunContext("s"), "cpu")
     first = worker.start(_order(1000))
     assert isinstance(first, Progress)
     assert first.step <= 1
@@ -34,12 +35,12 @@ def test_a_call_returns_as_soon_as_its_time_is_up(monkeypatch: pytest.MonkeyPatc
 
 
 def test_slices_come_to_an_end() -> None:
-    worker = Trainer(WORKLOAD, "s", "cpu")
+    worker = Trainer(WORKLOAD, RunContext("s"), "cpu")
     report = worker.start(_order(300))
     while isinstance(report, Progress):
         report = worker.proceed()
     assert isinstance(report, Trained)
-    assert report.trainings["n_steps"].to_pylist() == [300, 300]
+    assert report.rows.trainings["n_steps"].to_pylist() == [300, 300]
 
 
 def test_a_checkpoint_that_cannot_be_taken_is_its_packs_fault(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -50,7 +51,7 @@ def test_a_checkpoint_that_cannot_be_taken_is_its_packs_fault(monkeypatch: pytes
 
     monkeypatch.setattr(trainer, "SLICE_SECONDS", 0.0)
     monkeypatch.setattr(Pack, "checkpoint", fail)
-    report = Trainer(WORKLOAD, "s", "cpu", checkpoint_seconds=0.0).start(_order(1000))
+    report = Trainer(WORKLOAD, RunContext("s"), "cpu", checkpoint_seconds=0.0).start(_order(1000))
     assert isinstance(report, Raised)
     assert "device-side assert" in report.error
 
@@ -87,20 +88,20 @@ class Faulty(CategoryPairs):
 )
 def test_whatever_a_training_raises_is_text_in_its_row(error: BaseException, text: str) -> None:
     order = _order(100)
-    report = Trainer(Faulty(error), "s", "cpu").start(order)
+    report = Trainer(Faulty(error), RunContext("s"), "cpu").start(order)
     assert isinstance(report, Raised)
     assert report.error.endswith(text)
     assert report.error.startswith("Traceback")
     assert len(report.error) < 21_000
     assert not report.out_of_memory
-    rows = failed_rows(WORKLOAD, order.tasks, report.error, PackContext("s", "p"))
+    rows = failed_rows(WORKLOAD, order.tasks, report.error, PackContext("s", "p")).trainings
     assert rows["error"].to_pylist() == [report.error] * 2
 
 
 @pytest.mark.parametrize("stop", [KeyboardInterrupt, SystemExit, BdbQuit])
 def test_what_ends_a_process_is_no_outcome_of_a_training(stop: type[BaseException]) -> None:
     with pytest.raises(stop):
-        Trainer(Faulty(stop()), "s", "cpu").start(_order(100))
+        Trainer(Faulty(stop()), RunContext("s"), "cpu").start(_order(100))
 
 
 @pytest.mark.parametrize(
@@ -112,7 +113,7 @@ def test_what_ends_a_process_is_no_outcome_of_a_training(stop: type[BaseExceptio
     ],
 )
 def test_memory_that_is_wanting_is_told_from_other_errors(error: Exception, is_memory: bool) -> None:
-    report = Trainer(Faulty(error), "s", "cpu").start(_order(100))
+    report = Trainer(Faulty(error), RunContext("s"), "cpu").start(_order(100))
     assert isinstance(report, Raised)
     assert report.out_of_memory == is_memory
 
@@ -123,7 +124,7 @@ def test_a_pack_that_cannot_be_handed_back_is_at_fault_itself(monkeypatch: pytes
 
     monkeypatch.setattr(trainer, "SLICE_SECONDS", 0.0)
     monkeypatch.setattr(trainer, "WORTH_KEEPING_SECONDS", 0.0)
-    worker = Trainer(WORKLOAD, "s", "cpu")
+    worker = Trainer(WORKLOAD, RunContext("s"), "cpu")
     assert isinstance(worker.start(_order(1000)), Progress)
     monkeypatch.setattr(Pack, "checkpoint", fail)
     report = worker.hand_back()
@@ -140,7 +141,7 @@ def test_a_pack_is_judged_once_when_it_has_ended() -> None:
             n_judged += 1
             return super().judge(parameters, evidence)
 
-    worker = Trainer(Counted(), "s", "cpu")
+    worker = Trainer(Counted(), RunContext("s"), "cpu")
     report = worker.start(_order(3))
     assert isinstance(report, Trained)
     assert n_judged == 1

@@ -1,0 +1,84 @@
+"""Packs to train again: handed back by a trainer, lost with one, or split to find the lane at fault."""
+
+from dataclasses import replace
+
+from attnsweep.orchestrator.running.backlog import Backlog
+from attnsweep.orchestrator.running.checkpoints import Checkpoints
+from attnsweep.orchestrator.training.messages import PackOrder
+
+
+class Retries:
+    """A queue of packs to train again, each from its last checkpoint.
+
+    Args:
+        checkpoints: The sweep's.
+
+    Attributes:
+        n_losses_in_a_row: Trainers lost since a pack last got further.
+    """
+
+    def __init__(self, checkpoints: Checkpoints) -> None:
+        self.n_losses_in_a_row = 0
+        self._checkpoints = checkpoints
+        self._waiting: list[PackOrder] = []
+        self._losses: dict[str, int] = {}
+
+    def __len__(self) -> int:
+        return len(self._waiting)
+
+    def restore(self, backlog: Backlog, environment: str | None) -> int:
+        """Queues the checkpointed packs of an earlier run.
+
+        A checkpoint of another environment is dropped, since a row is of one environment; so is one of trainings that
+        are not in the backlog.
+
+        Args:
+            backlog: Where the trainings of these packs are taken from.
+            environment: The id of the environment that trains now.
+
+        Returns:
+            How many trainings continue from a checkpoint.
+        """
+        for saved in self._checkpoints.load():
+            tasks = backlog.take_lanes(saved.lanes) if saved.environment == environment else None
+            if tasks is None:
+                self._checkpoints.remove(saved.pack)
+            else:
+                self._waiting.append(PackOrder(saved.pack, tasks, saved.state))
+        return sum(len(order.tasks) for order in self._waiting)
+
+    def next(self) -> PackOrder | None:
+        """The pack that has waited longest; `None` where none waits."""
+        return self._waiting.pop(0) if self._waiting else None
+
+    def again(self, order: PackOrder) -> None:
+        """Queues a pack, to go on from its last checkpoint."""
+        self._waiting.append(replace(order, checkpoint=self._checkpoints.latest(order.pack)))
+
+    def split(self, order: PackOrder) -> None:
+        """Queues both halves of a pack, each from its start."""
+        self.finished(order.pack)
+        half = len(order.tasks) // 2
+        self._waiting.append(PackOrder(f"{order.pack}a", order.tasks[:half]))
+        self._waiting.append(PackOrder(f"{order.pack}b", order.tasks[half:]))
+
+    def checkpoint(self, order: PackOrder, state: bytes) -> None:
+        """Writes a pack's checkpoint. A pack that gets further is not what its trainers were lost by."""
+        self._checkpoints.put(order, state)
+        self.got_further(order.pack)
+
+    def finished(self, pack: str) -> None:
+        """Drops a pack's checkpoint and its losses."""
+        self._checkpoints.remove(pack)
+        self._losses.pop(pack, None)
+
+    def got_further(self, pack: str) -> None:
+        """Forgets lost trainers."""
+        self._losses.pop(pack, None)
+        self.n_losses_in_a_row = 0
+
+    def count_loss(self, pack: str) -> int:
+        """Notes that a pack's trainer was lost; returns how often that happened since the pack last got further."""
+        self.n_losses_in_a_row += 1
+        self._losses[pack] = self._losses.get(pack, 0) + 1
+        return self._losses[pack]

@@ -1,0 +1,66 @@
+"""Commands that need no sweep. Light to import: each loads its libraries when it runs."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object on stdout.")]
+
+
+def score_heads(
+    file: Annotated[
+        Path, typer.Argument(metavar="FILE.npy", help="Attention matrices, an array of shape (n_heads, n, n).")
+    ],
+    window: Annotated[int | None, typer.Option(help="Rows of a block; default: the value that fits best.")] = None,
+    num_pos: Annotated[int | None, typer.Option(help="Number of blocks; default: the value that fits best.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Score attention matrices: the roles that need no tokens, and the exact distance to each structure."""
+    from attnsweep.orchestrator.tools import score_heads as head_scores
+    from attnsweep.workloads.diagnostics.matrices import score_matrices
+
+    matrices = head_scores.load_matrices(file)
+    found = score_matrices(matrices, window=window, num_pos=num_pos, subject="FILE.npy")
+    if as_json:
+        typer.echo(head_scores.as_json(found, file))
+    else:
+        head_scores.print_table(found)
+
+
+def prepare_corpus(
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="Parallel sentences, as TSV, TSV.gz or Parquet.")],
+    out: Annotated[Path, typer.Option(metavar="CORPUS.parquet", help="The file to write.")],
+    source: Annotated[
+        str | None,
+        typer.Option(metavar="COLUMN", help="Column of source sentences; default: the first column of text."),
+    ] = None,
+    target: Annotated[
+        str | None,
+        typer.Option(metavar="COLUMN", help="Column of target sentences; default: the second column of text."),
+    ] = None,
+    min_frequency: Annotated[
+        int, typer.Option(min=1, help="Words that are rarer than this in the training part become unknown words.")
+    ] = 2,
+    longest: Annotated[int, typer.Option(min=1, help="Longer sentences are dropped; in words.")] = 24,
+    held_out: Annotated[
+        float, typer.Option(help="Share of the sentences held out: half for validation, half for test.")
+    ] = 0.1,
+    lowercase: Annotated[
+        bool, typer.Option("--lowercase/--no-lowercase", help="Whether to lowercase all text.")
+    ] = True,
+    seed: Annotated[int, typer.Option(help="Seed of the choice of held-out sentences.")] = 0,
+    as_json: AsJson = False,
+) -> None:
+    """Make a corpus for the workload `translation` from real parallel text."""
+    from attnsweep.orchestrator.terminal import PlainConsole
+    from attnsweep.orchestrator.tools.prepare_corpus.command import prepare_file
+    from attnsweep.orchestrator.tools.prepare_corpus.preparation import PreparationSettings
+
+    settings = PreparationSettings(
+        min_frequency=min_frequency, longest=longest, held_out=held_out, lowercase=lowercase, seed=seed
+    )
+    preparation = prepare_file(file, out, source, target, settings)
+    preparation.print(PlainConsole(stderr=True))
+    if as_json:
+        typer.echo(preparation.to_json())
