@@ -1,15 +1,16 @@
 """The trial that a sweep's objective prefers."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import duckdb
+import pyarrow.compute as pc
 
 from attnsweep.orchestrator.analysis.rates.by_parameter import swept_names
 from attnsweep.orchestrator.analysis.rates.intervals import Rate, trial_rate
 from attnsweep.orchestrator.ledger.sql import param_column
-from attnsweep.orchestrator.ledger.trial import complete_trials
+from attnsweep.orchestrator.ledger.trial import complete_among, ended_trainings, judging_columns, objective_values
 from attnsweep.search_spaces.dimensions import Scalar
-from attnsweep.search_spaces.objective import objective_value
 from attnsweep.search_spaces.sweep import LossQuantile, Sweep
 
 
@@ -39,25 +40,21 @@ def best_trial(connection: duckdb.DuckDBPyConnection, spec: Sweep) -> BestTrial 
         connection: From `Ledger.connect`.
         spec: The sweep.
     """
-    names = swept_names(spec)
-    columns = "".join(f", any_value({param_column(name)})" for name in names)
-    complete = set(complete_trials(connection, spec.replicates))
-    found = connection.execute(
-        f"""
-        select trial, list(outcome) filter (outcome != 'failed'),
-            list(stuck) filter (outcome != 'failed'), list(eval_loss) filter (outcome != 'failed')
-            {columns}
-        from trainings group by trial having count(*) filter (outcome != 'failed') > 0
-        """
-    ).fetchall()
-    rows = [row for row in found if row[0] in complete]
-    if not rows:
+    rows = judging_columns(connection)
+    complete = complete_among(rows, spec.replicates)
+    ended = ended_trainings(rows.filter(pc.field("trial").isin(complete)))
+    values = objective_values(ended, spec.objective)
+    if not values:
         return None
-    sign = 1.0 if spec.objective.direction == "minimize" else -1.0
-    values = [sign * objective_value(spec.objective, *row[1:4]) for row in rows]
-    least = min(values)
-    equals = [row for row, value in zip(rows, values, strict=True) if value == least]
-    best = min(equals, key=lambda row: (objective_value(LossQuantile(), *row[1:4]), row[0]))
-    trial, _, stuck, _, *parameters = best
-    rate = trial_rate(spec.replicates, sum(stuck), len(stuck))
-    return BestTrial(trial, sign * least, dict(zip(names, parameters, strict=True)), rate)
+    value = min(values.values()) if spec.objective.direction == "minimize" else max(values.values())
+    losses = objective_values(ended, LossQuantile())
+    trial = min((each for each in values if values[each] == value), key=lambda each: (losses[each], each))
+    judged = ended[trial].judged
+    rate = trial_rate(spec.replicates, sum(each.stuck for each in judged), len(judged))
+    return BestTrial(trial, value, _parameters(connection, trial, swept_names(spec)), rate)
+
+
+def _parameters(connection: duckdb.DuckDBPyConnection, trial: int, names: Sequence[str]) -> dict[str, Scalar]:
+    columns = "".join(f", any_value({param_column(name)})" for name in names)
+    found = connection.execute(f"select count(*){columns} from trainings where trial = {trial}").fetchall()
+    return dict(zip(names, found[0][1:], strict=True))

@@ -23,8 +23,8 @@ from optuna.distributions import BaseDistribution
 from attnsweep.orchestrator.analysis.labels import parameter_label
 from attnsweep.orchestrator.analysis.rates.by_parameter import swept_names
 from attnsweep.orchestrator.ledger.sql import param_column
+from attnsweep.orchestrator.ledger.trial import IS_JUDGED, ended_trainings, judging_columns, objective_values
 from attnsweep.search_spaces.dimensions import Categorical, Float, Int, Scalar
-from attnsweep.search_spaces.objective import objective_value
 from attnsweep.search_spaces.sweep import Sweep
 
 if TYPE_CHECKING:
@@ -110,11 +110,11 @@ def importance(connection: duckdb.DuckDBPyConnection, spec: Sweep) -> Importance
     names = swept_names(spec)
     columns = "".join(f", any_value({param_column(name)})" for name in names)
     rows = connection.execute(
-        f"select list(outcome), list(stuck), list(eval_loss){columns} from trainings where outcome <> 'failed' "
-        "group by trial order by trial"
+        f"select trial{columns} from trainings where {IS_JUDGED} group by trial order by trial"
     ).fetchall()
     objective = f"{spec.objective.kind}, to {spec.objective.direction}"
-    values = np.array([objective_value(spec.objective, *row[:3]) for row in rows])
+    value_of = objective_values(ended_trainings(judging_columns(connection)), spec.objective)
+    values = np.array([value_of[row[0]] for row in rows])
     if len(rows) < _FEWEST_TRIALS:
         return Importance(objective, len(rows), 0, (), f"{len(rows)} trials are too few: {_FEWEST_TRIALS} at least")
     share = max(_BEST_SHARE, _FEWEST_BEST / len(rows))
@@ -125,7 +125,7 @@ def importance(connection: duckdb.DuckDBPyConnection, spec: Sweep) -> Importance
         n_best, share = n_better, (n_better - 0.5) / len(rows)
     if n_best == len(rows):
         return Importance(objective, len(rows), n_best, (), "fewer than 5 trials are better than the rest")
-    drawn = [dict(zip(names, row[3:], strict=True)) for row in rows]
+    drawn = [dict(zip(names, row[1:], strict=True)) for row in rows]
     spaces = [_distributions(spec, trial) for trial in drawn]
     found = _evaluate(drawn, spaces, signed.tolist(), share)
     rng = np.random.default_rng(_SEED)

@@ -58,7 +58,7 @@ def _expected(books: Books, faults: Faults) -> tuple[list[Task], list[int]]:
             # What was half drawn `compare_trials` reports.
             continue
         try:
-            tasks += _tasks(trial, books, [books.columns["replicate"][each] for each in place])
+            tasks += _tasks(trial, books, books.rows["replicate"].slice(place.start, len(place)).to_pylist())
         except SpecError as error:
             faults.add(_ILLEGAL, f"{trial.number} ({error})")
         except (ValueError, KeyError) as error:

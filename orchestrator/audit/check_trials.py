@@ -6,7 +6,6 @@ from attnsweep.orchestrator.audit.evidence import KEYS, Books
 from attnsweep.orchestrator.audit.problems import Faults, Problem
 from attnsweep.orchestrator.ledger.trial import complete_among
 from attnsweep.orchestrator.running.study import refusal
-from attnsweep.search_spaces.objective import objective_value
 from attnsweep.search_spaces.replication import n_wanted
 from attnsweep.search_spaces.suggestion import undrawn
 
@@ -55,7 +54,7 @@ def count_trials(books: Books) -> dict[str, int | None]:
 def count_wanted(books: Books) -> int:
     """Trainings that the trials asked for want, by what is known of them."""
     rule = books.directory.spec.replicates
-    return sum(n_wanted(rule, books.ended(trial.number)) for trial in books.asked)
+    return sum(n_wanted(rule, books.ended(trial.number).stuck) for trial in books.asked)
 
 
 def complete(books: Books) -> list[int]:
@@ -81,20 +80,22 @@ def _compare(trial: FrozenTrial, books: Books, faults: Faults) -> None:
     number = trial.number
     ended = books.ended(number)
     if refusal(trial) is not None:
-        faults.add(_REFUSED, *([f"{number}"] if ended else []))
+        faults.add(_REFUSED, *([f"{number}"] if ended.by_replicate else []))
         faults.add(_NOT_TOLD, *([f"{number} (refused)"] if books.finished and not trial.state.is_finished() else []))
         return
     _compare_drawn(trial, books, faults)
-    wanted = range(n_wanted(books.directory.spec.replicates, ended))
-    faults.add(_SURPLUS, *(f"{number}/{replicate}" for replicate in sorted(ended) if replicate not in wanted))
-    n_missing = sum(replicate not in ended for replicate in wanted)
+    wanted = range(n_wanted(books.directory.spec.replicates, ended.stuck))
+    faults.add(
+        _SURPLUS, *(f"{number}/{replicate}" for replicate in sorted(ended.by_replicate) if replicate not in wanted)
+    )
+    n_missing = sum(replicate not in ended.by_replicate for replicate in wanted)
     if trial.state == TrialState.RUNNING:
         faults.add(_NOT_TOLD, *([f"{number}"] if books.finished else []))
     elif trial.state not in _TOLD:
         faults.add(_FOREIGN, f"{number} ({trial.state.name})")
     elif n_missing:
         faults.add(_UNTRAINED, f"{number} ({n_missing} of {len(wanted)} missing)")
-    elif (value := _value(number, books)) != trial.value:
+    elif (value := ended.value(books.directory.spec.objective)) != trial.value:
         faults.add(_VALUE, f"{number} ({trial.value}, not {value})")
 
 
@@ -110,12 +111,3 @@ def _compare_drawn(trial: FrozenTrial, books: Books, faults: Faults) -> None:
         faults.add(_TRAINED_HALF_DRAWN, case)
     elif trial.state == TrialState.RUNNING and not is_whole_soon:
         faults.add(_HALF_DRAWN, case)
-
-
-def _value(trial: int, books: Books) -> float | None:
-    """What the study should have been told; `None` where all trainings failed."""
-    judged = [place for place in books.places.get(trial, ()) if books.columns["outcome"][place] != "failed"]
-    if not judged:
-        return None
-    outcome, stuck, loss = ([books.columns[name][p] for p in judged] for name in ("outcome", "stuck", "eval_loss"))
-    return objective_value(books.directory.spec.objective, outcome, stuck, loss)

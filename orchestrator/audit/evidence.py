@@ -10,10 +10,10 @@ import numpy as np
 import pyarrow as pa
 from optuna.trial import FrozenTrial
 
+from attnsweep.orchestrator.ledger.trial import EndedTrainings, ended_trainings
 from attnsweep.orchestrator.running.study import refusal
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
 from attnsweep.orchestrator.tracking.content import TrialValues
-from attnsweep.search_spaces.replication import Ended
 from attnsweep.workloads.engine.contract import Workload
 
 KEYS = ("trial", "replicate")
@@ -54,17 +54,13 @@ class Books:
         return {trial: range(*place) for trial, place in zip(trials.tolist(), edges, strict=True)}
 
     @cached_property
-    def columns(self) -> Mapping[str, list[Any]]:
-        """What trials are judged by, row by row."""
-        return {name: self.rows[name].to_pylist() for name in (*KEYS, "outcome", "stuck", "eval_loss")}
+    def by_trial(self) -> Mapping[int, EndedTrainings]:
+        """The ended trainings of each trial that has any."""
+        return ended_trainings(self.rows)
 
-    def ended(self, trial: int) -> Ended:
-        """Whether each ended training of a trial is stuck, by replicate; `None` where it failed."""
-        columns = self.columns
-        return {
-            columns["replicate"][place]: None if columns["outcome"][place] == "failed" else columns["stuck"][place]
-            for place in self.places.get(trial, ())
-        }
+    def ended(self, trial: int) -> EndedTrainings:
+        """The ended trainings of one trial."""
+        return self.by_trial.get(trial, EndedTrainings())
 
     def names(self, is_chosen: np.ndarray[Any, np.dtype[np.bool_]]) -> list[str]:
         """`TRIAL/REPLICATE` of some rows."""

@@ -3,16 +3,17 @@
 from collections.abc import Sequence
 
 from attnsweep.orchestrator.ledger.sql import identifier
+from attnsweep.orchestrator.ledger.trial import IS_JUDGED
 
 _SQL = """
 WITH judged AS (
-    SELECT *, CASE WHEN outcome <> 'failed' THEN coalesce(eval_loss, 'inf') END AS loss FROM trainings
+    SELECT *, {is_judged} AS is_judged, CASE WHEN {is_judged} THEN coalesce(eval_loss, 'inf') END AS loss FROM trainings
 ), counted AS (
     SELECT
         sweep, trial, any_value(workload) AS workload, any_value(variant) AS variant,{parameters}
         count(*) AS n_trainings,
-        count(*) FILTER (outcome = 'failed') AS n_failed,
-        count(*) FILTER (stuck AND outcome <> 'failed') AS n_stuck,
+        count(*) FILTER (NOT is_judged) AS n_failed,
+        count(*) FILTER (stuck AND is_judged) AS n_stuck,
         count(*) FILTER (outcome = 'solved') AS n_solved,
         quantile_cont(loss, [0.25, 0.5, 0.75]) AS loss_quartiles,
         sum(train_seconds) AS seconds,
@@ -48,4 +49,4 @@ def trials_view(columns: Sequence[str]) -> str:
         columns: Names of the columns of `trainings`.
     """
     parameters = (_CONSTANT.format(name=identifier(name)) for name in columns if name.startswith("param_"))
-    return _SQL.format(parameters="".join(parameters))
+    return _SQL.format(parameters="".join(parameters), is_judged=IS_JUDGED)

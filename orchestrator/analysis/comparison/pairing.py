@@ -16,6 +16,7 @@ from attnsweep.orchestrator.analysis.comparison.difference import (
 from attnsweep.orchestrator.analysis.opened_sweep import SweepData
 from attnsweep.orchestrator.analysis.rates.grouping import Group, groups_by
 from attnsweep.orchestrator.analysis.rates.intervals import pooling, trials_count_once, weights_of_equal_trials
+from attnsweep.orchestrator.ledger.trial import IS_JUDGED
 from attnsweep.search_spaces.dimensions import Scalar
 from attnsweep.search_spaces.sweep import Sweep
 from attnsweep.workloads.errors import UserError
@@ -86,7 +87,7 @@ def _read(data: SweepData) -> _Trainings:
     with data.reading() as connection:
         table = connection.sql(
             "select trial, seed, outcome::varchar as outcome, stuck, columns('param_.*') "
-            "from trainings where outcome <> 'failed' order by trial, replicate"
+            f"from trainings where {IS_JUDGED} order by trial, replicate"
         ).to_arrow_table()
     columns = {name: table[name].to_pylist() for name in table.column_names}
     return _Trainings(

@@ -12,14 +12,15 @@ from numpy.typing import NDArray
 from attnsweep.orchestrator.analysis.labels import parameter_label
 from attnsweep.orchestrator.analysis.onset.share_by_step import CurvePoint, share_by_step
 from attnsweep.orchestrator.analysis.rates.grouping import Group
+from attnsweep.orchestrator.ledger.trial import IS_JUDGED
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-_OUTCOME_ONSETS = """
+_OUTCOME_ONSETS = f"""
 select trial, outcome = $outcome as came, diverged_step is not null or n_steps < param_n_steps or outcome = 'solved'
     as ended, case when came then onset_step else n_steps end as step, param_n_steps as budget
-from trainings where outcome <> 'failed' order by trial, replicate
+from trainings where {IS_JUDGED} order by trial, replicate
 """
 
 

@@ -11,6 +11,7 @@ from attnsweep.orchestrator.analysis.labels import parameter_label
 from attnsweep.orchestrator.analysis.rates.by_parameter import ParameterRates
 from attnsweep.orchestrator.analysis.rates.grouping import Group
 from attnsweep.orchestrator.analysis.rates.intervals import Pooling, Rate, rate_label
+from attnsweep.orchestrator.ledger.trial import IS_JUDGED
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -110,7 +111,7 @@ def outcome_rates(
     n_failed = totals.pop("failed", 0)
     counts: dict[int, dict[str, int]] = {}
     for trial, outcome, count in connection.execute(
-        "select trial, outcome, count(*) from trainings where outcome <> 'failed' group by all"
+        f"select trial, outcome, count(*) from trainings where {IS_JUDGED} group by all"
     ).fetchall():
         counts.setdefault(trial, {})[outcome] = count
     rates = []

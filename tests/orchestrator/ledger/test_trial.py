@@ -1,0 +1,56 @@
+"""The rules of a trial, on rows that were never trained."""
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from attnsweep.orchestrator.ledger.trial import EndedTrainings, complete_among, ended_trainings, objective_values
+from attnsweep.search_spaces.replication import Sequential, is_complete
+from attnsweep.search_spaces.sweep import LossQuantile, StuckRate
+
+Row = tuple[int, int, str, bool, float | None]
+COLUMNS = ("trial", "replicate", "outcome", "stuck", "eval_loss")
+ROWS = st.lists(
+    st.tuples(
+        st.integers(0, 2),
+        st.integers(0, 3),
+        st.sampled_from(["solved", "marginal", "failed"]),
+        st.booleans(),
+        st.none() | st.floats(0, 1),
+    ),
+    max_size=12,
+)
+
+
+def table(*rows: Row) -> pa.Table:
+    columns = list(zip(*rows, strict=True)) or [()] * len(COLUMNS)
+    kinds = (pa.int32(), pa.int32(), pa.string(), pa.bool_(), pa.float64())
+    return pa.table({name: pa.array(each, kind) for name, each, kind in zip(COLUMNS, columns, kinds, strict=True)})
+
+
+def test_failed_trainings_have_ended_but_are_not_judged() -> None:
+    trial = ended_trainings(table((7, 0, "failed", False, None), (7, 1, "marginal", True, 0.5)))[7]
+    assert trial.stuck == {0: None, 1: True}
+    assert trial.value(StuckRate()) == 1.0
+    assert trial.value(LossQuantile()) == 0.5
+
+
+def test_a_trial_without_judged_trainings_has_no_value() -> None:
+    trials = ended_trainings(table((0, 0, "failed", False, None), (1, 0, "solved", False, 0.0)))
+    assert trials[0].value(StuckRate()) is None
+    assert EndedTrainings().value(StuckRate()) is None
+    assert objective_values(trials, StuckRate()) == {1: 0.0}
+
+
+@pytest.mark.parametrize("rule", [2, Sequential(batch=2, at_most=2)])
+def test_a_training_recorded_twice_counts_once(rule: int | Sequential) -> None:
+    twice = [(0, 0, "solved", False, 0.0)] * 2
+    assert complete_among(table(*twice), rule) == []
+    assert complete_among(table(*twice, (0, 1, "marginal", True, 0.5)), rule) == [0]
+
+
+@given(rows=ROWS, rule=st.integers(1, 4) | st.builds(Sequential, batch=st.integers(1, 2), at_most=st.integers(2, 4)))
+def test_completeness_is_that_of_the_ended_trainings(rows: list[Row], rule: int | Sequential) -> None:
+    ended = ended_trainings(table(*rows))
+    assert complete_among(table(*rows), rule) == sorted(each for each in ended if is_complete(rule, ended[each].stuck))
