@@ -8,7 +8,6 @@ import pyarrow.parquet as pq
 import pytest
 
 from attnsweep.orchestrator import cli
-from attnsweep.orchestrator.audit import audit as course
 from attnsweep.orchestrator.audit.audit import audit
 from attnsweep.orchestrator.audit.problems import in_one_line
 from attnsweep.orchestrator.ledger.writer import LedgerWriter
