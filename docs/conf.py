@@ -4,6 +4,7 @@ import importlib.metadata
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 from sphinx.application import Sphinx
 
@@ -44,6 +45,12 @@ def write_command_line(app: Sphinx) -> None:
     )
 
 
+def escape_type_names(_app: Sphinx, _what: str, _name: str, _object: Any, _options: Any, lines: list[str]) -> None:
+    """Escapes the underscore at the end of NumPy's type names, which reStructuredText takes for a link."""
+    lines[:] = [line.replace("numpy.str_", r"numpy.str\_") for line in lines]
+
+
 def setup(app: Sphinx) -> None:
     """Called by Sphinx."""
     app.connect("builder-inited", write_command_line)
+    app.connect("autodoc-process-docstring", escape_type_names, priority=900)  # after Napoleon, which writes the types

@@ -13,23 +13,24 @@ from attnsweep.search_spaces.optuna_internals import SearchSpaceTransform
 from attnsweep.search_spaces.surface import Array, Counts, StuckSurface
 
 N_JUDGED = "n_judged"
-"""The trial attribute that says of how many trainings its value is, where that is not the same for all."""
+"""The trial attribute with the number of trainings behind its value, where trials differ in that."""
 _STRADDLE = 1.96
 _N_CANDIDATES = 1024
 
 
 class BoundarySampler(BaseSampler):
-    """Asks for the point that tells most about the contour where the objective, a stuck rate, is one half.
+    """Chooses the point that tells most about the contour on which the objective, a stuck rate, is one half.
 
     A `StuckSurface` is fitted to the finished trials, over parameters scaled to the unit cube, logarithmic ones by
     their logarithm and categorical ones one-hot, so that all categories share the surface as far as the data let them.
-    Of quasi-random candidates the one with the largest `1.96 * deviation - |mean logit|` is asked for (the "straddle"):
-    one that may well be on either side, and that is not known. Trials under way count as if they had ended as expected,
-    so that a batch of asks spreads. Until enough trials have finished, points are quasi-random. Conditional parameters
-    are drawn at random, and what they do to the stuck rate is noise to the surface.
+    Among quasi-random candidates it chooses the one with the largest `1.96 * deviation - |mean logit|` (the
+    "straddle"): a point that may be on either side of the contour, and whose rate is uncertain. Running trials count as
+    if they had ended as expected, so that a batch of asks spreads. Until enough trials have finished, points are
+    quasi-random. Conditional parameters are drawn at random, and what they do to the stuck rate is noise to the
+    surface.
 
     The surface is that of the objective's value, in which a diverged training counts as stuck under `minimize` and as
-    not stuck under `maximize`. Draws depend on the seeds, on the trials that have finished and on those under way.
+    not stuck under `maximize`. Draws depend on the seeds, on the finished trials and on the running ones.
 
     Args:
         space: The unconditional parameters.

@@ -1,4 +1,4 @@
-"""Optuna's CMA-ES, which keeps what it has learnt as JSON."""
+"""Optuna's CMA-ES sampler, with its state stored as JSON."""
 
 import json
 from typing import Any
@@ -12,10 +12,10 @@ _KIND = "__array__"
 
 
 class JsonCmaEsSampler(CmaEsSampler):
-    """Draws what Optuna's sampler draws.
+    """Draws the same values as Optuna's sampler.
 
-    That one keeps its optimizer as a pickle among the trials' attributes, and loads it for the next trial: whoever can
-    write the study could run code.
+    Optuna's stores its optimizer as a pickle among the trials' attributes and loads it for the next trial, so anybody
+    who can write to the study could run code.
     """
 
     _optimizer: CMA

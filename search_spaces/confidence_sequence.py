@@ -1,13 +1,13 @@
-"""A 95% interval for a rate that may be looked at after every training, and stopped at by what it shows.
+"""An anytime-valid 95% interval for a rate: it may be looked at after every training to decide when to stop.
 
 Robbins's beta-binomial mixture: of `n` trainings `k` are stuck. The likelihood of the data, averaged over rates drawn
 from a Beta(1/2, 1/2), divided by their likelihood at the true rate is a martingale that starts at 1, so by Ville's
-inequality it ever exceeds 1 / 0.05 with a chance of at most 5%. The rates at which it does not are the interval; all
-the intervals of a trial hold the true rate at once with a chance of at least 95%, whenever and for whatever reason it
-is stopped. Wilson's interval would not: looked at after every 8 of at most 200 trainings, until it excludes one half or
-is 0.2 wide, it holds a rate of one half in 76% of trials, this one in 98%. The price is width: 1.6 to 1.7 times
-Wilson's at 200 trainings. It guards against any reason to stop, so for the few that `Sequential` has it holds more
-often than it must.
+inequality it ever exceeds 1 / 0.05 with a chance of at most 5%. The interval is the set of rates at which it does not.
+With a chance of at least 95%, all the intervals of a trial contain the true rate, whenever and for whatever reason the
+trial is stopped. Wilson's interval is not anytime-valid: looked at after every 8 of at most 200 trainings, until it
+excludes one half or is 0.2 wide, it contains a rate of one half in 76% of trials, this one in 98%. The price is width:
+1.6 to 1.7 times Wilson's at 200 trainings. It guards against any rule for stopping; for the two rules of `Sequential`
+its coverage is more than 95%.
 
 Beta(1/2, 1/2) and not the uniform: narrower near 0 and 1, where most configurations are, by a fifth where none of 64 is
 stuck; wider by a twentieth at one half. PyPI's `confseq` has the same bound, but needs a C++ compiler and Boost to be

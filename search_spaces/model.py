@@ -22,7 +22,7 @@ class SpecModel(BaseModel):
 
 
 def first_mistake(error: ValidationError) -> SpecError:
-    """The first thing that pydantic found wrong, in the house's words."""
+    """The first mistake that pydantic found, as a `SpecError`."""
     first = error.errors(include_url=False)[0]
     place = ".".join(str(part) for part in first["loc"]) or "spec"
     hints = {

@@ -1,4 +1,4 @@
-"""What the sampler is told of a trial: always a finite number."""
+"""The value that the sampler is told for a trial. It is always finite."""
 
 from collections.abc import Sequence
 
@@ -7,16 +7,16 @@ import numpy as np
 from attnsweep.search_spaces.sweep import LossQuantile, StuckRate
 
 WORST_LOSS = 1e12
-"""The largest loss that a sampler is told. NaN would become FAIL, from which a sampler learns nothing."""
+"""The largest loss that a sampler is told. NaN would become the state FAIL, from which samplers learn nothing."""
 
 
 def objective_value(
     objective: StuckRate | LossQuantile, outcome: Sequence[str], stuck: Sequence[bool], loss: Sequence[float | None]
 ) -> float:
-    """The objective over a trial's trainings, failed ones left out.
+    """The objective over a trial's trainings, without the failed ones.
 
-    A diverged training counts as the worst there is, in the objective's direction, so that a sampler keeps away from
-    where trainings blow up; reported stuck rates count it as not stuck.
+    A diverged training counts as the worst value in the objective's direction, so that the sampler avoids regions where
+    trainings diverge. Reported stuck rates count it as not stuck.
 
     Args:
         objective: What is asked for.

@@ -1,4 +1,4 @@
-"""How many seeded trainings a trial gets: a number, or as many as its stuck rate needs."""
+"""How many seeded trainings a trial gets: a fixed number, or as many as an interval of its stuck rate needs."""
 
 from collections.abc import Mapping
 from typing import Annotated, Literal, Self, TypeAlias
@@ -13,16 +13,16 @@ _MOST = 2**31 - 1
 
 
 class Sequential(SpecModel):
-    """More seeds for a trial until its stuck rate is known well enough, decided at the end of each batch.
+    """A trial gets further seeds, batch by batch, until its stuck rate is known well enough.
 
-    The 95% interval that is looked at is `confidence_sequence`'s: it holds although looking at it decides when to stop.
-    Each batch is trained to its end, so a trial has a whole number of batches, or `at_most`.
+    The 95% interval is that of `confidence_sequence`. It is anytime-valid: it may be looked at to decide when to stop.
+    Each batch is trained to its end, so a trial has a whole number of batches, or `at_most` trainings.
 
     Attributes:
-        width: Enough, once the interval is at most this wide.
-        threshold: Enough too, once the interval does not hold this rate; `None` for no such rule.
-        at_most: Trainings after which the trial ends, known well enough or not.
-        batch: Trainings between two looks.
+        width: The trial ends when the interval is at most this wide.
+        threshold: The trial also ends when the interval excludes this rate; `None` for no such rule.
+        at_most: The trial ends after this many trainings in any case.
+        batch: Trainings between two looks at the interval.
 
     Raises:
         SpecError: If `at_most` is less than one batch.

@@ -1,4 +1,4 @@
-"""The spec of a sweep: one experiment, frozen, equal to its JSON."""
+"""The spec of a sweep: one experiment, frozen. It is written as JSON and read back without loss."""
 
 import hashlib
 import json
@@ -12,7 +12,7 @@ from attnsweep.search_spaces.model import SpecModel, first_mistake
 from attnsweep.search_spaces.replication import Replicates
 from attnsweep.workloads.parameters import CERTIFIED_SHARE
 
-SAMPLERS = ("tpe", "random", "qmc", "grid", "cmaes", "boundary")
+Sampler: TypeAlias = Literal["tpe", "random", "qmc", "grid", "cmaes", "boundary"]
 
 _NAME = r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,79}$"
 
@@ -42,13 +42,13 @@ class Sweep(SpecModel):
         name: Letters, digits, `_`, `.` and `-`: it names directories and MLflow runs.
         workload: A registered name, `module:Class`, or `path/to/file.py:Class`.
         space: How parameters vary, by name; a bare value is fixed. What is not named has the workload's default.
-        sampler: One of `SAMPLERS`.
-        trials: Configurations to train at the most.
-        seconds: Wall time after which no further trial is asked for.
+        sampler: What chooses the configurations: docs/sampling.md.
+        trials: The most configurations to train.
+        seconds: Wall time after which no further trial is started.
         replicates: Seeded trainings of each trial: a number, or a `Sequential` rule.
         seed: Seeds the sampler and all trainings.
-        objective: What the sampler is told of a trial.
-        certified_share: Share of the stuck trainings whose label is put to a test, of those labels that have one.
+        objective: The value that the sampler is told for each trial.
+        certified_share: Share of the stuck trainings whose label is tested: docs/outcomes.md.
         storage: An Optuna storage URL instead of the sweep directory's journal.
         description: One line for `attnsweep specs` and MLflow.
     """
@@ -56,7 +56,7 @@ class Sweep(SpecModel):
     name: str = Field(pattern=_NAME)
     workload: str
     space: Mapping[str, Dimension]
-    sampler: Literal["tpe", "random", "qmc", "grid", "cmaes", "boundary"] = "tpe"
+    sampler: Sampler = "tpe"
     trials: int = Field(ge=1, le=2**31 - 1)
     seconds: float | None = Field(default=None, gt=0)
     replicates: Replicates = 1

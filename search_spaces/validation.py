@@ -12,7 +12,7 @@ from attnsweep.workloads.parameters import Parameter, TrainingParameters, unknow
 
 _MOST_COMBINATIONS = 4096
 _MOST_POINTS = 100_000
-"""Of a grid: Optuna lays it out anew for each trial."""
+"""The most points of a grid: Optuna lays the grid out again for each trial."""
 
 
 def check_sweep(sweep: Sweep, parameters: type[TrainingParameters]) -> None:
@@ -48,7 +48,7 @@ def _check_choices(name: str, choices: Sequence[Scalar]) -> None:
 
 
 def _check_combinations(sweep: Sweep, parameters: type[TrainingParameters]) -> None:
-    """Sees that some combination of values can be trained: a trial with one that cannot is refused as it comes."""
+    """Checks that some combination of values can be trained. Trials whose combination cannot are refused one by one."""
     axes = {name: _extremes(dimension) for name, dimension in sweep.varied().items()}
     refusal: SpecError | None = None
     for point in itertools.islice(itertools.product(*axes.values()), _MOST_COMBINATIONS):

@@ -4,6 +4,8 @@ import contextlib
 import io
 import re
 import shlex
+import shutil
+import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -42,6 +44,7 @@ SWEEP = "sweeps/first"
 ASKED = (SWEEP, "sweeps/edge")
 """Sweeps of reduced systems: their queries run on a small one."""
 PLACES = ("sweeps/", "s3://")
+ADDED_BY_A_READER = "workloads/formal_languages/majority.py"
 
 
 def blocks(text: str, language: str) -> list[str]:
@@ -108,6 +111,14 @@ def ledger(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Ledger:
 
 def test_the_documents_have_their_examples() -> None:
     assert set(examples()) == {"my_sweep.py", "two_systems.py", "find_first.py", "check_find_first.py", "edge.py"}
+
+
+# The files of languages.md are added to the package itself.
+@pytest.mark.parametrize("name", [name for name in DOCUMENTS if name != "languages.md"])
+def test_the_python_of_a_document_imports_from_attnsweep_alone(name: str) -> None:
+    assert (
+        re.findall(r"^ *(?:from|import) attnsweep\..*", "".join(blocks(DOCUMENTS[name], "python")), re.MULTILINE) == []
+    )
 
 
 def test_the_readme_fits_on_a_few_screens() -> None:
@@ -263,11 +274,48 @@ def test_every_command_is_in_a_document() -> None:
     assert {line.split()[0] for text in DOCUMENTS.values() for line in invocations(text)} == set(COMMANDS)
 
 
+def anchors(text: str) -> set[str]:
+    """The targets of links into a page: its headings in small letters, without punctuation, with dashes for spaces."""
+    headings = re.findall(r"^#+ (.+)$", re.sub(r"^```.*?^```$", "", text, flags=re.DOTALL | re.MULTILINE), re.MULTILINE)
+    return {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
 @pytest.mark.parametrize("name", DOCUMENTS)
 def test_the_links_of_a_document_lead_somewhere(name: str) -> None:
     home = ROOT if name == "README.md" else ROOT / "docs"
-    for target in re.findall(r"\]\(([^)#:]+)\)", DOCUMENTS[name]):
-        assert (home / target).exists(), target
+    for target, anchor in re.findall(r"\]\(([^)#:]*)#?([^):]*)\)", DOCUMENTS[name]):
+        page = home / target if target else home / name
+        assert page.exists(), target
+        assert not anchor or anchor in anchors(page.read_text()), f"{target}#{anchor}"
+
+
+@pytest.mark.parametrize("name", DOCUMENTS)
+def test_the_files_that_a_document_names_hold_what_it_says(name: str) -> None:
+    """`folder/file.py`, and the definitions named after it: `folder/file.py`, `name` and `name.part`."""
+    for match in re.finditer(r"`(\w+/[\w/]+\.py)`((?:,?(?:\s+and)?\s+`[\w.]+`)*)", DOCUMENTS[name]):
+        path, definitions = match.groups()
+        if path == ADDED_BY_A_READER:
+            continue
+        code = (ROOT / path).read_text()
+        for definition in re.findall(r"`(?:\w+\.)*(\w+)`", definitions):
+            assert re.search(rf"(def|class) {definition}\b|^    {definition}:", code, re.MULTILINE), (
+                f"{path} {definition}"
+            )
+
+
+@pytest.mark.slow
+def test_the_site_builds_without_a_warning(tmp_path: Path) -> None:
+    """What `make docs` does, on a copy: the reference of the command line is written beside the pages."""
+    for name in ("docs", "infra"):
+        shutil.copytree(ROOT / name, tmp_path / name, ignore=shutil.ignore_patterns("_build", "ledgers"))
+    shutil.copy(ROOT / "CHANGELOG.md", tmp_path)
+    site = tmp_path / "site"
+    options = ["--fail-on-warning", "--keep-going", "--nitpicky", "--quiet"]
+    command = [sys.executable, "-m", "sphinx", *options, tmp_path / "docs", site]
+    built = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (built.returncode, built.stderr) == (0, "")
+    assert "attnsweep.open_sweep" in (site / "reference" / "api.html").read_text()
+    assert "mlflow-sync" in (site / "reference" / "command_line.html").read_text()
 
 
 def as_rows(schema: pa.Schema) -> str:

@@ -1,15 +1,15 @@
-"""What the user got wrong, said in one line so that the user can mend it."""
+"""Errors that a user can correct: one line that says what was given, what is accepted and how to fix it."""
 
 _SHOWN_CHARACTERS = 200
 """Of a text or number that came from outside."""
 
 
 class UserError(Exception):
-    """A mistake of the user's: what was given, what is accepted, how to mend it. The CLI exits with code 2.
+    """A mistake of the user's. The command line prints it as one line and exits with code 2.
 
     Args:
         subject: The parameter, flag, file or directory at fault.
-        given: What came.
+        given: What the user gave.
         expected: What is accepted.
         fix: What to do about it.
     """
@@ -36,7 +36,7 @@ class SpecError(UserError):
 
 
 def in_words(error: BaseException) -> str:
-    """What somebody else's code raised, in one line: `ValueError: no such word`."""
+    """An error that code outside attnsweep raised, in one line: `ValueError: no such word`."""
     try:
         message = _cut(" ".join(str(error).split()))
     except Exception:  # noqa: BLE001  # Their `__str__` may raise as well.

@@ -1,7 +1,7 @@
 """How a workload declares its parameters: once, as a frozen dataclass whose fields say type, range and role.
 
-The declaration is what the search space is validated against, what the ledger's `param_<name>` columns are
-typed by, and what decides which trainings may share a pack.
+The search space is validated against the declaration. It gives the ledger's `param_<name>` columns their types, and it
+decides which trainings may share a pack.
 """
 
 import dataclasses
@@ -20,13 +20,13 @@ from attnsweep.workloads.errors import SpecError, UserError, in_words
 Value: TypeAlias = bool | int | float | str | None
 
 KINDS = (float, int, bool, str)
-"""What a parameter may be."""
+"""The types that a parameter may have."""
 
 CERTIFIED_SHARE = 0.05
-"""Share of the stuck trainings whose label is put to a test, unless the sweep says otherwise."""
+"""Share of the stuck trainings whose label is tested, unless the sweep says otherwise."""
 
 _SMALLEST, _LARGEST = -(2**63), 2**63 - 1
-"""Of whole numbers: a column of the ledger has 64 bits."""
+"""The range of whole numbers: a column of the ledger has 64 bits."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -34,14 +34,14 @@ class Parameter:
     """One declared parameter.
 
     Attributes:
-        name: The contract's word for it (`init_sigma`, `layer_norm_eps`, ...).
+        name: Such as `init_sigma` or `layer_norm_eps`.
         kind: One of `KINDS`.
         optional: Whether `None` is a value.
-        default: Used where a search space does not mention it.
+        default: Its value where a search space does not name it.
         low, high: Inclusive bounds of numbers; `None` leaves a side open.
         above: Exclusive lower bound, for numbers that must be positive.
         choices: The accepted names of a `str`.
-        static: Changes a tensor's shape or the graph, so that it splits packs.
+        static: Whether it changes a tensor's shape or the graph. Trainings that differ in it cannot share a pack.
         since: The version that added the parameter to a workload which had been released; `None` if it is as old as
             its workload. At its default such a parameter is no part of a training's identity, so keep the default.
         retired: What to write in its place, if only sweeps of earlier versions have it: a training of a new sweep has
@@ -138,9 +138,9 @@ def retired_parameter(default: Value, doc: str, *, fix: str) -> Any:
 
 @dataclass(frozen=True, kw_only=True)
 class TrainingParameters:
-    """What every training has, whatever its workload. Workloads subclass it and add their own.
+    """The parameters of every training. A workload subclasses it and adds its own.
 
-    A subclass checks what one field cannot know of another in `__post_init__`, with a `SpecError`.
+    A subclass checks combinations of values in `__post_init__`, and raises a `SpecError`.
     """
 
     init_sigma: float | None = parameter(
@@ -181,7 +181,7 @@ class TrainingParameters:
 
     certified_share: float | None = retired_parameter(
         CERTIFIED_SHARE,
-        "share of the stuck trainings whose label is put to a test after training",
+        "share of the stuck trainings whose label is tested after training",
         fix="it is a field of the sweep: write Sweep(..., certified_share=...)",
     )
 
@@ -204,7 +204,7 @@ class TrainingParameters:
 
     @classmethod
     def resolve(cls, values: Mapping[str, object]) -> Self:
-        """Builds the parameters of one training from plain values; what is not given takes its default.
+        """Builds the parameters of one training from plain values; what is not given has its default.
 
         Raises:
             SpecError: For an unknown name, a wrong type, a value out of range, or values that clash.
@@ -240,13 +240,13 @@ class TrainingParameters:
 
     @classmethod
     def pinned(cls, values: Mapping[str, Value]) -> dict[str, Value]:
-        """What a sweep writes down of files that its fixed values name: where they are and what is in them.
+        """Values to record for files that a sweep's fixed values name: absolute paths, and digests of their contents.
 
         Args:
             values: The sweep's fixed values, by name.
 
         Raises:
-            UserError: If a file is not there, or holds something else than was written down.
+            UserError: If a file is missing, or its content is not the recorded one.
         """
         del values
         return {}

@@ -103,7 +103,7 @@ def check_fused_equals_alone(workload: Workload[P], trainings: Sequence[Training
 def check_lanes_are_isolated(workload: Workload[P], trainings: Sequence[Training[P]], device: str = "cpu") -> None:
     """A training whose loss and gradients turn NaN on its way leaves its neighbours as they are, to the last bit."""
     clean = _ends(Pack(workload, trainings, device), workload, trainings)
-    # The training of most steps, after half as many evaluations: each step takes one at least, so it is under way.
+    # The training of most steps, after half as many evaluations: each step takes one at least, so it has not ended.
     victim = int(clean["n_steps"].argmax())
     poisonous = _poisonous(workload, trainings[victim])
     pack = Pack(poisonous, trainings, device)

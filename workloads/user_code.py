@@ -1,7 +1,8 @@
-"""Running a user's own Python file: a sweep, a workload, or both."""
+"""Files that the user names: a path to be read, or a Python file to be run (a sweep, a workload, or both)."""
 
 import hashlib
 import importlib.util
+import stat
 import sys
 import traceback
 from collections.abc import Iterator
@@ -10,7 +11,32 @@ from pathlib import Path
 from types import ModuleType
 
 from attnsweep.workloads.errors import UserError, in_words
-from attnsweep.workloads.given_file import given_file
+
+
+def given_file(path: Path, subject: str, expected: str, fix: str = "check the path") -> Path:
+    """The regular file at a path, its links followed. Devices and pipes are refused: reading one may never end.
+
+    Args:
+        path: As the user gave it.
+        subject: The argument that it was given for.
+        expected: What kind of file.
+        fix: What to do where there is none.
+
+    Raises:
+        UserError: If there is no such file.
+    """
+    try:
+        found = path.resolve(strict=True)
+        if stat.S_ISREG(found.stat().st_mode):
+            return found
+        reason = "Is a directory" if found.is_dir() else "it is no regular file"
+    except OSError as error:
+        reason = error.strerror or str(error)
+    except (RuntimeError, ValueError) as error:
+        # Links that lead in a circle; a name that no file can have.
+        reason = str(error)
+    raise UserError(subject, given=str(path), expected=expected, fix=f"{fix} ({reason})")
+
 
 MODULE_PREFIX = "attnsweep_user_"
 """Names of modules made from users' files begin so: other machines cannot import them."""
@@ -42,7 +68,7 @@ def load_module(path: Path) -> ModuleType:
 
 @contextmanager
 def users_code(subject: str, expected: str, fix: str) -> Iterator[None]:
-    """Around a user's own code, which may raise anything and even exit: that is the user's to mend.
+    """Around a user's own code, which may raise anything and even exit: reported as the user's to correct.
 
     Args:
         subject: Whose code it is.

@@ -4,11 +4,14 @@ import hashlib
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
-from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
 from attnsweep.workloads.engine.contract import Training
 from attnsweep.workloads.parameters import TrainingParameters, Value
+
+if TYPE_CHECKING:
+    # A trainer imports this module, and the code that it runs is fingerprinted: storage is no part of that.
+    from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
 
 Shape: TypeAlias = tuple[Value, ...]
 """The static parameters of a training."""
@@ -49,7 +52,7 @@ def training_id(workload: str, parameters: TrainingParameters, seed: int) -> str
 
 
 def tasks_of(
-    directory: SweepDirectory,
+    directory: "SweepDirectory",
     parameters: type[TrainingParameters],
     trial: int,
     values: Mapping[str, Value],

@@ -64,7 +64,7 @@ def compare(sweep: SweepDirectory, directory: Path) -> Comparison:
         figures=save_figure(_figure(state, n_categories), directory, "shin-fig3"),
         notes=[
             f"c: categories, the first {n_categories} rows; p: positions. Matches are absolute correlations "
-            "(workloads/category_pairs/solution_scores.py).",
+            "(workloads/category_pairs/heads.py).",
             "Solution 1 determines v on c only up to an invertible matrix, which the feed-forward part inverts. Its "
             "match with I need not be high.",
             SIZE_NOTE,

@@ -1,5 +1,8 @@
 from .orchestrator.analysis import compare as compare
 from .orchestrator.analysis import open_sweep as open_sweep
+from .orchestrator.analysis.opened_sweep import SweepData as SweepData
+from .orchestrator.analysis.roles.rates import role_rates as role_rates
+from .orchestrator.analysis.roles.rates import role_rates_by as role_rates_by
 from .orchestrator.ledger.reader import Ledger as Ledger
 from .orchestrator.running.session import resume_sweep as resume_sweep
 from .orchestrator.running.session import run_sweep as run_sweep
@@ -36,5 +39,6 @@ from .workloads.errors import UserError as UserError
 from .workloads.parameters import TrainingParameters as TrainingParameters
 from .workloads.parameters import parameter as parameter
 from .workloads.testing import check_workload as check_workload
+from .workloads.translation import grammar as grammar
 
 __version__: str

@@ -1,6 +1,6 @@
 """Sweeps: equal to their JSON, and clear about a mistake."""
 
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 from hypothesis import given
@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from attnsweep.search_spaces import Categorical, Conditional, Float, Int, LossQuantile, Sequential, StuckRate, Sweep
 from attnsweep.search_spaces.loading import load_sweep, shipped_names
-from attnsweep.search_spaces.sweep import SAMPLERS
+from attnsweep.search_spaces.sweep import Sampler
 from attnsweep.search_spaces.validation import check_sweep
 from attnsweep.workloads.errors import SpecError, UserError
 from attnsweep.workloads.registry import load_workload
@@ -43,7 +43,7 @@ sweeps = st.builds(
     name=st.from_regex(r"\A[A-Za-z0-9][A-Za-z0-9_.-]{0,79}\Z"),
     workload=st.text(),
     space=st.dictionaries(names, simple | conditionals, max_size=5),
-    sampler=st.sampled_from(SAMPLERS),
+    sampler=st.sampled_from(get_args(Sampler)),
     trials=st.integers(1, 2**31 - 1),
     seconds=st.none() | st.floats(1e-6, 1e9),
     replicates=st.integers(1, 10**6) | sequential,

@@ -68,12 +68,12 @@ def test_a_module_that_raises_is_named_with_what_it_raised(place: Path, content:
         load_workload(f"{module}:Mine")
     assert raised in str(caught.value.given)
     assert f"{module}:Mine" in str(caught.value.given)
-    assert caught.value.fix == f"mend it; to see where: python -c 'import {module}'"
+    assert caught.value.fix == f"correct it; to see where: python -c 'import {module}'"
 
 
 def test_a_users_error_is_passed_on_as_it_is(place: Path) -> None:
     (place / "users_error.py").write_text(
-        "from attnsweep.workloads.errors import SpecError\nraise SpecError('a', given=1, expected='2', mend='3')"
+        "from attnsweep.workloads.errors import SpecError\nraise SpecError('a', given=1, expected='2', fix='3')"
     )
     with pytest.raises(SpecError, match=r"^a: got 1, expected 2; 3$"):
         load_workload("users_error:Mine")
@@ -93,9 +93,7 @@ def test_a_class_that_is_not_there(place: Path, form: str) -> None:
 def test_what_is_no_workload(place: Path) -> None:
     (place / "kinds.py").write_text(WORKLOAD)
     for name in ("an_instance", "__name__"):
-        with pytest.raises(
-            SpecError, match=r"expected a subclass of workloads\.engine\.contract\.Workload; name the class"
-        ):
+        with pytest.raises(SpecError, match=r"expected a subclass of attnsweep\.Workload; name the class"):
             load_workload(f"kinds:{name}")
 
 

@@ -1,4 +1,4 @@
-"""The hand-programmed solutions of category pairs, printed and mended, as weights for every N and M.
+"""The hand-programmed solutions of category pairs, as printed and as corrected, as weights for every N and M.
 
 With tokens X (N + M rows, categories first) and Z = X + v X X^t k^t q X, the answers are
 Y = second relu(first Z + first_bias) + second_bias. There is no LayerNorm.

@@ -1,11 +1,147 @@
-"""The one head of a full model, scored at each probe by the solution that it implements. Axes: L lane."""
+"""Which of the three solutions a full model implements, read off its learned blocks.
+
+Axes: L lane, N category, M position, S what logits see, V what values see.
+
+With categories c and positions p as rows and columns of the (N + M) x (N + M) matrices k^t q and v:
+
+    solution 1: k^t q on pp, like U; v on cc, and not like q*^t: the table q* sits in the feed-forward part
+    solution 2: k^t q on cc, like q*; v on pp, like U^t
+    solution 3: k^t q on pp, like U; v on cc, like q*^t
+
+`share_*` are shares of squared norm, so that shares of one matrix sum to 1; `match_*` are absolute correlations, blind
+to scale and sign. Each is taken over what the model cannot absorb elsewhere: k^t q on cc and v on cc less their column
+means (a constant per current category, or one written to all rows before LayerNorm, tells the previous category
+nothing); positions off the diagonal (what a token reads or writes of itself is the skip's affair), without position 1,
+which predicts nothing. What v writes into a row is read by units of their own sign and scale: v is matched row by row,
+and the mean over rows is the score; for noise it is near sqrt(2 / (pi (N - 1))), 0.27 at N = 10.
+
+Solutions 2 and 3 compute the same function (docs/theory.md): only these blocks tell them apart. Solutions 1 and 3
+differ in where the table q* sits; a feed-forward part that mixes rows can hold it for either.
+
+`solution_<k>`, its score, is the weakest of its two shares and its two matches (1 - match for solution 1's v).
+Source: Shin & Matzinger 2025, sections 2.1-2.3 and 4.1; cut-offs ours.
+"""
+
+from dataclasses import dataclass
 
 import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+from torch.nn.functional import pad
 
 from attnsweep.workloads.category_pairs.parameters import CategoryPairsParameters
-from attnsweep.workloads.category_pairs.solution_scores import solution_scores
 from attnsweep.workloads.engine.contract import HeadScores
 from attnsweep.workloads.engine.optimizers import State
+from attnsweep.workloads.vocabulary import NO_ROLE
+
+HOLDS = 0.5
+"""A solution is implemented if its score reaches this."""
+TAKES_PART = 0.1
+"""In a mixture a solution's blocks have at least this share of the norm, while its matches reach `HOLDS`."""
+
+LABELS = ("solution_1", "solution_2", "solution_3", "mixed", NO_ROLE)
+
+
+@dataclass(frozen=True, slots=True)
+class SolutionScores:
+    """Scores of L trainings.
+
+    Attributes:
+        scores: (L,) by name; NaN where a block is zero or constant, or the variant does not have it.
+        label: (L,) names among `LABELS`.
+    """
+
+    scores: dict[str, NDArray[np.float64]]
+    label: NDArray[np.str_]
+
+
+def solution_scores(variant: str, logits_LSS: Tensor, values_LVV: Tensor, target_LNN: Tensor) -> SolutionScores:
+    """Scores and labels of L trainings of one full variant.
+
+    Args:
+        variant: Which rows the matrices have: positions, categories, or both with categories first (`combined`).
+        logits_LSS: k^t q; rows are read from, columns read at.
+        values_LVV: v; columns are read, rows written.
+        target_LNN: q*; rows are the previous category, columns the current one.
+    """
+    N = target_LNN.shape[1]
+    M = _n_positions(variant, logits_LSS, values_LVV, N)
+    logits = _whole(logits_LSS, N, M, on_positions=variant in ("solution_1", "solution_3")).double()
+    values = _whole(values_LVV, N, M, on_positions=variant == "solution_2").double()
+    target = target_LNN.double()
+    scores = {f"share_logits_{name}": share for name, share in _shares(logits, N).items()}
+    scores |= {f"share_values_{name}": share for name, share in _shares(values, N).items()}
+    predicted_M = torch.arange(M, device=logits.device) > 0
+    is_other_MM = ~torch.eye(M, dtype=torch.bool, device=logits.device)
+    shift_MM = torch.diag(torch.ones(M - 1, dtype=torch.float64, device=logits.device), diagonal=1)
+    scores |= {
+        "match_logits_shift": _match(logits[:, N:, N:], shift_MM, is_other_MM & predicted_M),
+        "match_logits_target": _match(_centre(logits[:, :N, :N]), _centre(target)),
+        "match_values_shift": _match_rows(values[:, N + 1 :, N:], shift_MM.T[1:], is_other_MM[1:]),
+        "match_values_target": _match_rows(_centre(values[:, :N, :N]), _centre(target.mT)),
+        "match_values_identity": _match_rows(values[:, :N, :N], torch.eye(N).to(values)),
+    }
+    blocks = {name: torch.minimum(scores["share_logits_pp"], scores["share_values_cc"]) for name in ("1", "3")}
+    blocks["2"] = torch.minimum(scores["share_logits_cc"], scores["share_values_pp"])
+    matches = {
+        "1": torch.minimum(scores["match_logits_shift"], 1.0 - scores["match_values_target"]),
+        "2": torch.minimum(scores["match_logits_target"], scores["match_values_shift"]),
+        "3": torch.minimum(scores["match_logits_shift"], scores["match_values_target"]),
+    }
+    scores |= {f"solution_{name}": torch.minimum(blocks[name], matches[name]) for name in blocks}
+    holds = [(scores[f"solution_{name}"] >= HOLDS) for name in ("1", "2", "3")]
+    in_2, in_3 = (((blocks[name] >= TAKES_PART) & (matches[name] >= HOLDS)) for name in ("2", "3"))
+    in_1 = (blocks["1"] >= TAKES_PART) & (matches["1"] >= HOLDS)
+    cases = [*holds, in_2 & (in_1 | in_3)]
+    numbers = {name: score.cpu().numpy() for name, score in scores.items()}
+    return SolutionScores(numbers, np.select([case.cpu().numpy() for case in cases], LABELS[:4], LABELS[4]))
+
+
+def _n_positions(variant: str, logits: Tensor, values: Tensor, n_categories: int) -> int:
+    if variant == "combined":
+        return logits.shape[1] - n_categories
+    return values.shape[1] if variant == "solution_2" else logits.shape[1]
+
+
+def _whole(matrix_LXX: Tensor, N: int, M: int, *, on_positions: bool) -> Tensor:
+    """(L, N + M, N + M), zero where the variant sees nothing."""
+    if matrix_LXX.shape[1] == N + M:
+        return matrix_LXX
+    return pad(matrix_LXX, (N, 0, N, 0) if on_positions else (0, M, 0, M))
+
+
+def _shares(matrix: Tensor, N: int) -> dict[str, Tensor]:
+    squares = matrix.square()
+    total = squares.sum((1, 2))
+    rows = {"c": slice(0, N), "p": slice(N, None)}
+    return {
+        f"{row}{column}": squares[:, rows[row], rows[column]].sum((1, 2)) / total for row in rows for column in rows
+    }
+
+
+def _centre(matrix: Tensor) -> Tensor:
+    return matrix - matrix.mean(1, keepdim=True)
+
+
+def _match(matrix: Tensor, pattern: Tensor, where: Tensor | None = None) -> Tensor:
+    """(L,) absolute correlation of matrices with a pattern, over the entries named."""
+    weight = torch.ones_like(matrix[0]) if where is None else where.to(matrix)
+    return _correlation(matrix.flatten(1), pattern.expand_as(matrix).flatten(1), weight.flatten()).abs()
+
+
+def _match_rows(matrix: Tensor, pattern: Tensor, where: Tensor | None = None) -> Tensor:
+    """(L,) mean over rows of the absolute correlation of each with the pattern's."""
+    weight = torch.ones_like(matrix[0]) if where is None else where.to(matrix)
+    return _correlation(matrix, pattern.expand_as(matrix), weight).abs().mean(1)
+
+
+def _correlation(ours: Tensor, theirs: Tensor, weight: Tensor) -> Tensor:
+    """Correlations over the last axis, of the entries whose weight is 1."""
+    count = weight.sum(-1, keepdim=True)
+    ours, theirs = (weight * (each - (weight * each).sum(-1, keepdim=True) / count) for each in (ours, theirs))
+    return (ours * theirs).sum(-1) / (ours.square().sum(-1) * theirs.square().sum(-1)).sqrt()
+
 
 _BLOCKS = ("cc", "cp", "pc", "pp")
 SCORE_NAMES = (

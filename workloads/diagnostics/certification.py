@@ -1,4 +1,4 @@
-"""Putting the labels of a sample of the stuck trainings to a test of their own."""
+"""Testing the labels of a random sample of the stuck trainings."""
 
 from typing import Any
 

@@ -11,8 +11,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from attnsweep.workloads.diagnostics.roles.counts import count_roles
-from attnsweep.workloads.diagnostics.roles.labels import POSITIONAL_SHARE
-from attnsweep.workloads.diagnostics.roles.scores import role_scores
+from attnsweep.workloads.diagnostics.roles.scores import POSITIONAL_SHARE, role_scores
 from attnsweep.workloads.diagnostics.roles.sentences import Sentences
 from attnsweep.workloads.diagnostics.structure import (
     best_blocks,

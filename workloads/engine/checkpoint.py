@@ -1,4 +1,4 @@
-"""A checkpoint: all that training has changed of a pack, as plain arrays by name; and its file, an `.npz`.
+"""A checkpoint: all state of a pack that training changes, as plain arrays by name; and its file, an `.npz`.
 
 A file is NumPy's uncompressed archive without pickled objects, and then the BLAKE2b digest of all before it.
 """
@@ -23,7 +23,7 @@ _DIGEST_BYTES = 32
 
 
 class CheckpointError(Exception):
-    """A checkpoint that is damaged, or of other trainings: as good as none."""
+    """A checkpoint that is damaged or belongs to other trainings, so the pack starts again."""
 
 
 def to_bytes(checkpoint: Checkpoint) -> bytes:
@@ -55,7 +55,7 @@ def from_bytes(content: bytes) -> Checkpoint:
 def fingerprint(
     workload: str, trainings: Sequence[Training[Any]], probe_steps: Sequence[int], n_parameters: int
 ) -> str:
-    """Equal for two packs if and only if one can go on from the other's checkpoint.
+    """Equal for two packs if and only if one can be resumed from the other's checkpoint.
 
     Args:
         workload: Its name.

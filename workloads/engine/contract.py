@@ -1,4 +1,4 @@
-"""What the engine asks of a training problem, and what it gives back. Axes: L lane, P probe."""
+"""The contract between the engine and a training problem. Axes: L lane, P probe."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
@@ -86,7 +86,7 @@ class Evidence:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Verdicts:
-    """What L trainings would be called, had they ended at each of P probes.
+    """The labels that L trainings would have if they had ended at each of P probes.
 
     Attributes:
         outcome: (L, P) names among `JUDGED_OUTCOMES`.
@@ -144,11 +144,11 @@ class HeadScores:
 
 @dataclass(frozen=True, slots=True)
 class Certificate:
-    """A test of why a training is stuck.
+    """The result of a test of a stuck training's label.
 
     Attributes:
         test: Its name, such as `kick`.
-        agrees: Whether it bears the label out.
+        agrees: Whether it confirms the label.
     """
 
     test: str
@@ -203,9 +203,9 @@ class Workload(ABC, Generic[P]):
         """The module of one training. What differs between lanes without changing shapes is a buffer."""
 
     def initial(self, module: nn.Module, lanes: Lanes[P]) -> State:
-        """What the trainings start from, (L, ...) by name: all parameters, and buffers that are drawn.
+        """The state in which the trainings start, (L, ...) by name: all parameters, and the buffers that are drawn.
 
-        The default draws parameters by `init_sigma`. Override to draw a task of its own for each training.
+        The default draws parameters by `init_sigma`. Override it to draw a task for each training.
 
         Args:
             module: Of ONE training, as built, on the device of the lanes.
@@ -219,24 +219,24 @@ class Workload(ABC, Generic[P]):
         return {}
 
     def batches(self, lanes: Lanes[P], steps: range) -> list[Batch]:
-        """The data of the first few of these steps, of one at least. Override where a block is drawn in one go."""
+        """The data of the first few of these steps, at least of one. Override it to draw several steps at once."""
         return [self.batch(lanes, steps[0])]
 
     def probe_steps(self, parameters: P) -> tuple[int, ...]:
-        """The steps at which trainings are looked at, rising from 0 to `n_steps`; read only what is static."""
+        """The steps of the probes, rising from 0 to `n_steps`. Read only static parameters."""
         return probe_steps(parameters.n_steps)
 
     def eval_batch(self, lanes: Lanes[P]) -> Batch:
-        """Data that no step sees, the same at every probe, (L, ...) by name. Empty where `eval_loss` is exact."""
+        """Held-out data, the same at every probe, (L, ...) by name. Empty where `eval_loss` is exact."""
         del lanes
         return {}
 
     @abstractmethod
     def loss(self, module: nn.Module, batch: Batch) -> Tensor:
-        """What one training descends, a scalar."""
+        """The loss that one training minimizes, a scalar."""
 
     def eval_loss(self, module: nn.Module, batch: Batch) -> Tensor:
-        """What one training is judged by, a scalar in the units of the reference levels."""
+        """The loss that one training is judged by, a scalar in the units of the reference levels."""
         return self.loss(module, batch)
 
     def measure(self, module: nn.Module, batch: Batch) -> dict[str, Tensor]:
@@ -266,7 +266,7 @@ class Workload(ABC, Generic[P]):
         """Names the state of each training at each probe. `parameters`: of the first lane, for what is static."""
 
     def score_heads(self, lanes: Lanes[P], state: State) -> HeadScores | None:
-        """What the heads do at a probe, for all lanes at once; `None` where there are none.
+        """Scores and roles of the attention heads at a probe, for all lanes at once; `None` where there are none.
 
         Args:
             lanes: The L trainings.
@@ -278,18 +278,18 @@ class Workload(ABC, Generic[P]):
     def certify(
         self, lanes: Lanes[P], state: State, outcome: NDArray[np.str_], detail: NDArray[np.str_]
     ) -> list[Certificate | None]:
-        """Puts the labels of L stuck trainings to a test of their own; `None` where there is no test.
+        """Tests the labels of L stuck trainings; `None` where there is no test.
 
         Args:
             lanes: The L trainings.
             state: Their parameters and buffers where they ended, (L, ...) by name.
-            outcome, detail: (L,) what they were called.
+            outcome, detail: (L,) their labels.
         """
         del state, outcome, detail
         return [None] * len(lanes.trainings)
 
     def write(self, lanes: Lanes[P], state: State) -> list[tuple[Written, ...]]:
-        """What L ended trainings write, to be scored by BLEU; sets of the same names for all; none by default.
+        """The texts that L ended trainings write, for BLEU: sets with the same names for all trainings. Default: none.
 
         Args:
             lanes: The L trainings, none of which diverged.

@@ -13,7 +13,7 @@ from functools import reduce
 import torch
 from torch import Tensor
 
-from attnsweep.workloads.engine.nested_names import prefixed, under
+from attnsweep.workloads.engine.layout import prefixed, under
 from attnsweep.workloads.engine.optimizers import Evaluate, Optimizer, Settings, State
 
 

@@ -1,4 +1,4 @@
-"""What a workload calls its trainings, and below which loss no training can be. Axes: L lane."""
+"""A workload's verdicts, checked, and the least loss that a training can have. Axes: L lane."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -13,7 +13,7 @@ _ROUNDING = 1e-5
 
 
 def judged(workload: Workload[P], parameters: P, evidence: Evidence) -> Verdicts:
-    """What the workload calls each training at each probe.
+    """The workload's label of each training at each probe.
 
     Args:
         workload: The problem.

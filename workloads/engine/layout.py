@@ -1,9 +1,12 @@
-"""The parameters of a lane side by side in one row, so that what all share is a few operations, not a few for each.
+"""How the parameters of a pack are laid out: as one row per lane, and as names with a prefix.
 
+A row lets an operation run once for all parameters instead of once for each.
 Axes: L lane, n place in the row.
 """
 
 import math
+from collections.abc import Mapping
+from typing import TypeVar
 
 import torch
 from torch import Tensor
@@ -42,3 +45,17 @@ class Layout:
 def _shaped(part: Tensor, size: int, shape: tuple[int, ...]) -> Tensor:
     exact = part if part.shape[1] == size else part[:, :size]
     return exact.view(-1, *shape) if len(shape) != 1 else exact
+
+
+V = TypeVar("V")
+
+
+def prefixed(prefix: str, values: Mapping[str, V]) -> dict[str, V]:
+    """The same values under `<prefix>/<name>`."""
+    return {f"{prefix}/{name}": value for name, value in values.items()}
+
+
+def under(prefix: str, values: Mapping[str, V]) -> dict[str, V]:
+    """What `prefixed` put there, by its own names; empty where it put nothing."""
+    start = f"{prefix}/"
+    return {name.removeprefix(start): value for name, value in values.items() if name.startswith(start)}

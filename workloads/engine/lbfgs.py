@@ -15,8 +15,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from attnsweep.workloads.engine.layout import prefixed, under
 from attnsweep.workloads.engine.line_search import LineSearches
-from attnsweep.workloads.engine.nested_names import prefixed, under
 from attnsweep.workloads.engine.optimizers import Evaluate, Optimizer, Settings, State
 from attnsweep.workloads.engine.quasi_newton import CurvaturePairs
 
@@ -40,7 +40,7 @@ class _Iterates:
     Attributes:
         point, loss, gradient: (L, n), (L,), (L, n) at the last iterate.
         last_loss, last_gradient: The same at the iterate before.
-        direction, step_size: (L, n), (L,) of the iteration under way, or of the last one.
+        direction, step_size: (L, n), (L,) of the current iteration, or of the last one.
         steps: (L,) int64 iterations done.
         is_over: (L,) bool, ended by a tolerance, a limit or a loss that is not finite.
     """
@@ -180,7 +180,7 @@ class Lbfgs(Optimizer):
         self._begin(start)
 
     def _begin(self, iterates: _Iterates) -> None:
-        """Sets out from some iterates, with no history and no search under way."""
+        """Starts at some iterates, with no history and no line search."""
         self._now = iterates
         self._search = LineSearches(iterates.gradient, TOLERANCE_CHANGE)
         self._pairs = CurvaturePairs(iterates.gradient, min(HISTORY_SIZE, self.settings.n_steps))

@@ -1,4 +1,4 @@
-"""What an optimizer of a pack is: it takes all lanes to a step, each by its own program. Axes: L lane, K lane kept."""
+"""The contract of a pack's optimizer: it takes all lanes to a step, each by itself. Axes: L lane, K lane kept."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
@@ -61,7 +61,7 @@ class Optimizer(ABC):
     """One update rule for all lanes of a pack.
 
     Implementers: what happens to a lane depends on that lane's values alone, to the last bit where kernels allow it.
-    How often and where a step evaluates the objective is the rule's affair.
+    How often and where a step evaluates the objective is up to the rule.
 
     Attributes:
         settings: As given, for the lanes still in.

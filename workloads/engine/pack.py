@@ -18,8 +18,7 @@ from attnsweep.workloads.engine.contract import Batch, Lanes, P, Training, Workl
 from attnsweep.workloads.engine.first_order import norm_per_lane
 from attnsweep.workloads.engine.functional import over_lanes
 from attnsweep.workloads.engine.judging import judged, least_losses
-from attnsweep.workloads.engine.layout import Layout
-from attnsweep.workloads.engine.nested_names import prefixed, under
+from attnsweep.workloads.engine.layout import Layout, prefixed, under
 from attnsweep.workloads.engine.optimizers import State
 from attnsweep.workloads.engine.record import Record
 from attnsweep.workloads.engine.result import PackResult

@@ -16,9 +16,9 @@ _MKL_CBWR_BRANCH, _MKL_CBWR_OFF = 1, 1
 
 @contextmanager
 def training_settings() -> Iterator[None]:
-    """PyTorch's settings while a training's steps run; those of the process, as a notebook has them, come back after.
+    """Sets PyTorch up for a training's steps, and restores the process's own settings afterwards.
 
-    One thread: more would fight over the cores, and split sums in another order.
+    One thread: several would compete for the cores, and would add up sums in another order.
     """
     n_threads, dtype = torch.get_num_threads(), torch.get_default_dtype()
     torch.set_num_threads(1)

@@ -1,4 +1,4 @@
-"""What has been measured of a pack so far. Axes: L lane (all trainings of the pack), A active lane, P probe."""
+"""The measurements of a pack so far. Axes: L lane (all trainings of the pack), A active lane, P probe."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from attnsweep.workloads.engine.checkpoint import Checkpoint
 from attnsweep.workloads.engine.contract import Evidence, HeadScores
-from attnsweep.workloads.engine.nested_names import prefixed, under
+from attnsweep.workloads.engine.layout import prefixed, under
 from attnsweep.workloads.engine.result import HeadProbe, PackResult
 
 _NEVER = -1
@@ -38,19 +38,19 @@ class Record:
         self.seconds = np.zeros(n_lanes)
 
     def add_metrics(self, probe: int, lanes: NDArray[np.int64], metrics: dict[str, NDArray[np.float64]]) -> None:
-        """Notes what was measured, (A,) by name, at a probe of some lanes, (A,)."""
+        """Records measurements, (A,) by name, at a probe of some lanes, (A,)."""
         for name, values_A in metrics.items():
             table = self._metrics.setdefault(name, np.full((self.n_steps.size, self._steps.size), np.nan))
             table[lanes, probe] = np.where(np.isfinite(values_A), values_A, np.nan)
 
     def add_heads(self, probe: int, lanes: NDArray[np.int64], heads: HeadScores) -> None:
-        """Notes what the heads of some lanes, (A,), did at a probe."""
+        """Records the scores of the heads of some lanes, (A,), at a probe."""
         self._heads.append(HeadProbe(step=int(self._steps[probe]), lanes=lanes, heads=heads))
 
     def add_progress(
         self, probe: int, lanes: NDArray[np.int64], is_finite: NDArray[np.bool_], n_steps: NDArray[np.int64]
     ) -> None:
-        """Notes how far some lanes, (A,), have come at a probe, and which of them are still finite."""
+        """Records the steps that some lanes, (A,), have taken at a probe, and which of them are still finite."""
         self.last_probe[lanes[is_finite]] = probe
         self.n_steps[lanes] = n_steps
         self.diverged_step[lanes] = np.where(is_finite, _NEVER, n_steps)
@@ -86,7 +86,7 @@ class Record:
         }
 
     def restore(self, arrays: Checkpoint) -> None:
-        """Takes up what another record of the same trainings has measured."""
+        """Replaces the measurements by those of another record of the same trainings."""
         for name in ("last_probe", "diverged_step", "n_steps", "seconds"):
             setattr(self, name, arrays[name].copy())
         self._metrics = {name: table.copy() for name, table in under("metrics", arrays).items()}

@@ -1,4 +1,4 @@
-"""What a trained pack hands back. Axes: L lane, P probe."""
+"""The result of a trained pack. Axes: L lane, P probe."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace

@@ -1,4 +1,4 @@
-"""At which steps a training is looked at."""
+"""The steps at which a training is probed."""
 
 _PER_OCTAVE = 4
 _MOST_INTERVALS = 2_000
@@ -9,7 +9,7 @@ _TAIL = 0.8
 def probe_steps(n_steps: int) -> tuple[int, ...]:
     """Steps 0 to `n_steps`: each at first, then four per doubling; the start of the last fifth and the end included.
 
-    A training of 200 steps is looked at 29 times, one of 20,000 steps 56 times.
+    A training of 200 steps has 29 probes, one of 20,000 steps 56.
     """
     steps = {0, tail_start(n_steps), n_steps}
     octave = 1

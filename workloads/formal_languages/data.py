@@ -1,4 +1,4 @@
-"""What a pack reads: training strings in blocks of steps, and strings to be judged by.
+"""Random strings with their labels: training batches in blocks of steps, and the strings that trainings are judged by.
 
 Axes: L lane, S step, B string, N position.
 """
@@ -7,8 +7,8 @@ import torch
 from torch import Tensor
 
 from attnsweep.workloads.engine.contract import Batch, Lanes
+from attnsweep.workloads.engine.streams import Streams
 from attnsweep.workloads.formal_languages.parameters import FormalLanguagesParameters
-from attnsweep.workloads.formal_languages.texts import random_texts
 from attnsweep.workloads.formal_languages.tokens import Tokens, tokenize
 
 LanguageLanes = Lanes[FormalLanguagesParameters]
@@ -78,3 +78,18 @@ def _labelled(lanes: LanguageLanes, stream: str, length_L: Tensor, n_strings: in
     if odds is not None:
         labelled["odds"] = odds
     return {name: value.to(lanes.dtype) for name, value in labelled.items()}
+
+
+def random_texts(streams: Streams, name: str, length_L: Tensor, n_strings: int, steps: range) -> Tensor:
+    """(L, S, B, N) bool, fair bits, for N the longest of the lanes' lengths; false behind a lane's own.
+
+    Args:
+        streams: Of the L trainings.
+        name: Of the stream.
+        length_L: int64, the strings' length in each lane.
+        n_strings: B, in each step.
+        steps: S of them.
+    """
+    n_bits = int(length_L.max())
+    is_inside = torch.arange(n_bits, device=length_L.device) < length_L.view(-1, 1, 1, 1)
+    return streams.bits(name, n_strings, n_bits, steps) & is_inside

@@ -1,4 +1,7 @@
-"""Encoders that learn a formal language from random strings and their labels. Axes: L lane, B string, T token."""
+"""Encoders that learn a formal language from random strings and their labels.
+
+Axes: L lane, P probe, B string, T token.
+"""
 
 import math
 from typing import cast
@@ -7,15 +10,38 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import log_softmax
 
+from attnsweep.workloads.diagnostics import outcomes
 from attnsweep.workloads.engine.contract import Batch, Evidence, HeadScores, Lanes, Verdicts, Workload
 from attnsweep.workloads.engine.initialization import draw_parameters
 from attnsweep.workloads.engine.optimizers import State
 from attnsweep.workloads.formal_languages.data import evaluation_batch, tokens_of, training_batches
-from attnsweep.workloads.formal_languages.encoder import Encoder, EncoderShape
+from attnsweep.workloads.formal_languages.encoder import Encoder, EncoderShape, default_parameters
 from attnsweep.workloads.formal_languages.heads import SCORE_NAMES, first_attention, score_heads
-from attnsweep.workloads.formal_languages.initialization import default_parameters
-from attnsweep.workloads.formal_languages.judging import SOLVED_BITS, judge_language
 from attnsweep.workloads.formal_languages.parameters import FormalLanguagesParameters
+
+SOLVED_BITS = 0.05
+"""A solved training errs on no string of the evaluation batch, at a cross-entropy below this."""
+CONSTANT_LOGIT_STD = 1e-2
+"""Below this standard deviation over strings the logit does not depend on the string; it moves the cross-entropy by
+less than 2e-5 bits."""
+
+
+def judge_language(evidence: Evidence) -> Verdicts:
+    """Names the state of each training at each probe, in the order of the cases below."""
+    level = evidence.metrics["eval_loss"]
+    levels = evidence.levels
+    right = evidence.metrics["accuracy"] == 1.0
+    at_reference = {name: outcomes.at_level(level, levels[name]) for name in ("constant", "count") if name in levels}
+    return Verdicts.first_of(
+        {
+            "diverged": outcomes.has_diverged(level, levels["zero"]),
+            "solved": right & (level < levels["solved"][:, None]),
+            ("degenerate_zero", "constant"): evidence.metrics["logit_std"] < CONSTANT_LOGIT_STD,
+            **{("marginal", name): holds for name, holds in at_reference.items()},
+            ("plateau", "moving"): outcomes.is_moving(evidence.steps, level),
+        }
+    )
+
 
 _NAT = 1.0 / math.log(2.0)
 """Bits."""

@@ -14,8 +14,8 @@ from attnsweep.workloads.engine.contract import Batch, Lanes
 from attnsweep.workloads.translation.buckets import Bucket, Passes, by_length
 from attnsweep.workloads.translation.corpus import PAD, VALID
 from attnsweep.workloads.translation.lookup import StudiedCorpus, studied_corpus
+from attnsweep.workloads.translation.losses import preceding
 from attnsweep.workloads.translation.parameters import TranslationParameters
-from attnsweep.workloads.translation.reference_laws import preceding
 
 TranslationLanes = Lanes[TranslationParameters]
 

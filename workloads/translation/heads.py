@@ -20,7 +20,7 @@ from attnsweep.workloads.engine.functional import over_lanes
 from attnsweep.workloads.engine.optimizers import State
 from attnsweep.workloads.translation.alignment import ALIGNMENT_SCORES, AlignmentCounts, alignment_scores, count_aligned
 from attnsweep.workloads.translation.data import TranslationLanes
-from attnsweep.workloads.translation.grammar.dependencies import RELATIONS
+from attnsweep.workloads.translation.grammar.tree import RELATIONS
 from attnsweep.workloads.translation.looked_at import LookedAt, looked_at
 from attnsweep.workloads.translation.model import TranslationModel
 from attnsweep.workloads.translation.translator import LAYERS

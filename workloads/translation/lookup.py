@@ -11,9 +11,9 @@ from numpy.typing import NDArray
 
 from attnsweep.workloads.translation.corpus import SPECIALS, TRAIN, UNK, Corpus
 from attnsweep.workloads.translation.grammar import grammar_corpus
+from attnsweep.workloads.translation.losses import ReferenceLaws
 from attnsweep.workloads.translation.parameters import TranslationParameters
 from attnsweep.workloads.translation.prepared import read_corpus
-from attnsweep.workloads.translation.reference_laws import ReferenceLaws
 
 _HELD_OUT_LEAST = 500
 """Sentences of the grammar in each held-out part, unless more are asked for."""

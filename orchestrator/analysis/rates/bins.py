@@ -8,6 +8,7 @@ import numpy as np
 
 from attnsweep.orchestrator.analysis.labels import value_label
 from attnsweep.search_spaces.dimensions import Categorical, Float, Int, Varied
+from attnsweep.workloads.errors import UserError
 
 _MOST_LINEAR_BINS = 5
 
@@ -19,8 +20,18 @@ def place_in_bins(
 
     A logarithmic range has a bin for each decade, a linear one up to five equal bins. The last bin alone holds its
     upper end. A categorical parameter has a bin for each value, whose ends are `None`.
+
+    Raises:
+        UserError: For a value that is none of the choices: the rows are not this sweep's.
     """
     if isinstance(dimension, Categorical):
+        if foreign := [value for value in values if value not in dimension.choices]:
+            raise UserError(
+                "DIR",
+                given=f"a row with the parameter {value_label(foreign[0])}",
+                expected=f"rows of sweep.json's search space, {', '.join(map(value_label, dimension.choices))}",
+                fix="see what is wrong with: attnsweep audit DIR",
+            )
         ranges: list[tuple[str, float | None, float | None]] = [
             (value_label(choice), None, None) for choice in dimension.choices
         ]

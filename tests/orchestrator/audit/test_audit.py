@@ -8,7 +8,6 @@ import pyarrow.parquet as pq
 import pytest
 
 from attnsweep.orchestrator import cli
-from attnsweep.orchestrator.audit import audit as course
 from attnsweep.orchestrator.audit.audit import audit
 from attnsweep.orchestrator.audit.problems import in_one_line
 from attnsweep.orchestrator.ledger.writer import LedgerWriter
@@ -77,7 +76,8 @@ def test_a_trial_asked_for_during_the_audit_is_no_fault(
     directory = trained_sweep(tmp_path / "running", load_sweep(str(home / "fragile.py")))
     directory.record_run(finished=False, seconds=1.0)
     readings = iter([7, 10])
-    monkeypatch.setattr(course, "read_trials", lambda directory: read_trials(directory)[: next(readings)])
+    asked_so_far = "attnsweep.orchestrator.audit.audit.read_trials"
+    monkeypatch.setattr(asked_so_far, lambda directory: read_trials(directory)[: next(readings)])
     assert problems_of(audit(directory.path)) == []
     readings = iter([7, 7])
     [problem] = problems_of(audit(directory.path))

@@ -15,13 +15,15 @@ import pytest
 from attnsweep.orchestrator import cli
 from attnsweep.orchestrator.ledger.reader import Ledger
 from attnsweep.orchestrator.ledger.schema import TEXT
+from attnsweep.orchestrator.report.page import write_report
 from attnsweep.orchestrator.running.study import Study
 from attnsweep.orchestrator.storage.place import digest
 from attnsweep.orchestrator.storage.record_file import record_text
 from attnsweep.orchestrator.storage.replays import REPLAYS_FILE, Replays
 from attnsweep.orchestrator.storage.sweep_directory import STUDY_FILE, SWEEP_FILE, SweepDirectory
+from attnsweep.search_spaces import Categorical
 from attnsweep.workloads.errors import UserError
-from tests.orchestrator.small_sweep import commit, open_writer, small_sweep, trial_rows
+from tests.orchestrator.small_sweep import commit, open_writer, small_sweep, sweep_on_disk, trial_rows
 
 RECORDS = (SWEEP_FILE, "course.json", REPLAYS_FILE, STUDY_FILE)
 TABLES = ("trainings", "curves")
@@ -242,3 +244,14 @@ def test_a_file_that_replaces_itself_is_named(sweep: Path) -> None:
     pq.write_table(rows.replace_schema_metadata(rows.schema.metadata | {b"replaces": json.dumps([old.stem])}), old)
     with pytest.raises(UserError, match=rf"^{old}: got 'a file that replaces itself', expected a Parquet file"):
         Ledger(sweep).trainings()
+
+
+def test_rows_that_are_not_of_the_search_space_are_refused(tmp_path: Path) -> None:
+    spec = small_sweep("s", trials=1)
+    spec = spec.but(space=spec.space | {"optimizer": Categorical(choices=("sgd", "adam"))})
+    directory = sweep_on_disk(tmp_path / "s", spec, trial_rows(0, ["solved"] * 4, param_optimizer="lbfgs"))
+    with pytest.raises(
+        UserError,
+        match=r"DIR: got 'a row with the parameter lbfgs', expected rows of sweep.json's search space, sgd, adam",
+    ):
+        write_report([Path(str(directory.path))], tmp_path / "report.html")

@@ -1,6 +1,7 @@
 """The study: every sampler, and the same configurations whether or not a sweep was interrupted."""
 
 from pathlib import Path
+from typing import get_args
 
 import pytest
 from optuna.trial import TrialState
@@ -9,7 +10,7 @@ from attnsweep.orchestrator.running.study import Asked, Configuration, Study, ch
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
 from attnsweep.search_spaces import Categorical, Conditional, Float, Int, Sequential, Sweep
 from attnsweep.search_spaces.boundary import N_JUDGED
-from attnsweep.search_spaces.sweep import SAMPLERS
+from attnsweep.search_spaces.sweep import Sampler
 from attnsweep.workloads.errors import SpecError
 
 SPACE = {
@@ -34,7 +35,7 @@ def _run(study: Study, n_trials: int) -> list[Configuration]:
     return asked
 
 
-@pytest.mark.parametrize("sampler", SAMPLERS)
+@pytest.mark.parametrize("sampler", get_args(Sampler))
 def test_an_interrupted_study_goes_on_as_if_it_had_not_been(sampler: str, tmp_path: Path) -> None:
     undisturbed = _run(Study(_directory(tmp_path / "a", sampler)), 12)
     directory = _directory(tmp_path / "b", sampler)

@@ -7,7 +7,7 @@ from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import Any, get_args
 
 import optuna
 import pytest
@@ -24,7 +24,7 @@ from attnsweep.orchestrator.storage.sweep_directory import STUDY_FILE, SweepDire
 from attnsweep.search_spaces import Categorical, Conditional, Float, Int, Sweep
 from attnsweep.search_spaces.dimensions import Dimension
 from attnsweep.search_spaces.suggestion import undrawn
-from attnsweep.search_spaces.sweep import SAMPLERS
+from attnsweep.search_spaces.sweep import Sampler
 from attnsweep.workloads.errors import UserError
 
 SPACE: dict[str, Dimension] = {
@@ -110,7 +110,7 @@ def _half_drawn(journal: bytes, trial: int, n_drawn: int) -> bytes:
 
 
 @pytest.mark.parametrize("n_drawn", range(5))
-@pytest.mark.parametrize("sampler", SAMPLERS)
+@pytest.mark.parametrize("sampler", get_args(Sampler))
 def test_a_half_drawn_trial_of_an_earlier_journal_is_completed_by_its_own_sampler(
     sampler: str, n_drawn: int, tmp_path: Path
 ) -> None:

@@ -76,16 +76,16 @@ def _own(folder: Path) -> Workload[Any]:
 def test_of_ours_it_names_what_trains_and_what_makes_rows(workload: Workload[Any]) -> None:
     found = Environment.current(workload).code.keys()
     rooms = {name.split(".")[1] for name in found if name.startswith("workloads.")}
-    assert rooms == {workload.name, "diagnostics", "engine", "errors", "parameters"}
+    assert rooms == {workload.name, "diagnostics", "engine", "errors", "parameters", "vocabulary"}
     assert found >= {
-        "attnsweep.orchestrator.training.trainer",
-        "attnsweep.orchestrator.training.rows",
-        "attnsweep.orchestrator.training.bleu",
-        "attnsweep.orchestrator.running.backlog",
-        "attnsweep.orchestrator.ledger.schema",
+        "orchestrator.training.trainer",
+        "orchestrator.training.rows",
+        "orchestrator.training.bleu",
+        "orchestrator.training.identity",
+        "orchestrator.ledger.schema",
         "workloads",
-        "attnsweep.workloads.engine.pack",
-        "attnsweep.workloads.diagnostics.outcomes",
+        "workloads.engine.pack",
+        "workloads.diagnostics.outcomes",
         f"workloads.{workload.name}.workload",
     }
     # What runs trainings, and what is asked of them later, trains nothing.

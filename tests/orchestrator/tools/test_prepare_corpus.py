@@ -309,10 +309,10 @@ def test_a_write_that_fails_leaves_the_corpus_that_was_there(
         raise OSError(5, "Input/output error")
 
     for name, failing, reason in (
-        ("output_file.sync", unsynced, "Input/output error"),
-        ("corpora.corpus_file.pq.write_table", torn, "No space left on device"),
+        ("storage.output_file.sync", unsynced, "Input/output error"),
+        ("tools.prepare_corpus.corpus_file.pq.write_table", torn, "No space left on device"),
     ):
-        monkeypatch.setattr(f"orchestrator.{name}", failing)
+        monkeypatch.setattr(f"attnsweep.orchestrator.{name}", failing)
         ended = prepare("a.tsv", "--out", "c.parquet", "--no-lowercase")
         assert ended.code == 2
         assert ended.err.endswith(f"choose another ({reason})\n")

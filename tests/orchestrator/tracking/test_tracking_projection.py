@@ -83,7 +83,7 @@ def test_a_sweep_goes_on_without_mlflow(
         assert projection.close() == SyncResult(0, 0)
     assert projection.problem.endswith("(ConnectionRefusedError: [Errno 111] Connection refused)")
     assert "\n" not in projection.problem
-    [warning] = [record.getMessage() for record in caplog.records if record.name.startswith("orchestrator")]
+    [warning] = [record.getMessage() for record in caplog.records if record.name.startswith("attnsweep")]
     assert f"MLflow ({shown}): MlflowException: " in warning
     assert "secret" not in warning
     assert warning.endswith(f"; the sweep goes on, `attnsweep mlflow-sync {directory.path}` logs what is missing")

@@ -79,7 +79,7 @@ def test_what_keeps_the_report_from_being_drawn_is_a_warning(
     fragment.write_bytes(b"torn")
     with caplog.at_level(logging.WARNING, logger="attnsweep.orchestrator.tracking"):
         add_report(directory)
-    [warning] = [record.getMessage() for record in caplog.records if record.name.startswith("orchestrator")]
+    [warning] = [record.getMessage() for record in caplog.records if record.name.startswith("attnsweep")]
     assert warning.startswith("no report in MLflow: ")
     assert f"`attnsweep mlflow-sync {directory.path}` adds it" in warning
     assert _artifacts(client, directory, "report") == {}

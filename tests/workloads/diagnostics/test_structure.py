@@ -14,7 +14,6 @@ from attnsweep.workloads.diagnostics.structure import (
     best_blocks,
     blocks_with_free_entries,
     checked_attention,
-    distance_to_support,
     distances_to_bands,
     distances_to_blocks,
     distances_to_diagonal,
@@ -42,6 +41,12 @@ def placements(T: int, w: int, p: int, *, any_column: bool) -> list[Tensor]:
                 support[start : start + w, start + shift] = 1.0
             supports.append(support)
     return supports
+
+
+def distance_to_support(attention: Tensor, support: Tensor) -> Tensor:
+    """Rows that have to sum to 1 on their support: what lies outside is lost, what the support lacks is made up."""
+    mass = (attention * support).sum(-1)
+    return (attention.sum(-1) - mass + (1.0 - mass).abs()).sum(-1)
 
 
 def brute_force(head: Tensor, supports: list[Tensor], n_free: int = 0) -> float:

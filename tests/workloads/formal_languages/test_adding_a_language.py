@@ -36,6 +36,12 @@ def _blocks(language: str) -> list[str]:
 def followed(tmp_path: Path) -> Path:
     """A copy of the package after what the page says was done to it."""
     shutil.copytree(ROOT / "workloads", tmp_path / "workloads", ignore=shutil.ignore_patterns("__pycache__"))
+    # As in src/: the installed package is links to the folders.
+    package = tmp_path / "attnsweep"
+    package.mkdir()
+    for name in ("__init__.py", "__init__.pyi"):
+        shutil.copy(ROOT / "src" / "attnsweep" / name, package)
+    (package / "workloads").symlink_to(tmp_path / "workloads")
     for block in _blocks("python"):
         name, _, text = block.partition("\n")
         (tmp_path / name.removeprefix("# ")).write_text(text)

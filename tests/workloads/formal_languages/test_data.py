@@ -6,8 +6,7 @@ import torch
 from attnsweep.workloads.engine.contract import Lanes, Training
 from attnsweep.workloads.engine.streams import Streams
 from attnsweep.workloads.formal_languages import FormalLanguages
-from attnsweep.workloads.formal_languages.data import evaluation_batch, training_batches
-from attnsweep.workloads.formal_languages.texts import random_texts
+from attnsweep.workloads.formal_languages.data import evaluation_batch, random_texts, training_batches
 from attnsweep.workloads.parameters import Value
 from attnsweep.workloads.testing import defaults
 

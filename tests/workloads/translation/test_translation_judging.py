@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from attnsweep.workloads.engine.contract import Evidence
-from attnsweep.workloads.translation.judging import judge_translation
+from attnsweep.workloads.translation.workload import judge_translation
 
 LEVELS = {"uniform": 5.0, "unigram": 4.0, "bigram": 3.0, "language_model": 2.0, "grammar": 0.1, "solved": 0.2}
 OF_REAL_TEXT = {"uniform": 5.0, "unigram": 4.0, "bigram": 3.0, "solved": math.nan}

@@ -1,8 +1,7 @@
 """What attention heads do: scores and labels. Formulas and sources: docs/roles.md."""
 
 from attnsweep.workloads.diagnostics.roles.counts import RoleCounts, count_roles
-from attnsweep.workloads.diagnostics.roles.labels import label_roles, roles_held
-from attnsweep.workloads.diagnostics.roles.scores import role_scores, score_names
+from attnsweep.workloads.diagnostics.roles.scores import label_roles, role_scores, roles_held, score_names
 from attnsweep.workloads.diagnostics.roles.sentences import Arcs, Sentences, fit_offsets
 
 __all__ = [

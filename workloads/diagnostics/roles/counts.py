@@ -10,9 +10,8 @@ import torch
 from torch import Tensor
 from torch.nn.functional import one_hot, pad
 
-from attnsweep.workloads.diagnostics.roles.rare_tokens import count_rare
 from attnsweep.workloads.diagnostics.roles.sentences import Sentences
-from attnsweep.workloads.diagnostics.roles.token_patterns import pattern_mass
+from attnsweep.workloads.diagnostics.roles.token_patterns import count_rare, pattern_mass
 
 _BY_OFFSET = ("hits", "mass", "reach")
 

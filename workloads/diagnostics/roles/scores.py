@@ -1,6 +1,9 @@
-"""Role scores of heads from their counts. NaN where a score was not measured or nothing was there to measure it on."""
+"""Role scores of heads from their counts, and role labels from the scores. NaN marks a score that was not measured.
 
-from collections.abc import Sequence
+Labels follow from stored scores alone, so they can be computed again with other thresholds.
+"""
+
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import torch
@@ -9,6 +12,7 @@ from torch import Tensor
 
 from attnsweep.workloads.diagnostics.roles.counts import RoleCounts
 from attnsweep.workloads.diagnostics.roles.token_patterns import PATTERNS
+from attnsweep.workloads.vocabulary import NO_ROLE
 
 COVERAGE = 0.5
 """An offset is a candidate if so great a share of the queries have a key there: the last query alone has the first key
@@ -103,3 +107,37 @@ def _syntactic(counts: RoleCounts) -> dict[str, Tensor]:
     for name, each in (("accuracy", accuracy), ("baseline", baseline), ("gain", gain)):
         found[f"syntactic_{name}"] = each.flatten(-2).gather(-1, best).squeeze(-1)
     return found
+
+
+POSITIONAL_SHARE = 0.90
+"""Voita et al. 2019, section 5.1."""
+SYNTACTIC_GAIN = 0.10
+"""Percentage points over the best fixed offset; Voita et al. 2019, section 5.2."""
+RARE_TOKEN_SHARE = 0.50
+"""And above the null. Ours; such heads: Voita et al. 2019, section 5.3."""
+
+
+def roles_held(scores: Mapping[str, NDArray[np.float64]]) -> dict[str, NDArray[np.bool_]]:
+    """Which roles hold, each by itself: several may, or none. An unmeasured role does not hold."""
+    rare = scores["rare_token"]
+    return {
+        "positional": scores["positional_share"] >= POSITIONAL_SHARE,
+        "syntactic": scores["syntactic_gain"] >= SYNTACTIC_GAIN,
+        "rare_token": (rare >= RARE_TOKEN_SHARE) & (rare > scores["rare_token_null"]),
+    }
+
+
+def label_roles(scores: Mapping[str, NDArray[np.float64]]) -> NDArray[np.str_]:
+    """One label among `ROLES` for each head.
+
+    `positional` goes first: the other two are measured against what position or chance explains. Where both of these
+    hold, the label is the one that covers more of what its own baseline leaves, (score - baseline) / (1 - baseline):
+    where rare names are subjects, a head that finds rare tokens finds subjects too, and the other way about.
+    """
+    held = roles_held(scores)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        syntactic = scores["syntactic_gain"] / (1.0 - scores["syntactic_baseline"])
+        rare = (scores["rare_token"] - scores["rare_token_null"]) / (1.0 - scores["rare_token_null"])
+        rare_first = held["rare_token"] & ~(held["syntactic"] & (syntactic >= rare))
+    cases = [held["positional"], rare_first, held["syntactic"]]
+    return np.select(cases, ["positional", "rare_token", "syntactic"], NO_ROLE)

@@ -1,19 +1,15 @@
-"""Previous-token, duplicate-token and induction patterns, as TransformerLens's head detector defines them.
+"""Counts that need the tokens of a sentence: patterns of repeated tokens, and looks at rare tokens.
 
-    previous_token   key i - 1
-    duplicate_token  keys j < i with the query's token
-    induction        keys j <= i after one with the query's token: x_(j-1) = x_i, j - 1 < i
-
-The score is the share of all attention that falls on the pattern ("mul" in `transformer_lens.head_detector`). Queries
-without such a key count too, so that no head reaches 1 on text where few tokens repeat. Only the past counts, by its
-definition: a head of an encoder that looks both ways scores what it looks back.
-Axes: ... heads; B sentence, Q query, K key.
+Axes: ... heads; B sentence, Q query, K key, P permutation, V token of the vocabulary.
 """
+
+import functools
 
 import torch
 from torch import Tensor
 
 from attnsweep.workloads.diagnostics.roles.sentences import Sentences
+from attnsweep.workloads.engine.streams import Streams
 
 PATTERNS = ("previous_token", "duplicate_token", "induction")
 
@@ -21,7 +17,13 @@ PATTERNS = ("previous_token", "duplicate_token", "induction")
 def pattern_mass(attention: Tensor, allowed_BQK: Tensor, sentences: Sentences) -> tuple[Tensor, Tensor, Tensor]:
     """Attention on each pattern (..., 3), that of attention uniform over keys that count (3,), and in all (...).
 
-    NaN for patterns that are not measured.
+        previous_token   key i - 1
+        duplicate_token  keys j < i with the query's token
+        induction        keys j <= i after one with the query's token: x_(j-1) = x_i, j - 1 < i
+
+    NaN for patterns that are not measured. The score is the share of all attention that falls on the pattern ("mul" in
+    `transformer_lens.head_detector`). Queries without such a key count too, so no head reaches 1 on text where few
+    tokens repeat. Only the past counts, by that definition: a head that looks both ways scores what it looks back.
     """
     Q, K = attention.shape[-2:]
     before_QK = torch.ones(Q, K, dtype=torch.bool, device=attention.device).tril(-1)
@@ -46,3 +48,47 @@ def pattern_mass(attention: Tensor, allowed_BQK: Tensor, sentences: Sentences) -
         torch.cat([uniform, missing]),
         mass[..., -1],
     )
+
+
+N_PERMUTATIONS = 100
+N_RAREST = 2
+_SEED = 0
+
+
+def count_rare(strongest: Tensor, sentences: Sentences) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
+    """Hits (...), hits by permuted ranks (..., P), and the number of queries that could hit.
+
+    A hit is a query whose strongest key is one of the sentence's two rarest tokens (Voita et al. 2019, section 5.3).
+    The null permutes the vocabulary's frequency ranks: a head that looks at certain tokens for another reason than
+    their rarity scores as much under it. Both are counted in the same sentences: those whose rarest token is rare.
+    """
+    if sentences.rarity is None or sentences.key_tokens is None:
+        return None, None, None
+    tokens, keys = sentences.key_tokens, sentences.keys
+    is_rare_B = sentences.rarity[tokens].masked_fill(~keys, -1).amax(1) >= sentences.n_frequent
+    K = keys.shape[1]
+    place = torch.where(strongest >= 0, strongest, K)
+    looks = torch.zeros(*place.shape[:-1], K + 1, dtype=torch.float64, device=place.device)
+    looks = looks.scatter_add(-1, place, torch.ones_like(place, dtype=torch.float64))[..., :K]
+    looks = looks * is_rare_B.unsqueeze(1)
+    ranks = torch.cat([sentences.rarity.unsqueeze(0), _permuted(sentences.rarity)])
+    is_rarest = _rarest(ranks[:, tokens], keys).double()
+    hits = torch.einsum("...bk,pbk->...p", looks, is_rarest)
+    return hits[..., 0], hits[..., 1:], (sentences.queries & is_rare_B.unsqueeze(1)).sum().double()
+
+
+def _rarest(rank_PBK: Tensor, keys: Tensor) -> Tensor:
+    """(P, B, K) whether a key is one of the two rarest, or as rare as the second."""
+    rank = rank_PBK.masked_fill(~keys, -1)
+    second = rank.topk(min(N_RAREST, rank.shape[-1]), dim=-1).values[..., -1:]
+    return (rank >= second) & keys
+
+
+def _permuted(rarity: Tensor) -> Tensor:
+    return rarity[_permutations(len(rarity), rarity.device)]
+
+
+@functools.lru_cache(maxsize=16)
+def _permutations(n_words: int, device: torch.device) -> Tensor:
+    streams = Streams(torch.tensor([_SEED], device=device))
+    return streams.uniform("roles.rarity", (N_PERMUTATIONS, n_words))[0].argsort(-1)

@@ -6,7 +6,6 @@ from attnsweep.workloads.diagnostics.structure.matrices import checked_attention
 from attnsweep.workloads.diagnostics.structure.permutations import PermutationTest, permutation_test
 from attnsweep.workloads.diagnostics.structure.supports import (
     band_support,
-    distance_to_support,
     distances_to_bands,
     distances_to_diagonal,
 )
@@ -18,7 +17,6 @@ __all__ = [
     "best_blocks",
     "blocks_with_free_entries",
     "checked_attention",
-    "distance_to_support",
     "distances_to_bands",
     "distances_to_blocks",
     "distances_to_diagonal",

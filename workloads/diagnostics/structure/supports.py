@@ -14,11 +14,6 @@ def row_costs(mass: Tensor, row_sum: Tensor) -> Tensor:
     return (row_sum - mass) + (1.0 - mass).abs()
 
 
-def distance_to_support(attention: Tensor, support_TT: Tensor) -> Tensor:
-    """(...) distances of (..., T, T) to the matrices on one support; each of its rows has at least one place."""
-    return row_costs((attention * support_TT).sum(-1), attention.sum(-1)).sum(-1)
-
-
 def distances_to_diagonal(attention: Tensor) -> Tensor:
     """(...) distances of (..., T, T) to Sigma_1: the identity."""
     return row_costs(attention.diagonal(dim1=-2, dim2=-1), attention.sum(-1)).sum(-1)

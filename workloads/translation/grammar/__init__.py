@@ -1,10 +1,14 @@
 """A synthetic bilingual grammar: sentences whose syntax, alignment and entropy are known. See docs/grammar.md."""
 
 from attnsweep.workloads.translation.grammar.corpus import grammar_corpus
-from attnsweep.workloads.translation.grammar.dependencies import RELATIONS
 from attnsweep.workloads.translation.grammar.lexicon import Lexicon, LexiconSizes
-from attnsweep.workloads.translation.grammar.readable import arcs_as_text, pair_as_text
-from attnsweep.workloads.translation.grammar.sentence_pairs import SentencePair, sentence_pair
+from attnsweep.workloads.translation.grammar.sentence_pairs import (
+    SentencePair,
+    arcs_as_text,
+    pair_as_text,
+    sentence_pair,
+)
+from attnsweep.workloads.translation.grammar.tree import RELATIONS
 
 __all__ = [
     "RELATIONS",

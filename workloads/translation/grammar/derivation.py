@@ -9,7 +9,7 @@ from collections.abc import Callable
 from enum import IntEnum
 from typing import TypeAlias
 
-from attnsweep.workloads.translation.grammar.lexeme import Lexeme
+from attnsweep.workloads.translation.grammar.common_words import Lexeme
 from attnsweep.workloads.translation.grammar.lexicon import Lexicon, zipf
 from attnsweep.workloads.translation.grammar.tree import CommonNoun, Name, Phrase, Pronoun, Relative, Sentence
 

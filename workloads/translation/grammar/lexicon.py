@@ -1,13 +1,13 @@
 """The words of both languages: how many of each class, which, and how often each is drawn."""
 
 import functools
+from collections.abc import Iterator
 from dataclasses import dataclass, fields
 from itertools import islice
 
 from attnsweep.workloads.errors import SpecError
 from attnsweep.workloads.translation.grammar import common_words
-from attnsweep.workloads.translation.grammar.lexeme import Lexeme
-from attnsweep.workloads.translation.grammar.pseudo_words import stems
+from attnsweep.workloads.translation.grammar.common_words import Lexeme
 
 MOST_LEXEMES = 100_000
 SYNONYM_PERIOD = 3
@@ -117,3 +117,30 @@ def _class(n_lexemes: int, common: tuple[Lexeme, ...], endings: _Endings) -> tup
             )
         )
     return (*common[:n_lexemes], *generated)
+
+
+_SYLLABLES = tuple(consonant + vowel for consonant in "bdfgklmnprstvz" for vowel in "aeiou")
+_SCATTER = 1213
+"""Coprime to the number of syllables, so that multiplication permutes the stems: neighbours do not look alike."""
+
+
+def stems(word_class: str) -> Iterator[str]:
+    """Stems of two syllables, then of three and so on, in a fixed order without end that depends on the class.
+
+    The stems of one class differ from each other, not from those of another class.
+    """
+    n_syllables = 2
+    start = sum(map(ord, word_class)) * _SCATTER // 2
+    while True:
+        n_stems = len(_SYLLABLES) ** n_syllables
+        for i in range(n_stems):
+            yield _spelled((start + i * _SCATTER) % n_stems, n_syllables)
+        n_syllables += 1
+
+
+def _spelled(number: int, n_syllables: int) -> str:
+    syllables = []
+    for _ in range(n_syllables):
+        number, i = divmod(number, len(_SYLLABLES))
+        syllables.append(_SYLLABLES[i])
+    return "".join(syllables)

@@ -4,12 +4,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from attnsweep.workloads.translation.grammar.choices import Choices, Laws, choices_from
-from attnsweep.workloads.translation.grammar.dependencies import dependencies
 from attnsweep.workloads.translation.grammar.derivation import derive, laws
 from attnsweep.workloads.translation.grammar.lexicon import Lexicon
 from attnsweep.workloads.translation.grammar.source_side import source_words
 from attnsweep.workloads.translation.grammar.target_side import target_words
-from attnsweep.workloads.translation.grammar.tree import Sentence
+from attnsweep.workloads.translation.grammar.tree import RELATIONS, Sentence, dependencies
 
 Arc = tuple[int, int, int]
 """(number of the relation in `dependencies.RELATIONS`, position of the dependent, position of the governor)."""
@@ -78,3 +77,16 @@ def _positioned(arcs: list[tuple[int, str, str]], positions: dict[str, int]) -> 
         for relation, dependent, governor in arcs
         if dependent in positions
     ]
+
+
+def pair_as_text(pair: SentencePair) -> str:
+    """`the dog sleeps -> il cane dorme`."""
+    return f"{' '.join(pair.source)} -> {' '.join(pair.target)}"
+
+
+def arcs_as_text(words: tuple[str, ...], arcs: list[Arc]) -> str:
+    """A line for each arc, dependent before governor: `subject: dog (1) -> sleeps (2)`."""
+    return "\n".join(
+        f"{RELATIONS[relation]}: {words[dependent]} ({dependent}) -> {words[governor]} ({governor})"
+        for relation, dependent, governor in arcs
+    )

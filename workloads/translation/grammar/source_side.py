@@ -1,6 +1,6 @@
 """The English-like side: word order and agreement. No choices are left: a tree has one source sentence."""
 
-from attnsweep.workloads.translation.grammar.lexeme import Lexeme
+from attnsweep.workloads.translation.grammar.common_words import Lexeme
 from attnsweep.workloads.translation.grammar.tree import (
     CommonNoun,
     Name,

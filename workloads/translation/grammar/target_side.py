@@ -7,8 +7,8 @@ word that shows it.
 import math
 from typing import NamedTuple
 
+from attnsweep.workloads.translation.grammar.common_words import Lexeme
 from attnsweep.workloads.translation.grammar.derivation import P_PRONOUN_DROPPED, SYNONYMS, Choose
-from attnsweep.workloads.translation.grammar.lexeme import Lexeme
 from attnsweep.workloads.translation.grammar.tree import CommonNoun, Name, Phrase, Pronoun, Relative, Sentence, person
 
 SUBJECT_PRONOUNS = ("io", "tu", "noi")

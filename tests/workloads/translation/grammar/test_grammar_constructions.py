@@ -4,12 +4,19 @@ import math
 
 import pytest
 
-from attnsweep.workloads.translation.grammar.dependencies import RELATIONS, dependencies
 from attnsweep.workloads.translation.grammar.lexicon import Lexicon, LexiconSizes
 from attnsweep.workloads.translation.grammar.sentence_pairs import sentence_pairs
 from attnsweep.workloads.translation.grammar.source_side import source_words
 from attnsweep.workloads.translation.grammar.target_side import target_words
-from attnsweep.workloads.translation.grammar.tree import CommonNoun, Name, Pronoun, Relative, Sentence
+from attnsweep.workloads.translation.grammar.tree import (
+    RELATIONS,
+    CommonNoun,
+    Name,
+    Pronoun,
+    Relative,
+    Sentence,
+    dependencies,
+)
 
 LEXICON = Lexicon(LexiconSizes())
 DOG, CAT, GIRL = LEXICON.nouns[:3]

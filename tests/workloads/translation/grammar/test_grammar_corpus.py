@@ -7,9 +7,21 @@ import numpy as np
 import pytest
 
 from attnsweep.workloads.errors import SpecError
-from attnsweep.workloads.translation.corpus import EOS, PAD, SPECIALS, TEST, TRAIN, UNK, VALID, Corpus, Gold, Side
-from attnsweep.workloads.translation.digest import corpus_digest
-from attnsweep.workloads.translation.grammar import Lexicon, LexiconSizes, grammar_corpus, sentence_pair, splits
+from attnsweep.workloads.translation import grammar
+from attnsweep.workloads.translation.corpus import (
+    EOS,
+    PAD,
+    SPECIALS,
+    TEST,
+    TRAIN,
+    UNK,
+    VALID,
+    Corpus,
+    Gold,
+    Side,
+    corpus_digest,
+)
+from attnsweep.workloads.translation.grammar import Lexicon, LexiconSizes, grammar_corpus, sentence_pair
 from attnsweep.workloads.translation.grammar.choices import SENTENCES_PER_BLOCK, Laws
 from attnsweep.workloads.translation.grammar.derivation import laws
 
@@ -142,7 +154,7 @@ def test_another_law_shifts_no_other_choice() -> None:
 
 
 def test_a_grammar_without_new_sentences_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(splits, "DRAWS_PER_HELD_OUT", 1)
+    monkeypatch.setattr(grammar.corpus, "DRAWS_PER_HELD_OUT", 1)
     tiny = LexiconSizes(n_nouns=1, n_transitive_verbs=1, n_intransitive_verbs=1, n_adjectives=1, n_names=1)
     with pytest.raises(SpecError, match=r"got 80, .* training lacks: 80 draws gave \d\d; enlarge the lexicon"):
         grammar_corpus(tiny, n_train=500, n_valid=40, n_test=40, seed=0)

@@ -7,8 +7,14 @@ import pytest
 
 from attnsweep.workloads.errors import SpecError
 from attnsweep.workloads.translation.grammar import source_side, target_side
-from attnsweep.workloads.translation.grammar.lexicon import MOST_LEXEMES, SYNONYM_PERIOD, Lexicon, LexiconSizes, zipf
-from attnsweep.workloads.translation.grammar.pseudo_words import stems
+from attnsweep.workloads.translation.grammar.lexicon import (
+    MOST_LEXEMES,
+    SYNONYM_PERIOD,
+    Lexicon,
+    LexiconSizes,
+    stems,
+    zipf,
+)
 
 # Every class has stems of three syllables.
 LARGE = LexiconSizes(
