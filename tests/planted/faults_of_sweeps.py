@@ -7,7 +7,7 @@ _STORAGE = "tests/orchestrator/storage"
 _RUNNING = "tests/orchestrator/running"
 _RATES = "tests/orchestrator/analysis/rates"
 _COMPARISON = ("tests/orchestrator/analysis/comparison/test_comparison.py",)
-_AUDIT = ("tests/orchestrator/audit/test_audit.py", "tests/orchestrator/audit/test_audit_damages.py")
+_AUDIT = ("tests/orchestrator/audit/test_audit_damages.py::test_damage_is_found",)
 
 FAULTS_OF_SWEEPS = (
     Fault(

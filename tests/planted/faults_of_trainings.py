@@ -106,7 +106,7 @@ FAULTS_OF_TRAININGS = (
     ),
     Fault(
         "a rare-token head without its null",
-        "workloads/diagnostics/roles/labels.py",
+        "workloads/diagnostics/roles/scores.py",
         "(rare >= RARE_TOKEN_SHARE) & (rare > scores",
         "(rare >= RARE_TOKEN_SHARE) | (rare > scores",
         _ROLES,
@@ -162,14 +162,14 @@ FAULTS_OF_TRAININGS = (
     ),
     Fault(
         "a solution of the other sign not recognized",
-        "workloads/category_pairs/solution_scores.py",
+        "workloads/category_pairs/heads.py",
         "weight.flatten()).abs()",
         "weight.flatten())",
-        ("tests/workloads/category_pairs/test_solution_scores.py",),
+        ("tests/workloads/category_pairs/test_heads.py",),
     ),
     Fault(
         "even for odd",
-        "workloads/formal_languages/parity.py",
+        "workloads/formal_languages/languages.py",
         "text.sum(-1) % 2 == 1",
         "text.sum(-1) % 2 == 0",
         ("tests/workloads/formal_languages/test_languages.py",),

@@ -1,7 +1,6 @@
 """Planted heads get their role and no other; scores are what they are by definition. Axes: B sentence, T token."""
 
 import dataclasses
-from collections.abc import Callable
 
 import numpy as np
 import pytest
@@ -23,143 +22,12 @@ from attnsweep.workloads.diagnostics.roles import (
 from attnsweep.workloads.diagnostics.roles.counts import strongest_keys
 from attnsweep.workloads.errors import UserError
 from attnsweep.workloads.vocabulary import ROLES
-
-B, T, V = 600, 14, 80
-EOS, PAD = V, V + 1
-
-
-def _arcs(lengths: Tensor, generator: torch.Generator) -> Arcs:
-    """Two relations with ends anywhere: `subject` once a sentence, `object` in most."""
-    sentence, relation, ends = [], [], []
-    for b, length in enumerate(lengths.tolist()):
-        for r in range(2):
-            if r == 0 or length > 7:
-                sentence.append(b)
-                relation.append(r)
-                ends.append(torch.randperm(length, generator=generator)[:2])
-    dependent, governor = torch.stack(ends).T
-    return Arcs(
-        relations=("subject", "object"),
-        sentence=torch.tensor(sentence),
-        relation=torch.tensor(relation),
-        dependent=dependent,
-        governor=governor,
-    )
+from tests.workloads.diagnostics.planted_heads import PLANTED, B, T, planted_sentences, shift
 
 
 @pytest.fixture(scope="module")
 def sentences() -> Sentences:
-    generator = torch.Generator().manual_seed(0)
-    lengths = torch.randint(6, T, (B,), generator=generator)
-    zipf = 1.0 / torch.arange(1, V + 1)
-    tokens = torch.multinomial(zipf, B * T, replacement=True, generator=generator).view(B, T)
-    position = torch.arange(T)
-    tokens = tokens.where(position < lengths.unsqueeze(1), PAD)
-    tokens[torch.arange(B), lengths] = EOS
-    words = position < lengths.unsqueeze(1)
-    arcs = _arcs(lengths, generator)
-    return Sentences(
-        queries=words,
-        keys=words,
-        query_tokens=tokens,
-        key_tokens=tokens,
-        rarity=torch.cat([torch.arange(V), torch.tensor([0, 0])]),
-        n_frequent=20,
-        arcs=arcs,
-        offsets=fit_offsets(_arcs(lengths, generator), T),
-    )
-
-
-def _towards(pattern: Tensor, strength: float = 0.8) -> Tensor:
-    """Attention of `strength` spread over a pattern (rows without one: uniform), the rest uniform."""
-    pattern = pattern.double()
-    uniform = torch.full_like(pattern, 1.0 / pattern.shape[-1])
-    share = pattern / pattern.sum(-1, keepdim=True).clamp_min(1.0)
-    has_one = pattern.sum(-1, keepdim=True) > 0
-    return torch.where(has_one, strength * share + (1 - strength) * uniform, uniform)
-
-
-def _shift(k: int) -> Callable[[Sentences], Tensor]:
-    return lambda _: _towards(torch.diag(torch.ones(T - abs(k)), k).expand(B, T, T))
-
-
-def _band(_: Sentences) -> Tensor:
-    position = torch.arange(T)
-    return _towards(((position - position.unsqueeze(1)).abs() <= 2).expand(B, T, T))
-
-
-def _one_column(_: Sentences) -> Tensor:
-    pattern = torch.zeros(B, T, T)
-    pattern[:, :, 2] = 1.0
-    return _towards(pattern)
-
-
-def _uniform(_: Sentences) -> Tensor:
-    return torch.full((B, T, T), 1.0 / T, dtype=torch.float64)
-
-
-def _noise(_: Sentences) -> Tensor:
-    draws = torch.randn(B, T, T, generator=torch.Generator().manual_seed(5), dtype=torch.float64)
-    return (3 * draws).softmax(-1)
-
-
-def _duplicate(sentences: Sentences) -> Tensor:
-    tokens = sentences.query_tokens
-    assert tokens is not None
-    return _towards((tokens.unsqueeze(2) == tokens.unsqueeze(1)) & torch.ones(T, T).tril(-1).bool())
-
-
-def _induction(sentences: Sentences) -> Tensor:
-    tokens = sentences.query_tokens
-    assert tokens is not None
-    same = (tokens.unsqueeze(2) == tokens.unsqueeze(1)) & torch.ones(T, T).tril(-1).bool()
-    return _towards(torch.cat([torch.zeros(B, T, 1, dtype=torch.bool), same[..., :-1]], -1))
-
-
-def _rarest(sentences: Sentences) -> Tensor:
-    assert sentences.rarity is not None
-    assert sentences.key_tokens is not None
-    rarest = sentences.rarity[sentences.key_tokens].masked_fill(~sentences.keys, -1).argmax(1)
-    return _towards(torch.nn.functional.one_hot(rarest, T).unsqueeze(1).expand(B, T, T))
-
-
-def _certain_tokens(sentences: Sentences) -> Tensor:
-    """To tokens by a preference that has nothing to do with how rare they are."""
-    assert sentences.key_tokens is not None
-    preference = torch.randperm(V + 2, generator=torch.Generator().manual_seed(3))
-    liked = preference[sentences.key_tokens].masked_fill(~sentences.keys, -1).argmax(1)
-    return _towards(torch.nn.functional.one_hot(liked, T).unsqueeze(1).expand(B, T, T))
-
-
-def _arc_heads(direction: int, relation: int) -> Callable[[Sentences], Tensor]:
-    def plant(sentences: Sentences) -> Tensor:
-        assert sentences.arcs is not None
-        arcs = sentences.arcs
-        look, find = (end[direction] for end in arcs.ends())
-        among = arcs.relation == relation
-        pattern = torch.zeros(B, T, T)
-        pattern[arcs.sentence[among], look[among], find[among]] = 1.0
-        return _towards(pattern)
-
-    return plant
-
-
-PLANTED: dict[str, tuple[Callable[[Sentences], Tensor], str]] = {
-    "identity": (_shift(0), "positional"),
-    "next": (_shift(1), "positional"),
-    "previous": (_shift(-1), "positional"),
-    "three back": (_shift(-3), "positional"),
-    "band": (_band, "none"),
-    "one column": (_one_column, "none"),
-    "uniform": (_uniform, "none"),
-    "noise": (_noise, "none"),
-    "duplicate token": (_duplicate, "none"),
-    "induction": (_induction, "none"),
-    "rarest token": (_rarest, "rare_token"),
-    "certain tokens": (_certain_tokens, "none"),
-    "subject to governor": (_arc_heads(0, 0), "syntactic"),
-    "object to dependent": (_arc_heads(1, 1), "syntactic"),
-}
+    return planted_sentences()
 
 
 @pytest.fixture(scope="module")
@@ -266,7 +134,7 @@ def test_the_strongest_key_is_a_counted_one(seed: int) -> None:
 def test_a_head_that_looks_at_eos_is_judged_by_what_it_looks_at_besides(sentences: Sentences) -> None:
     to_eos = torch.zeros(B, T, T, dtype=torch.float64)
     to_eos[torch.arange(B), :, sentences.queries.sum(1)] = 0.9
-    found = role_scores(count_roles(to_eos + 0.1 * _shift(1)(sentences), sentences))
+    found = role_scores(count_roles(to_eos + 0.1 * shift(1)(sentences), sentences))
     assert label_roles(found) == "positional"
     # Not renormalised: that there is little attention on it remains to be seen.
     assert found["positional_mass"] == pytest.approx(0.1 * (0.8 + 0.2 / T))

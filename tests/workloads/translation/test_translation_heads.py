@@ -10,13 +10,12 @@ import pytest
 import torch
 from torch import Tensor
 
-from attnsweep.workloads.diagnostics.roles import Sentences, count_roles, label_roles, role_scores, roles_held
+from attnsweep.workloads.diagnostics.roles import count_roles, label_roles, role_scores, roles_held
 from attnsweep.workloads.diagnostics.structure.pooled import SCORES as STRUCTURE_SCORES
 from attnsweep.workloads.diagnostics.structure.supports import distances_to_diagonal
 from attnsweep.workloads.engine.contract import Lanes, Training
 from attnsweep.workloads.parameters import Value
 from attnsweep.workloads.testing import defaults
-from attnsweep.workloads.translation.alignment import Alignment, count_aligned
 from attnsweep.workloads.translation.corpus import EOS, PAD, SOS, TRAIN, VALID
 from attnsweep.workloads.translation.grammar import RELATIONS
 from attnsweep.workloads.translation.heads import SCORE_NAMES, _Measures
@@ -316,25 +315,6 @@ def test_frequent_words_cover_three_quarters_of_the_text(parts: tuple[LookedAt, 
     n = parts[0].sentences["encoder_self"].n_frequent
     assert parts[0].sentences["cross"].n_frequent == n
     assert np.mean(words < n) >= FREQUENT_COVERAGE > np.mean(words < n - 1)
-
-
-def test_alignment_counts_by_hand() -> None:
-    """Two sentences, the second ends early; key 2 of the first is its EOS."""
-    sentences = Sentences(
-        queries=torch.tensor([[True, True, True], [True, True, False]]),
-        keys=torch.tensor([[True, True, False], [True, False, False]]),
-    )
-    alignment = Alignment(torch.tensor([[1, 0, 2], [0, -1, 0]]), offset=1)
-    attention = torch.tensor(
-        [
-            [[[0.1, 0.9, 0.0], [0.2, 0.3, 0.5], [0.0, 0.0, 1.0]], [[1.0, 0.0, 0.0]] * 3],
-            [[[0.1, 0.9, 0.0], [0.3, 0.2, 0.5], [0.0, 0.0, 1.0]], [[0.0, 1.0, 0.0]] * 3],
-        ]
-    )
-    counts = count_aligned(attention, sentences, alignment)
-    assert counts.n_queries == 3
-    assert counts.hits.tolist() == [2, 2]
-    assert counts.by_offset == 1
 
 
 @pytest.mark.slow

@@ -12,7 +12,7 @@ from mypy import api
 
 import attnsweep
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 STUB = ROOT / "src" / "attnsweep" / "__init__.pyi"
 HEAVY = ("torch", "ray", "mlflow", "optuna", "numpy", "pyarrow")
 FOLDERS = ("orchestrator", "reproduction", "search_spaces", "workloads")

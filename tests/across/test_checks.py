@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 BIN = Path(sys.executable).parent
 ROOMS = ("workloads", "search_spaces", "orchestrator", "reproduction", "infra", "src")
 HEAVY = ("torch", "ray", "mlflow")
@@ -133,7 +133,7 @@ def test_make_check_runs_every_tool() -> None:
 @pytest.mark.parametrize(
     ("target", "chosen"),
     [
-        ("quick", " -m 'not ray and not server and not slow and not scale'"),
+        ("quick", " -m 'not ray and not server and not simulation and not slow and not scale'"),
         ("test", " -m 'not scale'"),
         ("test-all", ""),
     ],

@@ -36,7 +36,7 @@ from attnsweep.workloads.testing import defaults
 from attnsweep.workloads.vocabulary import OUTCOMES
 from tests.orchestrator.small_sweep import small_sweep, sweep_on_disk, trial_rows
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text()
 DOCUMENTS = {path.name: path.read_text() for path in (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")))}
 COMMANDS = get_group(app).commands

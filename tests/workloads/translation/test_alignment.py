@@ -1,0 +1,25 @@
+"""How often heads look at the translation of their word, counted by hand."""
+
+import torch
+
+from attnsweep.workloads.diagnostics.roles import Sentences
+from attnsweep.workloads.translation.alignment import Alignment, count_aligned
+
+
+def test_alignment_counts_by_hand() -> None:
+    """Two sentences, the second ends early; key 2 of the first is its EOS."""
+    sentences = Sentences(
+        queries=torch.tensor([[True, True, True], [True, True, False]]),
+        keys=torch.tensor([[True, True, False], [True, False, False]]),
+    )
+    alignment = Alignment(torch.tensor([[1, 0, 2], [0, -1, 0]]), offset=1)
+    attention = torch.tensor(
+        [
+            [[[0.1, 0.9, 0.0], [0.2, 0.3, 0.5], [0.0, 0.0, 1.0]], [[1.0, 0.0, 0.0]] * 3],
+            [[[0.1, 0.9, 0.0], [0.3, 0.2, 0.5], [0.0, 0.0, 1.0]], [[0.0, 1.0, 0.0]] * 3],
+        ]
+    )
+    counts = count_aligned(attention, sentences, alignment)
+    assert counts.n_queries == 3
+    assert counts.hits.tolist() == [2, 2]
+    assert counts.by_offset == 1
