@@ -9,7 +9,6 @@ import pytest
 
 from attnsweep.orchestrator import cli
 from attnsweep.orchestrator.audit.audit import audit
-from attnsweep.orchestrator.audit.audit import audit as course
 from attnsweep.orchestrator.audit.problems import in_one_line
 from attnsweep.orchestrator.ledger.writer import LedgerWriter
 from attnsweep.orchestrator.running.study import read_trials
@@ -76,7 +75,8 @@ def test_a_trial_asked_for_during_the_audit_is_no_fault(
     directory = trained_sweep(tmp_path / "running", load_sweep(str(home / "fragile.py")))
     directory.record_run(finished=False, seconds=1.0)
     readings = iter([7, 10])
-    monkeypatch.setattr(course, "read_trials", lambda directory: read_trials(directory)[: next(readings)])
+    reading = "attnsweep.orchestrator.audit.audit.read_trials"
+    monkeypatch.setattr(reading, lambda directory: read_trials(directory)[: next(readings)])
     assert problems_of(audit(directory.path)) == []
     readings = iter([7, 7])
     [problem] = problems_of(audit(directory.path))
