@@ -17,7 +17,7 @@ from attnsweep.orchestrator.running.signals import sigterm_as_ctrl_c
 from attnsweep.orchestrator.storage.credentials import without_credentials
 from attnsweep.orchestrator.storage.errors import PoolError, SweepError
 from attnsweep.orchestrator.storage.location import as_argument, local_path, locate
-from attnsweep.orchestrator.tools.commands import AsJson, prepare_corpus, score_heads
+from attnsweep.orchestrator.tools.commands import AsJson, prepare_corpus, score_heads, specs, workloads
 from attnsweep.workloads.errors import SpecError, UserError
 
 if TYPE_CHECKING:
@@ -296,27 +296,8 @@ def reproduce(
 
 app.command(name="score-heads")(score_heads)
 app.command(name="prepare-corpus")(prepare_corpus)
-
-
-@app.command()
-def specs(name: Annotated[str | None, typer.Argument(help="The sweep to show.")] = None) -> None:
-    """List the shipped sweeps, or show one as JSON."""
-    from attnsweep.search_spaces.loading import load_sweep, shipped_names
-
-    if name is not None:
-        typer.echo(load_sweep(name).to_json())
-        return
-    for each in shipped_names():
-        typer.echo(f"{each:16} {load_sweep(each).description}")
-
-
-@app.command()
-def workloads() -> None:
-    """List the installed workloads."""
-    from attnsweep.workloads.registry import load_workload, registered_names
-
-    for name in registered_names():
-        typer.echo(f"{name:16} {load_workload(name).summary}")
+app.command()(specs)
+app.command()(workloads)
 
 
 def main() -> None:

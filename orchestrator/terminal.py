@@ -1,4 +1,4 @@
-"""Texts on a terminal: what a sweep says cannot steer it."""
+"""Untrusted text on a terminal: control characters are written out, so that no text can steer the terminal."""
 
 import re
 from collections.abc import Iterable
@@ -8,7 +8,7 @@ from rich.console import Console, ConsoleOptions, RenderableType
 from rich.segment import Segment
 
 _STEERING = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
-"""Control characters but tab and newline, marks that turn the direction of writing, and what is no character."""
+"""Control characters except tab and newline, marks of writing direction, and lone surrogates."""
 
 
 def plain(text: str) -> str:
@@ -17,7 +17,7 @@ def plain(text: str) -> str:
 
 
 class PlainConsole(Console):
-    """Rich's console for texts of anyone's: they are shown as they are, without markup and without steering."""
+    """Rich's console for untrusted text: without markup, with control characters written out."""
 
     def __init__(
         self, *, file: TextIO | None = None, stderr: bool = False, soft_wrap: bool = False, width: int | None = None
@@ -27,6 +27,6 @@ class PlainConsole(Console):
         )
 
     def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
-        """As Rich has it; the console's own steering (of colours, of a live bar) is not in a segment's text."""
+        """Rich's segments with plain text. Colours and live bars still work: they are not part of a segment's text."""
         for segment in super().render(renderable, options):
             yield segment if segment.control else Segment(plain(segment.text), segment.style)

@@ -1,8 +1,9 @@
-"""What attnsweep needs of Optuna beyond its public names: looked up at import, as another version may lack it."""
+"""All private names of Optuna that attnsweep uses. They are checked at import, since another version may lack them."""
 
 from importlib.metadata import version
 
 import optuna
+from optuna.storages import BaseStorage
 
 from attnsweep.workloads.errors import UserError
 
@@ -22,10 +23,15 @@ except (ImportError, AttributeError) as error:
         fix=f"pip install 'optuna=={TESTED}.*'",
     ) from error
 
-__all__ = ["SearchSpaceTransform", "trial_of"]
+__all__ = ["SearchSpaceTransform", "storage_of", "trial_of"]
+
+
+def storage_of(study: optuna.Study) -> tuple[BaseStorage, int]:
+    """The storage of a study, and the study's id there."""
+    return study._storage, study._study_id
 
 
 def trial_of(study: optuna.Study, number: int) -> optuna.Trial:
-    """A trial that was asked for before, to go on with."""
-    trial_id = study._storage.get_trial_id_from_study_id_trial_number(study._study_id, number)
-    return optuna.Trial(study, trial_id)
+    """A trial that was asked for before, by its number."""
+    storage, study_id = storage_of(study)
+    return optuna.Trial(study, storage.get_trial_id_from_study_id_trial_number(study_id, number))

@@ -1,7 +1,7 @@
-"""The course of an audit.
+"""The audit of a sweep: do study, ledger, files and MLflow agree?
 
-A sweep that runs commits rows to the ledger, then tells the study, then logs to MLflow. It is read the other way round,
-so that what is found in one must be in the next.
+A running sweep commits rows to the ledger, then tells the study, then logs to MLflow. The audit reads them in the
+reverse order: what it finds in one must then be in the next, even while the sweep runs.
 """
 
 from collections.abc import Callable
@@ -39,7 +39,7 @@ from trainings order by trial, replicate
 
 
 def audit(path: Location, uri: str | None = None) -> Audit:
-    """Holds a sweep's study, ledger, files and MLflow runs against each other.
+    """Compares a sweep's study, ledger, files and MLflow runs with each other.
 
     Args:
         path: The sweep's directory.
@@ -53,7 +53,7 @@ def audit(path: Location, uri: str | None = None) -> Audit:
     except DamagedRecordError as damage:
         check = Check(f"{SWEEP_FILE} cannot be read: nothing else was checked", (_problem(damage),))
         return Audit(directory=str(path), sweep=None, finished=None, counts={}, checks=(check,))
-    known, course = _course(directory)
+    known, unreadable = _is_finished(directory)
     finished = bool(known)
     store = tracking_uri(uri)
     logged = _attempt(
@@ -71,12 +71,12 @@ def audit(path: Location, uri: str | None = None) -> Audit:
         sweep=directory.sweep,
         finished=known,
         counts=counts,
-        checks=(*checks, spec, *course, files, *_replayed(directory, finished=finished)),
+        checks=(*checks, spec, *unreadable, files, *_replayed(directory, finished=finished)),
     )
 
 
-def _course(directory: SweepDirectory) -> tuple[bool | None, list[Check]]:
-    """Whether the sweep is finished, and a check where its record does not say."""
+def _is_finished(directory: SweepDirectory) -> tuple[bool | None, list[Check]]:
+    """Whether the sweep is finished; `None` and a check where the record of its runs cannot be read."""
     try:
         return directory.finished, []
     except DamagedRecordError as damage:

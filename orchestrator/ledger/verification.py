@@ -29,7 +29,7 @@ _ATTESTED = re.compile(r".*-(?P<digest>[0-9a-f]{32})")
 
 
 @dataclass(frozen=True, slots=True)
-class Problem:
+class FileProblem:
     """What is wrong with a file of a ledger, or with the files of a table together.
 
     Attributes:
@@ -58,7 +58,7 @@ class Examination:
     damaged: Mapping[str, DamagedFileError]
 
 
-def verify(root: Location, spec_sha256: str) -> list[Problem]:
+def verify(root: Location, spec_sha256: str) -> list[FileProblem]:
     """Checks every file of a ledger, while no writer is at work, and changes nothing.
 
     That it can be read, is what was written, is of this sweep and has the columns; that no file is left over.
@@ -73,7 +73,7 @@ def verify(root: Location, spec_sha256: str) -> list[Problem]:
     place = place_at(root)
     found = examine(root)
     return [
-        *(Problem(fault.subject, str(fault.given)) for fault in found.damaged.values()),
+        *(FileProblem(fault.subject, str(fault.given)) for fault in found.damaged.values()),
         *_left_over(place, {*found.sound, *found.damaged}),
         *(each for name, files in found.sound.items() for each in _inside(place, name, files, spec_sha256)),
     ]
@@ -187,17 +187,19 @@ def _attested(name: str) -> str | None:
     return found["digest"] if found else None
 
 
-def _left_over(place: Place, known: Collection[str]) -> Iterator[Problem]:
+def _left_over(place: Place, known: Collection[str]) -> Iterator[FileProblem]:
     for table in TABLES:
         for name in place.names(table):
             if name not in known:
-                yield Problem(place.file_name(table, name), "left over by a commit or a merge that was cut short", True)
+                yield FileProblem(
+                    place.file_name(table, name), "left over by a commit or a merge that was cut short", True
+                )
         for file in place.unfinished(table):
-            yield Problem(f"{place}/{table}/{file}", "left over by a write that was cut short", True)
+            yield FileProblem(f"{place}/{table}/{file}", "left over by a write that was cut short", True)
 
 
-def _inside(place: Place, name: str, files: Mapping[str, OpenFile], spec_sha256: str) -> Iterator[Problem]:
+def _inside(place: Place, name: str, files: Mapping[str, OpenFile], spec_sha256: str) -> Iterator[FileProblem]:
     for table, file in files.items():
         path = place.file_name(table, name)
         if file.stamp.spec_sha256 != spec_sha256:
-            yield Problem(path, f"rows of another sweep, of the spec {file.stamp.spec_sha256[:12]}")
+            yield FileProblem(path, f"rows of another sweep, of the spec {file.stamp.spec_sha256[:12]}")

@@ -179,13 +179,13 @@ class SweepLoop:
 
     @property
     def _fair_share(self) -> int:
-        """Trainings to come or under way, for each trainer; a trial that may want more counts with its first ones."""
+        """Trainings queued, under way or still to be asked for, per trainer; of new trials, their first replicates."""
         to_come = self._n_to_ask * n_wanted(self._directory.spec.replicates, {})
         under_way = sum(len(order.tasks) for order in self._pool.running)
         return -(-(len(self._backlog) + to_come + under_way) // self._pool.n_trainers)
 
     def _new_pack(self) -> PackOrder | None:
-        """A pack from the backlog, for which trials are asked until it is full; `None` where nothing is left."""
+        """A pack from the backlog. Trials are asked for until it is full; `None` where no training is left."""
         while self._n_to_ask and not self._backlog.has_full_pack(self._fair_share):
             self._trials.ask()
         tasks = self._backlog.take_pack(self._fair_share)
@@ -210,7 +210,7 @@ class SweepLoop:
             case Raised():
                 self._isolate(order, report)
             case TrainerLost():
-                self._replace_trainer(order, report)
+                self._retry(order, report)
 
     def _isolate(self, order: PackOrder, report: Raised) -> None:
         """Splits a pack that raised, until the lane at fault is alone; its row then says `failed`."""
@@ -223,8 +223,8 @@ class SweepLoop:
         if self._n_trained == 0 and self._n_failed >= MAX_FAILURES_AT_FIRST:
             raise self._stopped(f"the first {self._n_failed} trainings all raised; the last:\n{report.error}")
 
-    def _replace_trainer(self, order: PackOrder, lost: TrainerLost) -> None:
-        """Trains a pack again that lost its trainer, because of the machine or of the pack itself."""
+    def _retry(self, order: PackOrder, lost: TrainerLost) -> None:
+        """Queues a pack again that has lost its trainer. The cause may be the machine or the pack itself."""
         n_losses, in_a_row = self._retries.count_loss(order.pack), self._retries.n_losses_in_a_row
         if in_a_row > MAX_LOSSES_IN_A_ROW + 4 * self._pool.n_trainers:
             raise self._stopped(f"{in_a_row} trainers were lost and no pack got further; the last: {lost.reason}")

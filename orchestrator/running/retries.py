@@ -1,4 +1,4 @@
-"""Packs to train again: handed back by a trainer, lost with one, or split to find the lane at fault."""
+"""Packs to train again: handed back, lost with their trainer, or split to find the lane at fault."""
 
 from dataclasses import replace
 
@@ -8,7 +8,7 @@ from attnsweep.orchestrator.training.messages import PackOrder
 
 
 class Retries:
-    """A queue of packs to train again, each from its last checkpoint.
+    """A queue of packs to train again, with the trainers that each pack has lost.
 
     Args:
         checkpoints: The sweep's.
@@ -63,7 +63,7 @@ class Retries:
         self._waiting.append(PackOrder(f"{order.pack}b", order.tasks[half:]))
 
     def checkpoint(self, order: PackOrder, state: bytes) -> None:
-        """Writes a pack's checkpoint. A pack that gets further is not what its trainers were lost by."""
+        """Writes a pack's checkpoint, and forgets lost trainers: a pack that makes progress does not kill them."""
         self._checkpoints.put(order, state)
         self.got_further(order.pack)
 
@@ -73,7 +73,7 @@ class Retries:
         self._losses.pop(pack, None)
 
     def got_further(self, pack: str) -> None:
-        """Forgets lost trainers."""
+        """Forgets the trainers that this pack has lost, and those lost in a row."""
         self._losses.pop(pack, None)
         self.n_losses_in_a_row = 0
 

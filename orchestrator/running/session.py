@@ -109,7 +109,7 @@ class _OpenSweep:
     """A sweep whose ledger and study this process alone writes.
 
     Attributes:
-        rows: The ledger's `trainings` of earlier runs: what the loop and the display need of them.
+        rows: The `trainings` of earlier runs: the columns that the loop and the display need.
     """
 
     directory: SweepDirectory
@@ -144,7 +144,7 @@ class _Session:
         Args:
             directory: The sweep.
             start_pool: Starts its trainers.
-            environment: What it is resumed with; `None` for a new sweep, which has it on record.
+            environment: The environment that resumes it; `None` for a new sweep, whose record names it already.
         """
         try:
             with self._opened(directory, environment) as sweep:

@@ -19,7 +19,7 @@ from attnsweep.orchestrator.storage.location import as_argument, place_at
 from attnsweep.orchestrator.storage.sweep_directory import STUDY_FILE, SweepDirectory
 from attnsweep.search_spaces.boundary import N_JUDGED
 from attnsweep.search_spaces.dimensions import Scalar
-from attnsweep.search_spaces.optuna_internals import trial_of
+from attnsweep.search_spaces.optuna_internals import storage_of, trial_of
 from attnsweep.search_spaces.suggestion import distributions, draw, make_sampler, suggest, undrawn, values_of
 from attnsweep.search_spaces.sweep import Sweep
 from attnsweep.workloads.errors import SpecError, UserError
@@ -127,7 +127,8 @@ class Study:
 
     def configuration(self, trial: int) -> Configuration:
         """A trial's configuration as it was drawn; values that a kill left undrawn are drawn now."""
-        frozen = self._study._storage.get_trial(self._trial_id(trial))
+        storage, _ = storage_of(self._study)
+        frozen = storage.get_trial(self._id_in_storage(trial))
         drawn = self._completed(frozen) if undrawn(self._spec, frozen.params) else frozen.params
         return Configuration(trial, values_of(self._spec, drawn))
 
@@ -171,11 +172,12 @@ class Study:
         drawn: dict[str, Scalar] = trial.params
         while missing := undrawn(self._spec, drawn):
             drawn = drawn | {name: draw(again, name, dimension) for name, dimension in missing.items()}
+        storage, _ = storage_of(self._study)
         added = [] if trial.state.is_finished() else [name for name in drawn if name not in trial.params]
         for name in added:
             distribution = again.distributions[name]
             value = distribution.to_internal_repr(drawn[name])
-            self._study._storage.set_trial_param(trial._trial_id, name, value, distribution)
+            storage.set_trial_param(self._id_in_storage(trial.number), name, value, distribution)
         return drawn
 
     def _drawn_again(self, number: int) -> optuna.Trial:
@@ -183,15 +185,16 @@ class Study:
 
         It belongs to a copy of the study that has only the trials before this one.
         """
-        storage, study_id = self._study._storage, self._study._study_id
+        storage, study_id = storage_of(self._study)
         before = storage.get_study_system_attrs(study_id)
         copy = optuna.create_study(direction=self._study.direction, sampler=make_sampler(self._spec, number))
         copy.add_trials(self._study.get_trials(deepcopy=False)[:number])
+        of_copy, copy_id = storage_of(copy)
         for name, value in before.items():
-            copy._storage.set_study_system_attr(copy._study_id, name, value)
+            of_copy.set_study_system_attr(copy_id, name, value)
         trial = copy.ask(self._distributions)
         suggest(self._spec, trial)
-        for name, value in copy._storage.get_study_system_attrs(copy._study_id).items():
+        for name, value in of_copy.get_study_system_attrs(copy_id).items():
             # `qmc` keeps its position in the sequence here.
             if value != before.get(name):
                 storage.set_study_system_attr(study_id, name, value)
@@ -200,8 +203,9 @@ class Study:
     def _trial(self, number: int) -> optuna.Trial:
         return trial_of(self._study, number)
 
-    def _trial_id(self, number: int) -> int:
-        return self._study._storage.get_trial_id_from_study_id_trial_number(self._study._study_id, number)
+    def _id_in_storage(self, number: int) -> int:
+        storage, study_id = storage_of(self._study)
+        return storage.get_trial_id_from_study_id_trial_number(study_id, number)
 
 
 def read_trials(directory: SweepDirectory) -> list[FrozenTrial]:

@@ -64,3 +64,22 @@ def prepare_corpus(
     preparation.print(PlainConsole(stderr=True))
     if as_json:
         typer.echo(preparation.to_json())
+
+
+def specs(name: Annotated[str | None, typer.Argument(help="The sweep to show.")] = None) -> None:
+    """List the shipped sweeps, or show one as JSON."""
+    from attnsweep.search_spaces.loading import load_sweep, shipped_names
+
+    if name is not None:
+        typer.echo(load_sweep(name).to_json())
+        return
+    for each in shipped_names():
+        typer.echo(f"{each:16} {load_sweep(each).description}")
+
+
+def workloads() -> None:
+    """List the installed workloads."""
+    from attnsweep.workloads.registry import load_workload, registered_names
+
+    for name in registered_names():
+        typer.echo(f"{name:16} {load_workload(name).summary}")

@@ -12,6 +12,8 @@ import ray
 from attnsweep.workloads.errors import UserError
 
 ROOT = Path(__file__).parents[2]
+OPTUNA_ATTRIBUTES = {"_storage", "_study_id", "_trial_id"}
+"""Private attributes of Optuna's studies and trials, whatever variable holds the study."""
 ALLOWED = {
     "ray": "orchestrator/training/ray_internals.py",
     "optuna": "search_spaces/optuna_internals.py",
@@ -27,6 +29,8 @@ def _private_names(tree: ast.AST) -> Iterator[str]:
                 found = [each.name for each in names]
             case ast.ImportFrom(module=str(module), names=names):
                 found = [f"{module}.{each.name}" for each in names]
+            case ast.Attribute(attr=attribute) if attribute in OPTUNA_ATTRIBUTES:
+                found = [f"optuna.{attribute}"]
             case ast.Attribute():
                 found = [ast.unparse(node)]
             case _:
@@ -46,8 +50,9 @@ def test_private_names_stand_in_one_file_of_each_library(room: str) -> None:
 
 
 def test_the_search_finds_them() -> None:
-    source = "import ray._private\nfrom optuna._transform import T\nfrom mlflow import _x\nray.worker._y\nray.z"
-    expected = {"ray._private", "optuna._transform.T", "mlflow._x", "ray.worker._y"}
+    source = "import ray._private\nfrom optuna._transform import T\nfrom mlflow import _x\nray.worker._y\nray.z\n"
+    source += "study._storage"
+    expected = {"ray._private", "optuna._transform.T", "mlflow._x", "ray.worker._y", "optuna._storage"}
     assert set(_private_names(ast.parse(source))) == expected
 
 

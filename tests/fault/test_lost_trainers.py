@@ -251,11 +251,11 @@ def test_a_training_that_ruins_its_process_spoils_no_other(
 
         is_ruined = False
 
-        def _taken_up(self, order: PackOrder) -> Pack[Any]:
+        def _begun(self, order: PackOrder) -> Pack[Any]:
             self.is_ruined |= any((task.trial, task.replicate) == (1, 2) for task in order.tasks)
             if self.is_ruined:
                 raise RuntimeError("CUDA error: device-side assert triggered")
-            return super()._taken_up(order)
+            return super()._begun(order)
 
     monkeypatch.setattr("attnsweep.orchestrator.training.ray_pool.TrainerActor", OnGpu)
     assert sweeps.run(sweeps.small_sweep(trials=2), tmp_path / "s", **sweeps.ON_RAY, pack_size=8).finished

@@ -36,12 +36,13 @@ def test_a_call_returns_as_soon_as_its_time_is_up(monkeypatch: pytest.MonkeyPatc
 
 @pytest.mark.slow
 def test_slices_come_to_an_end() -> None:
-    worker = Trainer(WORKLOAD, RunContext("s"), "cpu")
+    worker = Trainer(WORKLOAD, RunContext("s", "of now"), "cpu")
     report = worker.start(_order(300))
     while isinstance(report, Progress):
         report = worker.proceed()
     assert isinstance(report, Trained)
     assert report.rows.trainings["n_steps"].to_pylist() == [300, 300]
+    assert report.rows.trainings["environment"].to_pylist() == ["of now"] * 2
 
 
 def test_a_checkpoint_that_cannot_be_taken_is_its_packs_fault(monkeypatch: pytest.MonkeyPatch) -> None:
