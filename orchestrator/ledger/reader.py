@@ -18,7 +18,7 @@ from attnsweep.orchestrator.ledger.fragments import (
 )
 from attnsweep.orchestrator.ledger.verification import naming_damage
 from attnsweep.orchestrator.ledger.views import Tables, connect
-from attnsweep.orchestrator.storage.location import Location, place_at
+from attnsweep.orchestrator.storage.location import Location, locate, place_at
 
 if TYPE_CHECKING:
     import duckdb
@@ -33,15 +33,15 @@ class Ledger:
     """One sweep's tables.
 
     Args:
-        root: The sweep directory.
+        root: The sweep directory, or `s3://BUCKET/PREFIX`.
 
     Raises:
         UserError: If there is no ledger in it. Every method raises it for a file that cannot be read.
     """
 
-    def __init__(self, root: Location) -> None:
-        require_ledger(root)
-        self.root = root
+    def __init__(self, root: Location | str) -> None:
+        self.root = locate(root) if isinstance(root, str) else root
+        require_ledger(self.root)
         self._fetched: tuple[list[str], Tables] | None = None
 
     def trainings(self, columns: Sequence[str] | None = None, filter: pc.Expression | None = None) -> pa.Table:

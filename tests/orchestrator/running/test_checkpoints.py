@@ -1,5 +1,7 @@
 """Checkpoints in a sweep directory: one a pack, the last one; what is damaged is as good as none."""
 
+import os
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -7,9 +9,10 @@ import pytest
 from attnsweep.orchestrator.running.checkpoints import FOLDER, Checkpoints, Saved
 from attnsweep.orchestrator.storage.location import Location
 from attnsweep.orchestrator.training.identity import Task
-from attnsweep.orchestrator.training.trainer import PackOrder
+from attnsweep.orchestrator.training.messages import PackOrder
 from attnsweep.workloads.category_pairs import CategoryPairs
 from attnsweep.workloads.engine.contract import Training
+from attnsweep.workloads.errors import UserError
 from attnsweep.workloads.testing import defaults
 from tests.orchestrator.storage.object_store import new_prefix
 
@@ -54,6 +57,22 @@ def test_a_wrong_bit_makes_it_as_good_as_none(tmp_path: Path, place: int) -> Non
     file.write_bytes(content)
     assert Checkpoints(tmp_path).load() == []
     assert list((tmp_path / FOLDER).iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    "make", [os.mkfifo, lambda path: path.symlink_to(path), lambda path: path.symlink_to("/dev/zero")]
+)
+def test_what_is_no_file_is_as_good_as_none(make: Callable[[Path], None], tmp_path: Path) -> None:
+    (tmp_path / FOLDER).mkdir()
+    make(tmp_path / FOLDER / "a-0123.parquet")
+    assert Checkpoints(tmp_path).load() == []
+    assert list((tmp_path / FOLDER).iterdir()) == []
+
+
+def test_a_folder_in_the_place_of_a_checkpoint_is_left_to_the_user(tmp_path: Path) -> None:
+    (tmp_path / FOLDER / "a-0123.parquet").mkdir(parents=True)
+    with pytest.raises(UserError, match=r"/a-0123.parquet: got 'a folder', expected a file that .*; remove the folder"):
+        Checkpoints(tmp_path).load()
 
 
 def test_two_of_one_pack_as_a_kill_leaves_them_become_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
