@@ -39,7 +39,7 @@ class Ledger:
         UserError: If there is no ledger in it. Every method raises it for a file that cannot be read.
     """
 
-    def __init__(self, root: Location | str) -> None:
+    def __init__(self, root: "Location | str") -> None:
         self.root = locate(root) if isinstance(root, str) else root
         require_ledger(self.root)
         self._fetched: tuple[list[str], Tables] | None = None

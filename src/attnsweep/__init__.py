@@ -1,12 +1,38 @@
-"""Sweeps of small attention models: everything that users import.
+"""Sweeps of small attention models: all that users import. Each name loads its module when it is first used.
 
-`import attnsweep` is cheap: it imports neither torch nor Ray. A name is imported from its module at its first use. The
-names and their modules are listed in `__init__.pyi`, which type checkers read too.
+The names stand in `__init__.pyi`, which type checkers read too. `import attnsweep` loads neither torch nor Ray, and
+needs no other package: `attnsweep.workloads` trains where only torch, NumPy and PyArrow are installed.
 """
 
-from importlib.metadata import version
+import ast
+import os
+from pathlib import Path
 
-import lazy_loader
+# MKL's products round by the memory alignment of a matrix, so a training would depend on its place in a pack. MKL reads
+# this before its first product, in the driver and in trainers alike; its cost is not measurable.
+os.environ.setdefault("MKL_CBWR", "AVX2,STRICT")
 
-__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)
-__version__ = version("attnsweep")
+
+def _modules_by_name() -> dict[str, str]:
+    stub = ast.parse(Path(__file__).with_suffix(".pyi").read_text())
+    imports = (node for node in stub.body if isinstance(node, ast.ImportFrom))
+    return {alias.name: f"{__name__}.{node.module}" for node in imports for alias in node.names}
+
+
+_MODULES = _modules_by_name()
+__all__ = list(_MODULES)
+
+
+def __getattr__(name: str) -> object:
+    if name == "__version__":
+        from importlib.metadata import version
+
+        return version(__name__)
+    if name not in _MODULES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    found = globals()[name] = getattr(__import__(_MODULES[name], fromlist=[name]), name)
+    return found
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -34,17 +34,17 @@ def training_settings() -> Iterator[None]:
 def check_rounding() -> None:
     """Checks that MKL rounds a product the same wherever its matrices lie in memory.
 
-    MKL reads `MKL_CBWR`, which the package `workloads` sets, at its first product and never again.
+    MKL reads `MKL_CBWR`, which `import attnsweep` sets, at its first product and never again.
 
     Raises:
-        UserError: If PyTorch has multiplied matrices in this process before `workloads` was imported.
+        UserError: If PyTorch has multiplied matrices in this process before attnsweep was imported.
     """
     if _mkl_branch() == _MKL_CBWR_OFF:
         raise UserError(
             "MKL_CBWR",
             given=f"{os.environ['MKL_CBWR']}, after PyTorch had multiplied matrices in this process",
             expected="it to be set before, or the last bits of a training depend on its pack",
-            fix="restart Python, and import workloads before PyTorch is used, or set the environment variable",
+            fix="restart Python, and import attnsweep before PyTorch is used, or set the environment variable",
         )
 
 

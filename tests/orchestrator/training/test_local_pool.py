@@ -71,7 +71,7 @@ def test_a_process_whose_products_depend_on_the_pack_is_refused(tmp_path: Path) 
     assert done.returncode == 2, done.stderr
     assert done.stderr == (
         "attnsweep: MKL_CBWR: got 'AVX2,STRICT, after PyTorch had multiplied matrices in this process', expected it to"
-        " be set before, or the last bits of a training depend on its pack; restart Python, and import workloads before"
+        " be set before, or the last bits of a training depend on its pack; restart Python, and import attnsweep before"
         " PyTorch is used, or set the environment variable\n"
     )
     assert list(tmp_path.iterdir()) == []
