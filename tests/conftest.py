@@ -79,12 +79,18 @@ def s3() -> Iterator[str]:
 
 @pytest.fixture(scope="session")
 def _empty_mlflow_database(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """MLflow takes two seconds to make one."""
+    """Copied for each module or test: MLflow takes two seconds to make one."""
     from attnsweep.orchestrator.tracking.store import open_client
 
     path = tmp_path_factory.mktemp("mlflow") / "empty.db"
     open_client(f"sqlite:///{path}").search_experiments()
     return path
+
+
+@pytest.fixture
+def mlflow_uri(_empty_mlflow_database: Path, tmp_path: Path) -> str:
+    """An empty MLflow store of the test's own."""
+    return f"sqlite:///{shutil.copy(_empty_mlflow_database, tmp_path / 'mlflow.db')}"
 
 
 @pytest.fixture(scope="module")

@@ -186,12 +186,11 @@ def test_the_summary_does_not_repeat_it(monkeypatch: pytest.MonkeyPatch) -> None
 
 
 @pytest.mark.slow
-def test_mlflow_is_told_nothing_secret(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_mlflow_is_told_nothing_secret(tmp_path: Path, mlflow_uri: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "argv", ["attnsweep", "run", "x", "--address", f"ray://user:{SECRET}@host:1"])
     directory = sweep_on_disk(tmp_path / "s", small_sweep("s"), trial_rows(0, ["solved"] * 4))
-    uri = f"sqlite:///{tmp_path}/mlflow.db"
-    sync(directory, uri)
-    client = MlflowClient(uri)
+    sync(directory, mlflow_uri)
+    client = MlflowClient(mlflow_uri)
     found = client.search_runs([client.get_experiment_by_name("category_pairs").experiment_id])
     assert len(found) == 2
     assert SECRET not in "".join(str(run.to_dictionary()) for run in found)

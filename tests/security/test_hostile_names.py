@@ -194,28 +194,27 @@ def test_a_command_to_type_names_the_directory(path: str) -> None:
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:Glyph:UserWarning", "ignore:constrained_layout:UserWarning")  # of its figure
-def test_mlflow_takes_it_and_finds_it_again(hostile: SweepDirectory, tmp_path: Path) -> None:
-    uri = f"sqlite:///{tmp_path}/mlflow.db"
-    assert sync(hostile, uri).n_logged == 3
-    assert sync(hostile, uri) == SyncResult(n_logged=0, n_present=3)
-    client = MlflowClient(uri)
+def test_mlflow_takes_it_and_finds_it_again(hostile: SweepDirectory, mlflow_uri: str) -> None:
+    assert sync(hostile, mlflow_uri).n_logged == 3
+    assert sync(hostile, mlflow_uri) == SyncResult(n_logged=0, n_present=3)
+    client = MlflowClient(mlflow_uri)
     runs = client.search_runs([client.get_experiment_by_name("category_pairs").experiment_id])
     assert len(runs) == 4
     assert {run.data.tags["attnsweep.sweep"] for run in runs} == {hostile.sweep}
 
 
 @pytest.mark.slow
-def test_sweeps_of_one_spec_do_not_mix_in_mlflow(tmp_path: Path) -> None:
+def test_sweeps_of_one_spec_do_not_mix_in_mlflow(tmp_path: Path, mlflow_uri: str) -> None:
     """One whose name, were it taken as a condition, is also the other's."""
-    spec, uri = small_sweep("same"), f"sqlite:///{tmp_path}/mlflow.db"
+    spec = small_sweep("same")
     victim = sweep_on_disk(tmp_path / "victim", spec, trial_rows(0, ["solved"] * 4))
     other = sweep_on_disk(tmp_path / "other", spec, trial_rows(0, ["solved"] * 4))
     record = json.loads((other.path / "sweep.json").read_text())
     del record["sha256"]
     record["sweep"] = f"{victim.sweep}' and tags.`attnsweep.name` != 'x"
     (other.path / "sweep.json").write_text(json.dumps(record))
-    assert sync(victim, uri).n_logged == 1
-    assert sync(SweepDirectory.open(other.path), uri).n_logged == 1
+    assert sync(victim, mlflow_uri).n_logged == 1
+    assert sync(SweepDirectory.open(other.path), mlflow_uri).n_logged == 1
 
 
 @pytest.mark.slow

@@ -20,8 +20,8 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
-def store(home: Path) -> Path:
-    return home / "mlflow.db"
+def store(home: Path, _empty_mlflow_database: Path) -> Path:
+    return shutil.copy(_empty_mlflow_database, home / "mlflow.db")
 
 
 @pytest.fixture(scope="session")

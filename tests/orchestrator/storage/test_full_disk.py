@@ -1,6 +1,8 @@
 """A disk that is full: one line that says so, no half-written pack that counts, and on again when there is room."""
 
+import os
 import resource
+import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -123,6 +125,17 @@ def test_a_text_is_there_to_stay_once_it_is_put(tmp_path: Path, monkeypatch: pyt
     monkeypatch.setattr(local_folder, "sync", lambda path: found.append((path, (path / "course.json").read_text())))
     LocalFolder(tmp_path).put_text("course.json", "text")
     assert found == [(tmp_path, "text")]
+
+
+def test_a_text_is_on_the_disk_before_it_has_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    found = []
+
+    def note(descriptor: int) -> None:
+        found.append((stat.S_ISREG(os.fstat(descriptor).st_mode), (tmp_path / "course.json").exists()))
+
+    monkeypatch.setattr(os, "fsync", note)
+    LocalFolder(tmp_path).put_text("course.json", "text")
+    assert found == [(True, False), (False, True)]
 
 
 def test_a_journal_without_room_is_mended_and_goes_on_as_if_there_had_been(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from torch.optim.lbfgs import _strong_wolfe  # type: ignore[attr-defined]
 
-from attnsweep.workloads.engine.line_search import LineSearches
+from attnsweep.workloads.engine.line_search import ARMIJO, LineSearches
 
 N_LANES = 300
 TOLERANCE_CHANGE = 1e-3
@@ -66,3 +66,13 @@ def test_every_search_ends_where_torch_alone_would(most_interpolations: int) -> 
         torch.testing.assert_close(ours, theirs, rtol=1e-6, atol=1e-9, equal_nan=True)
         ended_early += n_evaluations <= most_interpolations
     assert 0.2 * N_LANES < ended_early < N_LANES or most_interpolations < 25
+
+
+@pytest.mark.parametrize(("share", "is_taken"), [(0.5, False), (2.0, True)])
+def test_a_step_is_taken_that_gains_what_is_asked_for(share: float, is_taken: bool) -> None:
+    """A flat place, whose loss is lower by a share of the sufficient decrease."""
+    one, yes = torch.ones(1, dtype=torch.float64), torch.tensor([True])
+    searches = LineSearches(one[None], TOLERANCE_CHANGE)
+    searches.begin(yes, one, (0 * one, -one[None], -one), one[None], torch.tensor([25]))
+    ended = searches.observe(-share * ARMIJO * one, 0 * one[None], 0 * one)
+    assert ended.tolist() == [is_taken]

@@ -309,12 +309,11 @@ def test_early_probes_have_room_in_the_figure(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_mlflow_has_the_figure_and_the_table(
-    shown: SweepDirectory, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    shown: SweepDirectory, tmp_path: Path, mlflow_uri: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    uri = f"sqlite:///{tmp_path}/mlflow.db"
-    sync(shown, uri)
-    client = MlflowClient(uri)
+    sync(shown, mlflow_uri)
+    client = MlflowClient(mlflow_uri)
     [experiment] = [each for each in client.search_experiments() if each.name == "translation"]
     [parent] = client.search_runs([experiment.experiment_id], "tags.`attnsweep.kind` = 'sweep'")
     assert {file.path for file in client.list_artifacts(parent.info.run_id, "figures")} == {
