@@ -44,7 +44,7 @@ def test_every_name_is_there_and_is_that_of_its_module() -> None:
 
 
 def test_an_unknown_name_is_an_attribute_error() -> None:
-    with pytest.raises(AttributeError, match="No attnsweep attribute sweep"):
+    with pytest.raises(AttributeError, match="module 'attnsweep' has no attribute 'sweep'"):
         attnsweep.sweep  # type: ignore[attr-defined]  # noqa: B018
 
 
