@@ -311,7 +311,7 @@ def test_the_site_builds_without_a_warning(tmp_path: Path) -> None:
     shutil.copy(ROOT / "CHANGELOG.md", tmp_path)
     site = tmp_path / "site"
     options = ["--fail-on-warning", "--keep-going", "--nitpicky", "--quiet"]
-    command = [sys.executable, "-m", "sphinx", *options, tmp_path / "docs", site]
+    command = [sys.executable, "-m", "sphinx", *options, str(tmp_path / "docs"), str(site)]
     built = subprocess.run(command, capture_output=True, text=True, check=False)
     assert (built.returncode, built.stderr) == (0, "")
     assert "attnsweep.open_sweep" in (site / "reference" / "api.html").read_text()
