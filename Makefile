@@ -8,7 +8,7 @@ BIN := $(VENV)/bin
 
 help:
 	@echo 'make sweep   build $(VENV), install, run the shipped quickstart sweep'
-	@echo 'make quick   run the tests that need no Ray, no server and little computing'
+	@echo 'make quick   run the tests that need no Ray, no server, no simulation and little computing'
 	@echo 'make test    build $(VENV) with the test extras, run the checks and all tests but those of minutes'
 	@echo 'make test-all  run the checks and all tests'
 	@echo 'make planted  plant a fault in each room in turn: do the tests notice?'

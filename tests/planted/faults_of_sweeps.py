@@ -64,14 +64,14 @@ FAULTS_OF_SWEEPS = (
         "orchestrator/ledger/compaction.py",
         '(pc.field("trial") <= int(trials[-1]))',
         '(pc.field("trial") < int(trials[-1]))',
-        (f"{_LEDGER}/test_ledger_commits.py",),
+        (f"{_LEDGER}/test_ledger_commits.py::test_a_merge_larger_than_its_memory_loses_nothing",),
     ),
     Fault(
         "a merge that rewrites large fragments",
         "orchestrator/ledger/compaction.py",
         "if rows[name] >= sum(",
         "if rows[name] <= sum(",
-        (f"{_LEDGER}/test_ledger_commits.py",),
+        (f"{_LEDGER}/test_ledger_commits.py::test_the_smallest_fragments_are_merged_and_large_ones_left",),
     ),
     Fault(
         "numbers that are not finite are stored",
@@ -85,7 +85,7 @@ FAULTS_OF_SWEEPS = (
         "orchestrator/ledger/verification.py",
         "if attested is not None:",
         "if attested is None:",
-        (f"{_LEDGER}/test_ledger_verification.py",),
+        (f"{_LEDGER}/test_ledger_verification.py::test_a_single_wrong_bit_anywhere_is_found",),
     ),
     Fault(
         "rows durable before the study that names them",
@@ -169,7 +169,7 @@ FAULTS_OF_SWEEPS = (
         "orchestrator/inspection/deviation.py",
         "self._apart(name) <= self.tolerance",
         "self._apart(name) >= 0",
-        ("tests/orchestrator/inspection/test_replay.py",),
+        ("tests/orchestrator/inspection/test_replay.py::test_a_loss_that_is_not_what_was_recorded",),
     ),
     Fault(
         "a 90% interval for a 95% one",
@@ -232,21 +232,23 @@ FAULTS_OF_SWEEPS = (
         "orchestrator/tools/prepare_corpus/words.py",
         "key=lambda word: numbers[word]))",
         "key=lambda word: -numbers[word]))",
-        ("tests/orchestrator/tools/test_prepare_corpus.py",),
+        (
+            "tests/orchestrator/tools/test_prepare_corpus.py::test_words_are_numbered_by_falling_frequency_in_the_training_part_alone",
+        ),
     ),
     Fault(
         "a claim that agrees although its interval does not",
         "reproduction/rows.py",
         "agrees_within[0] <= low and high <= agrees_within[1]",
         "agrees_within[0] <= ours <= agrees_within[1]",
-        ("tests/reproduction/test_rows.py",),
+        ("tests/reproduction/test_rows.py::test_a_claim_agrees_only_if_the_whole_interval_does",),
     ),
     Fault(
         "the variance of the population for that of a sample",
         "reproduction/rows.py",
         "each.var(ddof=1)",
         "each.var(ddof=0)",
-        ("tests/reproduction/test_rows.py",),
+        ("tests/reproduction/test_rows.py::test_the_interval_of_a_difference_is_welchs",),
     ),
     Fault(
         "wrong answers taken for right ones",
@@ -260,7 +262,7 @@ FAULTS_OF_SWEEPS = (
         "reproduction/conti/draws.py",
         ".abs() <= window",
         ".abs() <= window + 1",
-        ("tests/reproduction/test_conti_tables.py",),
+        ("tests/reproduction/test_conti_tables.py::test_draws_are_members_of_their_families_beside_the_noise",),
     ),
     Fault(
         "another sweep in the directory is gone on with",

@@ -60,6 +60,18 @@ def test_an_overflow_is_null_and_dated_by_its_outcome(trained: tuple[pa.Table, p
     assert rows[2]["onset_step"] == 0
 
 
+def test_a_training_that_overflowed_is_not_stuck_whatever_it_was_called_before() -> None:
+    tasks = _tasks({"init_sigma": 2.0, "learning_rate": 5.0})
+    pack = Pack(WORKLOAD, [task.training for task in tasks])
+    while not pack.advance(1000):
+        pass
+    result = pack.result()
+    verdicts = judged(WORKLOAD, tasks[0].training.parameters, result.evidence)
+    verdicts.outcome[:] = "runaway"
+    [row] = trained_rows(WORKLOAD, tasks, result, verdicts, [None], CONTEXT).to_pylist()
+    assert (row["outcome"], row["stuck"]) == ("diverged", False)
+
+
 def test_rows_say_what_was_trained_and_how(trained: tuple[pa.Table, pa.Table]) -> None:
     row = trained[0].to_pylist()[2]
     assert (row["stuck"], row["outcome_detail"]) == (True, "zero")
