@@ -1,4 +1,4 @@
-"""The lock of a sweep in an object store: a lease, which its holder renews and any process may take once it has expired.
+"""The lock of a sweep in an object store: a lease that its holder renews, free for any process once it has expired.
 
 A process that wants the lease writes an object of its own under `.lock/`, then lists the folder, and withdraws if it
 sees another's lease. Both of two processes write before listing, so at least one sees the other and withdraws. The
