@@ -59,7 +59,7 @@ class LedgerWriter:
         self._lock.confirm()
 
     def commit(self, pack: str, trainings: pa.Table, curves: pa.Table | None, heads: pa.Table | None) -> None:
-        """Makes the rows of one pack part of the ledger. There to stay when it returns.
+        """Makes the rows of one pack part of the ledger. Durable once this returns.
 
         Args:
             pack: Its name, which may come again: each commit is a file of its own.

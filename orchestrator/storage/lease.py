@@ -1,11 +1,12 @@
-"""The lock of a sweep in an object store: a lease, that its holder renews and anyone may take once it has run out.
+"""The lock of a sweep in an object store: a lease that its holder renews, free for any process once it has expired.
 
-Each that wants it writes an object of its own under `.lock/`, then lists them. Who sees another's lease withdraws. Of
-two that come at once each has written before it lists, so never do both stay. This needs no conditional write, only a
-store whose listings show what was written; ages are differences of the store's own times.
+A process that wants the lease writes an object of its own under `.lock/`, then lists the folder, and withdraws if it
+sees another's lease. Both of two processes write before listing, so at least one sees the other and withdraws. The
+store needs no conditional write, but its listings must show what was written. Ages are differences between times of
+the store's own clock.
 
-What it does not protect from: a process that is stopped for longer than the lease between `confirm` and the end of its
-upload; clocks that jump; hands that remove the object.
+The lease does not protect against a process that is suspended for longer than the lease between `confirm` and the end
+of its upload, against clocks that jump, or against an object that is removed by hand.
 """
 
 import contextlib
@@ -24,11 +25,11 @@ LEASE_SECONDS = 300.0
 _RENEWALS_PER_LEASE = 10
 _UNDER_WAY_SECONDS = 5.0
 """After a writer was killed: by then, what it had sent is in the store or never will be."""
-_MEND = f"wait until it ends, or for {LEASE_SECONDS / 60:g} minutes after it was killed"
+_FIX = f"wait until it ends, or for {LEASE_SECONDS / 60:g} minutes after it was killed"
 
 
 class LeaseStore(Protocol):
-    """What a lease needs of the store that it is kept in; its text names the sweep."""
+    """The store that holds a lease; its text names the sweep."""
 
     def put_text(self, name: str, text: str) -> None:
         """Writes an object, which appears whole."""
@@ -75,12 +76,12 @@ class ObjectLock:
                 self._claim()
 
     def close(self) -> None:
-        """Gives the lease back. Once more does no harm."""
+        """Gives the lease back. Idempotent."""
         if self._closed.is_set():
             return
         self._closed.set()
         self._thread.join()
-        # What cannot be removed runs out.
+        # A lease that cannot be removed expires.
         with contextlib.suppress(UserError, FileNotFoundError):
             self._prefix.remove(FOLDER, [self._name])
 
@@ -113,7 +114,7 @@ class ObjectLock:
                     # One of this machine that has ended: nobody waits for its lease to run out.
                     if owner is None or not owner.is_dead:
                         self._withdraw()
-                        raise taken(str(self._prefix), owner, _MEND)
+                        raise taken(str(self._prefix), owner, _FIX)
                     killed = True
                 abandoned.append(name)
         if killed:

@@ -31,10 +31,10 @@ class FileLock:
         self.file.write(owner.to_json().encode())
 
     def confirm(self) -> None:
-        """Nothing to do: nobody can take it."""
+        """Does nothing: no other process can take a lock of the kernel's."""
 
     def close(self) -> None:
-        """Gives it back. Once more does no harm."""
+        """Gives it back. Idempotent."""
         if not self.file.closed:
             self.file.truncate(0)
             self.file.close()
@@ -261,7 +261,7 @@ def _unlink(path: Path) -> None:
 
 
 def _rename(path: Path, target: Path) -> None:
-    """There to stay under its new name."""
+    """Renames a file. The new name is durable once this returns."""
     path.replace(target)
     sync(target.parent)
 

@@ -29,16 +29,16 @@ class Lock(Protocol):
         """
 
     def close(self) -> None:
-        """Gives it back. Once more does no harm."""
+        """Gives it back. Idempotent."""
 
 
 class Place(Protocol):
     """A sweep's texts (`sweep.json`) and Parquet files (`trainings/<name>.parquet`), and the lock of its one writer.
 
-    Implementers: what is written is there whole, under its name, or not at all, whenever the process is killed; once a
-    call returns it stays. A name that was written or removed is so for every later reader. Nothing is written through a
-    link in the place: whoever made it may be a stranger. All but FileNotFoundError that is the user's to mend is a
-    UserError of one line, without credentials.
+    Implementers: whenever the process is killed, a file is there whole, under its name, or not at all. A write or
+    removal is durable, and seen by every later reader, once the call returns. Nothing is written through a link in the
+    place, since a stranger may have made it. An error that the user can fix, except FileNotFoundError, is a UserError
+    of one line without credentials.
 
     Attributes:
         pins_open_files: Whether an opened file can be read after it was removed.
@@ -104,7 +104,7 @@ class Place(Protocol):
         """
 
     def remove(self, folder: str, files: Collection[str]) -> None:
-        """Removes files by their full names. Gone for good when it returns."""
+        """Removes files by their full names. Durable once this returns."""
 
     def set_aside(self, folder: str, name: str) -> None:
         """Moves a Parquet file to `set_aside/<folder>`, where no reader looks."""

@@ -126,7 +126,11 @@ DAMAGES: dict[str, tuple[Damage, list[str]]] = {
     ),
     "a row twice": (
         _add("trainings"),
-        ["1 trainings recorded more than once: 0/0; remove the files", "1 runs of the sweep", "1 runs of trials"],
+        [
+            "1 trainings recorded more than once: 0/0; remove the files",
+            "1 runs of the sweep",
+            "1 trials whose run has another value",
+        ],
     ),
     "a replicate too many": (
         _add("trainings", replicate=3),
