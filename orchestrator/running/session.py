@@ -202,9 +202,10 @@ class _Session:
                     replays = replay_some(directory, pool, lambda: stop.requested)
         finally:
             pool.close()
-            beacon.end()
             try:
                 sweep.end_run(finished=finished, seconds=self.seconds)
+                # Not before: another driver may hold the sweep by now, and then `progress.json` is its own.
+                beacon.end()
             finally:
                 patience = None if finished and not stop.requested else stop.seconds_left
                 projection.close(patience, logging_progress(self.console))
