@@ -18,7 +18,7 @@ _STATES = {
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """One kind of fault, however often it is there: what it is, and how to mend it."""
+    """One kind of fault, however often it is there: what it is, and how to fix it."""
 
     what: str
     fix: str
@@ -39,22 +39,22 @@ class Faults:
     """Cases of faults, gathered by kind.
 
     Args:
-        mends: Every kind there is, and how it is mended.
+        fixes: Every kind there is, and how it is fixed.
     """
 
     def __init__(self, fixes: Mapping[str, str]) -> None:
-        self._mends = fixes
+        self._fixes = fixes
         self._cases: dict[str, list[str]] = defaultdict(list)
 
     def add(self, kind: str, *cases: str) -> None:
         """Notes cases of one kind."""
-        assert kind in self._mends
+        assert kind in self._fixes
         self._cases[kind] += cases
 
     def problems(self) -> tuple[Problem, ...]:
         """One for each kind that has cases, with the first of them."""
         return tuple(
-            Problem(f"{len(cases)} {kind}: {_some(cases)}", self._mends[kind])
+            Problem(f"{len(cases)} {kind}: {_some(cases)}", self._fixes[kind])
             for kind, cases in self._cases.items()
             if cases
         )

@@ -86,7 +86,7 @@ class Projection:
         return SyncResult(self._n_logged, self._n_present)
 
     def shortfall(self) -> str | None:
-        """What MLflow lacks after `close`, why, and how to mend it; `None` where it has everything."""
+        """What MLflow lacks after `close`, why, and how to fix it; `None` where it has everything."""
         if self.problem is None:
             return None
         replicates = self._directory.spec.replicates

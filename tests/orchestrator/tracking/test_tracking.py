@@ -142,12 +142,12 @@ def test_a_half_written_child_is_completed(client: MlflowClient, tmp_path: Path)
     client.update_run(whole[1].info.run_id, status="RUNNING")
 
     assert sync(directory) == SyncResult(n_logged=2, n_present=0)
-    mended = runs_of(client, directory)
-    assert [run.info.run_id for run in mended] == [half.info.run_id, whole[1].info.run_id]
-    assert [run.info.status for run in mended] == ["FINISHED", "FINISHED"]
-    assert [run.data.metrics for run in mended] == [run.data.metrics for run in whole]
-    assert [run.data.params for run in mended] == [run.data.params for run in whole]
-    for run in mended:
+    repaired = runs_of(client, directory)
+    assert [run.info.run_id for run in repaired] == [half.info.run_id, whole[1].info.run_id]
+    assert [run.info.status for run in repaired] == ["FINISHED", "FINISHED"]
+    assert [run.data.metrics for run in repaired] == [run.data.metrics for run in whole]
+    assert [run.data.params for run in repaired] == [run.data.params for run in whole]
+    for run in repaired:
         assert len(client.get_metric_history(run.info.run_id, "loss_curve/median")) == len(STEPS)
         assert len(client.get_metric_history(run.info.run_id, "stuck_rate")) == 1
 
