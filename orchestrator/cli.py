@@ -275,7 +275,7 @@ def reproduce(
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Reproduce a figure or table of the literature or of the documentation, beside the published values."""
+    """Reproduce a figure or table of the literature, or of the documentation."""
     from attnsweep.orchestrator.reproductions import find_reproduction, load_reproductions
 
     reproductions, errors = load_reproductions()
