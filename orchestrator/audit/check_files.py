@@ -5,7 +5,7 @@ import duckdb
 from attnsweep.orchestrator.audit.check_trials import COPIED, RESTORE, RESUME
 from attnsweep.orchestrator.audit.problems import Faults, Problem
 from attnsweep.orchestrator.ledger.fragments import TABLES, fragment_names, is_overtaken
-from attnsweep.orchestrator.ledger.trial import IS_JUDGED
+from attnsweep.orchestrator.ledger.sql import IS_JUDGED
 from attnsweep.orchestrator.ledger.verification import verify
 from attnsweep.orchestrator.storage.location import Location, place_at
 

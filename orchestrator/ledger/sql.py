@@ -1,5 +1,8 @@
 """Names and texts in SQL, whatever they hold."""
 
+IS_JUDGED = "outcome <> 'failed'"
+"""The SQL condition that keeps the judged trainings: a failed one says nothing about its configuration."""
+
 
 def identifier(name: str) -> str:
     """A name, such as a column's."""

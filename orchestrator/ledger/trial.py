@@ -18,9 +18,6 @@ from attnsweep.search_spaces.sweep import LossQuantile, StuckRate
 if TYPE_CHECKING:
     import duckdb
 
-IS_JUDGED = "outcome <> 'failed'"
-"""The SQL condition that keeps the judged trainings: a failed one says nothing about its configuration."""
-
 
 class Ending(NamedTuple):
     """What a trial needs to know of one ended training; `eval_loss` is `None` where it was not finite."""
@@ -31,7 +28,7 @@ class Ending(NamedTuple):
 
     @property
     def is_judged(self) -> bool:
-        """The same condition as `IS_JUDGED`."""
+        """The same condition as `ledger.sql.IS_JUDGED`."""
         return self.outcome != "failed"
 
 

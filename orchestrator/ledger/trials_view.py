@@ -2,8 +2,7 @@
 
 from collections.abc import Sequence
 
-from attnsweep.orchestrator.ledger.sql import identifier
-from attnsweep.orchestrator.ledger.trial import IS_JUDGED
+from attnsweep.orchestrator.ledger.sql import IS_JUDGED, identifier
 
 _SQL = """
 WITH judged AS (

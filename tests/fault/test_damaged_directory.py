@@ -1,4 +1,4 @@
-"""A sweep directory in which files were torn, damaged or left over: `resume` repairs it, and the sweep is whole again."""
+"""A sweep directory with torn, damaged or left-over files: `resume` repairs it, and the sweep is whole again."""
 
 from pathlib import Path
 

@@ -16,7 +16,7 @@ from attnsweep.orchestrator.analysis.comparison.difference import (
 from attnsweep.orchestrator.analysis.opened_sweep import SweepData
 from attnsweep.orchestrator.analysis.rates.grouping import Group, groups_by
 from attnsweep.orchestrator.analysis.rates.intervals import pooling, trials_count_once, weights_of_equal_trials
-from attnsweep.orchestrator.ledger.trial import IS_JUDGED
+from attnsweep.orchestrator.ledger.sql import IS_JUDGED
 from attnsweep.search_spaces.dimensions import Scalar
 from attnsweep.search_spaces.sweep import Sweep
 from attnsweep.workloads.errors import UserError

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from attnsweep.orchestrator.analysis.labels import parameter_label
 from attnsweep.orchestrator.analysis.onset.share_by_step import CurvePoint, share_by_step
 from attnsweep.orchestrator.analysis.rates.grouping import Group
-from attnsweep.orchestrator.ledger.trial import IS_JUDGED
+from attnsweep.orchestrator.ledger.sql import IS_JUDGED
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -11,7 +11,7 @@ from attnsweep.orchestrator.analysis.labels import parameter_label
 from attnsweep.orchestrator.analysis.rates.by_parameter import ParameterRates
 from attnsweep.orchestrator.analysis.rates.grouping import Group
 from attnsweep.orchestrator.analysis.rates.intervals import Pooling, Rate, rate_label
-from attnsweep.orchestrator.ledger.trial import IS_JUDGED
+from attnsweep.orchestrator.ledger.sql import IS_JUDGED
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

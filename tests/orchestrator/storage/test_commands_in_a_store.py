@@ -53,7 +53,7 @@ def test_status(sweep: SweepDirectory, on_disk: SweepDirectory, capsys: pytest.C
     assert told[1] == "trainings   24 of 24 in the ledger, the last at 2025-11-01 12:00:05 UTC"
 
 
-def test_status_of_one_that_runs(store: None, capsys: pytest.CaptureFixture[str]) -> None:
+def test_status_of_one_that_runs(s3: str, capsys: pytest.CaptureFixture[str]) -> None:
     sweep = sweep_on_disk(new_prefix(), SPEC, TRIALS[0])
     Beacon(sweep.path).show("training", 3, [PackUnderWay(pack="p", n_trainings=32, step=120, n_steps=500)])
     told = _told(capsys, "status", sweep.path)
