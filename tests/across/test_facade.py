@@ -68,6 +68,7 @@ def test_a_folder_is_not_imported_under_its_bare_name(folder: str) -> None:
         spec.loader.exec_module(importlib.util.module_from_spec(spec))
 
 
+@pytest.mark.scale
 @pytest.mark.slow
 def test_type_checkers_see_through_the_facade(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(ROOT)

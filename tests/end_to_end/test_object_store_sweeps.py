@@ -124,6 +124,7 @@ def test_an_interrupted_sweep_is_resumed_to_the_ledger_of_an_undisturbed_one(und
     _commands_work(prefix)
 
 
+@pytest.mark.scale
 @pytest.mark.parametrize("upload", range(8, 12))
 def test_a_driver_that_dies_at_an_upload_neither_loses_nor_repeats_a_training(undisturbed: Path, upload: int) -> None:
     """Within the second commit, of a piece of the study and two tables. From then on nothing reaches the store."""

@@ -100,6 +100,7 @@ def test_an_interrupted_sweep_is_resumed_to_the_same_ledger(tmp_path: Path) -> N
     assert again.n_trainings == 96
 
 
+@pytest.mark.scale
 def test_trials_get_the_seeds_that_their_rates_need_also_when_interrupted(tmp_path: Path) -> None:
     spec = _sweep(trials=12, replicates=Sequential(width=0.45, at_most=20, batch=8))
     whole = _run(spec, tmp_path / "undisturbed", pack_size=48)

@@ -243,6 +243,7 @@ def test_a_training_that_kills_its_trainer_fails_alone(
     assert error.startswith("the training lost its trainer 2 times while it was alone in its pack; the last time: ")
 
 
+@pytest.mark.scale
 def test_a_training_that_ruins_its_process_spoils_no_other(
     cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -189,6 +189,7 @@ def _mlflow_sync(path: Path) -> str:
     return subprocess.run(command, capture_output=True, text=True, timeout=120, check=True).stderr
 
 
+@pytest.mark.scale
 @pytest.mark.parametrize("running_store", ["sqlite"], indirect=True)
 def test_a_server_that_dies_for_good_leaves_the_rest_to_mlflow_sync(
     store: Store, tmp_path: Path, undisturbed: str, monkeypatch: pytest.MonkeyPatch
@@ -256,6 +257,7 @@ def test_a_store_that_comes_back_in_mid_sweep_gets_all_of_it(
     _assert_all_logged_once(store, tmp_path / "s", undisturbed)
 
 
+@pytest.mark.scale
 def test_a_store_that_falls_silent_gets_no_trial_twice_although_requests_were_repeated(
     store: Store,
     tmp_path: Path,

@@ -112,6 +112,7 @@ cli.main()
 """
 
 
+@pytest.mark.scale
 def test_a_ray_that_dies_stops_the_sweep_and_says_how_to_go_on(tmp_path: Path, mlflow_database: str) -> None:
     """Ray's own end of a driver would come after a minute: with a page on stdout, and without a word on the sweep."""
     spec, path = tmp_path / "spec.json", tmp_path / "s"

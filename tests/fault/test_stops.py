@@ -125,6 +125,7 @@ def test_a_damaged_checkpoint_is_as_good_as_none(
     assert list((path / "checkpoints").iterdir()) == []
 
 
+@pytest.mark.scale
 @pytest.mark.ray
 def test_a_busy_trainer_and_a_silent_mlflow_share_the_time_that_a_stop_has(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch

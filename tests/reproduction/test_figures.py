@@ -45,6 +45,7 @@ def _drawn(comparison: Comparison, name: str) -> None:
         assert row["low"] <= row["ours"] <= row["high"]
 
 
+@pytest.mark.scale
 @pytest.mark.slow
 def test_figure_1_correlates_what_is_learned_with_the_target(tmp_path: Path) -> None:
     sweep = _small("shin_solution_2", tmp_path, n_steps=80)

@@ -75,9 +75,13 @@ def _ended(workload: Workload[Any], trainings: list[Training[Any]], device: str)
     return pack
 
 
-@pytest.fixture(scope="module")
+# While tests are collected: autograd makes its queues at the first backward pass, one for each device that is there.
+DEVICE = "cuda" if torch.cuda.is_available() else pretend_device()
+
+
+@pytest.fixture
 def device() -> str:
-    return "cuda" if torch.cuda.is_available() else pretend_device()
+    return DEVICE
 
 
 @pytest.mark.parametrize(("workload", "values"), CASES, ids=[_case(*case) for case in CASES])

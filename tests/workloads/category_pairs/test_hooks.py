@@ -81,6 +81,7 @@ def test_runaways_solve_once_taken_out_of_the_valley() -> None:
     assert all(each.agrees for each in resets)
 
 
+@pytest.mark.scale
 @pytest.mark.slow
 def test_a_dead_attention_branch_is_kicked_alive() -> None:
     kicked = _certificates(3, variant="solution_3", init_sigma=1e-4, **FULL)
