@@ -12,7 +12,8 @@ import pytest
 from tests.fault import sweeps
 from tests.fault.killed_driver import main
 
-pytestmark = pytest.mark.usefixtures("mlflow_database")
+# Ray first: the server that forks the drivers inherits Ray's authentication mode, whatever module ran before this one.
+pytestmark = pytest.mark.usefixtures("local_ray", "mlflow_database")
 
 POINTS = (
     "+attnsweep.orchestrator.storage.sweep_directory:SweepDirectory.create",
