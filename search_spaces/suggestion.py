@@ -34,7 +34,7 @@ def make_sampler(sweep: Sweep, trial: int) -> BaseSampler:
     What a sampler lays out once for the whole sweep (the quasi-random sequence, the grid) is seeded by the sweep.
     """
     sweep_seed = sweep.seed % 2**32
-    seed = int(np.random.SeedSequence([sweep.seed, trial]).generate_state(1)[0])
+    seed = trial_seed(sweep, trial)
     match sweep.sampler:
         case "tpe":
             # Trials are asked for in batches: the liar keeps one batch from piling up at one point.
@@ -58,15 +58,21 @@ def make_sampler(sweep: Sweep, trial: int) -> BaseSampler:
             return _BudgetedGridSampler(grid_axes(sweep), seed=sweep_seed)
 
 
+def trial_seed(sweep: Sweep, trial: int) -> int:
+    """The seed of a trial's draws."""
+    return int(np.random.SeedSequence([sweep.seed, trial]).generate_state(1)[0])
+
+
 def distributions(sweep: Sweep) -> dict[str, BaseDistribution]:
-    """The distributions of the unconditional parameters, which `study.ask` draws together."""
+    """The distributions of the unconditional parameters, which are drawn together."""
     return {name: dimension.distribution() for name, dimension in sweep.varied().items()}
 
 
 def suggest(sweep: Sweep, trial: Trial) -> dict[str, Scalar]:
-    """The values of a trial, whose unconditional parameters `study.ask` has drawn: draws the conditional ones."""
-    for name, dimension in undrawn(sweep, trial.params).items():
-        draw(trial, name, dimension)
+    """The values of a trial: draws the parameters that it lacks, unconditional ones first."""
+    while missing := undrawn(sweep, trial.params):
+        for name, dimension in missing.items():
+            draw(trial, name, dimension)
     return values_of(sweep, trial.params)
 
 

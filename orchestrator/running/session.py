@@ -36,6 +36,9 @@ from attnsweep.workloads.engine.contract import Workload
 from attnsweep.workloads.errors import UserError
 from attnsweep.workloads.registry import load_workload
 
+_SHOW_SECONDS = 0.4
+"""Between two looks at the packs under way, for the display."""
+
 
 def run_sweep(spec: Sweep, path: Location, resources: Resources, console: Console) -> Summary:
     """Runs a new sweep in a new directory.
@@ -189,8 +192,14 @@ class _Session:
         finished, replays = False, earlier_replays(directory)
         stop = StopOnSignal()
 
+        shown = 0.0
+
         def should_stop() -> bool:
-            _show_progress(display, beacon, pool, loop)
+            nonlocal shown
+            # A pool of thousands of trainers has thousands of packs to count.
+            if time.monotonic() - shown > _SHOW_SECONDS:
+                _show_progress(display, beacon, pool, loop)
+                shown = time.monotonic()
             return stop.requested
 
         try:
