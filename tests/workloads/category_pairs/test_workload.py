@@ -86,13 +86,6 @@ def test_weights_that_are_never_used_do_not_enter_gamma() -> None:
         np.testing.assert_allclose(metrics["param_norm"], used, rtol=1e-12)
 
 
-@pytest.mark.slow
-def test_the_valley_at_infinity_catches_opposed_starts() -> None:
-    ends = _outcomes(12, init_sigma=0.1, learning_rate=1e-2, n_steps=4000)
-    assert ("runaway", "valley") in ends
-    assert ("solved", "") in ends
-
-
 def test_a_large_step_diverges() -> None:
     pack = Pack(WORKLOAD, [Training(defaults(WORKLOAD, learning_rate=5.0, init_sigma=1.0, n_steps=100), 0)])
     assert pack.advance(1000)
