@@ -55,6 +55,7 @@ def test_an_old_sweep_is_queried(golden: Path, monkeypatch: pytest.MonkeyPatch, 
     assert capsys.readouterr().out.split() == ["outcome,n", *(f"{outcome},{n}" for outcome, n in counts)]
 
 
+@pytest.mark.slow
 def test_an_old_sweep_is_reported(golden: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert attnsweep(monkeypatch, "report", "finished", "--out", "page.html") == 0
     assert json.loads((golden / "finished" / "sweep.json").read_text())["sweep"] in (golden / "page.html").read_text()
@@ -67,11 +68,13 @@ def test_an_old_sweep_equals_itself(
     assert json.loads(capsys.readouterr().out)["stuck_rate"]["difference"] == 0
 
 
+@pytest.mark.slow
 def test_an_old_sweep_passes_the_audit(golden: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert attnsweep(monkeypatch, "mlflow-sync", "finished") == 0
     assert attnsweep(monkeypatch, "audit", "finished") == 0
 
 
+@pytest.mark.slow
 def test_an_old_sweep_resumes_only_with_consent(
     golden: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
 ) -> None:

@@ -149,6 +149,7 @@ def test_a_reproduction_prints_its_rows(
 
 
 @pytest.mark.usefixtures("no_ray")
+@pytest.mark.slow
 def test_an_address_where_something_else_listens(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -52,6 +52,7 @@ def _of(report: SweepReport, section: Section) -> list[Picture]:
     return [each for each in draw_sweep(report) if each.section == section]
 
 
+@pytest.mark.slow
 def test_each_figure_can_be_read(heads: SweepReport, curves: SweepReport, tmp_path: Path) -> None:
     few = _report(tmp_path / "few", 4)
     pictures = [picture for report in (heads, curves, few) for picture in draw_sweep(report)]
