@@ -16,6 +16,7 @@ from attnsweep.orchestrator.running.session import resume_sweep, run_sweep
 from attnsweep.orchestrator.training.resources import Resources
 from attnsweep.reproduction.chiang import table1 as chiang_table1
 from attnsweep.search_spaces import Categorical, Sweep
+from attnsweep.search_spaces.dimensions import Dimension
 from attnsweep.search_spaces.loading import load_sweep
 from attnsweep.workloads.errors import SpecError
 from attnsweep.workloads.translation.grammar import Lexicon, LexiconSizes, sentence_pair
@@ -47,7 +48,11 @@ def _prepare(name: str, n_pairs: int, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_text_of_ones_own_from_file_to_ledger(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     _prepare("mine", 400, monkeypatch)
-    space = SMALL | {"corpus": "mine.parquet", "layer_norm_eps": Categorical(choices=(1e-6, 1e-2))}
+    space: dict[str, Dimension] = {
+        **SMALL,
+        "corpus": "mine.parquet",
+        "layer_norm_eps": Categorical(choices=(1e-6, 1e-2)),
+    }
     spec = Sweep(name="mine", workload="translation", space=space, sampler="grid", trials=2, replicates=2)
     directory = run_sweep(spec, tmp_path / "sweep", Resources(local=True), QUIET).directory
     ledger = Ledger(directory.path)

@@ -17,7 +17,7 @@ from attnsweep.orchestrator.ledger.query import query_all, run_query
 from attnsweep.orchestrator.ledger.reader import Ledger
 from attnsweep.orchestrator.ledger.sql import identifier, literal
 from attnsweep.workloads.errors import UserError
-from tests.orchestrator.small_sweep import small_sweep, sweep_on_disk, trial_rows
+from tests.orchestrator.small_sweep import folder_of, small_sweep, sweep_on_disk, trial_rows
 
 NOT_A_QUERY = [
     "CREATE TABLE planted AS SELECT 1",
@@ -160,9 +160,9 @@ def test_names_of_columns_in_files_are_no_sql(tmp_path: Path) -> None:
     """Such a file, were its names not quoted, would write where it likes as soon as its sweep is looked at."""
     target = tmp_path / "planted.csv"
     name = f"""param_x") = 1 THEN 1 END AS a FROM judged GROUP BY ALL) SELECT 1; COPY (SELECT 1) TO '{target}'; --"""
-    space = small_sweep("s").space | {name.removeprefix("param_"): 1}
+    space = {**small_sweep("s").space, name.removeprefix("param_"): 1}
     directory = sweep_on_disk(tmp_path / "s", small_sweep("s", space=space), trial_rows(0, ["solved"] * 4))
-    (file,) = (directory.path / "trainings").glob("*.parquet")
+    (file,) = (folder_of(directory) / "trainings").glob("*.parquet")
     table = pq.read_table(file).append_column(name, pa.array([1] * 4))
     pq.write_table(table, file)
     assert run_query(Ledger(directory.path), "FROM trials").column_names.count(name) == 1

@@ -6,6 +6,7 @@ import json
 import math
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import duckdb
 import pyarrow as pa
@@ -18,43 +19,43 @@ from attnsweep.orchestrator.ledger.reader import Ledger
 from attnsweep.orchestrator.ledger.writer import LedgerWriter
 from attnsweep.workloads.errors import UserError
 from tests.orchestrator.ledger.ledger_rows import HEADS, TRAININGS, file_of, open_writer, pack_rows, training_rows
+from tests.present import present
 
 
 @pytest.fixture
 def ledger(tmp_path: Path) -> Ledger:
     """Two trials: three judged trainings and a failed one; and one that diverged in half of its trainings."""
+    trials: list[list[dict[str, Any]]] = [
+        [
+            {"trial": 0, "replicate": 0, "outcome": "solved", "eval_loss": 1.0, "param_init_sigma": 0.1},
+            {
+                "trial": 0,
+                "replicate": 1,
+                "outcome": "marginal",
+                "eval_loss": 2.0,
+                "param_init_sigma": 0.1,
+                "stuck": True,
+            },
+            {"trial": 0, "replicate": 2, "outcome": "failed", "param_init_sigma": 0.1, "error": "boom"},
+            {"trial": 0, "replicate": 3, "outcome": "plateau", "eval_loss": 4.0, "param_init_sigma": 0.1},
+        ],
+        [
+            {
+                "trial": 1,
+                "replicate": 0,
+                "outcome": "solved",
+                "eval_loss": 1.0,
+                "param_init_sigma": 0.2,
+                "finished_at": datetime(2025, 11, 2, tzinfo=UTC),
+            },
+            {"trial": 1, "replicate": 1, "outcome": "diverged", "param_init_sigma": None},
+        ],
+    ]
     root = tmp_path / "it's [a] sweep*"
     root.mkdir()
     with open_writer(root) as writer:
         writer.commit("p0", *pack_rows("p0", [(9, 0)]))
-        for number, rows in enumerate(
-            [
-                [
-                    {"trial": 0, "replicate": 0, "outcome": "solved", "eval_loss": 1.0, "param_init_sigma": 0.1},
-                    {
-                        "trial": 0,
-                        "replicate": 1,
-                        "outcome": "marginal",
-                        "eval_loss": 2.0,
-                        "param_init_sigma": 0.1,
-                        "stuck": True,
-                    },
-                    {"trial": 0, "replicate": 2, "outcome": "failed", "param_init_sigma": 0.1, "error": "boom"},
-                    {"trial": 0, "replicate": 3, "outcome": "plateau", "eval_loss": 4.0, "param_init_sigma": 0.1},
-                ],
-                [
-                    {
-                        "trial": 1,
-                        "replicate": 0,
-                        "outcome": "solved",
-                        "eval_loss": 1.0,
-                        "param_init_sigma": 0.2,
-                        "finished_at": datetime(2025, 11, 2, tzinfo=UTC),
-                    },
-                    {"trial": 1, "replicate": 1, "outcome": "diverged", "param_init_sigma": None},
-                ],
-            ]
-        ):
+        for number, rows in enumerate(trials):
             writer.commit(f"q{number}", training_rows(f"q{number}", *rows), None, None)
     return Ledger(root)
 
@@ -188,7 +189,7 @@ def test_a_query_reads_the_views_and_nothing_else(tmp_path: Path, monkeypatch: p
         run_query(Ledger(root), sql.format(root=root, secret=secret, file=file_of(root, "trainings", "p0")))
     assert {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*")} == before
     assert python_variable.num_rows == 1
-    assert duckdb.sql("FROM python_variable").fetchall() == [(1,)]
+    assert present(duckdb.sql("FROM python_variable")).fetchall() == [(1,)]
 
 
 def test_bad_sql_is_answered_in_one_line(ledger: Ledger) -> None:
