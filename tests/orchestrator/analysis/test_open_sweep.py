@@ -83,6 +83,7 @@ def test_rates_are_those_of_the_summary_and_by_any_parameter(sweep: SweepData) -
     assert [each.parameter for each in rates.by_parameter] == ["init_sigma", "learning_rate"]
     assert rates.to_arrow().num_rows == 1 + 4 + 2
     (other,) = sweep.stuck_rates(by=["optimizer"]).by_parameter
+    assert sweep.stuck_rates(by="optimizer").by_parameter == (other,)
     assert [(each.label, each.n_trials, each.rate) for each in other.bins] == [("sgd", 40, rates.overall)]
     with pytest.raises(UserError, match="parameter: got 'sigma', expected one of init_sigma, "):
         sweep.stuck_rates(by=["sigma"])
