@@ -135,3 +135,27 @@ def test_a_storage_that_cannot_be_opened_is_named_before_anything_is_written(tmp
     ) as raised:
         check_storage(spec)
     assert "secret" not in str(raised.value)
+
+
+@pytest.mark.parametrize("sampler", ["random", "qmc"])
+def test_no_configuration_is_drawn_again_because_all_before_it_were_refused_or_failed(
+    sampler: Sampler, tmp_path: Path
+) -> None:
+    study = Study(_directory(tmp_path / "s", sampler))
+    drawn = set()
+    for number in range(6):
+        asked = study.ask()
+        drawn.add(asked.values["init_sigma"])
+        if number % 2:
+            study.refuse(asked.trial, "too large")
+        else:
+            study.tell(asked.trial, None)
+    assert len(drawn) == 6
+
+
+def test_a_quasi_random_sweep_draws_conditional_parameters_anew_for_each_trial(tmp_path: Path) -> None:
+    momentum = Conditional(on="optimizer", among=("sgd",), then=Float(low=0.0, high=0.9))
+    study = Study(_directory(tmp_path / "s", "qmc", optimizer=Categorical(choices=("sgd", "adam")), momentum=momentum))
+    drawn = [each.values["momentum"] for each in _run(study, 12) if each.values["optimizer"] == "sgd"]
+    assert len(drawn) > 3
+    assert len(set(drawn)) == len(drawn)
