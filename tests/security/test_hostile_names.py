@@ -17,7 +17,7 @@ from mlflow import MlflowClient
 
 from attnsweep.orchestrator import cli
 from attnsweep.orchestrator.analysis import open_sweep
-from attnsweep.orchestrator.ledger.query import render, run_query
+from attnsweep.orchestrator.ledger.query import query_all, render
 from attnsweep.orchestrator.ledger.reader import Ledger
 from attnsweep.orchestrator.report.page import write_report
 from attnsweep.orchestrator.report.screen.comparison import compare_directories
@@ -157,7 +157,7 @@ def test_the_terminal_is_not_steered(hostile: SweepDirectory, capsys: pytest.Cap
     print_status(hostile.path)
     _assert_harmless(capsys.readouterr().out)
     sql = 'select outcome, error, param_variant as "\x1b[31m" from trainings where trial = 1'
-    render(run_query(Ledger(hostile.path), sql), "table", None)
+    render(query_all([Ledger(hostile.path)], sql), "table", None)
     shown = capsys.readouterr().out
     _assert_harmless(shown)
     assert LONG in shown

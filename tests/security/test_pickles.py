@@ -14,7 +14,7 @@ from optuna.distributions import BaseDistribution, FloatDistribution
 from optuna.samplers import CmaEsSampler
 
 from attnsweep.orchestrator.analysis import open_sweep
-from attnsweep.orchestrator.ledger.query import run_query
+from attnsweep.orchestrator.ledger.query import query_all
 from attnsweep.orchestrator.ledger.reader import Ledger
 from attnsweep.orchestrator.running.study import Study
 from attnsweep.orchestrator.storage.sweep_directory import STUDY_FILE
@@ -109,7 +109,7 @@ def test_pickles_in_the_metadata_of_parquet_are_not_loaded(tmp_path: Path, went_
     }
     pq.write_table(table.replace_schema_metadata({**table.schema.metadata, **pandas}), file)
     assert Ledger(directory.path).trainings()["param_planted"].to_pylist() == [1] * 4
-    assert run_query(Ledger(directory.path), "select param_planted from trials").to_pylist() == [{"param_planted": 1}]
+    assert query_all([Ledger(directory.path)], "select param_planted from trials").to_pylist() == [{"param_planted": 1}]
     opened = open_sweep(directory.path)
     assert len(opened.trainings("pandas")) == len(opened.trainings("polars")) == 4
     assert not went_off.exists()

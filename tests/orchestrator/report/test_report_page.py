@@ -9,7 +9,7 @@ from typer.main import get_group
 
 from attnsweep.orchestrator import cli
 from attnsweep.orchestrator.analysis.figures.style import OUTCOME_COLOURS
-from attnsweep.orchestrator.ledger.query import run_query
+from attnsweep.orchestrator.ledger.query import query_all
 from attnsweep.orchestrator.ledger.reader import Ledger
 from attnsweep.orchestrator.report.page import make_report, write_report
 from attnsweep.orchestrator.report.sweep_report import read_sweep_report
@@ -71,7 +71,7 @@ def test_the_commands_of_a_report_exist_and_its_queries_run(tmp_path: Path, monk
         assert words[1] in get_group(cli.app).commands
         assert words[2] == "a sweep's"
         if words[1] == "query":
-            assert run_query(Ledger(Path(words[2])), words[3]).num_rows > 0, words[3]
+            assert query_all([Ledger(Path(words[2]))], words[3]).num_rows > 0, words[3]
 
 
 def test_a_sweep_without_trainings(tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ from attnsweep.orchestrator.analysis.results import SweepResults, read_results
 from attnsweep.orchestrator.analysis.roles.figure import emergence_figure
 from attnsweep.orchestrator.analysis.roles.history import _SCORES
 from attnsweep.orchestrator.analysis.roles.rates import RoleRate, role_rates, role_rates_by
-from attnsweep.orchestrator.ledger.query import run_query
+from attnsweep.orchestrator.ledger.query import query_all
 from attnsweep.orchestrator.ledger.reader import Ledger
 from attnsweep.orchestrator.ledger.schema import heads_schema, trainings_schema
 from attnsweep.orchestrator.ledger.writer import LedgerWriter
@@ -349,5 +349,5 @@ def test_the_section_of_docs_roles_runs(tmp_path: Path, monkeypatch: pytest.Monk
     assert printed.getvalue().startswith("0 positional 0.5 ")
     assert "0 positional n_categories [('5', 0.5), ('10', 0.5)]" in printed.getvalue()
     [sql] = re.findall(r'^attnsweep query sweeps/head_roles "(.*)"$', section, re.MULTILINE)
-    found = run_query(Ledger(directory.path), sql.replace("param_n_heads", "param_n_categories"))
+    found = query_all([Ledger(directory.path)], sql.replace("param_n_heads", "param_n_categories"))
     assert [tuple(row.values()) for row in found.to_pylist()] == [(5, 0.5, 4), (10, 0.5, 4)]
