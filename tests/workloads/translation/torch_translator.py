@@ -114,7 +114,7 @@ class TorchTranslator(nn.Module):
             return value(whole[last][0]), whole[last][1]
         if path[0] == "norms":
             norm = self.norms[path[1]]
-            assert isinstance(norm, nn.LayerNorm)
+            assert isinstance(norm, nn.LayerNorm | OutsideNorm)
             return value({"gain_D": norm.weight, "bias_D": norm.bias}[last]), False
         if path[0] in self.ffns:
             first, _, second = self.ffns[path[0]].children()
