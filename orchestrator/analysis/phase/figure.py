@@ -103,7 +103,8 @@ def _draw_residuals(figure: Figure, panel: Axes, plane: Plane, cells: Sequence[R
     for each in cells:
         corner, width, height = (each.x_low, each.y_low), each.x_high - each.x_low, each.y_high - each.y_low
         colour = "white" if each.z is None else z_colours.to_rgba(np.array(each.z))
-        panel.add_patch(Rectangle(corner, width, height, facecolor=colour, edgecolor="0.6", linewidth=0.5))
+        patch = Rectangle(corner, width, height, facecolor=colour, edgecolor="0.6", linewidth=0.5)
+        panel.add_patch(patch)
         if not _has_room(plane, each):
             continue
         z = abs(each.z or 0)
@@ -112,7 +113,7 @@ def _draw_residuals(figure: Figure, panel: Axes, plane: Plane, cells: Sequence[R
             _middle(plane, each),
             ha="center",
             va="center",
-            color=letters_on(colour),
+            color=letters_on(patch.get_facecolor()),
             fontweight="bold" if z > _SURPRISING else "normal",
         )
     panel.set_title("observed (expected) stuck share")
