@@ -21,7 +21,7 @@ _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:/")
 _URI = re.compile(r"s3://(?P<bucket>[a-z0-9][a-z0-9._-]{2,62})/(?P<prefix>[^?#]+)")
 
 
-def locate(text: str | Path, subject: str = "DIR") -> Location:
+def locate(text: "str | Location", subject: str = "DIR") -> Location:
     """The directory, which need not be there, or for `s3://BUCKET/PREFIX` the prefix, where nothing is looked up yet.
 
     Args:

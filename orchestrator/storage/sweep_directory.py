@@ -93,7 +93,7 @@ class SweepDirectory:
         """Checks that a new sweep may be made in a directory, without touching it.
 
         Raises:
-            UserError: If it holds another sweep, or anything else.
+            UserError: If it holds another sweep, or anything else, or cannot be written.
         """
         place = place_at(path)
         if place.has_text(SWEEP_FILE):
@@ -105,6 +105,10 @@ class SweepDirectory:
             )
         if not place.is_vacant():
             raise _taken(path)
+        try:
+            place.check_makeable()
+        except OSError as error:
+            raise _unwritable(path, error) from error
 
     @classmethod
     def create(
@@ -133,12 +137,7 @@ class SweepDirectory:
         except FileExistsError as error:
             raise _taken(path) from error
         except OSError as error:
-            raise UserError(
-                "--dir",
-                given=str(path),
-                expected="a directory that can be written",
-                fix=f"choose another ({error.strerror})",
-            ) from error
+            raise _unwritable(path, error) from error
         return directory
 
     @classmethod
@@ -242,6 +241,15 @@ def _check_readable(directory: SweepDirectory) -> None:
 
 def _taken(path: Location) -> UserError:
     return UserError("--dir", given=str(path), expected="a new or empty directory", fix="choose another")
+
+
+def _unwritable(path: Location, error: OSError) -> UserError:
+    return UserError(
+        "--dir",
+        given=str(path),
+        expected="a directory that can be written",
+        fix=f"choose another ({error.strerror})",
+    )
 
 
 def _identity(spec: Sweep) -> str:

@@ -48,7 +48,9 @@ def stored(path: Path, *columns: str) -> dict[str, list[object]]:
     return {f"{row['trial']}/{row['replicate']}": [row[name] for name in columns] for row in rows}
 
 
-def test_an_old_sweep_is_queried(golden: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture) -> None:
+def test_an_old_sweep_is_queried(
+    golden: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     query = "select outcome, count(*) as n from trainings group by 1 order by 1"
     assert attnsweep(monkeypatch, "query", "finished", query, "--format", "csv") == 0
     counts = sorted(Counter(outcome for _, outcome in expected(golden, "finished").values()).items())
@@ -62,7 +64,7 @@ def test_an_old_sweep_is_reported(golden: Path, monkeypatch: pytest.MonkeyPatch)
 
 
 def test_an_old_sweep_equals_itself(
-    golden: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
+    golden: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert attnsweep(monkeypatch, "compare", "finished", "finished", "--json") == 0
     assert json.loads(capsys.readouterr().out)["stuck_rate"]["difference"] == 0
@@ -76,7 +78,7 @@ def test_an_old_sweep_passes_the_audit(golden: Path, monkeypatch: pytest.MonkeyP
 
 @pytest.mark.slow
 def test_an_old_sweep_resumes_only_with_consent(
-    golden: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
+    golden: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     before = stored(golden / "interrupted", "training_id", "outcome", "eval_loss", "environment")
     assert attnsweep(monkeypatch, "resume", "interrupted", "--local") == 2

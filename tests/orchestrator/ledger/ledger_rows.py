@@ -9,6 +9,7 @@ import pyarrow as pa
 from attnsweep.orchestrator.ledger.reader import Ledger
 from attnsweep.orchestrator.ledger.schema import curves_schema, heads_schema, trainings_schema
 from attnsweep.orchestrator.ledger.writer import LedgerWriter
+from attnsweep.orchestrator.storage.location import Location
 from attnsweep.workloads.category_pairs.parameters import CategoryPairsParameters
 
 TRAININGS = trainings_schema(CategoryPairsParameters, ("zero", "mean"))
@@ -59,7 +60,7 @@ def pack_rows(pack: str, keys: list[Key], n_steps: int = 3) -> tuple[pa.Table, p
     )
 
 
-def open_writer(root: Path) -> LedgerWriter:
+def open_writer(root: Location) -> LedgerWriter:
     return LedgerWriter(root, TRAININGS, HEADS, SPEC)
 
 
@@ -69,13 +70,13 @@ def file_of(root: Path, table: str, pack: str) -> Path:
     return path
 
 
-def committed_keys(root: Path) -> set[Key]:
+def committed_keys(root: Location) -> set[Key]:
     """(trial, replicate) of every training that is in the ledger."""
     rows = Ledger(root).trainings(columns=["trial", "replicate"])
     return set(zip(rows["trial"].to_pylist(), rows["replicate"].to_pylist(), strict=True))
 
 
-def assert_holds(root: Path, keys: set[Key], n_steps: int = 3) -> None:
+def assert_holds(root: Location, keys: set[Key], n_steps: int = 3) -> None:
     """Each training of `keys` is there once in each table, and nothing else."""
     ledger = Ledger(root)
     for table, times in ((ledger.trainings(), 1), (ledger.curves(), 2 * n_steps), (ledger.heads(), 1)):

@@ -15,7 +15,7 @@ from attnsweep.orchestrator.running.progress import ProgressDisplay
 from attnsweep.orchestrator.storage.whereabouts import Beacon, PackUnderWay, Whereabouts, span
 from attnsweep.orchestrator.terminal import PlainConsole
 from attnsweep.search_spaces import Sequential
-from tests.orchestrator.small_sweep import small_sweep, sweep_on_disk, trial_rows
+from tests.orchestrator.small_sweep import folder_of, small_sweep, sweep_on_disk, trial_rows
 
 PACKS = [PackUnderWay(pack=f"00000{n}-0000-32", n_trainings=32, step=120 + 280 * n, n_steps=500) for n in range(2)]
 RULE = Sequential(width=0.45, at_most=24, batch=8)
@@ -95,7 +95,7 @@ def _said(path: Path, ago: timedelta, doing: str = "training") -> None:
 def test_status_shows_what_a_running_sweep_has_under_way(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     sweep = sweep_on_disk(tmp_path / "s", small_sweep("s"), trial_rows(0, ["solved"] * 4))
     Beacon(sweep.path).show("training", 3, PACKS)
-    lines = _status(sweep.path, capsys)
+    lines = _status(folder_of(sweep), capsys)
     assert re.fullmatch(rf"{sweep.sweep}: running \(training\); last sign of life \d s ago", lines[0])
     assert lines[1] == "trials      3 of 4 asked for, 1 with trainings in the ledger"
     assert lines[-3:] == [
@@ -103,8 +103,8 @@ def test_status_shows_what_a_running_sweep_has_under_way(tmp_path: Path, capsys:
         "  000000-0000-32   32 trainings, step 120 of 500",
         "  000001-0000-32   32 trainings, step 400 of 500",
     ]
-    _said(sweep.path, -timedelta(hours=1))
-    assert _status(sweep.path, capsys)[0].endswith("last sign of life 0 s ago")
+    _said(folder_of(sweep), -timedelta(hours=1))
+    assert _status(folder_of(sweep), capsys)[0].endswith("last sign of life 0 s ago")
 
 
 @pytest.mark.parametrize(
@@ -118,8 +118,8 @@ def test_status_tells_a_sweep_that_stopped(
     ago: timedelta, doing: str, says: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     sweep = sweep_on_disk(tmp_path / "s", small_sweep("s"), trial_rows(0, ["solved"] * 4))
-    _said(sweep.path, ago, doing)
-    lines = _status(sweep.path, capsys)
+    _said(folder_of(sweep), ago, doing)
+    lines = _status(folder_of(sweep), capsys)
     assert lines[0] == f"{sweep.sweep}: {says}"
     assert lines[-1] == f"go on with  attnsweep resume {sweep.path}"
 
@@ -140,8 +140,8 @@ def test_status_needs_no_sign_of_life(
     break_it: Callable[[Path], object], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     sweep = sweep_on_disk(tmp_path / "s", small_sweep("s"), trial_rows(0, ["solved"] * 4))
-    break_it(sweep.path / "progress.json")
-    lines = _status(sweep.path, capsys)
+    break_it(folder_of(sweep) / "progress.json")
+    lines = _status(folder_of(sweep), capsys)
     assert lines[:2] == [f"{sweep.sweep}: not finished", "trials      1 of 4 with trainings in the ledger"]
 
 
@@ -149,7 +149,7 @@ def test_a_finished_sweep_has_nothing_under_way(tmp_path: Path, capsys: pytest.C
     sweep = sweep_on_disk(tmp_path / "s", small_sweep("s"), trial_rows(0, ["solved"] * 4))
     Beacon(sweep.path).show("training", 3, PACKS)
     sweep.record_run(finished=True, seconds=1.0)
-    lines = _status(sweep.path, capsys)
+    lines = _status(folder_of(sweep), capsys)
     assert lines[0] == f"{sweep.sweep}: finished"
     assert not any("under way" in line or "resume" in line for line in lines)
 

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 from attnsweep.orchestrator import cli
-from attnsweep.orchestrator.analysis import open_sweep
+from attnsweep.orchestrator.analysis import compare, open_sweep
 from attnsweep.orchestrator.storage.s3 import ObjectPrefix
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
 from attnsweep.orchestrator.storage.whereabouts import Beacon, PackUnderWay
@@ -83,7 +83,8 @@ def test_a_comparison(sweep: SweepDirectory, capsys: pytest.CaptureFixture[str])
 
 
 def test_in_python(sweep: SweepDirectory, on_disk: SweepDirectory) -> None:
-    data, expected = open_sweep(str(sweep.path)), open_sweep(str(on_disk.path))
+    data, expected = open_sweep(sweep.path), open_sweep(str(on_disk.path))
+    assert compare(sweep.path, data).stuck == compare(str(sweep.path), data).stuck
     assert data.trainings().num_rows == 24
     assert data.stuck_rates().overall == expected.stuck_rates().overall
     sql = "select count(*), sum(value) from curves"

@@ -13,7 +13,7 @@ from attnsweep.orchestrator.inspection.replay import _write_trace
 from attnsweep.orchestrator.ledger.query import render
 from attnsweep.orchestrator.report.page import write_report
 from attnsweep.orchestrator.storage.output_file import check_output, writing_file
-from attnsweep.orchestrator.training.rows import Rows
+from attnsweep.orchestrator.training.messages import Rows
 from attnsweep.workloads.errors import UserError
 from tests.orchestrator.small_sweep import small_sweep, sweep_on_disk, trial_rows
 

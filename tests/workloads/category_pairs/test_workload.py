@@ -7,6 +7,7 @@ from attnsweep.workloads.category_pairs import CategoryPairs, CategoryPairsParam
 from attnsweep.workloads.engine.contract import Evidence, Training
 from attnsweep.workloads.engine.pack import Pack
 from attnsweep.workloads.errors import SpecError
+from attnsweep.workloads.parameters import Value
 from attnsweep.workloads.testing import check_workload, defaults
 
 WORKLOAD = CategoryPairs()
@@ -28,7 +29,11 @@ MODES = [
 @pytest.mark.slow
 @pytest.mark.parametrize("mode", MODES, ids=lambda mode: "-".join(mode.values()))
 def test_conformance(mode: dict[str, str]) -> None:
-    lanes = [{"init_sigma": 0.1}, {"init_sigma": 1e-3, "learning_rate": 0.05}, {"init_sigma": None}]
+    lanes: list[dict[str, Value]] = [
+        {"init_sigma": 0.1},
+        {"init_sigma": 1e-3, "learning_rate": 0.05},
+        {"init_sigma": None},
+    ]
     check_workload(WORKLOAD, [defaults(WORKLOAD, **SMALL, **mode, **lane) for lane in lanes])
 
 
