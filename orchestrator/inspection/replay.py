@@ -58,7 +58,7 @@ def replay(directory: SweepDirectory, name: str, trace: Path | None = None) -> R
     Raises:
         UserError: If there is no such training, the workload is gone, or the folder cannot be written.
     """
-    ledger = Ledger(directory.path)
+    ledger = Ledger(directory.place)
     recorded = recorded_rows(ledger, find_training(ledger, name))
     workload = load_workload(directory.spec.workload)
     (was_on,) = recorded.trainings["device"].to_pylist()
@@ -90,7 +90,7 @@ def retrain(directory: SweepDirectory, training_ids: Sequence[str]) -> tuple[Lan
         UserError: For an id that is not in the ledger.
     """
     workload = load_workload(directory.spec.workload)
-    ledger = Ledger(directory.path)
+    ledger = Ledger(directory.place)
     rows = ledger.trainings(filter=pc.field("training_id").isin(training_ids))
     place = {each: index for index, each in enumerate(rows["training_id"].to_pylist())}
     for each in training_ids:
@@ -214,7 +214,7 @@ def _unknown(ledger: Ledger, name: str) -> UserError:
     return UserError(
         "TRAINING_ID",
         given=name,
-        expected=f"a training of {ledger.root}, by its id or TRIAL/REPLICATE",
+        expected=f"a training of {ledger.place}, by its id or TRIAL/REPLICATE",
         fix=f"did you mean {' or '.join(near)}?"
         if near
         else 'see: attnsweep query DIR "select training_id, trial, replicate from trainings"',

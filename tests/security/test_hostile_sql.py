@@ -162,11 +162,11 @@ def test_names_of_columns_in_files_are_no_sql(tmp_path: Path) -> None:
     name = f"""param_x") = 1 THEN 1 END AS a FROM judged GROUP BY ALL) SELECT 1; COPY (SELECT 1) TO '{target}'; --"""
     space = small_sweep("s").space | {name.removeprefix("param_"): 1}
     directory = sweep_on_disk(tmp_path / "s", small_sweep("s", space=space), trial_rows(0, ["solved"] * 4))
-    (file,) = (directory.path / "trainings").glob("*.parquet")
+    (file,) = (directory.place.path / "trainings").glob("*.parquet")
     table = pq.read_table(file).append_column(name, pa.array([1] * 4))
     pq.write_table(table, file)
-    assert run_query(Ledger(directory.path), "FROM trials").column_names.count(name) == 1
-    opened = open_sweep(directory.path)
+    assert run_query(Ledger(directory.place), "FROM trials").column_names.count(name) == 1
+    opened = open_sweep(directory.place)
     assert opened.stuck_rates([name.removeprefix("param_")]).by_parameter[0].bins[0].n_trials == 1
     assert not target.exists()
 
@@ -179,7 +179,7 @@ def test_access_is_off_before_any_name_is_in_sql(tmp_path: Path, monkeypatch: py
         "attnsweep.orchestrator.ledger.views.trials_view", lambda _: f"SELECT 1; COPY (SELECT 1) TO '{target}'"
     )
     with pytest.raises(Exception, match="disabled by configuration"):
-        Ledger(directory.path).connect()
+        Ledger(directory.place).connect()
     assert not target.exists()
 
 

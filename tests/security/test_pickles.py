@@ -61,7 +61,7 @@ def test_a_pickle_in_the_study_is_not_loaded(tmp_path: Path, went_off: Path) -> 
     last = study.ask().trial
     study.save()
     bomb = pickle.dumps(Bomb(went_off)).hex()
-    with (directory.path / STUDY_FILE).open("a") as journal:
+    with (directory.place.path / STUDY_FILE).open("a") as journal:
         for name in ("cma:optimizer:0", "cma:state:0"):
             line = {"op_code": 9, "worker_id": "x", "trial_id": last, "system_attr": {name: bomb}}
             journal.write(json.dumps(line) + "\n")
@@ -98,7 +98,7 @@ def test_a_study_by_cma_es_holds_no_pickle_and_draws_the_same() -> None:
 
 def test_pickles_in_the_metadata_of_parquet_are_not_loaded(tmp_path: Path, went_off: Path) -> None:
     directory = sweep_on_disk(tmp_path / "s", small_sweep("planted"), trial_rows(0, ["solved"] * 4))
-    (file,) = (directory.path / "trainings").glob("*.parquet")
+    (file,) = (directory.place.path / "trainings").glob("*.parquet")
     table, bomb = pq.read_table(file), pickle.dumps(Bomb(went_off))
     extension = {"ARROW:extension:name": "arrow.py_extension_type", "ARROW:extension:metadata": bomb}
     table = table.append_column(pa.field("param_planted", pa.int64(), metadata=extension), pa.array([1] * 4))
@@ -108,9 +108,9 @@ def test_pickles_in_the_metadata_of_parquet_are_not_loaded(tmp_path: Path, went_
         b"PANDAS_ATTRS": bomb,
     }
     pq.write_table(table.replace_schema_metadata({**table.schema.metadata, **pandas}), file)
-    assert Ledger(directory.path).trainings()["param_planted"].to_pylist() == [1] * 4
-    assert run_query(Ledger(directory.path), "select param_planted from trials").to_pylist() == [{"param_planted": 1}]
-    opened = open_sweep(directory.path)
+    assert Ledger(directory.place).trainings()["param_planted"].to_pylist() == [1] * 4
+    assert run_query(Ledger(directory.place), "select param_planted from trials").to_pylist() == [{"param_planted": 1}]
+    opened = open_sweep(directory.place)
     assert len(opened.trainings("pandas")) == len(opened.trainings("polars")) == 4
     assert not went_off.exists()
 

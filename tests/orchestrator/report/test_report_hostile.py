@@ -43,13 +43,13 @@ def hostile(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Element]:
         )
         for at, value in enumerate(choices)
     ]
-    directory = sweep_on_disk(home, spec, *trials)
+    sweep_on_disk(home, spec, *trials)
     record = json.loads((home / "sweep.json").read_text())
     del record["sha256"]
     record["sweep"] = NASTY + LONG
     record["provenance"] |= {"command": NASTY, "host": LONG, NASTY: NASTY, "versions": {NASTY: LONG}}
     (home / "sweep.json").write_text(json.dumps(record))
-    return directory.path, read_html(write_report([home], None).read_text())
+    return home, read_html(write_report([home], None).read_text())
 
 
 @pytest.mark.slow

@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from attnsweep.orchestrator.running.backlog import Backlog, PackSizer
+from attnsweep.orchestrator.storage.local import LocalFolder
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
 from attnsweep.orchestrator.training.identity import Task, tasks_of, training_id, training_seed
 from attnsweep.search_spaces import Sweep
@@ -17,7 +18,7 @@ from attnsweep.workloads.parameters import Value
 SWEEP = Sweep(name="s", workload="category_pairs", space={}, trials=100)
 
 
-DIRECTORY = SweepDirectory(Path("s"), "s", SWEEP, SWEEP.sha256(), {"n_categories": 7}, {})
+DIRECTORY = SweepDirectory(LocalFolder(Path("s")), "s", SWEEP, SWEEP.sha256(), {"n_categories": 7}, {})
 
 
 def _tasks(trial: int, n_positions: int) -> list[Task]:
@@ -54,7 +55,7 @@ def test_the_certified_share_is_of_the_sweep_and_was_of_the_training(
     share: float, of_0_1: dict[str, Value], expected: float, identity: str
 ) -> None:
     spec = SWEEP.but(certified_share=share)
-    directory = SweepDirectory(Path("s"), "s", spec, spec.sha256(), of_0_1, {})
+    directory = SweepDirectory(LocalFolder(Path("s")), "s", spec, spec.sha256(), of_0_1, {})
     (task,) = tasks_of(directory, CategoryPairsParameters, 0, {"init_sigma": 0.1}, range(1))
     assert task.certified_share == expected
     assert training_id("category_pairs", task.training.parameters, 7) == identity

@@ -84,7 +84,7 @@ def test_nothing_but_a_regular_file_is_replaced(kind: str, tmp_path: Path) -> No
     writers: list[Callable[[], object]] = [
         lambda: check_output(out),
         *(lambda format=format: render(TABLE, format, out) for format in ("table", "csv", "json", "parquet")),
-        lambda: write_report([Path(str(sweep.path))], out),
+        lambda: write_report([sweep.place.path], out),
         lambda: _write_trace(Rows(TABLE, TABLE, None), folder),
     ]
     reason = "Too many levels of symbolic links" if kind == "loop" else "a folder, a device or a pipe is there"
@@ -100,7 +100,7 @@ def test_a_query_looks_before_it_asks(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     sweep = sweep_on_disk(tmp_path / "s", small_sweep("s", trials=1), trial_rows(0, ["solved"] * 4))
-    words = ["query", str(sweep.path), "no SQL at all", "--out", str(tmp_path / "none" / "x")]
+    words = ["query", str(sweep.place), "no SQL at all", "--out", str(tmp_path / "none" / "x")]
     monkeypatch.setattr(sys, "argv", ["attnsweep", *words])
     with pytest.raises(SystemExit) as ended:
         cli.main()

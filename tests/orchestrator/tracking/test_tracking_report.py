@@ -38,13 +38,13 @@ def _report(client: MlflowClient, directory: SweepDirectory) -> Path:
 def test_the_report_is_an_artifact_of_the_sweeps_run(client: MlflowClient, tmp_path: Path) -> None:
     trials = trial_rows(0, SOLVED, param_init_sigma=0.1), trial_rows(1, ["marginal"] * 4, param_init_sigma=0.01)
     directory = sweep_on_disk(tmp_path / "sweep", small_sweep("reported"), *trials)
-    done = CliRunner().invoke(app, ["mlflow-sync", str(directory.path)], catch_exceptions=False)
+    done = CliRunner().invoke(app, ["mlflow-sync", str(directory.place)], catch_exceptions=False)
     assert done.exit_code == 0
     assert "8 trainings" in _report(client, directory).read_text()
     figures = _artifacts(client, directory, "report/report_figures")
     assert {"report/report_figures/outcomes.png", "report/report_figures/outcomes.svg"} <= set(figures)
     assert min(figures.values()) > 1000
-    assert not (directory.path / "report").exists()
+    assert not (directory.place.path / "report").exists()
 
 
 @pytest.mark.slow
@@ -75,13 +75,13 @@ def test_what_keeps_the_report_from_being_drawn_is_a_warning(
 ) -> None:
     directory = sweep_on_disk(tmp_path / "sweep", small_sweep("torn"), trial_rows(0, SOLVED))
     sync(directory)
-    [fragment] = (directory.path / "trainings").glob("*.parquet")
+    [fragment] = (directory.place.path / "trainings").glob("*.parquet")
     fragment.write_bytes(b"torn")
     with caplog.at_level(logging.WARNING, logger="attnsweep.orchestrator.tracking"):
         add_report(directory)
     [warning] = [record.getMessage() for record in caplog.records if record.name.startswith("attnsweep")]
     assert warning.startswith("no report in MLflow: ")
-    assert f"`attnsweep mlflow-sync {directory.path}` adds it" in warning
+    assert f"`attnsweep mlflow-sync {directory.place}` adds it" in warning
     assert _artifacts(client, directory, "report") == {}
 
 
