@@ -22,7 +22,7 @@ import torch
 from attnsweep.orchestrator.inspection.deviation import deviation
 from attnsweep.orchestrator.inspection.replay_summary import Replay
 from attnsweep.orchestrator.ledger.reader import Ledger
-from attnsweep.orchestrator.storage.output_file import writing_file
+from attnsweep.orchestrator.storage.output_file import make_folder, writing_file
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
 from attnsweep.orchestrator.training.error_text import STOPS, text_of
 from attnsweep.orchestrator.training.identity import Task
@@ -182,15 +182,7 @@ def _train_alone(
 
 
 def _write_trace(traced: Rows, folder: Path) -> None:
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise UserError(
-            "--trace",
-            given=str(folder),
-            expected="a folder that can be written",
-            fix=f"go elsewhere ({error.strerror})",
-        ) from error
+    make_folder(folder, "--trace")
     for name, rows in (("curves", traced.curves), ("heads", traced.heads)):
         if rows is not None:
             with writing_file(folder / f"{name}.parquet", "--trace") as path:

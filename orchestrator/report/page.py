@@ -17,7 +17,7 @@ from attnsweep.orchestrator.report.portable import without_folders
 from attnsweep.orchestrator.report.sweep_report import SweepReport, read_sweep_report
 from attnsweep.orchestrator.storage.local import LocalFolder, refuse_link
 from attnsweep.orchestrator.storage.location import Location, locate
-from attnsweep.orchestrator.storage.output_file import refuse_special, writing_file
+from attnsweep.orchestrator.storage.output_file import make_folder, refuse_special, writing_file
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
 from attnsweep.workloads.errors import UserError
 from attnsweep.workloads.vocabulary import OUTCOMES, STUCK_OUTCOMES
@@ -134,15 +134,7 @@ def _figures_folder(out: Path) -> Path:
 
 def _write(out: Path, page: str, pictures: Iterable[Picture]) -> None:
     folder = _figures_folder(out)
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise UserError(
-            "--out",
-            given=str(out),
-            expected="a file that can be written",
-            fix=f"choose another ({folder}: {error.strerror})",
-        ) from error
+    make_folder(folder, "--out")
     for picture in pictures:
         _put(folder / f"{picture.name}.svg", picture.svg.encode())
         _put(folder / f"{picture.name}.png", picture.png)

@@ -17,6 +17,7 @@ from pydantic import BaseModel, ConfigDict, Field, ModelWrapValidatorHandler, mo
 from attnsweep.orchestrator.storage.credentials import without_credentials
 from attnsweep.orchestrator.storage.environment import Environment, versions
 from attnsweep.orchestrator.storage.location import Location, as_argument, locate
+from attnsweep.orchestrator.storage.output_file import unwritable
 from attnsweep.orchestrator.storage.place import Place
 from attnsweep.orchestrator.storage.record_file import (
     DamagedRecordError,
@@ -130,12 +131,7 @@ class SweepDirectory:
         except FileExistsError as error:
             raise _taken(place) from error
         except OSError as error:
-            raise UserError(
-                "--dir",
-                given=str(place),
-                expected="a directory that can be written",
-                fix=f"choose another ({error.strerror})",
-            ) from error
+            raise unwritable(place, "--dir", error.strerror, kind="directory") from error
         return directory
 
     @classmethod
