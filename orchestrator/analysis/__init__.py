@@ -22,9 +22,8 @@ def open_sweep(directory: "Location | str", *more: "Location | str") -> "SweepDa
         UserError: For a directory without a sweep, the same sweep twice, or sweeps of different workloads.
     """
     from attnsweep.orchestrator.analysis.opened_sweep import SweepData
-    from attnsweep.orchestrator.storage.location import locate
 
-    return SweepData.open(*(locate(each) for each in (directory, *more)))
+    return SweepData.open(directory, *more)
 
 
 def compare(

@@ -19,7 +19,7 @@ from typer.main import get_group
 from attnsweep.orchestrator.cli import app
 from attnsweep.orchestrator.ledger.query import query_all
 from attnsweep.orchestrator.ledger.reader import Ledger
-from attnsweep.orchestrator.ledger.schema import curves_schema, heads_schema, trainings_schema
+from attnsweep.orchestrator.ledger.schema import BASE_COLUMNS, schemas_of
 from attnsweep.orchestrator.ledger.writer import LedgerWriter
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
 from attnsweep.orchestrator.training.identity import Task
@@ -199,8 +199,7 @@ def trained_ledger(path: Path, name: str, settings: list[dict[str, Value]]) -> L
     workload = load_workload(name)
     tasks = [Task(0, index, Training(defaults(workload, **values), index)) for index, values in enumerate(settings)]
     directory = SweepDirectory.create(path / name, small_sweep(name, workload=name), {})
-    schema = trainings_schema(workload.parameters, workload.level_names)
-    with LedgerWriter(directory.path, schema, heads_schema(workload.head_score_names), "sha") as writer:
+    with LedgerWriter(directory.place, schemas_of(workload), "sha") as writer:
         for task in tasks:
             pack = Pack(workload, [task.training])
             while not pack.advance(100):
@@ -210,7 +209,7 @@ def trained_ledger(path: Path, name: str, settings: list[dict[str, Value]]) -> L
             rows = trained_rows(workload, [task], result, verdicts, [None], context)
             curves = curve_rows(workload, [task], result)
             writer.commit(f"{task.replicate}", rows, curves, head_rows(workload, [task], result))
-    return Ledger(directory.path)
+    return Ledger(directory.place)
 
 
 def queries_on(document: str, sweep: str) -> list[str]:
@@ -330,7 +329,7 @@ def as_rows(schema: pa.Schema) -> str:
 
 @pytest.mark.parametrize(
     "schema",
-    [trainings_schema(CategoryPairs.parameters, CategoryPairs.level_names), curves_schema(), heads_schema(())],
+    [schemas_of(CategoryPairs)["trainings"], BASE_COLUMNS["curves"], BASE_COLUMNS["heads"]],
     ids=["trainings", "curves", "heads"],
 )
 def test_docs_ledger_lists_the_columns_of_the_schema(schema: pa.Schema) -> None:

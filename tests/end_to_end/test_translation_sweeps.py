@@ -55,7 +55,7 @@ def test_a_text_of_ones_own_from_file_to_ledger(tmp_path: Path, monkeypatch: pyt
     }
     spec = Sweep(name="mine", workload="translation", space=space, sampler="grid", trials=2, replicates=2)
     directory = run_sweep(spec, tmp_path / "sweep", Resources(local=True), QUIET).directory
-    ledger = Ledger(directory.path)
+    ledger = Ledger(directory.place)
     trainings = ledger.trainings().to_pylist()
     assert len(trainings) == 4
     for row in trainings:
@@ -80,8 +80,8 @@ def test_a_text_of_ones_own_from_file_to_ledger(tmp_path: Path, monkeypatch: pyt
     _prepare("other", 300, monkeypatch)
     shutil.copy("other.parquet", "mine.parquet")
     with pytest.raises(SpecError, match=r"corpus_digest: got .* the file is another than the sweep began with"):
-        resume_sweep(directory.path, Resources(local=True), QUIET)
-    assert Ledger(directory.path).trainings().num_rows == 4
+        resume_sweep(directory.place, Resources(local=True), QUIET)
+    assert Ledger(directory.place).trainings().num_rows == 4
 
 
 @pytest.mark.scale
@@ -93,7 +93,7 @@ def test_the_table_on_lengths(tmp_path: Path) -> None:
     rows = {row["name"]: row for row in json.loads(comparison.to_json())["rows"]}
     assert [row["published"] for row in rows.values()] == ["32.6", "32.5", "11.4", "12.4", "+1.0", "better"]
     scaled = query_all(
-        [Ledger(directory.path)],
+        [Ledger(directory.place)],
         "select avg(value) from curves join trainings using (training_id) where metric = 'bleu_long' "
         "and param_train_on = 'short' and param_attention_scale = 'log_n_inv_sqrt_d'",
     )

@@ -61,7 +61,7 @@ def test_a_new_sweep_is_not_begun(
 def test_one_that_was_begun_can_be_resumed(
     attempts: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    path = sweep_on_disk(tmp_path / "s", small_sweep("s"), trial_rows(0, ["solved"] * 4)).path
+    path = sweep_on_disk(tmp_path / "s", small_sweep("s"), trial_rows(0, ["solved"] * 4)).place
     line, hint = _fault(["resume", str(path)], monkeypatch, capsys)
     assert line.startswith(NOT_STARTED)
     assert hint == f"once the cause is repaired, go on with: attnsweep resume {path}"

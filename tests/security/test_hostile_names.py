@@ -149,15 +149,15 @@ def test_the_terminal_is_not_steered(hostile: SweepDirectory, capsys: pytest.Cap
     ).print(console)
     _assert_harmless(text.getvalue())
     assert MARKUP in text.getvalue()
-    with ProgressDisplay(console, spec, Ledger(hostile.path).trainings()) as display:
-        display.rows_committed(Ledger(hostile.path).trainings())
-    compare_directories(str(hostile.path), str(hostile.path), "variant", console)
+    with ProgressDisplay(console, spec, Ledger(hostile.place).trainings()) as display:
+        display.rows_committed(Ledger(hostile.place).trainings())
+    compare_directories(str(hostile.place), str(hostile.place), "variant", console)
     _assert_harmless(text.getvalue())
 
-    print_status(hostile.path)
+    print_status(hostile.place)
     _assert_harmless(capsys.readouterr().out)
     sql = 'select outcome, error, param_variant as "\x1b[31m" from trainings where trial = 1'
-    render(query_all([Ledger(hostile.path)], sql), "table", None)
+    render(query_all([Ledger(hostile.place)], sql), "table", None)
     shown = capsys.readouterr().out
     _assert_harmless(shown)
     assert LONG in shown
@@ -167,7 +167,7 @@ def test_a_live_bar_is_not_steered_and_still_moves(hostile: SweepDirectory) -> N
     text = io.StringIO()
     console = PlainConsole(file=text, width=2000)
     console._force_terminal = True
-    rows = Ledger(hostile.path).trainings()
+    rows = Ledger(hostile.place).trainings()
     with ProgressDisplay(console, hostile.spec, rows.slice(0, 0)) as display:
         display.rows_committed(rows)
     assert "\x1b[?25l" in text.getvalue()
@@ -178,7 +178,7 @@ def test_a_live_bar_is_not_steered_and_still_moves(hostile: SweepDirectory) -> N
 def test_a_mistake_and_a_fault_do_not_steer(
     hostile: SweepDirectory, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    for words in (["status", f"nowhere{NASTY}"], ["query", "--", str(hostile.path), f"select {NASTY}"], [NASTY]):
+    for words in (["status", f"nowhere{NASTY}"], ["query", "--", str(hostile.place), f"select {NASTY}"], [NASTY]):
         monkeypatch.setattr(sys, "argv", ["attnsweep", *words])
         with pytest.raises(SystemExit) as ended:
             cli.main()
@@ -215,13 +215,13 @@ def test_sweeps_of_one_spec_do_not_mix_in_mlflow(tmp_path: Path, mlflow_uri: str
     record["sweep"] = f"{victim.sweep}' and tags.`attnsweep.name` != 'x"
     (folder_of(other) / "sweep.json").write_text(json.dumps(record))
     assert sync(victim, mlflow_uri).n_logged == 1
-    assert sync(SweepDirectory.open(other.path), mlflow_uri).n_logged == 1
+    assert sync(SweepDirectory.open(other.place), mlflow_uri).n_logged == 1
 
 
 @pytest.mark.slow
 def test_a_report_stays_in_its_directory(hostile: SweepDirectory) -> None:
     before = {path for path in folder_of(hostile).parent.rglob("*") if "report" not in path.parts}
-    page = write_report([hostile.path], None)
+    page = write_report([hostile.place], None)
     assert page == folder_of(hostile) / "report" / "report.html"
     assert "<script" not in page.read_text()
     after = {path for path in folder_of(hostile).parent.rglob("*") if "report" not in path.parts}

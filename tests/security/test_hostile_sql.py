@@ -165,8 +165,8 @@ def test_names_of_columns_in_files_are_no_sql(tmp_path: Path) -> None:
     (file,) = (folder_of(directory) / "trainings").glob("*.parquet")
     table = pq.read_table(file).append_column(name, pa.array([1] * 4))
     pq.write_table(table, file)
-    assert query_all([Ledger(directory.path)], "FROM trials").column_names.count(name) == 1
-    opened = open_sweep(directory.path)
+    assert query_all([Ledger(directory.place)], "FROM trials").column_names.count(name) == 1
+    opened = open_sweep(directory.place)
     assert opened.stuck_rates([name.removeprefix("param_")]).by_parameter[0].bins[0].n_trials == 1
     assert not target.exists()
 
@@ -179,7 +179,7 @@ def test_access_is_off_before_any_name_is_in_sql(tmp_path: Path, monkeypatch: py
         "attnsweep.orchestrator.ledger.views.trials_view", lambda _: f"SELECT 1; COPY (SELECT 1) TO '{target}'"
     )
     with pytest.raises(Exception, match="disabled by configuration"):
-        Ledger(directory.path).connect()
+        Ledger(directory.place).connect()
     assert not target.exists()
 
 

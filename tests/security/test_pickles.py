@@ -108,9 +108,11 @@ def test_pickles_in_the_metadata_of_parquet_are_not_loaded(tmp_path: Path, went_
         b"PANDAS_ATTRS": bomb,
     }
     pq.write_table(table.replace_schema_metadata({**table.schema.metadata, **pandas}), file)
-    assert Ledger(directory.path).trainings()["param_planted"].to_pylist() == [1] * 4
-    assert query_all([Ledger(directory.path)], "select param_planted from trials").to_pylist() == [{"param_planted": 1}]
-    opened = open_sweep(directory.path)
+    assert Ledger(directory.place).trainings()["param_planted"].to_pylist() == [1] * 4
+    assert query_all([Ledger(directory.place)], "select param_planted from trials").to_pylist() == [
+        {"param_planted": 1}
+    ]
+    opened = open_sweep(directory.place)
     assert len(opened.trainings("pandas")) == len(opened.trainings("polars")) == 4
     assert not went_off.exists()
 

@@ -231,7 +231,7 @@ def test_several_sweeps_are_pooled_alike_in_any_order(tmp_path: Path) -> None:
 def test_several_sweeps_are_read_as_one(tmp_path: Path, sweep: SweepData) -> None:
     wider = {"init_sigma": Float(low=1e-5, high=1.0, log=True), "learning_rate": 0.1, "n_steps": 8}
     sweep_on_disk(tmp_path / "two", small_sweep("two", space=wider), *_trials(10, param_optimizer="adam"))
-    path = sweep.directories[0].path
+    path = sweep.directories[0].place
     both = open_sweep(path, tmp_path / "two")
     assert both.trainings().num_rows == 200
     assert both.trials()["trial"].to_pylist() == [*range(40), *range(1_000_000, 1_000_010)]

@@ -35,7 +35,7 @@ def whole(home: Path, store: Path) -> SweepDirectory:
 @pytest.fixture
 def sweep(whole: SweepDirectory, tmp_path: Path) -> SweepDirectory:
     """A copy to be damaged."""
-    shutil.copytree(str(whole.path), tmp_path / "sweep")
+    shutil.copytree(str(whole.place), tmp_path / "sweep")
     return SweepDirectory.open(tmp_path / "sweep")
 
 

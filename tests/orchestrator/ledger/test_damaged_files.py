@@ -254,4 +254,4 @@ def test_rows_that_are_not_of_the_search_space_are_refused(tmp_path: Path) -> No
         UserError,
         match=r"DIR: got 'a row with the parameter lbfgs', expected rows of sweep.json's search space, sgd, adam",
     ):
-        write_report([Path(str(directory.path))], tmp_path / "report.html")
+        write_report([directory.place], tmp_path / "report.html")

@@ -16,9 +16,15 @@ import pytest
 from attnsweep.orchestrator.ledger.compaction import compact
 from attnsweep.orchestrator.ledger.query import TABLE_ROWS, query_all, render
 from attnsweep.orchestrator.ledger.reader import Ledger
-from attnsweep.orchestrator.ledger.writer import LedgerWriter
 from attnsweep.workloads.errors import UserError
-from tests.orchestrator.ledger.ledger_rows import HEADS, TRAININGS, file_of, open_writer, pack_rows, training_rows
+from tests.orchestrator.ledger.ledger_rows import (
+    HEADS,
+    WITHOUT_HEADS,
+    file_of,
+    open_writer,
+    pack_rows,
+    training_rows,
+)
 from tests.present import present
 
 
@@ -100,7 +106,7 @@ def test_a_trial_whose_trainings_all_failed_has_no_rates(tmp_path: Path) -> None
 
 
 def test_a_sweep_without_rows_has_all_views(tmp_path: Path) -> None:
-    with LedgerWriter(tmp_path, TRAININGS, None, "a"):
+    with open_writer(tmp_path, WITHOUT_HEADS):
         ledger = Ledger(tmp_path)
     for view, column in (
         ("trainings", "outcome"),

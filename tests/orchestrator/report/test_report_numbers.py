@@ -51,12 +51,12 @@ def sweep(tmp_path_factory: pytest.TempPathFactory) -> SweepDirectory:
 
 @pytest.fixture(scope="module")
 def page(sweep: SweepDirectory) -> Element:
-    return read_html(make_report([sweep.path])[0])
+    return read_html(make_report([sweep.place])[0])
 
 
 def _rows(sweep: SweepDirectory, sql: str) -> list[tuple[Any, ...]]:
     """From the files themselves, past the ledger's views."""
-    return present(duckdb.sql(sql.replace("trainings", f"'{sweep.path}/trainings/*.parquet'"))).fetchall()
+    return present(duckdb.sql(sql.replace("trainings", f"'{sweep.place}/trainings/*.parquet'"))).fetchall()
 
 
 def _share(text: str) -> float:
@@ -137,7 +137,7 @@ def test_the_phase_diagram_is_an_independent_regression_of_the_trainings(tmp_pat
         ends = ["solved", *draws.choice(["failed", "marginal", "solved"], 4, p=[0.1, 0.9 * chance, 0.9 - 0.9 * chance])]
         trials.append(trial_rows(at, ends, param_init_sigma=sigma, param_learning_rate=rate))
     sweep = sweep_on_disk(tmp_path / "sweep", small_sweep("smooth", trials=64), *trials)
-    page = read_html(make_report([sweep.path])[0])
+    page = read_html(make_report([sweep.place])[0])
     counted = _rows(
         sweep, "select param_learning_rate, param_init_sigma, stuck from trainings where outcome <> 'failed'"
     )
@@ -171,7 +171,7 @@ def test_learning_curves_are_quartiles_and_solved_trainings_stay(tmp_path: Path)
         commit(writer, trial_rows(0, ["solved"] * 3), ended)
         # One alone goes on to the last step: it does not speak for all three.
         commit(writer, trial_rows(1, ["plateau"] * 3), {0: [5.0] * 5, 1: [4.0] * 2, 2: [3.0] * 2})
-    with Ledger(directory.path).connect() as connection:
+    with Ledger(directory.place).connect() as connection:
         solved, plateau = read_learning_curves(connection)
     assert [point.step for point in solved.points] == [0, 1, 2, 4, 8]
     assert [point.n for point in solved.points] == [3] * 5
@@ -194,7 +194,7 @@ def test_the_most_important_parameters_are_the_axes(tmp_path: Path) -> None:
         for at in range(12)
     ]
     directory = sweep_on_disk(tmp_path / "sweep", spec, *trials)
-    with Ledger(directory.path).connect() as connection:
+    with Ledger(directory.place).connect() as connection:
         regions = read_regions(connection, rates_by(connection, spec), pooled_rate)
     assert regions is not None
     assert regions.explained[0].rates.parameter == "n_categories"

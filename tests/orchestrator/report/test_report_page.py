@@ -37,7 +37,7 @@ def test_the_command_writes_one_file_that_fetches_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     directory = _small(tmp_path / "sweep")
-    monkeypatch.setattr(sys, "argv", ["attnsweep", "report", str(directory.path)])
+    monkeypatch.setattr(sys, "argv", ["attnsweep", "report", str(directory.place)])
     with pytest.raises(SystemExit) as ended:
         cli.main()
     assert not ended.value.code
@@ -63,7 +63,7 @@ def test_the_command_writes_one_file_that_fetches_nothing(
 def test_the_commands_of_a_report_exist_and_its_queries_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     directory = _small(tmp_path / "a sweep's")
     monkeypatch.chdir(tmp_path)
-    page = read_html(make_report([directory.path])[0])
+    page = read_html(make_report([directory.place])[0])
     commands = [shlex.split(each.text) for each in page.all("pre", class_="command")]
     assert [words[1] for words in commands][:2] == ["resume", "status"]
     for words in commands:
@@ -78,7 +78,7 @@ def test_a_sweep_without_trainings(tmp_path: Path) -> None:
     directory = SweepDirectory.create(tmp_path / "sweep", small_sweep("empty"), {})
     with open_writer(directory):
         pass
-    page = read_html(make_report([directory.path])[0])
+    page = read_html(make_report([directory.place])[0])
     assert "The ledger holds no training yet." in page.text
     assert page.all("img") == []
 
@@ -87,7 +87,7 @@ def test_a_sweep_without_trainings(tmp_path: Path) -> None:
 def test_a_sweep_that_varies_nothing_and_whose_trainings_fail(tmp_path: Path) -> None:
     spec = small_sweep("fixed", space={"n_steps": 8}, trials=1, replicates=2)
     failed = trial_rows(0, ["failed", "failed"], error="ValueError: no", eval_loss=None, train_seconds=None)
-    page = read_html(make_report([sweep_on_disk(tmp_path / "sweep", spec, failed).path])[0])
+    page = read_html(make_report([sweep_on_disk(tmp_path / "sweep", spec, failed).place])[0])
     assert page.one("p", id="stuck-rate-1").text == "-"
     assert page.all("table", class_="regions") == page.all("table", class_="by-parameter") == []
     assert "ValueError: no" in page.one("details", class_="failure").text
@@ -107,7 +107,7 @@ def test_where_no_model_is_fitted_the_cells_stand_alone_and_the_page_says_why(tm
         ("solved", [trial_rows(0, ["solved"] * 4)], "No model: none of 4 trainings of 1 trials are stuck"),
     ):
         given = spec if name == "words" else small_sweep("one")
-        text, pictures = make_report([sweep_on_disk(tmp_path / name, given, *rows).path])
+        text, pictures = make_report([sweep_on_disk(tmp_path / name, given, *rows).place])
         page = read_html(text)
         assert why in page.text
         assert len(page.all("table", class_="regions")) == 1
@@ -121,7 +121,7 @@ def test_where_no_model_is_fitted_the_cells_stand_alone_and_the_page_says_why(tm
 def test_trials_that_chose_how_many_they_needed_count_once_in_every_rate(tmp_path: Path) -> None:
     spec = small_sweep("by_need", trials=2, replicates=Sequential(width=0.3, at_most=16, batch=4))
     trials = [trial_rows(0, ["solved"] * 4), trial_rows(1, ["marginal"] * 12 + ["solved"] * 4)]
-    page = read_html(make_report([sweep_on_disk(tmp_path / "sweep", spec, *trials).path])[0])
+    page = read_html(make_report([sweep_on_disk(tmp_path / "sweep", spec, *trials).place])[0])
     assert page.one("p", id="stuck-rate-1").text.startswith("0.38 [")
     assert page.one("p", id="solved-rate-1").text.startswith("0.62 [")
     outcomes = {row[0].split()[0]: row[2][:4] for row in page.one("table", class_="outcomes").rows()}
@@ -134,13 +134,13 @@ def test_a_loss_near_the_largest_float_is_drawn(tmp_path: Path) -> None:
     directory = SweepDirectory.create(tmp_path / "sweep", small_sweep("diverged"), {})
     with open_writer(directory) as writer:
         commit(writer, trial_rows(0, ["diverged"] * 2), {0: [1.0, 1e300], 1: [1.0, 1e308]})
-    page = read_html(make_report([directory.path])[0])
+    page = read_html(make_report([directory.place])[0])
     assert "Learning curves by outcome" in page.text
 
 
 @pytest.mark.slow
 def test_several_sweeps(tmp_path: Path) -> None:
-    paths = [_small(tmp_path / name, name).path for name in ("first", "second")]
+    paths = [_small(tmp_path / name, name).place for name in ("first", "second")]
     with pytest.raises(UserError, match="--out: got None, expected a file, for a report on several sweeps"):
         write_report(paths, None)
     out = write_report(paths, tmp_path / "both.html")
@@ -171,7 +171,7 @@ def test_a_sweep_with_heads(tmp_path: Path) -> None:
         for row in head_rows(training, seen)
     ]
     directory = sweep_with_heads(tmp_path / "sweep", small_sweep("heads"), trials, heads)
-    text, pictures = make_report([directory.path])
+    text, pictures = make_report([directory.place])
     rows = {row[0]: row for row in read_html(text).one("table", class_="roles").rows()}
     assert rows["positional"][2:4] == ["4", "2"]
     assert rows["positional"][5] == "25.0%"
@@ -205,7 +205,7 @@ def test_a_file_that_cannot_be_written(tmp_path: Path) -> None:
     directory = sweep_on_disk(tmp_path / "sweep", small_sweep("empty"))
     (tmp_path / "taken").write_text("")
     with pytest.raises(UserError, match=r"--out: got .*expected a file that can be written"):
-        write_report([directory.path], tmp_path / "taken" / "report.html")
+        write_report([directory.place], tmp_path / "taken" / "report.html")
 
 
 def test_a_directory_that_is_no_sweep(tmp_path: Path) -> None:

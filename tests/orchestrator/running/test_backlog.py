@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from attnsweep.orchestrator.running.backlog import Backlog, PackSizer
+from attnsweep.orchestrator.storage.local import LocalFolder
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
 from attnsweep.orchestrator.training.identity import Task, tasks_of
 from attnsweep.search_spaces import Sweep
@@ -15,7 +16,7 @@ from attnsweep.workloads.category_pairs import CategoryPairsParameters
 SWEEP = Sweep(name="s", workload="category_pairs", space={}, trials=100)
 
 
-DIRECTORY = SweepDirectory(Path("s"), "s", SWEEP, SWEEP.sha256(), {"n_categories": 7}, {})
+DIRECTORY = SweepDirectory(LocalFolder(Path("s")), "s", SWEEP, SWEEP.sha256(), {"n_categories": 7}, {})
 
 
 def _tasks(trial: int, n_positions: int) -> list[Task]:

@@ -59,12 +59,12 @@ def test_it_is_summarized(bare: SweepDirectory) -> None:
 
 
 def test_it_has_a_report(bare: SweepDirectory, tmp_path: Path) -> None:
-    page = write_report([Path(str(bare.path))], tmp_path / "report.html")
+    page = write_report([bare.place], tmp_path / "report.html")
     assert "n_categories" in page.read_text()
 
 
 def test_it_is_audited(bare: SweepDirectory, tmp_path: Path) -> None:
-    found = audit(bare.path, f"sqlite:///{tmp_path}/mlflow.db")
+    found = audit(bare.place, f"sqlite:///{tmp_path}/mlflow.db")
     assert {**found.counts, "logged": None} == {"asked": 1, "trained": 0, "told": 0, "logged": None}
     assert found.problems == []
 
@@ -72,8 +72,8 @@ def test_it_is_audited(bare: SweepDirectory, tmp_path: Path) -> None:
 def test_its_views_have_the_types_of_its_parameters(bare: SweepDirectory, tmp_path: Path) -> None:
     names = ("n_categories", "momentum", "attention_activation", "skip", "hidden_width", "n_positions")
     sql = f"select {', '.join(f'typeof(any_value(param_{name}))' for name in names)} from trainings"
-    (row,) = query_all([Ledger(bare.path)], sql).to_pylist()
+    (row,) = query_all([Ledger(bare.place)], sql).to_pylist()
     assert list(row.values()) == ["BIGINT", "DOUBLE", "VARCHAR", "BOOLEAN", "DOUBLE", "BIGINT"]
     other = sweep_on_disk(tmp_path / "other", small_sweep("other"), trial_rows(0, ["solved"] * 2))
-    union = query_all([Ledger(bare.path), Ledger(other.path)], "select param_n_categories from trials")
+    union = query_all([Ledger(bare.place), Ledger(other.place)], "select param_n_categories from trials")
     assert union["param_n_categories"].to_pylist() == [10]

@@ -281,7 +281,7 @@ def test_a_store_that_fails_leaves_the_sweep_free(tmp_path: Path, monkeypatch: p
     directory = sweep_on_disk(tmp_path / "sweep", small_sweep("freed"), trial_rows(0, SOLVED))
     # MLflow itself would try ten times, for 100 s.
     monkeypatch.setattr("mlflow.store.db.utils.MAX_RETRY_COUNT", 1)
-    for database in ("postgresql+psycopg2://me:secret@127.0.0.1:1/mlflow", f"sqlite:///{directory.path}/sweep.json/x"):
+    for database in ("postgresql+psycopg2://me:secret@127.0.0.1:1/mlflow", f"sqlite:///{directory.place}/sweep.json/x"):
         with pytest.raises(UserError, match="expected an MLflow store that answers") as refusal:
             sync(directory, database)
         assert "secret" not in str(refusal.value)

@@ -39,7 +39,7 @@ def _report(client: MlflowClient, directory: SweepDirectory) -> Path:
 def test_the_report_is_an_artifact_of_the_sweeps_run(client: MlflowClient, tmp_path: Path) -> None:
     trials = trial_rows(0, SOLVED, param_init_sigma=0.1), trial_rows(1, ["marginal"] * 4, param_init_sigma=0.01)
     directory = sweep_on_disk(tmp_path / "sweep", small_sweep("reported"), *trials)
-    done = CliRunner().invoke(app, ["mlflow-sync", str(directory.path)], catch_exceptions=False)
+    done = CliRunner().invoke(app, ["mlflow-sync", str(directory.place)], catch_exceptions=False)
     assert done.exit_code == 0
     assert "8 trainings" in _report(client, directory).read_text()
     figures = _artifacts(client, directory, "report/report_figures")
@@ -82,7 +82,7 @@ def test_what_keeps_the_report_from_being_drawn_is_a_warning(
         add_report(directory)
     [warning] = [record.getMessage() for record in caplog.records if record.name.startswith("attnsweep")]
     assert warning.startswith("no report in MLflow: ")
-    assert f"`attnsweep mlflow-sync {directory.path}` adds it" in warning
+    assert f"`attnsweep mlflow-sync {directory.place}` adds it" in warning
     assert _artifacts(client, directory, "report") == {}
 
 

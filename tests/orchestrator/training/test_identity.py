@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from attnsweep.orchestrator.storage.local import LocalFolder
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
 from attnsweep.orchestrator.training.identity import tasks_of, training_id, training_seed
 from attnsweep.search_spaces import Sweep
@@ -14,7 +15,7 @@ SWEEP = Sweep(name="s", workload="category_pairs", space={}, trials=100)
 
 
 def test_a_trial_takes_the_defaults_of_when_the_sweep_began() -> None:
-    directory = SweepDirectory(Path("s"), "s", SWEEP, SWEEP.sha256(), {"n_categories": 7}, {})
+    directory = SweepDirectory(LocalFolder(Path("s")), "s", SWEEP, SWEEP.sha256(), {"n_categories": 7}, {})
     tasks = tasks_of(directory, CategoryPairsParameters, 0, {"n_positions": 5}, range(3))
     assert {task.training.parameters.n_categories for task in tasks} == {7}
 
@@ -45,7 +46,7 @@ def test_the_certified_share_is_of_the_sweep_and_was_of_the_training(
     share: float, of_0_1: dict[str, Value], expected: float, identity: str
 ) -> None:
     spec = SWEEP.but(certified_share=share)
-    directory = SweepDirectory(Path("s"), "s", spec, spec.sha256(), of_0_1, {})
+    directory = SweepDirectory(LocalFolder(Path("s")), "s", spec, spec.sha256(), of_0_1, {})
     (task,) = tasks_of(directory, CategoryPairsParameters, 0, {"init_sigma": 0.1}, range(1))
     assert task.certified_share == expected
     assert training_id("category_pairs", task.training.parameters, 7) == identity

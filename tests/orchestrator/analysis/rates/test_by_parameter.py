@@ -159,7 +159,7 @@ def test_the_median_loss_of_a_sweep_is_of_its_trials(tmp_path: Path) -> None:
     solved, diverged = ["solved"] * 4, trial_rows(2, ["diverged"] * 4)
     trials = [trial_rows(0, solved), trial_rows(1, solved, eval_loss=7.0), diverged, trial_rows(3, ["failed"] * 4)]
     for n, expected in ((0, None), (1, 2.0), (2, 4.5), (3, 7.0), (4, 7.0)):
-        ledger = Ledger(sweep_on_disk(tmp_path / str(n), small_sweep("s"), *(trials[:n] or trials[3:])).path)
+        ledger = Ledger(sweep_on_disk(tmp_path / str(n), small_sweep("s"), *(trials[:n] or trials[3:])).place)
         assert ledger.ask(loss_median) == expected
-    ledger = Ledger(sweep_on_disk(tmp_path / "diverged", small_sweep("s"), diverged).path)
+    ledger = Ledger(sweep_on_disk(tmp_path / "diverged", small_sweep("s"), diverged).place)
     assert ledger.ask(loss_median) is None
