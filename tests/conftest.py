@@ -24,7 +24,7 @@ SLOW_FOLDERS = {"end_to_end", "fault"}
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Marks the tests by what they use and where they stand. All that need Ray run in one process, one after another."""
+    """Marks the tests by what they use and where they stand. All that need Ray run in one process, in turn."""
     for item in items:
         for name in MARKS.keys() & getattr(item, "fixturenames", ()):
             item.add_marker(MARKS[name])
