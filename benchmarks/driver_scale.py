@@ -317,7 +317,7 @@ def _drive(
     from rich.console import Console
 
     from attnsweep.orchestrator.ledger.reader import Ledger
-    from attnsweep.orchestrator.ledger.schema import trainings_schema
+    from attnsweep.orchestrator.ledger.schema import schemas_of
     from attnsweep.orchestrator.ledger.writer import LedgerWriter
     from attnsweep.orchestrator.running.loop import Follower, SweepLoop
     from attnsweep.orchestrator.running.progress import ProgressDisplay
@@ -333,17 +333,16 @@ def _drive(
     declared = workload.parameters.declared()
     defaults = {name: each.default for name, each in declared.items() if name not in spec.space}
     directory = SweepDirectory.create(Path("sweep"), spec, defaults)
-    schema = trainings_schema(workload.parameters, workload.level_names)
     rows = RowsOfPacks(spec, min(pack_size, 64))
     clock = Clock()
     pool = StubPool(clock, rows, trainers, seconds, _slice_seconds(trainers) if part == "busy" else None)
-    with closing(LedgerWriter(directory.path, schema, None, directory.spec_sha256)) as writer:
+    with closing(LedgerWriter(directory.place, schemas_of(workload), directory.spec_sha256)) as writer:
         study = Study(directory)
-        earlier = Ledger(directory.path).trainings()
+        earlier = Ledger(directory.place).trainings()
         display = ProgressDisplay(Console(stderr=True, quiet=True), spec, earlier)
         projection = Projection(directory) if mlflow else None
         followers: Sequence[Follower] = [display, *([projection] if projection else [])]
-        beacon = Beacon(directory.path)
+        beacon = Beacon(directory.place)
         loop = SweepLoop(directory, workload, study, writer, pool, pack_size=pack_size, followers=tuple(followers))
         loop.resume(earlier)
         clock.outside = time.process_time()

@@ -114,7 +114,7 @@ class SweepLoop:
         self._followers = followers
         self._backlog = Backlog(pack_size)
         self._trials = OpenTrials(directory, workload, study, self._backlog)
-        self._retries = Retries(Checkpoints(directory.path, directory.environment))
+        self._retries = Retries(Checkpoints(directory.place, directory.environment))
         self._may_ask = True
         self._steps: dict[str, int] = {}
         self._n_trained, self._n_failed, self._n_under_way = 0, 0, 0
@@ -206,9 +206,9 @@ class SweepLoop:
     def _fill_pack(self, until: float) -> bool:
         """Asks for trials until the backlog holds a full pack or none is left to ask; `False` if it is late by then."""
         while self._n_to_ask and not self._backlog.has_full_pack(self._fair_share):
+            self._trials.ask()
             if time.monotonic() >= until:
                 return False
-            self._trials.ask()
         return True
 
     def _new_pack(self) -> PackOrder | None:
@@ -324,4 +324,4 @@ class SweepLoop:
                 follower.rows_committed(trainings)
 
     def _stopped(self, message: str) -> SweepError:
-        return SweepError(message, self._directory.path)
+        return SweepError(message, self._directory.place)

@@ -76,7 +76,7 @@ class TrainerPool:
         checkpoint_seconds: float = CHECKPOINT_SECONDS,
     ) -> None:
         for module in user_modules():
-            ray.cloudpickle.register_pickle_by_value(module)  # type: ignore[no-untyped-call]
+            ray.cloudpickle.register_pickle_by_value(module)
         self._workload, self._run = ray.put(workload), run
         self._shares = tuple(shares)
         self._checkpoint_seconds = checkpoint_seconds
@@ -115,7 +115,7 @@ class TrainerPool:
     def train(self, order: PackOrder) -> None:
         """Hands a pack to an idle trainer."""
         trainer = self._idle.pop(0)
-        self._running[self._actors[trainer].start.remote(order)] = (trainer, order)
+        self._running[self._actors[trainer].start.remote(order, self.n_trainers)] = (trainer, order)
 
     def reports(self, timeout: float) -> Reports:
         """The reports received within `timeout` seconds. Packs that only made progress continue to train."""
@@ -138,7 +138,11 @@ class TrainerPool:
         self._running.clear()
 
     def _collect_within(self, timeout: float) -> Reports:
-        ready, _ = ray.wait([*self._running, *self._placing], timeout=timeout)
+        calls = [*self._running, *self._placing]
+        ready, _ = ray.wait(calls, timeout=timeout)
+        if ready:
+            # By then others may be ready too: all of them at once.
+            ready, _ = ray.wait(calls, num_returns=len(calls), timeout=0)
         for reference in ready:
             if reference in self._placing:
                 self._welcome(reference)
