@@ -28,16 +28,16 @@ from attnsweep.workloads.engine.process import training_settings
 WORTH_KEEPING_SECONDS = 2.0
 """A pack that has trained for less time is handed back without its state."""
 SLICE_SECONDS = 1.0
-"""How long a call trains before it reports, at the least: Ray cannot cancel a running call."""
-_REPORTS_PER_SECOND = 200
-"""Reports that all trainers together make. Each costs the driver a fraction of a millisecond."""
+"""How long a call trains before it reports, up to `_MANY_TRAINERS`: Ray cannot cancel a running call."""
+_MANY_TRAINERS = 1000
+"""From so many on slices grow with their number: each report costs the driver a fraction of a millisecond."""
 _LOOKS_PER_SLICE = 8
 """How often the clock is read: an evaluation takes from half a millisecond to several seconds."""
 
 
 def slice_seconds(n_trainers: int) -> float:
     """How long a call trains before it reports, when so many trainers report to one driver."""
-    return max(SLICE_SECONDS, n_trainers / _REPORTS_PER_SECOND)
+    return SLICE_SECONDS * max(1.0, n_trainers / _MANY_TRAINERS)
 
 
 class Trainer:
