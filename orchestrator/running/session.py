@@ -38,8 +38,8 @@ from attnsweep.workloads.parameters import Value
 from attnsweep.workloads.registry import load_workload
 from attnsweep.workloads.user_code import users_code
 
-_SHOW_SECONDS = 0.4
-"""Between two looks at the packs under way, for the display."""
+_SHOW_SECONDS_PER_TRAINER = 1e-4
+"""Between two looks at the packs under way, for the display: thousands of them take milliseconds to count."""
 
 
 def run_sweep(spec: Sweep, where: Location, resources: Resources, console: Console) -> Summary:
@@ -206,8 +206,7 @@ class _Session:
 
         def should_stop() -> bool:
             nonlocal shown
-            # A pool of thousands of trainers has thousands of packs to count.
-            if time.monotonic() - shown > _SHOW_SECONDS:
+            if time.monotonic() - shown > _SHOW_SECONDS_PER_TRAINER * pool.n_trainers:
                 _show_progress(display, beacon, pool, loop)
                 shown = time.monotonic()
             return stop.requested
