@@ -11,11 +11,18 @@ TESTED = "5.0"
 
 try:
     from optuna._transform import _SearchSpaceTransform as SearchSpaceTransform
+    from optuna.samplers._lazy_random_state import LazyRandomState
+    from optuna.samplers._tpe.parzen_estimator import _ParzenEstimator as ParzenEstimator
+    from optuna.samplers._tpe.sampler import _split_trials as split_trials
+    from optuna.samplers._tpe.sampler import default_gamma
     from optuna.storages.journal._storage import JournalOperation
 
     for _name in ("_attr_key_optimizer", "_init_optimizer", "_restore_optimizer", "_split_optimizer_str"):
         # What `JsonCmaEsSampler` overrides.
         getattr(optuna.samplers.CmaEsSampler, _name)
+    for _name in ("_sample", "_build_parzen_estimator", "_compare"):
+        # What `BatchedTPESampler` overrides or calls.
+        getattr(optuna.samplers.TPESampler, _name)
 except (ImportError, AttributeError) as error:
     raise UserError(
         "optuna",
@@ -24,7 +31,16 @@ except (ImportError, AttributeError) as error:
         fix=f"pip install 'optuna=={TESTED}.*'",
     ) from error
 
-__all__ = ["JournalOperation", "SearchSpaceTransform", "new_trial", "storage_of"]
+__all__ = [
+    "JournalOperation",
+    "LazyRandomState",
+    "ParzenEstimator",
+    "SearchSpaceTransform",
+    "default_gamma",
+    "new_trial",
+    "split_trials",
+    "storage_of",
+]
 
 
 def storage_of(study: optuna.Study) -> tuple[BaseStorage, int]:

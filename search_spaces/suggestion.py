@@ -11,11 +11,11 @@ from optuna.samplers import (
     GridSampler,
     QMCSampler,
     RandomSampler,
-    TPESampler,
 )
 from optuna.study import Study
 from optuna.trial import FrozenTrial, Trial
 
+from attnsweep.search_spaces.batched_tpe import BatchedTPESampler
 from attnsweep.search_spaces.cma_es import JsonCmaEsSampler
 from attnsweep.search_spaces.dimensions import Categorical, Conditional, Float, Int, Scalar, Simple, Varied
 from attnsweep.search_spaces.grid import grid_axes
@@ -59,8 +59,9 @@ def make_sampler(sweep: Sweep, trial: int) -> BaseSampler:
     seed = trial_seed(sweep, trial)
     match sweep.sampler:
         case "tpe":
-            # Trials are asked for in batches: the liar keeps one batch from piling up at one point.
-            return TPESampler(seed=seed, constant_liar=True)
+            sampler = BatchedTPESampler()
+            sampler.begin(seed)
+            return sampler
         case "random":
             return RandomSampler(seed=seed)
         case "qmc":

@@ -8,7 +8,7 @@ from typing import Any, Protocol
 import pyarrow as pa
 
 from attnsweep.orchestrator.ledger.writer import LedgerWriter
-from attnsweep.orchestrator.running.backlog import Backlog
+from attnsweep.orchestrator.running.backlog import Backlog, PackSizer
 from attnsweep.orchestrator.running.checkpoints import Checkpoints
 from attnsweep.orchestrator.running.retries import Retries
 from attnsweep.orchestrator.running.study import Study
@@ -113,6 +113,7 @@ class SweepLoop:
         self._max_failures = float("inf") if max_failures is None else max_failures
         self._followers = followers
         self._backlog = Backlog(pack_size)
+        self._trials_per_pack = -(-(pack_size or PackSizer.smallest) // n_wanted(directory.spec.replicates, {}))
         self._trials = OpenTrials(directory, workload, study, self._backlog)
         self._retries = Retries(Checkpoints(directory.place, directory.environment))
         self._may_ask = True
@@ -206,7 +207,7 @@ class SweepLoop:
     def _fill_pack(self, until: float) -> bool:
         """Asks for trials until the backlog holds a full pack or none is left to ask; `False` if it is late by then."""
         while self._n_to_ask and not self._backlog.has_full_pack(self._fair_share):
-            self._trials.ask()
+            self._trials.ask(self._trials_per_pack)
             if time.monotonic() >= until:
                 return False
         return True

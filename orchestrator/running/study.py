@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import optuna
 from optuna.exceptions import ExperimentalWarning
+from optuna.samplers import BaseSampler
 from optuna.storages import BaseStorage, JournalStorage, RDBStorage
 from optuna.storages.journal import JournalFileBackend
 from optuna.trial import FrozenTrial, TrialState
@@ -18,11 +19,12 @@ from attnsweep.orchestrator.storage.local import LocalFolder, regular_file
 from attnsweep.orchestrator.storage.location import as_argument
 from attnsweep.orchestrator.storage.s3 import ObjectPrefix
 from attnsweep.orchestrator.storage.sweep_directory import STUDY_FILE, SweepDirectory
+from attnsweep.search_spaces.batched_tpe import BatchedTPESampler
 from attnsweep.search_spaces.boundary import N_JUDGED
 from attnsweep.search_spaces.dimensions import Scalar
 from attnsweep.search_spaces.optuna_internals import new_trial, storage_of
 from attnsweep.search_spaces.random_draws import RandomDraws
-from attnsweep.search_spaces.suggestion import draw, make_sampler, suggest, undrawn, values_of
+from attnsweep.search_spaces.suggestion import draw, make_sampler, suggest, trial_seed, undrawn, values_of
 from attnsweep.search_spaces.sweep import Sweep
 from attnsweep.workloads.errors import SpecError, UserError
 
@@ -50,7 +52,8 @@ class Study:
 
     Each trial is drawn by a sampler that is seeded by the sweep's seed and the trial's number. A sampler that does not
     learn (`random`, `qmc`, `grid`) therefore draws the same trials in a resumed sweep as in an undisturbed one. What
-    `tpe`, `cmaes` and `boundary` draw depends on the trials that had ended by then.
+    `cmaes` and `boundary` draw depends on the trials that had ended by then; what `tpe` draws, on those that had ended
+    when its batch began; a resumed sweep begins a new batch.
 
     Asked, told and refused trials are durable once `save` returns. A killed driver loses later entries. Nothing is lost
     with them: a trial that was only asked for has no rows and no checkpoint, and a told trial is told again from its
@@ -74,6 +77,7 @@ class Study:
                 load_if_exists=True,
             )
         self._name_values()
+        self._n_left_in_batch = 0
         self._random = RandomDraws(directory.spec)
         # Nothing is learned from random trials: what is asked and told from here on is not kept in memory.
         learns = directory.spec.sampler != "random"
@@ -101,19 +105,32 @@ class Study:
         """Trials left in the budget."""
         return max(self._spec.trials - self._n_asked, 0)
 
-    def ask(self) -> Configuration:
-        """The next configuration."""
+    def ask(self, batch: int = 1) -> Configuration:
+        """The next configuration.
+
+        Args:
+            batch: So many trials asked for in a row are drawn by one model of `tpe`; the other samplers have none.
+        """
         number = self._n_asked
         if self._entries:
             drawn, distributions = self._random.draw(number)
             self._entries.create(drawn, distributions)
             values = values_of(self._spec, drawn)
         else:
-            self._study.sampler = make_sampler(self._spec, number)
+            self._study.sampler = self._sampler(number, batch)
             with self._log.asking() if self._log else nullcontext():
                 values = suggest(self._spec, new_trial(self._study))
         self._n_asked += 1
         return Configuration(number, values)
+
+    def _sampler(self, trial: int, batch: int) -> BaseSampler:
+        before = self._study.sampler
+        if isinstance(before, BatchedTPESampler) and self._n_left_in_batch > 0:
+            self._n_left_in_batch -= 1
+            before.begin(trial_seed(self._spec, trial))
+            return before
+        self._n_left_in_batch = batch - 1
+        return make_sampler(self._spec, trial)
 
     def asked(self) -> list[Asked]:
         """The trials that earlier runs asked for, without the refused ones."""

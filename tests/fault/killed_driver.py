@@ -40,7 +40,9 @@ def plant(point: str, number: int = signal.SIGKILL, of: int | None = None) -> No
 
 def plant_in_mlflow(point: str) -> None:
     """Makes the process that this one will start for MLflow kill this one there."""
-    program = f"import sys; sys.path.append({str(Path(__file__).parents[2])!r}); from tests.fault import killed_driver; "
+    program = (
+        f"import sys; sys.path.append({str(Path(__file__).parents[2])!r}); from tests.fault import killed_driver; "
+    )
     program += f"killed_driver.plant({point!r}, of={os.getpid()}); "
     projection._PROGRAM = program + projection._PROGRAM
 
