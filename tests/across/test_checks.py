@@ -143,7 +143,7 @@ def test_each_target_chooses_its_tests(target: str, chosen: str) -> None:
         ["make", "--no-print-directory", "--dry-run", "--old-file=there/.installed-test", target, "VENV=there"], ROOT
     )
     *_, tests = plan.stdout.splitlines()
-    assert tests == f"there/bin/pytest --numprocesses 2 --dist loadfile --no-loadscope-reorder{chosen}"
+    assert tests == f"there/bin/pytest --numprocesses 3 --dist loadgroup --no-loadscope-reorder{chosen}"
 
 
 def test_the_command_line_starts_without_the_heavy_libraries() -> None:
