@@ -15,7 +15,6 @@ MARKS = {
     "s3": "server",
     "running_store": "server",
     "browser": "server",
-    "reader": "server",
 }
 """By a fixture that a test uses. What starts Ray or a server by itself says so with a mark of its own."""
 _RAY_FIRST = ("cluster", "local_ray", "ray_head", "", None)
@@ -33,9 +32,16 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         sample = item.get_closest_marker("sample")
         if sample is not None and item.callspec.id not in sample.args:  # type: ignore[attr-defined]
             item.add_marker("scale")
-        item.add_marker(pytest.mark.xdist_group("ray" if item.get_closest_marker("ray") else str(item.path)))
+        item.add_marker(pytest.mark.xdist_group(_process(item)))
     # First the tests that wait most; those that join the same Ray stand together, so that it starts once.
     items.sort(key=lambda item: _RAY_FIRST.index(_ray_of(item)))
+
+
+def _process(item: pytest.Item) -> str:
+    """Tests with the same answer run in one process: they share a Ray, a browser, or the fixtures of their module."""
+    if item.get_closest_marker("ray"):
+        return "ray"
+    return "browser" if "browser" in getattr(item, "fixturenames", ()) else str(item.path)
 
 
 def _ray_of(item: pytest.Item) -> str | None:

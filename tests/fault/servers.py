@@ -18,7 +18,7 @@ from typing import Any
 import psycopg2
 import pytest
 
-from tests.end_to_end.chromium import answers, free_port
+from tests.end_to_end.servers import answers, free_port
 
 SECONDS_TO_WAIT = 120
 
