@@ -239,7 +239,7 @@ def barrier() -> EquationCheck:
 
 
 def bound_on_sigma(printed_exponent: float = -0.5, right_exponent: float = -0.75) -> EquationCheck:
-    """The init_sigma, a power of N, at which the gradient's cubic term A q equals its linear term a at a random start."""
+    """The init_sigma at which a random start's cubic gradient term A q equals its linear term a: a power of N."""
     sizes, crossings = torch.tensor([16.0, 32.0, 64.0, 128.0], dtype=torch.float64), []
     draw = generator(7)
     for N in sizes.int().tolist():
@@ -261,7 +261,7 @@ def bound_on_sigma(printed_exponent: float = -0.5, right_exponent: float = -0.75
 
 
 def softmax_has_no_stationary_point(n_solves: int = 60, saturated: float = _SATURATED) -> EquationCheck:
-    """At the best v a higher logit still lowers the loss of every column, and every search ends in saturated columns."""
+    """At the best v a higher logit still lowers every column's loss, and every search ends in saturated columns."""
     errors = []
     for N, M in SIZES:
         p = torch.linspace(0.05, 0.99, _N_MEMBERS, dtype=torch.float64)

@@ -1,6 +1,6 @@
-"""Measures that outcomes are decided by, common to all workloads. Axes: L lane, P probe.
+"""The measures and thresholds by which all workloads decide outcomes. Axes: L lane, P probe.
 
-The cut-offs are ours; docs/zeros.md shows how much each of them matters.
+The thresholds are ours; docs/zeros.md shows how much each of them matters.
 """
 
 import numpy as np
@@ -12,7 +12,7 @@ from attnsweep.workloads.engine.schedule import tail_start
 AT_LEVEL = 0.01
 """A loss within this share of a reference level is at the level."""
 STATIONARY_GAMMA = 1e-2
-"""Below this scale-free gradient a training stands still."""
+"""A training is stationary if its scale-free gradient is below this."""
 DIVERGED_FACTOR = 3.0
 """A loss above this multiple of the zero predictor's, and above its own start, has diverged."""
 MOVING_SHARE = 0.01

@@ -221,7 +221,7 @@ class Lbfgs(Optimizer):
         self._search.begin(lanes & ~is_flat, first_trial, start, now.direction, evaluations_left)
 
     def _end_iterations(self, lanes: Tensor, stops: Sequence[int]) -> None:
-        """Moves the lanes whose search has ended, (L,) bool, to the point found; ends those at a tolerance or a limit."""
+        """Moves lanes (L,) bool whose search has ended to the point found; ends those at a tolerance or limit."""
         if not lanes.any():
             return
         now = self._now
