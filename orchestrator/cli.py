@@ -310,7 +310,7 @@ def main() -> None:
         _complain(str(mistake))
         sys.exit(EXIT_MISTAKE)
     except SweepError as fault:
-        _complain(f"{fault}\nonce the cause is repaired, go on with: attnsweep resume {as_argument(fault.path)}")
+        _complain(f"{fault}\nonce the cause is fixed, continue with: attnsweep resume {as_argument(fault.path)}")
         sys.exit(EXIT_FAULT)
     except PoolError as fault:
         _complain(str(fault))

@@ -73,7 +73,7 @@ class StudyLog(BaseJournalBackend):
 
     @contextmanager
     def asking(self) -> Iterator[None]:
-        """Around an ask: its entries are saved together. One that raises is not saved."""
+        """A context for one ask: its entries are saved together, or not at all if it raises."""
         first = len(self._unsaved)
         self._is_asking = True
         try:
@@ -147,7 +147,7 @@ class JournalFile:
                 str(self._path),
                 given="a change by another program",
                 expected="only this sweep's entries and notes, while it runs",
-                fix="stop that program, undo its change, and go on with: attnsweep resume DIR",
+                fix="stop that program, undo its change, and continue with: attnsweep resume DIR",
             )
         self._n_bytes += len(others)
 

@@ -64,7 +64,7 @@ def test_one_that_was_begun_can_be_resumed(
     path = sweep_on_disk(tmp_path / "s", small_sweep("s"), trial_rows(0, ["solved"] * 4)).path
     line, hint = _fault(["resume", str(path)], monkeypatch, capsys)
     assert line.startswith(NOT_STARTED)
-    assert hint == f"once the cause is repaired, go on with: attnsweep resume {path}"
+    assert hint == f"once the cause is fixed, continue with: attnsweep resume {path}"
 
 
 def test_a_node_has_as_long_as_it_is_given(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -124,6 +124,6 @@ def test_a_ray_that_dies_stops_the_sweep_and_says_how_to_go_on(tmp_path: Path, m
     assert done.stdout == ""
     *_, fault, hint = done.stderr.splitlines()
     assert fault == "attnsweep: Ray's process gcs_server has died"
-    assert hint == f"once the cause is repaired, go on with: attnsweep resume {path}"
+    assert hint == f"once the cause is fixed, continue with: attnsweep resume {path}"
     assert not re.search("state-dump|Traceback", done.stderr)
     assert Ledger(path).trainings().num_rows == 0

@@ -86,7 +86,7 @@ def test_ctrl_c_commits_what_is_done_and_leaves_nobody_listening(sweep: subproce
     os.killpg(sweep.pid, signal.SIGINT)
     _, errors = sweep.communicate(timeout=SECONDS_TO_STOP)
     assert sweep.returncode == 130, errors
-    assert "interrupted; go on with: attnsweep resume s" in errors
+    assert "interrupted; continue with: attnsweep resume s" in errors
     assert "Traceback" not in errors
     assert Ledger(home / "s").trainings().num_rows > 0
     wait_until(lambda: not any(Path(f"/proc/{pid}").exists() for pid in processes), "all that it started to end")

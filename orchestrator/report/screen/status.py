@@ -47,7 +47,7 @@ def print_status(path: Location) -> None:
     if said is not None and is_running:
         _print_packs(said.packs, console)
     if not directory.finished and not is_running:
-        console.print(f"go on with  attnsweep resume {as_argument(path)}")
+        console.print(f"continue with  attnsweep resume {as_argument(path)}")
 
 
 def _print_packs(packs: Sequence[PackUnderWay], console: PlainConsole) -> None:
@@ -56,7 +56,7 @@ def _print_packs(packs: Sequence[PackUnderWay], console: PlainConsole) -> None:
     for pack in packs[:_SHOWN_PACKS]:
         console.print(f"  {pack.pack:16} {pack.n_trainings} trainings, step {pack.step} of {pack.n_steps}")
     if len(packs) > _SHOWN_PACKS:
-        console.print(f"  and {len(packs) - _SHOWN_PACKS} packs more")
+        console.print(f"  and {len(packs) - _SHOWN_PACKS} more packs")
 
 
 def _read(connection: "duckdb.DuckDBPyConnection", spec: Sweep) -> tuple[dict[str, int], Rate, int, str | None]:

@@ -116,7 +116,7 @@ class Summary:
         """Where the sweep's files are, and what to type next."""
         lines = [f"ledger   {place}/trainings/*.parquet", f"MLflow   {self.mlflow}"]
         if not self.finished:
-            return [*lines, f"interrupted; go on with: attnsweep resume {place}"]
+            return [*lines, f"interrupted; continue with: attnsweep resume {place}"]
         query = "select outcome, count(*) from trainings group by 1"
         lines.append(f'next     attnsweep query {place} "{query}"')
         if self.n_failed:

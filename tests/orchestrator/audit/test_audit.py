@@ -35,10 +35,10 @@ def test_a_sweep_that_is_well_is_clean(whole: SweepDirectory) -> None:
     assert lines_of(found) == [
         "asked 9 = trained 9 = told 9 = logged 9 trials, 1 more refused",
         "trainings 27 = wanted 27; parameters, seeds and ids recomputed",
-        "curves and heads of these trainings alone, none without curves but failed ones",
+        "curves and heads belong to these trainings; only failed ones lack curves",
         "MLflow: 9 runs of trials, 1 of the sweep",
         f"sweep.json: the spec as it was written, sha256 {whole.spec_sha256[:12]}",
-        "files 3, each as it was written",
+        "files 3, unchanged since they were written",
         "replayed 2 trainings alone: they end as fused, largest deviation of a loss 0",
     ]
 

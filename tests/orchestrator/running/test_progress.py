@@ -121,7 +121,7 @@ def test_status_tells_a_sweep_that_stopped(
     _said(sweep.path, ago, doing)
     lines = _status(sweep.path, capsys)
     assert lines[0] == f"{sweep.sweep}: {says}"
-    assert lines[-1] == f"go on with  attnsweep resume {sweep.path}"
+    assert lines[-1] == f"continue with  attnsweep resume {sweep.path}"
 
 
 @pytest.mark.parametrize(

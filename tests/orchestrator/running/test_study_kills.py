@@ -262,7 +262,7 @@ def test_nothing_is_added_to_a_journal_that_another_program_changes(
     held = journal.read_bytes()
     expected = (
         f"{journal}: got 'a change by another program', expected only this sweep's entries and notes, "
-        "while it runs; stop that program, undo its change, and go on with: attnsweep resume DIR"
+        "while it runs; stop that program, undo its change, and continue with: attnsweep resume DIR"
     )
     with pytest.raises(StoreError) as raised:
         study.save()
