@@ -30,10 +30,10 @@ class Picture:
 
     Attributes:
         section: The part of the page that it belongs to.
-        name: Of its files, without ending.
-        alt: What it shows, for those who do not see it.
+        name: The name of its files, without extension.
+        alt: A description for readers who cannot see it.
         figure: The figure.
-        hover: By the `gid` of an artist, the text that a browser shows where the mouse rests on it.
+        hover: By the `gid` of an artist, the text that a browser shows when the mouse rests on it.
     """
 
     section: Section
@@ -59,7 +59,7 @@ class Picture:
 
     @property
     def drawing(self) -> Markup:
-        """The drawing as a part of the page, which it must be to show `hover`."""
+        """The drawing inlined in the page: only inlined drawings show `hover`."""
         return Markup(inline_svg(self.svg, self.name))
 
 
@@ -68,7 +68,7 @@ def draw_sweep(report: SweepReport, prefix: str = "") -> tuple[Picture, ...]:
 
     Args:
         report: The sweep.
-        prefix: Of the names of the files.
+        prefix: The prefix of the files' names.
     """
     taken: set[str] = set()
     return tuple(

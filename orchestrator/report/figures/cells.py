@@ -1,4 +1,4 @@
-"""The figure of what was observed: the share in each cell of two parameters."""
+"""The figure of observed rates: the share in each cell of two parameters."""
 
 import math
 from dataclasses import dataclass
@@ -20,7 +20,7 @@ from attnsweep.orchestrator.report.regions import Cell, Regions
 from attnsweep.search_spaces.dimensions import Float
 
 _DARK = 0.55
-"""On the colours of larger shares, black letters are hard to read."""
+"""The share above which cells are so dark that their letters are white."""
 
 
 @dataclass(frozen=True, slots=True)

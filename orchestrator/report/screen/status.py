@@ -1,4 +1,4 @@
-"""`attnsweep status`: how far a sweep is, by its ledger and by what its driver last said; also while it runs."""
+"""`attnsweep status`: the progress of a sweep, from its ledger and its driver's last report; also while it runs."""
 
 from collections.abc import Sequence
 from datetime import UTC, datetime
@@ -23,7 +23,7 @@ _SHOWN_PACKS = 16
 
 
 def print_status(path: Location) -> None:
-    """Prints whether it runs, trials, packs under way, trainings, outcomes and the stuck rate on stdout.
+    """Prints on stdout whether the sweep runs, its trials, unfinished packs, trainings, outcomes and stuck rate.
 
     Raises:
         UserError: If there is no sweep in the directory.
