@@ -212,7 +212,7 @@ def test_a_server_that_dies_for_good_leaves_the_rest_to_mlflow_sync(
     assert N_TRIALS - n_there <= int(told[1]) <= N_TRIALS - n_there + 1
 
     store.server.start()
-    assert _mlflow_sync(path).endswith(f"{N_TRIALS - n_there} trials logged, {n_there} were there\n")
+    assert _mlflow_sync(path).endswith(f"{N_TRIALS - n_there} trials logged, {n_there} already there\n")
     # As the command does, the report last.
     sync(SweepDirectory.open(path), undisturbed)
     add_report(SweepDirectory.open(path), undisturbed)

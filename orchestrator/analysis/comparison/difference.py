@@ -11,7 +11,7 @@ covers the truth in 94 to 99% of cases; the tests repeat the simulation.
 
 *Without pairs*, the interval is Newcombe's: square-and-add of the intervals of the two rates by `pooling`, by trial.
 
-Where one of the sweeps has `Sequential` replicates, each trial, or configuration, counts once.
+If one of the sweeps has `Sequential` replicates, each trial (or configuration) counts once.
 
 Source: Newcombe 1998, Statistics in Medicine 17 (square-and-add; also of correlated rates); Zou & Donner 2008 (why it
 works); Hesterberg 2015, The American Statistician 69 (expanded percentiles); McNemar 1947.
@@ -82,10 +82,10 @@ class RateDifference:
 
 
 def difference_label(difference: RateDifference) -> str:
-    """`+0.12 [0.08, 0.16]`, or `-` where nothing was counted."""
+    """`+0.12 [0.08, 0.16]`, or `-` if nothing was counted."""
     if difference.interval is None:
         return "-"
-    # Adding 0.0 takes the sign from a number that rounds to 0.
+    # Adding 0.0 removes the sign of -0.0.
     value, low, high = (round(each, 2) + 0.0 for each in difference.interval)
     return f"{value:+.2f} [{low:.2f}, {high:.2f}]"
 

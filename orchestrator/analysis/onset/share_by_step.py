@@ -1,12 +1,12 @@
-"""The share of trainings that have come to something, by step: Kaplan and Meier's estimate. Axes: R training, T time.
+"""The share of trainings that have reached an event, by step: the Kaplan-Meier estimate. Axes: R training, T time.
 
 Trainings may have different lengths. One that ends without coming to it says only that it had not by then: it is
 censored at its last step. The variance is Greenwood's, summed by trial, so that replicates of one trial are not taken
 as independent. The interval is Wilson's at the number of trainings that gives this variance, within the bounds of
 `rates.intervals`:
 
-- Where no training is censored before a step, the share and interval there are those of `pooled_rate`.
-- Where each trial has one training, the variance is Greenwood's own.
+- Up to the first censored training, the share and interval are those of `pooled_rate`.
+- If each trial has one training, the variance is Greenwood's own.
 - Under `Sequential` replication trainings have weights such that each trial counts once, in the share and in both
   variances; without censoring, the share and interval are those of `mean_rate`.
 
