@@ -1,4 +1,4 @@
-"""Debian's Chromium for tests of web pages, and processes of our own around it."""
+"""Debian's Chromium for tests of web pages, and the processes around it."""
 
 import base64
 import json
@@ -35,7 +35,7 @@ CHROMIUM_OPTIONS = (
 )
 
 _DIRECT = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-"""Loopback is never asked for through a proxy."""
+"""Opens URLs without a proxy: loopback must not go through one."""
 
 
 class Browser:
@@ -54,16 +54,16 @@ class Browser:
         capabilities = {"alwaysMatch": {"browserName": "chrome", "goog:chromeOptions": options, **self.capabilities}}
         started = self.call("POST", "", {"capabilities": capabilities})
         self._session += f"/{started['sessionId']}"
-        # What is looked for is waited for, by the driver.
+        # The driver waits for each element that is looked up.
         self.call("POST", "/timeouts", {"implicit": 1000 * SECONDS_TO_SHOW})
 
     def open(self, url: str) -> None:
-        # From one fragment of a page to another would be no new page.
+        # Going from one fragment of a page to another would not reload the page.
         self.call("POST", "/url", {"url": "about:blank"})
         self.call("POST", "/url", {"url": url})
 
     def find(self, xpath: str) -> str:
-        """The first element that matches, waited for; a failed test with the page's text where none comes."""
+        """Waits for the first element that matches; if none appears, the test fails and shows the page's text."""
         try:
             found = self.call("POST", "/element", {"using": "xpath", "value": xpath})
         except urllib.error.HTTPError as error:
@@ -76,7 +76,7 @@ class Browser:
         self.call("POST", f"/element/{self.find(xpath)}/click", {})
 
     def evaluate(self, script: str, xpath: str) -> Any:
-        """What a JavaScript expression of `element`, the first that matches, is."""
+        """The value of a JavaScript expression in `element`, the first element that matches."""
         element = {"element-6066-11e4-a52e-4f735466cecf": self.find(xpath)}
         script = f"const element = arguments[0]; return {script}"
         return self.call("POST", "/execute/sync", {"script": script, "args": [element]})
@@ -107,7 +107,7 @@ def answers(url: str) -> bool:
 
 @contextmanager
 def running(command: Sequence[str], log: Path, is_up: Callable[[], bool]) -> Iterator[None]:
-    """A process with all that it starts, ended by its own process group."""
+    """A process in its own process group; the context ends the whole group."""
     environment = {name: value for name, value in os.environ.items() if not name.startswith("MLFLOW_")}
     with log.open("wb") as sink:
         process = subprocess.Popen(
@@ -141,7 +141,7 @@ B = TypeVar("B", bound=Browser)
 
 @contextmanager
 def open_browser(home: Path, kind: type[B]) -> Iterator[B]:
-    """A browser with its driver, in a folder of its own; the test is skipped where there is none."""
+    """A browser with its driver, with a profile folder of its own; the test is skipped if there is no browser."""
     for program in ("chromium", "chromedriver"):
         if shutil.which(program) is None:
             pytest.skip(f"no {program} on the PATH (Debian: apt-get install chromium chromium-driver)")

@@ -1,4 +1,4 @@
-"""A real Ray head of our own, beside whatever else runs on the machine."""
+"""A real Ray head for these tests, independent of any other Ray on the machine."""
 
 import os
 import secrets

@@ -1,4 +1,5 @@
-"""The report in a real browser, at a desk and on a phone: nothing scrolls sideways, fetches, fails or is missing."""
+"""The report in a real browser, on a desktop and a phone: no horizontal scrolling, no requests, no errors, nothing
+missing."""
 
 import json
 from collections.abc import Iterator
@@ -16,7 +17,7 @@ ERRORS = ("ValueError: no", "RuntimeError: " + "m" * 3000)
 
 
 class Reader(Browser):
-    """A browser that keeps what it logs, with a window of any size."""
+    """A browser that records its log; its window can have any size."""
 
     capabilities: ClassVar = {"goog:loggingPrefs": {"browser": "ALL", "performance": "ALL"}}
 
@@ -62,7 +63,7 @@ def test_the_report_fits_and_is_whole(width: int, page: str, reader: Reader, tmp
     reader.open(page)
     inside = reader.evaluate("element.clientWidth", "//html")
     assert width - 20 <= inside <= width
-    # Details are where long lines hide.
+    # Opened, because long lines are in the details.
     reader.evaluate("element.querySelectorAll('details').forEach(each => each.open = true)", "//body")
     assert reader.evaluate("element.scrollWidth", "//html") == inside
     images = (

@@ -1,4 +1,4 @@
-"""Ledgers with made-up heads, for tests of what reads them."""
+"""Ledgers with made-up heads, for tests of their readers."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -16,7 +16,7 @@ ROLE_SCORES = ("positional_share", "syntactic_gain", "rare_token")
 WORDS = {"p": "positional", "s": "syntactic", "r": "rare_token", ".": "none"}
 
 Timelines = Mapping[tuple[int, int], str]
-"""By layer and head a letter for each probe: `..pp` is positional from the third on."""
+"""By layer and head, a letter for each probe: `..pp` is positional from the third probe on."""
 
 
 def head_rows(training: Mapping[str, Any], timelines: Timelines, steps: Sequence[int] = STEPS) -> Rows:

@@ -1,4 +1,4 @@
-"""Faults in what runs, keeps, checks and reports, and in the reproductions."""
+"""Planted faults in the orchestrator and in the reproductions."""
 
 from tests.planted.fault import Fault
 

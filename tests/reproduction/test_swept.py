@@ -1,4 +1,4 @@
-"""The sweep behind a reproduction is the shipped one, or none."""
+"""The sweep behind a reproduction is the shipped one, or is refused."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""What can happen to a sweep's ledger and study, and what the audit says of it."""
+"""Damages to a sweep's ledger and study, and the problems that the audit must report."""
 
 import json
 from collections.abc import Callable
@@ -72,7 +72,7 @@ def _journal(is_meant: Callable[[dict[str, Any]], bool], **values: Any) -> Damag
 
 
 def _undrawn(trial: int, *names: str) -> Damage:
-    """Removes what was drawn for some parameters of a trial."""
+    """Removes the drawn values of some parameters of a trial."""
 
     def damage(directory: SweepDirectory) -> None:
         file = Path(str(directory.path)) / STUDY_FILE

@@ -1,4 +1,4 @@
-"""The audit of sweeps that are well, under way or of another kind, and its command. Real study, ledger and MLflow."""
+"""The audit of undamaged, running and unusual sweeps, and its command. Real study, ledger and MLflow."""
 
 import json
 import sys
@@ -53,7 +53,7 @@ def test_an_audit_writes_nothing_and_needs_no_lock(sweep: SweepDirectory, tmp_pa
 
 @pytest.mark.slow
 def test_what_is_missing_is_no_fault_before_the_end(home: Path) -> None:
-    """What is told and lost, or there twice, is a fault all the same."""
+    """In an unfinished sweep too, told trials without rows and duplicate rows are faults."""
     directory = trained_sweep(home / "stopped", load_sweep(str(home / "fragile.py")), n_commits=2)
     found = audit(directory.path)
     assert problems_of(found) == []

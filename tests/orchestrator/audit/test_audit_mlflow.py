@@ -1,4 +1,4 @@
-"""MLflow that has other runs than the ledger has trials, or is not there."""
+"""An MLflow whose runs differ from the ledger's trials, or that cannot be reached."""
 
 import socket
 import sqlite3
@@ -62,7 +62,7 @@ def test_runs_that_mlflow_lacks_or_has_too_many(whole: SweepDirectory, uri: str)
 def test_runs_that_have_other_values(whole: SweepDirectory, uri: str) -> None:
     client, _ = _client(uri)
     metric, param = (_run_id(uri, f"tags.`attnsweep.trial_key` = '{whole.sweep}/{trial}'") for trial in (2, 3))
-    # Of the later time: what MLflow calls the metric's value.
+    # With a later time, so that MLflow takes it as the metric's value.
     client.log_metric(metric, "stuck_rate", 0.125)
     client.log_metric(metric, "a note", 1.0)
     median = client.get_run(param).data.metrics["loss_median"]

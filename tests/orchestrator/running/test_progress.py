@@ -1,4 +1,4 @@
-"""What is shown of a sweep that runs: a live bar, plain lines, and `attnsweep status` from another terminal."""
+"""The display of a running sweep: a live bar, plain lines, and `attnsweep status` from another terminal."""
 
 import re
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""Every command on a sweep in an object store: as on a disk."""
+"""Every command works on a sweep in an object store as on a disk."""
 
 import json
 import sys

@@ -1,4 +1,4 @@
-"""Stuck rates by parameter: their bins, and what they leave out."""
+"""Stuck rates by parameter: their bins, and the trainings they leave out."""
 
 from pathlib import Path
 
@@ -25,7 +25,7 @@ from tests.orchestrator.small_sweep import small_sweep, sweep_on_disk, trial_row
 
 
 def _by_parameter(spec: Sweep, *trials: tuple[dict[str, Scalar], int]) -> dict[str, ParameterRates]:
-    """Of trials of 4 trainings: the values of the swept parameters, and the number of stuck trainings."""
+    """For trials of 4 trainings: the values of the swept parameters, and the number of stuck trainings."""
     rows = [[values.get(name) for name in swept_names(spec)] for values, _ in trials]
     rates = binned_rates(spec, rows, [(4, k) for _, k in trials], pooled_rate)
     return {each.title: each for each in rates}
@@ -113,7 +113,7 @@ def test_failed_trainings_are_left_out_and_diverged_ones_are_not_stuck(tmp_path:
 
 
 def test_trials_that_chose_how_many_they_needed_count_once_each(tmp_path: Path) -> None:
-    """8 trainings tell that a rate is near 0, 24 that it is near one half: pooled they would lean to one half."""
+    """8 trainings show that a rate is near 0, 24 that it is near one half; pooling would be biased to one half."""
     halves = ["solved", "runaway"] * 12
     rule = Sequential(width=0.45, at_most=24, batch=8)
     spec = small_sweep("sequential", replicates=rule)
