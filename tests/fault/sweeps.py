@@ -97,7 +97,7 @@ def told(path: Path) -> list[tuple[int, dict[str, Any], float | None]]:
 
 
 def after_commit(number: int, action: Callable[[], object]) -> Callable[..., None]:
-    """The loop's commit, which calls `act` at the end of its `number`th call."""
+    """The loop's commit, which calls `action` at the end of its `number`th call."""
     commit, n_called = SweepLoop._commit, 0
 
     def commit_and_act(loop: SweepLoop, *arguments: Any) -> None:
@@ -111,7 +111,7 @@ def after_commit(number: int, action: Callable[[], object]) -> Callable[..., Non
 
 
 def after_slices(number: int, action: Callable[[], object]) -> Callable[..., None]:
-    """The loop's handling of reports, which calls `act` after the `number`th slice reported."""
+    """The loop's handling of reports, which calls `action` after the `number`th slice reported."""
     receive, n_heard = SweepLoop._receive, 0
 
     def receive_and_act(loop: SweepLoop, order: PackOrder, report: Report | TrainerLost) -> None:

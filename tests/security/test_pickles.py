@@ -45,7 +45,7 @@ class Bomb:
 
 @pytest.fixture
 def went_off(tmp_path: Path) -> Path:
-    """The file with the bomb; asserts first that the bomb works."""
+    """The file that a bomb would create; asserts first that the bomb works."""
     path = tmp_path / "went off"
     pickle.loads(pickle.dumps(Bomb(path)))
     path.unlink()

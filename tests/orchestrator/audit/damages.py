@@ -140,7 +140,7 @@ DAMAGES: dict[str, tuple[Damage, list[str]]] = {
             "1 trainings whose id is not that of their parameters and seed: 0/3",
             "1 trainings that did not fail and have no curves: 0/3",
             "1 runs of the sweep",
-            "1 runs of trials",
+            "1 runs of incomplete trials",
         ],
     ),
     "a trial nobody asked for": (

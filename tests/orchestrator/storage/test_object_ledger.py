@@ -333,7 +333,7 @@ def test_a_store_that_refuses_a_write_ends_the_commit_and_takes_it_later(
 
 
 def _leave_lease(prefix: ObjectPrefix, pid: int = 7, processes: str | None = None) -> None:
-    """Acts as a process of another machine, or as one with this id."""
+    """Leaves a lease, by default that of a process on another machine."""
     lease = {
         "work": "compact",
         "host": "elsewhere",

@@ -46,7 +46,7 @@ class TorchEncoder:
         return answer
 
     def gradients(self) -> dict[str, Tensor]:
-        """The gradients as the encoder's own parameters of these names have them, if attention is not rescaled."""
+        """Gradients by the encoder's parameter names; they equal its own if attention is not rescaled."""
         found = {"symbol_SD": self.symbol, "answer_weight_D1": self.answer.weight, "answer_bias_1": self.answer.bias}
         for index, layer in enumerate(self.body.layers):
             found |= {f"layers.{index}.{name}": value for name, value in _pairs(layer).items()}  # type: ignore[arg-type]
