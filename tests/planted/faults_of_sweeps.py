@@ -139,8 +139,8 @@ FAULTS_OF_SWEEPS = (
     Fault(
         "a value told other than the rows have it is no fault",
         "orchestrator/audit/check_trials.py",
-        "(value := _value(number, books)) != trial.value",
-        "(value := _value(number, books)) is None",
+        "(value := ended.value(books.directory.spec.objective)) != trial.value",
+        "(value := ended.value(books.directory.spec.objective)) is None",
         _AUDIT,
     ),
     Fault(
