@@ -15,7 +15,7 @@ _MOST = 2**31 - 1
 class Sequential(SpecModel):
     """A trial gets further seeds, batch by batch, until its stuck rate is known well enough.
 
-    The 95% interval is that of `confidence_sequence`. It is anytime-valid: it may be looked at to decide when to stop.
+    The 95% interval is that of `confidence_sequence`. It is anytime-valid, so it may decide when to stop.
     Each batch is trained to its end, so a trial has a whole number of batches, or `at_most` trainings.
 
     Attributes:

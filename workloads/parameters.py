@@ -34,7 +34,7 @@ class Parameter:
     """One declared parameter.
 
     Attributes:
-        name: Such as `init_sigma` or `layer_norm_eps`.
+        name: The parameter's name, such as `init_sigma` or `layer_norm_eps`.
         kind: One of `KINDS`.
         optional: Whether `None` is a value.
         default: Its value where a search space does not name it.
@@ -233,7 +233,7 @@ class TrainingParameters:
                 default.
 
         Raises:
-            SpecError: As `resolve`.
+            SpecError: In the same cases as `resolve`.
         """
         known = cls._known()
         stored = {name: columns[f"param_{name}"] for name in known if f"param_{name}" in columns}
@@ -257,7 +257,7 @@ class TrainingParameters:
         return {name: getattr(self, name) for name in self.declared()}
 
     def identity(self) -> dict[str, Value]:
-        """The values that identify this training, by name: the same in every version that trains it alike.
+        """The values that identify this training, by name: equal in all versions that train it to the same result.
 
         A parameter with `since` is left out at its default; a retired one stays in.
         """

@@ -51,7 +51,7 @@ def check_workload(
     Args:
         workload: Yours.
         parameters: A few settings for each shape of the problem.
-        device: Where to train, such as `cpu` or `cuda`.
+        device: The device to train on, such as `cpu` or `cuda`.
         say: Told of each check as it begins and, with its seconds, as it ends; writes to stderr by default.
     """
     with _timed(say, f"{workload.name}: parameters are refused"):

@@ -17,7 +17,7 @@ def given_file(path: Path, subject: str, expected: str, fix: str = "check the pa
     """The regular file at a path, its links followed. Devices and pipes are refused: reading one may never end.
 
     Args:
-        path: As the user gave it.
+        path: The path that the user gave.
         subject: The argument whose value the path is.
         expected: What kind of file is expected.
         fix: What to do if there is no such file.

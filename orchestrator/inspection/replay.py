@@ -81,7 +81,7 @@ def retrain(directory: SweepDirectory, training_ids: Sequence[str]) -> tuple[Lan
 
     Args:
         directory: The sweep.
-        training_ids: As in the ledger.
+        training_ids: Ids of trainings in the ledger.
 
     Returns:
         The trainings, in the order asked for, and their parameters and buffers where they ended, (L, ...) by name.

@@ -22,7 +22,7 @@ _LOCK_SECONDS = 3
 
 
 class JournalStore(Protocol):
-    """Where the lines of a journal are stored. The sweep's driver, which holds the lock, is the only writer."""
+    """A store for the lines of a journal. The sweep's driver, which holds the lock, is the only writer."""
 
     def load(self) -> list[str]:
         """The lines so far. Called once, before the first `append`."""
@@ -45,7 +45,7 @@ class StudyLog(BaseJournalBackend):
     that reached the disk only in part is recognized by the mark and dropped as a whole.
 
     Args:
-        store: Where the journal is stored.
+        store: The journal's store.
     """
 
     def __init__(self, store: JournalStore) -> None:
@@ -168,7 +168,7 @@ class JournalPieces:
 
     Args:
         prefix: The sweep.
-        folder: Where the pieces are.
+        folder: The folder of the pieces.
     """
 
     def __init__(self, prefix: ObjectPrefix, folder: str) -> None:

@@ -41,7 +41,7 @@ MAX_LOSSES_IN_A_ROW = 16
 MAX_FAILURES_AT_FIRST = 16
 """Trainings that may raise before any training succeeds. If all raise, the sweep stops: more would only cost time."""
 HAND_BACK_SECONDS = 3.5
-"""How long a stop waits for packs under way: a trainer answers once its slice is over. MLflow gets the rest of
+"""How long a stop waits for unfinished packs: a trainer answers once its slice is over. MLflow gets the rest of
 `STOP_SECONDS`."""
 _WAIT_SECONDS = 0.5
 

@@ -33,7 +33,7 @@ class ProgressDisplay:
     """Shows trials, trainings, outcomes, trainings per second and the time left.
 
     Args:
-        console: Where to write; its `is_terminal` decides between a live bar and plain lines.
+        console: The console to write to; its `is_terminal` decides between a live bar and plain lines.
         spec: The sweep, for its budget.
         done: The ledger's rows from earlier runs.
     """

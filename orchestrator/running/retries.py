@@ -33,7 +33,7 @@ class Retries:
         are not in the backlog.
 
         Args:
-            backlog: Where the trainings of these packs are taken from.
+            backlog: The backlog, from which the trainings of these packs are taken.
             environment: The id of the environment that trains now.
 
         Returns:

@@ -139,7 +139,7 @@ class _Session:
         return time.monotonic() - self.began
 
     def run(self, directory: SweepDirectory, start_pool: StartPool, environment: Environment | None = None) -> Summary:
-        """Opens the sweep, trains what is left of it, and summarizes it.
+        """Opens the sweep, trains its remaining trainings, and summarizes it.
 
         Args:
             directory: The sweep.

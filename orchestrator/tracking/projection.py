@@ -124,7 +124,7 @@ class Projection:
                         self._n_logged += 1
                         if self._closing.is_set():
                             break
-                except Exception as error:  # noqa: BLE001  # whatever MLflow raises, the sweep goes on
+                except Exception as error:  # noqa: BLE001  # whatever MLflow raises, the sweep continues
                     mirror = None
                     next_attempt = time.monotonic() + self._retry_seconds
                     self._note(in_one_line(error))

@@ -118,7 +118,8 @@ def experiment(client: "MlflowClient", uri: str, name: str) -> str:
 
 
 def _artifact_location(uri: str, name: str) -> str | None:
-    """Beside a local database, for which MLflow would use the working directory; `None` lets a server decide."""
+    """The folder for artifacts: beside a local database, instead of MLflow's default, the working directory; `None`
+    for a server, which decides for itself."""
     database = database_of(uri)
     if database is None:
         return None

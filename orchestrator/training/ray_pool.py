@@ -57,7 +57,7 @@ class TrainerActor(Trainer):
 class TrainerPool:
     """Hands packs to idle trainers and collects their reports. A dead trainer is replaced.
 
-    A trainer is idle as soon as Ray has placed it: while other programs hold some cores or GPUs, the rest of the
+    A trainer is idle as soon as Ray has placed it: while other programs use some cores or GPUs, the rest of the
     trainers work. A trainer whose node is about to go (Ray drains the node, or the process gets a SIGTERM) hands back
     its pack and is replaced. A trainer whose GPU context is broken is replaced too.
 

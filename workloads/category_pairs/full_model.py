@@ -135,7 +135,7 @@ class FullModel(nn.Module):
         return (self.wanted(text_BM) - self.predict(text_BM)).square().mean()
 
     def mean_squared_error(self, text_BM: Tensor) -> Tensor:
-        """As `forward`, with the gradient taken part by part (`by_parts`): differentiable once."""
+        """The loss of `forward`, with its gradient computed part by part (`by_parts`), so differentiable once."""
         fixed = {name: value for name, value in self.named_buffers() if name != "text_BM"}
         n_texts = _TEXTS_PER_PART.get(text_BM.device.type, text_BM.shape[0])
 
@@ -165,7 +165,7 @@ class FullModel(nn.Module):
         return hidden @ self.second.weight[0] + self.second.bias
 
     def _feed_forward_by_row(self, centred: Tensor) -> Tensor:
-        """As `_feed_forward`, over the first axis: rows first, then tokens."""
+        """`_feed_forward` over the first axis, for tensors with the axes rows, tokens."""
         first_HV, bias_H = self._first_layer()
         inverse = inverse_deviation(centred, self.layer_norm_eps, dim=0)
         hidden = torch.relu((first_HV @ centred) * inverse + bias_H.unsqueeze(1))

@@ -28,7 +28,7 @@ from attnsweep.workloads.category_pairs.attention import attend_by_token, one_ho
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Handmade:
-    """Weights that answer q*(X_{i-1}, X_i) at i = 2..M, and 0 at i = 1 where there is no pair."""
+    """Weights whose answers are q*(X_{i-1}, X_i) at i = 2..M, and 0 at i = 1, where there is no pair."""
 
     k_XS: Tensor
     q_XS: Tensor

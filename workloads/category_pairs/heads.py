@@ -163,7 +163,7 @@ def score_full_heads(parameters: CategoryPairsParameters, state: State) -> HeadS
     """Scores (L, 1, 1), one layer and one head, and as role `solution_1`, `_2`, `_3`, `mixed` or `none`.
 
     Args:
-        parameters: Of any lane, for the variant.
+        parameters: Those of any lane; only the variant is read.
         state: Parameters and buffers, (L, ...) by name.
     """
     logits_LSS = state["k_SS"].mT @ state["q_SS"]

@@ -35,11 +35,11 @@ class Training(Generic[P]):
 
 
 class Lanes(Generic[P]):
-    """The trainings of a pack as the workload sees them: shared static parameters, the rest with a lane axis.
+    """The trainings of a pack as a workload sees them: static parameters are shared, others have a lane axis.
 
     Args:
         trainings: All with the same static parameters.
-        device: Where their tensors live.
+        device: The device of their tensors.
     """
 
     def __init__(self, trainings: Sequence[Training[P]], device: torch.device) -> None:
@@ -208,7 +208,7 @@ class Workload(ABC, Generic[P]):
         The default draws parameters by `init_sigma`. Override it to draw a task for each training.
 
         Args:
-            module: Of ONE training, as built, on the device of the lanes.
+            module: The module of ONE training, as built, on the device of the lanes.
             lanes: The L trainings.
         """
         return draw_parameters(module, lanes.tensor("init_sigma", torch.float64), lanes.streams)
@@ -244,7 +244,7 @@ class Workload(ABC, Generic[P]):
 
         Args:
             module: With the current parameters.
-            batch: The evaluation batch; and, if the optimizer has them at hand, the scalars `train_loss` and
+            batch: The evaluation batch; and, if the optimizer already knows them, the scalars `train_loss` and
                 `train_grad_norm` of the training loss.
         """
         del module, batch
@@ -283,7 +283,7 @@ class Workload(ABC, Generic[P]):
     def certify(
         self, lanes: Lanes[P], state: State, outcome: NDArray[np.str_], detail: NDArray[np.str_]
     ) -> list[Certificate | None]:
-        """Tests the labels of L stuck trainings; `None` where there is no test.
+        """Tests the labels of L stuck trainings; `None` for a label without a test.
 
         Args:
             lanes: The L trainings.

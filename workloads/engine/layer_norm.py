@@ -26,7 +26,7 @@ def inverse_root(layer_norm_eps: Tensor) -> Tensor:
 
 
 def fused_layer_norm(value: Tensor, gain: Tensor, bias: Tensor, inverse_root_eps: Tensor) -> Tensor:
-    """As `layer_norm`, in three operations instead of nine. At epsilon 0 a constant vector gives `bias`, not NaN.
+    """`layer_norm` in three operations instead of nine. At epsilon 0 a constant vector gives `bias`, not NaN.
 
     PyTorch's kernel takes epsilon as a constant, but normalizing x with epsilon equals normalizing x / sqrt(epsilon)
     with epsilon 1. At epsilon 0 variances must be far above 1e-24 in single precision, 1e-60 in double.

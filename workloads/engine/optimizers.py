@@ -101,7 +101,7 @@ class Optimizer(ABC):
 
     def descended(self) -> dict[str, Tensor]:
         """`train_loss` (L,) and `train_grad_norm` (L,) at the step reached, on the batch of `batch_step`; empty if the
-        rule does not have them at hand."""
+        rule has not computed them."""
         return {}
 
     def observe(self, loss: Tensor) -> None:

@@ -43,7 +43,7 @@ class Pack(Generic[P]):
     Args:
         workload: The problem.
         trainings: One per lane.
-        device: Where to train, such as `cpu` or `cuda`.
+        device: The device to train on, such as `cpu` or `cuda`.
         extra_probe_steps: Steps to measure at besides the workload's probes. They change no bit of the trainings,
             which end at the workload's probes only.
     """

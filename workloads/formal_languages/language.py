@@ -12,7 +12,7 @@ from torch import Tensor
 class Language(ABC):
     """A set of bit strings. Symbols are 0, 1 and CLS, which is put before the string at position 0.
 
-    Implementers: both methods are pure, look at one string at a time, and are vectorized over leading axes.
+    Implementers: both methods are pure, treat each string independently, and are vectorized over leading axes.
 
     Attributes:
         name: The value of the parameter `language`.
@@ -39,7 +39,7 @@ class Language(ABC):
 
     @abstractmethod
     def position_features(self, position: Tensor, n_positions: Tensor) -> Tensor:
-        """(..., P) float64 features of positions; CLS stands at 0, the string at 1..n-1.
+        """(..., P) float64 features of positions; CLS is at position 0, the string at 1..n-1.
 
         Args:
             position: (...) int64, the positions.

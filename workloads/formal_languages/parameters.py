@@ -103,7 +103,7 @@ class FormalLanguagesParameters(TrainingParameters):
         return (*rungs, longest)
 
     def static_key(self) -> tuple[Value, ...]:
-        """As in the base class; with `kinds`, strings of all lengths have one shape, so lengths are not static."""
+        """The static key, with the length only if it changes shapes: with `kinds` all lengths have one shape."""
         key = super().static_key()
         return (*key, self.train_length) if self.representation == "positions" else key
 

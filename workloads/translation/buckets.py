@@ -1,7 +1,7 @@
 """Buckets of sentences of similar length, so that little is computed on padding. Axes: N sentence pair.
 
-The bucket of a step depends on the corpus and the step alone, never on a training. All lanes of all packs therefore see
-tensors of the same shape at a step, and round alike.
+The bucket of a step depends on the corpus and the step alone, never on a training. At a step, all lanes of all packs
+therefore see tensors of the same shape, which are rounded the same.
 """
 
 from dataclasses import dataclass

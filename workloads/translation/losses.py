@@ -16,7 +16,8 @@ from attnsweep.workloads.translation.corpus import PAD, SOS, Side
 def smoothed_loss(logit_BTV: Tensor, target_BT: Tensor, label_smoothing: Tensor) -> Tensor:
     """() cross-entropy in nats per token, against a target of 1 - e for the word plus e spread over all V words.
 
-    As `torch.nn.CrossEntropyLoss`; padding does not count. Source: Szegedy et al. 2016, section 7.
+    The definition is that of `torch.nn.CrossEntropyLoss`; padding does not count. Source: Szegedy et al. 2016, section
+    7.
     """
     log_p_BTV = log_softmax(logit_BTV, dim=-1)
     of_word_BT = log_p_BTV.gather(-1, target_BT.unsqueeze(-1)).squeeze(-1)

@@ -129,7 +129,7 @@ def onset_curves(times: OnsetTimes, groups: Sequence[Group], *, once_per_trial: 
     """A curve for each group that has trainings.
 
     Args:
-        times: Of all trainings.
+        times: The times of all trainings.
         groups: The groups of trials.
         once_per_trial: Whether each trial counts once, whatever its number of trainings.
     """

@@ -53,7 +53,7 @@ def best_blocks(attention: Tensor, window: int, num_pos: int, *, any_column: boo
     """The nearest member of Sigma_3(`window`, `num_pos`) for each of (..., T, T), with where its blocks are.
 
     Raises:
-        SpecError: If so many blocks do not fit.
+        SpecError: If the blocks do not fit.
     """
     T = attention.shape[-1]
     check_blocks_fit(T, window, num_pos)

@@ -25,7 +25,7 @@ def blocks_with_free_entries(
     """(..., F) distances of (..., T, T) to Sigma_3(`window`, `num_pos`) and 0..`n_free` free entries.
 
     Raises:
-        SpecError: If so many blocks do not fit.
+        SpecError: If the blocks do not fit.
     """
     T = attention.shape[-1]
     check_blocks_fit(T, window, num_pos)
