@@ -372,7 +372,9 @@ def _assignment(text: str) -> tuple[str, Any]:
     except ValueError:
         return name, value
     except RecursionError as error:
-        raise SpecError(name, given=value, expected="a number, a text, true, false or null", fix="write one") from error
+        raise SpecError(
+            name, given=value, expected="a number, a text, true, false or null", fix="correct it"
+        ) from error
 
 
 def _new_directory(name: str) -> Path:

@@ -135,11 +135,11 @@ def check_resumed_equals_undisturbed(
     # checkpoint now differs from what it was when the checkpoint was taken.
     went_on = _ends(pack, workload, trainings)
     found = _difference(undisturbed, went_on)
-    assert not found, f"{workload.name}: a pack of which a checkpoint was taken ends otherwise: {found}"
+    assert not found, f"{workload.name}: taking a checkpoint changes how the pack ends: {found}"
     resumed = _ends(Pack.resumed(workload, trainings, from_bytes(content), device), workload, trainings)
     found = _difference(undisturbed, resumed)
     assert not found, (
-        f"{workload.name}: a pack that goes on from a checkpoint ends otherwise: {found}; `batch` must be a function "
+        f"{workload.name}: a pack resumed from a checkpoint ends differently: {found}; `batch` must be a function "
         "of lanes and step alone: does the workload keep something from step to step?"
     )
 

@@ -123,8 +123,8 @@ def find_training(ledger: Ledger, name: str) -> str:
         raise UserError(
             "TRAINING_ID",
             given=name,
-            expected=f"one training; {len(found)} are called so",
-            fix=f"write more of it: {', '.join(found[:_MOST_HINTS])}, ...",
+            expected=f"the name of one training; {len(found)} have it",
+            fix=f"write more characters: {', '.join(found[:_MOST_HINTS])}, ...",
         )
     return str(found[0])
 
@@ -189,7 +189,7 @@ def _write_trace(traced: Rows, folder: Path) -> None:
             "--trace",
             given=str(folder),
             expected="a folder that can be written",
-            fix=f"go elsewhere ({error.strerror})",
+            fix=f"choose another folder ({error.strerror})",
         ) from error
     for name, rows in (("curves", traced.curves), ("heads", traced.heads)):
         if rows is not None:

@@ -95,7 +95,7 @@ def resume_sweep(path: Location, resources: Resources, console: Console, *, acce
             str(path),
             given="; ".join(changes),
             expected="the versions and code that the sweep was trained with so far",
-            fix="restore them, or add --accept-drift: column `environment` then tells rows of the two apart",
+            fix="restore them, or add --accept-drift: column `environment` then distinguishes the rows",
         )
     try:
         with open_resources(resources) as start_pool:
@@ -229,7 +229,7 @@ def _check_rows(directory: SweepDirectory, study: Study, rows: pa.Table) -> None
             f"{path}/trainings",
             given=f"trainings of the sweep {', '.join(others)}",
             expected=f"those of {directory.sweep} alone, the sweep in sweep.json",
-            fix="remove the files that were copied into it, or restore sweep.json; to see what is amiss:"
+            fix="remove the files that were copied into it, or restore sweep.json; to see what is wrong:"
             f" attnsweep audit {as_argument(path)}",
         )
     study.check_known(rows["trial"].unique().to_pylist())

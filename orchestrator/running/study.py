@@ -122,7 +122,7 @@ class Study:
                 _name(self._directory),
                 given=f"a study that lacks {len(unknown)} trials of the ledger, trial {unknown[0]} the first",
                 expected="every trial that has been trained",
-                fix=f"restore it from a copy; to see what is amiss: attnsweep audit {as_argument(path)}",
+                fix=f"restore it from a copy; to see what is wrong: attnsweep audit {as_argument(path)}",
             )
 
     def configuration(self, trial: int) -> Configuration:

@@ -72,7 +72,7 @@ def test_a_text_of_ones_own_from_file_to_ledger(tmp_path: Path, monkeypatch: pyt
     # The file has changed: continuing would train some rows on one text and some on another.
     _prepare("other", 300, monkeypatch)
     shutil.copy("other.parquet", "mine.parquet")
-    with pytest.raises(SpecError, match=r"corpus_digest: got .* the file is another than the sweep began with"):
+    with pytest.raises(SpecError, match=r"corpus_digest: got .* the file has changed since the sweep began"):
         resume_sweep(directory.path, Resources(local=True), QUIET)
     assert Ledger(directory.path).trainings().num_rows == 4
 

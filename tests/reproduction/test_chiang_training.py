@@ -113,5 +113,5 @@ def test_the_shipped_sweeps_are_the_figures(name: str) -> None:
 
 
 def test_another_sweep_in_the_directory_is_refused(first: SweepDirectory) -> None:
-    with pytest.raises(Exception, match="expected the sweep chiang_fig4 as it is shipped now"):
+    with pytest.raises(Exception, match="expected the sweep chiang_fig4 as shipped now"):
         swept("chiang_fig4", Path(str(first.path)).parent, QUIET)

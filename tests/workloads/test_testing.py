@@ -112,7 +112,7 @@ def test_a_resumed_pack_passes(optimizer: str) -> None:
 def test_what_is_kept_from_step_to_step_is_found() -> None:
     trainings = _trainings(variant="categories_only", expectation="sampled", optimizer="adam")
     check_same_seed_same_result(Accumulating(), trainings)
-    with pytest.raises(AssertionError, match=r"goes on from a checkpoint ends otherwise: loss by .* keep something"):
+    with pytest.raises(AssertionError, match=r"resumed from a checkpoint ends differently: loss by .* keep something"):
         check_resumed_equals_undisturbed(Accumulating(), trainings)
 
 
@@ -121,7 +121,7 @@ def test_what_is_kept_from_step_to_step_is_found() -> None:
 def test_a_state_that_is_lost_is_found(optimizer: str, monkeypatch: pytest.MonkeyPatch) -> None:
     for rule in (FirstOrder, Lbfgs):
         monkeypatch.setattr(rule, "load_state_dict", lambda *_: None)
-    with pytest.raises(AssertionError, match="category_pairs: a pack that goes on from a checkpoint ends otherwise"):
+    with pytest.raises(AssertionError, match="category_pairs: a pack resumed from a checkpoint ends differently"):
         check_resumed_equals_undisturbed(CategoryPairs(), _trainings(optimizer=optimizer, momentum=0.9))
 
 

@@ -141,7 +141,7 @@ class TranslationParameters(TrainingParameters):
                 "corpus_digest",
                 given=given,
                 expected=f"{found}, as {path} has",
-                fix="the file is another than the sweep began with: restore it, or begin another sweep",
+                fix="the file has changed since the sweep began: restore it, or begin another sweep",
             )
         return {"corpus": str(path), "corpus_digest": found}
 

@@ -60,7 +60,7 @@ def compare_sweeps(a: SweepData, b: SweepData, *, by: str | None = None) -> Swee
             "B",
             given=f"a sweep of {workloads[1]}",
             expected=f"one of {workloads[0]}, as A is",
-            fix="compare like with like",
+            fix="compare sweeps of one workload",
         )
     before, after = _read(a), _read(b)
     changed = _changed(before, after)
@@ -168,7 +168,10 @@ def _by(
             )
     if name in changed:
         raise UserError(
-            "--by", given=name, expected="a parameter that varies within A and B", fix="it is what is compared already"
+            "--by",
+            given=name,
+            expected="a parameter that varies within A and B",
+            fix="A and B differ in it: it is compared already",
         )
     # Trials of B are numbered after those of A, so that one set of bins holds both.
     values = dict(zip(before.trial, before.parameters[name], strict=True))

@@ -144,7 +144,7 @@ def _choose(path: Path, there: Sequence[str], source: str | None, target: str | 
         raise UserError(
             "--target",
             given=second,
-            expected=f"another column than the source, among {', '.join(there)}",
+            expected=f"a column other than the source, among {', '.join(there)}",
             fix="give --source and --target two names",
         )
     return first, second

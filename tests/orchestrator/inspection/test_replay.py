@@ -265,7 +265,9 @@ def test_a_training_is_found_by_its_place_or_the_beginning_of_its_id(whole: Swee
         find_training(ledger, "")
     firsts = [each["training_id"][0] for each in records(whole)]
     common = max(firsts, key=firsts.count)
-    with pytest.raises(UserError, match=f"expected one training; {firsts.count(common)} are called so; write more"):
+    with pytest.raises(
+        UserError, match=f"expected the name of one training; {firsts.count(common)} have it; write more"
+    ):
         find_training(ledger, common)
 
 
