@@ -90,8 +90,8 @@ class SweepReport:
     def commands(self) -> list[tuple[str, str]]:
         """The next commands to type in a shell: (purpose, command)."""
         place = self.place
-        told = [] if self.directory.finished else [("Go on where it stopped", f"attnsweep resume {place}")]
-        told.append(("How far it is, also while it runs", f"attnsweep status {place}"))
+        told = [] if self.directory.finished else [("Continue the sweep", f"attnsweep resume {place}")]
+        told.append(("Show its progress, also while it runs", f"attnsweep status {place}"))
         stuck = ", ".join(f"'{outcome}'" for outcome in STUCK_OUTCOMES)
         queries = [
             ("Outcomes", "select outcome, outcome_detail, count(*) from trainings group by all order by 3 desc"),

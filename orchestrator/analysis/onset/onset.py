@@ -117,7 +117,7 @@ class Onset:
                 panel.step(steps, shares, where="post", color=colour, linestyle=dashes, label=label)
             panel.set_xlabel("optimizer steps")
             panel.set_title(f"{figure_text(self.what.replace('_', ' '))}: 95% bands")
-            scale_shares(panel, "share come to it")
+            scale_shares(panel, "share that has reached it")
             if self.curves:
                 scale_steps(panel, sorted({point.step for each in self.curves for point in each.curve}))
                 title = parameter_label(self.by) if self.by else None
