@@ -34,7 +34,7 @@ class Language(ABC):
 
         Args:
             text: (..., N) bool, true for 1; false from position `length` on.
-            length: (...) int64, the strings' lengths |w|, at most N.
+            length: (...) int64, the strings' lengths, at most N.
         """
 
     @abstractmethod
@@ -42,8 +42,8 @@ class Language(ABC):
         """(..., P) float64 features of positions; CLS is at position 0, the string at 1..n-1.
 
         Args:
-            position: (...) int64, the positions.
-            n_positions: (...) int64, n = |w| + 1.
+            position: (...) int64.
+            n_positions: (...) int64, n: the length of the string and 1 for CLS.
         """
 
     def odds_given_ones(self, n_ones: Tensor, length: Tensor) -> Tensor | None:

@@ -28,6 +28,8 @@ RARITY_V = torch.tensor([5, 3, 0, 7, 2, 6, 1, 4])
 class Copier(nn.Module):
     """A model that writes the source word by word, or the word that its table has for the last word's rarity."""
 
+    after_RV: Tensor
+
     def __init__(self) -> None:
         super().__init__()
         self.copies = nn.Parameter(torch.zeros(()))
