@@ -70,7 +70,7 @@ class Browser:
 
     def log(self, kind: str) -> list[dict[str, Any]]:
         """What it has logged since the last call: `browser` (its console) or `performance` (its network)."""
-        return list(self.driver.get_log(kind))
+        return list(self.driver.get_log(kind))  # type: ignore[no-untyped-call]
 
     def screenshot(self, path: Path) -> None:
         assert self.driver.save_screenshot(str(path))

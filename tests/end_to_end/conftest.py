@@ -1,4 +1,4 @@
-"""What whole sweeps are tried with: a real Ray head of our own, beside whatever else runs here, and a real browser."""
+"""What whole sweeps are tried with: a real Ray head, independent of any other Ray here, and a real browser."""
 
 import os
 import secrets

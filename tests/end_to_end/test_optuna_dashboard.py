@@ -1,4 +1,4 @@
-"""Optuna's own dashboard, on the study of a sweep: what a user sees there."""
+"""Optuna's own dashboard on the study of a sweep: what a user sees."""
 
 import json
 import sys

@@ -44,8 +44,8 @@ def test_the_report_fits_and_is_whole(width: int, page: str, browser: Browser, t
         # Details are where long lines hide.
         browser.evaluate("element.querySelectorAll('details').forEach(each => each.open = true)", "//body")
         assert browser.evaluate("element.scrollWidth", "//html") == inside
-        images = "Promise.all([...element.querySelectorAll('img')].map(image => image.decode().then(() => image.naturalWidth)))"
-        sizes = browser.evaluate(images, "//body")
+        widths = "[...element.querySelectorAll('img')].map(image => image.decode().then(() => image.naturalWidth))"
+        sizes = browser.evaluate(f"Promise.all({widths})", "//body")
         assert len(sizes) >= 8
         assert min(sizes) > 200
         drawings = "[...element.querySelectorAll('svg')].map(each => [each.clientWidth, each.clientHeight])"
