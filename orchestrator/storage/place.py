@@ -73,7 +73,7 @@ class Place(Protocol):
         """As `put_text`, for what is worth nothing after a crash: there whole or not at all, but it need not stay."""
 
     def put_new_text(self, name: str, text: str) -> None:
-        """Writes a text. Raises FileExistsError if it is there; an object store need not, while another writes it."""
+        """Writes a text. Of several writers at once one succeeds. Raises FileExistsError if there is one already."""
 
     def has_folder(self, folder: str) -> bool: ...
 

@@ -117,7 +117,7 @@ class SweepDirectory:
 
         Raises:
             UserError: If it holds another sweep, or anything else, or cannot be written. Of several processes at once
-                one makes its sweep (in an object store `docs/ledger.md` says what holds).
+                exactly one creates its sweep.
             SpecError: If the spec holds what a file cannot.
         """
         place = locate(where, "--dir")
