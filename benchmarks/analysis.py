@@ -46,10 +46,10 @@ _TIMED = """
 import sys, time
 from pathlib import Path
 from attnsweep.orchestrator.ledger.reader import Ledger
-from attnsweep.orchestrator.ledger.query import run_query
+from attnsweep.orchestrator.ledger.query import query_all
 import duckdb
 started = time.perf_counter()
-run_query(Ledger(Path(sys.argv[1])), sys.argv[2])
+query_all([Ledger(Path(sys.argv[1]))], sys.argv[2])
 print(time.perf_counter() - started)
 """
 

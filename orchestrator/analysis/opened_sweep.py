@@ -108,12 +108,13 @@ class SweepData:
         with self.reading() as connection:
             return _as_format(answer(connection, query), format)
 
-    def stuck_rates(self, by: Sequence[str] | None = None) -> StuckRates:
+    def stuck_rates(self, by: str | Sequence[str] | None = None) -> StuckRates:
         """The stuck rate with its interval, over all trials and in the bins of each parameter alone.
 
         Args:
-            by: Parameters; default those that a sweep varies, or in which the sweeps differ.
+            by: A parameter or several; default those that a sweep varies, or in which the sweeps differ.
         """
+        by = [by] if isinstance(by, str) else by
         with self.reading() as connection:
             overall = stuck_rate(connection, *self._specs)
             if len(self.directories) == 1 and (by is None or set(by) <= set(swept_names(self.directories[0].spec))):

@@ -34,7 +34,9 @@ from attnsweep.search_spaces.sweep import Sweep
 from attnsweep.search_spaces.validation import check_sweep
 from attnsweep.workloads.engine.contract import Workload
 from attnsweep.workloads.errors import UserError
+from attnsweep.workloads.parameters import Value
 from attnsweep.workloads.registry import load_workload
+from attnsweep.workloads.user_code import users_code
 
 
 def run_sweep(spec: Sweep, where: Location, resources: Resources, console: Console) -> Summary:
@@ -58,7 +60,7 @@ def run_sweep(spec: Sweep, where: Location, resources: Resources, console: Conso
     tracking_uri()
     workload = load_workload(spec.workload)
     parameters = workload.parameters
-    spec = spec.fix(parameters.pinned(spec.fixed()))
+    spec = spec.fix(_pinned(workload, spec))
     check_sweep(spec, parameters)
     refuse_credentials(spec)
     check_storage(spec)
@@ -87,7 +89,7 @@ def resume_sweep(where: Location, resources: Resources, console: Console, *, acc
     tracking_uri()
     directory = SweepDirectory.open(where)
     workload = load_workload(directory.spec.workload)
-    workload.parameters.pinned(directory.spec.fixed())
+    _pinned(workload, directory.spec)
     environment = Environment.current(workload)
     changes = directory.changes(environment)
     if changes and not accept_drift:
@@ -102,6 +104,16 @@ def resume_sweep(where: Location, resources: Resources, console: Console, *, acc
             return session.run(directory, start_pool, environment)
     except PoolError as error:
         raise SweepError(str(error), directory.place) from error
+
+
+def _pinned(workload: Workload[Any], spec: Sweep) -> dict[str, Value]:
+    """What the workload records for the files that the spec names.
+
+    Raises:
+        UserError: If a file is missing or another than recorded, or if the workload's own code fails.
+    """
+    with users_code(f"{spec.workload}: pinned", "values to record, by name", "correct it, or leave it out"):
+        return dict(workload.parameters.pinned(spec.fixed()))
 
 
 @dataclass(frozen=True)

@@ -62,6 +62,9 @@ class ObjectPrefix:
     def is_vacant(self) -> bool:
         return not self._has_objects("")
 
+    def check_makeable(self) -> None:
+        """Nothing to do: the first object shows it."""
+
     def make(self) -> None:
         """Nothing to do: a prefix is there with its first object."""
 

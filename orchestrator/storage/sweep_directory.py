@@ -90,7 +90,7 @@ class SweepDirectory:
         """Checks that a new sweep may be made in a directory, without touching it.
 
         Raises:
-            UserError: If it holds another sweep, or anything else.
+            UserError: If it holds another sweep, or anything else, or cannot be written.
         """
         place = locate(where, "--dir")
         if place.has_text(SWEEP_FILE):
@@ -102,6 +102,10 @@ class SweepDirectory:
             )
         if not place.is_vacant():
             raise _taken(place)
+        try:
+            place.check_makeable()
+        except OSError as error:
+            raise unwritable(place, "--dir", error.strerror, kind="directory") from error
 
     @classmethod
     def create(

@@ -68,7 +68,7 @@ def test_one_that_was_begun_can_be_resumed(
 
 
 def test_a_node_has_as_long_as_it_is_given(monkeypatch: pytest.MonkeyPatch) -> None:
-    services, n_looks = ray_internals.ray_services, 0
+    services, n_looks = ray_internals.ray_services, 0  # type: ignore[attr-defined]  # no public name
 
     def look(gcs_address: str, node_id: str) -> dict[str, str]:
         nonlocal n_looks

@@ -15,8 +15,8 @@ from tests.orchestrator.small_sweep import SCHEMAS, STEPS, TRAININGS, Rows
 ROLE_SCORES = ("positional_share", "syntactic_gain", "rare_token")
 WORDS = {"p": "positional", "s": "syntactic", "r": "rare_token", ".": "none"}
 
-Timelines = Mapping[tuple[int, int], str]
-"""By layer and head a letter for each probe: `..pp` is positional from the third on."""
+Timelines = Mapping[tuple[int, int], Sequence[str]]
+"""By layer and head a letter or role for each probe: `..pp` is positional from the third on."""
 
 
 def head_rows(training: Mapping[str, Any], timelines: Timelines, steps: Sequence[int] = STEPS) -> Rows:

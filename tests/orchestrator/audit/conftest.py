@@ -21,7 +21,7 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def store(home: Path, _empty_mlflow_database: Path) -> Path:
-    return shutil.copy(_empty_mlflow_database, home / "mlflow.db")
+    return Path(shutil.copy(_empty_mlflow_database, home / "mlflow.db"))
 
 
 @pytest.fixture(scope="session")

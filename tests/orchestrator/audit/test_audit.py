@@ -17,6 +17,7 @@ from attnsweep.orchestrator.tracking import sync
 from attnsweep.search_spaces import Float, LossQuantile, Sequential, Sweep
 from attnsweep.search_spaces.loading import load_sweep
 from tests.orchestrator.audit.damages import drop, lines_of, problems_of, set_values
+from tests.orchestrator.small_sweep import folder_of
 from tests.orchestrator.storage.object_store import new_prefix
 from tests.orchestrator.trained_sweep import records, trained_sweep
 
@@ -44,7 +45,7 @@ def test_a_sweep_that_is_well_is_clean(whole: SweepDirectory) -> None:
 
 
 def test_an_audit_writes_nothing_and_needs_no_lock(sweep: SweepDirectory, tmp_path: Path, uri: str) -> None:
-    table = pq.read_table(sweep.place.path / "trainings")
+    table = pq.read_table(folder_of(sweep) / "trainings")
     with LedgerWriter(sweep.place, {"trainings": table.schema}, sweep.spec_sha256):
         before = _bytes(tmp_path)
         assert not audit(sweep.place, uri).problems

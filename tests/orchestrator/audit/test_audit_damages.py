@@ -9,6 +9,7 @@ import pytest
 from attnsweep.orchestrator.audit.audit import audit
 from attnsweep.orchestrator.storage.sweep_directory import STUDY_FILE, SweepDirectory
 from tests.orchestrator.audit.damages import DAMAGES, lines_of, problems_of
+from tests.orchestrator.small_sweep import folder_of
 from tests.orchestrator.trained_sweep import edit
 
 
@@ -24,7 +25,7 @@ def test_damage_is_found(damage: str, sweep: SweepDirectory) -> None:
 
 
 def test_files_that_cannot_be_read(sweep: SweepDirectory) -> None:
-    (path,) = (sweep.place.path / "curves").glob("*.parquet")
+    (path,) = (folder_of(sweep) / "curves").glob("*.parquet")
     path.write_bytes(path.read_bytes()[:-20])
     found = audit(sweep.place)
     assert found.counts == {"asked": None, "trained": None, "told": None, "logged": 9}
@@ -37,7 +38,7 @@ def test_files_that_cannot_be_read(sweep: SweepDirectory) -> None:
 
 
 def test_a_page_that_is_damaged_behind_a_whole_footer(sweep: SweepDirectory) -> None:
-    (path,) = (sweep.place.path / "trainings").glob("*.parquet")
+    (path,) = (folder_of(sweep) / "trainings").glob("*.parquet")
     content = bytearray(path.read_bytes())
     content[40:4000] = b"x" * 3960
     path.write_bytes(content)
@@ -54,7 +55,7 @@ def test_a_file_of_another_sweep(sweep: SweepDirectory) -> None:
 
 
 def test_a_study_that_is_gone_or_damaged(sweep: SweepDirectory) -> None:
-    journal = sweep.place.path / STUDY_FILE
+    journal = folder_of(sweep) / STUDY_FILE
     text = journal.read_text()
     journal.write_text("{" + text)
     [problem] = problems_of(audit(sweep.place))
@@ -68,7 +69,7 @@ def test_a_study_that_is_gone_or_damaged(sweep: SweepDirectory) -> None:
 
 
 def test_a_spec_that_was_edited(sweep: SweepDirectory) -> None:
-    record = sweep.place.path / "sweep.json"
+    record = folder_of(sweep) / "sweep.json"
     record.write_text(record.read_text().replace('"trials": 10', '"trials": 11'))
     found = audit(sweep.place)
     assert problems_of(found) == [
@@ -81,7 +82,7 @@ def test_a_spec_that_was_edited(sweep: SweepDirectory) -> None:
 @pytest.mark.parametrize("parameter", ["init_sigma", "optimizer"])
 def test_a_parameter_that_the_study_lacks(parameter: str, sweep: SweepDirectory) -> None:
     """`optimizer` is one that others depend on."""
-    journal = sweep.place.path / STUDY_FILE
+    journal = folder_of(sweep) / STUDY_FILE
     entries = [json.loads(line) for line in journal.read_text().splitlines()]
     kept = [each for each in entries if (each.get("trial_id"), each.get("param_name")) != (2, parameter)]
     assert len(kept) == len(entries) - 1

@@ -11,11 +11,12 @@ from attnsweep.orchestrator.audit.audit import audit
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
 from attnsweep.orchestrator.tracking import sync
 from tests.orchestrator.audit.damages import lines_of, problems_of
+from tests.present import present
 
 
 def _client(uri: str) -> tuple[MlflowClient, str]:
     client = MlflowClient(uri)
-    return client, client.get_experiment_by_name("Fragile").experiment_id
+    return client, present(client.get_experiment_by_name("Fragile")).experiment_id
 
 
 def _run_id(uri: str, condition: str) -> str:

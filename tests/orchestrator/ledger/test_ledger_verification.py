@@ -9,7 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from attnsweep.orchestrator.ledger.compaction import compact
-from attnsweep.orchestrator.ledger.query import run_query
+from attnsweep.orchestrator.ledger.query import query_all
 from attnsweep.orchestrator.ledger.reader import Ledger
 from attnsweep.orchestrator.ledger.verification import set_aside, verify
 from attnsweep.orchestrator.storage.location import locate
@@ -162,7 +162,7 @@ def test_setting_aside_that_a_crash_cut_short_is_ended_by_the_next(root: Path, m
 
 
 @pytest.mark.parametrize(
-    "ask", [lambda root: Ledger(root).curves(), lambda root: run_query(Ledger(root), "FROM curves")]
+    "ask", [lambda root: Ledger(root).curves(), lambda root: query_all([Ledger(root)], "FROM curves")]
 )
 def test_a_reader_meets_no_wrong_number(root: Path, ask: Callable[[Path], object]) -> None:
     path = file_of(root, "curves", "p1")

@@ -26,7 +26,7 @@ def hostile(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Element]:
     home = tmp_path_factory.mktemp("hostile") / "a <script>b' \"c$(d)\n;e"
     choices = ("positions_only", NASTY, LONG, "$x_{$", "")
     spec = small_sweep("hostile", description=NASTY, replicates=2)
-    spec = spec.but(space=spec.space | {"variant": Categorical(choices=choices)})
+    spec = spec.but(space={**spec.space, "variant": Categorical(choices=choices)})
     trials = [
         trial_rows(
             at,

@@ -9,7 +9,7 @@ from typer.main import get_group
 
 from attnsweep.orchestrator import cli
 from attnsweep.orchestrator.analysis.figures.style import OUTCOME_COLOURS
-from attnsweep.orchestrator.ledger.query import run_query
+from attnsweep.orchestrator.ledger.query import query_all
 from attnsweep.orchestrator.ledger.reader import Ledger
 from attnsweep.orchestrator.report.page import make_report, write_report
 from attnsweep.orchestrator.report.sweep_report import read_sweep_report
@@ -19,7 +19,7 @@ from attnsweep.workloads.errors import UserError
 from attnsweep.workloads.vocabulary import OUTCOMES
 from tests.orchestrator.head_rows import head_rows, sweep_with_heads
 from tests.orchestrator.report.report_html import read_html
-from tests.orchestrator.small_sweep import commit, open_writer, small_sweep, sweep_on_disk, trial_rows
+from tests.orchestrator.small_sweep import commit, folder_of, open_writer, small_sweep, sweep_on_disk, trial_rows
 
 
 def _small(path: Path, name: str = "small") -> SweepDirectory:
@@ -41,7 +41,7 @@ def test_the_command_writes_one_file_that_fetches_nothing(
     with pytest.raises(SystemExit) as ended:
         cli.main()
     assert not ended.value.code
-    out = directory.place.path / "report" / "report.html"
+    out = folder_of(directory) / "report" / "report.html"
     assert capsys.readouterr().out == f"{out}\n"
     page = read_html(out.read_text())
     assert [each for each in page.all("img") if not each.attributes["src"].startswith("data:")] == []
@@ -71,7 +71,7 @@ def test_the_commands_of_a_report_exist_and_its_queries_run(tmp_path: Path, monk
         assert words[1] in get_group(cli.app).commands
         assert words[2] == "a sweep's"
         if words[1] == "query":
-            assert run_query(Ledger(Path(words[2])), words[3]).num_rows > 0, words[3]
+            assert query_all([Ledger(Path(words[2]))], words[3]).num_rows > 0, words[3]
 
 
 def test_a_sweep_without_trainings(tmp_path: Path) -> None:
@@ -96,7 +96,7 @@ def test_a_sweep_that_varies_nothing_and_whose_trainings_fail(tmp_path: Path) ->
 @pytest.mark.slow
 def test_where_no_model_is_fitted_the_cells_stand_alone_and_the_page_says_why(tmp_path: Path) -> None:
     spec = small_sweep("choice", trials=8)
-    spec = spec.but(space=spec.space | {"optimizer": Categorical(choices=("sgd", "adam"))})
+    spec = spec.but(space={**spec.space, "optimizer": Categorical(choices=("sgd", "adam"))})
     trials = [
         trial_rows(at, ["solved", ("solved", "marginal")[at % 2]], param_optimizer=("sgd", "adam")[at % 2],
                    param_init_sigma=0.05, param_learning_rate=(5e-3, 5e-2)[at // 4])

@@ -15,9 +15,10 @@ from attnsweep.orchestrator.report.screen.summary import summarize
 from attnsweep.orchestrator.running.study import Study
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
 from attnsweep.search_spaces import Categorical, Conditional, Float, Int
+from attnsweep.search_spaces.dimensions import Dimension
 from tests.orchestrator.small_sweep import open_writer, small_sweep, sweep_on_disk, trial_rows
 
-_SPACE = {
+_SPACE: dict[str, Dimension] = {
     "optimizer": Categorical(choices=("sgd", "adam")),
     "momentum": Conditional(on="optimizer", among=("sgd",), then=Float(low=0.0, high=0.9)),
     "n_categories": Int(low=3, high=9),
@@ -30,7 +31,7 @@ _SPACE = {
 def bare(tmp_path: Path) -> SweepDirectory:
     """Its first trial was asked for, and nothing is trained."""
     spec = small_sweep("bare")
-    spec = spec.but(sampler="random", space=spec.space | _SPACE)
+    spec = spec.but(sampler="random", space={**spec.space, **_SPACE})
     directory = SweepDirectory.create(tmp_path / "bare", spec, {"hidden_width": None, "n_positions": 4})
     with open_writer(directory):
         study = Study(directory)
@@ -58,13 +59,13 @@ def test_it_is_summarized(bare: SweepDirectory) -> None:
 
 
 def test_it_has_a_report(bare: SweepDirectory, tmp_path: Path) -> None:
-    page = write_report([bare.place.path], tmp_path / "report.html")
+    page = write_report([bare.place], tmp_path / "report.html")
     assert "n_categories" in page.read_text()
 
 
 def test_it_is_audited(bare: SweepDirectory, tmp_path: Path) -> None:
     found = audit(bare.place, f"sqlite:///{tmp_path}/mlflow.db")
-    assert found.counts | {"logged": None} == {"asked": 1, "trained": 0, "told": 0, "logged": None}
+    assert {**found.counts, "logged": None} == {"asked": 1, "trained": 0, "told": 0, "logged": None}
     assert found.problems == []
 
 

@@ -17,7 +17,7 @@ from attnsweep.orchestrator.storage.place import Place
 from attnsweep.orchestrator.storage.whereabouts import Beacon, PackUnderWay, Whereabouts, span
 from attnsweep.orchestrator.terminal import PlainConsole
 from attnsweep.search_spaces import Sequential
-from tests.orchestrator.small_sweep import small_sweep, sweep_on_disk, trial_rows
+from tests.orchestrator.small_sweep import folder_of, small_sweep, sweep_on_disk, trial_rows
 
 PACKS = [PackUnderWay(pack=f"00000{n}-0000-32", n_trainings=32, step=120 + 280 * n, n_steps=500) for n in range(2)]
 RULE = Sequential(width=0.45, at_most=24, batch=8)
@@ -142,7 +142,7 @@ def test_status_needs_no_sign_of_life(
     break_it: Callable[[Path], object], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     sweep = sweep_on_disk(tmp_path / "s", small_sweep("s"), trial_rows(0, ["solved"] * 4))
-    break_it(sweep.place.path / "progress.json")
+    break_it(folder_of(sweep) / "progress.json")
     lines = _status(sweep.place, capsys)
     assert lines[:2] == [f"{sweep.sweep}: not finished", "trials      1 of 4 with trainings in the ledger"]
 

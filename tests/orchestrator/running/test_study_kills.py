@@ -27,6 +27,7 @@ from attnsweep.search_spaces.dimensions import Dimension
 from attnsweep.search_spaces.suggestion import undrawn
 from attnsweep.search_spaces.sweep import Sampler
 from attnsweep.workloads.errors import UserError
+from tests.orchestrator.small_sweep import folder_of
 
 SPACE: dict[str, Dimension] = {
     "init_sigma": Float(low=1e-4, high=1.0, log=True, points=4),
@@ -209,7 +210,7 @@ def test_what_was_asked_and_told_is_durable_with_one_fsync(tmp_path: Path, monke
 
 def _beside(directory: SweepDirectory) -> optuna.Study:
     """The study as another program opens it while the sweep runs."""
-    backend = JournalFileBackend(str(directory.place.path / STUDY_FILE))
+    backend = JournalFileBackend(str(folder_of(directory) / STUDY_FILE))
     return optuna.load_study(study_name=directory.sweep, storage=JournalStorage(backend))
 
 

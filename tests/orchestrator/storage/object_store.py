@@ -10,7 +10,7 @@ from typing import Any
 
 import pyarrow.fs as pafs
 import pytest
-from moto.core import DEFAULT_ACCOUNT_ID
+from moto.core.models import DEFAULT_ACCOUNT_ID
 from moto.s3.models import s3_backends
 from moto.s3.responses import S3Response
 from moto.server import ThreadedMotoServer

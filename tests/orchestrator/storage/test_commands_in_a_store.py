@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 from attnsweep.orchestrator import cli
-from attnsweep.orchestrator.analysis import open_sweep
+from attnsweep.orchestrator.analysis import compare, open_sweep
 from attnsweep.orchestrator.storage.lease import LEASE_FILE
 from attnsweep.orchestrator.storage.s3 import ObjectPrefix
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
@@ -84,7 +84,8 @@ def test_a_comparison(sweep: SweepDirectory, capsys: pytest.CaptureFixture[str])
 
 
 def test_in_python(sweep: SweepDirectory, on_disk: SweepDirectory) -> None:
-    data, expected = open_sweep(str(sweep.place)), open_sweep(str(on_disk.place))
+    data, expected = open_sweep(sweep.place), open_sweep(str(on_disk.place))
+    assert compare(sweep.place, data).stuck == compare(str(sweep.place), data).stuck
     assert data.trainings().num_rows == 24
     assert data.stuck_rates().overall == expected.stuck_rates().overall
     sql = "select count(*), sum(value) from curves"
