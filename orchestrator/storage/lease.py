@@ -1,8 +1,8 @@
 """The lock of a sweep in an object store: a lease that its holder renews, free for any process once it has expired.
 
 The lease is one object. It is taken, renewed and given back by compare-and-swap: each write names the version that it
-replaces, and the store refuses it if the object has another one by now. So of several processes one wins, and a holder
-that was suspended until its lease was taken over notices at its next renewal.
+replaces, and the store refuses it if the object has changed since. Of several processes one wins, and a holder whose
+lease was taken over while it was suspended notices at its next renewal.
 
 Ages are differences between times of the store's own clock. The lease does not protect against a process that is
 suspended for longer than the lease between `confirm` and the end of its upload.
@@ -21,11 +21,11 @@ from attnsweep.orchestrator.storage.owner import Owner, taken
 from attnsweep.workloads.errors import UserError
 
 LEASE_FILE = ".ledger.lock"
-"""An empty one is free, as of a sweep in a folder."""
+"""The lease is free if the object is empty, as the lock file of a sweep in a folder."""
 LEASE_SECONDS = 300.0
 _RENEWALS_PER_LEASE = 10
 _UNDER_WAY_SECONDS = 5.0
-"""After a writer was killed: by then, the uploads that it had begun have ended."""
+"""Time after which the uploads that a killed writer had begun have ended."""
 _FIX = f"wait until it ends, or for {LEASE_SECONDS / 60:g} minutes after it was killed"
 
 

@@ -1,4 +1,4 @@
-"""A sweep under a prefix of an S3-compatible store. What is uploaded appears whole, under its name, or not at all."""
+"""A sweep under a prefix of an S3-compatible store. Uploads are atomic."""
 
 import errno
 import io
@@ -35,8 +35,8 @@ class ObjectPrefix:
     """A prefix of a bucket.
 
     The store must be strongly consistent (as S3 since 2020) and honour `If-None-Match` and `If-Match` of a PUT (as S3
-    since 2024). An upload is one PUT, or a multipart upload, which appears when it is completed. An opened file cannot
-    be read after its removal.
+    since 2024). An upload is one PUT, or a multipart upload, which appears when it is completed. An opened file may be
+    unreadable after its removal.
     """
 
     uri: str
@@ -66,7 +66,7 @@ class ObjectPrefix:
         """Nothing to do: the first object shows it."""
 
     def make(self) -> None:
-        """Nothing to do: a prefix is there with its first object."""
+        """Does nothing: a prefix exists with its first object."""
 
     def has_text(self, name: str) -> bool:
         try:
@@ -144,7 +144,7 @@ class ObjectPrefix:
         return [name.removesuffix(".parquet") for name in self.texts(folder) if name.endswith(".parquet")]
 
     def unfinished(self, folder: str) -> list[str]:
-        """None: what was not completed has no name."""
+        """None: an upload that was not completed has no name."""
         del folder
         return []
 
@@ -165,7 +165,7 @@ class ObjectPrefix:
             raise FileNotFoundError(errno.ENOENT, "no such object", self.file_name(folder, name)) from gone
 
     def publish(self, stem: str, files: Mapping[str, Callable[[Path], None]]) -> str:
-        """Complete files of this machine are uploaded under their names: there is no renaming, and none is needed."""
+        """Writes all files on this machine, then uploads them under their names. An upload needs no renaming."""
         with tempfile.TemporaryDirectory(prefix="attnsweep-") as scratch:
             for folder, write in files.items():
                 write(Path(scratch) / folder)
@@ -240,7 +240,7 @@ class _Ranges(io.RawIOBase):
 
 
 _FOLDER_MARK = ".folder"
-"""An object that stands for a folder without files. Readers of Parquet pass over names that begin with a dot."""
+"""An object that represents a folder without files. Readers of Parquet ignore names that begin with a dot."""
 
 
 def open_prefix(bucket: str, prefix: str) -> ObjectPrefix:

@@ -30,7 +30,7 @@ _KEYS = ("aws_access_key_id", "aws_secret_access_key", "aws_session_token")
 
 _FIXES = {
     r"NoSuchBucket|InvalidBucketName": "make the bucket, or check its name and AWS_ENDPOINT_URL",
-    r"\b40[13]\b|AccessDenied|AccessKey|Signature|Token|redential|169\.254\.": (
+    r"\b40[13]\b|AccessDenied|AccessKey|Signature|Token|redential": (
         "check AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, AWS_SESSION_TOKEN and their rights to the bucket"
     ),
     r"no answer": "check AWS_ENDPOINT_URL and the network",
@@ -47,22 +47,24 @@ def open_store(bucket: str, prefix: str) -> S3Store:
     endpoint = os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL")
     region = os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION") or profile.get("region")
     in_environment = any(os.environ.get(name) for name in _SOURCES)
-    keys = {} if in_environment else {name: profile[name] for name in _KEYS if name in profile}
+    config = {} if in_environment else {name: profile[name] for name in _KEYS if name in profile}
     asks_machine = os.environ.get("AWS_EC2_METADATA_DISABLED", "").lower() != "true"
+    is_anonymous = not (in_environment or config or asks_machine)
+    if endpoint:
+        config["endpoint"] = endpoint
     return S3Store(
         bucket,
         prefix=prefix,
-        endpoint=endpoint,
+        config=cast("S3Config", config),
         region=region or ("us-east-1" if endpoint else _region_of(bucket)),
-        skip_signature=not (in_environment or keys or asks_machine),
+        skip_signature=is_anonymous,
         client_options={
-            "allow_http": endpoint is not None and endpoint.startswith("http://"),
+            "allow_http": bool(endpoint and endpoint.startswith("http://")),
             "connect_timeout": timedelta(seconds=_CONNECT_SECONDS),
             "read_timeout": timedelta(seconds=_ANSWER_SECONDS),
             "timeout": timedelta(seconds=_REQUEST_SECONDS),
         },
         retry_config={"max_retries": MAX_RETRIES, "retry_timeout": timedelta(seconds=_REQUEST_SECONDS)},
-        config=cast("S3Config", keys),
     )
 
 
@@ -81,7 +83,7 @@ def refusal(uri: str, said: str) -> StoreError:
 def _answers(said: str) -> Iterator[str]:
     """The store's own words; else the status; else why there was no answer. The best one first."""
     if "169.254." in said:
-        yield "no credentials: neither in the environment, nor from 169.254.169.254 as on a machine of AWS's"
+        yield "no credentials: neither in the environment, nor from the role of this machine"
     if code := re.search(r"<Code>(.*?)</Code>", said, re.DOTALL):
         message = re.search(r"<Message>(.*?)</Message>", said, re.DOTALL)
         yield " ".join(unescape(": ".join(each[1] for each in (code, message) if each)).split())
