@@ -56,10 +56,14 @@ class Owner:
         return False
 
 
-def taken(place: str, owner: Owner | None, fix: str) -> UserError:
+class TakenError(UserError):
+    """A sweep that another process works on."""
+
+
+def taken(place: str, owner: Owner | None, fix: str) -> TakenError:
     """The refusal of a second who wants to work on a sweep."""
     who = f" ({owner.work}, pid {owner.pid} on {owner.host}, since {owner.since})" if owner else ""
-    return UserError(place, given=f"a sweep that another process works on{who}", expected="one at a time", fix=fix)
+    return TakenError(place, given=f"a sweep that another process works on{who}", expected="one at a time", fix=fix)
 
 
 def _processes() -> str | None:

@@ -89,21 +89,25 @@ class SweepDirectory:
         return place_at(self.path).full_name
 
     @staticmethod
+    def is_there(path: Location) -> bool:
+        """Whether a directory holds a sweep, damaged or not."""
+        return place_at(path).has_text(SWEEP_FILE)
+
+    @staticmethod
     def check_new(path: Location) -> None:
         """Checks that a new sweep may be made in a directory, without touching it.
 
         Raises:
             UserError: If it holds another sweep, or anything else.
         """
-        place = place_at(path)
-        if place.has_text(SWEEP_FILE):
+        if SweepDirectory.is_there(path):
             raise UserError(
                 "--dir",
                 given=str(path),
                 expected="a directory without a sweep",
                 fix=f"continue that sweep with: attnsweep resume {as_argument(path)}; or choose another --dir",
             )
-        if not place.is_vacant():
+        if not place_at(path).is_vacant():
             raise _taken(path)
 
     @classmethod
