@@ -1,0 +1,86 @@
+"""The batch script for Slurm: what it asks for, the command that it runs, and a job that is requeued in mid-sweep."""
+
+import os
+import re
+import shlex
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from ray.util import get_node_ip_address
+from typer.main import get_group
+
+from attnsweep.orchestrator.cli import app
+from tests.fault import sweeps
+from tests.infra.slurm_cluster import ENVIRONMENT, SlurmCluster, missing_programs, slurm_cluster, wait_until
+
+SCRIPT = Path(__file__).parents[2] / "infra" / "slurm" / "attnsweep.sbatch"
+TEXT = SCRIPT.read_text()
+SECONDS_TO_TRAIN = 400
+
+
+def test_it_is_a_script() -> None:
+    subprocess.run(["bash", "-n", SCRIPT], check=True)
+
+
+def test_it_asks_for_notice_and_for_another_turn() -> None:
+    asked = dict(re.findall(r"^#SBATCH --([\w-]+)=?(.*)$", TEXT, re.MULTILINE))
+    assert asked["signal"] == "B:TERM@120"
+    assert asked.keys() >= {"requeue", "nodes", "time"}
+    assert asked["ntasks-per-node"] == "1"
+
+
+def test_its_command_is_one_that_the_command_line_knows() -> None:
+    [line] = re.findall(r'^"\$bin/attnsweep" (.*) &$', TEXT, re.MULTILINE)
+    [usage] = re.findall(r"^#   sbatch .*attnsweep\.sbatch (.*)$", TEXT, re.MULTILINE)
+    command, *words = [each for word in shlex.split(line) for each in (shlex.split(usage) if word == "$@" else [word])]
+    context = get_group(app).commands[command].make_context(command, words)
+    assert context.params["or_resume"]
+    assert (context.params["spec"], context.params["directory"]) == ("quickstart", "/shared/sweeps/first")
+
+
+@pytest.fixture(scope="module")
+def slurm() -> Iterator[SlurmCluster]:
+    if missing := missing_programs():
+        pytest.skip(f"no {', '.join(missing)}: apt-get install slurmctld slurmd slurm-client")
+    if os.getuid() != 0:
+        pytest.skip("slurmd runs jobs as root alone")
+    with slurm_cluster() as cluster:
+        yield cluster
+
+
+def _has_ended(slurm: SlurmCluster, job: str, log: Path) -> bool:
+    state = slurm.field(job, "JobState")
+    assert state in ("PENDING", "RUNNING", "COMPLETING", "COMPLETED"), log.read_text()
+    return state == "COMPLETED"
+
+
+@pytest.mark.scale
+@pytest.mark.ray
+@pytest.mark.timeout(900)
+def test_a_job_that_is_requeued_in_mid_sweep_ends_as_if_undisturbed(slurm: SlurmCluster, tmp_path: Path) -> None:
+    spec = tmp_path / "long.json"
+    sweep = sweeps.small_sweep(trials=12)
+    sweep = sweep.but(space=dict(sweep.space) | {"n_steps": 4000, "stop_when_solved": False})
+    spec.write_text(sweep.to_json())
+    undisturbed, path = tmp_path / "undisturbed", tmp_path / "s"
+    job = slurm.run(
+        *("sbatch", "--parsable", "--nodes=3", f"--output={tmp_path}/job.log", SCRIPT),
+        *(spec, "--dir", path, "--pack-size", "4"),
+        ATTNSWEEP_BIN=str(ENVIRONMENT),
+        ATTNSWEEP_TOKENS=str(tmp_path),
+        ATTNSWEEP_HEAD=get_node_ip_address(),  # type: ignore[no-untyped-call]
+        MLFLOW_TRACKING_URI=f"sqlite:///{tmp_path}/mlflow.db",
+    ).strip()
+    log = tmp_path / "job.log"
+    wait_until(lambda: _has_ended(slurm, job, log) or any(path.glob("trainings/*.parquet")), "rows", SECONDS_TO_TRAIN)
+    n_before = len(sweeps.outcomes(path))
+    slurm.run("scontrol", "requeue", job)
+    wait_until(lambda: _has_ended(slurm, job, log), "the end of the job", SECONDS_TO_TRAIN)
+    assert slurm.field(job, "Restarts") == "1"
+    assert n_before < 48
+    sweeps.run(sweep, undisturbed)
+    assert sweeps.outcomes(path) == sweeps.outcomes(undisturbed)
+    assert list(tmp_path.glob(".attnsweep-token-*")) == []
+    assert list(Path("/tmp").glob(f"ray-{job}-*")) == []
