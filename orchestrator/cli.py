@@ -17,7 +17,7 @@ from attnsweep.orchestrator.running.signals import sigterm_as_ctrl_c
 from attnsweep.orchestrator.storage.credentials import without_credentials
 from attnsweep.orchestrator.storage.errors import PoolError, SweepError
 from attnsweep.orchestrator.storage.location import as_argument, local_path, locate
-from attnsweep.orchestrator.tools.commands import AsJson, prepare_corpus, score_heads, specs, workloads
+from attnsweep.orchestrator.tools.commands import AsJson, doctor, prepare_corpus, score_heads, specs, workloads
 from attnsweep.workloads.errors import SpecError, UserError
 
 if TYPE_CHECKING:
@@ -302,6 +302,7 @@ def reproduce(
 
 app.command(name="score-heads")(score_heads)
 app.command(name="prepare-corpus")(prepare_corpus)
+app.command()(doctor)
 app.command()(specs)
 app.command()(workloads)
 

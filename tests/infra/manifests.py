@@ -2,7 +2,6 @@
 
 import copy
 import gzip
-import shlex
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
@@ -14,9 +13,8 @@ import kubernetes_validate
 import yaml
 from packaging.requirements import Requirement
 from typer.exceptions import TyperException
-from typer.main import get_group
 
-from attnsweep.orchestrator.cli import app
+from tests.infra.commands import parsed
 
 CRDS = Path(__file__).parents[3] / "shared/data/kuberay"
 GRACE_SECONDS = 20
@@ -99,17 +97,14 @@ def _pod_errors(manifest: dict[str, Any]) -> Iterator[str]:
 
 def _entrypoint_problems(manifest: dict[str, Any]) -> Iterator[str]:
     spec = manifest["spec"]
-    program, command, *words = shlex.split(spec["entrypoint"])
-    if program != "attnsweep":
-        yield f"entrypoint: {program}"
     try:
-        context = get_group(app).commands[command].make_context(command, words)
+        parameters = parsed(spec["entrypoint"])
     except (KeyError, TyperException) as error:
         yield f"entrypoint: {error}"
         return
-    if not context.params["or_resume"]:
+    if not parameters["or_resume"]:
         yield "entrypoint: a repetition would be refused without --or-resume"
-    if not str(context.params["directory"]).startswith("s3://"):
+    if not str(parameters["directory"]).startswith("s3://"):
         yield "entrypoint: the directory is lost with the pod"
     if not spec.get("backoffLimit"):
         yield "backoffLimit: nobody repeats it"

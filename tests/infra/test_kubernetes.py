@@ -1,21 +1,17 @@
 """The manifests for Kubernetes: what KubeRay's schema allows, what the command line knows, what a sweep needs."""
 
-import tomllib
 from collections.abc import Callable
 from importlib.metadata import version
-from pathlib import Path
 from typing import Any
 
 import pytest
-from packaging.requirements import Requirement
 
+from tests.infra.commands import ROOT, requirement
 from tests.infra.manifests import CRDS, built, pods, problems
 
-ROOT = Path(__file__).parents[2]
 KUBERNETES = ROOT / "infra" / "kubernetes"
 VARIANTS = sorted(path.parent.name for path in KUBERNETES.glob("*/kustomization.yaml"))
-PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
-[RAY] = [Requirement(each) for each in PYPROJECT["project"]["dependencies"] if each.startswith("ray")]
+RAY = requirement("ray")
 
 pytestmark = [
     pytest.mark.slow,

@@ -2,20 +2,19 @@
 
 import os
 import re
-import shlex
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from ray.util import get_node_ip_address
-from typer.main import get_group
 
-from attnsweep.orchestrator.cli import app
+from attnsweep.search_spaces.loading import load_sweep
 from tests.fault import sweeps
+from tests.infra.commands import ROOT, parsed
 from tests.infra.slurm_cluster import ENVIRONMENT, SlurmCluster, missing_programs, slurm_cluster, wait_until
 
-SCRIPT = Path(__file__).parents[2] / "infra" / "slurm" / "attnsweep.sbatch"
+SCRIPT = ROOT / "infra" / "slurm" / "attnsweep.sbatch"
 TEXT = SCRIPT.read_text()
 SECONDS_TO_TRAIN = 400
 
@@ -34,10 +33,9 @@ def test_it_asks_for_notice_and_for_another_turn() -> None:
 def test_its_command_is_one_that_the_command_line_knows() -> None:
     [line] = re.findall(r'^"\$bin/attnsweep" (.*) &$', TEXT, re.MULTILINE)
     [usage] = re.findall(r"^#   sbatch .*attnsweep\.sbatch (.*)$", TEXT, re.MULTILINE)
-    command, *words = [each for word in shlex.split(line) for each in (shlex.split(usage) if word == "$@" else [word])]
-    context = get_group(app).commands[command].make_context(command, words)
-    assert context.params["or_resume"]
-    assert (context.params["spec"], context.params["directory"]) == ("quickstart", "/shared/sweeps/first")
+    parameters = parsed("attnsweep " + line.replace('"$@"', usage))
+    assert parameters["or_resume"]
+    assert (parameters["spec"], parameters["directory"]) == ("quickstart", "/shared/sweeps/first")
 
 
 @pytest.fixture(scope="module")
@@ -61,9 +59,8 @@ def _has_ended(slurm: SlurmCluster, job: str, log: Path) -> bool:
 @pytest.mark.timeout(900)
 def test_a_job_that_is_requeued_in_mid_sweep_ends_as_if_undisturbed(slurm: SlurmCluster, tmp_path: Path) -> None:
     spec = tmp_path / "long.json"
-    sweep = sweeps.small_sweep(trials=12)
-    sweep = sweep.but(space=dict(sweep.space) | {"n_steps": 4000, "stop_when_solved": False})
-    spec.write_text(sweep.to_json())
+    small = sweeps.small_sweep(trials=12)
+    spec.write_text(small.but(space=dict(small.space) | {"n_steps": 2000, "stop_when_solved": False}).to_json())
     undisturbed, path = tmp_path / "undisturbed", tmp_path / "s"
     job = slurm.run(
         *("sbatch", "--parsable", "--nodes=3", f"--output={tmp_path}/job.log", SCRIPT),
@@ -80,7 +77,7 @@ def test_a_job_that_is_requeued_in_mid_sweep_ends_as_if_undisturbed(slurm: Slurm
     wait_until(lambda: _has_ended(slurm, job, log), "the end of the job", SECONDS_TO_TRAIN)
     assert slurm.field(job, "Restarts") == "1"
     assert n_before < 48
-    sweeps.run(sweep, undisturbed)
+    sweeps.run(load_sweep(str(spec)), undisturbed)
     assert sweeps.outcomes(path) == sweeps.outcomes(undisturbed)
     assert list(tmp_path.glob(".attnsweep-token-*")) == []
     assert list(Path("/tmp").glob(f"ray-{job}-*")) == []
