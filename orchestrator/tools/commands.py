@@ -94,12 +94,11 @@ def doctor(
     ] = None,
 ) -> None:
     """Check what sweeps need: versions, token, GPUs, clocks, MLflow, storage; exit code 1 if something fails."""
-    from attnsweep.orchestrator.storage.location import locate
     from attnsweep.orchestrator.terminal import PlainConsole
     from attnsweep.orchestrator.tools.doctor.command import examine
 
     console, n_failed = PlainConsole(soft_wrap=True), 0
-    for finding in examine(address, None if directory is None else locate(directory, "--dir")):
+    for finding in examine(address, directory):
         console.print(str(finding))
         n_failed += bool(finding.fix)
     if n_failed:

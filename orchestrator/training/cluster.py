@@ -109,7 +109,7 @@ def share_out(n_trainers: int | None) -> list[TrainerShare]:
     Raises:
         UserError: If more CPU trainers are asked for than there are cores.
     """
-    resources = ray.cluster_resources()  # type: ignore[no-untyped-call]
+    resources = ray.cluster_resources()
     n_gpus, n_cpus = int(resources.get("GPU", 0)), int(resources.get("CPU", 1))
     if n_gpus > 0:
         n_trainers = n_trainers or n_gpus

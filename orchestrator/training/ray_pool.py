@@ -76,7 +76,7 @@ class TrainerPool:
         checkpoint_seconds: float = CHECKPOINT_SECONDS,
     ) -> None:
         for module in user_modules():
-            ray.cloudpickle.register_pickle_by_value(module)  # type: ignore[no-untyped-call]
+            ray.cloudpickle.register_pickle_by_value(module)
         self._workload, self._run = ray.put(workload), run
         self._shares = tuple(shares)
         self._checkpoint_seconds = checkpoint_seconds

@@ -67,7 +67,7 @@ def test_a_job_that_is_requeued_in_mid_sweep_ends_as_if_undisturbed(slurm: Slurm
         *(spec, "--dir", path, "--pack-size", "4"),
         ATTNSWEEP_BIN=str(ENVIRONMENT),
         ATTNSWEEP_TOKENS=str(tmp_path),
-        ATTNSWEEP_HEAD=get_node_ip_address(),  # type: ignore[no-untyped-call]
+        ATTNSWEEP_HEAD=get_node_ip_address(),
         MLFLOW_TRACKING_URI=f"sqlite:///{tmp_path}/mlflow.db",
     ).strip()
     log = tmp_path / "job.log"

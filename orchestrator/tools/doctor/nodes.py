@@ -49,8 +49,8 @@ def nodes_of_cluster() -> list[Node]:
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
     # By value: a node that lacks attnsweep shall say so, and not fail to read the question.
-    ray.cloudpickle.register_pickle_by_value(sys.modules[__name__])  # type: ignore[no-untyped-call]
-    alive = [node for node in ray.nodes() if node["Alive"]]  # type: ignore[no-untyped-call]
+    ray.cloudpickle.register_pickle_by_value(sys.modules[__name__])
+    alive = [node for node in ray.nodes() if node["Alive"]]
     alive.sort(key=lambda node: "node:__internal_head__" not in node["Resources"])
     ask = ray.remote(num_cpus=0, max_retries=0, runtime_env={"env_vars": _OWN_DEVICES})(_ask_there)
     began = time.time()
@@ -66,7 +66,7 @@ def nodes_of_cluster() -> list[Node]:
             for node, reference in zip(alive, asked, strict=True)
         ]
     finally:
-        ray.cloudpickle.unregister_pickle_by_value(sys.modules[__name__])  # type: ignore[no-untyped-call]
+        ray.cloudpickle.unregister_pickle_by_value(sys.modules[__name__])
 
 
 def _answer(node: "dict[str, object]", reference: object, began: float, answered: float) -> Node:

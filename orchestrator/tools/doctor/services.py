@@ -6,7 +6,6 @@ import secrets
 import stat
 import subprocess
 import sys
-import tempfile
 from collections.abc import Mapping
 from importlib.metadata import PackageNotFoundError, requires, version
 from pathlib import Path
@@ -15,7 +14,8 @@ from typing import TYPE_CHECKING
 from packaging.requirements import Requirement
 
 from attnsweep.orchestrator.storage.credentials import without_credentials
-from attnsweep.orchestrator.storage.location import as_argument
+from attnsweep.orchestrator.storage.local import LocalFolder
+from attnsweep.orchestrator.storage.location import as_argument, locate
 from attnsweep.orchestrator.tools.doctor.checks import Finding
 from attnsweep.orchestrator.tracking.store import database_of, in_one_line, open_client, tracking_uri
 from attnsweep.workloads.errors import UserError
@@ -86,9 +86,10 @@ def check_mlflow(uri: str | None = None) -> Finding:
         return Finding("MLflow", f"{mistake.given}", mistake.fix)
     shown = without_credentials(uri)
     if (database := database_of(uri)) is not None and not database.exists():
-        folder = _local_directory(next(parent for parent in database.parents if parent.exists()))
-        if folder.fix:
-            return Finding("MLflow", f"{shown}: {folder.words}", "set MLFLOW_TRACKING_URI")
+        try:
+            LocalFolder(database.parent).check_makeable()
+        except OSError as error:
+            return Finding("MLflow", f"{shown} cannot be written ({error.strerror})", "set MLFLOW_TRACKING_URI")
         return Finding("MLflow", f"{shown}, made by the first sweep")
     try:
         open_client(uri).search_experiments(max_results=1)
@@ -98,31 +99,25 @@ def check_mlflow(uri: str | None = None) -> Finding:
     return Finding("MLflow", f"{shown} answers")
 
 
-def check_directory(location: "Location") -> Finding:
+def check_directory(where: "Location") -> Finding:
     """Whether a sweep directory can be written, in an object store by writing an object and removing it.
 
     Args:
-        location: The directory, which need not be there yet.
+        where: The directory, which need not be there yet.
     """
-    if isinstance(location, Path):
-        return _local_directory(next(each for each in (location, *location.absolute().parents) if each.exists()))
+    place = locate(where, "--dir")
     name = f"{secrets.token_hex(4)}.json"
     try:
-        location.put_text(f"{_FOLDER}/{name}", "{}\n")
-        location.read_text(f"{_FOLDER}/{name}")
-        location.remove(_FOLDER, [name])
+        place.check_makeable()
+        if not isinstance(place, LocalFolder):
+            place.put_text(f"{_FOLDER}/{name}", "{}\n")
+            place.read_text(f"{_FOLDER}/{name}")
+            place.remove(_FOLDER, [name])
     except UserError as mistake:
         return Finding("directory", f"{mistake.subject}: {mistake.given}", mistake.fix)
-    return Finding("directory", f"{location} can be written")
-
-
-def _local_directory(folder: Path) -> Finding:
-    # Root is allowed to write where nothing can be written: only trying tells.
-    try:
-        tempfile.TemporaryDirectory(prefix=_FOLDER, dir=folder).cleanup()
     except OSError as error:
-        return Finding("directory", f"{folder} cannot be written ({error.strerror})", "choose another --dir")
-    return Finding("directory", f"{folder} can be written")
+        return Finding("directory", f"{place} cannot be written ({error.strerror})", "choose another --dir")
+    return Finding("directory", f"{place} can be written")
 
 
 def _lets_strangers_in(address: str) -> bool:

@@ -201,13 +201,13 @@ def test_mlflow_that_does_not_answer(monkeypatch: pytest.MonkeyPatch, mlflow_uri
 
 def test_a_database_that_cannot_be_made() -> None:
     line = str(services.check_mlflow("sqlite:////proc/none/mlflow.db"))
-    assert line.startswith("FAIL  MLflow     sqlite:////proc/none/mlflow.db: /proc cannot be written (")
+    assert line.startswith("FAIL  MLflow     sqlite:////proc/none/mlflow.db cannot be written (")
 
 
 def test_a_directory_that_cannot_be_written(tmp_path: Path) -> None:
-    assert str(services.check_directory(tmp_path / "a" / "b")) == f"ok    directory  {tmp_path} can be written"
+    assert str(services.check_directory(tmp_path / "a" / "b")) == f"ok    directory  {tmp_path}/a/b can be written"
     assert list(tmp_path.iterdir()) == []
-    assert str(services.check_directory(Path("/proc/s"))).startswith("FAIL  directory  /proc cannot be written (")
+    assert str(services.check_directory(Path("/proc/s"))).startswith("FAIL  directory  /proc/s cannot be written (")
 
 
 def test_an_object_store_is_tried(s3: str, monkeypatch: pytest.MonkeyPatch) -> None:
