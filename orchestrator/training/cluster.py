@@ -1,4 +1,4 @@
-"""Where a sweep runs: a Ray started on this machine, or a running cluster."""
+"""The Ray cluster that a sweep runs on: started on this machine, or already running."""
 
 import logging
 import os
@@ -169,7 +169,7 @@ def _check_reachable(address: str) -> None:
 
 
 def _check_is_ray(address: str) -> None:
-    """Asks for the cluster's status in a process with a time limit: `ray.init` itself waits for minutes."""
+    """Asks for the cluster's status in a process with a time limit, because `ray.init` itself waits for minutes."""
     command = [sys.executable, "-m", "ray.scripts.scripts", "status", "--address", address]
     try:
         asked = subprocess.run(command, capture_output=True, text=True, timeout=_ANSWER_SECONDS, check=False)

@@ -25,8 +25,8 @@ class LocalPool:
 
     Args:
         workload: The problem.
-        run: What its rows say of the run.
-        checkpoint_seconds: Between two checkpoints of a pack.
+        run: The run that its rows name.
+        checkpoint_seconds: Seconds between two checkpoints of a pack.
     """
 
     n_trainers = 1

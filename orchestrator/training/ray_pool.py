@@ -29,7 +29,7 @@ from attnsweep.workloads.engine.contract import Workload
 from attnsweep.workloads.user_code import user_modules
 
 _DRAINING_SECONDS = 1.0
-"""Between two questions to Ray which nodes are about to go."""
+"""Seconds between two queries for the nodes that Ray is about to remove."""
 _HEAD_SECONDS = 40.0
 """How long a cluster's head may be silent. After 60 Ray ends the driver's process, without an exception."""
 
@@ -57,15 +57,15 @@ class TrainerActor(Trainer):
 class TrainerPool:
     """Hands packs to idle trainers and collects their reports. A dead trainer is replaced.
 
-    A trainer is idle as soon as Ray has placed it: while other programs hold some cores or GPUs, the rest of the
+    A trainer is idle as soon as Ray has placed it: while other programs use some cores or GPUs, the rest of the
     trainers work. A trainer whose node is about to go (Ray drains the node, or the process gets a SIGTERM) hands back
     its pack and is replaced. A trainer whose GPU context is broken is replaced too.
 
     Args:
         workload: The problem, sent to each trainer once.
-        run: What its rows say of the run.
-        shares: What each trainer asks Ray for.
-        checkpoint_seconds: Between two checkpoints of a pack.
+        run: The run that its rows name.
+        shares: The resources of each trainer.
+        checkpoint_seconds: Seconds between two checkpoints of a pack.
     """
 
     def __init__(
@@ -168,7 +168,7 @@ class TrainerPool:
             self._lose(f"the head of the Ray cluster has not answered for {_HEAD_SECONDS:g} s")
 
     def _lose(self, reason: str) -> NoReturn:
-        # No one is left whom `close` could ask to end the actors.
+        # With Ray gone, `close` has nobody to ask to end the actors.
         self._actors.clear()
         self._running.clear()
         raise PoolError(reason)

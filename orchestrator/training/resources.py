@@ -1,4 +1,4 @@
-"""What a sweep runs on: Ray, on this machine or a cluster; or this process alone."""
+"""The resources of a sweep: Ray, on this machine or a cluster; or this process alone."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -18,15 +18,15 @@ StartPool: TypeAlias = "Callable[[Workload[Any], RunContext], Pool]"
 
 @dataclass(frozen=True, kw_only=True)
 class Resources:
-    """What to run on, and when to stop.
+    """What a run may use, and its limits.
 
     Attributes:
-        address: A Ray cluster, `None` for `RAY_ADDRESS` or this machine.
+        address: A Ray cluster; `None` for `RAY_ADDRESS` or this machine.
         local: Train in this process, without Ray.
-        n_trainers: Trainer actors, `None` for one per GPU or core.
-        pack_size: Trainings in a pack, `None` for the fastest.
-        max_failures: Trainings that may fail in this run before it stops, `None` for any number.
-        checkpoint_seconds: Between two checkpoints of a pack.
+        n_trainers: Trainer actors; `None` for one per GPU or core.
+        pack_size: Trainings in a pack; `None` finds the fastest size.
+        max_failures: Trainings that may fail in this run before it stops; `None` for any number.
+        checkpoint_seconds: Seconds between two checkpoints of a pack.
 
     Raises:
         UserError: If `local` comes with an address, or with several trainers.
@@ -48,7 +48,7 @@ class Resources:
 
 @contextmanager
 def open_resources(resources: Resources) -> Iterator[StartPool]:
-    """Ready to start trainers on these resources. A Ray that is started here ends with the context.
+    """A context that yields a function to start trainers on these resources. A Ray started here ends with it.
 
     Raises:
         UserError: If the resources are not available.

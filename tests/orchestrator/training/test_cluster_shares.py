@@ -1,4 +1,4 @@
-"""What a trainer asks Ray for, by what the cluster has."""
+"""The resources that trainers request from Ray, given those of the cluster."""
 
 import pytest
 import ray
