@@ -86,6 +86,11 @@ class SweepDirectory:
     environments: Mapping[str, Environment] = field(default_factory=dict)
 
     @staticmethod
+    def is_there(where: Location) -> bool:
+        """Whether a directory holds a sweep, damaged or not."""
+        return locate(where, "--dir").has_text(SWEEP_FILE)
+
+    @staticmethod
     def check_new(where: Location) -> None:
         """Checks that a new sweep can be created in a directory. Touches nothing.
 
@@ -93,7 +98,7 @@ class SweepDirectory:
             UserError: If it holds another sweep, or anything else, or cannot be written.
         """
         place = locate(where, "--dir")
-        if place.has_text(SWEEP_FILE):
+        if SweepDirectory.is_there(place):
             raise UserError(
                 "--dir",
                 given=str(place),
