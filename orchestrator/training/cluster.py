@@ -4,28 +4,28 @@ import logging
 import os
 import re
 import socket
-import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from urllib.parse import urlsplit
 
 import ray
-from ray.exceptions import RayError
+from ray.exceptions import AuthenticationError, RayError
 
 from attnsweep.orchestrator.storage.errors import PoolError
 from attnsweep.orchestrator.training.ray_internals import (
+    ask_control_store,
     control_store,
     keeping_sigterm,
     silence_workers,
     starting_on_loopback,
     up_within,
+    use_own_token,
 )
 from attnsweep.workloads.errors import UserError, in_words
 
 _REACH_SECONDS = 5.0
-_ANSWER_SECONDS = 20.0
+_ANSWER_SECONDS = 10.0
 _DRAINING_ANSWER_SECONDS = 1.0
 _START_SECONDS, _PATIENT_START_SECONDS = 30.0, 120.0
 
@@ -169,15 +169,23 @@ def _check_reachable(address: str) -> None:
 
 
 def _check_is_ray(address: str) -> None:
-    """Asks for the cluster's status in a process with a time limit: `ray.init` itself waits for minutes."""
-    command = [sys.executable, "-m", "ray.scripts.scripts", "status", "--address", address]
     try:
-        asked = subprocess.run(command, capture_output=True, text=True, timeout=_ANSWER_SECONDS, check=False)
-    except subprocess.TimeoutExpired as error:
+        try:
+            ask_control_store(address, _ANSWER_SECONDS)
+        except AuthenticationError:
+            if not use_own_token():
+                raise
+            ask_control_store(address, _ANSWER_SECONDS)
+    except AuthenticationError as error:
+        raise UserError(
+            "--address",
+            given=address,
+            expected="a Ray cluster that accepts the token of this process",
+            fix="set RAY_AUTH_MODE=token, and RAY_AUTH_TOKEN_PATH to a file with the cluster's token, unless that is in"
+            " ~/.ray/auth_token",
+        ) from error
+    except ConnectionError as error:
         raise _unreachable(address, "something listens there that does not answer as Ray does") from error
-    if asked.returncode != 0:
-        lines = (asked.stderr or asked.stdout).strip().splitlines()
-        raise _unreachable(address, lines[-1] if lines else "it did not answer")
 
 
 def _unreachable(address: str, reason: str) -> UserError:

@@ -1,0 +1,84 @@
+"""A Ray cluster on hosts of our own, made and used as docs/cluster.md says."""
+
+import json
+import subprocess
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from tests.hosts.namespaces import Host, Network
+
+BIN = Path("/opt/attnsweep/bin")
+HEAD = "10.77.0.1:6379"
+TOKEN = {"RAY_AUTH_MODE": "token"}
+QUICK_TO_NOTICE = {
+    "health_check_initial_delay_ms": 0,
+    "health_check_period_ms": 1000,
+    "health_check_timeout_ms": 1000,
+    "health_check_failure_threshold": 5,
+}
+"""Ray's settings with which a host is lost after five seconds of silence; by default after about a minute."""
+# Small enough for three hosts on one machine; nothing else differs from the document.
+_SMALL = ("--num-cpus=1", "--object-store-memory=80000000", "--disable-usage-stats")
+
+
+class HostedCluster:
+    """Host 1 is the head, and submits; all have one core each, and share /srv.
+
+    Args:
+        network: Where hosts are made.
+        system_config: Ray's own settings.
+        variables: The environment of every command, beside the token's.
+    """
+
+    def __init__(self, network: Network, system_config: dict[str, Any] | None = None, **variables: str) -> None:
+        self.network = network
+        self._system_config = system_config or {}
+        self._variables = TOKEN | variables
+
+    def host(self, number: int) -> Host:
+        return self.network.hosts[number]
+
+    def start_head(self) -> None:
+        """The token, and the head, on a new host 1."""
+        head = self.network.add(1)
+        if 2 in self.network.hosts:
+            self._give_token(head, self.host(2).path("/root/.ray/auth_token").read_text())
+        else:
+            generate = f"umask 077 && {BIN / 'ray'} get-auth-token --generate"
+            head.run("bash", "-c", generate, **self._variables)
+        settings = [f"--system-config={json.dumps(self._system_config)}"] if self._system_config else []
+        ports = ["--port=6379", "--dashboard-port=8265"]
+        head.run(BIN / "ray", "start", "--head", *ports, *_SMALL, *settings, **self._variables)
+
+    def start_workers(self, numbers: Sequence[int]) -> None:
+        """New hosts that join, all at once."""
+        token = self.host(1).path("/root/.ray/auth_token").read_text()
+        for number in numbers:
+            self._give_token(self.network.add(number), token)
+        self.join(numbers)
+
+    def join(self, numbers: Sequence[int]) -> None:
+        """Hosts that are up join."""
+        command = [BIN / "ray", "start", f"--address={HEAD}", *_SMALL]
+        joining = [self.host(number).start(*command, **self._variables) for number in numbers]
+        for process in joining:
+            said, _ = process.communicate(timeout=120)
+            assert process.returncode == 0, said
+
+    def run(self, number: int, *command: str | Path, **settings: Any) -> str:
+        """Runs a program of the environment on a host to its end."""
+        program, *words = command
+        return self.host(number).run(BIN / program, *words, **(self._variables | settings))
+
+    def start(self, number: int, *command: str | Path, **variables: str) -> "subprocess.Popen[str]":
+        """Starts a program of the environment on a host."""
+        program, *words = command
+        return self.host(number).start(BIN / program, *words, **(self._variables | variables))
+
+    def _give_token(self, host: Host, token: str) -> None:
+        folder = host.path("/root/.ray")
+        folder.mkdir(mode=0o700, exist_ok=True)
+        file = folder / "auth_token"
+        file.write_text(token)
+        file.chmod(0o600)
