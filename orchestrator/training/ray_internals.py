@@ -9,8 +9,6 @@ from typing import Any
 
 import grpc
 import ray
-from ray.core.generated.gcs_service_pb2 import CheckAliveRequest
-from ray.core.generated.gcs_service_pb2_grpc import NodeInfoGcsServiceStub
 from ray.exceptions import AuthenticationError
 
 from attnsweep.workloads.errors import UserError
@@ -19,6 +17,7 @@ TESTED = "2.60"
 
 _LOOK_SECONDS = 0.2
 _CONTROL_STORE_WAIT = "RAY_gcs_server_port_wait_time_s"
+_ARE_YOU_ALIVE = "/ray.rpc.NodeInfoGcsService/CheckAlive"
 _VITAL = frozenset({"gcs_server", "raylet"})
 
 try:
@@ -116,7 +115,8 @@ def ask_control_store(address: str, seconds: float) -> None:
     # A proxy for the web does not know the way to a cluster.
     with grpc_utils.init_grpc_channel(address, [("grpc.enable_http_proxy", 0)]) as channel:
         try:
-            NodeInfoGcsServiceStub(channel).CheckAlive(CheckAliveRequest(), timeout=seconds)
+            # An empty request is no bytes.
+            channel.unary_unary(_ARE_YOU_ALIVE)(b"", timeout=seconds)
         except grpc.RpcError as error:
             if error.code() is grpc.StatusCode.UNAUTHENTICATED:
                 raise AuthenticationError(error.details()) from error
