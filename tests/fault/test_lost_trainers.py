@@ -143,7 +143,7 @@ def test_a_drained_node_hands_back_its_pack(
 
     monkeypatch.setattr(TrainerPool, "train", train_and_drain)
     monkeypatch.setattr("attnsweep.orchestrator.training.ray_pool.TrainerActor", sweeps.sliced(TrainerActor))
-    monkeypatch.setattr("attnsweep.orchestrator.training.ray_pool._DRAINING_SECONDS", 0.0)
+    monkeypatch.setattr("attnsweep.orchestrator.training.ray_pool._LOOK_SECONDS", 0.0)
     sweeps.run(sweeps.long_sweep(), tmp_path / "s", local=False, n_trainers=2, pack_size=2)
     assert any(isinstance(report, HandedBack) for _, report in received)
     assert not any(isinstance(report, TrainerLost) for _, report in received)
