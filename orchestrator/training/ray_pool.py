@@ -31,9 +31,9 @@ from attnsweep.orchestrator.training.messages import (
     RunContext,
     TrainerLost,
 )
+from attnsweep.orchestrator.training.node_record import NodeRecord, is_of_the_node
 from attnsweep.orchestrator.training.ray_internals import dead_process
 from attnsweep.orchestrator.training.shares import Node, TrainerShare, Wanted, allot
-from attnsweep.orchestrator.training.start_record import StartRecord, is_of_the_node
 from attnsweep.orchestrator.training.trainer_actor import Settled, TrainerActor
 from attnsweep.workloads.engine.contract import Workload
 from attnsweep.workloads.user_code import user_modules
@@ -98,7 +98,7 @@ class TrainerPool:
         self._wanted, self._n_nodes = wanted, n_nodes
         self._checkpoint_seconds = checkpoint_seconds
         self._nodes: dict[str, Node] = {}
-        self._record = StartRecord()
+        self._record = NodeRecord()
         self._looked = float("-inf")
         self._answered = time.monotonic()
         self._is_closing = False
@@ -194,6 +194,7 @@ class TrainerPool:
             return
         self._answered = self._looked
         self._nodes = {node.id: node for node in nodes}
+        self._record.seen(self._nodes)
         if len(nodes) >= self._n_nodes:
             self._n_nodes = 0
         if not self._n_nodes and not self._is_closing:

@@ -1,5 +1,6 @@
 """Nodes where no trainer starts, or where other code would train; and nodes that come and go. On a real cluster."""
 
+import platform
 import shutil
 from collections.abc import Callable, Iterator
 from contextlib import closing
@@ -125,7 +126,9 @@ def test_nodes_that_come_are_used_and_those_that_go_are_let_go(cluster: Cluster,
         _wait(pool, lambda: pool.n_placed == 2)
         cluster.remove_node(first)
         _wait(pool, lambda: pool.n_placed == 1)
-        assert pool.notices() == []
+        host = platform.node()
+        told = ["joined", "joined", "left"]
+        assert pool.notices() == [f"{what} the cluster: {host}" for what in told]
 
 
 def test_trainers_that_do_not_fit_wait_for_a_node(add_node: Callable[..., Any]) -> None:

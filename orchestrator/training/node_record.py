@@ -1,7 +1,7 @@
-"""Which nodes can train: where trainers do not start, and where other code would train."""
+"""What a sweep knows of the cluster's nodes: which come and go, and which cannot train."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from ray.exceptions import ActorUnschedulableError, RayError
 
@@ -9,15 +9,15 @@ from attnsweep.orchestrator.training.shares import Node
 
 MAX_STARTS = 3
 """How often trainers may fail to start on a node, none having started in between."""
-_MOST_CHARACTERS = 300
+_MOST_CHARACTERS, _MOST_NAMED = 300, 5
 _COLOURS = re.compile(r"\x1b\[[0-9;]*m")
 _RAISED = re.compile(r"^(?:\w+\.)*\w*(?:Error|Exception|Exit|Interrupt)\b.*$", re.MULTILINE)
 _DIED = re.compile(r"^The actor is dead because .*?(?=\. |$)", re.MULTILINE)
 _NODE_IS_GONE = "its node has died"
 
 
-class StartRecord:
-    """Counts trainers that do not start, by node; gives up nodes, or trainers of them.
+class NodeRecord:
+    """Tells which nodes come and go; counts trainers that do not start, by node, and gives up nodes.
 
     Attributes:
         refused: Nodes that are given up, by id: their host and why.
@@ -25,11 +25,26 @@ class StartRecord:
     """
 
     def __init__(self) -> None:
+        self._nodes: dict[str, Node] | None = None
         self.refused: dict[str, tuple[str, str]] = {}
         self.limits: dict[str, int] = {}
         self._n_failed: dict[str, int] = {}
         self._n_awaited = 0
         self._notices: list[str] = []
+
+    def seen(self, nodes: Mapping[str, Node]) -> None:
+        """Notes the nodes that may be used now, by id."""
+        if self._nodes is not None:
+            self._tell("joined", [node for node_id, node in nodes.items() if node_id not in self._nodes])
+            self._tell("left", [node for node_id, node in self._nodes.items() if node_id not in nodes])
+        self._nodes = dict(nodes)
+
+    def _tell(self, what: str, nodes: Sequence[Node]) -> None:
+        if nodes:
+            names = [node.host for node in nodes[:_MOST_NAMED]]
+            if len(nodes) > _MOST_NAMED:
+                names.append(f"{len(nodes) - _MOST_NAMED} more")
+            self._notices.append(f"{what} the cluster: {', '.join(names)}")
 
     def started(self, node_id: str) -> None:
         """Forgets the node's failures: trainers do start there."""
