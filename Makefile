@@ -20,8 +20,9 @@ help:
 sweep: $(VENV)/.installed
 	$(BIN)/attnsweep run quickstart
 
-# Two modules at a time, in the order of the folders: those with Ray come first, and what fills the gaps at the end is small.
-PYTEST := $(BIN)/pytest --numprocesses 2 --dist loadfile --no-loadscope-reorder
+# Three processes on two cores: one has the tests with Ray (tests/conftest.py), which mostly wait; the others take the
+# modules in the order of the folders, so that what fills the gaps at the end is small.
+PYTEST := $(BIN)/pytest --numprocesses 3 --dist loadgroup --no-loadscope-reorder
 
 quick: $(VENV)/.installed-test
 	$(PYTEST) -m 'not ray and not server and not simulation and not slow and not scale'

@@ -20,7 +20,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
-from attnsweep.orchestrator.ledger.schema import curves_schema, heads_schema, trainings_schema
+from attnsweep.orchestrator.ledger.schema import schemas_of
 from attnsweep.orchestrator.ledger.writer import LedgerWriter
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
 from attnsweep.search_spaces import Float, Int, Sweep
@@ -46,10 +46,10 @@ _TIMED = """
 import sys, time
 from pathlib import Path
 from attnsweep.orchestrator.ledger.reader import Ledger
-from attnsweep.orchestrator.ledger.query import run_query
+from attnsweep.orchestrator.ledger.query import query_all
 import duckdb
 started = time.perf_counter()
-run_query(Ledger(Path(sys.argv[1])), sys.argv[2])
+query_all([Ledger(Path(sys.argv[1]))], sys.argv[2])
 print(time.perf_counter() - started)
 """
 
@@ -100,10 +100,11 @@ def make_ledger(path: Path, n_trials: int) -> dict[str, int]:
         replicates=REPLICATES,
     )
     directory = SweepDirectory.create(path, spec, {})
-    schema = trainings_schema(CategoryPairsParameters, CategoryPairs.level_names)
+    schemas = schemas_of(CategoryPairs)
+    schema = schemas["trainings"]
     draws = np.random.default_rng(0)
     n_rows = {"trainings": 0, "columns": len(schema), "curve_rows": 0, "head_rows": 0}
-    with LedgerWriter(path, schema, heads_schema(CategoryPairs.head_score_names), directory.spec_sha256) as writer:
+    with LedgerWriter(directory.place, schemas, directory.spec_sha256) as writer:
         for number, trials in enumerate(np.array_split(np.arange(n_trials), min(N_FILES, n_trials))):
             trainings = _trainings(schema, trials, draws)
             curves, heads = _curves(trainings, draws), _heads(trainings, draws)
@@ -161,7 +162,7 @@ def _curves(trainings: pa.Table, draws: np.random.Generator) -> pa.Table:
     value = np.repeat(last[:, None] ** decay, len(METRICS), axis=0).ravel() * draws.lognormal(0, 0.05, n * n_rows)
     metric = pa.DictionaryArray.from_arrays(np.tile(np.repeat(np.arange(4, dtype=np.int32), len(STEPS)), n), METRICS)
     step = np.tile(np.array(STEPS, dtype=np.int32), n * len(METRICS))
-    return pa.table([*key.columns, pa.array(step), metric, pa.array(value)], schema=curves_schema())
+    return pa.table([*key.columns, pa.array(step), metric, pa.array(value)], schema=schemas_of(CategoryPairs)["curves"])
 
 
 def _heads(trainings: pa.Table, draws: np.random.Generator) -> pa.Table:
@@ -172,7 +173,7 @@ def _heads(trainings: pa.Table, draws: np.random.Generator) -> pa.Table:
     roles = np.where(np.arange(len(PROBES))[None, None] >= since[..., None], role[..., None], 0).ravel()
     n_rows = n_each * len(PROBES)
     key = trainings.select(["training_id", "trial", "replicate"]).take(np.repeat(np.arange(n), n_rows))
-    schema = heads_schema(CategoryPairs.head_score_names)
+    schema = schemas_of(CategoryPairs)["heads"]
     columns = {name: key[name] for name in key.column_names}
     columns |= {"step": np.tile(np.array(PROBES, np.int32), n * n_each)}
     columns |= {"layer": np.tile(np.repeat(np.arange(N_LAYERS, dtype=np.int32), N_HEADS * len(PROBES)), n)}

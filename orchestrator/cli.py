@@ -104,7 +104,7 @@ def run(
     sweep = load_sweep(spec).fix(dict(_assignment(text) for text in fixed or []))
     budget = {"trials": trials, "replicates": replicates, "seed": seed}
     sweep = sweep.but(**{name: value for name, value in budget.items() if value is not None})
-    path = _new_directory(sweep.name) if directory is None else locate(directory, "--dir")
+    place = locate(_new_directory(sweep.name) if directory is None else directory, "--dir")
 
     from attnsweep.orchestrator.running.session import run_sweep
     from attnsweep.orchestrator.training.resources import Resources
@@ -118,7 +118,7 @@ def run(
         pack_size=pack_size,
         max_failures=max_failures,
     )
-    _conclude(run_sweep(sweep, path, resources, _stderr()), as_json=as_json)
+    _conclude(run_sweep(sweep, place, resources, _stderr()), as_json=as_json)
 
 
 @app.command()
@@ -149,7 +149,7 @@ def resume(
         pack_size=pack_size,
         max_failures=max_failures,
     )
-    summary = resume_sweep(locate(directory), resources, _stderr(), accept_drift=accept_drift)
+    summary = resume_sweep(directory, resources, _stderr(), accept_drift=accept_drift)
     _conclude(summary, as_json=as_json)
 
 
@@ -158,7 +158,7 @@ def status(directory: SweepDir) -> None:
     """Show how far a sweep is."""
     from attnsweep.orchestrator.report.screen.status import print_status
 
-    print_status(locate(directory))
+    print_status(directory)
 
 
 @app.command()
@@ -178,7 +178,7 @@ def replay(
     from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
 
     folder = Path(f"trace-{training_id.replace('/', '-')}") if trace else None
-    found = replay_training(SweepDirectory.open(locate(directory)), training_id, folder)
+    found = replay_training(SweepDirectory.open(directory), training_id, folder)
     found.print(_console(stderr=as_json))
     if folder is not None:
         typer.echo(f"trace in {folder}", err=True)
@@ -193,7 +193,7 @@ def audit(directory: SweepDir, tracking_uri: TrackingUri = None, as_json: AsJson
     """Check that trials, trainings, files and MLflow agree; list what is wrong, with exit code 1."""
     from attnsweep.orchestrator.audit.audit import audit as audit_sweep
 
-    found = audit_sweep(locate(directory), tracking_uri)
+    found = audit_sweep(directory, tracking_uri)
     found.print(_console(stderr=as_json))
     if as_json:
         typer.echo(found.to_json())
@@ -219,7 +219,7 @@ def query(
 
     if out is not None:
         check_output(out)
-    render(query_all([Ledger(locate(each)) for each in directories], sql), format_.value, out)
+    render(query_all([Ledger(each) for each in directories], sql), format_.value, out)
 
 
 @app.command()
@@ -248,7 +248,7 @@ def compact(directory: SweepDir) -> None:
     """Merge a ledger's fragments into one file per table."""
     from attnsweep.orchestrator.ledger.compaction import compact as compact_ledger
 
-    compact_ledger(locate(directory))
+    compact_ledger(directory)
 
 
 @app.command()
@@ -259,7 +259,7 @@ def report(
     """Write one HTML file with figures, and print its path."""
     from attnsweep.orchestrator.report.page import write_report
 
-    typer.echo(write_report([locate(each) for each in directories], out))
+    typer.echo(write_report(directories, out))
 
 
 @app.command(name="mlflow-sync")
@@ -269,7 +269,7 @@ def mlflow_sync(directory: SweepDir, tracking_uri: TrackingUri = None) -> None:
     from attnsweep.orchestrator.running.progress import logging_progress
     from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
 
-    sweep = SweepDirectory.open(locate(directory))
+    sweep = SweepDirectory.open(directory)
     done = tracking.sync(sweep, tracking_uri, logging_progress(_stderr()))
     typer.echo(f"{done.n_logged} trials logged, {done.n_present} were there", err=True)
     _add_report(sweep, tracking_uri)

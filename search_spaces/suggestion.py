@@ -13,7 +13,8 @@ from optuna.samplers import (
     RandomSampler,
     TPESampler,
 )
-from optuna.trial import Trial
+from optuna.study import Study
+from optuna.trial import FrozenTrial, Trial
 
 from attnsweep.search_spaces.cma_es import JsonCmaEsSampler
 from attnsweep.search_spaces.dimensions import Categorical, Conditional, Float, Int, Scalar, Simple, Varied
@@ -26,6 +27,27 @@ class _BudgetedGridSampler(GridSampler):
     """Optuna's grid, ended by the sweep's budget: `study.stop` is for `study.optimize` alone."""
 
     def after_trial(self, *_: object) -> None: ...
+
+
+class _SweepQMCSampler(QMCSampler):
+    """Optuna's quasi-random sequence over the unconditional parameters, whatever became of earlier trials.
+
+    Optuna's own reads the parameters off a trial that ended well; until there is one, it may draw at random from the
+    sampler's seed, which is the sweep's: the same configuration again and again.
+    """
+
+    def __init__(self, sweep: Sweep, own_seed: int) -> None:
+        super().__init__(
+            seed=sweep.seed % 2**32,
+            scramble=True,
+            independent_sampler=RandomSampler(seed=own_seed),
+            warn_independent_sampling=False,
+        )
+        self._space = distributions(sweep)
+
+    def infer_relative_search_space(self, study: Study, trial: FrozenTrial) -> dict[str, BaseDistribution]:
+        del study
+        return self._space if trial.number else {}
 
 
 def make_sampler(sweep: Sweep, trial: int) -> BaseSampler:
@@ -44,7 +66,8 @@ def make_sampler(sweep: Sweep, trial: int) -> BaseSampler:
         case "qmc":
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore", ExperimentalWarning)
-                return QMCSampler(seed=sweep_seed, scramble=True, warn_independent_sampling=False)
+                # The first trial is drawn before the sequence begins.
+                return _SweepQMCSampler(sweep, seed if trial else sweep_seed)
         case "cmaes":
             return JsonCmaEsSampler(seed=seed, warn_independent_sampling=False)
         case "boundary":

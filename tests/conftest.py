@@ -18,12 +18,13 @@ MARKS = {
     "reader": "server",
 }
 """By a fixture that a test uses. What starts Ray or a server by itself says so with a mark of its own."""
+_RAY_FIRST = ("cluster", "local_ray", "ray_head", "", None)
 SLOW_FOLDERS = {"end_to_end", "fault"}
 """Whole sweeps; elsewhere a slow test has the mark itself."""
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Marks the tests by what they use and where they stand."""
+    """Marks the tests by what they use and where they stand. All that need Ray run in one process, in turn."""
     for item in items:
         for name in MARKS.keys() & getattr(item, "fixturenames", ()):
             item.add_marker(MARKS[name])
@@ -32,6 +33,16 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         sample = item.get_closest_marker("sample")
         if sample is not None and item.callspec.id not in sample.args:  # type: ignore[attr-defined]
             item.add_marker("scale")
+        item.add_marker(pytest.mark.xdist_group("ray" if item.get_closest_marker("ray") else str(item.path)))
+    # First the tests that wait most; those that join the same Ray stand together, so that it starts once.
+    items.sort(key=lambda item: _RAY_FIRST.index(_ray_of(item)))
+
+
+def _ray_of(item: pytest.Item) -> str | None:
+    """The fixture by which a test has a Ray, or "" if it starts its own; `None` if it needs none."""
+    if not item.get_closest_marker("ray"):
+        return None
+    return next((name for name in _RAY_FIRST if name in getattr(item, "fixturenames", ())), "")
 
 
 @pytest.fixture(scope="session", autouse=True)

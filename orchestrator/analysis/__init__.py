@@ -3,15 +3,15 @@
 The package is light to import: code that computes is imported where it is called.
 """
 
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from attnsweep.orchestrator.analysis.comparison.comparison import SweepComparison
     from attnsweep.orchestrator.analysis.opened_sweep import SweepData
+    from attnsweep.orchestrator.storage.location import Location
 
 
-def open_sweep(directory: Path | str, *more: Path | str) -> "SweepData":
+def open_sweep(directory: "Location | str", *more: "Location | str") -> "SweepData":
     """Opens a sweep for analysis, or several of one workload as one; a sweep may still be running.
 
     Args:
@@ -22,12 +22,13 @@ def open_sweep(directory: Path | str, *more: Path | str) -> "SweepData":
         UserError: For a directory without a sweep, the same sweep twice, or sweeps of different workloads.
     """
     from attnsweep.orchestrator.analysis.opened_sweep import SweepData
-    from attnsweep.orchestrator.storage.location import locate
 
-    return SweepData.open(*(locate(each) for each in (directory, *more)))
+    return SweepData.open(directory, *more)
 
 
-def compare(a: "SweepData | Path | str", b: "SweepData | Path | str", *, by: str | None = None) -> "SweepComparison":
+def compare(
+    a: "SweepData | Location | str", b: "SweepData | Location | str", *, by: str | None = None
+) -> "SweepComparison":
     """Whether the stuck rate of `b` differs from that of `a`: on pairs of equal configuration and seed where possible.
 
     Args:
@@ -38,6 +39,7 @@ def compare(a: "SweepData | Path | str", b: "SweepData | Path | str", *, by: str
         UserError: For a directory without a sweep, sweeps of different workloads, or an unknown parameter.
     """
     from attnsweep.orchestrator.analysis.comparison.pairing import compare_sweeps
+    from attnsweep.orchestrator.analysis.opened_sweep import SweepData
 
-    first, second = (open_sweep(each) if isinstance(each, str | Path) else each for each in (a, b))
+    first, second = (each if isinstance(each, SweepData) else open_sweep(each) for each in (a, b))
     return compare_sweeps(first, second, by=by)

@@ -54,22 +54,22 @@ class SweepData:
     _ledgers: tuple[Ledger, ...] = field(repr=False, compare=False)
 
     @classmethod
-    def open(cls, *paths: Location) -> "SweepData":
+    def open(cls, *where: Location) -> "SweepData":
         """Opens the sweeps at these places, at least one: see `attnsweep.orchestrator.analysis.open_sweep`."""
-        directories = tuple(SweepDirectory.open(path) for path in paths)
+        directories = tuple(SweepDirectory.open(each) for each in where)
         for index, each in enumerate(directories):
             if each.sweep in (other.sweep for other in directories[:index]):
                 raise UserError(
-                    "DIR", given=str(each.path), expected="a sweep that was not named before", fix="leave it out"
+                    "DIR", given=str(each.place), expected="a sweep that was not named before", fix="leave it out"
                 )
             if each.spec.workload != directories[0].spec.workload:
                 raise UserError(
                     "DIR",
-                    given=f"{each.path} (workload {each.spec.workload})",
-                    expected=f"a sweep of {directories[0].spec.workload}, as {directories[0].path} is",
+                    given=f"{each.place} (workload {each.spec.workload})",
+                    expected=f"a sweep of {directories[0].spec.workload}, as {directories[0].place} is",
                     fix="open sweeps of one workload together",
                 )
-        data = cls(directories, tuple(Ledger(each.path) for each in directories))
+        data = cls(directories, tuple(Ledger(each.place) for each in directories))
         data.connect().close()
         return data
 
@@ -80,7 +80,7 @@ class SweepData:
     @contextmanager
     def reading(self) -> Iterator[duckdb.DuckDBPyConnection]:
         """`connect` for one block; an error that damage makes in it is a UserError that names the file."""
-        with naming_damage([each.path for each in self.directories]), self.connect() as connection:
+        with naming_damage([each.place for each in self.directories]), self.connect() as connection:
             yield connection
 
     def trainings(self, format: TableFormat = "arrow") -> Any:
@@ -108,12 +108,13 @@ class SweepData:
         with self.reading() as connection:
             return _as_format(answer(connection, query), format)
 
-    def stuck_rates(self, by: Sequence[str] | None = None) -> StuckRates:
+    def stuck_rates(self, by: str | Sequence[str] | None = None) -> StuckRates:
         """The stuck rate with its interval, over all trials and in the bins of each parameter alone.
 
         Args:
-            by: Parameters; default those that a sweep varies, or in which the sweeps differ.
+            by: A parameter or several; default those that a sweep varies, or in which the sweeps differ.
         """
+        by = [by] if isinstance(by, str) else by
         with self.reading() as connection:
             overall = stuck_rate(connection, *self._specs)
             if len(self.directories) == 1 and (by is None or set(by) <= set(swept_names(self.directories[0].spec))):

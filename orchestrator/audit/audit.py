@@ -38,21 +38,21 @@ from trainings order by trial, replicate
 """
 
 
-def audit(path: Location, uri: str | None = None) -> Audit:
+def audit(where: Location, uri: str | None = None) -> Audit:
     """Compares a sweep's study, ledger, files and MLflow runs with each other.
 
     Args:
-        path: The sweep's directory.
+        where: The sweep directory.
         uri: Of the MLflow store; `None` as in `tracking_uri`.
 
     Raises:
         UserError: If there is no sweep.
     """
     try:
-        directory = SweepDirectory.open(path)
+        directory = SweepDirectory.open(where)
     except DamagedRecordError as damage:
         check = Check(f"{SWEEP_FILE} cannot be read: nothing else was checked", (_problem(damage),))
-        return Audit(directory=str(path), sweep=None, finished=None, counts={}, checks=(check,))
+        return Audit(directory=str(where), sweep=None, finished=None, counts={}, checks=(check,))
     known, unreadable = _is_finished(directory)
     finished = bool(known)
     store = tracking_uri(uri)
@@ -64,10 +64,10 @@ def audit(path: Location, uri: str | None = None) -> Audit:
     read = _attempt("trials and trainings", RESTORE, lambda: _read(directory, finished=finished))
     counts, checks = _checks(logged, read)
     spec = Check(f"{SWEEP_FILE}: the spec as it was written, sha256 {directory.spec_sha256[:12]}")
-    problems = check_files(path, directory.spec_sha256, finished=finished)
-    files = Check(f"files {count_files(path)}" + ("" if problems else ", each as it was written"), problems)
+    problems = check_files(directory.place, directory.spec_sha256, finished=finished)
+    files = Check(f"files {count_files(directory.place)}" + ("" if problems else ", each as it was written"), problems)
     return Audit(
-        directory=str(path),
+        directory=str(directory.place),
         sweep=directory.sweep,
         finished=known,
         counts=counts,
@@ -116,7 +116,7 @@ def _read(directory: SweepDirectory, *, finished: bool) -> tuple[Books, tuple[Pr
         table = connection.sql(_ROWS).to_arrow_table()
         return table, trial_values(connection, directory), check_links(connection)
 
-    table, values, problems = Ledger(directory.path).ask(rows)
+    table, values, problems = Ledger(directory.place).ask(rows)
     # Meanwhile a sweep that runs may have asked for more, and trained it.
     known = frozenset(trial.number for trial in (trials if finished else read_trials(directory)))
     books = Books(

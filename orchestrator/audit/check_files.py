@@ -7,7 +7,7 @@ from attnsweep.orchestrator.audit.problems import Faults, Problem
 from attnsweep.orchestrator.ledger.fragments import TABLES, fragment_names, is_overtaken
 from attnsweep.orchestrator.ledger.sql import IS_JUDGED
 from attnsweep.orchestrator.ledger.verification import verify
-from attnsweep.orchestrator.storage.location import Location, place_at
+from attnsweep.orchestrator.storage.place import Place
 
 _MISFITS = """
 with seen as (select distinct training_id, trial, replicate from {table})
@@ -36,17 +36,17 @@ def check_links(connection: duckdb.DuckDBPyConnection) -> tuple[Problem, ...]:
     return faults.problems()
 
 
-def count_files(root: Location) -> int:
+def count_files(place: Place) -> int:
     """Parquet files of all tables."""
-    return sum(len(place_at(root).names(table)) for table in TABLES)
+    return sum(len(place.names(table)) for table in TABLES)
 
 
-def check_files(root: Location, spec_sha256: str, *, finished: bool) -> tuple[Problem, ...]:
+def check_files(place: Place, spec_sha256: str, *, finished: bool) -> tuple[Problem, ...]:
     """Files that are not what was written, or not this sweep's; and those left over, unless a writer may be at work."""
     for _ in range(_ATTEMPTS):
-        names = fragment_names(root)
-        problems = verify(root, spec_sha256)
-        if not is_overtaken(root, names):
+        names = fragment_names(place)
+        problems = verify(place, spec_sha256)
+        if not is_overtaken(place, names):
             break
     return tuple(
         Problem(str(each), "remove it with: attnsweep compact DIR" if each.is_left_over else RESUME)

@@ -22,7 +22,7 @@ import torch
 from attnsweep.orchestrator.inspection.deviation import deviation
 from attnsweep.orchestrator.inspection.replay_summary import Replay
 from attnsweep.orchestrator.ledger.reader import Ledger
-from attnsweep.orchestrator.storage.output_file import writing_file
+from attnsweep.orchestrator.storage.output_file import make_folder, writing_file
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
 from attnsweep.orchestrator.training.error_text import STOPS, text_of
 from attnsweep.orchestrator.training.identity import Task
@@ -58,7 +58,7 @@ def replay(directory: SweepDirectory, name: str, trace: Path | None = None) -> R
     Raises:
         UserError: If there is no such training, the workload is gone, or the folder cannot be written.
     """
-    ledger = Ledger(directory.path)
+    ledger = Ledger(directory.place)
     recorded = recorded_rows(ledger, find_training(ledger, name))
     workload = load_workload(directory.spec.workload)
     (was_on,) = recorded.trainings["device"].to_pylist()
@@ -90,7 +90,7 @@ def retrain(directory: SweepDirectory, training_ids: Sequence[str]) -> tuple[Lan
         UserError: For an id that is not in the ledger.
     """
     workload = load_workload(directory.spec.workload)
-    ledger = Ledger(directory.path)
+    ledger = Ledger(directory.place)
     rows = ledger.trainings(filter=pc.field("training_id").isin(training_ids))
     place = {each: index for index, each in enumerate(rows["training_id"].to_pylist())}
     for each in training_ids:
@@ -182,15 +182,7 @@ def _train_alone(
 
 
 def _write_trace(traced: Rows, folder: Path) -> None:
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise UserError(
-            "--trace",
-            given=str(folder),
-            expected="a folder that can be written",
-            fix=f"go elsewhere ({error.strerror})",
-        ) from error
+    make_folder(folder, "--trace")
     for name, rows in (("curves", traced.curves), ("heads", traced.heads)):
         if rows is not None:
             with writing_file(folder / f"{name}.parquet", "--trace") as path:
@@ -214,7 +206,7 @@ def _unknown(ledger: Ledger, name: str) -> UserError:
     return UserError(
         "TRAINING_ID",
         given=name,
-        expected=f"a training of {ledger.root}, by its id or TRIAL/REPLICATE",
+        expected=f"a training of {ledger.place}, by its id or TRIAL/REPLICATE",
         fix=f"did you mean {' or '.join(near)}?"
         if near
         else 'see: attnsweep query DIR "select training_id, trial, replicate from trainings"',

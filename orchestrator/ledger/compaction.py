@@ -24,14 +24,15 @@ from attnsweep.orchestrator.ledger.fragments import (
     counting_names,
     damaged,
     fragment_names,
+    open_files,
     open_snapshot,
-    open_trainings,
     publish,
     require_ledger,
 )
 from attnsweep.orchestrator.ledger.schema import SORT_KEYS, in_order
 from attnsweep.orchestrator.ledger.verification import naming_damage
-from attnsweep.orchestrator.storage.location import Location, place_at
+from attnsweep.orchestrator.storage.location import Location, locate
+from attnsweep.orchestrator.storage.place import Place
 from attnsweep.workloads.errors import UserError
 
 MAX_FRAGMENTS = 12
@@ -54,28 +55,28 @@ class Recovery:
     n_files: int
 
 
-def compact(root: Location) -> None:
+def compact(where: Location) -> None:
     """Merges a sweep's ledger into one file per table.
 
     Raises:
         UserError: If another process writes it, or it cannot be read or written.
     """
-    require_ledger(root)
-    with closing(place_at(root).lock("compact")):
-        recover(root)
-        if len(names := fragment_names(root)) > 1:
-            merge(root, names)
+    place = locate(where)
+    require_ledger(place)
+    with closing(place.lock("compact")):
+        recover(place)
+        if len(names := fragment_names(place)) > 1:
+            merge(place, names)
 
 
-def recover(root: Location) -> Recovery:
+def recover(place: Place) -> Recovery:
     """Removes every file that does not count. Only the ledger's one writer may.
 
     Raises:
         UserError: If a file of `trainings` cannot be read.
     """
-    place = place_at(root)
     try:
-        trainings = open_trainings(root, fragment_names(root))
+        trainings = open_files(place, "trainings", fragment_names(place))
     except FileNotFoundError as gone:
         # A link that leads nowhere: nobody else removes files.
         raise damaged(place, gone.filename, "no such file") from gone
@@ -95,7 +96,7 @@ def recover(root: Location) -> Recovery:
     return Recovery(uncommitted=tuple(sorted(uncommitted)), n_files=n_files)
 
 
-def merge(root: Location, names: Collection[str]) -> str:
+def merge(place: Place, names: Collection[str]) -> str:
     """Merges these fragments into one, sorted, holding `_ROWS_AT_ONCE` of their rows in memory.
 
     Returns:
@@ -104,20 +105,20 @@ def merge(root: Location, names: Collection[str]) -> str:
     Raises:
         UserError: If they belong to different sweeps, or one cannot be read.
     """
-    every = open_snapshot(root)
+    every = open_snapshot(place)
     chosen = Snapshot({table: {name: files[name] for name in names} for table, files in every.files.items()})
-    stamp = Stamp(spec_sha256=_one_spec(root, chosen), replaces=tuple(sorted(names)))
-    with naming_damage([root]):
+    stamp = Stamp(spec_sha256=_one_spec(place, chosen), replaces=tuple(sorted(names)))
+    with naming_damage([place]):
         trials = np.unique(chosen.dataset("trainings").to_table(columns=["trial"])["trial"].to_numpy())
     contents = {}
     for table, files in chosen.files.items():
         dataset = chosen.dataset(table)
         n_parts = min(1 + sum(file.rows for file in files.values()) // _ROWS_AT_ONCE, len(trials))
         parts = np.array_split(trials, n_parts)
-        contents[table] = dataset.schema, _sorted_batches(root, dataset, SORT_KEYS[table], parts)
-    merged = publish(root, MERGED.removesuffix("-"), contents, stamp)
+        contents[table] = dataset.schema, _sorted_batches(place, dataset, SORT_KEYS[table], parts)
+    merged = publish(place, MERGED.removesuffix("-"), contents, stamp)
     for table in chosen.files:
-        place_at(root).remove(table, [f"{name}.parquet" for name in names])
+        place.remove(table, [f"{name}.parquet" for name in names])
     return merged
 
 
@@ -139,24 +140,24 @@ def due(rows: Mapping[str, int]) -> list[str]:
 
 
 def _sorted_batches(
-    root: Location, dataset: ds.Dataset, keys: tuple[str, ...], parts: list[NDArray[np.int32]]
+    place: Place, dataset: ds.Dataset, keys: tuple[str, ...], parts: list[NDArray[np.int32]]
 ) -> Iterator[pa.RecordBatch]:
     """The rows in order, a range of trials at a time; each file's statistics keep the other ranges unread."""
     n_rows = 0
     for trials in parts:
         inside = (pc.field("trial") >= int(trials[0])) & (pc.field("trial") <= int(trials[-1]))
-        with naming_damage([root]):
+        with naming_damage([place]):
             rows = in_order(dataset.to_table(filter=inside), keys)
         n_rows += rows.num_rows
         yield from rows.combine_chunks().to_batches(max_chunksize=ROW_GROUP_ROWS)
     assert n_rows == dataset.count_rows()
 
 
-def _one_spec(root: Location, snapshot: Snapshot) -> str:
+def _one_spec(place: Place, snapshot: Snapshot) -> str:
     specs = sorted({file.stamp.spec_sha256 for files in snapshot.files.values() for file in files.values()})
     if len(specs) > 1:
         raise UserError(
-            str(root),
+            str(place),
             given=f"rows of {len(specs)} sweeps (spec {', '.join(spec[:12] for spec in specs)})",
             expected="the rows of one",
             fix="remove the files that were copied into it",

@@ -8,20 +8,20 @@ from collections.abc import Iterator, Mapping
 import pyarrow as pa
 
 from attnsweep.orchestrator.ledger.schema import BASE_COLUMNS, PARAMETER_TYPES
-from attnsweep.orchestrator.storage.location import Location, place_at
+from attnsweep.orchestrator.storage.place import Place
 from attnsweep.orchestrator.storage.sweep_directory import SWEEP_FILE, SweepDirectory
 from attnsweep.search_spaces.dimensions import Categorical, Conditional, Dimension, Float, Int
 
 
-def declared_columns(root: Location) -> Mapping[str, pa.Schema]:
+def declared_columns(place: Place) -> Mapping[str, pa.Schema]:
     """The columns by table.
 
     Raises:
         UserError: If `sweep.json` is damaged.
     """
-    if not place_at(root).has_text(SWEEP_FILE):
+    if not place.has_text(SWEEP_FILE):
         return BASE_COLUMNS
-    directory = SweepDirectory.open(root)
+    directory = SweepDirectory.open(place)
     trainings = BASE_COLUMNS["trainings"]
     for name, dimension in {**directory.defaults, **directory.spec.space}.items():
         if f"param_{name}" not in trainings.names:

@@ -25,7 +25,6 @@ from pydantic import TypeAdapter, ValidationError
 
 from attnsweep.orchestrator.ledger.columns import clashes, misfits
 from attnsweep.orchestrator.ledger.schema import BASE_COLUMNS, SCHEMA_VERSION
-from attnsweep.orchestrator.storage.location import Location, place_at
 from attnsweep.orchestrator.storage.place import Place, digest
 from attnsweep.workloads.errors import UserError
 
@@ -118,49 +117,48 @@ class Snapshot:
         return {name: file.rows for name, file in self.files["trainings"].items()}
 
 
-def require_ledger(root: Location) -> None:
+def require_ledger(place: Place) -> None:
     """Checks that a directory is a sweep's.
 
     Raises:
         UserError: If it is not.
     """
-    if not place_at(root).has_folder("trainings"):
+    if not place.has_folder("trainings"):
         raise UserError(
             "DIR",
-            given=str(root),
+            given=str(place),
             expected="a sweep directory, with a folder trainings in it",
             fix="give the directory that `attnsweep run` printed",
         )
 
 
-def open_snapshot(root: Location) -> Snapshot:
+def open_snapshot(place: Place) -> Snapshot:
     """Opens the fragments that count, while a writer may be at work.
 
     Raises:
         UserError: For a file that cannot be read, or is gone.
     """
-    place = place_at(root)
     while True:
-        names = fragment_names(root)
+        names = fragment_names(place)
         try:
-            trainings = open_trainings(root, names)
+            trainings = open_files(place, "trainings", names)
             counting = counting_names(trainings)
-            files = {table: _open(place, table, counting) for table in TABLES[:-1] if place.has_folder(table)}
+            files = {table: open_files(place, table, counting) for table in TABLES[:-1] if place.has_folder(table)}
         except (FileNotFoundError, UserError) as error:
             # What is removed while it is read may look damaged.
-            if is_overtaken(root, names):
+            if is_overtaken(place, names):
                 continue
             if isinstance(error, FileNotFoundError):
                 raise damaged(place, error.filename, "no such file") from error
             raise
         # A listing is no snapshot: one that ran across a compaction can miss both the old files and the new one.
         # Commits meanwhile do no harm, and who waited for a pause in them might wait for ever.
-        if not is_overtaken(root, names):
+        if not is_overtaken(place, names):
             found = {**files, "trainings": {name: trainings[name] for name in counting}}
             for table, opened in found.items():
                 for name, wrong in clashing(opened).items():
                     raise damaged(place, place.file_name(table, name), wrong)
-            return Snapshot(found, BASE_COLUMNS if counting else _columns_without_rows(root))
+            return Snapshot(found, BASE_COLUMNS if counting else _columns_without_rows(place))
 
 
 def clashing(files: Mapping[str, OpenFile]) -> dict[str, str]:
@@ -168,25 +166,29 @@ def clashing(files: Mapping[str, OpenFile]) -> dict[str, str]:
     return clashes({name: file.fragment.physical_schema for name, file in files.items()})
 
 
-def fragment_names(root: Location) -> list[str]:
+def fragment_names(place: Place) -> list[str]:
     """The names in `trainings`, also those that are replaced."""
-    return sorted(place_at(root).names("trainings"))
+    return sorted(place.names("trainings"))
 
 
-def is_overtaken(root: Location, names: Iterable[str]) -> bool:
+def is_overtaken(place: Place, names: Iterable[str]) -> bool:
     """Whether a compaction has come to its removals since these names were listed."""
-    later = set(fragment_names(root))
+    later = set(fragment_names(place))
     return not later.issuperset(names) or any(name.startswith(MERGED) for name in later.difference(names))
 
 
-def open_trainings(root: Location, names: Iterable[str]) -> dict[str, OpenFile]:
-    """These files of `trainings`, by name.
+def open_files(place: Place, table: str, names: Iterable[str]) -> dict[str, OpenFile]:
+    """These files of one table, by name.
 
     Raises:
         FileNotFoundError: If a compaction has removed one.
         UserError: For a file that cannot be read.
     """
-    return _open(place_at(root), "trainings", names)
+    names = list(names)
+    if place.n_at_once == 1:
+        return {name: open_file(place, table, name) for name in names}
+    with ThreadPoolExecutor(place.n_at_once) as threads:
+        return dict(zip(names, threads.map(partial(open_file, place, table), names), strict=True))
 
 
 def open_file(place: Place, table: str, name: str) -> OpenFile:
@@ -238,7 +240,7 @@ def counting_names(trainings: Mapping[str, OpenFile]) -> list[str]:
 
 
 def publish(
-    root: Location, stem: str, contents: Mapping[str, tuple[pa.Schema, Iterable[pa.RecordBatch]]], stamp: Stamp
+    place: Place, stem: str, contents: Mapping[str, tuple[pa.Schema, Iterable[pa.RecordBatch]]], stamp: Stamp
 ) -> str:
     """Makes one fragment appear: all of its files are written before the first gets its name.
 
@@ -263,28 +265,20 @@ def publish(
         with path.open("rb") as file:
             digests[table] = digest(file)
 
-    return place_at(root).publish(stem, {table: partial(write, table) for table in TABLES if table in contents})
+    return place.publish(stem, {table: partial(write, table) for table in TABLES if table in contents})
 
 
-def _columns_without_rows(root: Location) -> Mapping[str, pa.Schema]:
+def _columns_without_rows(place: Place) -> Mapping[str, pa.Schema]:
     # Brings Optuna along, which is not needed to read rows.
     from attnsweep.orchestrator.ledger.declared import declared_columns
 
-    return declared_columns(root)
+    return declared_columns(place)
 
 
 def reason(damage: Exception) -> str:
     """What an error says, in a line. pyarrow names an opened file `<Buffer>`."""
     words = getattr(damage, "strerror", None) or next(iter(str(damage).splitlines()), type(damage).__name__)
     return str(words).rpartition("'<Buffer>': ")[2]
-
-
-def _open(place: Place, table: str, names: Iterable[str]) -> dict[str, OpenFile]:
-    names = list(names)
-    if place.n_at_once == 1:
-        return {name: open_file(place, table, name) for name in names}
-    with ThreadPoolExecutor(place.n_at_once) as threads:
-        return dict(zip(names, threads.map(partial(open_file, place, table), names), strict=True))
 
 
 def damaged(place: Place, path: str, given: str) -> DamagedFileError:

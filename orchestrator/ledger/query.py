@@ -35,20 +35,11 @@ _AS_TEXT = {"interval", "union", "bit", "bignum", "uhugeint", "time with time zo
 """Types of DuckDB's that Arrow changes, or Parquet lacks: an answer has them as DuckDB writes them."""
 
 
-def run_query(ledger: Ledger, sql: str) -> pa.Table:
-    """The answer to one query over the views `trainings`, `curves`, `heads` and `trials`.
-
-    Raises:
-        UserError: If DuckDB refuses it, or it answers nothing.
-    """
-    return query_all([ledger], sql)
-
-
 def query_all(ledgers: Sequence[Ledger], sql: str) -> pa.Table:
-    """The answer to one query over these views of several sweeps, united.
+    """The answer to one query over the views `trainings`, `curves`, `heads` and `trials` of sweeps, united.
 
     Raises:
-        UserError: As `run_query`, and if a sweep is given twice.
+        UserError: If DuckDB refuses it, if it answers nothing, or if a sweep is given twice.
     """
     return ask_all(ledgers, lambda connection: answer(connection, sql))
 

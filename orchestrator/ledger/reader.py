@@ -18,7 +18,7 @@ from attnsweep.orchestrator.ledger.fragments import (
 )
 from attnsweep.orchestrator.ledger.verification import naming_damage
 from attnsweep.orchestrator.ledger.views import Tables, connect
-from attnsweep.orchestrator.storage.location import Location, locate, place_at
+from attnsweep.orchestrator.storage.location import Location, locate
 
 if TYPE_CHECKING:
     import duckdb
@@ -33,15 +33,18 @@ class Ledger:
     """One sweep's tables.
 
     Args:
-        root: The sweep directory, or `s3://BUCKET/PREFIX`.
+        where: The sweep directory, or `s3://BUCKET/PREFIX`.
+
+    Attributes:
+        place: The same, located.
 
     Raises:
         UserError: If there is no ledger in it. Every method raises it for a file that cannot be read.
     """
 
-    def __init__(self, root: "Location | str") -> None:
-        self.root = locate(root) if isinstance(root, str) else root
-        require_ledger(self.root)
+    def __init__(self, where: Location) -> None:
+        self.place = locate(where)
+        require_ledger(self.place)
         self._fetched: tuple[list[str], Tables] | None = None
 
     def trainings(self, columns: Sequence[str] | None = None, filter: pc.Expression | None = None) -> pa.Table:
@@ -71,7 +74,7 @@ class Ledger:
     @contextmanager
     def reading(self) -> Iterator["duckdb.DuckDBPyConnection"]:
         """`connect` for one block; an error that damage makes in it is a UserError that names the file."""
-        with naming_damage([self.root]), self.connect() as connection:
+        with naming_damage([self.place]), self.connect() as connection:
             yield connection
 
     def tables(self) -> Tables:
@@ -79,17 +82,16 @@ class Ledger:
 
         From an object store they are fetched as a whole, and again only when the store has other files by then.
         """
-        place = place_at(self.root)
-        if place.pins_open_files:
-            return open_snapshot(self.root).tables()
+        if self.place.pins_open_files:
+            return open_snapshot(self.place).tables()
 
         def fetch(snapshots: list[Snapshot]) -> tuple[list[str], Tables]:
-            with place.answering():
+            with self.place.answering():
                 tables = {name: ds.dataset(table.to_table()) for name, table in snapshots[0].tables().items()}
             return sorted(snapshots[0].rows()), tables
 
         # A name is of one content for ever: it ends with its digest.
-        if self._fetched is None or self._fetched[0] != fragment_names(self.root):
+        if self._fetched is None or self._fetched[0] != fragment_names(self.place):
             self._fetched = _steadily([self], fetch)
         return self._fetched[1]
 
@@ -97,7 +99,7 @@ class Ledger:
         names = None if columns is None else list(columns)
 
         def rows(snapshots: list[Snapshot]) -> pa.Table:
-            with place_at(self.root).answering():
+            with self.place.answering():
                 return snapshots[0].dataset(table).to_table(columns=names, filter=filter)
 
         return _steadily([self], rows)
@@ -115,9 +117,9 @@ def ask_all(ledgers: Sequence[Ledger], question: Callable[["duckdb.DuckDBPyConne
 
 def _steadily(ledgers: Sequence[Ledger], read: Callable[[list[Snapshot]], T]) -> T:
     """Reads, and reads again where a file was removed before it was read."""
-    with naming_damage([ledger.root for ledger in ledgers]):
+    with naming_damage([ledger.place for ledger in ledgers]):
         for attempt in count(1):
-            snapshots = [open_snapshot(ledger.root) for ledger in ledgers]
+            snapshots = [open_snapshot(ledger.place) for ledger in ledgers]
             try:
                 return read(snapshots)
             except Exception:
@@ -128,4 +130,4 @@ def _steadily(ledgers: Sequence[Ledger], read: Callable[[list[Snapshot]], T]) ->
 
 
 def _was_overtaken(ledger: Ledger, snapshot: Snapshot) -> bool:
-    return not place_at(ledger.root).pins_open_files and is_overtaken(ledger.root, snapshot.rows())
+    return not ledger.place.pins_open_files and is_overtaken(ledger.place, snapshot.rows())

@@ -1,12 +1,17 @@
 """What the ledger's columns are: the one place that writer, compaction and reader take them from."""
 
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from attnsweep.workloads.parameters import Parameter, TrainingParameters
+
+if TYPE_CHECKING:
+    from attnsweep.workloads.engine.contract import Workload
 
 SCHEMA_VERSION = 1
 """Raised when a column changes its meaning or its type; adding one leaves it."""
@@ -69,6 +74,21 @@ def trainings_schema(parameters: type[TrainingParameters], level_names: Sequence
             _field("error", TEXT, "traceback of what failed", null="it did not fail"),
         ]
     )
+
+
+def schemas_of(workload: "Workload[Any] | type[Workload[Any]]") -> Mapping[str, pa.Schema]:
+    """The columns by table of a workload's sweeps; no `heads` for a workload without attention heads."""
+    # mypy takes the __hash__ of its instances for the class's own.
+    parameters: Any = workload.parameters
+    return _schemas(parameters, tuple(workload.level_names), tuple(workload.head_score_names))
+
+
+@lru_cache(maxsize=16)
+def _schemas(
+    parameters: type[TrainingParameters], level_names: tuple[str, ...], score_names: tuple[str, ...]
+) -> Mapping[str, pa.Schema]:
+    schemas = {"trainings": trainings_schema(parameters, level_names), "curves": curves_schema()}
+    return MappingProxyType(schemas | ({"heads": heads_schema(score_names)} if score_names else {}))
 
 
 def curves_schema() -> pa.Schema:

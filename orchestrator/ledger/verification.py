@@ -21,7 +21,6 @@ from attnsweep.orchestrator.ledger.fragments import (
     reason,
     require_ledger,
 )
-from attnsweep.orchestrator.storage.location import Location, place_at
 from attnsweep.orchestrator.storage.place import ASIDE, Place, digest
 from attnsweep.workloads.errors import UserError
 
@@ -58,7 +57,7 @@ class Examination:
     damaged: Mapping[str, DamagedFileError]
 
 
-def verify(root: Location, spec_sha256: str) -> list[FileProblem]:
+def verify(place: Place, spec_sha256: str) -> list[FileProblem]:
     """Checks every file of a ledger, while no writer is at work, and changes nothing.
 
     That it can be read, is what was written, is of this sweep and has the columns; that no file is left over.
@@ -69,9 +68,8 @@ def verify(root: Location, spec_sha256: str) -> list[FileProblem]:
     Raises:
         UserError: If there is no ledger, a file is of a newer version, or the place does not answer.
     """
-    require_ledger(root)
-    place = place_at(root)
-    found = examine(root)
+    require_ledger(place)
+    found = examine(place)
     return [
         *(FileProblem(fault.subject, str(fault.given)) for fault in found.damaged.values()),
         *_left_over(place, {*found.sound, *found.damaged}),
@@ -79,13 +77,12 @@ def verify(root: Location, spec_sha256: str) -> list[FileProblem]:
     ]
 
 
-def examine(root: Location) -> Examination:
+def examine(place: Place) -> Examination:
     """Reads every file of the fragments that count.
 
     Raises:
         UserError: For a file of a newer version, or a place that does not answer.
     """
-    place = place_at(root)
     faults: dict[str, DamagedFileError] = {}
 
     def check(table: str, digests: Mapping[str, str | None]) -> dict[str, OpenFile]:
@@ -98,7 +95,7 @@ def examine(root: Location) -> Examination:
                 faults.setdefault(name, file)
         return {name: file for name, file in checked.items() if isinstance(file, OpenFile)}
 
-    trainings = check("trainings", {name: _attested(name) for name in fragment_names(root)})
+    trainings = check("trainings", {name: _attested(name) for name in fragment_names(place)})
     counting = counting_names(trainings)
     found = {"trainings": trainings}
     for table in TABLES[:-1]:
@@ -115,7 +112,7 @@ def examine(root: Location) -> Examination:
 
 
 @contextmanager
-def naming_damage(roots: Sequence[Location]) -> Iterator[None]:
+def naming_damage(places: Sequence[Place]) -> Iterator[None]:
     """Around reading: what Arrow, DuckDB or our own code make of damage is raised again, with the name of the file.
 
     Raises:
@@ -127,11 +124,11 @@ def naming_damage(roots: Sequence[Location]) -> Iterator[None]:
         # A user's query is refused in DuckDB's words, which are of an IOError only where a file is damaged.
         if isinstance(error, UserError) and "IOError" not in str(error):
             raise
-        for fault in (fault for root in roots for fault in examine(root).damaged.values()):
+        for fault in (fault for place in places for fault in examine(place).damaged.values()):
             raise fault from error
         if type(error).__module__.partition(".")[0] in ("pyarrow", "duckdb", "_duckdb"):
             raise UserError(
-                ", ".join(map(str, roots)),
+                ", ".join(map(str, places)),
                 given=f"{type(error).__name__}: {reason(error)}",
                 expected="a ledger that attnsweep wrote",
                 fix="see what is amiss with: attnsweep audit DIR",
@@ -139,16 +136,15 @@ def naming_damage(roots: Sequence[Location]) -> Iterator[None]:
         raise
 
 
-def set_aside(root: Location, name: str) -> None:
+def set_aside(place: Place, name: str) -> None:
     """Moves what there is of a fragment to the sweep's folder `set_aside`: its trainings do not count any more."""
-    place = place_at(root)
     # `trainings` last: until it has gone the fragment is known, and another call ends what a crash cut short.
     for table in TABLES:
         if name in place.names(table):
             place.set_aside(table, name)
 
 
-def set_damage_aside(root: Location) -> dict[str, str]:
+def set_damage_aside(place: Place) -> dict[str, str]:
     """Sets all damaged fragments aside. Only the ledger's one writer may.
 
     Returns:
@@ -156,12 +152,10 @@ def set_damage_aside(root: Location) -> dict[str, str]:
     """
     said: dict[str, str] = {}
     # Without a merged fragment, those that it replaced count again if they are still there.
-    while found := examine(root).damaged:
+    while found := examine(place).damaged:
         for name, fault in found.items():
-            set_aside(root, name)
-            said[name] = (
-                f"{fault.subject}: {fault.given}; set aside in {place_at(root)}/{ASIDE}, its trainings run again"
-            )
+            set_aside(place, name)
+            said[name] = f"{fault.subject}: {fault.given}; set aside in {place}/{ASIDE}, its trainings run again"
     return said
 
 

@@ -1,5 +1,6 @@
 """Committing packs to the ledger. The sweep's driver is the only writer."""
 
+from collections.abc import Mapping
 from types import TracebackType
 from typing import Self
 
@@ -7,9 +8,9 @@ import pyarrow as pa
 
 from attnsweep.orchestrator.ledger.compaction import due, merge, recover
 from attnsweep.orchestrator.ledger.fragments import MERGED, ROW_GROUP_ROWS, Stamp, open_snapshot, publish
-from attnsweep.orchestrator.ledger.schema import SORT_KEYS, conform, curves_schema, in_order
+from attnsweep.orchestrator.ledger.schema import SORT_KEYS, conform, in_order
 from attnsweep.orchestrator.ledger.verification import set_damage_aside
-from attnsweep.orchestrator.storage.location import Location, place_at
+from attnsweep.orchestrator.storage.place import Place
 from attnsweep.workloads.errors import UserError
 
 
@@ -19,9 +20,8 @@ class LedgerWriter:
     Opening sets damaged fragments aside and clears what an earlier writer's crash has left. Holds no rows.
 
     Args:
-        root: The sweep directory.
-        trainings: From `trainings_schema`.
-        heads: From `heads_schema`; `None` for a workload without attention heads.
+        place: The sweep directory.
+        schemas: By table, from `schemas_of`; without `heads` for a workload without attention heads.
         spec_sha256: Hash of the sweep's spec.
 
     Attributes:
@@ -33,18 +33,15 @@ class LedgerWriter:
         UserError: If another process writes the ledger, it holds another sweep's rows, or it cannot be written.
     """
 
-    def __init__(self, root: Location, trainings: pa.Schema, heads: pa.Schema | None, spec_sha256: str) -> None:
-        self._root = root
-        self._schemas = {"trainings": trainings, "curves": curves_schema()}
-        if heads is not None:
-            self._schemas["heads"] = heads
+    def __init__(self, place: Place, schemas: Mapping[str, pa.Schema], spec_sha256: str) -> None:
+        self._place = place
+        self._schemas = schemas
         self._stamp = Stamp(spec_sha256=spec_sha256)
-        place = place_at(root)
         self._lock = place.lock("resume" if place.has_folder("trainings") else "run")
         try:
-            place.make_folders(self._schemas)
-            self.set_aside = set_damage_aside(root)
-            self.recovered = recover(root)
+            place.make_folders(self._schemas.keys())
+            self.set_aside = set_damage_aside(place)
+            self.recovered = recover(place)
             self._rows = self._counted()
         except BaseException:
             self._lock.close()
@@ -81,10 +78,10 @@ class LedgerWriter:
             rows = schema.empty_table() if rows is None else in_order(conform(rows, schema), SORT_KEYS[table])
             contents[table] = schema, rows.combine_chunks().to_batches(max_chunksize=ROW_GROUP_ROWS)
         self.confirm()
-        name = publish(self._root, pack, contents, self._stamp)
+        name = publish(self._place, pack, contents, self._stamp)
         self._rows[name] = trainings.num_rows
         if names := due(self._rows):
-            merged = merge(self._root, names)
+            merged = merge(self._place, names)
             self._rows[merged] = sum(self._rows.pop(each) for each in names)
 
     def close(self) -> None:
@@ -105,11 +102,11 @@ class LedgerWriter:
         Raises:
             UserError: If one is another sweep's.
         """
-        snapshot = open_snapshot(self._root)
+        snapshot = open_snapshot(self._place)
         for name, file in snapshot.files["trainings"].items():
             if file.stamp.spec_sha256 != self._stamp.spec_sha256:
                 raise UserError(
-                    place_at(self._root).file_name("trainings", name),
+                    self._place.file_name("trainings", name),
                     given=f"rows of the spec {file.stamp.spec_sha256[:12]}",
                     expected=f"rows of this sweep, {self._stamp.spec_sha256[:12]}",
                     fix="choose a directory without a sweep",

@@ -15,9 +15,9 @@ from attnsweep.orchestrator.analysis.roles.results import step_label
 from attnsweep.orchestrator.report.pictures import Picture, Section, draw_overview, draw_sweep
 from attnsweep.orchestrator.report.portable import without_folders
 from attnsweep.orchestrator.report.sweep_report import SweepReport, read_sweep_report
-from attnsweep.orchestrator.storage.local import refuse_link
-from attnsweep.orchestrator.storage.location import Location
-from attnsweep.orchestrator.storage.output_file import refuse_special, writing_file
+from attnsweep.orchestrator.storage.local import LocalFolder, refuse_link
+from attnsweep.orchestrator.storage.location import Location, locate
+from attnsweep.orchestrator.storage.output_file import make_folder, refuse_special, writing_file
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
 from attnsweep.workloads.errors import UserError
 from attnsweep.workloads.vocabulary import OUTCOMES, STUCK_OUTCOMES
@@ -58,11 +58,12 @@ def write_report(directories: Sequence[Location], out: Path | None) -> Path:
             raise UserError(
                 "--out", given=None, expected="a file, for a report on several sweeps", fix="add --out FILE.html"
             )
-        if not isinstance(directories[0], Path):
+        place = locate(directories[0])
+        if not isinstance(place, LocalFolder):
             raise UserError(
                 "--out", given=None, expected="a file, for a sweep in an object store", fix="add --out FILE.html"
             )
-        out = directories[0] / "report" / "report.html"
+        out = place.path / "report" / "report.html"
         # The directory may be a stranger's, who has not been told where to write.
         refuse_link(out.parent)
         refuse_link(_figures_folder(out))
@@ -74,7 +75,7 @@ def write_report(directories: Sequence[Location], out: Path | None) -> Path:
 
 def make_report(directories: Sequence[Location]) -> tuple[str, list[Picture]]:
     """The page and its pictures; nothing is written. Arguments and errors as for `write_report`."""
-    reports = [read_sweep_report(SweepDirectory.open(path)) for path in directories]
+    reports = [read_sweep_report(SweepDirectory.open(each)) for each in directories]
     several = len(reports) > 1
     shown = [Shown(each, draw_sweep(each, f"{at}_" if several else "")) for at, each in enumerate(reports, 1)]
     overview = draw_overview(reports) if several else None
@@ -133,15 +134,7 @@ def _figures_folder(out: Path) -> Path:
 
 def _write(out: Path, page: str, pictures: Iterable[Picture]) -> None:
     folder = _figures_folder(out)
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise UserError(
-            "--out",
-            given=str(out),
-            expected="a file that can be written",
-            fix=f"choose another ({folder}: {error.strerror})",
-        ) from error
+    make_folder(folder, "--out")
     for picture in pictures:
         _put(folder / f"{picture.name}.svg", picture.svg.encode())
         _put(folder / f"{picture.name}.png", picture.png)

@@ -2,7 +2,6 @@
 
 import shlex
 from dataclasses import dataclass
-from pathlib import Path
 
 import duckdb
 
@@ -14,6 +13,7 @@ from attnsweep.orchestrator.ledger.reader import Ledger
 from attnsweep.orchestrator.report import facts
 from attnsweep.orchestrator.report.composition import RoleShare, role_composition
 from attnsweep.orchestrator.report.regions import Regions, read_regions
+from attnsweep.orchestrator.storage.local import LocalFolder
 from attnsweep.orchestrator.storage.location import as_argument
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
 from attnsweep.search_spaces.replication import most_wanted
@@ -78,13 +78,13 @@ class SweepReport:
     @property
     def is_local(self) -> bool:
         """Whether the sweep is in a directory, not in an object store."""
-        return isinstance(self.directory.path, Path)
+        return isinstance(self.directory.place, LocalFolder)
 
     @property
     def place(self) -> str:
         """The sweep as a command names it, in the folder that holds its directory; a report is read elsewhere."""
-        location = self.directory.path
-        return as_argument(Path(location.resolve().name) if isinstance(location, Path) else location)
+        place = self.directory.place
+        return as_argument(place.path.resolve().name if isinstance(place, LocalFolder) else place)
 
     def commands(self) -> list[tuple[str, str]]:
         """What to type next, in a shell: (purpose, command)."""
@@ -123,7 +123,7 @@ def read_sweep_report(directory: SweepDirectory) -> SweepReport:
     Raises:
         UserError: For a ledger that cannot be read.
     """
-    with Ledger(directory.path).reading() as connection:
+    with Ledger(directory.place).reading() as connection:
         results, pool = read_results(connection, directory.spec), pooling(directory.spec)
         regions = read_regions(connection, results.by_parameter, pool)
         return SweepReport(

@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from attnsweep.orchestrator.storage.location import Location, place_at
-from attnsweep.orchestrator.storage.place import digest
+from attnsweep.orchestrator.storage.place import Place, digest
 
 if TYPE_CHECKING:
     from attnsweep.orchestrator.training.messages import PackOrder
@@ -50,12 +49,12 @@ class Checkpoints:
     """The checkpoints of one sweep; only its driver writes them.
 
     Args:
-        root: The sweep directory.
+        place: The sweep directory.
         environment: The id of the environment that trains now; `None` where that is not known.
     """
 
-    def __init__(self, root: Location, environment: str | None = None) -> None:
-        self._place = place_at(root)
+    def __init__(self, place: Place, environment: str | None = None) -> None:
+        self._place = place
         self._environment = environment
         self._latest: dict[str, bytes] = {}
         self._files: dict[str, str] = {}

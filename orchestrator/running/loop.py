@@ -108,7 +108,7 @@ class SweepLoop:
         self._followers = followers
         self._backlog = Backlog(pack_size)
         self._trials = OpenTrials(directory, workload, study, self._backlog)
-        self._retries = Retries(Checkpoints(directory.path, directory.environment))
+        self._retries = Retries(Checkpoints(directory.place, directory.environment))
         self._may_ask = True
         self._steps: dict[str, int] = {}
         self._n_trained, self._n_failed = 0, 0
@@ -272,4 +272,4 @@ class SweepLoop:
                 follower.rows_committed(trainings)
 
     def _stopped(self, message: str) -> SweepError:
-        return SweepError(message, self._directory.path)
+        return SweepError(message, self._directory.place)

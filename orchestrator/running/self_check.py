@@ -31,7 +31,7 @@ def replay_some(directory: SweepDirectory, pool: Pool, should_stop: Callable[[],
         How the replays ended; `None` if the self-check was stopped or trainers kept being lost.
     """
     workload = load_workload(directory.spec.workload)
-    ledger = Ledger(directory.path)
+    ledger = Ledger(directory.place)
     trainings = ledger.trainings(columns=["training_id", "outcome"])
     waiting = []
     for training_id in to_replay(trainings, directory.spec.seed):

@@ -11,7 +11,7 @@ import pyarrow as pa
 from rich.console import Console
 
 from attnsweep.orchestrator.ledger.reader import Ledger
-from attnsweep.orchestrator.ledger.schema import heads_schema, trainings_schema
+from attnsweep.orchestrator.ledger.schema import schemas_of
 from attnsweep.orchestrator.ledger.writer import LedgerWriter
 from attnsweep.orchestrator.report.screen.summary import Summary, summarize
 from attnsweep.orchestrator.running.loop import Found, SweepLoop
@@ -34,15 +34,17 @@ from attnsweep.search_spaces.sweep import Sweep
 from attnsweep.search_spaces.validation import check_sweep
 from attnsweep.workloads.engine.contract import Workload
 from attnsweep.workloads.errors import UserError
+from attnsweep.workloads.parameters import Value
 from attnsweep.workloads.registry import load_workload
+from attnsweep.workloads.user_code import users_code
 
 
-def run_sweep(spec: Sweep, path: Location, resources: Resources, console: Console) -> Summary:
+def run_sweep(spec: Sweep, where: Location, resources: Resources, console: Console) -> Summary:
     """Runs a new sweep in a new directory.
 
     Args:
         spec: What is swept.
-        path: The sweep directory to make.
+        where: The sweep directory to make.
         resources: What to run on.
         console: Where progress is shown.
 
@@ -58,22 +60,22 @@ def run_sweep(spec: Sweep, path: Location, resources: Resources, console: Consol
     tracking_uri()
     workload = load_workload(spec.workload)
     parameters = workload.parameters
-    spec = spec.fix(parameters.pinned(spec.fixed()))
+    spec = spec.fix(_pinned(workload, spec))
     check_sweep(spec, parameters)
     refuse_credentials(spec)
     check_storage(spec)
-    SweepDirectory.check_new(path)
+    SweepDirectory.check_new(where)
     with open_resources(resources) as start_pool:
         defaults = {name: each.default for name, each in parameters.declared().items() if name not in spec.space}
-        directory = SweepDirectory.create(path, spec, defaults, Environment.current(workload))
+        directory = SweepDirectory.create(where, spec, defaults, Environment.current(workload))
         return session.run(directory, start_pool)
 
 
-def resume_sweep(path: Location, resources: Resources, console: Console, *, accept_drift: bool = False) -> Summary:
+def resume_sweep(where: Location, resources: Resources, console: Console, *, accept_drift: bool = False) -> Summary:
     """Continues an interrupted sweep; a finished one is summarized again.
 
     Args:
-        path: The sweep directory.
+        where: The sweep directory.
         resources: What to run on.
         console: Where progress is shown.
         accept_drift: Continue even if versions or code differ from those that have trained so far.
@@ -85,14 +87,14 @@ def resume_sweep(path: Location, resources: Resources, console: Console, *, acce
     """
     session = _Session(resources, console)
     tracking_uri()
-    directory = SweepDirectory.open(path)
+    directory = SweepDirectory.open(where)
     workload = load_workload(directory.spec.workload)
-    workload.parameters.pinned(directory.spec.fixed())
+    _pinned(workload, directory.spec)
     environment = Environment.current(workload)
     changes = directory.changes(environment)
     if changes and not accept_drift:
         raise UserError(
-            str(path),
+            str(directory.place),
             given="; ".join(changes),
             expected="the versions and code that the sweep was trained with so far",
             fix="restore them, or add --accept-drift: column `environment` then tells rows of the two apart",
@@ -101,7 +103,17 @@ def resume_sweep(path: Location, resources: Resources, console: Console, *, acce
         with open_resources(resources) as start_pool:
             return session.run(directory, start_pool, environment)
     except PoolError as error:
-        raise SweepError(str(error), path) from error
+        raise SweepError(str(error), directory.place) from error
+
+
+def _pinned(workload: Workload[Any], spec: Sweep) -> dict[str, Value]:
+    """What the workload records for the files that the spec names.
+
+    Raises:
+        UserError: If a file is missing or another than recorded, or if the workload's own code fails.
+    """
+    with users_code(f"{spec.workload}: pinned", "values to record, by name", "correct it, or leave it out"):
+        return dict(workload.parameters.pinned(spec.fixed()))
 
 
 @dataclass(frozen=True)
@@ -151,14 +163,12 @@ class _Session:
                 return self._train(sweep, start_pool)
         except (StoreError, PoolError) as error:
             # The storage and the pool worked when the sweep began.
-            raise SweepError(str(error), directory.path) from error
+            raise SweepError(str(error), directory.place) from error
 
     @contextmanager
     def _opened(self, directory: SweepDirectory, environment: Environment | None) -> Iterator[_OpenSweep]:
         workload = load_workload(directory.spec.workload)
-        schema = trainings_schema(workload.parameters, workload.level_names)
-        heads = heads_schema(workload.head_score_names) if workload.head_score_names else None
-        with LedgerWriter(directory.path, schema, heads, directory.spec_sha256) as writer:
+        with LedgerWriter(directory.place, schemas_of(workload), directory.spec_sha256) as writer:
             if environment is not None:
                 # Under the writer's lock: until now another process may have written the sweep.
                 directory = directory.entering(environment)
@@ -166,7 +176,7 @@ class _Session:
                 self.console.print(words)
             study = Study(directory)
             columns = ["sweep", "trial", "replicate", "outcome", "stuck", "eval_loss"]
-            rows = Ledger(directory.path).trainings(columns=columns)
+            rows = Ledger(directory.place).trainings(columns=columns)
             _check_rows(directory, study, rows)
             yield _OpenSweep(directory, workload, study, writer, rows)
 
@@ -175,7 +185,7 @@ class _Session:
         pool = start_pool(sweep.workload, RunContext(directory.sweep, directory.environment))
         projection = Projection(directory)
         display = ProgressDisplay(self.console, directory.spec, sweep.rows)
-        beacon = Beacon(directory.path)
+        beacon = Beacon(directory.place)
         loop = SweepLoop(
             directory,
             sweep.workload,
@@ -225,14 +235,14 @@ class _Session:
 
 def _check_rows(directory: SweepDirectory, study: Study, rows: pa.Table) -> None:
     """Refuses rows of another sweep, and rows of trials that the study lacks: those would be trained twice."""
-    path = directory.path
+    place = directory.place
     if others := sorted({*rows["sweep"].unique().to_pylist()} - {directory.sweep}):
         raise UserError(
-            f"{path}/trainings",
+            f"{place}/trainings",
             given=f"trainings of the sweep {', '.join(others)}",
             expected=f"those of {directory.sweep} alone, the sweep in sweep.json",
             fix="remove the files that were copied into it, or restore sweep.json; to see what is amiss:"
-            f" attnsweep audit {as_argument(path)}",
+            f" attnsweep audit {as_argument(place)}",
         )
     study.check_known(rows["trial"].unique().to_pylist())
 

@@ -4,7 +4,6 @@ import warnings
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
-from pathlib import Path
 
 import optuna
 from optuna.exceptions import ExperimentalWarning
@@ -15,7 +14,8 @@ from optuna.trial import FrozenTrial, TrialState
 from attnsweep.orchestrator.running.journal import JournalFile, JournalPieces, StudyLog
 from attnsweep.orchestrator.storage.credentials import without_credentials
 from attnsweep.orchestrator.storage.local import LocalFolder, regular_file
-from attnsweep.orchestrator.storage.location import as_argument, place_at
+from attnsweep.orchestrator.storage.location import as_argument
+from attnsweep.orchestrator.storage.s3 import ObjectPrefix
 from attnsweep.orchestrator.storage.sweep_directory import STUDY_FILE, SweepDirectory
 from attnsweep.search_spaces.boundary import N_JUDGED
 from attnsweep.search_spaces.dimensions import Scalar
@@ -117,12 +117,12 @@ class Study:
         """
         unknown = [trial for trial in sorted(trials) if trial >= self._n_asked]
         if unknown:
-            path = self._directory.path
             raise UserError(
                 _name(self._directory),
                 given=f"a study that lacks {len(unknown)} trials of the ledger, trial {unknown[0]} the first",
                 expected="every trial that has been trained",
-                fix=f"restore it from a copy; to see what is amiss: attnsweep audit {as_argument(path)}",
+                fix="restore it from a copy; to see what is amiss:"
+                f" attnsweep audit {as_argument(self._directory.place)}",
             )
 
     def configuration(self, trial: int) -> Configuration:
@@ -217,11 +217,11 @@ def read_trials(directory: SweepDirectory) -> list[FrozenTrial]:
     with _readable(directory):
         if directory.spec.storage:
             storage: BaseStorage = RDBStorage(directory.spec.storage, skip_table_creation=True)
-        elif not isinstance(directory.path, Path):
-            storage = JournalStorage(StudyLog(JournalPieces(directory.path, STUDY_FILE)))
-        elif place_at(directory.path).has_text(STUDY_FILE):
+        elif not isinstance(folder := directory.place, LocalFolder):
+            storage = JournalStorage(StudyLog(_journal(directory)))
+        elif folder.has_text(STUDY_FILE):
             # Unlike `JournalFile`, this only reads.
-            storage = JournalStorage(JournalFileBackend(str(regular_file(directory.path / STUDY_FILE))))
+            storage = JournalStorage(JournalFileBackend(str(regular_file(folder.path / STUDY_FILE))))
         else:
             raise FileNotFoundError(f"there is no {STUDY_FILE}")
         return storage.get_all_trials(storage.get_study_id_from_name(directory.sweep), deepcopy=False)
@@ -255,17 +255,22 @@ def check_storage(spec: Sweep) -> None:
 
 def _name(directory: SweepDirectory) -> str:
     """The name of the study in messages."""
-    return "the study" if directory.spec.storage else f"{directory.path}/{STUDY_FILE}"
+    return "the study" if directory.spec.storage else f"{directory.place}/{STUDY_FILE}"
 
 
 def _open_storage(directory: SweepDirectory) -> tuple[str | JournalStorage, StudyLog | None]:
     if directory.spec.storage:
         return directory.spec.storage, None
-    if isinstance(directory.path, Path):
-        log = StudyLog(JournalFile(LocalFolder(directory.path), STUDY_FILE))
-    else:
-        log = StudyLog(JournalPieces(directory.path, STUDY_FILE))
+    log = StudyLog(_journal(directory))
     return JournalStorage(log), log
+
+
+def _journal(directory: SweepDirectory) -> JournalFile | JournalPieces:
+    place = directory.place
+    if isinstance(place, LocalFolder):
+        return JournalFile(place, STUDY_FILE)
+    assert isinstance(place, ObjectPrefix)
+    return JournalPieces(place, STUDY_FILE)
 
 
 @contextmanager

@@ -10,6 +10,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from io import FileIO
 from pathlib import Path
+from tempfile import TemporaryFile
 
 import pyarrow as pa
 
@@ -61,6 +62,13 @@ class LocalFolder:
 
     def is_vacant(self) -> bool:
         return not self.path.exists() or (self.path.is_dir() and not any(self.path.iterdir()))
+
+    def check_makeable(self) -> None:
+        path = self.path.absolute()
+        nearest = next(each for each in (path, *path.parents) if each.is_dir())
+        # A file without a name: permissions alone do not tell where root may write.
+        with TemporaryFile(dir=nearest):
+            pass
 
     def make(self) -> None:
         self.path.mkdir(parents=True, exist_ok=True)

@@ -1,4 +1,4 @@
-"""From what the user typed to where the sweep is. Light to import: only an `s3://` brings the store's client along."""
+"""From what the user typed to the sweep's place. Light to import: only an `s3://` loads the store's client."""
 
 import os
 import re
@@ -11,29 +11,34 @@ from attnsweep.workloads.errors import UserError
 
 if TYPE_CHECKING:
     from attnsweep.orchestrator.storage.place import Place
-    from attnsweep.orchestrator.storage.s3 import ObjectPrefix
 
 
-Location: TypeAlias = "Path | ObjectPrefix"
-"""Where a sweep lives. As a text, what the user types to come back to it; without credentials."""
+Location: TypeAlias = "str | os.PathLike[str] | Place"
+"""A sweep directory or object-store prefix, as the user gave it or located already."""
 
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:/")
 _URI = re.compile(r"s3://(?P<bucket>[a-z0-9][a-z0-9._-]{2,62})/(?P<prefix>[^?#]+)")
 
 
-def locate(text: str | Path, subject: str = "DIR") -> Location:
-    """The directory, which need not be there, or for `s3://BUCKET/PREFIX` the prefix, where nothing is looked up yet.
+def locate(where: Location, subject: str = "DIR") -> "Place":
+    """The place that a user named: a directory, which need not exist, or for `s3://BUCKET/PREFIX` the prefix.
+
+    Nothing is looked up in an object store yet. A place is returned as it is.
 
     Args:
-        text: What the user gave.
+        where: What the user gave.
         subject: The argument or option that it was given for.
 
     Raises:
         UserError: For a path that can lead nowhere, another kind of URI, or one with credentials in it.
     """
-    text = str(text)
+    if not isinstance(where, str | os.PathLike):
+        return where
+    text = os.fspath(where)
     if not _SCHEME.match(text):
-        return _reachable(Path(text), subject)
+        from attnsweep.orchestrator.storage.local import LocalFolder
+
+        return LocalFolder(_reachable(Path(text), subject))
     if "@" in text.partition("//")[2].partition("/")[0] or "?" in text:
         raise UserError(
             subject,
@@ -54,30 +59,23 @@ def locate(text: str | Path, subject: str = "DIR") -> Location:
     return open_prefix(found["bucket"], found["prefix"])
 
 
-def place_at(location: Location) -> "Place":
-    """The place's reading and writing."""
-    if isinstance(location, os.PathLike):
-        from attnsweep.orchestrator.storage.local import LocalFolder
-
-        return LocalFolder(Path(location))
-    return location
-
-
 def local_path(text: str, subject: str) -> Path:
     """A directory of this machine.
 
     Raises:
         UserError: For an object store, or a file.
     """
-    location = locate(text, subject)
-    if not isinstance(location, Path) or (location.exists() and not location.is_dir()):
+    from attnsweep.orchestrator.storage.local import LocalFolder
+
+    place = locate(text, subject)
+    if not isinstance(place, LocalFolder) or (place.path.exists() and not place.path.is_dir()):
         raise UserError(subject, given=text, expected="a directory of this machine", fix="figures are drawn into it")
-    return location
+    return place.path
 
 
-def as_argument(location: object) -> str:
-    """The location as one types it in a shell, also where it would be read as an option."""
-    text = str(location)
+def as_argument(place: object) -> str:
+    """The place as one types it in a shell, also where it would be read as an option."""
+    text = str(place)
     return shlex.quote(f"./{text}" if text.startswith("-") else text)
 
 

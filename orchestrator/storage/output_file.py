@@ -34,7 +34,7 @@ def writing_file(out: Path, flag: str = "--out") -> Iterator[Path]:
         finally:
             temporary.unlink(missing_ok=True)
     except OSError as error:
-        raise _refused(out, flag, error.strerror or str(error)) from error
+        raise unwritable(out, flag, error.strerror or str(error)) from error
 
 
 def check_output(out: Path, flag: str = "--out") -> None:
@@ -45,9 +45,9 @@ def check_output(out: Path, flag: str = "--out") -> None:
     """
     refuse_special(out, flag)
     if not out.parent.is_dir():
-        raise _refused(out, flag, f"there is no folder {out.parent}")
+        raise unwritable(out, flag, f"there is no folder {out.parent}")
     if not os.access(out.parent, os.W_OK):
-        raise _refused(out, flag, f"no right to write to the folder {out.parent}")
+        raise unwritable(out, flag, f"no right to write to the folder {out.parent}")
 
 
 def refuse_special(out: Path, flag: str = "--out") -> None:
@@ -61,10 +61,26 @@ def refuse_special(out: Path, flag: str = "--out") -> None:
     except FileNotFoundError:
         return
     except (OSError, ValueError) as error:
-        raise _refused(out, flag, getattr(error, "strerror", None) or str(error)) from error
+        raise unwritable(out, flag, getattr(error, "strerror", None) or str(error)) from error
     if not stat.S_ISREG(mode):
-        raise _refused(out, flag, "a folder, a device or a pipe is there")
+        raise unwritable(out, flag, "a folder, a device or a pipe is there")
 
 
-def _refused(out: Path, flag: str, reason: str) -> UserError:
-    return UserError(flag, given=str(out), expected="a file that can be written", fix=f"choose another ({reason})")
+def make_folder(folder: Path, flag: str) -> None:
+    """Makes a folder for files that a user asked for, if it does not exist.
+
+    Args:
+        flag: The option that asked for them.
+
+    Raises:
+        UserError: If it cannot be made.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise unwritable(folder, flag, error.strerror, kind="folder") from error
+
+
+def unwritable(path: object, flag: str, reason: str | None, kind: str = "file") -> UserError:
+    """The refusal of a file, folder or directory that an option named and that cannot be written."""
+    return UserError(flag, given=str(path), expected=f"a {kind} that can be written", fix=f"choose another ({reason})")

@@ -58,6 +58,9 @@ class Place(Protocol):
     def is_vacant(self) -> bool:
         """Whether nothing stands in the way of a new sweep."""
 
+    def check_makeable(self) -> None:
+        """Checks that `make` can make it, as far as that shows without leaving anything there. Raises OSError."""
+
     def make(self) -> None:
         """Makes it, where that takes anything. Raises OSError."""
 

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 from pydantic import BaseModel, ConfigDict
 
-from attnsweep.orchestrator.storage.location import as_argument, place_at
+from attnsweep.orchestrator.storage.location import as_argument
 from attnsweep.orchestrator.storage.record_file import DamagedRecordError, read_record, record_text
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
 
@@ -52,9 +52,9 @@ def read_replays(directory: SweepDirectory) -> Replays | None:
     Raises:
         DamagedRecordError: If it is not what was written.
     """
-    again = f"replay them again with: attnsweep resume {as_argument(directory.path)}"
+    again = f"replay them again with: attnsweep resume {as_argument(directory.place)}"
     try:
-        return read_record(place_at(directory.path), REPLAYS_FILE, Replays, again)
+        return read_record(directory.place, REPLAYS_FILE, Replays, again)
     except FileNotFoundError:
         return None
 
@@ -69,4 +69,4 @@ def earlier_replays(directory: SweepDirectory) -> Replays | None:
 
 def write_replays(directory: SweepDirectory, replays: Replays) -> None:
     """Records them in the sweep directory."""
-    place_at(directory.path).put_text(REPLAYS_FILE, record_text(replays))
+    directory.place.put_text(REPLAYS_FILE, record_text(replays))

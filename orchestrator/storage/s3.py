@@ -66,6 +66,9 @@ class ObjectPrefix:
         self._require_bucket()
         return not self._listed("")
 
+    def check_makeable(self) -> None:
+        """Nothing to do: the first object shows it."""
+
     def make(self) -> None:
         """Nothing to do: a prefix is there with its first object."""
 

@@ -16,7 +16,9 @@ from pydantic import BaseModel, ConfigDict, Field, ModelWrapValidatorHandler, mo
 
 from attnsweep.orchestrator.storage.credentials import without_credentials
 from attnsweep.orchestrator.storage.environment import Environment, versions
-from attnsweep.orchestrator.storage.location import Location, as_argument, place_at
+from attnsweep.orchestrator.storage.location import Location, as_argument, locate
+from attnsweep.orchestrator.storage.output_file import unwritable
+from attnsweep.orchestrator.storage.place import Place
 from attnsweep.orchestrator.storage.record_file import (
     DamagedRecordError,
     parse_record,
@@ -66,7 +68,7 @@ class SweepDirectory:
     """One sweep, where it lives.
 
     Attributes:
-        path: The directory, or the prefix in an object store.
+        place: The directory, or the prefix in an object store.
         sweep: The sweep's identity: the ledger's `sweep` column, the name of MLflow's parent run.
         spec: What is swept.
         spec_sha256: Of the spec as it was stored.
@@ -75,7 +77,7 @@ class SweepDirectory:
         environments: What its trainings were trained with, oldest first, by the id in the ledger's `environment`.
     """
 
-    path: Location
+    place: Place
     sweep: str
     spec: Sweep
     spec_sha256: str
@@ -83,37 +85,36 @@ class SweepDirectory:
     provenance: Mapping[str, Any]
     environments: Mapping[str, Environment] = field(default_factory=dict)
 
-    @property
-    def full_name(self) -> str:
-        """Where it is, for a reader elsewhere."""
-        return place_at(self.path).full_name
-
     @staticmethod
-    def check_new(path: Location) -> None:
+    def check_new(where: Location) -> None:
         """Checks that a new sweep may be made in a directory, without touching it.
 
         Raises:
-            UserError: If it holds another sweep, or anything else.
+            UserError: If it holds another sweep, or anything else, or cannot be written.
         """
-        place = place_at(path)
+        place = locate(where, "--dir")
         if place.has_text(SWEEP_FILE):
             raise UserError(
                 "--dir",
-                given=str(path),
+                given=str(place),
                 expected="a directory without a sweep",
-                fix=f"continue that sweep with: attnsweep resume {as_argument(path)}; or choose another --dir",
+                fix=f"continue that sweep with: attnsweep resume {as_argument(place)}; or choose another --dir",
             )
         if not place.is_vacant():
-            raise _taken(path)
+            raise _taken(place)
+        try:
+            place.check_makeable()
+        except OSError as error:
+            raise unwritable(place, "--dir", error.strerror, kind="directory") from error
 
     @classmethod
     def create(
-        cls, path: Location, spec: Sweep, defaults: Mapping[str, Scalar], environment: Environment | None = None
+        cls, where: Location, spec: Sweep, defaults: Mapping[str, Scalar], environment: Environment | None = None
     ) -> "SweepDirectory":
         """Makes the directory and writes its record.
 
         Args:
-            path: Where.
+            where: The new directory.
             spec: What is swept.
             defaults: The workload's values for what the spec does not name.
             environment: What it will be trained with, where that is known.
@@ -123,41 +124,38 @@ class SweepDirectory:
                 one makes its sweep (in an object store `docs/ledger.md` says what holds).
             SpecError: If the spec holds what a file cannot.
         """
-        cls.check_new(path)
+        place = locate(where, "--dir")
+        cls.check_new(place)
         environments = {environment.id: environment} if environment else {}
-        directory = cls(path, _identity(spec), spec, spec.sha256(), defaults, _provenance(), environments)
+        directory = cls(place, _identity(spec), spec, spec.sha256(), defaults, _provenance(), environments)
         _check_readable(directory)
         try:
-            place_at(path).make()
-            place_at(path).put_new_text(SWEEP_FILE, directory._text())
+            place.make()
+            place.put_new_text(SWEEP_FILE, directory._text())
         except FileExistsError as error:
-            raise _taken(path) from error
+            raise _taken(place) from error
         except OSError as error:
-            raise UserError(
-                "--dir",
-                given=str(path),
-                expected="a directory that can be written",
-                fix=f"choose another ({error.strerror})",
-            ) from error
+            raise unwritable(place, "--dir", error.strerror, kind="directory") from error
         return directory
 
     @classmethod
-    def open(cls, path: Location) -> "SweepDirectory":
+    def open(cls, where: Location) -> "SweepDirectory":
         """Reads a sweep's record.
 
         Raises:
             UserError: If there is none, or it is damaged.
         """
+        place = locate(where)
         try:
-            stored = read_record(place_at(path), SWEEP_FILE, _Stored, _RESTORE)
+            stored = read_record(place, SWEEP_FILE, _Stored, _RESTORE)
         except OSError as error:
             raise UserError(
                 "DIR",
-                given=str(path),
+                given=str(place),
                 expected=f"a sweep directory, with a {SWEEP_FILE} in it",
                 fix=f"give the directory that `attnsweep run` printed ({error.strerror})",
             ) from error
-        return cls(path, **{name: getattr(stored, name) for name in _Stored.model_fields})
+        return cls(place, **{name: getattr(stored, name) for name in _Stored.model_fields})
 
     @property
     def environment(self) -> str | None:
@@ -172,7 +170,7 @@ class SweepDirectory:
         """The sweep with this environment as its latest, written down. A damaged `course.json` begins anew."""
         others = {name: each for name, each in self.environments.items() if name != environment.id}
         directory = replace(self, environments={**others, environment.id: environment})
-        place_at(self.path).put_text(SWEEP_FILE, directory._text())
+        self.place.put_text(SWEEP_FILE, directory._text())
         try:
             self._course()
         except DamagedRecordError:
@@ -181,7 +179,7 @@ class SweepDirectory:
 
     def record(self) -> str:
         """The text of `sweep.json`."""
-        return place_at(self.path).read_text(SWEEP_FILE)
+        return self.place.read_text(SWEEP_FILE)
 
     @property
     def finished(self) -> bool:
@@ -199,16 +197,16 @@ class SweepDirectory:
 
     def _course(self) -> _Course:
         try:
-            return read_record(place_at(self.path), _COURSE_FILE, _Course, f"write it anew with: {self._resume}")
+            return read_record(self.place, _COURSE_FILE, _Course, f"write it anew with: {self._resume}")
         except FileNotFoundError:
             return _Course(finished=False, seconds=0.0)
 
     def _put_course(self, course: _Course) -> None:
-        place_at(self.path).put_text(_COURSE_FILE, record_text(course))
+        self.place.put_text(_COURSE_FILE, record_text(course))
 
     @property
     def _resume(self) -> str:
-        return f"attnsweep resume {as_argument(self.path)}"
+        return f"attnsweep resume {as_argument(self.place)}"
 
     def _text(self) -> str:
         return record_text(
@@ -240,8 +238,8 @@ def _check_readable(directory: SweepDirectory) -> None:
         ) from error
 
 
-def _taken(path: Location) -> UserError:
-    return UserError("--dir", given=str(path), expected="a new or empty directory", fix="choose another")
+def _taken(place: Place) -> UserError:
+    return UserError("--dir", given=str(place), expected="a new or empty directory", fix="choose another")
 
 
 def _identity(spec: Sweep) -> str:

@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 from pydantic import AwareDatetime, BaseModel, ConfigDict, ValidationError
 
 from attnsweep.orchestrator.storage.errors import StoreError
-from attnsweep.orchestrator.storage.location import Location, place_at
+from attnsweep.orchestrator.storage.place import Place
 from attnsweep.workloads.errors import UserError
 
 _FILE = "progress.json"
@@ -65,11 +65,11 @@ class Beacon:
     """Writes where the sweep is, every few seconds at most. A sweep never stops for want of it.
 
     Args:
-        path: The sweep, whose one writer this process is.
+        place: The sweep, whose one writer this process is.
     """
 
-    def __init__(self, path: Location) -> None:
-        self._place = place_at(path)
+    def __init__(self, place: Place) -> None:
+        self._place = place
         self._seconds = _WRITE_SECONDS if self._place.pins_open_files else _UPLOAD_SECONDS
         self._next = 0.0
         self._n_asked = 0
@@ -92,10 +92,10 @@ class Beacon:
             self._place.put_passing_text(_FILE, now.model_dump_json() + "\n")
 
 
-def read_whereabouts(path: Location) -> Whereabouts | None:
+def read_whereabouts(place: Place) -> Whereabouts | None:
     """What the driver last said; `None` where there is nothing that can be read, as of sweeps of earlier versions."""
     try:
-        return Whereabouts.model_validate_json(place_at(path).read_text(_FILE))
+        return Whereabouts.model_validate_json(place.read_text(_FILE))
     except (OSError, UserError, UnicodeDecodeError, ValidationError):
         return None
 

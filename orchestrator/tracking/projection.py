@@ -90,11 +90,11 @@ class Projection:
         if self.problem is None:
             return None
         replicates = self._directory.spec.replicates
-        n_complete = len(Ledger(self._directory.path).ask(lambda connection: complete_trials(connection, replicates)))
+        n_complete = len(Ledger(self._directory.place).ask(lambda connection: complete_trials(connection, replicates)))
         n_missing = max(n_complete - self._n_logged - self._n_present, 0)
         return (
             f"lacks the summary and up to {n_missing} of {n_complete} trials: {self.problem}; "
-            f"once it answers: attnsweep mlflow-sync {as_argument(self._directory.path)}"
+            f"once it answers: attnsweep mlflow-sync {as_argument(self._directory.place)}"
         )
 
     def _wait(self, timeout: float | None) -> None:
@@ -171,5 +171,5 @@ class Projection:
                 "MLflow (%s): %s; the sweep goes on, `attnsweep mlflow-sync %s` logs what is missing",
                 plain(without_credentials(self._uri)),
                 plain(problem),
-                plain(as_argument(self._directory.path)),
+                plain(as_argument(self._directory.place)),
             )

@@ -23,7 +23,7 @@ def add_report(directory: SweepDirectory, uri: str | None = None) -> None:
     def write(out: Path) -> None:
         from attnsweep.orchestrator.report.page import write_report
 
-        write_report([directory.path], out)
+        write_report([directory.place], out)
 
     try:
         SweepRuns(directory, tracking_uri(uri)).add_report(write)
@@ -31,6 +31,6 @@ def add_report(directory: SweepDirectory, uri: str | None = None) -> None:
         _log.warning(
             "no report in MLflow: %s; `attnsweep mlflow-sync %s` adds it, `attnsweep report %s` writes it to a file",
             in_one_line(error),
-            directory.full_name,
-            directory.full_name,
+            directory.place.full_name,
+            directory.place.full_name,
         )

@@ -237,7 +237,7 @@ def _description(directory: SweepDirectory, result: str) -> str:
     lines = [
         spec.description or spec.name,
         "",
-        f"`{directory.full_name}` on {directory.provenance.get('host', 'an unknown host')}; "
+        f"`{directory.place.full_name}` on {directory.provenance.get('host', 'an unknown host')}; "
         f"{spec.trials} trials x {spec.replicates} replicates, sampler {spec.sampler}.",
         "",
         result or "No summary yet.",

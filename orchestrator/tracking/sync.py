@@ -10,7 +10,6 @@ from attnsweep.orchestrator.analysis.results import SweepResults, read_results
 from attnsweep.orchestrator.ledger.reader import Ledger
 from attnsweep.orchestrator.ledger.trial import complete_trials
 from attnsweep.orchestrator.storage.credentials import without_credentials
-from attnsweep.orchestrator.storage.location import place_at
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
 from attnsweep.orchestrator.tracking.content import trial_contents
 from attnsweep.orchestrator.tracking.runs import SweepRuns
@@ -53,7 +52,7 @@ class Mirror:
 
     def __init__(self, directory: SweepDirectory, uri: str) -> None:
         self._directory = directory
-        self._ledger = Ledger(directory.path)
+        self._ledger = Ledger(directory.place)
         self.runs = SweepRuns(directory, uri)
         self._finished, self._unfinished = self.runs.logged()
         self.n_present = len(self._finished)
@@ -102,7 +101,7 @@ def sync(directory: SweepDirectory, uri: str | None = None, on_progress: OnProgr
             read.
     """
     store = tracking_uri(uri)
-    with closing(place_at(directory.path).lock("mlflow-sync")):
+    with closing(directory.place.lock("mlflow-sync")):
         set_environment()
         from mlflow.exceptions import MlflowException
         from sqlalchemy.exc import SQLAlchemyError

@@ -103,7 +103,7 @@ def usable_nodes() -> list[Node] | None:
     if client is None:
         return [
             _as_node(each["NodeID"], each["NodeManagerHostname"], each["NodeManagerAddress"], each["Resources"])
-            for each in ray.nodes()  # type: ignore[no-untyped-call]
+            for each in ray.nodes()
             if each["Alive"]
         ]
     try:

@@ -91,7 +91,7 @@ class TrainerPool:
         checkpoint_seconds: float = CHECKPOINT_SECONDS,
     ) -> None:
         for module in user_modules():
-            ray.cloudpickle.register_pickle_by_value(module)  # type: ignore[no-untyped-call]
+            ray.cloudpickle.register_pickle_by_value(module)
         self._modules = installed_modules(workload)
         self._environment = Environment(versions=versions(), code=digests_here(self._modules))
         self._workload, self._run = ray.put(workload), run
@@ -297,7 +297,7 @@ class TrainerPool:
         if node_id is not None:
             options["scheduling_strategy"] = NodeAffinitySchedulingStrategy(node_id, soft=False)
         elif self._record.refused:
-            others = NotIn(*self._record.refused)  # type: ignore[no-untyped-call]
+            others = NotIn(*self._record.refused)
             options["scheduling_strategy"] = NodeLabelSchedulingStrategy({_NODE_LABEL: others})
         actor_class = ray.remote(**options)(TrainerActor)
         actor = cast(

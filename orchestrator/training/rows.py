@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from attnsweep.orchestrator.ledger.schema import curves_schema, heads_schema, trainings_schema
+from attnsweep.orchestrator.ledger.schema import schemas_of
 from attnsweep.orchestrator.training.bleu import score_written
 from attnsweep.orchestrator.training.identity import Task, training_id
 from attnsweep.orchestrator.training.messages import Rows, RunContext
@@ -100,7 +100,7 @@ def failed_rows(workload: Workload[Any], tasks: Sequence[Task], error: str, cont
         train_seconds=[0.0] * len(tasks),
         error=[error] * len(tasks),
     )
-    return Rows(trainings, curves_schema().empty_table(), None)
+    return Rows(trainings, schemas_of(workload)["curves"].empty_table(), None)
 
 
 def curve_rows(
@@ -115,7 +115,7 @@ def curve_rows(
         workload, tasks, result: What was trained.
         scores: (L,) by metric name: values measured once, at the end of a training; NaN where not measured.
     """
-    schema = curves_schema()
+    schema = schemas_of(workload)["curves"]
     ids = pa.array([_training_id(workload, task) for task in tasks])
     trials = np.array([task.trial for task in tasks], dtype=np.int32)
     replicates = np.array([task.replicate for task in tasks], dtype=np.int32)
@@ -141,7 +141,7 @@ def head_rows(workload: Workload[Any], tasks: Sequence[Task], result: PackResult
     if not result.heads:
         return None
     tables = [_heads_at(workload, tasks, probe) for probe in result.heads]
-    return pa.concat_tables(tables).cast(heads_schema(workload.head_score_names))
+    return pa.concat_tables(tables).cast(schemas_of(workload)["heads"])
 
 
 def _heads_at(workload: Workload[Any], tasks: Sequence[Task], probe: HeadProbe) -> pa.Table:
@@ -167,7 +167,7 @@ def _heads_at(workload: Workload[Any], tasks: Sequence[Task], probe: HeadProbe) 
 
 
 def _rows(workload: Workload[Any], tasks: Sequence[Task], context: PackContext, **measured: Any) -> pa.Table:
-    schema = trainings_schema(workload.parameters, workload.level_names)
+    schema = schemas_of(workload)["trainings"]
     n_rows = len(tasks)
     parameters = [task.training.parameters for task in tasks]
     variant_field = workload.parameters.variant_field

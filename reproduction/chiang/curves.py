@@ -77,14 +77,14 @@ Curves = Mapping[tuple[Cell, str], Curve]
 
 def longest_test_length(sweep: SweepDirectory) -> int:
     """The length of the longest test strings."""
-    with Ledger(sweep.path).connect() as connection:
+    with Ledger(sweep.place).connect() as connection:
         [(length, _)] = connection.execute(_LENGTH).fetchall()
     return int(length)
 
 
 def read_curves(sweep: SweepDirectory, metrics: Sequence[str]) -> Curves:
     """The curves of every configuration, by scale and increasing length."""
-    with Ledger(sweep.path).connect() as connection:
+    with Ledger(sweep.place).connect() as connection:
         rows = connection.execute(_CURVES, [list(metrics)]).fetchall()
     points: dict[tuple[Cell, str], list[tuple[int, list[float]]]] = {}
     for scale, length, metric, step, values in rows:

@@ -61,7 +61,7 @@ def compare(sweep: SweepDirectory, directory: Path) -> Comparison:
 
 def _read(sweep: SweepDirectory) -> Scores:
     rows = (
-        Ledger(sweep.path)
+        Ledger(sweep.place)
         .connect()
         .execute(
             """

@@ -31,7 +31,7 @@ def reproduce(directory: Path, console: Console) -> Comparison:
 
 def compare(sweep: SweepDirectory, directory: Path) -> Comparison:
     """Reads a finished sweep, and draws the training of median correlation."""
-    with Ledger(sweep.path).connect() as connection:
+    with Ledger(sweep.place).connect() as connection:
         found = connection.execute(_MATCH).fetchall()
     middle = found[len(found) // 2][0]
     _, state = retrain(sweep, [middle])

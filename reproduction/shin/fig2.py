@@ -44,7 +44,7 @@ def reproduce(directory: Path, console: Console) -> Comparison:
 
 def compare(sweep: SweepDirectory, directory: Path) -> Comparison:
     """Reads a finished sweep, and draws its curves."""
-    with Ledger(sweep.path).connect() as connection:
+    with Ledger(sweep.place).connect() as connection:
         final = {
             flavour: [loss for (loss,) in connection.execute(_FINAL, [flavour]).fetchall()] for flavour in FLAVOURS
         }

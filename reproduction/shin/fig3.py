@@ -45,7 +45,7 @@ def reproduce(directory: Path, console: Console) -> Comparison:
 def compare(sweep: SweepDirectory, directory: Path) -> Comparison:
     """Reads a finished sweep, and draws the training of median loss of each flavour."""
     rows = []
-    with Ledger(sweep.path).connect() as connection:
+    with Ledger(sweep.place).connect() as connection:
         for flavour, blocks in _BLOCKS.items():
             solution = FLAVOURS[flavour][0]
             named = [

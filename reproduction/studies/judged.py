@@ -27,7 +27,7 @@ class Judged:
     """
 
     def __init__(self, sweep: SweepDirectory) -> None:
-        ledger = Ledger(sweep.path)
+        ledger = Ledger(sweep.place)
         trainings = ledger.trainings().filter(pa.compute.field("outcome") != "failed")
         self.rows: list[dict[str, Any]] = trainings.to_pylist()
         curves = ledger.curves(["training_id", "step", "metric", "value"])

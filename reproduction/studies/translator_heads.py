@@ -28,7 +28,7 @@ def reproduce(directory: Path, console: Console) -> Comparison:
 
 def compare(sweep: SweepDirectory, directory: Path) -> Comparison:
     """Reads a finished sweep, and draws how roles emerge."""
-    with Ledger(sweep.path).connect() as connection:
+    with Ledger(sweep.place).connect() as connection:
         emergences = role_emergence(connection, sweep.spec)
         rates = role_rates(connection, sweep.spec)
         by_parameter = role_rates_by(connection, sweep.spec)

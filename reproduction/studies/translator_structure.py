@@ -29,7 +29,7 @@ def compare(sweep: SweepDirectory, directory: Path) -> Comparison:
     """Reads a finished sweep, and draws its losses."""
     losses: dict[tuple[int, int], list[float]] = {}
     full: list[float] = []
-    with Ledger(sweep.path).connect() as connection:
+    with Ledger(sweep.place).connect() as connection:
         for window, num_pos, loss in connection.execute(_LOSSES).fetchall():
             (full if window is None else losses.setdefault((window, num_pos), [])).append(loss)
     return Comparison(

@@ -36,9 +36,12 @@ from .workloads.engine.contract import Written as Written
 from .workloads.engine.optimizers import State as State
 from .workloads.errors import SpecError as SpecError
 from .workloads.errors import UserError as UserError
+from .workloads.formal_languages.language import Language as Language
+from .workloads.formal_languages.workload import FormalLanguages as FormalLanguages
 from .workloads.parameters import TrainingParameters as TrainingParameters
 from .workloads.parameters import parameter as parameter
 from .workloads.testing import check_workload as check_workload
+from .workloads.testing import defaults as defaults
 from .workloads.translation import grammar as grammar
 
 __version__: str

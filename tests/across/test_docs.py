@@ -17,9 +17,9 @@ import pytest
 from typer.main import get_group
 
 from attnsweep.orchestrator.cli import app
-from attnsweep.orchestrator.ledger.query import run_query
+from attnsweep.orchestrator.ledger.query import query_all
 from attnsweep.orchestrator.ledger.reader import Ledger
-from attnsweep.orchestrator.ledger.schema import curves_schema, heads_schema, trainings_schema
+from attnsweep.orchestrator.ledger.schema import BASE_COLUMNS, schemas_of
 from attnsweep.orchestrator.ledger.writer import LedgerWriter
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
 from attnsweep.orchestrator.training.identity import Task
@@ -191,7 +191,7 @@ def test_the_queries_of_a_document_run(name: str, ledger: Ledger) -> None:
     queries += blocks(DOCUMENTS[name], "sql")
     assert queries or name not in ("README.md", "results.md", "outcomes.md")
     for sql in queries:
-        assert run_query(ledger, sql).num_rows > 0, sql
+        assert query_all([ledger], sql).num_rows > 0, sql
 
 
 def trained_ledger(path: Path, name: str, settings: list[dict[str, Value]]) -> Ledger:
@@ -199,8 +199,7 @@ def trained_ledger(path: Path, name: str, settings: list[dict[str, Value]]) -> L
     workload = load_workload(name)
     tasks = [Task(0, index, Training(defaults(workload, **values), index)) for index, values in enumerate(settings)]
     directory = SweepDirectory.create(path / name, small_sweep(name, workload=name), {})
-    schema = trainings_schema(workload.parameters, workload.level_names)
-    with LedgerWriter(directory.path, schema, heads_schema(workload.head_score_names), "sha") as writer:
+    with LedgerWriter(directory.place, schemas_of(workload), "sha") as writer:
         for task in tasks:
             pack = Pack(workload, [task.training])
             while not pack.advance(100):
@@ -210,7 +209,7 @@ def trained_ledger(path: Path, name: str, settings: list[dict[str, Value]]) -> L
             rows = trained_rows(workload, [task], result, verdicts, [None], context)
             curves = curve_rows(workload, [task], result)
             writer.commit(f"{task.replicate}", rows, curves, head_rows(workload, [task], result))
-    return Ledger(directory.path)
+    return Ledger(directory.place)
 
 
 def queries_on(document: str, sweep: str) -> list[str]:
@@ -231,7 +230,7 @@ def test_the_queries_on_formal_languages_run(tmp_path: Path) -> None:
     queries = queries_on("outcomes.md", "sweeps/parity_learnability")
     assert len(queries) == 2
     for sql in queries:
-        assert run_query(ledger, sql).num_rows > 0, sql
+        assert query_all([ledger], sql).num_rows > 0, sql
 
 
 @pytest.mark.slow
@@ -250,7 +249,7 @@ def test_the_queries_on_translators_run(tmp_path: Path) -> None:
     queries = [sql for sweep in sweeps for sql in queries_on("translation.md", sweep)]
     assert len(queries) >= len(sweeps)
     for sql in queries:
-        assert run_query(ledger, sql).num_rows > 0, sql
+        assert query_all([ledger], sql).num_rows > 0, sql
 
 
 def test_the_python_of_docs_grammar_runs() -> None:
@@ -330,7 +329,7 @@ def as_rows(schema: pa.Schema) -> str:
 
 @pytest.mark.parametrize(
     "schema",
-    [trainings_schema(CategoryPairs.parameters, CategoryPairs.level_names), curves_schema(), heads_schema(())],
+    [schemas_of(CategoryPairs)["trainings"], BASE_COLUMNS["curves"], BASE_COLUMNS["heads"]],
     ids=["trainings", "curves", "heads"],
 )
 def test_docs_ledger_lists_the_columns_of_the_schema(schema: pa.Schema) -> None:
@@ -340,7 +339,7 @@ def test_docs_ledger_lists_the_columns_of_the_schema(schema: pa.Schema) -> None:
 def test_docs_ledger_lists_the_columns_of_the_trials_view(ledger: Ledger) -> None:
     section = DOCUMENTS["ledger.md"].partition("## `trials`")[2]
     listed = re.findall(r"^\| `(\w+)`", section, re.MULTILINE)
-    columns = [name for name in run_query(ledger, "from trials").column_names if not name.startswith("param_")]
+    columns = [name for name in query_all([ledger], "from trials").column_names if not name.startswith("param_")]
     assert listed == columns
 
 

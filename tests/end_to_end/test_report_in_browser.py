@@ -51,7 +51,7 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> str:
     ]
     home = tmp_path_factory.mktemp("report") / ("a long folder " * 8) / "sweep"
     spec = small_sweep("read", trials=8, description="word" * 100)
-    return write_report([sweep_on_disk(home, spec, *trials).path], None).resolve().as_uri()
+    return write_report([sweep_on_disk(home, spec, *trials).place], None).resolve().as_uri()
 
 
 @pytest.mark.parametrize("width", WIDTHS.values(), ids=WIDTHS)

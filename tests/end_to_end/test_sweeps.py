@@ -32,7 +32,7 @@ def _sweep(**changes: Any) -> Sweep:
         name="small",
         workload="category_pairs",
         space={
-            "n_steps": 120,
+            "n_steps": 40,
             "n_categories": 4,
             "n_positions": 6,
             "optimizer": Categorical(choices=("sgd", "adam")),
@@ -102,7 +102,8 @@ def test_an_interrupted_sweep_is_resumed_to_the_same_ledger(tmp_path: Path) -> N
 
 @pytest.mark.scale
 def test_trials_get_the_seeds_that_their_rates_need_also_when_interrupted(tmp_path: Path) -> None:
-    spec = _sweep(trials=12, replicates=Sequential(width=0.45, at_most=20, batch=8))
+    rule = Sequential(width=0.45, at_most=20, batch=8)
+    spec = _sweep(space={**_sweep().space, "n_steps": 120}, trials=12, replicates=rule)
     whole = _run(spec, tmp_path / "undisturbed", pack_size=48)
     undisturbed = _rows(tmp_path / "undisturbed")
     ended: dict[int, dict[int, bool | None]] = {trial: {} for trial in range(12)}

@@ -10,12 +10,13 @@ import pytest
 from rich.console import Console
 
 from attnsweep.orchestrator import cli
-from attnsweep.orchestrator.ledger.query import run_query
+from attnsweep.orchestrator.ledger.query import query_all
 from attnsweep.orchestrator.ledger.reader import Ledger
 from attnsweep.orchestrator.running.session import resume_sweep, run_sweep
 from attnsweep.orchestrator.training.resources import Resources
 from attnsweep.reproduction.chiang import table1 as chiang_table1
 from attnsweep.search_spaces import Categorical, Sweep
+from attnsweep.search_spaces.dimensions import Dimension
 from attnsweep.search_spaces.loading import load_sweep
 from attnsweep.workloads.errors import SpecError
 from attnsweep.workloads.translation.grammar import Lexicon, LexiconSizes, sentence_pair
@@ -47,10 +48,14 @@ def _prepare(name: str, n_pairs: int, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_text_of_ones_own_from_file_to_ledger(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     _prepare("mine", 400, monkeypatch)
-    space = SMALL | {"corpus": "mine.parquet", "layer_norm_eps": Categorical(choices=(1e-6, 1e-2))}
+    space: dict[str, Dimension] = {
+        **SMALL,
+        "corpus": "mine.parquet",
+        "layer_norm_eps": Categorical(choices=(1e-6, 1e-2)),
+    }
     spec = Sweep(name="mine", workload="translation", space=space, sampler="grid", trials=2, replicates=2)
     directory = run_sweep(spec, tmp_path / "sweep", Resources(local=True), QUIET).directory
-    ledger = Ledger(directory.path)
+    ledger = Ledger(directory.place)
     trainings = ledger.trainings().to_pylist()
     assert len(trainings) == 4
     for row in trainings:
@@ -58,13 +63,15 @@ def test_a_text_of_ones_own_from_file_to_ledger(tmp_path: Path, monkeypatch: pyt
         assert row["variant"] == row["param_corpus"] == str(Path("mine.parquet").absolute())
         assert row["loss_level"] is row["level_grammar"] is None
         assert 0 < row["level_bigram"] < row["level_unigram"] < row["level_uniform"]
-    bleu = run_query(
-        ledger, "select metric, count(*) n, max(value) most from curves where metric like 'bleu%' group by 1"
+    bleu = query_all(
+        [ledger], "select metric, count(*) n, max(value) most from curves where metric like 'bleu%' group by 1"
     )
     assert {row["metric"]: row["n"] for row in bleu.to_pylist()} == dict.fromkeys(
         ("bleu_all", "bleu_short", "bleu_long"), 4
     )
-    heads = run_query(ledger, "select layer, score_syntactic_gain, score_alignment, score_positional_share from heads")
+    heads = query_all(
+        [ledger], "select layer, score_syntactic_gain, score_alignment, score_positional_share from heads"
+    )
     assert heads.num_rows == 4 * 3 * 3 * 2
     assert heads["score_syntactic_gain"].null_count == heads["score_alignment"].null_count == heads.num_rows
     assert heads["score_positional_share"].null_count == 0
@@ -73,8 +80,8 @@ def test_a_text_of_ones_own_from_file_to_ledger(tmp_path: Path, monkeypatch: pyt
     _prepare("other", 300, monkeypatch)
     shutil.copy("other.parquet", "mine.parquet")
     with pytest.raises(SpecError, match=r"corpus_digest: got .* the file is another than the sweep began with"):
-        resume_sweep(directory.path, Resources(local=True), QUIET)
-    assert Ledger(directory.path).trainings().num_rows == 4
+        resume_sweep(directory.place, Resources(local=True), QUIET)
+    assert Ledger(directory.place).trainings().num_rows == 4
 
 
 @pytest.mark.scale
@@ -85,8 +92,8 @@ def test_the_table_on_lengths(tmp_path: Path) -> None:
     comparison = chiang_table1.compare(directory, tmp_path)
     rows = {row["name"]: row for row in json.loads(comparison.to_json())["rows"]}
     assert [row["published"] for row in rows.values()] == ["32.6", "32.5", "11.4", "12.4", "+1.0", "better"]
-    scaled = run_query(
-        Ledger(directory.path),
+    scaled = query_all(
+        [Ledger(directory.place)],
         "select avg(value) from curves join trainings using (training_id) where metric = 'bleu_long' "
         "and param_train_on = 'short' and param_attention_scale = 'log_n_inv_sqrt_d'",
     )

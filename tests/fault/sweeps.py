@@ -60,7 +60,8 @@ def sliced(base: type[Trainer] = Trainer) -> type[Trainer]:
 
         def hand_back(self) -> HandedBack:
             self._started = float("-inf")
-            return super().hand_back()
+            handed: HandedBack = super().hand_back()
+            return handed
 
     return Sliced
 

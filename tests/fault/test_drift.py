@@ -5,6 +5,7 @@ import signal
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 
 from attnsweep import Sweep
 from attnsweep.orchestrator.ledger.reader import Ledger
@@ -44,7 +45,7 @@ def test_other_versions_are_refused_and_recorded_where_accepted(
     assert (path / "sweep.json").read_text() == record
     assert len(sweeps.outcomes(path)) == n_before
 
-    assert resume_sweep(path, Resources(local=True), sweeps.Console(stderr=True), accept_drift=True).finished
+    assert resume_sweep(path, Resources(local=True), Console(stderr=True), accept_drift=True).finished
     assert list(SweepDirectory.open(path).environments) == [before.id, now.id]
     trained = Ledger(path).trainings(columns=["environment"])["environment"].to_pylist()
     assert (trained.count(before.id), trained.count(now.id)) == (n_before, 32 - n_before)
@@ -63,7 +64,7 @@ def test_a_checkpoint_of_another_environment_is_dropped(tmp_path: Path, monkeypa
         patch.setattr(SweepLoop, "_receive", sweeps.after_slices(2, lambda: os.kill(os.getpid(), signal.SIGINT)))
         assert not sweeps.run(sweeps.long_sweep(), path).finished
     assert len(list((path / "checkpoints").iterdir())) == 1
-    console = sweeps.Console(record=True, width=200)
+    console = Console(record=True, width=200)
     assert resume_sweep(path, Resources(local=True), console, accept_drift=True).finished
     assert "found 0 trainings, told 0 trials, 4 trainings to train\n" in console.export_text()
     assert list((path / "checkpoints").iterdir()) == []

@@ -66,7 +66,7 @@ def spec(tmp_path: Path) -> Sweep:
 
 
 def test_each_fate_stays_with_its_own_trainings(spec: Sweep, tmp_path: Path) -> None:
-    spec = spec.but(space=spec.space | {"fate": Int(low=0, high=5, points=6)}, trials=6)
+    spec = spec.but(space={**spec.space, "fate": Int(low=0, high=5, points=6)}, trials=6)
     report = sweeps.run(spec, tmp_path / "s", pack_size=16)
     rows = Ledger(tmp_path / "s").trainings()
     assert report.finished

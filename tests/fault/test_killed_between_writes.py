@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from attnsweep.orchestrator.ledger.reader import Ledger
-from attnsweep.orchestrator.ledger.schema import trainings_schema
+from attnsweep.orchestrator.ledger.schema import schemas_of
 from attnsweep.orchestrator.ledger.writer import LedgerWriter
 from attnsweep.orchestrator.running.checkpoints import Checkpoints
 from attnsweep.orchestrator.running.journal import JournalFile, StudyLog
@@ -50,12 +50,11 @@ def _create(path: Location, spec: Sweep = SPEC) -> SweepDirectory:
 def _go_on(directory: SweepDirectory, checkpoint_seconds: float = CHECKPOINT_SECONDS) -> Found:
     """One run of the sweep, as far as it comes; what its end would write is left out, as a kill leaves it out."""
     workload = load_workload(directory.spec.workload)
-    schema = trainings_schema(workload.parameters, workload.level_names)
-    with closing(LedgerWriter(directory.path, schema, None, directory.spec_sha256)) as writer:
+    with closing(LedgerWriter(directory.place, schemas_of(workload), directory.spec_sha256)) as writer:
         study = Study(directory)
-        pool = LocalPool(workload, RunContext(directory.sweep), checkpoint_seconds)
+        pool = LocalPool(workload, RunContext(directory.sweep), checkpoint_seconds=checkpoint_seconds)
         loop = SweepLoop(directory, workload, study, writer, pool, pack_size=PACK_SIZE, followers=())
-        found = loop.resume(Ledger(directory.path).trainings())
+        found = loop.resume(Ledger(directory.place).trainings())
         assert loop.run(lambda: False)
         study.save()
         return found
@@ -63,7 +62,7 @@ def _go_on(directory: SweepDirectory, checkpoint_seconds: float = CHECKPOINT_SEC
 
 def _rows(directory: SweepDirectory) -> list[dict[str, Any]]:
     columns = ["trial", "replicate", "training_id", "outcome", "eval_loss", "param_init_sigma", "param_learning_rate"]
-    rows = Ledger(directory.path).trainings(columns=columns).to_pylist()
+    rows = Ledger(directory.place).trainings(columns=columns).to_pylist()
     return sorted(rows, key=lambda row: (row["trial"], row["replicate"]))
 
 

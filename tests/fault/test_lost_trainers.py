@@ -11,10 +11,12 @@ import ray
 from ray.cluster_utils import Cluster
 from ray.core.generated import autoscaler_pb2
 
+from attnsweep.orchestrator.ledger.reader import Ledger
 from attnsweep.orchestrator.running.loop import SweepLoop
 from attnsweep.orchestrator.training.messages import HandedBack, PackOrder, Report, TrainerLost
 from attnsweep.orchestrator.training.ray_internals import control_store
-from attnsweep.orchestrator.training.ray_pool import TrainerActor, TrainerPool
+from attnsweep.orchestrator.training.ray_pool import TrainerPool
+from attnsweep.orchestrator.training.trainer_actor import TrainerActor
 from attnsweep.workloads.engine.pack import Pack
 from tests.fault import sweeps
 from tests.fault.servers import wait_until
@@ -62,7 +64,8 @@ def _once(mark: Path, number: signal.Signals) -> type[TrainerActor]:
             if self.n_slices == 3 and not mark.exists():
                 mark.touch()
                 os.kill(os.getpid(), number)
-            return super().proceed()
+            report: Report = super().proceed()
+            return report
 
     return Disturbed
 
@@ -135,7 +138,7 @@ def test_a_drained_node_hands_back_its_pack(
         n_trained += 1
         if n_trained == 2:
             cluster.add_node(num_cpus=1)
-            reason = autoscaler_pb2.DrainNodeReason.Value("DRAIN_NODE_REASON_PREEMPTION")
+            reason = autoscaler_pb2.DrainNodeReason.Value("DRAIN_NODE_REASON_PREEMPTION")  # type: ignore[attr-defined]  # generated
             client = control_store()
             assert client is not None
             accepted, why = client.drain_node(going.node_id, reason, "test", 2**62)
@@ -208,7 +211,8 @@ def test_a_training_that_gets_further_each_time_is_not_given_up(
             if self.n_slices == 5 and len(list(deaths.iterdir())) < 2:
                 (deaths / str(os.getpid())).touch()
                 os.kill(os.getpid(), signal.SIGKILL)
-            return super().proceed()
+            report: Report = super().proceed()
+            return report
 
     monkeypatch.setattr("attnsweep.orchestrator.training.ray_pool.TrainerActor", ShortLived)
     monkeypatch.setattr("attnsweep.orchestrator.running.loop.MAX_LOSSES", 1)
@@ -266,5 +270,5 @@ def test_a_training_that_ruins_its_process_spoils_no_other(
 
 
 def report_errors(path: Path) -> list[str]:
-    table = sweeps.Ledger(path).trainings(columns=["error"])
+    table = Ledger(path).trainings(columns=["error"])
     return [error for error in table["error"].to_pylist() if error is not None]

@@ -101,7 +101,7 @@ def _rows(database: str, sql: str, **values: Any) -> Rows:
     return sorted(found, key=repr)
 
 
-@pytest.fixture(scope="module", params=["sqlite", "postgresql"])
+@pytest.fixture(scope="module", params=[pytest.param("sqlite", marks=pytest.mark.scale), "postgresql"])
 def running_store(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Store]:
     home = tmp_path_factory.mktemp("mlflow")
     if request.param == "sqlite":
@@ -296,7 +296,6 @@ def test_a_store_that_falls_silent_gets_no_trial_twice_although_requests_were_re
     assert store.everything() == before
 
 
-@pytest.mark.parametrize("running_store", ["sqlite"], indirect=True)
 def test_the_end_of_a_sweep_does_not_wait_for_a_server_that_never_answers(
     store: Store,
     tmp_path: Path,

@@ -61,14 +61,14 @@ def test_a_new_sweep_is_not_begun(
 def test_one_that_was_begun_can_be_resumed(
     attempts: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    path = sweep_on_disk(tmp_path / "s", small_sweep("s"), trial_rows(0, ["solved"] * 4)).path
+    path = sweep_on_disk(tmp_path / "s", small_sweep("s"), trial_rows(0, ["solved"] * 4)).place
     line, hint = _fault(["resume", str(path)], monkeypatch, capsys)
     assert line.startswith(NOT_STARTED)
     assert hint == f"once the cause is repaired, go on with: attnsweep resume {path}"
 
 
 def test_a_node_has_as_long_as_it_is_given(monkeypatch: pytest.MonkeyPatch) -> None:
-    services, n_looks = ray_internals.ray_services, 0
+    services, n_looks = ray_internals.ray_services, 0  # type: ignore[attr-defined]  # no public name
 
     def look(gcs_address: str, node_id: str) -> dict[str, str]:
         nonlocal n_looks

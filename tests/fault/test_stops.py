@@ -15,11 +15,13 @@ from attnsweep.orchestrator.report.screen.status import print_status
 from attnsweep.orchestrator.running.loop import HAND_BACK_SECONDS, SweepLoop
 from attnsweep.orchestrator.running.session import resume_sweep
 from attnsweep.orchestrator.running.signals import STOP_SECONDS
+from attnsweep.orchestrator.storage.local import LocalFolder
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
 from attnsweep.orchestrator.storage.whereabouts import Beacon, read_whereabouts
 from attnsweep.orchestrator.training.messages import PackOrder, Progress, Report, TrainerLost
-from attnsweep.orchestrator.training.ray_pool import TrainerActor, TrainerPool
+from attnsweep.orchestrator.training.ray_pool import TrainerPool
 from attnsweep.orchestrator.training.resources import Resources
+from attnsweep.orchestrator.training.trainer_actor import TrainerActor
 from tests.fault import sweeps
 from tests.fault.servers import wait_until
 
@@ -104,7 +106,7 @@ def test_packs_under_way_are_handed_back_and_go_on_where_they_were(
     assert sweeps.outcomes(path) == sweeps.outcomes(undisturbed)
     assert sweeps.curves(path) == sweeps.curves(undisturbed)
     assert list((path / "checkpoints").iterdir()) == []
-    assert (said := read_whereabouts(path)) is not None
+    assert (said := read_whereabouts(LocalFolder(path))) is not None
     assert (said.doing, said.n_asked, said.packs) == ("", 2, ())
 
 

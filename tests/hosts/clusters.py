@@ -2,7 +2,7 @@
 
 import json
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +13,7 @@ HEAD = "10.77.0.1:6379"
 TOKEN = {"RAY_AUTH_MODE": "token"}
 _PATIENT = {"RAY_gcs_server_port_wait_time_s": "150"}
 """All hosts share a machine, which may be busy."""
+NONE: Mapping[str, str] = {}
 _ATTEMPTS = 2
 """A node of Ray has 30 s to come up, whatever the machine is busy with."""
 QUICK_TO_NOTICE = {
@@ -50,10 +51,10 @@ class HostedCluster:
             self._give_token(head, self.host(2).path("/root/.ray/auth_token").read_text())
         else:
             generate = f"umask 077 && {BIN / 'ray'} get-auth-token --generate"
-            head.run("bash", "-c", generate, **self._variables)
+            head.run("bash", "-c", generate, variables=self._variables)
         settings = [f"--system-config={json.dumps(self._system_config)}"] if self._system_config else []
         ports = ["--port=6379", "--dashboard-port=8265"]
-        head.run(BIN / "ray", "start", "--head", *ports, *SMALL, *settings, **self._variables)
+        head.run(BIN / "ray", "start", "--head", *ports, *SMALL, *settings, variables=self._variables)
 
     def start_workers(self, numbers: Sequence[int]) -> None:
         """New hosts that join, all at once."""
@@ -62,28 +63,26 @@ class HostedCluster:
             self._give_token(self.network.add(number), token)
         self.join(numbers)
 
-    def join(self, numbers: Sequence[int], **variables: str) -> None:
+    def join(self, numbers: Sequence[int], variables: Mapping[str, str] = NONE) -> None:
         """Hosts that are up join."""
-        command = [BIN / "ray", "start", f"--address={HEAD}", *SMALL]
+        words = ["start", f"--address={HEAD}", *SMALL]
         for _ in range(_ATTEMPTS):
-            joining = {number: self.host(number).start(*command, **(self._variables | variables)) for number in numbers}
+            joining = {number: self.start(number, "ray", *words, variables=variables) for number in numbers}
             said = {number: process.communicate(timeout=200)[0] for number, process in joining.items()}
             numbers = [number for number, process in joining.items() if process.returncode != 0]
         assert not numbers, said
 
-    def run(self, number: int, *command: str | Path, **settings: Any) -> str:
+    def run(
+        self, number: int, program: str, *words: str | Path, seconds: float = 120, variables: Mapping[str, str] = NONE
+    ) -> str:
         """Runs a program of the environment on a host to its end."""
-        program, *words = command
-        return self.host(number).run(BIN / program, *words, **(self._variables | settings))
+        return self.host(number).run(BIN / program, *words, seconds=seconds, variables={**self._variables, **variables})
 
-    def start(self, number: int, *command: str | Path, **variables: str) -> "subprocess.Popen[str]":
-        """Starts a program of the environment on a host."""
-        program, *words = command
-        return self.host(number).start(BIN / program, *words, **(self._variables | variables))
-
-    def start_shell(self, number: int, script: str) -> "subprocess.Popen[str]":
-        """Starts a script of the shell on a host."""
-        return self.host(number).start("bash", "-c", script, **self._variables)
+    def start(
+        self, number: int, program: str | Path, *words: str | Path, variables: Mapping[str, str] = NONE
+    ) -> "subprocess.Popen[str]":
+        """Starts a program of the environment on a host, or any that is given by its path."""
+        return self.host(number).start(BIN / program, *words, variables={**self._variables, **variables})
 
     def give_token(self, number: int) -> None:
         """Copies the token from the head to a new host."""

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from attnsweep.orchestrator.storage.local import LocalFolder
 from attnsweep.orchestrator.storage.whereabouts import read_whereabouts
 from tests.hosts.clusters import HEAD, HostedCluster
 
@@ -19,13 +20,12 @@ class Driver:
         cluster: Where it trains.
         words: The command.
         host: The host that it runs on.
-        variables: More of its environment.
     """
 
-    def __init__(self, cluster: HostedCluster, *words: str, host: int = 1, **variables: str) -> None:
+    def __init__(self, cluster: HostedCluster, *words: str, host: int = 1) -> None:
         self.began = time.monotonic()
         self._heard: list[tuple[float, str]] = []
-        self._process: subprocess.Popen[str] = cluster.start(host, "attnsweep", *words, "--address", HEAD, **variables)
+        self._process: subprocess.Popen[str] = cluster.start(host, "attnsweep", *words, "--address", HEAD)
         self._reader = threading.Thread(target=self._read, daemon=True)
         self._reader.start()
 
@@ -66,7 +66,7 @@ def packs_under_way(path: Path, n_packs: int, seconds: float = 120) -> list[str]
     """Waits until so many packs are trained at once, by what the driver says in the sweep directory; their names."""
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:
-        found = read_whereabouts(path)
+        found = read_whereabouts(LocalFolder(path))
         if found is not None and len(found.packs) >= n_packs and all(pack.step > 0 for pack in found.packs):
             return [pack.pack for pack in found.packs]
         threading.Event().wait(0.1)

@@ -10,7 +10,7 @@ import select
 import shutil
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -137,23 +137,29 @@ class Host(_Namespaces):
         # Ray finds its own address by asking for the way to a public one; this way leads nowhere.
         self.network("route", "add", "default", "via", "10.77.0.254")
 
-    def start(self, *command: str | Path, **variables: str) -> subprocess.Popen[str]:
+    def start(self, *command: str | Path, variables: Mapping[str, str] | None = None) -> subprocess.Popen[str]:
         """Starts a command as a login would: in /root, with an environment of its own."""
         enter = ["nsenter", "--target", str(self.pid), "--mount", "--uts", "--ipc", "--net"]
         enter += [f"--pid=/proc/{self.pid}/ns/pid_for_children", "--wd=/root"]
         environment = {"HOME": "/root", "USER": "root", "LANG": "C.UTF-8", "PATH": _MADE_PATH, "TERM": "dumb"}
         return subprocess.Popen(
             [*enter, "--", *map(str, command)],
-            env=environment | variables,
+            env=environment | dict(variables or {}),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
         )
 
-    def run(self, *command: str | Path, seconds: float = 120, code: int = 0, **variables: str) -> str:
+    def run(
+        self,
+        *command: str | Path,
+        seconds: float = 120,
+        code: int = 0,
+        variables: Mapping[str, str] | None = None,
+    ) -> str:
         """Runs a command to its end, which has to be the given exit code; returns what it printed."""
-        process = self.start(*command, **variables)
+        process = self.start(*command, variables=variables)
         try:
             said, _ = process.communicate(timeout=seconds)
         except subprocess.TimeoutExpired:

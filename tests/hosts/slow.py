@@ -19,8 +19,18 @@ class Slow(CategoryPairs):
 
 def sweep() -> Sweep:
     """8 trials x 4 trainings."""
-    space = {"n_steps": 300, "n_categories": 3, "n_positions": 5, "init_sigma": Float(0.1, 1.0)}
-    space |= {"stop_when_solved": False}
     return Sweep(
-        name="slow", workload="/srv/slow.py:Slow", space=space, sampler="random", trials=8, replicates=4, seed=5
+        name="slow",
+        workload="/srv/slow.py:Slow",
+        space={
+            "n_steps": 300,
+            "n_categories": 3,
+            "n_positions": 5,
+            "stop_when_solved": False,
+            "init_sigma": Float(0.1, 1.0),
+        },
+        sampler="random",
+        trials=8,
+        replicates=4,
+        seed=5,
     )

@@ -54,7 +54,7 @@ def undisturbed(new_network: Callable[[], Network]) -> Path:
     shutil.copy(SLOW, network.shared)
     host = network.add(1)
     here = {"MLFLOW_TRACKING_URI": "sqlite:////srv/mlflow.db"}
-    host.run(BIN / "attnsweep", "run", "/srv/slow.py", "--local", "--dir", "/srv/s", **here)
+    host.run(BIN / "attnsweep", "run", "/srv/slow.py", "--local", "--dir", "/srv/s", variables=here)
     host.end()
     return network.shared / "s"
 
@@ -136,7 +136,7 @@ def test_a_clock_that_is_an_hour_off(cluster: HostedCluster, undisturbed: Path) 
     cluster.network.add(4)
     cluster.give_token(4)
     faked = {"LD_PRELOAD": str(libraries[0]), "FAKETIME": "+3600s", "FAKETIME_DONT_FAKE_MONOTONIC": "1"}
-    cluster.join([4], **faked)
+    cluster.join([4], faked)
     run = _Run(cluster, "clock", "--pack-size", "2")
     assert "host4" in run.assert_undisturbed(undisturbed)
     rows = Ledger(run.path).trainings(columns=["host", "finished_at"]).to_pylist()
@@ -162,7 +162,7 @@ def test_a_host_cut_off_for_long_comes_back(cluster: HostedCluster, undisturbed:
     cluster.network.add(4)
     cluster.give_token(4)
     start = f"{BIN}/ray start --address={HEAD} --block {' '.join(SMALL)}"
-    supervisor = cluster.start_shell(4, f"while :; do {start}; sleep 1; done > /tmp/supervisor.log 2>&1")
+    supervisor = cluster.start(4, "/bin/bash", "-c", f"while :; do {start}; sleep 1; done > /tmp/supervisor.log 2>&1")
     # Packs of one: enough of them for what takes longest, the host's return.
     run = _Run(cluster, "long_cut", "--wait-nodes", "4", "--pack-size", "1")
     packs = packs_under_way(run.path, 4, seconds=200)

@@ -67,6 +67,6 @@ def test_as_a_job(three_hosts: HostedCluster, on_one_host: Path) -> None:
         "/srv/as_a_job",
     ]
     server = {"RAY_API_SERVER_ADDRESS": "http://127.0.0.1:8265"}
-    said = three_hosts.run(1, "ray", *job, seconds=250, **server)
+    said = three_hosts.run(1, "ray", *job, seconds=250, variables=server)
     _assert_spread(said, three_hosts.network.shared / "as_a_job", on_one_host)
     assert three_hosts.run(1, "attnsweep", "audit", "/srv/as_a_job").splitlines()[-1] == "clean"

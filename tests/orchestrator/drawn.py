@@ -26,8 +26,9 @@ def intervals(panel: Axes, along: Literal["x", "y"] = "y") -> list[tuple[float, 
         for segment in (np.asarray(each) for each in segments):
             place = segment[0, 1 - column]
             if place == segment[1, 1 - column] and segment[0, column] != segment[1, column]:
-                middle = float("nan") if mark is None else float(mark.get_xydata()[0, column])
-                found.append((float(place), middle, *sorted(float(end) for end in segment[:, column])))
+                middle = float("nan") if mark is None else float(np.asarray(mark.get_xydata())[0, column])
+                low, high = sorted(float(end) for end in segment[:, column])
+                found.append((float(place), middle, low, high))
     return found
 
 
@@ -96,4 +97,5 @@ def _words(figure: Figure) -> list[tuple[str, Bbox]]:
 
 def _overlap(one: Bbox, other: Bbox) -> bool:
     """By more than a pixel, which letters do not fill."""
-    return min(one.x1, other.x1) - max(one.x0, other.x0) > 1 and min(one.y1, other.y1) - max(one.y0, other.y0) > 1
+    width, height = min(one.x1, other.x1) - max(one.x0, other.x0), min(one.y1, other.y1) - max(one.y0, other.y0)
+    return bool(width > 1 and height > 1)

@@ -6,17 +6,17 @@ from typing import Any
 
 import pyarrow as pa
 
-from attnsweep.orchestrator.ledger.schema import curves_schema, heads_schema
+from attnsweep.orchestrator.ledger.schema import heads_schema
 from attnsweep.orchestrator.ledger.writer import LedgerWriter
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
 from attnsweep.search_spaces import Sweep
-from tests.orchestrator.small_sweep import STEPS, TRAININGS, Rows
+from tests.orchestrator.small_sweep import SCHEMAS, STEPS, TRAININGS, Rows
 
 ROLE_SCORES = ("positional_share", "syntactic_gain", "rare_token")
 WORDS = {"p": "positional", "s": "syntactic", "r": "rare_token", ".": "none"}
 
-Timelines = Mapping[tuple[int, int], str]
-"""By layer and head a letter for each probe: `..pp` is positional from the third on."""
+Timelines = Mapping[tuple[int, int], Sequence[str]]
+"""By layer and head a letter or role for each probe: `..pp` is positional from the third on."""
 
 
 def head_rows(training: Mapping[str, Any], timelines: Timelines, steps: Sequence[int] = STEPS) -> Rows:
@@ -42,11 +42,11 @@ def sweep_with_heads(
     schema = heads_schema(score_names)
     rows = [row for trial in trainings for row in trial]
     scored = [{f"score_{name}": 0.5 if name in measured else None for name in score_names} | row for row in heads]
-    with LedgerWriter(path, TRAININGS, schema, spec.sha256()) as writer:
+    with LedgerWriter(directory.place, SCHEMAS | {"heads": schema}, spec.sha256()) as writer:
         writer.commit(
             "p",
             pa.Table.from_pylist([{name: row.get(name) for name in TRAININGS.names} for row in rows], TRAININGS),
-            pa.Table.from_pylist([], curves_schema()),
+            pa.Table.from_pylist([], SCHEMAS["curves"]),
             pa.Table.from_pylist(scored, schema),
         )
     return directory

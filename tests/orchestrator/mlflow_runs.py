@@ -12,6 +12,7 @@ from mlflow.entities import Run
 
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
 from attnsweep.orchestrator.tracking import tracking_uri
+from tests.present import present
 
 
 @contextmanager
@@ -25,7 +26,7 @@ def default_store(home: Path) -> Iterator[MlflowClient]:
 
 def runs_of(client: MlflowClient, directory: SweepDirectory, kind: str = "trial") -> list[Run]:
     """A sweep's runs of one kind, by trial."""
-    found = client.get_experiment_by_name("category_pairs")
+    found = present(client.get_experiment_by_name("category_pairs"))
     condition = f"tags.`attnsweep.sweep` = '{directory.sweep}' and tags.`attnsweep.kind` = '{kind}'"
     children = client.search_runs([found.experiment_id], condition)
     return sorted(children, key=lambda run: run.data.tags.get("attnsweep.trial_key", ""))

@@ -8,15 +8,18 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from attnsweep.orchestrator.ledger.schema import curves_schema, trainings_schema
+from attnsweep.orchestrator.ledger.schema import schemas_of
 from attnsweep.orchestrator.ledger.writer import LedgerWriter
+from attnsweep.orchestrator.storage.local import LocalFolder
+from attnsweep.orchestrator.storage.location import Location
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
 from attnsweep.search_spaces import Float, Sequential, Sweep
 from attnsweep.workloads.category_pairs import CategoryPairs
 from attnsweep.workloads.category_pairs.parameters import CategoryPairsParameters
 from attnsweep.workloads.vocabulary import STUCK_OUTCOMES
 
-TRAININGS = trainings_schema(CategoryPairsParameters, CategoryPairs.level_names)
+SCHEMAS = {table: schemas_of(CategoryPairs)[table] for table in ("trainings", "curves")}
+TRAININGS = SCHEMAS["trainings"]
 FINISHED = datetime(2025, 11, 1, 12, tzinfo=UTC)
 STEPS = (0, 1, 2, 4, 8)
 
@@ -39,7 +42,7 @@ def small_sweep(name: str, **changes: Any) -> Sweep:
 
 
 def open_writer(directory: SweepDirectory) -> LedgerWriter:
-    return LedgerWriter(directory.path, TRAININGS, None, directory.spec.sha256())
+    return LedgerWriter(directory.place, SCHEMAS, directory.spec.sha256())
 
 
 def sequential_counts(rule: Sequential, rate: float, rng: np.random.Generator) -> tuple[int, int]:
@@ -89,13 +92,19 @@ def curve_rows(rows: Rows, losses: Mapping[int, Sequence[float]] | None = None) 
 
 def commit(writer: LedgerWriter, rows: Rows, losses: Mapping[int, Sequence[float]] | None = None) -> None:
     trainings = pa.Table.from_pylist([{name: row.get(name) for name in TRAININGS.names} for row in rows], TRAININGS)
-    writer.commit(rows[0]["pack"], trainings, pa.Table.from_pylist(curve_rows(rows, losses), curves_schema()), None)
+    writer.commit(rows[0]["pack"], trainings, pa.Table.from_pylist(curve_rows(rows, losses), SCHEMAS["curves"]), None)
 
 
-def sweep_on_disk(path: Path, spec: Sweep, *trials: Rows) -> SweepDirectory:
+def sweep_on_disk(path: Location, spec: Sweep, *trials: Rows) -> SweepDirectory:
     """A sweep directory whose ledger holds these trials."""
     directory = SweepDirectory.create(path, spec, {})
     with open_writer(directory) as writer:
         for rows in trials:
             commit(writer, [{**row, "sweep": directory.sweep} for row in rows])
     return directory
+
+
+def folder_of(directory: SweepDirectory) -> Path:
+    """Where the sweep is on this machine's disk."""
+    assert isinstance(directory.place, LocalFolder)
+    return directory.place.path

@@ -111,11 +111,12 @@ def test_a_directory_that_holds_another_sweep(
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("where", [["--local"], ["--address", "127.0.0.1:1"]], ids=["local", "before Ray is asked"])
 def test_a_directory_that_cannot_be_written(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    where: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     # Not by permissions: the tests may run as root, whom they do not stop.
-    error = _mistake(["run", "quickstart", "--local", "--dir", "/proc/sweep"], monkeypatch, capsys)
+    error = _mistake(["run", "quickstart", *where, "--dir", "/proc/sweep"], monkeypatch, capsys)
     assert error.startswith("attnsweep: --dir: got '/proc/sweep', expected a directory that can be written")
 
 
@@ -156,6 +157,7 @@ def test_a_reproduction_prints_its_rows(
 
 
 @pytest.mark.usefixtures("no_ray")
+@pytest.mark.slow
 def test_an_address_where_something_else_listens(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -11,7 +11,7 @@ from attnsweep import Sweep
 from attnsweep.orchestrator.ledger.compaction import compact
 from attnsweep.orchestrator.ledger.fragments import TABLES, Stamp, publish
 from attnsweep.orchestrator.ledger.reader import Ledger
-from attnsweep.orchestrator.ledger.schema import heads_schema, trainings_schema
+from attnsweep.orchestrator.ledger.schema import schemas_of
 from attnsweep.orchestrator.ledger.writer import LedgerWriter
 from attnsweep.orchestrator.running.loop import SweepLoop
 from attnsweep.orchestrator.running.self_check import replay_some
@@ -43,9 +43,7 @@ def trained_sweep(path: Location, spec: Sweep, pack_size: int = 8, n_commits: in
     directory = SweepDirectory.create(
         path, spec, {n: each.default for n, each in declared.items() if n not in spec.space}
     )
-    schema = trainings_schema(workload.parameters, workload.level_names)
-    heads = heads_schema(workload.head_score_names) if workload.head_score_names else None
-    with LedgerWriter(path, schema, heads, directory.spec_sha256) as writer:
+    with LedgerWriter(directory.place, schemas_of(workload), directory.spec_sha256) as writer:
         study = Study(directory)
         pool = LocalPool(workload, RunContext(directory.sweep, directory.environment))
         counter = _CommitCounter()
@@ -55,13 +53,13 @@ def trained_sweep(path: Location, spec: Sweep, pack_size: int = 8, n_commits: in
         if finished:
             replay_some(directory, pool, lambda: False)
     directory.record_run(finished=finished, seconds=1.0)
-    compact(path)
+    compact(directory.place)
     return directory
 
 
 def edit(directory: SweepDirectory, table: str, change: Callable[[pa.Table], pa.Table]) -> None:
     """Changes the rows of a compacted table, in a fragment that is sound but for what it says."""
-    root = Path(str(directory.path))
+    root = Path(str(directory.place))
     paths = {each: next((root / each).glob("*.parquet")) for each in TABLES if (root / each).exists()}
     tables = {each: pq.read_table(path) for each, path in paths.items()}
     changed = change(tables[table])
@@ -69,7 +67,7 @@ def edit(directory: SweepDirectory, table: str, change: Callable[[pa.Table], pa.
     for path in paths.values():
         path.unlink()
     contents = {each: (rows.schema.remove_metadata(), rows.to_batches()) for each, rows in tables.items()}
-    publish(root, "edited", contents, Stamp(spec_sha256=directory.spec_sha256))
+    publish(directory.place, "edited", contents, Stamp(spec_sha256=directory.spec_sha256))
 
 
 def edit_row(directory: SweepDirectory, table: str, index: int, **values: Any) -> None:
@@ -85,7 +83,7 @@ def edit_row(directory: SweepDirectory, table: str, index: int, **values: Any) -
 
 def records(directory: SweepDirectory, **wanted: Any) -> list[dict[str, Any]]:
     """Rows of `trainings` that have these values, with their `place` among all rows."""
-    rows = Ledger(directory.path).trainings().to_pylist()
+    rows = Ledger(directory.place).trainings().to_pylist()
     return [row | {"place": i} for i, row in enumerate(rows) if all(row[name] == v for name, v in wanted.items())]
 
 

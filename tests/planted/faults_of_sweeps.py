@@ -148,7 +148,7 @@ FAULTS_OF_SWEEPS = (
         "orchestrator/training/identity.py",
         'f"{sweep_seed}/{trial}/{replicate}"',
         'f"{trial}/{replicate}"',
-        (f"{_RUNNING}/test_backlog.py",),
+        ("tests/orchestrator/training/test_identity.py",),
     ),
     Fault(
         "a training that overflowed counted as stuck",

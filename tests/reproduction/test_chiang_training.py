@@ -52,7 +52,7 @@ def _drawn(comparison: Comparison, name: str) -> dict[str, list[dict[str, Any]]]
 
 
 def _final(sweep: SweepDirectory, metric: str, length: int, scale: str) -> list[float]:
-    ledger = Ledger(sweep.path)
+    ledger = Ledger(sweep.place)
     wanted = {
         row["training_id"]
         for row in ledger.trainings().to_pylist()
@@ -114,4 +114,4 @@ def test_the_shipped_sweeps_are_the_figures(name: str) -> None:
 
 def test_another_sweep_in_the_directory_is_refused(first: SweepDirectory) -> None:
     with pytest.raises(Exception, match="expected the sweep chiang_fig4 as it is shipped now"):
-        swept("chiang_fig4", Path(str(first.path)).parent, QUIET)
+        swept("chiang_fig4", Path(str(first.place)).parent, QUIET)

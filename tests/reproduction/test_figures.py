@@ -53,8 +53,8 @@ def test_figure_1_correlates_what_is_learned_with_the_target(tmp_path: Path) -> 
     _drawn(found, "shin-fig1")
     matches = sorted(
         row["score_match_logits_target"]
-        for row in Ledger(sweep.path).heads().to_pylist()
-        if row["step"] == max(r["step"] for r in Ledger(sweep.path).heads().to_pylist() if _same(r, row))
+        for row in Ledger(sweep.place).heads().to_pylist()
+        if row["step"] == max(r["step"] for r in Ledger(sweep.place).heads().to_pylist() if _same(r, row))
     )
     assert found.rows[0].ours == pytest.approx(np.median(matches))
     assert found.rows[0].agrees == (found.rows[0].low is not None and found.rows[0].low > 0.95)
@@ -71,7 +71,7 @@ def test_figure_2_compares_the_flavours_where_they_end(flavours: SweepDirectory,
     ours = {row.name: row.ours for row in found.rows}
     medians = {}
     for flavour in shin_fig2.FLAVOURS:
-        rows = Ledger(flavours.path).trainings().to_pylist()
+        rows = Ledger(flavours.place).trainings().to_pylist()
         losses = [row["eval_loss"] / row["level_mean"] for row in rows if row["param_flavour"] == flavour]
         medians[flavour] = np.median(np.log10(losses))
     assert ours["lean_2 above lean_1, decades"] == pytest.approx(medians["lean_2"] - medians["lean_1"])
@@ -85,11 +85,11 @@ def test_figure_3_measures_each_flavour_by_the_blocks_of_its_solution(flavours: 
     assert len(found.rows) == 3 * 4
     by_name = {row.name: row for row in found.rows}
     leaning = {
-        row["training_id"] for row in Ledger(flavours.path).trainings().to_pylist() if row["param_flavour"] == "lean_2"
+        row["training_id"] for row in Ledger(flavours.place).trainings().to_pylist() if row["param_flavour"] == "lean_2"
     }
     shares = [
         row["score_share_logits_cc"]
-        for row in Ledger(flavours.path).heads().to_pylist()
+        for row in Ledger(flavours.place).heads().to_pylist()
         if row["training_id"] in leaning and row["step"] == 40
     ]
     assert len(shares) == 6
@@ -98,12 +98,12 @@ def test_figure_3_measures_each_flavour_by_the_blocks_of_its_solution(flavours: 
 
 @pytest.mark.slow
 def test_a_training_trained_again_ends_where_the_ledger_says(flavours: SweepDirectory) -> None:
-    rows = Ledger(flavours.path).trainings().to_pylist()[::7]
+    rows = Ledger(flavours.place).trainings().to_pylist()[::7]
     lanes, state = retrain(flavours, [row["training_id"] for row in rows])
     assert [training.seed for training in lanes.trainings] == [row["seed"] for row in rows]
     heads = load_workload("category_pairs").score_heads(lanes, state)
     assert heads is not None
-    recorded = {(row["training_id"], row["step"]): row for row in Ledger(flavours.path).heads().to_pylist()}
+    recorded = {(row["training_id"], row["step"]): row for row in Ledger(flavours.place).heads().to_pylist()}
     for index, row in enumerate(rows):
         last = recorded[row["training_id"], 40]
         assert heads.scores["share_logits_cc"][index, 0, 0] == last["score_share_logits_cc"]

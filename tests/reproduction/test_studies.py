@@ -9,7 +9,7 @@ from matplotlib.patches import Rectangle
 from rich.console import Console
 
 from attnsweep.orchestrator.ledger.reader import Ledger
-from attnsweep.orchestrator.ledger.schema import curves_schema, trainings_schema
+from attnsweep.orchestrator.ledger.schema import schemas_of
 from attnsweep.orchestrator.ledger.writer import LedgerWriter
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
 from attnsweep.reproduction.comparison import ComparedValue, Comparison
@@ -51,7 +51,7 @@ def test_full_models_are_judged_again_as_they_were(stuck_full: SweepDirectory, t
         f"full_models_{name}.{ending}" for name in ("scatter", "by_sigma") for ending in ("png", "svg")
     ]
     rows, tables = _rows(found), dict(found.tables)
-    recorded = Ledger(stuck_full.path).trainings()["outcome"].to_pylist()
+    recorded = Ledger(stuck_full.place).trainings()["outcome"].to_pylist()
     assert rows["trainings judged as recorded"].ours == 1.0
     assert rows["outcome degenerate_zero"].ours == recorded.count("degenerate_zero") / 24 > 0
     by_cut_off = {line[0]: line for line in tables["Share of each outcome with a cut-off halved / as it is / doubled"]}
@@ -147,7 +147,8 @@ def test_restricted_attention_is_held_against_full(tmp_path: Path) -> None:
 
 def _structures(path: Path, losses: dict[tuple[int | None, int], list[float]]) -> SweepDirectory:
     """A sweep of translators with these held-out losses by window and number of columns."""
-    schema = trainings_schema(TranslationParameters, Translation.level_names)
+    schemas = schemas_of(Translation)
+    schema = schemas["trainings"]
     declared = {f"param_{name}": value for name, value in TranslationParameters().values().items()}
     rows = [
         row
@@ -158,6 +159,6 @@ def _structures(path: Path, losses: dict[tuple[int | None, int], list[float]]) -
     ]
     directory = SweepDirectory.create(path, small_sweep("attention_structure", workload="translation"), {})
     trainings = pa.Table.from_pylist([{name: row.get(name) for name in schema.names} for row in rows], schema)
-    with LedgerWriter(path, schema, None, directory.spec_sha256) as writer:
-        writer.commit("p", trainings, pa.Table.from_pylist([], curves_schema()), None)
+    with LedgerWriter(directory.place, schemas, directory.spec_sha256) as writer:
+        writer.commit("p", trainings, pa.Table.from_pylist([], schemas["curves"]), None)
     return directory

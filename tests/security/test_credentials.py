@@ -9,24 +9,27 @@ from pathlib import Path
 import pytest
 from mlflow import MlflowClient
 from rich.console import Console
+from torch import nn
 
 from attnsweep.orchestrator import cli
 from attnsweep.orchestrator.running import session
-from attnsweep.orchestrator.running.session import Resources, run_sweep
+from attnsweep.orchestrator.running.session import run_sweep
 from attnsweep.orchestrator.running.study import check_storage
 from attnsweep.orchestrator.storage.credentials import refuse_credentials, without_credentials
 from attnsweep.orchestrator.storage.sweep_directory import SWEEP_FILE, SweepDirectory
 from attnsweep.orchestrator.tracking import Projection, sync
 from attnsweep.orchestrator.training.cluster import connection
 from attnsweep.orchestrator.training.identity import Task
-from attnsweep.orchestrator.training.messages import RunContext
-from attnsweep.orchestrator.training.trainer import PackOrder, Raised, Trainer
+from attnsweep.orchestrator.training.messages import PackOrder, Raised, RunContext
+from attnsweep.orchestrator.training.resources import Resources
+from attnsweep.orchestrator.training.trainer import Trainer
 from attnsweep.search_spaces import Categorical
 from attnsweep.workloads.category_pairs import CategoryPairs
 from attnsweep.workloads.category_pairs.parameters import CategoryPairsParameters
 from attnsweep.workloads.engine.contract import Training
 from attnsweep.workloads.errors import SpecError, UserError
 from tests.orchestrator.small_sweep import small_sweep, sweep_on_disk, trial_rows
+from tests.present import present
 
 SECRET = "hunter2"
 URIS = [
@@ -147,7 +150,8 @@ def test_the_command_is_stored_without_it(
 
 def test_the_error_of_a_training_is_kept_without_it() -> None:
     class Fetching(CategoryPairs):
-        def build(self, _: object) -> object:
+        def build(self, parameters: CategoryPairsParameters) -> nn.Module:
+            del parameters
             raise ConnectionError(f"no answer from {URIS[0][0]}")
 
     task = Task(0, 0, Training(CategoryPairsParameters(n_steps=2), 0))
@@ -191,7 +195,7 @@ def test_mlflow_is_told_nothing_secret(tmp_path: Path, mlflow_uri: str, monkeypa
     directory = sweep_on_disk(tmp_path / "s", small_sweep("s"), trial_rows(0, ["solved"] * 4))
     sync(directory, mlflow_uri)
     client = MlflowClient(mlflow_uri)
-    found = client.search_runs([client.get_experiment_by_name("category_pairs").experiment_id])
+    found = client.search_runs([present(client.get_experiment_by_name("category_pairs")).experiment_id])
     assert len(found) == 2
     assert SECRET not in "".join(str(run.to_dictionary()) for run in found)
     stored = [path for path in tmp_path.rglob("*") if path.is_file()]

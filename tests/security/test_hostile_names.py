@@ -17,7 +17,7 @@ from mlflow import MlflowClient
 
 from attnsweep.orchestrator import cli
 from attnsweep.orchestrator.analysis import open_sweep
-from attnsweep.orchestrator.ledger.query import render, run_query
+from attnsweep.orchestrator.ledger.query import query_all, render
 from attnsweep.orchestrator.ledger.reader import Ledger
 from attnsweep.orchestrator.report.page import write_report
 from attnsweep.orchestrator.report.screen.comparison import compare_directories
@@ -31,7 +31,8 @@ from attnsweep.orchestrator.tracking import SyncResult, sync
 from attnsweep.search_spaces import Categorical, Sweep
 from attnsweep.workloads.errors import SpecError
 from tests.orchestrator.head_rows import head_rows, sweep_with_heads
-from tests.orchestrator.small_sweep import small_sweep, sweep_on_disk, trial_rows
+from tests.orchestrator.small_sweep import folder_of, small_sweep, sweep_on_disk, trial_rows
+from tests.present import present
 from tests.security.test_listening import BIN
 
 ROOT = Path(__file__).parents[2]
@@ -75,7 +76,7 @@ def hostile(tmp_path_factory: pytest.TempPathFactory) -> SweepDirectory:
     home = tmp_path_factory.mktemp("hostile") / "-x 'y'\n\x1b[31m"
     choices = ("positions_only", NASTY, LONG)
     spec = small_sweep("hostile", description=NASTY, trials=3, replicates=2)
-    spec = spec.but(space=spec.space | {"variant": Categorical(choices=choices)})
+    spec = spec.but(space={**spec.space, "variant": Categorical(choices=choices)})
     named = {"outcome_detail": NASTY, "host": NASTY, "error": NASTY + LONG}
     trials = [
         trial_rows(at, ["solved", NASTY], variant=value, param_variant=value, training_id=f"{NASTY}{at}", **named)
@@ -107,7 +108,7 @@ def test_a_new_directory_is_in_sweeps(monkeypatch: pytest.MonkeyPatch, tmp_path:
 def test_a_spec_file_with_a_hostile_name_writes_nothing(tmp_path: Path) -> None:
     spec = json.loads(small_sweep("s").to_json()) | {"name": "../x"}
     (tmp_path / "sweep.json").write_text(json.dumps(spec))
-    command = [BIN / "attnsweep", "run", "sweep.json"]
+    command = [str(BIN / "attnsweep"), "run", "sweep.json"]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 2
     assert done.stderr.startswith("attnsweep: name: got '../x'")
@@ -148,15 +149,15 @@ def test_the_terminal_is_not_steered(hostile: SweepDirectory, capsys: pytest.Cap
     ).print(console)
     _assert_harmless(text.getvalue())
     assert MARKUP in text.getvalue()
-    with ProgressDisplay(console, spec, Ledger(hostile.path).trainings()) as display:
-        display.rows_committed(Ledger(hostile.path).trainings())
-    compare_directories(str(hostile.path), str(hostile.path), "variant", console)
+    with ProgressDisplay(console, spec, Ledger(hostile.place).trainings()) as display:
+        display.rows_committed(Ledger(hostile.place).trainings())
+    compare_directories(str(hostile.place), str(hostile.place), "variant", console)
     _assert_harmless(text.getvalue())
 
-    print_status(hostile.path)
+    print_status(hostile.place)
     _assert_harmless(capsys.readouterr().out)
     sql = 'select outcome, error, param_variant as "\x1b[31m" from trainings where trial = 1'
-    render(run_query(Ledger(hostile.path), sql), "table", None)
+    render(query_all([Ledger(hostile.place)], sql), "table", None)
     shown = capsys.readouterr().out
     _assert_harmless(shown)
     assert LONG in shown
@@ -166,7 +167,7 @@ def test_a_live_bar_is_not_steered_and_still_moves(hostile: SweepDirectory) -> N
     text = io.StringIO()
     console = PlainConsole(file=text, width=2000)
     console._force_terminal = True
-    rows = Ledger(hostile.path).trainings()
+    rows = Ledger(hostile.place).trainings()
     with ProgressDisplay(console, hostile.spec, rows.slice(0, 0)) as display:
         display.rows_committed(rows)
     assert "\x1b[?25l" in text.getvalue()
@@ -177,7 +178,7 @@ def test_a_live_bar_is_not_steered_and_still_moves(hostile: SweepDirectory) -> N
 def test_a_mistake_and_a_fault_do_not_steer(
     hostile: SweepDirectory, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    for words in (["status", f"nowhere{NASTY}"], ["query", "--", str(hostile.path), f"select {NASTY}"], [NASTY]):
+    for words in (["status", f"nowhere{NASTY}"], ["query", "--", str(hostile.place), f"select {NASTY}"], [NASTY]):
         monkeypatch.setattr(sys, "argv", ["attnsweep", *words])
         with pytest.raises(SystemExit) as ended:
             cli.main()
@@ -198,7 +199,7 @@ def test_mlflow_takes_it_and_finds_it_again(hostile: SweepDirectory, mlflow_uri:
     assert sync(hostile, mlflow_uri).n_logged == 3
     assert sync(hostile, mlflow_uri) == SyncResult(n_logged=0, n_present=3)
     client = MlflowClient(mlflow_uri)
-    runs = client.search_runs([client.get_experiment_by_name("category_pairs").experiment_id])
+    runs = client.search_runs([present(client.get_experiment_by_name("category_pairs")).experiment_id])
     assert len(runs) == 4
     assert {run.data.tags["attnsweep.sweep"] for run in runs} == {hostile.sweep}
 
@@ -209,21 +210,21 @@ def test_sweeps_of_one_spec_do_not_mix_in_mlflow(tmp_path: Path, mlflow_uri: str
     spec = small_sweep("same")
     victim = sweep_on_disk(tmp_path / "victim", spec, trial_rows(0, ["solved"] * 4))
     other = sweep_on_disk(tmp_path / "other", spec, trial_rows(0, ["solved"] * 4))
-    record = json.loads((other.path / "sweep.json").read_text())
+    record = json.loads((folder_of(other) / "sweep.json").read_text())
     del record["sha256"]
     record["sweep"] = f"{victim.sweep}' and tags.`attnsweep.name` != 'x"
-    (other.path / "sweep.json").write_text(json.dumps(record))
+    (folder_of(other) / "sweep.json").write_text(json.dumps(record))
     assert sync(victim, mlflow_uri).n_logged == 1
-    assert sync(SweepDirectory.open(other.path), mlflow_uri).n_logged == 1
+    assert sync(SweepDirectory.open(other.place), mlflow_uri).n_logged == 1
 
 
 @pytest.mark.slow
 def test_a_report_stays_in_its_directory(hostile: SweepDirectory) -> None:
-    before = {path for path in hostile.path.parent.rglob("*") if "report" not in path.parts}
-    page = write_report([hostile.path], None)
-    assert page == hostile.path / "report" / "report.html"
+    before = {path for path in folder_of(hostile).parent.rglob("*") if "report" not in path.parts}
+    page = write_report([hostile.place], None)
+    assert page == folder_of(hostile) / "report" / "report.html"
     assert "<script" not in page.read_text()
-    after = {path for path in hostile.path.parent.rglob("*") if "report" not in path.parts}
+    after = {path for path in folder_of(hostile).parent.rglob("*") if "report" not in path.parts}
     assert after == before
 
 

@@ -13,11 +13,11 @@ import pytest
 from attnsweep.orchestrator.analysis import open_sweep
 from attnsweep.orchestrator.analysis.opened_sweep import SweepData
 from attnsweep.orchestrator.ledger import query
-from attnsweep.orchestrator.ledger.query import query_all, run_query
+from attnsweep.orchestrator.ledger.query import query_all
 from attnsweep.orchestrator.ledger.reader import Ledger
 from attnsweep.orchestrator.ledger.sql import identifier, literal
 from attnsweep.workloads.errors import UserError
-from tests.orchestrator.small_sweep import small_sweep, sweep_on_disk, trial_rows
+from tests.orchestrator.small_sweep import folder_of, small_sweep, sweep_on_disk, trial_rows
 
 NOT_A_QUERY = [
     "CREATE TABLE planted AS SELECT 1",
@@ -88,7 +88,7 @@ def roots(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
 
 
 def _one(roots: tuple[Path, Path], sql: str) -> pa.Table:
-    return run_query(Ledger(roots[0]), sql)
+    return query_all([Ledger(roots[0])], sql)
 
 
 def _several(roots: tuple[Path, Path], sql: str) -> pa.Table:
@@ -153,20 +153,20 @@ def test_a_connection_of_ones_own_is_locked_too(roots: tuple[Path, Path]) -> Non
             for sql in ("COPY trainings TO 'x.csv'", "SET enable_external_access = true"):
                 with pytest.raises(Exception, match=r"disabled|locked"):
                     connection.execute(sql)
-    assert "planted" not in run_query(Ledger(roots[0]), "FROM trials").column_names
+    assert "planted" not in query_all([Ledger(roots[0])], "FROM trials").column_names
 
 
 def test_names_of_columns_in_files_are_no_sql(tmp_path: Path) -> None:
     """Such a file, were its names not quoted, would write where it likes as soon as its sweep is looked at."""
     target = tmp_path / "planted.csv"
     name = f"""param_x") = 1 THEN 1 END AS a FROM judged GROUP BY ALL) SELECT 1; COPY (SELECT 1) TO '{target}'; --"""
-    space = small_sweep("s").space | {name.removeprefix("param_"): 1}
+    space = {**small_sweep("s").space, name.removeprefix("param_"): 1}
     directory = sweep_on_disk(tmp_path / "s", small_sweep("s", space=space), trial_rows(0, ["solved"] * 4))
-    (file,) = (directory.path / "trainings").glob("*.parquet")
+    (file,) = (folder_of(directory) / "trainings").glob("*.parquet")
     table = pq.read_table(file).append_column(name, pa.array([1] * 4))
     pq.write_table(table, file)
-    assert run_query(Ledger(directory.path), "FROM trials").column_names.count(name) == 1
-    opened = open_sweep(directory.path)
+    assert query_all([Ledger(directory.place)], "FROM trials").column_names.count(name) == 1
+    opened = open_sweep(directory.place)
     assert opened.stuck_rates([name.removeprefix("param_")]).by_parameter[0].bins[0].n_trials == 1
     assert not target.exists()
 
@@ -179,13 +179,13 @@ def test_access_is_off_before_any_name_is_in_sql(tmp_path: Path, monkeypatch: py
         "attnsweep.orchestrator.ledger.views.trials_view", lambda _: f"SELECT 1; COPY (SELECT 1) TO '{target}'"
     )
     with pytest.raises(Exception, match="disabled by configuration"):
-        Ledger(directory.path).connect()
+        Ledger(directory.place).connect()
     assert not target.exists()
 
 
 @pytest.mark.parametrize("text", ["a", "it's", 'a"b', "a`b;--", "\n", "{x}", ""])
 def test_names_and_texts_come_back_as_they_were(roots: tuple[Path, Path], text: str) -> None:
-    answer = run_query(Ledger(roots[0]), f"SELECT {literal(text)} AS {identifier('x' + text)}")
+    answer = query_all([Ledger(roots[0])], f"SELECT {literal(text)} AS {identifier('x' + text)}")
     assert answer.to_pylist() == [{"x" + text: text}]
 
 

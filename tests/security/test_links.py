@@ -12,16 +12,15 @@ from attnsweep.orchestrator.storage.local import LocalFolder
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
 from attnsweep.orchestrator.tracking import sync
 from attnsweep.workloads.errors import UserError
-from tests.orchestrator.small_sweep import small_sweep, sweep_on_disk, trial_rows
+from tests.orchestrator.small_sweep import folder_of, small_sweep, sweep_on_disk, trial_rows
 
 REFUSED = "got 'a symbolic link', expected a file or folder of the sweep's own, since it is written to; remove the link"
 
 
 @pytest.fixture
 def sweep(tmp_path: Path) -> Path:
-    return sweep_on_disk(
-        tmp_path / "s", small_sweep("s"), trial_rows(0, ["solved"] * 4), trial_rows(1, ["solved"] * 4)
-    ).path
+    trials = (trial_rows(number, ["solved"] * 4) for number in range(2))
+    return folder_of(sweep_on_disk(tmp_path / "s", small_sweep("s"), *trials))
 
 
 @pytest.fixture
@@ -59,7 +58,7 @@ def test_a_text_is_not_written_through_a_link(sweep: Path, victim: Path) -> None
 
 def test_a_table_of_another_sweep_is_neither_cleared_nor_written(sweep: Path, tmp_path: Path) -> None:
     """Rows of `curves` without their like in `trainings` are leftovers, to be removed: here they are the victim's."""
-    other = sweep_on_disk(tmp_path / "other", small_sweep("s"), trial_rows(2, ["solved"] * 4)).path
+    other = folder_of(sweep_on_disk(tmp_path / "other", small_sweep("s"), trial_rows(2, ["solved"] * 4)))
     held = {path: path.read_bytes() for path in other.rglob("*") if path.is_file()}
     shutil.rmtree(sweep / "curves")
     (sweep / "curves").symlink_to(other / "curves")

@@ -31,7 +31,7 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def sweep(home: Path) -> Iterator[subprocess.Popen[str]]:
     """`attnsweep run`, from its first trained pack on."""
     environment = {name: value for name, value in os.environ.items() if not name.startswith(("RAY_", "MLFLOW_"))}
-    command = [BIN / "attnsweep", "run", "quickstart", "--trials", "5000", "--pack-size", "4", "--trainers", "1"]
+    command = [str(BIN / "attnsweep"), "run", "quickstart", "--trials", "5000", "--pack-size", "4", "--trainers", "1"]
     with subprocess.Popen(
         [*command, "--dir", "s", "--set", "n_steps=50"],
         cwd=home,
@@ -119,14 +119,14 @@ def _heard(pid: int) -> list[tuple[str, int]]:
         with suppress(OSError):
             targets.append(str(link.readlink()))
     sockets = {found[1] for target in targets if (found := re.fullmatch(r"socket:\[(\d+)\]", target))}
-    found = []
+    heard = []
     for table in ("tcp", "tcp6"):
         for line in Path(f"/proc/net/{table}").read_text().splitlines()[1:]:
             words = line.split()
             if words[3] == "0A" and words[9] in sockets:
                 address, _, port = words[1].partition(":")
-                found.append((address, int(port, 16)))
-    return found
+                heard.append((address, int(port, 16)))
+    return heard
 
 
 def _is_loopback(address: str) -> bool:

@@ -10,18 +10,18 @@ import optuna
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from optuna.distributions import FloatDistribution
+from optuna.distributions import BaseDistribution, FloatDistribution
 from optuna.samplers import CmaEsSampler
 
 from attnsweep.orchestrator.analysis import open_sweep
-from attnsweep.orchestrator.ledger.query import run_query
+from attnsweep.orchestrator.ledger.query import query_all
 from attnsweep.orchestrator.ledger.reader import Ledger
 from attnsweep.orchestrator.running.study import Study
 from attnsweep.orchestrator.storage.sweep_directory import STUDY_FILE
 from attnsweep.orchestrator.tools.score_heads import load_matrices
 from attnsweep.search_spaces.cma_es import JsonCmaEsSampler
 from attnsweep.workloads.errors import UserError
-from tests.orchestrator.small_sweep import small_sweep, sweep_on_disk, trial_rows
+from tests.orchestrator.small_sweep import folder_of, small_sweep, sweep_on_disk, trial_rows
 
 ROOT = Path(__file__).parents[2]
 LOADERS = {"pickle", "cPickle", "cloudpickle", "dill", "joblib", "shelve", "marshal", "copyreg", "jsonpickle"}
@@ -61,7 +61,7 @@ def test_a_pickle_in_the_study_is_not_loaded(tmp_path: Path, went_off: Path) -> 
     last = study.ask().trial
     study.save()
     bomb = pickle.dumps(Bomb(went_off)).hex()
-    with (directory.path / STUDY_FILE).open("a") as journal:
+    with (folder_of(directory) / STUDY_FILE).open("a") as journal:
         for name in ("cma:optimizer:0", "cma:state:0"):
             line = {"op_code": 9, "worker_id": "x", "trial_id": last, "system_attr": {name: bomb}}
             journal.write(json.dumps(line) + "\n")
@@ -79,7 +79,7 @@ def test_a_study_by_cma_es_holds_no_pickle_and_draws_the_same() -> None:
     def drawn(kind: type[CmaEsSampler]) -> list[optuna.trial.FrozenTrial]:
         optuna.logging.set_verbosity(optuna.logging.WARNING)
         study = optuna.create_study()
-        space = {"x": FloatDistribution(0, 1), "y": FloatDistribution(1e-3, 1, log=True)}
+        space: dict[str, BaseDistribution] = {"x": FloatDistribution(0, 1), "y": FloatDistribution(1e-3, 1, log=True)}
         for number in range(30):
             study.sampler = kind(seed=number, warn_independent_sampling=False)
             trial = study.ask(space)
@@ -98,7 +98,7 @@ def test_a_study_by_cma_es_holds_no_pickle_and_draws_the_same() -> None:
 
 def test_pickles_in_the_metadata_of_parquet_are_not_loaded(tmp_path: Path, went_off: Path) -> None:
     directory = sweep_on_disk(tmp_path / "s", small_sweep("planted"), trial_rows(0, ["solved"] * 4))
-    (file,) = (directory.path / "trainings").glob("*.parquet")
+    (file,) = (folder_of(directory) / "trainings").glob("*.parquet")
     table, bomb = pq.read_table(file), pickle.dumps(Bomb(went_off))
     extension = {"ARROW:extension:name": "arrow.py_extension_type", "ARROW:extension:metadata": bomb}
     table = table.append_column(pa.field("param_planted", pa.int64(), metadata=extension), pa.array([1] * 4))
@@ -108,9 +108,11 @@ def test_pickles_in_the_metadata_of_parquet_are_not_loaded(tmp_path: Path, went_
         b"PANDAS_ATTRS": bomb,
     }
     pq.write_table(table.replace_schema_metadata({**table.schema.metadata, **pandas}), file)
-    assert Ledger(directory.path).trainings()["param_planted"].to_pylist() == [1] * 4
-    assert run_query(Ledger(directory.path), "select param_planted from trials").to_pylist() == [{"param_planted": 1}]
-    opened = open_sweep(directory.path)
+    assert Ledger(directory.place).trainings()["param_planted"].to_pylist() == [1] * 4
+    assert query_all([Ledger(directory.place)], "select param_planted from trials").to_pylist() == [
+        {"param_planted": 1}
+    ]
+    opened = open_sweep(directory.place)
     assert len(opened.trainings("pandas")) == len(opened.trainings("polars")) == 4
     assert not went_off.exists()
 

@@ -83,6 +83,16 @@ def device() -> str:
     return "cuda" if torch.cuda.is_available() else pretend_device()
 
 
+@pytest.mark.sample(
+    "category_pairs positions_only softmax sampled",
+    "category_pairs categories_only identity population",
+    "category_pairs adamw",
+    "category_pairs fixed_sample lbfgs combined lean_1",
+    "category_pairs sampled adam solution_3",
+    "formal_languages first",
+    "formal_languages parity log_n_inv_sqrt_d",
+    "translation 1 2 log_n_inv_sqrt_d",
+)
 @pytest.mark.parametrize(("workload", "values"), CASES, ids=[_case(*case) for case in CASES])
 def test_no_workload_mixes_devices(workload: Workload[Any], values: dict[str, Value], device: str) -> None:
     parameters = [defaults(workload, **values | start) for start in (GIVEN, DRAWN)]

@@ -16,7 +16,7 @@ from torch.utils.backend_registration import _setup_privateuseone_for_python_bac
 
 _NAME = "pretend"
 _CPU = torch.device("cpu")
-_ATEN = torch.library.Library("aten", "IMPL")  # type: ignore[no-untyped-call]
+_ATEN = torch.library.Library("aten", "IMPL")
 _COPIES = {torch.ops.aten.copy_, torch.ops.aten._to_copy}
 _INDEXED = {torch.ops.aten.index, torch.ops.aten.index_put, torch.ops.aten.index_put_, torch.ops.aten._index_put_impl_}
 """Their indices may lie on the CPU."""
@@ -67,7 +67,7 @@ class _Pretended(Tensor):
             return found
         found = _pretended(found)
         if any(each.alias_info is not None for each in function._schema.returns):
-            return return_and_correct_aliasing(function, arguments, options, found)  # type: ignore[no-untyped-call]
+            return return_and_correct_aliasing(function, arguments, options, found)
         return found
 
 
@@ -83,7 +83,7 @@ def pretend_device() -> str:
         "_copy_from": lambda source, target, *_: target.real_values.copy_(_real(source)),
     }
     for name, kernel in kernels.items():
-        _ATEN.impl(name, kernel, "PrivateUse1")  # type: ignore[no-untyped-call]
+        _ATEN.impl(name, kernel, "PrivateUse1")
     return _NAME
 
 

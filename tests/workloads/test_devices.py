@@ -13,9 +13,10 @@ ROOT = Path(__file__).parents[2]
 
 
 @pytest.mark.slow
-def test_no_workload_mixes_devices() -> None:
+@pytest.mark.parametrize("selection", ["not scale", pytest.param("scale", marks=pytest.mark.scale)])
+def test_no_workload_mixes_devices(selection: str) -> None:
     cases = Path(__file__).with_name("device_cases.py")
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:xdist", "-p", "no:cacheprovider", str(cases)]
+    command = [sys.executable, "-m", "pytest", "-q", "-n0", "-p", "no:cacheprovider", "-m", selection, str(cases)]
     done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, check=False)
     assert done.returncode == 0, done.stdout
     assert " passed" in done.stdout

@@ -34,7 +34,7 @@ class Language(ABC):
 
         Args:
             text: (..., N) bool, true for 1; false from position `length` on.
-            length: (...) int64, the strings' lengths |w|, at most N.
+            length: (...) int64, the strings' lengths, at most N.
         """
 
     @abstractmethod
@@ -43,7 +43,7 @@ class Language(ABC):
 
         Args:
             position: (...) int64.
-            n_positions: (...) int64, n = |w| + 1.
+            n_positions: (...) int64, n: the length of the string and 1 for CLS.
         """
 
     def odds_given_ones(self, n_ones: Tensor, length: Tensor) -> Tensor | None:

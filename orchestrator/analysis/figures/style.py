@@ -4,7 +4,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from types import MappingProxyType
 
+import numpy as np
 from matplotlib import style
+from matplotlib.colors import to_rgb
+from matplotlib.typing import ColorType
 
 BLUE, VERMILION, GREY = "#0072B2", "#D55E00", "#595959"
 OUTCOME_COLOURS: Mapping[str, str] = MappingProxyType(
@@ -53,3 +56,11 @@ def role_colour(role: str, roles: Sequence[str]) -> str:
         return ROLE_COLOURS[role]
     own = [each for each in roles if each not in ROLE_COLOURS]
     return _OTHER_COLOURS[own.index(role) % len(_OTHER_COLOURS)]
+
+
+def letters_on(colour: ColorType) -> str:
+    """Black or white, whichever has the greater contrast with a colour: at least 4.58, by the formula of WCAG 2."""
+    channels = np.array(to_rgb(colour))
+    linear = np.where(channels <= 0.04045, channels / 12.92, ((channels + 0.055) / 1.055) ** 2.4)
+    luminance = float(linear @ (0.2126, 0.7152, 0.0722))
+    return "black" if (luminance + 0.05) ** 2 > 0.05 * 1.05 else "white"

@@ -15,7 +15,7 @@ from matplotlib.patches import Rectangle
 
 from attnsweep.orchestrator.analysis.figures.axes import scale_logarithmic
 from attnsweep.orchestrator.analysis.figures.panels import WIDTH, fix_tick_sizes, new_planes
-from attnsweep.orchestrator.analysis.figures.style import VERMILION, house_style
+from attnsweep.orchestrator.analysis.figures.style import VERMILION, house_style, letters_on
 from attnsweep.orchestrator.analysis.figures.texts import legend_below
 from attnsweep.orchestrator.analysis.labels import parameter_label
 from attnsweep.orchestrator.analysis.phase.residuals import ResidualBin, binned_residuals
@@ -27,8 +27,6 @@ _HEIGHT = 3.3
 _MOST_POINTS = 400
 """Up to so many trials are drawn one by one."""
 _SURPRISING, _MOST_Z = 2.0, 3.0
-_DARK_Z = 1.8
-"""Above this |z|, black letters are hard to read."""
 _ROOM = 0.14, 0.1
 """The part of each axis that a cell's numbers need."""
 
@@ -105,7 +103,8 @@ def _draw_residuals(figure: Figure, panel: Axes, plane: Plane, cells: Sequence[R
     for each in cells:
         corner, width, height = (each.x_low, each.y_low), each.x_high - each.x_low, each.y_high - each.y_low
         colour = "white" if each.z is None else z_colours.to_rgba(np.array(each.z))
-        panel.add_patch(Rectangle(corner, width, height, facecolor=colour, edgecolor="0.6", linewidth=0.5))
+        patch = Rectangle(corner, width, height, facecolor=colour, edgecolor="0.6", linewidth=0.5)
+        panel.add_patch(patch)
         if not _has_room(plane, each):
             continue
         z = abs(each.z or 0)
@@ -114,7 +113,7 @@ def _draw_residuals(figure: Figure, panel: Axes, plane: Plane, cells: Sequence[R
             _middle(plane, each),
             ha="center",
             va="center",
-            color="white" if z > _DARK_Z else "black",
+            color=letters_on(patch.get_facecolor()),
             fontweight="bold" if z > _SURPRISING else "normal",
         )
     panel.set_title("observed (expected) stuck share")

@@ -11,16 +11,13 @@ from matplotlib.patches import Rectangle
 
 from attnsweep.orchestrator.analysis.figures.axes import name_places
 from attnsweep.orchestrator.analysis.figures.panels import WIDTH, new_planes
-from attnsweep.orchestrator.analysis.figures.style import VERMILION, house_style
+from attnsweep.orchestrator.analysis.figures.style import VERMILION, house_style, letters_on
 from attnsweep.orchestrator.analysis.figures.texts import figure_text
 from attnsweep.orchestrator.analysis.labels import parameter_label
 from attnsweep.orchestrator.analysis.rates.by_parameter import ParameterRates
 from attnsweep.orchestrator.analysis.rates.intervals import Rate, decimals, rate_label
 from attnsweep.orchestrator.report.regions import Cell, Regions
 from attnsweep.search_spaces.dimensions import Float
-
-_DARK = 0.55
-"""On the colours of larger shares, black letters are hard to read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +89,7 @@ def _draw_cell(panel: Axes, cell: Cell, rate: Rate, gid: str) -> None:
         return
     share, low, high = rate.interval
     patch.set_facecolor(colormaps[rcParams["image.cmap"]](share))
-    colour, digits = "white" if share > _DARK else "black", decimals(low, high)
+    colour, digits = letters_on(patch.get_facecolor()), decimals(low, high)
     size = rcParams["xtick.labelsize"]
     panel.text(x, y, f"{share:.{digits}f}", ha="center", va="bottom", color=colour, fontsize=size)
     panel.text(x, y - 0.08, f"{low:.{digits}f}–{high:.{digits}f}", ha="center", va="top", color=colour)

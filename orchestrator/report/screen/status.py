@@ -22,16 +22,16 @@ if TYPE_CHECKING:
 _SHOWN_PACKS = 16
 
 
-def print_status(path: Location) -> None:
+def print_status(where: Location) -> None:
     """Prints whether it runs, trials, packs under way, trainings, outcomes and the stuck rate on stdout.
 
     Raises:
         UserError: If there is no sweep in the directory.
     """
-    directory = SweepDirectory.open(path)
+    directory = SweepDirectory.open(where)
     spec, now = directory.spec, datetime.now(UTC)
-    said = None if directory.finished else read_whereabouts(path)
-    outcomes, stuck, n_trials, last = Ledger(path).ask(partial(_read, spec=spec))
+    said = None if directory.finished else read_whereabouts(directory.place)
+    outcomes, stuck, n_trials, last = Ledger(directory.place).ask(partial(_read, spec=spec))
     console = PlainConsole(soft_wrap=True)
     state = "finished" if directory.finished else said.in_words(now) if said else "not finished"
     console.print(f"{directory.sweep}: {state}")
@@ -47,7 +47,7 @@ def print_status(path: Location) -> None:
     if said is not None and is_running:
         _print_packs(said.packs, console)
     if not directory.finished and not is_running:
-        console.print(f"go on with  attnsweep resume {as_argument(path)}")
+        console.print(f"go on with  attnsweep resume {as_argument(directory.place)}")
 
 
 def _print_packs(packs: Sequence[PackUnderWay], console: PlainConsole) -> None:

@@ -66,7 +66,7 @@ class Summary:
         """The summary as one line of JSON, for scripts."""
         stuck, best, roles = self.results.stuck, self.results.best, self.results.roles
         content = {
-            "directory": str(self.directory.path),
+            "directory": str(self.directory.place),
             "sweep": self.directory.sweep,
             "finished": self.finished,
             "trials": self.n_trials,
@@ -86,7 +86,7 @@ class Summary:
 
     def print(self, console: Console) -> None:
         """Prints the summary with the next commands to type."""
-        place = as_argument(self.directory.path)
+        place = as_argument(self.directory.place)
         console.print(
             Text.assemble(
                 "\n", (self.directory.sweep, "bold"), f"  {self.n_trainings} trainings of {self.n_trials} trials"
@@ -153,7 +153,7 @@ def summarize(
         ((n_trials,),) = connection.execute("select count(distinct trial) from trainings").fetchall()
         return read_results(connection, directory.spec), n_trials
 
-    results, n_trials = Ledger(directory.path).ask(read)
+    results, n_trials = Ledger(directory.place).ask(read)
     return Summary(
         directory=directory,
         results=results,

@@ -5,11 +5,16 @@ import pytest
 from numpy.typing import NDArray
 
 from attnsweep.orchestrator.analysis.comparison import difference
-from attnsweep.orchestrator.analysis.comparison.difference import paired_differences, unpaired_difference
-from attnsweep.orchestrator.analysis.onset.share_by_step import share_by_step
+from attnsweep.orchestrator.analysis.comparison.difference import (
+    RateDifference,
+    paired_differences,
+    unpaired_difference,
+)
+from attnsweep.orchestrator.analysis.onset.share_by_step import CurvePoint, share_by_step
 from attnsweep.orchestrator.analysis.phase.diagram import fit_phase_diagram
 from attnsweep.orchestrator.analysis.phase.surface import PlaneAxis, TrialCounts
 from attnsweep.orchestrator.analysis.rates.intervals import (
+    Rate,
     binomial_rate,
     mean_rate,
     pooled_rate,
@@ -17,6 +22,7 @@ from attnsweep.orchestrator.analysis.rates.intervals import (
 )
 from attnsweep.search_spaces import Sequential
 from tests.orchestrator.small_sweep import sequential_counts
+from tests.present import present
 
 pytestmark = pytest.mark.simulation
 
@@ -24,9 +30,15 @@ LEAST, MOST = 0.91, 0.995
 """Three standard errors of 250 simulations around 95%, and what is exact only for many trials."""
 
 
-def _chances(
-    rng: np.random.Generator, rate: NDArray[np.float64] | float, size: int, correlation: float = 0.4
-) -> NDArray[np.float64]:
+Array = NDArray[np.float64]
+
+
+def _covers(found: Rate | RateDifference, truth: float) -> bool:
+    _, low, high = present(found.interval)
+    return low <= truth <= high
+
+
+def _chances(rng: np.random.Generator, rate: Array | float, size: int, correlation: float = 0.4) -> Array:
     strength = 1 / correlation - 1
     return rng.beta(np.asarray(rate) * strength, (1 - np.asarray(rate)) * strength, size)
 
@@ -47,8 +59,8 @@ def test_pooled_rates_cover(n_trials: int, n_replicates: int, rate: float, corre
     stuck = rng.binomial(n_replicates, _chances(rng, rate, 400 * n_trials, correlation)).reshape(400, n_trials).tolist()
     pooled = [pooled_rate([(n_replicates, k) for k in row]) for row in stuck]
     naive = [binomial_rate(sum(row), n_replicates * n_trials) for row in stuck]
-    assert least < np.mean([each.low <= rate <= each.high for each in pooled]) < MOST
-    assert np.mean([each.low <= rate <= each.high for each in naive]) < 0.75
+    assert least < np.mean([_covers(each, rate) for each in pooled]) < MOST
+    assert np.mean([_covers(each, rate) for each in naive]) < 0.75
 
 
 def test_pooled_rates_have_the_width_of_a_cluster_bootstrap() -> None:
@@ -69,8 +81,8 @@ def test_mean_rates_cover_where_trials_chose_how_many_they_needed() -> None:
         counts = [sequential_counts(rule, rate, rng) for rate in rng.beta(0.3, 0.9, 12)]
         mean.append(mean_rate(counts))
         pooled.append(pooled_rate(counts))
-    assert np.mean([each.low <= 0.25 <= each.high for each in mean]) > 0.91
-    assert np.mean([each.share for each in mean]) == pytest.approx(0.25, abs=0.03)
+    assert np.mean([_covers(each, 0.25) for each in mean]) > 0.91
+    assert np.mean([present(each.share) for each in mean]) == pytest.approx(0.25, abs=0.03)
     assert np.mean([each.share for each in pooled]) > 0.3
 
 
@@ -79,16 +91,19 @@ def test_the_band_of_a_phase_diagram_covers(n_trials: int) -> None:
     rng = np.random.default_rng(3)
     places = np.array([[0.0, 0.0], [0.5, 0.5], [-0.8, 0.6]])
     covered, n = [], np.full(n_trials, 8.0)
+
+    def chance(x: Array, y: Array) -> Array:
+        return np.asarray(1 / (1 + np.exp(-(0.3 + 1.5 * x - y + 0.5 * x * y - 0.6 * x**2 + 0.4 * y**2))))
+
     for _ in range(120):
         x, y = rng.uniform(-1, 1, (2, n_trials))
         x[:2], y[:2] = (-1, 1), (-1, 1)
-        logit = lambda x, y: 0.3 + 1.5 * x - y + 0.5 * x * y - 0.6 * x**2 + 0.4 * y**2  # noqa: E731
-        k = rng.binomial(8, _chances(rng, 1 / (1 + np.exp(-logit(x, y))), n_trials)).astype(float)
+        k = rng.binomial(8, _chances(rng, chance(x, y), n_trials)).astype(float)
         diagram = fit_phase_diagram(
             PlaneAxis("x", False, -1, 1), PlaneAxis("y", False, -1, 1), TrialCounts(x, y, n, k), n
         )
         _, low, high = diagram.at(places[:, 0], places[:, 1])
-        truth = 1 / (1 + np.exp(-logit(places[:, 0], places[:, 1])))
+        truth = chance(*places.T)
         covered.append((low <= truth) & (truth <= high))
     assert LEAST < np.mean(covered) < MOST
 
@@ -98,7 +113,10 @@ def test_the_band_covers_where_trials_chose_how_many_they_needed() -> None:
     rng = np.random.default_rng(8)
     rule = Sequential(width=0.35, at_most=96, batch=8)
     places = np.array([[0.0, 0.0], [0.5, 0.5], [-0.8, 0.6]])
-    chance = lambda x, y: 1 / (1 + np.exp(1.0 - 0.8 * x + 0.6 * y))  # noqa: E731
+
+    def chance(x: Array, y: Array) -> Array:
+        return np.asarray(1 / (1 + np.exp(1.0 - 0.8 * x + 0.6 * y)))
+
     covered: dict[str, list[NDArray[np.bool_]]] = {"same": [], "by trainings": []}
     for _ in range(60):
         x, y = rng.uniform(-1, 1, (2, 80))
@@ -135,7 +153,8 @@ def test_curves_of_onset_cover_where_trials_chose_how_many_they_needed() -> None
     """Unless each trial counts once: the more a trial's rate is like one half, the more trainings it has."""
     rng = np.random.default_rng(9)
     rule = Sequential(width=0.4, at_most=64, batch=8)
-    once, pooled = [], []
+    once: list[CurvePoint] = []
+    pooled: list[CurvePoint] = []
     for _ in range(300):
         counts = [sequential_counts(rule, rate, rng) for rate in rng.beta(0.3, 0.9, 40)]
         trial = np.repeat(np.arange(40), [n for n, _ in counts])
@@ -167,9 +186,10 @@ def test_differences_of_pairs_cover(n_trials: int, up: float, down: float, monke
         before = ceases | (~comes & (rng.random(cluster.size) < 0.3))
         after = comes | (before & ~ceases)
         (found,) = paired_differences(before[None], after[None], cluster, np.ones(cluster.size), pooled_rate)
-        covered.append(found.low <= up - down <= found.high)
-        width.append(found.high - found.low)
-        value.append(found.value)
+        middle, low, high = present(found.interval)
+        covered.append(low <= up - down <= high)
+        width.append(high - low)
+        value.append(middle)
     assert np.mean(covered) > LEAST
     # Where few pairs change it covers more often than it must: not by being wide.
     assert np.mean(width) < 2 * 2 * 1.96 * np.std(value)
@@ -181,7 +201,7 @@ def test_differences_of_trainings_that_are_not_paired_cover() -> None:
     for _ in range(500):
         before, after = (rng.binomial(8, _chances(rng, rate, n)) for rate, n in ((0.2, 30), (0.35, 20)))
         found = unpaired_difference([(8, int(k)) for k in before], [(8, int(k)) for k in after], pooled_rate)
-        covered.append(found.low <= 0.15 <= found.high)
+        covered.append(_covers(found, 0.15))
     assert LEAST < np.mean(covered) < MOST
 
 
@@ -215,6 +235,6 @@ def test_differences_of_pairs_cover_where_trials_chose_how_many_they_needed(monk
         truth = 0.25 - 0.25 * 1.3 / 2.2
         for name, weight in (("same", weights_of_equal_trials(cluster)), ("by pairs", np.ones(cluster.size))):
             (found,) = paired_differences(before[None], after[None], cluster, weight, mean_rate)
-            covered[name].append(found.low <= truth <= found.high)
+            covered[name].append(_covers(found, truth))
     assert np.mean(covered["same"]) > LEAST
     assert np.mean(covered["by pairs"]) < 0.8

@@ -12,6 +12,7 @@ from attnsweep.orchestrator.ledger.reader import Ledger
 from attnsweep.orchestrator.ledger.trial import complete_trials
 from attnsweep.search_spaces import Categorical, LossQuantile, Sequential
 from tests.orchestrator.small_sweep import small_sweep, sweep_on_disk, trial_rows
+from tests.present import present
 
 SOLVED, STUCK = ["solved"] * 4, ["runaway"] * 4
 
@@ -27,11 +28,11 @@ def test_the_best_trial_follows_the_objective(tmp_path: Path) -> None:
     spec = small_sweep("best")
     sweep_on_disk(tmp_path / "sweep", spec, *trials)
     with Ledger(tmp_path / "sweep").connect() as connection:
-        fewest_stuck = best_trial(connection, spec)
+        fewest_stuck = present(best_trial(connection, spec))
         assert (fewest_stuck.trial, fewest_stuck.value) == (2, 0.0)
-        least_loss = best_trial(connection, spec.but(objective=LossQuantile()))
+        least_loss = present(best_trial(connection, spec.but(objective=LossQuantile())))
         assert (least_loss.trial, least_loss.value, least_loss.rate.k) == (0, 0.1, 4)
-        most_loss = best_trial(connection, spec.but(objective=LossQuantile(direction="maximize")))
+        most_loss = present(best_trial(connection, spec.but(objective=LossQuantile(direction="maximize"))))
         assert (most_loss.trial, most_loss.parameters["init_sigma"]) == (1, 0.5)
 
 

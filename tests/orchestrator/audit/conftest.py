@@ -21,7 +21,7 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def store(home: Path, _empty_mlflow_database: Path) -> Path:
-    return shutil.copy(_empty_mlflow_database, home / "mlflow.db")
+    return Path(shutil.copy(_empty_mlflow_database, home / "mlflow.db"))
 
 
 @pytest.fixture(scope="session")
@@ -35,7 +35,7 @@ def whole(home: Path, store: Path) -> SweepDirectory:
 @pytest.fixture
 def sweep(whole: SweepDirectory, tmp_path: Path) -> SweepDirectory:
     """A copy to be damaged."""
-    shutil.copytree(str(whole.path), tmp_path / "sweep")
+    shutil.copytree(str(whole.place), tmp_path / "sweep")
     return SweepDirectory.open(tmp_path / "sweep")
 
 

@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -10,6 +9,7 @@ from optuna.trial import TrialState
 
 from attnsweep.orchestrator.audit.problems import Audit
 from attnsweep.orchestrator.storage.sweep_directory import STUDY_FILE, SweepDirectory
+from tests.orchestrator.small_sweep import folder_of
 from tests.orchestrator.trained_sweep import edit, edit_row, records
 
 Damage = Callable[[SweepDirectory], None]
@@ -60,7 +60,7 @@ def _journal(is_meant: Callable[[dict[str, Any]], bool], **values: Any) -> Damag
     """Changes entries of the study's journal; without values, removes the first and all that follow."""
 
     def damage(directory: SweepDirectory) -> None:
-        file = Path(str(directory.path)) / STUDY_FILE
+        file = folder_of(directory) / STUDY_FILE
         entries = [json.loads(line) for line in file.read_text().splitlines()]
         first = next(index for index, entry in enumerate(entries) if is_meant(entry))
         if not values:
@@ -75,7 +75,7 @@ def _undrawn(trial: int, *names: str) -> Damage:
     """Removes what was drawn for some parameters of a trial."""
 
     def damage(directory: SweepDirectory) -> None:
-        file = Path(str(directory.path)) / STUDY_FILE
+        file = folder_of(directory) / STUDY_FILE
         entries = [json.loads(line) for line in file.read_text().splitlines()]
         kept = [e for e in entries if not (e.get("trial_id") == trial and e.get("param_name") in names)]
         assert len(kept) == len(entries) - len(names)
@@ -91,7 +91,7 @@ def _told(trial: int) -> Callable[[dict[str, Any]], bool]:
 def _lose_the_last_trial(directory: SweepDirectory) -> None:
     for table in ("trainings", "curves"):
         drop(table, trial=9)(directory)
-    file = Path(str(directory.path)) / STUDY_FILE
+    file = folder_of(directory) / STUDY_FILE
     entries = [json.loads(line) for line in file.read_text().splitlines()]
     last_asked = max(index for index, entry in enumerate(entries) if "datetime_start" in entry)
     kept = [entry for index, entry in enumerate(entries) if index != last_asked and entry.get("trial_id") != 9]
@@ -99,7 +99,7 @@ def _lose_the_last_trial(directory: SweepDirectory) -> None:
 
 
 def _asked_and_half_drawn(directory: SweepDirectory) -> None:
-    file = Path(str(directory.path)) / STUDY_FILE
+    file = folder_of(directory) / STUDY_FILE
     asked = next(line for line in reversed(file.read_text().splitlines()) if '"op_code":4' in line)
     with file.open("a") as journal:
         journal.write(asked.replace('"continues":true', '"worker":0') + "\n")

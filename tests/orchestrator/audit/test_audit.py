@@ -17,6 +17,7 @@ from attnsweep.orchestrator.tracking import sync
 from attnsweep.search_spaces import Float, LossQuantile, Sequential, Sweep
 from attnsweep.search_spaces.loading import load_sweep
 from tests.orchestrator.audit.damages import drop, lines_of, problems_of, set_values
+from tests.orchestrator.small_sweep import folder_of
 from tests.orchestrator.storage.object_store import new_prefix
 from tests.orchestrator.trained_sweep import records, trained_sweep
 
@@ -28,7 +29,7 @@ def _bytes(path: Path) -> dict[str, tuple[bytes, int]]:
 
 @pytest.mark.slow
 def test_a_sweep_that_is_well_is_clean(whole: SweepDirectory) -> None:
-    found = audit(whole.path)
+    found = audit(whole.place)
     assert problems_of(found) == []
     assert found.finished
     assert found.counts == {"asked": 9, "trained": 9, "told": 9, "logged": 9}
@@ -44,10 +45,10 @@ def test_a_sweep_that_is_well_is_clean(whole: SweepDirectory) -> None:
 
 
 def test_an_audit_writes_nothing_and_needs_no_lock(sweep: SweepDirectory, tmp_path: Path, uri: str) -> None:
-    table = pq.read_table(Path(str(sweep.path)) / "trainings")
-    with LedgerWriter(sweep.path, table.schema, None, sweep.spec_sha256):
+    table = pq.read_table(folder_of(sweep) / "trainings")
+    with LedgerWriter(sweep.place, {"trainings": table.schema}, sweep.spec_sha256):
         before = _bytes(tmp_path)
-        assert not audit(sweep.path, uri).problems
+        assert not audit(sweep.place, uri).problems
         assert _bytes(tmp_path) == before
 
 
@@ -55,7 +56,7 @@ def test_an_audit_writes_nothing_and_needs_no_lock(sweep: SweepDirectory, tmp_pa
 def test_what_is_missing_is_no_fault_before_the_end(home: Path) -> None:
     """What is told and lost, or there twice, is a fault all the same."""
     directory = trained_sweep(home / "stopped", load_sweep(str(home / "fragile.py")), n_commits=2)
-    found = audit(directory.path)
+    found = audit(directory.place)
     assert problems_of(found) == []
     assert not found.finished
     asked, told = found.counts["asked"], found.counts["told"]
@@ -66,7 +67,7 @@ def test_what_is_missing_is_no_fault_before_the_end(home: Path) -> None:
     row = next(row for row in records(directory) if row["replicate"] == 0)
     drop("trainings", training_id=row["training_id"])(directory)
     lost = f"1 trials told without all their trainings: {row['trial']} (1 of 3 missing)"
-    assert problems_of(audit(directory.path))[0].startswith(lost)
+    assert problems_of(audit(directory.place))[0].startswith(lost)
 
 
 @pytest.mark.slow
@@ -78,9 +79,9 @@ def test_a_trial_asked_for_during_the_audit_is_no_fault(
     readings = iter([7, 10])
     asked_so_far = "attnsweep.orchestrator.audit.audit.read_trials"
     monkeypatch.setattr(asked_so_far, lambda directory: read_trials(directory)[: next(readings)])
-    assert problems_of(audit(directory.path)) == []
+    assert problems_of(audit(directory.place)) == []
     readings = iter([7, 7])
-    [problem] = problems_of(audit(directory.path))
+    [problem] = problems_of(audit(directory.place))
     assert problem.startswith("3 trials trained that were never asked for: 7, 8, 9; ")
 
 
@@ -97,14 +98,14 @@ def test_replicates_as_needed_and_another_objective(home: Path) -> None:
     )
     directory = trained_sweep(home / "sequential", spec)
     sync(directory)
-    found = audit(directory.path)
+    found = audit(directory.place)
     assert problems_of(found) == []
     assert found.counts["asked"] == 3
     last = records(directory, trial=1)[-1]
     assert 2 < last["replicate"] + 1 <= 6
     drop("trainings", trial=1, replicate=last["replicate"])(directory)
     n_wanted = last["replicate"] + 1
-    assert problems_of(audit(directory.path))[0].startswith(
+    assert problems_of(audit(directory.place))[0].startswith(
         f"1 trials told without all their trainings: 1 (1 of {n_wanted} missing)"
     )
 
@@ -114,11 +115,11 @@ def test_a_study_in_a_storage_of_its_own(tmp_path: Path) -> None:
     spec = load_sweep("quickstart").but(trials=2, replicates=2, storage=f"sqlite:///{tmp_path}/study.db")
     directory = trained_sweep(tmp_path / "sweep", spec.fix({"n_steps": 5}))
     directory.record_run(finished=False, seconds=1.0)
-    found = audit(directory.path)
+    found = audit(directory.place)
     assert found.counts == {"asked": 2, "trained": 2, "told": 2, "logged": 0}
     assert problems_of(found) == []
     (tmp_path / "study.db").write_bytes(b"")
-    [problem] = problems_of(audit(directory.path))
+    [problem] = problems_of(audit(directory.place))
     assert problem.startswith("not checked: trials and trainings: the study: StorageInternalError: ")
     assert (tmp_path / "study.db").read_bytes() == b""
 
@@ -126,7 +127,7 @@ def test_a_study_in_a_storage_of_its_own(tmp_path: Path) -> None:
 def test_a_sweep_in_an_object_store(home: Path, s3: str) -> None:
     prefix = new_prefix()
     directory = trained_sweep(prefix, load_sweep(str(home / "fragile.py")))
-    found = audit(directory.path)
+    found = audit(directory.place)
     assert found.counts == {"asked": 9, "trained": 9, "told": 9, "logged": 0}
     assert [str(problem).partition(":")[0] for problem in found.problems] == [
         "1 sweeps without a run",
@@ -144,14 +145,14 @@ def _command(arguments: list[str], monkeypatch: pytest.MonkeyPatch) -> int:
 def test_the_command_says_it_all(
     sweep: SweepDirectory, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert _command(["audit", str(sweep.path)], monkeypatch) == 0
+    assert _command(["audit", str(sweep.place)], monkeypatch) == 0
     printed = capsys.readouterr().out.splitlines()
     assert printed[0] == f"{sweep.sweep}: finished"
     assert printed[1] == "ok     asked 9 = trained 9 = told 9 = logged 9 trials, 1 more refused"
     assert printed[-1] == "clean"
 
     set_values(7, seed=3)(sweep)
-    assert _command(["audit", str(sweep.path), "--json"], monkeypatch) == 1
+    assert _command(["audit", str(sweep.place), "--json"], monkeypatch) == 1
     written = capsys.readouterr()
     told = json.loads(written.out)
     assert (told["clean"], told["finished"], told["sweep"]) == (False, True, sweep.sweep)

@@ -3,13 +3,13 @@
 import json
 import re
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
 from attnsweep.orchestrator.audit.audit import audit
 from attnsweep.orchestrator.storage.sweep_directory import STUDY_FILE, SweepDirectory
 from tests.orchestrator.audit.damages import DAMAGES, lines_of, problems_of
+from tests.orchestrator.small_sweep import folder_of
 from tests.orchestrator.trained_sweep import edit
 
 
@@ -18,16 +18,16 @@ from tests.orchestrator.trained_sweep import edit
 def test_damage_is_found(damage: str, sweep: SweepDirectory) -> None:
     inflict, expected = DAMAGES[damage]
     inflict(sweep)
-    found = problems_of(audit(sweep.path))
+    found = problems_of(audit(sweep.place))
     assert len(found) == len(expected), found
     for problem, beginning in zip(found, expected, strict=True):
         assert problem.startswith(beginning)
 
 
 def test_files_that_cannot_be_read(sweep: SweepDirectory) -> None:
-    (path,) = (Path(str(sweep.path)) / "curves").glob("*.parquet")
+    (path,) = (folder_of(sweep) / "curves").glob("*.parquet")
     path.write_bytes(path.read_bytes()[:-20])
-    found = audit(sweep.path)
+    found = audit(sweep.place)
     assert found.counts == {"asked": None, "trained": None, "told": None, "logged": 9}
     assert lines_of(found)[0] == "asked ?, trained ?, told ?, logged 9 trials"
     unread, damaged = problems_of(found)
@@ -38,30 +38,30 @@ def test_files_that_cannot_be_read(sweep: SweepDirectory) -> None:
 
 
 def test_a_page_that_is_damaged_behind_a_whole_footer(sweep: SweepDirectory) -> None:
-    (path,) = (Path(str(sweep.path)) / "trainings").glob("*.parquet")
+    (path,) = (folder_of(sweep) / "trainings").glob("*.parquet")
     content = bytearray(path.read_bytes())
     content[40:4000] = b"x" * 3960
     path.write_bytes(content)
-    unread, damaged = problems_of(audit(sweep.path))
+    unread, damaged = problems_of(audit(sweep.place))
     assert unread.startswith(f"not checked: trials and trainings: {path}: not what was written, by its checksum")
     assert damaged.startswith(f"{path}: not what was written, by its checksum; go on with: attnsweep resume DIR")
 
 
 def test_a_file_of_another_sweep(sweep: SweepDirectory) -> None:
     edit(replace(sweep, spec_sha256="5ec" * 21 + "a"), "heads", lambda rows: rows)
-    problems = problems_of(audit(sweep.path))
+    problems = problems_of(audit(sweep.place))
     assert len(problems) == 3
     assert all("rows of another sweep, of the spec 5ec5ec5ec5ec" in problem for problem in problems)
 
 
 def test_a_study_that_is_gone_or_damaged(sweep: SweepDirectory) -> None:
-    journal = Path(str(sweep.path)) / STUDY_FILE
+    journal = folder_of(sweep) / STUDY_FILE
     text = journal.read_text()
     journal.write_text("{" + text)
-    [problem] = problems_of(audit(sweep.path))
+    [problem] = problems_of(audit(sweep.place))
     assert problem.startswith(f"not checked: trials and trainings: {journal}: JSONDecodeError: ")
     journal.unlink()
-    [problem] = problems_of(audit(sweep.path))
+    [problem] = problems_of(audit(sweep.place))
     assert problem.startswith(
         f"not checked: trials and trainings: {journal}: FileNotFoundError: there is no study.journal"
     )
@@ -69,9 +69,9 @@ def test_a_study_that_is_gone_or_damaged(sweep: SweepDirectory) -> None:
 
 
 def test_a_spec_that_was_edited(sweep: SweepDirectory) -> None:
-    record = Path(str(sweep.path)) / "sweep.json"
+    record = folder_of(sweep) / "sweep.json"
     record.write_text(record.read_text().replace('"trials": 10', '"trials": 11'))
-    found = audit(sweep.path)
+    found = audit(sweep.place)
     assert problems_of(found) == [
         f"{record}: contents that do not match their sha256; "
         "restore the file: a sweep's record is not edited, run a new sweep instead"
@@ -82,10 +82,10 @@ def test_a_spec_that_was_edited(sweep: SweepDirectory) -> None:
 @pytest.mark.parametrize("parameter", ["init_sigma", "optimizer"])
 def test_a_parameter_that_the_study_lacks(parameter: str, sweep: SweepDirectory) -> None:
     """`optimizer` is one that others depend on."""
-    journal = Path(str(sweep.path)) / STUDY_FILE
+    journal = folder_of(sweep) / STUDY_FILE
     entries = [json.loads(line) for line in journal.read_text().splitlines()]
     kept = [each for each in entries if (each.get("trial_id"), each.get("param_name")) != (2, parameter)]
     assert len(kept) == len(entries) - 1
     journal.write_text("".join(json.dumps(each) + "\n" for each in kept))
-    found = problems_of(audit(sweep.path))
+    found = problems_of(audit(sweep.place))
     assert [each for each in found if re.search(r": 2[ /]", each)] == found != []

@@ -11,11 +11,12 @@ from attnsweep.orchestrator.audit.audit import audit
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
 from attnsweep.orchestrator.tracking import sync
 from tests.orchestrator.audit.damages import lines_of, problems_of
+from tests.present import present
 
 
 def _client(uri: str) -> tuple[MlflowClient, str]:
     client = MlflowClient(uri)
-    return client, client.get_experiment_by_name("Fragile").experiment_id
+    return client, present(client.get_experiment_by_name("Fragile")).experiment_id
 
 
 def _run_id(uri: str, condition: str) -> str:
@@ -40,7 +41,7 @@ def test_runs_that_mlflow_lacks_or_has_too_many(whole: SweepDirectory, uri: str)
     stranger = client.create_run(
         experiment, tags=first.data.tags | {"attnsweep.trial_key": f"{whole.sweep}/77"}
     ).info.run_id
-    found = audit(whole.path, uri)
+    found = audit(whole.place, uri)
     assert found.counts["logged"] == 7
     assert lines_of(found)[0].startswith("asked 9 = trained 9 = told 9 > logged 7 trials")
     count, missing, twice, unknown = problems_of(found)
@@ -53,7 +54,7 @@ def test_runs_that_mlflow_lacks_or_has_too_many(whole: SweepDirectory, uri: str)
     assert unknown.startswith(f"1 runs of trials that are not complete: 77 ({stranger}); delete")
 
     client.create_run(experiment, tags=client.get_run(parent).data.tags)
-    assert problems_of(audit(whole.path, uri))[0].startswith("2 runs of the sweep itself, and not one: ")
+    assert problems_of(audit(whole.place, uri))[0].startswith("2 runs of the sweep itself, and not one: ")
     for run in (again, stranger):
         client.delete_run(run)
 
@@ -69,7 +70,7 @@ def test_runs_that_have_other_values(whole: SweepDirectory, uri: str) -> None:
     client.log_metric(param, "loss_median", median * (1 + 1e-15))
     with sqlite3.connect(uri.removeprefix("sqlite:///")) as database:
         database.execute("update params set value = '0.5' where key = 'init_sigma' and run_uuid = ?", [param])
-    [problem] = problems_of(audit(whole.path, uri))
+    [problem] = problems_of(audit(whole.place, uri))
     assert problem.startswith(
         f"2 trials whose run has another value than the ledger: 2 ({metric}: stuck_rate 0.125, not 0.0), "
         f"3 ({param}: init_sigma 0.5, not "
@@ -77,7 +78,7 @@ def test_runs_that_have_other_values(whole: SweepDirectory, uri: str) -> None:
     for run in (metric, param):
         client.delete_run(run)
     sync(whole, uri)
-    assert problems_of(audit(whole.path, uri)) == []
+    assert problems_of(audit(whole.place, uri)) == []
 
 
 @pytest.mark.slow
@@ -85,13 +86,13 @@ def test_the_mends_of_mlflow_mend(whole: SweepDirectory, uri: str) -> None:
     client, _ = _client(uri)
     client.delete_run(_run_id(uri, f"tags.`attnsweep.trial_key` = '{whole.sweep}/2'"))
     client.set_tag(_run_id(uri, "tags.`attnsweep.kind` = 'sweep'"), "attnsweep.n_trainings", "26")
-    assert len(audit(whole.path, uri).problems) == 2
+    assert len(audit(whole.place, uri).problems) == 2
     sync(whole, uri)
-    assert problems_of(audit(whole.path, uri)) == []
+    assert problems_of(audit(whole.place, uri)) == []
 
 
 def test_mlflow_that_has_nothing_is_left_as_it_is(whole: SweepDirectory, tmp_path: Path) -> None:
-    missing, trials = problems_of(audit(whole.path, f"sqlite:///{tmp_path}/none/mlflow.db"))
+    missing, trials = problems_of(audit(whole.place, f"sqlite:///{tmp_path}/none/mlflow.db"))
     assert missing.startswith(f"1 sweeps without a run: {whole.sweep}; log what is missing")
     assert trials.startswith("9 complete trials without a finished run: 0, 1, 2 and 6 more; log what is missing")
     assert list(tmp_path.iterdir()) == []
@@ -102,7 +103,7 @@ def test_mlflow_out_of_reach(whole: SweepDirectory, monkeypatch: pytest.MonkeyPa
     with socket.socket() as closed:
         closed.bind(("127.0.0.1", 0))
         port = closed.getsockname()[1]
-    found = audit(whole.path, f"http://me:secret@127.0.0.1:{port}")
+    found = audit(whole.place, f"http://me:secret@127.0.0.1:{port}")
     [problem] = problems_of(found)
     assert problem.startswith(f"not checked: MLflow (http://...@127.0.0.1:{port}): MlflowException: ")
     assert problem.endswith("; start it, or give another --tracking-uri")

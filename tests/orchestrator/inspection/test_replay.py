@@ -42,7 +42,7 @@ def whole(spec: Sweep, tmp_path_factory: pytest.TempPathFactory) -> SweepDirecto
 @pytest.fixture
 def sweep(whole: SweepDirectory, tmp_path: Path) -> SweepDirectory:
     """A copy to be changed."""
-    shutil.copytree(str(whole.path), tmp_path / "sweep")
+    shutil.copytree(str(whole.place), tmp_path / "sweep")
     return SweepDirectory.open(tmp_path / "sweep")
 
 
@@ -74,7 +74,7 @@ def test_a_replay_is_equal_to_the_bit(outcome: str, whole: SweepDirectory) -> No
     assert found.deviation.absolute == found.deviation.relative == found.deviation.of_losses == 0
     assert replace(found.deviation.replayed, host=None) == replace(found.deviation.recorded, host=None)
     compared = _compared(found.deviation)
-    n_points = recorded_rows(Ledger(whole.path), row["training_id"]).curves.num_rows
+    n_points = recorded_rows(Ledger(whole.place), row["training_id"]).curves.num_rows
     assert compared["curves"] == (n_points, 0)
     assert n_points > 20
     assert compared["levels"][0] > 1
@@ -92,7 +92,7 @@ def test_a_trace_measures_every_step_and_changes_nothing(spec: Sweep, tmp_path: 
     assert found.deviation.agrees
     traced = pq.read_table(tmp_path / "trace" / "curves.parquet").to_pylist()
     assert {each["step"] for each in traced} == set(range(301))
-    recorded = recorded_rows(Ledger(whole.path), row["training_id"]).curves.to_pylist()
+    recorded = recorded_rows(Ledger(whole.place), row["training_id"]).curves.to_pylist()
     assert all(each in traced for each in recorded)
     assert len(traced) > len(recorded)
 
@@ -105,7 +105,7 @@ def test_heads_and_bleu_are_compared_too(tmp_path: Path) -> None:
     found = replay(directory, "0/1").deviation
     assert found.agrees
     assert found.absolute == 0
-    ledger = Ledger(directory.path)
+    ledger = Ledger(directory.place)
     (row,) = records(directory, replicate=1)
     heads = recorded_rows(ledger, row["training_id"]).heads
     assert heads is not None
@@ -156,7 +156,7 @@ def test_a_loss_that_is_not_what_was_recorded(sweep: SweepDirectory) -> None:
 
 
 def test_a_curve_that_is_not_what_was_recorded(sweep: SweepDirectory) -> None:
-    rows = Ledger(sweep.path).curves().to_pylist()
+    rows = Ledger(sweep.place).curves().to_pylist()
     place = next(index for index, row in enumerate(rows) if row["metric"] == "param_norm" and row["step"] == 12)
     edit_row(sweep, "curves", place, value=rows[place]["value"] + 0.25)
     edit_row(sweep, "curves", place + 1, step=999)
@@ -217,7 +217,7 @@ def test_what_is_not_as_it_was_is_said(sweep: SweepDirectory) -> None:
 
 
 def test_float32_has_more_leave(whole: SweepDirectory) -> None:
-    ledger = Ledger(whole.path)
+    ledger = Ledger(whole.place)
     rows = recorded_rows(ledger, records(whole, outcome="plateau")[0]["training_id"])
     (row,) = rows.trainings.to_pylist()
 
@@ -236,7 +236,7 @@ def test_float32_has_more_leave(whole: SweepDirectory) -> None:
 
 
 def test_below_the_solved_level_losses_are_noise(whole: SweepDirectory) -> None:
-    ledger = Ledger(whole.path)
+    ledger = Ledger(whole.place)
     rows = recorded_rows(ledger, records(whole, outcome="plateau")[0]["training_id"])
     (row,) = rows.trainings.to_pylist()
     tiny = {"eval_loss": 1e-15, "final_loss": 0.0, "loss_level": 1e-3}
@@ -252,7 +252,7 @@ def test_below_the_solved_level_losses_are_noise(whole: SweepDirectory) -> None:
 
 
 def test_a_training_is_found_by_its_place_or_the_beginning_of_its_id(whole: SweepDirectory) -> None:
-    ledger = Ledger(whole.path)
+    ledger = Ledger(whole.place)
     row = records(whole, trial=3, replicate=2)[0]
     for name in ("3/2", row["training_id"], row["training_id"][:10]):
         assert find_training(ledger, name) == row["training_id"]
@@ -293,7 +293,7 @@ def test_the_command_prints_recorded_beside_replayed(
     whole: SweepDirectory, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     row = records(whole, outcome="plateau")[0]
-    assert _command(["replay", str(whole.path), row["training_id"]], monkeypatch) == 0
+    assert _command(["replay", str(whole.place), row["training_id"]], monkeypatch) == 0
     printed = capsys.readouterr().out
     place = f"trial {row['trial']}, replicate {row['replicate']} of {whole.sweep}"
     assert printed.startswith(f"{row['training_id']}: {place}\n")
@@ -306,7 +306,7 @@ def test_the_command_says_where_it_does_not_agree(
 ) -> None:
     row = records(sweep, outcome="plateau")[0]
     edit_row(sweep, "trainings", row["place"], eval_loss=7.0, outcome="marginal")
-    assert _command(["replay", str(sweep.path), row["training_id"], "--json"], monkeypatch) == 1
+    assert _command(["replay", str(sweep.place), row["training_id"], "--json"], monkeypatch) == 1
     written = capsys.readouterr()
     told = json.loads(written.out)
     assert told["disagrees_in"] == ["outcome", "eval_loss"]
@@ -319,7 +319,7 @@ def test_the_command_shows_the_error_of_a_failed_training(
     whole: SweepDirectory, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     row = records(whole, outcome="failed")[0]
-    assert _command(["replay", str(whole.path), f"{row['trial']}/{row['replicate']}", "--json"], monkeypatch) == 0
+    assert _command(["replay", str(whole.place), f"{row['trial']}/{row['replicate']}", "--json"], monkeypatch) == 0
     written = capsys.readouterr()
     assert "recorded error: in two lines\nreplayed error: in two lines\n" in written.err
     assert "ZeroDivisionError: planted" in json.loads(written.out)["replayed"]["error"]
@@ -328,9 +328,9 @@ def test_the_command_shows_the_error_of_a_failed_training(
 def test_a_mistake_is_one_line(
     whole: SweepDirectory, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert _command(["replay", str(whole.path), "nonsense"], monkeypatch) == 2
+    assert _command(["replay", str(whole.place), "nonsense"], monkeypatch) == 2
     error = capsys.readouterr().err
-    assert error.startswith(f"attnsweep: TRAINING_ID: got 'nonsense', expected a training of {whole.path}, by its id")
+    assert error.startswith(f"attnsweep: TRAINING_ID: got 'nonsense', expected a training of {whole.place}, by its id")
     assert error.count("\n") == 1
     assert _command(["replay", str(tmp_path), "0/0"], monkeypatch) == 2
     assert capsys.readouterr().err.startswith(f"attnsweep: DIR: got '{tmp_path}', expected a sweep directory")

@@ -1,5 +1,6 @@
 """Small ledgers for these tests."""
 
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -9,11 +10,14 @@ import pyarrow as pa
 from attnsweep.orchestrator.ledger.reader import Ledger
 from attnsweep.orchestrator.ledger.schema import curves_schema, heads_schema, trainings_schema
 from attnsweep.orchestrator.ledger.writer import LedgerWriter
+from attnsweep.orchestrator.storage.location import Location, locate
 from attnsweep.workloads.category_pairs.parameters import CategoryPairsParameters
 
 TRAININGS = trainings_schema(CategoryPairsParameters, ("zero", "mean"))
 CURVES = curves_schema()
 HEADS = heads_schema(("positional", "rare_token"))
+WITHOUT_HEADS = {"trainings": TRAININGS, "curves": CURVES}
+SCHEMAS = WITHOUT_HEADS | {"heads": HEADS}
 SPEC = "5ec" * 21 + "a"
 
 _TRAINING = {
@@ -59,8 +63,8 @@ def pack_rows(pack: str, keys: list[Key], n_steps: int = 3) -> tuple[pa.Table, p
     )
 
 
-def open_writer(root: Path) -> LedgerWriter:
-    return LedgerWriter(root, TRAININGS, HEADS, SPEC)
+def open_writer(root: Location, schemas: Mapping[str, pa.Schema] = SCHEMAS, spec_sha256: str = SPEC) -> LedgerWriter:
+    return LedgerWriter(locate(root), schemas, spec_sha256)
 
 
 def file_of(root: Path, table: str, pack: str) -> Path:
@@ -69,13 +73,13 @@ def file_of(root: Path, table: str, pack: str) -> Path:
     return path
 
 
-def committed_keys(root: Path) -> set[Key]:
+def committed_keys(root: Location) -> set[Key]:
     """(trial, replicate) of every training that is in the ledger."""
     rows = Ledger(root).trainings(columns=["trial", "replicate"])
     return set(zip(rows["trial"].to_pylist(), rows["replicate"].to_pylist(), strict=True))
 
 
-def assert_holds(root: Path, keys: set[Key], n_steps: int = 3) -> None:
+def assert_holds(root: Location, keys: set[Key], n_steps: int = 3) -> None:
     """Each training of `keys` is there once in each table, and nothing else."""
     ledger = Ledger(root)
     for table, times in ((ledger.trainings(), 1), (ledger.curves(), 2 * n_steps), (ledger.heads(), 1)):

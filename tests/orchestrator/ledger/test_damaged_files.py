@@ -248,10 +248,10 @@ def test_a_file_that_replaces_itself_is_named(sweep: Path) -> None:
 
 def test_rows_that_are_not_of_the_search_space_are_refused(tmp_path: Path) -> None:
     spec = small_sweep("s", trials=1)
-    spec = spec.but(space=spec.space | {"optimizer": Categorical(choices=("sgd", "adam"))})
+    spec = spec.but(space={**spec.space, "optimizer": Categorical(choices=("sgd", "adam"))})
     directory = sweep_on_disk(tmp_path / "s", spec, trial_rows(0, ["solved"] * 4, param_optimizer="lbfgs"))
     with pytest.raises(
         UserError,
         match=r"DIR: got 'a row with the parameter lbfgs', expected rows of sweep.json's search space, sgd, adam",
     ):
-        write_report([Path(str(directory.path))], tmp_path / "report.html")
+        write_report([directory.place], tmp_path / "report.html")

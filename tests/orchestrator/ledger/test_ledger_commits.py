@@ -6,6 +6,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from random import Random
 
 import duckdb
 import pandas as pd
@@ -19,13 +20,14 @@ from hypothesis import strategies as st
 from attnsweep.orchestrator.ledger.compaction import MAX_FRAGMENTS, compact, due, merge
 from attnsweep.orchestrator.ledger.fragments import fragment_names
 from attnsweep.orchestrator.ledger.reader import Ledger
-from attnsweep.orchestrator.ledger.writer import LedgerWriter
+from attnsweep.orchestrator.storage.location import locate
 from attnsweep.workloads.errors import UserError
 from tests.orchestrator.ledger.ledger_rows import (
     CURVES,
     HEADS,
     SPEC,
     TRAININGS,
+    WITHOUT_HEADS,
     assert_holds,
     committed_keys,
     file_of,
@@ -33,6 +35,7 @@ from tests.orchestrator.ledger.ledger_rows import (
     pack_rows,
     training_rows,
 )
+from tests.present import present
 
 numbers = st.one_of(st.none(), st.floats(allow_nan=False, allow_infinity=False))
 row = st.fixed_dictionaries(
@@ -73,7 +76,7 @@ def test_any_rows_are_read_back_equal(
 @settings(max_examples=20, deadline=None)
 @given(st.lists(st.sampled_from(["commit", "compact", "reopen"]), max_size=18), st.randoms())
 def test_any_order_of_commits_and_compactions_gives_each_row_once(
-    tmp_path_factory: pytest.TempPathFactory, actions: list[str], random: object
+    tmp_path_factory: pytest.TempPathFactory, actions: list[str], random: Random
 ) -> None:
     root = tmp_path_factory.mktemp("sweep")
     keys = [(trial, replicate) for trial in range(25) for replicate in range(2)]
@@ -197,7 +200,7 @@ def test_others_read_the_files_by_a_glob(tmp_path: Path, compacted: bool) -> Non
     assert sorted(pl.read_parquet(glob)["trial"]) == [0, 1, 2]
     assert pl.scan_parquet(glob).filter(pl.col("outcome") == "solved").collect().height == 3
     assert sorted(pq.read_table(tmp_path / "trainings")["trial"].to_pylist()) == [0, 1, 2]
-    assert duckdb.sql(f"select trial from '{glob}' where outcome = 'solved' order by 1").fetchall() == [
+    assert present(duckdb.sql(f"select trial from '{glob}' where outcome = 'solved' order by 1")).fetchall() == [
         (0,),
         (1,),
         (2,),
@@ -207,10 +210,10 @@ def test_others_read_the_files_by_a_glob(tmp_path: Path, compacted: bool) -> Non
 
 def test_columns_that_a_newer_version_added_are_null_in_older_rows(tmp_path: Path) -> None:
     older = TRAININGS.remove(TRAININGS.get_field_index("param_init_sigma"))
-    with LedgerWriter(tmp_path, older, None, SPEC) as writer:
+    with open_writer(tmp_path, {"trainings": older, "curves": CURVES}) as writer:
         rows = training_rows("p0", {"trial": 0, "replicate": 0}).drop_columns(["param_init_sigma"])
         writer.commit("p0", rows, None, None)
-    with LedgerWriter(tmp_path, TRAININGS, None, SPEC) as writer:
+    with open_writer(tmp_path, WITHOUT_HEADS) as writer:
         writer.commit("p1", training_rows("p1", {"trial": 1, "replicate": 0, "param_init_sigma": 0.5}), None, None)
     for _ in range(2):
         rows = Ledger(tmp_path).trainings().sort_by("trial")
@@ -273,7 +276,7 @@ def test_a_reader_does_not_wait_for_a_pause_in_the_commits(tmp_path: Path, monke
 
 def test_rows_of_heads_need_a_workload_with_heads(tmp_path: Path) -> None:
     with (
-        LedgerWriter(tmp_path, TRAININGS, None, SPEC) as writer,
+        open_writer(tmp_path, WITHOUT_HEADS) as writer,
         pytest.raises(ValueError, match="heads: got rows, from a workload that was declared without heads"),
     ):
         writer.commit("p0", *pack_rows("p0", [(0, 0)]))
@@ -293,19 +296,19 @@ def test_another_sweeps_rows_are_refused(tmp_path: Path) -> None:
         writer.commit("p0", *pack_rows("p0", [(0, 0)]))
     other = "f" * 64
     with pytest.raises(UserError) as refused:
-        LedgerWriter(tmp_path, TRAININGS, HEADS, other)
+        open_writer(tmp_path, spec_sha256=other)
     assert str(refused.value) == (
         f"{file_of(tmp_path, 'trainings', 'p0')}: got 'rows of the spec 5ec5ec5ec5ec', expected rows of this sweep, "
         "ffffffffffff; choose a directory without a sweep"
     )
     copied = tmp_path / "other"
     copied.mkdir()
-    with LedgerWriter(copied, TRAININGS, HEADS, other) as writer:
+    with open_writer(copied, spec_sha256=other) as writer:
         writer.commit("p1", *pack_rows("p1", [(1, 0)]))
     for path in copied.glob("*/*.parquet"):
         path.rename(tmp_path / path.parent.name / path.name)
     with pytest.raises(UserError, match=r"got 'rows of 2 sweeps .*expected the rows of one; remove the files that"):
-        merge(tmp_path, fragment_names(tmp_path))
+        merge(locate(tmp_path), fragment_names(locate(tmp_path)))
     open_writer_error = f"{file_of(tmp_path, 'trainings', 'p1')}: got 'rows of the spec ffffffffffff'"
     with pytest.raises(UserError, match=open_writer_error):
         open_writer(tmp_path)

@@ -1,6 +1,7 @@
 """The ledger's columns, and what a table must be to become its rows."""
 
 import math
+from collections.abc import Callable
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -74,6 +75,6 @@ def test_strings_are_encoded_and_columns_put_in_order() -> None:
     ],
     ids=["missing", "unknown", "type", "null"],
 )
-def test_a_table_that_does_not_fit_is_refused(spoil: object, message: str) -> None:
+def test_a_table_that_does_not_fit_is_refused(spoil: Callable[[pa.Table], pa.Table], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         conform(spoil(training_rows("p", {"trial": 0, "replicate": 0})), TRAININGS)

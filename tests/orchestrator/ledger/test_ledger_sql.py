@@ -6,6 +6,7 @@ import json
 import math
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import duckdb
 import pyarrow as pa
@@ -13,54 +14,60 @@ import pyarrow.parquet as pq
 import pytest
 
 from attnsweep.orchestrator.ledger.compaction import compact
-from attnsweep.orchestrator.ledger.query import TABLE_ROWS, render, run_query
+from attnsweep.orchestrator.ledger.query import TABLE_ROWS, query_all, render
 from attnsweep.orchestrator.ledger.reader import Ledger
-from attnsweep.orchestrator.ledger.writer import LedgerWriter
 from attnsweep.workloads.errors import UserError
-from tests.orchestrator.ledger.ledger_rows import HEADS, TRAININGS, file_of, open_writer, pack_rows, training_rows
+from tests.orchestrator.ledger.ledger_rows import (
+    HEADS,
+    WITHOUT_HEADS,
+    file_of,
+    open_writer,
+    pack_rows,
+    training_rows,
+)
+from tests.present import present
 
 
 @pytest.fixture
 def ledger(tmp_path: Path) -> Ledger:
     """Two trials: three judged trainings and a failed one; and one that diverged in half of its trainings."""
+    trials: list[list[dict[str, Any]]] = [
+        [
+            {"trial": 0, "replicate": 0, "outcome": "solved", "eval_loss": 1.0, "param_init_sigma": 0.1},
+            {
+                "trial": 0,
+                "replicate": 1,
+                "outcome": "marginal",
+                "eval_loss": 2.0,
+                "param_init_sigma": 0.1,
+                "stuck": True,
+            },
+            {"trial": 0, "replicate": 2, "outcome": "failed", "param_init_sigma": 0.1, "error": "boom"},
+            {"trial": 0, "replicate": 3, "outcome": "plateau", "eval_loss": 4.0, "param_init_sigma": 0.1},
+        ],
+        [
+            {
+                "trial": 1,
+                "replicate": 0,
+                "outcome": "solved",
+                "eval_loss": 1.0,
+                "param_init_sigma": 0.2,
+                "finished_at": datetime(2025, 11, 2, tzinfo=UTC),
+            },
+            {"trial": 1, "replicate": 1, "outcome": "diverged", "param_init_sigma": None},
+        ],
+    ]
     root = tmp_path / "it's [a] sweep*"
     root.mkdir()
     with open_writer(root) as writer:
         writer.commit("p0", *pack_rows("p0", [(9, 0)]))
-        for number, rows in enumerate(
-            [
-                [
-                    {"trial": 0, "replicate": 0, "outcome": "solved", "eval_loss": 1.0, "param_init_sigma": 0.1},
-                    {
-                        "trial": 0,
-                        "replicate": 1,
-                        "outcome": "marginal",
-                        "eval_loss": 2.0,
-                        "param_init_sigma": 0.1,
-                        "stuck": True,
-                    },
-                    {"trial": 0, "replicate": 2, "outcome": "failed", "param_init_sigma": 0.1, "error": "boom"},
-                    {"trial": 0, "replicate": 3, "outcome": "plateau", "eval_loss": 4.0, "param_init_sigma": 0.1},
-                ],
-                [
-                    {
-                        "trial": 1,
-                        "replicate": 0,
-                        "outcome": "solved",
-                        "eval_loss": 1.0,
-                        "param_init_sigma": 0.2,
-                        "finished_at": datetime(2025, 11, 2, tzinfo=UTC),
-                    },
-                    {"trial": 1, "replicate": 1, "outcome": "diverged", "param_init_sigma": None},
-                ],
-            ]
-        ):
+        for number, rows in enumerate(trials):
             writer.commit(f"q{number}", training_rows(f"q{number}", *rows), None, None)
     return Ledger(root)
 
 
 def test_trials_sum_up_their_trainings(ledger: Ledger) -> None:
-    first, second, _ = run_query(ledger, "FROM trials").to_pylist()
+    first, second, _ = query_all([ledger], "FROM trials").to_pylist()
     named = {name: value for name, value in first.items() if not name.startswith("param_")}
     noon = datetime(2025, 11, 1, 12, tzinfo=UTC)
     assert named == {
@@ -92,14 +99,14 @@ def test_a_trial_whose_trainings_all_failed_has_no_rates(tmp_path: Path) -> None
     with open_writer(tmp_path) as writer:
         rows = training_rows("p", {"trial": 0, "replicate": 0, "outcome": "failed"})
         writer.commit("p", rows, None, None)
-    (trial,) = run_query(
-        Ledger(tmp_path), "SELECT n_failed, stuck_rate, solved_rate, loss_median FROM trials"
+    (trial,) = query_all(
+        [Ledger(tmp_path)], "SELECT n_failed, stuck_rate, solved_rate, loss_median FROM trials"
     ).to_pylist()
     assert trial == {"n_failed": 1, "stuck_rate": None, "solved_rate": None, "loss_median": None}
 
 
 def test_a_sweep_without_rows_has_all_views(tmp_path: Path) -> None:
-    with LedgerWriter(tmp_path, TRAININGS, None, "a"):
+    with open_writer(tmp_path, WITHOUT_HEADS):
         ledger = Ledger(tmp_path)
     for view, column in (
         ("trainings", "outcome"),
@@ -108,14 +115,14 @@ def test_a_sweep_without_rows_has_all_views(tmp_path: Path) -> None:
         ("trials", "stuck_rate"),
         ("trials", "param_learning_rate"),
     ):
-        answer = run_query(ledger, f"SELECT {column} FROM {view}")
+        answer = query_all([ledger], f"SELECT {column} FROM {view}")
         assert (answer.column_names, answer.num_rows) == ([column], 0)
     assert ledger.heads().num_rows == 0
 
 
 def test_curves_and_heads_join_their_trainings(ledger: Ledger) -> None:
-    answer = run_query(
-        ledger,
+    answer = query_all(
+        [ledger],
         "SELECT metric, max(value) AS top, any_value(role) AS role FROM curves JOIN trainings USING (trial, replicate) "
         "JOIN heads USING (trial, replicate) WHERE outcome = 'solved' GROUP BY metric ORDER BY metric",
     )
@@ -123,7 +130,7 @@ def test_curves_and_heads_join_their_trainings(ledger: Ledger) -> None:
         {"metric": "grad_norm", "top": 2.0, "role": "none"},
         {"metric": "loss", "top": 2.0, "role": "none"},
     ]
-    assert HEADS.names == run_query(ledger, "FROM heads").column_names
+    assert HEADS.names == query_all([ledger], "FROM heads").column_names
 
 
 def test_a_connection_outlives_a_compaction(tmp_path: Path) -> None:
@@ -185,15 +192,15 @@ def test_a_query_reads_the_views_and_nothing_else(tmp_path: Path, monkeypatch: p
     before = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*")}
     python_variable = pa.table({"a": [1]})
     with pytest.raises(UserError):
-        run_query(Ledger(root), sql.format(root=root, secret=secret, file=file_of(root, "trainings", "p0")))
+        query_all([Ledger(root)], sql.format(root=root, secret=secret, file=file_of(root, "trainings", "p0")))
     assert {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*")} == before
     assert python_variable.num_rows == 1
-    assert duckdb.sql("FROM python_variable").fetchall() == [(1,)]
+    assert present(duckdb.sql("FROM python_variable")).fetchall() == [(1,)]
 
 
 def test_bad_sql_is_answered_in_one_line(ledger: Ledger) -> None:
     with pytest.raises(UserError) as refused:
-        run_query(ledger, "select outcom,\n  count(*) from trainings group by 1")
+        query_all([ledger], "select outcom,\n  count(*) from trainings group by 1")
     text = str(refused.value)
     assert text.startswith(
         "SQL: got 'select outcom, count(*) from trainings group by 1', "
@@ -202,11 +209,11 @@ def test_bad_sql_is_answered_in_one_line(ledger: Ledger) -> None:
     assert "outcome" in text
     assert "\n" not in text
     with pytest.raises(UserError, match=r"DuckDB says: Parser Error"):
-        run_query(ledger, "selec 1")
+        query_all([ledger], "selec 1")
     with pytest.raises(UserError, match=r"DuckDB says: Conversion Error"):
-        run_query(ledger, "select outcome::int from trainings")
+        query_all([ledger], "select outcome::int from trainings")
     with pytest.raises(UserError, match=r"got '', .*; start it with SELECT or FROM, and ask one query at a time$"):
-        run_query(ledger, "")
+        query_all([ledger], "")
 
 
 SQL = """
@@ -217,7 +224,7 @@ FROM trainings WHERE trial < 2 GROUP BY trial ORDER BY trial
 
 
 def test_json_is_a_list_of_records(ledger: Ledger, capsys: pytest.CaptureFixture[str]) -> None:
-    render(run_query(ledger, SQL), "json", None)
+    render(query_all([ledger], SQL), "json", None)
     first, second = json.loads(capsys.readouterr().out, parse_constant=lambda word: pytest.fail(word))
     assert first == {
         "trial": 0,
@@ -232,7 +239,7 @@ def test_json_is_a_list_of_records(ledger: Ledger, capsys: pytest.CaptureFixture
         "half": 2.5,
     }
     assert second["at"] == "2025-11-02T00:00:00+00:00"
-    render(run_query(ledger, "FROM trials WHERE trial > 99"), "json", None)
+    render(query_all([ledger], "FROM trials WHERE trial > 99"), "json", None)
     assert json.loads(capsys.readouterr().out) == []
 
 
@@ -261,7 +268,7 @@ UNUSUAL = {
 def test_every_type_of_value_is_written_in_every_format(
     value: str, ledger: Ledger, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    answer = run_query(ledger, f"SELECT {value} AS v, 1 AS v, DATE '2025-11-01' AS day")
+    answer = query_all([ledger], f"SELECT {value} AS v, 1 AS v, DATE '2025-11-01' AS day")
     render(answer, "json", None)
     assert json.loads(capsys.readouterr().out)[0]["day"] == "2025-11-01"
     render(answer, "csv", None)
@@ -274,7 +281,7 @@ def test_every_type_of_value_is_written_in_every_format(
 
 def test_csv_has_a_header_and_empty_nulls(ledger: Ledger, tmp_path: Path) -> None:
     out = tmp_path / "out.csv"
-    render(run_query(ledger, "SELECT trial, eval_loss, 'a,b' AS w FROM trainings ORDER BY ALL LIMIT 4"), "csv", out)
+    render(query_all([ledger], "SELECT trial, eval_loss, 'a,b' AS w FROM trainings ORDER BY ALL LIMIT 4"), "csv", out)
     assert list(csv.reader(io.StringIO(out.read_text()))) == [
         ["trial", "eval_loss", "w"],
         ["0", "1.0", "a,b"],
@@ -285,7 +292,7 @@ def test_csv_has_a_header_and_empty_nulls(ledger: Ledger, tmp_path: Path) -> Non
 
 
 def test_parquet_goes_to_a_file(ledger: Ledger, tmp_path: Path) -> None:
-    answer = run_query(ledger, "FROM trials")
+    answer = query_all([ledger], "FROM trials")
     render(answer, "parquet", tmp_path / "out.parquet")
     assert pq.read_table(tmp_path / "out.parquet").equals(answer)
     assert math.isclose(pq.read_table(tmp_path / "out.parquet")["stuck_rate"][0].as_py(), 1 / 3)

@@ -10,10 +10,9 @@ from attnsweep.orchestrator import cli
 from attnsweep.orchestrator.ledger.query import query_all
 from attnsweep.orchestrator.ledger.reader import Ledger
 from attnsweep.orchestrator.ledger.schema import trainings_schema
-from attnsweep.orchestrator.ledger.writer import LedgerWriter
 from attnsweep.workloads.errors import UserError
 from attnsweep.workloads.formal_languages.parameters import FormalLanguagesParameters
-from tests.orchestrator.ledger.ledger_rows import HEADS, SPEC, TRAININGS, pack_rows, training_rows
+from tests.orchestrator.ledger.ledger_rows import CURVES, WITHOUT_HEADS, open_writer, pack_rows, training_rows
 
 LANGUAGES = trainings_schema(FormalLanguagesParameters, ("chance",))
 
@@ -24,15 +23,15 @@ def roots(tmp_path: Path) -> list[Path]:
     paths = [tmp_path / name for name in ("pairs", "languages", "empty")]
     for path in paths:
         path.mkdir()
-    with LedgerWriter(paths[0], TRAININGS, HEADS, SPEC) as writer:
+    with open_writer(paths[0]) as writer:
         _, curves, heads = pack_rows("p0", [(0, 0), (0, 1)])
         rows = [{"trial": 0, "replicate": n, "sweep": "it's pairs", "param_n_categories": 5} for n in (0, 1)]
         writer.commit("p0", training_rows("p0", *rows), curves, heads)
-    with LedgerWriter(paths[1], LANGUAGES, None, "f" * 64) as writer:
+    with open_writer(paths[1], {"trainings": LANGUAGES, "curves": CURVES}, "f" * 64) as writer:
         shared = training_rows("p0", {"trial": 0, "replicate": 0, "sweep": "languages"}).to_pylist()[0]
         record = {name: shared.get(name) for name in LANGUAGES.names} | {"param_language": "first"}
         writer.commit("p0", pa.Table.from_pylist([record], LANGUAGES), pack_rows("p0", [(0, 0)])[1], None)
-    with LedgerWriter(paths[2], TRAININGS, None, SPEC):
+    with open_writer(paths[2], WITHOUT_HEADS):
         pass
     return paths
 

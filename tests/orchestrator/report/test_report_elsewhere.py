@@ -37,10 +37,12 @@ def pages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[str, str]:
     return texts[0], texts[1]
 
 
+@pytest.mark.slow
 def test_a_report_is_the_same_elsewhere(pages: tuple[str, str]) -> None:
     assert pages[0] == pages[1]
 
 
+@pytest.mark.slow
 def test_a_report_names_no_folder_of_the_machine_that_made_it(pages: tuple[str, str], tmp_path: Path) -> None:
     for folder in (HOME, str(tmp_path), str(Path(__file__).parents[3]), "/opt/bin"):
         assert folder not in pages[0]

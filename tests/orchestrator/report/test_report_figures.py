@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from matplotlib.patches import Rectangle
 
-from attnsweep.orchestrator.analysis.figures.style import OUTCOME_COLOURS
+from attnsweep.orchestrator.analysis.figures.style import OUTCOME_COLOURS, letters_on
 from attnsweep.orchestrator.report.pictures import Picture, Section, draw_overview, draw_sweep
 from attnsweep.orchestrator.report.sweep_report import SweepReport, read_sweep_report
 from tests.orchestrator.drawn import bands, bars, intervals, legend, lines, texts, tick_labels, unreadable
@@ -52,6 +52,7 @@ def _of(report: SweepReport, section: Section) -> list[Picture]:
     return [each for each in draw_sweep(report) if each.section == section]
 
 
+@pytest.mark.slow
 def test_each_figure_can_be_read(heads: SweepReport, curves: SweepReport, tmp_path: Path) -> None:
     few = _report(tmp_path / "few", 4)
     pictures = [picture for report in (heads, curves, few) for picture in draw_sweep(report)]
@@ -88,6 +89,10 @@ def test_cells_show_shares_and_intervals(heads: SweepReport) -> None:
     assert texts(panel)[1::2] == [f"{each.stuck.low:.2f}–{each.stuck.high:.2f}" for each in known]
     patches = [each for each in panel.patches if isinstance(each, Rectangle)]
     assert len(patches) == len(heads.regions.cells) + 1
+    faces = [
+        face.get_facecolor() for face, each in zip(patches[:-1], heads.regions.cells, strict=True) if each in known
+    ]
+    assert [text.get_color() for text in panel.texts[::2]] == [letters_on(face) for face in faces]
     assert heads.regions.best is not None
     assert patches[-1].get_xy() == pytest.approx([place - 0.47 for place in heads.regions.best.place])
     first = heads.regions.cells[0]

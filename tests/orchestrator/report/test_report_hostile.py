@@ -26,7 +26,7 @@ def hostile(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Element]:
     home = tmp_path_factory.mktemp("hostile") / "a <script>b' \"c$(d)\n;e"
     choices = ("positions_only", NASTY, LONG, "$x_{$", "")
     spec = small_sweep("hostile", description=NASTY, replicates=2)
-    spec = spec.but(space=spec.space | {"variant": Categorical(choices=choices)})
+    spec = spec.but(space={**spec.space, "variant": Categorical(choices=choices)})
     trials = [
         trial_rows(
             at,
@@ -43,13 +43,13 @@ def hostile(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Element]:
         )
         for at, value in enumerate(choices)
     ]
-    directory = sweep_on_disk(home, spec, *trials)
+    sweep_on_disk(home, spec, *trials)
     record = json.loads((home / "sweep.json").read_text())
     del record["sha256"]
     record["sweep"] = NASTY + LONG
     record["provenance"] |= {"command": NASTY, "host": LONG, NASTY: NASTY, "versions": {NASTY: LONG}}
     (home / "sweep.json").write_text(json.dumps(record))
-    return directory.path, read_html(write_report([home], None).read_text())
+    return home, read_html(write_report([home], None).read_text())
 
 
 @pytest.mark.slow

@@ -2,6 +2,7 @@
 
 import re
 from pathlib import Path
+from typing import Any
 
 import duckdb
 import numpy as np
@@ -18,6 +19,7 @@ from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
 from attnsweep.search_spaces import Categorical
 from tests.orchestrator.report.report_html import Element, read_html
 from tests.orchestrator.small_sweep import commit, open_writer, small_sweep, sweep_on_disk, trial_rows
+from tests.present import present
 
 SIGMAS = (5e-4, 5e-3, 5e-2, 0.5)
 ENDS = (
@@ -49,12 +51,12 @@ def sweep(tmp_path_factory: pytest.TempPathFactory) -> SweepDirectory:
 
 @pytest.fixture(scope="module")
 def page(sweep: SweepDirectory) -> Element:
-    return read_html(make_report([sweep.path])[0])
+    return read_html(make_report([sweep.place])[0])
 
 
-def _rows(sweep: SweepDirectory, sql: str) -> list[tuple[object, ...]]:
+def _rows(sweep: SweepDirectory, sql: str) -> list[tuple[Any, ...]]:
     """From the files themselves, past the ledger's views."""
-    return duckdb.sql(sql.replace("trainings", f"'{sweep.path}/trainings/*.parquet'")).fetchall()
+    return present(duckdb.sql(sql.replace("trainings", f"'{sweep.place}/trainings/*.parquet'"))).fetchall()
 
 
 def _share(text: str) -> float:
@@ -90,7 +92,7 @@ def test_stuck_rates_by_parameter(sweep: SweepDirectory, page: Element) -> None:
         )
         expected = [[f"1e{at}..1e{at + 1}", f"{trials}", f"{k} of {n}"] for at, trials, k, n in counted]
         assert [row[:3] for row in told] == expected
-        assert [_share(row[3]) for row in told] == [round(k / n, 2) for *_, k, n in counted]  # type: ignore[operator]
+        assert [_share(row[3]) for row in told] == [round(k / n, 2) for *_, k, n in counted]
 
 
 def test_outcomes(sweep: SweepDirectory, page: Element) -> None:
@@ -115,10 +117,10 @@ def test_the_observed_cells(sweep: SweepDirectory, page: Element) -> None:
     assert len(cells) == len(counted) == 8
     # The parameter of fewer bins is across, so that a phone has room.
     assert table.one("thead").text.strip().startswith("init_sigma \\ learning_rate")
-    in_order = sorted(counted, key=lambda row: (-row[0], row[1]))  # type: ignore[operator]
+    in_order = sorted(counted, key=lambda row: (-row[0], row[1]))
     for cell, (_, _, stuck, solved, n) in zip(cells, in_order, strict=True):
-        assert f"stuck {stuck / n:.2f} [" in cell  # type: ignore[operator]
-        assert f"solved {solved / n:.2f} [" in cell  # type: ignore[operator]
+        assert f"stuck {stuck / n:.2f} [" in cell
+        assert f"solved {solved / n:.2f} [" in cell
         assert f"1 trials, {n} trainings" in cell
     titles = [title.text for title in page.all("title")[1:]]
     assert len(titles) == 16
@@ -135,7 +137,7 @@ def test_the_phase_diagram_is_an_independent_regression_of_the_trainings(tmp_pat
         ends = ["solved", *draws.choice(["failed", "marginal", "solved"], 4, p=[0.1, 0.9 * chance, 0.9 - 0.9 * chance])]
         trials.append(trial_rows(at, ends, param_init_sigma=sigma, param_learning_rate=rate))
     sweep = sweep_on_disk(tmp_path / "sweep", small_sweep("smooth", trials=64), *trials)
-    page = read_html(make_report([sweep.path])[0])
+    page = read_html(make_report([sweep.place])[0])
     counted = _rows(
         sweep, "select param_learning_rate, param_init_sigma, stuck from trainings where outcome <> 'failed'"
     )
@@ -169,7 +171,7 @@ def test_learning_curves_are_quartiles_and_solved_trainings_stay(tmp_path: Path)
         commit(writer, trial_rows(0, ["solved"] * 3), ended)
         # One alone goes on to the last step: it does not speak for all three.
         commit(writer, trial_rows(1, ["plateau"] * 3), {0: [5.0] * 5, 1: [4.0] * 2, 2: [3.0] * 2})
-    with Ledger(directory.path).connect() as connection:
+    with Ledger(directory.place).connect() as connection:
         solved, plateau = read_learning_curves(connection)
     assert [point.step for point in solved.points] == [0, 1, 2, 4, 8]
     assert [point.n for point in solved.points] == [3] * 5
@@ -180,7 +182,7 @@ def test_learning_curves_are_quartiles_and_solved_trainings_stay(tmp_path: Path)
 
 def test_the_most_important_parameters_are_the_axes(tmp_path: Path) -> None:
     spec = small_sweep("axes", trials=12)
-    spec = spec.but(space=spec.space | {"n_categories": Categorical(choices=(4, 8))})
+    spec = spec.but(space={**spec.space, "n_categories": Categorical(choices=(4, 8))})
     trials = [
         trial_rows(
             at,
@@ -192,7 +194,7 @@ def test_the_most_important_parameters_are_the_axes(tmp_path: Path) -> None:
         for at in range(12)
     ]
     directory = sweep_on_disk(tmp_path / "sweep", spec, *trials)
-    with Ledger(directory.path).connect() as connection:
+    with Ledger(directory.place).connect() as connection:
         regions = read_regions(connection, rates_by(connection, spec), pooled_rate)
     assert regions is not None
     assert regions.explained[0].rates.parameter == "n_categories"

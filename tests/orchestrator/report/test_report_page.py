@@ -9,7 +9,7 @@ from typer.main import get_group
 
 from attnsweep.orchestrator import cli
 from attnsweep.orchestrator.analysis.figures.style import OUTCOME_COLOURS
-from attnsweep.orchestrator.ledger.query import run_query
+from attnsweep.orchestrator.ledger.query import query_all
 from attnsweep.orchestrator.ledger.reader import Ledger
 from attnsweep.orchestrator.report.page import make_report, write_report
 from attnsweep.orchestrator.report.sweep_report import read_sweep_report
@@ -19,7 +19,7 @@ from attnsweep.workloads.errors import UserError
 from attnsweep.workloads.vocabulary import OUTCOMES
 from tests.orchestrator.head_rows import head_rows, sweep_with_heads
 from tests.orchestrator.report.report_html import read_html
-from tests.orchestrator.small_sweep import commit, open_writer, small_sweep, sweep_on_disk, trial_rows
+from tests.orchestrator.small_sweep import commit, folder_of, open_writer, small_sweep, sweep_on_disk, trial_rows
 
 
 def _small(path: Path, name: str = "small") -> SweepDirectory:
@@ -37,11 +37,11 @@ def test_the_command_writes_one_file_that_fetches_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     directory = _small(tmp_path / "sweep")
-    monkeypatch.setattr(sys, "argv", ["attnsweep", "report", str(directory.path)])
+    monkeypatch.setattr(sys, "argv", ["attnsweep", "report", str(directory.place)])
     with pytest.raises(SystemExit) as ended:
         cli.main()
     assert not ended.value.code
-    out = directory.path / "report" / "report.html"
+    out = folder_of(directory) / "report" / "report.html"
     assert capsys.readouterr().out == f"{out}\n"
     page = read_html(out.read_text())
     assert [each for each in page.all("img") if not each.attributes["src"].startswith("data:")] == []
@@ -63,7 +63,7 @@ def test_the_command_writes_one_file_that_fetches_nothing(
 def test_the_commands_of_a_report_exist_and_its_queries_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     directory = _small(tmp_path / "a sweep's")
     monkeypatch.chdir(tmp_path)
-    page = read_html(make_report([directory.path])[0])
+    page = read_html(make_report([directory.place])[0])
     commands = [shlex.split(each.text) for each in page.all("pre", class_="command")]
     assert [words[1] for words in commands][:2] == ["resume", "status"]
     for words in commands:
@@ -71,14 +71,14 @@ def test_the_commands_of_a_report_exist_and_its_queries_run(tmp_path: Path, monk
         assert words[1] in get_group(cli.app).commands
         assert words[2] == "a sweep's"
         if words[1] == "query":
-            assert run_query(Ledger(Path(words[2])), words[3]).num_rows > 0, words[3]
+            assert query_all([Ledger(Path(words[2]))], words[3]).num_rows > 0, words[3]
 
 
 def test_a_sweep_without_trainings(tmp_path: Path) -> None:
     directory = SweepDirectory.create(tmp_path / "sweep", small_sweep("empty"), {})
     with open_writer(directory):
         pass
-    page = read_html(make_report([directory.path])[0])
+    page = read_html(make_report([directory.place])[0])
     assert "The ledger holds no training yet." in page.text
     assert page.all("img") == []
 
@@ -87,7 +87,7 @@ def test_a_sweep_without_trainings(tmp_path: Path) -> None:
 def test_a_sweep_that_varies_nothing_and_whose_trainings_fail(tmp_path: Path) -> None:
     spec = small_sweep("fixed", space={"n_steps": 8}, trials=1, replicates=2)
     failed = trial_rows(0, ["failed", "failed"], error="ValueError: no", eval_loss=None, train_seconds=None)
-    page = read_html(make_report([sweep_on_disk(tmp_path / "sweep", spec, failed).path])[0])
+    page = read_html(make_report([sweep_on_disk(tmp_path / "sweep", spec, failed).place])[0])
     assert page.one("p", id="stuck-rate-1").text == "-"
     assert page.all("table", class_="regions") == page.all("table", class_="by-parameter") == []
     assert "ValueError: no" in page.one("details", class_="failure").text
@@ -96,7 +96,7 @@ def test_a_sweep_that_varies_nothing_and_whose_trainings_fail(tmp_path: Path) ->
 @pytest.mark.slow
 def test_where_no_model_is_fitted_the_cells_stand_alone_and_the_page_says_why(tmp_path: Path) -> None:
     spec = small_sweep("choice", trials=8)
-    spec = spec.but(space=spec.space | {"optimizer": Categorical(choices=("sgd", "adam"))})
+    spec = spec.but(space={**spec.space, "optimizer": Categorical(choices=("sgd", "adam"))})
     trials = [
         trial_rows(at, ["solved", ("solved", "marginal")[at % 2]], param_optimizer=("sgd", "adam")[at % 2],
                    param_init_sigma=0.05, param_learning_rate=(5e-3, 5e-2)[at // 4])
@@ -107,7 +107,7 @@ def test_where_no_model_is_fitted_the_cells_stand_alone_and_the_page_says_why(tm
         ("solved", [trial_rows(0, ["solved"] * 4)], "No model: none of 4 trainings of 1 trials are stuck"),
     ):
         given = spec if name == "words" else small_sweep("one")
-        text, pictures = make_report([sweep_on_disk(tmp_path / name, given, *rows).path])
+        text, pictures = make_report([sweep_on_disk(tmp_path / name, given, *rows).place])
         page = read_html(text)
         assert why in page.text
         assert len(page.all("table", class_="regions")) == 1
@@ -121,7 +121,7 @@ def test_where_no_model_is_fitted_the_cells_stand_alone_and_the_page_says_why(tm
 def test_trials_that_chose_how_many_they_needed_count_once_in_every_rate(tmp_path: Path) -> None:
     spec = small_sweep("by_need", trials=2, replicates=Sequential(width=0.3, at_most=16, batch=4))
     trials = [trial_rows(0, ["solved"] * 4), trial_rows(1, ["marginal"] * 12 + ["solved"] * 4)]
-    page = read_html(make_report([sweep_on_disk(tmp_path / "sweep", spec, *trials).path])[0])
+    page = read_html(make_report([sweep_on_disk(tmp_path / "sweep", spec, *trials).place])[0])
     assert page.one("p", id="stuck-rate-1").text.startswith("0.38 [")
     assert page.one("p", id="solved-rate-1").text.startswith("0.62 [")
     outcomes = {row[0].split()[0]: row[2][:4] for row in page.one("table", class_="outcomes").rows()}
@@ -134,13 +134,13 @@ def test_a_loss_near_the_largest_float_is_drawn(tmp_path: Path) -> None:
     directory = SweepDirectory.create(tmp_path / "sweep", small_sweep("diverged"), {})
     with open_writer(directory) as writer:
         commit(writer, trial_rows(0, ["diverged"] * 2), {0: [1.0, 1e300], 1: [1.0, 1e308]})
-    page = read_html(make_report([directory.path])[0])
+    page = read_html(make_report([directory.place])[0])
     assert "Learning curves by outcome" in page.text
 
 
 @pytest.mark.slow
 def test_several_sweeps(tmp_path: Path) -> None:
-    paths = [_small(tmp_path / name, name).path for name in ("first", "second")]
+    paths = [_small(tmp_path / name, name).place for name in ("first", "second")]
     with pytest.raises(UserError, match="--out: got None, expected a file, for a report on several sweeps"):
         write_report(paths, None)
     out = write_report(paths, tmp_path / "both.html")
@@ -171,7 +171,7 @@ def test_a_sweep_with_heads(tmp_path: Path) -> None:
         for row in head_rows(training, seen)
     ]
     directory = sweep_with_heads(tmp_path / "sweep", small_sweep("heads"), trials, heads)
-    text, pictures = make_report([directory.path])
+    text, pictures = make_report([directory.place])
     rows = {row[0]: row for row in read_html(text).one("table", class_="roles").rows()}
     assert rows["positional"][2:4] == ["4", "2"]
     assert rows["positional"][5] == "25.0%"
@@ -205,7 +205,7 @@ def test_a_file_that_cannot_be_written(tmp_path: Path) -> None:
     directory = sweep_on_disk(tmp_path / "sweep", small_sweep("empty"))
     (tmp_path / "taken").write_text("")
     with pytest.raises(UserError, match=r"--out: got .*expected a file that can be written"):
-        write_report([directory.path], tmp_path / "taken" / "report.html")
+        write_report([directory.place], tmp_path / "taken" / "report.html")
 
 
 def test_a_directory_that_is_no_sweep(tmp_path: Path) -> None:

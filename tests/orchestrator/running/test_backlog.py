@@ -1,71 +1,26 @@
-"""Tasks and packs: which trainings there are, what may share a pack, and how large packs get."""
+"""Packs: what may share one, and how large they get."""
 
 from collections import Counter
 from pathlib import Path
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from attnsweep.orchestrator.running.backlog import Backlog, PackSizer
+from attnsweep.orchestrator.storage.local import LocalFolder
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
-from attnsweep.orchestrator.training.identity import Task, tasks_of, training_id, training_seed
+from attnsweep.orchestrator.training.identity import Task, tasks_of
 from attnsweep.search_spaces import Sweep
 from attnsweep.workloads.category_pairs import CategoryPairsParameters
-from attnsweep.workloads.parameters import Value
 
 SWEEP = Sweep(name="s", workload="category_pairs", space={}, trials=100)
 
 
-DIRECTORY = SweepDirectory(Path("s"), "s", SWEEP, SWEEP.sha256(), {"n_categories": 7}, {})
+DIRECTORY = SweepDirectory(LocalFolder(Path("s")), "s", SWEEP, SWEEP.sha256(), {"n_categories": 7}, {})
 
 
 def _tasks(trial: int, n_positions: int) -> list[Task]:
     return tasks_of(DIRECTORY, CategoryPairsParameters, trial, {"n_positions": n_positions}, range(3))
-
-
-def test_a_trial_takes_the_defaults_of_when_the_sweep_began() -> None:
-    assert {task.training.parameters.n_categories for task in _tasks(0, 5)} == {7}
-
-
-def test_a_training_is_known_by_what_it_is() -> None:
-    parameters = CategoryPairsParameters(init_sigma=0.1)
-    assert training_id("category_pairs", parameters, 7) == "c71da5ddc91d59d666e4"
-    others = [
-        training_id("other", parameters, 7),
-        training_id("category_pairs", parameters, 8),
-        training_id("category_pairs", CategoryPairsParameters(init_sigma=0.1 + 1e-16), 7),
-        training_id("category_pairs", CategoryPairsParameters(init_sigma=0.2), 7),
-    ]
-    assert "c71da5ddc91d59d666e4" not in others
-    assert len(set(others)) == len(others)
-
-
-@pytest.mark.parametrize(
-    ("share", "of_0_1", "expected", "identity"),
-    [
-        (0.05, {}, 0.05, "c71da5ddc91d59d666e4"),
-        (1.0, {}, 1.0, "c71da5ddc91d59d666e4"),
-        (0.05, {"certified_share": 0.05}, 0.05, "c71da5ddc91d59d666e4"),
-        (0.05, {"certified_share": 1.0}, 1.0, "f2b7c9bbcaad431fd251"),
-    ],
-)
-def test_the_certified_share_is_of_the_sweep_and_was_of_the_training(
-    share: float, of_0_1: dict[str, Value], expected: float, identity: str
-) -> None:
-    spec = SWEEP.but(certified_share=share)
-    directory = SweepDirectory(Path("s"), "s", spec, spec.sha256(), of_0_1, {})
-    (task,) = tasks_of(directory, CategoryPairsParameters, 0, {"init_sigma": 0.1}, range(1))
-    assert task.certified_share == expected
-    assert training_id("category_pairs", task.training.parameters, 7) == identity
-
-
-def test_seeds_differ_between_trainings_and_sweeps() -> None:
-    seeds = {
-        training_seed(sweep, trial, replicate) for sweep in (0, 1) for trial in range(50) for replicate in range(50)
-    }
-    assert len(seeds) == 2 * 50 * 50
-    assert all(0 <= seed < 2**63 for seed in seeds)
 
 
 @given(st.lists(st.tuples(st.sampled_from([4, 5, 6]), st.integers(1, 9)), min_size=1, max_size=20))

@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from attnsweep.orchestrator.running.checkpoints import FOLDER, Checkpoints, Saved
-from attnsweep.orchestrator.storage.location import Location
+from attnsweep.orchestrator.storage.local import LocalFolder
+from attnsweep.orchestrator.storage.place import Place
 from attnsweep.orchestrator.training.identity import Task
 from attnsweep.orchestrator.training.messages import PackOrder
 from attnsweep.workloads.category_pairs import CategoryPairs
@@ -23,25 +24,25 @@ def _order(pack: str, *lanes: tuple[int, int]) -> PackOrder:
     return PackOrder(pack, [Task(trial, replicate, TRAINING) for trial, replicate in lanes])
 
 
-def _kept(root: Location) -> None:
-    checkpoints = Checkpoints(root, "now")
+def _kept(place: Place) -> None:
+    checkpoints = Checkpoints(place, "now")
     assert checkpoints.load() == []
     checkpoints.put(_order("a", (0, 0), (0, 1)), b"early")
     checkpoints.put(_order("a", (0, 0), (0, 1)), b"late")
     checkpoints.put(_order("b-2", (7, 3)), b"\x00" * 10_000)
     assert checkpoints.latest("a") == b"late"
-    found = Checkpoints(root).load()
+    found = Checkpoints(place).load()
     assert found == [Saved("a", [(0, 0), (0, 1)], "now", b"late"), Saved("b-2", [(7, 3)], "now", b"\x00" * 10_000)]
-    again = Checkpoints(root)
+    again = Checkpoints(place)
     again.load()
     again.remove("a")
     again.remove("a")
     assert again.latest("a") is None
-    assert [each.pack for each in Checkpoints(root).load()] == ["b-2"]
+    assert [each.pack for each in Checkpoints(place).load()] == ["b-2"]
 
 
 def test_the_last_one_of_each_pack_is_kept(tmp_path: Path) -> None:
-    _kept(tmp_path)
+    _kept(LocalFolder(tmp_path))
 
 
 def test_an_object_store_keeps_them_too(s3: str) -> None:
@@ -50,12 +51,12 @@ def test_an_object_store_keeps_them_too(s3: str) -> None:
 
 @pytest.mark.parametrize("place", [0, 100, -1])
 def test_a_wrong_bit_makes_it_as_good_as_none(tmp_path: Path, place: int) -> None:
-    Checkpoints(tmp_path).put(_order("a", (0, 0)), b"state" * 100)
+    Checkpoints(LocalFolder(tmp_path)).put(_order("a", (0, 0)), b"state" * 100)
     (file,) = (tmp_path / FOLDER).iterdir()
     content = bytearray(file.read_bytes())
     content[place] ^= 1
     file.write_bytes(content)
-    assert Checkpoints(tmp_path).load() == []
+    assert Checkpoints(LocalFolder(tmp_path)).load() == []
     assert list((tmp_path / FOLDER).iterdir()) == []
 
 
@@ -65,23 +66,23 @@ def test_a_wrong_bit_makes_it_as_good_as_none(tmp_path: Path, place: int) -> Non
 def test_what_is_no_file_is_as_good_as_none(make: Callable[[Path], None], tmp_path: Path) -> None:
     (tmp_path / FOLDER).mkdir()
     make(tmp_path / FOLDER / "a-0123.parquet")
-    assert Checkpoints(tmp_path).load() == []
+    assert Checkpoints(LocalFolder(tmp_path)).load() == []
     assert list((tmp_path / FOLDER).iterdir()) == []
 
 
 def test_a_folder_in_the_place_of_a_checkpoint_is_left_to_the_user(tmp_path: Path) -> None:
     (tmp_path / FOLDER / "a-0123.parquet").mkdir(parents=True)
     with pytest.raises(UserError, match=r"/a-0123.parquet: got 'a folder', expected a file that .*; remove the folder"):
-        Checkpoints(tmp_path).load()
+        Checkpoints(LocalFolder(tmp_path)).load()
 
 
 def test_two_of_one_pack_as_a_kill_leaves_them_become_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    checkpoints = Checkpoints(tmp_path)
+    checkpoints = Checkpoints(LocalFolder(tmp_path))
     with monkeypatch.context() as patch:
         patch.setattr(Checkpoints, "remove", lambda *_: None)
         checkpoints.put(_order("a", (0, 0)), b"early")
         checkpoints.put(_order("a", (0, 0)), b"late")
     assert len(list((tmp_path / FOLDER).iterdir())) == 2
-    (saved,) = Checkpoints(tmp_path).load()
+    (saved,) = Checkpoints(LocalFolder(tmp_path)).load()
     assert saved.state in (b"early", b"late")
     assert len(list((tmp_path / FOLDER).iterdir())) == 1

@@ -15,9 +15,10 @@ from attnsweep.orchestrator.report.screen.summary import summarize
 from attnsweep.orchestrator.running.study import Study
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
 from attnsweep.search_spaces import Categorical, Conditional, Float, Int
+from attnsweep.search_spaces.dimensions import Dimension
 from tests.orchestrator.small_sweep import open_writer, small_sweep, sweep_on_disk, trial_rows
 
-_SPACE = {
+_SPACE: dict[str, Dimension] = {
     "optimizer": Categorical(choices=("sgd", "adam")),
     "momentum": Conditional(on="optimizer", among=("sgd",), then=Float(low=0.0, high=0.9)),
     "n_categories": Int(low=3, high=9),
@@ -30,7 +31,7 @@ _SPACE = {
 def bare(tmp_path: Path) -> SweepDirectory:
     """Its first trial was asked for, and nothing is trained."""
     spec = small_sweep("bare")
-    spec = spec.but(sampler="random", space=spec.space | _SPACE)
+    spec = spec.but(sampler="random", space={**spec.space, **_SPACE})
     directory = SweepDirectory.create(tmp_path / "bare", spec, {"hidden_width": None, "n_positions": 4})
     with open_writer(directory):
         study = Study(directory)
@@ -58,21 +59,21 @@ def test_it_is_summarized(bare: SweepDirectory) -> None:
 
 
 def test_it_has_a_report(bare: SweepDirectory, tmp_path: Path) -> None:
-    page = write_report([Path(str(bare.path))], tmp_path / "report.html")
+    page = write_report([bare.place], tmp_path / "report.html")
     assert "n_categories" in page.read_text()
 
 
 def test_it_is_audited(bare: SweepDirectory, tmp_path: Path) -> None:
-    found = audit(bare.path, f"sqlite:///{tmp_path}/mlflow.db")
-    assert found.counts | {"logged": None} == {"asked": 1, "trained": 0, "told": 0, "logged": None}
+    found = audit(bare.place, f"sqlite:///{tmp_path}/mlflow.db")
+    assert {**found.counts, "logged": None} == {"asked": 1, "trained": 0, "told": 0, "logged": None}
     assert found.problems == []
 
 
 def test_its_views_have_the_types_of_its_parameters(bare: SweepDirectory, tmp_path: Path) -> None:
     names = ("n_categories", "momentum", "attention_activation", "skip", "hidden_width", "n_positions")
     sql = f"select {', '.join(f'typeof(any_value(param_{name}))' for name in names)} from trainings"
-    (row,) = query_all([Ledger(bare.path)], sql).to_pylist()
+    (row,) = query_all([Ledger(bare.place)], sql).to_pylist()
     assert list(row.values()) == ["BIGINT", "DOUBLE", "VARCHAR", "BOOLEAN", "DOUBLE", "BIGINT"]
     other = sweep_on_disk(tmp_path / "other", small_sweep("other"), trial_rows(0, ["solved"] * 2))
-    union = query_all([Ledger(bare.path), Ledger(other.path)], "select param_n_categories from trials")
+    union = query_all([Ledger(bare.place), Ledger(other.place)], "select param_n_categories from trials")
     assert union["param_n_categories"].to_pylist() == [10]

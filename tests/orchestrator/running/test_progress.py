@@ -12,10 +12,12 @@ from rich.console import Console
 
 from attnsweep.orchestrator.report.screen.status import print_status
 from attnsweep.orchestrator.running.progress import ProgressDisplay
+from attnsweep.orchestrator.storage.local import LocalFolder
+from attnsweep.orchestrator.storage.place import Place
 from attnsweep.orchestrator.storage.whereabouts import Beacon, PackUnderWay, Whereabouts, span
 from attnsweep.orchestrator.terminal import PlainConsole
 from attnsweep.search_spaces import Sequential
-from tests.orchestrator.small_sweep import small_sweep, sweep_on_disk, trial_rows
+from tests.orchestrator.small_sweep import folder_of, small_sweep, sweep_on_disk, trial_rows
 
 PACKS = [PackUnderWay(pack=f"00000{n}-0000-32", n_trainings=32, step=120 + 280 * n, n_steps=500) for n in range(2)]
 RULE = Sequential(width=0.45, at_most=24, batch=8)
@@ -82,20 +84,20 @@ def test_plain_lines_say_what_is_under_way_before_anything_has_ended(monkeypatch
     assert training == ("trials 0/4  trainings 0/16  0 trainings/s  - s left  1 pack under way, step 120 of 500")
 
 
-def _status(path: Path, capsys: pytest.CaptureFixture[str]) -> list[str]:
-    print_status(path)
+def _status(place: Place, capsys: pytest.CaptureFixture[str]) -> list[str]:
+    print_status(place)
     return capsys.readouterr().out.splitlines()
 
 
-def _said(path: Path, ago: timedelta, doing: str = "training") -> None:
+def _said(place: Place, ago: timedelta, doing: str = "training") -> None:
     said = Whereabouts(at=datetime.now(UTC) - ago, doing=doing, n_asked=3, packs=tuple(PACKS))
-    (path / "progress.json").write_text(said.model_dump_json())
+    place.put_text("progress.json", said.model_dump_json())
 
 
 def test_status_shows_what_a_running_sweep_has_under_way(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     sweep = sweep_on_disk(tmp_path / "s", small_sweep("s"), trial_rows(0, ["solved"] * 4))
-    Beacon(sweep.path).show("training", 3, PACKS)
-    lines = _status(sweep.path, capsys)
+    Beacon(sweep.place).show("training", 3, PACKS)
+    lines = _status(sweep.place, capsys)
     assert re.fullmatch(rf"{sweep.sweep}: running \(training\); last sign of life \d s ago", lines[0])
     assert lines[1] == "trials      3 of 4 asked for, 1 with trainings in the ledger"
     assert lines[-3:] == [
@@ -103,8 +105,8 @@ def test_status_shows_what_a_running_sweep_has_under_way(tmp_path: Path, capsys:
         "  000000-0000-32   32 trainings, step 120 of 500",
         "  000001-0000-32   32 trainings, step 400 of 500",
     ]
-    _said(sweep.path, -timedelta(hours=1))
-    assert _status(sweep.path, capsys)[0].endswith("last sign of life 0 s ago")
+    _said(sweep.place, -timedelta(hours=1))
+    assert _status(sweep.place, capsys)[0].endswith("last sign of life 0 s ago")
 
 
 @pytest.mark.parametrize(
@@ -118,10 +120,10 @@ def test_status_tells_a_sweep_that_stopped(
     ago: timedelta, doing: str, says: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     sweep = sweep_on_disk(tmp_path / "s", small_sweep("s"), trial_rows(0, ["solved"] * 4))
-    _said(sweep.path, ago, doing)
-    lines = _status(sweep.path, capsys)
+    _said(sweep.place, ago, doing)
+    lines = _status(sweep.place, capsys)
     assert lines[0] == f"{sweep.sweep}: {says}"
-    assert lines[-1] == f"go on with  attnsweep resume {sweep.path}"
+    assert lines[-1] == f"go on with  attnsweep resume {sweep.place}"
 
 
 @pytest.mark.parametrize(
@@ -140,22 +142,22 @@ def test_status_needs_no_sign_of_life(
     break_it: Callable[[Path], object], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     sweep = sweep_on_disk(tmp_path / "s", small_sweep("s"), trial_rows(0, ["solved"] * 4))
-    break_it(sweep.path / "progress.json")
-    lines = _status(sweep.path, capsys)
+    break_it(folder_of(sweep) / "progress.json")
+    lines = _status(sweep.place, capsys)
     assert lines[:2] == [f"{sweep.sweep}: not finished", "trials      1 of 4 with trainings in the ledger"]
 
 
 def test_a_finished_sweep_has_nothing_under_way(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     sweep = sweep_on_disk(tmp_path / "s", small_sweep("s"), trial_rows(0, ["solved"] * 4))
-    Beacon(sweep.path).show("training", 3, PACKS)
+    Beacon(sweep.place).show("training", 3, PACKS)
     sweep.record_run(finished=True, seconds=1.0)
-    lines = _status(sweep.path, capsys)
+    lines = _status(sweep.place, capsys)
     assert lines[0] == f"{sweep.sweep}: finished"
     assert not any("under way" in line or "resume" in line for line in lines)
 
 
 def test_a_sweep_does_not_stop_for_want_of_a_sign_of_life(tmp_path: Path) -> None:
-    beacon = Beacon(tmp_path / "gone")
+    beacon = Beacon(LocalFolder(tmp_path / "gone"))
     beacon.show("training", 3, PACKS)
     beacon.end()
     assert not (tmp_path / "gone").exists()

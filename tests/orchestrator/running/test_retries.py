@@ -4,6 +4,7 @@ from pathlib import Path
 
 from attnsweep.orchestrator.running.checkpoints import Checkpoints
 from attnsweep.orchestrator.running.retries import Retries
+from attnsweep.orchestrator.storage.local import LocalFolder
 from attnsweep.orchestrator.training.identity import Task
 from attnsweep.orchestrator.training.messages import PackOrder
 from attnsweep.workloads.category_pairs import CategoryPairsParameters
@@ -14,7 +15,7 @@ ORDER = PackOrder("p", TASKS)
 
 
 def test_a_pack_goes_on_from_its_last_checkpoint_and_its_halves_from_their_start(tmp_path: Path) -> None:
-    retries = Retries(Checkpoints(tmp_path))
+    retries = Retries(Checkpoints(LocalFolder(tmp_path)))
     for state in (b"first", b"last"):
         retries.checkpoint(ORDER, state)
     retries.again(ORDER)
@@ -23,11 +24,11 @@ def test_a_pack_goes_on_from_its_last_checkpoint_and_its_halves_from_their_start
     assert retries.next() == PackOrder("p", TASKS, b"last")
     assert [retries.next(), retries.next()] == [PackOrder("pa", TASKS[:1]), PackOrder("pb", TASKS[1:])]
     assert retries.next() is None
-    assert Checkpoints(tmp_path).load() == []
+    assert Checkpoints(LocalFolder(tmp_path)).load() == []
 
 
 def test_losses_are_counted_until_the_pack_gets_further(tmp_path: Path) -> None:
-    retries = Retries(Checkpoints(tmp_path))
+    retries = Retries(Checkpoints(LocalFolder(tmp_path)))
     assert [retries.count_loss("p"), retries.count_loss("other"), retries.count_loss("p")] == [1, 1, 2]
     assert retries.n_losses_in_a_row == 3
     retries.checkpoint(ORDER, b"state")

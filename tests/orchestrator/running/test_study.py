@@ -10,18 +10,19 @@ from attnsweep.orchestrator.running.study import Asked, Configuration, Study, ch
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
 from attnsweep.search_spaces import Categorical, Conditional, Float, Int, Sequential, Sweep
 from attnsweep.search_spaces.boundary import N_JUDGED
+from attnsweep.search_spaces.dimensions import Dimension
 from attnsweep.search_spaces.sweep import Sampler
 from attnsweep.workloads.errors import SpecError
 
-SPACE = {
+SPACE: dict[str, Dimension] = {
     "n_positions": Int(low=4, high=20, points=3),
     "init_sigma": Float(low=1e-4, high=1.0, log=True, points=4),
     "n_steps": 10,
 }
 
 
-def _directory(path: Path, sampler: str, **space: object) -> SweepDirectory:
-    spec = Sweep(name="s", workload="category_pairs", space=SPACE | space, sampler=sampler, trials=12, seed=5)
+def _directory(path: Path, sampler: Sampler, **space: Dimension) -> SweepDirectory:
+    spec = Sweep(name="s", workload="category_pairs", space={**SPACE, **space}, sampler=sampler, trials=12, seed=5)
     return SweepDirectory.create(path, spec, {})
 
 
@@ -36,7 +37,7 @@ def _run(study: Study, n_trials: int) -> list[Configuration]:
 
 
 @pytest.mark.parametrize("sampler", get_args(Sampler))
-def test_an_interrupted_study_goes_on_as_if_it_had_not_been(sampler: str, tmp_path: Path) -> None:
+def test_an_interrupted_study_goes_on_as_if_it_had_not_been(sampler: Sampler, tmp_path: Path) -> None:
     undisturbed = _run(Study(_directory(tmp_path / "a", sampler)), 12)
     directory = _directory(tmp_path / "b", sampler)
     first = _run(Study(directory), 5)
@@ -87,7 +88,8 @@ def test_the_boundary_is_looked_for_beside_conditional_parameters(tmp_path: Path
 
 
 def test_the_boundary_sampler_is_told_how_many_trainings_a_trial_had(tmp_path: Path) -> None:
-    for sampler, expected in (("boundary", {N_JUDGED: 24}), ("random", {})):
+    cases: tuple[tuple[Sampler, dict[str, int]], ...] = (("boundary", {N_JUDGED: 24}), ("random", {}))
+    for sampler, expected in cases:
         spec = _directory(tmp_path / f"{sampler}-spec", sampler).spec.but(replicates=Sequential(at_most=24))
         study = Study(SweepDirectory.create(tmp_path / sampler, spec, {}))
         study.tell(study.ask().trial, 0.5, 24)
@@ -133,3 +135,27 @@ def test_a_storage_that_cannot_be_opened_is_named_before_anything_is_written(tmp
     ) as raised:
         check_storage(spec)
     assert "secret" not in str(raised.value)
+
+
+@pytest.mark.parametrize("sampler", ["random", "qmc"])
+def test_no_configuration_is_drawn_again_because_all_before_it_were_refused_or_failed(
+    sampler: Sampler, tmp_path: Path
+) -> None:
+    study = Study(_directory(tmp_path / "s", sampler))
+    drawn = set()
+    for number in range(6):
+        asked = study.ask()
+        drawn.add(asked.values["init_sigma"])
+        if number % 2:
+            study.refuse(asked.trial, "too large")
+        else:
+            study.tell(asked.trial, None)
+    assert len(drawn) == 6
+
+
+def test_a_quasi_random_sweep_draws_conditional_parameters_anew_for_each_trial(tmp_path: Path) -> None:
+    momentum = Conditional(on="optimizer", among=("sgd",), then=Float(low=0.0, high=0.9))
+    study = Study(_directory(tmp_path / "s", "qmc", optimizer=Categorical(choices=("sgd", "adam")), momentum=momentum))
+    drawn = [each.values["momentum"] for each in _run(study, 12) if each.values["optimizer"] == "sgd"]
+    assert len(drawn) > 3
+    assert len(set(drawn)) == len(drawn)

@@ -20,12 +20,14 @@ from optuna.trial import TrialState
 from attnsweep.orchestrator.running import study as study_module
 from attnsweep.orchestrator.running.study import Configuration, Study, read_trials
 from attnsweep.orchestrator.storage.errors import StoreError
+from attnsweep.orchestrator.storage.local import LocalFolder
 from attnsweep.orchestrator.storage.sweep_directory import STUDY_FILE, SweepDirectory
 from attnsweep.search_spaces import Categorical, Conditional, Float, Int, Sweep
 from attnsweep.search_spaces.dimensions import Dimension
 from attnsweep.search_spaces.suggestion import undrawn
 from attnsweep.search_spaces.sweep import Sampler
 from attnsweep.workloads.errors import UserError
+from tests.orchestrator.small_sweep import folder_of
 
 SPACE: dict[str, Dimension] = {
     "init_sigma": Float(low=1e-4, high=1.0, log=True, points=4),
@@ -67,7 +69,7 @@ def _undisturbed(sampler: str) -> tuple[SweepDirectory, list[Configuration], byt
 
 def _resumed(sampler: str, journal: bytes, path: Path) -> list[Configuration]:
     """All configurations of a study that goes on from this journal; and again as the next one finds them."""
-    directory = replace(_undisturbed(sampler)[0], path=path)
+    directory = replace(_undisturbed(sampler)[0], place=LocalFolder(path))
     (path / STUDY_FILE).write_bytes(journal)
     study = Study(directory)
     configurations = [study.configuration(each.trial) for each in study.asked()]
@@ -127,7 +129,7 @@ def test_a_half_drawn_trial_of_an_earlier_journal_is_completed_by_its_own_sample
 
 def test_a_half_drawn_trial_that_was_told_has_values_and_stays_as_it_is(tmp_path: Path) -> None:
     directory, asked, journal = _undisturbed("random")
-    directory = replace(directory, path=tmp_path)
+    directory = replace(directory, place=LocalFolder(tmp_path))
     (tmp_path / STUDY_FILE).write_bytes(_half_drawn(journal, 5, 1))
     study = Study(directory)
     assert study.configuration(5) == asked[5]
@@ -208,7 +210,7 @@ def test_what_was_asked_and_told_is_durable_with_one_fsync(tmp_path: Path, monke
 
 def _beside(directory: SweepDirectory) -> optuna.Study:
     """The study as another program opens it while the sweep runs."""
-    backend = JournalFileBackend(str(Path(str(directory.path)) / STUDY_FILE))
+    backend = JournalFileBackend(str(folder_of(directory) / STUDY_FILE))
     return optuna.load_study(study_name=directory.sweep, storage=JournalStorage(backend))
 
 
@@ -284,4 +286,4 @@ def test_a_journal_damaged_in_the_middle_is_one_line_to_who_resumes(tmp_path: Pa
     directory, _, journal = _undisturbed("random")
     (tmp_path / STUDY_FILE).write_bytes(journal.replace(b"{", b"<", 5))
     with pytest.raises(UserError, match=f"^{tmp_path}/{STUDY_FILE}: got 'JSONDecodeError: .*', expected a study that"):
-        Study(replace(directory, path=tmp_path))
+        Study(replace(directory, place=LocalFolder(tmp_path)))

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 
 import pyarrow.fs as pafs
 import pytest
-from moto.core import DEFAULT_ACCOUNT_ID
+from moto.core.models import DEFAULT_ACCOUNT_ID
 from moto.s3.models import s3_backends
 from moto.server import ThreadedMotoServer
 

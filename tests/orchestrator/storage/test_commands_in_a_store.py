@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 from attnsweep.orchestrator import cli
-from attnsweep.orchestrator.analysis import open_sweep
+from attnsweep.orchestrator.analysis import compare, open_sweep
 from attnsweep.orchestrator.storage.s3 import ObjectPrefix
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
 from attnsweep.orchestrator.storage.whereabouts import Beacon, PackUnderWay
@@ -48,15 +48,15 @@ def _told(capsys: pytest.CaptureFixture[str], *words: object) -> str:
 
 
 def test_status(sweep: SweepDirectory, on_disk: SweepDirectory, capsys: pytest.CaptureFixture[str]) -> None:
-    told, expected = (_told(capsys, "status", each.path).splitlines()[1:-1] for each in (sweep, on_disk))
+    told, expected = (_told(capsys, "status", each.place).splitlines()[1:-1] for each in (sweep, on_disk))
     assert told == expected
     assert told[1] == "trainings   24 of 24 in the ledger, the last at 2025-11-01 12:00:05 UTC"
 
 
 def test_status_of_one_that_runs(s3: str, capsys: pytest.CaptureFixture[str]) -> None:
     sweep = sweep_on_disk(new_prefix(), SPEC, TRIALS[0])
-    Beacon(sweep.path).show("training", 3, [PackUnderWay(pack="p", n_trainings=32, step=120, n_steps=500)])
-    told = _told(capsys, "status", sweep.path)
+    Beacon(sweep.place).show("training", 3, [PackUnderWay(pack="p", n_trainings=32, step=120, n_steps=500)])
+    told = _told(capsys, "status", sweep.place)
     assert "running (training); last sign of life" in told
     assert told.endswith("under way   32 trainings\n  p                32 trainings, step 120 of 500\n")
 
@@ -65,25 +65,26 @@ def test_a_query_over_a_store_and_a_disk(
     sweep: SweepDirectory, on_disk: SweepDirectory, capsys: pytest.CaptureFixture[str]
 ) -> None:
     sql = "select count(*) as n, count(distinct sweep) as sweeps from trainings"
-    told = _told(capsys, "query", sweep.path, on_disk.path, sql, "--format", "json")
+    told = _told(capsys, "query", sweep.place, on_disk.place, sql, "--format", "json")
     assert json.loads(told) == [{"n": 48, "sweeps": 2}]
 
 
 def test_a_report(sweep: SweepDirectory, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = tmp_path / "report.html"
-    assert str(out) in _told(capsys, "report", sweep.path, "--out", out)
+    assert str(out) in _told(capsys, "report", sweep.place, "--out", out)
     assert sweep.sweep in out.read_text()
 
 
 def test_a_comparison(sweep: SweepDirectory, capsys: pytest.CaptureFixture[str]) -> None:
     other = sweep_on_disk(new_prefix(), SPEC, *TRIALS)
-    told = json.loads(_told(capsys, "compare", sweep.path, other.path, "--json"))
+    told = json.loads(_told(capsys, "compare", sweep.place, other.place, "--json"))
     assert told["a"] != told["b"]
     assert told["difference_is_shown"] is False
 
 
 def test_in_python(sweep: SweepDirectory, on_disk: SweepDirectory) -> None:
-    data, expected = open_sweep(str(sweep.path)), open_sweep(str(on_disk.path))
+    data, expected = open_sweep(sweep.place), open_sweep(str(on_disk.place))
+    assert compare(sweep.place, data).stuck == compare(str(sweep.place), data).stuck
     assert data.trainings().num_rows == 24
     assert data.stuck_rates().overall == expected.stuck_rates().overall
     sql = "select count(*), sum(value) from curves"
@@ -92,7 +93,7 @@ def test_in_python(sweep: SweepDirectory, on_disk: SweepDirectory) -> None:
 
 def test_answers_fetch_only_what_has_come_since(s3: str, monkeypatch: pytest.MonkeyPatch) -> None:
     directory = sweep_on_disk(new_prefix(), SPEC, *TRIALS[:4])
-    data = open_sweep(str(directory.path))
+    data = open_sweep(str(directory.place))
     opened, open_file = [], ObjectPrefix.open_file
 
     def listen(prefix: ObjectPrefix, folder: str, name: str) -> pa.NativeFile:
@@ -111,7 +112,7 @@ def test_answers_fetch_only_what_has_come_since(s3: str, monkeypatch: pytest.Mon
 def test_mlflow_sync_and_compact(
     sweep: SweepDirectory, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    prefix = sweep.path
+    prefix = sweep.place
     assert isinstance(prefix, ObjectPrefix)
     uri = f"sqlite:///{tmp_path}/mlflow.db"
     for words in ("6 trials logged, 0 were there", "0 trials logged, 6 were there"):

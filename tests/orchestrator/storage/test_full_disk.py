@@ -71,7 +71,7 @@ def test_a_commit_without_room_leaves_nothing_and_the_next_goes_on(tmp_path: Pat
         f"{tmp_path}: got 'File too large', expected a sweep directory that can be written; make room for it"
     )
     assert set(tmp_path.rglob("*")) == files
-    assert verify(tmp_path, SPEC) == []
+    assert verify(LocalFolder(tmp_path), SPEC) == []
     keys |= _commit(tmp_path, 1)
     assert_holds(tmp_path, keys)
 
@@ -99,7 +99,7 @@ def test_a_disk_that_fills_up_keeps_what_was_committed_and_takes_more_once_there
         assert writer.set_aside == {}
         writer.commit("last", *pack_rows("last", [(2000, 0)]))
     assert_holds(small_disk, held | {(2000, 0)})
-    assert verify(small_disk, SPEC) == []
+    assert verify(LocalFolder(small_disk), SPEC) == []
     assert _hidden(small_disk) == []
 
 

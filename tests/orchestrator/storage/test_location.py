@@ -6,15 +6,17 @@ from pathlib import Path
 
 import pytest
 
-from attnsweep.orchestrator.storage.location import local_path, locate, place_at
+from attnsweep.orchestrator.storage.local import LocalFolder
+from attnsweep.orchestrator.storage.location import local_path, locate
 from attnsweep.orchestrator.storage.s3 import ObjectPrefix
 from attnsweep.workloads.errors import UserError
 
 
 @pytest.mark.parametrize("text", ["sweeps/first", "/tmp/x", ".", "a:b", "s3"])
 def test_a_path_stays_a_path(text: str) -> None:
-    assert locate(text) == Path(text)
-    assert str(place_at(Path(text))) == text
+    assert locate(text) == locate(Path(text)) == LocalFolder(Path(text))
+    assert str(locate(text)) == text
+    assert locate(place := locate(text)) is place
 
 
 @pytest.mark.parametrize("text", ["s3://my-bucket/sweeps/first", "s3://my-bucket/sweeps/first/"])
@@ -62,6 +64,6 @@ def test_what_draws_figures_needs_a_directory(monkeypatch: pytest.MonkeyPatch) -
 def test_a_directory_does_not_load_the_stores_client() -> None:
     code = (
         "import sys; from attnsweep.orchestrator.storage.location import locate; locate('sweeps/x'); "
-        "sys.exit('pyarrow' in sys.modules)"
+        "sys.exit('attnsweep.orchestrator.storage.s3' in sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

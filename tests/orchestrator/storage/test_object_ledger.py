@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,7 @@ from attnsweep.orchestrator.storage import lease as object_lock
 from attnsweep.orchestrator.storage import owner
 from attnsweep.orchestrator.storage import s3 as object_prefix
 from attnsweep.orchestrator.storage.errors import StoreError
+from attnsweep.orchestrator.storage.location import Location
 from attnsweep.orchestrator.storage.s3 import ObjectPrefix
 from attnsweep.workloads.errors import UserError
 from tests.orchestrator.ledger.ledger_rows import Key, assert_holds, committed_keys, open_writer, pack_rows
@@ -42,8 +44,8 @@ def prefix() -> ObjectPrefix:
     return new_prefix()
 
 
-def commit(prefix: ObjectPrefix, *trials: int) -> None:
-    with open_writer(prefix) as writer:
+def commit(root: Location, *trials: int) -> None:
+    with open_writer(root) as writer:
         for trial in trials:
             writer.commit(f"p{trial}", *pack_rows(f"p{trial}", [(trial, 0), (trial, 1)]))
 
@@ -200,7 +202,7 @@ def test_what_a_killed_writer_had_sent_may_appear_before_its_lock_is_taken_over(
     with subprocess.Popen([sys.executable, "-c", ""]) as process:
         pass
     _leave_lease(prefix, process.pid, owner._processes())
-    monkeypatch.setattr(object_lock.time, "sleep", lambda _: upload(prefix, tmp_path / "sent", sent[0]))
+    monkeypatch.setattr(time, "sleep", lambda _: upload(prefix, tmp_path / "sent", sent[0]))
     with open_writer(prefix):
         assert held(prefix) == keys(0, 1)
 
@@ -361,10 +363,10 @@ def test_who_slept_through_its_lease_does_not_commit_beside_another(
     prefix: ObjectPrefix, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     writer = open_writer(prefix)
-    now = object_lock.time.time
-    monkeypatch.setattr(object_lock.time, "time", lambda: now() + 1000)
+    now = time.time
+    monkeypatch.setattr(time, "time", lambda: now() + 1000)
     writer.commit("p0", *pack_rows("p0", [(0, 0)]))
-    monkeypatch.setattr(object_lock.time, "time", lambda: now() + 2000)
+    monkeypatch.setattr(time, "time", lambda: now() + 2000)
     _leave_lease(prefix)
     with pytest.raises(UserError, match="another process works on"):
         writer.commit("p1", *pack_rows("p1", [(1, 0)]))

@@ -13,9 +13,9 @@ from attnsweep.orchestrator.inspection.replay import _write_trace
 from attnsweep.orchestrator.ledger.query import render
 from attnsweep.orchestrator.report.page import write_report
 from attnsweep.orchestrator.storage.output_file import check_output, writing_file
-from attnsweep.orchestrator.training.rows import Rows
+from attnsweep.orchestrator.training.messages import Rows
 from attnsweep.workloads.errors import UserError
-from tests.orchestrator.small_sweep import small_sweep, sweep_on_disk, trial_rows
+from tests.orchestrator.small_sweep import folder_of, small_sweep, sweep_on_disk, trial_rows
 
 TABLE = pa.table({"a": [1, 2]})
 UNWRITABLE = pa.table({"a": pa.array([(1, 2, 3)], pa.month_day_nano_interval())})
@@ -84,7 +84,7 @@ def test_nothing_but_a_regular_file_is_replaced(kind: str, tmp_path: Path) -> No
     writers: list[Callable[[], object]] = [
         lambda: check_output(out),
         *(lambda format=format: render(TABLE, format, out) for format in ("table", "csv", "json", "parquet")),
-        lambda: write_report([Path(str(sweep.path))], out),
+        lambda: write_report([folder_of(sweep)], out),
         lambda: _write_trace(Rows(TABLE, TABLE, None), folder),
     ]
     reason = "Too many levels of symbolic links" if kind == "loop" else "a folder, a device or a pipe is there"
@@ -100,7 +100,7 @@ def test_a_query_looks_before_it_asks(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     sweep = sweep_on_disk(tmp_path / "s", small_sweep("s", trials=1), trial_rows(0, ["solved"] * 4))
-    words = ["query", str(sweep.path), "no SQL at all", "--out", str(tmp_path / "none" / "x")]
+    words = ["query", str(sweep.place), "no SQL at all", "--out", str(tmp_path / "none" / "x")]
     monkeypatch.setattr(sys, "argv", ["attnsweep", *words])
     with pytest.raises(SystemExit) as ended:
         cli.main()

@@ -30,7 +30,8 @@ class Ended:
     @property
     def report(self) -> dict[str, Any]:
         assert self.code == 0, self.err
-        return json.loads(self.out.splitlines()[-1])
+        found: dict[str, Any] = json.loads(self.out.splitlines()[-1])
+        return found
 
 
 Prepare = Callable[..., Ended]

@@ -21,6 +21,7 @@ from attnsweep.search_spaces import Categorical, Conditional, Float
 from attnsweep.workloads.errors import UserError
 from tests.orchestrator.mlflow_runs import default_store, everything_stored, runs_of
 from tests.orchestrator.small_sweep import FINISHED, STEPS, commit, open_writer, small_sweep, sweep_on_disk, trial_rows
+from tests.present import present
 
 SOLVED = ["solved"] * 4
 FINISHED_MS = round(FINISHED.timestamp() * 1000)
@@ -92,7 +93,7 @@ def test_the_sweep_is_the_parent_run(client: MlflowClient, tmp_path: Path) -> No
     assert "| solved | 4 |" in note
     artifacts = {file.path for file in client.list_artifacts(parent.info.run_id)}
     assert artifacts == {"sweep.json", "summary.md", "summary.json", "figures"}
-    assert client.list_artifacts(parent.info.run_id, "figures")[0].file_size > 10_000
+    assert present(client.list_artifacts(parent.info.run_id, "figures")[0].file_size) > 10_000
     assert "sweeps/mlflow-artifacts/category_pairs" in parent.info.artifact_uri
 
 
@@ -101,7 +102,7 @@ def test_a_users_workload_names_its_experiment_by_its_class(client: MlflowClient
     """Not by where its file is, nor by what its file, which may be gone, says."""
     spec = small_sweep("users", workload=f"{tmp_path}/gone.py:FindFirst")
     sync(sweep_on_disk(tmp_path / "sweep", spec, trial_rows(0, SOLVED)))
-    found = client.get_experiment_by_name("FindFirst")
+    found = present(client.get_experiment_by_name("FindFirst"))
     assert found.artifact_location.endswith("/mlflow-artifacts/FindFirst")
     [parent] = client.search_runs([found.experiment_id], "tags.`attnsweep.kind` = 'sweep'")
     assert parent.data.tags["attnsweep.workload"] == spec.workload
@@ -280,7 +281,7 @@ def test_a_store_that_fails_leaves_the_sweep_free(tmp_path: Path, monkeypatch: p
     directory = sweep_on_disk(tmp_path / "sweep", small_sweep("freed"), trial_rows(0, SOLVED))
     # MLflow itself would try ten times, for 100 s.
     monkeypatch.setattr("mlflow.store.db.utils.MAX_RETRY_COUNT", 1)
-    for database in ("postgresql+psycopg2://me:secret@127.0.0.1:1/mlflow", f"sqlite:///{directory.path}/sweep.json/x"):
+    for database in ("postgresql+psycopg2://me:secret@127.0.0.1:1/mlflow", f"sqlite:///{directory.place}/sweep.json/x"):
         with pytest.raises(UserError, match="expected an MLflow store that answers") as refusal:
             sync(directory, database)
         assert "secret" not in str(refusal.value)

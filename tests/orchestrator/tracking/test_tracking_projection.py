@@ -15,6 +15,7 @@ from attnsweep.orchestrator.tracking.sync import Mirror
 from attnsweep.workloads.errors import UserError
 from tests.orchestrator.mlflow_runs import default_store, everything_stored, runs_of
 from tests.orchestrator.small_sweep import FINISHED, commit, open_writer, small_sweep, sweep_on_disk, trial_rows
+from tests.present import present
 
 SOLVED = ["solved"] * 4
 FINISHED_MS = round(FINISHED.timestamp() * 1000)
@@ -81,12 +82,13 @@ def test_a_sweep_goes_on_without_mlflow(
         for _ in range(10_000):
             projection.trial_told(0)
         assert projection.close() == SyncResult(0, 0)
-    assert projection.problem.endswith("(ConnectionRefusedError: [Errno 111] Connection refused)")
-    assert "\n" not in projection.problem
+    problem = present(projection.problem)
+    assert problem.endswith("(ConnectionRefusedError: [Errno 111] Connection refused)")
+    assert "\n" not in problem
     [warning] = [record.getMessage() for record in caplog.records if record.name.startswith("attnsweep")]
     assert f"MLflow ({shown}): MlflowException: " in warning
     assert "secret" not in warning
-    assert warning.endswith(f"; the sweep goes on, `attnsweep mlflow-sync {directory.path}` logs what is missing")
+    assert warning.endswith(f"; the sweep goes on, `attnsweep mlflow-sync {directory.place}` logs what is missing")
     with pytest.raises(UserError, match=f"--tracking-uri: got '{shown}', expected an MLflow store that answers"):
         sync(directory, with_password)
     assert sync(directory) == SyncResult(n_logged=2, n_present=0)

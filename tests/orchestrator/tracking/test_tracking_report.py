@@ -13,7 +13,8 @@ from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
 from attnsweep.orchestrator.tracking import add_report, sync
 from attnsweep.search_spaces import Categorical
 from tests.orchestrator.mlflow_runs import default_store, everything_stored, runs_of
-from tests.orchestrator.small_sweep import commit, open_writer, small_sweep, sweep_on_disk, trial_rows
+from tests.orchestrator.small_sweep import commit, folder_of, open_writer, small_sweep, sweep_on_disk, trial_rows
+from tests.present import present
 
 SOLVED = ["solved"] * 4
 
@@ -26,7 +27,7 @@ def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MlflowClient]:
 
 def _artifacts(client: MlflowClient, directory: SweepDirectory, folder: str) -> dict[str, int]:
     [parent] = runs_of(client, directory, "sweep")
-    return {file.path: file.file_size for file in client.list_artifacts(parent.info.run_id, folder)}
+    return {file.path: present(file.file_size) for file in client.list_artifacts(parent.info.run_id, folder)}
 
 
 def _report(client: MlflowClient, directory: SweepDirectory) -> Path:
@@ -38,13 +39,13 @@ def _report(client: MlflowClient, directory: SweepDirectory) -> Path:
 def test_the_report_is_an_artifact_of_the_sweeps_run(client: MlflowClient, tmp_path: Path) -> None:
     trials = trial_rows(0, SOLVED, param_init_sigma=0.1), trial_rows(1, ["marginal"] * 4, param_init_sigma=0.01)
     directory = sweep_on_disk(tmp_path / "sweep", small_sweep("reported"), *trials)
-    done = CliRunner().invoke(app, ["mlflow-sync", str(directory.path)], catch_exceptions=False)
+    done = CliRunner().invoke(app, ["mlflow-sync", str(directory.place)], catch_exceptions=False)
     assert done.exit_code == 0
     assert "8 trainings" in _report(client, directory).read_text()
     figures = _artifacts(client, directory, "report/report_figures")
     assert {"report/report_figures/outcomes.png", "report/report_figures/outcomes.svg"} <= set(figures)
     assert min(figures.values()) > 1000
-    assert not (directory.path / "report").exists()
+    assert not (folder_of(directory) / "report").exists()
 
 
 @pytest.mark.slow
@@ -75,13 +76,13 @@ def test_what_keeps_the_report_from_being_drawn_is_a_warning(
 ) -> None:
     directory = sweep_on_disk(tmp_path / "sweep", small_sweep("torn"), trial_rows(0, SOLVED))
     sync(directory)
-    [fragment] = (directory.path / "trainings").glob("*.parquet")
+    [fragment] = (folder_of(directory) / "trainings").glob("*.parquet")
     fragment.write_bytes(b"torn")
     with caplog.at_level(logging.WARNING, logger="attnsweep.orchestrator.tracking"):
         add_report(directory)
     [warning] = [record.getMessage() for record in caplog.records if record.name.startswith("attnsweep")]
     assert warning.startswith("no report in MLflow: ")
-    assert f"`attnsweep mlflow-sync {directory.path}` adds it" in warning
+    assert f"`attnsweep mlflow-sync {directory.place}` adds it" in warning
     assert _artifacts(client, directory, "report") == {}
 
 
@@ -106,5 +107,5 @@ def test_there_is_one_view_per_name_of_a_sweep(client: MlflowClient, tmp_path: P
     space = {"init_sigma": 0.1, "optimizer": Categorical(choices=("sgd", "adam"))}
     for folder in ("first", "second"):
         sync(sweep_on_disk(tmp_path / folder, small_sweep("viewed", space=space), trial_rows(0, SOLVED)))
-    tags = client.get_experiment_by_name("category_pairs").tags
+    tags = present(client.get_experiment_by_name("category_pairs")).tags
     assert len([key for key in tags if key.endswith(".viewed")]) == 1

@@ -8,8 +8,8 @@ import pytest
 
 from attnsweep.orchestrator.training.bleu import bleu, score_written
 from attnsweep.orchestrator.training.identity import Task
-from attnsweep.orchestrator.training.messages import RunContext
-from attnsweep.orchestrator.training.trainer import PackOrder, Progress, Trained, Trainer
+from attnsweep.orchestrator.training.messages import PackOrder, Progress, RunContext, Trained
+from attnsweep.orchestrator.training.trainer import Trainer
 from attnsweep.workloads.category_pairs import CategoryPairs, CategoryPairsParameters
 from attnsweep.workloads.engine.contract import Lanes, Training, Workload, Written
 from attnsweep.workloads.engine.optimizers import State

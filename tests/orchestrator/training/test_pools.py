@@ -19,9 +19,10 @@ from attnsweep.orchestrator.training.messages import (
     Trained,
 )
 from attnsweep.orchestrator.training.pool import Pool
-from attnsweep.orchestrator.training.ray_pool import TrainerActor, TrainerPool
+from attnsweep.orchestrator.training.ray_pool import TrainerPool
 from attnsweep.orchestrator.training.shares import Wanted
 from attnsweep.orchestrator.training.trainer import Trainer
+from attnsweep.orchestrator.training.trainer_actor import TrainerActor
 from attnsweep.workloads.category_pairs import CategoryPairs
 from attnsweep.workloads.engine.contract import Training
 from attnsweep.workloads.testing import defaults

@@ -3,7 +3,7 @@
 import pyarrow as pa
 import pytest
 
-from attnsweep.orchestrator.ledger.schema import curves_schema, trainings_schema
+from attnsweep.orchestrator.ledger.schema import curves_schema, schemas_of
 from attnsweep.orchestrator.training.identity import Task, training_id
 from attnsweep.orchestrator.training.rows import PackContext, curve_rows, failed_rows, head_rows, trained_rows
 from attnsweep.workloads.category_pairs import CategoryPairs
@@ -43,7 +43,7 @@ def trained() -> tuple[pa.Table, pa.Table]:
 @pytest.mark.slow
 def test_rows_have_the_schema(trained: tuple[pa.Table, pa.Table]) -> None:
     trainings, curves = trained
-    assert trainings.schema.equals(trainings_schema(WORKLOAD.parameters, WORKLOAD.level_names))
+    assert trainings.schema.equals(schemas_of(WORKLOAD)["trainings"])
     assert curves.schema.equals(curves_schema())
 
 

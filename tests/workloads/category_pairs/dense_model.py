@@ -24,7 +24,8 @@ def dense_predict(model: FullModel, text_BM: Tensor, *, softmax: bool, skip: boo
         out_BSM = out_BSM + tokens_BSM
     rows = {"solution_2": slice(N, N + M), "combined": slice(0, N + M)}.get(model.variant, slice(0, N))
     normal_BMV = layer_norm(out_BSM[:, rows].mT, model.gain_V, model.bias_V, model.layer_norm_eps)
-    return model.second(torch.relu(model.first(normal_BMV)))[:, 1:, 0]
+    out: Tensor = model.second(torch.relu(model.first(normal_BMV)))[:, 1:, 0]
+    return out
 
 
 def _embed(value: Tensor, N: int, M: int, on_positions: bool) -> Tensor:

@@ -5,7 +5,7 @@ import torch
 from torch import Tensor
 from torch.func import vmap
 
-from attnsweep.workloads.category_pairs.by_parts import mean_by_parts
+from attnsweep.workloads.category_pairs.by_parts import State, mean_by_parts
 
 GENERATOR = torch.Generator().manual_seed(0)
 L, B, M = 3, 17, 4
@@ -21,7 +21,11 @@ def _loss(state: dict[str, Tensor], text_BM: Tensor) -> Tensor:
 
 def _over_lanes(n_texts: int) -> tuple[Tensor, tuple[Tensor, ...]]:
     leaves = {name: value.clone().requires_grad_() for name, value in TRAINED.items()}
-    losses = vmap(lambda *state: mean_by_parts(_loss, *state, n_texts))(leaves, FIXED, TEXT)
+
+    def by_parts(trained: State, fixed: State, text_BM: Tensor) -> Tensor:
+        return mean_by_parts(_loss, trained, fixed, text_BM, n_texts)
+
+    losses = vmap(by_parts)(leaves, FIXED, TEXT)
     weights = torch.arange(1.0, L + 1).double()
     return losses, torch.autograd.grad((weights * losses).sum(), list(leaves.values()), materialize_grads=True)
 
@@ -33,14 +37,14 @@ def test_parts_of_any_size_give_the_loss_and_its_gradient(n_texts: int) -> None:
 
 
 def test_a_loss_that_is_only_looked_at_takes_no_gradient() -> None:
-    lane = [{name: value[0] for name, value in state.items()} for state in (TRAINED, FIXED)]
+    trained, fixed = ({name: value[0] for name, value in state.items()} for state in (TRAINED, FIXED))
     with torch.no_grad():
-        torch.testing.assert_close(mean_by_parts(_loss, *lane, TEXT[0], 5), _loss(lane[0] | lane[1], TEXT[0]))
+        torch.testing.assert_close(mean_by_parts(_loss, trained, fixed, TEXT[0], 5), _loss(trained | fixed, TEXT[0]))
 
 
 def test_a_second_derivative_is_refused_not_zero() -> None:
-    lane = [{name: value[0].clone() for name, value in state.items()} for state in (TRAINED, FIXED)]
-    w = lane[0]["w"].requires_grad_()
-    (gradient,) = torch.autograd.grad(mean_by_parts(_loss, *lane, TEXT[0], 5), w, create_graph=True)
+    trained, fixed = ({name: value[0].clone() for name, value in state.items()} for state in (TRAINED, FIXED))
+    w = trained["w"].requires_grad_()
+    (gradient,) = torch.autograd.grad(mean_by_parts(_loss, trained, fixed, TEXT[0], 5), w, create_graph=True)
     with pytest.raises(RuntimeError, match="does not require grad"):
         torch.autograd.grad(gradient.sum(), w)

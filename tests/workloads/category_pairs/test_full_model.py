@@ -2,6 +2,8 @@
 
 import itertools
 import math
+from collections.abc import Callable
+from typing import Any
 
 import pytest
 import torch
@@ -38,7 +40,7 @@ def test_structured_attention_is_the_product_of_token_matrices(variant: str, act
         torch.autograd.grad((answer * weights).sum(), list(parameters.values())) for answer in (structured, dense)
     )
     for name, one, other in zip(parameters, ours, theirs, strict=True):
-        torch.testing.assert_close(one, other, rtol=1e-8, atol=1e-9, msg=lambda text, name=name: f"{name}: {text}")
+        torch.testing.assert_close(one, other, rtol=1e-8, atol=1e-9, msg=f"{name}: {{}}".format)
 
 
 @pytest.mark.parametrize(
@@ -100,7 +102,7 @@ def test_a_flavour_leaves_the_hand_programmed_solution_alone(number: int) -> Non
 def test_reference_levels_are_those_of_the_best_predictors() -> None:
     target = _random(variant="solution_3").target_NN
     levels, answers = reference_levels(target), reference_predictors(target)
-    known = {
+    known: dict[str, Callable[[tuple[int, ...]], Any]] = {
         "cur": lambda pair: pair[1],
         "prev": lambda pair: pair[0],
         "unordered": lambda pair: sorted(pair),

@@ -15,7 +15,7 @@ TINY: dict[str, Value] = {
     "n_categories": 3,
     "n_positions": 4,
     "batch_size": 16,
-    "n_steps": 8,
+    "n_steps": 4,
     "expectation": "fixed_sample",
 }
 MODES: list[dict[str, Value]] = [

@@ -16,9 +16,11 @@ def _blocks(*names: str) -> tuple[torch.Tensor, torch.Tensor]:
     """k^t q and v of hand-programmed solutions, each scaled to norm 1, added up."""
     made = [SOLUTIONS[name](TARGET, M) for name in names]
     logits = [each.k_XS.T @ each.q_XS for each in made]
-    return tuple(  # type: ignore[return-value]  # two of them
-        sum(matrix / matrix.norm() for matrix in matrices) for matrices in (logits, [each.v_SS for each in made])
+    kq_SS, v_SS = (
+        torch.stack([matrix / matrix.norm() for matrix in matrices]).sum(0)
+        for matrices in (logits, [each.v_SS for each in made])
     )
+    return kq_SS, v_SS
 
 
 @pytest.mark.parametrize("name", SOLUTIONS)

@@ -1,6 +1,8 @@
 """Systems P and C: the closed-form losses, their stationary points, and the levels of docs/theory.md."""
 
 import itertools
+from collections.abc import Iterator
+from typing import TypeVar
 
 import pytest
 import torch
@@ -8,18 +10,20 @@ import torch
 from attnsweep.workloads.category_pairs.categories_only import CategoriesOnly
 from attnsweep.workloads.category_pairs.positions_only import PositionsOnly
 
+System = TypeVar("System", bound=PositionsOnly | CategoriesOnly)
+
 N, M = 3, 4
 SHIFT = torch.diag(torch.ones(M - 1, dtype=torch.float64), diagonal=1)
 
 
 @pytest.fixture(autouse=True)
-def _double_precision():  # type: ignore[no-untyped-def]
+def _double_precision() -> Iterator[None]:
     torch.set_default_dtype(torch.float64)
     yield
     torch.set_default_dtype(torch.float32)
 
 
-def _random(system: PositionsOnly | CategoriesOnly) -> PositionsOnly | CategoriesOnly:
+def _random(system: System) -> System:
     generator = torch.Generator().manual_seed(0)
     for value in (*system.parameters(), *system.buffers()):
         value.data.normal_(generator=generator)
@@ -43,10 +47,10 @@ def test_the_sampled_loss_of_positions_only_is_the_definition() -> None:
     system = _random(PositionsOnly(N, M, softmax=False))
     text = torch.tensor([[2, 0, 1, 1]])
     one_hot = torch.eye(N)[text[0]]
-    wanted = sum(
-        (one_hot[i - 1] - system.v_NN @ sum(system.q_MK[j, i - 1] * one_hot[j] for j in range(M))).square().sum()
-        for i in range(1, M)
-    )
+    wanted = torch.zeros(())
+    for i in range(1, M):
+        attended = torch.stack([system.q_MK[j, i - 1] * one_hot[j] for j in range(M)]).sum(0)
+        wanted = wanted + (one_hot[i - 1] - system.v_NN @ attended).square().sum()
     torch.testing.assert_close(system.sampled_loss(text), wanted)
 
 

@@ -18,8 +18,13 @@ def system_lanes(system: PositionsOnly | CategoriesOnly, n_lanes: int, sigma: fl
         {name: streams.normal(name, tuple(value.shape)) for name, value in named}
         for named in (system.named_parameters(), system.named_buffers())
     )
-    objective = Objective(system, lambda module, _: module.population_loss(), tasks, {})
+    objective = Objective(system, lambda module, _: population_loss(module), tasks, {})
     return objective, {name: sigma * value for name, value in parameters.items()}
+
+
+def population_loss(system: nn.Module) -> Tensor:
+    assert isinstance(system, PositionsOnly | CategoriesOnly)
+    return system.population_loss()
 
 
 class Point(nn.Module):

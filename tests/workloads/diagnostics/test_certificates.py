@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from torch import nn
 
 from attnsweep.workloads.category_pairs.positions_only import PositionsOnly
 from attnsweep.workloads.diagnostics.kicks import kick, kick_and_train
@@ -15,7 +16,8 @@ from tests.workloads.diagnostics.lanes import Point, system_lanes
 def test_a_kick_leads_out_of_a_saddle_of_order_three_and_not_off_a_plateau() -> None:
     task = torch.tensor([[1.0, 0.0, 0.0], [0.0, 0.0, 1.0]]).double()
 
-    def loss(module: Point, batch: object) -> torch.Tensor:
+    def loss(module: nn.Module, _: object) -> torch.Tensor:
+        assert isinstance(module, Point)
         saddle = (1.0 - module.x.prod()).square()
         plateau = 1.0 + module.x.square().sum()
         return module.task[0] * saddle + module.task[2] * plateau

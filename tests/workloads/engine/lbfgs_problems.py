@@ -80,7 +80,8 @@ def random_problem(seed: int) -> Problem:
     problem = PROBLEMS[seed % len(PROBLEMS)]
 
     def scaled(x: Tensor) -> Tensor:
-        return 10 ** (18 * size - 8) * problem.objective(x)
+        factor: float = 10 ** (18 * size - 8)
+        return factor * problem.objective(x)
 
     return Problem(scaled, 10 ** (11 * reach - 10) * problem.start, learning_rate=10 ** (6 * rate - 2))
 
@@ -98,7 +99,7 @@ def run_alone(problem: Problem, n_steps: int) -> Trace:
         trace.losses.append(loss.item())
         return loss
 
-    optimizer.step(closure)  # type: ignore[no-untyped-call]
+    optimizer.step(closure)
     trace.end = x.detach()
     trace.n_steps = optimizer.state[x]["n_iter"]
     return trace

@@ -32,7 +32,7 @@ WORKLOADS: dict[str, Workload[Any]] = {
 }
 PAIRS: dict[str, Value] = {"n_categories": 3, "n_positions": 4, "n_steps": 120}
 STRINGS: dict[str, Value] = {
-    "n_steps": 70,
+    "n_steps": 40,
     "train_length": 5,
     "eval_batch_size": 20,
     "test_batch_size": 5,
@@ -40,7 +40,7 @@ STRINGS: dict[str, Value] = {
     "d_model": 6,
     "d_ffn": 8,
 }
-SENTENCES: dict[str, Value] = {**SMALL, "n_steps": 24, "n_probes": 3, "eval_sentences": 6, "head_sentences": 6}
+SENTENCES: dict[str, Value] = {**SMALL, "n_steps": 12, "n_probes": 3, "eval_sentences": 6, "head_sentences": 6}
 # Learning rates from those that solve nothing to those that diverge at once and late.
 RATES: dict[str, list[float]] = {
     "sgd": [1e-3, 0.3, 3.0, 30.0],
@@ -135,10 +135,10 @@ def test_the_cases_hold_all_fates() -> None:
     assert _undisturbed("sentences, adam")[0].result().heads
 
 
-@pytest.mark.sample("pairs, sgd", "pairs, adam", "pairs, lbfgs", "pairs, full", "strings, adam", "sentences, adam")
+@pytest.mark.sample("pairs, sgd", "pairs, lbfgs", "pairs, full", "strings, adam", "sentences, adam")
 @pytest.mark.slow
 @pytest.mark.parametrize("name", CASES)
-@settings(max_examples=3, deadline=None, derandomize=True, phases=[Phase.explicit, Phase.generate])
+@settings(max_examples=2, deadline=None, derandomize=True, phases=[Phase.explicit, Phase.generate])
 @given(data=st.data())
 def test_a_resumed_pack_ends_as_an_undisturbed_one(name: str, data: st.DataObject) -> None:
     undisturbed, n_evaluations = _undisturbed(name)
@@ -201,7 +201,7 @@ def test_curvature_pairs_are_all_there() -> None:
 def test_another_process_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
     # The other process imports this module by its name.
     monkeypatch.syspath_prepend(Path(__file__).parents[3])
-    names = ["pairs, lbfgs", "sentences, adam"]
+    names = ["pairs, lbfgs", "pairs, sgd"]
     contents = [to_bytes(_half_trained(name).checkpoint()) for name in names]
     with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as another:
         for name, (result, state) in zip(names, another.map(_train_on, names, contents), strict=True):

@@ -6,10 +6,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from attnsweep.workloads.category_pairs import CategoryPairs
-from attnsweep.workloads.engine.contract import Lanes, Training
+from attnsweep.workloads.engine.contract import Batch, Lanes, Training
 from attnsweep.workloads.engine.lbfgs import Lbfgs
 from attnsweep.workloads.engine.optimizers import Settings, State
 from attnsweep.workloads.engine.pack import Pack
@@ -205,7 +205,8 @@ def _two_loops(pairs: list[tuple[Tensor, Tensor]], gradient: Tensor) -> Tensor:
 
 
 def _trained(n_lanes: int, **values: Value) -> PackResult:
-    parameters = defaults(CategoryPairs(), **({"optimizer": "lbfgs", "learning_rate": 1.0, "n_steps": 30} | values))
+    settings: dict[str, Value] = {"optimizer": "lbfgs", "learning_rate": 1.0, "n_steps": 30}
+    parameters = defaults(CategoryPairs(), **(settings | values))
     pack = Pack(CategoryPairs(), [Training(parameters, seed) for seed in range(n_lanes)])
     while not pack.advance(7):
         pass
@@ -226,7 +227,9 @@ def test_a_pack_trains_each_lane_as_torch_does_alone(expectation: str) -> None:
         module.load_state_dict({name: value[0] for name, value in start.items()})
         optimizer = torch.optim.LBFGS(module.parameters(), max_iter=30, line_search_fn="strong_wolfe")
 
-        def closure(optimizer=optimizer, module=module, batch=batch) -> Tensor:  # type: ignore[no-untyped-def]
+        def closure(
+            optimizer: torch.optim.LBFGS = optimizer, module: nn.Module = module, batch: Batch = batch
+        ) -> Tensor:
             optimizer.zero_grad()
             loss = CategoryPairs().loss(module, batch)
             loss.backward()
@@ -234,7 +237,7 @@ def test_a_pack_trains_each_lane_as_torch_does_alone(expectation: str) -> None:
 
         optimizer.step(closure)
         assert result.last("loss")[seed] == pytest.approx(closure().item(), rel=1e-6, abs=1e-12)
-        assert 0 <= optimizer.state[module.q_MK]["n_iter"] - result.n_steps[seed] <= 1
+        assert 0 <= optimizer.state[next(module.parameters())]["n_iter"] - result.n_steps[seed] <= 1
 
 
 def test_a_pack_lets_lanes_go_that_lbfgs_has_ended() -> None:

@@ -6,7 +6,7 @@ Axes: L lane.
 import pytest
 import torch
 from torch import Tensor
-from torch.optim.lbfgs import _strong_wolfe  # type: ignore[attr-defined]
+from torch.optim.lbfgs import _strong_wolfe
 
 from attnsweep.workloads.engine.line_search import ARMIJO, LineSearches
 

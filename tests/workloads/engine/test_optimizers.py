@@ -14,7 +14,7 @@ N_STEPS = 60
 LEARNING_RATES = [1e-3, 1e-2, 3e-2]
 NONE = float("nan")
 
-CASES: dict[str, tuple[type[FirstOrder], type[torch.optim.Optimizer], dict[str, list[float]]]] = {
+CASES: dict[str, tuple[type[FirstOrder], type[torch.optim.Optimizer], dict[str, Any]]] = {
     "sgd": (Sgd, torch.optim.SGD, {}),
     "sgd with momentum": (Sgd, torch.optim.SGD, {"momentum": [0.9, 0.0, 0.5], "weight_decay": [0.0, 0.1, 0.3]}),
     "adam": (Adam, torch.optim.Adam, {}),
@@ -59,7 +59,8 @@ def _alone(
     """What plain PyTorch makes of one lane."""
     parameters = [value.clone().requires_grad_() for value in start.values()]
     others = {name: value for name, value in settings.items() if name != "gradient_clip_norm"}
-    optimizer = rule(parameters, **others)  # type: ignore[call-arg]
+    make: Callable[..., torch.optim.Optimizer] = rule
+    optimizer = make(parameters, **others)
     scheduler = schedule(optimizer) if schedule else None
     largest_norm = settings.get("gradient_clip_norm", NONE)
     for _ in range(N_STEPS):

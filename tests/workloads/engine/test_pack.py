@@ -7,6 +7,7 @@ from attnsweep.workloads.category_pairs import CategoryPairs
 from attnsweep.workloads.engine.contract import Training
 from attnsweep.workloads.engine.pack import Pack
 from attnsweep.workloads.engine.result import PackResult
+from attnsweep.workloads.parameters import Value
 from attnsweep.workloads.testing import defaults
 
 WORKLOAD = CategoryPairs()
@@ -47,7 +48,13 @@ def test_a_training_is_the_same_to_the_last_bit_in_any_pack(pack_size: int) -> N
 )
 def test_matrix_products_do_not_round_by_the_pack(variant: str, dtype: str) -> None:
     """At sizes where the kernels for one product, and for one sum, differ from those for many."""
-    shapes = {"variant": variant, "expectation": "fixed_sample", "n_positions": 20, "batch_size": 256, "dtype": dtype}
+    shapes: dict[str, Value] = {
+        "variant": variant,
+        "expectation": "fixed_sample",
+        "n_positions": 20,
+        "batch_size": 256,
+        "dtype": dtype,
+    }
     trainings = [
         _training(seed, **shapes, optimizer="lbfgs", learning_rate=1.0, n_steps=4, init_sigma=None) for seed in range(5)
     ]
@@ -62,7 +69,7 @@ def test_matrix_products_do_not_round_by_the_pack(variant: str, dtype: str) -> N
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 def test_matrix_products_do_not_round_by_the_place_in_the_pack(dtype: str) -> None:
     """At sizes where lanes lie at odd places in memory, by which MKL rounds unless told not to (`workloads`)."""
-    shapes = {
+    shapes: dict[str, Value] = {
         "variant": "combined",
         "expectation": "fixed_sample",
         "n_categories": 3,

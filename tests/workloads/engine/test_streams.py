@@ -1,6 +1,7 @@
 """Random numbers are a function of (seed, stream, step, index) and nothing else."""
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 import torch
@@ -54,7 +55,7 @@ def test_integers_are_in_their_range(n_values: int, n_drawn: int) -> None:
 
 @pytest.mark.parametrize("change", [{"name": "y"}, {"step": 1}, {"seed": 8}, {"seed": 7 + 2**32}])
 def test_another_name_step_or_seed_gives_other_numbers(change: dict[str, int | str]) -> None:
-    key = {"name": "x", "step": 0, "seed": 7}
+    key: dict[str, Any] = {"name": "x", "step": 0, "seed": 7}
 
     def draw(name: str, step: int, seed: int) -> torch.Tensor:
         return Streams(torch.tensor([seed])).uniform(name, (64,), step)

@@ -5,7 +5,7 @@ import torch
 from torch import Tensor
 
 from attnsweep.workloads.formal_languages.attention_scale import ATTENTION_SCALES
-from attnsweep.workloads.formal_languages.encoder import Encoder
+from attnsweep.workloads.formal_languages.encoder import Encoder, EncoderLayer
 from attnsweep.workloads.formal_languages.tokens import Tokens
 from tests.workloads.formal_languages.strings import random_encoder, random_strings, tokens
 from tests.workloads.formal_languages.torch_encoder import TorchEncoder
@@ -27,12 +27,12 @@ def test_outputs_and_gradients_are_those_of_torch(n_layers: int, n_heads: int, l
     logit, gradients = _gradients(encoder, read)
     reference = TorchEncoder(encoder, "inv_sqrt_d", 8)
     expected = reference(read.feature_BTF)
-    (expected * torch.linspace(-1.0, 1.0, 5, dtype=torch.float64)).sum().backward()  # type: ignore[no-untyped-call]
+    (expected * torch.linspace(-1.0, 1.0, 5, dtype=torch.float64)).sum().backward()
     torch.testing.assert_close(logit, expected.detach(), rtol=1e-6, atol=1e-6)
     theirs = reference.gradients()
     assert theirs.keys() == gradients.keys()
     for name, value in gradients.items():
-        torch.testing.assert_close(value, theirs[name], rtol=1e-6, atol=1e-6, msg=lambda text, n=name: f"{n}: {text}")
+        torch.testing.assert_close(value, theirs[name], rtol=1e-6, atol=1e-6, msg=f"{name}: {{}}".format)
 
 
 @pytest.mark.parametrize("attention_scale", ATTENTION_SCALES)
@@ -85,8 +85,10 @@ def test_a_token_without_variance_is_normalized_to_the_bias(layer_norm_eps: floa
     encoder = random_encoder(layer_norm_eps=layer_norm_eps)
     for value in encoder.layers[1].parameters():
         value.data.zero_()
-    encoder.layers[1].output_bias_D.data.fill_(0.3)
-    encoder.layers[1].output_gain_D.data.fill_(1.0)
+    last = encoder.layers[1]
+    assert isinstance(last, EncoderLayer)
+    last.output_bias_D.data.fill_(0.3)
+    last.output_gain_D.data.fill_(1.0)
     logit, gradients = _gradients(encoder, tokens("first", random_strings(4, 5), "kinds"))
     expected = 0.3 * encoder.answer_weight_D1.sum() + encoder.answer_bias_1
     torch.testing.assert_close(logit, expected.detach().expand(4))

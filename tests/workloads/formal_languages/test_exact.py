@@ -25,7 +25,8 @@ SCALES = ("inv_sqrt_d", "log_n_inv_sqrt_d")
 
 
 def _logits(encoder: Encoder, language: str, text: Tensor, representation: str = "positions") -> Tensor:
-    return encoder(tokens(language, text, representation)).detach()
+    logit_B: Tensor = encoder(tokens(language, text, representation))
+    return logit_B.detach()
 
 
 def _bits(encoder: Encoder, language: str, text: Tensor, representation: str = "positions") -> Tensor:
@@ -114,11 +115,11 @@ def test_scaled_attention_bounds_the_cross_entropy() -> None:
 @pytest.mark.parametrize("language", EXACT)
 def test_layer_norm_at_epsilon_zero_is_flat_in_the_length(language: str) -> None:
     representation = "kinds" if language == "first" else "positions"
-    for make, expected in (
-        (lambda: with_layer_norm(EXACT[language](), 0.0), {"first": 0.119473, "parity": 0.059811}[language]),
-        (lambda: with_extra_layer(EXACT[language](), 0.0, 0.01), 0.01),
+    for encoder, expected in (
+        (with_layer_norm(EXACT[language](), 0.0), {"first": 0.119473, "parity": 0.059811}[language]),
+        (with_extra_layer(EXACT[language](), 0.0, 0.01), 0.01),
     ):
-        bits = [_bits(make(), language, random_strings(20, length), representation) for length in (10, 100, 301)]
+        bits = [_bits(encoder, language, random_strings(20, length), representation) for length in (10, 100, 301)]
         torch.testing.assert_close(torch.cat(bits), torch.full((60,), expected).double(), rtol=1e-4, atol=0.0)
 
 

@@ -1,13 +1,14 @@
 """The same encoder in PyTorch's own modules: every token, every query."""
 
 import math
+from collections.abc import Callable
 
 import torch
 from torch import Tensor, nn
 
 from attnsweep.workloads.formal_languages.encoder import Encoder, EncoderLayer
 
-_SCALES = {
+_SCALES: dict[str, Callable[[int, int], tuple[float, float]]] = {
     # What multiplies PyTorch's W_Q and b_Q, which are followed by 1/sqrt(d): (d, n) -> (weight, bias).
     "inv_sqrt_d": lambda _, __: (1.0, 1.0),
     "one": lambda d, _: (math.sqrt(d), math.sqrt(d)),
@@ -32,7 +33,7 @@ class TorchEncoder:
         factors = _SCALES[attention_scale](shape.d_model // shape.n_heads, n_positions)
         for ours, theirs in zip(encoder.layers, self.body.layers, strict=True):
             assert isinstance(ours, EncoderLayer)
-            _copy(ours, theirs, factors, float(encoder.layer_norm_eps))  # type: ignore[arg-type]
+            _copy(ours, theirs, factors, float(encoder.layer_norm_eps))
         self.symbol = encoder.symbol_SD.detach().clone().requires_grad_()
         self.position = encoder.position_PD
         self.answer = nn.Linear(shape.d_model, 1).double()
@@ -49,7 +50,7 @@ class TorchEncoder:
         """Those that an encoder's own parameters of these names have, where attention is not rescaled."""
         found = {"symbol_SD": self.symbol, "answer_weight_D1": self.answer.weight, "answer_bias_1": self.answer.bias}
         for index, layer in enumerate(self.body.layers):
-            found |= {f"layers.{index}.{name}": value for name, value in _pairs(layer).items()}  # type: ignore[arg-type]
+            found |= {f"layers.{index}.{name}": value for name, value in _pairs(layer).items()}
         gradients = {name: value.grad for name, value in found.items()}
         return {name: each.T if each.dim() == 2 and name != "symbol_SD" else each for name, each in gradients.items()}  # type: ignore[union-attr, misc]
 

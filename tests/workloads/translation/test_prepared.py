@@ -20,16 +20,16 @@ SOURCE, TARGET = [[4, 5], [5], [4, 4, 5]], [[4, 5, 6], [5], [6, 4]]
 PREPARE = "attnsweep prepare-corpus FILE --out CORPUS.parquet"
 
 
-def _write(path: Path, metadata: dict[str, str] | None = None, **columns: list[Any]) -> Path:
+def _write(path: Path, metadata: dict[str, str] | None = None, **columns: Any) -> Path:
     lists = {"source": SOURCE, "target": TARGET, "part": ["train", "valid", "test"]} | columns
-    sides = [
+    source, target = (
         make_side(tuple(WORDS[name]), pa.array(each, pa.list_(pa.int32())))
         for name, each in (("source", SOURCE), ("target", TARGET))
-    ]
+    )
     stamp = {
         "corpus_schema_version": "1",
         "words": json.dumps(WORDS),
-        "digest": make_corpus(*sides, np.array([TRAIN, VALID, TEST])).digest,
+        "digest": make_corpus(source, target, np.array([TRAIN, VALID, TEST])).digest,
     }
     table = pa.Table.from_arrays(
         [pa.array(lists[field.name], field.type) for field in SCHEMA], schema=SCHEMA.with_metadata(metadata or stamp)
@@ -98,7 +98,7 @@ def test_a_path_without_a_file(tmp_path: Path) -> None:
         {"part": ["train", "test", "test"]},
     ],
 )
-def test_rows_that_were_changed_do_not_match_their_digest(tmp_path: Path, changed: dict[str, list[Any]]) -> None:
+def test_rows_that_were_changed_do_not_match_their_digest(tmp_path: Path, changed: dict[str, Any]) -> None:
     path = _write(tmp_path / "c.parquet", **changed)
     with pytest.raises(
         UserError, match=r"expected the digest it was written with, .*; it was changed since: prepare it"
@@ -118,7 +118,7 @@ def test_rows_that_were_changed_do_not_match_their_digest(tmp_path: Path, change
         {"part": ["train", "valid", None]},
     ],
 )
-def test_rows_that_can_be_no_corpus(tmp_path: Path, columns: dict[str, list[Any]]) -> None:
+def test_rows_that_can_be_no_corpus(tmp_path: Path, columns: dict[str, Any]) -> None:
     path = _write(tmp_path / "c.parquet", **columns)
     with pytest.raises(UserError, match=f"expected a prepared corpus that is whole; prepare it again: {PREPARE}"):
         read_corpus(path)

@@ -269,23 +269,21 @@ def test_arcs_and_alignment_join_the_words_that_the_grammar_joins(parts: tuple[L
             found["alignment"] += [
                 (sentence[b], int(source[b, place]), int(target[b, t])) for t, place in enumerate(places) if place >= 0
             ]
-    source, target = studied.corpus.source.tokens, studied.corpus.target.tokens
-    text = {
-        n: (tuple(source[n][source[n] != PAD].tolist()), tuple(target[n][target[n] != PAD].tolist())) for n in pairs
-    }
-    for layer, arcs_A4, tokens in (
-        ("encoder_self", gold.source_arcs, source),
-        ("decoder_self", gold.target_arcs, target),
+    sides = studied.corpus.source.tokens, studied.corpus.target.tokens
+    text = {n: tuple(tuple(side[n][side[n] != PAD].tolist()) for side in sides) for n in pairs}
+    for layer, arcs_A4, words in (
+        ("encoder_self", gold.source_arcs, sides[0]),
+        ("decoder_self", gold.target_arcs, sides[1]),
     ):
-        expected = [(text[n], r, int(tokens[n, d]), int(tokens[n, g])) for n, r, d, g in arcs_A4.tolist() if n in text]
-        assert sorted(found[layer]) == sorted(expected)  # type: ignore[type-var]
+        expected = [(text[n], r, int(words[n, d]), int(words[n, g])) for n, r, d, g in arcs_A4.tolist() if n in text]
+        assert sorted(found[layer]) == sorted(expected)
     aligned = [
-        (text[n], int(source[n, place]), int(target[n, t]))
+        (text[n], int(sides[0][n, place]), int(sides[1][n, t]))
         for n in pairs
         for t, place in enumerate(gold.alignment[n])
         if place >= 0
     ]
-    assert sorted(found["alignment"]) == sorted(aligned)  # type: ignore[type-var]
+    assert sorted(found["alignment"]) == sorted(aligned)
 
 
 def test_baselines_are_fitted_on_training_sentences() -> None:

@@ -28,6 +28,8 @@ RARITY_V = torch.tensor([5, 3, 0, 7, 2, 6, 1, 4])
 class Copier(nn.Module):
     """Writes the source word by word, or what its table has after a word of such rarity."""
 
+    after_RV: Tensor
+
     def __init__(self) -> None:
         super().__init__()
         self.copies = nn.Parameter(torch.zeros(()))

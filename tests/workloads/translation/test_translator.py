@@ -54,12 +54,12 @@ def test_it_is_the_pre_norm_transformer_of_torch(values: dict[str, Value]) -> No
         ours, theirs = (each.transpose(1, 2)[queries] for each in (weight, expected_attention[layer]))
         torch.testing.assert_close(ours, theirs, rtol=1e-9, atol=1e-12)
     for logit in (logit_BTV, expected_BTV):
-        cross_entropy(logit.flatten(0, 1), batch["target"].flatten(), ignore_index=PAD).backward()  # type: ignore[no-untyped-call]
+        cross_entropy(logit.flatten(0, 1), batch["target"].flatten(), ignore_index=PAD).backward()
     for name, value in model.translator.named_parameters():
         assert value.grad is not None
         theirs = reference.gradient(name)
         assert theirs.abs().max() > 0, name
-        torch.testing.assert_close(value.grad, theirs, rtol=1e-8, atol=1e-10, msg=lambda text, n=name: f"{n}: {text}")
+        torch.testing.assert_close(value.grad, theirs, rtol=1e-8, atol=1e-10, msg=f"{name}: {{}}".format)
 
 
 @pytest.mark.parametrize("attention_scale", ATTENTION_SCALES)

@@ -66,7 +66,8 @@ class TorchTranslator(nn.Module):
             given, weights[name] = self.attentions[name](
                 asking, asked, asked, key_padding_mask=tokens == PAD, attn_mask=past, average_attn_weights=False
             )
-            return given
+            tensor: Tensor = given
+            return tensor
 
         x = self._embedded(self.source, source_BS)
         normal = self.norms["encoder_self"](x)
@@ -92,7 +93,8 @@ class TorchTranslator(nn.Module):
             [(math.sin, math.cos)[c % 2](p / 10000.0 ** (2 * (c // 2) / D)) for c in range(D)]
             for p in range(tokens_BT.shape[1])
         ]
-        return words(tokens_BT) * math.sqrt(D) + torch.tensor(positions, dtype=torch.float64)
+        embedded: Tensor = words(tokens_BT)
+        return embedded * math.sqrt(D) + torch.tensor(positions, dtype=torch.float64)
 
     def _counterpart(self, name: str, *, of_gradient: bool = False) -> tuple[Tensor, bool]:
         """The tensor that a parameter of ours is, or its gradient, and whether it is the transpose."""
@@ -112,9 +114,12 @@ class TorchTranslator(nn.Module):
             return value(whole[last][0]), whole[last][1]
         if path[0] == "norms":
             norm = self.norms[path[1]]
+            assert isinstance(norm, nn.LayerNorm | OutsideNorm)
             return value({"gain_D": norm.weight, "bias_D": norm.bias}[last]), False
         if path[0] in self.ffns:
-            first, second = self.ffns[path[0]][0], self.ffns[path[0]][2]
+            first, _, second = self.ffns[path[0]].children()
+            assert isinstance(first, nn.Linear)
+            assert isinstance(second, nn.Linear)
             found = {
                 "first_weight_DW": first.weight,
                 "first_bias_W": first.bias,
@@ -123,6 +128,7 @@ class TorchTranslator(nn.Module):
             }[last]
             return value(found), found.dim() == 2
         attention = self.attentions[path[0]]
+        assert isinstance(attention, nn.MultiheadAttention)
         D = attention.embed_dim
         weight, bias = value(attention.in_proj_weight), value(attention.in_proj_bias)
         return {

@@ -47,15 +47,20 @@ def score_names(relations: Sequence[str] = ()) -> tuple[str, ...]:
 
 
 def role_scores(counts: RoleCounts) -> dict[str, NDArray[np.float64]]:
-    """Scores (...) by name, in the order of `score_names`.
+    """Scores by name, in a fixed order; each has the shape (...) of the counts.
 
-    positional_offset, _share, _mass: the offset k = key - query whose key is most often the strongest, of the queries
-        that have a key there the share for which it is, and their mean attention on it.
-    previous_token, duplicate_token, induction: share of the attention on the pattern; `_uniform` of uniform attention.
-    rare_token: share of queries whose strongest key is one of the two rarest tokens; `_null` the 95th percentile of the
-        same with ranks permuted.
-    syntactic_accuracy, _baseline, _gain: of the relation and direction with the largest gain, accuracy less that of the
-        best fixed offset; also by relation and direction.
+    - `positional_offset`, `positional_share`, `positional_mass`: the offset k = key - query whose key is most often the
+      strongest; of the queries that have a key there the share for which it is; and their mean attention on it.
+    - `previous_token`, `duplicate_token`, `induction`: the share of the attention on the pattern; with `_uniform`, that
+      of uniform attention.
+    - `rare_token`: the share of queries whose strongest key is one of the two rarest tokens; `rare_token_null`: the
+      95th percentile of the same with ranks permuted.
+    - `syntactic_accuracy`, `syntactic_baseline`, `syntactic_gain`: of the relation and direction with the largest gain,
+      the accuracy, that of the best fixed offset, and the difference; `accuracy_` and `gain_` also by relation and
+      direction.
+
+    Args:
+        counts: From `count_roles`.
     """
     found = _positional(counts)
     for index, pattern in enumerate(PATTERNS):

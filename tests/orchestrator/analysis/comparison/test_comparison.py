@@ -20,6 +20,7 @@ from attnsweep.search_spaces import Sequential
 from attnsweep.workloads.errors import UserError
 from tests.orchestrator.drawn import intervals, tick_labels, unreadable
 from tests.orchestrator.small_sweep import Rows, small_sweep, sweep_on_disk, trial_rows
+from tests.present import present
 
 N_TRIALS = 24
 
@@ -59,13 +60,15 @@ def test_pairs_agree_in_seed_and_in_all_parameters_but_those_compared(pair: tupl
     found = compare(*pair, by="init_sigma")
     assert (found.paired, found.n_pairs, found.n_configurations) == (True, 96, 24)
     assert found.changed == {"layer_norm_eps": (1e-5, 1e-3)}
-    assert found.stuck.value == pytest.approx(found.stuck.after.share - found.stuck.before.share)
-    assert 0 < found.stuck.low < found.stuck.value < found.stuck.high
+    value, low, high = present(found.stuck.interval)
+    assert value == pytest.approx(present(found.stuck.after.share) - present(found.stuck.before.share))
+    assert 0 < low < value < high
     assert list(found.outcomes) == ["solved", "marginal", "degenerate_zero"]
-    assert found.outcomes["marginal"].value == 0 == found.stuck.value + found.outcomes["solved"].value
-    assert found.outcomes["marginal"].low < 0 < found.outcomes["marginal"].high
+    marginal, marginal_low, marginal_high = present(found.outcomes["marginal"].interval)
+    assert marginal == 0 == value + present(found.outcomes["solved"].value)
+    assert marginal_low < 0 < marginal_high
     assert [each.n for each in found.groups] == [24, 24, 24, 24]
-    assert np.average([each.stuck.value for each in found.groups]) == pytest.approx(found.stuck.value)
+    assert np.average([present(each.stuck.value) for each in found.groups]) == pytest.approx(found.stuck.value)
     assert compare(*pair).stuck == found.stuck
 
 
@@ -81,7 +84,8 @@ def test_other_seeds_are_not_paired(pair: tuple[Path, Path], tmp_path: Path) -> 
     assert found.stuck.p is None
     rate = pooled_rate([(4, 2)] * N_TRIALS)
     assert (found.stuck.after.share, found.stuck.after.low) == (0.5, rate.low)
-    assert found.stuck.low < found.stuck.value < found.stuck.high
+    value, low, high = present(found.stuck.interval)
+    assert low < value < high
     assert sum(each.n for each in found.groups) == 192
 
 
@@ -143,7 +147,8 @@ def test_replicates_that_change_together_count_once_per_trial() -> None:
 def test_no_change_at_all_is_no_certainty() -> None:
     nothing = np.zeros((1, 80), bool)
     (found,) = paired_differences(nothing, nothing, np.repeat(np.arange(10), 8), np.ones(80), pooled_rate)
-    assert (found.low, found.high) == pytest.approx((-binomial_rate(0, 10).high, binomial_rate(0, 10).high))
+    high = present(binomial_rate(0, 10).high)
+    assert (found.low, found.high) == pytest.approx((-high, high))
 
 
 @pytest.mark.parametrize(

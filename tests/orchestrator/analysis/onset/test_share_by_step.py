@@ -1,5 +1,7 @@
 """The share of trainings that have come to something, by step, where trainings differ in length."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 from scipy import stats
@@ -70,7 +72,7 @@ def test_with_censoring_it_is_kaplan_and_meiers_with_greenwoods_variance() -> No
     step, came = rng.integers(1, 30, n), rng.random(n) < 0.5
     came[step < 5] = False
     curve = share_by_step(step, came, np.arange(n))
-    survival = stats.ecdf(stats.CensoredData.right_censored(step, ~came)).sf
+    survival: Any = stats.ecdf(stats.CensoredData.right_censored(step, ~came)).sf
     upper = survival.confidence_interval(method="linear").high
     inner = 0
     for point in curve[1:]:
@@ -99,9 +101,8 @@ def test_one_trial_has_plain_intervals() -> None:
 def test_replicates_in_none_of_which_it_emerges_count_once_per_trial() -> None:
     curve = share_by_step(np.full(16, 8), np.zeros(16, bool), np.repeat(np.arange(4), 4))
     expected = pooled_rate([(4, 0)] * 4)
-    assert [(point.step, point.low, point.high) for point in curve] == [
-        (step, pytest.approx(expected.low), pytest.approx(expected.high)) for step in (0, 8)
-    ]
+    found: list[tuple[Any, ...]] = [(point.step, point.low, point.high) for point in curve]
+    assert found == [(step, pytest.approx(expected.low), pytest.approx(expected.high)) for step in (0, 8)]
 
 
 def test_long_curves_are_thinned_between_their_ends() -> None:

@@ -4,6 +4,7 @@ import math
 
 import pytest
 
+from attnsweep.workloads.translation.grammar.derivation import Choose
 from attnsweep.workloads.translation.grammar.lexicon import Lexicon, LexiconSizes
 from attnsweep.workloads.translation.grammar.sentence_pairs import sentence_pairs
 from attnsweep.workloads.translation.grammar.source_side import source_words
@@ -123,7 +124,7 @@ def test_a_dropped_pronoun_leaves_the_verb_to_tell_the_person() -> None:
         (always, "adoriamo il micio", [math.log(2) - math.log(0.3), 0, -math.log(0.3)]),
     ],
 )
-def test_choices_cost_at_the_word_that_shows_them(choose, target: str, nats: list[float]) -> None:
+def test_choices_cost_at_the_word_that_shows_them(choose: Choose, target: str, nats: list[float]) -> None:
     words = target_words(Sentence(WE, LOVE, False, CommonNoun(CAT, False, True), None), choose)
     assert " ".join(word.text for word in words) == target
     assert [word.nats for word in words] == pytest.approx(nats)

@@ -2,6 +2,7 @@
 
 from collections import Counter
 from dataclasses import fields, replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -66,7 +67,8 @@ def test_a_source_is_in_one_part_and_held_out_sources_differ(corpus: Corpus) -> 
     assert np.bincount(corpus.part).tolist() == [2_000, 150, 250]
     assert (np.diff(corpus.part) >= 0).all()
     by_part = {
-        part: [text(corpus.source, i) for i in np.flatnonzero(corpus.part == part)] for part in (TRAIN, VALID, TEST)
+        part: [text(corpus.source, int(i)) for i in np.flatnonzero(corpus.part == part)]
+        for part in (TRAIN, VALID, TEST)
     }
     assert not set(by_part[TRAIN]) & set(by_part[VALID] + by_part[TEST])
     assert len(set(by_part[VALID] + by_part[TEST])) == 400
@@ -130,7 +132,7 @@ def test_the_digest_tells_every_field(corpus: Corpus) -> None:
     digests = {corpus.digest, corpus_digest(corpus.source, corpus.target, corpus.part, None)}
     for field in fields(Side):
         value = getattr(corpus.target, field.name)
-        other = (*value[:-1], "other") if field.name == "words" else changed(value)
+        other: Any = (*value[:-1], "other") if field.name == "words" else changed(value)
         target = replace(corpus.target, **{field.name: other})
         digests.add(corpus_digest(corpus.source, target, corpus.part, gold))
         digests.add(corpus_digest(target, corpus.source, corpus.part, gold))

@@ -62,7 +62,8 @@ def all_of(pinned: Mapping[str, int]) -> list[tuple[Sentence, tuple[str, ...], f
 @pytest.mark.slow
 @pytest.mark.parametrize("pinned", [SIMPLE_OBJECT, SIMPLE_SUBJECT, SHORT], ids=["subjects", "objects", "short"])
 def test_no_two_trees_share_a_sentence_in_either_language(pinned: Mapping[str, int]) -> None:
-    trees_by_source, trees_by_target = defaultdict(set), Counter()
+    trees_by_source: defaultdict[tuple[str, ...], set[Sentence]] = defaultdict(set)
+    trees_by_target: Counter[tuple[str, ...]] = Counter()
     for tree, target, *_ in all_of(pinned):
         trees_by_source[tuple(source_words(tree).values())].add(tree)
         trees_by_target[target] += 1
@@ -90,7 +91,8 @@ def test_a_large_sample_is_unambiguous_with_the_full_lexicon() -> None:
 
 def test_frequencies_are_those_that_target_nats_tell() -> None:
     n_sentences = 10_000
-    counts, nats = Counter(), {}
+    counts: Counter[tuple[str, ...]] = Counter()
+    nats: dict[tuple[str, ...], float] = {}
     for pair in islice(sentence_pairs(SMALL, seed=2), n_sentences):
         counts[pair.target] += 1
         nats[pair.target] = pair.target_nats

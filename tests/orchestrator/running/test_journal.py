@@ -12,13 +12,15 @@ from attnsweep.orchestrator.storage.location import Location
 from attnsweep.orchestrator.storage.s3 import ObjectPrefix
 from attnsweep.orchestrator.storage.sweep_directory import STUDY_FILE, SweepDirectory
 from attnsweep.search_spaces import Float, Sweep
+from attnsweep.search_spaces.dimensions import Dimension
+from attnsweep.search_spaces.sweep import Sampler
 from tests.orchestrator.storage.object_store import new_prefix, object_names
 
 pytestmark = pytest.mark.usefixtures("s3")
 
 
-def _directory(path: Location, sampler: str = "random") -> SweepDirectory:
-    space = {"init_sigma": Float(low=1e-4, high=1.0, log=True), "n_steps": 10}
+def _directory(path: Location, sampler: Sampler = "random") -> SweepDirectory:
+    space: dict[str, Dimension] = {"init_sigma": Float(low=1e-4, high=1.0, log=True), "n_steps": 10}
     spec = Sweep(name="s", workload="category_pairs", space=space, sampler=sampler, trials=16, seed=5)
     return SweepDirectory.create(path, spec, {})
 
@@ -37,7 +39,7 @@ def _pieces(prefix: ObjectPrefix) -> list[str]:
 
 
 @pytest.mark.parametrize("sampler", ["random", "tpe"])
-def test_it_goes_on_as_if_it_had_not_been_interrupted(sampler: str, tmp_path: Path) -> None:
+def test_it_goes_on_as_if_it_had_not_been_interrupted(sampler: Sampler, tmp_path: Path) -> None:
     undisturbed = _run(Study(_directory(tmp_path / "s", sampler)), 16)
     directory = _directory(new_prefix(), sampler)
     first = _run(Study(directory), 11)
