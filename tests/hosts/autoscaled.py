@@ -18,7 +18,10 @@ LISTS += ["rsync_filter", "head_start_ray_commands", "worker_start_ray_commands"
 class Growing(AutoscalingCluster):
     """The same, with the settings that Ray's wheel lacks the file of."""
 
-    def _generate_config(self, head_resources: Any, worker_node_types: Any, **_: Any) -> dict[str, Any]:
+    def _generate_config(
+        self, head_resources: Any, worker_node_types: Any, autoscaler_v2: Any = True, **config_kwargs: Any
+    ) -> Any:
+        del autoscaler_v2, config_kwargs
         head = {"resources": head_resources, "node_config": {}, "max_workers": 0}
         provider = {"type": "external", "module": PROVIDER, "launch_multiple": True, "head_node_id": HEAD_ID}
         provider |= dict.fromkeys(["use_node_id_as_ip", "disable_node_updaters", "disable_launch_config_check"], True)
@@ -37,7 +40,7 @@ class Growing(AutoscalingCluster):
 
 if __name__ == "__main__":
     worker = {"resources": {"CPU": 1, "object_store_memory": 80_000_000}, "node_config": {}}
-    cluster = Growing(
+    cluster: AutoscalingCluster = Growing(
         head_resources={"CPU": 0, "object_store_memory": 80_000_000},
         worker_node_types={"worker": worker | {"min_workers": 0, "max_workers": 2}},
         autoscaler_v2=True,

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from attnsweep.orchestrator.ledger.reader import Ledger
 from attnsweep.orchestrator.storage.local import LocalFolder
 from attnsweep.orchestrator.storage.whereabouts import read_whereabouts
 from tests.hosts.clusters import HEAD, HostedCluster
@@ -73,11 +74,12 @@ def packs_under_way(path: Path, n_packs: int, seconds: float = 120) -> list[str]
     pytest.fail(f"{n_packs} packs were not under way within {seconds:g} s")
 
 
-def committed(path: Path, pack: str, since: float, seconds: float = 200) -> float:
-    """Waits until a pack's rows are in the ledger; seconds since then."""
+def committed(path: Path, packs: list[str], since: float, seconds: float = 200) -> float:
+    """Waits until the rows of all of these packs are in the ledger; seconds since then."""
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:
-        if any(path.glob(f"trainings/{pack}-*.parquet")):
+        found = Ledger(path).trainings(columns=["pack"])["pack"].to_pylist() if any(path.glob("trainings/*")) else []
+        if {*packs} <= {*found}:
             return time.monotonic() - since
-        threading.Event().wait(0.1)
-    pytest.fail(f"the rows of {pack} were not in the ledger within {seconds:g} s")
+        threading.Event().wait(0.5)
+    pytest.fail(f"the rows of {packs} were not in the ledger within {seconds:g} s")
