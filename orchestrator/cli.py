@@ -1,4 +1,4 @@
-"""The command line. Light to import: torch, ray and mlflow are loaded by the commands that need them."""
+"""The command line. Fast to import: torch, ray and mlflow are loaded by the commands that need them."""
 
 import json
 import sys
@@ -37,7 +37,7 @@ app = typer.Typer(
 
 EXIT_FAULT, EXIT_MISTAKE, EXIT_SOME_FAILED, EXIT_CHANGED, EXIT_INTERRUPTED = 1, 2, 3, 4, 130
 _TYPED_CHARACTERS = 400
-"""Length at which a message of Typer is cut, since it repeats what was typed."""
+"""The length at which Typer's messages are cut, because they repeat what the user typed."""
 
 
 class Format(StrEnum):
@@ -190,7 +190,7 @@ def replay(
 
 @app.command()
 def audit(directory: SweepDir, tracking_uri: TrackingUri = None, as_json: AsJson = False) -> None:
-    """Check that trials, trainings, files and MLflow agree; list what is wrong, with exit code 1."""
+    """Check that trials, trainings, files and MLflow agree; list all faults, with exit code 1."""
     from attnsweep.orchestrator.audit.audit import audit as audit_sweep
 
     found = audit_sweep(directory, tracking_uri)
@@ -229,7 +229,9 @@ def compare(
     by: Annotated[str | None, typer.Option(metavar="PARAM", help="Also compare within bins of this parameter.")] = None,
     at_most: Annotated[
         float | None,
-        typer.Option(min=0, max=1, help="Exit with code 4 if the stuck rate has changed by more, beyond doubt."),
+        typer.Option(
+            min=0, max=1, help="Exit with code 4 if the 95% interval of the change lies entirely beyond this."
+        ),
     ] = None,
     as_json: AsJson = False,
 ) -> None:
@@ -264,14 +266,14 @@ def report(
 
 @app.command(name="mlflow-sync")
 def mlflow_sync(directory: SweepDir, tracking_uri: TrackingUri = None) -> None:
-    """Log to MLflow the trials that it lacks."""
+    """Log the trials that MLflow lacks to MLflow."""
     from attnsweep.orchestrator import tracking
     from attnsweep.orchestrator.running.progress import logging_progress
     from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
 
     sweep = SweepDirectory.open(directory)
     done = tracking.sync(sweep, tracking_uri, logging_progress(_stderr()))
-    typer.echo(f"{done.n_logged} trials logged, {done.n_present} were there", err=True)
+    typer.echo(f"{done.n_logged} trials logged, {done.n_present} already there", err=True)
     _add_report(sweep, tracking_uri)
 
 
@@ -320,13 +322,13 @@ def main() -> None:
         _complain(str(mistake))
         sys.exit(EXIT_MISTAKE)
     except SweepError as fault:
-        _complain(f"{fault}\nonce the cause is repaired, go on with: attnsweep resume {as_argument(fault.path)}")
+        _complain(f"{fault}\nonce the cause is fixed, continue with: attnsweep resume {as_argument(fault.path)}")
         sys.exit(EXIT_FAULT)
     except PoolError as fault:
         _complain(str(fault))
         sys.exit(EXIT_FAULT)
     except TyperException as mistake:
-        # An empty message: Typer has printed the help, since there were no arguments.
+        # The message is empty if there were no arguments: Typer has then printed the help.
         if message := mistake.format_message().rstrip("."):
             _complain(f"{message[:_TYPED_CHARACTERS]}; see attnsweep --help")
         sys.exit(EXIT_MISTAKE)
@@ -371,7 +373,7 @@ def _add_report(directory: "SweepDirectory", tracking_uri: str | None = None) ->
 
 
 def _assignment(text: str) -> tuple[str, Any]:
-    """Splits `name=value`. The value is read as JSON where that is possible, else as text."""
+    """Splits `name=value`. The value is read as JSON if possible, else as text."""
     name, equals, value = text.partition("=")
     if not equals or not name:
         raise SpecError("--set", given=text, expected="NAME=VALUE", fix="for example --set init_sigma=0.1")
@@ -380,7 +382,9 @@ def _assignment(text: str) -> tuple[str, Any]:
     except ValueError:
         return name, value
     except RecursionError as error:
-        raise SpecError(name, given=value, expected="a number, a text, true, false or null", fix="write one") from error
+        raise SpecError(
+            name, given=value, expected="a number, a text, true, false or null", fix="correct it"
+        ) from error
 
 
 def _new_directory(name: str) -> Path:

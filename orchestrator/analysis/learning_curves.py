@@ -8,7 +8,7 @@ from attnsweep.orchestrator.analysis.labels import outcome_order
 
 _METRIC = "eval_loss"
 _MOST_STEPS = 100
-"""With more distinct steps, steps are grouped: trainings of many lengths are probed at many steps."""
+"""If there are more distinct steps than this, they are grouped: trainings of many lengths are probed at many steps."""
 
 _AT_STEPS = """
 select trial, replicate, step, value from curves where metric = ?
@@ -35,7 +35,7 @@ select {group}, step, count(*) as n, quantile_cont({value}, [0.25, 0.5, 0.75]) a
 from followed join trainings using (trial, replicate) join whole using ({group})
 group by {group}, step, n_whole having 2 * count(*) >= n_whole order by {group}, step
 """
-"""A solved training may end at once: from then on it keeps its last loss."""
+"""A solved training may end early; after its end it counts with its last loss."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +55,7 @@ class LearningCurve:
 
     Attributes:
         outcome: The outcome.
-        points: At steps where at least half of the trainings have a finite loss, so that a few do not speak for all.
+        points: The quartiles at steps where at least half of the trainings have a finite loss.
     """
 
     outcome: str
@@ -72,13 +72,14 @@ def quartile_curves(
 ) -> dict[str, tuple[CurveQuartiles, ...]]:
     """The quartiles by step for each group, at steps where at least half of the group has a finite loss.
 
-    A solved training that ended keeps its last loss. Where more than 100 distinct steps were probed, there are four
-    points per doubling, each with the last probe in it.
+    A solved training that ended keeps its last loss. If more than 100 distinct steps were probed, there are four points
+    per doubling, each at the last probe in it.
 
     Args:
         connection: From `Ledger.connect`.
         group: A column of `trainings`.
-        value: What the quartiles are of, in SQL: an expression in `value`, the loss, and columns of `trainings`.
+        value: The quantity whose quartiles are computed: an SQL expression in `value` (the loss) and columns of
+            `trainings`.
     """
     ((n_steps,),) = connection.execute("select count(distinct step) from curves where metric = ?", [_METRIC]).fetchall()
     query = _QUARTILES.format(probed=_AT_STEPS if n_steps <= _MOST_STEPS else _IN_BINS, group=group, value=value)

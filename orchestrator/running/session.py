@@ -97,7 +97,7 @@ def resume_sweep(where: Location, resources: Resources, console: Console, *, acc
             str(directory.place),
             given="; ".join(changes),
             expected="the versions and code that the sweep was trained with so far",
-            fix="restore them, or add --accept-drift: column `environment` then tells rows of the two apart",
+            fix="restore them, or add --accept-drift: column `environment` then distinguishes the rows",
         )
     try:
         with open_resources(resources) as start_pool:
@@ -131,7 +131,7 @@ class _OpenSweep:
     rows: pa.Table
 
     def end_run(self, *, finished: bool, seconds: float) -> None:
-        """Makes the study durable and records the run, unless another process writes the sweep by now."""
+        """Makes the study durable and records the run, unless another process has taken over the sweep."""
         self.writer.confirm()
         self.study.save()
         self.directory.record_run(finished=finished, seconds=seconds)
@@ -139,7 +139,7 @@ class _OpenSweep:
 
 @dataclass(frozen=True)
 class _Session:
-    """One run of a sweep: what it runs on, where its progress is shown, when it began."""
+    """One run of a sweep: its resources, its console, and when it began."""
 
     resources: Resources
     console: Console
@@ -147,11 +147,11 @@ class _Session:
 
     @property
     def seconds(self) -> float:
-        """Since the run began."""
+        """Seconds since the run began."""
         return time.monotonic() - self.began
 
     def run(self, directory: SweepDirectory, start_pool: StartPool, environment: Environment | None = None) -> Summary:
-        """Opens the sweep, trains what is left of it, and summarizes it.
+        """Opens the sweep, trains its remaining trainings, and summarizes it.
 
         Args:
             directory: The sweep.
@@ -162,7 +162,7 @@ class _Session:
             with self._opened(directory, environment) as sweep:
                 return self._train(sweep, start_pool)
         except (StoreError, PoolError) as error:
-            # The storage and the pool worked when the sweep began.
+            # The storage and the pool worked when the sweep began, so this is no mistake in the spec.
             raise SweepError(str(error), directory.place) from error
 
     @contextmanager
@@ -170,7 +170,7 @@ class _Session:
         workload = load_workload(directory.spec.workload)
         with LedgerWriter(directory.place, schemas_of(workload), directory.spec_sha256) as writer:
             if environment is not None:
-                # Under the writer's lock: until now another process may have written the sweep.
+                # Only under the writer's lock: before, another process may have been writing the sweep.
                 directory = directory.entering(environment)
             for words in writer.set_aside.values():
                 self.console.print(words)
@@ -216,7 +216,7 @@ class _Session:
             pool.close()
             try:
                 sweep.end_run(finished=finished, seconds=self.seconds)
-                # Not before: another driver may hold the sweep by now, and then `progress.json` is its own.
+                # Only now: if another driver has taken over the sweep, `progress.json` belongs to it.
                 beacon.end()
             finally:
                 patience = None if finished and not stop.requested else stop.seconds_left
@@ -234,14 +234,14 @@ class _Session:
 
 
 def _check_rows(directory: SweepDirectory, study: Study, rows: pa.Table) -> None:
-    """Refuses rows of another sweep, and rows of trials that the study lacks: those would be trained twice."""
+    """Refuses rows of another sweep, and rows of trials that the study lacks, which would be trained twice."""
     place = directory.place
     if others := sorted({*rows["sweep"].unique().to_pylist()} - {directory.sweep}):
         raise UserError(
             f"{place}/trainings",
             given=f"trainings of the sweep {', '.join(others)}",
             expected=f"those of {directory.sweep} alone, the sweep in sweep.json",
-            fix="remove the files that were copied into it, or restore sweep.json; to see what is amiss:"
+            fix="remove the files that were copied into it, or restore sweep.json; to see what is wrong:"
             f" attnsweep audit {as_argument(place)}",
         )
     study.check_known(rows["trial"].unique().to_pylist())
@@ -256,12 +256,12 @@ def _print_found(console: Console, found: Found) -> None:
 
 
 def _shown(uri: str) -> str:
-    """The URI for a shell. One with credentials came from the environment: its variable is named instead."""
+    """The URI for a shell. A URI with credentials came from the environment, so its variable is named instead."""
     return shlex.quote(uri) if without_credentials(uri) == uri else '"$MLFLOW_TRACKING_URI"'
 
 
 def _show_progress(display: ProgressDisplay, beacon: Beacon, pool: Pool, loop: SweepLoop) -> None:
-    """Shows where the sweep is, on the console and to `attnsweep status`."""
+    """Shows the state of the sweep, on the console and to `attnsweep status`."""
     waiting_for = pool.waiting_for
     packs = loop.under_way()
     display.heartbeat(waiting_for, packs)

@@ -1,4 +1,4 @@
-"""The projection of a running sweep, on a thread at the driver's side."""
+"""The MLflow projection of a running sweep, in a thread of the driver's process."""
 
 import contextlib
 import logging
@@ -18,9 +18,10 @@ from attnsweep.orchestrator.tracking.store import in_one_line, tracking_uri
 from attnsweep.orchestrator.tracking.sync import Mirror, OnProgress, SyncResult
 
 _MOST_WAITING = 4096
-"""Told trials that may wait. More are dropped here and found missing later: the ledger has them."""
+"""Told trials that may wait in the queue. More are dropped and found missing later: the ledger has them."""
 _PATIENCE_SECONDS = 60.0
-"""How long the end of a sweep waits while MLflow takes no trial: for one that accepts connections and never answers."""
+"""How long the end of a sweep waits for MLflow to accept one more trial. A server may accept connections and never
+answer."""
 
 _log = logging.getLogger(__name__)
 
@@ -28,17 +29,17 @@ _log = logging.getLogger(__name__)
 class Projection:
     """Logs trials to MLflow as they are told. Never blocks the sweep loop, never fails the sweep.
 
-    A follower of the `SweepLoop`. Only trial numbers are handed over; the thread reads the rows from the ledger. While
-    MLflow is out of reach trials are dropped and it is tried again at intervals, then in `close`, each time with all
-    that is missing.
+    It is a follower of the `SweepLoop`. The loop hands over only trial numbers; the thread reads the rows from the
+    ledger. While MLflow is out of reach, trials are dropped. At intervals, and in `close`, the thread tries again to
+    log all missing trials.
 
     Args:
         directory: The sweep; its ledger's writer has been opened.
-        uri: Of the MLflow store; `None` as in `tracking_uri`.
-        retry_seconds: From a failure to the next attempt.
+        uri: The URI of the MLflow store; for `None` see `tracking_uri`.
+        retry_seconds: Seconds from a failure to the next attempt.
 
     Attributes:
-        problem: Why MLflow does not have everything, in one line; `None` while all is well.
+        problem: Why MLflow does not have everything, in one line; `None` if there is no problem.
     """
 
     def __init__(self, directory: SweepDirectory, uri: str | None = None, retry_seconds: float = 60.0) -> None:
@@ -57,20 +58,20 @@ class Projection:
         self._thread.start()
 
     def rows_committed(self, trainings: pa.Table) -> None:
-        """Nothing to do: a trial is logged when all its rows are there."""
+        """Does nothing: a trial is logged once all its rows are in the ledger."""
 
     def trial_told(self, trial: int) -> None:
-        """Takes note of a trial whose rows are all in the ledger."""
+        """Queues a trial whose rows are all in the ledger."""
         with contextlib.suppress(Full):
             self._told.put_nowait(trial)
 
     def close(self, timeout: float | None = None, on_progress: OnProgress | None = None) -> SyncResult:
-        """Logs what is missing and the sweep's summary, and ends the thread. Once more does no harm.
+        """Logs the missing trials and the sweep's summary, and ends the thread. Idempotent.
 
         Args:
             timeout: Seconds after which the rest is left to `attnsweep mlflow-sync`; the parent run then says KILLED.
-                `None` waits for as long as MLflow takes a trial now and then.
-            on_progress: Told of each trial logged from here on, by the thread.
+                `None` waits as long as MLflow keeps accepting trials.
+            on_progress: Called by the thread for each trial logged from now on.
         """
         self._on_progress = on_progress
         self._in_haste = timeout is not None
@@ -86,7 +87,7 @@ class Projection:
         return SyncResult(self._n_logged, self._n_present)
 
     def shortfall(self) -> str | None:
-        """What MLflow lacks after `close`, why, and how to fix it; `None` where it has everything."""
+        """What MLflow lacks after `close`, why, and how to fix it; `None` if it has everything."""
         if self.problem is None:
             return None
         replicates = self._directory.spec.replicates
@@ -98,7 +99,8 @@ class Projection:
         )
 
     def _wait(self, timeout: float | None) -> None:
-        """For the thread to end: at most `timeout`; without one, until no trial was logged for so long."""
+        """Waits for the thread to end: at most `timeout` seconds, or without one until no trial was logged for
+        `_PATIENCE_SECONDS`."""
         while True:
             n_before = self._n_logged
             self._thread.join(_PATIENCE_SECONDS if timeout is None else timeout)
@@ -122,7 +124,7 @@ class Projection:
                         self._n_logged += 1
                         if self._closing.is_set():
                             break
-                except Exception as error:  # noqa: BLE001  # whatever MLflow raises, the sweep goes on
+                except Exception as error:  # noqa: BLE001  # whatever MLflow raises, the sweep continues
                     mirror = None
                     next_attempt = time.monotonic() + self._retry_seconds
                     self._note(in_one_line(error))
@@ -134,14 +136,14 @@ class Projection:
 
     def _open(self) -> Mirror:
         mirror = Mirror(self._directory, self._uri)
-        # A trial whose answer was lost is there, and was not counted.
+        # A trial may have been logged although MLflow's answer was lost; it was not counted then.
         self._n_present = max(mirror.n_present - self._n_logged, 0)
         if not self._abandoned.is_set():
             self.problem = None
         return mirror
 
     def _take(self) -> list[int]:
-        """All trials told since the last time; waits for one."""
+        """All trials told since the last call; waits for at least one."""
         told = [self._told.get()]
         with contextlib.suppress(Empty):
             while True:
@@ -151,7 +153,7 @@ class Projection:
     def _drain(self, mirror: Mirror) -> None:
         if self._in_haste:
             mirror.runs.interrupt()
-        # Another process may be logging what is missing by now.
+        # Another process may already be logging the missing trials.
         if self._abandoned.is_set():
             return
         missing = mirror.missing()

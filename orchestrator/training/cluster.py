@@ -1,4 +1,4 @@
-"""Where a sweep runs: a Ray started on this machine, or a running cluster."""
+"""The Ray cluster that a sweep runs on: started on this machine, or already running."""
 
 import logging
 import os

@@ -23,9 +23,9 @@ class LocalPool:
 
     Args:
         workload: The problem.
-        run: What its rows say of the run.
+        run: The run that its rows name.
         device: `cpu` or `cuda`.
-        checkpoint_seconds: Between two checkpoints of a pack.
+        checkpoint_seconds: Seconds between two checkpoints of a pack.
     """
 
     n_trainers = 1

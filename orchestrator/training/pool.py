@@ -9,9 +9,9 @@ class Pool(Protocol):
     """Trainers of one sweep, each with one pack at a time.
 
     Implementers: an order comes back any number of times as `Progress`, then exactly once as `Trained`, `Raised`,
-    `HandedBack` or `TrainerLost`, and with that leaves `running`. The rows of a training depend on its task alone.
-    What a training raises is a report, never an exception. A pool raises KeyboardInterrupt, and PoolError where it
-    cannot go on.
+    `HandedBack` or `TrainerLost`, after which it is no longer in `running`. The rows of a training depend on its task
+    alone. An exception of a training becomes a report. A pool itself raises only KeyboardInterrupt, and PoolError if it
+    cannot continue.
     """
 
     @property

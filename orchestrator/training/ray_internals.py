@@ -73,7 +73,7 @@ def keeping_sigterm() -> Iterator[None]:
 
 @contextmanager
 def up_within(seconds: float) -> Iterator[None]:
-    """A Ray that starts in this context has so long for each of its two parts: the control store and this node.
+    """A Ray that starts in this context has this long for each of its two parts: the control store and this node.
 
     By default Ray waits 30 s for each; it has a setting for the first only.
     """
@@ -101,7 +101,7 @@ def up_within(seconds: float) -> Iterator[None]:
 
 
 def silence_workers() -> None:
-    """Silences Ray's processes: when they die they print pages to stdout."""
+    """Silences Ray's processes, which print pages to stdout when they die."""
     worker._worker_logs_enabled = False
 
 
@@ -144,7 +144,7 @@ def control_store() -> Any | None:
 
 
 def dead_process() -> str | None:
-    """The name of a vital process, of a Ray that was started here, that has died; `None` where all live."""
+    """The name of a vital process that has died, of a Ray that was started here; `None` if all are alive."""
     node = worker._global_node
     dead: set[str] = set() if node is None else {kind for kind, _ in node.dead_processes()}
     return next(iter(dead & _VITAL), None)

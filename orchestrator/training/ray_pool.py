@@ -39,7 +39,7 @@ from attnsweep.workloads.engine.contract import Workload
 from attnsweep.workloads.user_code import user_modules
 
 _LOOK_SECONDS = 1.0
-"""Between two questions to Ray which nodes are up, and which of them are about to go."""
+"""Seconds between two queries for the nodes that are up, and for those that Ray is about to remove."""
 _HEAD_SECONDS = 40.0
 """How long a cluster's head may be silent. After 60 Ray ends the driver's process, without an exception."""
 _NODE_LABEL = "ray.io/node-id"
@@ -72,10 +72,10 @@ class TrainerPool:
 
     Args:
         workload: The problem, sent to each trainer once.
-        run: What its rows say of the run.
+        run: The run that its rows name.
         wanted: How many trainers, on what.
         n_nodes: Nodes that have to be up before the first trainer starts.
-        checkpoint_seconds: Between two checkpoints of a pack.
+        checkpoint_seconds: Seconds between two checkpoints of a pack.
 
     Raises:
         PoolError: From `reports`, if Ray is gone, or all nodes are given up.
@@ -201,7 +201,7 @@ class TrainerPool:
             self._follow([node for node in nodes if node.id not in self._record.refused])
 
     def _lose(self, reason: str) -> NoReturn:
-        # No one is left whom `close` could ask to end the actors.
+        # With Ray gone, `close` has nobody to ask to end the actors.
         self._trainers.clear()
         self._running.clear()
         raise PoolError(reason)

@@ -1,4 +1,4 @@
-"""What a sweep runs on: Ray, on this machine or a cluster; or this process alone."""
+"""The resources of a sweep: Ray, on this machine or a cluster; or this process alone."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -19,18 +19,18 @@ StartPool: TypeAlias = "Callable[[Workload[Any], RunContext], Pool]"
 
 @dataclass(frozen=True, kw_only=True)
 class Resources:
-    """What to run on, and when to stop.
+    """What a run may use, and its limits.
 
     Attributes:
-        address: A Ray cluster, `None` for `RAY_ADDRESS` or this machine.
+        address: A Ray cluster; `None` for `RAY_ADDRESS` or this machine.
         local: Train in this process, without Ray.
         n_trainers: Trainer actors: a number, or the least and the most; `None` for as many as fit, one per GPU, and one
             per core of machines without GPUs. More than fit are asked of Ray, whose autoscaler may bring machines.
         n_nodes: Machines of the cluster that have to be up before training begins.
         device: `cpu` or `cuda`; `auto` for GPUs where a machine has some.
-        pack_size: Trainings in a pack, `None` for the fastest.
-        max_failures: Trainings that may fail in this run before it stops, `None` for any number.
-        checkpoint_seconds: Between two checkpoints of a pack.
+        pack_size: Trainings in a pack; `None` finds the fastest size.
+        max_failures: Trainings that may fail in this run before it stops; `None` for any number.
+        checkpoint_seconds: Seconds between two checkpoints of a pack.
 
     Raises:
         UserError: If `local` comes with an address, with several trainers or with nodes.
@@ -67,7 +67,7 @@ class Resources:
 
 @contextmanager
 def open_resources(resources: Resources) -> Iterator[StartPool]:
-    """Ready to start trainers on these resources. A Ray that is started here ends with the context.
+    """A context that yields a function to start trainers on these resources. A Ray started here ends with it.
 
     Raises:
         UserError: If the resources are not available.

@@ -1,4 +1,4 @@
-"""A real Ray head of our own, beside whatever else runs on the machine."""
+"""What whole sweeps are tried with: a real Ray head, independent of any other Ray here, and a real browser."""
 
 import os
 import secrets
@@ -14,6 +14,8 @@ from contextlib import ExitStack, suppress
 from pathlib import Path
 
 import pytest
+
+from tests.end_to_end.chromium import Browser, open_browser
 
 SECONDS_TO_START = 120
 SECONDS_TO_STOP = 30
@@ -77,3 +79,9 @@ def ray_head() -> Iterator[Mapping[str, str]]:
     finally:
         _stop(head)
         shutil.rmtree(home, ignore_errors=True)
+
+
+@pytest.fixture(scope="session")
+def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
+    with open_browser(tmp_path_factory.mktemp("browser")) as tab:
+        yield tab

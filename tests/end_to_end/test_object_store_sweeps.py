@@ -71,7 +71,7 @@ def in_store(s3: str, mlflow_database: str) -> ObjectPrefix:
 
 
 def _rows(place: Location) -> list[dict[str, Any]]:
-    """What a training is and became; not where, when and with whom."""
+    """Columns that describe a training and its result, not where, when and in which pack it was trained."""
     rows = (
         Ledger(place)
         .trainings()
@@ -82,7 +82,7 @@ def _rows(place: Location) -> list[dict[str, Any]]:
 
 
 def _interrupting(n_calls: int, real: Callable[..., None]) -> Callable[..., None]:
-    """What it was, and a Ctrl-C once it has been called so often."""
+    """The original method, followed by a Ctrl-C once it has been called this often."""
     n_called = 0
 
     def call(*arguments: Any) -> None:
@@ -96,7 +96,7 @@ def _interrupting(n_calls: int, real: Callable[..., None]) -> Callable[..., None
 
 
 def _dying(n_calls: int, real: Callable[..., None]) -> Callable[..., None]:
-    """What it was so often; then never again."""
+    """The original method for this many calls; then it fails."""
     n_called = 0
 
     def call(*arguments: Any) -> None:
@@ -127,7 +127,8 @@ def test_an_interrupted_sweep_is_resumed_to_the_ledger_of_an_undisturbed_one(und
 @pytest.mark.scale
 @pytest.mark.parametrize("upload", range(8, 12))
 def test_a_driver_that_dies_at_an_upload_neither_loses_nor_repeats_a_training(undisturbed: Path, upload: int) -> None:
-    """Within the second commit, of a piece of the study and two tables. From then on nothing reaches the store."""
+    """The kill is within the second commit, which has a piece of the study and two tables. No later write reaches the
+    store."""
     prefix = new_prefix()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(ObjectPrefix, "_upload", _dying(upload, ObjectPrefix._upload))
@@ -139,7 +140,8 @@ def test_a_driver_that_dies_at_an_upload_neither_loses_nor_repeats_a_training(un
 
 
 def test_a_driver_whose_lease_another_has_writes_nothing_more() -> None:
-    """Neither rows nor a piece of the study, whose name could be that of the other's."""
+    """The refused driver writes no rows and no piece of the study, whose name could equal that of the other
+    driver's."""
     prefix = new_prefix()
     before: dict[str, str] = {}
     commit = SweepLoop._commit
@@ -160,7 +162,7 @@ def test_a_driver_whose_lease_another_has_writes_nothing_more() -> None:
 
 
 def _texts(prefix: ObjectPrefix) -> dict[str, str]:
-    """All objects but the lock's."""
+    """All objects except the lock's."""
     return {name: prefix.read_text(name) for name in object_names(prefix) if not name.startswith(".lock/")}
 
 

@@ -1,4 +1,4 @@
-"""A driver that is killed where it is told to.
+"""A driver that is killed at a given point.
 
 The point is a method of the real code, `module:Class.method`, `@n` for its nth call; the process sends itself a SIGKILL
 as the call begins, or with `+` before it, as it ends.
@@ -15,7 +15,7 @@ from tests.fault import sweeps
 
 
 def plant(point: str, number: int = signal.SIGKILL) -> None:
-    """Makes this process die there, or send itself another signal."""
+    """Makes this process die at the point, or send itself another signal there."""
     where, _, n_th = point.removeprefix("+").partition("@")
     module, _, name = where.partition(":")
     class_name, method_name = name.split(".")
@@ -35,7 +35,7 @@ def plant(point: str, number: int = signal.SIGKILL) -> None:
 
 
 def main(path: Path, point: str, resources: Mapping[str, Any]) -> None:
-    """Runs the small sweep, or goes on with it, until it dies."""
+    """Runs the small sweep, or resumes it, until the driver dies."""
     plant(point)
     if (path / "sweep.json").exists():
         sweeps.resume(path, **resources, pack_size=4)

@@ -1,4 +1,4 @@
-"""The command line's manners: a user's mistake is one line and exit code 2, and leaves nothing behind."""
+"""The command line: a user's mistake gives one line and exit code 2, and writes nothing."""
 
 import json
 import socket
@@ -115,7 +115,7 @@ def test_a_directory_that_holds_another_sweep(
 def test_a_directory_that_cannot_be_written(
     where: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    # Not by permissions: the tests may run as root, whom they do not stop.
+    # Not by permissions, because the tests may run as root.
     error = _mistake(["run", "quickstart", *where, "--dir", "/proc/sweep"], monkeypatch, capsys)
     assert error.startswith("attnsweep: --dir: got '/proc/sweep', expected a directory that can be written")
 

@@ -1,4 +1,4 @@
-"""Every command on a sweep in an object store: as on a disk."""
+"""Every command works on a sweep in an object store as on a disk."""
 
 import json
 import sys
@@ -115,7 +115,7 @@ def test_mlflow_sync_and_compact(
     prefix = sweep.place
     assert isinstance(prefix, ObjectPrefix)
     uri = f"sqlite:///{tmp_path}/mlflow.db"
-    for words in ("6 trials logged, 0 were there", "0 trials logged, 6 were there"):
+    for words in ("6 trials logged, 0 already there", "0 trials logged, 6 already there"):
         monkeypatch.setattr(sys, "argv", ["attnsweep", "mlflow-sync", str(prefix), "--tracking-uri", uri])
         with pytest.raises(SystemExit) as ended:
             cli.main()

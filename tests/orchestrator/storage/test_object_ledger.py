@@ -1,4 +1,4 @@
-"""The ledger in an object store: as on a disk, without renaming, and with a lease for a lock."""
+"""The ledger in an object store: as on a disk, but without renames, and with a lease as the lock."""
 
 import contextlib
 import json
@@ -33,7 +33,7 @@ OPEN_FILE = ObjectPrefix.open_file
 
 
 class Crash(BaseException):
-    """The process is gone."""
+    """Simulates a killed process."""
 
 
 pytestmark = pytest.mark.usefixtures("s3")
@@ -55,7 +55,8 @@ def keys(*trials: int) -> set[tuple[int, int]]:
 
 
 def held(prefix: ObjectPrefix, n_steps: int = 3) -> set[Key]:
-    """The trainings of a ledger, each of them once in each table; `assert_holds` with a third of its requests."""
+    """The trainings of a ledger, asserted to be once in each table; like `assert_holds` with a third of its
+    requests."""
 
     def counts(connection: Any) -> list[set[tuple[int, int, int]]]:
         sql = "SELECT trial, replicate, count(*) FROM {} GROUP BY ALL"
@@ -130,7 +131,7 @@ def test_a_crash_at_any_request_leaves_each_pack_whole_or_not_at_all(act: Callab
                 crashed = True
         found = committed_keys(prefix)
         assert found in (keys(0, 1), keys(0, 1, 2))
-        # Its process, which is this one, lives: nobody would take its lease before it has run out.
+        # The holder is this process, which is alive, so nobody may take its lease before it expires.
         prefix.remove(object_lock.FOLDER, prefix.texts(object_lock.FOLDER))
         with open_writer(prefix):
             assert held(prefix) == found
@@ -183,7 +184,8 @@ def test_a_killed_writer_leaves_whole_packs_and_a_lock_that_is_soon_free(prefix:
 def test_what_a_killed_writer_had_sent_may_appear_before_its_lock_is_taken_over(
     prefix: ObjectPrefix, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its file in `trainings`: later, and the new writer would have removed those in `curves` and `heads`."""
+    """The late upload is the file in `trainings`. Later, the new writer would have removed those in `curves` and
+    `heads`."""
     commit(prefix, 0)
     upload = ObjectPrefix._upload
     sent = []
@@ -209,7 +211,7 @@ def test_what_a_killed_writer_had_sent_may_appear_before_its_lock_is_taken_over(
 
 @pytest.mark.parametrize("n_removed", [1, 2, 3])
 def test_a_reader_that_a_compaction_overtakes_asks_again(prefix: ObjectPrefix, n_removed: int) -> None:
-    """It comes to the removal of one table, of two, or of all; then it is killed."""
+    """The compaction removes the files of one table, of two, or of all; then it is killed."""
     commit(prefix, 0, 1, 2)
     asked = 0
 
@@ -233,7 +235,7 @@ def test_a_reader_that_a_compaction_overtakes_asks_again(prefix: ObjectPrefix, n
 def test_a_reader_that_a_compaction_overtakes_opens_again(
     prefix: ObjectPrefix, n_removed: int, answer: Exception, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whatever the store makes of what is gone: sometimes that there is none, sometimes that there was an error."""
+    """A missing object may appear as missing or as an error, depending on the store."""
     commit(prefix, 0, 1)
 
     def overtaken(self: ObjectPrefix, folder: str, name: str) -> Any:
@@ -250,7 +252,7 @@ def test_a_reader_that_a_compaction_overtakes_opens_again(
 
 def test_a_signal_during_an_upload_does_not_cut_it_off(prefix: ObjectPrefix, monkeypatch: pytest.MonkeyPatch) -> None:
     class Interrupting:
-        """A number of bytes; the first who asks for it, with the upload begun, is interrupted."""
+        """A size whose first reader is interrupted, when the upload has begun."""
 
         signals = iter([signal.SIGINT])
 
@@ -275,7 +277,7 @@ def test_a_signal_during_an_upload_does_not_cut_it_off(prefix: ObjectPrefix, mon
 
 
 def _compact_until(prefix: ObjectPrefix, n_removed: int) -> None:
-    """Compacts, and is killed once the files of so many tables are removed."""
+    """Compacts, and is killed once the files of this many tables are removed."""
     remove = ObjectPrefix.remove
     removed = 0
 
@@ -312,7 +314,7 @@ def test_a_damaged_fragment_is_set_aside(prefix: ObjectPrefix) -> None:
 def test_a_store_that_refuses_a_write_ends_the_commit_and_takes_it_later(
     prefix: ObjectPrefix, table: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The server itself answers that it has no room, from a table's file on."""
+    """The server answers that it is full, beginning with one table's file."""
     commit(prefix, 0)
     answer = S3Response.put_object
     refused = False
@@ -333,7 +335,7 @@ def test_a_store_that_refuses_a_write_ends_the_commit_and_takes_it_later(
 
 
 def _leave_lease(prefix: ObjectPrefix, pid: int = 7, processes: str | None = None) -> None:
-    """As a process of another machine, or of these processes."""
+    """Leaves a lease, by default that of a process on another machine."""
     lease = {
         "work": "compact",
         "host": "elsewhere",

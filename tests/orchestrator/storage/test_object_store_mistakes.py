@@ -1,4 +1,4 @@
-"""A store that refuses: one line that says why, exit code 2, no secret in it."""
+"""A store that refuses: one line that says why, exit code 2, no secret shown."""
 
 import sys
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""The sweep directory's record when several processes want to make it at once."""
+"""The sweep directory's record when several processes try to create it at once."""
 
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -17,7 +17,7 @@ N_TOGETHER = 4
 
 
 def test_of_several_that_begin_at_the_same_instant_one_makes_its_sweep(tmp_path: Path) -> None:
-    """Whether two meet is up to chance: without the claim, in most of these rounds."""
+    """Whether two processes collide is up to chance; without the claim they do in most of these rounds."""
 
     def create(path: Path, name: str, start: Barrier) -> str | None:
         start.wait()
@@ -39,7 +39,7 @@ def test_of_several_that_begin_at_the_same_instant_one_makes_its_sweep(tmp_path:
 def test_who_comes_while_another_makes_it_is_refused_and_leaves_it_alone(
     *, is_early: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The other begins after this one has looked: it is in the middle of writing, or done."""
+    """The other process begins after this one has looked, and is then writing or done."""
     make: Callable[[LocalFolder], None] = LocalFolder.make
     path = tmp_path / "s"
 

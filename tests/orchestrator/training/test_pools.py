@@ -1,4 +1,4 @@
-"""What the sweep loop may rely on, whichever pool trains: the suite of the protocol, on both of its implementations."""
+"""The conformance suite of the protocol `Pool`, run on both implementations."""
 
 from collections.abc import Callable, Iterator
 from contextlib import closing
@@ -34,7 +34,7 @@ TIMES = ["finished_at", "train_seconds", "host"]
 
 @pytest.fixture(params=["local", pytest.param("ray", marks=pytest.mark.ray)])
 def start_pool(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[], Pool]]:
-    """Starts a pool of one trainer, that reports after every 25 steps."""
+    """Starts a pool of one trainer that reports after every 25 steps."""
     monkeypatch.setattr("attnsweep.orchestrator.training.local_pool.Trainer", sliced())
     if request.param == "local":
         yield lambda: LocalPool(WORKLOAD, RunContext("s"))
@@ -81,7 +81,7 @@ def _rows(report: Report) -> pa.Table:
 
 
 def _alone(order: PackOrder) -> pa.Table:
-    """As a trainer trains it that no pool disturbs."""
+    """The rows of a trainer without a pool, to compare with."""
     trainer = Trainer(WORKLOAD, RunContext("s"), "cpu")
     report = trainer.start(order)
     while isinstance(report, Progress):
