@@ -97,7 +97,7 @@ def run(
     pack_size: on.PackSize = None,
     max_failures: on.MaxFailures = None,
     or_resume: Annotated[
-        bool, typer.Option("--or-resume", help="Go on if --dir holds this very sweep: what schedulers repeat.")
+        bool, typer.Option("--or-resume", help="Continue if --dir holds this very sweep: what schedulers repeat.")
     ] = False,
     as_json: AsJson = False,
 ) -> None:

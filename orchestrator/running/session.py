@@ -134,7 +134,7 @@ def resume_sweep(
             str(directory.place),
             given="; ".join(changes),
             expected="the versions and code that the sweep was trained with so far",
-            fix=f"restore them, or go on with attnsweep resume {as_argument(directory.place)} --accept-drift: "
+            fix=f"restore them, or continue with attnsweep resume {as_argument(directory.place)} --accept-drift: "
             "column `environment` then distinguishes the rows",
         )
     try:

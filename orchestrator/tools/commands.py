@@ -94,11 +94,13 @@ def doctor(
     ] = None,
 ) -> None:
     """Check what sweeps need: versions, token, GPUs, clocks, MLflow, storage; exit code 1 if something fails."""
+    from attnsweep.orchestrator.storage.location import locate
     from attnsweep.orchestrator.terminal import PlainConsole
     from attnsweep.orchestrator.tools.doctor.command import examine
 
+    place = None if directory is None else locate(directory, "--dir")
     console, n_failed = PlainConsole(soft_wrap=True), 0
-    for finding in examine(address, directory):
+    for finding in examine(address, place):
         console.print(str(finding))
         n_failed += bool(finding.fix)
     if n_failed:

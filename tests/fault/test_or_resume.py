@@ -7,7 +7,8 @@ import random
 import signal
 import sys
 import time
-from contextlib import ExitStack, closing
+from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -20,17 +21,21 @@ from attnsweep.orchestrator.report.screen.summary import Summary
 from attnsweep.orchestrator.running.loop import SweepLoop
 from attnsweep.orchestrator.running.session import run_or_resume
 from attnsweep.orchestrator.storage.environment import Environment
+from attnsweep.orchestrator.storage.lease import FOLDER
 from attnsweep.orchestrator.storage.local import LocalFolder
+from attnsweep.orchestrator.storage.location import Location
+from attnsweep.orchestrator.storage.owner import Owner
 from attnsweep.orchestrator.training.resources import Resources
 from attnsweep.search_spaces import Sweep
 from attnsweep.workloads.category_pairs import CategoryPairs
 from attnsweep.workloads.errors import UserError
 from tests.fault import sweeps
+from tests.orchestrator.storage.object_store import new_prefix
 
 pytestmark = pytest.mark.usefixtures("mlflow_database")
 
 
-def _repeat(spec: Sweep, path: Path, console: Console | None = None) -> Summary:
+def _repeat(spec: Sweep, path: Location, console: Console | None = None) -> Summary:
     return run_or_resume(spec, path, Resources(local=True, pack_size=4), console or Console(stderr=True))
 
 
@@ -80,7 +85,7 @@ def test_a_command_that_is_killed_at_random_moments_and_repeated_ends_as_if_undi
     assert audit(path, None).problems == []
 
 
-def _interrupted(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def _interrupted(path: Location, monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as patch:
         patch.setattr(SweepLoop, "_commit", sweeps.after_commit(2, lambda: os.kill(os.getpid(), signal.SIGINT)))
         assert not sweeps.run(sweeps.small_sweep(), path, pack_size=4).finished
@@ -123,30 +128,45 @@ def test_other_code_is_refused_as_by_resume(tmp_path: Path, monkeypatch: pytest.
     now = Environment.current(CategoryPairs())
     later = now.model_copy(update={"versions": {**now.versions, "numpy": "99"}})
     monkeypatch.setattr(Environment, "current", classmethod(lambda *_: later))
-    with pytest.raises(UserError, match=r"numpy .* -> 99.*go on with attnsweep resume .*/s --accept-drift: column"):
+    with pytest.raises(UserError, match=r"numpy .* -> 99.*continue with attnsweep resume .*/s --accept-drift: column"):
         _repeat(sweeps.small_sweep(), path)
 
 
+class LettingGo(Console):
+    """Ends somebody's hold on the sweep once it has told of it."""
+
+    def __init__(self, let_go: Callable[[], object]) -> None:
+        super().__init__(record=True, width=400)
+        self._let_go = let_go
+
+    def print(self, *words: Any, **named: Any) -> None:
+        super().print(*words, **named)
+        self._let_go()
+        self._let_go = lambda: None
+
+
 def test_the_next_driver_waits_until_the_sweep_is_free(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The lease of a driver that was killed on another machine runs on for minutes."""
     path = tmp_path / "s"
     _interrupted(path, monkeypatch)
     monkeypatch.setattr("attnsweep.orchestrator.running.session._LOOK_SECONDS", 0.01)
-    with ExitStack() as held:
-        held.callback(LocalFolder(path).lock("run").close)
-
-        class LettingGo(Console):
-            """Lets go of the sweep once it has told of it."""
-
-            def print(self, *words: Any, **named: Any) -> None:
-                super().print(*words, **named)
-                held.close()
-
-        console = LettingGo(record=True, width=400)
+    with closing(LocalFolder(path).lock("run")) as lock:
+        console = LettingGo(lock.close)
         assert _repeat(sweeps.small_sweep(), path, console).finished
     told = console.export_text()
     assert "a sweep that another process works on (run, pid " in told
     assert told.splitlines()[0].endswith("; waiting for up to 330 s")
+
+
+def test_the_lease_of_a_driver_that_was_killed_on_another_machine_is_waited_for(
+    s3: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place = new_prefix()
+    _interrupted(place, monkeypatch)
+    monkeypatch.setattr("attnsweep.orchestrator.running.session._LOOK_SECONDS", 0.01)
+    place.put_text(f"{FOLDER}/theirs.json", Owner("run", "elsewhere", 1, "today", None).to_json())
+    console = LettingGo(lambda: place.remove(FOLDER, ["theirs.json"]))
+    assert _repeat(sweeps.small_sweep(), place, console).finished
+    assert "(run, pid 1 on elsewhere, since today)" in console.export_text()
 
 
 def test_the_next_driver_gives_up_on_one_that_lives(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -106,7 +106,9 @@ def _run(*command: str | Path) -> str:
 def _pip_settings() -> Iterator[str]:
     """Where pip finds packages on this machine, for pip in the image: folders, certificates, its configuration."""
     listed = _run(sys.executable, "-m", "pip", "config", "list")
-    folders = {Path(word.removeprefix("file://")) for word in re.findall(r"(?:file://)?/[\w/.-]+", listed)}
+    # The files that an index in a folder leads to lie beside it.
+    folders = {Path(word).parent for word in re.findall(r"file://(/[\w/.-]+)", listed)}
+    folders |= {Path(word) for word in re.findall(r"(?<![:\w/.-])/[\w/.-]+", listed)}
     for path in sorted({Path("/etc/ssl/certs"), *folders}):
         if path.exists():
             yield from ("--volume", f"{path}:{path}:ro")

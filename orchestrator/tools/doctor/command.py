@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from attnsweep.orchestrator.storage.environment import Environment
-from attnsweep.orchestrator.storage.location import Location
+from attnsweep.orchestrator.storage.place import Place
 from attnsweep.orchestrator.tools.doctor.checks import Finding, check_nodes
 from attnsweep.orchestrator.tools.doctor.nodes import nodes_of_cluster, this_machine
 from attnsweep.orchestrator.tools.doctor.services import check_directory, check_mlflow, check_token, check_versions
@@ -11,7 +11,7 @@ from attnsweep.workloads.errors import UserError
 from attnsweep.workloads.registry import load_workload
 
 
-def examine(address: str | None, directory: "Location | None") -> Iterator[Finding]:
+def examine(address: str | None, directory: Place | None) -> Iterator[Finding]:
     """Looks at this machine, or at each node of a cluster; yields what each check found.
 
     Args:

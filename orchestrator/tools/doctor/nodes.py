@@ -45,7 +45,7 @@ def this_machine() -> list[Node]:
 
 def nodes_of_cluster() -> list[Node]:
     """Every node of the cluster that this process is connected to, the head's first."""
-    import ray
+    import ray.cloudpickle
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
     # By value: a node that lacks attnsweep shall say so, and not fail to read the question.

@@ -15,13 +15,13 @@ from packaging.requirements import Requirement
 
 from attnsweep.orchestrator.storage.credentials import without_credentials
 from attnsweep.orchestrator.storage.local import LocalFolder
-from attnsweep.orchestrator.storage.location import as_argument, locate
+from attnsweep.orchestrator.storage.location import as_argument
 from attnsweep.orchestrator.tools.doctor.checks import Finding
 from attnsweep.orchestrator.tracking.store import database_of, in_one_line, open_client, tracking_uri
 from attnsweep.workloads.errors import UserError
 
 if TYPE_CHECKING:
-    from attnsweep.orchestrator.storage.location import Location
+    from attnsweep.orchestrator.storage.place import Place
 
 _SECONDS = 30.0
 _FOLDER = ".doctor"
@@ -99,13 +99,12 @@ def check_mlflow(uri: str | None = None) -> Finding:
     return Finding("MLflow", f"{shown} answers")
 
 
-def check_directory(where: "Location") -> Finding:
+def check_directory(place: "Place") -> Finding:
     """Whether a sweep directory can be written, in an object store by writing an object and removing it.
 
     Args:
-        where: The directory, which need not be there yet.
+        place: The directory, which need not be there yet.
     """
-    place = locate(where, "--dir")
     name = f"{secrets.token_hex(4)}.json"
     try:
         place.check_makeable()
