@@ -21,7 +21,7 @@ from attnsweep.orchestrator.report.screen.summary import Summary
 from attnsweep.orchestrator.running.loop import SweepLoop
 from attnsweep.orchestrator.running.session import run_or_resume
 from attnsweep.orchestrator.storage.environment import Environment
-from attnsweep.orchestrator.storage.lease import FOLDER
+from attnsweep.orchestrator.storage.lease import LEASE_FILE
 from attnsweep.orchestrator.storage.local import LocalFolder
 from attnsweep.orchestrator.storage.location import Location
 from attnsweep.orchestrator.storage.owner import Owner
@@ -163,8 +163,8 @@ def test_the_lease_of_a_driver_that_was_killed_on_another_machine_is_waited_for(
     place = new_prefix()
     _interrupted(place, monkeypatch)
     monkeypatch.setattr("attnsweep.orchestrator.running.session._LOOK_SECONDS", 0.01)
-    place.put_text(f"{FOLDER}/theirs.json", Owner("run", "elsewhere", 1, "today", None).to_json())
-    console = LettingGo(lambda: place.remove(FOLDER, ["theirs.json"]))
+    place.put_text(LEASE_FILE, f"{Owner('run', 'elsewhere', 1, 'today', None).to_json()}\ntheirs 0\n")
+    console = LettingGo(lambda: place.put_text(LEASE_FILE, ""))
     assert _repeat(sweeps.small_sweep(), place, console).finished
     assert "(run, pid 1 on elsewhere, since today)" in console.export_text()
 

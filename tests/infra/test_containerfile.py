@@ -72,14 +72,19 @@ def buildah(tmp_path: Path) -> Iterator[list[str]]:
         pytest.skip(f"no {', '.join(missing)}: apt-get install buildah debootstrap")
     command = ["buildah", "--root", f"{tmp_path}/root", "--runroot", f"{tmp_path}/run", "--storage-driver", "overlay"]
     base = tmp_path / "base"
-    _run("debootstrap", "--variant=minbase", "--include=python3,python3-venv,ca-certificates", "bookworm", base)
-    container = _run(*command, "from", "scratch").strip()
-    _run(*command, "copy", "--quiet", container, base, "/")
-    _run(*command, "commit", "--quiet", container, "localhost/base")
-    shutil.rmtree(base)
-    yield command
-    _run(*command, "rm", "--all")
-    _run(*command, "rmi", "--all", "--force")
+    try:
+        _run("debootstrap", "--variant=minbase", "--include=python3,python3-venv,ca-certificates", "bookworm", base)
+        container = _run(*command, "from", "scratch").strip()
+        _run(*command, "copy", "--quiet", container, base, "/")
+        _run(*command, "commit", "--quiet", container, "localhost/base")
+        yield command
+        _run(*command, "rm", "--all")
+        _run(*command, "rmi", "--all", "--force")
+    finally:
+        # What debootstrap mounts while it runs, and buildah for its store.
+        for mounted in (base / "proc", base / "sys", tmp_path / "root" / "overlay"):
+            subprocess.run(["umount", "--lazy", mounted], capture_output=True, check=False)
+        shutil.rmtree(base, ignore_errors=True)
 
 
 @pytest.mark.scale
