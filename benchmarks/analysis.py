@@ -87,7 +87,7 @@ def main() -> None:
 
 
 def make_ledger(path: Path, n_trials: int) -> dict[str, int]:
-    """Writes a sweep of made-up trainings; returns what it holds."""
+    """Writes a sweep of made-up trainings; returns its numbers of rows by table."""
     spec = Sweep(
         name="large",
         workload="category_pairs",

@@ -1,4 +1,4 @@
-"""The sampler `boundary` against random draws and a grid: who finds where half of the trainings are stuck, and when?
+"""The sampler `boundary` against random draws and a grid: how many trials does each need to locate the boundary?
 
     python benchmarks/boundary.py [--repeats 5] [--out benchmarks/boundary.json] [--quick]
 
@@ -55,9 +55,9 @@ FIXED: dict[str, Any] = {"variant": "positions_only", "n_categories": 4, "n_posi
 def main() -> None:
     """Measures and prints one JSON object."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--repeats", type=int, default=5, help="sweeps of each design, seeded apart")
+    parser.add_argument("--repeats", type=int, default=5, help="sweeps of each design, with different seeds")
     parser.add_argument("--out", type=Path)
-    parser.add_argument("--quick", action="store_true", help="small sizes: does it run?")
+    parser.add_argument("--quick", action="store_true", help="small sizes, only to see that it runs")
     options = parser.parse_args()
     torch.set_num_threads(1)
     started = time.perf_counter()
@@ -89,21 +89,21 @@ def main() -> None:
 
 
 class Train(Protocol):
-    """How many of `n_trainings` end stuck at each point of the unit square."""
+    """Returns how many of `n_trainings` end stuck at each point of the unit square."""
 
     def __call__(self, points: Array, n_trainings: int, seed: int, first: int = 0) -> Array:
         """Trains.
 
         Args:
-            points: (init_sigma, learning_rate), scaled.
-            n_trainings: At each.
-            seed: Of the design's trainings.
-            first: Number of the first point in its design.
+            points: (n, 2) scaled (init_sigma, learning_rate).
+            n_trainings: Trainings at each point.
+            seed: The seed of the design's trainings.
+            first: The index of the first point in its design.
         """
 
 
 class Problem:
-    """What is trained, and on which side of one half each point of a fine grid lies."""
+    """A problem to train, and for each point of a fine grid the side of one half that its stuck rate is on."""
 
     def __init__(self, train: Train, points: Array, share: Array) -> None:
         self.train = train

@@ -44,18 +44,18 @@ from attnsweep.workloads.testing import defaults
 WORKLOAD = CategoryPairs()
 N_CATEGORIES, N_POSITIONS, N_TEXTS, N_STEPS = 10, 50, 1000, 50
 PEER_TRAININGS = 2
-"""How many the peer trains in each process; its seconds per training are their mean."""
+"""Trainings of the peer in each process; its seconds per training are their mean."""
 REDUCED_SIZES = [128, 256, 512]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Job:
-    """What one process trains.
+    """The trainings of one process.
 
     Attributes:
-        side: `pack`, or the peer: `whole`, `blocks`.
-        n_trainings: In one pack, or one after the other.
-        first_seed: Of the trainings; they count up from it.
+        side: `pack`, or a form of the peer: `whole`, `blocks`.
+        n_trainings: Trainings, in one pack or one after the other.
+        first_seed: The seed of the first training; the others count up from it.
     """
 
     side: str
@@ -69,10 +69,10 @@ class Job:
 
 @dataclass(frozen=True, kw_only=True)
 class Work:
-    """What one process did: when (`time.monotonic`, one clock for all processes), and how much.
+    """The measurements of one process: times (`time.monotonic`, one clock for all processes) and work done.
 
     Attributes:
-        cpu_seconds: Of all its threads; unlike wall time, hardly changed by other work on the machine.
+        cpu_seconds: CPU time of all its threads; unlike wall time, hardly affected by other load on the machine.
     """
 
     started: float
@@ -168,7 +168,7 @@ def _measured(job: Job, n_processes: int) -> dict[str, Any]:
 
 
 _start_line: Barrier
-"""Where the processes of one measurement wait for each other."""
+"""The barrier at which the processes of one measurement wait for each other."""
 
 
 def _share(barrier: Barrier) -> None:
@@ -261,7 +261,7 @@ def _dense_loss(model: FullModel, *, whole: bool) -> Callable[[], Tensor]:
     eps = model.layer_norm_eps.item()
 
     def seen(matrix: Tensor) -> tuple[Tensor, Tensor]:
-        """The matrix, and the tokens that it is multiplied with."""
+        """The matrix, and the tokens that it multiplies."""
         own = rows[matrix.shape[0]]
         if whole:
             around = (own.start, N + M - own.stop)

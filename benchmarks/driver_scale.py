@@ -129,6 +129,15 @@ class StubPool:
         """The packs under way."""
         return [order for _, order in self._running.values()]
 
+    @property
+    def waiting_for(self) -> str:
+        """All trainers are up."""
+        return ""
+
+    def notices(self) -> list[str]:
+        """Nothing happens to these trainers."""
+        return []
+
     def train(self, order: "PackOrder") -> None:
         """Begins a pack."""
         now = self._clock.now

@@ -41,7 +41,7 @@ LENGTHS = (10, 30, 100, 300)
 SCALES = ("inv_sqrt_d", "log_n_query_inv_sqrt_d")
 N_SEEDS, N_EPOCHS, N_STEPS, N_TESTS, TEST_LENGTH = 20, 100, 100, 100, 1000
 FIGURE_PACK = 80
-"""Lanes: half of the figure, for each of two trainers."""
+"""Lanes per pack: half of the figure, for each of two trainers."""
 
 
 def main() -> None:
@@ -49,7 +49,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--device", default="cpu", choices=("cpu", "cuda"))
     parser.add_argument("--sample-epochs", type=int, default=2, help="epochs of the peer at each length")
-    parser.add_argument("--seeds", type=int, default=2000, help="lanes a configuration, with --device cuda")
+    parser.add_argument("--seeds", type=int, default=2000, help="lanes per configuration, with --device cuda")
     parser.add_argument("--out", type=Path)
     options = parser.parse_args()
     found = _on_cuda(options.seeds) if options.device == "cuda" else _on_cpu(options.sample_epochs)
@@ -90,7 +90,7 @@ def _on_cuda(n_seeds: int) -> dict[str, object]:
 
 
 def _figure() -> dict[str, object]:
-    """The whole command, as a user starts it, and where its time went according to the ledger."""
+    """Runs the whole command as a user would; returns its times, also by the ledger."""
     with tempfile.TemporaryDirectory() as home:
         attnsweep = str(Path(sys.executable).with_name("attnsweep"))
         command = [attnsweep, "reproduce", "chiang-fig4", "--dir", "figure4", "--json"]

@@ -38,14 +38,14 @@ from attnsweep.workloads.translation.looked_at import LookedAt, looked_at
 
 REPEATS = 5
 COMPARED = ("positional_share", "previous_token", "rare_token", "syntactic_gain")
-"""Not the mass at the best offset: of random heads two offsets may be equally good."""
+"""The scores compared. The mass at the best offset is not among them: in random heads two offsets may tie."""
 
 
 def main() -> None:
     """Measures and prints one JSON object."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path)
-    parser.add_argument("--quick", action="store_true", help="small sizes: does it run?")
+    parser.add_argument("--quick", action="store_true", help="small sizes, only to see that it runs")
     parser.add_argument("--without-sweep", action="store_true")
     options = parser.parse_args()
     torch.set_num_threads(1)
@@ -266,7 +266,7 @@ def structure(n_heads: int, n_tokens: int, n_looped: int, *, any_column: bool) -
 
 
 def blocks_of_one_head(head: NDArray[np.float64], *, any_column: bool) -> NDArray[np.float64]:
-    """(T, T + 1) the distances of one head, at [w - 1, p]."""
+    """(T, T + 1) the distances of one head; that of (w, p) is at [w - 1, p]."""
     T = len(head)
     row_sum = head.sum(1, keepdims=True)
     cost = (row_sum - head) + np.abs(1.0 - head)
@@ -287,7 +287,7 @@ def blocks_of_one_head(head: NDArray[np.float64], *, any_column: bool) -> NDArra
 
 
 def sweep(n_trainings: int) -> dict[str, object]:
-    """A whole sweep by the command line."""
+    """Runs a whole sweep by the command line; returns its times."""
     fixed = ("n_heads=8", "n_epochs=2", "n_probes=3", "layer_norm_convention=inside_root")
     with tempfile.TemporaryDirectory() as place:
         command = [

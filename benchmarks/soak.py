@@ -29,9 +29,9 @@ def main() -> None:
     """Runs both sweeps and prints one JSON object."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--trials", type=int, default=250)
-    parser.add_argument("--seconds", type=float, default=4.0, help="between two kills of a trainer")
+    parser.add_argument("--seconds", type=float, default=4.0, help="seconds between two kills of a trainer")
     parser.add_argument("--driver-kills", type=int, default=3)
-    parser.add_argument("--seed", type=int, default=0, help="of whom to kill")
+    parser.add_argument("--seed", type=int, default=0, help="seed of the choice of trainers to kill")
     parser.add_argument("--out", type=Path)
     parser.add_argument("--drive", nargs=2, metavar=("DIR", "ADDRESS"), help=argparse.SUPPRESS)
     options = parser.parse_args()
@@ -104,7 +104,7 @@ def disturb(path: Path, address: str, options: argparse.Namespace) -> tuple[int,
 
 
 def trainer_processes() -> list[int]:
-    """Processes of trainers below this one."""
+    """Trainers' processes that descend from this process."""
     processes = {}
     for status in Path("/proc").glob("[0-9]*/stat"):
         try:
@@ -135,7 +135,7 @@ def start_driver(path: Path, address: str, n_trials: int) -> "subprocess.Popen[b
 
 
 def drive(path: Path, address: str, n_trials: int) -> None:
-    """The driver. It notes each pack that the loop hands out; the replays at the end are not counted."""
+    """The driver. It records each pack that the loop hands out, but not the replays at the end."""
     import ray
     from rich.console import Console
 
@@ -192,7 +192,7 @@ def n_rows(path: Path) -> int:
 
 
 def n_handed_out(path: Path) -> int:
-    """How often the loop began a training."""
+    """The number of trainings that the loop has handed out, repetitions included."""
     return sum(map(int, path.with_suffix(".packs").read_text().split()))
 
 

@@ -1,1 +1,1 @@
-"""Where does it run? Cluster files and the entry of `ray submit`. No training imports anything from here."""
+"""Infrastructure: cluster files and the script for `ray submit`. No training imports anything from here."""

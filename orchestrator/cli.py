@@ -1,4 +1,4 @@
-"""The command line. Light to import: torch, ray and mlflow are loaded by the commands that need them."""
+"""The command line. Fast to import: torch, ray and mlflow are loaded by the commands that need them."""
 
 import json
 import sys
@@ -17,7 +17,8 @@ from attnsweep.orchestrator.running.signals import sigterm_as_ctrl_c
 from attnsweep.orchestrator.storage.credentials import without_credentials
 from attnsweep.orchestrator.storage.errors import PoolError, SweepError
 from attnsweep.orchestrator.storage.location import as_argument, local_path, locate
-from attnsweep.orchestrator.tools.commands import AsJson, prepare_corpus, score_heads, specs, workloads
+from attnsweep.orchestrator.tools import resource_options as on
+from attnsweep.orchestrator.tools.commands import AsJson, doctor, prepare_corpus, score_heads, specs, workloads
 from attnsweep.workloads.errors import SpecError, UserError
 
 if TYPE_CHECKING:
@@ -36,7 +37,7 @@ app = typer.Typer(
 
 EXIT_FAULT, EXIT_MISTAKE, EXIT_SOME_FAILED, EXIT_CHANGED, EXIT_INTERRUPTED = 1, 2, 3, 4, 130
 _TYPED_CHARACTERS = 400
-"""Length at which a message of Typer is cut, since it repeats what was typed."""
+"""The length at which Typer's messages are cut, because they repeat what the user typed."""
 
 
 class Format(StrEnum):
@@ -65,13 +66,6 @@ def options(
 
 
 SweepDir = Annotated[str, typer.Argument(metavar="DIR", help="A sweep directory, or s3://BUCKET/PREFIX.")]
-Address = Annotated[str | None, typer.Option(help="A running Ray cluster: auto, HOST:PORT or ray://HOST:PORT.")]
-Local = Annotated[bool, typer.Option("--local", help="Train in this process, without Ray; the rows are the same.")]
-Trainers = Annotated[int | None, typer.Option(min=1, help="Number of trainers; default: one per GPU, or per CPU core.")]
-PackSize = Annotated[
-    int | None, typer.Option(min=1, help="Trainings fused into one program; default: tuned for speed.")
-]
-MaxFailures = Annotated[int | None, typer.Option(min=0, help="Stop the run when more trainings than this have failed.")]
 TrackingUri = Annotated[
     str | None, typer.Option(help="MLflow store; default: MLFLOW_TRACKING_URI, or sqlite:///sweeps/mlflow.db.")
 ]
@@ -95,11 +89,16 @@ def run(
         list[str] | None,
         typer.Option("--set", metavar="NAME=VALUE", help="Fix a parameter to one value; may be repeated."),
     ] = None,
-    address: Address = None,
-    local: Local = False,
-    trainers: Trainers = None,
-    pack_size: PackSize = None,
-    max_failures: MaxFailures = None,
+    address: on.Address = None,
+    local: on.Local = False,
+    trainers: on.Trainers = None,
+    wait_nodes: on.WaitNodes = 0,
+    device: on.OnDevice = on.Device.auto,
+    pack_size: on.PackSize = None,
+    max_failures: on.MaxFailures = None,
+    or_resume: Annotated[
+        bool, typer.Option("--or-resume", help="Continue if --dir holds this very sweep: what schedulers repeat.")
+    ] = False,
     as_json: AsJson = False,
 ) -> None:
     """Run a sweep."""
@@ -108,25 +107,36 @@ def run(
     sweep = load_sweep(spec).fix(dict(_assignment(text) for text in fixed or []))
     budget = {"trials": trials, "replicates": replicates, "seed": seed}
     sweep = sweep.but(**{name: value for name, value in budget.items() if value is not None})
+    if or_resume and directory is None:
+        raise UserError("--or-resume", given="no --dir", expected="the directory that a repetition finds", fix="add it")
     place = locate(_new_directory(sweep.name) if directory is None else directory, "--dir")
 
-    from attnsweep.orchestrator.running.session import run_sweep
+    from attnsweep.orchestrator.running.session import run_or_resume, run_sweep
     from attnsweep.orchestrator.training.resources import Resources
 
     resources = Resources(
-        address=address, local=local, n_trainers=trainers, pack_size=pack_size, max_failures=max_failures
+        address=address,
+        local=local,
+        n_trainers=on.parse_trainers(trainers),
+        n_nodes=wait_nodes,
+        device=device.value,
+        pack_size=pack_size,
+        max_failures=max_failures,
     )
-    _conclude(run_sweep(sweep, place, resources, _stderr()), as_json=as_json)
+    start = run_or_resume if or_resume else run_sweep
+    _conclude(start(sweep, place, resources, _stderr()), as_json=as_json)
 
 
 @app.command()
 def resume(
     directory: SweepDir,
-    address: Address = None,
-    local: Local = False,
-    trainers: Trainers = None,
-    pack_size: PackSize = None,
-    max_failures: MaxFailures = None,
+    address: on.Address = None,
+    local: on.Local = False,
+    trainers: on.Trainers = None,
+    wait_nodes: on.WaitNodes = 0,
+    device: on.OnDevice = on.Device.auto,
+    pack_size: on.PackSize = None,
+    max_failures: on.MaxFailures = None,
     accept_drift: Annotated[
         bool, typer.Option("--accept-drift", help="Resume although versions or code have changed.")
     ] = False,
@@ -137,7 +147,13 @@ def resume(
     from attnsweep.orchestrator.training.resources import Resources
 
     resources = Resources(
-        address=address, local=local, n_trainers=trainers, pack_size=pack_size, max_failures=max_failures
+        address=address,
+        local=local,
+        n_trainers=on.parse_trainers(trainers),
+        n_nodes=wait_nodes,
+        device=device.value,
+        pack_size=pack_size,
+        max_failures=max_failures,
     )
     summary = resume_sweep(directory, resources, _stderr(), accept_drift=accept_drift)
     _conclude(summary, as_json=as_json)
@@ -180,7 +196,7 @@ def replay(
 
 @app.command()
 def audit(directory: SweepDir, tracking_uri: TrackingUri = None, as_json: AsJson = False) -> None:
-    """Check that trials, trainings, files and MLflow agree; list what is wrong, with exit code 1."""
+    """Check that trials, trainings, files and MLflow agree; list all faults, with exit code 1."""
     from attnsweep.orchestrator.audit.audit import audit as audit_sweep
 
     found = audit_sweep(directory, tracking_uri)
@@ -219,7 +235,9 @@ def compare(
     by: Annotated[str | None, typer.Option(metavar="PARAM", help="Also compare within bins of this parameter.")] = None,
     at_most: Annotated[
         float | None,
-        typer.Option(min=0, max=1, help="Exit with code 4 if the stuck rate has changed by more, beyond doubt."),
+        typer.Option(
+            min=0, max=1, help="Exit with code 4 if the 95% interval of the change lies entirely beyond this."
+        ),
     ] = None,
     as_json: AsJson = False,
 ) -> None:
@@ -254,14 +272,14 @@ def report(
 
 @app.command(name="mlflow-sync")
 def mlflow_sync(directory: SweepDir, tracking_uri: TrackingUri = None) -> None:
-    """Log to MLflow the trials that it lacks."""
+    """Log the trials that MLflow lacks to MLflow."""
     from attnsweep.orchestrator import tracking
     from attnsweep.orchestrator.running.progress import logging_progress
     from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
 
     sweep = SweepDirectory.open(directory)
     done = tracking.sync(sweep, tracking_uri, logging_progress(_stderr()))
-    typer.echo(f"{done.n_logged} trials logged, {done.n_present} were there", err=True)
+    typer.echo(f"{done.n_logged} trials logged, {done.n_present} already there", err=True)
     _add_report(sweep, tracking_uri)
 
 
@@ -296,6 +314,7 @@ def reproduce(
 
 app.command(name="score-heads")(score_heads)
 app.command(name="prepare-corpus")(prepare_corpus)
+app.command()(doctor)
 app.command()(specs)
 app.command()(workloads)
 
@@ -310,13 +329,13 @@ def main() -> None:
         _complain(str(mistake))
         sys.exit(EXIT_MISTAKE)
     except SweepError as fault:
-        _complain(f"{fault}\nonce the cause is repaired, go on with: attnsweep resume {as_argument(fault.path)}")
+        _complain(f"{fault}\nonce the cause is fixed, continue with: attnsweep resume {as_argument(fault.path)}")
         sys.exit(EXIT_FAULT)
     except PoolError as fault:
         _complain(str(fault))
         sys.exit(EXIT_FAULT)
     except TyperException as mistake:
-        # An empty message: Typer has printed the help, since there were no arguments.
+        # The message is empty if there were no arguments: Typer has then printed the help.
         if message := mistake.format_message().rstrip("."):
             _complain(f"{message[:_TYPED_CHARACTERS]}; see attnsweep --help")
         sys.exit(EXIT_MISTAKE)
@@ -361,7 +380,7 @@ def _add_report(directory: "SweepDirectory", tracking_uri: str | None = None) ->
 
 
 def _assignment(text: str) -> tuple[str, Any]:
-    """Splits `name=value`. The value is read as JSON where that is possible, else as text."""
+    """Splits `name=value`. The value is read as JSON if possible, else as text."""
     name, equals, value = text.partition("=")
     if not equals or not name:
         raise SpecError("--set", given=text, expected="NAME=VALUE", fix="for example --set init_sigma=0.1")
@@ -370,7 +389,9 @@ def _assignment(text: str) -> tuple[str, Any]:
     except ValueError:
         return name, value
     except RecursionError as error:
-        raise SpecError(name, given=value, expected="a number, a text, true, false or null", fix="write one") from error
+        raise SpecError(
+            name, given=value, expected="a number, a text, true, false or null", fix="correct it"
+        ) from error
 
 
 def _new_directory(name: str) -> Path:

@@ -1,4 +1,4 @@
-"""Reproductions of published figures and tables: what the command line needs of one, and how it finds them.
+"""Reproductions of published figures and tables: their interface to the command line, and how it finds them.
 
 A package offers its own through the entry point group `attnsweep.reproductions`. An entry names a sequence of
 reproductions, such as `attnsweep.reproduction.catalog:REPRODUCTIONS`.
@@ -39,11 +39,11 @@ class Reproduction(Protocol):
 
     @property
     def name(self) -> str:
-        """What the user types."""
+        """The name that the user types."""
 
     @property
     def title(self) -> str:
-        """What it shows."""
+        """The subject of the figure or table."""
 
     @property
     def source(self) -> str:
@@ -71,7 +71,7 @@ def load_reproductions() -> tuple[dict[str, Reproduction], list[UserError]]:
             errors.append(error)
             continue
         for each in offered:
-            # Two installations of one package on the path offer the same entry twice.
+            # A package that is installed twice offers the same entry twice.
             if each.name in found and each is not found[each.name]:
                 errors.append(
                     UserError(

@@ -1,4 +1,4 @@
-"""Untrusted text on a terminal: control characters are written out, so that no text can steer the terminal."""
+"""Untrusted text on a terminal: control characters are escaped, so that no text can control the terminal."""
 
 import re
 from collections.abc import Iterable
@@ -12,12 +12,12 @@ _STEERING = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\
 
 
 def plain(text: str) -> str:
-    r"""The text with `\x1b` written out for an escape, and so on."""
+    r"""The text with control characters escaped, such as `\x1b`."""
     return _STEERING.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
 
 
 class PlainConsole(Console):
-    """Rich's console for untrusted text: without markup, with control characters written out."""
+    """Rich's console for untrusted text: without markup, with control characters escaped."""
 
     def __init__(
         self, *, file: TextIO | None = None, stderr: bool = False, soft_wrap: bool = False, width: int | None = None

@@ -19,8 +19,8 @@ class Reproduction:
     a tuple of these.
 
     Attributes:
-        name: What the user types.
-        title: What it shows.
+        name: The name that the user types.
+        title: The subject of the figure or table.
         source: The publication, and where in it.
         cost: The time that it takes on 2 CPU cores.
         function: `module:function`, a function `reproduce(directory, console) -> Comparison` that writes its sweeps

@@ -65,7 +65,7 @@ def mean_row(
 def mean_difference_row(
     name: str, values: Sequence[float], others: Sequence[float], *, published: str | None = None
 ) -> ComparedValue:
-    """The mean of a sample less another's. The published claim, if there is one, is that the first is larger."""
+    """The mean of a sample minus another's. The published claim, if there is one, is that the first is larger."""
     return _row(name, *mean_interval(values, others), published, None if published is None else ABOVE_ZERO)
 
 
@@ -104,7 +104,7 @@ def median_row(
 def median_difference_row(
     name: str, values: Sequence[float], others: Sequence[float], *, published: str
 ) -> ComparedValue:
-    """The median of a sample less another's, with a bootstrap interval (BCa, 10,000 resamples).
+    """The median of a sample minus another's, with a bootstrap interval (BCa, 10,000 resamples).
 
     The published claim is that the first is larger.
     """

@@ -28,7 +28,7 @@ def swept(name: str, directory: Path, console: Console) -> SweepDirectory:
     if (path / SWEEP_FILE).exists():
         if SweepDirectory.open(path).spec != spec:
             raise UserError(
-                "--dir", given=str(path), expected=f"the sweep {name} as it is shipped now", fix="choose another --dir"
+                "--dir", given=str(path), expected=f"the sweep {name} as shipped now", fix="choose another --dir"
             )
         summary = resume_sweep(path, Resources(), console)
     else:

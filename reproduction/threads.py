@@ -1,4 +1,4 @@
-"""One thread for torch: on tensors this small, more threads cost more than they bring."""
+"""One thread for torch: on tensors this small, more threads are slower."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager

@@ -89,4 +89,5 @@ class _Model:
         chosen = {name: np.array([each[name] for each in self._chosen]) for name in candidates}
         of_batch = self._estimate(chosen).log_pdf(candidates)
         share = n_chosen / (n_chosen + self._n_worse)
-        return np.logaddexp(np.log1p(-share) + of_trials, np.log(share) + of_batch)
+        joint: NDArray[np.float64] = np.logaddexp(np.log1p(-share) + of_trials, np.log(share) + of_batch)
+        return joint

@@ -1,4 +1,4 @@
-"""A sampler that looks for a boundary instead of an optimum: where half of a trial's trainings end stuck."""
+"""A sampler that searches for a boundary instead of an optimum: where half of a trial's trainings end stuck."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -13,31 +13,30 @@ from attnsweep.search_spaces.optuna_internals import SearchSpaceTransform
 from attnsweep.search_spaces.surface import Array, Counts, StuckSurface
 
 N_JUDGED = "n_judged"
-"""The trial attribute with the number of trainings behind its value, where trials differ in that."""
+"""The trial attribute with the number of trainings behind its value, for sweeps whose trials differ in it."""
 _STRADDLE = 1.96
 _N_CANDIDATES = 1024
 
 
 class BoundarySampler(BaseSampler):
-    """Chooses the point that tells most about the contour on which the objective, a stuck rate, is one half.
+    """Chooses the most informative point about the contour on which the objective, a stuck rate, is one half.
 
-    A `StuckSurface` is fitted to the finished trials, over parameters scaled to the unit cube, logarithmic ones by
-    their logarithm and categorical ones one-hot, so that all categories share the surface as far as the data let them.
-    Among quasi-random candidates it chooses the one with the largest `1.96 * deviation - |mean logit|` (the
+    A `StuckSurface` is fitted to the finished trials, over parameters scaled to the unit cube: logarithmic ones by
+    their logarithm, categorical ones one-hot, so that categories share information as far as the data allow. Among
+    quasi-random candidates the sampler chooses the one with the largest `1.96 * deviation - |mean logit|` (the
     "straddle"): a point that may be on either side of the contour, and whose rate is uncertain. Running trials count as
-    if they had ended as expected, so that a batch of asks spreads. Until enough trials have finished, points are
-    quasi-random. Conditional parameters are drawn at random, and what they do to the stuck rate is noise to the
-    surface.
+    if they had ended as expected, so that a batch of asks spreads out. Until enough trials have finished, points are
+    quasi-random. Conditional parameters are drawn at random; to the surface their effect on the stuck rate is noise.
 
-    The surface is that of the objective's value, in which a diverged training counts as stuck under `minimize` and as
-    not stuck under `maximize`. Draws depend on the seeds, on the finished trials and on the running ones.
+    The surface models the objective's value, in which a diverged training counts as stuck under `minimize` and as not
+    stuck under `maximize`. Draws depend on the seeds, on the finished trials and on the running ones.
 
     Args:
         space: The unconditional parameters.
-        seed: Of this trial's candidates.
-        layout_seed: Of the quasi-random sequence at the start, the same for all trials of a sweep.
-        n_replicates: Trainings of a trial that does not say.
-        n_startup: Finished trials before the surface is used; `None` for four per parameter, eight at the least.
+        seed: The seed of this trial's candidates.
+        layout_seed: The seed of the quasi-random sequence at the start, the same for all trials of a sweep.
+        n_replicates: The number of trainings of trials without the attribute `N_JUDGED`.
+        n_startup: Finished trials before the surface is used; `None` for four per parameter, at least eight.
 
     Source: Bryan et al. 2005, NeurIPS 18 (the straddle); compared with its successors for noisy observations by Lyu,
     Binois & Ludkovski 2021, Stat. Comput. 31.
@@ -59,7 +58,7 @@ class BoundarySampler(BaseSampler):
         self._random = RandomSampler(seed=seed)
 
     def infer_relative_search_space(self, *_: object) -> dict[str, BaseDistribution]:
-        """All parameters that are drawn together: known from the sweep, not from past trials."""
+        """All parameters that are drawn together; they follow from the sweep, not from past trials."""
         return self._space
 
     def sample_relative(
@@ -100,7 +99,7 @@ class _Cube:
         self._transform = SearchSpaceTransform(space, transform_0_1=True)
 
     def points(self, trials: Sequence[FrozenTrial]) -> Array:
-        """Where trials are."""
+        """The points of trials."""
         rows = [self._transform.transform({name: each.params[name] for name in self._space}) for each in trials]
         return np.array(rows, dtype=np.float64).reshape(len(rows), len(self._transform.bounds))
 
@@ -109,7 +108,7 @@ class _Cube:
         return self._transform.untransform(point)
 
     def quasi_random(self, n: int, seed: int) -> Array:
-        """The first points of a scrambled Sobol' sequence, a category where its share of the coordinate is."""
+        """The first points of a scrambled Sobol' sequence; a categorical coordinate is divided among the choices."""
         from scipy.stats import qmc
 
         exponent = max(n - 1, 1).bit_length()

@@ -14,8 +14,8 @@ _KIND = "__array__"
 class JsonCmaEsSampler(CmaEsSampler):
     """Draws the same values as Optuna's sampler.
 
-    Optuna's stores its optimizer as a pickle among the trials' attributes and loads it for the next trial, so anybody
-    who can write to the study could run code.
+    Optuna's sampler stores its optimizer as a pickle in a trial's attributes and loads it for the next trial, so
+    anybody who can write to the study could run code.
     """
 
     _optimizer: CMA
@@ -40,7 +40,7 @@ class JsonCmaEsSampler(CmaEsSampler):
         return None
 
     def _split_optimizer_str(self, optimizer_str: str) -> dict[str, str]:
-        """The optimizer as attributes. Optuna hands over its pickle, which goes no further."""
+        """The optimizer as attributes. Optuna passes its pickle, which is not stored."""
         del optimizer_str
         return super()._split_optimizer_str(json.dumps(self._optimizer.__getstate__(), default=_written))
 

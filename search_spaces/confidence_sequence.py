@@ -1,17 +1,17 @@
-"""An anytime-valid 95% interval for a rate: it may be looked at after every training to decide when to stop.
+"""An anytime-valid 95% interval for a rate: it remains valid if it decides, after every training, when to stop.
 
 Robbins's beta-binomial mixture: of `n` trainings `k` are stuck. The likelihood of the data, averaged over rates drawn
 from a Beta(1/2, 1/2), divided by their likelihood at the true rate is a martingale that starts at 1, so by Ville's
 inequality it ever exceeds 1 / 0.05 with a chance of at most 5%. The interval is the set of rates at which it does not.
 With a chance of at least 95%, all the intervals of a trial contain the true rate, whenever and for whatever reason the
-trial is stopped. Wilson's interval is not anytime-valid: looked at after every 8 of at most 200 trainings, until it
+trial is stopped. Wilson's interval is not anytime-valid: evaluated after every 8 of at most 200 trainings, until it
 excludes one half or is 0.2 wide, it contains a rate of one half in 76% of trials, this one in 98%. The price is width:
-1.6 to 1.7 times Wilson's at 200 trainings. It guards against any rule for stopping; for the two rules of `Sequential`
-its coverage is more than 95%.
+1.6 to 1.7 times Wilson's at 200 trainings. The interval is valid under any stopping rule; under the two rules of
+`Sequential` it covers the truth in more than 95% of cases.
 
-Beta(1/2, 1/2) and not the uniform: narrower near 0 and 1, where most configurations are, by a fifth where none of 64 is
-stuck; wider by a twentieth at one half. PyPI's `confseq` has the same bound, but needs a C++ compiler and Boost to be
-installed; the mixture is one line on `scipy.special.betaln`.
+The prior is Beta(1/2, 1/2) and not uniform because its interval is narrower near 0 and 1, where most configurations
+are: by a fifth if none of 64 is stuck. At one half it is wider by a twentieth. PyPI's `confseq` has the same bound, but
+needs a C++ compiler and Boost; with `scipy.special.betaln` the mixture is one line.
 
 Source: Robbins 1970, Ann. Math. Stat. 41; Howard, Ramdas, McAuliffe & Sekhon 2021, Ann. Stat. 49 (time-uniform
 confidence sequences); Waudby-Smith & Ramdas 2024, J. R. Stat. Soc. B 86 (the same as a bettor's wealth).
@@ -20,7 +20,7 @@ confidence sequences); Waudby-Smith & Ramdas 2024, J. R. Stat. Soc. B 86 (the sa
 import functools
 import math
 
-# scipy is imported where it is used: it takes half a second, which a sweep's start should not wait for.
+# scipy is imported where it is used: its half a second would delay the start of every sweep.
 
 ERROR_RATE = 0.05
 _PRIOR = 0.5
@@ -29,9 +29,9 @@ _TINY = 1e-300
 
 @functools.lru_cache(maxsize=65536)
 def sequential_interval(k: float, n: float) -> tuple[float, float]:
-    """The interval of the rate after `n` trainings, `k` of them stuck; all rates where nothing was counted.
+    """The interval of the rate after `n` trainings, `k` of them stuck; (0, 1) if `n` is 0.
 
-    Neither need be whole, as where censored trainings count for a part.
+    `k` and `n` need not be whole: a censored training may count in part.
     """
     if n == 0:
         return 0.0, 1.0

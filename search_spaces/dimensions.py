@@ -18,7 +18,7 @@ from attnsweep.workloads.errors import SpecError
 Scalar: TypeAlias = bool | int | float | str | None
 
 _LARGEST = 2**53
-"""Of the whole numbers that are drawn: Optuna draws them as doubles."""
+"""The largest whole number that can be drawn: Optuna draws whole numbers as doubles."""
 
 
 def _check_scalar(value: object) -> object:
@@ -29,7 +29,7 @@ def _check_scalar(value: object) -> object:
 
 _CheckedScalar: TypeAlias = Annotated[Scalar, PlainValidator(_check_scalar)]
 Scalars: TypeAlias = Annotated[tuple[_CheckedScalar, ...], Field(min_length=1), Strict(False)]
-"""A tuple, or the list that JSON makes of it."""
+"""A tuple, or the list that it becomes in JSON."""
 
 _R = TypeVar("_R", bound="_Range")
 
@@ -79,7 +79,7 @@ class _Range(_Positional):
 
     log: bool = False
     points: int | None = Field(default=None, ge=1, le=2**31 - 1)
-    """Values on the axis for the `grid` sampler, ends included."""
+    """The number of values on the axis for the `grid` sampler, ends included."""
 
     def _spread(self, low: float, high: float) -> list[float]:
         n_points = self.points or 1

@@ -19,10 +19,10 @@ def objective_value(
     trainings diverge. Reported stuck rates count it as not stuck.
 
     Args:
-        objective: What is asked for.
-        outcome: What each training ended as.
+        objective: The sweep's objective.
+        outcome: The outcome of each training.
         stuck: Whether each ended stuck.
-        loss: The `eval_loss` of each, `None` where it was not finite.
+        loss: The `eval_loss` of each; `None` if it was not finite.
     """
     if isinstance(objective, StuckRate):
         worst_counts = objective.direction == "minimize"
@@ -30,9 +30,9 @@ def objective_value(
         return float(np.mean(np.logical_or(stuck, blown_up)))
     worst = WORST_LOSS
     if objective.direction == "maximize":
-        # Also one that diverged with a finite loss, which would be among the best.
+        # This includes trainings that diverged with a finite loss, which might otherwise be among the best.
         loss = [None if each == "diverged" else value for value, each in zip(loss, outcome, strict=True)]
         worst = -WORST_LOSS
     finite = [worst if value is None else min(value, WORST_LOSS) for value in loss]
-    # An order statistic: interpolating towards the worst would invent losses that no training had.
+    # An order statistic: interpolating towards the worst loss would make up losses that no training had.
     return float(np.quantile(finite, objective.quantile, method="inverted_cdf"))

@@ -15,14 +15,14 @@ _MOST = 2**31 - 1
 class Sequential(SpecModel):
     """A trial gets further seeds, batch by batch, until its stuck rate is known well enough.
 
-    The 95% interval is that of `confidence_sequence`. It is anytime-valid: it may be looked at to decide when to stop.
+    The 95% interval is that of `confidence_sequence`. It is anytime-valid, so it may decide when to stop.
     Each batch is trained to its end, so a trial has a whole number of batches, or `at_most` trainings.
 
     Attributes:
         width: The trial ends when the interval is at most this wide.
         threshold: The trial also ends when the interval excludes this rate; `None` for no such rule.
         at_most: The trial ends after this many trainings in any case.
-        batch: Trainings between two looks at the interval.
+        batch: Trainings between two evaluations of the interval.
 
     Raises:
         SpecError: If `at_most` is less than one batch.
@@ -41,7 +41,7 @@ class Sequential(SpecModel):
         return self
 
     def is_enough(self, n_stuck: int, n: int) -> bool:
-        """Whether the rate is known well enough after so many trainings, failed ones not counted."""
+        """Whether the rate is known well enough after `n` trainings, failed ones not counted."""
         low, high = sequential_interval(n_stuck, n)
         decided = self.threshold is not None and not low <= self.threshold <= high
         return decided or high - low <= self.width
@@ -70,15 +70,15 @@ Replicates: TypeAlias = Annotated[int | Sequential, BeforeValidator(_check)]
 """How many seeded trainings a trial gets."""
 
 Ended: TypeAlias = Mapping[int, bool | None]
-"""Whether each ended training of a trial is stuck, by replicate; `None` where it failed."""
+"""Whether each ended training of a trial is stuck, by replicate; `None` if it failed."""
 
 
 def n_wanted(rule: int | Sequential, ended: Ended) -> int:
-    """How many replicates, counted from 0, a trial wants by what is known of those that have ended.
+    """How many replicates, counted from 0, a trial needs, given those that have ended.
 
-    A function of the rows alone: the batches are judged in the order of their numbers, whatever order they came in, and
-    a row that comes in never makes it less. Failed trainings are done but say nothing of the rate; where a whole first
-    batch failed no more are wanted.
+    It is a function of the rows alone: batches are judged in the order of their numbers, whatever order they ended in,
+    and a further row never lowers the result. Failed trainings count as ended but not in the rate; if the whole first
+    batch failed, the trial needs no more.
     """
     if isinstance(rule, int):
         return rule
@@ -95,7 +95,7 @@ def n_wanted(rule: int | Sequential, ended: Ended) -> int:
 
 
 def is_complete(rule: int | Sequential, ended: Ended) -> bool:
-    """Whether a trial has all the trainings that it wants."""
+    """Whether a trial has all the trainings that it needs."""
     return len(ended) == n_wanted(rule, ended)
 
 

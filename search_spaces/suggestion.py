@@ -24,7 +24,8 @@ from attnsweep.search_spaces.sweep import Sweep
 
 
 class _BudgetedGridSampler(GridSampler):
-    """Optuna's grid, ended by the sweep's budget: `study.stop` is for `study.optimize` alone."""
+    """Optuna's grid sampler without its `study.stop`, which works only in `study.optimize`; the budget ends the
+    sweep."""
 
     def after_trial(self, *_: object) -> None: ...
 
@@ -53,7 +54,7 @@ class _SweepQMCSampler(QMCSampler):
 def make_sampler(sweep: Sweep, trial: int) -> BaseSampler:
     """The Optuna sampler that a sweep names, seeded by the sweep for this trial alone.
 
-    What a sampler lays out once for the whole sweep (the quasi-random sequence, the grid) is seeded by the sweep.
+    Layouts that are shared by the whole sweep (the quasi-random sequence, the grid) are seeded by the sweep alone.
     """
     sweep_seed = sweep.seed % 2**32
     seed = trial_seed(sweep, trial)
@@ -105,7 +106,7 @@ def values_of(sweep: Sweep, drawn: Mapping[str, Scalar]) -> dict[str, Scalar]:
 
     Args:
         sweep: The sweep.
-        drawn: What was drawn for the trial: all that `undrawn` would name.
+        drawn: The values drawn for the trial, complete: `undrawn` would be empty.
     """
     values = sweep.fixed() | {name: drawn[name] for name in sweep.varied()}
     for name, condition in sweep.conditional().items():
@@ -122,7 +123,7 @@ def undrawn(sweep: Sweep, drawn: Mapping[str, Scalar]) -> dict[str, Varied]:
 
     Args:
         sweep: The sweep.
-        drawn: What was drawn for the trial so far.
+        drawn: The values drawn for the trial so far.
     """
     missing = {name: dimension for name, dimension in sweep.varied().items() if name not in drawn}
     known = sweep.fixed() | dict(drawn)
@@ -146,5 +147,5 @@ def draw(trial: Trial, name: str, dimension: Varied) -> Scalar:
 
 
 def _branch(condition: Conditional, value: Scalar) -> Simple | None:
-    """How a conditional parameter varies where the one that it depends on has this value."""
+    """How a conditional parameter varies if the parameter that it depends on has this value."""
     return condition.then if value in condition.among else condition.otherwise

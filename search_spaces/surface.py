@@ -1,10 +1,10 @@
-"""The chance of a training to end stuck, as a surface over the unit cube: a Gaussian process on logits of counts.
+"""The probability of a training to end stuck, over the unit cube: a Gaussian process on logits of counts.
 
 A trial with `k` of `n` trainings stuck is one observation: the empirical logit `log((k + 1/2) / (n - k + 1/2))`, whose
-noise has the variance `1 / (k + 1/2) + 1 / (n - k + 1/2)`. So a trial of 200 trainings weighs more than one of 8, and
-one whose trainings all agree says which side it is on without saying how far. Kernel: Matérn 5/2 with a length per
-axis, its hyperparameters by maximal likelihood. scikit-learn's own classifier would need a row per training, and a
-matrix of their square.
+noise has the variance `1 / (k + 1/2) + 1 / (n - k + 1/2)`. A trial of 200 trainings therefore weighs more than one of
+8, and a trial whose trainings all agree tells the side of the boundary but not the distance from it. The kernel is
+Matérn 5/2 with a length per axis and hyperparameters of maximum likelihood. scikit-learn's own classifier would need a
+row per training, and a matrix of their number squared.
 
 Axes: N trial, D coordinate. Source: Gart & Zweifel 1967, Biometrika 54 (the logit and its variance); Rasmussen &
 Williams 2006, section 2.2 (the process with a noise variance of its own for each observation).
@@ -21,8 +21,8 @@ from numpy.typing import NDArray
 Array: TypeAlias = NDArray[np.float64]
 
 _SHORTEST, _LONGEST = 0.05, 1.0
-"""Of an axis's lengths, in its range: where all trials agree the likeliest length has no end, and would rule out an
-island of another kind that no trial has met."""
+"""Bounds of an axis's length, relative to its range. If all trials agree, the likelihood grows with the length without
+bound, and the surface would rule out an island of the other kind that no trial has hit yet."""
 _LEAST_VARIANCE, _MOST_VARIANCE = 0.5, 100.0
 
 
@@ -31,9 +31,9 @@ class Counts:
     """Finished trials.
 
     Attributes:
-        points_ND: Where they are, in the unit cube.
-        n_stuck_N: How many of their trainings are stuck; a share times a number, so perhaps not whole by rounding.
-        n_N: How many trainings were judged.
+        points_ND: Their points in the unit cube.
+        n_stuck_N: The number of stuck trainings; computed as share times number, so rounding may make it not whole.
+        n_N: The number of judged trainings.
     """
 
     points_ND: Array
@@ -41,11 +41,11 @@ class Counts:
     n_N: Array
 
     def logits(self) -> Array:
-        """The empirical logit of each."""
+        """(N,) the empirical logit of each trial."""
         return np.log((self.n_stuck_N + 0.5) / (self.n_N - self.n_stuck_N + 0.5))
 
     def variances(self) -> Array:
-        """Of the empirical logits."""
+        """(N,) the variances of the empirical logits."""
         return 1 / (self.n_stuck_N + 0.5) + 1 / (self.n_N - self.n_stuck_N + 0.5)
 
 
@@ -54,7 +54,7 @@ class StuckSurface:
 
     Args:
         process: A fitted Gaussian process.
-        counts: What it was fitted to.
+        counts: The trials that it was fitted to.
     """
 
     def __init__(self, process: Any, counts: Counts) -> None:
@@ -75,7 +75,7 @@ class StuckSurface:
         return mean_N, deviation_N
 
     def believing(self, points_ND: Array, n: int) -> Self:
-        """The surface as if at these points `n` trainings each had ended just as it expects.
+        """The surface as if `n` trainings at each of these points had ended exactly as it expects.
 
         Source: Ginsbourger, Le Riche & Carraro 2010 (the Kriging believer).
         """
@@ -96,7 +96,7 @@ class StuckSurface:
 
 @functools.lru_cache(maxsize=4)
 def _fitted_kernel(shape: tuple[int, int], points: bytes, n_stuck: bytes, n: bytes) -> Any:
-    """The kernel with the likeliest hyperparameters; remembered, since a batch of asks sees the same counts."""
+    """The kernel with the likeliest hyperparameters; cached, because all asks of a batch see the same counts."""
     from sklearn.exceptions import ConvergenceWarning
     from sklearn.gaussian_process import GaussianProcessRegressor
     from sklearn.gaussian_process.kernels import ConstantKernel, Matern
@@ -108,7 +108,7 @@ def _fitted_kernel(shape: tuple[int, int], points: bytes, n_stuck: bytes, n: byt
     )
     process = GaussianProcessRegressor(kernel, alpha=counts.variances())
     with warnings.catch_warnings():
-        # A likelihood that is largest at a bound, as where a parameter does not matter.
+        # The likelihood is largest at a bound, for example if a parameter does not matter.
         warnings.simplefilter("ignore", ConvergenceWarning)
         return process.fit(counts.points_ND, counts.logits()).kernel_
 

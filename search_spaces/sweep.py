@@ -41,8 +41,8 @@ class Sweep(SpecModel):
     Attributes:
         name: Letters, digits, `_`, `.` and `-`: it names directories and MLflow runs.
         workload: A registered name, `module:Class`, or `path/to/file.py:Class`.
-        space: How parameters vary, by name; a bare value is fixed. What is not named has the workload's default.
-        sampler: What chooses the configurations: docs/sampling.md.
+        space: How parameters vary, by name; a bare value is fixed. Other parameters have the workload's default.
+        sampler: The sampler that chooses the configurations: docs/sampling.md.
         trials: The most configurations to train.
         seconds: Wall time after which no further trial is started.
         replicates: Seeded trainings of each trial: a number, or a `Sequential` rule.
@@ -78,7 +78,7 @@ class Sweep(SpecModel):
         """Reads what `to_json` wrote.
 
         Raises:
-            SpecError: If it is no JSON, or no sweep.
+            SpecError: If the text is not JSON, or not a sweep.
         """
         try:
             return cls.model_validate_json(text)
@@ -98,7 +98,7 @@ class Sweep(SpecModel):
         return {name: each for name, each in self.space.items() if isinstance(each, Categorical | Float | Int)}
 
     def conditional(self) -> dict[str, Conditional]:
-        """The parameters that vary by another."""
+        """The parameters whose variation depends on another."""
         return {name: each for name, each in self.space.items() if isinstance(each, Conditional)}
 
     def fix(self, values: Mapping[str, Scalar]) -> Self:
@@ -106,7 +106,7 @@ class Sweep(SpecModel):
         return self.but(space={**self.space, **values})
 
     def but(self, **changes: object) -> Self:
-        """The same sweep with some fields changed, checked anew."""
+        """The same sweep with some fields changed, validated again."""
         return type(self)(**{name: getattr(self, name) for name in type(self).model_fields} | changes)
 
 

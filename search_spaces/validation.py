@@ -1,4 +1,4 @@
-"""Whether a search space fits its workload."""
+"""Validation of a sweep against its workload."""
 
 import itertools
 import math
@@ -12,7 +12,7 @@ from attnsweep.workloads.parameters import Parameter, TrainingParameters, unknow
 
 _MOST_COMBINATIONS = 4096
 _MOST_POINTS = 100_000
-"""The most points of a grid: Optuna lays the grid out again for each trial."""
+"""The most points of a grid: Optuna builds the whole grid again for each trial."""
 
 
 def check_sweep(sweep: Sweep, parameters: type[TrainingParameters]) -> None:
@@ -42,7 +42,7 @@ def check_sweep(sweep: Sweep, parameters: type[TrainingParameters]) -> None:
 
 def _check_choices(name: str, choices: Sequence[Scalar]) -> None:
     for at, choice in enumerate(choices):
-        # As Optuna compares them: 1, 1.0 and True are one.
+        # Compared as Optuna does: 1, 1.0 and True are equal.
         if choice in choices[:at]:
             raise SpecError(f"{name}.choices", given=choice, expected="each value once", fix="remove one of the two")
 
@@ -99,7 +99,7 @@ def _check_grid(sweep: Sweep) -> None:
         if isinstance(dimension, Float) and dimension.log and not math.isfinite(dimension.high / dimension.low):
             ends = f"{dimension.low:g} to {dimension.high:g}"
             raise SpecError(name, given=ends, expected="ends whose ratio a float can hold", fix="make it narrower")
-    # Counted by `points`, of which those of an Int may fall together: the axes themselves may be too long to lay out.
+    # Counted by `points`, although points of an Int may coincide: the axes may be too long to build.
     asked = math.prod(_n_points(dimension) for dimension in sweep.varied().values())
     if asked > _MOST_POINTS:
         raise SpecError(

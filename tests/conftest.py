@@ -1,4 +1,4 @@
-"""Settings of all tests, what those share that need Ray or a server, and the marks by which `make quick` chooses."""
+"""Settings of all tests, shared fixtures for Ray and servers, and the marks by which `make quick` selects tests."""
 
 import shutil
 import sys
@@ -15,12 +15,11 @@ MARKS = {
     "s3": "server",
     "running_store": "server",
     "browser": "server",
-    "reader": "server",
 }
-"""By a fixture that a test uses. What starts Ray or a server by itself says so with a mark of its own."""
+"""Marks by the fixture that a test uses. Tests that start Ray or a server themselves have an explicit mark."""
 _RAY_FIRST = ("cluster", "local_ray", "ray_head", "", None)
 SLOW_FOLDERS = {"end_to_end", "fault"}
-"""Whole sweeps; elsewhere a slow test has the mark itself."""
+"""Folders of tests with whole sweeps. Elsewhere slow tests are marked individually."""
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -33,9 +32,16 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         sample = item.get_closest_marker("sample")
         if sample is not None and item.callspec.id not in sample.args:  # type: ignore[attr-defined]
             item.add_marker("scale")
-        item.add_marker(pytest.mark.xdist_group("ray" if item.get_closest_marker("ray") else str(item.path)))
+        item.add_marker(pytest.mark.xdist_group(_process(item)))
     # First the tests that wait most; those that join the same Ray stand together, so that it starts once.
     items.sort(key=lambda item: _RAY_FIRST.index(_ray_of(item)))
+
+
+def _process(item: pytest.Item) -> str:
+    """Tests with the same answer run in one process: they share a Ray, a browser, or the fixtures of their module."""
+    if item.get_closest_marker("ray"):
+        return "ray"
+    return "browser" if "browser" in getattr(item, "fixturenames", ()) else str(item.path)
 
 
 def _ray_of(item: pytest.Item) -> str | None:
@@ -47,7 +53,7 @@ def _ray_of(item: pytest.Item) -> str | None:
 
 @pytest.fixture(scope="session", autouse=True)
 def _one_thread() -> None:
-    """As in a trainer: on tensors this small, threads cost more than they bring."""
+    """Limits torch to one thread, as in a trainer: on tensors this small, threads are slower."""
     torch.set_num_threads(1)
 
 
@@ -59,8 +65,8 @@ def _no_ray_is_left() -> Iterator[None]:
 
 @pytest.fixture(scope="module")
 def local_ray(_no_ray_is_left: None) -> str:
-    """The address of a Ray with two cores, that `run_sweep` finds connected; modules take turns with it."""
-    # Here, and not above: a second that most tests need not wait.
+    """The address of a Ray with two cores, to which this process is connected; modules use it one after the other."""
+    # Imported here, to spare most tests a second.
     import ray
 
     if not ray.is_initialized():
@@ -70,7 +76,7 @@ def local_ray(_no_ray_is_left: None) -> str:
 
 @pytest.fixture
 def no_ray() -> None:
-    """This process is not connected to one."""
+    """Ensures that this process is not connected to a Ray."""
     _shut_down()
 
 
@@ -81,7 +87,7 @@ def _shut_down() -> None:
 
 @pytest.fixture(scope="module")
 def s3() -> Iterator[str]:
-    """The address of an object store with one bucket, which the environment names."""
+    """The address of an object store with one bucket; the environment is set up for it."""
     from tests.orchestrator.storage.object_store import object_store
 
     with object_store() as address:
@@ -90,7 +96,7 @@ def s3() -> Iterator[str]:
 
 @pytest.fixture(scope="session")
 def _empty_mlflow_database(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Copied for each module or test: MLflow takes two seconds to make one."""
+    """An empty MLflow database, copied for each module or test, because MLflow takes two seconds to create one."""
     from attnsweep.orchestrator.tracking.store import open_client
 
     path = tmp_path_factory.mktemp("mlflow") / "empty.db"
@@ -106,7 +112,7 @@ def mlflow_uri(_empty_mlflow_database: Path, tmp_path: Path) -> str:
 
 @pytest.fixture(scope="module")
 def mlflow_database(_empty_mlflow_database: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """Where the module's sweeps log."""
+    """The MLflow store that the module's sweeps log to."""
     path = shutil.copy(_empty_mlflow_database, tmp_path_factory.mktemp("mlflow") / "mlflow.db")
     uri = f"sqlite:///{path}"
     with pytest.MonkeyPatch.context() as environment:

@@ -1,7 +1,7 @@
 """Errors that a user can correct: one line that says what was given, what is accepted and how to fix it."""
 
 _SHOWN_CHARACTERS = 200
-"""Of a text or number that came from outside."""
+"""The longest text or number from outside that a message quotes in full."""
 
 
 class UserError(Exception):

@@ -34,7 +34,7 @@ class Parameter:
     """One declared parameter.
 
     Attributes:
-        name: Such as `init_sigma` or `layer_norm_eps`.
+        name: The parameter's name, such as `init_sigma` or `layer_norm_eps`.
         kind: One of `KINDS`.
         optional: Whether `None` is a value.
         default: Its value where a search space does not name it.
@@ -42,10 +42,11 @@ class Parameter:
         above: Exclusive lower bound, for numbers that must be positive.
         choices: The accepted names of a `str`.
         static: Whether it changes a tensor's shape or the graph. Trainings that differ in it cannot share a pack.
-        since: The version that added the parameter to a workload which had been released; `None` if it is as old as
-            its workload. At its default such a parameter is no part of a training's identity, so keep the default.
-        retired: What to write in its place, if only sweeps of earlier versions have it: a training of a new sweep has
-            `None`, and the identity of one with the default.
+        since: The version that added the parameter to an already released workload; `None` if the parameter is as old
+            as its workload. At its default such a parameter is left out of a training's identity, so that older
+            trainings keep their ids: never change that default.
+        retired: What to write in its place, for a parameter that only sweeps of earlier versions have. In new sweeps
+            its value is `None`, and the identity is that of a training with the old default.
         doc: One line for the user, with the unit.
     """
 
@@ -125,10 +126,10 @@ def parameter(
 
 
 def retired_parameter(default: Value, doc: str, *, fix: str) -> Any:
-    """Declares a field of a `TrainingParameters` class, of an optional type, that is a parameter no more.
+    """Declares a field of a `TrainingParameters` class for a parameter that is retired; its type must be optional.
 
     Args:
-        default: Its default while it was one.
+        default: Its default before it was retired.
         doc: What it was.
         fix: What to write in its place.
     """
@@ -204,7 +205,7 @@ class TrainingParameters:
 
     @classmethod
     def resolve(cls, values: Mapping[str, object]) -> Self:
-        """Builds the parameters of one training from plain values; what is not given has its default.
+        """Builds the parameters of one training from plain values; a parameter that is not given takes its default.
 
         Raises:
             SpecError: For an unknown name, a wrong type, a value out of range, or values that clash.
@@ -228,11 +229,11 @@ class TrainingParameters:
         """The parameters of the training that a row of the ledger describes, whichever version wrote it.
 
         Args:
-            columns: The row, with columns `param_<name>`. What it lacks, because its version did not declare it, takes
-                the default.
+            columns: The row, with columns `param_<name>`. A parameter that the row's version did not declare takes its
+                default.
 
         Raises:
-            SpecError: As `resolve`.
+            SpecError: In the same cases as `resolve`.
         """
         known = cls._known()
         stored = {name: columns[f"param_{name}"] for name in known if f"param_{name}" in columns}
@@ -256,9 +257,9 @@ class TrainingParameters:
         return {name: getattr(self, name) for name in self.declared()}
 
     def identity(self) -> dict[str, Value]:
-        """What tells this training from others, by name: the same in every version that trains it alike.
+        """The values that identify this training, by name: equal in all versions that train it to the same result.
 
-        A parameter that came later is left out at its default; one that was retired stays in.
+        A parameter with `since` is left out at its default; a retired one stays in.
         """
         identity: dict[str, Value] = {}
         for name, each in self._known().items():
@@ -299,7 +300,7 @@ def _static_names(parameters: type[TrainingParameters]) -> tuple[str, ...]:
 
 
 def unknown_parameter(name: str, value: object, parameters: type[TrainingParameters]) -> SpecError:
-    """The error for a name that the workload does not declare, or not any more."""
+    """The error for a name that the workload does not declare, or has retired."""
     declared, retired = parameters.declared(), parameters.retired()
     if name in retired:
         return SpecError(name, given=value, expected="no such parameter", fix=retired[name].retired or "")

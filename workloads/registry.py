@@ -25,7 +25,7 @@ def load_workload(reference: str) -> Workload[Any]:
     """The workload that a spec names.
 
     Raises:
-        UserError: If there is none of that name, it is no `Workload`, or its module or file raises.
+        UserError: If no workload has that name, the name is not a `Workload`, or its module or file raises.
     """
     entry = next(iter(importlib.metadata.entry_points(group=ENTRY_POINT_GROUP, name=reference)), None)
     target = f"{entry.module}:{entry.attr}" if entry else reference

@@ -51,7 +51,7 @@ def check_workload(
     Args:
         workload: Yours.
         parameters: A few settings for each shape of the problem.
-        device: Where to train, such as `cpu` or `cuda`.
+        device: The device to train on, such as `cpu` or `cuda`.
         say: Told of each check as it begins and, with its seconds, as it ends; writes to stderr by default.
     """
     with _timed(say, f"{workload.name}: parameters are refused"):
@@ -87,8 +87,11 @@ def check_same_seed_same_result(workload: Workload[P], trainings: Sequence[Train
 
 
 def check_fused_equals_alone(workload: Workload[P], trainings: Sequence[Training[P]], device: str = "cpu") -> None:
-    """Each training goes alike in the pack, in reverse order, and alone: `loss` and `eval_loss` at every probe within
-    `RELATIVE_TOLERANCE`, and the same last outcome and detail, number of steps and step of divergence."""
+    """Each training gives the same result in the pack, in the pack reversed, and alone.
+
+    The same means: `loss` and `eval_loss` at every probe agree within `RELATIVE_TOLERANCE`, and the last outcome and
+    detail, the number of steps and the step of divergence are equal.
+    """
     fused = _ends(Pack(workload, trainings, device), workload, trainings)
     for lanes in (slice(None, None, -1), *(slice(lane, lane + 1) for lane in range(len(trainings)))):
         some = trainings[lanes]
@@ -101,9 +104,10 @@ def check_fused_equals_alone(workload: Workload[P], trainings: Sequence[Training
 
 
 def check_lanes_are_isolated(workload: Workload[P], trainings: Sequence[Training[P]], device: str = "cpu") -> None:
-    """A training whose loss and gradients turn NaN on its way leaves its neighbours as they are, to the last bit."""
+    """A training whose loss and gradients turn NaN half-way changes no bit of the other lanes."""
     clean = _ends(Pack(workload, trainings, device), workload, trainings)
-    # The training of most steps, after half as many evaluations: each step takes one at least, so it has not ended.
+    # The longest training is poisoned after half as many evaluations as it has steps. A step takes at least one
+    # evaluation, so it is still running then.
     victim = int(clean["n_steps"].argmax())
     poisonous = _poisonous(workload, trainings[victim])
     pack = Pack(poisonous, trainings, device)
@@ -122,26 +126,27 @@ def check_lanes_are_isolated(workload: Workload[P], trainings: Sequence[Training
 def check_resumed_equals_undisturbed(
     workload: Workload[P], trainings: Sequence[Training[P]], device: str = "cpu"
 ) -> None:
-    """A pack that goes on from a checkpoint taken half-way ends as an undisturbed one, to the last bit."""
+    """A pack resumed from a checkpoint taken half-way ends like an uninterrupted one, to the last bit."""
     undisturbed = _ends(Pack(workload, trainings, device), workload, trainings)
     pack = Pack(workload, trainings, device)
     pack.advance(int(undisturbed["n_steps"].max()) // 2)
     content = to_bytes(pack.checkpoint())
-    # In between the workload sees the steps to the end: what it keeps of them is not what it kept at the checkpoint.
+    # The pack trains to its end before the checkpoint is loaded: state that the workload keeps outside the
+    # checkpoint now differs from what it was when the checkpoint was taken.
     went_on = _ends(pack, workload, trainings)
     found = _difference(undisturbed, went_on)
-    assert not found, f"{workload.name}: a pack of which a checkpoint was taken ends otherwise: {found}"
+    assert not found, f"{workload.name}: taking a checkpoint changes how the pack ends: {found}"
     resumed = _ends(Pack.resumed(workload, trainings, from_bytes(content), device), workload, trainings)
     found = _difference(undisturbed, resumed)
     assert not found, (
-        f"{workload.name}: a pack that goes on from a checkpoint ends otherwise: {found}; `batch` must be a function "
+        f"{workload.name}: a pack resumed from a checkpoint ends differently: {found}; `batch` must be a function "
         "of lanes and step alone: does the workload keep something from step to step?"
     )
 
 
 def check_verdicts(workload: Workload[P], trainings: Sequence[Training[P]], device: str = "cpu") -> None:
-    """Every probe of every training has an outcome that exists, levels have declared names, and no loss is negative
-    that cannot be."""
+    """Every probe of every training has a known outcome, every level a declared name, and no loss is negative unless
+    the workload allows it."""
     result = _trained(Pack(workload, trainings, device))
     try:
         judged(workload, trainings[0].parameters, result.evidence)
@@ -180,7 +185,7 @@ def check_parameters_are_refused(workload: Workload[P]) -> None:
 
 
 def defaults(workload: Workload[P], **values: Value) -> P:
-    """The workload's default parameters with some changed, checked like a user's."""
+    """The workload's default parameters with some changed, validated like a user's."""
     return workload.parameters.resolve(values)
 
 
@@ -215,7 +220,7 @@ def _rows(ends: _Ends, lanes: slice | NDArray[np.bool_]) -> _Ends:
 
 
 def _difference(one: _Ends, other: _Ends, tolerance: float = 0.0) -> str:
-    """In what they differ, in words; empty where they agree, losses within a relative tolerance."""
+    """The quantities that differ, in words; empty if all agree (losses: within a relative tolerance)."""
     found = []
     for name, values in one.items():
         if name in _LOSSES:
@@ -236,7 +241,7 @@ def _largest_difference(one: NDArray[np.float64], other: NDArray[np.float64]) ->
 
 
 class _Poison(Workload[P]):
-    """What makes the loss of one training NaN from a moment on; mixed into the class of a workload."""
+    """A mixin for workload classes: makes the loss of one training NaN from the moment it is told to."""
 
     victim: Training[P]
     is_poisoned = False

@@ -17,10 +17,10 @@ def given_file(path: Path, subject: str, expected: str, fix: str = "check the pa
     """The regular file at a path, its links followed. Devices and pipes are refused: reading one may never end.
 
     Args:
-        path: As the user gave it.
-        subject: The argument that it was given for.
-        expected: What kind of file.
-        fix: What to do where there is none.
+        path: The path that the user gave.
+        subject: The argument whose value the path is.
+        expected: What kind of file is expected.
+        fix: What to do if there is no such file.
 
     Raises:
         UserError: If there is no such file.
@@ -39,7 +39,7 @@ def given_file(path: Path, subject: str, expected: str, fix: str = "check the pa
 
 
 MODULE_PREFIX = "attnsweep_user_"
-"""Names of modules made from users' files begin so: other machines cannot import them."""
+"""The prefix of the names of modules made from users' files. Other machines cannot import these modules."""
 
 
 def load_module(path: Path) -> ModuleType:
@@ -68,15 +68,15 @@ def load_module(path: Path) -> ModuleType:
 
 @contextmanager
 def users_code(subject: str, expected: str, fix: str) -> Iterator[None]:
-    """Around a user's own code, which may raise anything and even exit: reported as the user's to correct.
+    """A context for running a user's own code: whatever it raises, `SystemExit` included, becomes a `UserError`.
 
     Args:
-        subject: Whose code it is.
-        expected: What it should have done.
+        subject: The file or reference that the code came from.
+        expected: What the code should have done.
         fix: How to find the fault.
 
     Raises:
-        UserError: In place of whatever else it raises, but for Ctrl-C.
+        UserError: In place of any other exception; Ctrl-C passes.
     """
     try:
         yield
@@ -96,7 +96,7 @@ def user_modules() -> list[ModuleType]:
 
 
 def _module_name(file: Path) -> str:
-    # The hash keeps apart files of one name in two folders.
+    # The hash distinguishes files of the same name in different folders.
     digest = hashlib.blake2s(str(file).encode(), digest_size=4).hexdigest()
     return f"{MODULE_PREFIX}{file.stem}_{digest}"
 

@@ -1,4 +1,4 @@
-"""The labels that the ledger stores, each with its meaning: how a training ends, and what an attention head does.
+"""The labels that the ledger stores, each with its meaning: outcomes of trainings, and roles of attention heads.
 
 The rules by which workloads and scores assign them: docs/outcomes.md and docs/roles.md. Imports no torch.
 """

@@ -1,6 +1,6 @@
 """Answers from a sweep's ledger: rates with intervals, models, curves, comparisons, figures. Start with `open_sweep`.
 
-The package is light to import: code that computes is imported where it is called.
+The package is fast to import: modules that compute are imported when they are called.
 """
 
 from typing import TYPE_CHECKING
@@ -29,7 +29,7 @@ def open_sweep(directory: "Location | str", *more: "Location | str") -> "SweepDa
 def compare(
     a: "SweepData | Location | str", b: "SweepData | Location | str", *, by: str | None = None
 ) -> "SweepComparison":
-    """Whether the stuck rate of `b` differs from that of `a`: on pairs of equal configuration and seed where possible.
+    """Compares the stuck rates of `a` and `b`, if possible on pairs of trainings with equal configuration and seed.
 
     Args:
         a, b: Opened sweeps, or their directories.

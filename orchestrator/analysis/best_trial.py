@@ -32,9 +32,9 @@ class BestTrial:
 
 
 def best_trial(connection: duckdb.DuckDBPyConnection, spec: Sweep) -> BestTrial | None:
-    """The complete trial with the best objective; among equals, that with the lowest median loss.
+    """The complete trial with the best objective; of equals, the one with the lowest median loss.
 
-    `None` where no trial is complete.
+    `None` if no trial is complete.
 
     Args:
         connection: From `Ledger.connect`.

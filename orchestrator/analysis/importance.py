@@ -3,9 +3,9 @@
 The importance of a parameter is how far the distribution of its values among the best trials departs from that among
 all trials (Pearson's divergence). An importance of 0 means that good trials are found all along the parameter's range.
 It is the effect of the parameter alone, averaged over the others as they were drawn: a parameter that acts only
-together with another may show none. An importance has no direction and no interval; to show what chance alone gives,
-the objective is shuffled over the trials 100 times. A sampler that learns draws few trials where the objective is bad,
-which lowers the importance of what it avoids; `random` and `qmc` sweeps have no such bias.
+together with another may show none. An importance has no direction and no interval; as a null, the objective is
+shuffled over the trials 100 times. A sampler that learns draws few trials where the objective is bad, which lowers the
+importance of the parameters by which it avoids them; `random` and `qmc` sweeps have no such bias.
 
 Source: Watanabe, Bansal & Hutter 2023, PED-ANOVA (arXiv:2304.10255), as Optuna evaluates it.
 """
@@ -52,15 +52,15 @@ class ParameterImportance:
 
 @dataclass(frozen=True, slots=True)
 class Importance:
-    """How much each parameter decides.
+    """The importance of all parameters.
 
     Attributes:
         objective: What makes a trial good, such as `stuck_rate, to minimize`.
-        n_trials: Trials that count.
-        n_best: The best of them: a tenth, at least 5, and all that equal the last of these. Where that would be all
-            trials, those that are better than the worst.
-        parameters: The most important first; empty where nothing can be said.
-        note: Why nothing can be said; else empty.
+        n_trials: The number of trials that count.
+        n_best: The number of best trials: a tenth, at least 5, and all that tie with the last of these. If that would
+            be all trials, those better than the worst.
+        parameters: The most important first; empty if no importance can be computed.
+        note: Why no importance can be computed; else empty.
     """
 
     objective: str
@@ -121,7 +121,7 @@ def importance(connection: duckdb.DuckDBPyConnection, spec: Sweep) -> Importance
     signed = values if spec.objective.direction == "minimize" else -values
     n_best = int((signed <= np.sort(signed)[int(np.ceil(share * len(rows))) - 1]).sum())
     if n_best == len(rows) and (n_better := int((signed < signed.max()).sum())) >= _FEWEST_BEST:
-        # Optuna rounds the share up to whole trials: half a trial less is safe from rounding errors.
+        # Optuna rounds the share up to whole trials; half a trial less guards against rounding errors.
         n_best, share = n_better, (n_better - 0.5) / len(rows)
     if n_best == len(rows):
         return Importance(objective, len(rows), n_best, (), "fewer than 5 trials are better than the rest")

@@ -1,4 +1,4 @@
-"""What parameters and outcomes are called in tables and figures."""
+"""The names of parameters and outcomes in tables and figures."""
 
 from collections.abc import Mapping
 from types import MappingProxyType

@@ -39,15 +39,15 @@ from attnsweep.workloads.vocabulary import OUTCOMES
 TableFormat: TypeAlias = Literal["arrow", "pandas", "polars"]
 
 _TRIALS_APART = 1_000_000
-"""From the number of trial 0 of one sweep to that of the next: so large that no sweep has as many trials."""
+"""The distance between the numbers of trial 0 of two sweeps; no sweep has as many trials."""
 
 
 @dataclass(frozen=True)
 class SweepData:
-    """A sweep's tables, and answers from them. Each answer sees all rows that are committed by then.
+    """A sweep's tables, and answers computed from them. Each answer uses all rows committed so far.
 
     Attributes:
-        directories: One for each sweep.
+        directories: The directories of the sweeps.
     """
 
     directories: tuple[SweepDirectory, ...]
@@ -79,7 +79,7 @@ class SweepData:
 
     @contextmanager
     def reading(self) -> Iterator[duckdb.DuckDBPyConnection]:
-        """`connect` for one block; an error that damage makes in it is a UserError that names the file."""
+        """`connect` for one block. An error caused by a damaged file becomes a `UserError` that names the file."""
         with naming_damage([each.place for each in self.directories]), self.connect() as connection:
             yield connection
 
@@ -103,13 +103,13 @@ class SweepData:
         """The answer to a query over the four views.
 
         Raises:
-            UserError: If DuckDB refuses the query, the query answers nothing, or the format's library is missing.
+            UserError: If DuckDB refuses the query, the query has no result, or the format's library is missing.
         """
         with self.reading() as connection:
             return _as_format(answer(connection, query), format)
 
     def stuck_rates(self, by: str | Sequence[str] | None = None) -> StuckRates:
-        """The stuck rate with its interval, over all trials and in the bins of each parameter alone.
+        """The stuck rate with its interval, over all trials and in the bins of each parameter.
 
         Args:
             by: A parameter or several; default those that a sweep varies, or in which the sweeps differ.
@@ -143,10 +143,10 @@ class SweepData:
             return read_phase_diagram(connection, self._specs, x, y)
 
     def emergence(self, role: str, by: str | None = None, layer: int | None = None) -> Onset:
-        """When a role comes to stay in some head; failed and diverged trainings are left out.
+        """When a role emerges, that is, comes to stay in some head; failed and diverged trainings are left out.
 
         Args:
-            role: Its label: `positional`, `syntactic`, `rare_token`, or a workload's own.
+            role: The role's label: `positional`, `syntactic`, `rare_token`, or a workload's own.
             by: A parameter whose bins are the groups, or `layer`; default one group of all trials.
             layer: The number of a layer; default any layer.
         """
@@ -176,7 +176,7 @@ class SweepData:
         """The step from which trainings had the outcome they ended with; failed trainings are left out.
 
         Args:
-            outcome: Such as `solved`.
+            outcome: The outcome, such as `solved`.
             by: A parameter whose bins are the groups; default one group of all trials.
         """
         if outcome not in OUTCOMES:

@@ -24,16 +24,16 @@ from attnsweep.search_spaces.sweep import Sweep
 
 @dataclass(frozen=True, slots=True)
 class SweepResults:
-    """What became of a sweep.
+    """The results of a sweep.
 
     Attributes:
         outcomes: The number of trainings by outcome.
         stuck: The stuck rate over all trials.
         solved: The solved rate over all trials.
-        loss_median: The median over trials of their `loss_median`; `None` where that is not finite.
+        loss_median: The median over trials of their `loss_median`; `None` if that is not finite.
         by_parameter: The stuck rate by each swept parameter.
-        best: The trial that the objective prefers; `None` where no trial is complete.
-        roles: The roles of attention heads; `None` where no head could have a role.
+        best: The trial that the objective prefers; `None` if no trial is complete.
+        roles: The roles of attention heads; `None` if no head could have a role.
     """
 
     outcomes: dict[str, int]

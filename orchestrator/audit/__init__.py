@@ -1,4 +1,4 @@
-"""`attnsweep audit`: asked = trained = stored = told = logged, and every number that can be recomputed is recomputed.
+"""`attnsweep audit`: checks that asked = trained = stored = told = logged, and recomputes every number that it can.
 
-Nothing is written and no lock is taken, so a sweep may be audited while it runs.
+The audit writes nothing and takes no lock, so a running sweep can be audited.
 """

@@ -1,7 +1,7 @@
 """The audit of a sweep: do study, ledger, files and MLflow agree?
 
-A running sweep commits rows to the ledger, then tells the study, then logs to MLflow. The audit reads them in the
-reverse order: what it finds in one must then be in the next, even while the sweep runs.
+A running sweep commits rows to the ledger, then tells the study, then logs to MLflow. The audit reads them in reverse
+order. Whatever it finds in one must then be in the next one it reads, even while the sweep runs.
 """
 
 from collections.abc import Callable
@@ -43,7 +43,7 @@ def audit(where: Location, uri: str | None = None) -> Audit:
 
     Args:
         where: The sweep directory.
-        uri: Of the MLflow store; `None` as in `tracking_uri`.
+        uri: The URI of the MLflow store; for `None` see `tracking_uri`.
 
     Raises:
         UserError: If there is no sweep.
@@ -65,7 +65,9 @@ def audit(where: Location, uri: str | None = None) -> Audit:
     counts, checks = _checks(logged, read)
     spec = Check(f"{SWEEP_FILE}: the spec as it was written, sha256 {directory.spec_sha256[:12]}")
     problems = check_files(directory.place, directory.spec_sha256, finished=finished)
-    files = Check(f"files {count_files(directory.place)}" + ("" if problems else ", each as it was written"), problems)
+    files = Check(
+        f"files {count_files(directory.place)}" + ("" if problems else ", unchanged since they were written"), problems
+    )
     return Audit(
         directory=str(directory.place),
         sweep=directory.sweep,
@@ -76,7 +78,7 @@ def audit(where: Location, uri: str | None = None) -> Audit:
 
 
 def _is_finished(directory: SweepDirectory) -> tuple[bool | None, list[Check]]:
-    """Whether the sweep is finished; `None` and a check where the record of its runs cannot be read."""
+    """Whether the sweep is finished; if the record of its runs cannot be read, `None` and a check that says so."""
     try:
         return directory.finished, []
     except DamagedRecordError as damage:
@@ -84,7 +86,7 @@ def _is_finished(directory: SweepDirectory) -> tuple[bool | None, list[Check]]:
 
 
 def _replayed(directory: SweepDirectory, *, finished: bool) -> list[Check]:
-    """Whether the trainings that were trained again alone ended as in their packs."""
+    """A check of the self-check's replays: did the trainings end alone as they had ended in their packs?"""
     try:
         replays = read_replays(directory)
     except DamagedRecordError as damage:
@@ -94,7 +96,8 @@ def _replayed(directory: SweepDirectory, *, finished: bool) -> list[Check]:
         return [Check("replayed no training alone", (lacking,))] if finished else []
     problems = tuple(
         Problem(
-            f"{training_id} ends otherwise alone ({', '.join(columns)})", f"see: attnsweep replay DIR {training_id}"
+            f"{training_id} ends differently when trained alone ({', '.join(columns)})",
+            f"see: attnsweep replay DIR {training_id}",
         )
         for training_id, columns in replays.disagreeing.items()
     )
@@ -106,7 +109,7 @@ def _problem(damage: UserError) -> Problem:
 
 
 def _read(directory: SweepDirectory, *, finished: bool) -> tuple[Books, tuple[Problem, ...]]:
-    """The study and the rows, and what is wrong with the tables in themselves."""
+    """The study and the rows, and the problems of the tables by themselves."""
     workload = load_workload(directory.spec.workload)
     trials = read_trials(directory)
 
@@ -117,7 +120,7 @@ def _read(directory: SweepDirectory, *, finished: bool) -> tuple[Books, tuple[Pr
         return table, trial_values(connection, directory), check_links(connection)
 
     table, values, problems = Ledger(directory.place).ask(rows)
-    # Meanwhile a sweep that runs may have asked for more, and trained it.
+    # A running sweep may have asked for and trained further trials meanwhile.
     known = frozenset(trial.number for trial in (trials if finished else read_trials(directory)))
     books = Books(
         directory=directory,
@@ -153,16 +156,16 @@ def _checks(
     return counts, [
         Check(f"{in_one_line(counts)} trials{refused}", compare_trials(books)),
         Check(f"{in_one_line(trainings)}; parameters, seeds and ids recomputed", compare_trainings(books)),
-        Check("curves and heads of these trainings alone, none without curves but failed ones", links),
+        Check("curves and heads belong to these trainings; only failed ones lack curves", links),
         Check(f"MLflow: {runs}", projection),
     ]
 
 
 def _attempt(subject: str, fix: str, reading: Callable[[], T]) -> T | Problem:
-    """What is read, or why it cannot be."""
+    """The result of `reading`, or a problem that says why it failed."""
     try:
         return reading()
     except UserError as damage:
         return Problem(f"not checked: {subject}: {damage.subject}: {damage.given}", damage.fix)
-    except Exception as error:  # noqa: BLE001  # Whatever Arrow, DuckDB, Optuna or MLflow make of what is damaged or gone.
+    except Exception as error:  # noqa: BLE001  # Arrow, DuckDB, Optuna and MLflow raise anything on damaged data.
         return Problem(f"not checked: {subject}: {error_in_one_line(error)}", fix)

@@ -1,4 +1,4 @@
-"""The ledger in itself: its files, and that each table's rows are of trainings that are there."""
+"""Checks of the ledger by itself: its files, and that each row of a table belongs to a recorded training."""
 
 import duckdb
 
@@ -18,8 +18,8 @@ order by all
 """
 
 _ATTEMPTS = 5
-"""While compactions come in between."""
-_ORPHANS = "trainings that are in {} alone"
+"""Attempts to list the files; a compaction in between makes one fail."""
+_ORPHANS = "trainings with rows in {} only"
 _BARE = "trainings that did not fail and have no curves"
 
 
@@ -42,7 +42,8 @@ def count_files(place: Place) -> int:
 
 
 def check_files(place: Place, spec_sha256: str, *, finished: bool) -> tuple[Problem, ...]:
-    """Files that are not what was written, or not this sweep's; and those left over, unless a writer may be at work."""
+    """Files that are damaged or of another sweep, and left-over files. The latter count in a finished sweep only:
+    otherwise a writer may still be at work."""
     for _ in range(_ATTEMPTS):
         names = fragment_names(place)
         problems = verify(place, spec_sha256)

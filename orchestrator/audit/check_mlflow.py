@@ -1,4 +1,4 @@
-"""Told = logged: one finished run in MLflow for each complete trial, with its values, and no other."""
+"""Checks told = logged: MLflow has one finished run for each complete trial, with its values, and no other run."""
 
 import math
 from collections import Counter
@@ -14,14 +14,14 @@ _LOG_AGAIN = (
     "if all else is sound, delete the run with: mlflow runs delete --run-id ID, "
     "and log it again with: attnsweep mlflow-sync DIR"
 )
-_DELETE = "delete what is too much with: mlflow runs delete --run-id ID"
+_DELETE = "delete the surplus with: mlflow runs delete --run-id ID"
 
 _NONE = "sweeps without a run"
-_PARENTS = "runs of the sweep itself, and not one"
-_COUNT = "runs of the sweep that count other trainings"
+_PARENTS = "runs of the sweep itself instead of one"
+_COUNT = "runs of the sweep with another number of trainings"
 _MISSING = "complete trials without a finished run"
 _TWICE = "trials with several runs"
-_UNKNOWN = "runs of trials that are not complete"
+_UNKNOWN = "runs of incomplete trials"
 _VALUES = "trials whose run has another value than the ledger"
 
 _FIXES = {
@@ -36,7 +36,7 @@ _FIXES = {
 
 
 def compare_logged(logged: Logged, books: Books) -> tuple[Problem, ...]:
-    """What MLflow does not have as the ledger does. While a sweep is not finished MLflow may lag behind."""
+    """The differences between MLflow and the ledger. Before a sweep is finished, MLflow may lag behind."""
     faults = Faults(_FIXES)
     trials = set(complete(books))
     n_trainings = books.rows.num_rows
@@ -60,14 +60,14 @@ def compare_logged(logged: Logged, books: Books) -> tuple[Problem, ...]:
 
 
 def _deviation(logged: TrialValues, recorded: TrialValues) -> str | None:
-    """The first value that is not as the ledger has it. What a user logged besides is not looked at."""
+    """The first value that differs from the ledger's; values that a user logged in addition are ignored."""
     for name, param in recorded.params.items():
         if logged.params.get(name) != param:
             return f"{name} {logged.params.get(name)}, not {param}"
-    # What was trained again, after damage, took another time.
+    # A training that was repeated after damage took a different time.
     timeless = {name: metric for name, metric in recorded.metrics.items() if name != "train_seconds"}
     for name, metric in timeless.items():
-        # Another version may have rounded the last digit otherwise.
+        # Another version may have rounded the last digit differently.
         if not math.isclose(logged.metrics.get(name, math.nan), metric, rel_tol=1e-9):
             return f"{name} {logged.metrics.get(name)}, not {metric}"
     return None

@@ -1,4 +1,4 @@
-"""What each training must be, recomputed: parameters from the study, seed from the sweep's, id from both."""
+"""Recomputes each training: its parameters from the study, its seed from the sweep's seed, its id from both."""
 
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -20,21 +20,21 @@ _FOREIGN = "trainings of another sweep"
 _SEED = "trainings with another seed than the sweep gives them"
 _ID = "trainings whose id is not that of their parameters and seed"
 _PARAMETER = "trainings with another value of {} than the study has"
-_ILLEGAL = "trials whose values the workload refuses by now"
-_UNDRAWN = "trials of which the study lacks a parameter"
+_ILLEGAL = "trials whose values the workload now refuses"
+_UNDRAWN = "trials with a parameter missing from the study"
 
-_NOT_CHECKED = "not checked: parameters, seeds and ids: the workload declares {} otherwise than when it was trained"
+_NOT_CHECKED = "not checked: parameters, seeds and ids: the workload's declaration of {} has changed since the training"
 _OLD_VERSION = "audit it with the version of attnsweep and of the workload in sweep.json"
 
 
 def compare_trainings(books: Books) -> tuple[Problem, ...]:
-    """The trainings that are not what the study and the sweep's seed make of them."""
+    """The trainings that differ from those that follow from the study and the sweep's seed."""
     if not books.rows.num_rows:
         return ()
     parameters = books.workload.parameters
     declared = parameters.declared()
     stored = {name.removeprefix("param_") for name in books.rows.column_names if name.startswith("param_")}
-    # Rows need not have a parameter that came later, and may have one that was retired.
+    # Rows may lack a parameter that was added later, and may have one that was retired.
     needed = {name for name, each in declared.items() if each.since is None}
     if changed := sorted((needed - stored) | (stored - {*declared, *parameters.retired()})):
         return (Problem(_NOT_CHECKED.format(", ".join(changed)), _OLD_VERSION),)
@@ -49,20 +49,20 @@ def compare_trainings(books: Books) -> tuple[Problem, ...]:
 
 
 def _expected(books: Books, faults: Faults) -> tuple[list[Task], list[int]]:
-    """What the rows of the trials asked for should be of, and the places of these rows."""
+    """The trainings that the rows should belong to, for all trials asked for; and the indices of these rows."""
     tasks: list[Task] = []
     places: list[int] = []
     for trial in books.asked:
         place = books.places.get(trial.number)
         if place is None or undrawn(books.directory.spec, trial.params):
-            # What was half drawn `compare_trials` reports.
+            # `compare_trials` reports half-drawn trials.
             continue
         try:
             tasks += _tasks(trial, books, books.rows["replicate"].slice(place.start, len(place)).to_pylist())
         except SpecError as error:
             faults.add(_ILLEGAL, f"{trial.number} ({error})")
         except (ValueError, KeyError) as error:
-            # Optuna's for a parameter that the trial does not have, ours for the one that another depends on.
+            # Optuna raises for a parameter that the trial lacks; we raise if the parameter it depends on is missing.
             faults.add(_UNDRAWN, f"{trial.number} ({error})")
         else:
             places += place
@@ -75,7 +75,7 @@ def _tasks(trial: FrozenTrial, books: Books, replicates: Sequence[int]) -> list[
 
 
 def _compared(books: Books, tasks: Sequence[Task], rows: pa.Table) -> Iterator[tuple[str, NDArray[np.bool_]]]:
-    """By kind of fault, which of the rows have it."""
+    """Each kind of fault, and which rows have it."""
     trainings = [task.training for task in tasks]
     yield _FOREIGN, _differ(rows["sweep"], [books.directory.sweep] * len(tasks))
     yield _SEED, _differ(rows["seed"], [training.seed for training in trainings])
@@ -86,7 +86,7 @@ def _compared(books: Books, tasks: Sequence[Task], rows: pa.Table) -> Iterator[t
             stored = rows[f"param_{name}"]
             values = [getattr(training.parameters, name) for training in trainings]
             if declared.since is not None:
-                # Null in the rows of versions before it.
+                # Null in rows of versions before the parameter was added.
                 values = [
                     None if null and value == declared.default else value
                     for null, value in zip(stored.is_null().to_pylist(), values, strict=True)
@@ -95,7 +95,7 @@ def _compared(books: Books, tasks: Sequence[Task], rows: pa.Table) -> Iterator[t
 
 
 def _differ(stored: pa.ChunkedArray, expected: list[Any]) -> NDArray[np.bool_]:
-    """Where a column is not as expected; null is equal to null alone."""
+    """True where a column differs from the expected values; null equals only null."""
     kind = pa.string() if pa.types.is_dictionary(stored.type) else stored.type
     a, b = stored.cast(kind), pa.chunked_array([pa.array(expected, kind)])
     is_other = pc.if_else(pc.and_(a.is_valid(), b.is_valid()), pc.not_equal(a, b), pc.xor(a.is_valid(), b.is_valid()))

@@ -1,4 +1,4 @@
-"""Asked = trained = told: the study's trials against the rows of the ledger."""
+"""Checks asked = trained = told: compares the study's trials with the rows of the ledger."""
 
 from optuna.trial import FrozenTrial, TrialState
 
@@ -11,17 +11,17 @@ from attnsweep.search_spaces.suggestion import undrawn
 
 COPIED = "remove the files that were copied into the folders trainings, curves and heads"
 RESTORE = "restore the folders trainings, curves and heads from a copy of the directory"
-RESUME = "go on with: attnsweep resume DIR"
+RESUME = "continue with: attnsweep resume DIR"
 
 _TOLD = (TrialState.COMPLETE, TrialState.FAIL)
 _TOO_FEW = "fewer trials than the budget"
 _NOT_TOLD = "trials asked for and never told"
-_HALF_DRAWN = "trials that a kill left half drawn"
+_HALF_DRAWN = "trials left half drawn by a kill"
 _TRAINED_HALF_DRAWN = "trials trained although half drawn"
 _UNTRAINED = "trials told without all their trainings"
 _REFUSED = "trials refused, yet trained"
 _UNASKED = "trials trained that were never asked for"
-_SURPLUS = "trainings that their trial does not want"
+_SURPLUS = "trainings beyond those that their trial needs"
 _TWICE = "trainings recorded more than once"
 _VALUE = "trials told another value than their trainings have"
 _FOREIGN = "trials in a state that attnsweep does not know"
@@ -42,7 +42,7 @@ _FIXES = {
 
 
 def count_trials(books: Books) -> dict[str, int | None]:
-    """Trials by how far they have come, refused ones aside."""
+    """The number of trials by stage, refused ones excluded."""
     asked = {trial.number for trial in books.asked}
     return {
         "asked": len(asked),
@@ -52,18 +52,18 @@ def count_trials(books: Books) -> dict[str, int | None]:
 
 
 def count_wanted(books: Books) -> int:
-    """Trainings that the trials asked for want, by what is known of them."""
+    """The number of trainings that the trials asked for need, given the rows so far."""
     rule = books.directory.spec.replicates
     return sum(n_wanted(rule, books.ended(trial.number).stuck) for trial in books.asked)
 
 
 def complete(books: Books) -> list[int]:
-    """The trials that have all the trainings they want, by their rows."""
+    """The trials whose rows include all the trainings they need."""
     return complete_among(books.rows, books.directory.spec.replicates)
 
 
 def compare_trials(books: Books) -> tuple[Problem, ...]:
-    """What the study and the ledger do not say alike."""
+    """The differences between the study and the ledger."""
     faults = Faults(_FIXES)
     spec = books.directory.spec
     if books.finished and spec.seconds is None and len(books.trials) < spec.trials:
@@ -105,7 +105,7 @@ def _compare_drawn(trial: FrozenTrial, books: Books, faults: Faults) -> None:
     if not missing:
         return
     case = f"{trial.number} ({', '.join(missing)} missing)"
-    # The last trial of a sweep that runs may just be drawn.
+    # A running sweep may be drawing its last trial just now.
     is_whole_soon = trial is books.trials[-1] and not books.finished
     if trial.number in books.places or trial.state in _TOLD:
         faults.add(_TRAINED_HALF_DRAWN, case)

@@ -1,4 +1,4 @@
-"""What an audit holds against each other: the study's trials, and the rows of the ledger."""
+"""The two records that an audit compares: the study's trials and the ledger's rows."""
 
 import itertools
 from collections.abc import Mapping, Sequence
@@ -21,16 +21,16 @@ KEYS = ("trial", "replicate")
 
 @dataclass(frozen=True, kw_only=True)
 class Books:
-    """One sweep.
+    """The study and the ledger of one sweep.
 
     Attributes:
-        directory: Its record.
+        directory: The sweep's record.
         workload: Its problem.
         finished: Whether its budget is spent.
-        trials: The study's, as they were before the rows were read: what it was told then has all its rows.
-        known: The numbers of the study's trials, as they were after: the rows that were read are of these.
-        rows: Of `trainings`, all but the errors, sorted by trial and replicate.
-        values: What MLflow should have been told of each trial, by these rows.
+        trials: The study's trials, read before the rows: every trial told by then has all its rows.
+        known: The numbers of the study's trials, read after the rows: every row belongs to one of these.
+        rows: The rows of `trainings` without the column of errors, sorted by trial and replicate.
+        values: The values that MLflow should have for each trial, computed from these rows.
     """
 
     directory: SweepDirectory
@@ -43,12 +43,12 @@ class Books:
 
     @cached_property
     def asked(self) -> list[FrozenTrial]:
-        """The trials that are to be trained: those that the workload does not refuse."""
+        """The trials to be trained: all but those that the workload refuses."""
         return [trial for trial in self.trials if refusal(trial) is None]
 
     @cached_property
     def places(self) -> Mapping[int, range]:
-        """Where each trial's rows are among the rows, by trial."""
+        """The indices of each trial's rows, by trial."""
         trials, first = np.unique(self.rows["trial"].to_numpy(), return_index=True)
         edges = itertools.pairwise([*first.tolist(), self.rows.num_rows])
         return {trial: range(*place) for trial, place in zip(trials.tolist(), edges, strict=True)}

@@ -1,4 +1,4 @@
-"""What an audit found, in a screenful and as JSON."""
+"""The findings of an audit, printed for people and as JSON."""
 
 import json
 from collections import defaultdict
@@ -11,14 +11,14 @@ from rich.console import Console
 _SHOWN = 3
 _STATES = {
     True: "finished",
-    False: "not finished (it runs, or was interrupted): what is missing is no fault",
-    None: "finished or not, which cannot be read: what is missing is no fault",
+    False: "not finished (it runs, or was interrupted): missing parts are no fault",
+    None: "finished or not is unknown, its record cannot be read: missing parts are no fault",
 }
 
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """One kind of fault, however often it is there: what it is, and how to fix it."""
+    """One kind of fault with all its cases: a description, and how to fix it."""
 
     what: str
     fix: str
@@ -29,17 +29,17 @@ class Problem:
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """One thing that was looked at: with its counts in a line, and what is wrong with it."""
+    """One check: a line with its counts, and the problems it found."""
 
     line: str
     problems: tuple[Problem, ...] = ()
 
 
 class Faults:
-    """Cases of faults, gathered by kind.
+    """Cases of faults, collected by kind.
 
     Args:
-        fixes: Every kind there is, and how it is fixed.
+        fixes: How to fix each kind of fault; it lists all kinds.
     """
 
     def __init__(self, fixes: Mapping[str, str]) -> None:
@@ -52,7 +52,7 @@ class Faults:
         self._cases[kind] += cases
 
     def problems(self) -> tuple[Problem, ...]:
-        """One for each kind that has cases, with the first of them."""
+        """One problem for each kind that has cases; it names the first few cases."""
         return tuple(
             Problem(f"{len(cases)} {kind}: {_some(cases)}", self._fixes[kind])
             for kind, cases in self._cases.items()
@@ -62,14 +62,15 @@ class Faults:
 
 @dataclass(frozen=True, kw_only=True)
 class Audit:
-    """What became of every check.
+    """The results of all checks.
 
     Attributes:
         directory: The sweep's directory, as the user gave it.
-        sweep: Its name; `None` where its record cannot be read.
-        finished: Whether its budget is spent: only then is what is missing a fault. `None` where that cannot be read.
-        counts: Trials by what was done with them, refused ones aside; `None` where it could not be looked up.
-        checks: In order.
+        sweep: The sweep's name; `None` if its record cannot be read.
+        finished: Whether the sweep's budget is spent; `None` if that cannot be read. Missing trainings are a fault only
+            in a finished sweep.
+        counts: Trials by stage (asked, trained, told, logged), refused ones excluded; `None` if a count is unknown.
+        checks: The checks, in the order in which they are printed.
     """
 
     directory: str
@@ -80,7 +81,7 @@ class Audit:
 
     @property
     def problems(self) -> list[Problem]:
-        """Of all checks."""
+        """The problems of all checks."""
         return [problem for check in self.checks for problem in check.problems]
 
     def to_json(self) -> str:
@@ -105,7 +106,7 @@ class Audit:
 
 
 def in_one_line(counts: Mapping[str, int | None]) -> str:
-    """`asked 128 = trained 128 > told 127`; an unknown number, `?`, is compared with none."""
+    """`asked 128 = trained 128 > told 127`; an unknown number is shown as `?` and not compared."""
     words = [f"{name} {'?' if count is None else f'{count:,}'}" for name, count in counts.items()]
     signs = ["", *(_sign(a, b) for a, b in pairwise(counts.values()))]
     return "".join(f"{sign}{word}" for sign, word in zip(signs, words, strict=True))

@@ -56,7 +56,7 @@ class Difference:
         n_once: Numbers measured only once.
         absolute: The largest |a - b|.
         relative: The largest |a - b| / max(|a|, |b|).
-        where: Which number has the largest absolute difference; empty where all are equal.
+        where: Which number has the largest absolute difference; empty if all are equal.
     """
 
     name: str
@@ -77,7 +77,7 @@ class Deviation:
         differences: One for each loss and the norm of the gradient, and one each for all levels, all points of curves
             (by metric and step) and all scores of heads (by step, layer and head).
         tolerance: The relative tolerance of the losses, from `TOLERANCES`.
-        loss_level: The solved level; 0 where it is not known.
+        loss_level: The solved level; 0 if unknown.
     """
 
     training_id: str
@@ -91,7 +91,7 @@ class Deviation:
 
     @property
     def absolute(self) -> float:
-        """The largest difference of all; large where a training diverged."""
+        """The largest absolute difference of all; large if the training diverged."""
         return max(each.absolute for each in self.differences)
 
     @property
@@ -101,12 +101,12 @@ class Deviation:
 
     @property
     def of_losses(self) -> float:
-        """The larger relative deviation of the two losses; infinite where a loss was measured only once."""
+        """The larger relative deviation of the two losses; infinite if a loss was measured only once."""
         return max(self._apart(name) for name in _LOSSES)
 
     @property
     def agrees(self) -> bool:
-        """Whether it ended the same way."""
+        """Whether the replay ended as recorded."""
         return not self.disagreements()
 
     def disagreements(self) -> list[str]:

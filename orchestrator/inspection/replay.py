@@ -1,7 +1,7 @@
 """Replays a training of a sweep: trains it again, alone in this process.
 
-A training is a function of its parameters and seed, so the replay must end as the ledger says. A replay also measures
-what the ledger does not keep, and returns the trained parameters.
+A training is a function of its parameters and seed, so the replay must end as the ledger says. A replay can also
+measure at more steps than the ledger keeps, and return the trained parameters.
 """
 
 import difflib
@@ -46,14 +46,14 @@ _MOST_HINTS = 3
 def replay(directory: SweepDirectory, name: str, trace: Path | None = None) -> Replay:
     """Trains one training of a sweep again, alone, and compares it with the ledger.
 
-    The replay runs on the kind of device that the training ran on, or on the CPU where this machine has none.
+    The replay runs on the kind of device that the training ran on, or on the CPU if this machine has none of that kind.
 
     Args:
         directory: The sweep.
         name: The training, as `find_training` accepts it.
-        trace: A folder for `curves.parquet` and, where there are heads, `heads.parquet`: measurements at every step,
-            or at about 2,000 steps of a longer training, with the columns of the ledger's tables. Measuring more does
-            not change how the training ends.
+        trace: A folder for `curves.parquet` and, if there are heads, `heads.parquet`: measurements at every step, or at
+            about 2,000 steps of a longer training, with the columns of the ledger's tables. The additional measurements
+            do not change how the training ends.
 
     Raises:
         UserError: If there is no such training, the workload is gone, or the folder cannot be written.
@@ -77,11 +77,11 @@ def replay(directory: SweepDirectory, name: str, trace: Path | None = None) -> R
 
 
 def retrain(directory: SweepDirectory, training_ids: Sequence[str]) -> tuple[Lanes[Any], State]:
-    """Trains some of a sweep's trainings, which may share a pack, to their end.
+    """Trains some of a sweep's trainings again, to their end. They must have one shape, to share a pack.
 
     Args:
         directory: The sweep.
-        training_ids: As in the ledger.
+        training_ids: Ids of trainings in the ledger.
 
     Returns:
         The trainings, in the order asked for, and their parameters and buffers where they ended, (L, ...) by name.
@@ -105,11 +105,11 @@ def find_training(ledger: Ledger, name: str) -> str:
     """The id of one training.
 
     Args:
-        ledger: The sweep's.
-        name: Its id, the beginning of it that no other has, or `TRIAL/REPLICATE`.
+        ledger: The sweep's ledger.
+        name: The training's id, a unique prefix of it, or `TRIAL/REPLICATE`.
 
     Raises:
-        UserError: If there is none, or several.
+        UserError: If no training or several have this name.
     """
     if re.fullmatch(r"\d{1,9}/\d{1,9}", name):
         trial, replicate = map(int, name.split("/"))
@@ -123,8 +123,8 @@ def find_training(ledger: Ledger, name: str) -> str:
         raise UserError(
             "TRAINING_ID",
             given=name,
-            expected=f"one training; {len(found)} are called so",
-            fix=f"write more of it: {', '.join(found[:_MOST_HINTS])}, ...",
+            expected=f"the name of one training; {len(found)} have it",
+            fix=f"write more characters: {', '.join(found[:_MOST_HINTS])}, ...",
         )
     return str(found[0])
 
@@ -133,7 +133,7 @@ def recorded_rows(ledger: Ledger, training_id: str) -> Rows:
     """The rows of one training in the ledger."""
     mine = pc.field("training_id") == training_id
     trainings = ledger.trainings(filter=mine)
-    # Files are sorted by trial: only those with this trial are read.
+    # Files are sorted by trial, so this condition skips all files without the trial.
     mine &= pc.field("trial") == trainings["trial"][0]
     return Rows(trainings, ledger.curves(filter=mine), ledger.heads(filter=mine))
 
@@ -165,7 +165,7 @@ def to_replay(trainings: pa.Table, sweep_seed: int) -> list[str]:
 def _train_alone(
     workload: Workload[Any], tasks: Sequence[Task], sweep: str, device: str, probe_steps: Sequence[int]
 ) -> tuple[Rows, Rows]:
-    """The rows as a trainer would return them, also where the training raises; and the rows with additional probes."""
+    """The rows that a trainer would return, also if the training raises; and the rows with the additional probes."""
     context = PackContext(sweep, "replay", device, platform.node())
     try:
         with training_settings():

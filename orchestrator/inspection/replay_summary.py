@@ -16,7 +16,7 @@ class Replay:
     Attributes:
         sweep: The sweep.
         deviation: The recorded training, the replayed one, and how far they are apart.
-        notes: What has changed since the recording: the device, the version of PyTorch.
+        notes: Changes since the recording: of the device, of the version of PyTorch.
     """
 
     sweep: str

@@ -13,9 +13,9 @@ from attnsweep.workloads.vocabulary import OUTCOMES
 
 _MOST_PACK_SIZES = 12
 MOST_ERRORS = 20
-"""A report shows at most so many kinds of error."""
+"""The most kinds of error that a report shows."""
 _MOST_CHARACTERS = 20_000
-"""A report shows at most so many of one traceback."""
+"""The most characters of one traceback that a report shows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +39,7 @@ class OutcomeShare:
 
 @dataclass(frozen=True, slots=True)
 class ReferenceLevel:
-    """A loss that is known beforehand: its range over the trainings that have it."""
+    """A loss known in advance: its range over the trainings that have it."""
 
     name: str
     n: int
@@ -53,11 +53,11 @@ class PackCost:
     """The cost of trainings in packs of one size, or of a range of sizes.
 
     Attributes:
-        sizes: `64` or `33..64`.
-        n_packs, n_trainings: In all.
-        seconds: Core-seconds in all.
-        quartiles: Of the core-seconds per training.
-        steps_per_second: Optimizer steps of all lanes per core-second; `None` where no time was measured.
+        sizes: The size, `64`, or the range of sizes, `33..64`.
+        n_packs, n_trainings: Their total numbers.
+        seconds: Total core-seconds.
+        quartiles: Quartiles of the core-seconds per training.
+        steps_per_second: Optimizer steps of all lanes per core-second; `None` if no time was measured.
     """
 
     sizes: str
@@ -70,12 +70,12 @@ class PackCost:
 
 @dataclass(frozen=True, slots=True)
 class Totals:
-    """What a sweep trained in all.
+    """The totals of a sweep's ledger.
 
     Attributes:
-        first, last: When the first and the last training finished; `None` where there is none.
-        n_trials, n_trainings: In the ledger.
-        seconds: Core-seconds.
+        first, last: When the first and the last training finished; `None` if there is none.
+        n_trials, n_trainings: Their numbers in the ledger.
+        seconds: Total core-seconds.
         machines: (host, device, trainings), most trainings first.
     """
 
@@ -94,8 +94,8 @@ class Failure:
     Attributes:
         line: The last line of the traceback.
         n: How often it occurs.
-        trial, replicate: Of the first training with it.
-        traceback: Of that training.
+        trial, replicate: The first training with this error.
+        traceback: The traceback of that training.
     """
 
     line: str
@@ -151,7 +151,7 @@ def reference_levels(connection: duckdb.DuckDBPyConnection) -> tuple[ReferenceLe
 
 
 def pack_costs(connection: duckdb.DuckDBPyConnection) -> tuple[PackCost, ...]:
-    """Core-seconds by pack size, or by doublings of the size where there are more than 12 sizes."""
+    """Core-seconds by pack size, or by doublings of the size if there are more than 12 sizes."""
     ((n_sizes,),) = connection.execute("select count(distinct pack_size) from trainings").fetchall()
     group = "pack_size" if n_sizes <= _MOST_PACK_SIZES else "ceil(log2(greatest(pack_size, 1)))"
     rows = connection.execute(
@@ -176,7 +176,7 @@ def pack_costs(connection: duckdb.DuckDBPyConnection) -> tuple[PackCost, ...]:
 
 
 def totals(connection: duckdb.DuckDBPyConnection) -> Totals:
-    """What the sweep trained in all."""
+    """The totals of the sweep's ledger."""
     ((first, last, n_trials, n_trainings, seconds),) = connection.execute(
         "select min(finished_at)::timestamp, max(finished_at)::timestamp, count(distinct trial), count(*),"
         " coalesce(sum(train_seconds), 0) from trainings"

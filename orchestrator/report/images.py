@@ -24,7 +24,7 @@ def as_svg(figure: Figure, hover: Mapping[str, str] | None = None) -> str:
 
     Args:
         figure: What to draw.
-        hover: By the `gid` of an artist, the text that a browser shows where the mouse rests on it.
+        hover: By the `gid` of an artist, the text that a browser shows when the mouse rests on it.
     """
     sink = io.StringIO()
     with matplotlib.rc_context({"svg.hashsalt": "attnsweep", "svg.fonttype": "path"}):

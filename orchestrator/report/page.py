@@ -1,4 +1,4 @@
-"""The page: one HTML file with its figures in it, which fetches nothing and runs nothing; figures also beside it."""
+"""The page: one HTML file that contains its figures, loads nothing and runs no code; the figures are also beside it."""
 
 import importlib.metadata
 import json
@@ -48,7 +48,7 @@ def write_report(directories: Sequence[Location], out: Path | None) -> Path:
         out: The file; `None` is `report/report.html` in the directory of the one sweep.
 
     Returns:
-        Where it is.
+        The path of the file.
 
     Raises:
         UserError: For a directory without a sweep, a ledger or a file that cannot be read or written.
@@ -64,7 +64,7 @@ def write_report(directories: Sequence[Location], out: Path | None) -> Path:
                 "--out", given=None, expected="a file, for a sweep in an object store", fix="add --out FILE.html"
             )
         out = place.path / "report" / "report.html"
-        # The directory may be a stranger's, who has not been told where to write.
+        # The directory may be a stranger's, and a link in it could redirect the write.
         refuse_link(out.parent)
         refuse_link(_figures_folder(out))
     refuse_special(out)
@@ -88,7 +88,7 @@ def render(shown: Sequence[Shown], overview: Picture | None) -> str:
 
     Args:
         shown: The sweeps, at least one.
-        overview: A figure that compares them, where they are several.
+        overview: A figure that compares the sweeps, if there are several.
     """
     environment = Environment(
         loader=PackageLoader("attnsweep.orchestrator.report"),
@@ -124,7 +124,7 @@ def _duration(seconds: float) -> str:
 
 
 def _portable(value: object) -> object:
-    """What stands in the page, but for our own drawings."""
+    """A value as the page shows it: without folders of this machine. Our own drawings are unchanged."""
     return without_folders(value) if type(value) is str else value
 
 
@@ -138,11 +138,11 @@ def _write(out: Path, page: str, pictures: Iterable[Picture]) -> None:
     for picture in pictures:
         _put(folder / f"{picture.name}.svg", picture.svg.encode())
         _put(folder / f"{picture.name}.png", picture.png)
-    # Surrogates: a path need not be UTF-8.
+    # A path may contain surrogates: it need not be UTF-8.
     _put(out, page.encode("utf-8", errors="replace"))
 
 
 def _put(path: Path, content: bytes) -> None:
-    """A reader finds the old file or the new one."""
+    """Writes a file atomically: a reader finds the old file or the new one."""
     with writing_file(path) as temporary:
         temporary.write_bytes(content)

@@ -30,10 +30,10 @@ class Picture:
 
     Attributes:
         section: The part of the page that it belongs to.
-        name: Of its files, without ending.
-        alt: What it shows, for those who do not see it.
+        name: The name of its files, without extension.
+        alt: A description for readers who cannot see it.
         figure: The figure.
-        hover: By the `gid` of an artist, the text that a browser shows where the mouse rests on it.
+        hover: By the `gid` of an artist, the text that a browser shows when the mouse rests on it.
     """
 
     section: Section
@@ -59,7 +59,7 @@ class Picture:
 
     @property
     def drawing(self) -> Markup:
-        """The drawing as a part of the page, which it must be to show `hover`."""
+        """The drawing inlined in the page: only inlined drawings show `hover`."""
         return Markup(inline_svg(self.svg, self.name))
 
 
@@ -68,7 +68,7 @@ def draw_sweep(report: SweepReport, prefix: str = "") -> tuple[Picture, ...]:
 
     Args:
         report: The sweep.
-        prefix: Of the names of the files.
+        prefix: The prefix of the files' names.
     """
     taken: set[str] = set()
     return tuple(
@@ -106,7 +106,7 @@ def _drawn(report: SweepReport) -> Iterator[Picture]:
         yield Picture("composition", "head_roles", alt, composition_figure(report.composition, roles))
         for layer in dict.fromkeys(each.layer for each in roles.emergence):
             title = roles.layer_title(layer)
-            alt = f"Share of trainings in which each role has come to stay, by step: {title}"
+            alt = f"Share of trainings in which each role has emerged, by step: {title}"
             yield Picture("emergence", f"emergence_{title}", alt, emergence_figure(roles, layers=[layer]))
 
 
@@ -117,7 +117,7 @@ def _phase(report: SweepReport) -> Iterator[Picture]:
     if report.diagram is not None and report.diagram.surface is not None:
         alt = f"Model of the share that ends stuck, by {axes}: {report.diagram.note}"
         yield Picture("phase", "phase_diagram", alt, report.diagram.plot_model())
-        alt = "What the model leaves over: observed and expected stuck share in cells; the table below has the numbers"
+        alt = "Residuals of the model: observed and expected stuck share in cells; the table below has the numbers"
         yield Picture("phase", "phase_residuals", alt, report.diagram.plot_residuals())
     for measure in ("stuck", "solved"):
         drawn = cells_figure(report.regions, measure)

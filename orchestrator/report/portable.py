@@ -1,4 +1,4 @@
-"""What a report says, without the folders of the machine that it was made on: it is read elsewhere."""
+"""Removes the folders of this machine from the texts of a report, which is read elsewhere."""
 
 import re
 

@@ -14,7 +14,7 @@ from attnsweep.orchestrator.analysis.rates.intervals import Pooling, Rate
 from attnsweep.orchestrator.ledger.sql import param_column
 
 _FEWEST_TRIALS = 2
-"""A region with fewer is not called the best: one configuration is not a region."""
+"""A region with fewer trials cannot be the best: one configuration is not a region."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,7 +23,7 @@ class Explained:
 
     Attributes:
         rates: The stuck rates by the parameter.
-        share: Epsilon squared: the share of the variance that is between bins, less what chance gives; at least 0.
+        share: Epsilon squared: the share of the variance between bins, corrected for chance; at least 0.
     """
 
     rates: ParameterRates
@@ -51,12 +51,12 @@ class Regions:
     """The rates observed along the most important parameters.
 
     Attributes:
-        explained: What each unconditional parameter accounts for, the most first.
-        measure: The rate whose spread is explained: `stuck`, or `solved` where the stuck rates of all trials are equal.
-        axes: The first two parameters of `explained`, that of fewer bins first; one where only one varies.
+        explained: How much each unconditional parameter explains, in falling order.
+        measure: The rate whose spread is explained: `stuck`, or `solved` if the stuck rates of all trials are equal.
+        axes: The first two parameters of `explained`, the one with fewer bins first; one axis if only one varies.
         cells: One for each pair of bins; the second axis runs fastest.
-        best: The cell with at least two trials whose solved rate has the highest lower bound. Where nothing is solved,
-            the cell whose stuck rate has the lowest upper bound. `None` where no cell has two trials.
+        best: The cell with at least two trials whose solved rate has the highest lower bound. If nothing is solved, the
+            cell whose stuck rate has the lowest upper bound. `None` if no cell has two trials.
         best_by: The rate by which `best` was chosen: `solved` or `stuck`.
     """
 
@@ -80,7 +80,7 @@ class Regions:
 def read_regions(
     connection: duckdb.DuckDBPyConnection, by_parameter: Sequence[ParameterRates], pool: Pooling
 ) -> Regions | None:
-    """Reads the cells from a ledger; `None` where no parameter varies unconditionally.
+    """Reads the cells from a ledger; `None` if no parameter varies unconditionally.
 
     Args:
         connection: From `Ledger.connect`.
@@ -102,7 +102,7 @@ def read_regions(
     ]
     measure, share = ("stuck", stuck / n) if len(np.unique(stuck / n)) > 1 else ("solved", solved / n)
     found = [Explained(each, _epsilon_squared(share, place)) for each, place in zip(swept, places, strict=True)]
-    # The sort is stable: parameters that account for nothing stay in the order of the search space.
+    # The sort is stable: parameters that explain nothing stay in the order of the search space.
     order = sorted(range(len(swept)), key=lambda index: -found[index].share)
     chosen = sorted(order[:2], key=lambda index: len(swept[index].bins))
     axes = tuple(swept[index] for index in chosen)
@@ -128,7 +128,7 @@ def _cell(
 
 
 def _epsilon_squared(share: NDArray[np.float64], place: NDArray[np.int64]) -> float:
-    """Source: Kelley 1935 (epsilon squared)."""
+    """The share of the variance of `share` between bins, corrected for chance. Source: Kelley 1935."""
     total = float(np.square(share - share.mean()).sum()) if len(share) else 0.0
     present, inverse = np.unique(place, return_inverse=True)
     n_left = len(share) - len(present)

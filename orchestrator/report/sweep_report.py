@@ -1,4 +1,4 @@
-"""What a report says of one sweep, read from its ledger."""
+"""The content of a report on one sweep, read from its ledger."""
 
 import shlex
 from dataclasses import dataclass
@@ -24,20 +24,20 @@ from attnsweep.workloads.vocabulary import STUCK_OUTCOMES
 
 @dataclass(frozen=True, kw_only=True)
 class SweepReport:
-    """What a report says of one sweep.
+    """The content of a report on one sweep.
 
     Attributes:
         directory: The sweep.
         results: Rates, the best trial, roles.
-        regions: The rates along the parameters that matter most; `None` where none varies unconditionally.
-        diagram: The phase diagram over two of these; `None` where there are not two whose values are numbers.
+        regions: The rates along the parameters that matter most; `None` if none varies unconditionally.
+        diagram: The phase diagram over two of these; `None` if there are not two with numeric values.
         outcomes: The share of each outcome.
         curves: Learning curves by outcome.
         levels: Reference levels.
         costs: Core-seconds by pack size.
-        totals: What was trained in all.
-        failures: Errors.
-        composition: The share of heads in each role by layer; empty where no head could have a role.
+        totals: The totals of the ledger.
+        failures: The errors, by kind.
+        composition: The share of heads in each role by layer; empty if no head could have a role.
     """
 
     directory: SweepDirectory
@@ -66,7 +66,7 @@ class SweepReport:
 
     @property
     def trainings_per_second(self) -> float | None:
-        """Per second of wall time, start-up included; `None` until a run has ended in order."""
+        """Trainings per second of wall time, start-up included; `None` until a run has ended normally."""
         seconds = self.directory.seconds_spent
         return self.totals.n_trainings / seconds if seconds else None
 
@@ -82,15 +82,16 @@ class SweepReport:
 
     @property
     def place(self) -> str:
-        """The sweep as a command names it, in the folder that holds its directory; a report is read elsewhere."""
+        """The sweep's directory as a command names it, relative to its parent folder, since a report is read
+        elsewhere."""
         place = self.directory.place
         return as_argument(place.path.resolve().name if isinstance(place, LocalFolder) else place)
 
     def commands(self) -> list[tuple[str, str]]:
-        """What to type next, in a shell: (purpose, command)."""
+        """The next commands to type in a shell: (purpose, command)."""
         place = self.place
-        told = [] if self.directory.finished else [("Go on where it stopped", f"attnsweep resume {place}")]
-        told.append(("How far it is, also while it runs", f"attnsweep status {place}"))
+        told = [] if self.directory.finished else [("Continue the sweep", f"attnsweep resume {place}")]
+        told.append(("Show its progress, also while it runs", f"attnsweep status {place}"))
         stuck = ", ".join(f"'{outcome}'" for outcome in STUCK_OUTCOMES)
         queries = [
             ("Outcomes", "select outcome, outcome_detail, count(*) from trainings group by all order by 3 desc"),
@@ -108,7 +109,7 @@ class SweepReport:
 
     @property
     def example(self) -> str:
-        """The id of some training, a stuck one if there is any."""
+        """The id of one training, if possible a stuck one."""
         stuck = [each for each in self.outcomes if each.outcome in STUCK_OUTCOMES]
         return (stuck or list(self.outcomes))[0].example
 
@@ -147,5 +148,5 @@ def _diagram(connection: duckdb.DuckDBPyConnection, spec: Sweep, regions: Region
     try:
         return read_phase_diagram(connection, [spec], *(axis.parameter for axis in regions.axes))
     except UserError:
-        # The values of a parameter are not numbers: there are only the cells to see.
+        # The values of a parameter are not numbers: the report has the cells only.
         return None

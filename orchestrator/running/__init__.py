@@ -1,1 +1,1 @@
-"""The sweep loop: from the study's configurations to rows in the ledger, and what interrupts it."""
+"""The sweep loop: from the study's configurations to rows in the ledger; stopping, resuming, retrying."""

@@ -10,7 +10,7 @@ class Backlog:
     """Trainings that wait for a trainer, by shape: only trainings of one shape may share a pack.
 
     Args:
-        pack_size: Trainings in a pack; `None` finds the fastest, for each shape.
+        pack_size: Trainings in a pack; `None` finds the fastest size for each shape.
     """
 
     def __init__(self, pack_size: int | None = None) -> None:
@@ -21,7 +21,7 @@ class Backlog:
         return sum(len(tasks) for tasks in self._by_shape.values())
 
     def sizer(self, shape: Shape) -> "PackSizer":
-        """What decides how large packs of a shape are."""
+        """The sizer of packs of a shape."""
         return self._sizers[shape]
 
     def add(self, tasks: Sequence[Task]) -> None:
@@ -39,7 +39,7 @@ class Backlog:
         return shape is not None and len(self._by_shape[shape]) >= self._sizers[shape].size(fair_share)
 
     def take_pack(self, fair_share: int) -> list[Task]:
-        """The trainings of the next pack, oldest first: of the shape that most of those waiting have.
+        """The trainings of the next pack, oldest first, of the shape with the most waiting trainings.
 
         Args:
             fair_share: Trainings left for each trainer.
@@ -54,7 +54,7 @@ class Backlog:
         return waiting[:n_lanes]
 
     def take_lanes(self, lanes: Sequence[tuple[int, int]]) -> list[Task] | None:
-        """The trainings with these (trial, replicate), in this order; `None`, and none is taken, unless all wait."""
+        """The trainings with these (trial, replicate), in this order. Unless all are waiting, takes none: `None`."""
         waiting = {(task.trial, task.replicate): task for tasks in self._by_shape.values() for task in tasks}
         if not lanes or any(lane not in waiting for lane in lanes):
             return None

@@ -35,7 +35,7 @@ class Saved:
     Attributes:
         pack: The pack's name.
         lanes: (trial, replicate) of each lane.
-        environment: The id of the environment that trained it; `None` where that is not known.
+        environment: The id of the environment that trained it; `None` if unknown.
         state: The trainer's bytes.
     """
 
@@ -50,7 +50,7 @@ class Checkpoints:
 
     Args:
         place: The sweep directory.
-        environment: The id of the environment that trains now; `None` where that is not known.
+        environment: The id of the environment that trains now; `None` if unknown.
     """
 
     def __init__(self, place: Place, environment: str | None = None) -> None:

@@ -22,7 +22,7 @@ _LOCK_SECONDS = 3
 
 
 class JournalStore(Protocol):
-    """Where the lines of a journal are stored. The sweep's driver, which holds the lock, is the only writer."""
+    """A store for the lines of a journal. The sweep's driver, which holds the lock, is the only writer."""
 
     def load(self) -> list[str]:
         """The lines so far. Called once, before the first `append`."""
@@ -45,7 +45,7 @@ class StudyLog(BaseJournalBackend):
     that reached the disk only in part is recognized by the mark and dropped as a whole.
 
     Args:
-        store: Where the journal is stored.
+        store: The journal's store.
     """
 
     def __init__(self, store: JournalStore) -> None:
@@ -79,7 +79,7 @@ class StudyLog(BaseJournalBackend):
 
     @contextmanager
     def asking(self) -> Iterator[None]:
-        """Around an ask: its entries are saved together. One that raises is not saved."""
+        """A context for one ask: its entries are saved together, or not at all if it raises."""
         first = len(self._unsaved)
         self._is_asking = True
         try:
@@ -153,7 +153,7 @@ class JournalFile:
                 str(self._path),
                 given="a change by another program",
                 expected="only this sweep's entries and notes, while it runs",
-                fix="stop that program, undo its change, and go on with: attnsweep resume DIR",
+                fix="stop that program, undo its change, and continue with: attnsweep resume DIR",
             )
         self._n_bytes += len(others)
 
@@ -174,7 +174,7 @@ class JournalPieces:
 
     Args:
         prefix: The sweep.
-        folder: Where the pieces are.
+        folder: The folder of the pieces.
     """
 
     def __init__(self, prefix: ObjectPrefix, folder: str) -> None:

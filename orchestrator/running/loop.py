@@ -34,15 +34,15 @@ from attnsweep.search_spaces.replication import n_wanted
 from attnsweep.workloads.engine.contract import Workload
 
 MAX_LOSSES = 2
-"""How often a pack may lose its trainer without getting further. After that it is split: one lane may be the cause."""
+"""How often a pack may lose its trainer without progress. Then the pack is split: one lane may be the cause."""
 MAX_LOSSES_ALONE = 5
-"""The same for a pack of one training, which then has failed."""
+"""The same for a pack of one training, which is then recorded as failed."""
 MAX_LOSSES_IN_A_ROW = 16
-"""Trainers that may be lost while no pack gets further, and four more for each trainer, before the sweep stops."""
+"""Trainers that may be lost without progress of any pack, plus four for each trainer, before the sweep stops."""
 MAX_FAILURES_AT_FIRST = 16
-"""Trainings that may raise before one is trained: where all raise, more of them only cost time."""
+"""Trainings that may raise before any training succeeds. If all raise, the sweep stops: more would only cost time."""
 HAND_BACK_SECONDS = 3.5
-"""How long a stop waits for packs under way: a trainer answers once its slice is over. MLflow gets the rest of
+"""How long a stop waits for unfinished packs: a trainer answers once its slice is over. MLflow gets the rest of
 `STOP_SECONDS`."""
 _WAIT_SECONDS = 0.5
 _ASK_SECONDS = 0.05
@@ -53,7 +53,7 @@ hardly more than one of a single pack. A killed driver loses as much."""
 
 
 class Follower(Protocol):
-    """Whom the loop informs: the progress display, the MLflow projection."""
+    """An observer of the loop, such as the progress display or the MLflow projection."""
 
     def rows_committed(self, trainings: pa.Table) -> None:
         """Rows have reached the ledger, and the trials they complete are told."""
@@ -64,11 +64,11 @@ class Follower(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """What an earlier run has left.
+    """The state that an earlier run left.
 
     Attributes:
-        n_kept: Trainings whose rows are there.
-        n_told: Trials told now, whose rows were complete.
+        n_kept: Trainings whose rows are in the ledger.
+        n_told: Trials with complete rows that the study had not been told; they are told now.
         n_queued: Trainings to train, again or for the first time.
         n_from_checkpoint: Those of them that continue from a checkpoint.
     """
@@ -85,10 +85,10 @@ class SweepLoop:
     Args:
         directory: The sweep.
         workload: Its problem.
-        study: Where trials come from.
-        writer: Where rows go.
-        pool: Who trains.
-        pack_size: Trainings in a pack; `None` finds the fastest.
+        study: The source of trials.
+        writer: The ledger's writer.
+        pool: The trainers.
+        pack_size: Trainings in a pack; `None` finds the fastest size.
         max_failures: Trainings that may fail in this run; `None` for any number.
         followers: Informed after each commit.
     """
@@ -123,7 +123,7 @@ class SweepLoop:
         self._committed = 0.0
 
     def resume(self, rows: pa.Table) -> Found:
-        """Continues from an earlier run, or begins where there was none.
+        """Continues from an earlier run, or begins if there was none.
 
         Args:
             rows: All of the ledger's `trainings`.
@@ -269,7 +269,7 @@ class SweepLoop:
             raise self._stopped(f"the first {self._n_failed} trainings all raised; the last:\n{report.error}")
 
     def _retry(self, order: PackOrder, lost: TrainerLost) -> None:
-        """Queues a pack again that has lost its trainer. The cause may be the machine or the pack itself."""
+        """Queues a pack that has lost its trainer again. The cause may be the machine or the pack itself."""
         n_losses, in_a_row = self._retries.count_loss(order.pack), self._retries.n_losses_in_a_row
         if in_a_row > MAX_LOSSES_IN_A_ROW + 4 * self._pool.n_trainers:
             raise self._stopped(f"{in_a_row} trainers were lost and no pack got further; the last: {lost.reason}")

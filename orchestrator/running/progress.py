@@ -33,7 +33,7 @@ class ProgressDisplay:
     """Shows trials, trainings, outcomes, trainings per second and the time left.
 
     Args:
-        console: Where to write; its `is_terminal` decides between a live bar and plain lines.
+        console: The console to write to; its `is_terminal` decides between a live bar and plain lines.
         spec: The sweep, for its budget.
         done: The ledger's rows from earlier runs.
     """
@@ -91,10 +91,10 @@ class ProgressDisplay:
         self._told.add(trial)
 
     def heartbeat(self, waiting_for: str, packs: Sequence[PackUnderWay] = ()) -> None:
-        """Shows that the sweep is alive; where there is no live bar, at intervals.
+        """Shows that the sweep is alive; without a live bar, prints a line at intervals.
 
         Args:
-            waiting_for: What the sweep waits for before any pack can train; empty where it waits for nothing.
+            waiting_for: What the sweep waits for before any pack can train; empty if nothing.
             packs: The packs being trained.
         """
         self._packs = packs_in_words(packs)
@@ -118,7 +118,7 @@ class ProgressDisplay:
         return f"trials {len(self._told)}/{self._n_trials}  {self._details()}"
 
     def _details(self) -> str:
-        """Packs under way first: until one of them ends there is nothing else to show."""
+        """The details after the counts. Packs come first: until one of them ends there is nothing else to show."""
         outcomes = ", ".join(f"{outcome} {count}" for outcome, count in self._outcomes.most_common())
         return "  ".join(part for part in (self._packs, outcomes) if part)
 

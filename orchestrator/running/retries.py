@@ -14,7 +14,7 @@ class Retries:
         checkpoints: The sweep's.
 
     Attributes:
-        n_losses_in_a_row: Trainers lost since a pack last got further.
+        n_losses_in_a_row: Trainers lost since any pack last made progress.
     """
 
     def __init__(self, checkpoints: Checkpoints) -> None:
@@ -29,11 +29,11 @@ class Retries:
     def restore(self, backlog: Backlog, environment: str | None) -> int:
         """Queues the checkpointed packs of an earlier run.
 
-        A checkpoint of another environment is dropped, since a row is of one environment; so is one of trainings that
+        A checkpoint is dropped if it is of another environment, since a row has one environment, or if its trainings
         are not in the backlog.
 
         Args:
-            backlog: Where the trainings of these packs are taken from.
+            backlog: The backlog, from which the trainings of these packs are taken.
             environment: The id of the environment that trains now.
 
         Returns:
@@ -48,11 +48,11 @@ class Retries:
         return sum(len(order.tasks) for order in self._waiting)
 
     def next(self) -> PackOrder | None:
-        """The pack that has waited longest; `None` where none waits."""
+        """The pack that has waited longest; `None` if none waits."""
         return self._waiting.pop(0) if self._waiting else None
 
     def again(self, order: PackOrder) -> None:
-        """Queues a pack, to go on from its last checkpoint."""
+        """Queues a pack, to continue from its last checkpoint."""
         self._waiting.append(replace(order, checkpoint=self._checkpoints.latest(order.pack)))
 
     def split(self, order: PackOrder) -> None:
@@ -63,7 +63,7 @@ class Retries:
         self._waiting.append(PackOrder(f"{order.pack}b", order.tasks[half:]))
 
     def checkpoint(self, order: PackOrder, state: bytes) -> None:
-        """Writes a pack's checkpoint, and forgets lost trainers: a pack that makes progress does not kill them."""
+        """Writes a pack's checkpoint, and resets its count of lost trainers: the pack has made progress."""
         self._checkpoints.put(order, state)
         self.got_further(order.pack)
 
@@ -73,12 +73,12 @@ class Retries:
         self._losses.pop(pack, None)
 
     def got_further(self, pack: str) -> None:
-        """Forgets the trainers that this pack has lost, and those lost in a row."""
+        """Resets the trainers that this pack has lost, and those lost in a row."""
         self._losses.pop(pack, None)
         self.n_losses_in_a_row = 0
 
     def count_loss(self, pack: str) -> int:
-        """Notes that a pack's trainer was lost; returns how often that happened since the pack last got further."""
+        """Counts the loss of a pack's trainer; returns the losses since the pack last made progress."""
         self.n_losses_in_a_row += 1
         self._losses[pack] = self._losses.get(pack, 0) + 1
         return self._losses[pack]

@@ -1,7 +1,7 @@
 """The self-check at the end of a sweep: a random hundredth of its trainings is trained again, each alone.
 
 A training must not depend on the pack that it was trained in. Tests show this for the shipped workloads. The self-check
-shows it for the sweep at hand, with the user's own workload and the kernels of the machines that trained it.
+shows it for this sweep, with the user's own workload and the kernels of the machines that trained it.
 """
 
 from collections.abc import Callable, Mapping
@@ -25,7 +25,7 @@ def replay_some(directory: SweepDirectory, pool: Pool, should_stop: Callable[[],
     Args:
         directory: The sweep.
         pool: Its trainers, all idle.
-        should_stop: Asked about twice a second. A self-check that is stopped records nothing.
+        should_stop: Called about twice a second. A self-check that is stopped records nothing.
 
     Returns:
         How the replays ended; `None` if the self-check was stopped or trainers kept being lost.

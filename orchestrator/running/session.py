@@ -2,7 +2,7 @@
 
 import shlex
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -22,7 +22,9 @@ from attnsweep.orchestrator.running.study import Study, check_storage
 from attnsweep.orchestrator.storage.credentials import refuse_credentials, without_credentials
 from attnsweep.orchestrator.storage.environment import Environment
 from attnsweep.orchestrator.storage.errors import PoolError, StoreError, SweepError
+from attnsweep.orchestrator.storage.lease import LEASE_SECONDS
 from attnsweep.orchestrator.storage.location import Location, as_argument
+from attnsweep.orchestrator.storage.owner import TakenError
 from attnsweep.orchestrator.storage.replays import earlier_replays
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
 from attnsweep.orchestrator.storage.whereabouts import Beacon
@@ -38,6 +40,9 @@ from attnsweep.workloads.parameters import Value
 from attnsweep.workloads.registry import load_workload
 from attnsweep.workloads.user_code import users_code
 
+_PREDECESSOR_SECONDS = 1.1 * LEASE_SECONDS
+"""How long a sweep in an object store looks taken after its driver was killed, and some."""
+_LOOK_SECONDS = 5.0
 _SHOW_SECONDS_PER_TRAINER = 1e-4
 """Between two looks at the packs under way, for the display: thousands of them take milliseconds to count."""
 
@@ -63,10 +68,7 @@ def run_sweep(spec: Sweep, where: Location, resources: Resources, console: Conso
     tracking_uri()
     workload = load_workload(spec.workload)
     parameters = workload.parameters
-    spec = spec.fix(_pinned(workload, spec))
-    check_sweep(spec, parameters)
-    refuse_credentials(spec)
-    check_storage(spec)
+    spec = _resolved(spec, workload)
     SweepDirectory.check_new(where)
     with open_resources(resources) as start_pool:
         defaults = {name: each.default for name, each in parameters.declared().items() if name not in spec.space}
@@ -74,7 +76,40 @@ def run_sweep(spec: Sweep, where: Location, resources: Resources, console: Conso
         return session.run(directory, start_pool)
 
 
-def resume_sweep(where: Location, resources: Resources, console: Console, *, accept_drift: bool = False) -> Summary:
+def run_or_resume(spec: Sweep, where: Location, resources: Resources, console: Console) -> Summary:
+    """Runs a sweep, or continues it where its directory holds it already: what a scheduler repeats until it succeeds.
+
+    A finished sweep is summarized again, whatever code is installed by now, and without Ray. A predecessor that was
+    killed on another machine may hold the sweep for some minutes, which are waited for.
+
+    Args:
+        spec, where, resources, console: As `run_sweep` takes them.
+
+    Raises:
+        UserError: As `run_sweep` and `resume_sweep` do; also if the directory holds a sweep of another spec.
+        PoolError, SweepError: As they do.
+    """
+    if not SweepDirectory.is_there(where):
+        return run_sweep(spec, where, resources, console)
+    found = SweepDirectory.open(where)
+    spec = _resolved(spec, load_workload(spec.workload))
+    if spec.sha256() != found.spec_sha256:
+        raise UserError(
+            "--dir",
+            given=f"{found.place}, which holds another sweep: {found.spec.name}, spec {found.spec_sha256[:12]}",
+            expected=f"a new directory, or this sweep: {spec.name}, spec {spec.sha256()[:12]}",
+            fix=f"choose another --dir; to continue the other sweep: attnsweep resume {as_argument(found.place)}",
+        )
+    if not found.finished:
+        return resume_sweep(found.place, resources, console, patience=_PREDECESSOR_SECONDS)
+    tracking_uri()
+    with open_resources(Resources(local=True)) as start_pool:
+        return _Session(resources, console, _PREDECESSOR_SECONDS).run(found, start_pool)
+
+
+def resume_sweep(
+    where: Location, resources: Resources, console: Console, *, accept_drift: bool = False, patience: float = 0.0
+) -> Summary:
     """Continues an interrupted sweep; a finished one is summarized again.
 
     Args:
@@ -82,13 +117,14 @@ def resume_sweep(where: Location, resources: Resources, console: Console, *, acc
         resources: What to run on.
         console: Where progress is shown.
         accept_drift: Continue even if versions or code differ from those that have trained so far.
+        patience: Seconds to wait for another process that holds the sweep.
 
     Raises:
-        UserError: If there is no sweep, its workload or a file that it names is missing or changed, or versions or
-            code differ and `accept_drift` is not given.
+        UserError: If there is no sweep, its workload or a file that it names is missing or changed, versions or code
+            differ and `accept_drift` is not given, or another process works on it.
         SweepError: If the sweep cannot continue.
     """
-    session = _Session(resources, console)
+    session = _Session(resources, console, patience)
     tracking_uri()
     directory = SweepDirectory.open(where)
     workload = load_workload(directory.spec.workload)
@@ -100,7 +136,8 @@ def resume_sweep(where: Location, resources: Resources, console: Console, *, acc
             str(directory.place),
             given="; ".join(changes),
             expected="the versions and code that the sweep was trained with so far",
-            fix="restore them, or add --accept-drift: column `environment` then tells rows of the two apart",
+            fix=f"restore them, or continue with attnsweep resume {as_argument(directory.place)} --accept-drift: "
+            "column `environment` then distinguishes the rows",
         )
     try:
         with open_resources(resources) as start_pool:
@@ -119,6 +156,15 @@ def _pinned(workload: Workload[Any], spec: Sweep) -> dict[str, Value]:
         return dict(workload.parameters.pinned(spec.fixed()))
 
 
+def _resolved(spec: Sweep, workload: Workload[Any]) -> Sweep:
+    """The spec as a sweep stores it, once it is known to fit its workload."""
+    spec = spec.fix(_pinned(workload, spec))
+    check_sweep(spec, workload.parameters)
+    refuse_credentials(spec)
+    check_storage(spec)
+    return spec
+
+
 @dataclass(frozen=True)
 class _OpenSweep:
     """A sweep whose ledger and study this process alone writes.
@@ -134,7 +180,7 @@ class _OpenSweep:
     rows: pa.Table
 
     def end_run(self, *, finished: bool, seconds: float) -> None:
-        """Makes the study durable and records the run, unless another process writes the sweep by now."""
+        """Makes the study durable and records the run, unless another process has taken over the sweep."""
         self.writer.confirm()
         self.study.save()
         self.directory.record_run(finished=finished, seconds=seconds)
@@ -142,19 +188,27 @@ class _OpenSweep:
 
 @dataclass(frozen=True)
 class _Session:
-    """One run of a sweep: what it runs on, where its progress is shown, when it began."""
+    """One run of a sweep.
+
+    Attributes:
+        resources: What it runs on.
+        console: Where its progress is shown.
+        patience: Seconds to wait for another process that holds the sweep.
+        began: When, on the monotonic clock.
+    """
 
     resources: Resources
     console: Console
+    patience: float = 0.0
     began: float = field(default_factory=time.monotonic)
 
     @property
     def seconds(self) -> float:
-        """Since the run began."""
+        """Seconds since the run began."""
         return time.monotonic() - self.began
 
     def run(self, directory: SweepDirectory, start_pool: StartPool, environment: Environment | None = None) -> Summary:
-        """Opens the sweep, trains what is left of it, and summarizes it.
+        """Opens the sweep, trains its remaining trainings, and summarizes it.
 
         Args:
             directory: The sweep.
@@ -165,15 +219,15 @@ class _Session:
             with self._opened(directory, environment) as sweep:
                 return self._train(sweep, start_pool)
         except (StoreError, PoolError) as error:
-            # The storage and the pool worked when the sweep began.
+            # The storage and the pool worked when the sweep began, so this is no mistake in the spec.
             raise SweepError(str(error), directory.place) from error
 
     @contextmanager
     def _opened(self, directory: SweepDirectory, environment: Environment | None) -> Iterator[_OpenSweep]:
         workload = load_workload(directory.spec.workload)
-        with LedgerWriter(directory.place, schemas_of(workload), directory.spec_sha256) as writer:
+        with self._writer(lambda: LedgerWriter(directory.place, schemas_of(workload), directory.spec_sha256)) as writer:
             if environment is not None:
-                # Under the writer's lock: until now another process may have written the sweep.
+                # Only under the writer's lock: before, another process may have been writing the sweep.
                 directory = directory.entering(environment)
             for words in writer.set_aside.values():
                 self.console.print(words)
@@ -182,6 +236,21 @@ class _Session:
             rows = Ledger(directory.place).trainings(columns=columns)
             _check_rows(directory, study, rows)
             yield _OpenSweep(directory, workload, study, writer, rows)
+
+    def _writer(self, open_writer: Callable[[], LedgerWriter]) -> LedgerWriter:
+        """Opens the ledger, as soon as another process that holds it lets go of it or is seen to be dead."""
+        until = self.began + self.patience
+        is_said = False
+        while True:
+            try:
+                return open_writer()
+            except TakenError as taken:
+                if time.monotonic() >= until:
+                    raise
+                if not is_said:
+                    self.console.print(f"{taken}; waiting for up to {self.patience:g} s", markup=False, soft_wrap=True)
+                    is_said = True
+            time.sleep(_LOOK_SECONDS)
 
     def _train(self, sweep: _OpenSweep, start_pool: StartPool) -> Summary:
         directory, study = sweep.directory, sweep.study
@@ -206,6 +275,8 @@ class _Session:
 
         def should_stop() -> bool:
             nonlocal shown
+            for words in pool.notices():
+                self.console.print(words, soft_wrap=True, markup=False)
             if time.monotonic() - shown > _SHOW_SECONDS_PER_TRAINER * pool.n_trainers:
                 _show_progress(display, beacon, pool, loop)
                 shown = time.monotonic()
@@ -222,7 +293,7 @@ class _Session:
             pool.close()
             try:
                 sweep.end_run(finished=finished, seconds=self.seconds)
-                # Not before: another driver may hold the sweep by now, and then `progress.json` is its own.
+                # Only now: if another driver has taken over the sweep, `progress.json` belongs to it.
                 beacon.end()
             finally:
                 patience = None if finished and not stop.requested else stop.seconds_left
@@ -240,14 +311,14 @@ class _Session:
 
 
 def _check_rows(directory: SweepDirectory, study: Study, rows: pa.Table) -> None:
-    """Refuses rows of another sweep, and rows of trials that the study lacks: those would be trained twice."""
+    """Refuses rows of another sweep, and rows of trials that the study lacks, which would be trained twice."""
     place = directory.place
     if others := sorted({*rows["sweep"].unique().to_pylist()} - {directory.sweep}):
         raise UserError(
             f"{place}/trainings",
             given=f"trainings of the sweep {', '.join(others)}",
             expected=f"those of {directory.sweep} alone, the sweep in sweep.json",
-            fix="remove the files that were copied into it, or restore sweep.json; to see what is amiss:"
+            fix="remove the files that were copied into it, or restore sweep.json; to see what is wrong:"
             f" attnsweep audit {as_argument(place)}",
         )
     study.check_known(rows["trial"].unique().to_pylist())
@@ -262,13 +333,13 @@ def _print_found(console: Console, found: Found) -> None:
 
 
 def _shown(uri: str) -> str:
-    """The URI for a shell. One with credentials came from the environment: its variable is named instead."""
+    """The URI for a shell. A URI with credentials came from the environment, so its variable is named instead."""
     return shlex.quote(uri) if without_credentials(uri) == uri else '"$MLFLOW_TRACKING_URI"'
 
 
 def _show_progress(display: ProgressDisplay, beacon: Beacon, pool: Pool, loop: SweepLoop) -> None:
-    """Shows where the sweep is, on the console and to `attnsweep status`."""
-    waiting_for = f"Ray to start {pool.n_trainers} trainers" if pool.n_placed == 0 else ""
+    """Shows the state of the sweep, on the console and to `attnsweep status`."""
+    waiting_for = pool.waiting_for
     packs = loop.under_way()
     display.heartbeat(waiting_for, packs)
     beacon.show(f"waiting for {waiting_for}" if waiting_for else "training", loop.n_asked, packs)

@@ -8,8 +8,8 @@ from types import FrameType, TracebackType
 from typing import Any, Self
 
 STOP_SECONDS = 5.0
-"""From the signal on, for packs to be handed back and MLflow to answer. Users are promised 10 s in all; the rest is for
-Ray to shut down."""
+"""Seconds after the signal in which packs are handed back and MLflow may answer. Users are promised 10 s in all; the
+rest is for Ray to shut down."""
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
@@ -44,7 +44,7 @@ class StopOnSignal:
 
     @property
     def seconds_left(self) -> float:
-        """What is left of `STOP_SECONDS` since the signal; all of it before a signal."""
+        """The part of `STOP_SECONDS` that is left after the signal; before a signal, all of it."""
         return STOP_SECONDS if self._deadline is None else max(self._deadline - time.monotonic(), 0.0)
 
     def _stop(self, number: int, frame: FrameType | None) -> None:

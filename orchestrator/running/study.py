@@ -55,9 +55,9 @@ class Study:
     `cmaes` and `boundary` draw depends on the trials that had ended by then; what `tpe` draws, on those that had ended
     when its batch began; a resumed sweep begins a new batch.
 
-    Asked, told and refused trials are durable once `save` returns. A killed driver loses later entries. Nothing is lost
-    with them: a trial that was only asked for has no rows and no checkpoint, and a told trial is told again from its
-    rows. With a storage URL each entry is durable at once. There a kill within `ask` leaves a half-drawn trial, which
+    Asked, told and refused trials are durable once `save` returns. A killed driver loses later entries, but no result:
+    a trial that was only asked for has no rows and no checkpoint, and a told trial is told again from its rows. With a
+    storage URL each entry is durable at once; there a kill during `ask` leaves a half-drawn trial, which
     `configuration` completes.
 
     Attributes:
@@ -88,7 +88,7 @@ class Study:
             trial.number: trial.user_attrs[_REFUSED] for trial in trials if _REFUSED in trial.user_attrs
         }
         for trial in trials:
-            # A kill separated the two steps of `refuse`.
+            # A kill between the two steps of `refuse` left the trial unfinished.
             if trial.number in self.refused and not trial.state.is_finished():
                 self.tell(trial.number, None)
         accepted = (trial for trial in trials if trial.number not in self.refused)
@@ -148,7 +148,7 @@ class Study:
                 _name(self._directory),
                 given=f"a study that lacks {len(unknown)} trials of the ledger, trial {unknown[0]} the first",
                 expected="every trial that has been trained",
-                fix="restore it from a copy; to see what is amiss:"
+                fix="restore it from a copy; to see what is wrong:"
                 f" attnsweep audit {as_argument(self._directory.place)}",
             )
 
@@ -171,7 +171,7 @@ class Study:
         Args:
             trial: Its number.
             value: Its objective; `None` says that all its trainings failed.
-            n_judged: Number of trainings behind the value; `None` where that is the spec's `replicates`.
+            n_judged: Number of trainings behind the value; `None` if it is the spec's `replicates`.
         """
         state = TrialState.FAIL if value is None else TrialState.COMPLETE
         if self._entries:
@@ -263,7 +263,7 @@ def read_trials(directory: SweepDirectory) -> list[FrozenTrial]:
 
 
 def refusal(trial: FrozenTrial) -> str | None:
-    """Why a trial was refused; `None` where it was not."""
+    """Why a trial was refused; `None` if it was not."""
     reason: str | None = trial.user_attrs.get(_REFUSED)
     return reason
 
@@ -310,7 +310,7 @@ def _journal(directory: SweepDirectory) -> JournalFile | JournalPieces:
 
 @contextmanager
 def _readable(directory: SweepDirectory) -> Iterator[None]:
-    """Around opening the study: any error of its library becomes a UserError."""
+    """A context for opening the study: any error of its library becomes a `UserError`."""
     try:
         yield
     except UserError:

@@ -1,4 +1,4 @@
-"""The open trials of a sweep: asked of the study, queued as trainings, told once all their rows are there."""
+"""The open trials of a sweep: asked for, queued as trainings, and told once all their rows are in the ledger."""
 
 from dataclasses import dataclass, field
 from typing import Any
@@ -32,8 +32,8 @@ class OpenTrials:
     Args:
         directory: The sweep.
         workload: Its problem.
-        study: Where trials are asked for and told.
-        backlog: Where their trainings are queued.
+        study: Gives trials and is told their values.
+        backlog: Queues their trainings.
 
     Attributes:
         n_told: Trials told by this run.
@@ -50,8 +50,7 @@ class OpenTrials:
     def restore(self, rows: pa.Table) -> list[int]:
         """Continues the trials of earlier runs: tells those whose rows are complete, queues the rest.
 
-        A trial that was told and has lost rows, because a damaged file was set aside, is trained again and not told
-        again.
+        A told trial that has lost rows, because a damaged file was set aside, is trained again but not told again.
 
         Args:
             rows: All of the ledger's `trainings`.
@@ -77,7 +76,7 @@ class OpenTrials:
         self._open(_Tally(self._study.ask(batch)))
 
     def count(self, rows: pa.Table) -> list[int]:
-        """Counts committed rows of `trainings`; queues further replicates where a trial wants them.
+        """Counts committed rows of `trainings`; queues further replicates if a trial needs them.
 
         Returns:
             The trials that ended with these rows.
@@ -94,13 +93,13 @@ class OpenTrials:
         try:
             return self._queue_or_tell(tally)
         except SpecError as error:
-            # The workload refuses this combination of values: the trial's fault, not the sweep's.
+            # The workload refuses this combination of values: the trial is refused, and the sweep continues.
             del self._tallies[trial]
             self._study.refuse(trial, str(error))
             return False
 
     def _queue_or_tell(self, tally: _Tally) -> bool:
-        """Queues the trainings that a trial wants, given its rows; tells it when it wants no more."""
+        """Queues the trainings that a trial needs, given its rows; tells the trial when it needs no more."""
         wanted = n_wanted(self._directory.spec.replicates, tally.ended.stuck)
         missing = [
             replicate for replicate in range(tally.n_queued, wanted) if replicate not in tally.ended.by_replicate

@@ -40,7 +40,7 @@ def load_matrices(path: Path) -> NDArray[np.float64]:
     """The array of numbers in a `.npy` file; nothing in it is executed.
 
     Raises:
-        UserError: If there is no such file, or it holds no such array.
+        UserError: If there is no such file, or it does not hold an array of numbers.
     """
     found = given_file(path, "FILE", "a .npy file")
     try:
@@ -76,7 +76,7 @@ def print_table(found: MatrixScores) -> None:
             value = record[name]
             cells.append("-" if value is None else format(value, form))
         grid.add_row(*cells)
-    # A pipe has no width to fit into.
+    # A pipe has no width that the table must fit.
     console = PlainConsole(width=None if sys.stdout.isatty() else 200)
     console.print(grid)
     console.print(_LEGEND.format(missing=", ".join(NOT_MEASURED)), soft_wrap=True)

@@ -1,7 +1,7 @@
-"""MLflow: a projection of the ledger, for looking at. It can be lost and made again with `attnsweep mlflow-sync`.
+"""MLflow: a projection of the ledger, for browsing. If lost, `attnsweep mlflow-sync` makes it again.
 
-An experiment per workload (a user's goes by the name of its class) with a saved view per name of a sweep, a parent run
-per sweep, a child run per trial.
+It has an experiment per workload (a user's workload is named by its class) with a saved view per sweep name, a parent
+run per sweep, and a child run per trial.
 MLflow itself is imported on first use.
 """
 

@@ -1,4 +1,4 @@
-"""What MLflow is told of a trial, read from the ledger. Axes: R training, S step."""
+"""The content of a trial's MLflow run, read from the ledger."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -7,26 +7,26 @@ from typing import Any
 
 import duckdb
 import numpy as np
-from numpy.typing import NDArray
 
 from attnsweep.orchestrator.analysis.labels import value_label
+from attnsweep.orchestrator.analysis.learning_curves import quartile_curves
 from attnsweep.orchestrator.analysis.rates.intervals import trial_rate
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
 from attnsweep.search_spaces.sweep import Sweep
 
 MAX_CURVE_STEPS = 16
-"""Points of a curve. A run's cost in MLflow is a row per point."""
-QUANTILES = {"loss_curve/q25": 0.25, "loss_curve/median": 0.5, "loss_curve/q75": 0.75}
-"""MLflow draws what has a prefix in a section of its own."""
+"""The most points of a curve. In MLflow each point costs a database row."""
+QUARTILES = {"loss_curve/q25": "low", "loss_curve/median": "median", "loss_curve/q75": "high"}
+"""MLflow draws metrics with a common prefix in a section of their own."""
 _ALIASES = {"init_sigma": "sigma", "learning_rate": "lr"}
 
 
 @dataclass(frozen=True, slots=True)
 class TrialValues:
-    """What a trial was and became.
+    """The parameters and results of a trial.
 
     Attributes:
-        params: As MLflow takes them.
+        params: The parameters as texts, which MLflow requires.
         metrics: Aggregates over the trial's trainings; only finite ones.
     """
 
@@ -36,15 +36,16 @@ class TrialValues:
 
 @dataclass(frozen=True, slots=True)
 class TrialContent:
-    """One child run.
+    """The content of one child run.
 
     Attributes:
-        trial: Its trial.
-        name: For people: `#12 sigma=0.03 lr=1e-2`.
-        tags: As MLflow takes them.
+        trial: The number of its trial.
+        name: A name for people, such as `#12 sigma=0.03 lr=1e-2`.
+        tags: The tags, as texts.
         values: Parameters and aggregates.
         curves: (step, value) by metric; only finite values.
-        started, ended: Milliseconds since the epoch: the seconds trained before, and at, its last `finished_at`.
+        started, ended: Milliseconds since the epoch. The run ends at the trial's last `finished_at`, and starts as many
+            seconds earlier as were spent on training it.
     """
 
     trial: int
@@ -59,12 +60,12 @@ class TrialContent:
 def trial_contents(
     connection: duckdb.DuckDBPyConnection, directory: SweepDirectory, trials: Sequence[int]
 ) -> list[TrialContent]:
-    """What to log of complete trials.
+    """The child runs of complete trials.
 
     Args:
         connection: From `Ledger.connect`.
         directory: The sweep.
-        trials: Complete ones.
+        trials: The numbers of complete trials.
     """
     chosen = ", ".join(str(trial) for trial in trials) or "null"
     curves = _curves(connection, chosen)
@@ -78,7 +79,7 @@ def trial_values(connection: duckdb.DuckDBPyConnection, directory: SweepDirector
 
 
 def short_number(value: float) -> str:
-    """Two digits, in the shorter way of writing: `0.03`, `1e-2`, `2.5e-4`, `30`."""
+    """Two significant digits, in the shorter notation: `0.03`, `1e-2`, `2.5e-4`, `30`."""
     if value == 0 or not math.isfinite(value):
         return f"{value:g}"
     mantissa, exponent = f"{value:.1e}".split("e")
@@ -149,7 +150,7 @@ def _content(
 
 
 def _name(spec: Sweep, parameters: Mapping[str, Any], trial: int) -> str:
-    """The number first: tables cut names off at the end."""
+    """The name of a child run. The trial's number comes first, because tables cut names off at the end."""
     words = [f"#{trial}"]
     for name in spec.space:
         if name in spec.fixed() or name not in parameters:
@@ -164,63 +165,12 @@ def _short(value: object) -> str:
 
 
 def _curves(connection: duckdb.DuckDBPyConnection, chosen: str) -> dict[int, dict[str, list[tuple[int, float]]]]:
-    overflowed = {
-        (trial, replicate)
-        for trial, replicate in connection.execute(
-            f"select trial, replicate from trainings where trial in ({chosen}) and diverged_step is not null"
-        ).fetchall()
-    }
-    found = connection.execute(
-        f"""
-        select trial, replicate, step, value from curves
-        where metric = 'eval_loss' and trial in ({chosen}) order by trial, replicate, step
-        """
-    ).fetchnumpy()
-    trials, replicates, steps, values = (np.asarray(found[name]) for name in ("trial", "replicate", "step", "value"))
+    """The quartiles over a trial's trainings by step, at no more than `MAX_CURVE_STEPS` of them."""
     curves = {}
-    for trial in np.unique(trials).tolist():
-        rows = slice(*np.searchsorted(trials, [trial, trial + 1]).tolist())
-        last = [replicate for each, replicate in overflowed if each == trial]
-        curves[trial] = _quantile_curves(replicates[rows], steps[rows], values[rows], np.array(last))
+    for trial, points in quartile_curves(connection, "trial", where=f"trial in ({chosen})").items():
+        thinned = np.unique(np.linspace(0, len(points) - 1, MAX_CURVE_STEPS).round().astype(int))
+        curves[trial] = {
+            name: [(points[at].step, value) for at in thinned if math.isfinite(value := getattr(points[at], quartile))]
+            for name, quartile in QUARTILES.items()
+        }
     return curves
-
-
-def _quantile_curves(
-    replicates: NDArray[Any], steps: NDArray[Any], values: NDArray[Any], overflowed: NDArray[Any]
-) -> dict[str, list[tuple[int, float]]]:
-    """Quantiles over a trial's trainings, by step.
-
-    A training that ended early (solved) keeps its last loss; one that overflowed is above all others from there on.
-    Without this the late steps would show the slow trainings alone.
-    """
-    schedule = np.unique(steps)
-    thinned = np.unique(np.linspace(0, len(schedule) - 1, MAX_CURVE_STEPS).round().astype(int))
-    at_S = schedule[thinned]
-    rows = []
-    for replicate in np.union1d(replicates, overflowed):
-        own = replicates == replicate
-        if not own.any():
-            rows.append(np.full(at_S.shape, np.inf))
-            continue
-        place_S = np.searchsorted(steps[own], at_S, side="right") - 1
-        known_S = place_S >= 0
-        if replicate in overflowed:
-            known_S &= at_S <= steps[own][-1]
-        rows.append(np.where(known_S, values[own][place_S], np.inf))
-    loss_RS = np.sort(np.stack(rows), axis=0)
-    return {
-        name: [
-            (step, value)
-            for step, value in zip(at_S.tolist(), _quantile(loss_RS, share).tolist(), strict=True)
-            if math.isfinite(value)
-        ]
-        for name, share in QUANTILES.items()
-    }
-
-
-def _quantile(sorted_RS: NDArray[np.float64], share: float) -> NDArray[np.float64]:
-    """Linear between neighbours, as numpy's, which answers NaN wherever a neighbour is infinite."""
-    place = share * (len(sorted_RS) - 1)
-    lower, upper = sorted_RS[math.floor(place)], sorted_RS[math.ceil(place)]
-    with np.errstate(invalid="ignore"):
-        return np.asarray(lower + (place - math.floor(place)) * np.where(upper > lower, upper - lower, 0.0))

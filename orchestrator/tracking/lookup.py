@@ -1,4 +1,4 @@
-"""What MLflow has of a sweep, looked up without making anything."""
+"""The MLflow runs of a sweep, looked up without creating anything."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -15,10 +15,10 @@ class Child:
     """The run of a trial.
 
     Attributes:
-        trial: Its trial.
-        run_id: MLflow's name of it.
-        finished: Whether it has all that it gets.
-        values: What it was told; of a metric with several steps the last value.
+        trial: The number of its trial.
+        run_id: MLflow's id of the run.
+        finished: Whether the run is complete.
+        values: Its parameters and metrics; of a metric with several steps the last value.
     """
 
     trial: int
@@ -32,7 +32,8 @@ class Logged:
     """A sweep's runs.
 
     Attributes:
-        parents: The trainings that each run of the sweep itself counts, by its id; `None` where it was not ended yet.
+        parents: The number of trainings that each parent run of the sweep records, by run id; `None` if it has not
+            ended yet.
         children: The runs of its trials.
     """
 
@@ -50,7 +51,7 @@ class Logged:
 
 
 def look_up(directory: SweepDirectory, uri: str) -> Logged:
-    """The runs of a sweep; none where the store does not know its experiment.
+    """The runs of a sweep; none if the store does not have its experiment.
 
     Raises:
         MlflowException: If the store cannot be reached.

@@ -11,13 +11,13 @@ _log = logging.getLogger(__name__)
 
 
 def add_report(directory: SweepDirectory, uri: str | None = None) -> None:
-    """Adds the report to a sweep's run in MLflow, once the sweep is all there; seconds, unless it is there already.
+    """Adds the report to a sweep's run in MLflow, if the sweep is finished. Idempotent; the first call takes seconds.
 
-    Never fails: without it MLflow still has all that can be filtered, and the ledger has everything.
+    It never fails: the report is a convenience, and the ledger has everything.
 
     Args:
         directory: The sweep.
-        uri: Of the MLflow store; `None` as in `tracking_uri`.
+        uri: The URI of the MLflow store; for `None` see `tracking_uri`.
     """
 
     def write(out: Path) -> None:
@@ -27,7 +27,7 @@ def add_report(directory: SweepDirectory, uri: str | None = None) -> None:
 
     try:
         SweepRuns(directory, tracking_uri(uri)).add_report(write)
-    except Exception as error:  # noqa: BLE001  # the ledger, the fits, the drawing, the disk, or MLflow: it can wait
+    except Exception as error:  # noqa: BLE001  # whatever the fits, the drawing, the disk or MLflow raise
         _log.warning(
             "no report in MLflow: %s; `attnsweep mlflow-sync %s` adds it, `attnsweep report %s` writes it to a file",
             in_one_line(error),

@@ -1,4 +1,4 @@
-"""The MLflow runs of one sweep: found, made, completed."""
+"""The MLflow runs of one sweep: finding, creating and completing them."""
 
 import re
 from collections.abc import Callable, Mapping
@@ -20,21 +20,22 @@ if TYPE_CHECKING:
 _PAGE = 1000
 
 N_PROJECTED = "attnsweep.n_trainings"
-"""The tag that says how many trainings an ended parent run counts."""
+"""The tag of an ended parent run with the number of trainings that it covers."""
 _N_REPORTED = "attnsweep.n_trainings_in_report"
 
 
 class SweepRuns:
     """The parent run of a sweep and its children.
 
-    A child is written in three calls: made (RUNNING, with its tags), filled, ended (FINISHED). One that a crash left
-    RUNNING is filled again: what it has already is written with the same keys, values and times, which changes nothing.
-    A request whose answer never came may have made a run all the same, and its repetition a second one: such a run is
-    left RUNNING and empty, and `finish` deletes it.
+    A child is written in three calls: created (RUNNING, with its tags), filled, ended (FINISHED). A child that a crash
+    left RUNNING is filled again. Filling is idempotent: it writes the same keys, values and times.
+
+    A request whose answer was lost may still have created a run, so its repetition creates a second one. The surplus
+    run stays RUNNING and empty until `finish` deletes it.
 
     Args:
         directory: The sweep.
-        uri: Of the MLflow store. Its parent run is made where there is none.
+        uri: The URI of the MLflow store. The parent run is created if there is none.
 
     Raises:
         MlflowException: If the store cannot be reached; so may every method.
@@ -52,7 +53,7 @@ class SweepRuns:
             "mlflow.source.name": "attnsweep",
             "mlflow.source.type": "LOCAL",
         }
-        # Of several, all but one are empty: see above.
+        # Of several parents all but one are empty: see the class's docstring.
         found = sorted(self._search("sweep"), key=lambda run: len(run.data.params), reverse=True)
         self._parent = found[0] if found else self._make_parent()
         self._parent_id: str = self._parent.info.run_id
@@ -69,7 +70,7 @@ class SweepRuns:
         self._client.set_terminated(self._parent_id, "KILLED")
 
     def logged(self) -> tuple[set[int], dict[int, str]]:
-        """The trials that have a finished run; the unfinished runs of others, by trial."""
+        """The trials that have a finished run; and the ids of unfinished runs, by trial."""
         finished, unfinished = set(), {}
         for run in self._search("trial"):
             trial = trial_of(run)
@@ -83,8 +84,8 @@ class SweepRuns:
         """Writes one child run.
 
         Args:
-            content: All of it.
-            run_id: Of the unfinished run to complete; `None` makes one.
+            content: The complete content of the run.
+            run_id: The id of the unfinished run to complete; `None` creates a run.
         """
         from mlflow.entities import Metric
 
@@ -103,13 +104,13 @@ class SweepRuns:
         self._client.set_terminated(run_id, "FINISHED", content.ended)
 
     def finish(self, findings: SweepResults, ended: int | None) -> None:
-        """Brings the parent's tables and figures up to date and ends it. Does nothing where both hold already.
+        """Updates the parent's tables and figures and ends it. Does nothing if it has ended and is up to date.
 
-        To be called when no child is missing.
+        Call it when no child is missing.
 
         Args:
-            findings: Of the ledger as it is.
-            ended: When its last pack was trained, milliseconds since the epoch.
+            findings: The results of the current ledger.
+            ended: When the last pack was trained, milliseconds since the epoch.
         """
         from mlflow.entities import Metric
 
@@ -149,10 +150,10 @@ class SweepRuns:
         client.set_tag(parent, N_PROJECTED, str(findings.n_trainings))
 
     def add_report(self, write: Callable[[Path], object]) -> None:
-        """Adds the report to the parent's artifacts, where it does not have that of the rows that it shows.
+        """Adds the report to the parent's artifacts, unless it is there for the same rows.
 
         Args:
-            write: Writes it to a file, and figures beside it.
+            write: Writes the report to a file, and its figures beside it.
         """
         tags = self._client.get_run(self._parent_id).data.tags
         n_trainings = tags.get(N_PROJECTED, "0")
@@ -194,16 +195,16 @@ class SweepRuns:
     def _fill(self, run_id: str, metrics: list[Any], params: Mapping[str, str]) -> None:
         from mlflow.entities import Param
 
-        # The client itself splits what is more than the store takes at once.
+        # The client splits a batch that is too large for the store.
         self._client.log_batch(run_id, metrics=metrics, params=[Param(*each) for each in params.items()])
 
 
 def search_runs(
     client: "MlflowClient", experiment_id: str, directory: SweepDirectory, kind: str, status: str | None = None
 ) -> "list[Run]":
-    """All runs of a sweep that are of a kind, `sweep` or `trial`, and of a status if one is given; one paged search."""
+    """All runs of a sweep of the kind `sweep` or `trial`, and of the status if one is given; one paged search."""
     tags = {"attnsweep.spec_sha256": directory.spec_sha256, "attnsweep.kind": kind}
-    # MLflow has no way to write a quote in a quoted text.
+    # MLflow cannot escape a quote in a quoted text.
     if re.fullmatch(r"[\w.-]+", directory.sweep):
         tags["attnsweep.sweep"] = directory.sweep
     condition = " and ".join(f"tags.`{name}` = '{value}'" for name, value in tags.items())
@@ -220,14 +221,14 @@ def search_runs(
 
 
 def trial_of(run: "Run") -> int:
-    """The trial that a child run is of."""
+    """The trial of a child run."""
     return int(run.data.tags["attnsweep.trial_key"].rpartition("/")[2])
 
 
 def experiment_name(workload: str) -> str:
-    """What a spec's reference to a workload is called: the registered name, or the class of `module:Class`.
+    """The experiment's name for a spec's reference to a workload: the registered name, or the class of `module:Class`.
 
-    Told from the spec alone: the workload itself would bring torch along, and may be gone when a sweep is projected.
+    It depends on the spec alone: loading the workload would import torch, and the workload may be gone by then.
     """
     return workload.rpartition(":")[2]
 

@@ -1,4 +1,4 @@
-"""Where MLflow's runs go, and how its client is kept quick and quiet."""
+"""The MLflow store that runs are logged to, and settings that keep MLflow's client fast and quiet."""
 
 import functools
 import logging
@@ -24,23 +24,23 @@ ledger, in each sweep's directory, has every training.
 """
 
 _ENVIRONMENT = {
-    # MLflow's own 7 retries of 120 s would hold up the end of a sweep for minutes when its server is gone.
+    # MLflow's default of 7 retries of 120 s would delay the end of a sweep for minutes when its server is gone.
     "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "2",
     "MLFLOW_HTTP_REQUEST_BACKOFF_FACTOR": "1",
     "MLFLOW_HTTP_REQUEST_TIMEOUT": "10",
-    # Standard output is the user's: it ends with one JSON object.
+    # Standard output is for the user's results: it ends with one JSON object.
     "MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT": "true",
     "MLFLOW_LOGGING_LEVEL": "WARNING",
     "MLFLOW_DISABLE_TELEMETRY": "true",
 }
-"""Set where the user has not."""
+"""Environment variables that are set unless the user has set them."""
 
 
 def tracking_uri(given: str | None = None) -> str:
     """The URI to log to: the one given, else `MLFLOW_TRACKING_URI`, else the database under `./sweeps`.
 
     Raises:
-        UserError: If it is no URI, or that of a database file that cannot be.
+        UserError: If it is not a URI, or its database file is impossible.
     """
     subject = "--tracking-uri"
     if given is None:
@@ -63,15 +63,15 @@ def tracking_uri(given: str | None = None) -> str:
 
 
 def set_environment() -> None:
-    """Before MLflow is imported: how patient and how talkative it is."""
+    """Sets MLflow's time limits and verbosity; call it before MLflow is imported."""
     for name, value in _ENVIRONMENT.items():
         os.environ.setdefault(name, value)
-    # Of every repeated request it would say so.
+    # It would print a warning for every repeated request.
     logging.getLogger("urllib3.connectionpool").setLevel(logging.ERROR)
 
 
 def in_one_line(error: BaseException) -> str:
-    """The error's first words, and its first cause, which MLflow buries."""
+    """The first line of the error, and its root cause, which MLflow hides in the traceback."""
     root = error
     while (cause := root.__cause__ or root.__context__) is not None:
         root = cause
@@ -84,7 +84,7 @@ def _words(error: BaseException) -> str:
 
 
 def open_client(uri: str) -> "MlflowClient":
-    """A client of the store. The default database is made on first use."""
+    """A client of the store. The default database is created on first use."""
     set_environment()
     if (database := database_of(uri)) is not None:
         database.parent.mkdir(parents=True, exist_ok=True)
@@ -96,7 +96,7 @@ def open_client(uri: str) -> "MlflowClient":
 
 
 def experiment(client: "MlflowClient", uri: str, name: str) -> str:
-    """The id of the experiment of that name, made where there is none."""
+    """The id of the experiment of that name, which is created if there is none."""
     from mlflow.exceptions import MlflowException
 
     found = client.get_experiment_by_name(name)
@@ -108,7 +108,7 @@ def experiment(client: "MlflowClient", uri: str, name: str) -> str:
                 tags={"mlflow.note.content": _DESCRIPTION.format(name=name)},
             )
         except MlflowException:
-            # Another sweep was faster, or it cannot be made.
+            # Another sweep may have created it meanwhile; if not, it cannot be created.
             found = client.get_experiment_by_name(name)
             if found is None:
                 raise
@@ -118,7 +118,8 @@ def experiment(client: "MlflowClient", uri: str, name: str) -> str:
 
 
 def _artifact_location(uri: str, name: str) -> str | None:
-    """Beside a local database, where MLflow would take the working directory; a server decides for itself."""
+    """The folder for artifacts: beside a local database, instead of MLflow's default, the working directory; `None`
+    for a server, which decides for itself."""
     database = database_of(uri)
     if database is None:
         return None
@@ -134,10 +135,10 @@ def database_of(uri: str) -> Path | None:
 
 @functools.cache
 def _make_quick(database: Path) -> None:
-    """Turns on write-ahead logging without a wait for the disk at each of the half dozen commits of a run.
+    """Turns on write-ahead logging, so that the half dozen commits of a run do not each wait for the disk.
 
-    Readers (the UI) and the writer do not block each other. A power cut can cost the last runs, never the database;
-    `sync` makes them again.
+    Readers (the UI) and the writer then do not block each other. A power cut can lose the last runs, which `sync` makes
+    again, but never damages the database.
     """
     from sqlalchemy import Engine, event
 

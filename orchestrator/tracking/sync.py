@@ -1,4 +1,4 @@
-"""Projecting what is missing: from the ledger's complete trials to MLflow's runs."""
+"""Logging missing runs: from the ledger's complete trials to MLflow."""
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
@@ -23,26 +23,26 @@ _BATCH = 64
 """Trials read from the ledger at once."""
 
 OnProgress = Callable[[int, int], object]
-"""Told how many trials are logged, of how many that were missing."""
+"""Called with the number of trials logged and the number that were missing."""
 
 
 @dataclass(frozen=True, slots=True)
 class SyncResult:
-    """What a projection did: trials that it logged, and trials that MLflow had before."""
+    """The result of a projection: the number of trials it logged, and of those that MLflow already had."""
 
     n_logged: int
     n_present: int
 
 
 class Mirror:
-    """A sweep's ledger and its MLflow runs, side by side. What MLflow has is looked up once, on opening.
+    """A sweep's ledger and its MLflow runs. MLflow's runs are looked up once, when the mirror is made.
 
     Args:
         directory: The sweep; it has a ledger.
-        uri: Of the MLflow store.
+        uri: The URI of the MLflow store.
 
     Attributes:
-        n_present: Trials that MLflow had on opening.
+        n_present: Trials that MLflow had at that time.
         n_logged: Trials logged since.
 
     Raises:
@@ -65,7 +65,7 @@ class Mirror:
         return [trial for trial in complete if trial not in self._finished]
 
     def log(self, trials: Sequence[int]) -> Iterator[int]:
-        """Logs those of these complete trials that MLflow does not have, and yields each when it is done."""
+        """Logs those of these complete trials that MLflow does not have, and yields each once it is logged."""
         wanted = [trial for trial in trials if trial not in self._finished]
         for start in range(0, len(wanted), _BATCH):
             batch = wanted[start : start + _BATCH]
@@ -77,7 +77,7 @@ class Mirror:
                 yield content.trial
 
     def finish(self) -> None:
-        """Brings the parent run's summary and figures up to date and ends it."""
+        """Updates the parent run's summary and figures and ends it."""
         found, ended = self._ledger.ask(self._found)
         self.runs.finish(found, ended)
 
@@ -87,17 +87,17 @@ class Mirror:
 
 
 def sync(directory: SweepDirectory, uri: str | None = None, on_progress: OnProgress | None = None) -> SyncResult:
-    """Logs the complete trials that MLflow does not have, and the sweep's summary. Twice is the same as once.
+    """Logs the complete trials that MLflow does not have, and the sweep's summary. Idempotent.
 
-    Holds the lock of the sweep's ledger: two that log at once would both make a missing run.
+    It holds the lock of the sweep's ledger, because two processes at once could both create a missing run.
 
     Args:
         directory: The sweep.
-        uri: Of the MLflow store; `None` as in `tracking_uri`.
-        on_progress: Told of each trial logged.
+        uri: The URI of the MLflow store; for `None` see `tracking_uri`.
+        on_progress: Called for each trial logged.
 
     Raises:
-        UserError: If another process works on the sweep, the store does not take the runs, or the ledger cannot be
+        UserError: If another process works on the sweep, the store does not accept the runs, or the ledger cannot be
             read.
     """
     store = tracking_uri(uri)
@@ -114,7 +114,7 @@ def sync(directory: SweepDirectory, uri: str | None = None, on_progress: OnProgr
                     on_progress(mirror.n_logged, len(missing))
             mirror.finish()
         except (MlflowException, SQLAlchemyError, OSError, ImportError, ValueError) as error:
-            # The last two: a database whose driver is not installed, a registry of models that is no URI.
+            # The last two: a database whose driver is not installed, and an invalid URI of the model registry.
             raise UserError(
                 "--tracking-uri",
                 given=without_credentials(store),

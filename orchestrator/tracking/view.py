@@ -1,4 +1,4 @@
-"""A view of MLflow's table of runs: the columns that tell the trials of a sweep apart."""
+"""A saved view of MLflow's table of runs, with the columns in which the trials of a sweep differ."""
 
 import base64
 import json
@@ -8,22 +8,23 @@ from attnsweep.search_spaces.sweep import Sweep
 
 _TAG = "mlflow.sharedViewState."
 METRICS = ("stuck_rate", "solved_rate", "loss_median")
-"""Of trials and of the sweep itself. Few: parameters come after them, and a laptop shows seven columns in all."""
+"""The metrics shown. They are few, because parameters follow them and a laptop's screen fits seven columns."""
 
 
 def view_id(spec: Sweep) -> str:
-    """What the view is called in an address: `?viewStateShareKey=...`."""
+    """The view's name in an address: `?viewStateShareKey=...`."""
     return f"attnsweep.{spec.name}"
 
 
 def view_of_trials(spec: Sweep, created: int) -> tuple[str, str]:
-    """Key and value of the experiment's tag by which MLflow's page knows a view that was saved in it.
+    """Key and value of the experiment's tag in which MLflow stores a saved view.
 
-    One per name of a sweep: the page holds 40 at most. All sweeps of that name are in it, the newest first.
+    There is one view per sweep name, because MLflow's page holds at most 40. It lists all sweeps of that name, the
+    newest first.
 
     Args:
         spec: The sweep.
-        created: When it was, milliseconds since the epoch.
+        created: When the sweep was created, milliseconds since the epoch.
     """
     swept = [name for name in spec.space if name not in spec.fixed()]
     columns = [f"metrics.`{name}`" for name in METRICS] + [f"params.`{name}`" for name in swept]

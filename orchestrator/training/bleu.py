@@ -31,12 +31,12 @@ def score_written(workload: Workload[Any], pack: Pack[Any], result: PackResult) 
 
 
 def bleu(written: Written) -> float:
-    """Corpus BLEU, 0 to 100; NaN of an empty set."""
+    """Corpus BLEU, 0 to 100; NaN for an empty set."""
     if not written.references:
         return float("nan")
     # Imported here: a trainer that writes nothing need not load it.
     from sacrebleu import corpus_bleu
 
-    # force: this text is tokenized, of which sacrebleu would warn.
+    # force: without it sacrebleu warns that the text is already tokenized.
     found = corpus_bleu(list(written.hypotheses), [list(written.references)], tokenize="none", force=True)
     return float(found.score)

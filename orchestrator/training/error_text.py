@@ -6,8 +6,8 @@ from bdb import BdbQuit
 from attnsweep.orchestrator.storage.credentials import without_credentials
 
 STOPS = (KeyboardInterrupt, SystemExit, GeneratorExit, BdbQuit)
-"""Exceptions that end a process or its debugger. All else that a training raises is the training's fault, even where it
-is no `Exception`, such as a panic of an extension module written in Rust."""
+"""Exceptions that end a process or its debugger. Anything else that a training raises is recorded as its failure, even
+if it is no `Exception`, such as a panic of an extension module written in Rust."""
 
 _MOST_CHARACTERS = 20_000
 
@@ -23,7 +23,7 @@ def text_of(error: BaseException) -> str:
         raise
     except BaseException:  # noqa: BLE001  # The error's own code runs here.
         text = f"{type(error).__name__}, whose text cannot be had\n"
-    # Shortened last: a password that was cut in two would not be recognized.
+    # Shortened last: half of a password would not be recognized as one.
     return _shortened(without_credentials(_storable(text)))
 
 

@@ -1,4 +1,4 @@
-"""Which training is which: its place in the sweep, its parameters, its seed, and the id that follows from them."""
+"""The identity of a training: its place in the sweep, its parameters, its seed, and the id that follows from them."""
 
 import hashlib
 import json
@@ -23,7 +23,7 @@ class Task:
 
     Attributes:
         trial, replicate: Its place in the sweep.
-        training: What to train.
+        training: Its parameters and seed.
         certified_share: Probability that its label is tested by a certificate if it ends stuck.
     """
 
@@ -71,7 +71,7 @@ def tasks_of(
         SpecError: If its values clash with each other.
     """
     resolved = parameters.resolve({**directory.defaults, **values})
-    # In sweeps of version 0.1 the share is a parameter of the training.
+    # In sweeps of version 0.1 the share was a parameter of the training.
     of_training = resolved.certified_share
     share = directory.spec.certified_share if of_training is None else of_training
     seeds = ((replicate, training_seed(directory.spec.seed, trial, replicate)) for replicate in replicates)

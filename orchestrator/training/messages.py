@@ -11,12 +11,12 @@ if TYPE_CHECKING:
     from attnsweep.orchestrator.training.identity import Shape, Task
 
 CHECKPOINT_SECONDS = 120.0
-"""Between two checkpoints of a pack: a lost machine costs at most this much work."""
+"""Seconds between two checkpoints of a pack: a lost machine costs at most this much work."""
 
 
 @dataclass(frozen=True)
 class RunContext:
-    """What all rows of a run share: the name of the sweep, and the id of the environment that trains them."""
+    """The values that all rows of a run share: the sweep's name, and the id of the environment that trains them."""
 
     sweep: str
     environment: str | None = None
@@ -46,7 +46,7 @@ class Progress:
 
 @dataclass(frozen=True)
 class HandedBack:
-    """A pack that this trainer has stopped training; its state, if it got far enough to be worth keeping."""
+    """A pack that this trainer has stopped training, with its state unless it had barely begun."""
 
     checkpoint: bytes | None
 

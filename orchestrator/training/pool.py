@@ -9,9 +9,9 @@ class Pool(Protocol):
     """Trainers of one sweep, each with one pack at a time.
 
     Implementers: an order comes back any number of times as `Progress`, then exactly once as `Trained`, `Raised`,
-    `HandedBack` or `TrainerLost`, and with that leaves `running`. The rows of a training depend on its task alone.
-    What a training raises is a report, never an exception. A pool raises KeyboardInterrupt, and PoolError where it
-    cannot go on.
+    `HandedBack` or `TrainerLost`, after which it is no longer in `running`. The rows of a training depend on its task
+    alone. An exception of a training becomes a report. A pool itself raises only KeyboardInterrupt, and PoolError if it
+    cannot continue.
     """
 
     @property
@@ -19,8 +19,8 @@ class Pool(Protocol):
         """How many packs can train at once."""
 
     @property
-    def n_placed(self) -> int:
-        """How many trainers are up."""
+    def waiting_for(self) -> str:
+        """What has to come before any pack can train, in words; empty once one can."""
 
     @property
     def has_idle(self) -> bool:
@@ -29,6 +29,9 @@ class Pool(Protocol):
     @property
     def running(self) -> list[PackOrder]:
         """The packs being trained."""
+
+    def notices(self) -> list[str]:
+        """What the user should know of the trainers since the last call."""
 
     def train(self, order: PackOrder) -> None:
         """Hands a pack to an idle trainer."""

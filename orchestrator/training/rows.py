@@ -24,7 +24,7 @@ from attnsweep.workloads.vocabulary import STUCK_OUTCOMES
 
 @dataclass(frozen=True)
 class PackContext:
-    """What all rows of a pack share."""
+    """The values that all rows of a pack share."""
 
     sweep: str
     pack: str
@@ -124,8 +124,8 @@ def curve_rows(
     """The `curves` rows of a trained pack: one per training, probe and metric that was finite.
 
     Args:
-        workload, tasks, result: What was trained.
-        scores: (L,) by metric name: values measured once, at the end of a training; NaN where not measured.
+        workload, tasks, result: The pack.
+        scores: (L,) by metric name: values measured once, at the end of a training; NaN if not measured.
     """
     schema = schemas_of(workload)["curves"]
     ids = pa.array([_training_id(workload, task) for task in tasks])

@@ -32,7 +32,7 @@ SLICE_SECONDS = 1.0
 _MANY_TRAINERS = 1000
 """From so many on slices grow with their number: each report costs the driver a fraction of a millisecond."""
 _LOOKS_PER_SLICE = 8
-"""How often the clock is read: an evaluation takes from half a millisecond to several seconds."""
+"""Reads of the clock per slice: an evaluation takes from half a millisecond to several seconds."""
 
 
 def slice_seconds(n_trainers: int) -> float:
@@ -45,9 +45,9 @@ class Trainer:
 
     Args:
         workload: The problem.
-        run: What its rows say of the run.
+        run: The run that its rows name.
         device: `cpu` or `cuda`.
-        checkpoint_seconds: Between two checkpoints of a pack.
+        checkpoint_seconds: Seconds between two checkpoints of a pack.
     """
 
     def __init__(
@@ -70,7 +70,7 @@ class Trainer:
         return self._order is not None
 
     def leave(self) -> None:
-        """Makes the trainer hand back its pack within the slice. Safe in a signal handler."""
+        """Makes the trainer hand back its pack within the current slice. Safe in a signal handler."""
         self._is_leaving = True
 
     def start(self, order: PackOrder, n_trainers: int = 1) -> Report:
@@ -95,7 +95,7 @@ class Trainer:
         return self._at_the_edge(self._hand_back)
 
     def _at_the_edge(self, call: Callable[[], Report]) -> Report:
-        """What a call reports; whatever a training raises becomes its report."""
+        """The report of a call; an exception of a training becomes a `Raised` report."""
         try:
             return call()
         except STOPS:

@@ -1,4 +1,4 @@
-"""How well an encoder whose weights are set by hand answers random strings. Nothing is trained: there is no sweep.
+"""The answers of an encoder with hand-set weights to random strings. Nothing is trained: there is no sweep.
 
 Axes: B string, N position in a string.
 """
@@ -51,7 +51,7 @@ def answers(encoder: Encoder, language: str, length: int, n_strings: int) -> Ans
 
     Args:
         encoder: In double precision.
-        language: By name.
+        language: The language's name.
         length: Length of the strings.
         n_strings: B.
     """

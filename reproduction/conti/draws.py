@@ -1,9 +1,9 @@
 """The sampling procedure of Conti 2024 (its notebook Attn_approx): random members of Sigma_1, Sigma_2, Sigma_3.
 
-A draw is P + E with its rows normalised. E has T entries at distinct random places, U[0, 1) times `coeff_sp`, and a
+A draw is P + E with its rows normalized. E has T entries at distinct random places, U[0, 1) times `coeff_sp`, and a
 zero diagonal. Two properties of the notebook are easy to miss: the noise of Sigma_3 is always multiplied by 0.5, and
-`coeff_v`, the third coefficient of the grid, is never used, so each cell is drawn 11 times. We choose blocks among all
-placements that keep them apart; the notebook redraws until they are apart, which need not end.
+`coeff_v`, the third coefficient of the grid, is never used, so each cell is drawn 11 times. We draw uniformly among all
+placements of disjoint blocks; the notebook redraws until blocks are disjoint, which need not end.
 Axes: D draw, T token.
 """
 

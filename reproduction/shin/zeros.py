@@ -1,5 +1,5 @@
-"""Shin & Matzinger 2025, section 3: equations 3.7-3.9, 3.18, 3.33, 3.54 and the line before 3.71, checked,
-and the stationary families found by search."""
+"""Shin & Matzinger 2025, section 3: checks of equations 3.7-3.9, 3.18, 3.33, 3.54 and the line before 3.71, and the
+stationary families found by search."""
 
 from collections.abc import Sequence
 from pathlib import Path

@@ -33,7 +33,7 @@ CUT_OFFS: list[tuple[ModuleType, str]] = [
     (outcomes, "DIVERGED_FACTOR"),
     (outcomes, "MOVING_SHARE"),
 ]
-"""The cut-offs of the full models' judge, and the modules that hold them."""
+"""The cut-offs that label the full models, and the modules that define them."""
 N_KICKED = 60
 """Number of zeros that are kicked; a quarter as many plateaus are."""
 _SOURCE = "attnsweep, docs/zeros.md"
@@ -51,7 +51,7 @@ Table = list[list[str]]
 
 
 def reproduce(directory: Path, console: Console) -> Comparison:
-    """Trains 512 trials x 4 seeds of the full models, and lists where they get stuck."""
+    """Trains 512 trials x 4 seeds of the full models, and counts how they get stuck."""
     return compare(swept("stuck_full", directory, console), directory)
 
 
@@ -114,11 +114,11 @@ def compare_kicks(sweep: SweepDirectory, n_zeros: int) -> Comparison:
 
 
 def _kicked(sweep: SweepDirectory, rows: list[dict[str, Any]]) -> tuple[int, int]:
-    """How many of these trainings fall when they are kicked, and how many there are."""
+    """The number of these trainings whose loss falls after a kick, and the number of all."""
     n_fallen = 0
     for _, group in itertools.groupby(sorted(rows, key=_static_key), key=_static_key):
         lanes, state = retrain(sweep, [row["training_id"] for row in group])
-        # The certificate of a zero is the kick: all are labelled zeros here, so that all are kicked.
+        # A zero's certificate is a kick, so all are labelled zeros to have all kicked.
         labels = np.full(len(lanes.trainings), "degenerate_zero")
         certificates = CategoryPairs().certify(lanes, state, labels, labels)
         n_fallen += sum(each is not None and each.agrees for each in certificates)

@@ -21,12 +21,12 @@ COLOURS = {
 }
 """Okabe & Ito 2008, by outcome."""
 _FLOOR = 1e-6
-"""Where the axes of the scatter begin: smaller values are drawn there."""
+"""The lower end of the scatter's axes; smaller values are drawn there."""
 _CUT: dict[str, Any] = {"color": "0.4", "linewidth": 0.8, "linestyle": "--"}
 
 
 def clusters_figure(judged: Judged, outcome: NDArray[np.str_]) -> Figure:
-    """The relative gradient against how much attention there is, coloured by outcome, with the cut-offs."""
+    """The relative gradient against the strength of attention, coloured by outcome, with the cut-offs."""
     figure = Figure(figsize=(9.6, 4), layout="constrained", dpi=160)
     left, right = figure.subplots(1, 2, sharey=True)
     no_softmax = judged.column("param_attention_activation") != "softmax"

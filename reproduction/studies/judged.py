@@ -17,7 +17,7 @@ from attnsweep.workloads.engine.contract import Evidence
 
 
 class Judged:
-    """The trainings of a ledger as evidence, which can be judged with any cut-offs.
+    """The trainings of a ledger as evidence, which can be judged again with any cut-offs.
 
     Failed trainings are left out.
 
@@ -78,7 +78,7 @@ class Judged:
         return np.where(overflowed, "diverged", found)
 
     def _outcome(self, chosen: NDArray[np.int64], solved_factor: float) -> NDArray[np.str_]:
-        """Outcomes of trainings whose parameters are the same as far as the judge reads them."""
+        """Outcomes of trainings that are equal in all parameters that the judge reads."""
         levels = {name: self.column(f"level_{name}")[chosen].astype(float) for name in ("zero", "mean", "cur")}
         levels["solved"] = solved_factor * self.column("loss_level")[chosen].astype(float)
         metrics = {name: table[chosen] for name, table in self.metrics.items()}

@@ -35,11 +35,11 @@ _PASSING_SIGMA = 1e-3
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Size:
-    """How much is trained.
+    """The size of the study.
 
     Attributes:
         n_passing, n_valley, n_softmax: Seeds for the plateaus, the valley and softmax.
-        valley_time: Learning rate times number of steps, where the rate of runaways is measured.
+        valley_time: Learning rate times number of steps of the trainings in which runaways are counted.
         passing_steps, valley_steps, softmax_steps: Steps of the three figures.
     """
 
@@ -58,7 +58,7 @@ def reproduce(directory: Path, console: Console) -> Comparison:
 
 
 def compare(directory: Path, console: Console, size: Size) -> Comparison:
-    """The same with other numbers of seeds and steps."""
+    """The study with these numbers of seeds and steps."""
     rows: list[ComparedValue] = []
     figures: list[Path] = []
     with one_thread():
@@ -86,8 +86,8 @@ class _Trained:
     """A pack that has ended.
 
     Attributes:
-        evidence: What was measured, (L, P).
-        outcome: (L,) what the trainings ended as.
+        evidence: The measurements, (L, P).
+        outcome: (L,) the outcomes.
     """
 
     pack: Pack[CategoryPairsParameters]
@@ -158,7 +158,7 @@ def _plateau_rows(trained: _Trained, n: int, m: int, learning_rate: float) -> li
 
 
 def _valley(size: Size) -> tuple[Figure, list[ComparedValue]]:
-    """Trainings that descend the valley at infinity, and what the reset does to them."""
+    """Trainings that descend the valley at infinity, and the effect of the reset on them."""
     rows = []
     for sigma in (1e-3, 1e-2, 1e-1):
         for learning_rate in (0.003, 0.01, 0.03):
@@ -229,7 +229,7 @@ def _valley_figure(trained: _Trained, is_runaway: NDArray[np.bool_]) -> Figure:
 def _softmax(size: Size) -> tuple[Figure, list[ComparedValue]]:
     """Softmax over positions has no solution at finite logits; the level's tail falls like 1/t.
 
-    The level is of second order in the attention that is still missing, and so is the rate at which the logit grows.
+    Both the level and the growth rate of the logit are of second order in the attention that is still missing.
     """
     trained = _train(
         size.n_softmax,

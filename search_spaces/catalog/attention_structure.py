@@ -1,10 +1,11 @@
-"""How small may the structure of self-attention be before translation suffers? A band and columns, against all."""
+"""How small may the structure of self-attention be before translation suffers? A band and columns, or full
+attention."""
 
 from attnsweep.search_spaces import Categorical, Sweep
 
 
 def sweep() -> Sweep:
-    """Windows 0, 1, 2, 4 and all, with 0, 1, 2 or 4 columns beside them (beside all, they change nothing)."""
+    """Windows 0, 1, 2, 4 and full attention, each with 0, 1, 2 or 4 columns (no effect with full attention)."""
     return Sweep(
         name="attention_structure",
         description="Translators whose self-attention sees a band of window and num_pos rare-token columns, or all.",

@@ -6,8 +6,8 @@ from attnsweep.search_spaces import Categorical, LossQuantile, Sweep
 def sweep() -> Sweep:
     """4 lengths x 2 scales x 20 seeds: 100 epochs of 100 steps of a string, each ended by 100 strings of length 1,000.
 
-    The scale with log n is that of the authors' code. Outcomes are told by 32 strings of training length, not the usual
-    1,000: at each of 101 probes those would cost more than the training.
+    The scale with log n is that of the authors' code. Outcomes are judged on 32 strings of training length instead of
+    the usual 1,000, which at each of 101 probes would cost more than the training.
     """
     return Sweep(
         name="chiang_fig4",
@@ -23,7 +23,7 @@ def sweep() -> Sweep:
             "test_batch_size": 100,
             "longest_test_length": 1000,
             "test_ladder": False,
-            # The figure is the curve to its end.
+            # The figure shows all curves to the last epoch.
             "stop_when_solved": False,
         },
         sampler="grid",

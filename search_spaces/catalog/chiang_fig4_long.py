@@ -5,7 +5,7 @@ from attnsweep.search_spaces.catalog import chiang_fig4
 
 
 def sweep() -> Sweep:
-    """As `chiang_fig4`, ten times as long, looked at every 20 epochs of theirs (100 strings each)."""
+    """`chiang_fig4` for ten times as long, probed every 20 of the paper's epochs (of 100 strings)."""
     spec = chiang_fig4.sweep().fix({"n_epochs": 50, "steps_per_epoch": 2000})
     return spec.but(
         name="chiang_fig4_long",

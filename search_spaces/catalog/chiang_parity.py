@@ -1,12 +1,12 @@
-"""PARITY by the set-up in which Chiang & Cholak 2022 learn FIRST."""
+"""PARITY in the set-up in which Chiang & Cholak 2022 learn FIRST."""
 
 from attnsweep.search_spaces import Categorical, LossQuantile, Sweep
 
 
 def sweep() -> Sweep:
-    """4 lengths x 2 scales x 20 seeds: 100 epochs of 100 steps of one string, looked at every 5 of them.
+    """4 lengths x 2 scales x 20 seeds: 100 epochs of 100 steps of one string, probed every 5 epochs.
 
-    Each position is a token of its own, so that a string costs by its length: the longest is 100, tests are at 30.
+    Each position is a separate token, so the cost grows with the length: the longest is 100, tests are at 30.
     """
     return Sweep(
         name="chiang_parity",

@@ -1,4 +1,4 @@
-"""At which lengths is FIRST learned, and does it then hold at others? By scale, epsilon, rate and initialization."""
+"""At which lengths is FIRST learned, and does it generalize to others? By scale, epsilon, rate and initialization."""
 
 from attnsweep.search_spaces import Categorical, Float, Sweep
 
@@ -16,7 +16,7 @@ def sweep() -> Sweep:
             "init_sigma": Categorical(choices=(None, 1e-2, 1e-1, 3e-1, 1.0)),
             "layer_norm_eps": Categorical(choices=(0.0, 1e-5, 1e-3, 1e-1)),
             "learning_rate": Float(low=1e-4, high=1e-2, log=True),
-            # Lengths, scales, sigmas and epsilons share packs; layers and heads split them in four.
+            # Trainings that differ in lengths, scales, sigmas and epsilons share packs; layers and heads split packs.
             "n_layers": Categorical(choices=(1, 2)),
             "n_heads": Categorical(choices=(1, 2)),
             "batch_size": 4,

@@ -1,4 +1,4 @@
-"""Is PARITY ever learned? An encoder can represent it exactly; gradient descent is not said to find that."""
+"""Is PARITY ever learned? An encoder can represent it exactly, but gradient descent need not find the solution."""
 
 from attnsweep.search_spaces import Categorical, Float, Sweep
 

@@ -6,8 +6,8 @@ from attnsweep.search_spaces import Categorical, LossQuantile, Sweep
 def sweep() -> Sweep:
     """4 flavours x 20 seeds at N = 10, M = 20 on 500 texts: minutes; the paper's M = 50 and 1,000 texts take an hour.
 
-    The paper has "50 iterations": a call of PyTorch's L-BFGS is up to 20. After 50 single ones hardly a flavour has
-    left E[Y | X_i], at either size; 500 are 25 calls.
+    The paper has "50 iterations", which we take as calls of PyTorch's L-BFGS of up to 20 iterations each. After 50
+    single iterations hardly a flavour has left E[Y | X_i], at either size. Ours are 500 iterations, that is, 25 calls.
     """
     return Sweep(
         name="shin_flavours",
@@ -25,7 +25,7 @@ def sweep() -> Sweep:
             "learning_rate": 1.0,
             "n_steps": 500,
             "dtype": "float32",
-            # The figure is the curve to its end.
+            # The figure shows all curves to the last iteration.
             "stop_when_solved": False,
         },
         sampler="grid",

@@ -4,7 +4,7 @@ from attnsweep.search_spaces import LossQuantile, Sweep
 
 
 def sweep() -> Sweep:
-    """20 seeds at N = 10, M = 50 on 1,000 texts; on iterations see `shin_flavours`."""
+    """20 seeds at N = 10, M = 50 on 1,000 texts; for the number of iterations see `shin_flavours`."""
     return Sweep(
         name="shin_solution_2",
         description="solution 2 at the published size: 20 trainings, some minutes on 2 cores",

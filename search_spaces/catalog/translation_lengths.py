@@ -1,4 +1,7 @@
-"""Trained on short sentences, what of long ones? With and without log-length scaling: Chiang & Cholak 2022, table 1."""
+"""How do translators trained on short sentences translate long ones, with and without log-length scaling?
+
+Source: Chiang & Cholak 2022, table 1.
+"""
 
 from attnsweep.search_spaces import Categorical, Sweep
 

@@ -1,15 +1,16 @@
-"""Sweeps of small attention models: all that users import. Each name loads its module when it is first used.
+"""Sweeps of small attention models: the names that users import. Each name loads its module on first use.
 
-The names stand in `__init__.pyi`, which type checkers read too. `import attnsweep` loads neither torch nor Ray, and
-needs no other package: `attnsweep.workloads` trains where only torch, NumPy and PyArrow are installed.
+The names are declared in `__init__.pyi`, which type checkers read too. `import attnsweep` loads neither torch nor Ray,
+and needs no other package: `attnsweep.workloads` trains with only torch, NumPy and PyArrow installed.
 """
 
 import ast
 import os
 from pathlib import Path
 
-# MKL's products round by the memory alignment of a matrix, so a training would depend on its place in a pack. MKL reads
-# this before its first product, in the driver and in trainers alike; its cost is not measurable.
+# By default the rounding of MKL's products depends on a matrix's memory alignment, so a training would depend on its
+# place in the pack. MKL reads this variable at its first product, in the driver and in trainers alike. The setting
+# costs no measurable time.
 os.environ.setdefault("MKL_CBWR", "AVX2,STRICT")
 
 

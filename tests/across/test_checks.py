@@ -1,4 +1,4 @@
-"""The project's own checks: each goes red for its own kind of error, and the command line stays light."""
+"""The project's own checks: each fails on its own kind of error. The command line stays fast to import."""
 
 import os
 import shutil
@@ -40,7 +40,7 @@ PLANTED = {
         check=("ruff", "check", "--output-format=concise"),
         finding="orchestrator/planted.py:1:8: F401",
     ),
-    # The file alone: the whole takes mypy a minute without its cache.
+    # Only the file is checked: the whole project takes mypy a minute without its cache.
     "type": Planted(
         path="workloads/planted.py",
         text='WINDOW: int = "wide"\n',
@@ -84,7 +84,7 @@ def run(command: Sequence[str | Path], directory: Path) -> subprocess.CompletedP
     return subprocess.run(
         command,
         cwd=directory,
-        # The package of this directory, not the one that is installed.
+        # Imports the package of this directory, not the installed one.
         env=os.environ | {"PYTHONPATH": str(directory / "src")},
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
@@ -118,7 +118,8 @@ def test_a_planted_error_turns_its_check_red(copy: Path, planted: Planted) -> No
 
 
 def test_make_check_runs_every_tool() -> None:
-    # A dry run; --old-file keeps it from planning an install; under `make test` a make inside a make would say so.
+    # A dry run. `--old-file` avoids planning an install. Make's variables are removed: under `make test` they add
+    # output.
     plan = run(
         ["make", "--no-print-directory", "--dry-run", "--old-file=there/.installed-test", "check", "VENV=there"], ROOT
     )
@@ -143,7 +144,7 @@ def test_each_target_chooses_its_tests(target: str, chosen: str) -> None:
         ["make", "--no-print-directory", "--dry-run", "--old-file=there/.installed-test", target, "VENV=there"], ROOT
     )
     *_, tests = plan.stdout.splitlines()
-    assert tests == f"there/bin/pytest --numprocesses 2 --dist loadfile --no-loadscope-reorder{chosen}"
+    assert tests == f"there/bin/pytest --numprocesses 3 --dist loadgroup --no-loadscope-reorder{chosen}"
 
 
 def test_the_command_line_starts_without_the_heavy_libraries() -> None:
@@ -160,5 +161,5 @@ print(time.process_time())
         heavy, own_seconds = started.stdout.splitlines()
         assert heavy == ""
         seconds.append(float(own_seconds))
-    # Processor time and the best of three: the promise is about the imports, not about the machine's other load.
+    # CPU time, best of three: the test is about the imports, not about other load on the machine.
     assert min(seconds) < START_UP_SECONDS

@@ -1,4 +1,4 @@
-"""What the documents say is so: their examples run, their commands exist, their columns are the ledger's."""
+"""The documents are correct: their examples run, their commands exist, their columns are the ledger's."""
 
 import contextlib
 import io
@@ -42,7 +42,7 @@ DOCUMENTS = {path.name: path.read_text() for path in (ROOT / "README.md", *sorte
 COMMANDS = get_group(app).commands
 SWEEP = "sweeps/first"
 ASKED = (SWEEP, "sweeps/edge")
-"""Sweeps of reduced systems: their queries run on a small one."""
+"""Sweeps of reduced systems, whose documented queries are run on a small sweep."""
 PLACES = ("sweeps/", "s3://")
 ADDED_BY_A_READER = "workloads/formal_languages/majority.py"
 
@@ -60,12 +60,12 @@ def examples() -> dict[str, str]:
 
 
 def snippets(name: str) -> list[str]:
-    """The Python of a document that is no file."""
+    """The Python blocks of a document that are not files."""
     return [block for block in blocks(DOCUMENTS[name], "python") if not re.match(r"# \w+\.py\n", block)]
 
 
 def run_python(code: str, name: str) -> tuple[dict[str, Any], str]:
-    """The names that a document's Python leaves, and what it prints."""
+    """The names that a document's Python defines, and its output."""
     names: dict[str, Any] = {}
     printed = io.StringIO()
     with contextlib.redirect_stdout(printed):
@@ -74,7 +74,7 @@ def run_python(code: str, name: str) -> tuple[dict[str, Any], str]:
 
 
 def invocations(text: str) -> list[str]:
-    """Every `attnsweep ...` in a document's code."""
+    """Every `attnsweep ...` command in a document's code."""
     shell = [line for block in blocks(text, "bash") for line in block.splitlines()]
     prose = re.sub(r"^```.*?^```$", "", text, flags=re.DOTALL | re.MULTILINE)
     spans = [" ".join(span.split()) for span in re.findall(r"`([^`]+)`", prose)]
@@ -274,7 +274,7 @@ def test_every_command_is_in_a_document() -> None:
 
 
 def anchors(text: str) -> set[str]:
-    """The targets of links into a page: its headings in small letters, without punctuation, with dashes for spaces."""
+    """The anchors of a page: its headings in lower case, without punctuation, with dashes for spaces."""
     headings = re.findall(r"^#+ (.+)$", re.sub(r"^```.*?^```$", "", text, flags=re.DOTALL | re.MULTILINE), re.MULTILINE)
     return {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings}
 
@@ -304,7 +304,8 @@ def test_the_files_that_a_document_names_hold_what_it_says(name: str) -> None:
 
 @pytest.mark.slow
 def test_the_site_builds_without_a_warning(tmp_path: Path) -> None:
-    """What `make docs` does, on a copy: the reference of the command line is written beside the pages."""
+    """Builds the site like `make docs`, in a copy, because the build writes the command-line reference beside the
+    pages."""
     for name in ("docs", "infra"):
         shutil.copytree(ROOT / name, tmp_path / name, ignore=shutil.ignore_patterns("_build", "ledgers"))
     shutil.copy(ROOT / "CHANGELOG.md", tmp_path)

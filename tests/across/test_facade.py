@@ -1,4 +1,4 @@
-"""`import attnsweep`: all names are there, nothing heavy is imported, and the folders cannot be imported alone."""
+"""`import attnsweep`: all names exist, nothing slow is imported, and the folders cannot be imported on their own."""
 
 import ast
 import importlib

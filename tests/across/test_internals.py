@@ -1,4 +1,4 @@
-"""Private names of libraries: each library's in one file, which says so when another version lacks one."""
+"""Private names of libraries: each library's are in one file, which raises a clear error if a version lacks one."""
 
 import ast
 import runpy
@@ -22,7 +22,7 @@ ALLOWED = {
 
 
 def _private_names(tree: ast.AST) -> Iterator[str]:
-    """Of the three libraries, as a file imports or reads them."""
+    """The private names of the three libraries that a file imports or reads."""
     for node in ast.walk(tree):
         match node:
             case ast.Import(names=names):

@@ -1,4 +1,4 @@
-"""What is installed: one package, whatever the folders are called and wherever the source comes from.
+"""The distribution installs one package, whatever the folders are called and wherever the source comes from.
 
 The folders stand at the top of the repository, and `src/attnsweep` links to them. The tests build from a copy, so that
 nothing is left in the checkout.
@@ -25,7 +25,7 @@ SOURCE = (
     "src",
     "workloads",
 )
-"""What a distribution is made of; also there: all that must not get into it."""
+"""A source tree to build from. It also contains everything that must not get into a distribution."""
 BESIDES = ("benchmarks", "docs", "infra", "tests")
 
 
@@ -36,7 +36,7 @@ def run(command: Sequence[str | Path], directory: Path) -> str:
 
 
 def build(kind: str, source: Path, out: Path) -> Path:
-    """The archive that setuptools makes of a source tree, without an environment of its own."""
+    """The archive that setuptools builds from a source tree, without an isolated environment."""
     out.mkdir(exist_ok=True)
     program = f"import sys; from setuptools import build_meta; build_meta.build_{kind}(sys.argv[1])"
     run([sys.executable, "-W", "ignore", "-c", program, out], source)
@@ -92,7 +92,7 @@ def test_git_archive_makes_the_same_wheel(wheel: Path, tmp_path: Path) -> None:
 
 @pytest.mark.scale
 def test_an_installed_wheel_exposes_one_name_and_runs(wheel: Path, tmp_path: Path) -> None:
-    """In an environment of its own, which sees the dependencies of this one and no checkout."""
+    """Runs in a separate environment, which has the dependencies of this one but not the checkout."""
     run([sys.executable, "-m", "venv", tmp_path / "venv"], tmp_path)
     python = tmp_path / "venv" / "bin" / "python"
     [site] = (tmp_path / "venv" / "lib").glob("python*/site-packages")
@@ -100,7 +100,7 @@ def test_an_installed_wheel_exposes_one_name_and_runs(wheel: Path, tmp_path: Pat
     run([python, "-m", "pip", "install", "--no-index", "--no-deps", wheel], tmp_path)
     new = {path.name for path in site.iterdir()} - before
     assert new == {"attnsweep", f"attnsweep-{wheel.name.split('-')[1]}.dist-info"}
-    # Named in a .pth file, a folder is searched, and the .pth files in it, such as that of this checkout, are not read.
+    # A folder named in a .pth file is searched, but .pth files in it, such as this checkout's, are not read.
     [dependencies] = [path for path in sys.path if path.endswith("site-packages")]
     (site / "dependencies.pth").write_text(dependencies + "\n")
     where = run([python, "-c", "import attnsweep.orchestrator.cli; print(attnsweep.__file__)"], tmp_path)

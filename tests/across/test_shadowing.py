@@ -1,4 +1,4 @@
-"""A user's folders may be called like ours: they change nothing, to the last bit."""
+"""A user's folders may have the names of ours: results stay the same to the last bit."""
 
 import contextlib
 import io

@@ -1,24 +1,17 @@
-"""Debian's Chromium for tests of web pages, and processes of our own around it."""
+"""Debian's Chromium for tests of web pages, driven by Selenium."""
 
-import base64
-import json
-import os
 import shutil
-import signal
-import socket
-import subprocess
-import time
-import urllib.error
-import urllib.request
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, ClassVar, TypeVar
+from typing import Any
 
 import pytest
+from selenium.common.exceptions import NoSuchElementException
+from selenium.webdriver import Chrome, ChromeOptions, ChromeService
+from selenium.webdriver.common.by import By
+from selenium.webdriver.remote.webelement import WebElement
 
-SECONDS_TO_START = 60
-SECONDS_TO_STOP = 15
 SECONDS_TO_SHOW = 30
 CHROMIUM_OPTIONS = (
     "--headless",
@@ -34,122 +27,67 @@ CHROMIUM_OPTIONS = (
     "--window-size=1600,1000",
 )
 
-_DIRECT = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-"""Loopback is never asked for through a proxy."""
-
 
 class Browser:
-    """One tab of Chromium, driven by the W3C WebDriver protocol.
+    """One tab of Chromium, which keeps what it logs.
 
-    Args:
-        driver: Address of a running chromedriver.
-        profile: A folder of the browser's own.
+    Attributes:
+        driver: Selenium's own interface to it.
     """
 
-    capabilities: ClassVar[Mapping[str, Any]] = {}
-
-    def __init__(self, driver: str, profile: Path) -> None:
-        options = {"binary": shutil.which("chromium"), "args": [*CHROMIUM_OPTIONS, f"--user-data-dir={profile}"]}
-        self._session = f"{driver}/session"
-        capabilities = {"alwaysMatch": {"browserName": "chrome", "goog:chromeOptions": options, **self.capabilities}}
-        started = self.call("POST", "", {"capabilities": capabilities})
-        self._session += f"/{started['sessionId']}"
-        # What is looked for is waited for, by the driver.
-        self.call("POST", "/timeouts", {"implicit": 1000 * SECONDS_TO_SHOW})
+    def __init__(self, driver: Chrome) -> None:
+        self.driver = driver
 
     def open(self, url: str) -> None:
         # From one fragment of a page to another would be no new page.
-        self.call("POST", "/url", {"url": "about:blank"})
-        self.call("POST", "/url", {"url": url})
+        self.driver.get("about:blank")
+        self.driver.get(url)
 
-    def find(self, xpath: str) -> str:
-        """The first element that matches, waited for; a failed test with the page's text where none comes."""
+    def find(self, xpath: str) -> WebElement:
+        """The first element that matches, waited for. Without one the test fails, with the page's text."""
         try:
-            found = self.call("POST", "/element", {"using": "xpath", "value": xpath})
-        except urllib.error.HTTPError as error:
-            text = self.call("POST", "/execute/sync", {"script": "return document.body.innerText", "args": []})
-            pytest.fail(f"{xpath} did not appear ({error}); the page says:\n{text}")
-        [element] = found.values()
-        return str(element)
+            return self.driver.find_element(By.XPATH, xpath)
+        except NoSuchElementException:
+            text = self.driver.execute_script("return document.body.innerText")
+            pytest.fail(f"{xpath} did not appear; the page says:\n{text}")
 
     def click(self, xpath: str) -> None:
-        self.call("POST", f"/element/{self.find(xpath)}/click", {})
+        self.find(xpath).click()
 
     def evaluate(self, script: str, xpath: str) -> Any:
-        """What a JavaScript expression of `element`, the first that matches, is."""
-        element = {"element-6066-11e4-a52e-4f735466cecf": self.find(xpath)}
-        script = f"const element = arguments[0]; return {script}"
-        return self.call("POST", "/execute/sync", {"script": script, "args": [element]})
+        """The value of a JavaScript expression of `element`, the first that matches."""
+        return self.driver.execute_script(f"const element = arguments[0]; return {script}", self.find(xpath))
+
+    @contextmanager
+    def as_wide_as(self, width: int) -> Iterator[None]:
+        """The tab has this width, in CSS pixels; below 500 it is a phone's."""
+        metrics = {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": width < 500}
+        self.driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", metrics)
+        try:
+            yield
+        finally:
+            self.driver.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
+
+    def log(self, kind: str) -> list[dict[str, Any]]:
+        """What it has logged since the last call: `browser` (its console) or `performance` (its network)."""
+        return list(self.driver.get_log(kind))  # type: ignore[no-untyped-call]
 
     def screenshot(self, path: Path) -> None:
-        path.write_bytes(base64.b64decode(self.call("GET", "/screenshot")))
-
-    def close(self) -> None:
-        self.call("DELETE", "")
-
-    def call(self, method: str, command: str, content: Mapping[str, Any] | None = None) -> Any:
-        body = None if content is None else json.dumps(content).encode()
-        request = urllib.request.Request(self._session + command, body, method=method)
-        with _DIRECT.open(request, timeout=2 * SECONDS_TO_SHOW) as answer:
-            return json.load(answer)["value"]
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as held:
-        return int(held.getsockname()[1])
-
-
-def answers(url: str) -> bool:
-    with suppress(OSError), _DIRECT.open(url, timeout=5) as answer:
-        return bool(answer.status == 200)
-    return False
+        assert self.driver.save_screenshot(str(path))
 
 
 @contextmanager
-def running(command: Sequence[str], log: Path, is_up: Callable[[], bool]) -> Iterator[None]:
-    """A process with all that it starts, ended by its own process group."""
-    environment = {name: value for name, value in os.environ.items() if not name.startswith("MLFLOW_")}
-    with log.open("wb") as sink:
-        process = subprocess.Popen(
-            command,
-            cwd=log.parent,
-            env=environment | {"MLFLOW_DISABLE_TELEMETRY": "true"},
-            stdin=subprocess.DEVNULL,
-            stdout=sink,
-            stderr=subprocess.STDOUT,
-            start_new_session=True,
-        )
-    try:
-        deadline = time.monotonic() + SECONDS_TO_START
-        while not is_up():
-            with suppress(subprocess.TimeoutExpired):
-                process.wait(timeout=0.1)
-            if process.returncode is not None or time.monotonic() > deadline:
-                pytest.fail(f"{command[0]} (exit code {process.returncode}) did not come up:\n{log.read_text()}")
-        yield
-    finally:
-        process.terminate()
-        with suppress(subprocess.TimeoutExpired):
-            process.wait(timeout=SECONDS_TO_STOP)
-        with suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)
-        process.wait()
-
-
-B = TypeVar("B", bound=Browser)
-
-
-@contextmanager
-def open_browser(home: Path, kind: type[B]) -> Iterator[B]:
-    """A browser with its driver, in a folder of its own; the test is skipped where there is none."""
+def open_browser(home: Path) -> Iterator[Browser]:
+    """A browser with its driver and profile in a folder of its own. Skips the test where there is none."""
     for program in ("chromium", "chromedriver"):
         if shutil.which(program) is None:
             pytest.skip(f"no {program} on the PATH (Debian: apt-get install chromium chromium-driver)")
-    driver = f"http://127.0.0.1:{free_port()}"
-    command = ["chromedriver", f"--port={driver.rpartition(':')[2]}"]
-    with running(command, home / "chromedriver.log", lambda: answers(f"{driver}/status")):
-        tab = kind(driver, home / "profile")
-        try:
-            yield tab
-        finally:
-            tab.close()
+    options = ChromeOptions()
+    options.binary_location = str(shutil.which("chromium"))
+    for option in (*CHROMIUM_OPTIONS, f"--user-data-dir={home / 'profile'}"):
+        options.add_argument(option)
+    options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
+    service = ChromeService(shutil.which("chromedriver"), log_output=str(home / "chromedriver.log"))
+    with Chrome(options, service) as driver:
+        driver.implicitly_wait(SECONDS_TO_SHOW)
+        yield Browser(driver)

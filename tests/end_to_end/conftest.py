@@ -1,4 +1,4 @@
-"""A real Ray head of our own, beside whatever else runs on the machine."""
+"""What whole sweeps are tried with: a real Ray head, independent of any other Ray here, and a real browser."""
 
 import os
 import secrets
@@ -14,6 +14,8 @@ from contextlib import ExitStack, suppress
 from pathlib import Path
 
 import pytest
+
+from tests.end_to_end.chromium import Browser, open_browser
 
 SECONDS_TO_START = 120
 SECONDS_TO_STOP = 30
@@ -50,6 +52,7 @@ def ray_head() -> Iterator[Mapping[str, str]]:
     # Not pytest's own folder: Ray's socket paths must fit into 107 bytes.
     home = Path(tempfile.mkdtemp(prefix="attnsweep-", dir="/tmp"))
     token = home / "auth_token"
+    token.touch(mode=0o600)
     token.write_text(secrets.token_hex(32))
     port, dashboard_port, client_port, agent_port = _free_ports(4)
     environment = {name: value for name, value in os.environ.items() if not name.startswith(("RAY_", "MLFLOW_"))}
@@ -77,3 +80,9 @@ def ray_head() -> Iterator[Mapping[str, str]]:
     finally:
         _stop(head)
         shutil.rmtree(home, ignore_errors=True)
+
+
+@pytest.fixture(scope="session")
+def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
+    with open_browser(tmp_path_factory.mktemp("browser")) as tab:
+        yield tab

@@ -1,4 +1,4 @@
-"""The recipe of infra/README.md, followed to the letter on a real Ray head."""
+"""The recipe of docs/clusters.md, followed to the letter on a real Ray head."""
 
 import subprocess
 import sys
@@ -14,7 +14,7 @@ SECONDS_FOR_A_JOB = 200
 
 
 def submit(environment: Mapping[str, str], *command: str | Path) -> subprocess.CompletedProcess[str]:
-    """`ray job submit`, which follows the job to its end and exits with 1 where it failed."""
+    """`ray job submit`, which follows the job to its end and exits with 1 if it failed."""
     return subprocess.run(
         [BIN / "ray", "job", "submit", "--log-color", "false", "--", *command],
         env=environment,

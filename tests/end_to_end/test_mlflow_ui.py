@@ -11,7 +11,8 @@ from mlflow import MlflowClient
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
 from attnsweep.orchestrator.tracking import add_report, sync
 from attnsweep.orchestrator.tracking.view import view_id
-from tests.end_to_end.chromium import Browser, answers, free_port, open_browser, running
+from tests.end_to_end.chromium import Browser
+from tests.end_to_end.servers import answers, free_port, running
 from tests.orchestrator.small_sweep import small_sweep, sweep_on_disk, trial_rows
 
 
@@ -24,12 +25,6 @@ class Shown:
     experiment: str
     parent_run: str
     trial_run: str
-
-
-@pytest.fixture(scope="module")
-def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
-    with open_browser(tmp_path_factory.mktemp("browser"), Browser) as tab:
-        yield tab
 
 
 @pytest.fixture(scope="module")

@@ -1,4 +1,4 @@
-"""Optuna's own dashboard, on the study of a sweep: what a user sees there."""
+"""Optuna's own dashboard on the study of a sweep: what a user sees."""
 
 import json
 import sys
@@ -13,7 +13,8 @@ import pytest
 from attnsweep.orchestrator.running.study import Study
 from attnsweep.orchestrator.storage.sweep_directory import STUDY_FILE, SweepDirectory
 from attnsweep.search_spaces import Categorical, Float
-from tests.end_to_end.chromium import Browser, answers, free_port, open_browser, running
+from tests.end_to_end.chromium import Browser
+from tests.end_to_end.servers import answers, free_port, running
 from tests.orchestrator.small_sweep import small_sweep
 
 pytestmark = pytest.mark.server
@@ -71,10 +72,9 @@ def test_the_dashboard_has_the_sweeps_trials(shown: Shown) -> None:
     assert (reason["key"], reason["value"]) == ("refused", "heads do not divide the width")
 
 
-def test_the_dashboard_opens_in_a_browser(shown: Shown, tmp_path: Path) -> None:
+def test_the_dashboard_opens_in_a_browser(shown: Shown, browser: Browser, tmp_path: Path) -> None:
     [summary] = shown.get("studies")["study_summaries"]
-    with open_browser(tmp_path, Browser) as browser:
-        browser.open(f"{shown.url}/dashboard/studies/{summary['study_id']}")
-        browser.find(f"//*[contains(text(), '{shown.directory.sweep}')]")
-        browser.find("//*[local-name() = 'text'][contains(., 'stuck_rate')]")
-        browser.screenshot(tmp_path / "study.png")
+    browser.open(f"{shown.url}/dashboard/studies/{summary['study_id']}")
+    browser.find(f"//*[contains(text(), '{shown.directory.sweep}')]")
+    browser.find("//*[local-name() = 'text'][contains(., 'stuck_rate')]")
+    browser.screenshot(tmp_path / "study.png")

@@ -1,37 +1,16 @@
 """The report in a real browser, at a desk and on a phone: nothing scrolls sideways, fetches, fails or is missing."""
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, ClassVar
 
 import pytest
 
 from attnsweep.orchestrator.report.page import write_report
-from tests.end_to_end.chromium import Browser, open_browser
+from tests.end_to_end.chromium import Browser
 from tests.orchestrator.small_sweep import small_sweep, sweep_on_disk, trial_rows
 
 WIDTHS = {"desk": 1280, "phone": 390}
 ERRORS = ("ValueError: no", "RuntimeError: " + "m" * 3000)
-
-
-class Reader(Browser):
-    """A browser that keeps what it logs, with a window of any size."""
-
-    capabilities: ClassVar = {"goog:loggingPrefs": {"browser": "ALL", "performance": "ALL"}}
-
-    def resize(self, width: int) -> None:
-        metrics = {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": width < 500}
-        self.call("POST", "/goog/cdp/execute", {"cmd": "Emulation.setDeviceMetricsOverride", "params": metrics})
-
-    def log(self, kind: str) -> list[dict[str, Any]]:
-        return list(self.call("POST", "/se/log", {"type": kind}))
-
-
-@pytest.fixture(scope="module")
-def reader(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Reader]:
-    with open_browser(tmp_path_factory.mktemp("reader"), Reader) as tab:
-        yield tab
 
 
 @pytest.fixture(scope="module")
@@ -55,36 +34,34 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 
 @pytest.mark.parametrize("width", WIDTHS.values(), ids=WIDTHS)
-def test_the_report_fits_and_is_whole(width: int, page: str, reader: Reader, tmp_path: Path) -> None:
-    reader.resize(width)
-    for kind in ("browser", "performance"):
-        reader.log(kind)
-    reader.open(page)
-    inside = reader.evaluate("element.clientWidth", "//html")
-    assert width - 20 <= inside <= width
-    # Details are where long lines hide.
-    reader.evaluate("element.querySelectorAll('details').forEach(each => each.open = true)", "//body")
-    assert reader.evaluate("element.scrollWidth", "//html") == inside
-    images = (
-        "Promise.all([...element.querySelectorAll('img')].map(image => image.decode().then(() => image.naturalWidth)))"
-    )
-    sizes = reader.evaluate(images, "//body")
-    assert len(sizes) >= 8
-    assert min(sizes) > 200
-    drawings = "[...element.querySelectorAll('svg')].map(each => [each.clientWidth, each.clientHeight])"
-    for wide, high in reader.evaluate(drawings, "//body"):
-        assert 250 < wide < width
-        assert 120 < high < wide * 1.5
-    past = (
-        "[...element.querySelectorAll('img, svg, h1, .tile, pre, .scroll')]"
-        ".filter(each => each.getBoundingClientRect().right > document.documentElement.clientWidth + 1)"
-        ".map(each => each.outerHTML.slice(0, 99))"
-    )
-    assert reader.evaluate(past, "//body") == []
-    reader.screenshot(tmp_path / "report.png")
+def test_the_report_fits_and_is_whole(width: int, page: str, browser: Browser, tmp_path: Path) -> None:
+    with browser.as_wide_as(width):
+        for kind in ("browser", "performance"):
+            browser.log(kind)
+        browser.open(page)
+        inside = browser.evaluate("element.clientWidth", "//html")
+        assert width - 20 <= inside <= width
+        # Details are where long lines hide.
+        browser.evaluate("element.querySelectorAll('details').forEach(each => each.open = true)", "//body")
+        assert browser.evaluate("element.scrollWidth", "//html") == inside
+        widths = "[...element.querySelectorAll('img')].map(image => image.decode().then(() => image.naturalWidth))"
+        sizes = browser.evaluate(f"Promise.all({widths})", "//body")
+        assert len(sizes) >= 8
+        assert min(sizes) > 200
+        drawings = "[...element.querySelectorAll('svg')].map(each => [each.clientWidth, each.clientHeight])"
+        for wide, high in browser.evaluate(drawings, "//body"):
+            assert 250 < wide < width
+            assert 120 < high < wide * 1.5
+        past = (
+            "[...element.querySelectorAll('img, svg, h1, .tile, pre, .scroll')]"
+            ".filter(each => each.getBoundingClientRect().right > document.documentElement.clientWidth + 1)"
+            ".map(each => each.outerHTML.slice(0, 99))"
+        )
+        assert browser.evaluate(past, "//body") == []
+        browser.screenshot(tmp_path / "report.png")
 
-    assert reader.log("browser") == []
-    messages = [json.loads(entry["message"])["message"] for entry in reader.log("performance")]
+    assert browser.log("browser") == []
+    messages = [json.loads(entry["message"])["message"] for entry in browser.log("performance")]
     asked = [each["params"]["request"]["url"] for each in messages if each["method"] == "Network.requestWillBeSent"]
     assert {url for url in asked if not url.startswith("data:")} <= {page, "about:blank"}
     assert page in asked

@@ -1,4 +1,4 @@
-"""Whole sweeps with real files and a real MLflow database, in this process where Ray proves nothing more."""
+"""Whole sweeps with real files and a real MLflow database; without Ray if Ray would test nothing more."""
 
 import json
 import os
@@ -71,7 +71,7 @@ def test_every_training_is_one_row(tmp_path: Path) -> None:
 
 
 def test_a_training_does_not_depend_on_pack_or_trainer(local_ray: str, tmp_path: Path) -> None:
-    """On two trainers of a Ray, and in this process."""
+    """The ways to run: two trainers on Ray, and this process."""
     whole = _sweep(trials=8, replicates=8)
     here, there = tmp_path / "here", tmp_path / "there"
     _run(whole, here, pack_size=64)
@@ -130,7 +130,7 @@ def test_trials_get_the_seeds_that_their_rates_need_also_when_interrupted(tmp_pa
 
 
 def _interrupt_after(n_commits: int) -> Callable[..., None]:
-    """The loop's commit, which sends this process a Ctrl-C once it has been called so often."""
+    """The loop's commit, which sends this process a Ctrl-C once it has been called this often."""
     commit, n_called = SweepLoop._commit, 0
 
     def commit_and_interrupt(loop: SweepLoop, *arguments: Any) -> None:
@@ -171,7 +171,7 @@ def test_trials_that_the_workload_refuses_are_counted_and_the_rest_trained(tmp_p
 
 @pytest.mark.ray
 def test_the_command_line_end_to_end(tmp_path: Path) -> None:
-    """Its own process and its own local Ray: what `make sweep` does, smaller."""
+    """Runs `attnsweep run` in a new process with its own local Ray, like `make sweep` but smaller."""
     attnsweep = str(Path(sys.executable).parent / "attnsweep")
     environment = {name: value for name, value in os.environ.items() if not name.startswith(("RAY_", "MLFLOW_"))}
     budget = ["--trials", "4", "--replicates", "2", "--trainers", "1", "--set", "n_steps=30"]

@@ -34,7 +34,7 @@ def _home(mlflow_database: str, tmp_path_factory: pytest.TempPathFactory) -> Ite
 
 
 def _prepare(name: str, n_pairs: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A TSV of its own, and the file that `attnsweep prepare-corpus` makes of it, in the working directory."""
+    """A TSV in the working directory, and the corpus file that `attnsweep prepare-corpus` makes of it."""
     lexicon = Lexicon(LexiconSizes())
     pairs = [sentence_pair(lexicon, seed=1, number=number) for number in range(n_pairs)]
     lines = ["english\titalian", *(f"{' '.join(pair.source)}\t{' '.join(pair.target)}" for pair in pairs)]
@@ -76,10 +76,10 @@ def test_a_text_of_ones_own_from_file_to_ledger(tmp_path: Path, monkeypatch: pyt
     assert heads["score_syntactic_gain"].null_count == heads["score_alignment"].null_count == heads.num_rows
     assert heads["score_positional_share"].null_count == 0
 
-    # The file is another by now: going on would train some rows on one text and some on another.
+    # The file has changed: continuing would train some rows on one text and some on another.
     _prepare("other", 300, monkeypatch)
     shutil.copy("other.parquet", "mine.parquet")
-    with pytest.raises(SpecError, match=r"corpus_digest: got .* the file is another than the sweep began with"):
+    with pytest.raises(SpecError, match=r"corpus_digest: got .* the file has changed since the sweep began"):
         resume_sweep(directory.place, Resources(local=True), QUIET)
     assert Ledger(directory.place).trainings().num_rows == 4
 

@@ -1,4 +1,4 @@
-"""File systems of our own, with little room."""
+"""Small file systems for tests of a full disk."""
 
 import os
 import subprocess
@@ -11,7 +11,7 @@ import pytest
 
 @contextmanager
 def small_disk(root: Path, n_kibibytes: int) -> Iterator[Path]:
-    """A file system of this size at a new folder; the test is skipped where none can be mounted."""
+    """A file system of this size, mounted at a new folder; the test is skipped if mounting is not possible."""
     root.mkdir()
     mounting = ["mount", "-t", "tmpfs", "-o", f"size={n_kibibytes}k", "tmpfs", str(root)]
     if os.geteuid() != 0 or subprocess.run(mounting, capture_output=True, check=False).returncode:
@@ -23,5 +23,5 @@ def small_disk(root: Path, n_kibibytes: int) -> Iterator[Path]:
 
 
 def enlarge(root: Path, n_kibibytes: int) -> None:
-    """Gives a mounted file system more room."""
+    """Enlarges a mounted file system."""
     subprocess.run(["mount", "-o", f"remount,size={n_kibibytes}k", str(root)], check=True)

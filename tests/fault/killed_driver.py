@@ -1,4 +1,4 @@
-"""A driver that is killed where it is told to.
+"""A driver that is killed at a given point.
 
 The point is a method of the real code, `module:Class.method`, `@n` for its nth call; the process sends itself a SIGKILL
 as the call begins, or with `+` before it, as it ends. With `mlflow ` before all that, the process that writes to MLflow
@@ -48,7 +48,7 @@ def plant_in_mlflow(point: str) -> None:
 
 
 def main(path: Path, point: str, resources: Mapping[str, Any]) -> None:
-    """Runs the small sweep, or goes on with it, until it dies."""
+    """Runs the small sweep, or resumes it, until the driver dies."""
     if point.startswith("mlflow "):
         plant_in_mlflow(point.removeprefix("mlflow "))
     else:

@@ -1,4 +1,4 @@
-"""Servers of our own that are killed, frozen and started again: MLflow's, and PostgreSQL from Debian's packages."""
+"""Servers that tests kill, freeze and restart: MLflow's, and PostgreSQL from Debian's packages."""
 
 import os
 import pwd
@@ -18,7 +18,7 @@ from typing import Any
 import psycopg2
 import pytest
 
-from tests.end_to_end.chromium import answers, free_port
+from tests.end_to_end.servers import answers, free_port
 
 SECONDS_TO_WAIT = 120
 
@@ -32,7 +32,7 @@ def wait_until(condition: Callable[[], bool], what: str) -> None:
 
 
 class Server(ABC):
-    """A process with all that it starts, in a process group of its own.
+    """A process and its descendants, in their own process group.
 
     Args:
         command: What starts it, every time.
@@ -46,7 +46,7 @@ class Server(ABC):
 
     @abstractmethod
     def is_up(self) -> bool:
-        """Whether it answers."""
+        """Whether the server answers."""
 
     def start(self) -> None:
         with self._log.open("ab") as sink:
@@ -63,7 +63,7 @@ class Server(ABC):
             pytest.fail(f"{self._command[0]} ended (exit code {self._process.returncode}):\n{self._log.read_text()}")
 
     def kill(self, number: int = signal.SIGKILL) -> None:
-        """Ends it, and waits until it is gone."""
+        """Ends the server, and waits until it is gone."""
         if self._process is None:
             return
         self.send(number)
@@ -71,7 +71,7 @@ class Server(ABC):
 
     @contextmanager
     def frozen(self) -> Iterator[None]:
-        """It accepts connections (the kernel does) and does not answer."""
+        """Freezes the server: the kernel still accepts connections, but nothing answers."""
         self.send(signal.SIGSTOP)
         try:
             yield
@@ -113,7 +113,7 @@ class MlflowServer(Server):
 
 
 class PostgresServer(Server):
-    """PostgreSQL on a unix socket in its own folder, as a user that it does not refuse to serve."""
+    """PostgreSQL on a unix socket in its own folder, run as a user that is not root, as it demands."""
 
     def __init__(self, programs: Path, home: Path, **user: Any) -> None:
         self._home = home
@@ -145,7 +145,7 @@ class PostgresServer(Server):
 
     @contextmanager
     def locked(self, database: str, table: str) -> Iterator[None]:
-        """Whoever reads or writes this table waits, without an end."""
+        """Locks a table: whoever reads or writes it waits forever."""
         connection = psycopg2.connect(dbname=database, user="attnsweep", host=str(self._home))
         try:
             connection.cursor().execute(f"lock table {table} in access exclusive mode")
@@ -154,21 +154,21 @@ class PostgresServer(Server):
             connection.close()
 
     def crash(self) -> None:
-        """Without a shutdown: connections are cut, and the next start recovers from the log."""
+        """Kills PostgreSQL without a shutdown: connections are cut, and the next start recovers from its log."""
         self.kill(signal.SIGQUIT)
 
 
 @contextmanager
 def postgres() -> Iterator[PostgresServer]:
-    """A running PostgreSQL; the test is skipped where there is none."""
+    """A running PostgreSQL; the test is skipped if it is not installed."""
     found = sorted(Path("/usr/lib/postgresql").glob("*/bin/initdb"))
     if not found:
         pytest.skip("no PostgreSQL under /usr/lib/postgresql (Debian: apt-get install postgresql)")
-    # Not pytest's own folder: its owner alone may enter that, and a socket's path must fit into 107 bytes.
+    # Not pytest's folder: only its owner may enter it, and a socket's path must fit into 107 bytes.
     home = Path(tempfile.mkdtemp(prefix="attnsweep-postgres-", dir="/tmp"))
     user: dict[str, Any] = {}
     if os.getuid() == 0:
-        # It refuses to run as root.
+        # PostgreSQL refuses to run as root.
         owner = pwd.getpwnam("postgres")
         os.chown(home, owner.pw_uid, owner.pw_gid)
         user = {"user": owner.pw_uid, "group": owner.pw_gid, "extra_groups": []}

@@ -1,4 +1,4 @@
-"""Small sweeps to be disturbed, and what must be equal afterwards."""
+"""Small sweeps for fault tests, and the values that must be equal to those of an undisturbed sweep."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -11,6 +11,7 @@ from attnsweep.orchestrator.report.screen.summary import Summary
 from attnsweep.orchestrator.running.loop import SweepLoop
 from attnsweep.orchestrator.running.session import resume_sweep, run_sweep
 from attnsweep.orchestrator.running.study import Study
+from attnsweep.orchestrator.storage.location import Location
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
 from attnsweep.orchestrator.training.messages import HandedBack, PackOrder, Progress, Report, TrainerLost
 from attnsweep.orchestrator.training.resources import Resources
@@ -19,7 +20,7 @@ from attnsweep.search_spaces import Categorical, Float, Sweep
 from attnsweep.workloads.engine.pack import Pack
 
 ON_RAY = {"local": False, "n_trainers": 1}
-"""One trainer on the Ray that is up: each takes seconds to start."""
+"""One trainer on the running Ray; only one, because each takes seconds to start."""
 OUTCOME = ["trial", "replicate", "training_id", "seed", "outcome", "final_loss", "eval_loss", "n_steps", "onset_step"]
 
 
@@ -44,16 +45,16 @@ def small_sweep(**changes: Any) -> Sweep:
 
 
 def long_sweep(**changes: Any) -> Sweep:
-    """2 trials x 2 trainings that take ten slices of a `sliced` trainer."""
+    """2 trials x 2 trainings, each of ten slices of a `sliced` trainer."""
     space = {"n_steps": 250, "n_categories": 3, "n_positions": 5, "init_sigma": Float(low=0.1, high=1.0)}
     return small_sweep(space=space | {"stop_when_solved": False}, trials=2, replicates=2).but(**changes)
 
 
 def sliced(base: type[Trainer] = Trainer) -> type[Trainer]:
-    """A trainer that reports after every 25 steps, however fast the machine, and finds every pack worth keeping."""
+    """A trainer that reports after every 25 steps, however fast the machine, and returns the state of every pack."""
 
     class Sliced(base):  # type: ignore[misc, valid-type]
-        """Sent to Ray's workers by value, since it is local."""
+        """A local class, which Ray sends to its workers by value."""
 
         def _train_slice(self, pack: Pack[Any]) -> bool:
             return pack.advance(25)
@@ -66,25 +67,25 @@ def sliced(base: type[Trainer] = Trainer) -> type[Trainer]:
     return Sliced
 
 
-def run(spec: Sweep, path: Path, **resources: Any) -> Summary:
+def run(spec: Sweep, path: Location, **resources: Any) -> Summary:
     """Runs a new sweep in this process, unless resources say otherwise."""
     return run_sweep(spec, path, Resources(**{"local": True, **resources}), Console(stderr=True))
 
 
 def resume(path: Path, **resources: Any) -> Summary:
-    """Goes on with it."""
+    """Resumes the sweep in this process, unless resources say otherwise."""
     return resume_sweep(path, Resources(**{"local": True, **resources}), Console(stderr=True))
 
 
 def outcomes(path: Path) -> list[dict[str, Any]]:
-    """What must be the same however often a sweep was disturbed: its trainings and how they ended."""
+    """The trainings and their results, which must be the same however often the sweep was disturbed."""
     keys = [("trial", "ascending"), ("replicate", "ascending")]
     rows: list[dict[str, Any]] = Ledger(path).trainings(columns=OUTCOME).sort_by(keys).to_pylist()
     return rows
 
 
 def curves(path: Path) -> list[dict[str, Any]]:
-    """Every value measured on the way."""
+    """All values of the curves."""
     keys = [(name, "ascending") for name in ("trial", "replicate", "metric", "step")]
     table = Ledger(path).connect().sql("select trial, replicate, metric::varchar as metric, step, value from curves")
     rows: list[dict[str, Any]] = table.to_arrow_table().sort_by(keys).to_pylist()
@@ -92,13 +93,13 @@ def curves(path: Path) -> list[dict[str, Any]]:
 
 
 def told(path: Path) -> list[tuple[int, dict[str, Any], float | None]]:
-    """What Optuna knows of each trial."""
+    """Each trial in Optuna's study: parameters, state and value."""
     trials = Study(SweepDirectory.open(path))._study.trials
     return [(each.number, each.params, each.value) for each in trials]
 
 
 def after_commit(number: int, action: Callable[[], object]) -> Callable[..., None]:
-    """The loop's commit, which does something at the end of its `number`th call."""
+    """The loop's commit, which calls `action` at the end of its `number`th call."""
     commit, n_called = SweepLoop._commit, 0
 
     def commit_and_act(loop: SweepLoop, *arguments: Any) -> None:
@@ -112,7 +113,7 @@ def after_commit(number: int, action: Callable[[], object]) -> Callable[..., Non
 
 
 def after_slices(number: int, action: Callable[[], object]) -> Callable[..., None]:
-    """The loop's hearing, which does something at the end of the `number`th slice that it hears of."""
+    """The loop's handling of reports, which calls `action` after the `number`th slice reported."""
     receive, n_heard = SweepLoop._receive, 0
 
     def receive_and_act(loop: SweepLoop, order: PackOrder, report: Report | TrainerLost) -> None:

@@ -1,4 +1,4 @@
-"""A sweep that is taken up with other versions or code than it was begun with."""
+"""A sweep that is resumed with other versions or code than those it began with."""
 
 import os
 import signal
@@ -49,12 +49,12 @@ def test_other_versions_are_refused_and_recorded_where_accepted(
     assert list(SweepDirectory.open(path).environments) == [before.id, now.id]
     trained = Ledger(path).trainings(columns=["environment"])["environment"].to_pylist()
     assert (trained.count(before.id), trained.count(now.id)) == (n_before, 32 - n_before)
-    # It has become what the sweep is trained with.
+    # The new environment is now the sweep's current one.
     assert sweeps.resume(path).finished
 
 
 def test_a_checkpoint_of_another_environment_is_dropped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A row names one environment: its training begins again."""
+    """A row names one environment, so an unfinished training begins again."""
     path = tmp_path / "s"
     now = Environment.current(CategoryPairs())
     monkeypatch.setattr("attnsweep.orchestrator.training.local_pool.Trainer", sweeps.sliced())

@@ -1,4 +1,4 @@
-"""The disk fills up in mid-sweep: one message, nothing half-written, and on again when there is room."""
+"""The disk fills up during a sweep: one message, nothing half-written, and resumable when there is space."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""A driver killed before, within and after each of its writes: no row twice, none lost, no checkpoint for nothing.
+"""A driver killed before, within and after each of its writes: no row twice, none lost, no checkpoint wasted.
 
 The sweep trains in this process. A kill is an exception that nothing between it and the test catches or answers.
 """
@@ -33,7 +33,7 @@ PACK_SIZE = 4
 
 
 class _Kill(BaseException):
-    """Like SIGKILL: nobody catches it."""
+    """Simulates SIGKILL: no code catches it."""
 
 
 @pytest.fixture(autouse=True)
@@ -49,11 +49,11 @@ def _create(path: Location, spec: Sweep = SPEC) -> SweepDirectory:
 
 
 def _go_on(directory: SweepDirectory, checkpoint_seconds: float = CHECKPOINT_SECONDS) -> Found:
-    """One run of the sweep, as far as it comes; what its end would write is left out, as a kill leaves it out."""
+    """Runs the sweep until the kill, without the writes at the end of a run, which a real kill would prevent."""
     workload = load_workload(directory.spec.workload)
     with closing(LedgerWriter(directory.place, schemas_of(workload), directory.spec_sha256)) as writer:
         study = Study(directory)
-        pool = LocalPool(workload, RunContext(directory.sweep), checkpoint_seconds)
+        pool = LocalPool(workload, RunContext(directory.sweep), checkpoint_seconds=checkpoint_seconds)
         loop = SweepLoop(directory, workload, study, writer, pool, pack_size=PACK_SIZE, followers=())
         found = loop.resume(Ledger(directory.place).trainings())
         assert loop.run(lambda: False)
@@ -72,7 +72,7 @@ def _told(directory: SweepDirectory) -> list[float | None]:
 
 
 def _kill_at(owner: type, name: str, call: int, when: str, patch: pytest.MonkeyPatch) -> None:
-    """Kills at a call of a method, the first is 0: before it, after it, or in its midst, where it wrote a part."""
+    """Kills at a call of a method (the first is 0): before it, after it, or within it, after a partial write."""
     real = getattr(owner, name)
     calls = iter(range(call))
 
@@ -116,7 +116,7 @@ POINTS = [
     (Study, "tell", 0, "before"),
     (Study, "tell", 3, "after"),
 ]
-"""What is called how often until then. Of the journal's writes 0 opens the study, 1 is the first commit's."""
+"""The calls of each method up to then. Of the journal's writes, 0 opens the study and 1 is the first commit's."""
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""A driver killed at every step of the commit order, again and again in one sweep, which ends as if undisturbed."""
+"""A driver killed at every step of the commit order, repeatedly in one sweep, which ends like an undisturbed one."""
 
 import multiprocessing
 import signal
@@ -30,11 +30,11 @@ POINTS = (
     "attnsweep.orchestrator.storage.sweep_directory:SweepDirectory.record_run",
     "mlflow attnsweep.orchestrator.tracking.runs:SweepRuns.finish",
 )
-"""Before, between and after directory, study, ledger, tell and MLflow."""
+"""The points of the kills: before, between and after writing the directory, study, ledger, tell and MLflow."""
 
 
 def _run_until_killed(path: Path, point: str, **resources: Any) -> None:
-    # A server that has imported everything: a process of its own takes seconds to do so.
+    # A fork server that has imported everything, because a new process would take seconds to import.
     drivers = multiprocessing.get_context("forkserver")
     drivers.set_forkserver_preload(
         ["mlflow.tracking", "attnsweep.orchestrator.running.session", "tests.fault.killed_driver"]
@@ -73,7 +73,7 @@ def test_a_sweep_whose_driver_is_killed_at_every_step_ends_as_if_undisturbed(und
 def test_the_trainers_of_a_killed_driver_leave_their_cores_to_the_next(
     local_ray: str, undisturbed: Path, tmp_path: Path
 ) -> None:
-    """Both of the two cores that there are."""
+    """Trainers on both cores."""
     path = tmp_path / "s"
     on_ray = {"local": False, "address": local_ray, "n_trainers": 2}
     _run_until_killed(path, "+pathlib:Path.replace@2", **on_ray)
@@ -82,7 +82,7 @@ def test_the_trainers_of_a_killed_driver_leave_their_cores_to_the_next(
 
 
 def _logged(sweep: str) -> Counter[str]:
-    """How many finished runs of each trial MLflow has."""
+    """The number of finished MLflow runs of each trial."""
     runs = mlflow.search_runs(
         experiment_names=["category_pairs"],
         filter_string=f"tags.`attnsweep.sweep` = '{sweep}' and tags.`attnsweep.kind` = 'trial'",

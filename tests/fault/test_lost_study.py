@@ -1,4 +1,4 @@
-"""A ledger that is not the study's, or not the sweep's: nothing is trained, and both sides are named."""
+"""A ledger of another study or another sweep: nothing is trained, and the message names both."""
 
 import re
 import shutil
@@ -21,11 +21,11 @@ def test_trials_that_the_study_does_not_know_are_not_trained_a_second_time(tmp_p
     study = (path / STUDY_FILE).read_bytes()
     (path / STUDY_FILE).unlink()
     for _ in range(2):
-        # The second time it is there, and new.
+        # The first resume has created a new, empty study.
         with pytest.raises(
             UserError,
             match=re.escape(f"{path}/{STUDY_FILE}: got 'a study that lacks 3 trials of the ledger, trial 0 the first'")
-            + r", expected every trial .*; restore it from a copy; to see what is amiss: attnsweep audit ",
+            + r", expected every trial .*; restore it from a copy; to see what is wrong: attnsweep audit ",
         ):
             sweeps.resume(path)
     assert sweeps.outcomes(path) == before

@@ -1,4 +1,4 @@
-"""Trainers, nodes and raylets that die or are taken away in mid-pack, on a real cluster of several nodes."""
+"""Trainers, nodes and raylets that die or are removed during a pack, on a real cluster of several nodes."""
 
 import os
 import signal
@@ -15,7 +15,8 @@ from attnsweep.orchestrator.ledger.reader import Ledger
 from attnsweep.orchestrator.running.loop import SweepLoop
 from attnsweep.orchestrator.training.messages import HandedBack, PackOrder, Report, TrainerLost
 from attnsweep.orchestrator.training.ray_internals import control_store
-from attnsweep.orchestrator.training.ray_pool import TrainerActor, TrainerPool
+from attnsweep.orchestrator.training.ray_pool import TrainerPool
+from attnsweep.orchestrator.training.trainer_actor import TrainerActor
 from attnsweep.workloads.engine.pack import Pack
 from tests.fault import sweeps
 from tests.fault.servers import wait_until
@@ -31,7 +32,7 @@ _QUICK_TO_NOTICE = {
 
 @pytest.fixture(scope="module")
 def cluster(mlflow_database: str) -> Iterator[Cluster]:
-    """A head without cores and two nodes of one core: a trainer on each."""
+    """A head without cores and two nodes with one core each, so each node has one trainer."""
     del mlflow_database
     ray.shutdown()
     head = {"num_cpus": 0, "_system_config": _QUICK_TO_NOTICE, "include_dashboard": False}
@@ -46,7 +47,7 @@ def cluster(mlflow_database: str) -> Iterator[Cluster]:
 
 @pytest.fixture(scope="module")
 def undisturbed(mlflow_database: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Trained in this process."""
+    """The same sweep trained in this process, undisturbed."""
     path = tmp_path_factory.mktemp("undisturbed") / "long"
     sweeps.run(sweeps.long_sweep(), path)
     return path
@@ -54,7 +55,7 @@ def undisturbed(mlflow_database: str, tmp_path_factory: pytest.TempPathFactory) 
 
 def _once(mark: Path, number: signal.Signals) -> type[TrainerActor]:
     class Disturbed(sweeps.sliced(TrainerActor)):  # type: ignore[misc]
-        """Its process is sent a signal before the third slice of a pack, once."""
+        """A trainer whose process is sent a signal once, before the third slice of a pack."""
 
         n_slices = 0
 
@@ -71,7 +72,7 @@ def _once(mark: Path, number: signal.Signals) -> type[TrainerActor]:
 
 @pytest.fixture
 def received(monkeypatch: pytest.MonkeyPatch) -> list[tuple[PackOrder, Report | TrainerLost]]:
-    """What the loop hears from its trainers."""
+    """The reports that the loop gets from its trainers."""
     heard: list[tuple[PackOrder, Report | TrainerLost]] = []
     receive = SweepLoop._receive
 
@@ -145,7 +146,7 @@ def test_a_drained_node_hands_back_its_pack(
 
     monkeypatch.setattr(TrainerPool, "train", train_and_drain)
     monkeypatch.setattr("attnsweep.orchestrator.training.ray_pool.TrainerActor", sweeps.sliced(TrainerActor))
-    monkeypatch.setattr("attnsweep.orchestrator.training.ray_pool._DRAINING_SECONDS", 0.0)
+    monkeypatch.setattr("attnsweep.orchestrator.training.ray_pool._LOOK_SECONDS", 0.0)
     sweeps.run(sweeps.long_sweep(), tmp_path / "s", local=False, n_trainers=2, pack_size=2)
     assert any(isinstance(report, HandedBack) for _, report in received)
     assert not any(isinstance(report, TrainerLost) for _, report in received)
@@ -163,7 +164,7 @@ def test_a_node_and_a_raylet_that_die_lose_nothing(
     monkeypatch: pytest.MonkeyPatch,
     received: list[tuple[PackOrder, Report | TrainerLost]],
 ) -> None:
-    """One node is removed after the first pack, another's raylet is killed after the third, and two come."""
+    """One node is removed after the first pack, another's raylet is killed after the third, and two nodes are added."""
     spec = sweeps.small_sweep()
     sweeps.run(spec, tmp_path / "undisturbed")
     first, second = cluster.worker_nodes
@@ -175,7 +176,7 @@ def test_a_node_and_a_raylet_that_die_lose_nothing(
     def kill() -> None:
         (raylet,) = second.all_processes["raylet"]
         os.kill(raylet.process.pid, signal.SIGKILL)
-        # Its trainer may live on for a moment, in which all that is left could be trained.
+        # Its trainer may live on for a moment and could train everything that is left.
         wait_until(lambda: not _is_alive(second.node_id), "the loss of the node to be noticed")
         cluster.add_node(num_cpus=1)
 
@@ -201,7 +202,7 @@ def test_a_training_that_gets_further_each_time_is_not_given_up(
     deaths.mkdir()
 
     class ShortLived(sweeps.sliced(TrainerActor)):  # type: ignore[misc]
-        """Dies in its fifth slice, but not in the replays at the end, which have no checkpoints."""
+        """A trainer that dies in its fifth slice, except in the replays at the end, which have no checkpoints."""
 
         n_slices = 0
 
@@ -215,7 +216,7 @@ def test_a_training_that_gets_further_each_time_is_not_given_up(
 
     monkeypatch.setattr("attnsweep.orchestrator.training.ray_pool.TrainerActor", ShortLived)
     monkeypatch.setattr("attnsweep.orchestrator.running.loop.MAX_LOSSES", 1)
-    # With the four that one trainer adds: two in a row are too many.
+    # One trainer adds four to the limit, so that two losses in a row are too many.
     monkeypatch.setattr("attnsweep.orchestrator.running.loop.MAX_LOSSES_IN_A_ROW", 1 - 4)
     assert sweeps.run(sweeps.long_sweep(), tmp_path / "s", **sweeps.ON_RAY, checkpoint_seconds=0.0).finished
     assert sum(isinstance(report, TrainerLost) for _, report in received) == 2
@@ -227,7 +228,7 @@ def test_a_training_that_kills_its_trainer_fails_alone(
     cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     class Fragile(TrainerActor):
-        """Dies of one training."""
+        """A trainer that dies of one particular training."""
 
         def start(self, order: PackOrder, n_trainers: int = 1) -> Report:
             if any((task.trial, task.replicate) == (1, 2) for task in order.tasks):
@@ -251,7 +252,7 @@ def test_a_training_that_ruins_its_process_spoils_no_other(
     cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     class OnGpu(TrainerActor):
-        """As CUDA does after an assert on the device: all that its process does from then on raises."""
+        """A trainer whose calls all raise from some point on, as CUDA's do after an assert on the device."""
 
         is_ruined = False
 

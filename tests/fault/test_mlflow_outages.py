@@ -1,4 +1,4 @@
-"""MLflow goes away during a sweep: the sweep does not notice, and MLflow ends up with all of it, once.
+"""MLflow goes down during a sweep: the sweep is not affected, and in the end MLflow has each trial exactly once.
 
 A real `mlflow server`, on SQLite and on PostgreSQL, is killed, frozen and started again under real sweeps.
 """
@@ -66,20 +66,20 @@ _LOGGED = {
 
 @dataclass(frozen=True)
 class Store:
-    """A running MLflow server, and the PostgreSQL that it stores in, where it does."""
+    """A running MLflow server, and its PostgreSQL if it uses one."""
 
     server: MlflowServer
     postgres: PostgresServer | None
 
     def silent(self) -> AbstractContextManager[None]:
-        """It takes requests and does not answer: the server is frozen, or waits for PostgreSQL."""
+        """Makes the server accept requests without answering: it is frozen, or waits for PostgreSQL."""
         return self.postgres.locked("mlflow", "runs") if self.postgres else self.server.frozen()
 
     def rows(self, sql: str, **values: Any) -> Rows:
         return _rows(self.server.database, sql, **values)
 
     def n_trials(self, status: str) -> int:
-        """Trials of all sweeps that it has in this state."""
+        """The number of trials' runs, of all sweeps, in this state."""
         sql = """
             select count(*) from runs join tags on tags.run_uuid = runs.run_uuid
             where lifecycle_stage = 'active' and status = :status and key = 'attnsweep.kind' and value = 'trial'
@@ -130,13 +130,13 @@ def store(running_store: Store, monkeypatch: pytest.MonkeyPatch) -> Store:
 
 @pytest.fixture(scope="module")
 def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """A database that is never away."""
+    """An MLflow database that is always available, to compare with."""
     return f"sqlite:///{tmp_path_factory.mktemp('undisturbed') / 'mlflow.db'}"
 
 
 @pytest.fixture
 def projections(monkeypatch: pytest.MonkeyPatch) -> list[Projection]:
-    """The projections of the sweeps that a test runs; they try again at once."""
+    """The projections of the sweeps that a test runs; they retry at once."""
     made = []
 
     def make(directory: SweepDirectory) -> Projection:
@@ -148,7 +148,7 @@ def projections(monkeypatch: pytest.MonkeyPatch) -> list[Projection]:
 
 
 def _run(path: Path, monkeypatch: pytest.MonkeyPatch, events: Mapping[int, Callable[[], object]]) -> Summary:
-    """Runs the sweep to its end; events happen in mid-sweep, after so many commits."""
+    """Runs the sweep to its end; each event happens after the given number of commits."""
     commit, n_commits = SweepLoop._commit, 0
 
     def commit_and_go_on(loop: SweepLoop, *rows: Any) -> None:
@@ -166,7 +166,7 @@ def _run(path: Path, monkeypatch: pytest.MonkeyPatch, events: Mapping[int, Calla
 
 
 def _assert_all_logged_once(store: Store, path: Path, undisturbed: str) -> None:
-    """What the store has of this sweep is what a store that was never away has of it."""
+    """Asserts that the store has the same runs of this sweep as a store that was always available."""
     directory = SweepDirectory.open(path)
     sync(directory, undisturbed)
     for what, sql in _LOGGED.items():
@@ -212,8 +212,8 @@ def test_a_server_that_dies_for_good_leaves_the_rest_to_mlflow_sync(
     assert N_TRIALS - n_there <= int(told[1]) <= N_TRIALS - n_there + 1
 
     store.server.start()
-    assert _mlflow_sync(path).endswith(f"{N_TRIALS - n_there} trials logged, {n_there} were there\n")
-    # As the command does, the report last.
+    assert _mlflow_sync(path).endswith(f"{N_TRIALS - n_there} trials logged, {n_there} already there\n")
+    # The report is added last, as the command does.
     sync(SweepDirectory.open(path), undisturbed)
     add_report(SweepDirectory.open(path), undisturbed)
     _assert_all_logged_once(store, path, undisturbed)
@@ -238,7 +238,7 @@ def test_a_store_that_comes_back_in_mid_sweep_gets_all_of_it(
     projections: list[Projection],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """The server, or PostgreSQL behind it."""
+    """The process to disturb: the server, or the PostgreSQL behind it."""
     n_before = store.n_trials("FINISHED")
 
     def crash() -> None:
@@ -265,7 +265,7 @@ def test_a_store_that_falls_silent_gets_no_trial_twice_although_requests_were_re
     projections: list[Projection],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """A server that waited for PostgreSQL obeys all of them later; one that was frozen forgets them."""
+    """A server that waited for PostgreSQL executes all requests later; a frozen one forgets them."""
     n_requests = 3
     monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", str(n_requests - 1))
     monkeypatch.setenv("MLFLOW_HTTP_REQUEST_TIMEOUT", "3")
@@ -305,7 +305,7 @@ def test_the_end_of_a_sweep_does_not_wait_for_a_server_that_never_answers(
     projections: list[Projection],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Its requests have no end in this test: a loop that waited for one would not end either."""
+    """Requests never return in this test, so a loop that waited for one would never end."""
     monkeypatch.setenv("MLFLOW_HTTP_REQUEST_TIMEOUT", "100000")
     monkeypatch.setattr(projection, "_PATIENCE_SECONDS", 1.0)
     with store.server.frozen():
@@ -313,7 +313,7 @@ def test_the_end_of_a_sweep_does_not_wait_for_a_server_that_never_answers(
     assert summary.mlflow.startswith(
         "lacks the summary and up to 12 of 12 trials: no answer for 1 s; once it answers: "
     )
-    # What was given up logs nothing when it is answered after all.
+    # An abandoned projection logs nothing when its request is finally answered.
     assert projections[0]._process.poll() is not None
     assert _counts(store, tmp_path / "s") == [(0, 0)]
     assert sync(SweepDirectory.open(tmp_path / "s")) == SyncResult(n_logged=12, n_present=0)

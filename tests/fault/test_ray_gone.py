@@ -1,4 +1,4 @@
-"""A Ray that does not start, or dies: one line, how to go on, exit code 1, and nothing of Ray's own pages."""
+"""A Ray that does not start, or dies: one line that says how to continue, exit code 1, and none of Ray's own output."""
 
 import os
 import re
@@ -25,7 +25,7 @@ NOT_STARTED = (
 
 @pytest.fixture
 def attempts(no_ray: None, monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """Of a Ray that does not start: how long its control store was to have each time."""
+    """The time limits of the control store at each attempt to start a Ray that does not start."""
     seconds: list[str] = []
 
     def fail(**_: Any) -> None:
@@ -64,7 +64,7 @@ def test_one_that_was_begun_can_be_resumed(
     path = sweep_on_disk(tmp_path / "s", small_sweep("s"), trial_rows(0, ["solved"] * 4)).place
     line, hint = _fault(["resume", str(path)], monkeypatch, capsys)
     assert line.startswith(NOT_STARTED)
-    assert hint == f"once the cause is repaired, go on with: attnsweep resume {path}"
+    assert hint == f"once the cause is fixed, continue with: attnsweep resume {path}"
 
 
 def test_a_node_has_as_long_as_it_is_given(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -89,13 +89,10 @@ def test_a_node_has_as_long_as_it_is_given(monkeypatch: pytest.MonkeyPatch) -> N
 
 PROGRAM = """
 import os, signal, subprocess, sys
-import attnsweep.orchestrator.training.ray_pool
 from attnsweep.orchestrator import cli
 from attnsweep.orchestrator.running.loop import SweepLoop
 from attnsweep.orchestrator.training.trainer import Progress
-from tests.fault import sweeps
 
-attnsweep.orchestrator.training.ray_pool.Trainer = sweeps.sliced()
 receive, is_killed = SweepLoop._receive, False
 
 def kill_once_it_trains(loop, order, report):
@@ -114,7 +111,7 @@ cli.main()
 
 @pytest.mark.scale
 def test_a_ray_that_dies_stops_the_sweep_and_says_how_to_go_on(tmp_path: Path, mlflow_database: str) -> None:
-    """Ray's own end of a driver would come after a minute: with a page on stdout, and without a word on the sweep."""
+    """Ray itself would end the driver after a minute, with a page on stdout and no word on the sweep."""
     spec, path = tmp_path / "spec.json", tmp_path / "s"
     space = {"n_steps": 1_000_000, "n_categories": 3, "n_positions": 5, "stop_when_solved": False}
     spec.write_text(sweeps.long_sweep(space=space).to_json())
@@ -124,6 +121,6 @@ def test_a_ray_that_dies_stops_the_sweep_and_says_how_to_go_on(tmp_path: Path, m
     assert done.stdout == ""
     *_, fault, hint = done.stderr.splitlines()
     assert fault == "attnsweep: Ray's process gcs_server has died"
-    assert hint == f"once the cause is repaired, go on with: attnsweep resume {path}"
+    assert hint == f"once the cause is fixed, continue with: attnsweep resume {path}"
     assert not re.search("state-dump|Traceback", done.stderr)
     assert Ledger(path).trainings().num_rows == 0

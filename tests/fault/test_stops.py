@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM: what is done is committed, what is under way goes on in mid-course when the sweep is resumed."""
+"""Ctrl-C and SIGTERM: finished packs are committed, and unfinished ones continue from checkpoints at resume."""
 
 import os
 import re
@@ -19,8 +19,9 @@ from attnsweep.orchestrator.storage.local import LocalFolder
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
 from attnsweep.orchestrator.storage.whereabouts import Beacon, read_whereabouts
 from attnsweep.orchestrator.training.messages import PackOrder, Progress, Report, TrainerLost
-from attnsweep.orchestrator.training.ray_pool import TrainerActor, TrainerPool
+from attnsweep.orchestrator.training.ray_pool import TrainerPool
 from attnsweep.orchestrator.training.resources import Resources
+from attnsweep.orchestrator.training.trainer_actor import TrainerActor
 from tests.fault import sweeps
 from tests.fault.servers import wait_until
 
@@ -52,7 +53,7 @@ STARTING_AND_ENDING = [
     pytest.param("+ray._private.node:Node.start_head_processes", "--trainers=1", marks=pytest.mark.ray),
     pytest.param("attnsweep.orchestrator.tracking:Projection.close", "--local", marks=pytest.mark.scale),
 ]
-"""Before Ray starts, while it does, and in the wait for MLflow when all is trained."""
+"""The moments of the signal: before Ray starts, while it starts, and in the final wait for MLflow."""
 
 pytestmark = pytest.mark.usefixtures("mlflow_database")
 
@@ -85,9 +86,9 @@ def test_packs_under_way_are_handed_back_and_go_on_where_they_were(
     path = tmp_path / "s"
     with monkeypatch.context() as patch:
         patch.setattr(SweepLoop, "_receive", stop_once_both_are_under_way)
-        # One that is placed much later would find the other's pack done.
+        # A trainer placed much later would find the other's pack done.
         patch.setattr(TrainerPool, "has_idle", property(lambda pool: pool.n_placed == 2 and bool(pool._idle)))
-        # What it said last is looked at below, as if it were still running.
+        # Its last report is examined below, as if it were still running.
         patch.setattr(Beacon, "end", lambda _: None)
         assert not sweeps.run(sweeps.long_sweep(), path, local=False, n_trainers=2, pack_size=2).finished
     assert len(list((path / "checkpoints").glob("*.parquet"))) == 2
@@ -131,7 +132,7 @@ def test_a_damaged_checkpoint_is_as_good_as_none(
 def test_a_busy_trainer_and_a_silent_mlflow_share_the_time_that_a_stop_has(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As a scheduler does it: SIGTERM to the one process. MLflow's connections are accepted, by the kernel alone."""
+    """SIGTERM to the single process, as schedulers send it. MLflow is frozen: only the kernel accepts connections."""
     (tmp_path / "busy.py").write_text(BUSY.format(mark=str(tmp_path / "mark")))
     attnsweep = str(Path(sys.executable).with_name("attnsweep"))
     with socket.create_server(("127.0.0.1", 0)) as silent:

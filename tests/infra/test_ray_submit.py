@@ -1,4 +1,4 @@
-"""The entry of `ray submit`, where it is not run on a cluster."""
+"""The script for `ray submit`, run without a cluster."""
 
 import subprocess
 import sys

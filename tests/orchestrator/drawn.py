@@ -1,4 +1,4 @@
-"""What a figure shows, read back from its artists: intervals, bars, bands, texts; and whether it can be read."""
+"""The content of a figure, read back from its artists: intervals, bars, bands, texts; and whether it is legible."""
 
 import itertools
 from typing import Literal
@@ -50,7 +50,7 @@ def bands(panel: Axes) -> list[set[tuple[float, float]]]:
 
 
 def texts(panel: Axes) -> list[str]:
-    """What is written inside a panel or beside it, in the order of drawing; no labels of axes and ticks."""
+    """The texts inside or beside a panel, in the order of drawing, without labels of axes and ticks."""
     return [text.get_text() for text in panel.texts]
 
 
@@ -66,7 +66,7 @@ def tick_labels(panel: Axes, axis: Literal["x", "y"]) -> list[str]:
 
 
 def unreadable(figure: Figure) -> list[str]:
-    """The words of a figure that lie on each other, and those that are cut off at its edge; a figure has some words."""
+    """The texts of a figure that overlap, and those cut off at its edge; fails if the figure has no text."""
     words = _words(figure)
     assert words
     over = [f"{a} over {b}" for (a, one), (b, other) in itertools.combinations(words, 2) if _overlap(one, other)]
@@ -80,7 +80,7 @@ def unreadable(figure: Figure) -> list[str]:
 
 
 def _words(figure: Figure) -> list[tuple[str, Bbox]]:
-    """What is written in a figure, and where; ticks beyond the ends of an axis are not drawn."""
+    """The texts of a figure with their boxes, without ticks beyond the ends of an axis."""
     canvas = FigureCanvasAgg(figure)
     canvas.draw()
     beyond = {
@@ -96,6 +96,6 @@ def _words(figure: Figure) -> list[tuple[str, Bbox]]:
 
 
 def _overlap(one: Bbox, other: Bbox) -> bool:
-    """By more than a pixel, which letters do not fill."""
+    """Whether two boxes overlap by more than a pixel, which is empty around letters."""
     width, height = min(one.x1, other.x1) - max(one.x0, other.x0), min(one.y1, other.y1) - max(one.y0, other.y0)
     return bool(width > 1 and height > 1)

@@ -1,4 +1,4 @@
-"""Ledgers with made-up heads, for tests of what reads them."""
+"""Ledgers with made-up heads, for tests of their readers."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path

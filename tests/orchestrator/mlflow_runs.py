@@ -1,4 +1,4 @@
-"""A real MLflow database of a test's own, and what is in it."""
+"""A real MLflow database for a test, and functions to read it."""
 
 import sqlite3
 from collections.abc import Iterator
@@ -17,7 +17,7 @@ from tests.present import present
 
 @contextmanager
 def default_store(home: Path) -> Iterator[MlflowClient]:
-    """The default database, of a working directory of its own."""
+    """The default database, in a new working directory."""
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(home)
         patch.delenv("MLFLOW_TRACKING_URI", raising=False)

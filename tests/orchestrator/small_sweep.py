@@ -1,4 +1,4 @@
-"""Sweeps on disk with made-up rows, for tests of what reads them."""
+"""Sweeps on disk with made-up rows, for tests of their readers."""
 
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
@@ -46,7 +46,7 @@ def open_writer(directory: SweepDirectory) -> LedgerWriter:
 
 
 def sequential_counts(rule: Sequential, rate: float, rng: np.random.Generator) -> tuple[int, int]:
-    """Trainings of a trial with this stuck rate, and those of them that are stuck, at its end by the rule."""
+    """The numbers of trainings and of stuck trainings of a trial with this stuck rate, when the rule ends it."""
     n = k = 0
     while n < rule.at_most and not (n and rule.is_enough(k, n)):
         n, k = n + rule.batch, k + int(rng.binomial(rule.batch, rate))
@@ -54,7 +54,7 @@ def sequential_counts(rule: Sequential, rate: float, rng: np.random.Generator) -
 
 
 def trial_rows(trial: int, outcomes: Sequence[str], **given: Any) -> Rows:
-    """The rows of one trial, one per outcome; what is given holds for all of them."""
+    """The rows of one trial, one per outcome; the given values hold for all of them."""
     parameters = {f"param_{name}": value for name, value in CategoryPairsParameters().values().items()}
     shared = {"sweep": "s", "workload": "category_pairs", "variant": "positions_only", "trial": trial, **parameters}
     measured = {"seed": 1, "n_steps": 8, "train_seconds": 0.25, "lane": 0, "pack_size": 4, "pack": f"p{trial}"}
@@ -76,7 +76,8 @@ def trial_rows(trial: int, outcomes: Sequence[str], **given: Any) -> Rows:
 
 
 def curve_rows(rows: Rows, losses: Mapping[int, Sequence[float]] | None = None) -> Rows:
-    """`eval_loss` of each training at `STEPS`: by replicate as given, else falling from 10 + replicate by the step."""
+    """`eval_loss` of each training at `STEPS`: as given by replicate, else falling with the step from 10 +
+    replicate."""
     return [
         {**{key: row[key] for key in ("training_id", "trial", "replicate")}, "step": step, "metric": metric, "value": v}
         for row in rows

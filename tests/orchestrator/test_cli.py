@@ -1,4 +1,4 @@
-"""The command line's manners: a user's mistake is one line and exit code 2, and leaves nothing behind."""
+"""The command line: a user's mistake gives one line and exit code 2, and writes nothing."""
 
 import json
 import socket
@@ -47,9 +47,16 @@ def _mistake(arguments: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pyte
             "--local: got '--trainers 2', expected at most --trainers 1, because",
         ),
         (["quickstart", "--trials", "many"], "Invalid value for '--trials': Input should be a valid integer"),
+        (["quickstart", "--trainers", "0"], "--trainers: got '0', expected N or MIN..MAX, from 1 on; for example"),
+        (["quickstart", "--trainers", "4..2"], "--trainers: got '4..2', expected N or MIN..MAX, from 1 on"),
+        (["quickstart", "--trainers", "many"], "--trainers: got 'many', expected N or MIN..MAX"),
         (
-            ["quickstart", "--trainers", "0"],
-            "Invalid value for '--trainers': Input should be greater than or equal to 1",
+            ["quickstart", "--local", "--wait-nodes", "2"],
+            "--local: got '--wait-nodes 2', expected no --wait-nodes, because",
+        ),
+        (
+            ["quickstart", "--local", "--device", "cuda"],
+            "--device: got 'cuda', expected a GPU that PyTorch can use here",
         ),
         (
             ["quickstart", "--set", "init_sigma=NaN"],
@@ -108,7 +115,7 @@ def test_a_directory_that_holds_another_sweep(
 def test_a_directory_that_cannot_be_written(
     where: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    # Not by permissions: the tests may run as root, whom they do not stop.
+    # Not by permissions, because the tests may run as root.
     error = _mistake(["run", "quickstart", *where, "--dir", "/proc/sweep"], monkeypatch, capsys)
     assert error.startswith("attnsweep: --dir: got '/proc/sweep', expected a directory that can be written")
 

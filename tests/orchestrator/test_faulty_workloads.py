@@ -1,4 +1,4 @@
-"""A workload that breaks its contract in some trainings: these fail, each with its error, and the sweep goes on."""
+"""A workload that breaks its contract in some trainings: these fail with their errors, and the sweep continues."""
 
 import sys
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Reproductions are found by entry point, and a package whose entry is broken does not stand in the way of others."""
+"""Reproductions are found by entry point, and a package with a broken entry does not affect others."""
 
 import json
 import pkgutil

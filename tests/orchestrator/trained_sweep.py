@@ -1,4 +1,4 @@
-"""Real sweeps: the sweep loop on the local pool. Real study, real ledger; nothing of MLflow."""
+"""Real sweeps: the sweep loop on the local pool, with a real study and ledger, without MLflow."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -37,7 +37,7 @@ class _CommitCounter:
 
 
 def trained_sweep(path: Location, spec: Sweep, pack_size: int = 8, n_commits: int | None = None) -> SweepDirectory:
-    """A sweep as `attnsweep run` leaves it; with `n_commits`, as it is when it was stopped after so many packs."""
+    """A sweep as `attnsweep run` leaves it; with `n_commits`, one that was stopped after this many packs."""
     workload = load_workload(spec.workload)
     declared = workload.parameters.declared()
     directory = SweepDirectory.create(
@@ -58,7 +58,7 @@ def trained_sweep(path: Location, spec: Sweep, pack_size: int = 8, n_commits: in
 
 
 def edit(directory: SweepDirectory, table: str, change: Callable[[pa.Table], pa.Table]) -> None:
-    """Changes the rows of a compacted table, in a fragment that is sound but for what it says."""
+    """Changes the rows of a compacted table; the fragment has a valid digest but wrong content."""
     root = Path(str(directory.place))
     paths = {each: next((root / each).glob("*.parquet")) for each in TABLES if (root / each).exists()}
     tables = {each: pq.read_table(path) for each, path in paths.items()}

@@ -18,7 +18,7 @@ ROOT = Path(__file__).parents[2]
 
 
 def main() -> int:
-    """Prints a table of the faults and what became of each."""
+    """Prints a table of the faults and their results."""
     faults = [fault for fault in (*FAULTS_OF_TRAININGS, *FAULTS_OF_SWEEPS) if _is_chosen(fault)]
     with tempfile.TemporaryDirectory(prefix="planted-") as folder:
         tree = Path(folder) / "tree"
@@ -49,7 +49,7 @@ def _is_caught(fault: Fault, tree: Path) -> bool:
 
 
 def _copy(tree: Path) -> None:
-    """The files that git tracks, as they stand here; symbolic links stay links."""
+    """Copies the files that git tracks, with uncommitted changes; symbolic links stay links."""
     names = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, check=True, capture_output=True).stdout.decode()
     for name in filter(None, names.split("\0")):
         source, target = ROOT / name, tree / name

@@ -1,4 +1,4 @@
-"""One planted fault, and what the tests that should notice it say."""
+"""One planted fault, and the result of the tests that should notice it."""
 
 import importlib
 import os
@@ -16,7 +16,7 @@ import pytest
 SECONDS_PER_TEST = 120
 """A fault may make a test run without end."""
 LOG = "planted.log"
-"""What pytest said last, in the copy."""
+"""The file with pytest's last output, in the copy."""
 _LIBRARIES = (
     "torch",
     "torch.func",
@@ -84,7 +84,7 @@ def _run_tests(tests: Sequence[str], tree: Path) -> NoReturn:
         os.dup2(log, 1)
         os.dup2(log, 2)
         os.chdir(tree)
-        # The editable install and this package are of another tree: the copy's go before them.
+        # The editable install and this package are of another tree, so the copy's sources take precedence.
         paths = [str(tree / "src"), str(tree)]
         sys.path[:0] = paths
         os.environ["PYTHONPATH"] = os.pathsep.join(paths)
@@ -111,5 +111,5 @@ def _planted(fault: Fault, file: Path) -> Iterator[None]:
 
 def _write(file: Path, text: str) -> None:
     file.write_text(text)
-    # Python takes compiled code as current if size and second are the same.
+    # Python considers compiled code current if the source's size and second of modification are unchanged.
     Path(cache_from_source(str(file))).unlink(missing_ok=True)

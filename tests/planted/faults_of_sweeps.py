@@ -1,4 +1,4 @@
-"""Faults in what runs, keeps, checks and reports, and in the reproductions."""
+"""Planted faults in the orchestrator and in the reproductions."""
 
 from tests.planted.fault import Fault
 
@@ -139,8 +139,8 @@ FAULTS_OF_SWEEPS = (
     Fault(
         "a value told other than the rows have it is no fault",
         "orchestrator/audit/check_trials.py",
-        "(value := _value(number, books)) != trial.value",
-        "(value := _value(number, books)) is None",
+        "(value := ended.value(books.directory.spec.objective)) != trial.value",
+        "(value := ended.value(books.directory.spec.objective)) is None",
         _AUDIT,
     ),
     Fault(

@@ -1,4 +1,4 @@
-"""Faults in what trains and judges, and in what may vary."""
+"""Planted faults in the workloads and in the search spaces."""
 
 from tests.planted.fault import Fault
 

@@ -1,4 +1,4 @@
-"""The figures of Chiang & Cholak on transformers whose weights are set by hand."""
+"""The figures of Chiang & Cholak on transformers with hand-set weights."""
 
 import json
 import math

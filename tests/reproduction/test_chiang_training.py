@@ -1,4 +1,4 @@
-"""The figures of Chiang & Cholak on what is learned, drawn from small sweeps."""
+"""The figures of Chiang & Cholak on trained transformers, drawn from small sweeps."""
 
 import json
 from pathlib import Path
@@ -40,7 +40,7 @@ def first(tmp_path_factory: pytest.TempPathFactory) -> SweepDirectory:
 
 
 def _drawn(comparison: Comparison, name: str) -> dict[str, list[dict[str, Any]]]:
-    """Rows by name; a claim's row may have the name of a cell's."""
+    """Lists of rows by name; a claim's row may share its name with a cell's."""
     assert [path.name for path in comparison.figures] == [f"{name}.png", f"{name}.svg"]
     assert all(path.stat().st_size > 10_000 for path in comparison.figures)
     found: dict[str, list[dict[str, Any]]] = {}
@@ -113,5 +113,5 @@ def test_the_shipped_sweeps_are_the_figures(name: str) -> None:
 
 
 def test_another_sweep_in_the_directory_is_refused(first: SweepDirectory) -> None:
-    with pytest.raises(Exception, match="expected the sweep chiang_fig4 as it is shipped now"):
+    with pytest.raises(Exception, match="expected the sweep chiang_fig4 as shipped now"):
         swept("chiang_fig4", Path(str(first.place)).parent, QUIET)

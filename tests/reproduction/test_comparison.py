@@ -22,7 +22,7 @@ COMPARISON = Comparison(
 
 def test_the_table_has_ours_beside_the_published() -> None:
     screen = io.StringIO()
-    # The console of the command line, which shows all texts as they are: markup in them would be printed.
+    # The command line's console, which shows texts literally: markup in them would be printed.
     COMPARISON.print(PlainConsole(file=screen, width=100))
     lines = [" ".join(line.split()) for line in screen.getvalue().splitlines()]
     assert "a table Author 2020, Table 1" in lines

@@ -1,4 +1,4 @@
-"""`attnsweep reproduce conti-table6`, `conti-table7`: the draws, the exact optimum below them, where the heads are."""
+"""`attnsweep reproduce conti-table6`, `conti-table7`: the draws, the exact optimum below them, the heads' file."""
 
 from pathlib import Path
 
@@ -46,7 +46,7 @@ def test_draws_are_members_of_their_families_beside_the_noise() -> None:
             if draws.family == "sigma_2":
                 assert not ((whole > 0) & (apart > w)).any()
         if draws.family == "sigma_3" and draws.coefficient == 1.0:
-            # A row's largest entry is at least 0.7 / 1.5 of it wherever the noise fell once.
+            # A row's largest entry is at least 0.7 / 1.5 of its sum if noise hit the row once.
             column = whole.argmax(-1)
             moved = (column != position) & (position - column < w) & (column < position)
             assert (moved.sum(1) == p * (w - 1)).double().mean() > 0.8
@@ -73,7 +73,7 @@ def test_a_head_that_is_a_draw_is_at_distance_0_of_the_exact_and_of_the_draws() 
 
 @pytest.mark.parametrize("table", [TABLE_6, TABLE_7], ids=["table 6", "table 7"])
 def test_the_procedure_gives_what_is_published(table: conti_tables.PublishedTable, thesis_heads: Tensor) -> None:
-    # A third of the draws of one run: still within 2 of the published, most within 1.
+    # With a third of one run's draws, values are within 2 of the published ones, most within 1.
     rows = compare(table, thesis_heads, [], n_runs=1, n_draws=10).rows[:8]
     off = [abs(float(row.ours) - float(row.published or 0)) for row in rows]
     assert max(off) < 2

@@ -1,4 +1,4 @@
-"""The sweep behind a reproduction is the shipped one, or none."""
+"""The sweep behind a reproduction is the shipped one, or is refused."""
 
 from pathlib import Path
 
@@ -12,5 +12,5 @@ from tests.orchestrator.small_sweep import small_sweep, sweep_on_disk
 
 def test_a_directory_with_another_sweep_of_that_name_is_refused(tmp_path: Path) -> None:
     sweep_on_disk(tmp_path / "shin_flavours", small_sweep("shin_flavours"))
-    with pytest.raises(UserError, match="expected the sweep shin_flavours as it is shipped now; choose another --dir"):
+    with pytest.raises(UserError, match="expected the sweep shin_flavours as shipped now; choose another --dir"):
         swept("shin_flavours", tmp_path, Console(quiet=True))

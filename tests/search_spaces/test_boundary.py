@@ -1,4 +1,4 @@
-"""The boundary sampler: finds where half of the trainings are stuck, with fewer trainings than random and grid."""
+"""The boundary sampler finds where half of the trainings are stuck, with fewer trainings than random and grid."""
 
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -27,12 +27,12 @@ Logit = Callable[[Array], Array]
 
 
 def _wave(points: Array) -> Array:
-    """A wave: x = 0.35 + sin(2.5 pi y) / 4."""
+    """The surface `wave`: stuck beyond x = 0.35 + sin(2.5 pi y) / 4."""
     return 12 * (points[:, 0] - 0.35 - 0.25 * np.sin(2.5 * np.pi * points[:, 1]))
 
 
 def _island(points: Array) -> Array:
-    """Stuck within 0.22 of (0.7, 0.3), 15% of the square."""
+    """The surface `island`: stuck within 0.22 of (0.7, 0.3), 15% of the square."""
     return 20 * (0.22 - np.hypot(points[:, 0] - 0.7, points[:, 1] - 0.3))
 
 
@@ -47,7 +47,7 @@ def _error(points: Array, n_stuck: Array, logit: Logit = _wave) -> float:
 
 
 def _ask(study: optuna.Study, seed: int, space: Mapping[str, BaseDistribution] = SQUARE) -> optuna.Trial:
-    """As a sweep asks: by a sampler that knows no more than the study."""
+    """Asks as a sweep does: with a new sampler for each trial, which knows only the study."""
     number = len(study.get_trials(deepcopy=False))
     study.sampler = BoundarySampler(space, seed=1000 * seed + number, layout_seed=seed, n_replicates=N)
     return study.ask(dict(space))
@@ -100,7 +100,7 @@ def test_it_finds_an_island_that_its_first_trials_missed() -> None:
 
 
 def test_it_leaves_a_boundary_that_it_knows_for_one_that_may_be() -> None:
-    """Neither where the mean is nearest to one half, at 0.15, nor where least is known, at 1: where it is in doubt."""
+    """The choice is neither where the mean is nearest to one half (0.15) nor where the deviation is largest (1)."""
     known, doubtful, certain = np.linspace(0.02, 0.3, 8), np.linspace(0.4, 0.7, 5), np.array([0.9, 1.0])
     told = [(x, 1 / (1 + np.exp(0.6 - 4 * x)), 1000) for x in known]
     told += [(x, 0.6, 4) for x in doubtful] + [(x, 1.0, 1000) for x in certain]
@@ -115,7 +115,7 @@ def test_it_leaves_a_boundary_that_it_knows_for_one_that_may_be() -> None:
 
 
 def _finished(study: optuna.Study, n_trials: int, space: Mapping[str, BaseDistribution], side: Any) -> None:
-    """Tells a study so many trials, stuck in all trainings on one side."""
+    """Tells a study this many trials; all trainings on one side are stuck."""
     for _ in range(n_trials):
         trial = _ask(study, 0, space)
         study.tell(trial, float(side(trial.params)))
@@ -175,7 +175,7 @@ def test_a_trial_of_more_trainings_weighs_more() -> None:
 
 @pytest.mark.slow
 def test_each_trial_has_candidates_of_its_own() -> None:
-    """Of one layout, only the trial's own seed differs."""
+    """Samplers with one layout seed; only the trial's own seed differs."""
     study, drawn = optuna.create_study(), []
     _finished(study, 16, SQUARE, lambda at: at["x"] > 0.5)
     for seed in (1, 2):

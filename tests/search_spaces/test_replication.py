@@ -1,4 +1,4 @@
-"""Sequential replication: its interval holds although trials are stopped by it, and rows alone decide."""
+"""Sequential replication: its interval is anytime-valid, and the rows alone decide when a trial stops."""
 
 import random
 from typing import Any
@@ -20,7 +20,7 @@ RULE = Sequential(width=0.2, threshold=0.5, at_most=120, batch=8)
 
 
 def _coverage(rate: float, interval: Any) -> float:
-    """The exact chance that the interval at which RULE stops holds the rate: no simulation, so no error of one."""
+    """The exact probability that the interval at which RULE stops contains the rate, without simulation error."""
     chances, covered = np.array([1.0]), 0.0
     step = stats.binom.pmf(np.arange(RULE.batch + 1), RULE.batch, rate)
     for n in range(RULE.batch, RULE.at_most + 1, RULE.batch):
@@ -93,7 +93,7 @@ def test_rows_decide_whatever_order_they_come_in(rule: Sequential, rate: float, 
     assert is_complete(rule, ended)
     assert sorted(ended) == list(range(wanted))
     assert wanted <= most_wanted(rule)
-    # Each batch before the last was not enough, and the last was, or nothing more may be spent.
+    # No batch before the last was enough; the last was enough, or the trial reached `at_most`.
     judged = [[stuck for stuck in ends[:n] if stuck is not None] for n in range(rule.batch, wanted, rule.batch)]
     assert not any(rule.is_enough(sum(each), len(each)) for each in judged)
     whole = [stuck for stuck in ends[:wanted] if stuck is not None]

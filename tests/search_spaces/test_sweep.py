@@ -71,7 +71,7 @@ def test_shipped_sweeps_fit_their_workloads(name: str) -> None:
 
 
 def test_a_number_of_replicates_is_written_as_before() -> None:
-    """The sha256 of a stored spec must stay what it was."""
+    """The sha256 of a stored spec must not change between versions."""
     assert '"replicates": 8,' in _sweep(replicates=8).to_json()
     assert _sweep(replicates=Sequential()).but(replicates=3).replicates == 3
 

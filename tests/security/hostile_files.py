@@ -1,4 +1,4 @@
-"""Files that nobody should be hurt by: sweeps, workloads, records, arrays and texts that cannot be used."""
+"""Hostile files: sweeps, workloads, records, arrays and texts that must be refused without harm."""
 
 import json
 import os
@@ -11,7 +11,7 @@ from tests.orchestrator.small_sweep import small_sweep, sweep_on_disk, trial_row
 DEEP = 100_000
 HUGE = "1" + "0" * 400
 DIGITS = "1" + "0" * 5000
-"""More than Python turns into a number, or a number into."""
+"""More digits than Python converts to or from a number."""
 
 _SPEC_HEAD = """
 import sys
@@ -61,7 +61,7 @@ MODULES = {
     "minus": "x = " + "-" * DEEP + "1",
     "without": "",
 }
-"""Python files by name; what follows has a function `sweep()`, given by its body."""
+"""Python files by name; those below have a function `sweep()`, given by its body."""
 BODIES = {
     "raises": "raise RuntimeError('first\\nsecond')",
     "exits": "sys.exit(0)",
@@ -117,7 +117,8 @@ WORKLOADS = {
     "no_dataclass": ("@dataclass(frozen=True, kw_only=True)", ""),
     "post_init": (_KEPT, _KEPT + "\n    def __post_init__(self): 1 / 0"),
 }
-"""Python files by name, each with a sweep of the workload `W`: in its text the first is replaced by the second."""
+"""Python files by name, each with a sweep of the workload `W`; in its text the first string is replaced by the
+second."""
 _GOOD = json.loads(small_sweep("s").to_json())
 TEXTS = {
     "empty": "",
@@ -146,7 +147,7 @@ TEXTS = {
 
 
 def write_hostile_files(folder: Path) -> None:
-    """All of the above, some binary files, links in a circle, pipes, folders, and a sound sweep in `good`."""
+    """All of the above, some binary files, circular links, pipes, folders, and a valid sweep in `good`."""
     for name, text in MODULES.items():
         (folder / f"{name}.py").write_text(_SPEC_HEAD + text)
     for name, body in BODIES.items():

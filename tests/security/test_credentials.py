@@ -1,4 +1,4 @@
-"""Passwords: refused where they would be stored, cut out of whatever is shown."""
+"""Passwords: refused where they would be stored, removed from everything shown."""
 
 import json
 import logging
@@ -39,7 +39,7 @@ URIS = [
     (f"postgresql:///db?user=a&password={SECRET}&sslmode=on", "postgresql:///db?user=a&password=...&sslmode=on"),
     (f"https://host/x?X-Amz-Signature={SECRET}#top", "https://host/x?X-Amz-Signature=...#top"),
     (f"s3://b/x?AWS_SECRET_ACCESS_KEY={SECRET}", "s3://b/x?AWS_SECRET_ACCESS_KEY=..."),
-    # A user's name with an @, as Azure has it; passwords with blanks, an @, a slash, a port.
+    # A user name with an @, as on Azure; passwords with blanks, an @, a slash, a port.
     (f"postgresql://user@server:{SECRET}@host/db", "postgresql://...@host/db"),
     (f"postgresql://u:correct {SECRET}@host/db", "postgresql://...@host/db"),
     (f"postgresql://u:c@rrect {SECRET} horse@host/db", "postgresql://...@host/db"),
@@ -158,7 +158,7 @@ def test_the_error_of_a_training_is_kept_without_it() -> None:
     report = Trainer(Fetching(), RunContext("s"), "cpu").start(PackOrder("p", [task]))
     assert isinstance(report, Raised)
     assert "ConnectionError: no answer from postgresql://...@host/db" in report.error
-    # The line of code that raised is in the traceback as it was written.
+    # The traceback contains the line of code that raised.
     assert SECRET not in report.error
 
 

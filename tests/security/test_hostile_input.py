@@ -1,4 +1,4 @@
-"""What a user may get wrong, or somebody hostile may hand to a user: one line, exit code 2, and nothing is written.
+"""Mistakes of users, and hostile input: one line, exit code 2, and nothing is written.
 
 Damaged sweep directories: tests/orchestrator/audit and tests/orchestrator/ledger.
 """
@@ -272,16 +272,16 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(autouse=True)
 def _here(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """In the folder; whoever starts Ray has let the case pass."""
+    """Works in the folder. Starting Ray fails the test, because the case was accepted."""
     monkeypatch.chdir(folder)
     monkeypatch.delenv("RAY_ADDRESS", raising=False)
     monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
-    monkeypatch.setattr(ray, "init", lambda **_: pytest.fail("it was let pass"))
+    monkeypatch.setattr(ray, "init", lambda **_: pytest.fail("the case was accepted"))
     monkeypatch.setattr(ray, "is_initialized", lambda: False)
 
 
 def _mistake(words: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> str:
-    """What is said of it, without our name; and nothing was written."""
+    """The message, without our name; asserts that nothing was written."""
     monkeypatch.setattr(sys, "argv", ["attnsweep", *words])
     before = _files()
     with pytest.raises(SystemExit) as ended:

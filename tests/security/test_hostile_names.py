@@ -1,4 +1,4 @@
-"""Names, values and errors of anyone's: they leave no directory, break no page and steer no terminal.
+"""Untrusted names, values and errors: they cannot leave a directory, break a page or control a terminal.
 
 What a report makes of them: tests/orchestrator/report/test_report_hostile.py.
 """
@@ -66,13 +66,13 @@ LOOKING = {
     "compact": [],
     "mlflow-sync": [],
 }
-"""Commands for a stranger's sweep directory, with their further words."""
+"""Commands that are safe on a stranger's sweep directory, with their further arguments."""
 LOADING: dict[str, list[str]] = {"resume": [], "replay": ["0/0"], "audit": []}
 
 
 @pytest.fixture(scope="module")
 def hostile(tmp_path_factory: pytest.TempPathFactory) -> SweepDirectory:
-    """A sweep directory from elsewhere, whose every free text is hostile."""
+    """A stranger's sweep directory in which every free text is hostile."""
     home = tmp_path_factory.mktemp("hostile") / "-x 'y'\n\x1b[31m"
     choices = ("positions_only", NASTY, LONG)
     spec = small_sweep("hostile", description=NASTY, trials=3, replicates=2)
@@ -206,7 +206,7 @@ def test_mlflow_takes_it_and_finds_it_again(hostile: SweepDirectory, mlflow_uri:
 
 @pytest.mark.slow
 def test_sweeps_of_one_spec_do_not_mix_in_mlflow(tmp_path: Path, mlflow_uri: str) -> None:
-    """One whose name, were it taken as a condition, is also the other's."""
+    """A name that, if it were interpreted as a condition, would also match the other sweep."""
     spec = small_sweep("same")
     victim = sweep_on_disk(tmp_path / "victim", spec, trial_rows(0, ["solved"] * 4))
     other = sweep_on_disk(tmp_path / "other", spec, trial_rows(0, ["solved"] * 4))

@@ -1,4 +1,4 @@
-"""SQL of anyone's over a ledger: it reads four views, whatever it says and whatever names are in the files."""
+"""Untrusted SQL over a ledger can read only four views, whatever it contains and whatever names are in the files."""
 
 import functools
 import os
@@ -146,7 +146,7 @@ def test_what_asks_is_answered(roots: tuple[Path, Path], ask: Callable[..., pa.T
 
 
 def test_a_connection_of_ones_own_is_locked_too(roots: tuple[Path, Path]) -> None:
-    """It may define what it likes: in memory, for itself."""
+    """A query may define anything, but only in its own memory."""
     for connection in (Ledger(roots[0]).connect(), open_sweep(*roots).connect()):
         with connection:
             connection.execute("CREATE OR REPLACE VIEW trials AS SELECT 7 AS planted")
@@ -157,7 +157,7 @@ def test_a_connection_of_ones_own_is_locked_too(roots: tuple[Path, Path]) -> Non
 
 
 def test_names_of_columns_in_files_are_no_sql(tmp_path: Path) -> None:
-    """Such a file, were its names not quoted, would write where it likes as soon as its sweep is looked at."""
+    """Without quoting, the names in such a file could write anywhere as soon as somebody looks at the sweep."""
     target = tmp_path / "planted.csv"
     name = f"""param_x") = 1 THEN 1 END AS a FROM judged GROUP BY ALL) SELECT 1; COPY (SELECT 1) TO '{target}'; --"""
     space = {**small_sweep("s").space, name.removeprefix("param_"): 1}
@@ -172,7 +172,7 @@ def test_names_of_columns_in_files_are_no_sql(tmp_path: Path) -> None:
 
 
 def test_access_is_off_before_any_name_is_in_sql(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The second line of defence: as if the quoting of names had a hole."""
+    """The second line of defence, tested without the quoting of names."""
     target = tmp_path / "planted.csv"
     directory = sweep_on_disk(tmp_path / "s", small_sweep("s"), trial_rows(0, ["solved"] * 4))
     monkeypatch.setattr(
@@ -209,7 +209,7 @@ def test_a_query_cannot_take_the_machines_memory(roots: tuple[Path, Path], monke
 
 
 def test_a_query_without_end_can_be_interrupted(roots: tuple[Path, Path]) -> None:
-    """There is no limit of time: Ctrl-C is it."""
+    """A query has no time limit, but Ctrl-C ends it."""
     with Ledger(roots[0]).connect() as connection:
         threading.Timer(0.2, connection.interrupt).start()
         with pytest.raises(UserError, match="Interrupt"):

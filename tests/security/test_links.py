@@ -1,4 +1,4 @@
-"""Links in a sweep directory from elsewhere: what is written to it stays in it."""
+"""Links in a stranger's sweep directory: no command writes outside the directory."""
 
 import shutil
 from collections.abc import Callable
@@ -57,7 +57,7 @@ def test_a_text_is_not_written_through_a_link(sweep: Path, victim: Path) -> None
 
 
 def test_a_table_of_another_sweep_is_neither_cleared_nor_written(sweep: Path, tmp_path: Path) -> None:
-    """Rows of `curves` without their like in `trainings` are leftovers, to be removed: here they are the victim's."""
+    """Files of `curves` without a file in `trainings` are leftovers and are removed; here they are a victim's."""
     other = folder_of(sweep_on_disk(tmp_path / "other", small_sweep("s"), trial_rows(2, ["solved"] * 4)))
     held = {path: path.read_bytes() for path in other.rglob("*") if path.is_file()}
     shutil.rmtree(sweep / "curves")

@@ -1,4 +1,4 @@
-"""A sweep on this machine, while it trains: who can connect to it, and who may; and that its end is the end of it."""
+"""A running sweep on this machine: who can connect, who is allowed to, and that no process outlives it."""
 
 import os
 import re
@@ -23,7 +23,7 @@ pytestmark = pytest.mark.ray
 
 @pytest.fixture(scope="module")
 def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Where the sweep runs, in `s`."""
+    """The working directory, in which the sweep runs in `s`."""
     return tmp_path_factory.mktemp("home")
 
 
@@ -60,13 +60,13 @@ def test_it_listens_on_loopback_alone(sweep: subprocess.Popen[str]) -> None:
 
 
 def test_it_asks_for_a_token(sweep: subprocess.Popen[str]) -> None:
-    """Nobody has set `RAY_AUTH_MODE`: it is Ray's default for a cluster that it starts, and we leave it."""
+    """`RAY_AUTH_MODE` is not set: authentication is Ray's default for a cluster that it starts, and we keep it."""
     processes = _tree(sweep.pid)
     (gcs,) = (pid for pid, command in processes.items() if "gcs_server" in command)
     assert b"RAY_AUTH_MODE=token" in Path(f"/proc/{gcs}/environ").read_bytes().split(b"\0")
     port = next(found[1] for command in processes.values() if (found := re.search(r"--gcs-address=\S+:(\d+)", command)))
     environment = {name: value for name, value in os.environ.items() if not name.startswith("RAY_")}
-    # The last one keeps Ray from turning 127.0.0.1 into the network's address.
+    # The last one prevents Ray from replacing 127.0.0.1 by the network's address.
     stranger = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": "a stranger's", "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0"}
     asked = subprocess.run(
         [BIN / "ray", "status", "--address", f"127.0.0.1:{port}"],
@@ -81,12 +81,12 @@ def test_it_asks_for_a_token(sweep: subprocess.Popen[str]) -> None:
 
 
 def test_ctrl_c_commits_what_is_done_and_leaves_nobody_listening(sweep: subprocess.Popen[str], home: Path) -> None:
-    """As a terminal does it: SIGINT to the whole process group."""
+    """Sends SIGINT to the whole process group, as a terminal does."""
     processes = _tree(sweep.pid)
     os.killpg(sweep.pid, signal.SIGINT)
     _, errors = sweep.communicate(timeout=SECONDS_TO_STOP)
     assert sweep.returncode == 130, errors
-    assert "interrupted; go on with: attnsweep resume s" in errors
+    assert "interrupted; continue with: attnsweep resume s" in errors
     assert "Traceback" not in errors
     assert Ledger(home / "s").trainings().num_rows > 0
     wait_until(lambda: not any(Path(f"/proc/{pid}").exists() for pid in processes), "all that it started to end")
@@ -130,7 +130,7 @@ def _heard(pid: int) -> list[tuple[str, int]]:
 
 
 def _is_loopback(address: str) -> bool:
-    """Of an address as the kernel's tables have it: words of 32 bits, each in the machine's own order of bytes."""
+    """Parses an address of the kernel's tables: 32-bit words, each in the machine's byte order."""
     packed = b"".join(int(address[at : at + 8], 16).to_bytes(4, sys.byteorder) for at in range(0, len(address), 8))
     if len(packed) == 4:
         return IPv4Address(packed).is_loopback

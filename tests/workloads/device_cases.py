@@ -1,4 +1,4 @@
-"""No shipped workload mixes devices: at construction, in its steps, at a probe, at its end, from a checkpoint.
+"""No shipped workload mixes devices: when built, in steps, at probes, at the end, from a checkpoint.
 
 Collected by `test_devices`, in a process of its own.
 """
@@ -68,7 +68,7 @@ def _case(workload: Workload[Any], values: dict[str, Value]) -> str:
 
 
 def _ended(workload: Workload[Any], trainings: list[Training[Any]], device: str) -> Pack[Any]:
-    """A pack that was interrupted on its way, and has written what it writes."""
+    """A pack that was interrupted, resumed and trained to its end, texts included."""
     begun = Pack(workload, trainings, device)
     begun.advance(2)
     pack = Pack.resumed(workload, trainings, begun.checkpoint(), device)

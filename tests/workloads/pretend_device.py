@@ -1,4 +1,4 @@
-"""An accelerator that is not there: tensors that say they are on the device `pretend`, and compute on the CPU.
+"""A pretended accelerator: tensors that claim to be on the device `pretend`, and compute on the CPU.
 
 What a GPU refuses raises here too, with the same words: operations on tensors of two devices. Numbers are the CPU's but
 for their last digits: PyTorch composes some operations in another way where a tensor is not on the CPU.
@@ -19,11 +19,11 @@ _CPU = torch.device("cpu")
 _ATEN = torch.library.Library("aten", "IMPL")
 _COPIES = {torch.ops.aten.copy_, torch.ops.aten._to_copy}
 _INDEXED = {torch.ops.aten.index, torch.ops.aten.index_put, torch.ops.aten.index_put_, torch.ops.aten._index_put_impl_}
-"""Their indices may lie on the CPU."""
+"""Operations whose indices may be on the CPU."""
 
 
 class _Pretended(Tensor):
-    """Says that it is elsewhere.
+    """A tensor that claims to be on the pretended device.
 
     Attributes:
         real_values: Its values, on the CPU.
@@ -79,7 +79,7 @@ def pretend_device() -> str:
     kernels = {
         "empty.memory_format": functools.partial(_made, aten.empty),
         "empty_strided": functools.partial(_made, aten.empty_strided),
-        # `torch.tensor` copies its numbers without a look at the type.
+        # `torch.tensor` copies the numbers without checking the type.
         "_copy_from": lambda source, target, *_: target.real_values.copy_(_real(source)),
     }
     for name, kernel in kernels.items():
@@ -92,7 +92,7 @@ def _made(function: Any, *arguments: Any, **options: Any) -> _Pretended:
 
 
 def _real(value: Any) -> Any:
-    # Not by pytree: an operation's arguments are tensors and flat lists of them, and there are many operations.
+    # Not by pytree, which is slow: an operation's arguments are tensors and flat lists of tensors.
     if isinstance(value, _Pretended):
         return value.real_values
     return type(value)(map(_real, value)) if isinstance(value, list | tuple) else value
@@ -118,7 +118,7 @@ def _refuse_mixed_devices(function: OpOverload, arguments: Sequence[Any], option
         return
     operands = [arguments[0], *arguments[2:]] if packet in _INDEXED else arguments
     elsewhere = [each for each in _tensors([*operands, *options.values()]) if not isinstance(each, _Pretended)]
-    # As on a GPU, where pointwise functions take single numbers from the CPU.
+    # As on a GPU, where pointwise functions accept zero-dimensional CPU tensors.
     if torch.Tag.pointwise in function.tags or packet in _INDEXED:
         elsewhere = [each for each in elsewhere if each.dim()]
     if elsewhere:

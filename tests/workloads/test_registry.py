@@ -1,4 +1,4 @@
-"""Finding workloads: what is wrong with a reference is told apart, in one line."""
+"""Finding workloads: each mistake in a reference gets its own one-line message."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""The conformance suite finds what it says it finds."""
+"""The conformance suite finds each fault that it claims to find."""
 
 import re
 from collections.abc import Sequence
@@ -47,7 +47,7 @@ def test_a_leak_of_what_is_not_finite_is_found(optimizer: str, monkeypatch: pyte
 
 
 def _leaking(rule: type[FirstOrder] | type[Lbfgs]):  # type: ignore[no-untyped-def]
-    """The rule's `advance`, told gradients to which 0 times those of the other lanes was added."""
+    """The rule's `advance` with gradients to which 0 times those of the other lanes is added."""
     advance = rule.advance
 
     def leaking(self: Any, parameters: State, evaluate: Evaluate, stops: Sequence[int], most_evaluations: int) -> bool:
@@ -61,7 +61,7 @@ def _leaking(rule: type[FirstOrder] | type[Lbfgs]):  # type: ignore[no-untyped-d
 
 
 class Ranked(CategoryPairs):
-    """Calls the best of a pack solved."""
+    """A workload that labels the best training of a pack as solved."""
 
     def judge(self, parameters: CategoryPairsParameters, evidence: Evidence) -> Verdicts:
         del parameters
@@ -71,7 +71,7 @@ class Ranked(CategoryPairs):
 
 
 class Crowded(CategoryPairs):
-    """Adds the number of lanes to the loss, whose gradient does not notice."""
+    """A workload that adds the number of lanes to the loss, which leaves the gradient unchanged."""
 
     def batch(self, lanes: Lanes[CategoryPairsParameters], step: int) -> Batch:
         del step
@@ -93,7 +93,7 @@ def test_a_training_loss_that_depends_on_the_pack_is_found() -> None:
 
 
 class Accumulating(CategoryPairs):
-    """Reads on where it stopped: what a step is on depends on how many were drawn since step 0."""
+    """A workload that reads its data sequentially: a batch depends on the number of earlier draws."""
 
     def __init__(self) -> None:
         self._n_drawn = 0
@@ -112,7 +112,7 @@ def test_a_resumed_pack_passes(optimizer: str) -> None:
 def test_what_is_kept_from_step_to_step_is_found() -> None:
     trainings = _trainings(variant="categories_only", expectation="sampled", optimizer="adam")
     check_same_seed_same_result(Accumulating(), trainings)
-    with pytest.raises(AssertionError, match=r"goes on from a checkpoint ends otherwise: loss by .* keep something"):
+    with pytest.raises(AssertionError, match=r"resumed from a checkpoint ends differently: loss by .* keep something"):
         check_resumed_equals_undisturbed(Accumulating(), trainings)
 
 
@@ -121,7 +121,7 @@ def test_what_is_kept_from_step_to_step_is_found() -> None:
 def test_a_state_that_is_lost_is_found(optimizer: str, monkeypatch: pytest.MonkeyPatch) -> None:
     for rule in (FirstOrder, Lbfgs):
         monkeypatch.setattr(rule, "load_state_dict", lambda *_: None)
-    with pytest.raises(AssertionError, match="category_pairs: a pack that goes on from a checkpoint ends otherwise"):
+    with pytest.raises(AssertionError, match="category_pairs: a pack resumed from a checkpoint ends differently"):
         check_resumed_equals_undisturbed(CategoryPairs(), _trainings(optimizer=optimizer, momentum=0.9))
 
 

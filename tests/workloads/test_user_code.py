@@ -1,4 +1,4 @@
-"""Users' files as modules: run once, kept apart, and their errors told."""
+"""Users' files as modules: run once, kept apart, with clear errors."""
 
 import sys
 from collections.abc import Callable

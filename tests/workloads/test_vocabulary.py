@@ -1,4 +1,4 @@
-"""The words of the ledger, which readers without torch use."""
+"""The vocabulary of the ledger, importable without torch."""
 
 import subprocess
 import sys

@@ -1,4 +1,4 @@
-"""Category pairs: attention without softmax on iid category strings, where trainings stick at zeros of the gradient.
+"""Category pairs: attention without softmax on iid category strings. Trainings get stuck at zeros of the gradient.
 
 Source: Shin & Matzinger 2025, "Is logical analysis performed by transformers taking place in self-attention or in the
 fully connected part?"; formulas and corrections: docs/theory.md.

@@ -1,10 +1,10 @@
-"""Single-head attention over one-hot tokens, with the structure of a one-hot used instead of multiplied.
+"""Single-head attention over one-hot tokens that never multiplies by a whole token matrix.
 
-A token X_i is a category (N) stacked on a position (M); logits are X^t k^t q X, and what goes on is
-Z = value (sum_j weights_ji X_j) + residual X_i. A category selects rows, a position is an identity, so no token matrix
-is ever multiplied. Each function sees one training. Texts lie inside and positions outside where that makes one product
-of matrices a training; a selection by category is a product with the one-hot, whose backward pass is a product too
-(an indexed read has a slow scatter there: the two forms were measured at equal forward cost).
+A token X_i is a one-hot category (N) stacked on a one-hot position (M). The logits are X^t k^t q X, and the output is
+Z = value (sum_j weights_ji X_j) + residual X_i. A category selects rows and a position is an identity, so a product
+with the (N + M)-row token matrix is not needed. Each function sees one training. The text axis comes after the position
+axis where one matrix product per training is then enough. Selecting by category is a product with the one-hot, because
+its backward pass is a product too: indexing costs the same forward, but its backward pass is a slow scatter (measured).
 
 Axes: M position (j read from, i read at), N category, B text, S = N + M token row, O output row.
 Source: Shin & Matzinger 2025, section 2 (docs/theory.md, category pairs). The attention is not causal.
@@ -23,10 +23,9 @@ def one_hot_texts(text_BM: Tensor, n_categories: int, dtype: torch.dtype) -> Ten
 def attend_by_position(
     logits_MM: Tensor, value_ON: Tensor, residual_ON: Tensor, one_hot_BMN: Tensor, *, softmax: bool
 ) -> Tensor:
-    """(O, B, K), K = M - 1 readers from the second on: logits from position to position; values and residual of
-    categories.
+    """(O, B, K): Z where logits see positions, and values and residual see categories; K = M - 1, from position 2 on.
 
-    Rows are few here, so that they lie outside: sums over them run along whole vectors of tokens.
+    The output rows are few, so they are the first axis: sums over them run along whole vectors of tokens.
     """
     weights_MM = logits_MM.softmax(dim=0) if softmax else logits_MM
     one_hot_NBM = one_hot_BMN.permute(2, 0, 1).contiguous()
@@ -39,9 +38,9 @@ def attend_by_position(
 def attend_by_category(
     logits_NN: Tensor, value_OM: Tensor, residual_OM: Tensor, one_hot_BMN: Tensor, *, softmax: bool
 ) -> Tensor:
-    """(B, M, O): logits from category to category; values and residual of positions.
+    """(B, M, O): Z where logits see categories, and values and residual see positions.
 
-    All readers of one category in one text attend alike: attention is computed once per (text, category).
+    All tokens of one category in a text attend alike, so attention is computed once per (text, category).
     """
     logits_MBN = one_hot_BMN.transpose(0, 1).contiguous() @ logits_NN
     weights_MBN = logits_MBN.softmax(dim=0) if softmax else logits_MBN
@@ -51,10 +50,10 @@ def attend_by_category(
 def attend_by_token(
     logits_SS: Tensor, value_OS: Tensor, residual_OS: Tensor, one_hot_BMN: Tensor, *, softmax: bool
 ) -> Tensor:
-    """(B, M, O): logits, values and residual of the whole tokens, categories first."""
+    """(B, M, O): Z where logits, values and residual see whole tokens, categories first."""
     N = one_hot_BMN.shape[2]
     one_hot_MBN = one_hot_BMN.transpose(0, 1).contiguous()
-    # What the reader X_i asks of every category, and of every position: (B, M, N) and, with softmax, (B, M, M).
+    # The logits of reader X_i for every category, and for every position: (B, M, N) and, with softmax, (B, M, M).
     asks_category_BMN = one_hot_BMN @ logits_SS[:N, :N].T + logits_SS[:N, N:].T
     residual_MO = residual_OS[:, N:].T
     if softmax:
@@ -62,7 +61,7 @@ def attend_by_token(
         weights_BMM = (asks_category_BMN @ one_hot_BMN.mT + asks_position_BMM).softmax(dim=2)
         read_BMS = torch.cat([weights_BMM @ one_hot_BMN, weights_BMM], dim=2)
         return read_BMS @ value_OS.T + one_hot_BMN @ residual_OS[:, :N].T + residual_MO
-    # Linear weights ji = (asks category X_j) + (asks position j): sums over j are taken before i is known.
+    # Without softmax, weight ji is a sum of a category's logit and a position's, so sums over j are shared by all i.
     tokens_BNO = _by_text(value_OS[:, N:], one_hot_MBN) + one_hot_BMN.sum(1).unsqueeze(2) * value_OS[:, :N].T
     from_position_MBN = (logits_SS[N:, N:].T @ one_hot_MBN.flatten(1)).view_as(one_hot_MBN)
     from_category_BNN = _by_text(logits_SS[N:, :N].T, one_hot_MBN).mT

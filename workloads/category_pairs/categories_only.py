@@ -1,4 +1,4 @@
-"""System C: attention sees categories only; the diagonal of the value-weighted attention is read off.
+"""System C: attention sees categories only; the answers are the diagonal of the value-weighted attention.
 
 Axes of one training: M position, N category, K = M - 1 predicted positions, B text in the batch.
 Source: Shin & Matzinger 2025, section 3.3; derivation: docs/theory.md, system C. Categories are uniform here.
@@ -51,7 +51,7 @@ class CategoriesOnly(nn.Module):
 
     def sampled_loss(self, text_BM: Tensor) -> Tensor:
         """The mean over a batch of texts (B, M) of sum_i (Y_i - Yhat_i)^2."""
-        # Texts inside, positions outside: one product of matrices a training, not one a text.
+        # The text axis comes last: one matrix product per training instead of one per text.
         one_hot_MBN = nn.functional.one_hot(text_BM.T, self.q_NN.shape[0]).to(self.q_NN.dtype)
         read_KBN = one_hot_MBN[1:] @ self.q_NN.T
         if self._softmax:
@@ -74,11 +74,11 @@ class CategoriesOnly(nn.Module):
         }
 
     def reference_levels(self, text_BM: Tensor | None = None) -> dict[str, Tensor]:
-        """Losses per predicted position of 0 and E[Y|X_i], and the bar for `solved`, 1% of that of E[Y].
+        """Losses per predicted position of the predictors 0 and E[Y|X_i], and `solved`, 1% of the loss of E[Y].
 
         Args:
-            text_BM: Texts that the losses are means over, the predictors staying those of the law; by default they
-                are over the law of texts as well.
+            text_BM: Texts to average the losses over; by default the average is exact, over the distribution of
+                texts. The predictors are those of the distribution in both cases.
         """
         mean_N, target_centred_NN = _centre(self.target_NN)
         errors = {"zero": self.target_NN, "marginal": target_centred_NN, "solved": self.target_NN - mean_N.mean()}
@@ -87,11 +87,11 @@ class CategoriesOnly(nn.Module):
 
     @staticmethod
     def _mean_over(table_NN: Tensor, text_BM: Tensor | None) -> Tensor:
-        """The mean of a function of (X_{i-1}, X_i), over texts or over their law."""
+        """The mean of a function of (X_{i-1}, X_i), over texts or, without texts, over their distribution."""
         return (table_NN if text_BM is None else table_NN[text_BM[:, :-1], text_BM[:, 1:]]).mean()
 
 
 def _centre(table_NN: Tensor) -> tuple[Tensor, Tensor]:
-    """Column means m(t) = E q(X, t) and the table less them."""
+    """Column means m(t) = E q(X, t), and the table minus its column means."""
     mean_N = table_NN.mean(0)
     return mean_N, table_NN - mean_N

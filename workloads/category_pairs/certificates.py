@@ -1,8 +1,9 @@
-"""Tests of why a category-pairs training is stuck, each for the label that it can bear out. Axes: L lane.
+"""Tests of why a category-pairs training is stuck; each label has its own test. Axes: L lane.
 
-A zero or a reference level of the reduced systems: a direction of negative curvature leads out of it. The valley at
-infinity of system P: taken out of it by the reset, the training solves. A dead attention branch of the full models,
-whose zero no second derivative shows a way out of: a kick, which proves no saddle (docs/zeros.md).
+A zero or a reference level of the reduced systems: the test finds a direction of negative curvature that leads out of
+it. The valley at infinity of system P: the training solves once a reset takes it out of the valley. A dead attention
+branch of the full models: a kick leads out of it. Second derivatives show no way out of that zero, so the kick does not
+prove a saddle (docs/zeros.md).
 """
 
 from collections.abc import Callable
@@ -35,10 +36,10 @@ def certify(
 
     Args:
         module: The module of ONE training.
-        loss: What it descends, exactly or on its own sample.
+        loss: The training loss, exact or on the training's own sample.
         lanes: The trainings.
         state: Their parameters and buffers where they ended, (L, ...) by name.
-        outcome: (L,) what they were called.
+        outcome: (L,) their outcomes.
     """
     tests = _TESTS_OF_FULL if lanes.shared.is_full else _TESTS_OF_REDUCED
     certificates: list[Certificate | None] = [None] * len(outcome)

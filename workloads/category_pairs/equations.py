@@ -30,12 +30,12 @@ class EquationCheck:
 
     Attributes:
         equation: Its numbers in the paper, or the section it belongs to.
-        subject: What it is about, in two or three words.
+        subject: The subject of the equation, in two or three words.
         statement: The right form, in words and symbols.
         flaw: How the right form differs from the printed one: other symbols, a restriction, something added.
-        printed_error: Largest error of what the paper prints; `None` where its text is not at hand.
+        printed_error: Largest error of the printed form; `None` if the paper's text is not available.
         right_error: Largest error of the right form.
-        tolerance: An error above this is no rounding.
+        tolerance: The largest error that rounding explains.
     """
 
     equation: str
@@ -48,17 +48,17 @@ class EquationCheck:
 
     @property
     def verdict(self) -> Verdict:
-        """`holds` as printed; else the flaw, if the right form holds; `refuted` if it does not either."""
+        """`holds` if the printed form holds; else the flaw, if the right form holds; else `refuted`."""
         if self.printed_error is not None and self.printed_error <= self.tolerance:
             return "holds"
-        # NaN compares false: it refutes.
+        # Written with `not`, so that NaN refutes.
         if not self.right_error <= self.tolerance:
             return "refuted"
         return "ours holds" if self.printed_error is None else self.flaw
 
 
 def largest_error(*differences: Tensor | float) -> float:
-    """The largest size of an entry; NaN if any is."""
+    """The largest absolute value of an entry; NaN if any entry is NaN."""
     flat = [torch.as_tensor(each, dtype=torch.float64).abs().flatten() for each in differences]
     return torch.cat(flat).max().item()
 
@@ -69,12 +69,17 @@ def every_text(n_categories: int, n_positions: int) -> Tensor:
 
 
 def generator(seed: int) -> torch.Generator:
-    """For the random parameters of a check: the same in every run."""
+    """The generator of a check's random parameters, the same in every run."""
     return torch.Generator().manual_seed(seed)
 
 
 def objective_of(system: System, tasks: State | None = None) -> Objective:
-    """The population loss, a sum over predicted positions; tasks are buffers (L, ...)."""
+    """The population loss, summed over predicted positions.
+
+    Args:
+        system: System P or C.
+        tasks: Buffers (L, ...) that differ between lanes, such as targets.
+    """
 
     def loss(module: nn.Module, _: Batch) -> Tensor:
         return cast(System, module).population_loss()
@@ -83,7 +88,7 @@ def objective_of(system: System, tasks: State | None = None) -> Objective:
 
 
 def examined(system: System, members: State, tasks: State | None = None) -> StationaryPoints:
-    """Loss, gradient and Hessian index at members (L, ...) of a family, without moving them."""
+    """Loss, gradient and Hessian index at members (L, ...) of a family, without a search from there."""
     return find_stationary_points(objective_of(system, tasks), members, n_iterations=0)
 
 
@@ -100,7 +105,14 @@ def searched(system: System, n_solves: int, sigma: float) -> tuple[StationaryPoi
 
 
 def family_error(found: StationaryPoints, level: Tensor | float, index: int, n_predicted: int) -> float:
-    """How far the points are from being stationary, at a level per predicted position, with a Hessian index."""
+    """The largest error of the claim that these points are stationary, at this level and with this Hessian index.
+
+    Args:
+        found: The points.
+        level: The claimed loss per predicted position.
+        index: The claimed Hessian index.
+        n_predicted: The number of predicted positions.
+    """
     return largest_error(found.losses / n_predicted - level, found.gradient_norm, (found.index - index).double())
 
 

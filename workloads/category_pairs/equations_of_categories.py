@@ -1,7 +1,7 @@
-"""System C: what Shin & Matzinger 2025 print in 3.54 and before 3.71, beside what enumeration, autograd and a
-search for stationary points say.
+"""System C: equation 3.54 of Shin & Matzinger 2025 and those before 3.71, checked by enumeration, by autograd and by a
+search for stationary points.
 
-Each check takes the printed form (or its own claim) as an argument, so that a wrong one can be seen to fail. Axes: L
+Each check takes the printed form (or its own claim) as an argument, so that tests can see a wrong form fail. Axes: L
 member of a family, T text, M position, N category, K = M - 1 predicted position. Derivations: docs/theory.md,
 system C.
 """
@@ -102,7 +102,8 @@ def zeros(index: int = 3) -> EquationCheck:
         marginal = target.mean(1, keepdim=True).expand_as(target)
         conditions = torch.stack([centred, marginal, torch.eye(N, dtype=torch.float64) * marginal], 1).flatten(2)
         q = _without(q.flatten(1), conditions).view_as(q)
-        # The predecessor's weights, the own ones and the rest each add up to 0 over the predicted positions.
+        # Summed over the predicted positions, the weights of the predecessor, of the own position and of the rest
+        # are each 0.
         v = torch.randn(_N_MEMBERS, M - 1, M, generator=draw, dtype=torch.float64)
         before, own = torch.eye(M - 1, M, dtype=torch.float64), torch.eye(M, dtype=torch.float64)[1:]
         masks = torch.stack([before, own, 1 - own]).flatten(1).expand(_N_MEMBERS, -1, -1)
@@ -121,7 +122,7 @@ def zeros(index: int = 3) -> EquationCheck:
 
 
 def constant_predictor() -> EquationCheck:
-    """q constant, v's rows summing to what gives E[Y]: the columns of dL/dq add up to what cannot vanish."""
+    """The constant predictor E[Y] (q constant) is not stationary: the column sums of dL/dq cannot vanish."""
     errors = []
     for N, M in SIZES:
         draw, target = _drawn(21, N)
@@ -144,7 +145,7 @@ def constant_predictor() -> EquationCheck:
 
 
 def division_by_row_sums(n_solves: int = 120) -> EquationCheck:
-    """Levels of all points found by search: with Sum_i (sg_i + d_i) = 0 allowed, and without."""
+    """Levels of all points found by search, with and without those where Sum_i (sg_i + d_i) = 0."""
     found, target = _search(n_solves)
     levels = (found.losses / found.parameters["v_KM"].shape[1])[found.converged]
     target = target[found.converged]
@@ -167,13 +168,13 @@ def marginal_predictor(index: int = 1) -> EquationCheck:
     for N, M in SIZES:
         draw, target = _drawn(22, N)
         marginal, c = target.mean(1, keepdim=True), 0.5 + torch.rand(_N_MEMBERS, 1, 1, generator=draw).double()
-        # First: q(r, t) = m*(t)/c, rows of v adding up to c, Sum p = 0.
+        # First subfamily: q(r, t) = m*(t)/c, rows of v add up to c, Sum p = 0.
         v = torch.randn(_N_MEMBERS, M - 1, M, generator=draw, dtype=torch.float64)
         before, own = torch.eye(M - 1, M, dtype=torch.float64), torch.eye(M, dtype=torch.float64)[1:]
         v = v - before * v.diagonal(dim1=1, dim2=2).mean(1).view(-1, 1, 1)
         v = v + own * (c - v.sum(2, keepdim=True))
         first = {"q_NN": (marginal / c).expand_as(target), "v_KM": v}
-        # Second: v reads the own position alone, q(t, t) = m*(t)/c, q uncorrelated with q*.
+        # Second subfamily: v reads the own position only, q(t, t) = m*(t)/c, q uncorrelated with q*.
         on, centred = torch.eye(N, dtype=torch.float64), target - marginal
         q = torch.randn(_N_MEMBERS, N, N, generator=draw, dtype=torch.float64) * (1 - on) + on * marginal / c
         free = centred * (1 - on)
@@ -195,13 +196,13 @@ def marginal_predictor(index: int = 1) -> EquationCheck:
 
 
 def between_levels(family: str, n_solves: int = 120) -> EquationCheck:
-    """The points found by search, beside the stationary values of the family's closed form."""
+    """Compares the points found by search with the stationary values of the family's closed form."""
     found, target = _search(n_solves)
     names = family_of_categories_only(
         found, {"marginal": _marginal_level(target), "zero": target.square().mean((1, 2))}
     )
     chosen = np.flatnonzero((names == family) & found.converged.numpy())
-    # None found: nothing to hold.
+    # Without a point found the claim is unverified: NaN refutes it.
     errors, printed = ([], []) if chosen.size else ([float("nan")], [float("nan")])
     for lane in chosen.tolist():
         n_predicted, M = found.parameters["v_KM"].shape[1:]
@@ -248,7 +249,7 @@ def solution(printed_sign: float = -1.0, right_sign: float = 1.0) -> EquationChe
 
 @functools.cache
 def _search(n_solves: int) -> tuple[StationaryPoints, Tensor]:
-    """Shared by three checks."""
+    """Stationary points and their targets; cached, because three checks use them."""
     found, tasks = searched(CategoriesOnly(3, 4, softmax=False), n_solves, sigma=1.5)
     return found, tasks["target_NN"]
 
@@ -276,13 +277,13 @@ def _tasks() -> list[Task]:
 
 
 def _without(vectors: Tensor, conditions: Tensor) -> Tensor:
-    """(L, n) vectors less their parts along the conditions (L, c, n)."""
+    """(L, n) the vectors, projected off the conditions (L, c, n)."""
     along: Tensor = torch.linalg.pinv(conditions) @ (conditions @ vectors.unsqueeze(2))
     return vectors - along.squeeze(2)
 
 
 def _enumerated_loss(task: Task) -> Tensor:
-    """E sum_i (q*(X_{i-1}, X_i) - sum_j v_ij q(X_j, X_i))^2: the definition, over all texts."""
+    """E sum_i (q*(X_{i-1}, X_i) - sum_j v_ij q(X_j, X_i))^2 by its definition, over all texts."""
     text = every_text(task.law_N.shape[0], task.v_KM.shape[1])
     read_TMK = task.q_NN[text.unsqueeze(2), text[:, 1:].unsqueeze(1)]
     error_TK = task.target_NN[text[:, :-1], text[:, 1:]] - torch.einsum("km,tmk->tk", task.v_KM, read_TMK)
@@ -351,7 +352,7 @@ def _half_gradient_of_attention(task: Task) -> Tensor:
 
 
 def _true_gradients(task: Task) -> tuple[Tensor, Tensor]:
-    """By q and by v, of the enumerated loss."""
+    """The gradients of the enumerated loss by q and by v."""
     q, v = task.q_NN.clone().requires_grad_(), task.v_KM.clone().requires_grad_()
     loss = _enumerated_loss(Task(q_NN=q, v_KM=v, target_NN=task.target_NN, law_N=task.law_N))
     by_q, by_v = torch.autograd.grad(loss, (q, v))

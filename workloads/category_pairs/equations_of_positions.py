@@ -1,9 +1,9 @@
-"""System P: what Shin & Matzinger 2025 print in 3.7-3.9, 3.18 and 3.33, beside what enumeration, autograd and
-least squares say.
+"""System P: equations 3.7-3.9, 3.18 and 3.33 of Shin & Matzinger 2025, checked by enumeration, by autograd and by least
+squares.
 
-Each check takes the printed form (or its own claim) as an argument, so that a wrong one can be seen to fail. Axes: L
-member of a family, T text, M position, N category, K = M - 1 predicted position. E_MK is the superdiagonal shift less
-its unused first column: E_ji = 1 iff j = i - 1. Derivations: docs/theory.md, system P.
+Each check takes the printed form (or its own claim) as an argument, so that tests can see a wrong form fail. Axes: L
+member of a family, T text, M position, N category, K = M - 1 predicted position. E_MK is the superdiagonal shift
+without its unused first column: E_ji = 1 iff j = i - 1. Derivations: docs/theory.md, system P.
 """
 
 import math
@@ -32,7 +32,7 @@ SIZES = ((2, 3), (3, 4), (4, 3))
 """(N, M) of the checks: all texts are enumerated."""
 _N_MEMBERS = 16
 _SATURATED = 10.0
-"""A spread of logits above this: attention weights of e^-10, on the way to infinity."""
+"""Columns whose logits spread more than this are saturated: the other weights are below e^-10 and still falling."""
 
 
 def checks_of_positions() -> list[EquationCheck]:
@@ -54,7 +54,7 @@ def checks_of_positions() -> list[EquationCheck]:
 
 
 def printed_levels(n_categories: int) -> dict[str, float]:
-    """Of the stationary points that the paper analyses."""
+    """The levels of the stationary points that the paper analyses, by name."""
     return {"solution": 0.0, "mean": 1 - 1 / n_categories, "zero": 1.0}
 
 
@@ -64,7 +64,7 @@ def centred_shift_level(N: int, M: int) -> float:
 
 
 def valley_level(rho: Tensor, N: int, M: int) -> Tensor:
-    """The level that the best q leaves at v = alpha (I - P) + beta P, rho = beta / alpha."""
+    """The level that the best q reaches at v = alpha (I - P) + beta P, rho = beta / alpha."""
     return (1 - 1 / N) * (1 - rho).square() / ((N - 1) + M * rho.square())
 
 
@@ -190,7 +190,7 @@ def escape_rates() -> EquationCheck:
 
 
 def valley() -> EquationCheck:
-    """Least squares over the attention on all texts, beside L(rho) and its limit."""
+    """Compares the best attention on all texts, by least squares, with L(rho) and its limit."""
     errors, printed = [], []
     for N, M in SIZES:
         infimum = (1 - 1 / N) / M
@@ -213,7 +213,7 @@ def valley() -> EquationCheck:
 
 
 def barrier() -> EquationCheck:
-    """Between solution and valley: a b = 0 costs 1/N at least, and the way along rho the centred shift's level."""
+    """The barrier between solution and valley: a b = 0 costs at least 1/N; along rho the top is the centred shift."""
     errors = []
     for N, M in SIZES:
         rho = torch.linspace(-20.0, 1.0, 100_001, dtype=torch.float64)
@@ -239,7 +239,7 @@ def barrier() -> EquationCheck:
 
 
 def bound_on_sigma(printed_exponent: float = -0.5, right_exponent: float = -0.75) -> EquationCheck:
-    """Where the cubic term of the gradient at a random start, A q, is as large as the linear one, a: a power of N."""
+    """The init_sigma at which a random start's cubic gradient term A q equals its linear term a: a power of N."""
     sizes, crossings = torch.tensor([16.0, 32.0, 64.0, 128.0], dtype=torch.float64), []
     draw = generator(7)
     for N in sizes.int().tolist():
@@ -261,7 +261,7 @@ def bound_on_sigma(printed_exponent: float = -0.5, right_exponent: float = -0.75
 
 
 def softmax_has_no_stationary_point(n_solves: int = 60, saturated: float = _SATURATED) -> EquationCheck:
-    """At the best v every column still gains by a higher logit; and every search runs to saturated columns."""
+    """At the best v a higher logit still lowers every column's loss, and every search ends in saturated columns."""
     errors = []
     for N, M in SIZES:
         p = torch.linspace(0.05, 0.99, _N_MEMBERS, dtype=torch.float64)
@@ -287,7 +287,7 @@ def softmax_has_no_stationary_point(n_solves: int = 60, saturated: float = _SATU
 
 
 def softmax_plateau() -> EquationCheck:
-    """Saturated columns, right and wrong ones, with the best v on all texts."""
+    """The loss of saturated columns, right and wrong ones, with the best v on all texts."""
     errors = []
     for N, M in SIZES:
         draw = generator(8)
@@ -365,19 +365,19 @@ def _hessian_at_zero(system: PositionsOnly, like: State) -> Tensor:
 
 
 def _best_level(v_NN: Tensor, M: int) -> Tensor:
-    """The level left by the best attention: least squares of the categories to predict on v X, over all texts."""
+    """The level that the best attention reaches: least squares of the predicted categories on v X, over all texts."""
     N = v_NN.shape[0]
     one_hot_TMN = torch.eye(N, dtype=torch.float64)[every_text(N, M)]
     readings = (one_hot_TMN @ v_NN.T).transpose(1, 2).reshape(-1, M)
     wanted = one_hot_TMN[:, :-1].transpose(1, 2).reshape(-1, M - 1)
-    # By SVD: readings are dependent where v is singular.
+    # By SVD, because the readings are linearly dependent where v is singular.
     fitted = torch.linalg.lstsq(readings, wanted, driver="gelsd").solution
     level: Tensor = N * (readings @ fitted - wanted).square().mean()
     return level
 
 
 def _best_level_of_values(weights_MK: Tensor, N: int) -> Tensor:
-    """The level left by the best v for these attention weights."""
+    """The level that the best v reaches with these attention weights."""
     one_hot_TMN = torch.eye(N, dtype=torch.float64)[every_text(N, weights_MK.shape[0])]
     context = torch.einsum("jk,tjn->tkn", weights_MK, one_hot_TMN).reshape(-1, N)
     wanted = one_hot_TMN[:, :-1].reshape(-1, N)

@@ -4,15 +4,15 @@ The paper names the flavours and does not print their losses; these are ours:
 
     added loss = flavour_weight (sum of squares of the entries of k^t q, v, W_1 and w_2 that the solution leaves zero)
 
-With categories (c) and positions (p) as rows and columns, what is left free is
+With categories (c) and positions (p) as rows and columns, the entries left free are
 
     solution 1: k^t q on pp; v on the diagonal of cc; W_1 on c; w_2
     solution 2: k^t q on cc; v on pp; W_1 and w_2 on the units that each read one p
     solution 3: k^t q on pp; v on cc; W_1 and w_2 on the units that each read one c
 
-The feed-forward part belongs to it: if it may mix rows, v may hold any invertible matrix in the place of c I, U^t or
-q*^t, and solutions 1 and 3 are the same. The target q* and the shift U do not enter: where to look, and what to write,
-is still learned.
+The feed-forward part must be restricted too: if it may mix rows, v may hold any invertible matrix in the place of c I,
+U^t or q*^t, and solutions 1 and 3 become the same. The added losses do not contain the target q* and the shift U, so
+where to attend and what to write is still learned.
 Axes: S = N + M token rows, categories first; H hidden.
 """
 
@@ -24,13 +24,13 @@ from torch import Tensor
 
 @dataclass(frozen=True, slots=True)
 class Unwanted:
-    """1 where the flavour's solution is zero, else 0.
+    """Masks of a flavour: 1 where its solution is zero, else 0.
 
     Attributes:
-        logits_SS: Of k^t q.
-        values_SS: Of v.
-        first_HS: Of W_1.
-        second_H: Of w_2.
+        logits_SS: The mask of k^t q.
+        values_SS: The mask of v.
+        first_HS: The mask of W_1.
+        second_H: The mask of w_2.
     """
 
     logits_SS: Tensor

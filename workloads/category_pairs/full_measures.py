@@ -1,4 +1,4 @@
-"""What the outcome of a full model is decided by, of one training. Axes: B text, K predicted position.
+"""The measures that decide the outcome of a full model. Axes of one training: B text, K predicted position.
 
 The rules that use them: docs/outcomes.md, the full models.
 """
@@ -15,9 +15,10 @@ from attnsweep.workloads.engine.contract import Batch
 def full_measures(model: FullModel, batch: Batch) -> dict[str, Tensor]:
     """Scalars by metric name, on fresh texts (B, M).
 
-    `match_<f>`: D_f = E(answer - f)^2 / Var Y. `ablation`: how far answers move, in Var Y, when attention writes 0.
-    `attention_product`: |k| |q| |v|. With a fixed sample, of that sample: `train_mse`, without what a flavour adds, and
-    `train_grad_norm`, of the loss descended (the gradient on fresh texts does not vanish where training stops).
+    `match_<f>`: D_f = E(answer - f)^2 / Var Y. `ablation`: the mean squared change of the answers, in Var Y, when
+    attention writes 0. `attention_product`: |k| |q| |v|. With a fixed sample, two more on that sample: `train_mse`, the
+    error without a flavour's added loss, and `train_grad_norm`, the gradient norm of the training loss (the gradient on
+    fresh texts does not vanish where training stops).
     """
     text_BM = batch["text"]
     answer_BK = model.predict(text_BM)
@@ -36,7 +37,7 @@ def full_measures(model: FullModel, batch: Batch) -> dict[str, Tensor]:
 
 
 class _TrainLoss(torch.nn.Module):
-    """Lets `functional_call` evaluate the loss descended, and the error in it, as a forward pass."""
+    """Lets `functional_call` evaluate the training loss, and the squared error in it, as a forward pass."""
 
     def __init__(self, model: FullModel) -> None:
         super().__init__()

@@ -1,7 +1,7 @@
 """The full models: single-head attention -> LayerNorm -> Linear -> ReLU -> Linear on category pairs.
 
-Axes of one training: M position, N category, K = M - 1 predicted positions, B text, S what logits see, V what values
-see and write (S and V are N, M or N + M by the variant), H hidden.
+Axes of one training: M position, N category, K = M - 1 predicted positions, B text, S token row that logits see, V
+token row that values see and write (S and V are N, M or N + M, depending on the variant), H hidden.
 Source: Shin & Matzinger 2025, section 4.1 (docs/theory.md, the full models).
 """
 
@@ -24,12 +24,12 @@ from attnsweep.workloads.category_pairs.parameters import CategoryPairsParameter
 from attnsweep.workloads.engine.layer_norm import inverse_deviation
 
 _TEXTS_PER_PART = {"cpu": 50}
-"""What keeps a pack of 16 in the cache; other devices take all texts at once."""
+"""Texts per part, few enough for a pack of 16 to stay in the cache; other devices take all texts at once."""
 
 
 @dataclass(frozen=True)
 class _Sight:
-    """What a variant's logits and values see: the width of each."""
+    """The number of token rows that a variant's logits and values see."""
 
     logits: int
     values: int
@@ -40,12 +40,13 @@ class FullModel(nn.Module):
     """The predictor of Y_i = q*(X_{i-1}, X_i), i = 2..M, by one attention head and a feed-forward part.
 
     Z = scale v X (X^t k^t q X) [+ X], restricted to the rows that v writes; answer = w_2 relu(W_1 LN(Z) + b_1) + b_2.
-    k and q are apart, as published, though only k^t q counts.
+    k and q are separate parameters, as published, although only k^t q matters.
 
     Attributes:
-        k_SS, q_SS: Keys and queries of what logits see: positions (solutions 1, 3), categories (2), both (combined).
-        v_VV: Values of what they do not (combined: both); columns are read, rows written.
-        log_scale: Trained where `attention_scale` is `learned`, else without effect or gradient.
+        k_SS, q_SS: Keys and queries of the rows that logits see: positions (solutions 1, 3), categories (2), both
+            (combined).
+        v_VV: Values of the other rows (combined: of both); columns are read, rows written.
+        log_scale: Trained if `attention_scale` is `learned`, else without effect or gradient.
         target_NN: q*, drawn for each training.
         text_BM: The training's texts, where they are drawn once; absent otherwise.
         unwanted_SS, unwanted_VV, unwanted_HV, unwanted_H: 1 where the flavour's solution leaves k^t q, v, W_1 and w_2
@@ -105,15 +106,15 @@ class FullModel(nn.Module):
 
     @property
     def scale(self) -> Tensor:
-        """What multiplies the logits; `learned` is exp(log_scale) / sqrt(d)."""
+        """The factor of the logits; `learned` is exp(log_scale) / sqrt(d)."""
         return self.base_scale * torch.exp(self.scale_is_learned * self.log_scale[0])
 
     def logits(self) -> Tensor:
-        """(S, S) scale k^t q: how what is read (row) is weighed by where it is read (column)."""
+        """(S, S) scale k^t q: logits of the row read from (row) for the row read at (column)."""
         return self.scale * (self.k_SS.T @ self.q_SS)
 
     def predict(self, text_BM: Tensor, *, attends: bool = True) -> Tensor:
-        """(B, K) answers at positions 2..M; without attention, what the rest makes of the skip alone."""
+        """(B, K) answers at positions 2..M; without attention, the answers from the skip connection alone."""
         value_VV = self.v_VV if attends else torch.zeros_like(self.v_VV)
         residual_VV = torch.eye(*self.v_VV.shape, dtype=self.v_VV.dtype, device=self.v_VV.device)
         residual_VV = residual_VV if self._skip else torch.zeros_like(residual_VV)
@@ -134,7 +135,7 @@ class FullModel(nn.Module):
         return (self.wanted(text_BM) - self.predict(text_BM)).square().mean()
 
     def mean_squared_error(self, text_BM: Tensor) -> Tensor:
-        """As `forward`, with the gradient taken by parts: differentiable once."""
+        """The loss of `forward`, with its gradient computed part by part (`by_parts`), so differentiable once."""
         fixed = {name: value for name, value in self.named_buffers() if name != "text_BM"}
         n_texts = _TEXTS_PER_PART.get(text_BM.device.type, text_BM.shape[0])
 
@@ -145,7 +146,7 @@ class FullModel(nn.Module):
         return mean_by_parts(loss, dict(self.named_parameters()), fixed, text_BM, n_texts)
 
     def leaning_loss(self) -> Tensor:
-        """What the flavour adds to the loss; 0 for all variants but `combined`. See `flavours`."""
+        """The flavour's added loss; 0 for all variants but `combined`. See `flavours`."""
         if self.variant != "combined":
             return self.v_VV.new_zeros(())
         pairs = (
@@ -157,21 +158,21 @@ class FullModel(nn.Module):
         return self.flavour_weight * torch.stack([(mask * matrix.square()).sum() for mask, matrix in pairs]).sum()
 
     def _feed_forward(self, centred: Tensor) -> Tensor:
-        """W_2 relu(W_1 LN(Z) + b_1) + b_2 over the last axis, of Z less its mean there."""
+        """W_2 relu(W_1 LN(Z) + b_1) + b_2 over the last axis, given Z minus its mean over that axis."""
         first_HV, bias_H = self._first_layer()
         inverse = inverse_deviation(centred, self.layer_norm_eps)
         hidden = torch.relu((centred @ first_HV.T) * inverse + bias_H)
         return hidden @ self.second.weight[0] + self.second.bias
 
     def _feed_forward_by_row(self, centred: Tensor) -> Tensor:
-        """The same over the first axis, of rows outside and tokens inside."""
+        """`_feed_forward` over the first axis, for tensors with the axes rows, tokens."""
         first_HV, bias_H = self._first_layer()
         inverse = inverse_deviation(centred, self.layer_norm_eps, dim=0)
         hidden = torch.relu((first_HV @ centred) * inverse + bias_H.unsqueeze(1))
         return self.second.weight[0] @ hidden + self.second.bias
 
     def _first_layer(self) -> tuple[Tensor, Tensor]:
-        """W_1 and b_1 with LayerNorm's gain and bias folded in, so that tokens are normalized on the hidden side."""
+        """W_1 and b_1 with LayerNorm's gain and bias folded in; the deviation is divided out after W_1."""
         return self.first.weight * self.gain_V, self.first.bias + self.first.weight @ self.bias_V
 
 
@@ -195,7 +196,7 @@ def _sight(parameters: CategoryPairsParameters) -> _Sight:
 
 
 def _linear(n_in: int, n_out: int) -> nn.Linear:
-    """A linear layer of zeros: its starting values come from the training's streams."""
+    """A linear layer of zeros; the training's streams give the starting values later."""
     layer = nn.Linear(n_in, n_out, device="meta").to_empty(device="cpu")
     for value in layer.parameters():
         nn.init.zeros_(value)
@@ -203,5 +204,5 @@ def _linear(n_in: int, n_out: int) -> nn.Linear:
 
 
 def _centre(matrix_OS: Tensor) -> Tensor:
-    """The matrix less its column means, so that what it writes has mean 0."""
+    """The matrix minus its column means, so that its outputs have mean 0."""
     return matrix_OS - matrix_OS.mean(0)

@@ -9,17 +9,17 @@ from attnsweep.workloads.diagnostics import outcomes
 from attnsweep.workloads.engine.contract import Evidence, Verdicts
 
 DEAD_PRODUCT = 0.1
-"""Below this |k| |q| |v| attention is dead, without softmax."""
+"""Without softmax, attention is dead if |k| |q| |v| is below this."""
 DEAD_ABLATION = 1e-3
 """Attention is dead if answers move by less than this share of Var Y when it writes 0."""
 MATCHES = 0.03
-"""A training plays a reference predictor if its answers differ from it by less than this share of Var Y."""
+"""A training matches a reference predictor if its answers differ from it by less than this share of Var Y."""
 OVERFIT_GAP, OVERFIT_TEST, OVERFIT_TRAIN = 0.5, 0.05, 0.7
-"""Overfit: train below 0.5 test, test above 0.05 Var Y, train below 0.7 Var Y."""
+"""Overfit: train error below 0.5 times the test error, test error above 0.05 Var Y, train error below 0.7 Var Y."""
 
 
 def judge_full(parameters: CategoryPairsParameters, evidence: Evidence) -> Verdicts:
-    """Names the state of each training at each probe."""
+    """Labels each training at each probe."""
     test = evidence.metrics["eval_loss"]
     train = evidence.metrics.get("train_mse", evidence.metrics["loss"])
     variance = evidence.levels["mean"][:, None]
@@ -44,9 +44,9 @@ def judge_full(parameters: CategoryPairsParameters, evidence: Evidence) -> Verdi
 
 
 def is_dead(parameters: CategoryPairsParameters, evidence: Evidence) -> NDArray[np.bool_]:
-    """Where the attention branch carries nothing.
+    """(L, P) whether the attention branch has no effect on the answers.
 
-    Under softmax small k and q make attention uniform, not absent: there the ablation alone decides.
+    Under softmax small k and q make attention uniform, not absent, so the ablation alone decides.
     """
     unread = evidence.metrics["ablation"] < DEAD_ABLATION
     if parameters.attention_activation == "softmax":
@@ -55,7 +55,8 @@ def is_dead(parameters: CategoryPairsParameters, evidence: Evidence) -> NDArray[
 
 
 def _gamma(evidence: Evidence) -> NDArray[np.float64]:
-    """|grad| |theta| / loss of the sample trained on, where there is one: on fresh texts its zeros are blurred."""
+    """|grad| |theta| / loss, on the fixed training sample if there is one: on fresh texts sampling noise hides a
+    zero."""
     if "train_grad_norm" not in evidence.metrics:
         return outcomes.gamma(evidence)
     with np.errstate(divide="ignore", invalid="ignore"):

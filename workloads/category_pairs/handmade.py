@@ -5,12 +5,12 @@ Y = second relu(first Z + first_bias) + second_bias. There is no LayerNorm.
 
 Solution 1: k = [0 | I], q = [0 | 2U], v = diag(I, 0): Z's categories are 2 e_a + e_b with a = X_{i-1}, b = X_i, and
     one hidden unit per pair recognizes it. As printed, unit (a, a) = 3 e_a answers 6 to 2 e_a + e_b where unit (a, b)
-    answers 5: both pass the bias -4. Mended: bias -8 for the units (a, a), whose share of q* is corrected by what the
-    units (a, c) answer to 3 e_a: second(a, a) = q*(a, a) - 2 sum_{c != a} q*(a, c).
+    answers 5: both pass the bias -4. Corrected: the units (a, a) have bias -8, and their weight makes up for the
+    answers of the units (a, c) to 3 e_a: second(a, a) = q*(a, a) - 2 sum_{c != a} q*(a, c).
 Solution 2: k = [I | 0], q = [q* | 0], v = diag(0, U^t)/c; solution 3: k = [0 | I], q = [0 | U], v = diag(q*^t, 0)/c.
     relu(Z - 1) keeps the one entry of Z, on position i (2) or category X_i (3), that X_i itself raises; as printed,
-    this gives max(q*, 0). Mended for every sign: with b0 = max |q*|, c = 2 b0 + 1, the bias is -1 + b0/c and b0 is
-    taken off the answer.
+    this gives max(q*, 0). Corrected for both signs: with b0 = max |q*|, c = 2 b0 + 1, the bias is -1 + b0/c, and b0 is
+    subtracted from the answer.
     Both compute the same: diag(U^t X_C^t A X_C) = diag(X_C^t A^t X_C U), X_C the categories' rows, A = q*.
 
 Axes: N category, M position, S = N + M token row, H hidden, B text, K = M - 1 predicted position.
@@ -28,7 +28,7 @@ from attnsweep.workloads.category_pairs.attention import attend_by_token, one_ho
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Handmade:
-    """Weights that answer q*(X_{i-1}, X_i) at i = 2..M, and 0 at i = 1 where there is no pair."""
+    """Weights whose answers are q*(X_{i-1}, X_i) at i = 2..M, and 0 at i = 1, where there is no pair."""
 
     k_XS: Tensor
     q_XS: Tensor
@@ -109,7 +109,7 @@ def shift(n_positions: int) -> Tensor:
 
 
 def _range(target_NN: Tensor, printed: bool) -> tuple[float, float]:
-    """c, and what is added to answers before the ReLU and taken off after it."""
+    """c, and b0, which is added to the answers before the ReLU and subtracted after it."""
     largest = target_NN.abs().max().item()
     return (largest + 1.0, 0.0) if printed else (2.0 * largest + 1.0, largest)
 

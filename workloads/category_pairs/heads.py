@@ -1,6 +1,6 @@
-"""Which of the three solutions a full model implements, read off its learned blocks.
+"""Which of the three solutions a full model implements, judged by its learned blocks.
 
-Axes: L lane, N category, M position, S what logits see, V what values see.
+Axes: L lane, N category, M position, S token row that logits see, V token row that values see.
 
 With categories c and positions p as rows and columns of the (N + M) x (N + M) matrices k^t q and v:
 
@@ -8,15 +8,16 @@ With categories c and positions p as rows and columns of the (N + M) x (N + M) m
     solution 2: k^t q on cc, like q*; v on pp, like U^t
     solution 3: k^t q on pp, like U; v on cc, like q*^t
 
-`share_*` are shares of squared norm, so that shares of one matrix sum to 1; `match_*` are absolute correlations, blind
-to scale and sign. Each is taken over what the model cannot absorb elsewhere: k^t q on cc and v on cc less their column
-means (a constant per current category, or one written to all rows before LayerNorm, tells the previous category
-nothing); positions off the diagonal (what a token reads or writes of itself is the skip's affair), without position 1,
-which predicts nothing. What v writes into a row is read by units of their own sign and scale: v is matched row by row,
-and the mean over rows is the score; for noise it is near sqrt(2 / (pi (N - 1))), 0.27 at N = 10.
+`share_*` are shares of squared norm, so that shares of one matrix sum to 1; `match_*` are absolute correlations, which
+ignore scale and sign. Each is taken over the part that the model cannot absorb elsewhere. Of k^t q on cc and v on cc,
+the column means are subtracted: a constant per current category, or one written to all rows before LayerNorm, carries
+no information about the previous category. Of positions, the diagonal is left out (what a token reads from itself, the
+skip connection carries too), and so is position 1, which predicts nothing. v is matched row by row, because the hidden
+units read each of its rows with a sign and scale of their own; the score is the mean over rows. For noise it is near
+sqrt(2 / (pi (N - 1))), 0.27 at N = 10.
 
-Solutions 2 and 3 compute the same function (docs/theory.md): only these blocks tell them apart. Solutions 1 and 3
-differ in where the table q* sits; a feed-forward part that mixes rows can hold it for either.
+Solutions 2 and 3 compute the same function (docs/theory.md), so only these blocks tell them apart. Solutions 1 and 3
+differ in where the table q* is; a feed-forward part that mixes rows can hold it for either.
 
 `solution_<k>`, its score, is the weakest of its two shares and its two matches (1 - match for solution 1's v).
 Source: Shin & Matzinger 2025, sections 2.1-2.3 and 4.1; cut-offs ours.
@@ -36,9 +37,9 @@ from attnsweep.workloads.engine.optimizers import State
 from attnsweep.workloads.vocabulary import NO_ROLE
 
 HOLDS = 0.5
-"""A solution is implemented if its score reaches this."""
+"""A solution is implemented if its score is at least this."""
 TAKES_PART = 0.1
-"""In a mixture a solution's blocks have at least this share of the norm, while its matches reach `HOLDS`."""
+"""A solution is part of a mixture if its blocks have at least this share of the norm and its matches reach `HOLDS`."""
 
 LABELS = ("solution_1", "solution_2", "solution_3", "mixed", NO_ROLE)
 
@@ -48,7 +49,7 @@ class SolutionScores:
     """Scores of L trainings.
 
     Attributes:
-        scores: (L,) by name; NaN where a block is zero or constant, or the variant does not have it.
+        scores: (L,) by name; NaN if a block is zero or constant, or the variant does not have it.
         label: (L,) names among `LABELS`.
     """
 
@@ -105,7 +106,7 @@ def _n_positions(variant: str, logits: Tensor, values: Tensor, n_categories: int
 
 
 def _whole(matrix_LXX: Tensor, N: int, M: int, *, on_positions: bool) -> Tensor:
-    """(L, N + M, N + M), zero where the variant sees nothing."""
+    """(L, N + M, N + M) the matrix, with zeros in the rows and columns that the variant does not see."""
     if matrix_LXX.shape[1] == N + M:
         return matrix_LXX
     return pad(matrix_LXX, (N, 0, N, 0) if on_positions else (0, M, 0, M))
@@ -125,7 +126,7 @@ def _centre(matrix: Tensor) -> Tensor:
 
 
 def _match(matrix: Tensor, pattern: Tensor, where: Tensor | None = None) -> Tensor:
-    """(L,) absolute correlation of matrices with a pattern, over the entries named."""
+    """(L,) absolute correlation of matrices with a pattern, over the entries where `where` is true."""
     weight = torch.ones_like(matrix[0]) if where is None else where.to(matrix)
     return _correlation(matrix.flatten(1), pattern.expand_as(matrix).flatten(1), weight.flatten()).abs()
 
@@ -162,7 +163,7 @@ def score_full_heads(parameters: CategoryPairsParameters, state: State) -> HeadS
     """Scores (L, 1, 1), one layer and one head, and as role `solution_1`, `_2`, `_3`, `mixed` or `none`.
 
     Args:
-        parameters: Of any lane, for the variant.
+        parameters: Those of any lane; only the variant is read.
         state: Parameters and buffers, (L, ...) by name.
     """
     logits_LSS = state["k_SS"].mT @ state["q_SS"]

@@ -1,4 +1,4 @@
-"""What may vary in a category-pairs training."""
+"""The parameters of a category-pairs training."""
 
 from dataclasses import dataclass
 from typing import ClassVar

@@ -54,7 +54,7 @@ class PositionsOnly(nn.Module):
 
     def sampled_loss(self, text_BM: Tensor) -> Tensor:
         """The mean over a batch of texts (B, M) of sum_i |X_{i-1} - Yhat_i|^2."""
-        # Texts inside, positions outside: one product of matrices a training, not one a text.
+        # The text axis comes last: one matrix product per training instead of one per text.
         one_hot_MBN = nn.functional.one_hot(text_BM.T, self.n_categories).to(self.v_NN.dtype)
         context_KBN = torch.einsum("jk,jbn->kbn", self.attention(), one_hot_MBN)
         predicted_KBN = context_KBN @ self.v_NN.T
@@ -71,7 +71,7 @@ class PositionsOnly(nn.Module):
         }
 
     def reference_levels(self) -> dict[str, Tensor]:
-        """Losses per predicted position of the stationary families, and the bar for `solved` (docs/outcomes.md)."""
+        """Losses per predicted position of the stationary families, and the threshold `solved` (docs/outcomes.md)."""
         N, M = self.n_categories, self.n_positions
         valley = (1 - 1 / N) / M
         levels = {

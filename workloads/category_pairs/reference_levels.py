@@ -1,4 +1,4 @@
-"""What simple predictors of q*(X_{i-1}, X_i) score, for uniform categories. Axes: N category.
+"""The losses of simple predictors of q*(X_{i-1}, X_i), for uniform categories. Axes: N category.
 
 With row means r, column means c and grand mean g of q* (rows: the previous category, columns: the current one):
 
@@ -24,7 +24,7 @@ _SOLVED_SHARE = 1e-2
 
 
 def reference_predictors(target_NN: Tensor) -> dict[str, Tensor]:
-    """Tables (N, N) of what each reference predictor answers to (previous, current)."""
+    """The answers of each reference predictor, as tables (N, N) by (previous, current) category."""
     grand = target_NN.mean()
     prev = target_NN.mean(1, keepdim=True)
     cur = target_NN.mean(0, keepdim=True)
@@ -35,6 +35,6 @@ def reference_predictors(target_NN: Tensor) -> dict[str, Tensor]:
 
 
 def reference_levels(target_NN: Tensor) -> dict[str, Tensor]:
-    """The mean squared errors of the reference predictors, and the bar for `solved`."""
+    """The mean squared errors of the reference predictors, and the threshold `solved`."""
     levels = {name: (target_NN - answer).square().mean() for name, answer in reference_predictors(target_NN).items()}
     return levels | {"solved": _SOLVED_SHARE * levels["mean"]}

@@ -1,13 +1,14 @@
-"""The level of system C's two families whose row sums sg_i + d_i of v add up to 0: E Y^2 less a gain, in closed form.
+"""The level of system C's two families whose row sums sg_i + d_i of v add up to 0: E Y^2 - G, G in closed form.
 
-`zero_row_sums` (each sg_i + d_i = 0) and `zero_diagonal` (q(t,t) = 0, Sum_i (sg_i + d_i) = 0) play the same
-predictors: with row sums 0, a(t) added to the columns of q changes no answer, and a(t) = -q(t,t) empties the diagonal;
-with an empty diagonal, the d_i change none, and d_i = -sg_i makes the row sums 0. They cross where both hold [P].
+`zero_row_sums` (each sg_i + d_i = 0) and `zero_diagonal` (q(t,t) = 0, Sum_i (sg_i + d_i) = 0) contain the same
+predictors. With row sums 0, adding a(t) to the columns of q changes no answer, and a(t) = -q(t,t) makes the diagonal 0;
+with a zero diagonal, the d_i change no answer, and d_i = -sg_i makes the row sums 0. The families cross where both
+conditions hold [P].
 
-There, the rows of v are alike: p at the predecessor, o elsewhere. For a given ratio o : p the loss is quadratic in q;
-at its minimum the level is E Y^2 - G, and the stationary points are those of G over the ratio. Each column of q gives a
-linear form g and a quadratic form alpha + beta h h^t, h = 1 off the diagonal: a gain g^t (alpha + beta h h^t)^-1 g.
-A maximum of G has Hessian index 1, a minimum 2 [M].
+At the crossing the rows of v are alike: p at the predecessor, o elsewhere. For a given ratio o : p the loss is
+quadratic in q; its minimum is the level E Y^2 - G, and the stationary points are those of G over the ratio. Each column
+of q has a linear form g and a quadratic form alpha + beta h h^t, h = 1 off the diagonal, and contributes g^t (alpha +
+beta h h^t)^-1 g. A maximum of G has Hessian index 1, a minimum 2 [M].
 
 Axes: R ratio tried, N category. Letters as in docs/theory.md, system C.
 """
@@ -69,7 +70,7 @@ def stationary_gains(target_NN: Tensor, n_positions: int) -> list[StationaryGain
 
 
 def _zoomed(function: Callable[[Tensor], Tensor], angle: float, sign: float) -> float:
-    """Where sign * function has its maximum near an angle of the grid."""
+    """The angle near a grid angle at which sign * function has its maximum."""
     width = math.pi / _N_ANGLES
     for _ in range(_N_ZOOMS):
         near = torch.linspace(angle - width, angle + width, 21, dtype=torch.float64)

@@ -1,11 +1,10 @@
 """The families that stationary points of systems P and C belong to. Axes: L lane, K predicted position.
 
-System P (docs/theory.md): `solution`, `centred_shift`, `mean`, `zero`, told by their levels; Hessian index 0, 1, 1, 2.
-System C (docs/theory.md): `solution`, `marginal`, `zero` by their levels, index 0, 1, 3; and between them, with a level
-that depends on q*, two families whose row sums sg_i + d_i of v add up to 0 over the predicted positions, of index 1
-or 2:
-`zero_row_sums`, where each of them is 0, and `zero_diagonal`, where q(t, t) = 0 and they are free otherwise [M: each of
-the points found by search is of one of these].
+System P (docs/theory.md): `solution`, `centred_shift`, `mean`, `zero`, recognized by their levels; Hessian index 0, 1,
+1, 2. System C (docs/theory.md): `solution`, `marginal`, `zero`, recognized by their levels; index 0, 1, 3. Between
+these levels, at a level that depends on q*, there are two families in which the row sums sg_i + d_i of v add up to 0
+over the predicted positions; their index is 1 or 2. In `zero_row_sums` each row sum is 0; in `zero_diagonal` q(t, t) =
+0 and the row sums are free otherwise [M: every point found by search is in one of these families].
 """
 
 import numpy as np
@@ -16,7 +15,7 @@ from torch import Tensor
 from attnsweep.workloads.diagnostics.stationary import StationaryPoints, nearest_level
 
 _ZERO = 1e-4
-"""Where two families cross, the gradient is of second order in the distance: below 1e-10, that may be 1e-5."""
+"""Where two families cross, the gradient is of second order in the distance: 1e-10 allows a distance of 1e-5."""
 
 
 def family_of_positions_only(found: StationaryPoints, levels: dict[str, Tensor]) -> NDArray[np.str_]:

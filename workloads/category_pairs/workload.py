@@ -68,8 +68,8 @@ class CategoryPairs(Workload[CategoryPairsParameters]):
         return {"text": _texts(lanes, "eval", n_texts, step=0)}
 
     def loss(self, module: nn.Module, batch: Batch) -> Tensor:
-        """Reduced systems: the sum over predicted positions, on the batch or over the law of texts. Full models: the
-        mean over them, on the batch or the training's own sample, and what the flavour adds."""
+        """The training loss. Reduced systems: the sum over predicted positions, on the batch or exactly. Full models:
+        the mean over predicted positions, on the batch or the training's own sample, plus the flavour's added loss."""
         if isinstance(module, FullModel):
             text_BM = batch["text"] if batch else module.text_BM
             return module.mean_squared_error(text_BM) + module.leaning_loss()
@@ -77,7 +77,7 @@ class CategoryPairs(Workload[CategoryPairsParameters]):
         return system.sampled_loss(batch["text"]) if batch else system.population_loss()
 
     def eval_loss(self, module: nn.Module, batch: Batch) -> Tensor:
-        """The level: loss per predicted position, exact wherever there is a closed form."""
+        """The loss per predicted position, exact if it has a closed form."""
         if isinstance(module, FullModel):
             return module.mean_squared_error(batch["text"])
         return self.loss(module, batch) / (cast(System, module).n_positions - 1)
@@ -88,7 +88,7 @@ class CategoryPairs(Workload[CategoryPairsParameters]):
         return cast(System, module).coordinates()
 
     def levels(self, module: nn.Module, batch: Batch) -> dict[str, Tensor]:
-        """Over the law of texts, except where the level of a reduced system is itself estimated: there on its texts."""
+        """Exact levels; if a reduced system's `eval_loss` is estimated, estimates on the same texts."""
         if isinstance(module, FullModel):
             return reference_levels(module.target_NN)
         if isinstance(module, CategoriesOnly):
@@ -96,7 +96,7 @@ class CategoryPairs(Workload[CategoryPairsParameters]):
         return cast(PositionsOnly, module).reference_levels()
 
     def judge(self, parameters: CategoryPairsParameters, evidence: Evidence) -> Verdicts:
-        """By docs/outcomes.md; in the reduced systems `overfit` cannot occur, since no text is seen twice."""
+        """Labels by the rules of docs/outcomes.md. Reduced systems cannot overfit: they see no text twice."""
         if parameters.is_full:
             return judge_full(parameters, evidence)
         level = evidence.metrics["eval_loss"]
@@ -143,7 +143,8 @@ def _texts(lanes: Lanes[CategoryPairsParameters], stream: str, n_texts: int, ste
 
 
 def _in_valley(parameters: CategoryPairsParameters, evidence: Evidence) -> NDArray[np.bool_]:
-    """Descending the valley at infinity of system P: alpha beta < 0 under 1/N, above the valley's infimum."""
+    """Whether a training descends the valley at infinity of system P: alpha beta < 0, loss between its infimum and
+    1/N."""
     level = evidence.metrics["eval_loss"]
     if "valley" not in evidence.levels:
         return np.zeros_like(level, dtype=np.bool_)

@@ -1,1 +1,1 @@
-"""From measurements to labels: outcomes and when they set in."""
+"""From measurements to labels: outcomes, roles and certificates."""

@@ -18,17 +18,17 @@ def certify_stuck(
     result: PackResult,
     verdicts: Verdicts,
 ) -> list[Certificate | None]:
-    """A certificate for each of the L trainings of an ended pack that is stuck and in the sample; `None` for the rest.
+    """A certificate for each of a pack's L trainings that is stuck and in the sample; `None` for the others.
 
-    A training is in the sample if a number drawn from its own seed is below its share. So the sample does not depend
-    on the pack, nor on the other trainings.
+    A training is in the sample if a random number drawn from its own seed is below its share. The sample therefore
+    depends neither on the pack nor on the other trainings.
 
     Args:
-        workload: What was trained.
-        pack: The pack, with its trainings' final states.
-        shares: (L,) with which probability each training is in the sample.
-        result: What the pack measured.
-        verdicts: What the workload called each training.
+        workload: The problem.
+        pack: The ended pack, with its trainings' final states.
+        shares: (L,) the probability that each training is in the sample.
+        result: The pack's measurements.
+        verdicts: The workload's labels.
     """
     certificates: list[Certificate | None] = [None] * len(shares)
     outcome, detail = result.at_last_probe(verdicts.outcome), result.at_last_probe(verdicts.detail)

@@ -1,14 +1,14 @@
 """Kicks: does the loss of a stuck training fall when its weights are disturbed?
 
 Where attention enters as a product v k q, all second derivatives in k, q and v vanish at the zero: no Hessian shows a
-way out. A kick adds N(0, sigma^2) to every weight and trains on by L-BFGS. A training that then falls is consistent
-with a saddle and proves none: on weights of 1e-3 a kick of 0.1 is a new start, and a planted strict minimum passes
-(docs/zeros.md).
+way out. A kick adds N(0, sigma^2) to every weight; training then continues by L-BFGS. A loss that falls is consistent
+with a saddle but does not prove one: for weights of size 1e-3 a kick of 0.1 is a new start, and even a planted strict
+minimum passes the test (docs/zeros.md).
 
-Kicking k, q and v alone by 0.1 and asking for half the loss in 120 iterations works where the skip lets the rest of the
-model learn first. At `init_sigma` 1e-4 without a skip the rest lies at its own zero, and k, q and v have no gradient
-after the kick; behind a softmax 0.1 is too little (docs/zeros.md). So all
-weights are kicked, by 0.1 and, if that does not do, by 0.3, and any clear fall counts. Axes: L lane.
+All weights are kicked, by 0.1 and, if the loss does not fall, by 0.3; any clear fall counts. The milder test, kicking
+only k, q and v by 0.1 and asking for half the loss in 120 iterations, works only if the skip connection lets the rest
+of the model learn first. At `init_sigma` 1e-4 without a skip the rest is at its own zero, so k, q and v have no
+gradient after the kick; behind a softmax 0.1 is too little (docs/zeros.md). Axes: L lane.
 """
 
 from dataclasses import dataclass
@@ -25,16 +25,16 @@ KICK_SIGMAS = (0.1, 0.3)
 KICK_STEPS = 400
 """Iterations of L-BFGS after a kick."""
 LEAVES_BELOW = 0.95
-"""Share of the loss before, under which a kicked training has left it."""
+"""A kicked training has escaped if its loss falls below this share of the loss before the kick."""
 
 
 @dataclass(frozen=True, slots=True)
 class Kicked:
-    """What kicks did to L trainings.
+    """The losses of L trainings before and after their kicks.
 
     Attributes:
         before: (L,) losses where the trainings had ended.
-        after: (L,) the least loss that a kick and the iterations led to.
+        after: (L,) the least loss reached after any kick.
     """
 
     before: Tensor
@@ -42,7 +42,7 @@ class Kicked:
 
     @property
     def escaped(self) -> Tensor:
-        """(L,) bool, whether a training fell below `LEAVES_BELOW` of its loss."""
+        """(L,) bool, whether the loss fell below `LEAVES_BELOW` of the loss before the kick."""
         return self.after < LEAVES_BELOW * self.before
 
 
@@ -58,9 +58,9 @@ def kick_and_train(objective: Objective, parameters: State, streams: Streams, n_
     """Kicks all parameters, by each of `KICK_SIGMAS`, and trains on by L-BFGS.
 
     Args:
-        objective: What the trainings descended.
-        parameters: (L, ...) where they ended.
-        streams: Of the trainings.
+        objective: The training loss.
+        parameters: (L, ...) the parameters where the trainings ended.
+        streams: The random streams of the trainings.
         n_steps: Iterations of L-BFGS.
     """
     with torch.no_grad():

@@ -1,6 +1,6 @@
-"""Scores of single attention matrices, of which nothing is known but their weights. Axes: H head, T token, W window.
+"""Scores of single attention matrices that need nothing but the weights. Axes: H head, T token, W window.
 
-What needs tokens, training frequencies or gold arcs is not measured here: `attnsweep.workloads.diagnostics.roles` does.
+Scores that need tokens, training frequencies or gold arcs are in `attnsweep.workloads.diagnostics.roles`.
 """
 
 from dataclasses import dataclass
@@ -34,12 +34,14 @@ class MatrixScores:
     """Scores of H matrices.
 
     Attributes:
-        scores: (H,) by name; NaN where not defined. Distances are entrywise L1, exact; `_z` compares them with those of
-            the same matrix after the entries of each row are shuffled, far below 0 being nearer than chance.
+        scores: (H,) by name; NaN if a score is not defined. Distances are exact, in the entrywise L1 norm. Scores
+            ending in `_z` compare the distance with those of the same matrix after the entries of each row are
+            shuffled: far below 0 means nearer than chance.
         is_positional: (H,) whether the positional role holds in this one matrix.
-        window, num_pos: (H,) w and p of Sigma_3 (and w of Sigma_2) that the distances are taken at.
+        window, num_pos: (H,) the w and p of Sigma_3 (and the w of Sigma_2) at which distances are measured.
         bands: (H, W) distance to Sigma_2(w) for w = 0..T-1.
-        starts, columns: (num_pos,) of each head, the blocks of its nearest member of Sigma_3.
+        starts, columns: For each head (num_pos,): first rows and columns of the blocks of its nearest member of
+            Sigma_3.
     """
 
     scores: dict[str, NDArray[np.float64]]
@@ -63,13 +65,13 @@ def score_matrices(
 
     Args:
         matrices: (H, T, T) weights after softmax, rows are queries.
-        window, num_pos: Of Sigma_3; what is `None` is chosen for each head so that Sigma_3 is nearest, among blocks of
-            at least two rows, and chosen again for each of its shuffles.
+        window, num_pos: The w and p of Sigma_3. A `None` is chosen for each head, and again for each of its shuffles,
+            so that Sigma_3 is nearest; blocks have at least two rows.
         any_row_sum: Accept rows that do not sum to 1 (captured with dropout on).
-        subject: What an error calls the matrices.
+        subject: The name of the matrices in errors.
 
     Raises:
-        UserError: If these are no attention matrices, or the blocks do not fit.
+        UserError: If they are not attention matrices, or the blocks do not fit.
     """
     attention = checked_attention(matrices, any_row_sum=any_row_sum, subject=subject)
     if attention.ndim != 3:
@@ -111,7 +113,7 @@ def score_matrices(
 
 
 def _allowed(T: int, window: int | None, num_pos: int | None) -> Tensor:
-    """(T, T + 1) whether Sigma_3(w, p) is a candidate, at [w - 1, p]."""
+    """(T, T + 1) bool: [w - 1, p] says whether Sigma_3(w, p) is a candidate."""
     check_blocks_fit(T, window if window is not None else 1, num_pos if num_pos is not None else 0)
     w, p = torch.arange(1, T + 1).unsqueeze(1), torch.arange(T + 1).unsqueeze(0)
     fits = w * p <= T
@@ -119,13 +121,13 @@ def _allowed(T: int, window: int | None, num_pos: int | None) -> Tensor:
     by_num_pos = p == num_pos if num_pos is not None else p >= 1
     allowed = fits & by_window & by_num_pos
     if not allowed.any():
-        # Blocks of two rows do not fit so many times: only those of one row, which are the identity.
+        # Two-row blocks do not fit this many times. Only one-row blocks are left, and those are the identity.
         allowed = fits & by_num_pos & (by_window if window is not None else w == 1)
     return allowed
 
 
 def _at(bands: Tensor, window_H: Tensor) -> Tensor:
-    """(..., H) the distances of (..., H, W) to the band of each head's own window."""
+    """(..., H) of the distances (..., H, W) to all bands, the distance to the band of each head's own window."""
     index = window_H.clamp_max(bands.shape[-1] - 1).unsqueeze(-1)
     return bands.gather(-1, index.expand(*bands.shape[:-1], 1)).squeeze(-1)
 

@@ -15,7 +15,7 @@ from attnsweep.workloads.engine.optimizers import State
 from attnsweep.workloads.engine.streams import Streams
 
 _BREAKDOWN = 1e-12
-"""A next direction shorter than this share of the largest curvature adds nothing: the space is exhausted."""
+"""The Krylov space is exhausted if the next direction is shorter than this share of the largest curvature."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,9 +24,9 @@ class Curvature:
 
     Attributes:
         smallest: (L,) the smallest Ritz value: an upper bound of the smallest eigenvalue.
-        direction: (L, ...) its vector by parameter name, of norm 1.
-        error: (L,) |H x - smallest x|: an eigenvalue lies within this distance.
-        largest: (L,) the largest Ritz value in size, the scale to compare with.
+        direction: (L, ...) the Ritz vector of `smallest` by parameter name, of norm 1.
+        error: (L,) |H x - smallest x|: an eigenvalue lies within this distance of `smallest`.
+        largest: (L,) the Ritz value of largest size, the scale to compare with.
     """
 
     smallest: Tensor
@@ -35,7 +35,7 @@ class Curvature:
     largest: Tensor
 
     def is_negative(self, share: float = 1e-6) -> Tensor:
-        """(L,) bool: negative beyond its error, and beyond a share of the largest curvature."""
+        """(L,) bool: whether `smallest` is negative by more than its error and by more than a share of `largest`."""
         return (self.smallest + self.error < 0) & (self.smallest < -share * self.largest)
 
 
@@ -44,9 +44,9 @@ def smallest_curvature(objective: Objective, parameters: State, streams: Streams
 
     Args:
         objective: Losses of L lanes, twice differentiable.
-        parameters: (L, ...) where to look.
-        streams: Of the trainings; the first direction is drawn from `lanczos/start`.
-        n_iterations: At most; one Hessian-vector product each.
+        parameters: (L, ...) the points at which to examine the Hessian.
+        streams: The trainings' streams; the first direction is drawn from `lanczos/start`.
+        n_iterations: The most iterations, each one Hessian-vector product.
     """
     point = flattened(parameters)
     n_lanes, n_parameters = point.shape
@@ -57,7 +57,7 @@ def smallest_curvature(objective: Objective, parameters: State, streams: Streams
     for iteration in range(n_iterations):
         norm = vector.norm(dim=1, keepdim=True)
         scale = products.norm(dim=2).amax(0).unsqueeze(1) if iteration else torch.ones_like(norm)
-        # An exhausted lane goes on with zero vectors, which the small problem below leaves out.
+        # An exhausted lane continues with zero vectors, which are excluded from the small problem below.
         vector = torch.where(norm > _BREAKDOWN * scale, vector / norm, torch.zeros_like(vector))
         basis[iteration] = vector
         products[iteration] = hessian_product(objective, parameters, vector)
@@ -82,7 +82,7 @@ def hessian_product(objective: Objective, parameters: State, vector: Tensor) -> 
 def _lower_end(basis: Tensor, products: Tensor, parameters: State) -> Curvature:
     small = torch.einsum("iln,jln->lij", basis, products)
     small = (small + small.mT) / 2
-    # Zero vectors give zero rows; set apart, they can be neither end of the spectrum.
+    # Zero vectors give eigenvalues 0; shifted away, these cannot be mistaken for an end of the spectrum.
     is_empty = basis.square().sum(2).T == 0
     bound = small.abs().amax((1, 2)) * small.shape[1] + 1.0
     small = small + torch.diag_embed(is_empty * bound.unsqueeze(1))

@@ -1,4 +1,4 @@
-"""The losses of L trainings as a function of their parameters alone, for what happens after training.
+"""The losses of L trainings as a function of their parameters alone, for tests after training.
 
 Axes: L lane, K lane named.
 """
@@ -15,11 +15,11 @@ from attnsweep.workloads.engine.optimizers import Optimizer, Settings, State
 
 
 class Objective:
-    """What L trainings descend, their tasks and batches held fixed.
+    """The training losses of L trainings, with tasks and batches fixed.
 
     Args:
         module: The module of ONE training, as built by the workload.
-        loss: Its loss, a scalar, as the workload's.
+        loss: Its scalar loss, for example the workload's.
         buffers: (L, ...) by name.
         batch: (L, ...) by name; empty where the loss is exact or the sample is a buffer.
     """
@@ -42,7 +42,7 @@ class Objective:
         return result
 
     def evaluate(self, parameters: State, step: int, lanes: Tensor | None = None) -> tuple[Tensor, State]:  # noqa: ARG002
-        """Losses and gradients, as optimizers ask for them."""
+        """Losses and gradients; implements the protocol `Evaluate` of optimizers."""
         leaves = {name: value.detach().requires_grad_() for name, value in parameters.items()}
         losses = self.losses(leaves, lanes)
         gradients = torch.autograd.grad(losses.sum(), list(leaves.values()), materialize_grads=True)
@@ -51,13 +51,13 @@ class Objective:
     def train_on(
         self, parameters: State, rule: type[Optimizer], learning_rate: Tensor, n_steps: int
     ) -> tuple[State, Tensor]:
-        """Parameters and losses (L,) after further steps of an update rule that starts afresh.
+        """Parameters and losses (L,) after further steps of an update rule, started without history.
 
         Args:
             parameters: (L, ...) to start from; not changed.
-            rule: Such as `Sgd` or `Lbfgs`.
-            learning_rate: (L,).
-            n_steps: Steps taken; a lane that turns non-finite ends with its last values.
+            rule: For example `Sgd` or `Lbfgs`.
+            learning_rate: (L,) step sizes.
+            n_steps: Steps to take; a lane that turns non-finite keeps its last values.
         """
         trained = {name: value.detach().clone() for name, value in parameters.items()}
         optimizer = rule(_plain_settings(learning_rate, n_steps))

@@ -1,6 +1,6 @@
-"""Measures that outcomes are decided by, common to all workloads. Axes: L lane, P probe.
+"""The measures and thresholds by which all workloads decide outcomes. Axes: L lane, P probe.
 
-The cut-offs are ours; docs/zeros.md shows how much each of them matters.
+The thresholds are ours; docs/zeros.md shows how much each of them matters.
 """
 
 import numpy as np
@@ -12,7 +12,7 @@ from attnsweep.workloads.engine.schedule import tail_start
 AT_LEVEL = 0.01
 """A loss within this share of a reference level is at the level."""
 STATIONARY_GAMMA = 1e-2
-"""Below this scale-free gradient a training stands still."""
+"""A training is stationary if its scale-free gradient is below this."""
 DIVERGED_FACTOR = 3.0
 """A loss above this multiple of the zero predictor's, and above its own start, has diverged."""
 MOVING_SHARE = 0.01
@@ -27,17 +27,17 @@ def gamma(evidence: Evidence) -> NDArray[np.float64]:
 
 
 def at_level(loss: NDArray[np.float64], level: NDArray[np.float64]) -> NDArray[np.bool_]:
-    """Where losses (L, P) are within `AT_LEVEL` of a level (L,)."""
+    """(L, P) bool, where losses (L, P) are within `AT_LEVEL` of a level (L,)."""
     return np.abs(loss - level[:, None]) <= AT_LEVEL * level[:, None]
 
 
 def has_diverged(loss: NDArray[np.float64], zero_level: NDArray[np.float64]) -> NDArray[np.bool_]:
-    """Where losses (L, P) are not finite, or far above the zero predictor (L,) and above their own start."""
+    """(L, P) bool, where losses (L, P) are not finite, or far above the zero predictor's (L,) and above their start."""
     return ~np.isfinite(loss) | ((loss > DIVERGED_FACTOR * zero_level[:, None]) & (loss > loss[:, :1]))
 
 
 def is_moving(steps: NDArray[np.int64], loss: NDArray[np.float64]) -> NDArray[np.bool_]:
-    """Where losses (L, P) fell by more than `MOVING_SHARE` over the last fifth of the steps (P,) so far."""
+    """(L, P) bool, where losses (L, P) fell by over `MOVING_SHARE` in the last fifth of the steps (P,) so far."""
     before = np.searchsorted(steps, [tail_start(int(step)) for step in steps], side="right") - 1
     return loss < (1.0 - MOVING_SHARE) * loss[:, before]
 

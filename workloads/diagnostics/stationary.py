@@ -1,8 +1,8 @@
 """A search for the stationary points of a loss, with Hessian index, for all lanes at once.
 
 Minimizes |gradient|^2 / 2 by damped least squares (Levenberg-Marquardt on the gradient, whose Jacobian is the Hessian):
-unlike descent it is drawn to saddles as much as to minima, and unlike plain Newton it bears the singular Hessians of
-continuous families. Small problems only: the Hessian is formed. Axes: L lane, n parameter.
+unlike descent it converges to saddles as well as to minima, and unlike plain Newton it copes with the singular Hessians
+of continuous families. The Hessian is formed, so problems must be small. Axes: L lane, n parameter.
 Source: Nocedal & Wright 2006, section 10.3.
 """
 
@@ -20,21 +20,21 @@ from attnsweep.workloads.engine.lbfgs import flattened, unflattened
 from attnsweep.workloads.engine.optimizers import State
 
 _FLAT = 1e-6
-"""An eigenvalue smaller than this share of the largest is a direction along a family, neither up nor down."""
+"""An eigenvalue below this share of the largest counts as 0: a direction along a family, neither up nor down."""
 _FAR = 1e3
-"""A point of larger norm is on its way to infinity, where gradients vanish without a stationary point."""
+"""A point of larger norm counts as diverging to infinity, where gradients vanish without a stationary point."""
 
 
 @dataclass(frozen=True, slots=True)
 class StationaryPoints:
-    """Where L searches ended.
+    """The ends of L searches.
 
     Attributes:
         parameters: (L, ...) by name.
         losses: (L,).
         gradient_norm: (L,).
         index: (L,) int64 number of negative eigenvalues of the Hessian.
-        converged: (L,) bool, whether the gradient vanishes there at a finite point.
+        converged: (L,) bool, whether the end is a finite point with a vanishing gradient.
     """
 
     parameters: State
@@ -52,7 +52,7 @@ def find_stationary_points(
     Args:
         objective: Losses of L lanes, twice differentiable.
         parameters: (L, ...) where to start.
-        n_iterations: Hessians formed, at most.
+        n_iterations: The most iterations, each with one Hessian.
         tolerance: The gradient norm below which a point counts as stationary.
     """
     derivatives = _Derivatives(objective, parameters)
@@ -87,12 +87,12 @@ def find_stationary_points(
 def nearest_level(
     losses: NDArray[np.float64], levels: Mapping[str, NDArray[np.float64]], tolerance: float = 1e-6
 ) -> NDArray[np.str_]:
-    """(L,) the name of the reference level (L,) that a loss (L,) is at, `none` where it is at none.
+    """(L,) the name of the reference level that each loss is at; `none` if it is at no level.
 
     Args:
-        losses: In the levels' units.
-        levels: By name.
-        tolerance: Largest distance.
+        losses: (L,) in the units of the levels.
+        levels: (L,) by name.
+        tolerance: The largest distance of a loss from its level.
     """
     names = np.array([*levels, "none"])
     distance = np.stack([np.abs(losses - level) for level in levels.values()])
@@ -112,7 +112,7 @@ class _Derivatives:
 
         self._objective = objective
         self._first = vmap(grad_and_value(loss))
-        # Reverse over reverse: forward mode loads decompositions by a deprecated call.
+        # Reverse over reverse, because forward mode makes a deprecated call.
         self._second = vmap(jacrev(grad(loss)))
 
     def first(self, point: Tensor) -> tuple[Tensor, Tensor]:

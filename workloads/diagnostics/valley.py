@@ -1,8 +1,9 @@
 """The valley at infinity of system P, and the reset that proves a training to be in it.
 
-For v = alpha (I - P) + beta P with P = 11^t/N the best q leaves the level ((N-1)/N) (1-rho)^2 / ((N-1) + M rho^2),
-rho = beta/alpha: 0 at rho = 1, falling towards (1 - 1/N)/M as rho -> -infinity. Below 1/N, between the two, lies a
-barrier: descent with alpha beta < 0 never solves. Setting vP := alpha P puts it at rho = 1; trained on, it then solves.
+For v = alpha (I - P) + beta P with P = 11^t/N the best q reaches the level ((N-1)/N) (1-rho)^2 / ((N-1) + M rho^2),
+rho = beta/alpha. The level is 0 at rho = 1, and falls towards (1 - 1/N)/M as rho -> -infinity. A barrier separates the
+two, so descent below 1/N with alpha beta < 0 never solves. The reset vP := alpha P sets rho = 1; a training in the
+valley then solves when it continues.
 Derivation: docs/theory.md, the valley at infinity. Axes: L lane, N category.
 """
 
@@ -12,7 +13,7 @@ from attnsweep.workloads.diagnostics.objective import Objective
 from attnsweep.workloads.engine.optimizers import Optimizer, State
 
 RESET_STEPS = 1000
-"""Steps of training on; most trapped runs solve within some hundred."""
+"""Steps of training after the reset; most trapped trainings solve within a few hundred."""
 
 
 def reset_valley(v_LNN: Tensor) -> Tensor:
@@ -33,15 +34,15 @@ def losses_after_reset(
     value_name: str = "v_NN",
     n_steps: int = RESET_STEPS,
 ) -> Tensor:
-    """(L,) losses of trainings taken out of the valley and trained on: solved ones were trapped by nothing else.
+    """(L,) losses of trainings after the reset and further steps. Those that solve were trapped by the valley alone.
 
     Args:
         objective: System P's loss.
-        parameters: (L, ...) where the trainings ended.
-        rule: The update rule that they were trained by.
-        learning_rate: (L,) theirs.
+        parameters: (L, ...) the parameters where the trainings ended.
+        rule: Their update rule.
+        learning_rate: (L,) their step sizes.
         value_name: The parameter that holds v.
-        n_steps: Steps trained on.
+        n_steps: Steps after the reset.
     """
     reset = parameters | {value_name: reset_valley(parameters[value_name])}
     return objective.train_on(reset, rule, learning_rate, n_steps)[1]

@@ -1,6 +1,6 @@
-"""A checkpoint: all state of a pack that training changes, as plain arrays by name; and its file, an `.npz`.
+"""A checkpoint: all state of a pack that training changes, as plain arrays by name; and the format of its file.
 
-A file is NumPy's uncompressed archive without pickled objects, and then the BLAKE2b digest of all before it.
+The file is NumPy's uncompressed `.npz` archive without pickled objects, followed by the BLAKE2b digest of the archive.
 """
 
 import hashlib
@@ -18,7 +18,7 @@ from attnsweep.workloads.engine.contract import Training
 Checkpoint: TypeAlias = Mapping[str, NDArray[Any]]
 
 FORMAT = 1
-"""Rises when what a pack's checkpoint holds changes its names, shapes or meaning."""
+"""Raise it when the names, shapes or meaning of a checkpoint's arrays change."""
 _DIGEST_BYTES = 32
 
 
@@ -41,7 +41,7 @@ def from_bytes(content: bytes) -> Checkpoint:
     """The checkpoint of a file.
 
     Raises:
-        CheckpointError: If it is not, byte for byte, what was written.
+        CheckpointError: If the content is not, byte for byte, what `to_bytes` returned.
     """
     if content[-_DIGEST_BYTES:] != _digest(memoryview(content)[:-_DIGEST_BYTES]):
         raise CheckpointError(f"a checkpoint of {len(content)} bytes is damaged or cut short: its digest differs")
@@ -60,8 +60,8 @@ def fingerprint(
     Args:
         workload: Its name.
         trainings: One per lane.
-        probe_steps: Where the pack is looked at.
-        n_parameters: Of each lane.
+        probe_steps: The steps of the pack's probes.
+        n_parameters: The number of trained parameters of each lane.
     """
     seeded = [(training.parameters.values(), training.seed) for training in trainings]
     content = [FORMAT, workload, seeded, list(probe_steps), n_parameters]

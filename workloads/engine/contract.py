@@ -18,7 +18,7 @@ from attnsweep.workloads.parameters import TrainingParameters
 from attnsweep.workloads.vocabulary import JUDGED_OUTCOMES
 
 Batch = dict[str, Tensor]
-"""Tensors by name; with a lane axis in front where all lanes are meant, without it where one training is."""
+"""Tensors by name. A batch of all lanes has a leading lane axis; a batch of one training has none."""
 
 Label: TypeAlias = str | tuple[str, str]
 """An outcome, or an outcome and its detail."""
@@ -35,11 +35,11 @@ class Training(Generic[P]):
 
 
 class Lanes(Generic[P]):
-    """The trainings of a pack as the workload sees them: shared static parameters, the rest with a lane axis.
+    """The trainings of a pack as a workload sees them: static parameters are shared, others have a lane axis.
 
     Args:
         trainings: All with the same static parameters.
-        device: Where their tensors live.
+        device: The device of their tensors.
     """
 
     def __init__(self, trainings: Sequence[Training[P]], device: torch.device) -> None:
@@ -50,7 +50,7 @@ class Lanes(Generic[P]):
 
     @property
     def shared(self) -> P:
-        """The parameters of the first lane: read only what is static from them."""
+        """The parameters of the first lane. Only the static ones hold for all lanes: read no others."""
         return self.trainings[0].parameters
 
     @property
@@ -71,7 +71,7 @@ class Lanes(Generic[P]):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Evidence:
-    """What was measured of L trainings at P probes; NaN where a training had ended or the value was not finite.
+    """The measurements of L trainings at P probes; NaN where a training had ended or the value was not finite.
 
     Attributes:
         steps: (P,) int64, the steps of the probes.
@@ -131,11 +131,11 @@ class Verdicts:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class HeadScores:
-    """What the attention heads of L trainings do.
+    """The scores and roles of the attention heads of L trainings.
 
     Attributes:
         scores: (L, n_layers, n_heads) by score name; NaN where a score is not defined.
-        role: (L, n_layers, n_heads) names.
+        role: (L, n_layers, n_heads) names of roles.
     """
 
     scores: dict[str, NDArray[np.float64]]
@@ -157,12 +157,12 @@ class Certificate:
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """What one ended training wrote for a set of sentences.
+    """The texts that one ended training wrote for a set of sentences.
 
     Attributes:
-        name: Of the set, such as `test`.
-        hypotheses: What it wrote, tokens separated by spaces.
-        references: What it should have written, one for each hypothesis.
+        name: The name of the set, such as `test`.
+        hypotheses: The texts it wrote, tokens separated by spaces.
+        references: The correct text for each hypothesis.
     """
 
     name: str
@@ -179,28 +179,28 @@ class Workload(ABC, Generic[P]):
 
     Implementers: `build` makes a module for ONE training and draws nothing; all randomness comes from
     `lanes.streams`; `loss`, `eval_loss`, `measure` and `levels` see one training and are vectorized over lanes by
-    the engine (`torch.vmap`), so they branch on static parameters only; the parameters' declaration marks as static
-    all that changes a shape or the graph. `attnsweep.workloads.testing` checks these duties.
+    the engine (`torch.vmap`), so they branch on static parameters only; every parameter that changes a shape or the
+    graph is declared static. `attnsweep.workloads.testing` checks these duties.
     """
 
     name: ClassVar[str]
     parameters: type[P]
-    """The declaration of what may vary."""
+    """The class that declares the parameters."""
     summary: ClassVar[str]
     """One line for `attnsweep workloads`."""
     level_names: ClassVar[tuple[str, ...]]
     """The reference levels of all variants, without `solved`: columns `level_<name>` of the ledger."""
     loss_may_be_negative: ClassVar[bool] = False
-    """Whether `eval_loss` may fall below 0, as a squared error or a cross-entropy cannot. Where it may not, and no
-    reference level is negative, a training whose `eval_loss` does has diverged."""
+    """Whether `eval_loss` may fall below 0. A squared error or a cross-entropy may not. If it may not, and no reference
+    level is negative, a training with a negative `eval_loss` has diverged."""
     head_score_names: ClassVar[tuple[str, ...]] = ()
-    """Scores of attention heads: columns `score_<name>` of the ledger's `heads`; none for a workload without."""
+    """Scores of attention heads: columns `score_<name>` of the ledger's `heads`; empty for a workload without heads."""
     head_layer_names: ClassVar[tuple[str, ...]] = ()
-    """What the ledger's layers 0, 1, ... of attention heads are called; numbers where there is no name."""
+    """Display names of the ledger's layers 0, 1, ...; a layer without a name is shown by its number."""
 
     @abstractmethod
     def build(self, parameters: P) -> nn.Module:
-        """The module of one training. What differs between lanes without changing shapes is a buffer."""
+        """The module of one training. Values that differ between lanes without changing shapes are buffers."""
 
     def initial(self, module: nn.Module, lanes: Lanes[P]) -> State:
         """The state in which the trainings start, (L, ...) by name: all parameters, and the buffers that are drawn.
@@ -208,7 +208,7 @@ class Workload(ABC, Generic[P]):
         The default draws parameters by `init_sigma`. Override it to draw a task for each training.
 
         Args:
-            module: Of ONE training, as built, on the device of the lanes.
+            module: The module of ONE training, as built, on the device of the lanes.
             lanes: The L trainings.
         """
         return draw_parameters(module, lanes.tensor("init_sigma", torch.float64), lanes.streams)
@@ -219,7 +219,7 @@ class Workload(ABC, Generic[P]):
         return {}
 
     def batches(self, lanes: Lanes[P], steps: range) -> list[Batch]:
-        """The data of the first few of these steps, at least of one. Override it to draw several steps at once."""
+        """The data of the first one or more of these steps. Override it to draw several steps at once."""
         return [self.batch(lanes, steps[0])]
 
     def probe_steps(self, parameters: P) -> tuple[int, ...]:
@@ -243,27 +243,32 @@ class Workload(ABC, Generic[P]):
         """Further scalars of one training, by metric name.
 
         Args:
-            module: As it stands.
-            batch: The evaluation batch, and beside it, where the optimizer holds them, scalars of the loss that is
-                descended: `train_loss` and `train_grad_norm`.
+            module: With the current parameters.
+            batch: The evaluation batch; and, if the optimizer already knows them, the scalars `train_loss` and
+                `train_grad_norm` of the training loss.
         """
         del module, batch
         return {}
 
     @abstractmethod
     def levels(self, module: nn.Module, batch: Batch) -> dict[str, Tensor]:
-        """The reference levels of one training, scalars by name among `level_names`, and always `solved`: the loss
-        below which it is solved.
+        """The reference levels of one training: scalars by name among `level_names`, and always `solved`, the loss
+        below which the training is solved.
 
         Args:
-            module: As it starts.
-            batch: The evaluation batch. Where `eval_loss` is estimated on it, take the levels on it too: a loss at a
-                level of the law of the data is off by the batch's own noise.
+            module: With the starting parameters.
+            batch: The evaluation batch. If `eval_loss` is estimated on it, estimate the levels on it too: against the
+                exact level of the data's distribution, the loss would be off by the batch's sampling noise.
         """
 
     @abstractmethod
     def judge(self, parameters: P, evidence: Evidence) -> Verdicts:
-        """Names the state of each training at each probe. `parameters`: of the first lane, for what is static."""
+        """Labels each training at each probe.
+
+        Args:
+            parameters: Those of the first lane; read only static ones.
+            evidence: The measurements of L trainings at P probes.
+        """
 
     def score_heads(self, lanes: Lanes[P], state: State) -> HeadScores | None:
         """Scores and roles of the attention heads at a probe, for all lanes at once; `None` where there are none.
@@ -278,18 +283,18 @@ class Workload(ABC, Generic[P]):
     def certify(
         self, lanes: Lanes[P], state: State, outcome: NDArray[np.str_], detail: NDArray[np.str_]
     ) -> list[Certificate | None]:
-        """Tests the labels of L stuck trainings; `None` where there is no test.
+        """Tests the labels of L stuck trainings; `None` for a label without a test.
 
         Args:
             lanes: The L trainings.
             state: Their parameters and buffers where they ended, (L, ...) by name.
-            outcome, detail: (L,) their labels.
+            outcome, detail: Their labels, (L,).
         """
         del state, outcome, detail
         return [None] * len(lanes.trainings)
 
     def write(self, lanes: Lanes[P], state: State) -> list[tuple[Written, ...]]:
-        """The texts that L ended trainings write, for BLEU: sets with the same names for all trainings. Default: none.
+        """The texts that L ended trainings write, for BLEU; by default none. All trainings have the same set names.
 
         Args:
             lanes: The L trainings, none of which diverged.

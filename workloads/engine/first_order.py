@@ -1,8 +1,8 @@
 """Gradient descent, Adam and AdamW for packs: rates, schedules and clipping per lane. Axes: L lane, first everywhere.
 
-The arithmetic follows `torch.optim` operation by operation, so that one lane agrees with a plain PyTorch loop. What
-no lane of a pack asks for is skipped; where only some ask, the others see a factor of exactly 1 or a term of exactly
-0: a lane's bits do not depend on its neighbours.
+The arithmetic follows `torch.optim` operation by operation, so that one lane agrees with a plain PyTorch loop. An
+operation that no lane of a pack uses is skipped. If only some lanes use it, the others get a factor of exactly 1 or a
+term of exactly 0, so a lane's bits do not depend on its neighbours.
 """
 
 import math
@@ -58,7 +58,7 @@ class FirstOrder(Optimizer):
         return self.settings.learning_rate * schedule_factor(self.settings, self._n_updates - 1)
 
     def _note_what_is_used(self) -> None:
-        # Once a selection, not once a step: reading a tensor waits for the device.
+        # Read once per selection of lanes, not at every step: reading a tensor's value waits for the device.
         settings = self.settings
         self._clips = not bool(settings.gradient_clip_norm.isnan().all())
         self._decays = bool((settings.weight_decay != 0).any())
@@ -114,7 +114,7 @@ class Adam(FirstOrder):
         self._update_of: State = {}
 
     def _update(self, parameters: State, gradients: State, learning_rate: Tensor) -> None:
-        # In memory that is there already: on rows of this length fresh memory costs as much as the arithmetic.
+        # In place: for rows of this length, allocating memory costs as much as the arithmetic.
         correction_1 = 1 - self.beta_1**self._n_updates
         correction_2_root = (1 - self.beta_2**self._n_updates) ** 0.5
         for name, parameter in parameters.items():

@@ -1,4 +1,4 @@
-"""A module's functions as functions of its parameters, buffers and batch: what `vmap` can lay over lanes."""
+"""Functions of a module as pure functions of its parameters, buffers and batch, which `vmap` can map over lanes."""
 
 from collections.abc import Callable
 from typing import Any, Generic, TypeVar
@@ -14,11 +14,11 @@ R = TypeVar("R")
 
 
 def one_lane(template: nn.Module, function: Callable[[nn.Module, Batch], R]) -> Callable[[State, State, Batch], R]:
-    """`function` of ONE training's module and batch, as a function of its parameters, its buffers and its batch.
+    """Turns a function of ONE training's module and batch into one of its parameters, buffers and batch.
 
     Args:
-        template: Gives the structure; its own values are not read.
-        function: Such as a workload's `loss`.
+        template: A module of the same structure; its own values are not read.
+        function: For example a workload's `loss`.
     """
     objective = _Objective(template, function)
 
@@ -33,13 +33,13 @@ def one_lane(template: nn.Module, function: Callable[[nn.Module, Batch], R]) -> 
 def over_lanes(
     template: nn.Module, function: Callable[[nn.Module, Batch], Any]
 ) -> Callable[[State, State, Batch], Any]:
-    """As `one_lane`, of many trainings at once: parameters, buffers, batch and results have a lane axis in front."""
+    """`one_lane` over many trainings at once: parameters, buffers, batch and results have a leading lane axis."""
     vectorized = vmap(one_lane(template, function))
 
     def padded(parameters: State, buffers: State, batch: Batch) -> Any:
         if next(iter(parameters.values())).shape[0] > 1:
             return vectorized(parameters, buffers, batch)
-        # Of one lane alone, products and sums take other kernels, which round otherwise.
+        # A single lane would take other kernels for products and sums, which round differently.
         twice = [
             {name: value.repeat_interleave(2, 0) for name, value in each.items()}
             for each in (parameters, buffers, batch)

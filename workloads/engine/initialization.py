@@ -1,4 +1,4 @@
-"""What parameters start from: N(0, init_sigma^2) per lane, or the framework's default. Axes: L lane."""
+"""The starting values of parameters: N(0, init_sigma^2) per lane, or the framework's default. Axes: L lane."""
 
 import math
 

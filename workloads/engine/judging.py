@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from attnsweep.workloads.engine.contract import Evidence, P, Verdicts, Workload
 
 _ROUNDING = 1e-5
-"""Of the largest reference level: a loss may lie so much below 0."""
+"""How far a loss may lie below 0 through rounding, as a share of the largest reference level."""
 
 
 def judged(workload: Workload[P], parameters: P, evidence: Evidence) -> Verdicts:
@@ -17,12 +17,12 @@ def judged(workload: Workload[P], parameters: P, evidence: Evidence) -> Verdicts
 
     Args:
         workload: The problem.
-        parameters: Of the first lane.
-        evidence: What was measured.
+        parameters: Those of the first lane.
+        evidence: The measurements, (L, P).
 
     Raises:
-        TypeError: If the workload does not answer with `Verdicts`.
-        ValueError: If its answer is not of the shape of what was measured.
+        TypeError: If `judge` does not return `Verdicts`.
+        ValueError: If the verdicts are not of shape (L, P).
     """
     verdicts = workload.judge(parameters, evidence)
     if not isinstance(verdicts, Verdicts):
@@ -37,8 +37,10 @@ def judged(workload: Workload[P], parameters: P, evidence: Evidence) -> Verdicts
 
 
 def least_losses(workload: Workload[Any], levels: Mapping[str, NDArray[np.float64]]) -> NDArray[np.float64]:
-    """(L,) the `eval_loss` below which a training has diverged: 0 but for rounding, as of a squared error or a
-    cross-entropy; minus infinity where the workload or one of its reference levels (L,) says that it may be negative.
+    """(L,) the `eval_loss` below which a training has diverged.
+
+    It is 0, less a margin for rounding, for losses such as a squared error or a cross-entropy. It is minus infinity if
+    the workload allows negative losses or one of the reference levels (L,) is negative.
     """
     known_NL = np.nan_to_num(np.stack(list(levels.values())), nan=0.0)
     may_be_negative = workload.loss_may_be_negative | (known_NL.min(0) < 0)

@@ -1,4 +1,4 @@
-"""Layer normalization with an epsilon per training, which PyTorch's own takes only as a constant of the program."""
+"""Layer normalization with a different epsilon per training; PyTorch's own takes epsilon only as a Python constant."""
 
 import torch
 from torch import Tensor
@@ -16,20 +16,20 @@ def layer_norm(value: Tensor, gain: Tensor, bias: Tensor, layer_norm_eps: Tensor
 
 
 def inverse_deviation(centred: Tensor, layer_norm_eps: Tensor, dim: int = -1) -> Tensor:
-    """1 / sqrt(variance + layer_norm_eps) over an axis, kept, of values whose mean there is 0."""
+    """1 / sqrt(variance + layer_norm_eps) over an axis along which the values have mean 0; the axis is kept."""
     return torch.rsqrt(centred.square().mean(dim, keepdim=True) + layer_norm_eps)
 
 
 def inverse_root(layer_norm_eps: Tensor) -> Tensor:
-    """1 / sqrt(layer_norm_eps), for `fused_layer_norm`; an epsilon of 0 is taken as one that only zeros notice."""
+    """1 / sqrt(layer_norm_eps), for `fused_layer_norm`; an epsilon of 0 becomes one that matters to constants only."""
     return torch.rsqrt(layer_norm_eps.clamp(min=_SMALLEST_EPS[layer_norm_eps.dtype]))
 
 
 def fused_layer_norm(value: Tensor, gain: Tensor, bias: Tensor, inverse_root_eps: Tensor) -> Tensor:
-    """As `layer_norm`, in three operations instead of nine; a constant vector gives `bias` at epsilon 0 too, not NaN.
+    """`layer_norm` in three operations instead of nine. At epsilon 0 a constant vector gives `bias`, not NaN.
 
-    PyTorch's kernel takes epsilon as a constant; but normalizing x with epsilon is normalizing x / sqrt(epsilon)
-    with 1. At epsilon 0 variances must be far above 1e-24 in single precision, 1e-60 in double.
+    PyTorch's kernel takes epsilon as a constant, but normalizing x with epsilon equals normalizing x / sqrt(epsilon)
+    with epsilon 1. At epsilon 0 variances must be far above 1e-24 in single precision, 1e-60 in double.
     """
     normal = torch.nn.functional.layer_norm(value * inverse_root_eps, value.shape[-1:], eps=1.0)
     return torch.addcmul(bias, normal, gain)
@@ -38,7 +38,7 @@ def fused_layer_norm(value: Tensor, gain: Tensor, bias: Tensor, inverse_root_eps
 def outside_layer_norm(value: Tensor, gain: Tensor, bias: Tensor, layer_norm_eps: Tensor) -> Tensor:
     """(x - mean) / (deviation + layer_norm_eps) * gain + bias over the last axis; epsilon outside the root.
 
-    The deviation is the unbiased one, of n - 1, as `torch.std` gives it. At epsilon 0 a constant vector gives NaN.
+    The deviation is the one with n - 1, as `torch.std` computes it. At epsilon 0 a constant vector gives NaN.
     Source: Conti 2024, the code of the thesis, with gain and bias per channel.
     """
     centred = value - value.mean(-1, keepdim=True)

@@ -1,6 +1,6 @@
 """How the parameters of a pack are laid out: as one row per lane, and as names with a prefix.
 
-A row lets an operation run once for all parameters instead of once for each.
+With one row per lane, an operation runs once for all parameters instead of once for each.
 Axes: L lane, n place in the row.
 """
 
@@ -15,12 +15,12 @@ from torch.nn.functional import pad
 from attnsweep.workloads.engine.optimizers import State
 
 _PLACES = 16
-"""Parameters start at multiples of this, 64 bytes at least, and rows are filled up to one: kernels take another path,
-which rounds otherwise, for what is left over beside full vectors."""
+"""Parameters start at multiples of this many numbers (at least 64 bytes), and rows are padded to a multiple: the
+kernels process the remainder beyond full vectors in another way, which rounds differently."""
 
 
 class Layout:
-    """Where each parameter stands in a lane's row.
+    """The position of each parameter in a lane's row.
 
     Args:
         parameters: (L, *shape) by name; only names and shapes are read.
@@ -56,6 +56,6 @@ def prefixed(prefix: str, values: Mapping[str, V]) -> dict[str, V]:
 
 
 def under(prefix: str, values: Mapping[str, V]) -> dict[str, V]:
-    """What `prefixed` put there, by its own names; empty where it put nothing."""
+    """The inverse of `prefixed`: the values under a prefix, by their own names; empty if there are none."""
     start = f"{prefix}/"
     return {name.removeprefix(start): value for name, value in values.items() if name.startswith(start)}

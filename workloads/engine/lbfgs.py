@@ -4,8 +4,9 @@ Every lane runs the program of `torch.optim.LBFGS(max_iter=n_steps, line_search_
 `step`: first trial step `learning_rate * min(1, 1 / |gradient|_1)`, later ones `learning_rate` (PyTorch's default
 is 1); PyTorch's tolerances; at most `n_steps * 5 // 4` evaluations. A step of the training is an iteration.
 
-An evaluation of the pack is one function evaluation of each lane, at whatever stage of its program; lanes that have
-reached the last of the stops, or have ended, are left out of it. So lanes wait for each other a few probes later only.
+In an evaluation of the pack each lane makes one function evaluation, at whatever stage of its own program it is. Lanes
+that have ended, or have reached the last of the stops, are left out. A lane may thus run a few probes ahead before it
+waits for the others.
 """
 
 from collections.abc import Mapping, Sequence
@@ -26,7 +27,7 @@ TOLERANCE_CHANGE = 1e-9
 
 
 class _Seen(NamedTuple):
-    """What a pack is shown of an iterate: (L, n), (L,) and (L,)."""
+    """The part of an iterate that a pack reads: (L, n), (L,) and (L,)."""
 
     point: Tensor
     loss: Tensor
@@ -35,7 +36,7 @@ class _Seen(NamedTuple):
 
 @dataclass(kw_only=True, slots=True)
 class _Iterates:
-    """Where L descents stand, and how they got there.
+    """The current iterates of L descents, and the previous ones.
 
     Attributes:
         point, loss, gradient: (L, n), (L,), (L, n) at the last iterate.
@@ -56,11 +57,11 @@ class _Iterates:
     is_over: Tensor
 
     def state_dict(self) -> Mapping[str, Tensor]:
-        """All of them, by name: not a copy."""
+        """All attributes, by name: not a copy."""
         return {field.name: getattr(self, field.name) for field in fields(self)}
 
     def select(self, lanes: Tensor) -> None:
-        """Goes on with the lanes at these positions, (K,) int64."""
+        """Keeps only the lanes at these positions, (K,) int64."""
         for name, value in self.state_dict().items():
             setattr(self, name, value[lanes])
 
@@ -68,7 +69,7 @@ class _Iterates:
         return _Seen(self.point, self.loss, torch.linalg.vecdot(self.gradient, self.gradient).sqrt())
 
     def is_optimal(self) -> Tensor:
-        """(L,) bool, where no part of the gradient is above tolerance."""
+        """(L,) bool, true where no component of the gradient is above tolerance."""
         return self.gradient.abs().amax(1) <= TOLERANCE_GRAD
 
 
@@ -76,10 +77,10 @@ class Lbfgs(Optimizer):
     """L-BFGS with strong-Wolfe line search.
 
     The objective must be the same function at every evaluation: it is evaluated on the batch of step 0 throughout.
-    Momentum, weight decay, schedules and clipping have no part in it.
+    Momentum, weight decay, schedules and clipping are not used.
 
     Attributes:
-        n_evaluations: (L,) int64, function evaluations of all iterations done, those beyond the last stop included.
+        n_evaluations: (L,) int64, function evaluations of all iterations done, including those beyond the last stop.
 
     Source: Nocedal & Wright 2006, algorithm 7.5; `torch.optim.LBFGS`.
     """
@@ -180,14 +181,14 @@ class Lbfgs(Optimizer):
         self._begin(start)
 
     def _begin(self, iterates: _Iterates) -> None:
-        """Starts at some iterates, with no history and no line search."""
+        """Starts at the given iterates, with no history and no line search."""
         self._now = iterates
         self._search = LineSearches(iterates.gradient, TOLERANCE_CHANGE)
         self._pairs = CurvaturePairs(iterates.gradient, min(HISTORY_SIZE, self.settings.n_steps))
         self._has_started = True
 
     def _evaluate_trials(self, parameters: State, evaluate: Evaluate) -> tuple[Tensor, Tensor]:
-        """Loss (L,) and gradient (L, n) of the searching lanes at their trial points; the last ones in the others."""
+        """Loss (L,) and gradient (L, n): of searching lanes at their trial points, of the others at their iterates."""
         now, step = self._now, self.batch_step(0)
         trial = now.point.addcmul(self._search.step_size[:, None], now.direction)
         searching = self._search.is_open.nonzero()[:, 0]
@@ -198,7 +199,7 @@ class Lbfgs(Optimizer):
         return now.loss.index_copy(0, searching, loss), now.gradient.index_copy(0, searching, flattened(gradients))
 
     def _begin_iterations(self, until: int) -> None:
-        """Opens a search along the next direction in the lanes that are between iterations and short of `until`."""
+        """Opens a line search along the next direction in lanes that are between iterations and before step `until`."""
         now = self._now
         lanes = ~now.is_over & ~self._search.is_open & (now.steps < until)
         if not lanes.any():
@@ -220,7 +221,7 @@ class Lbfgs(Optimizer):
         self._search.begin(lanes & ~is_flat, first_trial, start, now.direction, evaluations_left)
 
     def _end_iterations(self, lanes: Tensor, stops: Sequence[int]) -> None:
-        """Moves lanes whose search has ended, (L,) bool, and ends those that meet a tolerance or a limit."""
+        """Moves lanes (L,) bool whose search has ended to the point found; ends those at a tolerance or limit."""
         if not lanes.any():
             return
         now = self._now
@@ -244,7 +245,7 @@ class Lbfgs(Optimizer):
         now.is_over = now.is_over | (lanes & is_over)
 
     def _look_back(self, parameters: State, stop: int) -> None:
-        """Sets what the pack sees to the state at a stop, from which some lanes have gone on."""
+        """Shows the pack the state at a stop, also for lanes that have already gone beyond it."""
         now = self._now
         has_gone_on = now.steps > stop
         self.steps = now.steps.clamp(max=stop)
@@ -265,7 +266,7 @@ def unflattened(rows: Tensor, like: State) -> State:
     """The tensors that rows (K, n) are made of, with the names and lane shapes of `like`."""
     sizes = [value[0].numel() for value in like.values()]
     parts = zip(like.items(), torch.split(rows, sizes, dim=1), strict=True)
-    # Contiguous: a strided view may take another kernel than a lane alone would.
+    # Contiguous: a strided view may take another kernel than the one a lane alone takes.
     return {name: part.reshape(-1, *value.shape[1:]).contiguous() for (name, value), part in parts}
 
 

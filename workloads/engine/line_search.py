@@ -1,9 +1,9 @@
 """Strong-Wolfe line searches, one per lane, each at a stage of its own. Axes: L lane, 2 bracket end, n parameter.
 
-Every evaluation moves each search on by one of its own function values: one lane may look for a bracket while
-another zooms and a third begins anew. The decisions are those of PyTorch's `torch.optim.lbfgs._strong_wolfe`
-(bracketing and zoom: Nocedal & Wright 2006, algorithms 3.5 and 3.6; cubic interpolation: their equation 3.59; the
-rule against slow progress: minFunc's), comparisons with NaN included.
+Every evaluation of the pack gives each search one function value: one lane may look for a bracket while another zooms
+and a third begins a new search. The decisions, comparisons with NaN included, are those of PyTorch's
+`torch.optim.lbfgs._strong_wolfe` (bracketing and zoom: Nocedal & Wright 2006, algorithms 3.5 and 3.6; cubic
+interpolation: their equation 3.59; the rule against slow progress: minFunc's).
 """
 
 from collections.abc import Mapping
@@ -18,10 +18,10 @@ CURVATURE = 0.9
 class LineSearches:
     """The line searches of L lanes along their directions.
 
-    While a search brackets, the ends are the last two points tried; while it zooms, the bracket.
+    The two ends of a search are the last two points tried while it brackets, and the bracket while it zooms.
 
     Attributes:
-        step_size: (L,) where along its direction each lane wants to be evaluated; once done, the step found.
+        step_size: (L,) the step at which each search wants its next evaluation; in a closed search, the step found.
         is_open: (L,) bool, whether the search wants an evaluation.
         n_evaluations: (L,) int64, evaluations of the current search.
     """
@@ -52,11 +52,11 @@ class LineSearches:
         """Opens a search in some lanes.
 
         Args:
-            lanes: (L,) bool, where.
+            lanes: (L,) bool, the lanes whose search begins.
             step_size: (L,) first trials.
             start: Loss (L,), gradient (L, n) and slope (L,) at step size 0.
             direction: (L, n).
-            most_interpolations: (L,) int64, trials after the first.
+            most_interpolations: (L,) int64, the most trials after the first.
         """
         loss, gradient, slope = start
         self.is_open = self.is_open | lanes
@@ -72,7 +72,7 @@ class LineSearches:
         self._return_to_start(lanes)
 
     def observe(self, loss: Tensor, gradient: Tensor, slope: Tensor) -> Tensor:
-        """Moves every open search on by the values at its `step_size`; (L,) bool, where a search has just ended."""
+        """Continues every open search with the values at its `step_size`; (L,) bool, true where a search just ended."""
         was_open = self.is_open
         self.n_evaluations = self.n_evaluations + was_open
         zooming = was_open & self._is_zooming
@@ -91,20 +91,20 @@ class LineSearches:
         return self._of(self._loss, self._low), lower
 
     def state_dict(self) -> Mapping[str, Tensor]:
-        """Where all searches stand, (L, ...) by name: not a copy."""
+        """The state of all searches, (L, ...) by name: not a copy."""
         return {name: value for name, value in vars(self).items() if isinstance(value, Tensor)}
 
     def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
-        """Goes on where other searches stood, in that memory."""
+        """Continues from the state of other searches, whose tensors it keeps."""
         for name in self.state_dict():
             setattr(self, name, state[name])
 
     def select(self, lanes: Tensor) -> None:
-        """Goes on with the lanes at these positions, (K,) int64."""
+        """Keeps only the lanes at these positions, (K,) int64."""
         self.load_state_dict({name: value[lanes] for name, value in self.state_dict().items()})
 
     def _bracket(self, lanes: Tensor, loss: Tensor, gradient: Tensor, slope: Tensor) -> Tensor:
-        """Looks at the trials of bracketing lanes; true where the search is over."""
+        """Uses the trials of bracketing lanes; true where the search is over."""
         at = self.step_size
         last_loss, last_at = self._loss[:, 0], self._at[:, 0]
         self._set_end(lanes, torch.ones_like(lanes), at, loss, gradient, slope)
@@ -125,7 +125,7 @@ class LineSearches:
         return accepted | spent
 
     def _zoom(self, lanes: Tensor, loss: Tensor, gradient: Tensor, slope: Tensor) -> Tensor:
-        """Looks at the trials of zooming lanes; true where the search is over."""
+        """Uses the trials of zooming lanes; true where the search is over."""
         low, high = self._low, ~self._low
         too_high = lanes & (self._rises(loss) | (loss >= self._of(self._loss, low)))
         lower = lanes & ~too_high
@@ -150,7 +150,7 @@ class LineSearches:
         self._was_slow = torch.where(lanes, is_slow & ~pushed, self._was_slow)
 
     def _rises(self, loss: Tensor) -> Tensor:
-        """Where the condition of sufficient decrease fails."""
+        """True where the condition of sufficient decrease fails."""
         return loss > self._start_loss + ARMIJO * self.step_size * self._start_slope
 
     def _return_to_start(self, lanes: Tensor) -> None:
@@ -165,7 +165,7 @@ class LineSearches:
         self._gradient[rows, ends] = gradient[rows]
 
     def _copy_end(self, lanes: Tensor, to_end: Tensor) -> None:
-        """Puts the point at the other end there too."""
+        """Copies the point of the other end to `to_end`."""
         rows = lanes.nonzero()[:, 0]
         ends = to_end[rows].to(torch.int64)
         for values in (self._at, self._loss, self._slope, self._gradient):

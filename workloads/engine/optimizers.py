@@ -1,4 +1,4 @@
-"""The contract of a pack's optimizer: it takes all lanes to a step, each by itself. Axes: L lane, K lane kept."""
+"""The contract of a pack's optimizer: it trains all lanes up to a step, each by itself. Axes: L lane, K lane kept."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
@@ -25,7 +25,7 @@ class Evaluate(Protocol):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Settings:
-    """What update rules are told: one value per lane, or one for the pack.
+    """The settings of an update rule: one value per lane, or one for the pack.
 
     Attributes:
         learning_rate: (L,).
@@ -61,12 +61,12 @@ class Optimizer(ABC):
     """One update rule for all lanes of a pack.
 
     Implementers: what happens to a lane depends on that lane's values alone, to the last bit where kernels allow it.
-    How often and where a step evaluates the objective is up to the rule.
+    How often a step evaluates the objective, and at which points, is up to the rule.
 
     Attributes:
-        settings: As given, for the lanes still in.
-        steps: (L,) int64 updates taken; they stop rising where a lane ended.
-        is_finite: (L,) bool, false from the first step whose loss was not finite; `steps` names that step.
+        settings: Those of the lanes that are still in the batch.
+        steps: (L,) int64 updates taken; constant once a lane has ended.
+        is_finite: (L,) bool, false from the first step whose loss was not finite; `steps` is then that step.
     """
 
     def __init__(self, settings: Settings) -> None:
@@ -76,7 +76,7 @@ class Optimizer(ABC):
 
     @property
     def is_running(self) -> Tensor:
-        """(L,) bool, false where a lane ended: not finite, or done by the rule's own tolerances."""
+        """(L,) bool, false where a lane has ended: not finite, or done by the rule's own tolerances."""
         return self.is_finite
 
     @abstractmethod
@@ -84,24 +84,24 @@ class Optimizer(ABC):
         """Takes every running lane on to step `stops[0]`.
 
         Args:
-            parameters: Updated in place. They are those of `stops[0]`, as are `steps`, `is_finite` and `is_running`,
-                once that step is reached, and undefined before.
+            parameters: Updated in place. Once step `stops[0]` is reached, they and `steps`, `is_finite` and
+                `is_running` are those of that step; before, they are undefined.
             evaluate: The objective.
-            stops: The steps that will be asked for, this one and the next few: a lane that is there early need not
-                wait for the others, but may go on to the last of them.
-            most_evaluations: Where to break off.
+            stops: This step and the next few that will be asked for. A lane that reaches `stops[0]` early need not
+                wait for the others: it may go on to the last of them.
+            most_evaluations: The number of evaluations after which to return.
 
         Returns:
             Whether the step was reached.
         """
 
     def batch_step(self, step: int) -> int:
-        """The step whose batch is descended at `step`."""
+        """The step whose batch the objective is evaluated on at `step`."""
         return step
 
     def descended(self) -> dict[str, Tensor]:
-        """What the rule holds of the objective at the step reached, on the batch of `batch_step`: `train_loss` (L,) and
-        `train_grad_norm` (L,), or nothing."""
+        """`train_loss` (L,) and `train_grad_norm` (L,) at the step reached, on the batch of `batch_step`; empty if the
+        rule has not computed them."""
         return {}
 
     def observe(self, loss: Tensor) -> None:
@@ -109,15 +109,16 @@ class Optimizer(ABC):
         self.is_finite &= torch.isfinite(loss)
 
     def state_dict(self) -> Mapping[str, Tensor]:
-        """All that steps have changed, by name; between any two calls of `advance`. Read at once: steps go on in it."""
+        """All state that steps change, by name, at any time between two calls of `advance`. It is not a copy: the next
+        `advance` changes it in place."""
         return {"steps": self.steps, "is_finite": self.is_finite}
 
     def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
-        """Goes on where an optimizer of the same settings handed out its state, in that memory."""
+        """Continues from the state of an optimizer with the same settings, whose tensors it keeps."""
         self.steps, self.is_finite = state["steps"], state["is_finite"]
 
     def select(self, lanes: Tensor) -> None:
-        """Goes on with the lanes at these positions, (K,) int64."""
+        """Keeps only the lanes at these positions, (K,) int64."""
         self.settings = self.settings.select(lanes)
         self.steps = self.steps[lanes]
         self.is_finite = self.is_finite[lanes]

@@ -25,27 +25,27 @@ from attnsweep.workloads.engine.result import PackResult
 from attnsweep.workloads.engine.update_rules import optimizer_of
 
 _ROWS = "rows"
-"""The one name of what optimizers are handed: all parameters of a lane in one row."""
+"""The name under which optimizers get the parameters: one tensor with a row per lane."""
 _PROBES_AHEAD = 2
-"""How many probes a lane may run ahead of the slowest: of 121 evaluations of a pack that waits at each (64 lanes, 50
-steps of L-BFGS), 82 are left with one, 73 with two; 62 is what the slowest lane needs. A lane found solved has run on
-in vain for as long."""
+"""How many probes a lane may run ahead of the slowest one. A pack of 64 lanes that waits at every probe needs 121
+evaluations for 50 steps of L-BFGS; one probe ahead, 82; two, 73; the slowest lane alone needs 62. The price: a lane
+that turns out to be solved has computed up to as many probes in vain."""
 
 
 class Pack(Generic[P]):
-    """Trains trainings with equal static parameters, each as if it were alone.
+    """Runs trainings with equal static parameters together, each as if it were alone.
 
     A training ends at its last step, at the first probe that finds it solved (`stop_when_solved`), where its loss
-    turns non-finite, at the first probe that finds it negative where it cannot be (`loss_may_be_negative`), or where
-    its optimizer's own tolerances end it. An ended lane leaves the batch at the next probe, is measured there as it
-    stands, and costs nothing more.
+    turns non-finite, at the first probe with a negative loss if that is impossible (`loss_may_be_negative`), or where
+    its optimizer's own tolerances end it. An ended lane is measured at the next probe and then leaves the batch, so it
+    costs nothing more.
 
     Args:
         workload: The problem.
         trainings: One per lane.
-        device: Where to train, such as `cpu` or `cuda`.
-        extra_probe_steps: Steps to measure at beside the workload's probes. Trainings end at the workload's probes
-            only: to measure more changes no bit of them.
+        device: The device to train on, such as `cpu` or `cuda`.
+        extra_probe_steps: Steps to measure at besides the workload's probes. They change no bit of the trainings,
+            which end at the workload's probes only.
     """
 
     def __init__(
@@ -85,10 +85,10 @@ class Pack(Generic[P]):
     def resumed(
         cls, workload: Workload[P], trainings: Sequence[Training[P]], checkpoint: Checkpoint, device: str = "cpu"
     ) -> Self:
-        """The pack that `checkpoint` was taken of: on the same kind of device it ends alike to the last bit.
+        """The pack that `checkpoint` was taken of. On the same kind of device its results are the same to the last bit.
 
         Raises:
-            CheckpointError: If it was taken of other trainings.
+            CheckpointError: If the checkpoint is of other trainings.
         """
         pack = cls(workload, trainings, device)
         if str(checkpoint["fingerprint"]) != pack._fingerprint():
@@ -136,18 +136,18 @@ class Pack(Generic[P]):
         return True
 
     def result(self) -> PackResult:
-        """What was measured. The pack must be done."""
+        """The measurements. The pack must be done."""
         assert self.done
         return self._record.result()
 
     def final_state(self, positions: NDArray[np.int64]) -> tuple[Lanes[P], State]:
-        """Some trainings, (K,) by position in the pack, and their parameters and buffers where they ended."""
+        """The trainings at these positions in the pack, (K,), and their parameters and buffers where they ended."""
         assert self.done
         lanes = torch.from_numpy(positions).to(self._all.device)
         return self._all.select(lanes), _rows(self._layout.views(self._final_rows) | self._all_buffers, lanes)
 
     def checkpoint(self) -> Checkpoint:
-        """All that training has changed, for `resumed`; what follows from the trainings is left out."""
+        """All state that training has changed, for `resumed`; state that follows from the trainings is left out."""
         rows = self._final_rows.clone()
         rows[self._on_device(self._position)] = self._rows
         tensors = {"rows": rows, **prefixed("optimizer", self._optimizer.state_dict())}
@@ -162,7 +162,8 @@ class Pack(Generic[P]):
         }
 
     def _restore(self, checkpoint: Checkpoint) -> None:
-        # The batches at hand are drawn again for the lanes that were in then: for others they might round otherwise.
+        # The current batches are drawn again, for the lanes that were active when they were drawn: drawn for other
+        # lanes, they might round differently.
         self._keep(checkpoint["drawn_for"])
         self._batch_at(int(checkpoint["first_drawn"]))
         self._keep(checkpoint["position"])
@@ -181,7 +182,7 @@ class Pack(Generic[P]):
         return torch.tensor(array, device=self._all.device)
 
     def _evaluate(self, parameters: State, step: int, lanes: Tensor | None = None) -> tuple[Tensor, State]:
-        """The loss that is descended, and its gradients: `Evaluate`."""
+        """The training loss and its gradients; see `Evaluate`."""
         self._n_evaluations += 1
         buffers, batch = self._buffers, self._batch_at(step)
         if lanes is not None:
@@ -200,14 +201,14 @@ class Pack(Generic[P]):
         return loss.detach(), gradient
 
     def _batch_at(self, step: int) -> Batch:
-        # Kept: optimizers that descend one batch ask for it again and again.
+        # Kept, because some optimizers ask for the same batch at every step.
         if not self._first_drawn <= step < self._first_drawn + len(self._drawn):
             self._first_drawn, self._drawn_for = step, self._position
             self._drawn = self._workload.batches(self._lanes, range(step, self._lanes.shared.n_steps + 1))
         return self._drawn[step - self._first_drawn]
 
     def _stops(self) -> Sequence[int]:
-        """The steps of the next probe and of those that a lane may run ahead to."""
+        """The steps of the next probe and of those after it that a lane may run ahead to."""
         ahead = self._own_probes[self._own_probes >= self._next_probe][: 1 + _PROBES_AHEAD]
         return self._probe_steps[self._next_probe : ahead[-1] + 1]
 
@@ -243,7 +244,7 @@ class Pack(Generic[P]):
         return _numbers("loss", self._loss(self._parameters, self._buffers, batch))
 
     def _drop_ended(self) -> None:
-        """Takes the lanes that ended at the probe just recorded out of the batch."""
+        """Removes from the batch the lanes that ended at the probe just recorded."""
         is_over = self._next_probe == len(self._probe_steps) - 1
         ended = ~self._optimizer.is_running.cpu().numpy() | (is_over or self._is_solved())
         if ended.any():
@@ -259,7 +260,7 @@ class Pack(Generic[P]):
         return np.asarray(verdicts.outcome[:, -1] == "solved")
 
     def _keep(self, position: NDArray[np.int64]) -> None:
-        """Goes on with the lanes at these positions in the pack alone."""
+        """Keeps only the lanes at these positions in the pack."""
         if position.size == self._position.size:
             return
         lanes = self._on_device(np.searchsorted(self._position, position))
@@ -299,7 +300,7 @@ def _to_numpy(values: dict[str, Tensor]) -> dict[str, NDArray[np.float64]]:
 
 
 def _numbers(name: str, values: Tensor) -> Tensor:
-    """Values of which each training must have one, and a real one."""
+    """Values checked to be one real number per training."""
     if values.dim() != 1 or values.is_complex():
         raise TypeError(
             f"{name}: got {str(values.dtype).removeprefix('torch.')} of shape {tuple(values.shape[1:])} for each "

@@ -18,7 +18,7 @@ def philox_4x32(counter: Words, key: tuple[Tensor, Tensor]) -> Words:
     """Four random words for each counter under its key.
 
     Args:
-        counter: Four words of any shapes that broadcast together.
+        counter: Four words, of shapes that broadcast together.
         key: Two words that broadcast with the counter.
 
     Returns:
@@ -35,6 +35,6 @@ def philox_4x32(counter: Words, key: tuple[Tensor, Tensor]) -> Words:
 
 
 def _multiply(word: Tensor, constant: int) -> tuple[Tensor, Tensor]:
-    # The 64-bit product wraps into the sign bit; shifting and masking read its bits all the same.
+    # The product of 64 bits overflows into the sign bit; shifting and masking still read the right bits.
     product = word * constant
     return (product >> 32) & _MASK, product & _MASK

@@ -1,4 +1,4 @@
-"""The process that trains: the settings of PyTorch that decide the last bit of a training."""
+"""Settings of PyTorch and MKL in a process that trains, on which the last bit of a training depends."""
 
 import ctypes
 import os
@@ -11,14 +11,14 @@ import torch
 from attnsweep.workloads.errors import UserError
 
 _MKL_CBWR_BRANCH, _MKL_CBWR_OFF = 1, 1
-"""Of Intel's mkl_service.h."""
+"""Constants of Intel's mkl_service.h."""
 
 
 @contextmanager
 def training_settings() -> Iterator[None]:
     """Sets PyTorch up for a training's steps, and restores the process's own settings afterwards.
 
-    One thread: several would compete for the cores, and would add up sums in another order.
+    PyTorch gets one thread: several would compete for the cores, and would sum in another order.
     """
     n_threads, dtype = torch.get_num_threads(), torch.get_default_dtype()
     torch.set_num_threads(1)
@@ -32,12 +32,12 @@ def training_settings() -> Iterator[None]:
 
 
 def check_rounding() -> None:
-    """Checks that MKL rounds a product the same wherever its matrices lie in memory.
+    """Checks that MKL rounds a matrix product the same whatever the memory alignment of the matrices.
 
-    MKL reads `MKL_CBWR`, which `import attnsweep` sets, at its first product and never again.
+    MKL reads the environment variable `MKL_CBWR`, which `import attnsweep` sets, once: at its first product.
 
     Raises:
-        UserError: If PyTorch has multiplied matrices in this process before attnsweep was imported.
+        UserError: If PyTorch multiplied matrices in this process before attnsweep was imported.
     """
     if _mkl_branch() == _MKL_CBWR_OFF:
         raise UserError(
@@ -49,7 +49,7 @@ def check_rounding() -> None:
 
 
 def _mkl_branch() -> int | None:
-    """The code path that MKL keeps to; `None` where PyTorch has no MKL, or one that does not say."""
+    """The code path that MKL is restricted to; `None` if PyTorch has no MKL, or an MKL that cannot tell."""
     library = Path(torch.__file__).parent / "lib" / "libtorch_cpu.so"
     if not (torch.backends.mkl.is_available() and library.exists()):
         return None

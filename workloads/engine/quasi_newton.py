@@ -1,4 +1,4 @@
-"""The curvature that L-BFGS remembers of each lane. Axes: C slot, L lane, n parameter."""
+"""The curvature pairs that L-BFGS keeps for each lane. Axes: C slot, L lane, n parameter."""
 
 from collections.abc import Mapping
 
@@ -10,14 +10,14 @@ _FIRST_CAPACITY = 8
 
 
 class CurvaturePairs:
-    """The last changes of point s and of gradient y of each lane, and the inverse Hessian they stand for.
+    """Each lane's last changes s of the point and y of the gradient, and the inverse Hessian that they approximate.
 
-    A lane's pairs lie in slots of its own count, oldest first. A slot without a pair weighs 0 and changes nothing, not
-    even by rounding: a lane does not notice how many pairs the others have.
+    Each lane fills its own number of slots, oldest pair first. An empty slot has weight 0 and changes no bit of the
+    result, so a lane does not depend on how many pairs the others have.
 
     Args:
         like: (L, n), gives sizes, type and device.
-        most_pairs: Kept per lane; older ones are forgotten.
+        most_pairs: The number of pairs kept per lane; older ones are dropped.
 
     Source: Nocedal & Wright 2006, algorithm 7.4 and equation 7.20; pairs are refused as in `torch.optim.LBFGS`.
     """
@@ -25,7 +25,7 @@ class CurvaturePairs:
     def __init__(self, like: Tensor, most_pairs: int) -> None:
         n_lanes, n_parameters = like.shape
         self._most_pairs = most_pairs
-        # Slots beyond the pairs kept, so that a full lane is moved to the front once in many pairs.
+        # Spare slots beyond `most_pairs`: a full lane is shifted to the front only once in many pairs.
         self._most_slots = most_pairs + max(_FIRST_CAPACITY, most_pairs // 4)
         self._s_CLn = like.new_zeros(0, n_lanes, n_parameters)
         self._y_CLn = like.new_zeros(0, n_lanes, n_parameters)
@@ -34,7 +34,7 @@ class CurvaturePairs:
         self._end_L = torch.zeros(n_lanes, dtype=torch.int64, device=like.device)
 
     def add(self, lanes: Tensor, s: Tensor, y: Tensor) -> None:
-        """Remembers s and y (L, n) in some lanes, (L,) bool; a pair without positive curvature is passed over."""
+        """Stores s and y (L, n) in some lanes, (L,) bool; a pair without positive curvature is skipped."""
         curvature = torch.linalg.vecdot(y, s)
         lanes = lanes & (curvature > _SMALLEST_CURVATURE)
         positions = lanes.nonzero()[:, 0]
@@ -51,7 +51,7 @@ class CurvaturePairs:
         self._rho_CL[slots[is_full] - self._most_pairs, positions[is_full]] = 0.0
 
     def descent_direction(self, gradient: Tensor) -> Tensor:
-        """(L, n): minus the inverse Hessian times the gradient (L, n); minus the gradient without pairs."""
+        """(L, n): minus the inverse Hessian times the gradient (L, n); in a lane without pairs, minus the gradient."""
         q = -gradient
         slots = range(int(self._end_L.max()))
         weights: list[Tensor] = []
@@ -76,17 +76,17 @@ class CurvaturePairs:
         }
 
     def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
-        """Takes up the pairs of another, in that memory."""
+        """Continues with the pairs of another instance, whose tensors it keeps."""
         self._s_CLn, self._y_CLn, self._rho_CL = state["s"], state["y"], state["rho"]
         self._scale_L, self._end_L = state["scale"], state["end"]
 
     def select(self, lanes: Tensor) -> None:
-        """Goes on with the lanes at these positions, (K,) int64."""
+        """Keeps only the lanes at these positions, (K,) int64."""
         self._s_CLn, self._y_CLn = self._s_CLn[:, lanes], self._y_CLn[:, lanes]
         self._rho_CL, self._scale_L, self._end_L = self._rho_CL[:, lanes], self._scale_L[lanes], self._end_L[lanes]
 
     def _make_room(self, positions: Tensor) -> None:
-        """Sees to it that the lanes at these positions have a free slot at their end."""
+        """Ensures that the lanes at these positions have a free slot at their end."""
         n_slots = self._rho_CL.shape[0]
         crowded = positions[self._end_L[positions] == n_slots]
         if not crowded.numel():

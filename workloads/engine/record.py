@@ -50,13 +50,13 @@ class Record:
     def add_progress(
         self, probe: int, lanes: NDArray[np.int64], is_finite: NDArray[np.bool_], n_steps: NDArray[np.int64]
     ) -> None:
-        """Records the steps that some lanes, (A,), have taken at a probe, and which of them are still finite."""
+        """Records, at a probe, how many steps some lanes (A,) have taken and which of them are still finite."""
         self.last_probe[lanes[is_finite]] = probe
         self.n_steps[lanes] = n_steps
         self.diverged_step[lanes] = np.where(is_finite, _NEVER, n_steps)
 
     def evidence(self, lanes: NDArray[np.int64], probes: NDArray[np.int64]) -> Evidence:
-        """What was measured of some lanes at some probes."""
+        """The measurements of some lanes at some probes."""
         return Evidence(
             steps=self._steps[probes],
             metrics={name: np.take(table[lanes], probes, axis=1) for name, table in self._metrics.items()},
@@ -64,7 +64,7 @@ class Record:
         )
 
     def result(self) -> PackResult:
-        """All that was measured."""
+        """All measurements."""
         return PackResult(
             evidence=self.evidence(np.arange(self.n_steps.size), np.arange(self._steps.size)),
             last_probe=self.last_probe,
@@ -75,7 +75,7 @@ class Record:
         )
 
     def arrays(self) -> dict[str, NDArray[Any]]:
-        """All that was measured, for `restore`."""
+        """All measurements as arrays by name, for `restore`."""
         return {
             "last_probe": self.last_probe,
             "diverged_step": self.diverged_step,
@@ -94,7 +94,7 @@ class Record:
 
 
 def _joined(probes: list[HeadProbe]) -> dict[str, NDArray[Any]]:
-    """All probes of heads one after the other; nothing where there are none."""
+    """The scores of all probes, concatenated; empty if there are none."""
     if not probes:
         return {}
     scores = {name: np.concatenate([probe.heads.scores[name] for probe in probes]) for name in probes[0].heads.scores}
@@ -108,7 +108,7 @@ def _joined(probes: list[HeadProbe]) -> dict[str, NDArray[Any]]:
 
 
 def _parted(joined: Checkpoint) -> list[HeadProbe]:
-    """The probes that `_joined` put one after the other."""
+    """The inverse of `_joined`."""
     if not joined:
         return []
     ends = np.cumsum(joined["n_lanes"])

@@ -17,9 +17,9 @@ class HeadProbe:
     """The heads of the trainings that were active at one probe.
 
     Attributes:
-        step: Of the probe.
-        lanes: (A,) which trainings.
-        heads: Their scores.
+        step: The step of the probe.
+        lanes: (A,) the trainings' positions in the pack.
+        heads: The scores of their heads.
     """
 
     step: int
@@ -32,12 +32,12 @@ class PackResult:
     """L ended trainings.
 
     Attributes:
-        evidence: What was measured, (L, P).
+        evidence: The measurements, (L, P).
         last_probe: (L,) index of the last probe that each training reached with a finite loss.
-        diverged_step: (L,) first step whose loss was not finite, -1 where there was none.
+        diverged_step: (L,) first step whose loss was not finite, -1 if there is none.
         n_steps: (L,) optimizer steps taken.
-        train_seconds: (L,) wall time, each training's share of the pack's.
-        heads: What attention heads did, probe by probe; empty for a workload without.
+        train_seconds: (L,) each training's share of the pack's wall time.
+        heads: The scores of attention heads, probe by probe; empty for a workload without heads.
     """
 
     evidence: Evidence
@@ -52,11 +52,11 @@ class PackResult:
         return self.at_last_probe(self.evidence.metrics[metric])
 
     def at_last_probe(self, table_LP: NDArray[T]) -> NDArray[T]:
-        """(L,) of values at each probe, those at each training's last."""
+        """(L,) the values (L, P) at each training's last probe."""
         return np.take_along_axis(table_LP, self.last_probe[:, None], axis=1)[:, 0]
 
     def at(self, steps: Sequence[int]) -> "PackResult":
-        """The same as if only these probes had been made, among them the last of each training."""
+        """The result as if only these steps had been probed; they must include each training's last probe."""
         probes = np.searchsorted(self.evidence.steps, steps)
         evidence = replace(
             self.evidence,

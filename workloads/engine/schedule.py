@@ -3,11 +3,11 @@
 _PER_OCTAVE = 4
 _MOST_INTERVALS = 2_000
 _TAIL = 0.8
-"""The share of the training after which `moving` is judged (docs/outcomes.md)."""
+"""The detail `moving` is judged on what follows this share of the training (docs/outcomes.md)."""
 
 
 def probe_steps(n_steps: int) -> tuple[int, ...]:
-    """Steps 0 to `n_steps`: each at first, then four per doubling; the start of the last fifth and the end included.
+    """Steps 0 to `n_steps`: every step at first, then four per doubling, plus the start of the last fifth and the end.
 
     A training of 200 steps has 29 probes, one of 20,000 steps 56.
     """
@@ -20,7 +20,7 @@ def probe_steps(n_steps: int) -> tuple[int, ...]:
 
 
 def dense_probe_steps(n_steps: int) -> tuple[int, ...]:
-    """Every step from 0 to `n_steps`, or some 2,000 at even distances where there are more."""
+    """Every step from 0 to `n_steps`; of more than 2,000 steps, about 2,000 evenly spaced ones."""
     n_intervals = min(n_steps, _MOST_INTERVALS)
     return tuple(n_steps * interval // max(n_intervals, 1) for interval in range(n_intervals + 1))
 

@@ -1,7 +1,7 @@
-"""Random numbers as a function of (training seed, stream name, step, index): a longer draw begins with the shorter one.
+"""Random numbers as a function of (training seed, stream name, step, index). A longer draw begins with the shorter one.
 
-Nothing is shared and nothing advances: a training draws the same values whatever pack, lane, actor or device it
-runs on, and after a resume. Axes: L lane.
+Streams have no state: a training draws the same values on whatever pack, lane, actor or device it runs, and after a
+resume. Axes: L lane.
 """
 
 import hashlib
@@ -29,7 +29,7 @@ class Streams:
 
     @property
     def n_lanes(self) -> int:
-        """How many trainings draw from them."""
+        """The number of trainings."""
         return self._seeds.shape[0]
 
     def uniform(self, name: str, shape: tuple[int, ...], step: int = 0) -> Tensor:
@@ -54,15 +54,15 @@ class Streams:
     def bits(self, name: str, n_strings: int, n_bits: int, steps: range) -> Tensor:
         """Strings of fair bits for each of some steps, bool, (L, len(steps), n_strings, n_bits).
 
-        Bit i of a string is the same however long the strings: words are drawn for all strings in turn.
+        Bit i of a string does not depend on `n_bits`: each word is drawn for all strings before the next word.
         """
         n_words = -(-n_bits // _BITS)
         counts = torch.tensor(steps, dtype=torch.int64, device=self._seeds.device)
-        # (L, S, words, strings): the seeds' axis comes first, so that steps need one of their own.
+        # (L, S, words, strings): the seeds take the first axis, so steps need a separate one.
         blocks = self._blocks(name, (n_words * n_strings + 3) // 4, counts.view(-1, 1), self._seeds.view(-1, 1, 1))
         words = torch.stack(blocks, dim=-1).flatten(2)[:, :, : n_words * n_strings]
         by_string = words.view(*words.shape[:2], n_words, n_strings).transpose(2, 3).contiguous()
-        # A word's four bytes, least significant first: as bytes, the bits cost an eighth of what they cost as words.
+        # A word's four bytes, least significant first: unpacking bytes costs an eighth of unpacking int64 words.
         octets = by_string.unsqueeze(-1).view(torch.uint8)[..., :4]
         shifts = torch.arange(8, dtype=torch.uint8, device=octets.device)
         return ((octets.unsqueeze(-1) >> shifts) & 1).flatten(3)[..., :n_bits].to(torch.bool)
@@ -76,7 +76,7 @@ class Streams:
         return self._blocks(name, n_blocks, steps, self._seeds.unsqueeze(1))
 
     def _blocks(self, name: str, n_blocks: int, steps: Tensor, seeds: Tensor) -> Words:
-        """Four words for each block, along a last axis; `steps` and `seeds` broadcast against it."""
+        """Four words for each block; blocks are the last axis, against which `steps` and `seeds` broadcast."""
         digest = hashlib.blake2s(name.encode(), digest_size=8).digest()
         device = self._seeds.device
         index = torch.arange(n_blocks, dtype=torch.int64, device=device)
@@ -86,7 +86,7 @@ class Streams:
 
 
 def _interleaved(of_blocks: tuple[Tensor, ...], shape: tuple[int, ...]) -> Tensor:
-    """(L, *shape): the values of block 0, then those of block 1, ..., from tensors (L, blocks) of one value a block."""
+    """(L, *shape): the values of block 0, then of block 1, ...; each given tensor (L, blocks) has one value a block."""
     values = torch.stack(of_blocks, dim=-1).flatten(1)
     return values[:, : math.prod(shape)].reshape(-1, *shape)
 

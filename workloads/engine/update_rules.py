@@ -1,4 +1,4 @@
-"""From the parameter `optimizer` to the optimizer of a pack."""
+"""The optimizer of a pack, by the parameter `optimizer`."""
 
 from attnsweep.workloads.engine.contract import Lanes, P
 from attnsweep.workloads.engine.first_order import Adam, AdamW, Sgd

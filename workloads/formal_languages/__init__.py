@@ -1,4 +1,4 @@
-"""Formal languages: FIRST and PARITY, which an encoder can represent exactly and, as they come, hardly learns.
+"""Formal languages: FIRST and PARITY. An encoder can represent them exactly but hardly learns them by default.
 
 Source: Chiang & Cholak 2022, "Overcoming a theoretical limitation of self-attention".
 """

@@ -1,4 +1,4 @@
-"""Random strings with their labels: training batches in blocks of steps, and the strings that trainings are judged by.
+"""Random strings with their labels: training batches, drawn in blocks of steps, and evaluation batches.
 
 Axes: L lane, S step, B string, N position.
 """
@@ -14,13 +14,13 @@ from attnsweep.workloads.formal_languages.tokens import Tokens, tokenize
 LanguageLanes = Lanes[FormalLanguagesParameters]
 
 _BLOCK = 64
-"""Steps drawn in one go: what a draw costs is then spent 64 times less often."""
+"""Steps drawn at once, which spreads the fixed cost of a draw over 64 steps."""
 _LANES_AT_ONCE = 8
-"""Bounds the memory of long strings while they are drawn."""
+"""Lanes drawn at once, which bounds the memory of long strings."""
 
 
 def training_batches(lanes: LanguageLanes, steps: range) -> list[Batch]:
-    """The strings of the first of these steps, a batch each."""
+    """The strings of the first of these steps, one batch per step."""
     block = steps[:_BLOCK]
     drawn = _labelled(lanes, "batch", lanes.tensor("train_length", torch.int64), lanes.shared.batch_size, block)
     by_step = {name: value.movedim(1, 0).contiguous().unbind() for name, value in drawn.items()}
@@ -28,7 +28,7 @@ def training_batches(lanes: LanguageLanes, steps: range) -> list[Batch]:
 
 
 def evaluation_batch(lanes: LanguageLanes) -> Batch:
-    """Strings of training length, and strings of each test length under `<length>/...`."""
+    """Strings of training length, and strings of each test length under the names `<length>/...`."""
     shared = lanes.shared
     own_length = lanes.tensor("train_length", torch.int64)
     found = _strings(lanes, "eval", own_length, shared.eval_batch_size)
@@ -39,7 +39,7 @@ def evaluation_batch(lanes: LanguageLanes) -> Batch:
 
 
 def looked_at_batch(lanes: LanguageLanes, n_strings: int) -> Batch:
-    """Strings of training length to look at heads by."""
+    """Strings of training length on which heads are scored."""
     return _strings(lanes, "heads", lanes.tensor("train_length", torch.int64), n_strings)
 
 
@@ -50,7 +50,7 @@ def tokens_of(batch: Batch, test_length: int | None = None) -> Tokens:
 
 
 def _strings(lanes: LanguageLanes, stream: str, length_L: Tensor, n_strings: int) -> Batch:
-    """As `_labelled` at step 0, without its axis; lanes by few."""
+    """`_labelled` at step 0, without the axis of steps; draws a few lanes at a time."""
     every = torch.arange(len(lanes.trainings), device=lanes.device)
     parts = [
         _labelled(lanes.select(some), stream, length_L[some], n_strings, range(1))
@@ -62,7 +62,8 @@ def _strings(lanes: LanguageLanes, stream: str, length_L: Tensor, n_strings: int
 def _labelled(lanes: LanguageLanes, stream: str, length_L: Tensor, n_strings: int, steps: range) -> Batch:
     """Random strings as tokens, (L, S, B, ...), with their labels.
 
-    `sign` is +1 for strings of the language and -1 for others; `odds` is what counting 1s tells of that.
+    `sign` is +1 for strings of the language and -1 for others; `odds` is the share of the language among strings with
+    the same number of 1s.
     """
     language = lanes.shared.of
     text_LSBN = random_texts(lanes.streams, stream, length_L, n_strings, steps)
@@ -81,14 +82,14 @@ def _labelled(lanes: LanguageLanes, stream: str, length_L: Tensor, n_strings: in
 
 
 def random_texts(streams: Streams, name: str, length_L: Tensor, n_strings: int, steps: range) -> Tensor:
-    """(L, S, B, N) bool, fair bits, for N the longest of the lanes' lengths; false behind a lane's own.
+    """(L, S, B, N) bool, fair bits, with N the longest of the lanes' lengths; false beyond a lane's own length.
 
     Args:
-        streams: Of the L trainings.
-        name: Of the stream.
+        streams: The streams of the L trainings.
+        name: The name of the stream.
         length_L: int64, the strings' length in each lane.
-        n_strings: B, in each step.
-        steps: S of them.
+        n_strings: B, the strings per step.
+        steps: The S steps.
     """
     n_bits = int(length_L.max())
     is_inside = torch.arange(n_bits, device=length_L.device) < length_L.view(-1, 1, 1, 1)

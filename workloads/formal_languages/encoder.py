@@ -1,11 +1,11 @@
-"""A post-norm encoder whose answer is read at CLS: what is trained, and what the exact solutions are weights of.
+"""A post-norm encoder whose answer is read at CLS. It is trained, and the exact solutions are weights of it.
 
-Axes of one training: B string, T token (CLS first), R = B T rows, Q token that asks (T, or CLS alone), F feature of a
+Axes of one training: B string, T token (CLS first), R = B T rows, Q query token (T, or CLS alone), F feature of a
 token (symbols, then position features), S symbol, P position feature, D model, E = 3 D queries, keys and values, H
 head, K = D / H channel of a head, W feed-forward.
 
-Two shortcuts, both exact. A token may stand for many that are alike, its count entering as log(count) added to the
-logits: what is alike at the input is alike in every layer. And the last layer asks one query, CLS's.
+Two shortcuts are exact. One token may stand for several identical ones, with log(count) added to its logits: tokens
+that are identical at the input are identical in every layer. The last layer computes one query only, that of CLS.
 Source: Vaswani et al. 2017, sections 3.1-3.3, as `torch.nn.TransformerEncoderLayer(norm_first=False)`; Chiang & Cholak
 2022, section 2.
 """
@@ -29,8 +29,8 @@ class EncoderShape:
     """The sizes of an encoder.
 
     Attributes:
-        n_position_features: How many features of a token tell its position.
-        has_layer_norm: Without it, layers only add: c = Att(a) + a, a' = FFN(c) + c.
+        n_position_features: The number of a token's features that encode its position.
+        has_layer_norm: Without LayerNorm a layer is c = Att(a) + a, a' = FFN(c) + c.
     """
 
     n_layers: int
@@ -43,12 +43,13 @@ class EncoderShape:
 
 @dataclass(frozen=True, slots=True)
 class _Setting:
-    """What the layers of a forward pass share.
+    """The values that all layers of a forward pass share.
 
     Attributes:
-        weight_factor_E, bias_factor_E: Multiply the projections and their biases: scales, on the queries' part.
+        weight_factor_E, bias_factor_E: Factors of the projections and of their biases: the attention scale for the
+            queries, 1 for keys and values.
         inverse_root_eps: () 1 / sqrt(layer_norm_eps).
-        log_count_B11T: Added to the logits.
+        log_count_B11T: Logarithms of the tokens' counts, added to the logits.
     """
 
     weight_factor_E: Tensor
@@ -93,7 +94,7 @@ class EncoderLayer(nn.Module):
         return output, weight_BHQT[:, :, 0]
 
     def _attend(self, a_RD: Tensor, setting: _Setting, *, cls_only: bool) -> tuple[Tensor, Tensor]:
-        """Attention weights (B, H, Q, T), and what they mix, (B, Q, D)."""
+        """Attention weights (B, H, Q, T), and the weighted sums of values, (B, Q, D)."""
         B, T = setting.log_count_B11T.shape[0], setting.log_count_B11T.shape[3]
         bias_E = self.in_bias_E * setting.bias_factor_E
         projected_RE = torch.addcmul(bias_E, a_RD @ self.in_weight_DE, setting.weight_factor_E)
@@ -106,14 +107,14 @@ class EncoderLayer(nn.Module):
 
 
 class Encoder(nn.Module):
-    """Reads CLS and a string, answers with one logit.
+    """Reads CLS and a string, and answers with one logit.
 
     Attributes:
-        symbol_SD: What a symbol is embedded as.
-        position_PD: What a position feature is embedded as, not trained: dimension p for feature p.
+        symbol_SD: The embeddings of symbols.
+        position_PD: The embeddings of position features, not trained: feature p is dimension p.
         layer_norm_eps: Added to the variance, inside the root.
-        scale_E, weight_log_n_E, bias_log_n_E: Queries are scale (W_Q a + b_Q), either term times log n where true: see
-            `attention_scale`. 1 and false for keys and values.
+        scale_E, weight_log_n_E, bias_log_n_E: Queries are scale (W_Q a + b_Q); where `weight_log_n_E` or `bias_log_n_E`
+            is true, that term is multiplied by log n (see `attention_scale`). 1 and false for keys and values.
     """
 
     position_PD: Tensor
@@ -145,7 +146,7 @@ class Encoder(nn.Module):
         return self.trace(tokens)[0]
 
     def trace(self, tokens: Tokens) -> tuple[Tensor, list[Tensor]]:
-        """As `forward`, with CLS's attention in each layer, (B, H, T)."""
+        """The logits of `forward`, and CLS's attention in each layer, (B, H, T)."""
         setting = _Setting(
             weight_factor_E=self.scale_E * torch.where(self.weight_log_n_E, tokens.log_n, 1.0),
             bias_factor_E=self.scale_E * torch.where(self.bias_log_n_E, tokens.log_n, 1.0),
@@ -161,11 +162,12 @@ class Encoder(nn.Module):
 
 
 def default_parameters(module: Encoder, streams: Streams) -> State:
-    """Starting parameters (L, *shape) by name, float64, distributed as PyTorch's.
+    """Starting parameters (L, *shape) by name, float64, with the distributions of PyTorch's modules.
 
-    As `nn.Embedding` N(0, 1); as `nn.MultiheadAttention` Xavier-uniform for queries, keys and values together, its
-    biases 0; as `nn.Linear` uniform on +-1/sqrt(fan_in), biases too; LayerNorm's gains 1 and biases 0. All layers of
-    a training start alike: `nn.TransformerEncoder` makes copies of one.
+    Embeddings are N(0, 1), as in `nn.Embedding`. Queries, keys and values together are Xavier-uniform with biases 0, as
+    in `nn.MultiheadAttention`. Linear layers and their biases are uniform on +-1/sqrt(fan_in), as in `nn.Linear`.
+    LayerNorm has gains 1 and biases 0. All layers of a training start with the same values, because
+    `nn.TransformerEncoder` copies one layer.
     """
     D, W = module.shape.d_model, module.shape.d_ffn
     bounds = {

@@ -1,6 +1,6 @@
-"""Encoders whose weights are set by hand, and how LayerNorm is added to them without changing what they answer.
+"""Encoders whose weights are set by hand, and ways to add LayerNorm without changing the sign of their answers.
 
-Axes: S symbol, P position feature, D model, H head, K channel of a head, W feed-forward; 2D carried twice.
+Axes: S symbol, P position feature, D model, H head, K channel of a head, W feed-forward; 2D: [x, -x].
 """
 
 import math
@@ -13,13 +13,16 @@ from attnsweep.workloads.formal_languages.encoder import Encoder, EncoderLayer, 
 from attnsweep.workloads.formal_languages.tokens import N_SYMBOLS
 
 Entries = Mapping[tuple[int, int], float]
-"""A matrix by its entries (input, output); others are 0."""
+"""A matrix, as its nonzero entries by (input, output)."""
 
 
 def blank_encoder(
     n_layers: int, n_heads: int, d_model: int, d_ffn: int, position_dimensions: Sequence[int], attention_scale: str
 ) -> Encoder:
-    """Zeros, float64, without LayerNorm; symbols in dimensions 0 to 2, position features in those named."""
+    """An encoder of zeros, float64, without LayerNorm.
+
+    Symbols are embedded in dimensions 0 to 2, and position features in `position_dimensions`.
+    """
     shape = EncoderShape(
         n_layers=n_layers,
         n_heads=n_heads,
@@ -43,11 +46,11 @@ def set_attention(
     key: Mapping[int, float],
     values: Mapping[int, Mapping[int, float]],
 ) -> None:
-    """A head whose logits are (query . a_i) (key . a_j), times log n where the scale says so.
+    """Sets a head's logits to (query . a_i) (key . a_j), times log n if the attention scale has that factor.
 
     Args:
-        query, key: Weights by dimension read.
-        values: What is written, by dimension; each the weights by dimension read.
+        query, key: Weights by input dimension.
+        values: By output dimension, the weights by input dimension.
     """
     shape, weights = encoder.shape, _layer(encoder, layer)
     d_head = shape.d_model // shape.n_heads
@@ -64,7 +67,7 @@ def set_attention(
 
 
 def set_feed_forward(encoder: Encoder, layer: int, first: Entries, second: Entries) -> None:
-    """The two matrices of a feed-forward part without biases."""
+    """Sets the two matrices of a layer's feed-forward part; its biases stay 0."""
     for matrix, entries in (
         (_layer(encoder, layer).first_weight_DW, first),
         (_layer(encoder, layer).second_weight_WD, second),
@@ -74,11 +77,11 @@ def set_feed_forward(encoder: Encoder, layer: int, first: Entries, second: Entri
 
 
 def with_layer_norm(plain: Encoder, layer_norm_eps: float) -> Encoder:
-    """The same with LayerNorm: every activation x is carried together with -x, so that centring does nothing.
+    """The same encoder with LayerNorm: every activation x is stored together with -x, so that centring does nothing.
 
-    What LayerNorm does is then to multiply each token by a positive number, and nothing here has a bias: what is
-    positive stays so. The last feed-forward part erases all but the answer, which the last LayerNorm makes large.
-    Its own feed-forward part must be 0.
+    LayerNorm then only multiplies each token by a positive number. Since there are no biases, all signs stay. The last
+    feed-forward part erases all but the answer, so that the last LayerNorm makes the answer large. The last layer of
+    `plain` must have a zero feed-forward part.
 
     Source: Chiang & Cholak 2022, section 4.3.
     """
@@ -88,22 +91,22 @@ def with_layer_norm(plain: Encoder, layer_norm_eps: float) -> Encoder:
 
 
 def with_extra_layer(plain: Encoder, layer_norm_eps: float, cross_entropy_bits: float) -> Encoder:
-    """The same with LayerNorm and a further layer that erases all but the answer s.
+    """The same encoder with LayerNorm and an extra layer that erases all but the answer s.
 
-    At epsilon 0 it answers +-l at every length, of a cross-entropy as small as is asked for.
+    At epsilon 0 its logits are +-l at every length, where l gives the cross-entropy `cross_entropy_bits`.
 
     Source: Chiang & Cholak 2022, proposition 2.
     """
     encoder = _carried_twice(plain, layer_norm_eps, plain.shape.n_layers + 1)
     _erase_all_but_the_answer(encoder, plain.shape.n_layers)
-    # Of D entries, +-s alone are left: LayerNorm makes +-sqrt(D / 2) of them.
+    # Of D entries only +-s are nonzero, and LayerNorm scales them to +-sqrt(D / 2).
     wanted = -math.log(math.expm1(cross_entropy_bits * math.log(2.0)))
     encoder.answer_weight_D1.data *= wanted / math.sqrt(encoder.shape.d_model / 2.0)
     return encoder
 
 
 def _carried_twice(plain: Encoder, layer_norm_eps: float, n_layers: int) -> Encoder:
-    """Twice as wide, with LayerNorm; layers beyond those of `plain` are 0."""
+    """An encoder of twice the width, with LayerNorm; layers beyond those of `plain` are 0."""
     D, H, W = plain.shape.d_model, plain.shape.n_heads, plain.shape.d_ffn
     K = D // H
     shape = EncoderShape(
@@ -132,7 +135,7 @@ def _carried_twice(plain: Encoder, layer_norm_eps: float, n_layers: int) -> Enco
 
 
 def _erase_all_but_the_answer(encoder: Encoder, layer: int) -> None:
-    """Takes off x_j = relu(x_j) - relu(-x_j) in every dimension but those of the answer."""
+    """Subtracts x_j = relu(x_j) - relu(-x_j) in every dimension but those of the answer."""
     weights, half = _layer(encoder, layer), encoder.shape.d_model // 2
     assert not weights.second_weight_WD.any()
     erased = torch.eye(half, dtype=torch.float64)

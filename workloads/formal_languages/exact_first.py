@@ -1,4 +1,4 @@
-"""FIRST without training: the solution, and the one-layer one that fails on long strings, as weights of the encoder.
+"""FIRST without training, as weights of the encoder: the solution, and a one-layer version that fails on long strings.
 
 Dimensions: 0, 1, 2 the symbol (0, 1, CLS), 3 I[i = 1], 4 I[i = 1 and w_1 = 1], 5 the answer s.
 Source: Chiang & Cholak 2022, sections 3.2 and 5.2.
@@ -12,9 +12,9 @@ _POSITION = (_FIRST,)
 
 
 def exact_first(strength: float = 1.0, attention_scale: str = "inv_sqrt_d") -> Encoder:
-    """Two layers: the first marks a 1 at position 1, by the second CLS reads the mark.
+    """Two layers: the first marks a 1 at position 1, and in the second CLS reads the mark.
 
-    s = e^c / (e^c + n - 1) (I[w_1 = 1] - 1/2), c the `strength` (times log n, where the scale says so).
+    s = e^c / (e^c + n - 1) (I[w_1 = 1] - 1/2), where c is `strength` (times log n if the scale has that factor).
     """
     encoder = blank_encoder(2, 1, 6, 1, _POSITION, attention_scale)
     set_feed_forward(encoder, 0, {(_ZERO, 0): -1.0, (_CLS, 0): -1.0, (_FIRST, 0): 1.0}, {(0, _FIRST_IS_ONE): 1.0})
@@ -25,9 +25,9 @@ def exact_first(strength: float = 1.0, attention_scale: str = "inv_sqrt_d") -> E
 
 
 def flawed_first(strength: float = 1.0, attention_scale: str = "inv_sqrt_d") -> Encoder:
-    """One layer: CLS attends to position 1 above others, whose symbols drown it in long strings.
+    """One layer: CLS attends to position 1 more than to others, but in long strings the others outweigh it.
 
-    s = (e^c - 1) / (e^c + n - 1) (I[w_1 = 1] - 1/2) + (k - n/2) / (e^c + n - 1), k the number of 1s.
+    s = (e^c - 1) / (e^c + n - 1) (I[w_1 = 1] - 1/2) + (k - n/2) / (e^c + n - 1), where k is the number of 1s.
     """
     encoder = blank_encoder(1, 1, 6, 1, _POSITION, attention_scale)
     values = {_ZERO: -0.5, _ONE: 0.5, _CLS: -0.5}

@@ -1,7 +1,7 @@
 """PARITY without training, as weights of the encoder.
 
 Dimensions: 0, 1, 2 the symbol (0, 1, CLS), 3 i/n, 4 cos(i pi), 5 k/n for k 1s, 6 1/n, 7 I[i = k]/n, 8 the answer s; 9
-is free, so that two heads divide them.
+is unused and makes the width divisible by two heads.
 Source: Chiang & Cholak 2022, section 3.1.
 """
 
@@ -12,16 +12,19 @@ _ZERO, _ONE, _CLS, _POSITION, _COSINE, _ONES, _UNIT, _IS_COUNT, _ANSWER = range(
 
 
 def exact_parity(strength: float = 1.0, attention_scale: str = "inv_sqrt_d", counting: float = 1.0) -> Encoder:
-    """Two layers: the first counts and marks position k, by the second CLS tells whether k is odd.
+    """Two layers: the first counts the 1s and marks position k, and the second tells CLS whether k is odd.
 
-    In layer 1 all attend uniformly, and the feed-forward part makes I[i = k]/n of relu(k-i-1) - 2 relu(k-i) +
-    relu(k-i+1), over n. In layer 2 CLS attends to odd positions by one head, to even ones by the other.
-    For even n, s = (-1)^(k+1) 2 tanh(c) / n^2. For odd n, with Z1 = (n-1)/2 e^c + (n+1)/2 e^-c and
-    Z2 = (n+1)/2 e^c + (n-1)/2 e^-c, s = -(n-1) sinh(2c) / (n Z1 Z2) for even k and +(n+1) sinh(2c) / (n Z1 Z2) for odd
-    k; the appendix misprints the last sinh as cosh. c is the `strength` (times log n, where the scale says so).
+    In layer 1 all tokens attend uniformly, and the feed-forward part computes
+    I[i = k]/n = (relu(k-i-1) - 2 relu(k-i) + relu(k-i+1)) / n. In layer 2 CLS attends to odd positions with one head
+    and to even positions with the other. For even n, s = (-1)^(k+1) 2 tanh(c) / n^2. For odd n, with Z1 = (n-1)/2 e^c +
+    (n+1)/2 e^-c and Z2 = (n+1)/2 e^c + (n-1)/2 e^-c, s = -(n-1) sinh(2c) / (n Z1 Z2) for even k and +(n+1) sinh(2c) /
+    (n Z1 Z2) for odd k; the appendix misprints the last sinh as cosh. c is `strength` (times log n if the scale has
+    that factor).
 
     Args:
-        counting: The weight by which layer 1 counts, W_V of head 1 at entry (6, 2); 1 is right (figure 3).
+        strength: c.
+        attention_scale: The name of a scale; see `attention_scale.query_factors`.
+        counting: The weight with which layer 1 counts, entry (6, 2) of W_V of head 1; 1 is correct (figure 3).
     """
     encoder = blank_encoder(2, 2, 10, 3, (_POSITION, _COSINE), attention_scale)
     set_attention(encoder, 0, 0, query={}, key={}, values={_ONES: {_ONE: counting}, _UNIT: {_CLS: 1.0}})

@@ -1,4 +1,4 @@
-"""What CLS attends to, at each probe. Axes: L lane, B string, H head, T token."""
+"""Scores of CLS's attention, at each probe. Axes: L lane, B string, H head, T token."""
 
 import numpy as np
 import torch
@@ -20,19 +20,19 @@ _N_STRINGS = 32
 
 
 def first_attention(module: Encoder, weight_BHT: Tensor) -> Tensor:
-    """(H,) CLS's attention to position 1, the mean over strings; NaN where an encoder cannot tell it from others."""
+    """(H,) CLS's attention to position 1, mean over strings; NaN if the encoder cannot tell position 1 from others."""
     to_first_H = weight_BHT[:, :, 1].mean(0)
     return to_first_H if module.shape.n_position_features else torch.full_like(to_first_H, torch.nan)
 
 
 def attention_entropy(weight_BHT: Tensor, tokens: Tokens) -> Tensor:
-    """(H,) entropy of CLS's attention over positions as a share of its largest, log n; the mean over strings."""
+    """(H,) entropy of CLS's attention over positions, divided by its maximum log n; mean over strings."""
     each_BHT = weight_BHT.clamp(min=1e-30).log() - tokens.log_count_BT[:, None]
     return -(weight_BHT * each_BHT).sum(-1).mean(0) / tokens.log_n
 
 
 def score_heads(template: Encoder, lanes: LanguageLanes, state: State) -> HeadScores:
-    """Scores (L, n_layers, n_heads) on strings of training length, and as role `positional` or `none`.
+    """Scores (L, n_layers, n_heads) on strings of training length, and the role `positional` or `none`.
 
     Args:
         template: An encoder of the pack's shape.

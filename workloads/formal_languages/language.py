@@ -1,4 +1,4 @@
-"""What a formal language is to a training: which strings belong to it, and what an encoder is told of positions.
+"""The interface of a formal language: which strings belong to it, and how positions are encoded.
 
 Axes: N position in a string, P position feature.
 """
@@ -12,15 +12,15 @@ from torch import Tensor
 class Language(ABC):
     """A set of bit strings. Symbols are 0, 1 and CLS, which is put before the string at position 0.
 
-    Implementers: both methods are pure, look at one string at a time, and are vectorized over leading axes.
+    Implementers: both methods are pure, treat each string independently, and are vectorized over leading axes.
 
     Attributes:
-        name: What the parameter `language` calls it.
-        summary: Membership in a few words.
-        n_position_features: P, how many numbers tell an encoder where a symbol stands.
-        n_marked_positions: Where all positions above this one have the same features, how many do not: symbols there
-            are alike but for being 0 or 1, so that tokens collapse into few kinds. `None` where positions differ
-            without end.
+        name: The value of the parameter `language`.
+        summary: The condition of membership, in a few words.
+        n_position_features: P, the number of features that encode a position.
+        n_marked_positions: The number of first positions with features of their own, if all later positions share the
+            same features. Later symbols then differ only in being 0 or 1, so that tokens collapse into few kinds.
+            `None` if all positions differ.
     """
 
     name: ClassVar[str]
@@ -39,7 +39,7 @@ class Language(ABC):
 
     @abstractmethod
     def position_features(self, position: Tensor, n_positions: Tensor) -> Tensor:
-        """(..., P) float64 features of positions; CLS stands at 0, the string at 1..n-1.
+        """(..., P) float64 features of positions; CLS is at position 0, the string at 1..n-1.
 
         Args:
             position: (...) int64.
@@ -47,11 +47,12 @@ class Language(ABC):
         """
 
     def odds_given_ones(self, n_ones: Tensor, length: Tensor) -> Tensor | None:
-        """The share of a language among all strings with these numbers of 1s, for the reference level `count`; `None`
-        where a count of 1s tells all, or where that share is not known.
+        """(...) the language's share of all strings with these numbers of 1s, for the reference level `count`.
+
+        `None` if the number of 1s decides membership, or if the share is not known.
 
         Args:
-            n_ones, length: (...) int64.
+            n_ones, length: (...) int64, the strings' numbers of 1s and lengths.
         """
         del n_ones, length
         return None

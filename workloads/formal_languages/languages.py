@@ -1,4 +1,4 @@
-"""The languages that there are. A new one is an import and a line in `LANGUAGES`: docs/languages.md."""
+"""The known languages. To add one, import it and add it to `LANGUAGES`: docs/languages.md."""
 
 import torch
 from torch import Tensor

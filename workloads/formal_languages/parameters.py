@@ -1,4 +1,4 @@
-"""What may vary in a training on a formal language."""
+"""The parameters of a training on a formal language."""
 
 from dataclasses import dataclass
 from typing import ClassVar
@@ -12,7 +12,7 @@ from attnsweep.workloads.parameters import TrainingParameters, Value, parameter
 
 _LADDER = (10, 30, 100, 300, 1000)
 _LONGEST = {"kinds": 1000, "positions": 30}
-"""Where each position is a token, tests at length 1,000 would cost a million logits a string."""
+"""The default longest test length. With a token per position, length 1,000 would cost a million logits per string."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -85,7 +85,7 @@ class FormalLanguagesParameters(TrainingParameters):
 
     @property
     def of(self) -> Language:
-        """The language itself."""
+        """The language that `language` names."""
         return LANGUAGES[self.language]
 
     @property
@@ -97,13 +97,13 @@ class FormalLanguagesParameters(TrainingParameters):
 
     @property
     def test_lengths(self) -> tuple[int, ...]:
-        """The lengths tested at, rising."""
+        """The test lengths, rising."""
         longest = self.longest_test_length or _LONGEST[self.representation]
         rungs = (length for length in _LADDER if self.test_ladder and length < longest)
         return (*rungs, longest)
 
     def static_key(self) -> tuple[Value, ...]:
-        """By kinds, strings of all lengths have the same shape."""
+        """The static key, with the length only if it changes shapes: with `kinds` all lengths have one shape."""
         key = super().static_key()
         return (*key, self.train_length) if self.representation == "positions" else key
 
@@ -150,5 +150,5 @@ class FormalLanguagesParameters(TrainingParameters):
                 expected=f"{n_steps} (n_epochs={self.n_epochs} of {self.steps_per_epoch} steps)",
                 fix="remove n_steps, or n_epochs",
             )
-        # The one value that follows from others: what is stored and shared must be what is run.
+        # `n_steps` follows from other parameters, and the stored value must be the one that is run.
         object.__setattr__(self, "n_steps", n_steps)

@@ -1,4 +1,4 @@
-"""What an encoder reads: a string as tokens, one for each position, or one for each kind with its count.
+"""A string as the tokens that an encoder reads: one for each position, or one for each kind with its count.
 
 Axes: N position in a string, T token (CLS first), F feature of a token (symbols, then position features), B string;
 leading axes are free.
@@ -16,7 +16,7 @@ N_SYMBOLS = 3
 """0, 1 and CLS."""
 REPRESENTATIONS = ("kinds", "positions")
 ABSENT = -1e30
-"""log(0): finite, so that 0 times it is 0; softmax makes an exact 0 of it, with gradient 0."""
+"""Stands for log(0). It is finite, so that 0 times it is 0; softmax maps it to exactly 0, with gradient 0."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +25,7 @@ class Tokens:
 
     Attributes:
         feature_BTF: Each token's symbol, one-hot, and its position features.
-        log_count_BT: Logarithm of how many alike it stands for; `ABSENT` for none.
+        log_count_BT: Logarithm of the number of identical tokens that it stands for; `ABSENT` for none.
         log_n: () logarithm of the number of positions, n = |w| + 1.
     """
 
@@ -38,9 +38,9 @@ def tokenize(language: Language, text: Tensor, length: Tensor, representation: s
     """Strings as tokens, float64, with the leading axes of `text`.
 
     Args:
-        language: Tells positions apart.
+        language: Gives the features of positions.
         text: (..., N) bool, false from position `length` on.
-        length: (...) int64, |w|; with `positions`, N everywhere.
+        length: (...) int64, |w|; must be N for all strings with `positions`.
         representation: `positions`: N + 1 tokens. `kinds`: CLS, the language's marked positions, all further 0s, all
             further 1s.
     """

@@ -20,14 +20,14 @@ from attnsweep.workloads.formal_languages.heads import SCORE_NAMES, first_attent
 from attnsweep.workloads.formal_languages.parameters import FormalLanguagesParameters
 
 SOLVED_BITS = 0.05
-"""A solved training errs on no string of the evaluation batch, at a cross-entropy below this."""
+"""A training is solved if it errs on no string of the evaluation batch and its cross-entropy is below this."""
 CONSTANT_LOGIT_STD = 1e-2
-"""Below this standard deviation over strings the logit does not depend on the string; it moves the cross-entropy by
+"""The logit counts as constant if its standard deviation over strings is below this, which moves the cross-entropy by
 less than 2e-5 bits."""
 
 
 def judge_language(evidence: Evidence) -> Verdicts:
-    """Names the state of each training at each probe, in the order of the cases below."""
+    """Labels each training at each probe with the first of the cases below that holds."""
     level = evidence.metrics["eval_loss"]
     levels = evidence.levels
     right = evidence.metrics["accuracy"] == 1.0
@@ -44,11 +44,11 @@ def judge_language(evidence: Evidence) -> Verdicts:
 
 
 _NAT = 1.0 / math.log(2.0)
-"""Bits."""
+"""One nat in bits."""
 
 
 class FormalLanguages(Workload[FormalLanguagesParameters]):
-    """FIRST, PARITY and what is added to them, learned from scratch by a small post-norm encoder."""
+    """FIRST, PARITY and any added language, learned from scratch by a small post-norm encoder."""
 
     name = "formal_languages"
     parameters = FormalLanguagesParameters
@@ -85,7 +85,7 @@ class FormalLanguages(Workload[FormalLanguagesParameters]):
         return training_batches(lanes, steps)
 
     def probe_steps(self, parameters: FormalLanguagesParameters) -> tuple[int, ...]:
-        """The end of each epoch where there are epochs."""
+        """The end of each epoch if `n_epochs` is given, else the default probes."""
         if parameters.n_epochs is None:
             return super().probe_steps(parameters)
         return tuple(range(0, parameters.n_steps + 1, parameters.steps_per_epoch))
@@ -94,16 +94,16 @@ class FormalLanguages(Workload[FormalLanguagesParameters]):
         return evaluation_batch(lanes)
 
     def loss(self, module: nn.Module, batch: Batch) -> Tensor:
-        """Cross-entropy in nats, as PyTorch's; the mean over strings."""
+        """Cross-entropy in nats, as in PyTorch; the mean over strings."""
         return _cross_entropy(cast(Encoder, module)(tokens_of(batch)), batch["sign"])
 
     def eval_loss(self, module: nn.Module, batch: Batch) -> Tensor:
-        """Cross-entropy in bits a string: 1 is chance."""
+        """Cross-entropy in bits per string: 1 is chance."""
         return _NAT * self.loss(module, batch)
 
     def measure(self, module: nn.Module, batch: Batch) -> dict[str, Tensor]:
-        """At the training length, and at each test length n: cross-entropy in bits, accuracy, whether all strings are
-        answered rightly, and CLS's attention to position 1 summed over layers (the mean over heads)."""
+        """Measures at the training length and at each test length: cross-entropy in bits, accuracy, whether all strings
+        are classified correctly, and CLS's attention to position 1 (mean over heads, summed over layers)."""
         encoder = cast(Encoder, module)
         logit_B = encoder(tokens_of(batch))
         measured = {"accuracy": _accuracy(logit_B, batch["sign"]), "logit_std": logit_B.std(correction=0)}
@@ -120,7 +120,8 @@ class FormalLanguages(Workload[FormalLanguagesParameters]):
         return measured
 
     def levels(self, module: nn.Module, batch: Batch) -> dict[str, Tensor]:
-        """On the evaluation strings: of the logit 0, the best constant, and the best answer to the count of 1s."""
+        """Losses on the evaluation strings of the logit 0, the best constant, and the best function of the count of
+        1s."""
         del module
         sign_B = batch["sign"]
         share = (sign_B > 0).to(sign_B.dtype).mean()
@@ -151,12 +152,12 @@ def _summed(encoder: Encoder, attention: list[Tensor]) -> Tensor:
 
 
 def _cross_entropy(logit_B: Tensor, sign_B: Tensor) -> Tensor:
-    # log_softmax goes row by row. Elementwise functions take another path for what is left over beside full vectors,
-    # which rounds otherwise, and what is left over depends on the pack.
+    # log_softmax works row by row. Elementwise functions process the remainder beyond full vectors in another way,
+    # which rounds differently, and the remainder depends on the pack.
     signed_B2 = torch.stack([sign_B * logit_B, torch.zeros_like(logit_B)], dim=-1)
     return -log_softmax(signed_B2, dim=-1)[:, 0].mean()
 
 
 def _accuracy(logit_B: Tensor, sign_B: Tensor) -> Tensor:
-    # A logit of 0 is no answer: the constant 0 is right nowhere, not half the time.
+    # A logit of 0 counts as wrong, so that the constant 0 has accuracy 0 and not one half.
     return (logit_B * sign_B > 0).to(logit_B.dtype).mean()

@@ -1,6 +1,7 @@
-"""Whether cross-attention finds the source word that the word to be written translates, by the grammar's alignment.
+"""How often cross-attention finds the source word that the next target word translates, by the grammar's alignment.
 
-No role of its own: labels are positional, syntactic and rare-token. Axes: ... heads; B sentence, Q query, K key.
+Alignment is a score without a role: roles are positional, syntactic and rare-token. Axes: ... heads; B sentence, Q
+query, K key.
 """
 
 from collections.abc import Sequence
@@ -21,8 +22,8 @@ class Alignment:
     """The alignment of B sentences.
 
     Attributes:
-        place_BQ: Source position of what each query is about to write; -1 where it translates none.
-        offset: The best fixed difference of source position and query, on training sentences.
+        place_BQ: The source position of the word that each query is about to write; -1 if that word translates none.
+        offset: The best fixed difference between source position and query position, fitted on training sentences.
     """
 
     place_BQ: Tensor
@@ -31,7 +32,7 @@ class Alignment:
 
 @dataclass(frozen=True, slots=True)
 class AlignmentCounts:
-    """Of the queries whose next word translates one that counts as a key: hits (...), hits by the offset, and all."""
+    """Counts over the queries whose next word translates a counting key: hits (...), hits by the fixed offset, all."""
 
     hits: NDArray[np.float64]
     by_offset: int
@@ -50,7 +51,7 @@ def count_aligned(attention: Tensor, sentences: Sentences, alignment: Alignment)
 
 
 def alignment_scores(counts: Sequence[AlignmentCounts]) -> dict[str, NDArray[np.float64]]:
-    """alignment: of those queries, the share whose strongest key is the aligned one; _baseline: by the fixed offset."""
+    """`alignment`: the share of queries whose strongest key is the aligned one; `_baseline`: by the fixed offset."""
     n_queries = sum(each.n_queries for each in counts)
     hits = np.sum([each.hits for each in counts], axis=0)
     return {

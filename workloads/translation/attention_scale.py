@@ -1,4 +1,4 @@
-"""What `attention_scale` names here: the factor of the logits, with the number of keys or without."""
+"""The scales that `attention_scale` names here: factors of the logits, some depending on the number of keys."""
 
 from dataclasses import dataclass
 
@@ -10,7 +10,7 @@ ATTENTION_SCALES = ("inv_sqrt_d", "one", "log_n_inv_sqrt_d")
 
 @dataclass(frozen=True, slots=True)
 class LogitScale:
-    """Logits are multiplied by `scale`, and by log n where `has_log_n`; both () tensors."""
+    """Logits are multiplied by `scale`, and by log n if `has_log_n`; both are () tensors."""
 
     scale: Tensor
     has_log_n: Tensor
@@ -23,10 +23,10 @@ class LogitScale:
 def logit_scale(attention_scale: str, d_head: int) -> LogitScale:
     """The scale by its name; d is the width of a head's key.
 
-    - `inv_sqrt_d`: logits / sqrt(d), as everywhere.
-    - `one`: logits as they are.
+    - `inv_sqrt_d`: logits / sqrt(d), the usual scale.
+    - `one`: logits unscaled.
     - `log_n_inv_sqrt_d`: logits log(n) / sqrt(d) for a query that sees n keys (Chiang & Cholak 2022, equation 2). In
-      the decoder n grows with the query's position; a query that sees one key has nothing to choose.
+      the decoder n grows with the query's position. At n = 1 the factor 0 does no harm: there is only one key.
     """
     scale = 1.0 if attention_scale == "one" else d_head**-0.5
     return LogitScale(torch.tensor(scale, dtype=torch.float64), torch.tensor(attention_scale == "log_n_inv_sqrt_d"))

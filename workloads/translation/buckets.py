@@ -1,7 +1,7 @@
-"""Sentences of like length put together, so that little is computed on padding. Axes: N sentence pair.
+"""Buckets of sentences of similar length, so that little is computed on padding. Axes: N sentence pair.
 
-Which bucket a step draws from depends on the corpus and the step alone, never on a training: all lanes of a pack, and
-of any other pack, see tensors of the same shape at a step, and round alike.
+The bucket of a step depends on the corpus and the step alone, never on a training. At a step, all lanes of all packs
+therefore see tensors of the same shape, which are rounded the same.
 """
 
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ from attnsweep.workloads.translation.corpus import Corpus
 
 _MOST_BUCKETS = 8
 _LEAST_BATCHES = 4
-"""Batches of a bucket at least, where there are so many: less than one of them is left over."""
+"""The least number of batches per bucket, if the corpus is large enough. A bucket's incomplete batch is left over."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -23,8 +23,8 @@ class Bucket:
     """Some pairs of sentences.
 
     Attributes:
-        pairs: By number in the corpus.
-        n_source, n_target: Tokens of the longest.
+        pairs: (n,) their indices in the corpus.
+        n_source, n_target: Tokens of the longest sentence.
     """
 
     pairs: NDArray[np.int64]
@@ -33,7 +33,7 @@ class Bucket:
 
 
 def by_length(corpus: Corpus, pairs: NDArray[np.int64], n_buckets: int) -> list[Bucket]:
-    """The pairs in order of length, cut into buckets of equal size (the last may be smaller)."""
+    """The pairs, sorted by length and cut into buckets of equal size (the last may be smaller)."""
     lengths = corpus.target.lengths[pairs], corpus.source.lengths[pairs]
     ordered = pairs[np.lexsort((pairs, *lengths))]
     size = -(-len(pairs) // n_buckets)
@@ -45,13 +45,13 @@ def _bucket(corpus: Corpus, pairs: NDArray[np.int64]) -> Bucket:
 
 
 class Passes:
-    """Which sentences each step of a training is on: pass after pass over all buckets.
+    """Which sentences each step of a training reads: pass after pass over all buckets.
 
     Args:
         corpus: All pairs.
-        train: Those trained on.
-        batch_size: Pairs per step. What is left over in a bucket waits for another pass.
-        seed: Of the order of buckets.
+        train: The indices of the training pairs.
+        batch_size: Pairs per step. A bucket's leftover pairs, less than a batch, wait for another pass.
+        seed: The seed of the order of buckets.
     """
 
     def __init__(self, corpus: Corpus, train: NDArray[np.int64], batch_size: int, seed: int) -> None:
@@ -63,16 +63,16 @@ class Passes:
 
     @property
     def steps(self) -> int:
-        """Steps of a pass."""
+        """The number of steps of a pass."""
         return int(self._n_batches.sum())
 
     def bucket_at(self, step: int) -> tuple[int, int]:
-        """The bucket of a step, and how many steps of this pass were in it before."""
+        """The bucket of a step, and the number of earlier steps of this pass in that bucket."""
         sequence, place = self._sequence(step // self.steps), step % self.steps
         bucket = int(sequence[place])
         return bucket, int((sequence[:place] == bucket).sum())
 
     def _sequence(self, turn: int) -> NDArray[np.int64]:
-        """(steps,) the buckets of a pass, in a random order of its own."""
+        """(steps,) the buckets of a pass, in this pass's random order."""
         drawn = self._order.uniform("translation/buckets", (self.steps,), turn)[0].numpy()
         return np.repeat(np.arange(len(self.buckets)), self._n_batches)[np.argsort(drawn, kind="stable")]

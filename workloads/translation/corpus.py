@@ -1,4 +1,4 @@
-"""A parallel corpus as numbers: what the translators are trained and looked at on, wherever it came from.
+"""A parallel corpus as arrays of numbers, made by the grammar or prepared from real text.
 
 Axes: N sentence pair, S source token, T target token, V word of a vocabulary, A arc.
 """
@@ -15,7 +15,7 @@ SPECIALS = ("<pad>", "<sos>", "<eos>", "<unk>")
 PAD, SOS, EOS, UNK = range(4)
 
 TRAIN, VALID, TEST = range(3)
-"""Parts of a corpus: trained on; looked at by probes; translated at the end. A source sentence is in one part alone."""
+"""The parts of a corpus: for training, for probes, and for translation at the end. No source sentence is in two."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
@@ -23,10 +23,10 @@ class Side:
     """One language of N sentences.
 
     Attributes:
-        words: (V,) the vocabulary: `SPECIALS`, then words by falling frequency in the training part, so that a word's
-            number less that of the specials is its frequency rank.
+        words: (V,) the vocabulary: `SPECIALS`, then words by falling frequency in the training part. A word's frequency
+            rank is its index minus the number of specials.
         tokens: (N, longest) int64, each sentence's words, then EOS, then PAD.
-        lengths: (N,) int64, tokens with EOS.
+        lengths: (N,) int64, the number of tokens, EOS included.
     """
 
     words: tuple[str, ...]
@@ -36,15 +36,15 @@ class Side:
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
 class Gold:
-    """What a grammar knows of its sentences, and real text does not tell. Positions count tokens from 0.
+    """Annotations that a grammar knows and real text lacks. Positions count tokens from 0.
 
     Attributes:
         relations: Names of the dependency relations, such as `subject`.
         source_arcs, target_arcs: (A, 4) int64 rows (sentence, relation, dependent, governor), sorted by sentence.
-        alignment: (N, T) int64, the source position that a target token translates; -1 where there is none, at PAD too.
-        token_nats: (N, T) float64, -log p(token | source, tokens before), in nats: 0 where the source decides, at PAD
-            too.
-        target_nats: (N,) float64, -log p(target sentence) when the source is not seen, in nats.
+        alignment: (N, T) int64, the source position that a target token translates; -1 if there is none, and at PAD.
+        token_nats: (N, T) float64, -log p(token | source, tokens before) in nats: 0 if the source determines the token,
+            and at PAD.
+        target_nats: (N,) float64, -log p(target sentence) in nats, without knowledge of the source.
     """
 
     relations: tuple[str, ...]
@@ -63,7 +63,7 @@ class Corpus:
         source, target: The two languages.
         part: (N,) int64 among `TRAIN`, `VALID`, `TEST`.
         gold: `None` for real text.
-        digest: Equal for two corpora if and only if all of the above is equal.
+        digest: Equal for two corpora if and only if all other attributes are equal.
     """
 
     source: Side
@@ -79,8 +79,8 @@ _DIGEST_BYTES = 16
 def corpus_digest(source: Side, target: Side, part: NDArray[np.int64], gold: Gold | None) -> str:
     """Hex digest of a corpus's words and arrays: equal for two corpora if and only if these are equal.
 
-    Every piece is preceded by its kind and size, so that no boundary can move from one piece to the next unseen.
-    Bytes are little-endian, on any machine.
+    Every piece is preceded by its kind and size, so that moving a boundary between two pieces changes the digest.
+    Bytes are little-endian on every machine.
     """
     digest = hashlib.blake2b(digest_size=_DIGEST_BYTES)
     for side in (source, target):

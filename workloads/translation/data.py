@@ -1,4 +1,4 @@
-"""What a pack reads: batches of sentence pairs, and held-out pairs to be judged by.
+"""The data of a pack: batches of sentence pairs for training, and held-out pairs for evaluation.
 
 Axes: L lane, B sentence, S source token, T target token, N pair of the corpus.
 """
@@ -20,12 +20,12 @@ from attnsweep.workloads.translation.parameters import TranslationParameters
 TranslationLanes = Lanes[TranslationParameters]
 
 _BLOCK = 64
-"""Steps drawn in one go."""
+"""Steps drawn at once."""
 _EVAL_BUCKETS = 4
 
 
 def training_batches(lanes: TranslationLanes, steps: range) -> list[Batch]:
-    """Pairs of the first of these steps, a batch each: every lane in an order of its own."""
+    """The pairs of the first of these steps, one batch per step; every lane has its own order."""
     shared = lanes.shared
     studied = studied_corpus(shared)
     passes = _passes(studied, shared.batch_size, shared.corpus_seed)
@@ -43,11 +43,11 @@ def training_batches(lanes: TranslationLanes, steps: range) -> list[Batch]:
 
 
 def evaluation_batch(lanes: TranslationLanes) -> Batch:
-    """Held-out pairs in buckets by length: `<bucket>/<name>`.
+    """Held-out pairs in buckets by length, under the names `<bucket>/<name>`.
 
-    Beside the words: `is_judged` (B,) (the training is judged by these), `is_short` (B,), and what reference laws pay
-    for each target token, `unigram_nats`, `bigram_nats` (B, T); of a grammar also `grammar_nats` and, per sentence,
-    `sentence_nats` (B,).
+    Besides the words: `is_judged` (B,), whether `eval_loss` counts the pair; `is_short` (B,); and the -log p of each
+    target token under the reference laws, `unigram_nats` and `bigram_nats` (B, T). A grammar's corpus also has
+    `grammar_nats` (B, T) and, per sentence, `sentence_nats` (B,).
     """
     shared = lanes.shared
     studied = studied_corpus(shared)
@@ -67,8 +67,8 @@ def evaluation_batch(lanes: TranslationLanes) -> Batch:
 
 
 def pairs_of(studied: StudiedCorpus, pairs_LB: Tensor, bucket: Bucket, device: torch.device) -> Batch:
-    """`source` (L, B, S), `read` (L, B, T) (what the decoder reads, SOS first), `target` (what it should write), and
-    the rarities of what is read."""
+    """`source` (L, B, S); `read` (L, B, T), the words that the decoder reads, SOS first; `target` (L, B, T), the words
+    that it should write; and the rarities of `source` and `read`."""
     tables = _tables(studied)
     source_LBS = tables["source"][pairs_LB, : bucket.n_source]
     read_LBT = tables["read"][pairs_LB, : bucket.n_target]
@@ -100,7 +100,7 @@ def _passes(studied: StudiedCorpus, batch_size: int, seed: int) -> Passes:
 
 @functools.lru_cache(maxsize=4)
 def _tables(studied: StudiedCorpus) -> dict[str, Tensor]:
-    """All pairs as tensors. Embeddings are looked up by int32 as well as by int64, at half the traffic."""
+    """All pairs as tensors, in int32: enough for embeddings, at half the memory traffic of int64."""
     corpus = studied.corpus
     arrays = {
         "source": corpus.source.tokens,
@@ -113,7 +113,7 @@ def _tables(studied: StudiedCorpus) -> dict[str, Tensor]:
 
 
 def _orders(passes: Passes, drawn_LN: Tensor) -> list[Tensor]:
-    """(L, n) of each bucket: its pairs in each lane's order of this pass."""
+    """For each bucket (L, n): its pairs in each lane's order of this pass."""
     sizes = [len(bucket.pairs) for bucket in passes.buckets]
     return [
         torch.as_tensor(bucket.pairs)[drawn_Ln.cpu().argsort(dim=1, stable=True)]

@@ -1,4 +1,4 @@
-"""What the attention heads of translators do, on held-out sentences. Formulas and sources: docs/roles.md.
+"""Scores and roles of the attention heads of translators, on held-out sentences. Formulas and sources: docs/roles.md.
 
 Axes: L lane, H head, B sentence, Q query, K key.
 """
@@ -28,10 +28,10 @@ from attnsweep.workloads.translation.translator import LAYERS
 SCORE_NAMES = (*score_names(RELATIONS), *STRUCTURE_SCORES, *ALIGNMENT_SCORES)
 
 _LANES_AT_ONCE = 16
-"""Bounds the memory that attention weights take."""
+"""Lanes scored at once, which bounds the memory of attention weights."""
 _EVERY_OF_STRUCTURE = 4
-"""Distances to structures are taken on a quarter of the sentences, of each length in each bucket: they are means, of
-far less spread than shares of hits, and on all sentences cost as much as all role scores together."""
+"""Distances to structures use every fourth sentence of each length in each bucket. They are means with far less spread
+than shares of hits, and on all sentences they would cost as much as all role scores together."""
 
 
 def score_heads(template: TranslationModel, lanes: TranslationLanes, state: State) -> HeadScores:
@@ -67,7 +67,7 @@ def _scores(
 
 
 class _Measures:
-    """What is gathered of the heads (L, H) of one layer, bucket by bucket."""
+    """The counts and distances of the heads (L, H) of one layer, accumulated bucket by bucket."""
 
     def __init__(self, layer: str, longest: int) -> None:
         self._layer = layer
@@ -84,7 +84,7 @@ class _Measures:
             self._alignments.append(count_aligned(attention_LHBQK, sentences, part.alignment))
 
     def scores(self) -> dict[str, NDArray[np.float64]]:
-        """(L, H) by name; NaN for what this layer has not."""
+        """(L, H) by name; NaN for scores that this layer does not have."""
         found = role_scores(reduce(add, self._roles))
         scores = dict.fromkeys(SCORE_NAMES, np.full_like(found["positional_share"], np.nan)) | found
         if self._layer != "cross":

@@ -1,4 +1,4 @@
-"""The held-out sentences that heads are scored on, in buckets by length, with all that the scores need to know of them.
+"""The held-out sentences that heads are scored on, in buckets by length, with the annotations that scores need.
 
 Axes: B sentence, S source token, T target token.
 """
@@ -22,8 +22,9 @@ from attnsweep.workloads.translation.parameters import TranslationParameters
 
 _BUCKETS = 8
 FREQUENT_COVERAGE = 0.75
-"""A word is rare unless it is among the most frequent that make up this share of the training text. Voita et al. 2019
-take the 500 most frequent, which cover about as much of running English; small vocabularies need the like. Ours."""
+"""A word is rare unless it is among the most frequent words that make up this share of the training text. Voita et al.
+2019 take the 500 most frequent words, which cover about as much of English text; the share scales to small
+vocabularies. Ours."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -31,10 +32,10 @@ class LookedAt:
     """One bucket of sentences.
 
     Attributes:
-        batch: What a model reads, (B, ...).
-        sentences: By layer.
-        n_tokens: (B,) by self-attention layer, tokens that attention is over: its matrices are square.
-        alignment: `None` for real text.
+        batch: The tensors that a model reads, (B, ...).
+        sentences: The sentences as role scores need them, by layer.
+        n_tokens: By self-attention layer, (B,) the number of tokens, the side of its square matrices.
+        alignment: The gold alignment; `None` for real text.
     """
 
     batch: Batch
@@ -44,7 +45,7 @@ class LookedAt:
 
 
 def looked_at(parameters: TranslationParameters, device: torch.device) -> tuple[LookedAt, ...]:
-    """The sentences of a training's corpus; made once in a process."""
+    """The sentences of a training's corpus; cached per process."""
     return _looked_at(studied_corpus(parameters), parameters.head_sentences, device)
 
 
@@ -57,7 +58,7 @@ def _looked_at(studied: StudiedCorpus, n_sentences: int, device: torch.device) -
 
 
 class _Fits:
-    """What is fitted on training sentences: the baselines of syntactic scores and of alignment."""
+    """The baselines of syntactic scores and of alignment, fitted on training sentences."""
 
     def __init__(self, corpus: Corpus, gold: Gold) -> None:
         self.gold = gold
@@ -119,7 +120,7 @@ def _of_bucket(studied: StudiedCorpus, bucket: Bucket, fits: _Fits | None, devic
 
 
 def _n_frequent(tokens: NDArray[np.int64]) -> int:
-    """How many of the most frequent words make up `FREQUENT_COVERAGE` of a text; words are numbered by frequency."""
+    """The number of most frequent words that make up `FREQUENT_COVERAGE` of a text; words are numbered by frequency."""
     words = tokens[tokens > UNK]
     seen = np.sort(np.bincount(words))[::-1]
     return int(np.searchsorted(np.cumsum(seen), FREQUENT_COVERAGE * words.size)) + 1
@@ -128,7 +129,7 @@ def _n_frequent(tokens: NDArray[np.int64]) -> int:
 def _arcs(
     gold: Gold, arcs_A4: NDArray[np.int64], pairs: NDArray[np.int64], shift: int, device: torch.device | None = None
 ) -> Arcs:
-    """The arcs within some pairs, these numbered from 0; positions are `shift` further on."""
+    """The arcs of the given pairs, which are renumbered from 0; `shift` is added to all positions."""
     place = np.full(len(gold.alignment), -1)
     place[pairs] = np.arange(len(pairs))
     chosen = arcs_A4[place[arcs_A4[:, 0]] >= 0]

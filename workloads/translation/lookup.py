@@ -1,4 +1,4 @@
-"""The corpus of a training, made or read once in a process, and what follows from its training part.
+"""The corpus of a training, cached per process, with the statistics of its training part.
 
 Axes: N sentence pair, V word.
 """
@@ -16,20 +16,20 @@ from attnsweep.workloads.translation.parameters import TranslationParameters
 from attnsweep.workloads.translation.prepared import read_corpus
 
 _HELD_OUT_LEAST = 500
-"""Sentences of the grammar in each held-out part, unless more are asked for."""
+"""Sentences of the grammar in each held-out part, unless the parameters need more."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
 class StudiedCorpus:
-    """A corpus as a training sees it.
+    """A corpus, and the statistics of the pairs that a training is trained on.
 
     Attributes:
         corpus: All pairs.
-        train: Pairs trained on, by number.
+        train: Indices of the pairs trained on.
         is_short: (N,) whether the source is no longer than the median of the training part.
         source_rarity, target_rarity: (V,) frequency ranks in the training part, 0 the most frequent; -1 for PAD, SOS
             and EOS; unknown words are the rarest.
-        laws: Of the target text that is trained on.
+        laws: The reference laws of the target text trained on.
     """
 
     corpus: Corpus
@@ -40,12 +40,12 @@ class StudiedCorpus:
     laws: ReferenceLaws
 
     def held_out(self, part: int, most: int) -> NDArray[np.int64]:
-        """The first pairs of a part, by number; all where it has fewer."""
+        """The indices of the first `most` pairs of a part, or of all if it has fewer."""
         return np.flatnonzero(self.corpus.part == part)[:most]
 
 
 def studied_corpus(parameters: TranslationParameters) -> StudiedCorpus:
-    """The corpus of a training; the same object for all trainings of a process that share it."""
+    """The corpus of a training; all trainings of a process with the same corpus share one object."""
     assert parameters.n_sentences is not None
     if not parameters.is_of_grammar:
         return _studied(read_corpus(parameters.corpus), parameters.n_sentences, parameters.train_on)

@@ -1,4 +1,4 @@
-"""What a translator pays for each word, and what laws that do not know the source would pay.
+"""The loss of a translator per word, and the losses of reference laws that do not see the source.
 
 Axes: N, B sentence, T target token, V word.
 """
@@ -14,9 +14,10 @@ from attnsweep.workloads.translation.corpus import PAD, SOS, Side
 
 
 def smoothed_loss(logit_BTV: Tensor, target_BT: Tensor, label_smoothing: Tensor) -> Tensor:
-    """Cross-entropy in nats per token against (1 - e) of the word and e spread over all V words.
+    """() cross-entropy in nats per token, against a target of 1 - e for the word plus e spread over all V words.
 
-    As `torch.nn.CrossEntropyLoss`; padding does not count. Source: Szegedy et al. 2016, section 7.
+    The definition is that of `torch.nn.CrossEntropyLoss`; padding does not count. Source: Szegedy et al. 2016, section
+    7.
     """
     log_p_BTV = log_softmax(logit_BTV, dim=-1)
     of_word_BT = log_p_BTV.gather(-1, target_BT.unsqueeze(-1)).squeeze(-1)
@@ -35,8 +36,8 @@ def mean_over(parts: list[Batch], value: str, among: str | None = None) -> Tenso
 
     Args:
         parts: Buckets, each with `value`, (B, T), 0 at padding, and `target`.
-        value: Its name.
-        among: Name of a (B,) bool that chooses sentences; NaN where it chooses none.
+        value: The name of the value.
+        among: The name of a (B,) bool that selects sentences; if it selects none, the mean is NaN.
     """
     total, count = [], []
     for part in parts:
@@ -49,7 +50,7 @@ def mean_over(parts: list[Batch], value: str, among: str | None = None) -> Tenso
 
 
 def smoothed_nats(nats: Tensor, label_smoothing: Tensor, n_words: int) -> Tensor:
-    """What a law pays that gives the word (1 - e) p + e / V instead of p: the best under label smoothing."""
+    """-log((1 - e) p + e / V) instead of -log p: the best prediction of a law under label smoothing."""
     return -((1.0 - label_smoothing) * torch.exp(-nats) + label_smoothing / n_words).log()
 
 
@@ -58,7 +59,8 @@ def _mean(value_BT: Tensor, counts_BT: Tensor) -> Tensor:
 
 
 _PRIOR_SIGHTINGS = 1.0
-"""What the law that a count is mixed with weighs, in sightings: uniform for unigrams, unigram for bigrams. Ours."""
+"""The weight, in occurrences, of the prior law mixed into the counts: uniform for unigrams, unigram for bigrams.
+Ours."""
 
 
 class ReferenceLaws:
@@ -66,7 +68,7 @@ class ReferenceLaws:
 
     Args:
         side: The language.
-        sentences: (n,) those counted, by number.
+        sentences: (n,) indices of the sentences counted.
     """
 
     def __init__(self, side: Side, sentences: NDArray[np.int64]) -> None:
@@ -80,12 +82,12 @@ class ReferenceLaws:
         self._pairs, self._seen_pairs = np.unique(before * V + words, return_counts=True)
 
     def unigram_nats(self, tokens_NT: NDArray[np.int64]) -> NDArray[np.float64]:
-        """(N, T) -log p of each token by its frequency."""
+        """(N, T) -log p of each token under the unigram law."""
         nats: NDArray[np.float64] = -np.log(self._unigram[tokens_NT])
         return nats
 
     def bigram_nats(self, tokens_NT: NDArray[np.int64]) -> NDArray[np.float64]:
-        """(N, T) -log p of each token after the one before it, SOS at first."""
+        """(N, T) -log p of each token given the one before it; SOS comes before the first."""
         before_NT = preceding(tokens_NT)
         key_NT = before_NT * self._n_words + tokens_NT
         place_NT = np.searchsorted(self._pairs, key_NT).clip(max=self._pairs.size - 1)
@@ -96,5 +98,5 @@ class ReferenceLaws:
 
 
 def preceding(tokens_NT: NDArray[np.int64]) -> NDArray[np.int64]:
-    """(N, T) the token before each: what the decoder reads."""
+    """(N, T) the token before each token, which is what the decoder reads."""
     return np.concatenate([np.full((len(tokens_NT), 1), SOS), tokens_NT[:, :-1]], axis=1)

@@ -1,4 +1,4 @@
-"""What is trained: a translator, the structure of its attention, its label smoothing; and what it starts from.
+"""The module that is trained (translator, attention structure, label smoothing), and its starting parameters.
 
 Axes: L lane, B sentence, T target token, V word, H head, Q query token, K key token.
 """
@@ -22,7 +22,7 @@ class TranslationModel(nn.Module):
     """The module of one training.
 
     Attributes:
-        label_smoothing: () share of the target spread over all words; no part of the model's answers.
+        label_smoothing: () share of the target spread over all words; it affects the loss, not the model's answers.
     """
 
     label_smoothing: Tensor
@@ -45,7 +45,7 @@ class TranslationModel(nn.Module):
         self.register_buffer("label_smoothing", torch.tensor(parameters.label_smoothing, dtype=torch.float64))
 
     def forward(self, batch: Batch) -> Tensor:
-        """(B, T, V) logits of the word after each that is read."""
+        """(B, T, V) logits of the word after each word read."""
         logit_BTV: Tensor = self.translator(batch["source"], batch["read"], self._sights(batch))
         return logit_BTV
 
@@ -58,15 +58,15 @@ class TranslationModel(nn.Module):
 
 
 def starting_parameters(module: nn.Module, init_sigma_L: Tensor, streams: Streams) -> State:
-    """(L, ...) by name: matrices N(0, init_sigma^2) where it is given, else uniform on +-sqrt(6 / (rows + columns)).
+    """Starting parameters (L, ...) by name. Biases are 0 and layer-norm gains 1.
 
-    Biases start at 0, gains of layer norms at 1, either way. Source: Glorot & Bengio 2010, equation 16, for every
-    matrix, embeddings too (`torch.nn.init.xavier_uniform_` where a parameter has two axes).
+    Matrices, embeddings included, are N(0, init_sigma^2) if `init_sigma` is given, else uniform on
+    +-sqrt(6 / (rows + columns)), as `torch.nn.init.xavier_uniform_`. Source: Glorot & Bengio 2010, equation 16.
 
     Args:
-        module: Of ONE training.
-        init_sigma_L: (L,) NaN for Xavier's law.
-        streams: Of the trainings.
+        module: The module of ONE training.
+        init_sigma_L: (L,) standard deviations, NaN for Xavier's law.
+        streams: The random streams of the trainings.
     """
     gaussian = draw_parameters(module, init_sigma_L.nan_to_num(0.0), streams)
     if not init_sigma_L.isnan().any():

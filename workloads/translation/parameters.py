@@ -1,4 +1,4 @@
-"""What may vary in the training of a translator."""
+"""The parameters of the training of a translator."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ from attnsweep.workloads.translation.grammar import LexiconSizes
 from attnsweep.workloads.translation.prepared import read_corpus
 
 GRAMMAR = "grammar"
-"""The corpus that is made, not read."""
+"""The value of `corpus` for which sentences are generated instead of read from a file."""
 _SENTENCES_OF_GRAMMAR = 5000
 LAYER_NORM_CONVENTIONS = ("inside_root", "outside_root")
 GLOBAL_COLUMNS = ("first", "rarest")
@@ -130,7 +130,7 @@ class TranslationParameters(TrainingParameters):
 
     @classmethod
     def pinned(cls, values: Mapping[str, Value]) -> dict[str, Value]:
-        """The corpus file, wherever trainers run, and its content."""
+        """The absolute path of the corpus file, and the digest of its content."""
         corpus = values.get("corpus", GRAMMAR)
         if not isinstance(corpus, str) or corpus == GRAMMAR:
             return {}
@@ -141,7 +141,7 @@ class TranslationParameters(TrainingParameters):
                 "corpus_digest",
                 given=given,
                 expected=f"{found}, as {path} has",
-                fix="the file is another than the sweep began with: restore it, or begin another sweep",
+                fix="the file has changed since the sweep began: restore it, or begin another sweep",
             )
         return {"corpus": str(path), "corpus_digest": found}
 
@@ -167,7 +167,7 @@ class TranslationParameters(TrainingParameters):
         self._check_epsilon()
 
     def _follow_corpus(self) -> None:
-        """Fills in what the corpus decides: what is stored and shared must be what is trained on."""
+        """Fills in the parameters that follow from the corpus, so that the stored values are those trained with."""
         if self.is_of_grammar:
             object.__setattr__(self, "n_sentences", self.n_sentences or _SENTENCES_OF_GRAMMAR)
             return

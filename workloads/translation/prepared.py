@@ -1,7 +1,7 @@
 """The file of a prepared corpus, as `attnsweep prepare-corpus` writes it. Axes: N sentence pair, T token.
 
-One Parquet file: columns `source` and `target`, lists of int32 (words, without EOS and PAD), and `part`; what belongs
-to the whole is in the file's metadata.
+One Parquet file with columns `source` and `target`, lists of int32 (words, without EOS and PAD), and `part`. The
+vocabularies, the format's version and the digest are in the file's metadata.
 """
 
 import json
@@ -23,7 +23,7 @@ VERSION_KEY, WORDS_KEY, DIGEST_KEY = "corpus_schema_version", "words", "digest"
 """Keys of the metadata: the format's version, the two vocabularies, `Corpus.digest`."""
 
 PART_NAMES = ("train", "valid", "test")
-"""In the order of `corpus.TRAIN`, `VALID`, `TEST`."""
+"""The names of the parts, in the order of `corpus.TRAIN`, `VALID`, `TEST`."""
 
 _HOW_TO_PREPARE = "prepare it: attnsweep prepare-corpus FILE --out CORPUS.parquet"
 _PREPARE_AGAIN = "prepare it again: attnsweep prepare-corpus FILE --out CORPUS.parquet"
@@ -53,7 +53,7 @@ def make_corpus(source: Side, target: Side, part: NDArray[np.int64]) -> Corpus:
 
 
 def is_prepared(path: Path) -> bool:
-    """Whether a file says of itself that it is a prepared corpus."""
+    """Whether a file's metadata says that it is a prepared corpus."""
     try:
         return VERSION_KEY.encode() in (pq.read_schema(path).metadata or {})
     except (OSError, pa.ArrowInvalid):
@@ -61,10 +61,10 @@ def is_prepared(path: Path) -> bool:
 
 
 def read_corpus(path: str | Path) -> Corpus:
-    """Reads a prepared corpus; a file that has not changed since is read once in a process.
+    """Reads a prepared corpus; cached per process until the file changes.
 
     Raises:
-        UserError: If there is no such file, or it was not prepared, or not as it is now.
+        UserError: If there is no such file, it is not a prepared corpus, or it was changed after its preparation.
     """
     file = given_file(Path(path), "corpus", "a prepared corpus")
     state = file.stat()
@@ -104,7 +104,7 @@ def _assemble(table: pa.Table, words: dict[str, list[str]]) -> Corpus:
     """The corpus that a file's table holds.
 
     Raises:
-        ValueError: If the table cannot be one; as Arrow's own errors are.
+        ValueError: If the table is not that of a corpus; Arrow's own errors are `ValueError`s too.
     """
     table = table.select(SCHEMA.names).cast(SCHEMA)
     source, target = (
@@ -112,7 +112,7 @@ def _assemble(table: pa.Table, words: dict[str, list[str]]) -> Corpus:
         for name in ("source", "target")
     )
     part = pc.index_in(table["part"].cast(pa.string()).combine_chunks(), pa.array(PART_NAMES))
-    # Arrow refuses where a name is none of them.
+    # Arrow raises if a name is not one of these.
     return make_corpus(source, target, part.to_numpy(zero_copy_only=True).astype(np.int64))
 
 

@@ -1,4 +1,4 @@
-"""What each attention layer may see: words, no padding, the past alone in the decoder, and a structure if one is set.
+"""The keys that each attention layer may see: no padding, in the decoder no later words, and only a structure's places.
 
 Axes: B sentence, Q query token, K key token.
 """
@@ -15,13 +15,13 @@ from attnsweep.workloads.translation.translator import Sight
 class Structure(nn.Module):
     """The band and the columns that self-attention is restricted to: |i - j| <= window, or j among num_pos columns.
 
-    Buffers, so that they may differ between the lanes of a pack. Cross-attention sees all of the source.
+    They are buffers, so that lanes of a pack may differ in them. Cross-attention sees all of the source.
     Source: Conti 2024, section 2.2, the sets Sigma_2(w) and Sigma_3(w, num-pos), as masks.
 
     Attributes:
-        window: () int64, half-width of the band; no less than the longest sentence where all is seen.
-        num_pos: () int64, columns beside it.
-        by_rarity: () bool, whether these are the rarest tokens seen so far rather than the first of the sentence.
+        window: () int64, half-width of the band; at least the longest sentence if there is no restriction.
+        num_pos: () int64, the number of columns besides the band.
+        by_rarity: () bool, whether these columns are the rarest tokens (in the decoder: so far) or the first tokens.
     """
 
     window: Tensor
@@ -43,9 +43,9 @@ class Structure(nn.Module):
         return is_word_BK & self._seen(source_BS.shape[1], rank_BK)
 
     def decoder(self, batch: Batch) -> Tensor:
-        """(B, T, T) which keys the decoder's queries see: themselves and what stands before."""
+        """(B, T, T) which keys the decoder's queries see: no later ones than themselves."""
         read_BT = batch["read"]
-        # Rarest of the words up to the query: a mask that knew of later words would tell what they are.
+        # The rarest of the words up to the query: a mask that depended on later words would reveal them.
         rank_BQK = _rarer(batch["read_rarity"]).cumsum(1)
         T = read_BT.shape[1]
         past_QK = torch.ones(T, T, dtype=torch.bool, device=read_BT.device).tril()
@@ -59,7 +59,7 @@ class Structure(nn.Module):
 
 
 def _rarer(rarity_BK: Tensor) -> Tensor:
-    """(B, M, K) int64, whether token m goes before token k among the rarest: the rarer first, the earlier of equals."""
+    """(B, M, K) int64, whether token m precedes token k in order of rarity: rarer first; of equals, the earlier."""
     n = rarity_BK.shape[1]
     before_MK = torch.ones(n, n, dtype=torch.bool, device=rarity_BK.device).triu(1)
     one, other = rarity_BK.unsqueeze(2), rarity_BK.unsqueeze(1)
@@ -67,7 +67,7 @@ def _rarer(rarity_BK: Tensor) -> Tensor:
 
 
 def sights(structure: Structure, batch: Batch, dtype: torch.dtype) -> dict[str, Sight]:
-    """What each attention layer of a translator sees of a batch."""
+    """The `Sight` of each attention layer of a translator on a batch."""
     source_seen_B1K = (batch["source"] != PAD).unsqueeze(1)
     T = batch["read"].shape[1]
     return {
@@ -79,7 +79,7 @@ def sights(structure: Structure, batch: Batch, dtype: torch.dtype) -> dict[str, 
 
 def _sight(seen_BQK: Tensor, dtype: torch.dtype, *, is_square: bool) -> Sight:
     if is_square:
-        # A query in the padding sees itself: a softmax over nothing is NaN, and NaN times 0 in its gradient too.
+        # A query in the padding sees itself: a softmax over no keys is NaN, and so is its gradient, even times 0.
         seen_BQK = seen_BQK | torch.eye(seen_BQK.shape[1], dtype=torch.bool, device=seen_BQK.device)
     return Sight(
         torch.zeros_like(seen_BQK, dtype=dtype).masked_fill(~seen_BQK, -torch.inf), seen_BQK.sum(-1).to(dtype).log()

@@ -1,4 +1,4 @@
-"""A pre-norm encoder-decoder of one block each: what is trained to translate.
+"""The translator: a pre-norm encoder-decoder with one block each.
 
 Axes of one training: B sentence, S source token, T target token, Q query token, K key token, R = B S or B T rows, D
 model, H head, C = D / H channel of a head, E = 2 D keys and values, W feed-forward, V word of a vocabulary.
@@ -22,16 +22,16 @@ LAYERS = ("encoder_self", "decoder_self", "cross")
 """The attention layers, in the order of the `heads` table's column `layer`."""
 
 _VECTOR = 16
-"""Keys are filled up to a multiple of this: a softmax over ten, each computed by itself, takes several times as long as
-one over sixteen in a vector."""
+"""Keys are padded to a multiple of this: a softmax over ten keys, computed one by one, takes several times as long as
+one over sixteen keys in a vector."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TranslatorShape:
-    """The sizes of a translator, and what else is the same in all lanes of a pack.
+    """The sizes of a translator, and the convention of its LayerNorm: the same in all lanes of a pack.
 
     Attributes:
-        n_source_words, n_target_words: Of the vocabularies, specials included.
+        n_source_words, n_target_words: Sizes of the vocabularies, specials included.
         longest: The most tokens of a sentence.
         eps_inside_root: Whether LayerNorm divides by sqrt(variance + eps), as PyTorch, or by deviation + eps, as Conti.
     """
@@ -50,7 +50,7 @@ class Sight:
     """Which keys the queries of an attention layer may see.
 
     Attributes:
-        bias_BQK: Added to the logits: 0, or -infinity where a key is not seen. Each query sees one key at least.
+        bias_BQK: Added to the logits: 0, or -infinity where a key is not seen. Each query sees at least one key.
         log_n_BQ: Log of the number of keys that a query sees.
     """
 
@@ -59,7 +59,7 @@ class Sight:
 
 
 class LayerNorm(nn.Module):
-    """Gain and bias of a layer normalization, whose epsilon is the training's."""
+    """The gain and bias of a layer normalization; epsilon is an argument, because trainings differ in it."""
 
     def __init__(self, d_model: int, *, eps_inside_root: bool) -> None:
         super().__init__()
@@ -73,7 +73,7 @@ class LayerNorm(nn.Module):
 
 
 class Attention(nn.Module):
-    """Multi-head attention of rows on rows. Keys and values come from the rows themselves, or from others."""
+    """Multi-head attention. Keys and values come from the queries' own rows (self-attention) or from others (cross)."""
 
     def __init__(self, shape: TranslatorShape) -> None:
         super().__init__()
@@ -87,7 +87,14 @@ class Attention(nn.Module):
         self._n_heads = shape.n_heads
 
     def forward(self, asking_RD: Tensor, asked_RD: Tensor, sight: Sight, scale: LogitScale) -> tuple[Tensor, Tensor]:
-        """What the queries are given, (R, D), and the attention weights, (B, H, Q, K)."""
+        """The output at the queries, (R, D), and the attention weights, (B, H, Q, K).
+
+        Args:
+            asking_RD: The rows that queries come from.
+            asked_RD: The rows that keys and values come from.
+            sight: Which keys the queries see.
+            scale: The factor of the logits.
+        """
         B, Q, n_keys = sight.bias_BQK.shape
         filled = -n_keys % _VECTOR
         factor_R1 = scale.of(sight.log_n_BQ).view(B * Q, 1)
@@ -115,19 +122,19 @@ class FeedForward(nn.Module):
         self.second_bias_D = nn.Parameter(torch.zeros(D))
 
     def forward(self, x_RD: Tensor) -> Tensor:
-        """(R, D)."""
+        """(R, D) for each row, W_2 relu(W_1 x + b_1) + b_2."""
         hidden_RW = torch.relu(torch.addmm(self.first_bias_W, x_RD, self.first_weight_DW))
         return torch.addmm(self.second_bias_D, hidden_RW, self.second_weight_WD)
 
 
 class Translator(nn.Module):
-    """Reads a source sentence and a target sentence up to a word, answers with the logits of the next.
+    """Reads a source sentence and a target sentence up to a word, and answers with the logits of the next word.
 
     Attributes:
-        source_embedding_VD, target_embedding_VD: Words as vectors, multiplied by sqrt(D).
-        position_PD: Sines and cosines added to them, not trained.
-        layer_norm_eps: In the convention of the shape.
-        scale, has_log_n: Of the logits: see `attention_scale`.
+        source_embedding_VD, target_embedding_VD: Embeddings of words; the model multiplies them by sqrt(D).
+        position_PD: Sines and cosines added to the embeddings, not trained.
+        layer_norm_eps: LayerNorm's epsilon, in the convention of the shape.
+        scale, has_log_n: The factors of the logits: see `attention_scale`.
     """
 
     position_PD: Tensor
@@ -165,8 +172,8 @@ class Translator(nn.Module):
         """(B, T, V) logits of the word after each of `target_BT`, which starts with SOS.
 
         Args:
-            source_BS, target_BT: Words by number.
-            sights: Of each of `LAYERS`.
+            source_BS, target_BT: Indices of words.
+            sights: The sight of each of `LAYERS`.
         """
         eps = self._norm_eps()
         x_RD, _ = self._attended(source_BS, target_BT, sights)
@@ -175,13 +182,13 @@ class Translator(nn.Module):
         return logit_RV.view(*target_BT.shape, -1)
 
     def attention(self, source_BS: Tensor, target_BT: Tensor, sights: dict[str, Sight]) -> dict[str, Tensor]:
-        """The weights (B, H, Q, K) of each of `LAYERS`; arguments as of `forward`."""
+        """The attention weights (B, H, Q, K) of each of `LAYERS`; the arguments are those of `forward`."""
         return self._attended(source_BS, target_BT, sights)[1]
 
     def _attended(
         self, source_BS: Tensor, target_BT: Tensor, sights: dict[str, Sight]
     ) -> tuple[Tensor, dict[str, Tensor]]:
-        """The decoder after its last attention, (R, D), and all attention weights."""
+        """The decoder's rows after its last attention, (R, D), and the attention weights of all layers."""
         eps, scale = self._norm_eps(), LogitScale(self.scale, self.has_log_n)
         memory_RD, encoder_weight = self._encoded(source_BS, sights["encoder_self"], scale)
         x_RD = self._embedded(target_BT, self.target_embedding_VD)

@@ -22,17 +22,18 @@ from attnsweep.workloads.translation.translator import LAYERS
 from attnsweep.workloads.translation.writing import write
 
 SOLVED_SHARE = 0.05
-"""A solved training has all of what the source tells but this share: the margin above the achievable, as a share of
-what lies between the law of the target alone and the law given the source. Ours."""
+"""A training is solved if its loss exceeds the achievable one, that of the law given the source, by less than this
+share of the gap up to the law of the target alone. Ours."""
 IGNORES_SOURCE = 0.01
-"""Nats per token that another sentence's source costs, below which the output does not depend on the source. Ours."""
+"""The output counts as independent of the source if another sentence's source costs less than this, in nats per token.
+Ours."""
 OVERFIT_SHARE = 0.05
-"""An overfit training's held-out loss has risen by this share above its own least, while it went on to learn what it
-trains on. Ours."""
+"""A training is overfit if its held-out loss has risen by this share above its minimum while its training loss kept
+falling. Ours."""
 
 
 def judge_translation(evidence: Evidence) -> Verdicts:
-    """Names the state of each training at each probe, in the order of the cases below."""
+    """Labels each training at each probe with the first of the cases below that holds."""
     loss, levels = evidence.metrics["eval_loss"], evidence.levels
     ignores_source = np.abs(evidence.metrics["source_gain"]) < IGNORES_SOURCE
     at_unigram, at_bigram = (loss > (1.0 - outcomes.AT_LEVEL) * levels[name][:, None] for name in ("unigram", "bigram"))
@@ -58,7 +59,7 @@ def _is_overfit(eval_loss: NDArray[np.float64], train_loss: NDArray[np.float64])
 
 
 class Translation(Workload[TranslationParameters]):
-    """One-block encoder-decoders that learn to translate a grammar of ours, or a parallel text of the user's."""
+    """One-block encoder-decoders that learn to translate our grammar, or a parallel text of the user's."""
 
     name = "translation"
     parameters = TranslationParameters
@@ -80,7 +81,7 @@ class Translation(Workload[TranslationParameters]):
         return training_batches(lanes, steps)
 
     def probe_steps(self, parameters: TranslationParameters) -> tuple[int, ...]:
-        """Step 0, and halvings back from the end: roles come early or not at all."""
+        """Step 0, and n_steps halved repeatedly: roles emerge early or not at all."""
         halvings = {round(parameters.n_steps / 2**k) for k in range(parameters.n_probes - 1)}
         return tuple(sorted({0, *halvings}))
 
@@ -93,13 +94,13 @@ class Translation(Workload[TranslationParameters]):
         return smoothed_loss(model(batch), batch["target"], model.label_smoothing)
 
     def eval_loss(self, module: nn.Module, batch: Batch) -> Tensor:
-        """Cross-entropy in nats per token, without smoothing, on held-out sentences like those trained on."""
+        """Cross-entropy in nats per token, without smoothing, on held-out sentences of the trained lengths."""
         parts = [part | {"nats": word_nats(module(part), part["target"])} for part in parts_of(batch)]
         return mean_over(parts, "nats", "is_judged")
 
     def measure(self, module: nn.Module, batch: Batch) -> dict[str, Tensor]:
-        """Cross-entropy and the share of words that come first, on all held-out sentences, the short and the long; and
-        `source_gain`: nats per token that another sentence's source costs."""
+        """Cross-entropy and accuracy of words, each on all, the short and the long held-out sentences; and
+        `source_gain`, the nats per token that another sentence's source costs."""
         parts = []
         for part in parts_of(batch):
             logit = module(part)
@@ -121,9 +122,9 @@ class Translation(Workload[TranslationParameters]):
         return measured
 
     def levels(self, module: nn.Module, batch: Batch) -> dict[str, Tensor]:
-        """On the held-out sentences, of laws smoothed like the labels: all words alike, by frequency, by the word
-        before. Of a grammar: what it tells of the target without the source (not smoothed) and with it; without one,
-        no level says what solved is."""
+        """Losses on the held-out sentences of the uniform, unigram and bigram law, smoothed like the labels. A grammar
+        adds its own law of the target, without the source (not smoothed) and given the source. For real text no level
+        defines `solved`."""
         model = cast(TranslationModel, module)
         smoothing, n_words = model.label_smoothing, model.translator.shape.n_target_words
         parts = parts_of(batch)

@@ -1,4 +1,4 @@
-"""What ended trainings write for test sentences, by greedy decoding, beside the references.
+"""Greedy translations of test sentences by ended trainings, with the references.
 
 Axes: L lane, B sentence, T target token, V word.
 """
@@ -21,14 +21,14 @@ from attnsweep.workloads.translation.model import TranslationModel
 def greedy_words(
     template: nn.Module, parameters: State, buffers: State, sources: Batch, rarity_V: Tensor, n_words: int
 ) -> Tensor:
-    """(L, B, T) int64: what each training writes for each source; PAD from its EOS on.
+    """(L, B, T) int64: each training's words for each source; PAD from its EOS on.
 
     Args:
-        template: Gives the logits (B, T, V) of a batch.
-        parameters, buffers: Of the trainings.
+        template: The module of ONE training, which maps a batch to logits (B, T, V).
+        parameters, buffers: Those of the trainings, (L, ...) by name.
         sources: `source` and `source_rarity`, (L, B, S).
-        rarity_V: Of the target's words.
-        n_words: The most that are written: what has not ended is cut.
+        rarity_V: The frequency ranks of the target's words.
+        n_words: The most words per sentence; longer translations are cut.
     """
     last_logit = over_lanes(template, lambda module, batch: module(batch)[:, -1])
     source_LBS = sources["source"]
@@ -68,7 +68,7 @@ def _write(template: TranslationModel, lanes: TranslationLanes, state: State) ->
     pairs = studied.held_out(TEST, lanes.shared.test_sentences)
     if not pairs.size:
         return [()] * len(lanes.trainings)
-    # One bucket: sentences are written to one length, whatever that of their sources.
+    # One bucket suffices: all translations are written to one length, whatever the length of their sources.
     bucket = by_length(studied.corpus, pairs, 1)[0]
     numbers = torch.as_tensor(bucket.pairs).expand(len(lanes.trainings), -1)
     known = pairs_of(studied, numbers, bucket, lanes.device)

@@ -21,7 +21,7 @@ class GroupDifference:
 
     Attributes:
         label: The bin's label.
-        n: Pairs in the bin; trainings of both sweeps where they are not paired.
+        n: Pairs in the bin; without pairs, trainings of both sweeps.
         stuck: The difference in the stuck rate.
     """
 
@@ -36,13 +36,13 @@ class SweepComparison:
 
     Attributes:
         a, b: The sweeps.
-        n_pairs: Pairs of trainings of equal configuration and seed, of which none failed.
+        n_pairs: Pairs of trainings with equal configuration and seed that both did not fail.
         n_configurations: Distinct configurations of the pairs.
         paired: Whether only the pairs are compared.
-        changed: Parameters that have one value in A and another in B; pairs are equal in all others.
+        changed: Parameters with one value throughout A and another throughout B; pairs are equal in all others.
         stuck: The difference in the stuck rate.
         outcomes: The difference in the rate of each outcome that occurs, the most frequent in A first.
-        by: The parameter whose bins are the groups; empty where none was asked for.
+        by: The parameter whose bins are the groups; empty if none was asked for.
         groups: The difference in the stuck rate in each group.
     """
 
@@ -58,7 +58,7 @@ class SweepComparison:
     groups: tuple[GroupDifference, ...]
 
     def sentence(self) -> str:
-        """`stuck rate changed by +0.12 [0.08, 0.16]`, and whether a difference is shown."""
+        """`stuck rate changed by +0.12 [0.08, 0.16]`, and whether the interval excludes 0."""
         if self.stuck.value is None:
             return "stuck rate: nothing to compare, every training failed in one of the sweeps"
         shown = "" if self.stuck.is_shown else ": no difference is shown"

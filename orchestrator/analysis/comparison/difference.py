@@ -1,17 +1,17 @@
 """Differences between two rates, with honest 95% intervals. Axes: G cluster, K kind of change, P pair.
 
 *Pairs* are the same configuration and seed, trained in A and in B. The difference is the share of pairs that have the
-outcome in B alone, less the share that have it in A alone. Pairs of one configuration are not independent, so a
+outcome only in B, minus the share that have it only in A. Pairs of one configuration are not independent, so a
 bootstrap resamples configurations. Its percentiles are expanded for the number G of configurations: to the level of t
-with G - 1 degrees of freedom, times sqrt(G / (G - 1)). Where few pairs change, a bootstrap sees too little: no change
-in 20 configurations does not make an interval of [0, 0]. So where fewer than 10 configurations hold a pair that
-changed, each end is the wider of two: that of the bootstrap, and that of the square-and-add interval of the two kinds
-of change, each by `pooling`. In simulation (8 to 100 configurations x 4 to 8, changes dependent within a configuration)
-the interval covers the truth in 94 to 99% of cases; the tests repeat it.
+with G - 1 degrees of freedom, times sqrt(G / (G - 1)). If few pairs change, the bootstrap interval is too narrow: with
+no change in 20 configurations it would be [0, 0]. So if fewer than 10 configurations have a pair that changed, each end
+is the wider of two: that of the bootstrap, and that of the square-and-add interval of the two kinds of change, each by
+`pooling`. In simulation (8 to 100 configurations x 4 to 8, changes dependent within a configuration) the interval
+covers the truth in 94 to 99% of cases; the tests repeat the simulation.
 
 *Without pairs*, the interval is Newcombe's: square-and-add of the intervals of the two rates by `pooling`, by trial.
 
-Where one of the sweeps has `Sequential` replicates, each trial, or configuration, counts once.
+If one of the sweeps has `Sequential` replicates, each trial (or configuration) counts once.
 
 Source: Newcombe 1998, Statistics in Medicine 17 (square-and-add; also of correlated rates); Zou & Donner 2008 (why it
 works); Hesterberg 2015, The American Statistician 69 (expanded percentiles); McNemar 1947.
@@ -32,18 +32,18 @@ N_RESAMPLES = 4000
 _ENOUGH_CHANGED = 10
 _SEED = 0
 _AT_ONCE = 4_000_000
-"""Weights of the bootstrap that are in memory together."""
+"""The most bootstrap weights in memory at once."""
 
 
 @dataclass(frozen=True, slots=True)
 class RateDifference:
-    """A rate in B less that in A.
+    """A rate in B minus that in A.
 
     Attributes:
-        before, after: The rates in A and in B, over the same pairs where there are pairs.
-        value: The difference; `None` where nothing was counted.
+        before, after: The rates in A and in B; with pairs, over the same pairs.
+        value: The difference; `None` if nothing was counted.
         low, high: The 95% interval of the difference.
-        p: Of McNemar's exact test, which takes pairs as independent; `None` where there are no pairs.
+        p: The p-value of McNemar's exact test, which assumes independent pairs; `None` without pairs.
     """
 
     before: Rate
@@ -55,7 +55,7 @@ class RateDifference:
 
     @property
     def interval(self) -> tuple[float, float, float] | None:
-        """The difference and its bounds; `None` where nothing was counted."""
+        """The difference and its bounds; `None` if nothing was counted."""
         if self.value is None or self.low is None or self.high is None:
             return None
         return self.value, self.low, self.high
@@ -82,10 +82,10 @@ class RateDifference:
 
 
 def difference_label(difference: RateDifference) -> str:
-    """`+0.12 [0.08, 0.16]`, or `-` where nothing was counted."""
+    """`+0.12 [0.08, 0.16]`, or `-` if nothing was counted."""
     if difference.interval is None:
         return "-"
-    # Adding 0.0 takes the sign from a number that rounds to 0.
+    # Adding 0.0 removes the sign of -0.0.
     value, low, high = (round(each, 2) + 0.0 for each in difference.interval)
     return f"{value:+.2f} [{low:.2f}, {high:.2f}]"
 
@@ -102,7 +102,7 @@ def paired_differences(
     Args:
         before, after: (K, P) whether the pair counts for the rate, in A and in B.
         cluster: (P,) the pair's configuration, numbered from 0 without gaps.
-        weight: (P,) what each pair counts.
+        weight: (P,) the weight of each pair.
         pool: How to combine configurations, by the same weights: from `pooling`.
     """
     if not len(cluster):
@@ -130,7 +130,7 @@ def paired_differences(
 def unpaired_difference(
     before: Sequence[tuple[int, int]], after: Sequence[tuple[int, int]], pool: Pooling
 ) -> RateDifference:
-    """The difference between two rates that have no trainings in common, `(n, k)` by trial."""
+    """The difference between two rates over unpaired trainings, each given as `(n, k)` by trial."""
     rate_a, rate_b = pool(before), pool(after)
     if rate_a.share is None or rate_b.share is None:
         return RateDifference(rate_a, rate_b, None, None, None)
@@ -139,7 +139,7 @@ def unpaired_difference(
 
 
 def mcnemar(n_up: int, n_down: int) -> float:
-    """The exact two-sided probability of changes split at least as unevenly, if both ways were equally likely."""
+    """The exact two-sided p-value: the chance of a split at least as uneven if both directions were equally likely."""
     from scipy import stats
 
     return float(stats.binomtest(n_up, n_up + n_down).pvalue) if n_up + n_down else 1.0
@@ -156,7 +156,7 @@ def _square_and_add(plus: Rate, minus: Rate, correlation: float) -> tuple[float,
 
 
 def _correlation(up: NDArray[np.float64], down: NDArray[np.float64], n: NDArray[np.float64]) -> float:
-    """The correlation of the two kinds of change over clusters; never above 0, which would narrow the interval."""
+    """The correlation of the two kinds of change over clusters, at most 0: a positive one would narrow the interval."""
     off_up, off_down = up - up.sum() / n.sum() * n, down - down.sum() / n.sum() * n
     scale = math.sqrt(float(np.square(off_up).sum() * np.square(off_down).sum()))
     return float(np.clip((off_up * off_down).sum() / scale, -1.0, 0.0)) if scale > 0 else 0.0

@@ -1,4 +1,4 @@
-"""Compares two sweeps: on pairs of the same configuration and seed where there are enough, else on all trainings."""
+"""Compares two sweeps: on pairs of the same configuration and seed if there are enough, else on all trainings."""
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
@@ -23,7 +23,7 @@ from attnsweep.workloads.errors import UserError
 
 _STUCK_RATE = "stuck"
 _ENOUGH_PAIRS = 0.5
-"""Pairs are compared where they are at least this share of the smaller sweep. Fewer would leave out most trainings."""
+"""Pairs are compared if they are at least this share of the smaller sweep. Fewer would leave out most trainings."""
 
 Configuration: TypeAlias = tuple[Scalar, ...]
 
@@ -60,7 +60,7 @@ def compare_sweeps(a: SweepData, b: SweepData, *, by: str | None = None) -> Swee
             "B",
             given=f"a sweep of {workloads[1]}",
             expected=f"one of {workloads[0]}, as A is",
-            fix="compare like with like",
+            fix="compare sweeps of one workload",
         )
     before, after = _read(a), _read(b)
     changed = _changed(before, after)
@@ -100,7 +100,7 @@ def _read(data: SweepData) -> _Trainings:
 
 
 def _changed(before: _Trainings, after: _Trainings) -> dict[str, tuple[Scalar, Scalar]]:
-    """Parameters with one value throughout A and another throughout B: they are compared, and pairs ignore them."""
+    """Parameters with one value throughout A and another throughout B: the treatment, which pairing ignores."""
     changed: dict[str, tuple[Scalar, Scalar]] = {}
     for name in before.parameters.keys() & after.parameters.keys():
         old, new = list(dict.fromkeys(before.parameters[name])), list(dict.fromkeys(after.parameters[name]))
@@ -111,7 +111,7 @@ def _changed(before: _Trainings, after: _Trainings) -> dict[str, tuple[Scalar, S
 
 def _pairs(before: _Trainings, after: _Trainings, changed: Mapping[str, object]) -> _Pairs:
     shared = [name for name in before.parameters if name in after.parameters and name not in changed]
-    # A parameter with one value in all trainings tells none apart.
+    # A parameter with one value in all trainings does not distinguish any.
     names = [name for name in shared if len({*before.parameters[name], *after.parameters[name]}) > 1]
     waiting: dict[tuple[Configuration, int], list[int]] = defaultdict(list)
     for row, key in enumerate(_keys(after, names)):
@@ -168,7 +168,10 @@ def _by(
             )
     if name in changed:
         raise UserError(
-            "--by", given=name, expected="a parameter that varies within A and B", fix="it is what is compared already"
+            "--by",
+            given=name,
+            expected="a parameter that varies within A and B",
+            fix="A and B differ in it: it is compared already",
         )
     # Trials of B are numbered after those of A, so that one set of bins holds both.
     values = dict(zip(before.trial, before.parameters[name], strict=True))

@@ -1,1 +1,1 @@
-"""How all figures look, and what they share: the style sheet, panels, axes, marks, texts."""
+"""The common parts of all figures: the style sheet, panels, axes, marks, texts."""

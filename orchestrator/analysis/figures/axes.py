@@ -11,7 +11,7 @@ from attnsweep.orchestrator.analysis.figures.texts import figure_text
 
 _MANYFOLD, _TWO_DECADES = 10, 100
 _LONG = 36
-"""Labels are slanted where the longest one's characters, times their number, are more."""
+"""Labels are slanted if the longest one's length times their number exceeds this."""
 
 
 def scale_shares(panel: Axes, label: str = "") -> None:
@@ -21,7 +21,7 @@ def scale_shares(panel: Axes, label: str = "") -> None:
 
 
 def scale_steps(panel: Axes, steps: Sequence[int]) -> None:
-    """A horizontal axis of steps, logarithmic from the first probe on where early probes are close together."""
+    """A horizontal axis of steps; logarithmic from the first probe on if early probes are close together."""
     first = next((step for step in steps if step > 0), 0)
     if first and steps[-1] >= _MANYFOLD * first and len(steps) < steps[-1] / first / 2:
         panel.set_xscale("symlog", linthresh=first, linscale=0.5)
@@ -43,7 +43,7 @@ def scale_logarithmic(panel: Axes, axis: Literal["x", "y"], low: float, high: fl
 
 
 def name_places(panel: Axes, names: Sequence[str]) -> None:
-    """Puts names at 0, 1, ... of the horizontal axis, slanted where they would touch."""
+    """Puts names at 0, 1, ... of the horizontal axis, slanted if they would touch."""
     short = [figure_text(name, 18) for name in names]
     panel.set_xticks(range(len(short)), short)
     if max(map(len, short), default=0) * len(short) > _LONG:

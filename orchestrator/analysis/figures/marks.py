@@ -12,11 +12,11 @@ def draw_interval(panel: Axes, at: float, interval: Interval, along: Literal["x"
     """Draws a point with its interval.
 
     Args:
-        panel: Where.
+        panel: The axes to draw into.
         at: The place on the other axis.
         interval: The estimate with its bounds.
         along: The axis of the estimate.
-        look: As for `Axes.errorbar`.
+        look: Further arguments of `Axes.errorbar`.
     """
     x, y = (interval[0], at) if along == "x" else (at, interval[0])
     panel.errorbar(x, y, **look | {f"{along}err": reach(interval)})
@@ -29,6 +29,7 @@ def draw_bar(panel: Axes, row: float, interval: Interval, height: float, colour:
 
 
 def reach(interval: Interval) -> list[list[float]]:
-    """How far the bounds are from the estimate, as `Axes.errorbar` expects it; rounding makes none negative."""
+    """The distances of the bounds from the estimate, as `Axes.errorbar` takes them; clipped so that none is
+    negative."""
     estimate, low, high = interval
     return [[max(estimate - low, 0.0)], [max(high - estimate, 0.0)]]

@@ -1,6 +1,6 @@
-"""How a figure begins: its size and its panels. To be called in the house style.
+"""New figures, with their size and panels. Call these functions within `house_style`.
 
-Figures are made without pyplot, which keeps every figure alive and wants a display.
+Figures are made without pyplot, which keeps a reference to every figure and needs a display.
 """
 
 import math
@@ -13,7 +13,7 @@ from matplotlib.figure import Figure
 from attnsweep.orchestrator.analysis.figures.axes import scale_shares
 
 WIDTH, HEIGHT = 3.4, 2.7
-"""Of a panel, in inches: a column of a paper, or the width of a phone."""
+"""The size of a panel in inches: a column of a paper, or the width of a phone."""
 _MOST_COLUMNS = 3
 
 
@@ -27,7 +27,7 @@ def new_figure(width: float = WIDTH, height: float = HEIGHT, grid: Literal["x", 
 
 
 def new_planes(n: int, width: float, height: float) -> tuple[Figure, list[Axes]]:
-    """A figure of `n` panels side by side that are planes of two parameters: with a frame, without a grid."""
+    """A figure of `n` panels side by side for planes of two parameters: with a frame, without a grid."""
     figure = Figure(figsize=(width, height))
     panels = list(figure.subplots(1, n, squeeze=False).flat)
     for panel in panels:
@@ -41,8 +41,8 @@ def new_share_panels(n: int, label: str, title: str = "") -> tuple[Figure, list[
 
     Args:
         n: The number of panels.
-        label: Of the vertical axes.
-        title: Above all panels.
+        label: The label of the vertical axes.
+        title: The title above all panels.
     """
     columns = min(n, _MOST_COLUMNS)
     rows = math.ceil(n / columns)

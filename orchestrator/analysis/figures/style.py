@@ -1,4 +1,4 @@
-"""What the style sheet `house.mplstyle` cannot say: colours by meaning."""
+"""The parts of the style that `house.mplstyle` cannot express: colours by meaning."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -22,7 +22,7 @@ OUTCOME_COLOURS: Mapping[str, str] = MappingProxyType(
         "failed": "#595959",
     }
 )
-"""The colours of Okabe & Ito 2008, without yellow, which is lost on white."""
+"""The colours of Okabe & Ito 2008 without yellow, which is hard to see on white."""
 ROLE_COLOURS: Mapping[str, str] = MappingProxyType(
     {"positional": "#0072B2", "syntactic": "#D55E00", "rare_token": "#009E73", "none": "#595959"}
 )
@@ -40,7 +40,7 @@ _GROUP_STYLES = (
 
 @contextmanager
 def house_style() -> Iterator[None]:
-    """The style of all figures, as a `with` block or a decorator; the user's own settings do not enter."""
+    """The style of all figures, as a `with` block or a decorator; the user's own settings have no effect."""
     with style.context("attnsweep.orchestrator.analysis.figures.house", after_reset=True):
         yield
 
@@ -51,7 +51,8 @@ def group_style(number: int) -> tuple[str, str, str]:
 
 
 def role_colour(role: str, roles: Sequence[str]) -> str:
-    """The colour of a role, the same in every figure; a user's own roles take others, in the order of `roles`."""
+    """The colour of a role, the same in every figure; a user's own roles get further colours, in the order of
+    `roles`."""
     if role in ROLE_COLOURS:
         return ROLE_COLOURS[role]
     own = [each for each in roles if each not in ROLE_COLOURS]

@@ -1,4 +1,4 @@
-"""Texts of figures: a user's text is drawn as it stands, and a legend is outside of the panels."""
+"""Texts of figures: users' texts are drawn literally, and legends are outside of the panels."""
 
 import functools
 from collections.abc import Mapping
@@ -14,17 +14,17 @@ def legend_below(figure: Figure, handles: Mapping[str, Artist], title: str | Non
     """Puts a legend under all panels.
 
     Args:
-        figure: Which.
-        handles: What is drawn, by its name.
-        title: Of the legend.
-        columns: At most.
+        figure: The figure.
+        handles: The artists in the legend, by name.
+        title: The title of the legend.
+        columns: The most columns of the legend.
     """
     names = [figure_text(name.replace("_", " "), 60) for name in handles]
     figure.legend(handles.values(), names, loc="outside lower center", ncols=columns, title=title)
 
 
 def figure_text(text: object, most: int = 26) -> str:
-    """A text on one short line that Matplotlib draws as it stands: without formulas, without missing characters."""
+    """A text on one short line that Matplotlib draws literally: no formulas, no characters that the font lacks."""
     drawn = "".join(letter if ord(letter) in _drawable() else "▯" for letter in clipped(text, most))
     return drawn.replace("$", r"\$")
 

@@ -1,1 +1,1 @@
-"""When trainings come to an outcome or a role: the share of them by step."""
+"""When trainings reach an outcome or a role: the share of them by step."""

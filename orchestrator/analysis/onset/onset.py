@@ -26,12 +26,12 @@ from trainings where {IS_JUDGED} order by trial, replicate
 
 @dataclass(frozen=True, eq=False, slots=True)
 class OnsetTimes:
-    """The step at which each training came to an outcome or a role, or until which it had not.
+    """The step at which each training reached an outcome or a role, or at which it was censored.
 
     Attributes:
         trial: (R,) the training's trial.
-        step: (R,) the step at which it came, or was censored.
-        came: (R,) whether it came; false is censored.
+        step: (R,) the step at which the training reached it, or was censored.
+        came: (R,) whether it was reached; false means censored.
     """
 
     trial: NDArray[np.int64]
@@ -45,28 +45,28 @@ class OnsetTimes:
 
     @property
     def n_came(self) -> int:
-        """The number of trainings that came to it."""
+        """The number of trainings that reached it."""
         return int(self.came.sum())
 
     @property
     def median_step(self) -> float | None:
-        """The median step of those that came; `None` where none did."""
+        """The median step of those that reached it; `None` if none did."""
         return float(np.median(self.step[self.came])) if self.n_came else None
 
     def curve(self, *, once_per_trial: bool) -> tuple[CurvePoint, ...]:
-        """The share that has come to it by step."""
+        """The share that has reached it, by step."""
         return share_by_step(self.step, self.came, self.trial, once_per_trial=once_per_trial)
 
 
 @dataclass(frozen=True, slots=True)
 class OnsetCurve:
-    """The share of a group's trainings that have come to it, by step.
+    """The share of a group's trainings that have reached the outcome or role, by step.
 
     Attributes:
         label: The group's label.
-        n_trials, n_trainings: In the group.
-        n_came: Trainings of the group that came to it.
-        median_step: The median step of those; `None` where there are none.
+        n_trials, n_trainings: Their numbers in the group.
+        n_came: Trainings of the group that reached it.
+        median_step: The median step of those; `None` if there are none.
         curve: The Kaplan-Meier estimate, up to 64 points.
     """
 
@@ -80,7 +80,7 @@ class OnsetCurve:
 
 @dataclass(frozen=True, slots=True)
 class Onset:
-    """When trainings come to an outcome or a role.
+    """When trainings reach an outcome or a role.
 
     Attributes:
         what: The outcome or the role.
@@ -117,7 +117,7 @@ class Onset:
                 panel.step(steps, shares, where="post", color=colour, linestyle=dashes, label=label)
             panel.set_xlabel("optimizer steps")
             panel.set_title(f"{figure_text(self.what.replace('_', ' '))}: 95% bands")
-            scale_shares(panel, "share come to it")
+            scale_shares(panel, "share that has reached it")
             if self.curves:
                 scale_steps(panel, sorted({point.step for each in self.curves for point in each.curve}))
                 title = parameter_label(self.by) if self.by else None
@@ -129,7 +129,7 @@ def onset_curves(times: OnsetTimes, groups: Sequence[Group], *, once_per_trial: 
     """A curve for each group that has trainings.
 
     Args:
-        times: Of all trainings.
+        times: The times of all trainings.
         groups: The groups of trials.
         once_per_trial: Whether each trial counts once, whatever its number of trainings.
     """
@@ -145,11 +145,10 @@ def onset_curves(times: OnsetTimes, groups: Sequence[Group], *, once_per_trial: 
 def outcome_onsets(connection: duckdb.DuckDBPyConnection, outcome: str) -> OnsetTimes:
     """The step at which the outcome of each training began to hold; failed trainings are left out.
 
-    A training with another outcome is censored at its last step, because it might have come to this one later. But one
-    that ended for good, solved, diverged or converged, never comes to it: it stays among those without it to the last
-    step of all. So the curve is the share that comes (the cumulative incidence), and where all budgets are equal its
-    end is the outcome's rate. A Kaplan-Meier estimate that censored these trainings would instead say what would happen
-    if nothing else could.
+    A training with another outcome is censored at its last step, because it might have reached this outcome later. But
+    a training that ended for good (solved, diverged or converged) never reaches it, so it counts as without the outcome
+    up to the last step of all. The curve is therefore the cumulative incidence, and if all budgets are equal its end is
+    the outcome's rate. Censoring these trainings too would instead estimate the share if no other outcome existed.
     """
     rows = connection.execute(_OUTCOME_ONSETS, {"outcome": outcome}).fetchnumpy()
     came, step = np.asarray(rows["came"], np.bool_), np.asarray(rows["step"], np.int64)

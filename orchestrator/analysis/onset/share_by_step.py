@@ -1,12 +1,12 @@
-"""The share of trainings that have come to something, by step: Kaplan and Meier's estimate. Axes: R training, T time.
+"""The share of trainings that have reached an event, by step: the Kaplan-Meier estimate. Axes: R training, T time.
 
 Trainings may have different lengths. One that ends without coming to it says only that it had not by then: it is
 censored at its last step. The variance is Greenwood's, summed by trial, so that replicates of one trial are not taken
 as independent. The interval is Wilson's at the number of trainings that gives this variance, within the bounds of
 `rates.intervals`:
 
-- Where no training is censored before a step, the share and interval there are those of `pooled_rate`.
-- Where each trial has one training, the variance is Greenwood's own.
+- Up to the first censored training, the share and interval are those of `pooled_rate`.
+- If each trial has one training, the variance is Greenwood's own.
 - Under `Sequential` replication trainings have weights such that each trial counts once, in the share and in both
   variances; without censoring, the share and interval are those of `mean_rate`.
 
@@ -23,12 +23,12 @@ from attnsweep.orchestrator.analysis.rates.intervals import spread_of_estimate, 
 from attnsweep.search_spaces.confidence_sequence import sequential_interval
 
 _MOST_POINTS = 64
-"""A curve has at most so many points."""
+"""The most points of a curve."""
 
 
 @dataclass(frozen=True, slots=True)
 class CurvePoint:
-    """The share of trainings that have come to it by a step, with its 95% interval."""
+    """The share of trainings that have reached the event by a step, with its 95% interval."""
 
     step: int
     share: float
@@ -42,8 +42,8 @@ def share_by_step(
     """The Kaplan-Meier estimate, from step 0 to the last step of all, in up to 64 points.
 
     Args:
-        step: (R,) the step at which the training came to it, or was censored.
-        came: (R,) whether it came; false is censored.
+        step: (R,) the step at which the training reached the event, or was censored.
+        came: (R,) whether it was reached; false means censored.
         trial: (R,) the training's trial.
         once_per_trial: Whether each trial counts once, whatever its number of trainings.
     """
@@ -72,21 +72,21 @@ def share_by_step(
 
 
 def _sequential(share: float, n: float) -> tuple[float, float]:
-    """The anytime-valid interval, for a single trial that was stopped by what it showed; arguments as for `wilson`."""
+    """The anytime-valid interval, for a single trial whose own results stopped it; arguments as for `wilson`."""
     return sequential_interval(share * n, n)
 
 
 def _effective_n(
     share: float, spread: float, spread_of_trials: float, n_informed: int, n_trainings: int, n_trials: int
 ) -> float:
-    """The number of independent trainings with this variance; at least one per trial, less what censoring takes away.
+    """The number of independent trainings with this variance; at least one per trial, reduced for censoring.
 
     Args:
         share: The estimate.
         spread: Greenwood's variance.
         spread_of_trials: Greenwood's variance with the trainings of a trial summed first.
-        n_informed: The number of trainings that count where the share is 0 or 1, and so has no variance.
-        n_trainings, n_trials: In all.
+        n_informed: The number of trainings to use if the share is 0 or 1, where the variance is 0.
+        n_trainings, n_trials: Their total numbers.
     """
     binomial = share * (1.0 - share)
     if n_trials == 1 or spread == 0:

@@ -1,1 +1,1 @@
-"""Phase diagrams: where in the plane of two parameters trainings are stuck."""
+"""Phase diagrams: the probability to end stuck over the plane of two parameters."""

@@ -1,4 +1,4 @@
-"""Where in the plane of two parameters trainings are stuck, read from a ledger. Axes: T trial."""
+"""The probability to end stuck over the plane of two parameters, read from a ledger. Axes: T trial."""
 
 import dataclasses
 from collections.abc import Sequence
@@ -27,8 +27,8 @@ class PhaseDiagram:
 
     Attributes:
         x, y: The parameters.
-        trials: What was observed.
-        surface: The model; `None` where there is nothing to fit, and `note` says why.
+        trials: The observed counts.
+        surface: The model; `None` if there is nothing to fit, and `note` says why.
         note: What a reader must know to judge the diagram.
     """
 
@@ -49,9 +49,9 @@ class PhaseDiagram:
         return self.surface.at(x, y)
 
     def contour(self) -> list[Floats]:
-        """The lines on which half of the trainings are stuck, each (n, 2): x and y; none outside of what was tried.
+        """The lines on which half of the trainings are stuck, each (n, 2): x and y; only within the range tried.
 
-        Their 95% band is where the band of the probability holds 1/2.
+        Their 95% band is where the band of the probability contains 1/2.
         """
         return [] if self.surface is None else self.surface.contour()
 
@@ -76,7 +76,7 @@ class PhaseDiagram:
         return pa.table({name: pa.array(each.ravel(), from_pandas=True) for name, each in numbers.items()})
 
     def plot(self) -> "Figure":
-        """The model beside its residuals, with the note; the trials alone where there is no model."""
+        """The model beside its residuals, with the note; without a model, the trials alone."""
         from attnsweep.orchestrator.analysis.phase.figure import phase_figure
 
         return phase_figure((self.x, self.y), self.trials, self.surface, self.note)
@@ -99,7 +99,7 @@ def read_phase_diagram(connection: duckdb.DuckDBPyConnection, specs: Sequence[Sw
 
     Args:
         connection: From `Ledger.connect`.
-        specs: Of the sweeps in the ledger.
+        specs: The specs of the sweeps in the ledger.
         x, y: The names of two parameters.
 
     Raises:

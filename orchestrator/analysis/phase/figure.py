@@ -1,4 +1,4 @@
-"""Figures of a phase diagram: the model's surface over what was observed, and what the model leaves over."""
+"""Figures of a phase diagram: the model's surface with the observed trials, and the residuals."""
 
 import textwrap
 from collections.abc import Sequence
@@ -25,7 +25,7 @@ Plane: TypeAlias = tuple[PlaneAxis, PlaneAxis]
 
 _HEIGHT = 3.3
 _MOST_POINTS = 400
-"""Up to so many trials are drawn one by one."""
+"""Up to this many trials are drawn individually."""
 _SURPRISING, _MOST_Z = 2.0, 3.0
 _ROOM = 0.14, 0.1
 """The part of each axis that a cell's numbers need."""
@@ -33,7 +33,7 @@ _ROOM = 0.14, 0.1
 
 @house_style()
 def phase_figure(plane: Plane, trials: TrialCounts, surface: Surface | None, note: str) -> Figure:
-    """The model beside its residuals; the trials alone where there is no model. The note is above."""
+    """The model beside its residuals; without a model, the trials alone. The note is above them."""
     if surface is None:
         figure, (panel,) = new_planes(1, WIDTH, _HEIGHT)
         _draw_model(figure, panel, plane, trials, surface)
@@ -48,7 +48,7 @@ def phase_figure(plane: Plane, trials: TrialCounts, surface: Surface | None, not
 
 @house_style()
 def model_figure(plane: Plane, trials: TrialCounts, surface: Surface | None) -> Figure:
-    """The probability to end stuck with its 50% line and band, and what was observed in the same colours."""
+    """The probability to end stuck with its 50% line and band, and the observed shares in the same colours."""
     figure, (panel,) = new_planes(1, WIDTH, _HEIGHT)
     _draw_model(figure, panel, plane, trials, surface)
     return figure

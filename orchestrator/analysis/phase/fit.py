@@ -7,8 +7,8 @@ scores summed by trial, times T / (T - terms). Bands use Student's t with T - te
 pointwise: the delta method on the linear predictor, where it is exact. A trial counts as many trainings as it has;
 under `Sequential` replication, where that number depends on how they ended, all trials count the same.
 
-Where a plane of the model separates trials with stuck trainings from trials without, the likelihood has no maximum. A
-linear program finds such a plane. Then a ridge gives a surface, and no band is claimed.
+If a plane of the model separates trials with stuck trainings from trials without, the likelihood has no maximum. A
+linear program detects this. A ridge penalty then gives a surface, for which no band is claimed.
 
 In simulation (30 to 120 trials x 8, intra-trial correlation 0.4) the band covers the truth in 92 to 96% of cases; the
 tests repeat it.
@@ -33,7 +33,8 @@ from attnsweep.orchestrator.analysis.phase.surface import (
 
 _TRIALS_PER_TERM = 5
 _RIDGE = 0.1
-"""The penalty of squared coefficients, in trials' worth of log-likelihood, where there is no maximum without one."""
+"""The ridge penalty of squared coefficients, in trials' worth of log-likelihood; used if the likelihood has no
+maximum."""
 
 
 def fit_surface(x: PlaneAxis, y: PlaneAxis, trials: TrialCounts, weight: Floats) -> tuple[Surface | None, str]:
@@ -42,10 +43,10 @@ def fit_surface(x: PlaneAxis, y: PlaneAxis, trials: TrialCounts, weight: Floats)
     Args:
         x, y: The parameters.
         trials: Each with at least one training.
-        weight: (T,) what each trial counts in the fit, in trainings.
+        weight: (T,) the weight of each trial in the fit, in trainings.
 
     Returns:
-        The surface, `None` where there is nothing to fit, and a note of what was fitted to what, or why nothing was.
+        The surface, `None` if there is nothing to fit; and a note that says what was fitted, or why nothing was.
     """
     n_trials, total, stuck = len(trials.n), int(trials.n.sum()), int(trials.k.sum())
     counted = f"{total:,} trainings of {n_trials:,} trials"
@@ -74,12 +75,12 @@ def fit_surface(x: PlaneAxis, y: PlaneAxis, trials: TrialCounts, weight: Floats)
 def _maximum_likelihood(
     axes: tuple[PlaneAxis, PlaneAxis], design: Floats, trials: TrialCounts, weight: Floats
 ) -> Surface | None:
-    """The surface of maximum likelihood; `None` where the iteration runs away."""
+    """The surface of maximum likelihood; `None` if the iteration diverges."""
     import statsmodels.genmod.families as families
     from scipy import special
     from statsmodels.genmod.generalized_linear_model import GLM
 
-    # A trial is one row, whose score is the sum of its trainings' scores: so each row is a cluster.
+    # Each trial is one row, whose score is the sum of its trainings' scores, so each row is a cluster.
     share, (n_trials, n_terms) = trials.k / trials.n, design.shape
     counts = np.column_stack([share * weight, (1 - share) * weight])
     groups = {"groups": np.arange(n_trials)}
@@ -95,7 +96,7 @@ def _maximum_likelihood(
 
 
 def _ridge(axes: tuple[PlaneAxis, PlaneAxis], design: Floats, trials: TrialCounts, weight: Floats) -> Surface:
-    """A surface where the likelihood has no maximum, without a covariance."""
+    """The penalized surface for a likelihood without a maximum; it has no covariance."""
     import statsmodels.genmod.families as families
     from statsmodels.genmod.generalized_linear_model import GLM
 
@@ -110,7 +111,7 @@ def _ridge(axes: tuple[PlaneAxis, PlaneAxis], design: Floats, trials: TrialCount
 
 
 def _supported_terms(design: Floats) -> int:
-    """The number of terms of the largest of the three models that the places of the trials determine; 0 for none."""
+    """The number of terms of the largest of the three models that the trials' places can determine; 0 if none."""
     for n_terms in (6, 4, 3):
         enough = len(design) >= _TRIALS_PER_TERM * n_terms or (n_terms == 3 and len(design) > n_terms)
         if enough and np.linalg.matrix_rank(design[:, :n_terms]) == n_terms:
@@ -119,7 +120,7 @@ def _supported_terms(design: Floats) -> int:
 
 
 def _is_separated(design: Floats, trials: TrialCounts) -> bool:
-    """Whether the likelihood grows forever in some direction of the coefficients: the linear program of Konis."""
+    """Whether the likelihood grows without bound in some direction of the coefficients: Konis's linear program."""
     from scipy import optimize
 
     mixed = (trials.k > 0) & (trials.k < trials.n)

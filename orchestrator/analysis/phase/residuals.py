@@ -1,4 +1,4 @@
-"""What the surface of a phase diagram leaves over: observed against expected. Axes: T trial.
+"""The residuals of a phase diagram's surface: observed against expected. Axes: T trial.
 
 Source: Gelman et al. 2000 (binned residuals).
 """
@@ -24,9 +24,9 @@ class ResidualBin:
         n_trials, n: Trials and trainings in the cell.
         k: Trainings that are stuck.
         expected: The number of stuck trainings that the model expects.
-        z: (k - expected) over its standard deviation, `None` for one trial. The standard deviation is the larger of
-            two: that of independent trainings, and that of the spread between trials, which is far too small where few
-            stuck trainings are expected.
+        z: (k - expected) over its standard deviation; `None` for one trial. The standard deviation is the larger of
+            two: that of independent trainings, and that from the spread between trials, which alone would be far too
+            small if few stuck trainings are expected.
     """
 
     x_low: float

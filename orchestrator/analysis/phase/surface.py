@@ -1,4 +1,4 @@
-"""The surface of a phase diagram: the probability to end stuck, at any place of the plane. Axes: T trial, G grid."""
+"""The surface of a phase diagram: the probability to end stuck at any point of the plane. Axes: T trial, G grid."""
 
 from dataclasses import dataclass
 
@@ -21,7 +21,7 @@ class PlaneAxis:
     high: float
 
     def scaled(self, values: Floats) -> Floats:
-        """Values on a scale from -1 to 1 over what was tried."""
+        """Values scaled so that the range tried is -1 to 1."""
         if self.log:
             return np.asarray(2 * np.log(values / self.low) / np.log(self.high / self.low) - 1)
         return np.asarray(2 * (values - self.low) / (self.high - self.low) - 1)
@@ -36,7 +36,7 @@ class PlaneAxis:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class TrialCounts:
-    """What was observed, by trial.
+    """The observed counts of T trials.
 
     Attributes:
         x, y: (T,) the values of the two parameters.
@@ -57,11 +57,11 @@ class Surface:
     Attributes:
         x, y: The parameters.
         terms: The terms of the polynomial, in the order of the coefficients.
-        coefficients: On parameters scaled to -1..1.
-        covariance: Of the coefficients; `None` where the likelihood has no maximum.
+        coefficients: Coefficients for parameters scaled to -1..1.
+        covariance: Their covariance; `None` if the likelihood has no maximum.
         quantile: Student's t for 95%.
-        dispersion: Pearson's chi squared over its degrees of freedom. It is 1 where the trainings of a trial are
-            independent and the model fits; more is overdispersion, or misfit.
+        dispersion: Pearson's chi squared over its degrees of freedom. It is near 1 if the trainings of a trial are
+            independent and the model fits; more means overdispersion or misfit.
     """
 
     x: PlaneAxis
@@ -91,7 +91,7 @@ class Surface:
         return x, y, *self.at(x[None, :], y[:, None])
 
     def contour(self) -> list[Floats]:
-        """The lines on which half of the trainings are stuck, each (n, 2): x and y; none outside of what was tried."""
+        """The lines on which half of the trainings are stuck, each (n, 2): x and y; only within the range tried."""
         from contourpy import contour_generator
 
         axis = np.linspace(-1, 1, _GRID)

@@ -19,11 +19,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class StuckRates:
-    """The stuck rate, over all trials and by each parameter alone.
+    """The stuck rate, over all trials and by each parameter.
 
     Attributes:
-        overall: Over all trials.
-        by_parameter: In the bins of each parameter.
+        overall: The rate over all trials.
+        by_parameter: The rates in the bins of each parameter.
     """
 
     overall: Rate
@@ -59,9 +59,9 @@ class OutcomeRates:
     Attributes:
         by: The parameter whose bins are the groups; empty for one group of all trials.
         groups: The labels of the groups.
-        outcomes: Those that occur, the most frequent first, without `failed`.
+        outcomes: The outcomes that occur except `failed`, the most frequent first.
         rates: For each group the rate of each outcome among its trainings that did not fail.
-        n_failed: Trainings that failed, in all groups.
+        n_failed: The number of failed trainings in all groups.
     """
 
     by: str

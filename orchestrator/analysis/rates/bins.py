@@ -18,11 +18,11 @@ def place_in_bins(
 ) -> tuple[list[tuple[str, float | None, float | None]], list[int]]:
     """The bins of one parameter as (label, low, high), and for each value the number of its bin.
 
-    A logarithmic range has a bin for each decade, a linear one up to five equal bins. The last bin alone holds its
-    upper end. A categorical parameter has a bin for each value, whose ends are `None`.
+    A logarithmic range has a bin for each decade, a linear one up to five equal bins. Bins are half-open; only the last
+    one includes its upper end. A categorical parameter has a bin for each value, whose ends are `None`.
 
     Raises:
-        UserError: For a value that is none of the choices: the rows are not this sweep's.
+        UserError: For a value that is not among the choices: the rows are of another sweep.
     """
     if isinstance(dimension, Categorical):
         if foreign := [value for value in values if value not in dimension.choices]:
@@ -42,7 +42,7 @@ def place_in_bins(
 
 
 def _edges(dimension: Float | Int) -> list[float]:
-    """The edges of the bins in rising order; a bin of whole numbers holds its lower edge and not its upper one."""
+    """The edges of the bins in rising order; a bin of whole numbers includes its lower edge but not its upper one."""
     if dimension.log:
         first = math.floor(math.log10(dimension.low))
         last = max(math.ceil(math.log10(dimension.high)), first + 1)

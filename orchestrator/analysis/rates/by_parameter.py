@@ -23,10 +23,10 @@ class RateBin:
     """The rate of the trials whose parameter is in one bin.
 
     Attributes:
-        label: The value, or the range `low..high`; the last bin alone holds its upper end.
-        low, high: The part of the range that the sweep draws from; `None` for a categorical value.
+        label: The value, or the range `low..high`; only the last bin includes its upper end.
+        low, high: The ends of the bin's part of the range; `None` for a categorical value.
         n_trials: Trials in the bin.
-        rate: The rate over their trainings, without failed ones; a rate of roles also leaves out diverged ones.
+        rate: The rate over their trainings, without failed ones; for roles, also without diverged ones.
     """
 
     label: str
@@ -44,7 +44,7 @@ class ParameterRates:
         parameter: The parameter's name.
         where: For a conditional parameter, the condition of these trials (`variant=positions_only`); else empty.
         dimension: How the parameter varies in these trials.
-        bins: In the order of the parameter's values; bins without trials are included.
+        bins: The rates in the bins, in the order of the parameter's values; bins without trials are included.
     """
 
     parameter: str
@@ -75,12 +75,12 @@ def stuck_rate(connection: duckdb.DuckDBPyConnection, *specs: Sweep) -> Rate:
 
 
 def solved_rate(connection: duckdb.DuckDBPyConnection, *specs: Sweep) -> Rate:
-    """The solved rate of whole sweeps; failed trainings are left out, as of the stuck rate."""
+    """The solved rate over all trials of these sweeps; failed trainings do not count."""
     return pooling(*specs)(connection.execute("select n_trainings - n_failed, n_solved from trials").fetchall())
 
 
 def loss_median(connection: duckdb.DuckDBPyConnection) -> float | None:
-    """The median over trials of their median loss, one that is not finite above all others; `None` if it is not."""
+    """The median over trials of their median loss, where non-finite losses count as infinite; `None` if infinite."""
     ((median,),) = connection.execute(
         "select quantile_cont(coalesce(loss_median, 'inf'), 0.5) from trials where n_trainings > n_failed"
     ).fetchall()

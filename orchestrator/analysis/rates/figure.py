@@ -16,7 +16,7 @@ from attnsweep.orchestrator.analysis.rates.by_parameter import ParameterRates, R
 from attnsweep.orchestrator.analysis.rates.intervals import Rate
 
 _WIDE = 10
-"""A panel is wider than others where a choice has more values."""
+"""A choice with more values than this gets a wider panel."""
 
 
 @house_style()
@@ -25,7 +25,7 @@ def stuck_rate_figure(rates: Sequence[ParameterRates], title: str = "") -> Figur
 
     Args:
         rates: From `rates_by`; at least one.
-        title: Above all panels.
+        title: The title above all panels.
     """
     figure, panels = new_share_panels(len(rates), "stuck rate", title)
     for panel, each in zip(panels, rates, strict=True):
@@ -42,9 +42,9 @@ def grouped_rates_figure(
     """Rates with their intervals at named places, the groups side by side.
 
     Args:
-        names: Of the places.
+        names: The names of the places.
         groups: For each group its rate at each place.
-        label: Of the vertical axis.
+        label: The label of the vertical axis.
         legend: The title of the legend; without one there is no legend.
     """
     figure, panel = new_figure(1.2 + 0.9 * max(len(names), 2), 3.2)

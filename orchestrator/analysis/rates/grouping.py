@@ -12,9 +12,9 @@ from attnsweep.search_spaces.sweep import Sweep
 from attnsweep.workloads.errors import UserError
 
 _MOST_VALUES = 8
-"""Up to so many distinct numbers have a bin each."""
+"""Up to this many distinct numbers get a bin each."""
 _MANYFOLD = 10.0
-"""The axis of positive numbers is logarithmic where the largest is so many times the smallest."""
+"""The axis of positive numbers is logarithmic if the largest is at least this many times the smallest."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,17 +48,17 @@ def values_of(connection: duckdb.DuckDBPyConnection, name: str) -> dict[int, Sca
 def dimension_of(
     specs: Sequence[Sweep], name: str, values: Mapping[int, Scalar]
 ) -> tuple[Varied | None, dict[int, Scalar]]:
-    """How a parameter varies: as all specs say, or else as its values suggest.
+    """How a parameter varies: as the specs say if they agree, else as its values suggest.
 
-    Null has a bin where the parameter is a choice among few values; otherwise a trial with null has no bin.
+    If the parameter is a choice among few values, null has a bin too; otherwise a trial with null has no bin.
 
     Args:
-        specs: Of the sweeps.
+        specs: The specs of the sweeps.
         name: The parameter's name.
         values: The parameter's value in each trial.
 
     Returns:
-        The dimension, `None` where no trial has a bin, and the values of the trials that have one.
+        The dimension, `None` if no trial has a bin; and the values of the trials that have one.
     """
     known: dict[int, Scalar] = {trial: value for trial, value in values.items() if value is not None}
     declared = specs[0].varied().get(name)
@@ -78,7 +78,7 @@ def dimension_of(
 
 
 def is_logarithmic(specs: Sequence[Sweep], name: str, numbers: Sequence[float]) -> bool:
-    """Whether a parameter belongs on a logarithmic axis: a range as the spec says, a list of numbers by its span."""
+    """Whether a parameter's axis is logarithmic: for a range the spec decides, for a list of numbers their span."""
     if not numbers or min(numbers) <= 0:
         return False
     ranges = [each for spec in specs for each in _ranges(spec, name)]
@@ -86,10 +86,10 @@ def is_logarithmic(specs: Sequence[Sweep], name: str, numbers: Sequence[float]) 
 
 
 def groups_by(specs: Sequence[Sweep], name: str, values: Mapping[int, Scalar]) -> list[Group]:
-    """The trials in each bin of a parameter; those without a value are a group of their own.
+    """The trials in each bin of a parameter; trials without a value form a group of their own.
 
     Args:
-        specs: Of the sweeps.
+        specs: The specs of the sweeps.
         name: The parameter's name.
         values: The parameter's value in each trial.
     """

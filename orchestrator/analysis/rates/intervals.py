@@ -7,19 +7,19 @@ Wilson's interval at an *effective* number of trainings, `n / deff`:
 - The design effect `deff` is the variance of the pooled rate between trials over its binomial variance.
 - The effective number is multiplied by `(z / t)^2`, with `n_trials - 1` degrees of freedom, because `deff` itself is
   estimated from few trials.
-- It is kept between the number of trials (replicates that always agree) and the number of trainings.
-- Where all trials agree, `deff` is undetermined, and each trial counts once.
-- A single trial gets the plain Wilson interval, which is that of this one configuration.
+- It is clipped to between the number of trials (replicates that always agree) and the number of trainings.
+- If all trials agree, `deff` is undetermined, and each trial counts once.
+- A single trial gets the plain Wilson interval, which is an interval for this one configuration.
 
 Under `Sequential` replication a trial has more trainings the nearer its rate is to one half (or to the threshold), so
-pooled trainings would lean there. Each trial's share counts once instead, with Wilson's interval at the effective
-number that follows from the spread of the shares. A single trial gets the anytime-valid interval that `Sequential`
-itself looked at. Because the data decide when a trial stops, its share is biased: by up to 0.015 where the width of the
-interval stops it (0.2, at most 200 trainings), by up to 0.05 where a threshold of one half does.
+pooling trainings would be biased towards such trials. Each trial's share counts once instead, with Wilson's interval at
+the effective number that follows from the spread of the shares. A single trial gets the anytime-valid interval that
+`Sequential` itself used. Because the data decide when a trial stops, its share is biased: by up to 0.015 if the width
+of the interval stops it (0.2, at most 200 trainings), by up to 0.05 if a threshold of one half stops it.
 
 In simulation (5 trials x 16, intra-trial correlation 0.6, rate 0.5) the pooled binomial interval covers the truth in
-46% of cases and this one in 95%. For 14 such trials and a rate of 0.1, where one or two trials hold most of what is
-stuck, it covers in 90%. The tests repeat the simulation.
+46% of cases and this one in 95%. For 14 such trials and a rate of 0.1, where one or two trials have most of the stuck
+trainings, it covers in 90%. The tests repeat the simulation.
 
 Source: Kish 1965 (design effect); Korn & Graubard 1998, Survey Methodology 24 (effective sample size, its degrees of
 freedom); Franco et al. 2019, J. Survey Stat. Methodol. 7 (Wilson's interval at it).
@@ -50,9 +50,9 @@ class Rate:
     """`k` of `n` trainings, with the 95% interval of the rate.
 
     Attributes:
-        n, k: Trainings counted, and those of them that the rate is of.
-        low, high: The bounds; `None` where nothing was counted.
-        mean: The mean of the trials' shares, where that is the estimate instead of `k / n`.
+        n, k: Trainings counted, and those of them with the property.
+        low, high: The bounds; `None` if nothing was counted.
+        mean: The mean of the trials' shares, if that is the estimate instead of `k / n`.
     """
 
     n: int
@@ -63,14 +63,14 @@ class Rate:
 
     @property
     def share(self) -> float | None:
-        """The point estimate; `None` where nothing was counted."""
+        """The point estimate; `None` if nothing was counted."""
         if self.mean is not None:
             return self.mean
         return self.k / self.n if self.n else None
 
     @property
     def interval(self) -> tuple[float, float, float] | None:
-        """The point estimate and the bounds; `None` where nothing was counted."""
+        """The point estimate and the bounds; `None` if nothing was counted."""
         if self.share is None or self.low is None or self.high is None:
             return None
         return self.share, self.low, self.high
@@ -128,7 +128,7 @@ def pooling(*specs: Sweep) -> Pooling:
 
 
 def trials_count_once(*specs: Sweep) -> bool:
-    """Whether each trial counts once: where its number of trainings depended on how they ended."""
+    """Whether each trial counts once: true if its number of trainings depended on how they ended."""
     return any(isinstance(spec.replicates, Sequential) for spec in specs)
 
 
@@ -143,7 +143,7 @@ def weights_of_equal_trials(trial: NDArray[np.int64]) -> NDArray[np.float64]:
 
 
 def rate_label(rate: Rate) -> str:
-    """`0.25 [0.19, 0.32] of 160`, or `-` where nothing was counted."""
+    """`0.25 [0.19, 0.32] of 160`, or `-` if nothing was counted."""
     if rate.interval is None:
         return "-"
     share, low, high = rate.interval
@@ -151,7 +151,7 @@ def rate_label(rate: Rate) -> str:
 
 
 def share_label(rate: Rate) -> str:
-    """`0.25 [0.19, 0.32]`, with a third decimal where the interval is narrow, or `-` where nothing was counted."""
+    """`0.25 [0.19, 0.32]`, with a third decimal if the interval is narrow, or `-` if nothing was counted."""
     if rate.interval is None:
         return "-"
     share, low, high = rate.interval
@@ -160,7 +160,7 @@ def share_label(rate: Rate) -> str:
 
 
 def decimals(low: float, high: float) -> int:
-    """The number of decimals that keeps the ends of an interval apart."""
+    """The number of decimals at which the ends of an interval look different."""
     return 2 if high - low >= _NARROW else 3
 
 
@@ -188,7 +188,7 @@ def _effective(share: float, variance: float, n_trials: int, total: float) -> fl
 def wilson(share: float, n: float) -> tuple[float, float]:
     """Wilson's interval; `n` need not be whole.
 
-    `proportion_confint` of statsmodels is the same, but takes a second to import, for which every `status` would wait.
+    `proportion_confint` of statsmodels is the same, but its import would delay every `status` by a second.
     """
     shift = _Z**2 / (2 * n)
     centre = (share + shift) / (1 + 2 * shift)

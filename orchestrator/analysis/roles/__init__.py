@@ -1,1 +1,1 @@
-"""Roles of attention heads over a sweep: how often, when, under which hyperparameters."""
+"""Roles of attention heads over a sweep: how often they occur, when they emerge, under which hyperparameters."""

@@ -1,4 +1,4 @@
-"""When roles emerge: the share of trainings in which a role has come to stay, by step.
+"""When roles emerge: the share of trainings in which a role has emerged, by step.
 
 A role has emerged in a training at the first probe from which some head of the layer has it at every later probe; it
 need not be the same head. The one definition of this is the SQL of `roles.history`.
@@ -24,9 +24,9 @@ class RoleEmergence:
         layer: The layer's number; `None` for any layer.
         role: The role's label.
         n_trainings, n_emerged: Trainings that count, and those in which the role emerged.
-        median_step: The median step of emergence among those in which it emerged; `None` where there are none. Nothing
-            is known between two probes: the step is that of the first probe that shows the role.
-        median_share: The median of that step over the steps that the training took.
+        median_step: The median step of emergence among those in which it emerged; `None` if there are none. The step is
+            that of the first probe that shows the role: nothing is known between two probes.
+        median_share: The median of that step divided by the number of steps that the training took.
         curve: The share of trainings in which the role has emerged, by step, up to 64 points.
     """
 
@@ -42,7 +42,7 @@ class RoleEmergence:
 def role_emergence(
     connection: duckdb.DuckDBPyConnection, spec: Sweep, *, any_layer: bool = False
 ) -> tuple[RoleEmergence, ...]:
-    """When each role emerges, layer by layer: each role that occurs in the sweep, or could.
+    """When each role emerges, layer by layer, for all roles that occur in the sweep or could occur.
 
     Failed and diverged trainings, and those without heads, are left out. Under `Sequential` each trial counts once in
     the curve.
@@ -56,7 +56,7 @@ def role_emergence(
 
 
 def emergence_of(histories: Sequence[RoleHistory], spec: Sweep) -> tuple[RoleEmergence, ...]:
-    """`role_emergence` of histories that were read already."""
+    """`role_emergence` from histories that have already been read."""
     return tuple(_emergence(each, once_per_trial=trials_count_once(spec)) for each in histories)
 
 

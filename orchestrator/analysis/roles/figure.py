@@ -17,14 +17,14 @@ _DASHES = ("-", "--", "-.", ":")
 
 @house_style()
 def emergence_figure(roles: RoleResults, title: str = "", layers: Sequence[int | None] = ()) -> Figure:
-    """The share of trainings in which each role has come to stay, by step: one panel per layer, 95% bands.
+    """The share of trainings in which each role has emerged, by step: one panel per layer, 95% bands.
 
-    Lines connect what probes show. The axis of steps is logarithmic where the first probes are close together.
+    Lines connect the probes. The axis of steps is logarithmic if the first probes are close together.
 
     Args:
-        roles: At least one.
-        title: Above all panels.
-        layers: The layers to draw; default all.
+        roles: The roles of a sweep, at least one.
+        title: The title above all panels.
+        layers: The layers to draw; by default all.
     """
     layers = layers or list(dict.fromkeys(each.layer for each in roles.emergence))
     figure, panels = new_share_panels(len(layers), "share of trainings with the role", title)

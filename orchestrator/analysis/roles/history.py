@@ -1,6 +1,6 @@
-"""The probe since which each training has a head with each role, from the ledger's `heads`.
+"""For each training and role, the probe since which some head has the role, from the ledger's `heads`.
 
-Trainings without heads are left out, and those that failed or diverged: heads of non-finite weights have no role.
+Left out are trainings without heads, and failed and diverged ones: heads with non-finite weights have no role.
 """
 
 from collections.abc import Mapping
@@ -18,7 +18,7 @@ from attnsweep.workloads.vocabulary import NO_ROLE
 _SCORES: Mapping[str, str] = MappingProxyType(
     {"positional": "positional_share", "syntactic": "syntactic_gain", "rare_token": "rare_token"}
 )
-"""The score that each label follows from: where the score is measured, the role could occur."""
+"""The score that decides each label. If the score is measured, the role could occur."""
 
 _ANY_LAYER = -1
 
@@ -59,8 +59,8 @@ class RoleHistory:
         role: The role's label.
         trial: (R,) the trial of each training.
         emerged: (R,) whether some head has the role at the last probe.
-        step: (R,) the first probe from which some head of the layer, not always the same, has the role at every later
-            probe. Where the role did not emerge, the step of the last probe: the time of censoring.
+        step: (R,) the step of the first probe from which on some head of the layer (not always the same one) has the
+            role. If the role did not emerge, the step of the last probe, at which the training is censored.
         n_steps: (R,) the optimizer steps taken.
         n_heads, n_with: (R,) the heads of the layer, and those with the role, at the last probe.
     """
@@ -80,14 +80,14 @@ class RoleHistory:
         return OnsetTimes(self.trial, self.step, self.emerged)
 
     def counts(self) -> dict[int, tuple[int, int]]:
-        """For each trial its trainings, and those in which the role emerged."""
+        """For each trial the number of its trainings, and of those in which the role emerged."""
         trials, place = np.unique(self.trial, return_inverse=True)
         n, k = np.bincount(place), np.bincount(place, self.emerged).astype(int)
         return dict(zip(trials.tolist(), zip(n.tolist(), k.tolist(), strict=True), strict=True))
 
 
 def role_histories(connection: duckdb.DuckDBPyConnection, *, any_layer: bool = False) -> tuple[RoleHistory, ...]:
-    """A history for each layer and each role that occurs there, or could because its score is measured there.
+    """A history for each layer and each role that occurs there, or could occur because its score is measured.
 
     Args:
         connection: From `Ledger.connect`.

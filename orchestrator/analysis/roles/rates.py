@@ -1,4 +1,4 @@
-"""How often heads take each role, and under which hyperparameters: rates over the trainings of a sweep."""
+"""How often heads have each role, and under which hyperparameters: rates over the trainings of a sweep."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -20,7 +20,7 @@ from attnsweep.search_spaces.sweep import Sweep
 
 @dataclass(frozen=True, slots=True)
 class RoleRate:
-    """How often one role ends up in one layer.
+    """How often one role occurs in one layer at the end.
 
     Attributes:
         layer: The layer's number; `None` for any layer.
@@ -37,7 +37,7 @@ class RoleRate:
 
 @dataclass(frozen=True, slots=True)
 class RoleRatesBy:
-    """How often one role ends up in one layer, by each swept parameter.
+    """How often one role occurs in one layer at the end, by each swept parameter.
 
     Attributes:
         layer: The layer's number; `None` for any layer.
@@ -51,9 +51,9 @@ class RoleRatesBy:
 
 
 def role_rates(connection: duckdb.DuckDBPyConnection, spec: Sweep, *, any_layer: bool = False) -> tuple[RoleRate, ...]:
-    """The share of trainings and of heads with each role, layer by layer: each role that occurs in the sweep, or could.
+    """The share of trainings and of heads with each role, layer by layer, for all roles that occur or could occur.
 
-    The interval does not take the trainings of one trial as independent. Failed and diverged trainings, and those
+    The interval does not treat the trainings of one trial as independent. Failed and diverged trainings, and those
     without heads, are left out. Under `Sequential` each trial counts once.
 
     Args:
@@ -78,7 +78,7 @@ def role_rates_by(
 
 
 def rates_of(histories: Sequence[RoleHistory], spec: Sweep) -> tuple[RoleRate, ...]:
-    """`role_rates` of histories that were read already."""
+    """`role_rates` from histories that have already been read."""
     return tuple(
         RoleRate(each.layer, each.role, pooling(spec)(list(each.counts().values())), _head_share(each, spec))
         for each in histories
@@ -88,7 +88,7 @@ def rates_of(histories: Sequence[RoleHistory], spec: Sweep) -> tuple[RoleRate, .
 def rates_by_parameter_of(
     histories: Sequence[RoleHistory], connection: duckdb.DuckDBPyConnection, spec: Sweep
 ) -> tuple[RoleRatesBy, ...]:
-    """`role_rates_by` of histories that were read already."""
+    """`role_rates_by` from histories that have already been read."""
     columns = "".join(f", {param_column(name)}" for name in swept_names(spec))
     values = {trial: row for trial, *row in connection.execute(f"select trial{columns} from trials").fetchall()}
     found = []

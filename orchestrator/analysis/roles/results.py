@@ -13,18 +13,18 @@ from attnsweep.orchestrator.analysis.roles.rates import RoleRate, RoleRatesBy, r
 from attnsweep.search_spaces.sweep import Sweep
 
 _MOST_MARKDOWN_COLUMNS = 4
-"""A wider table of roles by parameter is left out of the Markdown; the JSON has its numbers."""
+"""Markdown leaves out a table of roles by parameter with more columns; the JSON has its numbers."""
 
 
 @dataclass(frozen=True, slots=True)
 class RoleResults:
-    """The roles of attention heads: one element of each tuple for each layer and role, in the same order.
+    """The roles of attention heads. All tuples have one element per layer and role, in the same order.
 
     Attributes:
         rates: How often each role occurs.
         emergence: When it emerges.
         by_parameter: Under which hyperparameters it occurs.
-        layer_names: The workload's names for layers 0, 1, ...; empty where it has none, or is not installed.
+        layer_names: The workload's names for layers 0, 1, ...; empty if it has none, or is not installed.
     """
 
     rates: tuple[RoleRate, ...]
@@ -38,7 +38,7 @@ class RoleResults:
         return list(dict.fromkeys(rate.role for rate in self.rates))
 
     def layer_name(self, layer: int | None) -> str:
-        """The name of a layer, or its number where it has no name."""
+        """The name of a layer, or its number if it has no name."""
         if layer is None:
             return "any"
         return self.layer_names[layer] if layer < len(self.layer_names) else str(layer)
@@ -99,7 +99,7 @@ class RoleResults:
 
 
 def read_role_results(connection: duckdb.DuckDBPyConnection, spec: Sweep) -> RoleResults | None:
-    """Reads the roles of a sweep's heads; `None` where it has no heads that could have a role.
+    """Reads the roles of a sweep's heads; `None` if it has no heads that could have a role.
 
     Args:
         connection: From `Ledger.connect`.
@@ -117,7 +117,7 @@ def read_role_results(connection: duckdb.DuckDBPyConnection, spec: Sweep) -> Rol
 
 
 def step_label(when: RoleEmergence) -> str:
-    """`2,000 (25% through)`: the median step of emergence, and its share of the steps; `-` where no role emerged."""
+    """`2,000 (25% through)`: the median step of emergence, and its share of the steps; `-` if no role emerged."""
     if when.median_step is None or when.median_share is None:
         return "-"
     return f"{when.median_step:,.0f} ({when.median_share:.0%} through)"
@@ -131,12 +131,12 @@ def layer_title(names: Sequence[str], layer: int | None) -> str:
 
 
 def layer_names_of(workload: str) -> tuple[str, ...]:
-    """The names of the layers of a workload's heads; empty where it has none, or is not installed.
+    """The names of the layers of a workload's heads; empty if it has none, or is not installed.
 
-    A workload that a sweep directory names by its file is not loaded: looking at a stranger's sweep runs none of its
-    code.
+    A workload that a sweep directory names by its file is not loaded, so that looking at a stranger's sweep runs none
+    of its code.
     """
-    # This imports torch, so it is done only where there are heads.
+    # Imported only if there are heads, because it imports torch.
     from attnsweep.workloads.registry import load_workload, registered_names
 
     return load_workload(workload).head_layer_names if workload in registered_names() else ()

@@ -1,1 +1,1 @@
-"""Figures that only a report has: one panel each, so that a phone can stack them."""
+"""The figures that only reports use. Each has one panel, so that a phone can stack them."""

@@ -1,4 +1,4 @@
-"""The figure of what was observed: the share in each cell of two parameters."""
+"""The figure of observed rates: the share in each cell of two parameters."""
 
 import math
 from dataclasses import dataclass

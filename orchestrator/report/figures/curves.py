@@ -16,11 +16,11 @@ from attnsweep.orchestrator.analysis.learning_curves import LearningCurve
 from attnsweep.orchestrator.report.facts import ReferenceLevel
 
 _DECADES = 1.3
-"""The axis of losses is logarithmic where the largest and the smallest loss are at least so far apart."""
+"""The axis of losses is logarithmic if the largest and the smallest loss are at least this many decades apart."""
 _BEYOND_LEVELS = 30
-"""A logarithmic axis of losses ends at so many times the highest level, and at the lowest divided by it."""
+"""A logarithmic axis of losses ends at the highest level times this factor, and at the lowest divided by it."""
 _HIGHEST = 1e30
-"""The largest loss on an axis: that of a diverged training may come near the largest float, which axes do not draw."""
+"""The largest loss on an axis. A diverged training's may be near the largest float, which Matplotlib cannot draw."""
 _FEW_DECADES = 2.5
 """An axis of fewer decades has ticks at 2 and 5 too."""
 _LABEL_GAP = 0.062
@@ -83,7 +83,7 @@ def _scale_losses(panel: Axes, curves: Sequence[LearningCurve], levels: Sequence
 
 
 def _draw_levels(panel: Axes, levels: Sequence[ReferenceLevel]) -> None:
-    """Draws a line at each level's median, with names in the right margin that are moved apart where they are close."""
+    """Draws a line at each level's median, with its name in the right margin; names that are too close move apart."""
     bottom, top = panel.get_ylim()
     to_axis = math.log if panel.get_yscale() == "log" else float
     seen = sorted((level.median, level.name) for level in levels if bottom <= level.median <= top)
@@ -104,7 +104,8 @@ def _draw_levels(panel: Axes, levels: Sequence[ReferenceLevel]) -> None:
 
 
 def _apart(places: Sequence[float]) -> list[float]:
-    """Moves rising places as little as keeps neighbours a label apart, and inside the axis where that is possible."""
+    """Moves rising places as little as possible so that neighbours are a label apart, and if possible inside the
+    axis."""
     moved = np.array(places)
     for _ in range(100):
         gaps = np.diff(moved)

@@ -1,4 +1,4 @@
-"""The figure of what heads do: the share of them in each role, by layer."""
+"""The figure of roles: the share of heads in each role, by layer."""
 
 from collections.abc import Sequence
 

@@ -20,11 +20,11 @@ def shares_figure(
     """Shares of trainings with 95% intervals, one row each.
 
     Args:
-        names: Of the rows, from above.
-        rates: One for each row.
-        colours: One for each row.
-        title: Of the axis.
-        counted: What the numbers beside the rows count.
+        names: The names of the rows, from top to bottom.
+        rates: The rate of each row.
+        colours: The colour of each row.
+        title: The title of the axis.
+        counted: What the numbers beside the rows count, such as `trainings`.
     """
     figure, panel = new_figure(height=0.75 + 0.27 * max(len(names), 2), grid="x")
     for row, (rate, colour) in enumerate(zip(rates, colours, strict=True)):

@@ -30,7 +30,7 @@ def to_json(comparison: SweepComparison) -> str:
 
 
 def print_comparison(comparison: SweepComparison, console: Console) -> None:
-    """Prints what was compared, the table of differences, and the sentence that sums them up."""
+    """Prints the two sweeps, the table of differences, and a sentence that sums them up."""
     for line in (f"A {comparison.a}", f"B {comparison.b}"):
         console.print(line, soft_wrap=True, markup=False, highlight=False)
     if comparison.changed:

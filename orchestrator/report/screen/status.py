@@ -1,4 +1,4 @@
-"""`attnsweep status`: how far a sweep is, by its ledger and by what its driver last said; also while it runs."""
+"""`attnsweep status`: the progress of a sweep, from its ledger and its driver's last report; also while it runs."""
 
 from collections.abc import Sequence
 from datetime import UTC, datetime
@@ -23,7 +23,7 @@ _SHOWN_PACKS = 16
 
 
 def print_status(where: Location) -> None:
-    """Prints whether it runs, trials, packs under way, trainings, outcomes and the stuck rate on stdout.
+    """Prints on stdout whether the sweep runs, its trials, unfinished packs, trainings, outcomes and stuck rate.
 
     Raises:
         UserError: If there is no sweep in the directory.
@@ -47,7 +47,7 @@ def print_status(where: Location) -> None:
     if said is not None and is_running:
         _print_packs(said.packs, console)
     if not directory.finished and not is_running:
-        console.print(f"go on with  attnsweep resume {as_argument(directory.place)}")
+        console.print(f"continue with  attnsweep resume {as_argument(directory.place)}")
 
 
 def _print_packs(packs: Sequence[PackUnderWay], console: PlainConsole) -> None:
@@ -56,7 +56,7 @@ def _print_packs(packs: Sequence[PackUnderWay], console: PlainConsole) -> None:
     for pack in packs[:_SHOWN_PACKS]:
         console.print(f"  {pack.pack:16} {pack.n_trainings} trainings, step {pack.step} of {pack.n_steps}")
     if len(packs) > _SHOWN_PACKS:
-        console.print(f"  and {len(packs) - _SHOWN_PACKS} packs more")
+        console.print(f"  and {len(packs) - _SHOWN_PACKS} more packs")
 
 
 def _read(connection: "duckdb.DuckDBPyConnection", spec: Sweep) -> tuple[dict[str, int], Rate, int, str | None]:

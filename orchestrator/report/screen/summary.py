@@ -30,15 +30,15 @@ class Summary:
 
     Attributes:
         directory: The sweep.
-        results: What its ledger says.
-        refused: Why the workload refuses the values of a trial, by the trial's number.
+        results: The results in its ledger.
+        refused: Why the workload refused the values of a trial, by the trial's number.
         finished: Whether the sweep's budget is spent.
         n_trials: Trials with at least one training.
         seconds: Wall time of this run.
-        trainings_per_second: Of this run.
+        trainings_per_second: The rate of this run.
         mlflow: How to open the sweep in MLflow, or why MLflow does not have all of it.
         in_mlflow: Whether MLflow has all of it.
-        replays: What became of trainings that were replayed alone; `None` where none were yet.
+        replays: The results of the self-check; `None` if there was none yet.
     """
 
     directory: SweepDirectory
@@ -113,10 +113,10 @@ class Summary:
             console.print(line, soft_wrap=True, highlight=False, markup=False)
 
     def next_steps(self, place: str) -> list[str]:
-        """Where the sweep's files are, and what to type next."""
+        """The places of the sweep's files, and the next commands to type."""
         lines = [f"ledger   {place}/trainings/*.parquet", f"MLflow   {self.mlflow}"]
         if not self.finished:
-            return [*lines, f"interrupted; go on with: attnsweep resume {place}"]
+            return [*lines, f"interrupted; continue with: attnsweep resume {place}"]
         query = "select outcome, count(*) from trainings group by 1"
         lines.append(f'next     attnsweep query {place} "{query}"')
         if self.n_failed:
@@ -140,13 +140,13 @@ def summarize(
 
     Args:
         directory: The sweep.
-        refused: Why the workload refuses the values of a trial, by the trial's number.
+        refused: Why the workload refused the values of a trial, by the trial's number.
         finished: Whether the sweep's budget is spent.
         seconds: Wall time of this run.
         n_before: The number of trainings of earlier runs.
         mlflow: How to open the sweep in MLflow, or why MLflow does not have all of it.
         in_mlflow: Whether MLflow has all of it.
-        replays: What became of trainings that were replayed alone.
+        replays: The results of the self-check.
     """
 
     def read(connection: "duckdb.DuckDBPyConnection") -> tuple[SweepResults, int]:

@@ -1,1 +1,1 @@
-"""`attnsweep prepare-corpus`: from real parallel text to the file of numbers that translators are trained on."""
+"""`attnsweep prepare-corpus`: turns real parallel text into the corpus file that translators are trained on."""

@@ -1,4 +1,4 @@
-"""`attnsweep prepare-corpus`: reads, prepares, writes, and says what became of the rows."""
+"""`attnsweep prepare-corpus`: reads a file, prepares the corpus, writes it, and reports how many rows were used."""
 
 import hashlib
 import json
@@ -21,11 +21,11 @@ class Preparation:
     """A corpus that was written.
 
     Attributes:
-        out: Its file.
-        digest: Of the corpus.
+        out: The file of the corpus.
+        digest: The digest of the corpus.
         origin: The file and columns it came from.
-        settings: How it was prepared.
-        report: What became of the rows.
+        settings: The settings of the preparation.
+        report: How many rows were used, and why others were not.
     """
 
     out: Path
@@ -36,7 +36,7 @@ class Preparation:
 
     @property
     def next_command(self) -> str:
-        """What to type next."""
+        """The next command to type."""
         return f"attnsweep run head_roles --set corpus={shlex.quote(str(self.out))}"
 
     def to_json(self) -> str:
@@ -69,10 +69,10 @@ def prepare_file(
         file: TSV, gzipped TSV or Parquet.
         out: The corpus to write.
         source, target: Names of columns or languages; by default the first two.
-        settings: How.
+        settings: The settings of the preparation.
 
     Raises:
-        UserError: If the file cannot be used, or the corpus cannot be written; nothing is, then.
+        UserError: If the file cannot be used, or the corpus cannot be written. Nothing has been written then.
     """
     check_out(out)
     raw = read_pairs(file, source, target)

@@ -1,4 +1,4 @@
-"""Writing a prepared corpus: the whole file appears at once, or nothing does."""
+"""Writing a prepared corpus, atomically: the whole file appears at once, or not at all."""
 
 import json
 from collections.abc import Mapping
@@ -21,14 +21,14 @@ from attnsweep.workloads.translation.prepared import (
 )
 
 ORIGIN_KEY, SETTINGS_KEY, REPORT_KEY = "origin", "settings", "report"
-"""Keys of the metadata that readers do not need: where the sentences came from, and what became of them."""
+"""Keys of the metadata that readers do not need: the source of the sentences, the settings and the report."""
 
 
 def check_out(out: Path) -> None:
     """Checks that a corpus may be written to a path, without touching it.
 
     Raises:
-        UserError: If its folder cannot be written, or something else than a prepared corpus is there.
+        UserError: If its folder cannot be written, or the path holds something other than a prepared corpus.
     """
     check_output(out)
     if out.exists() and not is_prepared(out):
@@ -40,13 +40,13 @@ def check_out(out: Path) -> None:
 def write_corpus(
     prepared: PreparedCorpus, out: Path, origin: Mapping[str, object], settings: Mapping[str, object]
 ) -> None:
-    """Writes a corpus file, on the disk before it gets its name.
+    """Writes a corpus file; its content is on the disk before the file gets its name.
 
     Args:
         prepared: The corpus.
-        out: Where.
+        out: The file's path.
         origin: The file and columns it came from.
-        settings: How it was prepared.
+        settings: The settings of the preparation.
 
     Raises:
         UserError: If the file cannot be written.

@@ -1,5 +1,6 @@
-"""From raw pairs to a corpus: rows that cannot be used are counted, sentences split into words, parts and vocabularies
-made. Axis: N sentence pair.
+"""From raw pairs to a corpus: counts unusable rows, splits sentences into words, makes parts and vocabularies.
+
+Axis: N sentence pair.
 """
 
 import hashlib
@@ -19,7 +20,7 @@ from attnsweep.workloads.translation.prepared import PART_NAMES, make_corpus, ma
 
 _REASONS = ("not_utf8", "not_text", "empty_side", "too_long", "duplicate")
 _NO_TEXT = r"[\p{Cc}\x{FFFD}]"
-"""Control characters, and the mark that another program left where it could not decode."""
+"""Control characters, and the replacement character, which another program wrote for bytes it could not decode."""
 _MOST = 2**31 - 1
 
 
@@ -28,11 +29,11 @@ class PreparationSettings:
     """How a corpus is prepared.
 
     Attributes:
-        min_frequency: Words rarer than this in the training part are unknown.
-        longest: Words of the longest sentence that is kept, EOS not counted.
-        held_out: Share of the source sentences that are not trained on; half of them are for validation.
-        lowercase: Whether capitals are lowered.
-        seed: Of the choice of what is held out.
+        min_frequency: Words rarer than this in the training part become unknown words.
+        longest: The most words of a sentence that is kept, EOS not counted.
+        held_out: Share of the source sentences held out; half for validation, half for test.
+        lowercase: Whether text is lowercased.
+        seed: The seed of the choice of held-out sentences.
 
     Raises:
         UserError: If a value is out of its range.
@@ -58,7 +59,7 @@ class PreparationSettings:
 
 
 class BySide(NamedTuple):
-    """A number of each language."""
+    """One number per language."""
 
     source: float
     target: float
@@ -66,16 +67,16 @@ class BySide(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PreparationReport:
-    """What became of the rows.
+    """How many rows were used, and why others were not.
 
     Attributes:
-        rows: In the file.
+        rows: Rows of the file.
         kept: Pairs in the corpus.
-        dropped: Rows by the first reason against each; `rows` less `kept` in all.
-        pairs: By part.
+        dropped: Dropped rows, by the first reason that applies; they sum to `rows` minus `kept`.
+        pairs: Pairs by part.
         words: Sizes of the vocabularies, specials included.
-        unknown_share: Share of the words that the vocabulary lacks, by part.
-        mean_length: Words of a sentence, EOS not counted.
+        unknown_share: Share of words that are not in the vocabulary, by part.
+        mean_length: Mean words per sentence, EOS not counted.
     """
 
     rows: int
@@ -97,12 +98,12 @@ class PreparationReport:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PreparedCorpus:
-    """A corpus and how it came about.
+    """A corpus and the report of its preparation.
 
     Attributes:
-        corpus: As it will be read.
+        corpus: The corpus as `read_corpus` will return it.
         source, target: (N,) its sentences without EOS and padding.
-        report: What became of the rows.
+        report: How many rows were used, and why others were not.
     """
 
     corpus: Corpus
@@ -150,7 +151,7 @@ def prepare(raw: RawPairs, settings: PreparationSettings) -> PreparedCorpus:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Usable:
-    """The pairs that are kept: each side's (N,) texts and sentences; and how many are not, by reason."""
+    """The pairs that are kept: each side's (N,) texts and sentences; and the number of dropped pairs by reason."""
 
     texts: list[pa.LargeStringArray]
     sides: list[Sentences]
@@ -191,7 +192,7 @@ def _usable(raw: RawPairs, settings: PreparationSettings) -> _Usable:
 def _with_vocabulary(
     name: str, usable: _Usable, index: int, is_trained: NDArray[np.bool_], settings: PreparationSettings
 ) -> Sentences:
-    """One side by the vocabulary of its training part."""
+    """One side, with words numbered by the vocabulary of its training part."""
     texts = usable.texts[index].filter(pa.array(is_trained)).to_pylist()
     words = learn_vocabulary(texts, min_frequency=settings.min_frequency, lowercase=settings.lowercase)
     if len(words) == len(SPECIALS):
@@ -225,13 +226,13 @@ def _decodes(text: bytes) -> bool:
 
 
 def _texts(column: pa.LargeBinaryArray, is_utf8: NDArray[np.bool_]) -> pa.LargeStringArray:
-    """(N,) trimmed; empty where there is none or it cannot be decoded."""
+    """(N,) trimmed texts; empty where a text is missing or cannot be decoded."""
     whole = pc.fill_null(pc.if_else(pa.array(is_utf8), column, b""), b"")
     return pc.utf8_trim_whitespace(whole.cast(pa.large_string()))
 
 
 def _mark_duplicates(reason: NDArray[np.object_], sides: list[Sentences]) -> None:
-    """Marks pairs whose words are those of an earlier pair."""
+    """Marks pairs with the same words as an earlier pair."""
     rows = np.flatnonzero(reason == "")
     source, target = (_numbered(side.joined())[rows] for side in sides)
     _, first = np.unique(source * len(reason) + target, return_index=True)
@@ -242,7 +243,7 @@ def _mark_duplicates(reason: NDArray[np.object_], sides: list[Sentences]) -> Non
 
 
 def _parts(source: Sentences, settings: PreparationSettings) -> NDArray[np.int64]:
-    """(N,) a function of the sentence's words and the seed, whatever else is in the file."""
+    """(N,) the part of each pair: a function of its source sentence and the seed, whatever else is in the file."""
     sentences = source.joined().dictionary_encode()
     share = np.array([_share_of(each, settings.seed) for each in sentences.dictionary.to_pylist()])
     of_sentence = np.select([share < settings.held_out / 2, share < settings.held_out], [TEST, VALID], TRAIN)
@@ -251,7 +252,7 @@ def _parts(source: Sentences, settings: PreparationSettings) -> NDArray[np.int64
 
 
 def _share_of(sentence: str, seed: int) -> float:
-    """A number in 0..1."""
+    """A pseudo-random number in 0..1, a function of the sentence and the seed."""
     digest = hashlib.blake2b(f"{seed} {sentence}".encode(), digest_size=8).digest()
     return int.from_bytes(digest, "big") / 2**64
 

@@ -1,6 +1,6 @@
-"""From a file of parallel text to two columns of bytes: what is in them is judged later, by rows.
+"""From a file of parallel text to two columns of bytes, whose content is checked later, row by row.
 
-Not by pyarrow's CSV reader: it fails on a row that has both another number of fields and a byte that is not UTF-8,
+pyarrow's CSV reader is not used: it fails on a row that has both a wrong number of fields and a byte that is not UTF-8,
 and on a line longer than its block.
 """
 
@@ -21,7 +21,7 @@ from attnsweep.workloads.user_code import given_file
 _GZIP, _PARQUET = b"\x1f\x8b", b"PAR1"
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 _STRUCT = "translation"
-"""The column of the hub's translation data sets (opus_books and others): a struct with one field per language."""
+"""The column of Hugging Face's translation data sets (opus_books and others): a struct with a field per language."""
 _ACCEPTED = "parallel sentences: a TSV with a header line (or its .gz), or Parquet"
 
 
@@ -30,9 +30,9 @@ class RawPairs:
     """N pairs of sentences, as bytes.
 
     Attributes:
-        names: Of the two columns.
-        source, target: (N,) large_binary; null where the file has none.
-        n_wrong_fields: Further rows of the file, with another number of fields than its header.
+        names: The names of the two columns.
+        source, target: (N,) large_binary; null where the file has no value.
+        n_wrong_fields: The number of further rows, whose number of fields differs from the header's.
     """
 
     names: tuple[str, str]
@@ -42,14 +42,14 @@ class RawPairs:
 
 
 def read_pairs(path: Path, source: str | None, target: str | None) -> RawPairs:
-    """Reads two columns of a file, whatever its name ends in.
+    """Reads two columns of a file. The format is recognized by the content, not by the file's name.
 
     Args:
         path: TSV, gzipped TSV or Parquet, with text columns or with a struct `translation` of languages.
         source, target: Names of columns or languages; by default the first two.
 
     Raises:
-        UserError: If it is no such file, or has no such columns.
+        UserError: If the file has another format, or lacks the columns.
     """
     given_file(path, "FILE", _ACCEPTED)
     try:
@@ -81,7 +81,7 @@ def _read_tsv(path: Path, content: bytes, source: str | None, target: str | None
 
 
 def _lines(body: bytes) -> pa.LargeBinaryArray:
-    """The lines of a text, each with its line end: fields are trimmed anyway."""
+    """The lines of a text, each with its line end, which is removed when fields are trimmed."""
     ends = np.flatnonzero(np.frombuffer(body, np.uint8) == ord("\n")) + 1
     if body and not body.endswith(b"\n"):
         ends = np.append(ends, len(body))
@@ -144,7 +144,7 @@ def _choose(path: Path, there: Sequence[str], source: str | None, target: str | 
         raise UserError(
             "--target",
             given=second,
-            expected=f"another column than the source, among {', '.join(there)}",
+            expected=f"a column other than the source, among {', '.join(there)}",
             fix="give --source and --target two names",
         )
     return first, second

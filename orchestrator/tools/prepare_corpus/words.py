@@ -17,20 +17,20 @@ from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, trainers
 
 from attnsweep.workloads.translation.corpus import SPECIALS, UNK
 
-# Said aloud, or the library warns on stderr whenever the process forks after it has used its threads.
+# Set explicitly: else the library warns on stderr whenever the process forks after using threads.
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "true")
 
 _CHUNK_ROWS = 10_000
-"""An encoding takes some kilobytes, the few numbers that are kept of it some bytes."""
+"""Rows encoded at once: an encoding takes kilobytes, of which only a few bytes of numbers are kept."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Sentences:
-    """N sentences of one language, as numbers of their words.
+    """N sentences of one language, as indices of their words.
 
     Attributes:
-        words: Each word that occurs.
-        numbers: (N,) lists of int32, positions in `words`.
+        words: The distinct words.
+        numbers: (N,) lists of int32, indices into `words`.
     """
 
     words: tuple[str, ...]
@@ -38,7 +38,7 @@ class Sentences:
 
     @property
     def lengths(self) -> NDArray[np.int64]:
-        """(N,) words."""
+        """(N,) the number of words of each sentence."""
         return pc.list_value_length(self.numbers).to_numpy(zero_copy_only=False).astype(np.int64)  # type: ignore[no-any-return]
 
     def joined(self) -> pa.StringArray:
@@ -47,11 +47,11 @@ class Sentences:
         return pc.binary_join(pa.ListArray.from_arrays(_offsets(self.lengths), words), " ")
 
     def filter(self, mask: NDArray[np.bool_]) -> "Sentences":
-        """The sentences where the mask holds."""
+        """The sentences where the mask is true."""
         return Sentences(words=self.words, numbers=self.numbers.filter(pa.array(mask)))
 
     def renumber(self, vocabulary: Sequence[str]) -> "Sentences":
-        """The same sentences by another list of words; `UNK` where it lacks one."""
+        """The same sentences, indexed by another vocabulary; words that it lacks become `UNK`."""
         place = {word: number for number, word in enumerate(vocabulary)}
         table = np.array([place.get(word, UNK) for word in self.words], dtype=np.int32)
         numbers = table[self.numbers.flatten().to_numpy()]
@@ -62,7 +62,7 @@ class Sentences:
 
 def split_into_words(texts: Sequence[str], *, lowercase: bool) -> Sentences:
     """Normalizes sentences (NFC) and splits them into words."""
-    # Without specials: a text that says <eos> is text.
+    # Without specials, so that a literal <eos> in a text stays text.
     tokenizer = _trained(texts, min_frequency=0, lowercase=lowercase, specials=())
     words = _words(tokenizer)
     chunks = []

@@ -27,7 +27,7 @@ from tests.present import present
 pytestmark = pytest.mark.simulation
 
 LEAST, MOST = 0.91, 0.995
-"""Three standard errors of 250 simulations around 95%, and what is exact only for many trials."""
+"""The accepted coverage: three standard errors of 250 simulations around 95%, plus a margin for few trials."""
 
 
 Array = NDArray[np.float64]
@@ -50,7 +50,7 @@ def _chances(rng: np.random.Generator, rate: Array | float, size: int, correlati
         (5, 16, 0.5, 0.6, LEAST),
         (40, 8, 0.2, 0.4, LEAST),
         (120, 8, 0.05, 0.4, LEAST),
-        # The one or two trials that hold most of what is stuck decide, as the module says.
+        # One or two trials with most of the stuck trainings dominate, as the module's docstring says.
         (14, 16, 0.1, 0.6, 0.87),
     ],
 )
@@ -73,7 +73,7 @@ def test_pooled_rates_have_the_width_of_a_cluster_bootstrap() -> None:
 
 
 def test_mean_rates_cover_where_trials_chose_how_many_they_needed() -> None:
-    """Trials that differ, each trained until its own interval is narrow: pooled trainings miss their mean rate."""
+    """Trials with different rates, each trained until its interval is narrow: pooled trainings miss the mean rate."""
     rng = np.random.default_rng(11)
     rule = Sequential(width=0.35, at_most=96, batch=8)
     mean, pooled = [], []
@@ -109,7 +109,7 @@ def test_the_band_of_a_phase_diagram_covers(n_trials: int) -> None:
 
 
 def test_the_band_covers_where_trials_chose_how_many_they_needed() -> None:
-    """Each trial counts the same: by its trainings, those near one half would draw the surface there."""
+    """Each trial counts the same. Weighted by trainings, trials near one half would pull the surface towards it."""
     rng = np.random.default_rng(8)
     rule = Sequential(width=0.35, at_most=96, batch=8)
     places = np.array([[0.0, 0.0], [0.5, 0.5], [-0.8, 0.6]])
@@ -150,7 +150,7 @@ def test_curves_of_onset_cover_where_budgets_differ(n_trials: int, n_replicates:
 
 
 def test_curves_of_onset_cover_where_trials_chose_how_many_they_needed() -> None:
-    """Unless each trial counts once: the more a trial's rate is like one half, the more trainings it has."""
+    """Each trial must count once, because trials with rates near one half have more trainings."""
     rng = np.random.default_rng(9)
     rule = Sequential(width=0.4, at_most=64, batch=8)
     once: list[CurvePoint] = []
@@ -182,7 +182,7 @@ def test_differences_of_pairs_cover(n_trials: int, up: float, down: float, monke
         draw = rng.random(cluster.size)
         comes = draw < np.repeat(rng.beta(2 * up, 2 * (1 - up), n_trials), 8)
         ceases = (draw > 1 - np.repeat(rng.beta(2 * down, 2 * (1 - down), n_trials), 8)) & ~comes
-        # Of pairs that do not change, some are stuck in both.
+        # Some of the unchanged pairs are stuck in both.
         before = ceases | (~comes & (rng.random(cluster.size) < 0.3))
         after = comes | (before & ~ceases)
         (found,) = paired_differences(before[None], after[None], cluster, np.ones(cluster.size), pooled_rate)
@@ -191,7 +191,7 @@ def test_differences_of_pairs_cover(n_trials: int, up: float, down: float, monke
         width.append(high - low)
         value.append(middle)
     assert np.mean(covered) > LEAST
-    # Where few pairs change it covers more often than it must: not by being wide.
+    # If few pairs change, coverage exceeds 95%, but not because the interval is wide.
     assert np.mean(width) < 2 * 2 * 1.96 * np.std(value)
 
 
@@ -206,7 +206,7 @@ def test_differences_of_trainings_that_are_not_paired_cover() -> None:
 
 
 def test_differences_cover_where_trials_chose_how_many_they_needed() -> None:
-    """Of a sweep with fixed and one with sequential replicates, which differ in nothing else."""
+    """The difference between a sweep with fixed and one with sequential replicates, otherwise equal."""
     rng = np.random.default_rng(7)
     rule = Sequential(width=0.35, at_most=96, batch=8)
     once, pooled = [], []
@@ -220,7 +220,7 @@ def test_differences_cover_where_trials_chose_how_many_they_needed() -> None:
 
 
 def test_differences_of_pairs_cover_where_trials_chose_how_many_they_needed(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each configuration counts the same: those near one half change most often, and have the most pairs."""
+    """Each configuration counts the same, because those near one half change most often and have the most pairs."""
     monkeypatch.setattr(difference, "N_RESAMPLES", 800)
     rng = np.random.default_rng(10)
     rule = Sequential(width=0.35, at_most=96, batch=8)
@@ -230,7 +230,7 @@ def test_differences_of_pairs_cover_where_trials_chose_how_many_they_needed(monk
         n, k = np.array([sequential_counts(rule, rate, rng) for rate in rates]).T
         cluster = np.repeat(np.arange(40), n)
         before = np.concatenate([np.arange(size) < stuck for size, stuck in zip(n, k, strict=True)])
-        # Of what was not stuck, a part that is the larger where more was.
+        # A share of the trainings that were not stuck; it is larger where more were stuck.
         after = before | (rng.random(cluster.size) < np.repeat(rates, n))
         truth = 0.25 - 0.25 * 1.3 / 2.2
         for name, weight in (("same", weights_of_equal_trials(cluster)), ("by pairs", np.ones(cluster.size))):

@@ -1,4 +1,4 @@
-"""The way in: tables in three formats, SQL, several sweeps as one, and what answers say on a ledger."""
+"""`open_sweep`: tables in three formats, SQL, several sweeps as one, and the answers on a ledger."""
 
 import builtins
 import subprocess
@@ -23,7 +23,7 @@ ENDS = ["solved", "marginal", "diverged", "plateau"]
 
 
 def _trials(n: int, **given: Any) -> list[Rows]:
-    """Stuck where sigma is small; solved early, diverged earlier, the others at the end of their budget of 8 steps."""
+    """Stuck if sigma is small; some solve early, some diverge earlier, the others end at their budget of 8 steps."""
     rng, trials = np.random.default_rng(1), []
     for number in range(n):
         sigma = float(10 ** rng.uniform(-4, 0))
@@ -129,7 +129,7 @@ def test_what_ended_otherwise_never_comes_and_the_curve_ends_at_the_rate(sweep: 
     (panel,) = (figure := by.plot()).axes
     assert (panel.get_xlabel(), panel.get_title()) == ("optimizer steps", "solved: 95% bands")
     assert lines(panel) == [[[point.step, point.share] for point in curve.curve] for curve in by.curves]
-    # A band in steps begins at each step anew, and ends at the last.
+    # The corners of a band drawn in steps.
     ends = [{(point.step, end) for point in curve.curve[:-1] for end in (point.low, point.high)} for curve in by.curves]
     assert all(end <= band for end, band in zip(ends, bands(panel), strict=True))
     counted = [f"{each.label} ({each.n_trainings} trainings, {each.n_trials} trials)" for each in by.curves]
@@ -194,7 +194,7 @@ def test_importance_says_where_there_is_nothing_to_tell(tmp_path: Path) -> None:
 def test_importance_looks_at_those_that_are_better_however_many_there_are(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """7 of 82: in floating point 7 / 82 x 82 is more than 7."""
+    """7 of 82 trials: in floating point, 7 / 82 x 82 is more than 7."""
     monkeypatch.setattr(importance, "_N_SHUFFLES", 10)
     n_trials = 82
     rng = np.random.default_rng(2)
@@ -215,7 +215,7 @@ def test_importance_looks_at_those_that_are_better_however_many_there_are(
 
 
 def test_several_sweeps_are_pooled_alike_in_any_order(tmp_path: Path) -> None:
-    """In bins too each trial counts once where one of the sweeps chose how many trainings it needed."""
+    """Each trial counts once in bins too, if one of the sweeps has sequential replicates."""
     for name, replicates, sizes in (("fixed", 4, (4, 4)), ("chosen", Sequential(width=0.3, at_most=16), (8, 16))):
         trials = [
             trial_rows(at, [end] * n) for at, (end, n) in enumerate(zip(("solved", "marginal"), sizes, strict=True))

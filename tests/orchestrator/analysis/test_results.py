@@ -37,7 +37,7 @@ def test_the_best_trial_follows_the_objective(tmp_path: Path) -> None:
 
 
 def test_a_trial_is_not_complete_by_its_failed_trainings(tmp_path: Path) -> None:
-    """Of 8, 7 failed: had these counted as not stuck, that would be enough."""
+    """7 of 8 trainings failed. Counted as not stuck, they would suffice to end the trial."""
     rule = Sequential(width=0.45, at_most=24, batch=8)
     mostly_failed = trial_rows(0, [*["failed"] * 7, "solved"])
     sweep_on_disk(

@@ -26,7 +26,7 @@ def store(home: Path, _empty_mlflow_database: Path) -> Path:
 
 @pytest.fixture(scope="session")
 def whole(home: Path, store: Path) -> SweepDirectory:
-    """Ten trials: 4 is refused, all of 8 failed."""
+    """Ten trials: trial 4 is refused, and all trainings of trial 8 failed."""
     directory = trained_sweep(home / "whole", load_sweep(str(home / "fragile.py")))
     sync(directory, f"sqlite:///{store}")
     return directory

@@ -1,4 +1,4 @@
-"""What can happen to a sweep's ledger and study, and what the audit says of it."""
+"""Damages to a sweep's ledger and study, and the problems that the audit must report."""
 
 import json
 from collections.abc import Callable
@@ -72,7 +72,7 @@ def _journal(is_meant: Callable[[dict[str, Any]], bool], **values: Any) -> Damag
 
 
 def _undrawn(trial: int, *names: str) -> Damage:
-    """Removes what was drawn for some parameters of a trial."""
+    """Removes the drawn values of some parameters of a trial."""
 
     def damage(directory: SweepDirectory) -> None:
         file = folder_of(directory) / STUDY_FILE
@@ -118,10 +118,10 @@ DAMAGES: dict[str, tuple[Damage, list[str]]] = {
     "a training lost": (
         drop("trainings", trial=3, replicate=1),
         [
-            "1 trials told without all their trainings: 3 (1 of 3 missing); go on with: attnsweep resume DIR",
-            "1 trainings that are in curves alone: 3/1; remove the files",
-            "1 runs of the sweep that count other trainings: ",
-            "1 runs of trials that are not complete: 3 (",
+            "1 trials told without all their trainings: 3 (1 of 3 missing); continue with: attnsweep resume DIR",
+            "1 trainings with rows in curves only: 3/1; remove the files",
+            "1 runs of the sweep with another number of trainings: ",
+            "1 runs of incomplete trials: 3 (",
         ],
     ),
     "a row twice": (
@@ -135,12 +135,12 @@ DAMAGES: dict[str, tuple[Damage, list[str]]] = {
     "a replicate too many": (
         _add("trainings", replicate=3),
         [
-            "1 trainings that their trial does not want: 0/3; remove the files",
+            "1 trainings beyond those that their trial needs: 0/3; remove the files",
             "1 trainings with another seed than the sweep gives them: 0/3",
             "1 trainings whose id is not that of their parameters and seed: 0/3",
             "1 trainings that did not fail and have no curves: 0/3",
             "1 runs of the sweep",
-            "1 runs of trials",
+            "1 runs of incomplete trials",
         ],
     ),
     "a trial nobody asked for": (
@@ -177,7 +177,7 @@ DAMAGES: dict[str, tuple[Damage, list[str]]] = {
         set_values(7, training_id="abc"),
         [
             "1 trainings whose id is not that of their parameters and seed: 2/1; restore",
-            "1 trainings that are in curves alone: 2/1; remove",
+            "1 trainings with rows in curves only: 2/1; remove",
             "1 trainings that did not fail and have no curves: 2/1; restore",
         ],
     ),
@@ -209,11 +209,11 @@ DAMAGES: dict[str, tuple[Damage, list[str]]] = {
     ),
     "curves of nobody": (
         _add("curves", training_id="abc", trial=9, replicate=9),
-        ["1 trainings that are in curves alone: 9/9; remove the files"],
+        ["1 trainings with rows in curves only: 9/9; remove the files"],
     ),
     "heads of nobody": (
         _add("heads", training_id="abc", trial=9, replicate=9),
-        ["1 trainings that are in heads alone: 9/9; remove the files"],
+        ["1 trainings with rows in heads only: 9/9; remove the files"],
     ),
     "another value told": (
         _journal(_told(2), values=[0.75]),
@@ -221,11 +221,11 @@ DAMAGES: dict[str, tuple[Damage, list[str]]] = {
     ),
     "the last trial not told": (
         _journal(_told(8)),
-        ["1 trials asked for and never told: 8; go on with: attnsweep resume DIR"],
+        ["1 trials asked for and never told: 8; continue with: attnsweep resume DIR"],
     ),
     "a refused trial not told": (
         _journal(_told(4), state=TrialState.RUNNING.value),
-        ["1 trials asked for and never told: 4 (refused); go on with: attnsweep resume DIR"],
+        ["1 trials asked for and never told: 4 (refused); continue with: attnsweep resume DIR"],
     ),
     "a trial half drawn": (
         _undrawn(3, "init_sigma"),
@@ -238,16 +238,16 @@ DAMAGES: dict[str, tuple[Damage, list[str]]] = {
     "a trial half drawn and not trained": (
         _asked_and_half_drawn,
         [
-            "1 trials asked for and never told: 10; go on with: attnsweep resume DIR",
-            "1 trials that a kill left half drawn: 10 (raises, variant, optimizer, init_sigma missing); go on with: ",
+            "1 trials asked for and never told: 10; continue with: attnsweep resume DIR",
+            "1 trials left half drawn by a kill: 10 (raises, variant, optimizer, init_sigma missing); continue with: ",
         ],
     ),
     "a trial lost altogether": (
         _lose_the_last_trial,
         [
-            "1 fewer trials than the budget: 9 of 10; go on with: attnsweep resume DIR",
-            "1 runs of the sweep that count other trainings: ",
-            "1 runs of trials that are not complete: 9 (",
+            "1 fewer trials than the budget: 9 of 10; continue with: attnsweep resume DIR",
+            "1 runs of the sweep with another number of trainings: ",
+            "1 runs of incomplete trials: 9 (",
         ],
     ),
     "a trial that another program pruned": (
@@ -257,8 +257,8 @@ DAMAGES: dict[str, tuple[Damage, list[str]]] = {
     "a column gone": (
         _lose_a_column,
         [
-            "not checked: parameters, seeds and ids: the workload declares momentum otherwise than when it was trained;"
-            " audit it with the version"
+            "not checked: parameters, seeds and ids: the workload's declaration of momentum has changed since the "
+            "training; audit it with the version"
         ],
     ),
 }

@@ -1,4 +1,4 @@
-"""The audit of sweeps that are well, under way or of another kind, and its command. Real study, ledger and MLflow."""
+"""The audit of undamaged, running and unusual sweeps, and its command. Real study, ledger and MLflow."""
 
 import json
 import sys
@@ -36,10 +36,10 @@ def test_a_sweep_that_is_well_is_clean(whole: SweepDirectory) -> None:
     assert lines_of(found) == [
         "asked 9 = trained 9 = told 9 = logged 9 trials, 1 more refused",
         "trainings 27 = wanted 27; parameters, seeds and ids recomputed",
-        "curves and heads of these trainings alone, none without curves but failed ones",
+        "curves and heads belong to these trainings; only failed ones lack curves",
         "MLflow: 9 runs of trials, 1 of the sweep",
         f"sweep.json: the spec as it was written, sha256 {whole.spec_sha256[:12]}",
-        "files 3, each as it was written",
+        "files 3, unchanged since they were written",
         "replayed 2 trainings alone: they end as fused, largest deviation of a loss 0",
     ]
 
@@ -54,7 +54,7 @@ def test_an_audit_writes_nothing_and_needs_no_lock(sweep: SweepDirectory, tmp_pa
 
 @pytest.mark.slow
 def test_what_is_missing_is_no_fault_before_the_end(home: Path) -> None:
-    """What is told and lost, or there twice, is a fault all the same."""
+    """In an unfinished sweep too, told trials without rows and duplicate rows are faults."""
     directory = trained_sweep(home / "stopped", load_sweep(str(home / "fragile.py")), n_commits=2)
     found = audit(directory.place)
     assert problems_of(found) == []

@@ -33,7 +33,7 @@ def test_files_that_cannot_be_read(sweep: SweepDirectory) -> None:
     unread, damaged = problems_of(found)
     assert unread.startswith(f"not checked: trials and trainings: {path}: ")
     assert damaged.startswith(f"{path}: ")
-    assert damaged.endswith("not what was written, by its checksum; go on with: attnsweep resume DIR")
+    assert damaged.endswith("not what was written, by its checksum; continue with: attnsweep resume DIR")
     assert lines_of(found)[-2] == "files 3"
 
 
@@ -44,7 +44,7 @@ def test_a_page_that_is_damaged_behind_a_whole_footer(sweep: SweepDirectory) -> 
     path.write_bytes(content)
     unread, damaged = problems_of(audit(sweep.place))
     assert unread.startswith(f"not checked: trials and trainings: {path}: not what was written, by its checksum")
-    assert damaged.startswith(f"{path}: not what was written, by its checksum; go on with: attnsweep resume DIR")
+    assert damaged.startswith(f"{path}: not what was written, by its checksum; continue with: attnsweep resume DIR")
 
 
 def test_a_file_of_another_sweep(sweep: SweepDirectory) -> None:

@@ -1,4 +1,4 @@
-"""MLflow that has other runs than the ledger has trials, or is not there."""
+"""An MLflow whose runs differ from the ledger's trials, or that cannot be reached."""
 
 import socket
 import sqlite3
@@ -46,15 +46,15 @@ def test_runs_that_mlflow_lacks_or_has_too_many(whole: SweepDirectory, uri: str)
     assert lines_of(found)[0].startswith("asked 9 = trained 9 = told 9 > logged 7 trials")
     count, missing, twice, unknown = problems_of(found)
     sync_it = "log what is missing with: attnsweep mlflow-sync DIR"
-    assert count == f"1 runs of the sweep that count other trainings: {parent} (26, not 27); {sync_it}"
+    assert count == f"1 runs of the sweep with another number of trainings: {parent} (26, not 27); {sync_it}"
     assert missing == f"2 complete trials without a finished run: 2, 3; {sync_it}"
     assert twice.startswith("1 trials with several runs: 0 (")
     assert again in twice
-    assert twice.endswith("; delete what is too much with: mlflow runs delete --run-id ID")
-    assert unknown.startswith(f"1 runs of trials that are not complete: 77 ({stranger}); delete")
+    assert twice.endswith("; delete the surplus with: mlflow runs delete --run-id ID")
+    assert unknown.startswith(f"1 runs of incomplete trials: 77 ({stranger}); delete")
 
     client.create_run(experiment, tags=client.get_run(parent).data.tags)
-    assert problems_of(audit(whole.place, uri))[0].startswith("2 runs of the sweep itself, and not one: ")
+    assert problems_of(audit(whole.place, uri))[0].startswith("2 runs of the sweep itself instead of one: ")
     for run in (again, stranger):
         client.delete_run(run)
 
@@ -63,7 +63,7 @@ def test_runs_that_mlflow_lacks_or_has_too_many(whole: SweepDirectory, uri: str)
 def test_runs_that_have_other_values(whole: SweepDirectory, uri: str) -> None:
     client, _ = _client(uri)
     metric, param = (_run_id(uri, f"tags.`attnsweep.trial_key` = '{whole.sweep}/{trial}'") for trial in (2, 3))
-    # Of the later time: what MLflow calls the metric's value.
+    # With a later time, so that MLflow takes it as the metric's value.
     client.log_metric(metric, "stuck_rate", 0.125)
     client.log_metric(metric, "a note", 1.0)
     median = client.get_run(param).data.metrics["loss_median"]

@@ -1,4 +1,4 @@
-"""A replay ends where the ledger says, to the bit; where it does not, it says so. Real trainings, in real packs."""
+"""A replay ends exactly as recorded, and reports any difference. Real trainings in real packs."""
 
 import json
 import math
@@ -35,7 +35,7 @@ def spec(tmp_path_factory: pytest.TempPathFactory) -> Sweep:
 
 @pytest.fixture(scope="module")
 def whole(spec: Sweep, tmp_path_factory: pytest.TempPathFactory) -> SweepDirectory:
-    """Trainings that solved, stood still, diverged and failed, in packs of up to eight."""
+    """Trainings that solved, stayed at the zero, diverged and failed, in packs of up to eight."""
     return trained_sweep(tmp_path_factory.mktemp("replay") / "whole", spec)
 
 
@@ -58,7 +58,7 @@ def _replayed(directory: SweepDirectory, **wanted: Any) -> Deviation:
 
 
 def _compared(found: Deviation) -> dict[str, tuple[int, int]]:
-    """How many numbers were measured both times, and how many one time, by name."""
+    """The number of values measured both times, and of those measured only once, by name."""
     return {each.name: (each.n, each.n_once) for each in found.differences}
 
 
@@ -265,7 +265,9 @@ def test_a_training_is_found_by_its_place_or_the_beginning_of_its_id(whole: Swee
         find_training(ledger, "")
     firsts = [each["training_id"][0] for each in records(whole)]
     common = max(firsts, key=firsts.count)
-    with pytest.raises(UserError, match=f"expected one training; {firsts.count(common)} are called so; write more"):
+    with pytest.raises(
+        UserError, match=f"expected the name of one training; {firsts.count(common)} have it; write more"
+    ):
         find_training(ledger, common)
 
 

@@ -38,7 +38,7 @@ Key = tuple[int, int]
 
 
 def training_rows(pack: str, *rows: dict[str, Any]) -> pa.Table:
-    """`trainings` rows: what is given, over values that do not matter."""
+    """`trainings` rows with the given values; the other columns have arbitrary ones."""
     records = [_TRAINING | {"pack": pack} | row for row in rows]
     return pa.Table.from_pylist([{name: record.get(name) for name in TRAININGS.names} for record in records], TRAININGS)
 
@@ -74,13 +74,13 @@ def file_of(root: Path, table: str, pack: str) -> Path:
 
 
 def committed_keys(root: Location) -> set[Key]:
-    """(trial, replicate) of every training that is in the ledger."""
+    """(trial, replicate) of every training in the ledger."""
     rows = Ledger(root).trainings(columns=["trial", "replicate"])
     return set(zip(rows["trial"].to_pylist(), rows["replicate"].to_pylist(), strict=True))
 
 
 def assert_holds(root: Location, keys: set[Key], n_steps: int = 3) -> None:
-    """Each training of `keys` is there once in each table, and nothing else."""
+    """Asserts that each table has each training of `keys` once, and nothing else."""
     ledger = Ledger(root)
     for table, times in ((ledger.trainings(), 1), (ledger.curves(), 2 * n_steps), (ledger.heads(), 1)):
         found = sorted(zip(table["trial"].to_pylist(), table["replicate"].to_pylist(), strict=True))

@@ -1,4 +1,4 @@
-"""Every file of a sweep directory, damaged in every way: every reading command ends in order and names the file."""
+"""Every file of a sweep directory, damaged in every way: each command that reads it exits cleanly and names it."""
 
 import json
 import os
@@ -71,7 +71,7 @@ Told = Callable[..., tuple[int, str]]
 
 @pytest.fixture
 def told(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Told:
-    """Runs a command on the sweep: its exit code and all that it says. An error that is none of ours is raised."""
+    """Runs a command on the sweep; returns its exit code and output. Errors that are not ours are raised."""
 
     def run(command: str) -> tuple[int, str]:
         monkeypatch.setattr(sys, "argv", ["attnsweep", command, "s", *READERS[command]])
@@ -104,7 +104,7 @@ def _changed(change: Callable[[bytes], bytes]) -> Callable[[Path], object]:
 
 
 def _other_pages(content: bytes) -> bytes:
-    """All is another but the footer of a Parquet file: it opens, and its rows cannot be read."""
+    """Changes all bytes of a Parquet file except its footer: it opens, but its rows cannot be read."""
     end = len(content) - 8 - int.from_bytes(content[-8:-4], "little")
     return content[:4] + bytes(each ^ 255 for each in content[4:end]) + content[end:] if end > 4 else b"\xff"
 
@@ -124,7 +124,7 @@ DAMAGES: dict[str, Callable[[Path], object]] = {
     "deep": _changed(lambda content: content[:0] + b"[" * 100_000),
 }
 SOME = ("a pipe", "a folder", "a link to itself", "binary", "other pages")
-# Each command beside a file that it reads; the slow ones, which read by the same functions, with few damages.
+# Each command with each file it reads; the slow commands, which use the same functions, with few damages.
 CASES = [
     *(("status", name, damage) for name in (SWEEP_FILE, "course.json", "trainings") for damage in DAMAGES),
     *(("query", "curves", damage) for damage in DAMAGES),
@@ -152,7 +152,7 @@ def test_a_command_names_the_file_that_is_damaged(
 
 
 def _rewritten(path: Path, rows: pa.Table, **metadata: bytes) -> Path:
-    """The file with other rows and metadata, and a name that attests it."""
+    """The file with other rows and metadata, under a name with the right digest."""
     kept = {key: value for key, value in (pq.read_metadata(path).metadata or {}).items() if key != b"ARROW:schema"}
     given = {name.encode(): value for name, value in metadata.items()}
     temporary = path.with_suffix(".tmp")
@@ -208,7 +208,7 @@ def test_a_file_with_other_columns_is_named(case: str, sweep: Path, told: Told) 
     code, said = told("audit")
     assert code == 1
     assert wrong in said
-    # What a resumed sweep does before anything else.
+    # A resumed sweep begins with this.
     with open_writer(SweepDirectory.open(sweep)) as writer:
         assert [wrong in each for each in writer.set_aside.values()] == [True]
     assert Ledger(sweep).trainings().num_rows == 2
@@ -236,7 +236,7 @@ def test_hostile_metadata_is_named(key: str, value: bytes, wrong: str, sweep: Pa
 
 
 def test_a_file_that_replaces_itself_is_named(sweep: Path) -> None:
-    """Its rows would be gone without a word. Only its name of before digests were kept can be in it."""
+    """Such a file would hide another's rows silently. It may name only files from before digests were kept."""
     path = _file(sweep, "trainings")
     old = path.rename(path.with_name("p0-0123abcd.parquet"))
     _file(sweep, "curves").rename(sweep / "curves" / old.name)

@@ -1,4 +1,4 @@
-"""What is committed is read back, by us and by others, from few files."""
+"""Committed rows are read back, by our reader and by others, from few files."""
 
 import json
 import os
@@ -86,7 +86,7 @@ def test_any_order_of_commits_and_compactions_gives_each_row_once(
     for number, action in enumerate(actions):
         if action == "commit":
             pack = [keys.pop(), keys.pop()]
-            # A name may come again: an interrupted loop packs what is left anew.
+            # A pack's name may recur: an interrupted loop packs the remaining trainings anew.
             name = f"p{number % 2}"
             writer.commit(name, *pack_rows(name, pack, n_steps=1))
             committed.update(pack)
@@ -233,7 +233,8 @@ def test_a_part_of_a_table_can_be_read(tmp_path: Path) -> None:
 
 
 def test_a_listing_that_ran_across_a_compaction_is_taken_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The old files were unlinked before the listing came to them, and it had passed the new one's place."""
+    """The listing misses both: it passed the new file's place before it appeared, and the old files were then
+    unlinked."""
     real_glob = Path.glob
     listed = 0
 
@@ -253,7 +254,7 @@ def test_a_listing_that_ran_across_a_compaction_is_taken_again(tmp_path: Path, m
 
 
 def test_a_reader_does_not_wait_for_a_pause_in_the_commits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """After each listing there is one pack more."""
+    """One more pack is committed after each listing."""
     real_glob = Path.glob
     n_committed = 0
 

@@ -18,16 +18,16 @@ from attnsweep.orchestrator.storage.local import LocalFolder
 from tests.orchestrator.ledger.ledger_rows import Key, assert_holds, committed_keys, open_writer, pack_rows
 
 STEPS = ((os, "replace"), (os, "unlink"), (os, "fsync"), (pq.ParquetWriter, "write_batch"))
-"""What a write is made of."""
+"""The steps of a write."""
 
 
 class Crash(BaseException):
-    """The process is gone."""
+    """Simulates a killed process."""
 
 
 @contextmanager
 def crash_at(step: int) -> Iterator[list[str]]:
-    """From this step on nothing happens on the disk. Yields the names of the steps that did."""
+    """From this step on, no write reaches the disk. Yields the names of the steps that did."""
     done: list[str] = []
 
     def dying(name: str, real: Callable[..., Any]) -> Callable[..., Any]:
@@ -46,7 +46,7 @@ def crash_at(step: int) -> Iterator[list[str]]:
 
 
 def crashes(root: Path, act: Callable[[Path], None], step: int) -> bool:
-    """Acts; whether it came to the step at which it crashes."""
+    """Runs the action; returns whether it reached the step at which it crashes."""
     with crash_at(step):
         try:
             act(root)
@@ -68,7 +68,7 @@ def keys_of(number: int) -> list[Key]:
 
 
 def naive_keys(root: Path) -> list[Key]:
-    """What a user's glob reads."""
+    """The rows that a glob over the folder reads."""
     rows = pq.read_table(root / "trainings")
     return sorted(zip(rows["trial"].to_pylist(), rows["replicate"].to_pylist(), strict=True))
 
@@ -125,7 +125,7 @@ def test_a_compaction_that_crashes_changes_nothing(tmp_path: Path) -> None:
         root = shutil.copytree(tmp_path / "before", tmp_path / str(step))
         crashed = crashes(root, compact, step)
         n_crashes += crashed
-        # What docs/ledger.md warns of: who reads the folder by itself meets rows twice until the next writer.
+        # docs/ledger.md warns of this: a direct reader of the folder sees rows twice until the next writer runs.
         n_doubled += naive_keys(root) != sorted(keys)
         assert_holds(root, keys)
         with open_writer(root) as writer:
@@ -143,7 +143,7 @@ def test_a_compaction_that_crashes_changes_nothing(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_a_recovery_that_crashes_is_recovered(tmp_path: Path) -> None:
-    """A compaction crashes while it removes what it replaced; then each later opening crashes too."""
+    """A compaction crashes while it removes the files it replaced; then each later opening crashes too."""
     before = tmp_path / "before"
     keys = prepare(before, 3)
     first = next(

@@ -1,4 +1,4 @@
-"""The ledger's columns, and what a table must be to become its rows."""
+"""The ledger's columns, and the tables that it accepts as rows."""
 
 import math
 from collections.abc import Callable

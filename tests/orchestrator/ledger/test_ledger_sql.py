@@ -1,4 +1,4 @@
-"""SQL over a ledger: the views, what a query may not do, and its answer's formats."""
+"""SQL over a ledger: the views, forbidden queries, and output formats."""
 
 import csv
 import io
@@ -185,7 +185,7 @@ def test_a_query_reads_the_views_and_nothing_else(tmp_path: Path, monkeypatch: p
     secret = tmp_path / "secret.csv"
     secret.write_text("a,b\n1,2\n")
     monkeypatch.chdir(tmp_path)
-    # Where DuckDB would spill to, and let SQL write.
+    # The folder to which DuckDB would spill, and SQL could write.
     (tmp_path / ".tmp").mkdir()
     with open_writer(root) as writer:
         writer.commit("p0", *pack_rows("p0", [(0, 0)]))
@@ -261,7 +261,7 @@ UNUSUAL = {
     "TIMETZ '12:00:00+01'": "12:00:00+01",
     "1::VARIANT": "1",
 }
-"""What Python has no value for, or Arrow another one, or Parquet no type."""
+"""Values that Python cannot represent, that Arrow changes, or that Parquet has no type for."""
 
 
 @pytest.mark.parametrize("value", UNUSUAL)

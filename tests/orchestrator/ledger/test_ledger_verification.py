@@ -1,4 +1,4 @@
-"""Every damaged byte is found; what is damaged is set aside, and the rest of the ledger goes on."""
+"""Every damaged byte is found; damaged packs are set aside, and the rest of the ledger stays usable."""
 
 import hashlib
 import shutil
@@ -112,7 +112,7 @@ def test_a_writer_sets_a_damaged_fragment_aside_and_the_rest_goes_on(
             what = "no such file" if is_missing else "not what was written, by its checksum"
             said = f"{path}: {what}; set aside in {root}/set_aside, its trainings run again"
             assert lost == {path.stem: said}
-            # All that there was of it is kept.
+            # Nothing of the damaged pack is deleted.
             assert left == {
                 str(each.relative_to(root / "set_aside")): each.read_bytes()
                 for each in root.glob("set_aside/*/*.parquet")
@@ -133,7 +133,7 @@ def test_a_damaged_merge_gives_way_to_what_it_replaced_while_that_is_there(
     (merged,) = (root / "curves").iterdir()
     shutil.copytree(saved, root, dirs_exist_ok=True)
     assert committed_keys(root) == _keys(0, 1, 2)
-    # Its removals had come to one of the curves.
+    # The compaction was killed after it had removed one file of curves.
     file_of(root, "curves", "p0").unlink()
     _flip(merged, _page(merged))
     with open_writer(root) as writer:

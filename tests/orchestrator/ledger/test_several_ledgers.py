@@ -1,4 +1,4 @@
-"""One query over several sweeps: united by the names of their columns, each row under its sweep's name."""
+"""One query over several sweeps: columns are matched by name, and each row has its sweep's name."""
 
 import sys
 from pathlib import Path
@@ -19,7 +19,7 @@ LANGUAGES = trainings_schema(FormalLanguagesParameters, ("chance",))
 
 @pytest.fixture
 def roots(tmp_path: Path) -> list[Path]:
-    """A sweep of `category_pairs` with heads, one of `formal_languages` without, one that has not begun."""
+    """A sweep of `category_pairs` with heads, one of `formal_languages` without, and one without rows."""
     paths = [tmp_path / name for name in ("pairs", "languages", "empty")]
     for path in paths:
         path.mkdir()

@@ -1,4 +1,4 @@
-"""The rules of a trial, on rows that were never trained."""
+"""The rules of a trial, on made-up rows."""
 
 import pyarrow as pa
 import pytest

@@ -1,4 +1,4 @@
-"""What a report says, read back from its HTML."""
+"""The content of a report, read back from its HTML."""
 
 from dataclasses import dataclass, field
 from html.parser import HTMLParser
@@ -38,7 +38,7 @@ class Element:
         )
 
     def rows(self) -> list[list[str]]:
-        """Of a table's body, the text of each cell."""
+        """The text of each cell of a table's body."""
         [body] = self.all("tbody")
         return [[cell.text.strip() for cell in row.children if isinstance(cell, Element)] for row in body.all("tr")]
 
@@ -67,7 +67,7 @@ class _Reader(HTMLParser):
 
 
 def read_html(text: str) -> Element:
-    """The page as a tree; an assertion where a tag is not closed in order."""
+    """The page as a tree; fails if a tag is not closed properly."""
     reader = _Reader()
     reader.feed(text)
     reader.close()

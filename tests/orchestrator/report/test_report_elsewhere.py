@@ -1,4 +1,4 @@
-"""A report reads the same wherever it was made, and names no folder of that machine."""
+"""A report is the same wherever it was made, and names no folder of that machine."""
 
 import re
 import shutil
@@ -31,7 +31,7 @@ def pages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[str, str]:
     shutil.copytree(here, there)
     texts = []
     for place in (here, there):
-        # The one thing that must differ is when it was made.
+        # Only the time of creation may differ.
         text = write_report([place], None).read_text()
         texts.append(re.sub(r"Made [-:0-9 ]+ UTC", "", text))
     return texts[0], texts[1]

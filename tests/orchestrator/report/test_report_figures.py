@@ -1,4 +1,4 @@
-"""Figures of a report: they show the numbers, no two words lie on each other, and none is cut off."""
+"""Figures of a report: they show the right numbers, no texts overlap, and none is cut off."""
 
 from pathlib import Path
 

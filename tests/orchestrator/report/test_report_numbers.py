@@ -55,7 +55,7 @@ def page(sweep: SweepDirectory) -> Element:
 
 
 def _rows(sweep: SweepDirectory, sql: str) -> list[tuple[Any, ...]]:
-    """From the files themselves, past the ledger's views."""
+    """Reads the files directly, not through the ledger's views."""
     return present(duckdb.sql(sql.replace("trainings", f"'{sweep.place}/trainings/*.parquet'"))).fetchall()
 
 
@@ -115,7 +115,7 @@ def test_the_observed_cells(sweep: SweepDirectory, page: Element) -> None:
     table = page.one("table", class_="regions")
     cells = [cell.text for cell in table.one("tbody").all("td")]
     assert len(cells) == len(counted) == 8
-    # The parameter of fewer bins is across, so that a phone has room.
+    # The parameter with fewer bins is horizontal, so that the table fits a phone.
     assert table.one("thead").text.strip().startswith("init_sigma \\ learning_rate")
     in_order = sorted(counted, key=lambda row: (-row[0], row[1]))
     for cell, (_, _, stuck, solved, n) in zip(cells, in_order, strict=True):
@@ -147,7 +147,7 @@ def test_the_phase_diagram_is_an_independent_regression_of_the_trainings(tmp_pat
     told = page.one("table", class_="residuals").rows()
     assert len(told) == 16
     assert f"({len(counted)} trainings of 64 trials; " in page.text
-    # As the page rounds them; edges lie between trials.
+    # Rounded as on the page; edges lie between trials.
     rounded = [np.array([float(f"{value:.4g}") for value in values]) for values in (rate, sigma)]
     for row in told:
         ends = [[float(end) for end in cell.split(" to ")] for cell in row[:2]]
@@ -169,7 +169,7 @@ def test_learning_curves_are_quartiles_and_solved_trainings_stay(tmp_path: Path)
     ended = {0: [8.0, 2.0, 0.5], 1: [8.0, 4.0, 1.0, 0.25, 0.125], 2: [6.0, 3.0, 1.5, 0.75, 0.25]}
     with open_writer(directory) as writer:
         commit(writer, trial_rows(0, ["solved"] * 3), ended)
-        # One alone goes on to the last step: it does not speak for all three.
+        # Only one of the three reaches the last step, so the curve ends before.
         commit(writer, trial_rows(1, ["plateau"] * 3), {0: [5.0] * 5, 1: [4.0] * 2, 2: [3.0] * 2})
     with Ledger(directory.place).connect() as connection:
         solved, plateau = read_learning_curves(connection)

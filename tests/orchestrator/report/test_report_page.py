@@ -1,4 +1,4 @@
-"""The page of sweeps that are empty, fixed, many, or with heads; where it is written; what its commands are."""
+"""The page of an empty sweep, a sweep of fixed values, several sweeps, one with heads; its file; its commands."""
 
 import shlex
 import sys
@@ -103,7 +103,7 @@ def test_where_no_model_is_fitted_the_cells_stand_alone_and_the_page_says_why(tm
         for at in range(8)
     ]  # fmt: skip
     for name, rows, why in (
-        ("words", trials, "No model: it takes two parameters whose values are numbers."),
+        ("words", trials, "No model: a model needs two parameters whose values are numbers."),
         ("solved", [trial_rows(0, ["solved"] * 4)], "No model: none of 4 trainings of 1 trials are stuck"),
     ):
         given = spec if name == "words" else small_sweep("one")
@@ -180,7 +180,7 @@ def test_a_sweep_with_heads(tmp_path: Path) -> None:
 
 
 def test_roles_have_one_share_of_heads_in_a_report(tmp_path: Path) -> None:
-    """In the table and in the figure beside it, also where trials chose how many trainings they needed."""
+    """Intervals agree between table and figure, also with sequential replicates."""
     trials = [
         trial_rows(0, ["solved"] * 2, param_init_sigma=0.05),
         trial_rows(1, ["solved"] * 8, param_init_sigma=0.05),

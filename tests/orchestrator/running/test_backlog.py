@@ -31,7 +31,7 @@ def test_the_backlog_hands_out_each_training_once_in_packs_of_one_shape(orders: 
     seen: Counter[tuple[int, int]] = Counter()
     sizes = [size for _, size in orders]
     while backlog:
-        # So few are left for each trainer that they are one pack.
+        # So few are left per trainer that they become one pack.
         size, n_before = sizes[len(seen) % len(sizes)], len(backlog)
         is_full = backlog.has_full_pack(size)
         pack = backlog.take_pack(size)

@@ -1,4 +1,4 @@
-"""Checkpoints in a sweep directory: one a pack, the last one; what is damaged is as good as none."""
+"""Checkpoints in a sweep directory: one per pack, the latest; a damaged one is ignored."""
 
 import os
 from collections.abc import Callable

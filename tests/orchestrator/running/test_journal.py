@@ -1,4 +1,4 @@
-"""The study in an object store: interrupted, or killed, it goes on as it does on a disk."""
+"""The study in an object store: after an interruption or a kill it continues as on a disk."""
 
 from pathlib import Path
 

@@ -27,6 +27,7 @@ class _Several:
     """Several trainers in this process. A look at them lets each train for a slice."""
 
     n_trainers = n_placed = N_TRAINERS
+    waiting_for = ""
 
     def __init__(self, directory: SweepDirectory, look: Callable[[], None] = lambda: None) -> None:
         self._pools = [LocalPool(WORKLOAD, RunContext(directory.sweep)) for _ in range(N_TRAINERS)]
@@ -39,6 +40,9 @@ class _Several:
     @property
     def running(self) -> list[PackOrder]:
         return [order for pool in self._pools for order in pool.running]
+
+    def notices(self) -> list[str]:
+        return []
 
     def train(self, order: PackOrder) -> None:
         next(pool for pool in self._pools if pool.has_idle).train(order)

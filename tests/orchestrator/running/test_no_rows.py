@@ -1,4 +1,4 @@
-"""A sweep that was interrupted before its first row: every reader has the columns of its search space."""
+"""A sweep that was interrupted before its first row: every reader sees the columns of its search space."""
 
 import io
 import json
@@ -29,7 +29,7 @@ _SPACE: dict[str, Dimension] = {
 
 @pytest.fixture
 def bare(tmp_path: Path) -> SweepDirectory:
-    """Its first trial was asked for, and nothing is trained."""
+    """A sweep whose first trial was asked for, with nothing trained."""
     spec = small_sweep("bare")
     spec = spec.but(sampler="random", space={**spec.space, **_SPACE})
     directory = SweepDirectory.create(tmp_path / "bare", spec, {"hidden_width": None, "n_positions": 4})

@@ -1,4 +1,4 @@
-"""What is shown of a sweep that runs: a live bar, plain lines, and `attnsweep status` from another terminal."""
+"""The display of a running sweep: a live bar, plain lines, and `attnsweep status` from another terminal."""
 
 import re
 from collections.abc import Callable
@@ -123,7 +123,7 @@ def test_status_tells_a_sweep_that_stopped(
     _said(sweep.place, ago, doing)
     lines = _status(sweep.place, capsys)
     assert lines[0] == f"{sweep.sweep}: {says}"
-    assert lines[-1] == f"go on with  attnsweep resume {sweep.place}"
+    assert lines[-1] == f"continue with  attnsweep resume {sweep.place}"
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""The hundredth of a sweep that is trained again alone at its end."""
+"""The self-check: a hundredth of a sweep's trainings is trained again, alone, at its end."""
 
 import json
 from pathlib import Path

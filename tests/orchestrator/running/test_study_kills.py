@@ -1,4 +1,4 @@
-"""A study whose driver is killed at any byte of its journal: the same configurations, none from outside the space."""
+"""A study whose driver is killed at any byte of its journal: configurations stay the same and inside the space."""
 
 import json
 import os
@@ -101,7 +101,7 @@ def test_whatever_of_the_journal_reached_the_disk_the_configurations_are_the_sam
 
 
 def _entries(journal: bytes) -> list[dict[str, Any]]:
-    """As an earlier attnsweep wrote them, without a word on which entries belong together."""
+    """Entries as attnsweep 0.1 wrote them, without marks of which belong together."""
     return [{k: v for k, v in json.loads(line).items() if k != "continues"} for line in journal.splitlines()]
 
 
@@ -272,7 +272,7 @@ def _scribble(journal: Path, other: optuna.Study) -> None:
 def test_nothing_is_added_to_a_journal_that_another_program_changes(
     meddle: Callable[[Path, optuna.Study], None], tmp_path: Path
 ) -> None:
-    """A trial of its would take the number of ours."""
+    """A trial added by another program would take the number of ours."""
     directory = _directory(tmp_path / "s", "random")
     study = Study(directory)
     study.ask()
@@ -283,7 +283,7 @@ def test_nothing_is_added_to_a_journal_that_another_program_changes(
     held = journal.read_bytes()
     expected = (
         f"{journal}: got 'a change by another program', expected only this sweep's entries and notes, "
-        "while it runs; stop that program, undo its change, and go on with: attnsweep resume DIR"
+        "while it runs; stop that program, undo its change, and continue with: attnsweep resume DIR"
     )
     with pytest.raises(StoreError) as raised:
         study.save()

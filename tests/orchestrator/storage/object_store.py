@@ -1,15 +1,18 @@
-"""An S3 server of our own, in this process."""
+"""An S3 server in the tests' own process."""
 
 import logging
 import os
+import threading
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import pyarrow.fs as pafs
 import pytest
 from moto.core.models import DEFAULT_ACCOUNT_ID
 from moto.s3.models import s3_backends
+from moto.s3.responses import S3Response
 from moto.server import ThreadedMotoServer
 
 from attnsweep.orchestrator.storage.location import locate
@@ -21,7 +24,7 @@ BUCKET = "attnsweep-test"
 @contextmanager
 def object_store() -> Iterator[str]:
     """Starts a server with one bucket; the environment names it. Yields its address."""
-    # A line per request, which would bury what a failed test has to say.
+    # Silences the line per request, which would bury the output of a failed test.
     logging.getLogger("werkzeug").setLevel(logging.ERROR)
     server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
     server.start()
@@ -33,9 +36,17 @@ def object_store() -> Iterator[str]:
         environment.setenv("AWS_ENDPOINT_URL", address)
         environment.setenv("AWS_ACCESS_KEY_ID", "key")
         environment.setenv("AWS_SECRET_ACCESS_KEY", "planted-secret")
-        # No look for credentials or a region on the network.
+        # Prevents a search for credentials or a region on the network.
         environment.setenv("AWS_EC2_METADATA_DISABLED", "true")
         _client(address).create_dir(BUCKET)
+        put, putting = S3Response.put_object, threading.Lock()
+
+        def put_object(response: S3Response) -> Any:
+            # moto compares, then writes: two steps. In S3 a conditional write is one.
+            with putting:
+                return put(response)
+
+        environment.setattr(S3Response, "put_object", put_object)
         yield address
     server.stop()
 
@@ -47,7 +58,7 @@ def new_prefix() -> ObjectPrefix:
 
 
 def copy_of(prefix: ObjectPrefix) -> ObjectPrefix:
-    """A sweep with the same objects, made inside the server: no requests."""
+    """A copy of a sweep, made inside the server without requests."""
     copy = new_prefix()
     bucket = s3_backends[DEFAULT_ACCOUNT_ID]["aws"].buckets[BUCKET]
     old, new = (str(each).removeprefix(f"s3://{BUCKET}/") for each in (prefix, copy))
@@ -66,7 +77,7 @@ def object_names(prefix: ObjectPrefix) -> set[str]:
 
 
 def _client(address: str) -> pafs.S3FileSystem:
-    # The default patience, 3 s, is short for a server that shares a busy machine's core with the test.
+    # The default limit of 3 s is short for a server that shares a busy core with the test.
     return pafs.S3FileSystem(
         endpoint_override=address, region="us-east-1", request_timeout=60, allow_bucket_creation=True
     )

@@ -1,4 +1,4 @@
-"""Every command on a sweep in an object store: as on a disk."""
+"""Every command works on a sweep in an object store as on a disk."""
 
 import json
 import sys
@@ -9,6 +9,7 @@ import pytest
 
 from attnsweep.orchestrator import cli
 from attnsweep.orchestrator.analysis import compare, open_sweep
+from attnsweep.orchestrator.storage.lease import LEASE_FILE
 from attnsweep.orchestrator.storage.s3 import ObjectPrefix
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
 from attnsweep.orchestrator.storage.whereabouts import Beacon, PackUnderWay
@@ -115,7 +116,7 @@ def test_mlflow_sync_and_compact(
     prefix = sweep.place
     assert isinstance(prefix, ObjectPrefix)
     uri = f"sqlite:///{tmp_path}/mlflow.db"
-    for words in ("6 trials logged, 0 were there", "0 trials logged, 6 were there"):
+    for words in ("6 trials logged, 0 already there", "0 trials logged, 6 already there"):
         monkeypatch.setattr(sys, "argv", ["attnsweep", "mlflow-sync", str(prefix), "--tracking-uri", uri])
         with pytest.raises(SystemExit) as ended:
             cli.main()
@@ -123,4 +124,4 @@ def test_mlflow_sync_and_compact(
         assert words in capsys.readouterr().err
     _told(capsys, "compact", prefix)
     assert len({name for name in object_names(prefix) if name.endswith(".parquet")}) == 2
-    assert not {name for name in object_names(prefix) if name.startswith(".lock/") and name.endswith(".json")}
+    assert prefix.read_text(LEASE_FILE) == ""

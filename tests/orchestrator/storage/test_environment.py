@@ -1,4 +1,4 @@
-"""What a row's environment names: the versions and the code that its training runs, no more and no less."""
+"""The environment of a row: exactly the versions and the code that its training runs."""
 
 import importlib
 import sys
@@ -57,7 +57,7 @@ IMPORTED = {
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """A user's file and what lies beside it."""
+    """A user's file and the modules beside it."""
     place = tmp_path / "mine"
     for name, text in FILES.items():
         (place / name).parent.mkdir(parents=True, exist_ok=True)
@@ -90,14 +90,14 @@ def test_of_ours_it_names_what_trains_and_what_makes_rows(workload: Workload[Any
         "workloads.diagnostics.outcomes",
         f"workloads.{workload.name}.workload",
     }
-    # What runs trainings, and what is asked of them later, trains nothing.
+    # The code that schedules trainings or analyses them is not part of the training.
     assert not found & {
         "orchestrator.running.loop",
         "orchestrator.training.ray_pool",
         "workloads.testing",
         "workloads.registry",
     }
-    # Each is a module: a name that stands for none would never change.
+    # Each name must be a module: any other name would never change.
     assert all(importlib.util.find_spec(f"attnsweep.{name}") for name in found - {"attnsweep"})
 
 

@@ -1,4 +1,4 @@
-"""A disk that is full: one line that says so, no half-written pack that counts, and on again when there is room."""
+"""A full disk: one clear line, no half-written pack in the ledger, and resumable when there is space."""
 
 import os
 import resource
@@ -32,7 +32,7 @@ SPEC_OF_STUDY = Sweep(
 
 @contextmanager
 def _largest_file(n_bytes: int) -> Iterator[None]:
-    """No file of this process may grow over this size: for a write, as good as a full disk."""
+    """Limits the size of this process's files, which fails a write like a full disk."""
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (n_bytes, before[1]))
     try:
@@ -43,13 +43,13 @@ def _largest_file(n_bytes: int) -> Iterator[None]:
 
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[Path]:
-    """Room for a dozen packs."""
+    """A file system with room for a dozen packs."""
     with disks.small_disk(tmp_path / "disk", 400) as root:
         yield root
 
 
 def _commit(root: Path, number: int, n_steps: int = 3) -> set[Key]:
-    """Appends one pack."""
+    """Commits one pack."""
     keys = [(number, 0), (number, 1)]
     with open_writer(root) as writer:
         writer.commit(f"p{number}", *pack_rows(f"p{number}", keys, n_steps))
@@ -91,7 +91,7 @@ def test_a_disk_that_fills_up_keeps_what_was_committed_and_takes_more_once_there
     )
     assert len(committed) > 3
     held = committed_keys(small_disk)
-    # The last one is there if the room sufficed for it, and not for the merge that followed.
+    # The last pack is in the ledger if it fitted and only the merge after it did not.
     assert held in (committed, committed | {(len(committed), 0)})
     assert_holds(small_disk, held)
     disks.enlarge(small_disk, 8000)
@@ -120,7 +120,7 @@ def test_a_text_without_room_leaves_the_earlier_one(tmp_path: Path) -> None:
 
 
 def test_a_text_is_there_to_stay_once_it_is_put(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The folder's list of names is on the disk, too, and only after the name is in it."""
+    """The folder is fsynced too, and only after the rename."""
     found = []
     monkeypatch.setattr(local_folder, "sync", lambda path: found.append((path, (path / "course.json").read_text())))
     LocalFolder(tmp_path).put_text("course.json", "text")
@@ -147,7 +147,7 @@ def test_a_journal_without_room_is_mended_and_goes_on_as_if_there_had_been(tmp_p
     study.ask()
     with _largest_file(journal.stat().st_size + 40), pytest.raises(StoreError, match="got 'File too large'"):
         study.save()
-    # As the end of a run does, with room again: half of it is there already.
+    # The end of a run saves again, with space available; half of the entries are already there.
     study.save()
     assert not journal.read_bytes().endswith(b"\n")
     again = Study(directory)

@@ -1,4 +1,4 @@
-"""One writer at a time in a directory: the second is told who the first is, and the dead hold nothing."""
+"""One writer at a time in a directory: the second is told who the first is; a dead process holds no lock."""
 
 import os
 import subprocess
@@ -27,7 +27,7 @@ sys.stdin.read()
 
 @contextmanager
 def _held(root: Path, work: str) -> Iterator[subprocess.Popen[str]]:
-    """Another process that holds the lock until it is killed, or the end."""
+    """Another process that holds the lock until it is killed or the test ends."""
     command = [sys.executable, "-c", HOLDER, str(root), work]
     with subprocess.Popen(
         command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=Path(__file__).parents[3]
@@ -55,7 +55,7 @@ def test_the_second_is_told_who_is_at_work(root: Path, work: str) -> None:
         assert holder is not None
         assert (holder.work, holder.pid) == (work, process.pid)
         assert not holder.is_dead
-        # Twice: who is refused does not erase the holder's name.
+        # Twice: a refused writer must not erase the holder's name.
         for act in (compact, open_writer, compact, open_writer):
             with pytest.raises(UserError) as refused:
                 act(root)
@@ -95,7 +95,7 @@ def test_who_has_given_it_back_is_not_named(root: Path) -> None:
 
 @pytest.mark.parametrize("text", ["", "{", "[]", '{"work": "run"}'])
 def test_a_holder_that_has_not_written_its_name_yet_is_respected_all_the_same(root: Path, text: str) -> None:
-    # The lock is of an opened file, so that it keeps out this process too.
+    # The lock belongs to an open file, so it also excludes this process.
     with closing(LocalFolder(root).lock("resume")):
         (root / ".ledger.lock").write_text(text)
         with pytest.raises(UserError, match="got 'a sweep that another process works on', expected one at a time"):

@@ -1,4 +1,4 @@
-"""Where a sweep is: what the user may type, and that no secret is ever repeated."""
+"""The location of a sweep: accepted forms, and that messages never repeat a secret."""
 
 import subprocess
 import sys

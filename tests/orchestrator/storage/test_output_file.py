@@ -1,4 +1,4 @@
-"""`--out`: what was there stays until the new file is whole, and only a regular file is replaced."""
+"""`--out`: the old file stays until the new one is complete, and only regular files are replaced."""
 
 import os
 import sys
@@ -19,7 +19,7 @@ from tests.orchestrator.small_sweep import folder_of, small_sweep, sweep_on_disk
 
 TABLE = pa.table({"a": [1, 2]})
 UNWRITABLE = pa.table({"a": pa.array([(1, 2, 3)], pa.month_day_nano_interval())})
-"""Parquet has no such type: pyarrow begins the file, fails and removes it."""
+"""A value of a type that Parquet lacks: pyarrow begins the file, fails and removes it."""
 
 
 @pytest.mark.parametrize("format", ["csv", "json", "parquet"])
@@ -73,7 +73,7 @@ SPECIAL: dict[str, Callable[[Path], None]] = {
 
 @pytest.mark.parametrize("kind", SPECIAL)
 def test_nothing_but_a_regular_file_is_replaced(kind: str, tmp_path: Path) -> None:
-    """By any command: none of them writes anything before it has looked."""
+    """Every command checks `--out` before it writes anything."""
     folder = tmp_path / "outs"
     folder.mkdir()
     for name in ("out", "curves.parquet"):

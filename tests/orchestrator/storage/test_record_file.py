@@ -1,4 +1,4 @@
-"""The records of a sweep directory: read as they were written, or refused in one line that names the file."""
+"""The records of a sweep directory: read back unchanged, or refused in one line that names the file."""
 
 import json
 import sys
@@ -32,7 +32,7 @@ def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def _read(path: Path, name: str, content: bytes) -> object:
-    """What a record says, had it this content."""
+    """The result of reading a record with this content."""
     file = path / name
     written = file.read_bytes()
     file.write_bytes(content)

@@ -67,7 +67,7 @@ def _sentences(side: Side) -> list[str]:
 
 
 def _part_of(corpus: Corpus) -> dict[str, int]:
-    """Of each source sentence; every word must be in the vocabulary."""
+    """The part of each source sentence; every word must be in the vocabulary."""
     parts = dict(zip(_sentences(corpus.source), corpus.part.tolist(), strict=True))
     assert not any(SPECIALS[UNK] in sentence for sentence in parts)
     return parts
@@ -90,7 +90,7 @@ def test_every_row_is_kept_or_counted(prepare: Prepare) -> None:
     Path("bad.tsv").write_bytes(b"\xef\xbb\xbf" + b"".join([HEADER, *bad, *whole, *bad[:-1], last]))
     report = prepare("bad.tsv", "--out", "c.parquet", "--min-frequency", "1", "--json").report
     assert report["dropped"] == {name: 2 * len(rows) - (name == "duplicate") for name, rows in BAD.items()} | {
-        # The first of them is the one that is kept.
+        # Of duplicates the first is kept.
         "duplicate": 1
     }
     assert report["kept"] == 62
@@ -190,7 +190,7 @@ def test_text_is_normalized_and_markers_in_it_are_text(prepare: Prepare) -> None
     odd = ("E\u0301 <eos> <pad>, don't ...", "È [red]Ciao")
     Path("a.tsv").write_bytes(_tsv([*_many(), odd]))
     for flag, source, target in (("--lowercase", "é", "è [ red ] ciao"), ("--no-lowercase", "É", "È [ red ] Ciao")):
-        # In its own part it may be unknown: the seed is one that trains on it.
+        # The seed is one that puts this sentence into the training part; elsewhere its words may be unknown.
         ended = prepare("a.tsv", "--out", "a.parquet", "--min-frequency", "1", flag, "--seed", "1")
         assert ended.code == 0
         corpus = read_corpus("a.parquet")
@@ -238,7 +238,7 @@ ACCEPTED = "expected parallel sentences: a TSV with a header line (or its .gz), 
             "a.tsv",
             _tsv(_many()),
             ["--source", "ita", "--target", "ita"],
-            "--target: got 'ita', expected another column",
+            "--target: got 'ita', expected a column other than the source",
         ),
         ("a.tsv", _tsv(_many()), ["--held-out", "1"], "--held-out: got 1.0, expected a share between 0 and 1"),
         ("a.tsv", _tsv(_many()), ["--held-out", "nan"], "--held-out: got nan, expected a share between 0 and 1"),

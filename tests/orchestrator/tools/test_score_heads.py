@@ -1,4 +1,4 @@
-"""`attnsweep score-heads`: what it says of planted heads, and how it refuses files."""
+"""`attnsweep score-heads`: its scores of planted heads, and its refusals of files."""
 
 import json
 import pickle

@@ -1,4 +1,4 @@
-"""MLflow shows what the ledger holds: all of it, once, whatever happens on the way. Real MLflow on a real database."""
+"""MLflow has each trial of the ledger exactly once, whatever fails in between. Real MLflow on a real database."""
 
 import math
 import sqlite3
@@ -99,7 +99,7 @@ def test_the_sweep_is_the_parent_run(client: MlflowClient, tmp_path: Path) -> No
 
 @pytest.mark.slow
 def test_a_users_workload_names_its_experiment_by_its_class(client: MlflowClient, tmp_path: Path) -> None:
-    """Not by where its file is, nor by what its file, which may be gone, says."""
+    """The name depends neither on the file's place nor on its content, since the file may be gone."""
     spec = small_sweep("users", workload=f"{tmp_path}/gone.py:FindFirst")
     sync(sweep_on_disk(tmp_path / "sweep", spec, trial_rows(0, SOLVED)))
     found = present(client.get_experiment_by_name("FindFirst"))
@@ -135,7 +135,7 @@ def test_a_half_written_child_is_completed(client: MlflowClient, tmp_path: Path)
     directory = sweep_on_disk(tmp_path / "sweep", small_sweep("half"), trial_rows(0, SOLVED), trial_rows(1, SOLVED))
     sync(directory)
     whole = runs_of(client, directory)
-    # As a crash leaves it: between making and filling, and between filling and ending.
+    # The states that a crash leaves: created but not filled, and filled but not ended.
     client.delete_run(whole[0].info.run_id)
     tags = whole[0].data.tags
     half = client.create_run(whole[0].info.experiment_id, tags=tags, run_name=whole[0].info.run_name)
@@ -155,7 +155,7 @@ def test_a_half_written_child_is_completed(client: MlflowClient, tmp_path: Path)
 
 @pytest.mark.slow
 def test_a_repeated_request_leaves_no_second_run(client: MlflowClient, tmp_path: Path) -> None:
-    """As when a server obeys a request whose answer is no longer waited for, and its repetition too."""
+    """Simulates a server that executes both a request that timed out and its repetition."""
     directory = sweep_on_disk(tmp_path / "sweep", small_sweep("repeated"), trial_rows(0, SOLVED), trial_rows(1, SOLVED))
     sync(directory)
     [parent], children = runs_of(client, directory, "sweep"), runs_of(client, directory)
@@ -228,7 +228,7 @@ def test_what_is_not_finite_is_not_sent(client: MlflowClient, tmp_path: Path) ->
 
 @pytest.mark.slow
 def test_a_curve_without_a_finite_loss_is_no_curve(client: MlflowClient, tmp_path: Path) -> None:
-    """MLflow would keep an infinite value as the largest double, and draw it."""
+    """MLflow would store an infinite value as the largest double, and plot it."""
     directory = SweepDirectory.create(tmp_path / "sweep", small_sweep("infinite", replicates=2), {})
     with open_writer(directory) as writer:
         commit(writer, trial_rows(0, ["diverged"] * 2), {0: [9.0, math.inf], 1: [9.0, 9.0, math.inf]})
@@ -279,7 +279,7 @@ def test_nothing_heavy_is_imported_before_it_is_used() -> None:
 
 def test_a_store_that_fails_leaves_the_sweep_free(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     directory = sweep_on_disk(tmp_path / "sweep", small_sweep("freed"), trial_rows(0, SOLVED))
-    # MLflow itself would try ten times, for 100 s.
+    # By default MLflow would try ten times, for 100 s.
     monkeypatch.setattr("mlflow.store.db.utils.MAX_RETRY_COUNT", 1)
     for database in ("postgresql+psycopg2://me:secret@127.0.0.1:1/mlflow", f"sqlite:///{directory.place}/sweep.json/x"):
         with pytest.raises(UserError, match="expected an MLflow store that answers") as refusal:

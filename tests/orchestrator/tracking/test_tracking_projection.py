@@ -1,4 +1,4 @@
-"""A sweep is projected while it runs, whatever MLflow does meanwhile. Real MLflow on a real database."""
+"""A running sweep is projected to MLflow, whatever MLflow does. Real MLflow on a real database."""
 
 import logging
 import signal
@@ -159,7 +159,7 @@ def test_closing_in_haste_says_that_the_sweep_was_interrupted_before_it_logs_mor
 
 
 def test_closing_in_haste_can_be_enough(client: MlflowClient, tmp_path: Path) -> None:
-    """As when the driver raises before it has any row, and its `finally` closes what was closed."""
+    """The driver raises before it has any row, and its `finally` closes the projection a second time."""
     directory = sweep_on_disk(tmp_path / "sweep", small_sweep("enough"))
     projection = Projection(directory)
     assert projection.close(60) == projection.close(60) == SyncResult(0, 0)

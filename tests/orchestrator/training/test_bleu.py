@@ -1,4 +1,4 @@
-"""BLEU of what trainings wrote: the score is the literature's, and lands in `curves` where a training ended."""
+"""BLEU of trainings' translations: the published definition, stored in `curves` at a training's last step."""
 
 import math
 from collections import Counter
@@ -20,7 +20,7 @@ REFERENCES = ("the cat sat on the mat .", "there is no dog in here .")
 
 
 class Writers(CategoryPairs):
-    """Trainings that write, each by its seed: the reference, cut by as many words."""
+    """Trainings that write the reference without its last words; their seeds say how many."""
 
     def write(self, lanes: Lanes[CategoryPairsParameters], state: State) -> list[tuple[Written, ...]]:
         assert all(len(tensor) == len(lanes.trainings) for tensor in state.values())
@@ -32,7 +32,7 @@ def _cut(n_words: int) -> tuple[str, ...]:
 
 
 def _papineni(hypotheses: tuple[str, ...], references: tuple[str, ...]) -> float:
-    """Without smoothing: for texts where every order of n-grams has a match."""
+    """BLEU without smoothing, for texts with a match of every order of n-grams."""
     lines = [(first.split(), second.split()) for first, second in zip(hypotheses, references, strict=True)]
     precisions = []
     for order in range(1, 5):
@@ -67,7 +67,7 @@ def test_as_many_hypotheses_as_references() -> None:
 
 
 def _tasks(workload: Workload[CategoryPairsParameters]) -> list[Task]:
-    """A training that solves and ends early, one that overflows, one held at the zero."""
+    """A training that solves and ends early, one that overflows, one that stays at the zero."""
     settings = [
         {"init_sigma": 0.05, "learning_rate": 0.05},
         {"init_sigma": 2.0, "learning_rate": 5.0},

@@ -1,4 +1,4 @@
-"""Sweeps in this process: without Ray, and without a trace in the settings of a notebook or debugger."""
+"""Sweeps in this process: without Ray, and without changing the settings of a notebook or debugger."""
 
 import os
 import subprocess
@@ -101,7 +101,7 @@ def _training_in(pool: LocalPool) -> LocalPool:
 
 @pytest.fixture
 def notebook() -> Any:
-    """Settings that somebody made, as they must be afterwards."""
+    """A user's settings, which must be unchanged afterwards."""
     before = _settings()
     torch.set_num_threads(2)
     torch.set_default_dtype(torch.float64)
@@ -118,7 +118,7 @@ def test_a_training_has_its_own_settings_and_the_process_keeps_its(notebook: obj
     while pool.running:
         pool.reports(0.5)
         assert _settings() == notebook
-    # Probes switch the gradient off themselves.
+    # Probes disable gradients themselves.
     assert {each[:2] for each in seen} == {(1, torch.float32)}
     assert seen[0][2] or seen[1][2]
 

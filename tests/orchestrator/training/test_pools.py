@@ -1,4 +1,4 @@
-"""What the sweep loop may rely on, whichever pool trains: the suite of the protocol, on both of its implementations."""
+"""The conformance suite of the protocol `Pool`, run on both implementations."""
 
 from collections.abc import Callable, Iterator
 from contextlib import closing
@@ -7,7 +7,6 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from attnsweep.orchestrator.training.cluster import TrainerShare
 from attnsweep.orchestrator.training.identity import Task
 from attnsweep.orchestrator.training.local_pool import LocalPool
 from attnsweep.orchestrator.training.messages import (
@@ -20,8 +19,10 @@ from attnsweep.orchestrator.training.messages import (
     Trained,
 )
 from attnsweep.orchestrator.training.pool import Pool
-from attnsweep.orchestrator.training.ray_pool import TrainerActor, TrainerPool
+from attnsweep.orchestrator.training.ray_pool import TrainerPool
+from attnsweep.orchestrator.training.shares import Wanted
 from attnsweep.orchestrator.training.trainer import Trainer
+from attnsweep.orchestrator.training.trainer_actor import TrainerActor
 from attnsweep.workloads.category_pairs import CategoryPairs
 from attnsweep.workloads.engine.contract import Training
 from attnsweep.workloads.testing import defaults
@@ -33,14 +34,14 @@ TIMES = ["finished_at", "train_seconds", "host"]
 
 @pytest.fixture(params=["local", pytest.param("ray", marks=pytest.mark.ray)])
 def start_pool(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[], Pool]]:
-    """Starts a pool of one trainer, that reports after every 25 steps."""
+    """Starts a pool of one trainer that reports after every 25 steps."""
     monkeypatch.setattr("attnsweep.orchestrator.training.local_pool.Trainer", sliced())
     if request.param == "local":
         yield lambda: LocalPool(WORKLOAD, RunContext("s"))
         return
     request.getfixturevalue("local_ray")
     monkeypatch.setattr("attnsweep.orchestrator.training.ray_pool.TrainerActor", sliced(TrainerActor))
-    yield lambda: TrainerPool(WORKLOAD, RunContext("s"), [TrainerShare("cpu", 1.0, 0.0)])
+    yield lambda: TrainerPool(WORKLOAD, RunContext("s"), Wanted(1, 1))
 
 
 def _order(pack: str, n_steps: int, **parameters: Any) -> PackOrder:
@@ -80,7 +81,7 @@ def _rows(report: Report) -> pa.Table:
 
 
 def _alone(order: PackOrder) -> pa.Table:
-    """As a trainer trains it that no pool disturbs."""
+    """The rows of a trainer without a pool, to compare with."""
     trainer = Trainer(WORKLOAD, RunContext("s"), "cpu")
     report = trainer.start(order)
     while isinstance(report, Progress):
@@ -100,7 +101,8 @@ def test_what_is_ordered_comes_back_once(start_pool: Callable[[], Pool]) -> None
         assert "Traceback" in raised.error
         assert (raised.device, raised.out_of_memory, raised.has_lost_its_gpu) == ("cpu", False, False)
         assert _rows(_trained(pool, order)) == _alone(order)
-        assert pool.n_placed == 1
+        assert pool.waiting_for == ""
+        assert pool.notices() == []
         pool.train(_order("endless", 10**6))
     assert pool.running == []
 

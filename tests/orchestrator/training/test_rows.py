@@ -1,4 +1,4 @@
-"""From a trained pack to rows: what a reader of the ledger relies on."""
+"""From a trained pack to rows: the properties that readers of the ledger rely on."""
 
 import pyarrow as pa
 import pytest
@@ -24,7 +24,7 @@ def _tasks(*settings: dict[str, Value]) -> list[Task]:
 
 @pytest.fixture(scope="module")
 def trained() -> tuple[pa.Table, pa.Table]:
-    """A training that solves, one that overflows, one held at the zero."""
+    """A training that solves, one that overflows, one that stays at the zero."""
     tasks = _tasks(
         {"init_sigma": 0.05, "learning_rate": 0.05},
         {"init_sigma": 2.0, "learning_rate": 5.0},

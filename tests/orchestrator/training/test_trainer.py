@@ -1,4 +1,4 @@
-"""The trainer, without Ray around it: it trains in slices of time, whatever an evaluation costs."""
+"""The trainer without Ray: it trains in slices of time, whatever an evaluation costs."""
 
 from bdb import BdbQuit
 from typing import Any
@@ -46,7 +46,7 @@ def test_slices_come_to_an_end() -> None:
 
 
 def test_a_checkpoint_that_cannot_be_taken_is_its_packs_fault(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As where the GPU answers late that an earlier call has failed: the sweep goes on without this pack."""
+    """The GPU reports the failure of an earlier call late; the sweep continues without this pack."""
 
     def fail(_: Pack[Any]) -> None:
         raise RuntimeError("CUDA error: device-side assert triggered")
@@ -59,7 +59,7 @@ def test_a_checkpoint_that_cannot_be_taken_is_its_packs_fault(monkeypatch: pytes
 
 
 class PanicException(BaseException):
-    """As pyo3 raises it where an extension module written in Rust panics: no `Exception`."""
+    """The exception that pyo3 raises if a Rust extension panics; it is no `Exception`."""
 
 
 class UnspeakableError(Exception):
@@ -68,7 +68,7 @@ class UnspeakableError(Exception):
 
 
 class Faulty(CategoryPairs):
-    """Raises in mid-training."""
+    """A workload that raises during the training."""
 
     def __init__(self, error: BaseException) -> None:
         self._error = error

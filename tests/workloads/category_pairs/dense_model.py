@@ -29,7 +29,7 @@ def dense_predict(model: FullModel, text_BM: Tensor, *, softmax: bool, skip: boo
 
 
 def _embed(value: Tensor, N: int, M: int, on_positions: bool) -> Tensor:
-    """The matrix among N + M rows and columns, zero outside what it sees."""
+    """The matrix in N + M rows and columns, zero in rows and columns that it does not see."""
     if value.shape[0] == N + M:
         return value
     return pad(value, (N, 0, N, 0) if on_positions else (0, M, 0, M))

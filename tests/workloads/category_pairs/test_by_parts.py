@@ -1,4 +1,4 @@
-"""A loss by parts is the loss, alone and over lanes."""
+"""The loss computed part by part equals the loss, for one training and over lanes."""
 
 import pytest
 import torch

@@ -1,4 +1,4 @@
-"""The verdicts on the equations of systems P and C, and that a wrong form gets another."""
+"""The verdicts on the equations of systems P and C; a wrong form gets another verdict."""
 
 import itertools
 import math

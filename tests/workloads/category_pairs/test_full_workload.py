@@ -63,7 +63,7 @@ def test_combinations_without_meaning_are_refused(values: dict[str, Value], mess
 
 
 def _evidence(test: list[float], **metrics: float) -> Evidence:
-    """One training with Var Y = 1 that showed these losses; by default far from every reference, and moving."""
+    """The evidence of one training with Var Y = 1 and these losses; by default far from every reference, and moving."""
     measured = {
         "loss": 1.0,
         "train_mse": test[-1],

@@ -1,4 +1,4 @@
-"""The hand-programmed solutions, printed and mended, for several N and M."""
+"""The hand-programmed solutions, as printed and corrected, for several N and M."""
 
 import itertools
 

@@ -13,7 +13,7 @@ NOISE = torch.randn(2, N + M, N + M, generator=GENERATOR, dtype=torch.float64)
 
 
 def _blocks(*names: str) -> tuple[torch.Tensor, torch.Tensor]:
-    """k^t q and v of hand-programmed solutions, each scaled to norm 1, added up."""
+    """The sums of k^t q and of v of hand-programmed solutions, each scaled to norm 1."""
     made = [SOLUTIONS[name](TARGET, M) for name in names]
     logits = [each.k_XS.T @ each.q_XS for each in made]
     kq_SS, v_SS = (

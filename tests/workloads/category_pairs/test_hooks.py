@@ -1,4 +1,4 @@
-"""What a full or reduced training leaves beside its outcome: head scores at each probe, certificates of the stuck."""
+"""Results besides the outcome: head scores at each probe, and certificates of stuck trainings."""
 
 from typing import Any
 

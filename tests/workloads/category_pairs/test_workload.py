@@ -1,4 +1,4 @@
-"""The reduced systems as a workload: conformance, and outcomes by docs/outcomes.md on trainings whose end is known."""
+"""The reduced systems as a workload: conformance, and the outcomes of docs/outcomes.md on trainings with known ends."""
 
 import numpy as np
 import pytest
@@ -98,7 +98,7 @@ def test_a_large_step_diverges() -> None:
 
 
 def _evidence(levels: list[float], alpha: float = 1.0, beta: float = 1.0, gamma: float = 1.0) -> Evidence:
-    """One training of system P at N = 10, M = 20 that showed these levels."""
+    """The evidence of one training of system P at N = 10, M = 20 with these levels."""
     level = np.array([levels])
     full = np.ones_like(level)
     references = {"zero": 1.0, "mean": 0.9, "centred_shift": 0.145, "valley": 0.045, "solved": 0.00225}

@@ -1,4 +1,4 @@
-"""Objectives to diagnose: the reduced systems, and functions whose answers are known."""
+"""Objectives for diagnostics: the reduced systems, and functions with known answers."""
 
 import torch
 from torch import Tensor, nn
@@ -11,7 +11,7 @@ from attnsweep.workloads.engine.streams import Streams
 
 
 def system_lanes(system: PositionsOnly | CategoriesOnly, n_lanes: int, sigma: float) -> tuple[Objective, State]:
-    """The population loss of a system with tasks and starting points of their own."""
+    """The population loss of a system, with random tasks and starting points per lane."""
     system = system.double()
     streams = Streams(torch.arange(n_lanes))
     parameters, tasks = (

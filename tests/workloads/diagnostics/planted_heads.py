@@ -1,4 +1,4 @@
-"""Sentences, and attention heads on them of which it is known what they do. Axes: B sentence, T token, V word."""
+"""Sentences, and attention heads on them with known roles. Axes: B sentence, T token, V word."""
 
 from collections.abc import Callable
 
@@ -54,7 +54,7 @@ def planted_sentences() -> Sentences:
 
 
 def _towards(pattern: Tensor, strength: float = 0.8) -> Tensor:
-    """Attention of `strength` spread over a pattern (rows without one: uniform), the rest uniform."""
+    """Attention with share `strength` on a pattern and the rest uniform; rows without a pattern are uniform."""
     pattern = pattern.double()
     uniform = torch.full_like(pattern, 1.0 / pattern.shape[-1])
     share = pattern / pattern.sum(-1, keepdim=True).clamp_min(1.0)
@@ -107,7 +107,7 @@ def _rarest(sentences: Sentences) -> Tensor:
 
 
 def _certain_tokens(sentences: Sentences) -> Tensor:
-    """To tokens by a preference that has nothing to do with how rare they are."""
+    """Attention to tokens by a preference that is independent of their rarity."""
     assert sentences.key_tokens is not None
     preference = torch.randperm(V + 2, generator=torch.Generator().manual_seed(3))
     liked = preference[sentences.key_tokens].masked_fill(~sentences.keys, -1).argmax(1)

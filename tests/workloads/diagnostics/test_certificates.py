@@ -1,4 +1,4 @@
-"""Kicks and the valley's reset, on trainings whose end is known."""
+"""Kicks and the valley's reset, on trainings with known ends."""
 
 import pytest
 import torch

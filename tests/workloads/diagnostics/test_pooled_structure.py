@@ -1,4 +1,4 @@
-"""Structure distances pooled over sentences: members, the mean of single sentences, what chance gives.
+"""Structure distances pooled over sentences: members of the families, means over sentences, chance.
 
 Axes: H head, B sentence, T token.
 """
@@ -40,7 +40,7 @@ LENGTHS = {6: 3, 8: 1, 9: 4, 12: 2}
 
 
 def test_they_are_means_per_token_over_sentences() -> None:
-    """Of sentences one by one, whatever their lengths; w and p are those of the least mean where half of them fit."""
+    """The mean over single sentences of any lengths; w and p have the least mean among those that fit half of them."""
     heads = [_random(T, 2, 3, n, T, T) for T, n in LENGTHS.items()]
     found = _pooled(*heads)
     single = [each[..., b, :, :] for each in heads for b in range(each.shape[2])]
@@ -88,7 +88,7 @@ def test_members_are_at_distance_0() -> None:
 
 @pytest.mark.parametrize(("w", "p"), [(2, 1), (2, 3), (3, 2), (5, 1)])
 def test_planted_blocks_are_found_whatever_the_lengths(w: int, p: int) -> None:
-    """The blocks lie elsewhere in each sentence."""
+    """The blocks are at different places in each sentence."""
     generator = torch.Generator().manual_seed(w)
     sentences = []
     for T, n in LENGTHS.items():
@@ -103,12 +103,12 @@ def test_planted_blocks_are_found_whatever_the_lengths(w: int, p: int) -> None:
 
 
 def test_blocks_that_fit_into_few_sentences_are_no_candidates() -> None:
-    """Six rows fit into the two longest sentences alone."""
+    """Blocks of six rows fit only into the two longest sentences."""
     short = [_blocks(5, 2, [b]).expand(1, 1, 5, 5) for b in (0, 1, 2)]
     long = _blocks(12, 6, [3]).expand(1, 2, 12, 12)
     found = _pooled(*short, long)
     assert found["sigma_3_window"][0] <= 5
-    # They are half of all where one more is.
+    # With one more such sentence they are half of all.
     found = _pooled(short[0], short[1], long)
     mean = (distances_to_blocks(long)[0, :, 5, 1] / 12).mean()
     assert mean == 0
@@ -141,19 +141,19 @@ def test_z_is_far_below_0_for_structure_and_about_0_for_noise() -> None:
     assert found["sigma_2_z"][2] < -3
     noise_z = _pooled(*[_random(T, 300, 1, T, T) for T in LENGTHS])
     for name in ("sigma_1_z", "sigma_2_z", "sigma_3_z"):
-        # Of ten shuffles: Student's law of 9 degrees of freedom, a little wider than it by the shuffles' own mean.
+        # z of ten shuffles follows Student's t with 9 degrees of freedom, slightly widened by the error of their mean.
         assert abs(noise_z[name].mean()) < 0.5, name
         assert 0.7 < noise_z[name].std() < 1.8, name
 
 
 def test_z_is_of_the_first_sentence_of_each_length() -> None:
-    """Its distance is of the mean over these alone; more sentences of a length change nothing."""
+    """z uses the first sentence of each length only; further sentences of a length change nothing."""
     first = [_random(T, 2, 1, T, T) for T in LENGTHS]
     more = [_random(90 + T, 2, 5, T, T, sharpness=8.0) for T in LENGTHS]
     alone = _pooled(*first)
     both = _pooled(*[torch.cat(pair, dim=1) for pair in zip(first, more, strict=True)], *more)
     for name in SCORES:
-        # The window of Sigma_2 is the one that Sigma_3 has on all sentences.
+        # Sigma_2 uses the window that Sigma_3 has over all sentences.
         if name != "sigma_2_z":
             assert np.array_equal(alone[name], both[name]) == name.endswith("_z"), name
 
@@ -176,7 +176,7 @@ def test_a_sentence_of_one_token_is_itself() -> None:
 
 
 def test_blocks_have_two_rows_at_least() -> None:
-    """Blocks of one row are the identity: nearest to it would always be they."""
+    """Blocks of one row are excluded: they are the identity, so they would always be nearest to it."""
     found = _pooled(*[torch.eye(T, dtype=torch.float64).expand(1, 1, T, T) for T in LENGTHS])
     assert found["sigma_1"] == 0
     assert found["sigma_3_window"] == 2

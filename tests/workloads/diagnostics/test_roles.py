@@ -1,4 +1,4 @@
-"""Planted heads get their role and no other; scores are what they are by definition. Axes: B sentence, T token."""
+"""Planted heads get their role and no other, and scores follow their definitions. Axes: B sentence, T token."""
 
 import dataclasses
 
@@ -136,7 +136,7 @@ def test_a_head_that_looks_at_eos_is_judged_by_what_it_looks_at_besides(sentence
     to_eos[torch.arange(B), :, sentences.queries.sum(1)] = 0.9
     found = role_scores(count_roles(to_eos + 0.1 * shift(1)(sentences), sentences))
     assert label_roles(found) == "positional"
-    # Not renormalised: that there is little attention on it remains to be seen.
+    # Not renormalized, so that little attention stays visible as little.
     assert found["positional_mass"] == pytest.approx(0.1 * (0.8 + 0.2 / T))
 
 
@@ -191,7 +191,7 @@ def test_what_a_score_needs_is_asked_for(sentences: Sentences) -> None:
 
 
 def _shortened(sentences: Sentences, of: slice, length: int) -> Sentences:
-    """Some sentences, cut to their first tokens."""
+    """Some of the sentences, cut to their first tokens."""
     some = sentences.batch(of)
     assert some.arcs is not None
     assert some.query_tokens is not None
@@ -212,7 +212,7 @@ def _shortened(sentences: Sentences, of: slice, length: int) -> Sentences:
 def test_counts_of_batches_of_different_lengths_add_up(
     heads: Tensor, sentences: Sentences, is_causal: bool, shorter_first: bool
 ) -> None:
-    """As if the shorter had been padded to the longer."""
+    """The counts are the same as if the shorter sentences had been padded to the longer ones."""
     length = 9
     parts = [_shortened(sentences, slice(0, 250), length), sentences.batch(slice(250, B))]
     parts = [dataclasses.replace(part, is_causal=is_causal) for part in parts]
@@ -246,7 +246,7 @@ def test_causal_queries_have_no_later_candidates(heads: Tensor, sentences: Sente
             weights = attention[b, q, : q + 1]
             best = (weights == weights.max()).nonzero()[:, 0].tolist()
             assert found[index, b, q] == (best[0] if len(best) == 1 else -1)
-    # What lies in the future is never found, and is no arc that could be.
+    # Arcs to later positions can never be found and do not count.
     counts, both_ways = count_roles(heads, causal), count_roles(heads, sentences)
     arcs = causal.arcs
     assert arcs is not None

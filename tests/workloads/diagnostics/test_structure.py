@@ -44,13 +44,13 @@ def placements(T: int, w: int, p: int, *, any_column: bool) -> list[Tensor]:
 
 
 def distance_to_support(attention: Tensor, support: Tensor) -> Tensor:
-    """Rows that have to sum to 1 on their support: what lies outside is lost, what the support lacks is made up."""
+    """Rows that must sum to 1 on their support: mass outside is removed, and missing mass is added."""
     mass = (attention * support).sum(-1)
     return (attention.sum(-1) - mass + (1.0 - mass).abs()).sum(-1)
 
 
 def brute_force(head: Tensor, supports: list[Tensor], n_free: int = 0) -> float:
-    """The least distance over supports and over every choice of at most `n_free` further places."""
+    """The least distance over all supports and all choices of at most `n_free` further places."""
     T = head.shape[0]
     best = float("inf")
     for support in supports:
@@ -64,7 +64,7 @@ def brute_force(head: Tensor, supports: list[Tensor], n_free: int = 0) -> float:
 
 
 def nearest_by_search(row: np.ndarray, support: list[int], steps: int = 40) -> float:
-    """The distance of one row by trying a grid of rows on at most three places."""
+    """The distance of one row, by brute force over a grid of rows with at most three nonzero places."""
     best = float("inf")
     for parts in itertools.product(range(steps + 1), repeat=len(support) - 1):
         if sum(parts) <= steps:

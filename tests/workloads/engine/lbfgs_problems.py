@@ -1,4 +1,4 @@
-"""Ten problems of ten parameters each, from easy to nasty, and what `torch.optim.LBFGS` does on one of them alone."""
+"""Ten problems of ten parameters each, from easy to hard, and `torch.optim.LBFGS` on a single one to compare with."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -14,7 +14,7 @@ N_PARAMETERS = 10
 
 @dataclass(frozen=True)
 class Problem:
-    """Something to minimize, from where, with which learning rate."""
+    """A function to minimize, its starting point, and a learning rate."""
 
     objective: Objective
     start: Tensor
@@ -23,7 +23,7 @@ class Problem:
 
 @dataclass
 class Trace:
-    """What an optimizer asked of one problem, and where it ended."""
+    """The points at which an optimizer evaluated one problem, and where it ended."""
 
     points: list[Tensor] = field(default_factory=list)
     losses: list[float] = field(default_factory=list)
@@ -74,7 +74,7 @@ PROBLEMS = [
 
 
 def random_problem(seed: int) -> Problem:
-    """Any size of loss, start and learning rate, so that trainings end by any of the tolerances."""
+    """Random scales of loss, start and learning rate, so that trainings end by different tolerances."""
     generator = torch.Generator().manual_seed(seed)
     size, reach, rate = torch.rand(3, generator=generator, dtype=torch.float64).tolist()
     problem = PROBLEMS[seed % len(PROBLEMS)]

@@ -1,4 +1,4 @@
-"""A pack that goes on from a checkpoint ends as if nothing had happened, to the last bit."""
+"""A pack resumed from a checkpoint ends like an undisturbed one, to the last bit."""
 
 import io
 import multiprocessing
@@ -41,7 +41,7 @@ STRINGS: dict[str, Value] = {
     "d_ffn": 8,
 }
 SENTENCES: dict[str, Value] = {**SMALL, "n_steps": 12, "n_probes": 3, "eval_sentences": 6, "head_sentences": 6}
-# Learning rates from those that solve nothing to those that diverge at once and late.
+# Learning rates from too small to solve to diverging, early or late.
 RATES: dict[str, list[float]] = {
     "sgd": [1e-3, 0.3, 3.0, 30.0],
     "adam": [1e-3, 0.1, 0.3, 1e200],
@@ -70,7 +70,7 @@ CASES: dict[str, tuple[str, dict[str, Value], list[dict[str, Value]]]] = {
 
 
 def _case(name: str) -> tuple[Workload[Any], list[Training[Any]]]:
-    """Eight trainings of very different fates."""
+    """Eight trainings with very different ends."""
     workload, shared, own = CASES[name][0], CASES[name][1], CASES[name][2]
     rates = RATES[str(shared["optimizer"])]
     settings = [{**shared, **own[lane % len(own)], "learning_rate": rates[lane % len(rates)]} for lane in range(8)]
@@ -86,7 +86,7 @@ def _ended(pack: Pack[Any]) -> Pack[Any]:
 
 @cache
 def _undisturbed(name: str) -> tuple[Pack[Any], int]:
-    """A case trained in one go, and the evaluations that took."""
+    """A case trained without interruption, and the number of its evaluations."""
     pack = Pack(*_case(name))
     n_evaluations = 0
     while not pack.advance(1):
@@ -123,7 +123,7 @@ def _assert_same_end(one: Pack[Any], other: Pack[Any], probe_steps: Sequence[int
 
 @pytest.mark.slow
 def test_the_cases_hold_all_fates() -> None:
-    """Else the tests below would say little."""
+    """The cases differ in their ends; otherwise the tests below would show little."""
     for name in ("pairs, sgd", "pairs, adamw", "pairs, sampled"):
         pack, _ = _undisturbed(name)
         result, trainings = pack.result(), _case(name)[1]
@@ -155,7 +155,7 @@ def test_a_resumed_pack_ends_as_an_undisturbed_one(name: str, data: st.DataObjec
 
 @pytest.mark.slow
 def test_lbfgs_resumes_at_every_evaluation() -> None:
-    """At the start, within searches and between them, where some lanes are ahead and where some have ended."""
+    """Checkpoints at the start, within and between searches, with some lanes ahead, and with some ended."""
     name = "pairs, lbfgs"
     undisturbed, n_evaluations = _undisturbed(name)
     workload, trainings = _case(name)
@@ -177,7 +177,7 @@ def _half_trained(name: str) -> Pack[Any]:
 
 
 def _train_on(name: str, content: bytes) -> tuple[PackResult, bytes]:
-    """The end of a case from its checkpoint."""
+    """The end of a case that is resumed from its checkpoint."""
     pack = _ended(Pack.resumed(*_case(name), from_bytes(content)))
     return pack.result(), _final_bytes(pack)
 
@@ -188,7 +188,7 @@ def _final_bytes(pack: Pack[Any]) -> bytes:
 
 
 def test_curvature_pairs_are_all_there() -> None:
-    """Also the scale of the last pair, which is asked for where the next one is refused."""
+    """The checkpoint includes the scale of the last pair, which is needed if the next pair is refused."""
     generator = torch.Generator().manual_seed(0)
     s, y, gradient = torch.randn(3, 4, 6, generator=generator, dtype=torch.float64)
     pairs, other = CurvaturePairs(s, most_pairs=3), CurvaturePairs(s, most_pairs=3)
@@ -233,7 +233,7 @@ def test_a_checkpoint_is_not_changed_by_who_hands_it_out_or_takes_it() -> None:
 
 @pytest.mark.slow
 def test_batches_are_drawn_again_in_the_block_they_were_drawn_in() -> None:
-    """So that a resumed pack is the same program even where a workload's draws depend on block and company."""
+    """A resumed pack draws the same blocks for the same lanes, in case a workload's draws depend on them."""
 
     class Blocky(CategoryPairs):
         def batches(self, lanes, steps):  # type: ignore[no-untyped-def]
@@ -373,7 +373,7 @@ STATES: dict[str, set[str]] = {
 
 @pytest.mark.parametrize("optimizer", STATES)
 def test_what_a_checkpoint_holds(optimizer: str) -> None:
-    """Where this changes, `FORMAT` rises."""
+    """If this changes, raise `FORMAT`."""
     pack = Pack(*_case(f"pairs, {optimizer}"))
     pack.advance(80)
     found = {name for name in pack.checkpoint() if not name.startswith(("record/metrics/", "optimizer/seen_at/"))}

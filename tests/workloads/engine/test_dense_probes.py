@@ -1,4 +1,4 @@
-"""More probes change no bit of a training, and dense ones are every step, or some 2,000."""
+"""Additional probes change no bit of a training; dense probes are at every step, or at about 2,000 steps."""
 
 import numpy as np
 import pytest
@@ -33,7 +33,7 @@ def test_a_training_looked_at_at_every_step_ends_as_one_that_is_not(name: str, s
 
 def test_who_is_solved_is_judged_by_the_own_probes_alone() -> None:
     class Patient(CategoryPairs):
-        """Calls a training solved that has been looked at thirteen times."""
+        """A workload that labels a training as solved at its thirteenth probe."""
 
         def judge(self, parameters, evidence):  # type: ignore[no-untyped-def]
             del parameters

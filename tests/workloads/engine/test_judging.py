@@ -1,4 +1,4 @@
-"""What a workload may call its trainings, and what a loss may be."""
+"""Accepted labels and losses of a workload."""
 
 from collections.abc import Callable
 from typing import Any
@@ -92,7 +92,7 @@ def test_an_answer_that_is_no_verdict_is_refused(answer: Callable[[Evidence], An
         judged(workload, trainings[0].parameters, evidence)
     with pytest.raises(AssertionError, match=text):
         check_verdicts(workload, trainings)
-    # In mid-training it is asked too, at the first probe: of one, not of nine.
+    # `judge` is also called during training, at the first probe, with one probe and not nine.
     with pytest.raises((TypeError, ValueError), match=text.partition(", expected")[0]):
         _trained(workload, _trainings(stop_when_solved=True))
 
@@ -132,7 +132,7 @@ def test_what_is_no_real_number_is_refused(workload: CategoryPairs, text: str) -
 
 
 class Shifted(CategoryPairs):
-    """A loss and levels that are less than they should be, by a quarter."""
+    """A workload whose loss and levels are lower than the true ones by a quarter."""
 
     by = (0.25, 0.0)
 
@@ -151,7 +151,7 @@ def test_a_negative_loss_is_no_solution() -> None:
     result = _trained(Shifted(), trainings)
     loss = result.evidence.metrics["eval_loss"][0]
     [found] = np.flatnonzero(loss < 0)
-    # It ended there, and what it was judged by is on record.
+    # The training ended there, and the negative loss is recorded.
     assert result.diverged_step[0] == result.n_steps[0] == result.evidence.steps[found] < 400
     assert np.isnan(loss[found + 1 :]).all()
     with pytest.raises(AssertionError, match=r"eval_loss -0\.\d+ is negative.*set `loss_may_be_negative = True`"):
@@ -162,7 +162,7 @@ def test_a_negative_loss_is_no_solution() -> None:
 def test_a_loss_that_may_be_negative_may_solve() -> None:
     trainings = _trainings(1, **SOLVING)
     declared = type("Declared", (Shifted,), {"loss_may_be_negative": True})()
-    # One of its levels says so.
+    # Allowed, because one of the levels is negative.
     evident = type("Evident", (Shifted,), {"by": (0.25, 0.25)})()
     for workload in (declared, evident):
         result = _trained(workload, trainings)
@@ -172,7 +172,7 @@ def test_a_loss_that_may_be_negative_may_solve() -> None:
 
 
 def test_rounding_that_outweighs_the_loss_is_no_solution() -> None:
-    """In float32 terms of 1e8 leave -0.4 of a sum of squares, below any level."""
+    """In float32, terms of 1e8 turn a sum of squares into -0.4, below any level."""
     parameters = defaults(
         CategoryPairs(),
         init_sigma=32.058036810444456,

@@ -1,4 +1,4 @@
-"""Rows of parameters: nothing is lost, and all of it begins where full vectors do."""
+"""Rows of parameters: all values are there, and each parameter begins at a full vector."""
 
 import torch
 

@@ -1,4 +1,5 @@
-"""Fused L-BFGS: each lane asks for the very points that `torch.optim.LBFGS` alone would, whatever its neighbours do."""
+"""Fused L-BFGS: each lane evaluates exactly the points that `torch.optim.LBFGS` alone would, whatever its neighbours
+do."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -22,7 +23,7 @@ from tests.workloads.engine.lbfgs_problems import PROBLEMS, Problem, Trace, rand
 
 
 class Fused:
-    """Problems in one pack; the parameters of each are split over two tensors."""
+    """Runs problems in one pack; the parameters of each are split over two tensors."""
 
     def __init__(self, problems: Sequence[Problem], n_steps: int) -> None:
         self._problems = list(problems)
@@ -93,7 +94,7 @@ def test_ten_problems_in_one_pack_each_follow_torch_alone(stops: tuple[int, ...]
 
 @pytest.mark.slow
 def test_lanes_end_by_the_tolerances_that_end_torch() -> None:
-    # Seed 147 amplifies rounding: PyTorch itself, started 2e-16 beside, ends 1.7 beside.
+    # Seed 147 amplifies rounding: PyTorch's own result changes by 1.7 if its start changes by 2e-16.
     problems = [random_problem(seed) for seed in range(147)]
     fused = Fused(problems, 12).advance(12)
     for own, problem in zip(fused.traces, problems, strict=True):
@@ -217,7 +218,7 @@ def _trained(n_lanes: int, **values: Value) -> PackResult:
 def test_a_pack_trains_each_lane_as_torch_does_alone(expectation: str) -> None:
     values: dict[str, Value] = {"expectation": expectation, "batch_size": 8, "n_positions": 5, "n_categories": 3}
     result = _trained(6, stop_when_solved=False, **values)
-    # Not seed 0: 1e-15 of its start moves where PyTorch itself ends by 3%.
+    # Not seed 0: a change of its start by 1e-15 changes PyTorch's own result by 3%.
     for seed in range(1, 6):
         training = Training(defaults(CategoryPairs(), optimizer="lbfgs", **values), seed)
         lanes = Lanes([training], torch.device("cpu"))

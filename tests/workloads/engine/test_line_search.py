@@ -1,4 +1,4 @@
-"""Fused line searches take the very decisions of PyTorch's `_strong_wolfe`, on wiggly, kinked and walled functions.
+"""Fused line searches make the same decisions as PyTorch's `_strong_wolfe`, on wavy functions with kinks and walls.
 
 Axes: L lane.
 """
@@ -15,7 +15,7 @@ TOLERANCE_CHANGE = 1e-3
 
 
 def _wiggly(x: Tensor, shape: Tensor) -> Tensor:
-    """Something with hills, valleys and, in one of three lanes, a kink or a wall; x (2,), shape (4,)."""
+    """A function with hills and valleys, and in one of three lanes a kink or a wall; x (2,), shape (4,)."""
     tilt, height, frequency, kind = shape.unbind(-1)
     base = 0.1 * x.square().sum(-1) + tilt * x.sum(-1) + height * torch.sin(frequency[..., None] * x).sum(-1)
     kinked = base + 20 * (x[..., 0] - 1).abs()
@@ -42,7 +42,7 @@ def test_every_search_ends_where_torch_alone_would(most_interpolations: int) -> 
 
     searches = LineSearches(gradient, TOLERANCE_CHANGE)
     limit = torch.full((N_LANES,), most_interpolations)
-    # Twice, the second time with what the first has left behind.
+    # Twice, so that the second search starts with the state that the first left.
     for _ in range(2):
         searches.begin(torch.ones_like(limit).bool(), first_trial, (loss, gradient, slope), direction, limit)
         while searches.is_open.any():
@@ -70,7 +70,7 @@ def test_every_search_ends_where_torch_alone_would(most_interpolations: int) -> 
 
 @pytest.mark.parametrize(("share", "is_taken"), [(0.5, False), (2.0, True)])
 def test_a_step_is_taken_that_gains_what_is_asked_for(share: float, is_taken: bool) -> None:
-    """A flat place, whose loss is lower by a share of the sufficient decrease."""
+    """A flat function, lower beyond the start by a share of the sufficient decrease."""
     one, yes = torch.ones(1, dtype=torch.float64), torch.tensor([True])
     searches = LineSearches(one[None], TOLERANCE_CHANGE)
     searches.begin(yes, one, (0 * one, -one[None], -one), one[None], torch.tensor([25]))

@@ -1,4 +1,4 @@
-"""Norms per lane, on which clipping and gamma rest, and the rounding that a lane's place must not change."""
+"""Norms per lane, which clipping and gamma use; their rounding must not depend on a lane's place."""
 
 import os
 

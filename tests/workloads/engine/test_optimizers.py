@@ -56,7 +56,7 @@ def _alone(
     settings: Mapping[str, float],
     schedule: Callable[[torch.optim.Optimizer], torch.optim.lr_scheduler.LRScheduler] | None = None,
 ) -> list[Tensor]:
-    """What plain PyTorch makes of one lane."""
+    """The result of plain PyTorch for one lane."""
     parameters = [value.clone().requires_grad_() for value in start.values()]
     others = {name: value for name, value in settings.items() if name != "gradient_clip_norm"}
     make: Callable[..., torch.optim.Optimizer] = rule

@@ -1,4 +1,4 @@
-"""Packs: ended lanes leave, non-finite lanes freeze, nothing depends on who else is in the pack."""
+"""Packs: ended lanes leave, non-finite lanes freeze, and no result depends on the other lanes."""
 
 import numpy as np
 import pytest
@@ -47,7 +47,7 @@ def test_a_training_is_the_same_to_the_last_bit_in_any_pack(pack_size: int) -> N
     ],
 )
 def test_matrix_products_do_not_round_by_the_pack(variant: str, dtype: str) -> None:
-    """At sizes where the kernels for one product, and for one sum, differ from those for many."""
+    """Sizes at which the kernels for one product, and for one sum, differ from those for many."""
     shapes: dict[str, Value] = {
         "variant": variant,
         "expectation": "fixed_sample",
@@ -68,7 +68,7 @@ def test_matrix_products_do_not_round_by_the_pack(variant: str, dtype: str) -> N
 @pytest.mark.slow
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 def test_matrix_products_do_not_round_by_the_place_in_the_pack(dtype: str) -> None:
-    """At sizes where lanes lie at odd places in memory, by which MKL rounds unless told not to (`workloads`)."""
+    """Sizes at which lanes have odd memory alignments, on which MKL's rounding depends by default."""
     shapes: dict[str, Value] = {
         "variant": "combined",
         "expectation": "fixed_sample",
@@ -129,7 +129,7 @@ def test_an_initialization_must_cover_all_parameters() -> None:
 
 
 class Hooked(CategoryPairs):
-    """Draws three steps at once, is looked at every fifth step, and notes what it was asked for."""
+    """A workload that draws three steps at once, is probed every fifth step, and records its calls."""
 
     def __init__(self) -> None:
         self.asked: list[int] = []

@@ -87,7 +87,7 @@ def test_bits_depend_on_seed_step_and_place_alone(pack: list[int], data: st.Data
 
 def test_bits_are_those_of_the_words_least_significant_first() -> None:
     streams = Streams(torch.tensor([5, 6]))
-    # In 32 bits the product of a word and 2^32 wraps; what is kept of it is the word.
+    # The product of a word and 2^32 overflows; the remaining bits are the word.
     words = streams.integers("x", (2, 3), 2**32, step=9).transpose(1, 2) & 0xFFFFFFFF
     bits = streams.bits("x", 3, 64, range(9, 10))[:, 0].to(torch.int64)
     again = (bits.unflatten(2, (2, 32)) << torch.arange(32)).sum(-1)

@@ -1,4 +1,4 @@
-"""docs/languages.md, done to a copy of the package: its files written, its lines added, its check run."""
+"""The steps of docs/languages.md on a copy of the package: files written, lines added, check run."""
 
 import os
 import re
@@ -34,9 +34,9 @@ def _blocks(language: str) -> list[str]:
 
 @pytest.fixture
 def followed(tmp_path: Path) -> Path:
-    """A copy of the package after what the page says was done to it."""
+    """A copy of the package after the page's steps."""
     shutil.copytree(ROOT / "workloads", tmp_path / "workloads", ignore=shutil.ignore_patterns("__pycache__"))
-    # As in src/: the installed package is links to the folders.
+    # As in src/: the installed package consists of links to the folders.
     package = tmp_path / "attnsweep"
     package.mkdir()
     for name in ("__init__.py", "__init__.pyi"):

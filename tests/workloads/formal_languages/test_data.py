@@ -1,4 +1,4 @@
-"""What a pack reads: strings that depend on seed, step and length alone, whatever is drawn with them."""
+"""The data of a pack: strings that depend only on seed, step and length, whatever else is drawn."""
 
 import pytest
 import torch

@@ -1,4 +1,4 @@
-"""The exact transformers: accuracy 1 wherever strings are short enough to try, closed forms, published numbers."""
+"""The exact transformers: accuracy 1 on all short strings, closed forms, published numbers."""
 
 import math
 from collections.abc import Callable
@@ -101,7 +101,7 @@ def test_cross_entropies_are_those_of_the_authors_code() -> None:
     text = random_strings(4000, 100)
     plain = _bits(exact_first(6**-0.5), "first", text, "kinds")
     assert plain.mean().item() == pytest.approx(0.9947, abs=5e-5)
-    # With LN a 1 and a 0 at position 1 are scaled apart: over their 100 random strings the mean is some 2e-4 uncertain.
+    # With LN the cross-entropies of 1... and 0... differ, so their mean over 100 random strings is uncertain by 2e-4.
     normalized = _bits(with_layer_norm(exact_first(12**-0.5), 1e-5), "first", text, "kinds")
     assert normalized.mean().item() == pytest.approx(0.1360, abs=5e-4)
 

@@ -1,4 +1,4 @@
-"""What encoders start from: PyTorch's own distributions, or a Gaussian."""
+"""The starting parameters of encoders: PyTorch's own distributions, or a Gaussian."""
 
 import pytest
 import torch
@@ -20,7 +20,7 @@ def _initial(*sigmas: float | None, n_seeds: int = 1) -> dict[str, Tensor]:
 
 @pytest.fixture(scope="module")
 def torchs() -> dict[str, Tensor]:
-    """Forty layers of PyTorch's, one after the other, by our names."""
+    """The parameters of forty PyTorch layers, by our names."""
     found: dict[str, list[Tensor]] = {}
     with torch.random.fork_rng():
         torch.manual_seed(0)

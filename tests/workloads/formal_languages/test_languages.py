@@ -1,4 +1,4 @@
-"""Languages: membership, positions, and what they say of their kinds of token."""
+"""Languages: membership, positions, and kinds of token."""
 
 import pytest
 import torch

@@ -109,7 +109,7 @@ def test_reference_levels_are_those_of_the_evaluation_strings() -> None:
 
 
 def _evidence(bits: list[float], accuracy: float = 0.6, logit_std: float = 1.0, **levels: float) -> Evidence:
-    """One training that showed these losses."""
+    """The evidence of one training with these losses."""
     metrics = {"eval_loss": np.array([bits])}
     metrics |= {
         name: np.full((1, len(bits)), value) for name, value in (("accuracy", accuracy), ("logit_std", logit_std))

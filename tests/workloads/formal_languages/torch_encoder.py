@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from attnsweep.workloads.formal_languages.encoder import Encoder, EncoderLayer
 
 _SCALES: dict[str, Callable[[int, int], tuple[float, float]]] = {
-    # What multiplies PyTorch's W_Q and b_Q, which are followed by 1/sqrt(d): (d, n) -> (weight, bias).
+    # Factors of PyTorch's W_Q and b_Q, which 1/sqrt(d) follows: (d, n) -> (weight, bias).
     "inv_sqrt_d": lambda _, __: (1.0, 1.0),
     "one": lambda d, _: (math.sqrt(d), math.sqrt(d)),
     "log_n_inv_sqrt_d": lambda _, n: (math.log(n), math.log(n)),
@@ -47,7 +47,7 @@ class TorchEncoder:
         return answer
 
     def gradients(self) -> dict[str, Tensor]:
-        """Those that an encoder's own parameters of these names have, where attention is not rescaled."""
+        """Gradients by the encoder's parameter names; they equal its own if attention is not rescaled."""
         found = {"symbol_SD": self.symbol, "answer_weight_D1": self.answer.weight, "answer_bias_1": self.answer.bias}
         for index, layer in enumerate(self.body.layers):
             found |= {f"layers.{index}.{name}": value for name, value in _pairs(layer).items()}

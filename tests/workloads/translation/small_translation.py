@@ -77,12 +77,12 @@ def batch_of(parameters: TranslationParameters, pairs: NDArray[np.int64]) -> Bat
 
 
 def texts(side: Side, pairs: NDArray[np.int64]) -> list[str]:
-    """Sentences without EOS."""
+    """The words of sentences, without EOS."""
     return [" ".join(side.words[word] for word in side.tokens[pair, : side.lengths[pair] - 1]) for pair in pairs]
 
 
 def written_as_real_text(corpus: Corpus, path: Path) -> str:
-    """A prepared corpus of the same sentences, of which nothing else is known."""
+    """A prepared corpus of the same sentences, without annotations."""
     words = {"source": corpus.source.words, "target": corpus.target.words}
     columns = [
         [tokens[: length - 1].tolist() for tokens, length in zip(side.tokens, side.lengths, strict=True)]

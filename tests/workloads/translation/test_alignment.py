@@ -1,4 +1,4 @@
-"""How often heads look at the translation of their word, counted by hand."""
+"""The alignment score, compared with counts by hand."""
 
 import torch
 

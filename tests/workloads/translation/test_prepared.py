@@ -1,4 +1,4 @@
-"""The file of a prepared corpus: what was written is what is read, and what was not prepared is refused."""
+"""The file of a prepared corpus: it is read back unchanged, and other files are refused."""
 
 import gzip
 import json

@@ -1,4 +1,4 @@
-"""What a pack reads: each sentence once in a pass, in an order of the training's own, whatever is trained beside it.
+"""The data of a pack: each sentence once per pass, in the training's own order, whatever else is in the pack.
 
 Axes: L lane, B sentence, N sentence pair.
 """
@@ -59,7 +59,7 @@ def test_a_pass_reads_no_sentence_twice(values: dict[str, Value]) -> None:
             assert read.total() == sum(batch["source"].shape[1] for batch in batches)
             assert 2 * read.total() > trained_on.total()
         seen |= read.keys()
-    # What is left over in one pass has its turn in another.
+    # Sentences left over in one pass come in another.
     assert len(seen) > 0.95 * len(trained_on)
 
 
@@ -75,7 +75,7 @@ def test_orders_differ_between_trainings_and_passes() -> None:
         for turn in range(2)
     }
     assert len({tuple(order) for order in orders.values()}) == 4
-    # Buckets alike, sentences not.
+    # The buckets are the same, the sentences differ.
     shared = sum(one == other for one, other in zip(orders[0, 0], orders[1, 0], strict=True))
     assert shared < 0.3 * len(orders[0, 0])
 
@@ -178,7 +178,7 @@ def test_fewer_sentences_are_the_first_of_more() -> None:
 
 
 def _pairs_as_text(more: StudiedCorpus, fewer: StudiedCorpus, n: int) -> Counter[Pair]:
-    """A pair of the smaller corpus in the numbers of the larger: frequencies number words."""
+    """A pair of the smaller corpus, with the larger corpus's word indices, which follow frequencies."""
     numbers = [
         [one.words.index(other.words[word]) for word in other.tokens[n]]
         for one, other in ((more.corpus.source, fewer.corpus.source), (more.corpus.target, fewer.corpus.target))
@@ -206,7 +206,7 @@ def test_buckets_are_in_order_of_length(n_buckets: int) -> None:
 
 @pytest.mark.parametrize(("n_sentences", "batch_size"), [(100, 8), (50, 6), (300, 16), (20, 16)])
 def test_little_of_a_pass_is_left_over(n_sentences: int, batch_size: int) -> None:
-    """Less than a batch of each bucket, and a bucket has four batches where there are so many."""
+    """Each bucket leaves over less than a batch, and has at least four batches if the corpus is large enough."""
     steps = _steps_of_pass(small(n_sentences=n_sentences, batch_size=batch_size))
     possible = n_sentences // batch_size
     assert 0.75 * possible <= steps <= possible

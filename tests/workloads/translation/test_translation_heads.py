@@ -1,4 +1,4 @@
-"""Planted heads on the grammar's sentences get their roles; what a model's heads do is what its attention says.
+"""Planted heads on the grammar's sentences get their roles, and a model's scores follow from its attention.
 
 Axes: L lane, H head, B sentence, Q query, K key.
 """
@@ -42,7 +42,7 @@ def parts() -> tuple[LookedAt, ...]:
 
 
 def _visible(part: LookedAt, layer: str) -> Tensor:
-    """(B, Q, K) what a head of the layer may see at all."""
+    """(B, Q, K) which keys a head of the layer may see."""
     source, read = part.batch["source"] != PAD, part.batch["read"] != PAD
     queries, keys = {"encoder_self": (source, source), "decoder_self": (read, read), "cross": (read, source)}[layer]
     seen_BQK = queries.unsqueeze(2) & keys.unsqueeze(1)
@@ -52,7 +52,7 @@ def _visible(part: LookedAt, layer: str) -> Tensor:
 
 
 def _towards(place_BQ: Tensor, visible_BQK: Tensor) -> Tensor:
-    """Most attention on one key where one is named and seen, uniform over what is seen elsewhere."""
+    """Attention mostly on the named key if it is seen, else uniform over the seen keys."""
     K = visible_BQK.shape[2]
     uniform = visible_BQK.double() / visible_BQK.sum(-1, keepdim=True).clamp_min(1)
     one = torch.nn.functional.one_hot(place_BQ.clamp(0, K - 1), K).bool() & visible_BQK
@@ -180,7 +180,7 @@ def test_positional_heads_are_at_their_offsets(scores: Scores) -> None:
 def test_syntactic_heads_find_their_arcs(scores: Scores) -> None:
     assert scores["encoder_self"]["object"]["accuracy_object_to_dependent"] == 1.0
     assert scores["decoder_self"]["subject"]["accuracy_subject_to_dependent"] == 1.0
-    # The noun of a relative clause has two verbs, and a head one strongest key.
+    # A noun with a relative clause has two verbs, but a head has one strongest key.
     assert 0.85 < scores["encoder_self"]["subject"]["accuracy_subject_to_governor"] < 1.0
     assert scores["encoder_self"]["subject"]["syntactic_baseline"] < 0.9
     assert np.isnan(scores["cross"]["uniform"]["syntactic_gain"])
@@ -287,7 +287,7 @@ def test_arcs_and_alignment_join_the_words_that_the_grammar_joins(parts: tuple[L
 
 
 def test_baselines_are_fitted_on_training_sentences() -> None:
-    """On so few that others have other commonest offsets."""
+    """Offsets fitted on so few sentences that other sentences have other most frequent offsets."""
     parameters = small(n_sentences=12)
     parts, studied = looked_at(parameters, CPU), studied_corpus(parameters)
     gold = studied.corpus.gold
@@ -384,7 +384,7 @@ def test_uniform_attention_has_no_role() -> None:
     assert (found.role == "none").all()
     share = found.scores["positional_share"][0]
     assert not share[[0, 2]].any()
-    # The decoder's first word is the only one that its query may look at.
+    # The query of the decoder's first word sees only itself.
     assert (share[1] < 0.3).all()
     assert np.isnan(found.scores["sigma_1_z"][0, 0]).all()
     assert WORKLOAD.score_heads(lanes(small(head_sentences=0)), state) is None

@@ -1,4 +1,4 @@
-"""What translators start from: Xavier's law, or a Gaussian where it is asked for. Axes: L lane."""
+"""The starting parameters of translators: Xavier's law, or a Gaussian if `init_sigma` is given. Axes: L lane."""
 
 import math
 

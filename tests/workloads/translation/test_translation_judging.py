@@ -1,4 +1,4 @@
-"""The outcomes of translators, each of the cases in their order, on tables made by hand. Axes: L lane, P probe."""
+"""The outcomes of translators, case by case, on hand-made evidence. Axes: L lane, P probe."""
 
 import math
 from collections.abc import Sequence
@@ -19,7 +19,7 @@ def _evidence(
     source_gain: float = 1.0,
     levels: dict[str, float] = LEVELS,
 ) -> Evidence:
-    """One training; by default its loss on what it trains on is a tenth less."""
+    """The evidence of one training; by default its training loss is a tenth lower than its held-out loss."""
     held_out = np.array([eval_loss])
     return Evidence(
         steps=np.arange(len(eval_loss)) * 10,
@@ -44,7 +44,7 @@ def _last(evidence: Evidence) -> tuple[str, str]:
         (_evidence([5.0, math.nan]), ("diverged", "")),
         (_evidence([5.0, math.nan], source_gain=0.0), ("diverged", "")),
         (_evidence([5.0, math.inf]), ("diverged", "")),
-        # Far above the uniform law, but where it began.
+        # Far above the uniform law, but not above its own start.
         (_evidence([16.0, 15.1], [1.0, 2.0]), ("plateau", "moving")),
         (_evidence([5.0, 0.19]), ("solved", "")),
         (_evidence([5.0, 0.19], source_gain=0.0), ("solved", "")),
@@ -55,7 +55,7 @@ def _last(evidence: Evidence) -> tuple[str, str]:
         (_evidence([5.0, 2.0, 2.09], [5.0, 1.8, 1.0]), ("plateau", "")),
         # Both losses rose: no overfitting.
         (_evidence([5.0, 2.0, 2.2], [5.0, 1.8, 1.9]), ("plateau", "")),
-        # Above the least, though it fell since.
+        # Still above the minimum, although it has fallen since.
         (_evidence([5.0, 2.0, 2.9, 2.2], [5.0, 1.8, 1.0, 0.9]), ("overfit", "")),
         (_evidence([5.0, 4.0], source_gain=0.0), ("degenerate_zero", "unigram")),
         (_evidence([5.0, 3.97], source_gain=-0.009), ("degenerate_zero", "unigram")),

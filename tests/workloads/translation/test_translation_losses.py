@@ -1,4 +1,5 @@
-"""What a translator pays, and that reference laws pay their levels exactly. Axes: B sentence, T token, V word."""
+"""The losses of translators; models that answer by a reference law reach its level. Axes: B sentence, T token, V
+word."""
 
 import math
 from collections import Counter
@@ -76,7 +77,7 @@ def test_no_law_pays_less_smoothed_loss_than_the_smoothed_one(label_smoothing: f
 
 
 class Law(nn.Module):
-    """A model that answers a law of its own.
+    """A model that answers with given probabilities.
 
     Args:
         log_p: (B, T, V) log-probabilities of a batch.
@@ -99,7 +100,7 @@ def _smoothed(p_V: Tensor, parameters: TranslationParameters) -> Tensor:
 
 
 def _unigram(parameters: TranslationParameters) -> Callable[[Batch], Tensor]:
-    """Relative frequencies, with one sighting of any word at all."""
+    """Relative frequencies, with one additional occurrence spread over all words."""
     log_p_V = _smoothed(_frequencies(parameters), parameters)
     return lambda batch: log_p_V.expand(*batch["target"].shape, -1)
 
@@ -127,7 +128,7 @@ def _bigram(parameters: TranslationParameters) -> Callable[[Batch], Tensor]:
 
 
 def _grammar(parameters: TranslationParameters) -> Callable[[Batch], Tensor]:
-    """The grammar's own law of the target word; what is left is spread over the others."""
+    """The grammar's own law of the target word; the remaining probability is spread over the others."""
 
     def log_p(batch: Batch) -> Tensor:
         V = len(studied_corpus(parameters).corpus.target.words)

@@ -1,4 +1,4 @@
-"""Parameters that do not fit are refused, and what follows from others is filled in."""
+"""Parameters that do not fit are refused, and parameters that follow from others are filled in."""
 
 import os
 import shutil
@@ -52,7 +52,7 @@ def test_borders_are_accepted() -> None:
 def test_steps_follow_epochs_where_they_are_not_given(values: dict[str, Value], n_steps: int) -> None:
     parameters = small(**values)
     assert parameters.n_steps == n_steps
-    # What is stored is what is trained, and resolves to itself.
+    # The stored values are those trained with, and resolve to themselves.
     assert TranslationParameters.resolve(parameters.values()) == parameters
 
 

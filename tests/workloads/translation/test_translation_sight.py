@@ -1,4 +1,4 @@
-"""What may be seen, against loops over sentences, queries and keys. Axes: B sentence, Q query, K key."""
+"""Attention masks, compared with loops over sentences, queries and keys. Axes: B sentence, Q query, K key."""
 
 import itertools
 import math
@@ -17,7 +17,7 @@ LONGEST = 12
 
 
 def _batch() -> Batch:
-    """Sentences of all lengths, with words as rare as others."""
+    """Sentences of all lengths, with ties in rarity."""
     generator = torch.Generator().manual_seed(3)
     B, S, T = 9, 10, 8
     source = torch.randint(4, 9, (B, S), generator=generator)
@@ -32,7 +32,7 @@ def _batch() -> Batch:
 
 
 def _columns(rarity: list[int], num_pos: int, global_columns: str) -> list[int]:
-    """Of the tokens that are there to choose from."""
+    """The rarest of the given tokens."""
     places = range(len(rarity))
     if global_columns == "first":
         return list(places)[:num_pos]

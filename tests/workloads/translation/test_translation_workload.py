@@ -76,7 +76,7 @@ def test_it_learns_and_uses_the_source() -> None:
 
 @pytest.mark.slow
 def test_without_weights_nothing_is_learned_of_the_source() -> None:
-    """Matrices that are zero: words go by their positions alone."""
+    """Zero embeddings: words differ only in their positions."""
     parameters = small(init_sigma=0.0, learning_rate=0.1, n_steps=120, head_sentences=0)
     result = _train(Training(parameters, 0), Training(parameters, 1))
     verdicts = WORKLOAD.judge(parameters, result.evidence)

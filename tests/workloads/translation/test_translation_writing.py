@@ -1,4 +1,4 @@
-"""Greedy decoding of models whose words are known, and what is compared with what. Axes: L lane, B sentence."""
+"""Greedy decoding of models with known outputs, and the references. Axes: L lane, B sentence."""
 
 import numpy as np
 import pytest
@@ -26,7 +26,7 @@ RARITY_V = torch.tensor([5, 3, 0, 7, 2, 6, 1, 4])
 
 
 class Copier(nn.Module):
-    """Writes the source word by word, or what its table has after a word of such rarity."""
+    """A model that writes the source word by word, or the word that its table has for the last word's rarity."""
 
     after_RV: Tensor
 
@@ -39,7 +39,7 @@ class Copier(nn.Module):
         """(B, T, V) logits."""
         T = batch["read"].shape[1]
         copied = one_hot(batch["source"][:, :T], V) * self.copies
-        # A word that is read without its own rarity leads elsewhere.
+        # With a wrong rarity of the word read, the next word would differ.
         return copied + self.after_RV[batch["read_rarity"]] * one_hot(batch["read"], V).sum(-1, keepdim=True)
 
 
@@ -97,7 +97,7 @@ def test_what_is_written_is_what_a_plain_loop_writes(structure: str) -> None:
     parameters = [small(**values), small(**values, label_smoothing=0.0)]
     models = [random_model(each, seed) for seed, each in enumerate(parameters, start=2)]
     for model in models:
-        # For answers that differ by source, and end at different lengths.
+        # So that answers differ by source, and end at different lengths.
         for name, value in model.translator.named_parameters():
             if "gain" in name or "bias" in name:
                 value.data.fill_(float("gain" in name))
@@ -129,7 +129,7 @@ def test_what_is_written_is_what_a_plain_loop_writes(structure: str) -> None:
         expected = {"all": pairs, "short": pairs[is_short], "long": pairs[~is_short]}
         assert [each.name for each in sets] == list(expected)
         for each in sets:
-            # In an order of their own.
+            # In a different order.
             ours = sorted(zip(each.references, each.hypotheses, strict=True))
             numbers = expected[each.name]
             assert ours == sorted(zip(texts(target, numbers), [said[pair] for pair in numbers], strict=True))

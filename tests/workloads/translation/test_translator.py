@@ -1,4 +1,4 @@
-"""The translator against PyTorch's own modules, and what its answers may depend on. Axes: B sentence, T token."""
+"""The translator compared with PyTorch's own modules, and what its answers depend on. Axes: B sentence, T token."""
 
 import numpy as np
 import pytest
@@ -115,7 +115,7 @@ def test_the_decoder_does_not_see_the_future(structure: dict[str, Value]) -> Non
 
 @STRUCTURED
 def test_the_rarest_past_word_moves_the_future_where_it_may(structure: dict[str, Value]) -> None:
-    """The words after a changed one see it: all, or those in the band, or wherever it is a column."""
+    """The words that see a changed earlier word: all, those in the band, or all if it is a column."""
     model = random_model(small(**structure))
     batch = batch_of(small(), BATCH)
     words = batch["read"].clone()

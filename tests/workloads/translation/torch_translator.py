@@ -13,7 +13,7 @@ from attnsweep.workloads.translation.translator import LAYERS, Translator
 
 
 class OutsideNorm(nn.Module):
-    """LayerNorm as the thesis has it: epsilon beside the deviation of n - 1, gain and bias per channel."""
+    """LayerNorm as in the thesis: epsilon added to the n - 1 deviation, gain and bias per channel."""
 
     def __init__(self, d_model: int, eps: float) -> None:
         super().__init__()
@@ -83,7 +83,7 @@ class TorchTranslator(nn.Module):
         return self.answer(self.norms["decoder_end"](y)), weights
 
     def gradient(self, name: str) -> Tensor:
-        """That of the translator's parameter of this name."""
+        """The gradient of the translator's parameter of this name."""
         theirs, is_transposed = self._counterpart(name, of_gradient=True)
         return theirs.T if is_transposed else theirs
 
@@ -97,7 +97,7 @@ class TorchTranslator(nn.Module):
         return embedded * math.sqrt(D) + torch.tensor(positions, dtype=torch.float64)
 
     def _counterpart(self, name: str, *, of_gradient: bool = False) -> tuple[Tensor, bool]:
-        """The tensor that a parameter of ours is, or its gradient, and whether it is the transpose."""
+        """PyTorch's tensor for a parameter of ours, or its gradient, and whether it is transposed."""
 
         def value(parameter: Tensor) -> Tensor:
             assert not of_gradient or parameter.grad is not None

@@ -1,4 +1,4 @@
-"""What is counted of attention on a batch of sentences; counts of batches add up to those of their pool.
+"""Counts of attention on a batch of sentences. Counts are additive: those of two batches sum to those of their pool.
 
 Axes: ... lanes, layers, heads in any number; B sentence, Q query, K key, O offset, R relation, P permutation.
 """
@@ -22,17 +22,17 @@ class RoleCounts:
 
     Attributes:
         relations: Names of the relations.
-        first_offset: The least offset, -(Q - 1): the last query's to the first key.
-        hits: (..., O) queries whose strongest key is at each offset.
+        first_offset: The least offset, -(Q - 1): from the last query to the first key.
+        hits: (..., O) number of queries whose strongest key is at each offset.
         mass: (..., O) attention on each offset.
-        reach: (O,) queries that have a key there.
-        n_queries: () queries.
-        pattern: (..., 3) mass on each of the token patterns; `uniform`: (3,) the same of uniform attention.
-        total: (...) mass in all.
-        arc_hits: (..., 2, R) arcs found; `offset_hits`: (2, R) by the fixed offset; `n_arcs`: (2, R) arcs whose other
-            end may be seen.
-        rare_hits: (...) queries of rare sentences whose strongest key is one of the two rarest;
-            `permuted_hits`: (..., P) with ranks permuted; `n_rare`: () queries of such sentences.
+        reach: (O,) number of queries that have a key at each offset.
+        n_queries: () number of queries.
+        pattern: (..., 3) attention on each of the token patterns; `uniform`: (3,) the same for uniform attention.
+        total: (...) all attention.
+        arc_hits: (..., 2, R) number of arcs found; `offset_hits`: (2, R) of arcs found by the best fixed offset;
+            `n_arcs`: (2, R) of arcs whose other end the query may see.
+        rare_hits: (...) number of queries, in sentences with a rare token, whose strongest key is one of the two rarest
+            tokens; `permuted_hits`: (..., P) the same with frequency ranks permuted; `n_rare`: () all such queries.
     """
 
     relations: tuple[str, ...]
@@ -64,7 +64,7 @@ class RoleCounts:
         return replace(self, first_offset=first, **sums)
 
     def _spread(self, name: str, first: int, past: int) -> Tensor:
-        """A field, over the offsets from `first` to before `past` if it has an axis of offsets."""
+        """A field by name; if it has an axis of offsets, padded with zeros to the offsets `first` to `past` - 1."""
         value: Tensor = getattr(self, name)
         if name not in _BY_OFFSET:
             return value
@@ -76,7 +76,7 @@ def count_roles(attention: Tensor, sentences: Sentences) -> RoleCounts:
 
     Args:
         attention: (..., B, Q, K) weights after softmax, captured in eval mode.
-        sentences: What they are.
+        sentences: The sentences.
     """
     Q, K = attention.shape[-2:]
     offset_QK = torch.arange(K, device=attention.device) - torch.arange(Q, device=attention.device).unsqueeze(1)
@@ -107,10 +107,10 @@ def count_roles(attention: Tensor, sentences: Sentences) -> RoleCounts:
 
 
 def strongest_keys(attention: Tensor, sentences: Sentences) -> Tensor:
-    """(..., B, Q) the key with the most attention among those that count.
+    """(..., B, Q) the key with the most attention, among the keys that count.
 
-    -1 where two share the most (uniform attention has no strongest key, and must not count as looking at the first),
-    where none has any, and for queries that do not count.
+    It is -1 for queries that do not count, for queries without any attention on such keys, and where two keys tie:
+    uniform attention has no strongest key and must not count as looking at the first one.
     """
     return _strongest(attention.masked_fill(~sentences.allowed(), 0.0))
 
@@ -129,7 +129,7 @@ def _by_offset(counted: Tensor, strongest: Tensor, allowed: Tensor, place_QK: Te
     mass = summed.new_zeros(*leading, n_offsets).index_add_(-1, where, summed)
     reach = summed.new_zeros(n_offsets).index_add_(0, where, allowed.sum(0).double().flatten())
     place = strongest - torch.arange(Q, device=strongest.device) + Q - 1
-    # One bin more takes the queries without a strongest key.
+    # An extra bin takes the queries without a strongest key.
     place = torch.where(strongest >= 0, place, n_offsets).reshape(*leading, B * Q)
     hits = summed.new_zeros(*leading, n_offsets + 1).scatter_add(-1, place, torch.ones_like(place, dtype=torch.float64))
     return hits[..., :n_offsets], mass, reach

@@ -1,6 +1,6 @@
 """Role scores of heads from their counts, and role labels from the scores. NaN marks a score that was not measured.
 
-Labels follow from stored scores alone, so they can be computed again with other thresholds.
+Labels depend on the stored scores only, so they can be recomputed with other thresholds.
 """
 
 from collections.abc import Mapping, Sequence
@@ -15,12 +15,13 @@ from attnsweep.workloads.diagnostics.roles.token_patterns import PATTERNS
 from attnsweep.workloads.vocabulary import NO_ROLE
 
 COVERAGE = 0.5
-"""An offset is a candidate if so great a share of the queries have a key there: the last query alone has the first key
-at its offset, and would find it there always. Ours."""
+"""An offset is a candidate if at least this share of the queries has a key there. Otherwise the offset from the last
+query to the first key, which only one query has, could reach a share of 1. Ours."""
 MIN_ARCS = 100
-"""A relation is measured from so many arcs on: below, ten points are within two standard errors. Ours."""
+"""A relation is measured if it has at least this many arcs: with fewer, ten percentage points are within two standard
+errors. Ours."""
 NULL_QUANTILE = 0.95
-"""Of the rare-token score with ranks permuted. Ours."""
+"""The quantile of the rare-token score under permuted ranks that is its null. Ours."""
 DIRECTIONS = ("to_governor", "to_dependent")
 
 
@@ -117,13 +118,13 @@ def _syntactic(counts: RoleCounts) -> dict[str, Tensor]:
 POSITIONAL_SHARE = 0.90
 """Voita et al. 2019, section 5.1."""
 SYNTACTIC_GAIN = 0.10
-"""Percentage points over the best fixed offset; Voita et al. 2019, section 5.2."""
+"""Accuracy above that of the best fixed offset; Voita et al. 2019, section 5.2."""
 RARE_TOKEN_SHARE = 0.50
-"""And above the null. Ours; such heads: Voita et al. 2019, section 5.3."""
+"""The score must also exceed the null. The threshold is ours; Voita et al. 2019, section 5.3, describe such heads."""
 
 
 def roles_held(scores: Mapping[str, NDArray[np.float64]]) -> dict[str, NDArray[np.bool_]]:
-    """Which roles hold, each by itself: several may, or none. An unmeasured role does not hold."""
+    """Which roles hold, each judged by itself: several may hold, or none. An unmeasured role does not hold."""
     rare = scores["rare_token"]
     return {
         "positional": scores["positional_share"] >= POSITIONAL_SHARE,
@@ -135,9 +136,9 @@ def roles_held(scores: Mapping[str, NDArray[np.float64]]) -> dict[str, NDArray[n
 def label_roles(scores: Mapping[str, NDArray[np.float64]]) -> NDArray[np.str_]:
     """One label among `ROLES` for each head.
 
-    `positional` goes first: the other two are measured against what position or chance explains. Where both of these
-    hold, the label is the one that covers more of what its own baseline leaves, (score - baseline) / (1 - baseline):
-    where rare names are subjects, a head that finds rare tokens finds subjects too, and the other way about.
+    `positional` takes precedence, because the other two are measured against what position or chance explains. If both
+    of these hold, the label is the one with the larger (score - baseline) / (1 - baseline). Both can hold for one head:
+    if rare names are often subjects, a head that finds rare tokens also finds subjects, and vice versa.
     """
     held = roles_held(scores)
     with np.errstate(invalid="ignore", divide="ignore"):

@@ -1,4 +1,4 @@
-"""What role scores need to know of the sentences that attention was captured on. Axes: B sentence, Q query, K key."""
+"""The sentences that attention was captured on, as role scores need them. Axes: B sentence, Q query, K key."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -14,10 +14,10 @@ class Arcs:
     """Gold dependency arcs of a batch of sentences; queries and keys must be the same tokens.
 
     Attributes:
-        relations: Their names, such as `subject`.
-        sentence: (A,) int64, the arc's sentence in the batch.
-        relation: (A,) int64, its relation among `relations`.
-        dependent, governor: (A,) int64, positions of its two ends.
+        relations: The names of the relations, such as `subject`.
+        sentence: (A,) int64, the index of each arc's sentence in the batch.
+        relation: (A,) int64, the index of its relation in `relations`.
+        dependent, governor: (A,) int64, the positions of its two ends.
     """
 
     relations: Sequence[str]
@@ -27,7 +27,8 @@ class Arcs:
     governor: Tensor
 
     def ends(self) -> tuple[Tensor, Tensor]:
-        """(2, A) the position that looks and the one that it should find, by direction: to governor, to dependent."""
+        """Each arc's query position and the key position to find, (2, A) each; directions: to governor, to
+        dependent."""
         return torch.stack([self.dependent, self.governor]), torch.stack([self.governor, self.dependent])
 
 
@@ -36,22 +37,23 @@ class Sentences:
     """A batch of held-out sentences, shared by all heads.
 
     Attributes:
-        queries: (B, Q) bool, the queries that count: no PAD.
-        keys: (B, K) bool, the keys that count: no EOS, no PAD.
-        is_causal: Queries see keys up to their own position only: others are no candidates, nor arcs that lead there.
-        query_tokens: (B, Q) int64, for the duplicate-token and induction scores; `None` leaves them unmeasured, as
-            does cross-attention, where a query's token is of another language.
+        queries: (B, Q) bool, the queries that count: all but PAD.
+        keys: (B, K) bool, the keys that count: all but EOS and PAD.
+        is_causal: Whether queries see only keys up to their own position. Then later offsets are no candidates, and
+            arcs to later positions do not count.
+        query_tokens: (B, Q) int64, for the duplicate-token and induction scores; `None` leaves them unmeasured. Use
+            `None` for cross-attention, where the query's token is of another language.
         key_tokens: (B, K) int64, for these and the rare-token score.
         rarity: (V,) int64, frequency rank of each token in training, 0 the most frequent; `None` leaves the rare-token
             score unmeasured.
-        n_frequent: A sentence counts for it if its rarest token's rank is at least this: 500 in Voita et al. 2019, 5.3,
-            for vocabularies of ten thousands; choose a like share of a smaller one.
-        arcs: `None` leaves the syntactic scores unmeasured.
+        n_frequent: A sentence counts for the rare-token score if the rank of its rarest token is at least this. Voita
+            et al. 2019, section 5.3, use 500 for vocabularies of tens of thousands; scale it to a smaller vocabulary.
+        arcs: The gold arcs; `None` leaves the syntactic scores unmeasured.
         offsets: (2, R) int64, the best fixed offset of each direction and relation, from `fit_offsets` on training
             sentences.
 
     Raises:
-        UserError: If what a score needs is given in part.
+        UserError: If only some of the fields that a score needs are given.
     """
 
     queries: Tensor
@@ -78,7 +80,7 @@ class Sentences:
         return pairs_BQK.tril() if self.is_causal else pairs_BQK
 
     def batch(self, of: slice) -> "Sentences":
-        """Some of the sentences, to count in parts what does not fit into memory at once."""
+        """The sentences of a slice, for counting in parts when all at once do not fit into memory."""
         first, past, _ = of.indices(len(self.queries))
         arcs = self.arcs
         if arcs is not None:
@@ -101,12 +103,12 @@ class Sentences:
 
 
 def fit_offsets(arcs: Arcs, n_tokens: int, *, is_causal: bool = False) -> Tensor:
-    """(2, R) the offset (found - looking) that most arcs of a direction and relation have; ties go to the nearest.
+    """(2, R) the most frequent offset (key - query) of the arcs of each direction and relation; of ties, the nearest.
 
     Args:
-        arcs: Of training sentences.
-        n_tokens: The longest sentence's.
-        is_causal: Only offsets up to 0.
+        arcs: The arcs of training sentences.
+        n_tokens: The length of the longest sentence.
+        is_causal: Whether only offsets up to 0 are allowed.
     """
     R = len(arcs.relations)
     count = torch.zeros(2, R, 2 * n_tokens - 1, dtype=torch.int64)

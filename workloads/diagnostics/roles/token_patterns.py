@@ -1,4 +1,4 @@
-"""Counts that need the tokens of a sentence: patterns of repeated tokens, and looks at rare tokens.
+"""Counts that need the tokens of a sentence: attention on patterns of repeated tokens, and on rare tokens.
 
 Axes: ... heads; B sentence, Q query, K key, P permutation, V token of the vocabulary.
 """
@@ -15,15 +15,15 @@ PATTERNS = ("previous_token", "duplicate_token", "induction")
 
 
 def pattern_mass(attention: Tensor, allowed_BQK: Tensor, sentences: Sentences) -> tuple[Tensor, Tensor, Tensor]:
-    """Attention on each pattern (..., 3), that of attention uniform over keys that count (3,), and in all (...).
+    """Attention on each pattern (..., 3), the same for attention uniform over counting keys (3,), and in all (...).
 
         previous_token   key i - 1
         duplicate_token  keys j < i with the query's token
         induction        keys j <= i after one with the query's token: x_(j-1) = x_i, j - 1 < i
 
-    NaN for patterns that are not measured. The score is the share of all attention that falls on the pattern ("mul" in
-    `transformer_lens.head_detector`). Queries without such a key count too, so no head reaches 1 on text where few
-    tokens repeat. Only the past counts, by that definition: a head that looks both ways scores what it looks back.
+    A pattern that is not measured is NaN. The score is the share of all attention that falls on the pattern ("mul" in
+    `transformer_lens.head_detector`). Queries without such a key count too, so no head reaches 1 on text in which few
+    tokens repeat. By definition only earlier keys count, so attention on later keys lowers the score.
     """
     Q, K = attention.shape[-2:]
     before_QK = torch.ones(Q, K, dtype=torch.bool, device=attention.device).tril(-1)
@@ -31,7 +31,7 @@ def pattern_mass(attention: Tensor, allowed_BQK: Tensor, sentences: Sentences) -
     patterns = [previous.expand_as(allowed_BQK)]
     if sentences.query_tokens is not None and sentences.key_tokens is not None:
         same = (sentences.query_tokens.unsqueeze(2) == sentences.key_tokens.unsqueeze(1)) & before_QK
-        # A pattern may start from a key that does not count itself, never from padding beyond the sentence.
+        # The key before may be one that does not count, but not padding.
         after = torch.zeros_like(same)
         after[..., 1:] = same[..., :-1]
         patterns += [same, after]
@@ -56,11 +56,11 @@ _SEED = 0
 
 
 def count_rare(strongest: Tensor, sentences: Sentences) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
-    """Hits (...), hits by permuted ranks (..., P), and the number of queries that could hit.
+    """Hits (...), hits under permuted ranks (..., P), and the number of queries that count.
 
     A hit is a query whose strongest key is one of the sentence's two rarest tokens (Voita et al. 2019, section 5.3).
-    The null permutes the vocabulary's frequency ranks: a head that looks at certain tokens for another reason than
-    their rarity scores as much under it. Both are counted in the same sentences: those whose rarest token is rare.
+    The null permutes the vocabulary's frequency ranks: a head that prefers certain tokens for a reason other than
+    rarity scores as much under the null. Both are counted in the same sentences: those whose rarest token is rare.
     """
     if sentences.rarity is None or sentences.key_tokens is None:
         return None, None, None
@@ -78,7 +78,7 @@ def count_rare(strongest: Tensor, sentences: Sentences) -> tuple[Tensor | None, 
 
 
 def _rarest(rank_PBK: Tensor, keys: Tensor) -> Tensor:
-    """(P, B, K) whether a key is one of the two rarest, or as rare as the second."""
+    """(P, B, K) whether a key is at least as rare as the second-rarest key of its sentence."""
     rank = rank_PBK.masked_fill(~keys, -1)
     second = rank.topk(min(N_RAREST, rank.shape[-1]), dim=-1).values[..., -1:]
     return (rank >= second) & keys

@@ -1,12 +1,13 @@
-"""The exact distance to Sigma_3(w, p): the identity, but p disjoint blocks of w rows attend one column each.
+"""The exact distance to Sigma_3(w, p): the identity, except that p disjoint blocks of w rows attend one column each.
 
 Source: Conti 2024, section 2.2; the exact optimum by dynamic programming over rows (docs/roles.md, exact distances).
-With c_i what row i costs on the diagonal and C_ij on column j alone, a block saves g = sum_i (c_i - C_ij), and
+Row i costs c_i on the diagonal and C_ij on column j alone, so a block saves g = sum_i (c_i - C_ij), and
 
     best[i][p] = max(best[i - 1][p], best[i - w][p - 1] + g(i - w, w))
 
-is the most that p blocks save in the first i rows: one pass over rows for each w, all p and all heads at once. A
-block's column is its first row's (the thesis's), or whichever of its rows' columns saves most (`any_column`).
+is the most that p blocks save in the first i rows. One pass over the rows per w computes it for all p and all heads. A
+block's column is the index of its first row (as in the thesis), or that of whichever of its rows saves most
+(`any_column`).
 Axes: N head, T token, P number of blocks, S start of a block.
 """
 
@@ -52,7 +53,7 @@ def best_blocks(attention: Tensor, window: int, num_pos: int, *, any_column: boo
     """The nearest member of Sigma_3(`window`, `num_pos`) for each of (..., T, T), with where its blocks are.
 
     Raises:
-        SpecError: If so many blocks do not fit.
+        SpecError: If the blocks do not fit.
     """
     T = attention.shape[-1]
     check_blocks_fit(T, window, num_pos)
@@ -98,7 +99,7 @@ def check_blocks_fit(n_tokens: int, window: int, num_pos: int) -> None:
 
 
 class _Savings:
-    """What blocks save against the identity, for all heads. Heads last: a row of the program is one vector."""
+    """How much blocks save against the identity, for all heads. Heads are the last axis, to vectorize over them."""
 
     def __init__(self, attention_NTT: Tensor, *, any_column: bool) -> None:
         row_sum = attention_NTT.sum(-1, keepdim=True)

@@ -1,9 +1,9 @@
-"""Distances to a family plus a sparse E: at most m entries anywhere may be used beside the structure's own.
+"""Distances to a structured family plus a sparse E, which may use at most m entries outside the structure.
 
-X = P + E has rows >= 0 that sum to 1, as the thesis's have once normalised: E widens the support by m places. In a row
-the cost (r - s) + |1 - s| is convex in the mass s, so the gains of its entries, largest entry first, do not increase:
-the m largest gains of all rows are the best choice, exactly. Where blocks can be placed differently, how many of the m
-entries go to which row is part of the dynamic program. Axes: N head, T token, F number of free entries used.
+X = P + E has rows >= 0 that sum to 1, as in the thesis after normalization, so E adds m places to the support. A row
+costs (r - s) + |1 - s|, which is convex in the mass s. Taken largest entry first, the entries of a row therefore gain
+less and less, and the m largest gains over all rows are the exact optimum. If the blocks are not fixed, the dynamic
+program also decides how many of the m entries each row gets. Axes: N head, T token, F number of free entries used.
 """
 
 import torch
@@ -25,7 +25,7 @@ def blocks_with_free_entries(
     """(..., F) distances of (..., T, T) to Sigma_3(`window`, `num_pos`) and 0..`n_free` free entries.
 
     Raises:
-        SpecError: If so many blocks do not fit.
+        SpecError: If the blocks do not fit.
     """
     T = attention.shape[-1]
     check_blocks_fit(T, window, num_pos)
@@ -46,7 +46,7 @@ def blocks_with_free_entries(
 
 
 def _block(heads: Tensor, start: int, window: int, n_free: int, *, any_column: bool) -> Tensor:
-    """(N, F) what the rows of one block cost at best."""
+    """(N, F) the least cost of the rows of one block."""
     rows = heads[:, start : start + window]
     best = heads.new_full((len(heads), n_free + 1), torch.inf)
     for column in range(start, start + window if any_column else start + 1):
@@ -58,7 +58,8 @@ def _block(heads: Tensor, start: int, window: int, n_free: int, *, any_column: b
 
 
 def _gains(attention: Tensor, support: Tensor) -> tuple[Tensor, Tensor]:
-    """(..., rows, T) what each further entry of a row gains, largest entry first, and (..., rows) costs without any."""
+    """(..., rows, T) the gain of each further entry of a row, largest entry first; (..., rows) costs without
+    entries."""
     row_sum = attention.sum(-1, keepdim=True)
     mass = (attention * support).sum(-1, keepdim=True)
     outside = (attention * (1.0 - support)).sort(-1, descending=True).values
@@ -67,7 +68,7 @@ def _gains(attention: Tensor, support: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _after(gains: Tensor, cost: Tensor, n_free: int) -> Tensor:
-    """(..., F) the cost less its 0..n_free largest gains."""
+    """(..., F) the cost minus its 0..n_free largest gains."""
     largest = gains.topk(min(n_free, gains.shape[-1]), dim=-1).values.cumsum(-1)
     if largest.shape[-1] < n_free:
         last = largest[..., -1:] if largest.shape[-1] else torch.zeros_like(cost).unsqueeze(-1)
@@ -76,7 +77,7 @@ def _after(gains: Tensor, cost: Tensor, n_free: int) -> Tensor:
 
 
 def _either_of_sums(one: Tensor, other: Tensor) -> Tensor:
-    """(N, F) min over k of one[k] + other[F - k]: the entries shared out between two sets of rows."""
+    """(N, F) min over k of one[k] + other[F - k]: the best split of the entries between two sets of rows."""
     n = one.shape[-1]
     sums = [(one[:, : f + 1] + other[:, : f + 1].flip(-1)).min(-1).values for f in range(n)]
     return torch.stack(sums, -1)

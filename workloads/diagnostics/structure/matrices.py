@@ -1,4 +1,4 @@
-"""What counts as an attention matrix: square, finite, >= 0, rows that sum to 1. Axes: T token."""
+"""Validation of attention matrices: square, finite, >= 0, rows that sum to 1. Axes: T token."""
 
 import numpy as np
 import torch
@@ -8,7 +8,7 @@ from torch import Tensor
 from attnsweep.workloads.errors import UserError
 
 ROW_SUM_TOLERANCE = 1e-5
-"""How far a row's sum may be from 1: above softmax's rounding in single precision, below any dropout."""
+"""How far a row's sum may be from 1: more than softmax's rounding in float32, less than the effect of any dropout."""
 
 
 def checked_attention(
@@ -18,13 +18,13 @@ def checked_attention(
 
     Args:
         matrices: (..., T, T), rows are queries.
-        any_row_sum: Accept rows that do not sum to 1. Distances keep their meaning (the structure's rows still sum to
-            1, so that a row of sum r is at least |r - 1| away from every structure); masses do not. For matrices that
-            were captured with dropout on and cannot be captured again, such as the thesis's.
-        subject: What an error calls them.
+        any_row_sum: Accept rows that do not sum to 1, for matrices that were captured with dropout on and cannot be
+            captured again, such as the thesis's. Distances keep their meaning: the structure's rows still sum to 1, so
+            a row of sum r is at least |r - 1| away from every structure. Attention masses lose theirs.
+        subject: The name of the matrices in errors.
 
     Raises:
-        UserError: For anything else.
+        UserError: If they are not attention matrices.
     """
     attention = torch.as_tensor(matrices)
     if not (attention.is_floating_point() or attention.dtype in _INTEGERS):

@@ -1,8 +1,8 @@
-"""A control for how much a family can fit by itself: the same distance after the entries of each row are shuffled.
+"""A control for the flexibility of a family: the same distance after the entries of each row are shuffled.
 
-The families are nested and of different sizes, so raw distances cannot be compared between them; a shuffled matrix has
-the same rows (the same entropies), and only where they attend is lost. Under a causal mask the shuffle moves mass to
-where the mask forbids it: there the test also rejects because of the mask. Axes: T token.
+The families are nested and of different sizes, so raw distances cannot be compared between them. A shuffled matrix
+keeps the entries of each row (and so its entropy) but loses the positions they attend to. Under a causal mask the
+shuffle moves mass to masked positions, so the test then also rejects because of the mask. Axes: T token.
 """
 
 import functools
@@ -21,12 +21,12 @@ _ELEMENTS_AT_ONCE = 2**24
 
 @dataclass(frozen=True, slots=True)
 class PermutationTest:
-    """A distance against that of shuffled matrices.
+    """The distance of matrices compared with that of their shuffles.
 
     Attributes:
         distance: (...) of the matrices themselves.
-        mean, deviation: (...) over shuffles.
-        z: (...) (distance - mean) / deviation: far below 0 is nearer than chance; NaN where shuffling changes nothing.
+        mean, deviation: (...) of the distances of the shuffles.
+        z: (...) (distance - mean) / deviation: far below 0 means nearer than chance; NaN if shuffling changes nothing.
     """
 
     distance: Tensor
@@ -46,8 +46,8 @@ def permutation_test(
 
     Args:
         attention: The matrices.
-        distance: From (..., T, T) to (...). What is minimised over (w, p) must be so inside it: then the shuffled
-            choose theirs too.
+        distance: Maps (..., T, T) to (...). A minimum over (w, p) must be taken inside it, so that shuffles are
+            minimized too.
         n_permutations: At least 2.
     """
     T = attention.shape[-1]
@@ -63,7 +63,7 @@ def permutation_test(
 
 
 def shuffled(attention: Tensor, step: int) -> Tensor:
-    """(..., T, T) with the entries of each row shuffled, the same way for every matrix; another way for each step."""
+    """(..., T, T) the matrices with the entries of each row permuted; the permutations depend on `step` only."""
     T = attention.shape[-1]
     return attention.gather(-1, _places(T, step).to(attention.device).expand(attention.shape))
 

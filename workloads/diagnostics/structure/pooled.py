@@ -1,7 +1,7 @@
 """Structure distances of heads pooled over sentences of different lengths.
 
-Of each sentence the distance is taken per token, D / n: 0 is the structure, 2 as far as can be. Their mean over
-sentences is a head's. w and p of Sigma_3 are those for which that mean is least, the same for all sentences.
+A sentence's distance is taken per token, D / n, from 0 (in the family) to 2 (the largest possible). A head's distance
+is the mean over sentences. The w and p of Sigma_3 are the same for all sentences: those with the least mean.
 Axes: ... heads; B sentence, T token, W half-width, P number of blocks.
 """
 
@@ -13,11 +13,11 @@ from attnsweep.workloads.diagnostics.structure.permutations import shuffled
 from attnsweep.workloads.diagnostics.structure.supports import distances_to_bands, distances_to_diagonal
 
 N_SHUFFLES = 10
-"""Of each sentence that z is taken on: the first of each length. Ours."""
+"""Shuffles of each sentence used for z, which are the first of each length. Ours."""
 FITS_SHARE = 0.5
-"""Blocks are a candidate if they fit into so great a share of the sentences. Ours."""
+"""Blocks of (w, p) are a candidate if they fit into at least this share of the sentences. Ours."""
 _NO_SPREAD = 1e-6
-"""Below this standard deviation shuffling changes nothing but roundings."""
+"""Below this standard deviation the shuffles differ by rounding only."""
 BANDS = (1, 2, 4)
 """Half-widths at which the distance to Sigma_2 is a score of its own."""
 
@@ -64,10 +64,10 @@ class PooledStructure:
     def scores(self) -> dict[str, Tensor]:
         """(...) by name, in the order of `SCORES`.
 
-        sigma_1, sigma_2_w<w>, sigma_3: mean distances per token. sigma_3_window, sigma_3_num_pos: the w and p, of
-            blocks of two rows at least, for which sigma_3 is least. sigma_2: to the band of that w.
-        _z: the same mean over one sentence of each length, against that of their shuffles, in standard deviations of
-            the latter; w and p of sigma_3 are chosen anew for each. Far below 0 is nearer than chance.
+        sigma_1, sigma_2_w<w>, sigma_3: mean distances per token. sigma_3_window, sigma_3_num_pos: the w and p for which
+            sigma_3 is least, among blocks of at least two rows. sigma_2: the distance to the band of that w.
+        _z: the mean distance over one sentence of each length, minus that of their shuffles, in standard deviations of
+            the shuffles; w and p of sigma_3 are chosen for each shuffle anew. Far below 0 means nearer than chance.
         """
         sigma_3, window, num_pos = self._own.to_blocks()
         found = {
@@ -85,7 +85,7 @@ class PooledStructure:
 
 
 def _z(value: Tensor, of_shuffles: Tensor) -> Tensor:
-    # Shuffles last: over a first axis, a head's sum is rounded by its place among the others.
+    # Shuffles are moved to the last axis: in a sum over a first axis, rounding depends on a head's place.
     of_shuffles = of_shuffles.movedim(0, -1).contiguous()
     deviation = of_shuffles.std(-1)
     return torch.where(deviation > _NO_SPREAD, (value - of_shuffles.mean(-1)) / deviation, torch.nan)
@@ -107,7 +107,7 @@ class _Sums:
         more = self._longest - T
         self._n_sentences += B
         self._diagonal = self._diagonal + distances_to_diagonal(attention).sum(-1) / T
-        # A band as wide as the sentence is at distance 0.
+        # The distance to a band at least as wide as the sentence is 0.
         bands = distances_to_bands(attention).sum(-2) / T
         self._bands_W = self._bands_W + torch.nn.functional.pad(bands, (0, more))
         summed = distances_to_blocks(attention).sum(-3) / T
@@ -121,13 +121,13 @@ class _Sums:
         return torch.as_tensor(self._diagonal) / self._n_sentences
 
     def to_band(self, window: Tensor) -> Tensor:
-        """(...) mean distance to Sigma_2 of each head's own w; a band as wide as a sentence is at 0."""
+        """(...) mean distance to Sigma_2 of each head's own w; 0 for a band at least as wide as the sentence."""
         bands_W = torch.as_tensor(self._bands_W) / self._n_sentences
         place = window.clamp(max=self._longest - 1).expand(bands_W.shape[:-1]).unsqueeze(-1)
         return bands_W.gather(-1, place).squeeze(-1)
 
     def to_blocks(self) -> tuple[Tensor, Tensor, Tensor]:
-        """(...) least mean distance to Sigma_3, and the w and p that it has."""
+        """(...) the least mean distance to Sigma_3, and its w and p."""
         blocks_WP = torch.as_tensor(self._blocks_WP)
         fits_WP = self._fits_WP.to(blocks_WP)
         is_candidate = fits_WP >= FITS_SHARE * self._n_sentences

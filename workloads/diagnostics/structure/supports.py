@@ -1,8 +1,8 @@
 """The exact distance to matrices with a given support, in the entrywise L1 distance. Axes: T token, W half-width.
 
 The family of a support: rows >= 0 that sum to 1 and vanish outside it. A row of A with sum r and mass s on its support
-is (r - s) + |1 - s| away: what lies outside is lost, and what the support has too little (or too much) of is made up
-there. No sampling, no solver. Source: Conti 2024, section 2.2 (the families); docs/roles.md (the distances).
+is (r - s) + |1 - s| away: the mass outside must go, and the mass on the support must become 1. No sampling, no solver.
+Source: Conti 2024, section 2.2 (the families); docs/roles.md (the distances).
 """
 
 import torch
@@ -10,7 +10,7 @@ from torch import Tensor
 
 
 def row_costs(mass: Tensor, row_sum: Tensor) -> Tensor:
-    """What rows with so much mass on their support cost."""
+    """The distance of rows with the given mass on their support, and the given sum, from the family."""
     return (row_sum - mass) + (1.0 - mass).abs()
 
 
@@ -29,7 +29,7 @@ def distances_to_bands(attention: Tensor) -> Tensor:
 
 
 def band_support(n_tokens: int, window: int) -> Tensor:
-    """(T, T) places within `window` tokens of the diagonal."""
+    """(T, T) bool, the places within `window` tokens of the diagonal."""
     return _apart(n_tokens, torch.device("cpu")) <= window
 
 

@@ -1,6 +1,7 @@
-"""Random choices of sentence i as a function of (seed, i): each place has a column of its own in the sentence's row.
+"""Random choices of sentence i as a function of (seed, i): a row of outcomes, with one column per place.
 
-So a choice that a sentence does not make shifts no other, and a longer corpus begins with the shorter one.
+A choice that a sentence does not make therefore does not shift the others, and a longer corpus begins with the shorter
+one.
 """
 
 import math
@@ -16,10 +17,10 @@ _STREAM = "grammar"
 
 
 class Laws:
-    """The places of a grammar with their probabilities, numbered.
+    """The numbered places of a grammar, with the probabilities of their outcomes.
 
     Args:
-        probabilities: For each place, those of its outcomes, summing to 1.
+        probabilities: For each place, the probabilities of its outcomes; they sum to 1.
     """
 
     def __init__(self, probabilities: Mapping[str, tuple[float, ...]]) -> None:
@@ -39,11 +40,11 @@ class Laws:
 
 
 class Choices:
-    """The choices of one sentence, and what those that were asked for cost.
+    """The choices of one sentence, and the -log probability of those that were asked for.
 
     Args:
-        laws: The grammar's.
-        outcomes: One for each place.
+        laws: The grammar's laws.
+        outcomes: One outcome for each place.
     """
 
     __slots__ = ("_columns", "_law_nats", "_outcomes", "nats")
@@ -56,7 +57,7 @@ class Choices:
         """-log probability of the outcomes asked for so far, nats."""
 
     def __call__(self, place: str) -> int:
-        """The outcome at a place, to be asked for once."""
+        """The outcome at a place. Ask for each place at most once."""
         column = self._columns[place]
         outcome = self._outcomes[column]
         self.nats += self._law_nats[column][outcome]

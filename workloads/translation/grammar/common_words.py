@@ -1,7 +1,7 @@
-"""The words written by hand: the most frequent of each class, so that most sentences can be read.
+"""The words written by hand: the most frequent ones of each class, so that people can read most sentences.
 
-A target entry lists one lexeme's synonyms, each with all its forms. The second, fifth, eighth, ... entry of a class has
-two, the others one (`lexicon.SYNONYM_PERIOD`).
+A target entry lists a lexeme's synonyms, each with all its forms. The second, fifth, eighth, ... entry of a class has
+two synonyms, the others one (`lexicon.SYNONYM_PERIOD`).
 """
 
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ class Lexeme:
         target: Its translations, one or two synonyms, each with all forms. Nouns: singular, plural. Adjectives:
             masculine singular, masculine plural, feminine singular, feminine plural. Verbs: `tree.Person` in order.
             Adverbs: one.
-        feminine: Gender of a noun's translations.
+        feminine: Whether a noun's translations are feminine.
     """
 
     source: tuple[str, ...]

@@ -1,4 +1,4 @@
-"""The grammar's sentences as a corpus: words counted and numbered, ragged lists padded to arrays.
+"""The grammar's sentences as a corpus: numbered words, in padded arrays.
 
 Axes: N sentence pair, T token, A arc.
 """
@@ -37,10 +37,10 @@ def grammar_corpus(lexicon: LexiconSizes, n_train: int, n_valid: int, n_test: in
     """Sentences of the grammar, in the order training, validation, test, as a function of the arguments alone.
 
     Args:
-        lexicon: How many words the two languages have. Every one is in the vocabularies, drawn or not.
+        lexicon: The sizes of the lexicon. All its words are in the vocabularies, drawn or not.
         n_train: Sentences of the training part, repetitions included.
-        n_valid, n_test: Sentences of the other parts, all different, their sources not in any earlier part.
-        seed: What the sentences derive from.
+        n_valid, n_test: Sentences of the other parts. All are different, and their sources are in no earlier part.
+        seed: The seed of the stream of sentences.
 
     Raises:
         SpecError: If a part is impossible, or the grammar has too few sentences.
@@ -104,7 +104,7 @@ def _padded(
 
 
 DRAWS_PER_HELD_OUT = 50
-"""A grammar so small that this many draws do not give a new sentence is refused."""
+"""A grammar is refused as too small if this many draws per held-out sentence do not give enough new sentences."""
 
 
 def split_sentences(
@@ -112,8 +112,8 @@ def split_sentences(
 ) -> tuple[list[SentencePair], list[SentencePair]]:
     """The training sentences, and the validation then test sentences.
 
-    Training takes the stream as it comes, repetitions included. The others are the sentences after those whose source
-    has not been drawn before.
+    The training part is the beginning of the stream, repetitions included. The other parts are the following sentences
+    whose source has not been drawn before.
 
     Raises:
         SpecError: If a part is impossible, or the grammar has too few sentences.

@@ -1,8 +1,8 @@
 """The probabilistic grammar: which choices make a sentence, in which order, with what probabilities.
 
-Every choice has a place, a name that no other choice of the sentence has. `derive` asks for the outcome at a place;
-`laws` says with what probabilities that outcome is to be drawn. Choices are independent of each other, so that the
-probability of a tree is the product over the places that `derive` asked for.
+Every choice has a place, a name that is unique in the sentence. `derive` asks for the outcome at a place; `laws` gives
+the probabilities of its outcomes. Choices are independent, so the probability of a tree is the product over the places
+that `derive` asked for.
 """
 
 from collections.abc import Callable
@@ -14,11 +14,11 @@ from attnsweep.workloads.translation.grammar.lexicon import Lexicon, zipf
 from attnsweep.workloads.translation.grammar.tree import CommonNoun, Name, Phrase, Pronoun, Relative, Sentence
 
 Choose: TypeAlias = Callable[[str], int]
-"""Gives the outcome at a place, 0 up to the number of probabilities in its law."""
+"""Returns the outcome at a place: an index into the probabilities of the place's law."""
 
 
 class PhraseKind(IntEnum):
-    """Kinds of noun phrase; those that a place does not allow come last, so that its law is shorter."""
+    """Kinds of noun phrase. A place that does not allow the last ones has a shorter law."""
 
     COMMON = 0
     NAME = 1
@@ -99,7 +99,7 @@ def _relative(role: str, choose: Choose, lexicon: Lexicon) -> Relative | None:
 
 
 def _bare_phrase(role: str, choose: Choose, lexicon: Lexicon) -> Phrase:
-    """A phrase within a relative clause: it carries nothing that would nest or lengthen it."""
+    """A phrase within a relative clause: without owner, adjective or relative clause, so that nothing nests."""
     kind = choose(f"{role}.kind")
     if kind == PhraseKind.NAME:
         return Name(lexicon.names[choose(f"{role}.name")])
@@ -110,7 +110,7 @@ def _bare_phrase(role: str, choose: Choose, lexicon: Lexicon) -> Phrase:
 
 
 def laws(lexicon: Lexicon) -> dict[str, tuple[float, ...]]:
-    """The probabilities of the outcomes at every place, those of the target's own choices included."""
+    """The probabilities of the outcomes at every place, including the places of the target's own choices."""
     intransitive, transitive = zipf(len(lexicon.intransitive_verbs)), zipf(len(lexicon.transitive_verbs))
     table = {
         "verb.negated": _yes(P_NEGATED),

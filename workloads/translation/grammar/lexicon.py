@@ -1,4 +1,4 @@
-"""The words of both languages: how many of each class, which, and how often each is drawn."""
+"""The words of both languages: the number of each class, the words themselves, and their frequencies."""
 
 import functools
 from collections.abc import Iterator
@@ -11,17 +11,17 @@ from attnsweep.workloads.translation.grammar.common_words import Lexeme
 
 MOST_LEXEMES = 100_000
 SYNONYM_PERIOD = 3
-"""One lexeme in so many, the second of each such group, has two translations."""
+"""In each group of this many lexemes, the second has two translations."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LexiconSizes:
-    """Lexemes of each class, 1 to `MOST_LEXEMES`. The words of a smaller lexicon begin those of a larger one.
+    """The number of lexemes of each class, 1 to `MOST_LEXEMES`. A larger lexicon begins with a smaller one's words.
 
     Attributes:
         n_nouns: Nouns, of both genders.
         n_transitive_verbs: Verbs with an object.
-        n_intransitive_verbs: Verbs without.
+        n_intransitive_verbs: Verbs without an object.
         n_adjectives: Adjectives.
         n_names: Proper names; most are rare.
 
@@ -72,7 +72,7 @@ class Lexicon:
 
     @property
     def lexemes(self) -> tuple[Lexeme, ...]:
-        """All but the names, which are the same in both languages."""
+        """All lexemes; names are not among them, because they are the same in both languages."""
         return (*self.nouns, *self.transitive_verbs, *self.intransitive_verbs, *self.adjectives, *self.adverbs)
 
 
@@ -84,7 +84,8 @@ def zipf(n_words: int) -> tuple[float, ...]:
 
 
 class _Endings:
-    """What tells the generated words of one class from all others: the consonant behind the stem, then the inflection.
+    """The endings of the generated words of one class: a consonant after the stem that no other class has, then the
+    inflection.
 
     Args:
         source: An ending for each form.
@@ -101,7 +102,8 @@ def _conjugated(consonant: str) -> tuple[str, ...]:
 
 
 def _class(n_lexemes: int, common: tuple[Lexeme, ...], endings: _Endings) -> tuple[Lexeme, ...]:
-    """The class's first lexemes: the common ones, then generated ones, their genders in turn, every third a synonym."""
+    """The class's first lexemes: common ones, then generated ones, with alternating genders and every third with a
+    synonym."""
     source_stems = stems("".join(endings.source))
     target_stems = stems("".join(endings.target[0]))
     generated = []
@@ -121,13 +123,13 @@ def _class(n_lexemes: int, common: tuple[Lexeme, ...], endings: _Endings) -> tup
 
 _SYLLABLES = tuple(consonant + vowel for consonant in "bdfgklmnprstvz" for vowel in "aeiou")
 _SCATTER = 1213
-"""Coprime to the number of syllables, so that multiplication permutes the stems: neighbours do not look alike."""
+"""Coprime to the number of syllables, so multiplying by it permutes the stems; neighbours then look different."""
 
 
 def stems(word_class: str) -> Iterator[str]:
-    """Stems of two syllables, then of three and so on, in a fixed order without end that depends on the class.
+    """Stems of two syllables, then of three and so on, without end, in a fixed order that depends on the class.
 
-    The stems of one class differ from each other, not from those of another class.
+    Stems are unique within a class, but two classes may share stems.
     """
     n_syllables = 2
     start = sum(map(ord, word_class)) * _SCATTER // 2

@@ -1,4 +1,4 @@
-"""One sentence in both languages, with all that the grammar knows of it."""
+"""One sentence in both languages, with the grammar's annotations."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ from attnsweep.workloads.translation.grammar.target_side import target_words
 from attnsweep.workloads.translation.grammar.tree import RELATIONS, Sentence, dependencies
 
 Arc = tuple[int, int, int]
-"""(number of the relation in `dependencies.RELATIONS`, position of the dependent, position of the governor)."""
+"""(index of the relation in `RELATIONS`, position of the dependent, position of the governor)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,7 +19,7 @@ class SentencePair:
     """A sentence of S source and T target words, without EOS. Positions count words from 0.
 
     Attributes:
-        tree: What both say.
+        tree: The derivation that both languages express.
         source, target: The words.
         source_arcs, target_arcs: Dependencies; a dropped pronoun has none.
         alignment: (T,) the source position that each target word translates.
@@ -67,7 +67,7 @@ def _realized(tree: Sentence, choices: Choices) -> SentencePair:
 
 
 def _translated(place: str) -> str:
-    """The source's place for a target word: `'s` stands for both `il` and `di`."""
+    """The place of the source word that a target word translates: `'s` is translated by both `il` and `di`."""
     return place.removesuffix("of") + "determiner" if place.endswith(".of") else place
 
 

@@ -1,4 +1,4 @@
-"""The English-like side: word order and agreement. No choices are left: a tree has one source sentence."""
+"""The English-like side: word order and agreement. It makes no choices: each tree has one source sentence."""
 
 from attnsweep.workloads.translation.grammar.common_words import Lexeme
 from attnsweep.workloads.translation.grammar.tree import (

@@ -1,7 +1,7 @@
 """The Italian-like side: word order, gender and number, clitics, and the choices that the source does not show.
 
-Those are whether a subject pronoun is dropped, and which synonym is taken. Each costs its -log probability at the first
-word that shows it.
+These choices are whether a subject pronoun is dropped, and which synonym is taken. The -log probability of a choice is
+counted at the first word that reveals it.
 """
 
 import math
@@ -12,7 +12,7 @@ from attnsweep.workloads.translation.grammar.derivation import P_PRONOUN_DROPPED
 from attnsweep.workloads.translation.grammar.tree import CommonNoun, Name, Phrase, Pronoun, Relative, Sentence, person
 
 SUBJECT_PRONOUNS = ("io", "tu", "noi")
-# The hyphen keeps `la-`, her, from `la`, the: a target sentence has one tree.
+# The hyphen distinguishes `la-` (her) from `la` (the), so that each target sentence has one tree.
 CLITICS = ("lo-", "la-", "li-")
 DEFINITE = ("il", "i", "la", "le")
 INDEFINITE = ("un", "alcuni", "una", "alcune")
@@ -27,7 +27,7 @@ class TargetWord(NamedTuple):
     """A word of the target sentence.
 
     Attributes:
-        place: Where it stands in the tree, such as `subject.head`.
+        place: Its place in the tree, such as `subject.head`.
         text: The word.
         nats: -log p(word | tree, words before), nats.
     """
@@ -38,7 +38,7 @@ class TargetWord(NamedTuple):
 
 
 def target_words(sentence: Sentence, choose: Choose) -> list[TargetWord]:
-    """The sentence's words in order, its choices being asked for at places of their own."""
+    """The sentence's words in order; `choose` is asked at places that only the target side has."""
     subject, obj = sentence.subject, sentence.obj
     dropped = isinstance(subject, Pronoun) and choose("subject.dropped")
     words = [] if dropped else _phrase("subject", subject, choose)
@@ -52,7 +52,7 @@ def target_words(sentence: Sentence, choose: Choose) -> list[TargetWord]:
     if obj is not None and not isinstance(obj, Pronoun):
         words += _phrase("object", obj, choose)
     if isinstance(subject, Pronoun):
-        # The first word tells whether the pronoun is there, whatever that word is.
+        # The first word, whatever it is, reveals whether the pronoun was dropped.
         words[0] = words[0]._replace(nats=words[0].nats + _DROP_NATS[dropped])
     return words
 

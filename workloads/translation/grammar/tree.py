@@ -1,4 +1,4 @@
-"""The derivation of a sentence: what is said, before any language's word order, agreement and choice of synonyms."""
+"""The derivation of a sentence: its meaning, before a language's word order, agreement and choice of synonyms."""
 
 from dataclasses import dataclass
 from enum import IntEnum
@@ -8,7 +8,7 @@ from attnsweep.workloads.translation.grammar.common_words import Lexeme
 
 
 class Person(IntEnum):
-    """What a verb agrees with, in the order of its target forms."""
+    """The persons that a verb agrees with, in the order of its target forms."""
 
     I = 0  # noqa: E741 (the pronoun's own name)
     YOU = 1
@@ -33,13 +33,13 @@ class Name:
 
 @dataclass(frozen=True, slots=True)
 class CommonNoun:
-    """A noun with what belongs to it.
+    """A noun and its modifiers.
 
     Attributes:
-        noun: Its head.
-        plural: Its number.
-        definite: Its determiner; true where it has an owner.
-        owner: The name of `tom 's dog`, or None.
+        noun: The head.
+        plural: Whether it is plural.
+        definite: Whether its determiner is definite; true if it has an owner.
+        owner: The owner, as in `tom 's dog`, or None.
         adjective: At most one.
         relative: A relative clause, None with an owner and within a relative clause.
     """
@@ -57,12 +57,12 @@ Phrase: TypeAlias = Pronoun | Name | CommonNoun
 
 @dataclass(frozen=True, slots=True)
 class Relative:
-    """A relative clause. Its noun is its subject where `subject` is None, else its object.
+    """A relative clause. The noun it modifies is its subject if `subject` is None, else its object.
 
     Attributes:
-        verb: Intransitive where both phrases are None.
-        subject: That of `that the cat sees`.
-        obj: That of `that sees the cat`.
+        verb: Intransitive if both phrases are None.
+        subject: `the cat` in `that the cat sees`.
+        obj: `the cat` in `that sees the cat`.
     """
 
     verb: Lexeme
@@ -82,7 +82,7 @@ class Sentence:
 
 
 def person(subject: Phrase) -> Person:
-    """What the verb of this subject agrees with."""
+    """The person that a verb with this subject agrees with."""
     if isinstance(subject, Pronoun):
         return Person(subject.number)
     if isinstance(subject, CommonNoun) and subject.plural:
@@ -97,8 +97,8 @@ _SUBJECT, _OBJECT, _ADJECTIVE, _DETERMINER, _POSSESSOR, _RELATIVE = range(len(RE
 def dependencies(sentence: Sentence) -> list[tuple[int, str, str]]:
     """(relation, dependent place, governor place) of every arc.
 
-    A relative clause's noun is the subject or object of the clause's verb, which is itself the noun's `relative`. The
-    possessive 's is a determiner of what is possessed, as il is.
+    The noun that a relative clause modifies is the subject or object of the clause's verb, and the verb depends on the
+    noun by `relative`. The possessive 's is a determiner of the possessed noun, like il.
     """
     arcs = _within("subject", sentence.subject)
     arcs.append((_SUBJECT, "subject.head", "verb"))

@@ -1,4 +1,4 @@
-"""Two sweeps side by side: what is paired, the numbers, the exit codes."""
+"""The comparison of two sweeps: pairing, numbers, exit codes."""
 
 import json
 import sys
@@ -37,7 +37,7 @@ def _write(path: Path, *trials: Rows) -> Path:
 
 @pytest.fixture(scope="module")
 def pair(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
-    """B is stuck where A is, and in 30% of the rest."""
+    """Trainings of B are stuck if those of A are, and in 30% of the other cases."""
     rng, root = np.random.default_rng(3), tmp_path_factory.mktemp("sweeps")
     ends = rng.choice(["solved", "marginal"], (N_TRIALS, 4), p=[0.7, 0.3])
     later = np.where((ends == "solved") & (rng.random(ends.shape) < 0.3), "degenerate_zero", ends)
@@ -105,7 +105,7 @@ def test_failed_trainings_leave_their_pair_out(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("seed", [0, 50], ids=["paired", "not paired"])
 def test_where_trials_chose_how_many_they_needed_each_counts_once(tmp_path: Path, seed: int) -> None:
-    """Two trainings of the one configuration, eight of the other, of which all become stuck in B."""
+    """One configuration has two trainings, the other eight, all of which become stuck in B."""
     for name, ends, shift in (("a", "solved", 0), ("b", "marginal", seed)):
         spec = small_sweep(name, trials=2, replicates=Sequential(width=0.3, at_most=8, batch=2))
         trials = [_trial(0, ["solved"] * 2), _trial(1, [ends] * 8)]

@@ -1,4 +1,4 @@
-"""The share of trainings that have come to something, by step, where trainings differ in length."""
+"""The share of trainings that have reached an event, by step, for trainings of different lengths."""
 
 from typing import Any
 
@@ -38,7 +38,7 @@ def test_where_trials_count_once_the_curve_has_their_mean_rates(n_trials: int) -
 
 
 def test_trials_that_count_once_and_nearly_agree_tell_as_much_as_their_trainings() -> None:
-    """Their spread is less than chance's, which bounds what is made of it."""
+    """The spread between trials is below chance, so the number of trainings bounds the effective number."""
     counts = [(8, 5), (16, 8), (64, 30)]
     trial = np.repeat(np.arange(3), [n for n, _ in counts])
     came = np.concatenate([np.arange(n) < k for n, k in counts])
@@ -48,7 +48,7 @@ def test_trials_that_count_once_and_nearly_agree_tell_as_much_as_their_trainings
 
 
 def test_where_trials_count_once_a_censored_training_takes_its_weight_along() -> None:
-    """Weights 2, 2 and six times 2/3, of which one 2 is censored: 6 of 8 tell, of 2 trials."""
+    """Weights 2, 2 and six times 2/3; one weight of 2 is censored, so 6 of 8 remain, of 2 trials."""
     step, came = np.array([1, *[2] * 7]), np.array([False, *[True] * 7])
     end = share_by_step(step, came, np.array([0, 0, *[1] * 6]), once_per_trial=True)[-1]
     assert (end.share, end.low) == pytest.approx((1.0, wilson(1.0, 6 * 2 / 8)[0]))

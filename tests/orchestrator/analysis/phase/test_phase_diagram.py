@@ -1,4 +1,4 @@
-"""Phase diagrams: the model, its boundary, what it refuses and says so."""
+"""Phase diagrams: the model, its boundary, and the cases it refuses with a note."""
 
 import itertools
 from collections.abc import Callable
@@ -113,7 +113,7 @@ def test_a_constant_outcome_has_no_surface_and_says_so(k: int, which: str) -> No
 
 
 def test_a_likelihood_that_nearly_has_no_maximum_gets_a_ridge_and_no_band() -> None:
-    """No plane separates these trials, and the iteration runs away all the same."""
+    """No plane separates these trials, yet the iteration diverges."""
     runaways = 0
     for seed in (179, 239, 263):
         rng = np.random.default_rng(seed)

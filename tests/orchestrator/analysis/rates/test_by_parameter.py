@@ -1,4 +1,4 @@
-"""Stuck rates by parameter: their bins, and what they leave out."""
+"""Stuck rates by parameter: their bins, and the trainings they leave out."""
 
 from pathlib import Path
 
@@ -117,7 +117,7 @@ def test_failed_trainings_are_left_out_and_diverged_ones_are_not_stuck(tmp_path:
 
 
 def test_trials_that_chose_how_many_they_needed_count_once_each(tmp_path: Path) -> None:
-    """8 trainings tell that a rate is near 0, 24 that it is near one half: pooled they would lean to one half."""
+    """8 trainings show that a rate is near 0, 24 that it is near one half; pooling would be biased to one half."""
     halves = ["solved", "runaway"] * 12
     rule = Sequential(width=0.45, at_most=24, batch=8)
     spec = small_sweep("sequential", replicates=rule)

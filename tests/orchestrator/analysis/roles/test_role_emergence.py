@@ -34,7 +34,7 @@ def _emergence(ledger: Ledger, layer: int | None, role: str) -> RoleEmergence:
 
 
 def test_a_role_emerges_where_it_stays_from(tmp_path: Path) -> None:
-    """At STEPS 0, 1, 2, 4, 8."""
+    """Timelines at STEPS 0, 1, 2, 4, 8."""
     ledger = _ledger(
         tmp_path / "s",
         {(0, 0): "ppppp", (0, 1): "....."},
@@ -66,7 +66,7 @@ def test_any_layer_takes_heads_of_all_layers_together(tmp_path: Path) -> None:
 
 
 def test_it_is_the_first_probe_from_which_the_role_stays(tmp_path: Path) -> None:
-    """All timelines that there are."""
+    """All possible timelines."""
     timelines = ["".join(letters) for letters in itertools.product("p.", repeat=len(STEPS))]
     ledger = _ledger(tmp_path / "s", *({(0, 0): letters} for letters in timelines))
     history = _history(ledger, 0, "positional")

@@ -1,4 +1,4 @@
-"""Rates of roles over a sweep: what is counted, by which intervals, and where it is shown."""
+"""Rates of roles over a sweep: the counts, the intervals, and where they are shown."""
 
 import contextlib
 import io
@@ -147,7 +147,7 @@ def test_trainings_of_one_trial_are_not_taken_as_independent(tmp_path: Path) -> 
 
 
 def test_trials_that_chose_how_many_trainings_they_needed_count_once_each(tmp_path: Path) -> None:
-    """In rates, shares of heads, by parameter and at the end of the curve."""
+    """Each trial counts once: in rates, shares of heads, by parameter and at the end of the curve."""
     spec = SPEC.but(replicates=Sequential(width=0.5, at_most=12, batch=2))
     directory = _sweep(
         tmp_path / "s", [{(0, 0): "p"}] * 2, [{(0, 0): "."}, {(0, 0): "p"}] + [{(0, 0): "."}] * 10, spec=spec
@@ -328,7 +328,7 @@ def test_mlflow_has_the_figure_and_the_table(
 
 
 def test_the_section_of_docs_roles_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its Python, and its SQL, which gives what the Python gives."""
+    """The page's Python, and its SQL, which gives the same numbers."""
     spec = small_sweep("head_roles", space={"n_categories": Categorical(choices=(5, 10))}, trials=2)
     trainings = [trial_rows(trial, ["plateau"] * 4, param_n_categories=5 + 5 * trial) for trial in range(2)]
     timelines = ["....p", "....p", "pppp.", "....."]

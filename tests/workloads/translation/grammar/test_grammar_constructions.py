@@ -161,7 +161,7 @@ def test_every_relation_is_where_grammar_puts_it() -> None:
 
 
 def test_alignment_joins_translations() -> None:
-    """By word: the same name, the same lexeme, the same function."""
+    """The alignment that follows from equal names, lexemes and functions, word by word."""
     lexicon = Lexicon(LexiconSizes())
     source_of = {form: lexeme.source for lexeme in lexicon.lexemes for forms in lexeme.target for form in forms}
     source_of |= {name: (name,) for name in lexicon.names}

@@ -1,4 +1,4 @@
-"""The corpus: its arrays, its parts, its vocabularies, and that it is a function of its arguments."""
+"""The corpus: its arrays, parts and vocabularies; it is a function of its arguments."""
 
 from collections import Counter
 from dataclasses import fields, replace
@@ -39,7 +39,7 @@ def text(side: Side, i: int) -> tuple[str, ...]:
 
 
 def changed(array: np.ndarray) -> np.ndarray:
-    """All but the last value, which is another."""
+    """The values with the last one changed."""
     other = array.copy()
     other.flat[-1] += 1
     return other

@@ -1,4 +1,4 @@
-"""Both languages determine the tree, and every probability is what the trees, counted out, say it is."""
+"""Both languages determine the tree, and every probability equals the one from enumerating all trees."""
 
 import math
 from collections import Counter, defaultdict
@@ -25,7 +25,7 @@ SHORT = {"subject.relative.kind": 0, "object.relative.kind": 0, "adverb.word": 0
 def outcomes(
     make: Callable[[Choose], Sentence], lexicon: Lexicon, pinned: Mapping[str, int]
 ) -> Iterator[tuple[Sentence, tuple[str, ...], float, float, float]]:
-    """Everything the choices can give: tree, target, p(tree), p(target | tree), nats said. Pinned is certain."""
+    """All possible results: tree, target, p(tree), p(target | tree), reported nats. Pinned choices are certain."""
     table = laws(lexicon)
     path: list[tuple[str, int]] = []
     while True:
@@ -104,7 +104,7 @@ def test_frequencies_are_those_that_target_nats_tell() -> None:
 
 
 def test_the_entropy_given_the_source_is_the_one_on_paper() -> None:
-    """Two nouns and two verbs: each second one has a synonym, with probability 1/3 by Zipf's law."""
+    """Two nouns and two verbs; the second of each has a synonym, and is drawn with probability 1/3 by Zipf's law."""
     share, p = zipf(2)[1], derivation
     synonym = -sum(q * math.log(q) for q in p.SYNONYMS)
     bare = p.RELATIVE_SUBJECT_KINDS[0], p.RELATIVE_OBJECT_KINDS[0]
