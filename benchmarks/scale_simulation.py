@@ -1,7 +1,7 @@
 """How a driver keeps up with more and more trainers: a simulation with the costs that benchmarks measure.
 
     python benchmarks/scale_simulation.py [--trainers 250 1000 4000 16000] [--drivers 1] [--pack-size 64]
-        [--pack-seconds 30] [--driver-seconds 0.0003] [--commit-seconds 0.05] [--report-seconds 0.0003]
+        [--pack-seconds 30] [--driver-seconds 0.0002] [--commit-seconds 0.05] [--report-seconds 0.00022]
 
 Trainers take packs, report at intervals, and wait for the driver when they have none. The driver is one server: it
 takes all reports that are there, commits the packs among them at once, then hands out new ones. Defaults are the costs
@@ -34,9 +34,9 @@ class Cluster:
     n_trainers: int
     pack_size: int = 64
     pack_seconds: float = 30.0
-    driver_seconds: float = 3e-4
+    driver_seconds: float = 2e-4
     commit_seconds: float = 0.05
-    report_seconds: float = 3e-4
+    report_seconds: float = 2.2e-4
     slice_seconds: float = 1.0
 
     @property
@@ -93,9 +93,9 @@ def main() -> None:
     parser.add_argument("--drivers", type=int, default=1, help="the trainers are shared out evenly")
     parser.add_argument("--pack-size", type=int, default=64)
     parser.add_argument("--pack-seconds", type=float, default=30.0)
-    parser.add_argument("--driver-seconds", type=float, default=3e-4)
+    parser.add_argument("--driver-seconds", type=float, default=2e-4)
     parser.add_argument("--commit-seconds", type=float, default=0.05)
-    parser.add_argument("--report-seconds", type=float, default=3e-4)
+    parser.add_argument("--report-seconds", type=float, default=2.2e-4)
     options = parser.parse_args()
     rows = []
     for n_trainers in options.trainers:
