@@ -41,7 +41,10 @@ CASES: dict[str, list[dict[str, Any]]] = {
         {"trainings": 2048, "replicates": 1, "trainers": 64, "mlflow": True},
     ],
     "first_report": [{"trainings": 512_000, "replicates": 1, "trainers": 1000, "pack_size": 512}],
-    "busy": [{"trainings": 192_000, "replicates": 1, "trainers": 4000, "pack_size": 16, "seconds": 30.0}],
+    "busy": [
+        {"trainings": 192_000, "replicates": 1, "trainers": 4000, "pack_size": 16, "seconds": 30.0},
+        {"trainings": 192_000, "replicates": 16, "trainers": 4000, "pack_size": 16, "seconds": 30.0},
+    ],
     "memory": [
         {"trainings": 20_000, "replicates": 1, "trainers": 64},
         {"trainings": 200_000, "replicates": 1, "trainers": 64},
@@ -302,7 +305,8 @@ def _ray_costs(calls: int) -> dict[str, float]:
             return Progress(1)
 
     ray.init(address="local", num_cpus=1, include_dashboard=False, log_to_driver=False)
-    holding, reporter = Reporter.remote(), Reporter.remote()
+    actor: Any = Reporter
+    holding, reporter = actor.remote(), actor.remote()
     pending = [holding.hold.remote() for _ in range(calls)]
     ray.get(reporter.report.remote())
     began = time.process_time()
