@@ -270,6 +270,8 @@ class _Session:
         stop = StopOnSignal()
 
         def should_stop() -> bool:
+            for words in pool.notices():
+                self.console.print(words, soft_wrap=True, markup=False)
             _show_progress(display, beacon, pool, loop)
             return stop.requested
 
@@ -330,7 +332,7 @@ def _shown(uri: str) -> str:
 
 def _show_progress(display: ProgressDisplay, beacon: Beacon, pool: Pool, loop: SweepLoop) -> None:
     """Shows the state of the sweep, on the console and to `attnsweep status`."""
-    waiting_for = f"Ray to start {pool.n_trainers} trainers" if pool.n_placed == 0 else ""
+    waiting_for = pool.waiting_for
     packs = loop.under_way()
     display.heartbeat(waiting_for, packs)
     beacon.show(f"waiting for {waiting_for}" if waiting_for else "training", loop.n_asked, packs)

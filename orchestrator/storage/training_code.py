@@ -29,10 +29,25 @@ def digests_of(workload: "Workload[Any]") -> dict[str, str]:
 
     Comments, docstrings and layout do not count.
     """
-    own = type(workload).__module__
-    scope = _Scope(own)
+    scope = _Scope(type(workload).__module__)
+    return {scope.shown(name): digest for name, digest in sorted(_followed(scope).items())}
+
+
+def installed_modules(workload: "Workload[Any]") -> list[str]:
+    """The modules that `digests_of` follows and that other machines import from what is installed there."""
+    scope = _Scope(type(workload).__module__)
+    return [name for name in _followed(scope) if scope.is_installed(name)]
+
+
+def digests_here(modules: Iterable[str]) -> dict[str, str]:
+    """A digest of the code of each of these modules that this process would import."""
+    files = {name: _file_of(name) for name in modules}
+    return {name: _read(file.read_bytes())[0] for name, file in files.items() if file is not None}
+
+
+def _followed(scope: "_Scope") -> dict[str, str]:
     found: dict[str, str] = {}
-    queue = [own, _TRAINER]
+    queue = [scope.own, _TRAINER]
     while queue:
         name = queue.pop()
         if name in found or (file := scope.file_of(name)) is None:
@@ -42,7 +57,7 @@ def digests_of(workload: "Workload[Any]") -> dict[str, str]:
         for each in (name, *_resolved(imports, package)):
             queue += _with_parents(each)
     assert _TRAINER in found, _TRAINER
-    return {scope.shown(name): digest for name, digest in sorted(found.items())}
+    return found
 
 
 class _Scope:
@@ -53,13 +68,13 @@ class _Scope:
     """
 
     def __init__(self, own: str) -> None:
-        self._own = own
+        self.own = own
         self._packages = _OURS | {own.partition(".")[0]}
         self._folders = {Path(module.__file__).parent for module in user_modules() if module.__file__}
 
     def file_of(self, name: str) -> Path | None:
         """The file of a module; `None` for a library's module, and for a name that is no module."""
-        if name == self._own:
+        if name == self.own:
             file = getattr(sys.modules[name], "__file__", None)
             return Path(file) if file else None
         top = name.partition(".")[0]
@@ -68,6 +83,10 @@ class _Scope:
         folders = [each for each in self._folders if (each / top).is_dir() or (each / f"{top}.py").is_file()]
         file = _file_of(name) if folders else None
         return file if file and any(map(file.resolve().is_relative_to, folders)) else None
+
+    def is_installed(self, name: str) -> bool:
+        """Whether it is of a package, and no file of the user's."""
+        return name.partition(".")[0] in self._packages and not name.startswith((MODULE_PREFIX, "__main__"))
 
     def shown(self, name: str) -> str:
         """The module's name, independent of the location of the user's file and of the package that holds ours."""
