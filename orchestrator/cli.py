@@ -18,7 +18,7 @@ from attnsweep.orchestrator.storage.credentials import without_credentials
 from attnsweep.orchestrator.storage.errors import PoolError, SweepError
 from attnsweep.orchestrator.storage.location import as_argument, local_path, locate
 from attnsweep.orchestrator.tools import resource_options as on
-from attnsweep.orchestrator.tools.commands import AsJson, prepare_corpus, score_heads, specs, workloads
+from attnsweep.orchestrator.tools.commands import AsJson, doctor, prepare_corpus, score_heads, specs, workloads
 from attnsweep.workloads.errors import SpecError, UserError
 
 if TYPE_CHECKING:
@@ -96,6 +96,9 @@ def run(
     device: on.OnDevice = on.Device.auto,
     pack_size: on.PackSize = None,
     max_failures: on.MaxFailures = None,
+    or_resume: Annotated[
+        bool, typer.Option("--or-resume", help="Continue if --dir holds this very sweep: what schedulers repeat.")
+    ] = False,
     as_json: AsJson = False,
 ) -> None:
     """Run a sweep."""
@@ -104,9 +107,11 @@ def run(
     sweep = load_sweep(spec).fix(dict(_assignment(text) for text in fixed or []))
     budget = {"trials": trials, "replicates": replicates, "seed": seed}
     sweep = sweep.but(**{name: value for name, value in budget.items() if value is not None})
+    if or_resume and directory is None:
+        raise UserError("--or-resume", given="no --dir", expected="the directory that a repetition finds", fix="add it")
     place = locate(_new_directory(sweep.name) if directory is None else directory, "--dir")
 
-    from attnsweep.orchestrator.running.session import run_sweep
+    from attnsweep.orchestrator.running.session import run_or_resume, run_sweep
     from attnsweep.orchestrator.training.resources import Resources
 
     resources = Resources(
@@ -118,7 +123,8 @@ def run(
         pack_size=pack_size,
         max_failures=max_failures,
     )
-    _conclude(run_sweep(sweep, place, resources, _stderr()), as_json=as_json)
+    start = run_or_resume if or_resume else run_sweep
+    _conclude(start(sweep, place, resources, _stderr()), as_json=as_json)
 
 
 @app.command()
@@ -308,6 +314,7 @@ def reproduce(
 
 app.command(name="score-heads")(score_heads)
 app.command(name="prepare-corpus")(prepare_corpus)
+app.command()(doctor)
 app.command()(specs)
 app.command()(workloads)
 

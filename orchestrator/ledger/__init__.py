@@ -1,4 +1,4 @@
 """The ledger: the Parquet tables of a sweep, the truth that everything else is a projection of.
 
-Nothing is imported here: trainers need the schema alone, and start the faster without DuckDB.
+This module imports nothing: trainers need only the schema, and start faster without DuckDB.
 """

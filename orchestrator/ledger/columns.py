@@ -1,4 +1,4 @@
-"""Whether the columns of a ledger's files are those of its tables, as every reader takes for granted."""
+"""Checks that the columns of a ledger's files are those of its tables. Every reader relies on it."""
 
 from collections.abc import Iterator, Mapping
 from types import MappingProxyType
@@ -10,18 +10,18 @@ from attnsweep.orchestrator.ledger.schema import BASE_COLUMNS, PARAMETER_TYPES
 _FAMILIES: Mapping[str, tuple[pa.DataType, ...]] = MappingProxyType(
     {"param_": tuple(PARAMETER_TYPES.values()), "level_": (pa.float64(),), "score_": (pa.float64(),)}
 )
-"""The types of columns whose names depend on the workload, by how they begin."""
+"""The allowed types of columns whose names depend on the workload, by the prefix of the name."""
 
 
 def misfits(table: str, schema: pa.Schema) -> Iterator[str]:
-    """What is wrong with the columns of one file, in words."""
+    """Problems of the columns of one file, in words."""
     found = dict(zip(schema.names, schema, strict=True))
     if len(found) < len(schema.names):
         yield "several columns of one name"
     for column in BASE_COLUMNS[table]:
         field = found.pop(column.name, None)
         if field is None:
-            # One that may be null is of a newer version than the file.
+            # A nullable column may be newer than the file.
             if not column.nullable:
                 yield f"no column {column.name}"
         elif field.type != column.type:
@@ -35,7 +35,7 @@ def misfits(table: str, schema: pa.Schema) -> Iterator[str]:
 
 
 def clashes(schemas: Mapping[str, pa.Schema]) -> dict[str, str]:
-    """The files in which a column has another type than in one before them, by name: what is wrong, in words."""
+    """The files in which a column has another type than in an earlier file: the problem in words, by file name."""
     known: dict[str, pa.DataType] = {}
     found = {}
     for name, schema in schemas.items():

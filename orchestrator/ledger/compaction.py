@@ -1,8 +1,7 @@
-"""Few files stay few: merging fragments, and clearing what a crash or a merge has left.
+"""Merges fragments, so that files stay few, and removes what a crash or a merge has left.
 
-Merging goes through the same door as a commit: the merged fragment is published under a name of its own, and from
-that moment the fragments that it lists as replaced do not count; then they are removed. Wherever a crash strikes,
-each row counts exactly once.
+A merge is published like a commit, under a name of its own. From that moment the fragments that it lists as replaced do
+not count; then they are removed. Each row counts exactly once, wherever a crash strikes.
 """
 
 from collections.abc import Collection, Iterator, Mapping
@@ -36,18 +35,18 @@ from attnsweep.orchestrator.storage.place import Place
 from attnsweep.workloads.errors import UserError
 
 MAX_FRAGMENTS = 12
-"""Names that may stand side by side. Three tables, while one commit and one merge are under way: 42 files."""
+"""Fragments that may exist side by side. With three tables, one commit and one merge under way: 42 files."""
 
 _ROWS_AT_ONCE = 250_000
-"""Rows that a merge holds in memory."""
+"""Rows that a merge holds in memory at a time."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Recovery:
-    """What was cleared.
+    """What `recover` has removed.
 
     Attributes:
-        uncommitted: Fragments whose commit was interrupted: their trainings run again.
+        uncommitted: Fragments whose commit was interrupted. Their trainings run again.
         n_files: Files removed.
     """
 
@@ -70,7 +69,7 @@ def compact(where: Location) -> None:
 
 
 def recover(place: Place) -> Recovery:
-    """Removes every file that does not count. Only the ledger's one writer may.
+    """Removes every file that does not count. Only the holder of the sweep's lock may call it.
 
     Raises:
         UserError: If a file of `trainings` cannot be read.
@@ -78,7 +77,7 @@ def recover(place: Place) -> Recovery:
     try:
         trainings = open_files(place, "trainings", fragment_names(place))
     except FileNotFoundError as gone:
-        # A link that leads nowhere: nobody else removes files.
+        # A dangling link: no other process removes files.
         raise damaged(place, gone.filename, "no such file") from gone
     counting = set(counting_names(trainings))
     uncommitted = set()
@@ -90,14 +89,14 @@ def recover(place: Place) -> Recovery:
                 doomed.append(f"{name}.parquet")
             if name not in trainings and not name.startswith(MERGED):
                 uncommitted.add(name)
-        # For good, before a later merge may remove the fragment by which these do not count.
+        # Durable, before a later merge may remove the fragment that replaces these.
         place.remove(table, doomed)
         n_files += len(doomed)
     return Recovery(uncommitted=tuple(sorted(uncommitted)), n_files=n_files)
 
 
 def merge(place: Place, names: Collection[str]) -> str:
-    """Merges these fragments into one, sorted, holding `_ROWS_AT_ONCE` of their rows in memory.
+    """Merges these fragments into one sorted fragment, with `_ROWS_AT_ONCE` of their rows in memory at a time.
 
     Returns:
         Its name.
@@ -123,10 +122,10 @@ def merge(place: Place, names: Collection[str]) -> str:
 
 
 def due(rows: Mapping[str, int]) -> list[str]:
-    """The fragments to merge now, given the rows of each: none while there are at most `MAX_FRAGMENTS`.
+    """The fragments to merge now, given the rows of each. None while there are at most `MAX_FRAGMENTS`.
 
-    The smallest are merged, as few as leave every other fragment at least as large as the merged one. So a row is
-    written about log(commits) times, not once per commit.
+    The smallest are merged: as few as leave every other fragment at least as large as the merged one. A row is then
+    rewritten about log(commits) times, not once per commit.
     """
     if len(rows) <= MAX_FRAGMENTS:
         return []
@@ -142,7 +141,7 @@ def due(rows: Mapping[str, int]) -> list[str]:
 def _sorted_batches(
     place: Place, dataset: ds.Dataset, keys: tuple[str, ...], parts: list[NDArray[np.int32]]
 ) -> Iterator[pa.RecordBatch]:
-    """The rows in order, a range of trials at a time; each file's statistics keep the other ranges unread."""
+    """The rows in order, one range of trials at a time. The files' statistics let Arrow skip the other ranges."""
     n_rows = 0
     for trials in parts:
         inside = (pc.field("trial") >= int(trials[0])) & (pc.field("trial") <= int(trials[-1]))

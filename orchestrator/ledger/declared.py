@@ -1,6 +1,6 @@
-"""The columns of a ledger that has no rows yet: those of every sweep, and the parameters that `sweep.json` names.
+"""The columns of a ledger without rows: those of every sweep, and those of the parameters that `sweep.json` names.
 
-The workload is not asked: it may be somebody else's code.
+The workload is not loaded, because it may be a stranger's code.
 """
 
 from collections.abc import Iterator, Mapping
@@ -30,7 +30,7 @@ def declared_columns(place: Place) -> Mapping[str, pa.Schema]:
 
 
 def _type(dimension: Dimension) -> pa.DataType:
-    """That of the first value which is not null; most parameters that may be null are real numbers."""
+    """The type of the first value that is not null. Most nullable parameters are real numbers."""
     kinds = (type(value) for value in _values(dimension) if value is not None)
     return PARAMETER_TYPES[next(kinds, float)]
 

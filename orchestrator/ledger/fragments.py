@@ -1,13 +1,13 @@
-"""Files of the ledger: how one appears, which of them count, and how a reader opens those that do.
+"""Files of the ledger: how they are published, which of them count, and how a reader opens them.
 
 A *fragment* is one name in the folder of every table: `trainings/<name>.parquet`, `curves/<name>.parquet`, ...
 The file in `trainings` appears last and commits the name. A merged fragment lists the names that it `replaces` in
-its metadata. So the folder `trainings` is the manifest: **a name counts if it is in `trainings` and no file there
-replaces it**; what does not count is removed by the next writer. A name is used once, so that none which was replaced
-can come again.
+its metadata. The folder `trainings` is therefore the manifest: **a name counts if it is in `trainings` and no file
+there replaces it**. The next writer removes files that do not count. Names are never reused, so a replaced one cannot
+return.
 
-The digest of the file in `trainings` ends the name, and that file holds the digests of the others: so a name attests
-every byte of its fragment. Pages carry checksums of their own, for readers.
+A name ends with the digest of the file in `trainings`, and that file holds the digests of the others. A name therefore
+attests every byte of its fragment. Pages also carry checksums, for readers.
 """
 
 import json
@@ -29,13 +29,13 @@ from attnsweep.orchestrator.storage.place import Place, digest
 from attnsweep.workloads.errors import UserError
 
 TABLES = ("curves", "heads", "trainings")
-"""In the order of publication: the last one commits."""
+"""In the order of publication. The last one commits."""
 
 MERGED = "merged-"
-"""Begins the name of a merged fragment, and of no pack."""
+"""The prefix of merged fragments' names. No pack's name begins with it."""
 
 ROW_GROUP_ROWS = 131_072
-"""Small enough for the statistics of a row group to skip the trials that a query does not want."""
+"""Small enough for a query to skip the row groups of trials that it does not need."""
 
 _NAMES, _DIGESTS = TypeAdapter(tuple[str, ...]), TypeAdapter(dict[str, str])
 
@@ -45,17 +45,17 @@ _PARQUET = ds.ParquetFileFormat(
 
 
 class DamagedFileError(UserError):
-    """A file of the ledger that is missing, or not what was written."""
+    """A file of the ledger is missing, or is not what was written."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Stamp:
-    """What every file says of itself, in its metadata.
+    """What every file states about itself in its metadata.
 
     Attributes:
         spec_sha256: Hash of the sweep's spec.
-        replaces: Names whose rows this fragment holds too.
-        digests: By table, of the fragment's other files; in `trainings` alone, and not of before they were kept.
+        replaces: Fragments whose rows this one holds too.
+        digests: Digests of the fragment's other files, by table. Only in `trainings`; old versions have none.
     """
 
     spec_sha256: str
@@ -74,12 +74,12 @@ class Stamp:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class OpenFile:
-    """One opened file of a table. Its rows stay readable when a compaction unlinks it, but not in an object store.
+    """One opened file of a table. On a disk its rows stay readable after a compaction has unlinked it.
 
     Attributes:
-        fragment: The file as pyarrow's datasets take it.
-        rows: How many it has.
-        stamp: What it says of itself.
+        fragment: The file, for pyarrow's datasets.
+        rows: Number of rows.
+        stamp: Its metadata.
     """
 
     fragment: ds.ParquetFileFragment
@@ -89,11 +89,11 @@ class OpenFile:
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """All rows committed at one moment, as opened files.
+    """All rows that were committed at one moment, as opened files.
 
     Attributes:
         files: By table, then by name. Every table that the sweep has holds the same names.
-        without_rows: By table, the columns of one that has no file.
+        without_rows: The columns of tables that have no file, by table.
     """
 
     files: Mapping[str, Mapping[str, OpenFile]]
@@ -102,7 +102,7 @@ class Snapshot:
     def dataset(self, table: str) -> ds.Dataset:
         """The rows of one table.
 
-        A column that some files lack, because a newer version added it, is null in their rows.
+        A column that a newer version has added is null in the rows of files that lack it.
         """
         fragments = [file.fragment for file in self.files.get(table, {}).values()]
         schemas = [fragment.physical_schema.remove_metadata() for fragment in fragments]
@@ -113,7 +113,7 @@ class Snapshot:
         return {table: self.dataset(table) for table in TABLES}
 
     def rows(self) -> dict[str, int]:
-        """Rows of `trainings`, by name of the fragment."""
+        """Number of rows in `trainings`, by fragment."""
         return {name: file.rows for name, file in self.files["trainings"].items()}
 
 
@@ -145,14 +145,14 @@ def open_snapshot(place: Place) -> Snapshot:
             counting = counting_names(trainings)
             files = {table: open_files(place, table, counting) for table in TABLES[:-1] if place.has_folder(table)}
         except (FileNotFoundError, UserError) as error:
-            # What is removed while it is read may look damaged.
+            # A file that is removed during its reading may look damaged.
             if is_overtaken(place, names):
                 continue
             if isinstance(error, FileNotFoundError):
                 raise damaged(place, error.filename, "no such file") from error
             raise
-        # A listing is no snapshot: one that ran across a compaction can miss both the old files and the new one.
-        # Commits meanwhile do no harm, and who waited for a pause in them might wait for ever.
+        # A listing is no snapshot: if it overlaps a compaction, it can miss both the old files and the new one.
+        # Commits during the listing are harmless, and a reader that waited for a pause in them might never return.
         if not is_overtaken(place, names):
             found = {**files, "trainings": {name: trainings[name] for name in counting}}
             for table, opened in found.items():
@@ -162,17 +162,17 @@ def open_snapshot(place: Place) -> Snapshot:
 
 
 def clashing(files: Mapping[str, OpenFile]) -> dict[str, str]:
-    """The files of one table whose columns are not as in the others, by name: what is wrong, in words."""
+    """The files of one table whose columns differ from the others': the problem in words, by file name."""
     return clashes({name: file.fragment.physical_schema for name, file in files.items()})
 
 
 def fragment_names(place: Place) -> list[str]:
-    """The names in `trainings`, also those that are replaced."""
+    """The names in `trainings`, replaced ones included, in order."""
     return sorted(place.names("trainings"))
 
 
 def is_overtaken(place: Place, names: Iterable[str]) -> bool:
-    """Whether a compaction has come to its removals since these names were listed."""
+    """Whether a compaction has begun to remove files since these names were listed."""
     later = set(fragment_names(place))
     return not later.issuperset(names) or any(name.startswith(MERGED) for name in later.difference(names))
 
@@ -242,7 +242,7 @@ def counting_names(trainings: Mapping[str, OpenFile]) -> list[str]:
 def publish(
     place: Place, stem: str, contents: Mapping[str, tuple[pa.Schema, Iterable[pa.RecordBatch]]], stamp: Stamp
 ) -> str:
-    """Makes one fragment appear: all of its files are written before the first gets its name.
+    """Publishes one fragment. All of its files are written before the first gets its name.
 
     Args:
         stem: Begins its name.
@@ -255,7 +255,7 @@ def publish(
 
     def write(table: str, path: Path) -> None:
         schema, batches = contents[table]
-        # In the order of `TABLES`: when it comes to `trainings`, the digests of the others are there.
+        # `trainings` is the last of `TABLES`: the digests of the others are known by then.
         metadata = replace(stamp, digests=digests).metadata() if table == "trainings" else stamp.metadata()
         with pq.ParquetWriter(
             path, schema.with_metadata(metadata), compression="zstd", write_page_checksum=True
@@ -269,20 +269,20 @@ def publish(
 
 
 def _columns_without_rows(place: Place) -> Mapping[str, pa.Schema]:
-    # Brings Optuna along, which is not needed to read rows.
+    # Imports Optuna, which reading rows does not need.
     from attnsweep.orchestrator.ledger.declared import declared_columns
 
     return declared_columns(place)
 
 
 def reason(damage: Exception) -> str:
-    """What an error says, in a line. pyarrow names an opened file `<Buffer>`."""
+    """An error's message in one line, without pyarrow's name of an opened file, `<Buffer>`."""
     words = getattr(damage, "strerror", None) or next(iter(str(damage).splitlines()), type(damage).__name__)
     return str(words).rpartition("'<Buffer>': ")[2]
 
 
 def damaged(place: Place, path: str, given: str) -> DamagedFileError:
-    """What to say of a file."""
+    """The error for a damaged file."""
     return DamagedFileError(
         path,
         given=given,

@@ -25,14 +25,14 @@ from attnsweep.workloads.errors import UserError
 TABLE_ROWS = 200
 """Rows that a table on the terminal shows."""
 ANSWER_BYTES = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 4
-"""The largest answer that is held in memory: DuckDB's own limit is on what it takes to find it."""
+"""The largest answer that is held in memory. DuckDB's own limit covers only the memory of the query."""
 _ROWS_AT_ONCE = 100_000
 _SAID_CHARACTERS = 400
 """Of DuckDB's words, which may repeat the whole query."""
 _READING = {duckdb.StatementType.SELECT, duckdb.StatementType.EXPLAIN, duckdb.StatementType.MULTI}
-"""Kinds of statement that answer; what PIVOT is made of counts as several."""
+"""Statement types that return rows. A PIVOT counts as MULTI."""
 _AS_TEXT = {"interval", "union", "bit", "bignum", "uhugeint", "time with time zone", "variant", "geometry"}
-"""Types of DuckDB's that Arrow changes, or Parquet lacks: an answer has them as DuckDB writes them."""
+"""DuckDB types that Arrow changes or Parquet lacks. An answer has them as text, as DuckDB prints them."""
 
 
 def query_all(ledgers: Sequence[Ledger], sql: str) -> pa.Table:

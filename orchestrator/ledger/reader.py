@@ -1,4 +1,4 @@
-"""Reading a sweep's ledger, also while it is written: each call sees every row committed so far, once."""
+"""Reads a sweep's ledger, also during a run: each call sees every row committed so far, once."""
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 _ATTEMPTS = 5
-"""Of a reading that compactions overtake, in an object store."""
+"""Attempts at a read in an object store that compactions overtake."""
 
 
 class Ledger:
@@ -62,25 +62,25 @@ class Ledger:
     def connect(self) -> "duckdb.DuckDBPyConnection":
         """A DuckDB connection with the views `trainings`, `curves`, `heads` and `trials`, as of now.
 
-        It needs no access to the file system, and a compaction does not disturb it: the views are opened files, or
-        tables in memory where the sweep is in an object store. For one query, `ask` reads less of those.
+        Compactions do not disturb it: the views are opened files, or tables in memory if the sweep is in an object
+        store. For one query, `ask` downloads less. SQL has no access to the file system.
         """
         return connect([self.tables()])
 
     def ask(self, question: Callable[["duckdb.DuckDBPyConnection"], T]) -> T:
-        """What a question answers, given a connection as `connect` makes it. It may be asked more than once."""
+        """Returns `question(connection)`, with a connection as from `connect`. It may be called repeatedly."""
         return ask_all([self], question)
 
     @contextmanager
     def reading(self) -> Iterator["duckdb.DuckDBPyConnection"]:
-        """`connect` for one block; an error that damage makes in it is a UserError that names the file."""
+        """`connect` for one block. An error caused by a damaged file becomes a UserError that names the file."""
         with naming_damage([self.place]), self.connect() as connection:
             yield connection
 
     def tables(self) -> Tables:
-        """The tables as of now, by name. They stay readable whatever is removed.
+        """The tables as of now, by name. They stay readable when files are removed.
 
-        From an object store they are fetched as a whole, and again only when the store has other files by then.
+        From an object store they are downloaded completely, and again only when the files there have changed.
         """
         if self.place.pins_open_files:
             return open_snapshot(self.place).tables()
@@ -90,7 +90,7 @@ class Ledger:
                 tables = {name: ds.dataset(table.to_table()) for name, table in snapshots[0].tables().items()}
             return sorted(snapshots[0].rows()), tables
 
-        # A name is of one content for ever: it ends with its digest.
+        # A name determines its content: it ends with the digest.
         if self._fetched is None or self._fetched[0] != fragment_names(self.place):
             self._fetched = _steadily([self], fetch)
         return self._fetched[1]
@@ -106,7 +106,7 @@ class Ledger:
 
 
 def ask_all(ledgers: Sequence[Ledger], question: Callable[["duckdb.DuckDBPyConnection"], T]) -> T:
-    """What a question to several sweeps answers, whose rows are united as `views.connect` has it."""
+    """`Ledger.ask` for several sweeps, whose rows are united as in `views.connect`."""
 
     def answer(snapshots: list[Snapshot]) -> T:
         with connect([snapshot.tables() for snapshot in snapshots]) as connection:
@@ -116,14 +116,14 @@ def ask_all(ledgers: Sequence[Ledger], question: Callable[["duckdb.DuckDBPyConne
 
 
 def _steadily(ledgers: Sequence[Ledger], read: Callable[[list[Snapshot]], T]) -> T:
-    """Reads, and reads again where a file was removed before it was read."""
+    """Calls `read`, again if a compaction removed a file before it was read."""
     with naming_damage([ledger.place for ledger in ledgers]):
         for attempt in count(1):
             snapshots = [open_snapshot(ledger.place) for ledger in ledgers]
             try:
                 return read(snapshots)
             except Exception:
-                # Whatever Arrow or DuckDB make of a file that is gone.
+                # Arrow and DuckDB raise different errors for a missing file.
                 if attempt == _ATTEMPTS or not any(map(_was_overtaken, ledgers, snapshots)):
                     raise
     raise AssertionError

@@ -1,4 +1,4 @@
-"""What the ledger's columns are: the one place that writer, compaction and reader take them from."""
+"""The columns of the ledger's tables, for writer, compaction and reader."""
 
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from attnsweep.workloads.engine.contract import Workload
 
 SCHEMA_VERSION = 1
-"""Raised when a column changes its meaning or its type; adding one leaves it."""
+"""Increased when a column changes its meaning or type, not when one is added."""
 
 SORT_KEYS: Mapping[str, tuple[str, ...]] = MappingProxyType(
     {
@@ -94,7 +94,7 @@ def _schemas(
 def curves_schema() -> pa.Schema:
     """The columns of `curves`, one row per training, step and metric.
 
-    A value that was not measured or not finite has no row: `trainings.diverged_step` tells the two apart.
+    A value that was not measured, or is not finite, has no row; `trainings.diverged_step` distinguishes the two.
     """
     return pa.schema(
         [
@@ -130,8 +130,7 @@ def heads_schema(score_names: Sequence[str]) -> pa.Schema:
 def conform(table: pa.Table, schema: pa.Schema) -> pa.Table:
     """Returns the table in the schema's order and encoding, with null for every double that is not finite.
 
-    Strings are dictionary-encoded; no other type is converted. A row without the one number that it is there for, the
-    `value` of a curve, is dropped.
+    Strings are dictionary-encoded. No other type is converted. Rows of curves without a `value` are dropped.
 
     Raises:
         ValueError: For a missing or unknown column, another type, or a null where the schema has none.
@@ -152,7 +151,7 @@ def conform(table: pa.Table, schema: pa.Schema) -> pa.Table:
 
 def in_order(table: pa.Table, keys: Sequence[str]) -> pa.Table:
     """Returns the rows sorted by the keys."""
-    # Dictionaries are compared by their words: pyarrow does not sort them.
+    # pyarrow does not sort dictionaries: their decoded words are compared.
     words = {key: _decoded(table[key]) for key in keys}
     table = table.unify_dictionaries()
     return table.take(pc.sort_indices(pa.table(words), sort_keys=[(key, "ascending") for key in keys]))
@@ -164,7 +163,7 @@ def _field(name: str, kind: pa.DataType, doc: str, *, null: str | None = None) -
 
 
 def _parameter_field(declared: Parameter) -> pa.Field:
-    # The doc of an optional parameter says what its null means.
+    # The doc of an optional parameter states the meaning of null.
     null = "" if declared.optional else "; null = not declared by the version that trained it"
     kind = PARAMETER_TYPES[declared.kind]
     return pa.field(f"param_{declared.name}", kind, metadata={"doc": declared.doc + null})
@@ -201,4 +200,4 @@ BASE_COLUMNS: Mapping[str, pa.Schema] = MappingProxyType(
         "heads": heads_schema(()),
     }
 )
-"""What every sweep's tables have, whatever its workload."""
+"""The columns that every sweep's tables have, independently of the workload."""

@@ -1,6 +1,6 @@
-"""The rules of a trial: which trainings have ended, which are judged, and what value the study is told.
+"""The rules of a trial: which of its trainings have ended, which are judged, and which value the study is told.
 
-The sweep loop, the audit, MLflow's projection and the analyses all ask here.
+The sweep loop, the audit, the projection to MLflow and the analyses use them.
 """
 
 from collections import defaultdict
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class Ending(NamedTuple):
-    """What a trial needs to know of one ended training; `eval_loss` is `None` where it was not finite."""
+    """What the rules need of one ended training. `eval_loss` is `None` if it was not finite."""
 
     outcome: str
     stuck: bool
@@ -45,11 +45,11 @@ class EndedTrainings:
 
     @property
     def stuck(self) -> Ended:
-        """What `n_wanted` decides by: whether each training is stuck; `None` where it failed."""
+        """Whether each training is stuck, for `n_wanted`; `None` if it failed."""
         return {number: ending.stuck if ending.is_judged else None for number, ending in self.by_replicate.items()}
 
     def value(self, objective: StuckRate | LossQuantile) -> float | None:
-        """The value that the study is told; `None` where all trainings failed."""
+        """The value that the study is told; `None` if all trainings failed."""
         judged = self.judged
         return objective_value(objective, *zip(*judged, strict=True)) if judged else None
 
@@ -74,7 +74,7 @@ def objective_values(trials: Mapping[int, EndedTrainings], objective: StuckRate 
 
 
 def judging_columns(connection: "duckdb.DuckDBPyConnection") -> pa.Table:
-    """What the other functions need of the table `trainings`. The connection is from `Ledger.connect`."""
+    """The columns of `trainings` that the other functions need. The connection is from `Ledger.connect`."""
     return connection.sql(f"select {', '.join(JUDGING_COLUMNS)} from trainings").to_arrow_table()
 
 
@@ -91,7 +91,7 @@ def complete_trials(connection: "duckdb.DuckDBPyConnection", rule: int | Sequent
 def complete_among(rows: pa.Table, rule: int | Sequential) -> list[int]:
     """The trials among these rows of the table `trainings` that have all the trainings they want, in order."""
     if isinstance(rule, int):
-        # The outcomes do not matter: Arrow counts half a million rows faster than Python reads them.
+        # Outcomes do not matter here, and Arrow counts half a million rows faster than Python reads them.
         counts = rows.group_by("trial").aggregate([("replicate", "count_distinct")])
         return sorted(counts.filter(pc.field("replicate_count_distinct") == rule)["trial"].to_pylist())
     return sorted(trial for trial, ended in ended_trainings(rows).items() if is_complete(rule, ended.stuck))

@@ -1,4 +1,4 @@
-"""The view `trials`: what the trainings of one configuration say together."""
+"""The view `trials`: one row per configuration, aggregated over its trainings."""
 
 from collections.abc import Sequence
 
@@ -40,9 +40,9 @@ _CONSTANT = """
 def trials_view(columns: Sequence[str]) -> str:
     """The view's SQL: one row per trial, from the view `trainings`.
 
-    A `param_<name>` column is null where the trial's trainings differ in it. Failed trainings count in
-    `n_trainings`, `n_failed` and `seconds` alone. The losses are `eval_loss`; one that is not finite is above all
-    others, and a quartile among such is null.
+    A `param_<name>` column is null if the trial's trainings differ in it. Failed trainings count only in
+    `n_trainings`, `n_failed` and `seconds`. Losses are `eval_loss`; a loss that is not finite ranks above all others,
+    and a quartile that falls on one is null.
 
     Args:
         columns: Names of the columns of `trainings`.

@@ -1,6 +1,6 @@
-"""Whether the files of a ledger are what was written; and what becomes of those that are not.
+"""Checks that the files of a ledger are what was written, and sets damaged ones aside.
 
-A fragment of before digests were kept is checked as far as it can be read.
+Fragments of old versions have no digests: of them it is only checked that they can be read.
 """
 
 import re
@@ -32,8 +32,8 @@ class FileProblem:
     """What is wrong with a file of a ledger, or with the files of a table together.
 
     Attributes:
-        file, what: Where, and what.
-        is_left_over: Whether nothing is wrong but that the file is still there: the next writer removes it.
+        file, what: The file, and the problem in words.
+        is_left_over: Whether the only problem is that the file still exists. The next writer removes it.
     """
 
     file: str
@@ -46,11 +46,11 @@ class FileProblem:
 
 @dataclass(frozen=True, slots=True)
 class Examination:
-    """The files of a ledger, one by one.
+    """The result of checking a ledger file by file.
 
     Attributes:
-        sound: Fragments that count and whose files are what was written: their files by table, by name.
-        damaged: Those of which one is missing, cannot be read or is something else: the first such, by name.
+        sound: Fragments that count and whose files are what was written: their files by name, then by table.
+        damaged: Fragments with a file that is missing, unreadable or altered: the first such file, by name.
     """
 
     sound: Mapping[str, Mapping[str, OpenFile]]
@@ -58,9 +58,10 @@ class Examination:
 
 
 def verify(place: Place, spec_sha256: str) -> list[FileProblem]:
-    """Checks every file of a ledger, while no writer is at work, and changes nothing.
+    """Checks every file of a ledger and changes nothing. No writer may be at work.
 
-    That it can be read, is what was written, is of this sweep and has the columns; that no file is left over.
+    Each file must be readable, be what was written, belong to this sweep and have the right columns, and no file may be
+    left over.
 
     Args:
         spec_sha256: Hash of the sweep's spec.
@@ -86,7 +87,7 @@ def examine(place: Place) -> Examination:
     faults: dict[str, DamagedFileError] = {}
 
     def check(table: str, digests: Mapping[str, str | None]) -> dict[str, OpenFile]:
-        """Those of these files that are sound, by name."""
+        """The sound ones of these files, by name. The others are added to `faults`."""
         with ThreadPoolExecutor(place.n_at_once) as threads:
             files = threads.map(lambda name: _check(place, table, name, digests[name]), digests)
             checked = dict(zip(digests, files, strict=True))
@@ -113,15 +114,15 @@ def examine(place: Place) -> Examination:
 
 @contextmanager
 def naming_damage(places: Sequence[Place]) -> Iterator[None]:
-    """Around reading: what Arrow, DuckDB or our own code make of damage is raised again, with the name of the file.
+    """Around reading: replaces errors that damage causes in Arrow, DuckDB or our own code by one that names the file.
 
     Raises:
-        UserError: Instead of any other error, where the ledgers hold a damaged file, or Arrow or DuckDB refuse them.
+        UserError: Instead of any other error, if the ledgers hold a damaged file, or Arrow or DuckDB refuse them.
     """
     try:
         yield
     except Exception as error:
-        # A user's query is refused in DuckDB's words, which are of an IOError only where a file is damaged.
+        # A UserError about a user's query quotes DuckDB, which reports an IOError only for a damaged file.
         if isinstance(error, UserError) and "IOError" not in str(error):
             raise
         for fault in (fault for place in places for fault in examine(place).damaged.values()):
@@ -137,21 +138,21 @@ def naming_damage(places: Sequence[Place]) -> Iterator[None]:
 
 
 def set_aside(place: Place, name: str) -> None:
-    """Moves what there is of a fragment to the sweep's folder `set_aside`: its trainings do not count any more."""
-    # `trainings` last: until it has gone the fragment is known, and another call ends what a crash cut short.
+    """Moves the files of a fragment to the sweep's folder `set_aside`. Its trainings no longer count. Idempotent."""
+    # `trainings` last: until it is moved the fragment is listed, and another call completes what a crash cut short.
     for table in TABLES:
         if name in place.names(table):
             place.set_aside(table, name)
 
 
 def set_damage_aside(place: Place) -> dict[str, str]:
-    """Sets all damaged fragments aside. Only the ledger's one writer may.
+    """Sets all damaged fragments aside. Only the holder of the sweep's lock may call it.
 
     Returns:
-        By name, what to say of each.
+        A message for each, by name.
     """
     said: dict[str, str] = {}
-    # Without a merged fragment, those that it replaced count again if they are still there.
+    # Repeated: without a merged fragment, those that it replaced count again if they still exist.
     while found := examine(place).damaged:
         for name, fault in found.items():
             set_aside(place, name)
@@ -176,7 +177,7 @@ def _check(place: Place, table: str, name: str, attested: str | None) -> OpenFil
 
 
 def _attested(name: str) -> str | None:
-    """The digest of the file in `trainings`, as the name has it."""
+    """The digest of the file in `trainings` by the fragment's name; `None` if the name has none."""
     found = _ATTESTED.fullmatch(name)
     return found["digest"] if found else None
 

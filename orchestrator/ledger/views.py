@@ -1,4 +1,4 @@
-"""The ledger's tables as DuckDB's views: of one sweep, or of several as one."""
+"""The ledger's tables as DuckDB views, of one sweep or of several together."""
 
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, TypeAlias
@@ -17,9 +17,9 @@ Tables: TypeAlias = Mapping[str, ds.Dataset]
 """One sweep's tables by name."""
 
 _LIMITS: dict[str, str | bool | int | float | list[str]] = {
-    # No folder to spill to: DuckDB lets SQL write to it, external access or not.
+    # No folder to spill to: SQL may write to it even without external access.
     "temp_directory": "",
-    # The sweep itself may be training on this machine.
+    # The sweep may be training on this machine.
     "memory_limit": "50%",
     "autoinstall_known_extensions": "false",
     "autoload_known_extensions": "false",
@@ -29,16 +29,16 @@ _LIMITS: dict[str, str | bool | int | float | list[str]] = {
 def connect(sweeps: Sequence[Tables], trials_apart: int = 0) -> "duckdb.DuckDBPyConnection":
     """A DuckDB connection with the views `trainings`, `curves`, `heads` and `trials`.
 
-    Its SQL reads these views and nothing else: no file, no network, no extension, no Python variable.
+    SQL can read these views and nothing else: no file, no network, no extension, no Python variable.
 
     Args:
-        sweeps: The tables of one sweep; or of several, whose rows are then united by the names of their columns: null
-            where a sweep lacks one, and a column `sweep` in `curves` and `heads` too.
-        trials_apart: From a sweep's trial 0 to the next one's; by default only the column `sweep` keeps apart trials of
-            the same number.
+        sweeps: The tables of one sweep or several. Rows of several are united by column name: a column that a sweep
+            lacks is null, and `curves` and `heads` get a column `sweep`.
+        trials_apart: Added to the trial numbers once per preceding sweep. By default only the column `sweep`
+            distinguishes trials of the same number.
 
     Raises:
-        UserError: If two are of one sweep.
+        UserError: If a sweep is given twice.
     """
     import duckdb
 
@@ -52,7 +52,7 @@ def connect(sweeps: Sequence[Tables], trials_apart: int = 0) -> "duckdb.DuckDBPy
 
 
 def _define(connection: "duckdb.DuckDBPyConnection", sweeps: Sequence[Tables], trials_apart: int) -> None:
-    # Before the first word of SQL that names of columns are in: they come from files.
+    # Before any SQL that contains column names, because these come from files.
     connection.execute("SET enable_external_access = false")
     if len(sweeps) == 1:
         for table in BASE_COLUMNS:
@@ -62,7 +62,7 @@ def _define(connection: "duckdb.DuckDBPyConnection", sweeps: Sequence[Tables], t
     columns = (name for tables in sweeps for name in tables["trainings"].schema.names)
     connection.execute(f"CREATE VIEW trials AS {trials_view(list(dict.fromkeys(columns)))}")
     connection.execute("SET TimeZone = 'UTC'")
-    # It would be drawn on stdout, where results go.
+    # The progress bar would be drawn on stdout, among the results.
     connection.execute("SET enable_progress_bar = false")
     connection.execute("SET lock_configuration = true")
 
@@ -83,6 +83,6 @@ def _unite(connection: "duckdb.DuckDBPyConnection", sweeps: Sequence[Tables], tr
 
 
 def _name_of(tables: Tables) -> str | None:
-    """The sweep's name, as its rows have it; `None` while there are none."""
+    """The sweep's name according to its rows; `None` without rows."""
     first = tables["trainings"].head(1, columns=["sweep"])["sweep"].to_pylist()
     return str(first[0]) if first else None

@@ -1,4 +1,4 @@
-"""Committing packs to the ledger. The sweep's driver is the only writer."""
+"""Commits packs to the ledger. The sweep's driver is the only writer."""
 
 from collections.abc import Mapping
 from types import TracebackType
@@ -15,9 +15,10 @@ from attnsweep.workloads.errors import UserError
 
 
 class LedgerWriter:
-    """Writes one sweep's ledger: a fragment per pack, all of it or nothing.
+    """Writes one sweep's ledger: one fragment per pack, atomically.
 
-    Opening sets damaged fragments aside and clears what an earlier writer's crash has left. Holds no rows.
+    Opening sets damaged fragments aside and removes what a crash of an earlier writer has left. It keeps no rows in
+    memory.
 
     Args:
         place: The sweep directory.
@@ -25,9 +26,9 @@ class LedgerWriter:
         spec_sha256: Hash of the sweep's spec.
 
     Attributes:
-        set_aside: Fragments that were damaged, by name: what to say of each. Their rows are gone, and with them
-            trainings of trials that the study may know as ended.
-        recovered: What opening has cleared.
+        set_aside: A message for each fragment that was damaged, by name. Its rows are gone from the tables, also those
+            of trials that the study may know as ended.
+        recovered: What opening has removed.
 
     Raises:
         UserError: If another process writes the ledger, it holds another sweep's rows, or it cannot be written.
@@ -48,7 +49,7 @@ class LedgerWriter:
             raise
 
     def confirm(self) -> None:
-        """Returns if this process is the one writer still: to be called before anything is written beside the ledger.
+        """Returns if this process is still the one writer. Call it before writing anything beside the ledger.
 
         Raises:
             UserError: If another has taken the lock.
@@ -56,11 +57,11 @@ class LedgerWriter:
         self._lock.confirm()
 
     def commit(self, pack: str, trainings: pa.Table, curves: pa.Table | None, heads: pa.Table | None) -> None:
-        """Makes the rows of one pack part of the ledger. Durable once this returns.
+        """Adds the rows of one pack to the ledger. Durable once this returns.
 
         Args:
-            pack: Its name, which may come again: each commit is a file of its own.
-            curves, heads: `None` where there is nothing to tell, as of a training that failed.
+            pack: Its name. It may be committed again: each commit is a fragment of its own.
+            curves, heads: `None` if there are no rows, as of a training that failed.
 
         Raises:
             ValueError: If a table does not fit its schema.

@@ -2,7 +2,7 @@
 
 import shlex
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -22,7 +22,9 @@ from attnsweep.orchestrator.running.study import Study, check_storage
 from attnsweep.orchestrator.storage.credentials import refuse_credentials, without_credentials
 from attnsweep.orchestrator.storage.environment import Environment
 from attnsweep.orchestrator.storage.errors import PoolError, StoreError, SweepError
+from attnsweep.orchestrator.storage.lease import LEASE_SECONDS
 from attnsweep.orchestrator.storage.location import Location, as_argument
+from attnsweep.orchestrator.storage.owner import TakenError
 from attnsweep.orchestrator.storage.replays import earlier_replays
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
 from attnsweep.orchestrator.storage.whereabouts import Beacon
@@ -37,6 +39,10 @@ from attnsweep.workloads.errors import UserError
 from attnsweep.workloads.parameters import Value
 from attnsweep.workloads.registry import load_workload
 from attnsweep.workloads.user_code import users_code
+
+_PREDECESSOR_SECONDS = 1.1 * LEASE_SECONDS
+"""How long a sweep in an object store looks taken after its driver was killed, and some."""
+_LOOK_SECONDS = 5.0
 
 
 def run_sweep(spec: Sweep, where: Location, resources: Resources, console: Console) -> Summary:
@@ -60,10 +66,7 @@ def run_sweep(spec: Sweep, where: Location, resources: Resources, console: Conso
     tracking_uri()
     workload = load_workload(spec.workload)
     parameters = workload.parameters
-    spec = spec.fix(_pinned(workload, spec))
-    check_sweep(spec, parameters)
-    refuse_credentials(spec)
-    check_storage(spec)
+    spec = _resolved(spec, workload)
     SweepDirectory.check_new(where)
     with open_resources(resources) as start_pool:
         defaults = {name: each.default for name, each in parameters.declared().items() if name not in spec.space}
@@ -71,7 +74,40 @@ def run_sweep(spec: Sweep, where: Location, resources: Resources, console: Conso
         return session.run(directory, start_pool)
 
 
-def resume_sweep(where: Location, resources: Resources, console: Console, *, accept_drift: bool = False) -> Summary:
+def run_or_resume(spec: Sweep, where: Location, resources: Resources, console: Console) -> Summary:
+    """Runs a sweep, or continues it where its directory holds it already: what a scheduler repeats until it succeeds.
+
+    A finished sweep is summarized again, whatever code is installed by now, and without Ray. A predecessor that was
+    killed on another machine may hold the sweep for some minutes, which are waited for.
+
+    Args:
+        spec, where, resources, console: As `run_sweep` takes them.
+
+    Raises:
+        UserError: As `run_sweep` and `resume_sweep` do; also if the directory holds a sweep of another spec.
+        PoolError, SweepError: As they do.
+    """
+    if not SweepDirectory.is_there(where):
+        return run_sweep(spec, where, resources, console)
+    found = SweepDirectory.open(where)
+    spec = _resolved(spec, load_workload(spec.workload))
+    if spec.sha256() != found.spec_sha256:
+        raise UserError(
+            "--dir",
+            given=f"{found.place}, which holds another sweep: {found.spec.name}, spec {found.spec_sha256[:12]}",
+            expected=f"a new directory, or this sweep: {spec.name}, spec {spec.sha256()[:12]}",
+            fix=f"choose another --dir; to continue the other sweep: attnsweep resume {as_argument(found.place)}",
+        )
+    if not found.finished:
+        return resume_sweep(found.place, resources, console, patience=_PREDECESSOR_SECONDS)
+    tracking_uri()
+    with open_resources(Resources(local=True)) as start_pool:
+        return _Session(resources, console, _PREDECESSOR_SECONDS).run(found, start_pool)
+
+
+def resume_sweep(
+    where: Location, resources: Resources, console: Console, *, accept_drift: bool = False, patience: float = 0.0
+) -> Summary:
     """Continues an interrupted sweep; a finished one is summarized again.
 
     Args:
@@ -79,13 +115,14 @@ def resume_sweep(where: Location, resources: Resources, console: Console, *, acc
         resources: What to run on.
         console: Where progress is shown.
         accept_drift: Continue even if versions or code differ from those that have trained so far.
+        patience: Seconds to wait for another process that holds the sweep.
 
     Raises:
-        UserError: If there is no sweep, its workload or a file that it names is missing or changed, or versions or
-            code differ and `accept_drift` is not given.
+        UserError: If there is no sweep, its workload or a file that it names is missing or changed, versions or code
+            differ and `accept_drift` is not given, or another process works on it.
         SweepError: If the sweep cannot continue.
     """
-    session = _Session(resources, console)
+    session = _Session(resources, console, patience)
     tracking_uri()
     directory = SweepDirectory.open(where)
     workload = load_workload(directory.spec.workload)
@@ -97,7 +134,8 @@ def resume_sweep(where: Location, resources: Resources, console: Console, *, acc
             str(directory.place),
             given="; ".join(changes),
             expected="the versions and code that the sweep was trained with so far",
-            fix="restore them, or add --accept-drift: column `environment` then distinguishes the rows",
+            fix=f"restore them, or continue with attnsweep resume {as_argument(directory.place)} --accept-drift: "
+            "column `environment` then distinguishes the rows",
         )
     try:
         with open_resources(resources) as start_pool:
@@ -114,6 +152,15 @@ def _pinned(workload: Workload[Any], spec: Sweep) -> dict[str, Value]:
     """
     with users_code(f"{spec.workload}: pinned", "values to record, by name", "correct it, or leave it out"):
         return dict(workload.parameters.pinned(spec.fixed()))
+
+
+def _resolved(spec: Sweep, workload: Workload[Any]) -> Sweep:
+    """The spec as a sweep stores it, once it is known to fit its workload."""
+    spec = spec.fix(_pinned(workload, spec))
+    check_sweep(spec, workload.parameters)
+    refuse_credentials(spec)
+    check_storage(spec)
+    return spec
 
 
 @dataclass(frozen=True)
@@ -139,10 +186,18 @@ class _OpenSweep:
 
 @dataclass(frozen=True)
 class _Session:
-    """One run of a sweep: its resources, its console, and when it began."""
+    """One run of a sweep.
+
+    Attributes:
+        resources: What it runs on.
+        console: Where its progress is shown.
+        patience: Seconds to wait for another process that holds the sweep.
+        began: When, on the monotonic clock.
+    """
 
     resources: Resources
     console: Console
+    patience: float = 0.0
     began: float = field(default_factory=time.monotonic)
 
     @property
@@ -168,7 +223,7 @@ class _Session:
     @contextmanager
     def _opened(self, directory: SweepDirectory, environment: Environment | None) -> Iterator[_OpenSweep]:
         workload = load_workload(directory.spec.workload)
-        with LedgerWriter(directory.place, schemas_of(workload), directory.spec_sha256) as writer:
+        with self._writer(lambda: LedgerWriter(directory.place, schemas_of(workload), directory.spec_sha256)) as writer:
             if environment is not None:
                 # Only under the writer's lock: before, another process may have been writing the sweep.
                 directory = directory.entering(environment)
@@ -179,6 +234,21 @@ class _Session:
             rows = Ledger(directory.place).trainings(columns=columns)
             _check_rows(directory, study, rows)
             yield _OpenSweep(directory, workload, study, writer, rows)
+
+    def _writer(self, open_writer: Callable[[], LedgerWriter]) -> LedgerWriter:
+        """Opens the ledger, as soon as another process that holds it lets go of it or is seen to be dead."""
+        until = self.began + self.patience
+        is_said = False
+        while True:
+            try:
+                return open_writer()
+            except TakenError as taken:
+                if time.monotonic() >= until:
+                    raise
+                if not is_said:
+                    self.console.print(f"{taken}; waiting for up to {self.patience:g} s", markup=False, soft_wrap=True)
+                    is_said = True
+            time.sleep(_LOOK_SECONDS)
 
     def _train(self, sweep: _OpenSweep, start_pool: StartPool) -> Summary:
         directory, study = sweep.directory, sweep.study

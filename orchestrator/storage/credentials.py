@@ -1,4 +1,4 @@
-"""Passwords and tokens in texts: cut out of what is shown or stored, refused where it would be stored as it is."""
+"""Removes passwords and tokens from texts that are shown or stored, and refuses them in specs, stored unchanged."""
 
 import re
 from collections.abc import Iterator
@@ -17,20 +17,20 @@ _SECRET = re.compile(
     re.IGNORECASE,
 )
 _PORT = r"\d{1,5}(?:[/?#\s,;.)'\"]|$)"
-# A password may hold any sign, also blanks, slashes and @: in a message it is taken to end at the last @ before a slash
-# or quote, or at the last one of its word.
+# A password may contain any character, also blanks, slashes and @. In a message it is taken to end at the last @ before
+# a slash or quote, or at the last @ of its word.
 _PASSWORD = rf"(?<=://)(?!\[)[^\s/:]*:(?:(?!{_PORT})[^\n]*?@(?:[^\n/'\"]*@)?(?:\S*@)?|\S*@)"
 _USER = r"(?<=://)[^\s/]*@"
 _OPTION = r"(?<=[?&;])([\w.%+-]+)=([^\s&;#]+)"
 
 
 def without_credentials(text: str) -> str:
-    """The text as it may be shown: `...` for user and password in its URIs, and for the values of secret options."""
+    """The text with `...` for user and password in its URIs, and for the values of secret options."""
     return re.sub(_USER, "...@", _without_secrets(text))
 
 
 def refuse_credentials(spec: "Sweep") -> None:
-    """Checks that nothing in a spec is secret: `sweep.json`, the ledger and MLflow show it.
+    """Checks that a spec holds no secret, because `sweep.json`, the ledger and MLflow show it.
 
     Raises:
         SpecError: For a URI with a password or another secret in it.
@@ -52,14 +52,14 @@ def _shown_option(option: re.Match[str]) -> str:
 
 
 def _opens_with_secret(storage: str) -> bool:
-    """Whether there is one in a storage's URL, also as SQLAlchemy reads it: with blanks in the user's name, say."""
+    """Whether a storage's URL holds a secret, also as SQLAlchemy parses it, which allows blanks in the user's name."""
     from sqlalchemy.engine import make_url
     from sqlalchemy.exc import ArgumentError
 
     try:
         password = make_url(storage).password
     except (ArgumentError, ValueError):
-        # No URL of a database; Optuna will say so.
+        # Not a database URL: Optuna will report it.
         password = None
     return password is not None or _without_secrets(storage) != storage
 

@@ -1,4 +1,4 @@
-"""What a training depends on besides its parameters and seed: the versions and the code that train it."""
+"""The environment of a training: the versions and the code that train it."""
 
 import hashlib
 import importlib.metadata
@@ -19,11 +19,11 @@ _MOST_NAMED = 5
 
 
 class Environment(BaseModel):
-    """Versions of libraries, and a digest of each module that trains.
+    """Versions of libraries, and digests of the modules that train.
 
     Attributes:
-        versions: By library; `python` among them.
-        code: As `digests_of` gives it.
+        versions: Version by library, and of `python`.
+        code: Digest by module, from `digests_of`.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -33,17 +33,17 @@ class Environment(BaseModel):
 
     @classmethod
     def current(cls, workload: "Workload[Any]") -> Self:
-        """That of this process, for one workload."""
+        """The environment of this process for one workload."""
         return cls(versions=versions(), code=digests_of(workload))
 
     @property
     def id(self) -> str:
-        """Equal for two environments if and only if they are equal."""
+        """A hash of the environment."""
         content = json.dumps([dict(self.versions), dict(self.code)], sort_keys=True)
         return hashlib.sha256(content.encode()).hexdigest()[:12]
 
     def changes(self, later: "Environment") -> list[str]:
-        """What differs in another one, in words: nothing if and only if they are equal."""
+        """The differences from a later environment, in words; empty if and only if the two are equal."""
         found = [
             f"{name} {self.versions.get(name, 'not recorded')} -> {later.versions.get(name, 'not recorded')}"
             for name in _differing(self.versions, later.versions)
@@ -61,5 +61,5 @@ def _differing(one: Mapping[str, str], other: Mapping[str, str]) -> list[str]:
 
 
 def versions() -> dict[str, str]:
-    """Of Python and the libraries that a sweep runs on."""
+    """The versions of Python and of the libraries that a sweep uses."""
     return {"python": platform.python_version()} | {name: importlib.metadata.version(name) for name in _LIBRARIES}

@@ -1,18 +1,18 @@
-"""What stops a sweep that was begun: its storage, or a cause that the sweep cannot repair. Light to import."""
+"""Errors that stop a running sweep. Light to import."""
 
 from attnsweep.workloads.errors import UserError
 
 
 class StoreError(UserError):
-    """A disk or an object store that does not do what it was asked."""
+    """A disk or an object store refuses a request."""
 
 
 class SweepError(RuntimeError):
-    """A sweep that cannot go on. Committed rows stay; `attnsweep resume` continues once the cause is repaired.
+    """The sweep cannot go on. Committed rows stay; `attnsweep resume` continues once the cause is repaired.
 
     Args:
         message: What happened.
-        path: The sweep's place, whose text is what one types to resume it.
+        path: The sweep's place, as an argument of `attnsweep resume`.
     """
 
     def __init__(self, message: str, path: object) -> None:
@@ -21,4 +21,4 @@ class SweepError(RuntimeError):
 
 
 class PoolError(RuntimeError):
-    """Trainers that cannot be started, or a pool that cannot go on. The message is one line."""
+    """Trainers cannot be started, or the pool cannot go on. The message is one line."""

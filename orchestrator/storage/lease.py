@@ -1,51 +1,57 @@
 """The lock of a sweep in an object store: a lease that its holder renews, free for any process once it has expired.
 
-A process that wants the lease writes an object of its own under `.lock/`, then lists the folder, and withdraws if it
-sees another's lease. Both of two processes write before listing, so at least one sees the other and withdraws. The
-store needs no conditional write, but its listings must show what was written. Ages are differences between times of
-the store's own clock.
+The lease is one object. It is taken, renewed and given back by compare-and-swap: each write names the version that it
+replaces, and the store refuses it if the object has changed since. Of several processes one wins, and a holder whose
+lease was taken over while it was suspended notices at its next renewal.
 
-The lease does not protect against a process that is suspended for longer than the lease between `confirm` and the end
-of its upload, against clocks that jump, or against an object that is removed by hand.
+Ages are differences between times of the store's own clock. The lease does not protect against a process that is
+suspended for longer than the lease between `confirm` and the end of its upload.
 """
 
 import contextlib
+import itertools
 import threading
 import time
 import uuid
-from collections.abc import Collection
 from datetime import datetime
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
+from attnsweep.orchestrator.storage.errors import StoreError
 from attnsweep.orchestrator.storage.owner import Owner, taken
 from attnsweep.workloads.errors import UserError
 
-FOLDER = ".lock"
+LEASE_FILE = ".ledger.lock"
+"""The lease is free if the object is empty, as the lock file of a sweep in a folder."""
 LEASE_SECONDS = 300.0
 _RENEWALS_PER_LEASE = 10
 _UNDER_WAY_SECONDS = 5.0
-"""After a writer was killed: by then, what it had sent is in the store or never will be."""
+"""Time after which the uploads that a killed writer had begun have ended."""
 _FIX = f"wait until it ends, or for {LEASE_SECONDS / 60:g} minutes after it was killed"
+
+
+class Versioned(NamedTuple):
+    """A text in an object store: its version there, and when the store says that it was written."""
+
+    text: str
+    version: str
+    written: datetime
 
 
 class LeaseStore(Protocol):
     """The store that holds a lease; its text names the sweep."""
 
-    def put_text(self, name: str, text: str) -> None:
-        """Writes an object, which appears whole."""
+    def swap_text(self, name: str, text: str, version: str | None) -> str | None:
+        """Writes a text if the object still has this version; with `None`, if there is no object. Atomic.
 
-    def read_text(self, name: str) -> str:
-        """The content of an object.
-
-        Raises:
-            FileNotFoundError: If it is gone.
+        Returns:
+            The version written; `None` if nothing was written.
         """
 
-    def texts(self, folder: str) -> dict[str, datetime]:
-        """The objects of a folder, with the store's own time of each."""
+    def versioned(self, name: str) -> Versioned | None:
+        """The text; `None` if there is no object."""
 
-    def remove(self, folder: str, files: Collection[str]) -> None:
-        """Removes objects of a folder."""
+    def now(self) -> datetime:
+        """The time by the store's clock."""
 
 
 class ObjectLock:
@@ -53,27 +59,29 @@ class ObjectLock:
 
     Raises:
         UserError: If another process holds it.
+        StoreError: If the store lacks compare-and-swap.
     """
 
-    def __init__(self, prefix: LeaseStore, work: str) -> None:
-        self._prefix = prefix
-        self._name = f"{uuid.uuid4().hex}.json"
+    def __init__(self, store: LeaseStore, work: str) -> None:
+        self._store = store
         self._owner = Owner.this_process(work)
-        self._claiming = threading.Lock()
+        self._holder = uuid.uuid4().hex
+        self._renewals = itertools.count()
+        self._using = threading.Lock()
         self._closed = threading.Event()
-        self._claim()
-        self._thread = threading.Thread(target=self._renew, name="lease", daemon=True)
+        self._take()
+        self._thread = threading.Thread(target=self._keep, name="lease", daemon=True)
         self._thread.start()
 
     def confirm(self) -> None:
-        """Returns if the lease still runs, or could be had again.
+        """Returns if the lease is still held. One that has expired is renewed if nobody has taken it.
 
         Raises:
             UserError: If another process has taken it.
         """
-        with self._claiming:
-            if not self._runs():
-                self._claim()
+        with self._using:
+            if time.time() - self._written > LEASE_SECONDS / 2:
+                self._write(self._version)
 
     def close(self) -> None:
         """Gives the lease back. Idempotent."""
@@ -81,48 +89,53 @@ class ObjectLock:
             return
         self._closed.set()
         self._thread.join()
-        # A lease that cannot be removed expires.
-        with contextlib.suppress(UserError, FileNotFoundError):
-            self._prefix.remove(FOLDER, [self._name])
+        # A lease that cannot be given back expires. One that another process has taken is left to it.
+        with contextlib.suppress(UserError):
+            self._store.swap_text(LEASE_FILE, "", self._version)
 
-    def _renew(self) -> None:
+    def _keep(self) -> None:
         while not self._closed.wait(LEASE_SECONDS / _RENEWALS_PER_LEASE):
-            # A lease that ran out may be another's by now: only `confirm` may ask for it again.
-            with self._claiming, contextlib.suppress(UserError):
-                if self._runs():
-                    self._write()
+            # What failed fails again in `confirm`, which reports it.
+            with self._using, contextlib.suppress(UserError):
+                self._write(self._version)
 
-    def _runs(self) -> bool:
-        return time.time() - self._written < LEASE_SECONDS / 2
-
-    def _write(self) -> None:
-        begun = time.time()
-        self._prefix.put_text(f"{FOLDER}/{self._name}", self._owner.to_json())
-        self._written = begun
-
-    def _claim(self) -> None:
-        self._write()
-        leases = self._prefix.texts(FOLDER)
-        now = leases.pop(self._name, None)
-        abandoned = []
-        killed = False
-        for name, written in leases.items():
-            with contextlib.suppress(FileNotFoundError):
-                owner = Owner.from_json(self._prefix.read_text(f"{FOLDER}/{name}"))
-                age = (now - written).total_seconds() if now is not None else 0.0
-                if age < LEASE_SECONDS:
-                    # One of this machine that has ended: nobody waits for its lease to run out.
-                    if owner is None or not owner.is_dead:
-                        self._withdraw()
-                        raise taken(str(self._prefix), owner, _FIX)
-                    killed = True
-                abandoned.append(name)
-        if killed:
+    def _take(self) -> None:
+        if self._store.swap_text(LEASE_FILE, "", None) and self._store.swap_text(LEASE_FILE, "", None):
+            raise StoreError(
+                str(self._store),
+                given="a store that overwrites an object in spite of If-None-Match",
+                expected="one with conditional writes, as S3 has them",
+                fix="keep the sweep in a directory, or in another store",
+            )
+        found = self._store.versioned(LEASE_FILE)
+        if found is None:
+            raise taken(str(self._store), None, _FIX)
+        if found.text and (self._store.now() - found.written).total_seconds() < LEASE_SECONDS:
+            owner = _owner(found)
+            # Nobody waits for the lease of a process of this machine that has ended.
+            if owner is None or not owner.is_dead:
+                raise taken(str(self._store), owner, _FIX)
             time.sleep(_UNDER_WAY_SECONDS)
-        with contextlib.suppress(FileNotFoundError):
-            self._prefix.remove(FOLDER, abandoned)
+        self._write(found.version)
 
-    def _withdraw(self) -> None:
-        self._written = 0.0
-        with contextlib.suppress(FileNotFoundError):
-            self._prefix.remove(FOLDER, [self._name])
+    def _write(self, version: str) -> None:
+        """Replaces the version of the lease that was seen last.
+
+        Raises:
+            UserError: If another process has replaced it.
+        """
+        begun = time.time()
+        # Numbered: a store's version may be a hash of the content.
+        text = f"{self._owner.to_json()}\n{self._holder} {next(self._renewals)}\n"
+        written = self._store.swap_text(LEASE_FILE, text, version)
+        if written is None:
+            found = self._store.versioned(LEASE_FILE)
+            # The store refuses its own write, if its answer was lost and the client asked again.
+            if found is None or found.text != text:
+                raise taken(str(self._store), _owner(found), _FIX)
+            written = found.version
+        self._version, self._written = written, begun
+
+
+def _owner(lease: Versioned | None) -> Owner | None:
+    return None if lease is None else Owner.from_json(lease.text.partition("\n")[0])

@@ -1,4 +1,4 @@
-"""A sweep in a folder: files are written under another name, fsynced, renamed, and their folder is fsynced."""
+"""A sweep in a folder. Files are written under a temporary name, fsynced and renamed; then the folder is fsynced."""
 
 import errno
 import fcntl
@@ -22,20 +22,20 @@ from attnsweep.workloads.errors import UserError
 
 @dataclass(frozen=True, slots=True)
 class FileLock:
-    """A lock of the kernel's: it ends with `close`, or with the process. The file says whose it is."""
+    """A lock of the kernel. It ends with `close`, or with the process. The file names the owner."""
 
     file: FileIO
 
     def sign(self, owner: Owner) -> None:
-        """Writes the owner over an earlier one, who was killed."""
+        """Writes the owner into the file, over one that was killed."""
         self.file.truncate(0)
         self.file.write(owner.to_json().encode())
 
     def confirm(self) -> None:
-        """Does nothing: no other process can take a lock of the kernel's."""
+        """Does nothing: no other process can take a held lock of the kernel."""
 
     def close(self) -> None:
-        """Gives it back. Idempotent."""
+        """Releases the lock. Idempotent."""
         if not self.file.closed:
             self.file.truncate(0)
             self.file.close()
@@ -43,7 +43,7 @@ class FileLock:
 
 @dataclass(frozen=True, slots=True)
 class LocalFolder:
-    """A folder. An opened file outlives its removal, as POSIX has it."""
+    """A folder. By POSIX an opened file can be read after its removal."""
 
     path: Path
 
@@ -61,7 +61,7 @@ class LocalFolder:
         return nullcontext()
 
     def is_vacant(self) -> bool:
-        return not self.path.exists() or (self.path.is_dir() and not any(self.path.iterdir()))
+        return not self.path.exists() or (self.path.is_dir() and all(map(_is_unfinished_text, self.path.iterdir())))
 
     def check_makeable(self) -> None:
         path = self.path.absolute()
@@ -102,15 +102,21 @@ class LocalFolder:
                 raise
 
     def put_new_text(self, name: str, text: str) -> None:
-        # Not a hard link, which some file systems lack: to make a file exclusively all of them know.
-        claim = self.path / f".{name}.new"
-        claim.touch(exist_ok=False)
-        try:
-            if self.has_text(name):
-                raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), name)
-            self.put_text(name, text)
-        finally:
-            claim.unlink()
+        # Not a hard link, which some file systems lack. The kernel frees the lock of a process that was killed.
+        path = self.path / f".{name}.new"
+        with open(path, "w", opener=_without_following) as claim:
+            try:
+                fcntl.flock(claim, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                is_ours = os.path.samestat(os.fstat(claim.fileno()), path.stat())
+            except (BlockingIOError, FileNotFoundError):
+                is_ours = False
+            try:
+                if not is_ours or self.has_text(name):
+                    raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), name)
+                self.put_text(name, text)
+            finally:
+                if is_ours:
+                    path.unlink()
 
     def has_folder(self, folder: str) -> bool:
         return (self.path / folder).is_dir()
@@ -138,7 +144,7 @@ class LocalFolder:
             raise FileNotFoundError(gone.errno, gone.strerror, str(path)) from gone
 
     def publish(self, stem: str, files: Mapping[str, Callable[[Path], None]]) -> str:
-        """All files are on the disk before the first gets its name."""
+        """Publishes files. All are on the disk before the first gets its name."""
         temporaries = {folder: self._own(folder) / f".{stem}.{uuid.uuid4().hex}.tmp" for folder in files}
         with self.writing():
             try:
@@ -150,7 +156,7 @@ class LocalFolder:
                 for folder, temporary in temporaries.items():
                     _rename(temporary, self._file(folder, name))
             except (OSError, UserError):
-                # A full disk gets its room back at once; what a killed process leaves, its successor removes.
+                # Frees a full disk at once. What a killed process leaves, the next writer removes.
                 for temporary in temporaries.values():
                     temporary.unlink(missing_ok=True)
                 raise
@@ -174,7 +180,7 @@ class LocalFolder:
 
     def lock(self, work: str) -> FileLock:
         try:
-            # Appending: to open it must not erase who holds it.
+            # Opened for appending, which does not erase the holder's name.
             file = FileIO(self.path / ".ledger.lock", "a+", opener=_without_following)
         except OSError as error:
             raise UserError(
@@ -203,12 +209,12 @@ class LocalFolder:
         return self.path / folder / f"{name}.parquet"
 
     def _own(self, folder: str) -> Path:
-        """A folder to write in, which must be the sweep's."""
+        """A folder to write in, which must belong to the sweep."""
         return refuse_link(self.path / folder)
 
     @contextmanager
     def writing(self) -> Iterator[None]:
-        """Around writing in it: what the system says against that is a StoreError."""
+        """Around writing in the folder: turns an OSError into a StoreError."""
         try:
             yield
         except OSError as error:
@@ -221,11 +227,16 @@ class LocalFolder:
             ) from error
 
 
+def _is_unfinished_text(path: Path) -> bool:
+    """Whether a process that was killed left it while it wrote a text."""
+    return path.name.startswith(".") and path.suffix in (".new", ".tmp") and path.is_file()
+
+
 def regular_file(path: Path) -> Path:
-    """The path, if a file stands there, or a link to one: to open a FIFO waits for its writer, a device has no end.
+    """The path of a file, or of a link to one. Opening a FIFO would block, and a device has no end.
 
     Raises:
-        OSError: If something else stands there, or nothing.
+        OSError: If anything else is there, or nothing.
     """
     if not stat.S_ISREG(path.stat().st_mode):
         raise OSError(errno.EINVAL, "not a regular file", str(path))
@@ -233,10 +244,10 @@ def regular_file(path: Path) -> Path:
 
 
 def refuse_link(path: Path) -> Path:
-    """The path, unless a link stands there: somebody else's directory must not lead our writing out of it.
+    """The path, unless it is a link. A stranger's sweep directory must not redirect our writes out of it.
 
     Raises:
-        UserError: If there is a link.
+        UserError: If it is a link.
     """
     if path.is_symlink():
         raise _link(path)
@@ -253,7 +264,7 @@ def _link(path: Path) -> UserError:
 
 
 def _without_following(path: str, flags: int) -> int:
-    """Opens for `open` a file to be written, unless a link stands there."""
+    """An opener for `open` that refuses links."""
     try:
         return os.open(path, flags | os.O_NOFOLLOW, 0o666)
     except OSError as error:
@@ -275,7 +286,7 @@ def _rename(path: Path, target: Path) -> None:
 
 
 def sync(path: Path) -> None:
-    """Waits until a file, or a folder's list of names, is on the disk."""
+    """Waits until a file, or the list of a folder's files, is on the disk."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)

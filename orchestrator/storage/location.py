@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 Location: TypeAlias = "str | os.PathLike[str] | Place"
-"""A sweep directory or object-store prefix, as the user gave it or located already."""
+"""A sweep directory or a prefix of an object store: a path or URI, or the place that `locate` has made of it."""
 
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:/")
 _URI = re.compile(r"s3://(?P<bucket>[a-z0-9][a-z0-9._-]{2,62})/(?P<prefix>[^?#]+)")
@@ -74,13 +74,13 @@ def local_path(text: str, subject: str) -> Path:
 
 
 def as_argument(place: object) -> str:
-    """The place as one types it in a shell, also where it would be read as an option."""
+    """The place as an argument in a shell. It is never read as an option."""
     text = str(place)
     return shlex.quote(f"./{text}" if text.startswith("-") else text)
 
 
 def _reachable(path: Path, subject: str) -> Path:
-    """The path, unless no directory can ever be there: links in a circle, a file on the way, a name too long."""
+    """The path, unless no directory can exist there: circular links, a file on the way, a name that is too long."""
     try:
         path.stat()
     except FileNotFoundError:
@@ -94,5 +94,5 @@ def _reachable(path: Path, subject: str) -> Path:
 
 
 def _bare(text: str) -> str:
-    """The URI without what may be secret: what stands before an `@`, and options."""
+    """The URI without the parts that may be secret: what precedes an `@`, and options."""
     return re.split(r"[?#]", without_credentials(text))[0]

@@ -1,4 +1,4 @@
-"""Files that a user names, as by `--out`: written aside, then renamed, so that a failure leaves what was there."""
+"""Files that a user names, as by `--out`. They are written aside, then renamed: a failure leaves the earlier file."""
 
 import os
 import secrets
@@ -13,16 +13,16 @@ from attnsweep.workloads.errors import UserError
 
 @contextmanager
 def writing_file(out: Path, flag: str = "--out") -> Iterator[Path]:
-    """A path to write to in place of `out`, which it replaces when the block ends; an exception leaves `out` alone.
+    """A temporary path, which replaces `out` when the block ends. An exception leaves `out` unchanged.
 
-    A link is replaced, not what it leads to: it may be a stranger's.
+    A link is replaced, not its target, which may be a stranger's.
 
     Args:
-        out: A new file, or a regular one to be replaced.
+        out: A new file, or a regular file to replace.
         flag: The option that named it.
 
     Raises:
-        UserError: If something else stands there, or writing fails, in the block too.
+        UserError: If anything else is there, or if writing fails, also within the block.
     """
     refuse_special(out, flag)
     temporary = out.with_name(f".{secrets.token_hex(8)}.tmp")
@@ -38,7 +38,7 @@ def writing_file(out: Path, flag: str = "--out") -> Iterator[Path]:
 
 
 def check_output(out: Path, flag: str = "--out") -> None:
-    """Checks, before the work is done, that `writing_file` can write a file; touches nothing.
+    """Checks that `writing_file` can write a file, before the work is done. Touches nothing.
 
     Raises:
         UserError: If not.
@@ -51,10 +51,10 @@ def check_output(out: Path, flag: str = "--out") -> None:
 
 
 def refuse_special(out: Path, flag: str = "--out") -> None:
-    """Checks that nothing but a regular file would be replaced: `/dev/null` renamed over is gone for everybody.
+    """Checks that only a regular file would be replaced: a rename over `/dev/null` would break the machine.
 
     Raises:
-        UserError: If something else stands there, or the name is none.
+        UserError: If anything else is there, or the name is invalid.
     """
     try:
         mode = out.stat().st_mode

@@ -1,4 +1,4 @@
-"""Who works on a sweep: written into its lock, for whoever finds it taken."""
+"""The process that works on a sweep. It is written into the sweep's lock, for processes that find it taken."""
 
 import json
 import os
@@ -15,8 +15,8 @@ class Owner:
     """The process that holds a lock.
 
     Attributes:
-        work: What it is at: run, resume, compact, mlflow-sync.
-        processes: Which table of processes the pid is of: the machine since its start, and the namespace.
+        work: Its command: run, resume, compact, mlflow-sync.
+        processes: The table of processes to which the pid belongs: boot id and namespace of the machine.
     """
 
     work: str
@@ -27,12 +27,12 @@ class Owner:
 
     @classmethod
     def this_process(cls, work: str) -> "Owner":
-        """This process, which does that work from now on."""
+        """This process, as of now."""
         return cls(work, platform.node(), os.getpid(), f"{datetime.now(UTC):%Y-%m-%d %H:%M:%S UTC}", _processes())
 
     @classmethod
     def from_json(cls, text: str) -> "Owner | None":
-        """What `to_json` wrote; `None` for what it did not, or not to its end."""
+        """The inverse of `to_json`; `None` for any other or an incomplete text."""
         try:
             return cls(**json.loads(text))
         except (ValueError, TypeError):
@@ -44,7 +44,7 @@ class Owner:
 
     @property
     def is_dead(self) -> bool:
-        """Whether it was a process of this machine that has ended."""
+        """Whether the owner is a process of this machine that has ended."""
         if self.processes is None or self.processes != _processes():
             return False
         try:
@@ -56,10 +56,14 @@ class Owner:
         return False
 
 
-def taken(place: str, owner: Owner | None, fix: str) -> UserError:
-    """The refusal of a second who wants to work on a sweep."""
+class TakenError(UserError):
+    """The sweep is locked by another process."""
+
+
+def taken(place: str, owner: Owner | None, fix: str) -> TakenError:
+    """The error for a process that finds the sweep locked by another."""
     who = f" ({owner.work}, pid {owner.pid} on {owner.host}, since {owner.since})" if owner else ""
-    return UserError(place, given=f"a sweep that another process works on{who}", expected="one at a time", fix=fix)
+    return TakenError(place, given=f"a sweep that another process works on{who}", expected="one at a time", fix=fix)
 
 
 def _processes() -> str | None:

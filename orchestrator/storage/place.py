@@ -1,4 +1,4 @@
-"""What a place must do for the one sweep that lives in it."""
+"""The contract of a place: a folder, or a prefix of an object store, that holds one sweep."""
 
 import hashlib
 from collections.abc import Callable, Collection, Mapping
@@ -10,40 +10,40 @@ from typing import Protocol
 import pyarrow as pa
 
 ASIDE = "set_aside"
-"""The folder of files that do not count any more, and are the user's to throw away."""
+"""The folder of files that no longer count. The user may delete them."""
 
 
 def digest(file: BufferedReader | pa.NativeFile) -> str:
-    """Of a file's every byte: the first half of its sha256, in hexadecimal."""
+    """The first half of a file's sha256, in hexadecimal."""
     return hashlib.file_digest(file, "sha256").hexdigest()[:32]
 
 
 class Lock(Protocol):
-    """The right to be a sweep's one writer."""
+    """The exclusive right to write a sweep."""
 
     def confirm(self) -> None:
-        """Returns if it is still held.
+        """Returns if the lock is still held.
 
         Raises:
             UserError: If another process has taken it.
         """
 
     def close(self) -> None:
-        """Gives it back. Idempotent."""
+        """Releases the lock. Idempotent."""
 
 
 class Place(Protocol):
     """A sweep's texts (`sweep.json`) and Parquet files (`trainings/<name>.parquet`), and the lock of its one writer.
 
-    Implementers: whenever the process is killed, a file is there whole, under its name, or not at all. A write or
-    removal is durable, and seen by every later reader, once the call returns. Nothing is written through a link in the
-    place, since a stranger may have made it. An error that the user can fix, except FileNotFoundError, is a UserError
-    of one line without credentials.
+    Implementers: writes are atomic: whenever the process is killed, a file exists completely under its name, or not at
+    all. A write or removal is durable, and visible to every later reader, once the call returns. Nothing is written
+    through a link in the place, because a stranger may have made it. An error that the user can fix, except
+    FileNotFoundError, is a UserError of one line without credentials.
 
     Attributes:
-        pins_open_files: Whether an opened file can be read after it was removed.
-        n_at_once: Files worth opening at once: above 1 where each takes a round trip.
-        full_name: For a reader elsewhere.
+        pins_open_files: Whether an opened file can be read after its removal.
+        n_at_once: Number of files to open concurrently: above 1 if each takes a round trip.
+        full_name: The place's name for a reader on another machine.
     """
 
     pins_open_files: bool
@@ -53,64 +53,64 @@ class Place(Protocol):
     def full_name(self) -> str: ...
 
     def answering(self) -> AbstractContextManager[None]:
-        """Around reading an opened file: an error of the place's becomes one of those above."""
+        """Around reading an opened file: turns the place's own errors into those above."""
 
     def is_vacant(self) -> bool:
-        """Whether nothing stands in the way of a new sweep."""
+        """Whether a new sweep can be created in it: it does not exist or is empty."""
 
     def check_makeable(self) -> None:
         """Checks that `make` can make it, as far as that shows without leaving anything there. Raises OSError."""
 
     def make(self) -> None:
-        """Makes it, where that takes anything. Raises OSError."""
+        """Creates the place, if it must be created. Raises OSError."""
 
     def has_text(self, name: str) -> bool: ...
 
     def read_text(self, name: str) -> str:
-        """Raises OSError."""
+        """The content of a text. Raises OSError."""
 
     def put_text(self, name: str, text: str) -> None:
-        """Writes a text, over an earlier one of that name."""
+        """Writes a text; an earlier one of that name is replaced."""
 
     def put_passing_text(self, name: str, text: str) -> None:
-        """As `put_text`, for what is worth nothing after a crash: there whole or not at all, but it need not stay."""
+        """As `put_text`, atomic but not durable: for texts that are worthless after a crash."""
 
     def put_new_text(self, name: str, text: str) -> None:
-        """Writes a text. Raises FileExistsError if it is there; an object store need not, while another writes it."""
+        """Writes a text. Of several writers at once one succeeds. Raises FileExistsError if there is one already."""
 
     def has_folder(self, folder: str) -> bool: ...
 
     def make_folders(self, folders: Collection[str]) -> None: ...
 
     def names(self, folder: str) -> list[str]:
-        """The Parquet files of a folder, without the suffix."""
+        """The names of a folder's Parquet files, without the suffix."""
 
     def unfinished(self, folder: str) -> list[str]:
-        """File names that an interrupted `publish` left."""
+        """The names of files that an interrupted `publish` has left."""
 
     def file_name(self, folder: str, name: str) -> str:
-        """The Parquet file as a message names it."""
+        """The name of a Parquet file in messages."""
 
     def open_file(self, folder: str, name: str) -> pa.NativeFile:
-        """Raises FileNotFoundError if it is gone; its `filename` is `file_name`."""
+        """Opens a Parquet file. Raises FileNotFoundError, with `file_name` as its `filename`, if it does not exist."""
 
     def publish(self, stem: str, files: Mapping[str, Callable[[Path], None]]) -> str:
-        """Makes a Parquet file of one name appear in each of these folders, in their order.
+        """Publishes a Parquet file of one name in each of these folders, in their order.
 
         Args:
-            stem: Begins the name; the `digest` of the last file ends it.
-            files: By folder, what writes the file's content to a local path. They are called in their order, all before
-                the first file appears.
+            stem: The beginning of the name. The `digest` of the last file is its end.
+            files: By folder, a function that writes the file's content to a local path. All are called, in their order,
+                before the first file is published.
 
         Returns:
             The name.
         """
 
     def remove(self, folder: str, files: Collection[str]) -> None:
-        """Removes files by their full names. Durable once this returns."""
+        """Removes files, named with their suffix. Durable once this returns."""
 
     def set_aside(self, folder: str, name: str) -> None:
         """Moves a Parquet file to `set_aside/<folder>`, where no reader looks."""
 
     def lock(self, work: str) -> Lock:
-        """Raises UserError if another process has it: which, and at what work."""
+        """Takes the lock. Raises UserError, which names the holder and its command, if another process has it."""

@@ -1,7 +1,7 @@
-"""The JSON records of a sweep directory, such as `sweep.json`: the one way to write and to read them.
+"""Writes and reads the JSON records of a sweep directory, such as `sweep.json`.
 
-A record holds the `sha256` of the rest of it, so that a changed byte is damage and not another answer. Records that an
-earlier version wrote have none: of them only the form is checked.
+A record holds the `sha256` of its content, so that a changed byte is detected. Records of earlier versions have none:
+of them only the form is checked.
 """
 
 import json
@@ -20,11 +20,11 @@ Record = TypeVar("Record", bound=BaseModel)
 
 
 class DamagedRecordError(UserError):
-    """A record that is not what was written."""
+    """A record is not what was written."""
 
 
 def record_text(record: BaseModel) -> str:
-    """The record as its file has it."""
+    """The text of a record's file."""
     content = record.model_dump(mode="json")
     return json.dumps(content | {_CHECKSUM: sha256_of(content)}, indent=2) + "\n"
 
@@ -35,12 +35,12 @@ def read_record(place: Place, name: str, kind: type[Record], fix: str) -> Record
     Args:
         place: The sweep directory.
         name: The record's file.
-        kind: What it holds.
-        fix: What to do about a damaged one.
+        kind: Its model.
+        fix: What a user does about a damaged one.
 
     Raises:
         FileNotFoundError, NotADirectoryError: If there is none.
-        DamagedRecordError: If it is not what was written.
+        DamagedRecordError: If the record is not what was written.
     """
     try:
         return parse_record(place.read_text(name), kind)
@@ -56,10 +56,10 @@ def read_record(place: Place, name: str, kind: type[Record], fix: str) -> Record
 
 
 def parse_record(text: str, kind: type[Record]) -> Record:
-    """The record of a text.
+    """The inverse of `record_text`.
 
     Raises:
-        ValueError: If `record_text` did not write it.
+        ValueError: If `record_text` did not write the text.
     """
     try:
         content = json.loads(text)
@@ -74,7 +74,7 @@ def parse_record(text: str, kind: type[Record]) -> Record:
 
 
 def reason_of(damage: Exception) -> str:
-    """Why a record cannot be read, in a line."""
+    """Why a record cannot be read, in one line."""
     if isinstance(damage, ValidationError):
         first = damage.errors(include_url=False)[0]
         return ": ".join([*map(str, first["loc"]), first["msg"].removeprefix("Value error, ")])

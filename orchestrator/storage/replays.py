@@ -1,4 +1,4 @@
-"""The record `replays.json`: how trainings ended that were trained a second time, alone, at the end of their sweep."""
+"""The record `replays.json`: trainings that were trained again, alone, at the end of their sweep."""
 
 from collections.abc import Mapping
 
@@ -12,11 +12,11 @@ REPLAYS_FILE = "replays.json"
 
 
 class Replays(BaseModel):
-    """What became of the trainings that were trained again alone.
+    """The results of the trainings that were trained again alone.
 
     Attributes:
-        deviations: Of the losses, as `deviation` has it, by training id; `None` where one of the two is no number.
-        disagreeing: Those that ended otherwise, and in what.
+        deviations: Deviation of the loss, as in `inspection.deviation`, by training id; `None` if a loss is no number.
+        disagreeing: The columns in which a training differs, by training id.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -26,7 +26,7 @@ class Replays(BaseModel):
 
     @property
     def largest(self) -> float | None:
-        """The largest deviation of a loss; `None` where one was not a number."""
+        """The largest deviation of a loss; `None` if any is `None`."""
         values = list(self.deviations.values())
         return None if None in values else max((value for value in values if value is not None), default=0.0)
 
@@ -47,7 +47,7 @@ class Replays(BaseModel):
 
 
 def read_replays(directory: SweepDirectory) -> Replays | None:
-    """What an earlier run has recorded; `None` where there is nothing.
+    """The record of an earlier run; `None` if there is none.
 
     Raises:
         DamagedRecordError: If it is not what was written.
@@ -60,7 +60,7 @@ def read_replays(directory: SweepDirectory) -> Replays | None:
 
 
 def earlier_replays(directory: SweepDirectory) -> Replays | None:
-    """What an earlier run has recorded; `None` also for a damaged record, whose trainings are to be replayed again."""
+    """As `read_replays`, but `None` also for a damaged record, whose trainings are then replayed again."""
     try:
         return read_replays(directory)
     except DamagedRecordError:
@@ -68,5 +68,5 @@ def earlier_replays(directory: SweepDirectory) -> Replays | None:
 
 
 def write_replays(directory: SweepDirectory, replays: Replays) -> None:
-    """Records them in the sweep directory."""
+    """Writes the record."""
     directory.place.put_text(REPLAYS_FILE, record_text(replays))

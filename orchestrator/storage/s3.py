@@ -1,47 +1,46 @@
-"""A sweep under a prefix of an S3-compatible store. What is uploaded appears whole, under its name, or not at all."""
+"""A sweep under a prefix of an S3-compatible store. Uploads are atomic."""
 
 import errno
+import io
 import os
-import re
 import tempfile
+import uuid
 from collections.abc import Callable, Collection, Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
-import pyarrow.fs as pafs
+from obstore.exceptions import AlreadyExistsError, BaseError, PreconditionError
+from obstore.store import S3Store
 
-from attnsweep.orchestrator.storage.errors import StoreError
-from attnsweep.orchestrator.storage.lease import ObjectLock
+from attnsweep.orchestrator.storage.lease import ObjectLock, Versioned
 from attnsweep.orchestrator.storage.place import ASIDE, digest
+from attnsweep.orchestrator.storage.s3_client import open_store, refusal
 
-_ATTEMPTS = 5
-_CONNECT_SECONDS, _ANSWER_SECONDS = 5.0, 60.0
-_CHUNK = 8 * 2**20
+if TYPE_CHECKING:
+    from obstore import PutMode
+    from typing_extensions import Buffer
 
-_FIXES = {
-    r"NO_SUCH_BUCKET|NoSuchBucket|InvalidBucketName": "make the bucket, or check its name and AWS_ENDPOINT_URL",
-    r"ACCESS_DENIED|INVALID_ACCESS_KEY|SIGNATURE|TOKEN|CREDENTIAL|INVALID_CLIENT": (
-        "check AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, AWS_SESSION_TOKEN and their rights to the bucket"
-    ),
-    r"NETWORK|TIMEOUT": "check AWS_ENDPOINT_URL and the network",
-}
+_WHOLE_BYTES = 2**20
+"""A file of at most this size is downloaded when it is opened: one request, where reading parts of it takes several."""
+_READ_BYTES = 4 * 2**20
+"""The least that is read at once of a larger file."""
 
 
 @dataclass(frozen=True, slots=True)
 class ObjectPrefix:
     """A prefix of a bucket.
 
-    The store must list and show a name as soon as its upload returned (as S3 does since 2020). An upload is one PUT, or
-    a multipart upload, which appears when it is completed. What was removed cannot be read by who has opened it.
+    The store must be strongly consistent (as S3 since 2020) and honour `If-None-Match` and `If-Match` of a PUT (as S3
+    since 2024). An upload is one PUT, or a multipart upload, which appears when it is completed. An opened file may be
+    unreadable after its removal.
     """
 
     uri: str
-    _base: str
-    _store: pafs.S3FileSystem = field(compare=False, repr=False)
+    _store: S3Store = field(compare=False, repr=False)
 
     pins_open_files = False
     n_at_once = 16
@@ -57,71 +56,95 @@ class ObjectPrefix:
     def answering(self) -> Iterator[None]:
         try:
             yield
-        except OSError as error:
-            if "AWS Error" not in str(error):
-                raise
-            raise _refusal(self.uri, str(error)) from error
+        except BaseError as error:
+            raise refusal(self.uri, str(error)) from error
 
     def is_vacant(self) -> bool:
-        self._require_bucket()
-        return not self._listed("")
+        return not self._has_objects("")
 
     def check_makeable(self) -> None:
         """Nothing to do: the first object shows it."""
 
     def make(self) -> None:
-        """Nothing to do: a prefix is there with its first object."""
+        """Does nothing: a prefix exists with its first object."""
 
     def has_text(self, name: str) -> bool:
-        with self.answering():
-            return bool(self._store.get_file_info(self._key(name)).type == pafs.FileType.File)
+        try:
+            with self.answering():
+                self._store.head(name)
+        except FileNotFoundError:
+            return False
+        return True
 
     def read_text(self, name: str) -> str:
-        try:
-            with self.answering(), self._store.open_input_stream(self._key(name)) as stream:
-                return bytes(stream.read()).decode()
-        except (FileNotFoundError, StoreError) as error:
-            # An object that is removed between its opening and its reading is many errors, by store and by chance.
-            if self.has_text(name):
-                raise
+        found = self.versioned(name)
+        if found is None:
             self._require_bucket()
-            raise FileNotFoundError(errno.ENOENT, "no such object", f"{self.uri}/{name}") from error
+            raise FileNotFoundError(errno.ENOENT, "no such object", f"{self.uri}/{name}")
+        return found.text
+
+    def versioned(self, name: str) -> Versioned | None:
+        """A text, with its version (the ETag) and when the store says that it was written; `None` if there is none."""
+        try:
+            with self.answering():
+                found = self._store.get(name)
+                return Versioned(bytes(found.bytes()).decode(), found.meta["e_tag"] or "", found.meta["last_modified"])
+        except FileNotFoundError:
+            return None
 
     def put_text(self, name: str, text: str) -> None:
-        with tempfile.TemporaryDirectory(prefix="attnsweep-") as folder:
-            path = Path(folder) / "text"
-            path.write_text(text)
-            self._upload(path, name)
+        self._put(name, text.encode())
 
     def put_passing_text(self, name: str, text: str) -> None:
         self.put_text(name, text)
 
     def put_new_text(self, name: str, text: str) -> None:
-        # S3 could refuse the second of two, but pyarrow cannot ask it to.
-        if self.has_text(name):
+        if self.swap_text(name, text, None) is None and self.read_text(name) != text:
             raise FileExistsError(errno.EEXIST, "there is one already", f"{self.uri}/{name}")
-        self.put_text(name, text)
 
-    def texts(self, folder: str) -> dict[str, datetime]:
-        """The names of the texts of a folder, and when the store says that each was written."""
-        return {info.base_name: info.mtime for info in self._listed(folder) if info.type == pafs.FileType.File}
+    def swap_text(self, name: str, text: str, version: str | None) -> str | None:
+        """Writes a text if the object still has this version; with `None`, if there is no object. Atomic.
+
+        A write whose answer was lost is repeated by the client, and is then refused though it was done.
+
+        Returns:
+            The version written; `None` if nothing was written.
+        """
+        mode: PutMode = "create" if version is None else {"e_tag": version}
+        with self._writing():
+            try:
+                return self._store.put(name, text.encode(), mode=mode, use_multipart=False)["e_tag"]
+            except (AlreadyExistsError, PreconditionError):
+                return None
+
+    def now(self) -> datetime:
+        """The time by the store's clock: that of an object which is written for it."""
+        name = f".clock-{uuid.uuid4().hex}"
+        with self._writing():
+            self._store.put(name, b"")
+            written = self._store.head(name)["last_modified"]
+            self._store.delete(name)
+        return written
+
+    def texts(self, folder: str) -> list[str]:
+        """The names of the texts of a folder."""
+        with self.answering():
+            listed = self._store.list_with_delimiter(folder)
+        return [each["path"].rpartition("/")[2] for each in listed["objects"]]
 
     def has_folder(self, folder: str) -> bool:
-        if self._listed(folder):
-            return True
-        self._require_bucket()
-        return False
+        return self._has_objects(folder)
 
     def make_folders(self, folders: Collection[str]) -> None:
         for folder in folders:
-            if not self._listed(folder):
+            if not self._has_objects(folder):
                 self.put_text(f"{folder}/{_FOLDER_MARK}", "")
 
     def names(self, folder: str) -> list[str]:
         return [name.removesuffix(".parquet") for name in self.texts(folder) if name.endswith(".parquet")]
 
     def unfinished(self, folder: str) -> list[str]:
-        """None: what was not completed has no name."""
+        """None: an upload that was not completed has no name."""
         del folder
         return []
 
@@ -129,72 +152,95 @@ class ObjectPrefix:
         return f"{self.uri}/{folder}/{name}.parquet"
 
     def open_file(self, folder: str, name: str) -> pa.NativeFile:
+        key = f"{folder}/{name}.parquet"
         try:
             with self.answering():
-                return self._store.open_input_file(self._key(f"{folder}/{name}.parquet"))
+                found = self._store.get(key)
+                size = found.meta["size"]
+                if size <= _WHOLE_BYTES:
+                    return pa.BufferReader(pa.py_buffer(found.bytes()))
+                reader = io.BufferedReader(_Ranges(self._store, key, size), _READ_BYTES)
+                return pa.PythonFile(reader, mode="r")
         except FileNotFoundError as gone:
-            raise FileNotFoundError(gone.errno, "no such object", self.file_name(folder, name)) from gone
+            raise FileNotFoundError(errno.ENOENT, "no such object", self.file_name(folder, name)) from gone
 
     def publish(self, stem: str, files: Mapping[str, Callable[[Path], None]]) -> str:
-        """Complete files of this machine are uploaded under their names: there is no renaming, and none is needed."""
+        """Writes all files on this machine, then uploads them under their names. An upload needs no renaming."""
         with tempfile.TemporaryDirectory(prefix="attnsweep-") as scratch:
             for folder, write in files.items():
                 write(Path(scratch) / folder)
             with (Path(scratch) / folder).open("rb") as last:
                 name = f"{stem}-{digest(last)}"
             for folder in files:
-                self._upload(Path(scratch) / folder, f"{folder}/{name}.parquet")
+                self._put(f"{folder}/{name}.parquet", Path(scratch) / folder)
         return name
 
     def remove(self, folder: str, files: Collection[str]) -> None:
-        def delete(file: str) -> None:
+        if files:
             with self.answering():
-                self._store.delete_file(self._key(f"{folder}/{file}"))
-
-        with ThreadPoolExecutor(self.n_at_once) as threads:
-            list(threads.map(delete, files))
+                self._store.delete([f"{folder}/{file}" for file in files])
 
     def set_aside(self, folder: str, name: str) -> None:
-        key = self._key(f"{folder}/{name}.parquet")
+        key = f"{folder}/{name}.parquet"
         with self.answering():
-            self._store.copy_file(key, self._key(f"{ASIDE}/{folder}/{name}.parquet"))
-            self._store.delete_file(key)
+            self._store.copy(key, f"{ASIDE}/{key}")
+            self._store.delete(key)
 
     def lock(self, work: str) -> ObjectLock:
         return ObjectLock(self, work)
 
-    def _upload(self, path: Path, name: str) -> None:
-        # In a thread, where no signal's exception can come between an upload's beginning and its end: pyarrow would
-        # complete it with what it has.
-        with ThreadPoolExecutor(1) as thread:
-            thread.submit(self._put, path, name).result()
+    def _put(self, name: str, content: bytes | Path) -> None:
+        with self._writing():
+            self._store.put(name, content)
 
-    def _put(self, path: Path, name: str) -> None:
-        # Not `pyarrow.fs.copy_files`, which does not tell that the store has refused a small file.
-        with self.answering(), path.open("rb") as file:
-            stream = self._store.open_output_stream(self._key(name))
-            while chunk := file.read(_CHUNK):
-                stream.write(chunk)
-            stream.close()
+    @contextmanager
+    def _writing(self) -> Iterator[None]:
+        """As `answering`; what is not found by a write is the bucket."""
+        try:
+            with self.answering():
+                yield
+        except FileNotFoundError as error:
+            raise refusal(self.uri, str(error)) from error
 
-    def _listed(self, folder: str) -> list[pafs.FileInfo]:
+    def _has_objects(self, folder: str) -> bool:
         with self.answering():
-            selector = pafs.FileSelector(self._key(folder) if folder else self._base, allow_not_found=True)
-            return list(self._store.get_file_info(selector))
+            listed = self._store.list_with_delimiter(folder)
+        return bool(listed["objects"] or listed["common_prefixes"])
 
     def _require_bucket(self) -> None:
-        bucket = self._base.partition("/")[0]
-        with self.answering():
-            found = self._store.get_file_info(bucket)
-        if found.type == pafs.FileType.NotFound:
-            raise _refusal(self.uri, f"NO_SUCH_BUCKET: there is no bucket {bucket}")
+        """Lists, which a missing bucket refuses. To other requests it looks like a missing object."""
+        self._has_objects("")
 
-    def _key(self, name: str) -> str:
-        return f"{self._base}/{name}"
+
+class _Ranges(io.RawIOBase):
+    """An object that is read in parts, each with one request. pyarrow takes no `obstore.ReadableFile`."""
+
+    def __init__(self, store: S3Store, key: str, size: int) -> None:
+        self._store, self._key, self._size = store, key, size
+        self._at = 0
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
+        self._at = offset + {os.SEEK_SET: 0, os.SEEK_CUR: self._at, os.SEEK_END: self._size}[whence]
+        return self._at
+
+    def readinto(self, buffer: "Buffer") -> int:
+        into = memoryview(buffer).cast("B")
+        length = min(len(into), self._size - self._at)
+        if length <= 0:
+            return 0
+        into[:length] = memoryview(self._store.get_range(self._key, start=self._at, length=length))
+        self._at += length
+        return length
 
 
 _FOLDER_MARK = ".folder"
-"""An object that stands for a folder without files. Readers of Parquet pass over names that begin with a dot."""
+"""An object that represents a folder without files. Readers of Parquet ignore names that begin with a dot."""
 
 
 def open_prefix(bucket: str, prefix: str) -> ObjectPrefix:
@@ -204,25 +250,7 @@ def open_prefix(bucket: str, prefix: str) -> ObjectPrefix:
         StoreError: If AWS does not know the bucket's region.
     """
     uri = f"s3://{bucket}/{prefix}"
-    endpoint = os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL")
-    region = os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION")
     try:
-        store = pafs.S3FileSystem(
-            endpoint_override=endpoint,
-            region=region or ("us-east-1" if endpoint else pafs.resolve_s3_region(bucket)),
-            connect_timeout=_CONNECT_SECONDS,
-            request_timeout=_ANSWER_SECONDS,
-            retry_strategy=pafs.AwsStandardS3RetryStrategy(max_attempts=_ATTEMPTS),
-            # A small file is then one PUT.
-            allow_delayed_open=True,
-        )
-    except OSError as error:
-        raise _refusal(uri, str(error)) from error
-    return ObjectPrefix(uri, f"{bucket}/{prefix}", store)
-
-
-def _refusal(uri: str, answer: str) -> StoreError:
-    words = " ".join(re.sub(r"\(Request ID.*", "", answer).split())
-    given = re.sub(r".*AWS Error ", "", words).removesuffix(" No response body.").rstrip(":")
-    fix = next((fix for pattern, fix in _FIXES.items() if re.search(pattern, words)), "look into the store's log")
-    return StoreError(uri, given=given, expected="an object store that answers", fix=fix)
+        return ObjectPrefix(uri, open_store(bucket, prefix))
+    except (OSError, BaseError) as error:
+        raise refusal(uri, str(error)) from error

@@ -1,4 +1,4 @@
-"""The sweep directory's own record: `sweep.json`, the resolved spec with where and how it was run."""
+"""The record of a sweep, `sweep.json`: the resolved spec, and where and how it was run."""
 
 import getpass
 import os
@@ -50,7 +50,7 @@ class _Stored(BaseModel):
     @classmethod
     def _check_spec(cls, fields: Any, validate: ModelWrapValidatorHandler[Self]) -> Self:
         stored = validate(fields)
-        # Of the stored values, not of the model read from them, which may have gained fields since.
+        # The sha256 of the stored values, not of the model, which may have gained fields since.
         if isinstance(spec := fields["spec"], dict) and sha256_of(spec) != stored.spec_sha256:
             raise ValueError("a spec that does not match its sha256")
         return stored
@@ -65,16 +65,16 @@ class _Course(BaseModel):
 
 @dataclass(frozen=True)
 class SweepDirectory:
-    """One sweep, where it lives.
+    """One sweep and its place.
 
     Attributes:
         place: The directory, or the prefix in an object store.
-        sweep: The sweep's identity: the ledger's `sweep` column, the name of MLflow's parent run.
+        sweep: The sweep's identity, also in the ledger's column `sweep` and as the name of MLflow's parent run.
         spec: What is swept.
-        spec_sha256: Of the spec as it was stored.
-        defaults: The workload's values for what the spec does not name, as they were when the sweep began.
-        provenance: Versions, git commit, hardware, command, as the sweep began.
-        environments: What its trainings were trained with, oldest first, by the id in the ledger's `environment`.
+        spec_sha256: Hash of the stored spec.
+        defaults: The workload's values, at the sweep's start, for parameters that the spec does not name.
+        provenance: Versions, git commit, hardware and command at the sweep's start.
+        environments: Environments of its trainings, oldest first, by the id in the ledger's `environment`.
     """
 
     place: Place
@@ -86,14 +86,19 @@ class SweepDirectory:
     environments: Mapping[str, Environment] = field(default_factory=dict)
 
     @staticmethod
+    def is_there(where: Location) -> bool:
+        """Whether a directory holds a sweep, damaged or not."""
+        return locate(where, "--dir").has_text(SWEEP_FILE)
+
+    @staticmethod
     def check_new(where: Location) -> None:
-        """Checks that a new sweep may be made in a directory, without touching it.
+        """Checks that a new sweep can be created in a directory. Touches nothing.
 
         Raises:
             UserError: If it holds another sweep, or anything else, or cannot be written.
         """
         place = locate(where, "--dir")
-        if place.has_text(SWEEP_FILE):
+        if SweepDirectory.is_there(place):
             raise UserError(
                 "--dir",
                 given=str(place),
@@ -111,17 +116,17 @@ class SweepDirectory:
     def create(
         cls, where: Location, spec: Sweep, defaults: Mapping[str, Scalar], environment: Environment | None = None
     ) -> "SweepDirectory":
-        """Makes the directory and writes its record.
+        """Creates the directory and writes its record.
 
         Args:
             where: The new directory.
             spec: What is swept.
             defaults: The workload's values for what the spec does not name.
-            environment: What it will be trained with, where that is known.
+            environment: The environment that will train it, if known.
 
         Raises:
             UserError: If it holds another sweep, or anything else, or cannot be written. Of several processes at once
-                one makes its sweep (in an object store `docs/ledger.md` says what holds).
+                exactly one creates its sweep.
             SpecError: If the spec holds what a file cannot.
         """
         place = locate(where, "--dir")
@@ -159,15 +164,15 @@ class SweepDirectory:
 
     @property
     def environment(self) -> str | None:
-        """The id of what trains now, or trained last; `None` where that is not known."""
+        """The id of the latest environment; `None` if none is recorded."""
         return next(reversed(list(self.environments)), None)
 
     def changes(self, environment: Environment) -> list[str]:
-        """What an environment has otherwise than the one that trained last, in words."""
+        """The differences between the latest environment and this one, in words."""
         return self.environments[self.environment].changes(environment) if self.environment else []
 
     def entering(self, environment: Environment) -> "SweepDirectory":
-        """The sweep with this environment as its latest, written down. A damaged `course.json` begins anew."""
+        """Records this environment as the latest and returns the changed sweep. Replaces a damaged `course.json`."""
         others = {name: each for name, each in self.environments.items() if name != environment.id}
         directory = replace(self, environments={**others, environment.id: environment})
         self.place.put_text(SWEEP_FILE, directory._text())
@@ -188,11 +193,11 @@ class SweepDirectory:
 
     @property
     def seconds_spent(self) -> float:
-        """Wall seconds of all runs that ended in order. Raises UserError if `course.json` is damaged."""
+        """Wall seconds of all runs that ended regularly. Raises UserError if `course.json` is damaged."""
         return self._course().seconds
 
     def record_run(self, *, finished: bool, seconds: float) -> None:
-        """Notes the end of a run: whether the budget is spent, and the seconds that it took."""
+        """Records the end of a run: whether the budget is spent, and the run's seconds."""
         self._put_course(_Course(finished=finished, seconds=self.seconds_spent + seconds))
 
     def _course(self) -> _Course:
@@ -243,7 +248,7 @@ def _taken(place: Place) -> UserError:
 
 
 def _identity(spec: Sweep) -> str:
-    """A readable name; the random end keeps apart two sweeps that start in the same second."""
+    """A readable name. Its random end distinguishes sweeps that start in the same second."""
     return f"{spec.name}-{datetime.now(UTC):%Y%m%d-%H%M%S}-{secrets.token_hex(2)}"
 
 
@@ -263,7 +268,7 @@ def _provenance() -> dict[str, Any]:
 
 
 def _git_commit() -> str | None:
-    """The commit of the working directory, where it is a git checkout."""
+    """The commit of the working directory, if it is a git checkout."""
     try:
         found = subprocess.run(["git", "rev-parse", "HEAD"], capture_output=True, text=True, check=False, timeout=5)
     except (OSError, subprocess.TimeoutExpired):

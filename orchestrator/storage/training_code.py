@@ -1,7 +1,7 @@
-"""The code that a workload's trainings run: the modules of the workload and of the trainer, and all that these import.
+"""The code that a workload's trainings run: the modules of the workload and the trainer, and all that they import.
 
-Followed are imports of ours, of the workload's own package, and of modules beside the user's file. They are read from
-the text of the modules: what else this process happens to have loaded has no say.
+Imports of our package, of the workload's own package and of modules beside the user's file are followed. They are read
+from the modules' text, so the result does not depend on what this process has loaded.
 """
 
 import ast
@@ -21,11 +21,11 @@ if TYPE_CHECKING:
 _DISTRIBUTION = "attnsweep"
 _OURS = frozenset({_DISTRIBUTION})
 _TRAINER = "attnsweep.orchestrator.training.trainer"
-"""Trains packs and makes rows of them: what it imports is all that comes between a workload and the ledger."""
+"""Trains packs and makes rows of them. Its imports are all the code between a workload and the ledger."""
 
 
 def digests_of(workload: "Workload[Any]") -> dict[str, str]:
-    """A digest of each module's code by the module's name, or the file's of a workload in a file.
+    """A digest of each module's code, by the module's name; for a workload in a file, by the file's name.
 
     Comments, docstrings and layout do not count.
     """
@@ -61,7 +61,7 @@ def _followed(scope: "_Scope") -> dict[str, str]:
 
 
 class _Scope:
-    """Which modules are ours or the user's, and where they are.
+    """Decides which modules are ours or the user's, and finds their files.
 
     Args:
         own: The module of the workload.
@@ -73,7 +73,7 @@ class _Scope:
         self._folders = {Path(module.__file__).parent for module in user_modules() if module.__file__}
 
     def file_of(self, name: str) -> Path | None:
-        """The file of a module; `None` of a library's, and of a name that is no module's."""
+        """The file of a module; `None` for a library's module, and for a name that is no module."""
         if name == self.own:
             file = getattr(sys.modules[name], "__file__", None)
             return Path(file) if file else None
@@ -89,7 +89,7 @@ class _Scope:
         return name.partition(".")[0] in self._packages and not name.startswith((MODULE_PREFIX, "__main__"))
 
     def shown(self, name: str) -> str:
-        """A name that is the same wherever the user's file lies, and whatever package holds ours."""
+        """The module's name, independent of the location of the user's file and of the package that holds ours."""
         if name.startswith(MODULE_PREFIX):
             return Path(str(sys.modules[name].__file__)).name
         return name.removeprefix(f"{_DISTRIBUTION}.")
@@ -99,7 +99,7 @@ def _file_of(name: str) -> Path | None:
     top, *parts = name.split(".")
     try:
         spec = importlib.util.find_spec(top)
-    except ValueError:  # Some modules are made without one.
+    except ValueError:  # A module without a spec.
         return None
     if spec is None:
         return None
@@ -143,7 +143,7 @@ def _imports(node: ast.AST) -> Iterator[tuple[int, str]]:
         case ast.Import():
             yield from ((0, alias.name) for alias in node.names)
         case ast.ImportFrom():
-            # What is imported from a package may be a module of it.
+            # A name imported from a package may be one of its modules.
             prefix = f"{node.module}." if node.module else ""
             yield from ((node.level, f"{prefix}{alias.name}") for alias in node.names)
         case ast.If(test=ast.Name("TYPE_CHECKING")):
@@ -155,7 +155,7 @@ def _imports(node: ast.AST) -> Iterator[tuple[int, str]]:
 
 
 def _plain(node: object) -> object:
-    """The tree as nested lists, without docstrings and places.
+    """The tree as nested lists, without docstrings and positions.
 
     Empty fields are left out: new versions of Python add some.
     """

@@ -1,4 +1,4 @@
-"""Where a running sweep is: `progress.json`, which its driver writes now and then and `attnsweep status` reads."""
+"""The progress of a running sweep: `progress.json`, which its driver rewrites and `attnsweep status` reads."""
 
 import time
 from collections.abc import Sequence
@@ -14,9 +14,9 @@ from attnsweep.workloads.errors import UserError
 _FILE = "progress.json"
 _WRITE_SECONDS = 3.0
 _UPLOAD_SECONDS = 15.0
-"""The same for an object store, which the driver waits for."""
+"""The same for an object store, whose answer the driver waits for."""
 _ALIVE = timedelta(minutes=1)
-"""A driver that has said nothing for longer may be gone."""
+"""A driver that has written nothing for longer may be dead."""
 
 
 class PackUnderWay(BaseModel):
@@ -31,13 +31,13 @@ class PackUnderWay(BaseModel):
 
 
 class Whereabouts(BaseModel):
-    """What a driver last said.
+    """What the driver last wrote.
 
     Attributes:
-        at: When, by the driver's clock.
-        doing: In words; empty once its run has ended.
-        n_asked: Trials asked for so far.
-        packs: Being trained.
+        at: The time, by the driver's clock.
+        doing: The driver's activity in words; empty once its run has ended.
+        n_asked: Number of trials asked for so far.
+        packs: The packs in training.
     """
 
     model_config = ConfigDict(frozen=True)
@@ -48,7 +48,7 @@ class Whereabouts(BaseModel):
     packs: tuple[PackUnderWay, ...]
 
     def in_words(self, now: datetime) -> str:
-        """Whether the sweep runs, as far as this tells: clocks of two machines may differ."""
+        """Whether the sweep runs, in words. The clocks of two machines may differ."""
         age = max(now - self.at, timedelta(0))
         if not self.doing:
             return f"not finished; its last run ended {span(age)} ago"
@@ -57,12 +57,12 @@ class Whereabouts(BaseModel):
         return f"running ({self.doing}); last sign of life {span(age)} ago"
 
     def is_running(self, now: datetime) -> bool:
-        """Whether the driver said lately that it was at work."""
+        """Whether the driver has recently written that it was at work."""
         return bool(self.doing) and now - self.at <= _ALIVE
 
 
 class Beacon:
-    """Writes where the sweep is, every few seconds at most. A sweep never stops for want of it.
+    """Writes the sweep's progress, at most every few seconds. A failure to write it never stops a sweep.
 
     Args:
         place: The sweep, whose one writer this process is.
@@ -75,15 +75,15 @@ class Beacon:
         self._n_asked = 0
 
     def show(self, doing: str, n_asked: int, packs: Sequence[PackUnderWay]) -> None:
-        """Writes it, unless the last time was just now."""
+        """Writes the progress, unless it was written a moment ago."""
         self._n_asked = n_asked
         if time.monotonic() >= self._next:
             self._write(doing, packs)
-            # From the end of the writing on: a store that answers slowly is asked rarely.
+            # Counted from the end of the write: a slow store is asked rarely.
             self._next = time.monotonic() + self._seconds
 
     def end(self) -> None:
-        """Says that the run is over."""
+        """Writes that the run has ended."""
         self._write("", ())
 
     def _write(self, doing: str, packs: Sequence[PackUnderWay]) -> None:
@@ -93,7 +93,7 @@ class Beacon:
 
 
 def read_whereabouts(place: Place) -> Whereabouts | None:
-    """What the driver last said; `None` where there is nothing that can be read, as of sweeps of earlier versions."""
+    """What the driver last wrote; `None` if there is nothing readable, as of sweeps of earlier versions."""
     try:
         return Whereabouts.model_validate_json(place.read_text(_FILE))
     except (OSError, UserError, UnicodeDecodeError, ValidationError):

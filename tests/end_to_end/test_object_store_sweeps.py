@@ -17,7 +17,8 @@ from attnsweep.orchestrator.ledger.reader import Ledger
 from attnsweep.orchestrator.running.loop import SweepLoop
 from attnsweep.orchestrator.running.session import resume_sweep, run_sweep
 from attnsweep.orchestrator.running.study import Asked, Study
-from attnsweep.orchestrator.storage.lease import FOLDER, ObjectLock
+from attnsweep.orchestrator.storage import lease
+from attnsweep.orchestrator.storage.lease import LEASE_FILE
 from attnsweep.orchestrator.storage.location import Location, locate
 from attnsweep.orchestrator.storage.s3 import ObjectPrefix
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
@@ -120,18 +121,18 @@ def test_an_interrupted_sweep_is_resumed_to_the_ledger_of_an_undisturbed_one(und
     assert resume_sweep(locate(str(prefix)), Resources(local=True), QUIET).finished
     assert _rows(prefix) == _rows(undisturbed)
     assert Study(SweepDirectory.open(prefix)).asked() == [Asked(trial, is_told=True) for trial in range(6)]
-    assert not {name for name in object_names(prefix) if name.startswith(".lock/")}
+    assert prefix.read_text(LEASE_FILE) == ""
     _commands_work(prefix)
 
 
 @pytest.mark.scale
-@pytest.mark.parametrize("upload", range(8, 12))
+@pytest.mark.parametrize("upload", range(9, 13))
 def test_a_driver_that_dies_at_an_upload_neither_loses_nor_repeats_a_training(undisturbed: Path, upload: int) -> None:
-    """The kill is within the second commit, which has a piece of the study and two tables. No later write reaches the
+    """The kill is within the second commit, which has a piece of the study and three tables. No later write reaches the
     store."""
     prefix = new_prefix()
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(ObjectPrefix, "_upload", _dying(upload, ObjectPrefix._upload))
+        patch.setattr(ObjectPrefix, "_put", _dying(upload, ObjectPrefix._put))
         with pytest.raises(KeyboardInterrupt):
             run_sweep(SPEC, prefix, Resources(local=True, pack_size=4), QUIET)
     assert resume_sweep(prefix, Resources(local=True), QUIET).finished
@@ -147,9 +148,9 @@ def test_a_driver_whose_lease_another_has_writes_nothing_more() -> None:
     commit = SweepLoop._commit
 
     def overtaken(*arguments: Any) -> None:
-        patch.setattr(ObjectLock, "_runs", lambda _: False)
+        patch.setattr(lease, "LEASE_SECONDS", 0.0)
         owner = {"work": "resume", "host": "elsewhere", "pid": 7, "since": "2025-11-01 12:00:00 UTC", "processes": None}
-        prefix.put_text(f"{FOLDER}/other.json", json.dumps(owner))
+        prefix.put_text(LEASE_FILE, json.dumps(owner))
         before.update(_texts(prefix))
         commit(*arguments)
 
@@ -163,7 +164,7 @@ def test_a_driver_whose_lease_another_has_writes_nothing_more() -> None:
 
 def _texts(prefix: ObjectPrefix) -> dict[str, str]:
     """All objects except the lock's."""
-    return {name: prefix.read_text(name) for name in object_names(prefix) if not name.startswith(".lock/")}
+    return {name: prefix.read_text(name) for name in object_names(prefix) if name != LEASE_FILE}
 
 
 def _commands_work(prefix: ObjectPrefix) -> None:

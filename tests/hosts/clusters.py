@@ -1,4 +1,4 @@
-"""A Ray cluster on hosts of our own, made and used as docs/cluster.md says."""
+"""A Ray cluster on hosts of our own, made and used as docs/clusters.md says."""
 
 import json
 import subprocess

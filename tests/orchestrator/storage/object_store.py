@@ -2,14 +2,17 @@
 
 import logging
 import os
+import threading
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import pyarrow.fs as pafs
 import pytest
 from moto.core.models import DEFAULT_ACCOUNT_ID
 from moto.s3.models import s3_backends
+from moto.s3.responses import S3Response
 from moto.server import ThreadedMotoServer
 
 from attnsweep.orchestrator.storage.location import locate
@@ -36,6 +39,14 @@ def object_store() -> Iterator[str]:
         # Prevents a search for credentials or a region on the network.
         environment.setenv("AWS_EC2_METADATA_DISABLED", "true")
         _client(address).create_dir(BUCKET)
+        put, putting = S3Response.put_object, threading.Lock()
+
+        def put_object(response: S3Response) -> Any:
+            # moto compares, then writes: two steps. In S3 a conditional write is one.
+            with putting:
+                return put(response)
+
+        environment.setattr(S3Response, "put_object", put_object)
         yield address
     server.stop()
 

@@ -9,6 +9,7 @@ import pytest
 
 from attnsweep.orchestrator import cli
 from attnsweep.orchestrator.analysis import compare, open_sweep
+from attnsweep.orchestrator.storage.lease import LEASE_FILE
 from attnsweep.orchestrator.storage.s3 import ObjectPrefix
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
 from attnsweep.orchestrator.storage.whereabouts import Beacon, PackUnderWay
@@ -123,4 +124,4 @@ def test_mlflow_sync_and_compact(
         assert words in capsys.readouterr().err
     _told(capsys, "compact", prefix)
     assert len({name for name in object_names(prefix) if name.endswith(".parquet")}) == 2
-    assert not {name for name in object_names(prefix) if name.startswith(".lock/") and name.endswith(".json")}
+    assert prefix.read_text(LEASE_FILE) == ""

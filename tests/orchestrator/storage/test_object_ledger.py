@@ -3,13 +3,13 @@
 import contextlib
 import json
 import os
-import shutil
 import signal
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +23,7 @@ from attnsweep.orchestrator.storage import lease as object_lock
 from attnsweep.orchestrator.storage import owner
 from attnsweep.orchestrator.storage import s3 as object_prefix
 from attnsweep.orchestrator.storage.errors import StoreError
+from attnsweep.orchestrator.storage.lease import LEASE_FILE, ObjectLock
 from attnsweep.orchestrator.storage.location import Location
 from attnsweep.orchestrator.storage.s3 import ObjectPrefix
 from attnsweep.workloads.errors import UserError
@@ -92,7 +93,7 @@ def test_what_is_committed_is_read_back_as_from_a_disk(
     compact(prefix)
     assert len(parquet(prefix)) == 3
     assert held(prefix) == keys(*range(5))
-    assert not {name for name in object_names(prefix) if name.startswith(".lock/")}
+    assert prefix.read_text(LEASE_FILE) == ""
 
 
 def test_an_empty_ledger_is_one(prefix: ObjectPrefix) -> None:
@@ -123,7 +124,7 @@ def test_a_crash_at_any_request_leaves_each_pack_whole_or_not_at_all(act: Callab
 
         crashed = False
         with pytest.MonkeyPatch.context() as patch:
-            for name in ("_upload", "remove"):
+            for name in ("_put", "swap_text", "remove"):
                 patch.setattr(ObjectPrefix, name, dying(getattr(ObjectPrefix, name)))
             try:
                 act(prefix)
@@ -132,7 +133,7 @@ def test_a_crash_at_any_request_leaves_each_pack_whole_or_not_at_all(act: Callab
         found = committed_keys(prefix)
         assert found in (keys(0, 1), keys(0, 1, 2))
         # The holder is this process, which is alive, so nobody may take its lease before it expires.
-        prefix.remove(object_lock.FOLDER, prefix.texts(object_lock.FOLDER))
+        prefix.put_text(LEASE_FILE, "")
         with open_writer(prefix):
             assert held(prefix) == found
         assert {name.partition("/")[2] for name in parquet(prefix) if name.startswith("curves/")} == {
@@ -182,36 +183,40 @@ def test_a_killed_writer_leaves_whole_packs_and_a_lock_that_is_soon_free(prefix:
 
 
 def test_what_a_killed_writer_had_sent_may_appear_before_its_lock_is_taken_over(
-    prefix: ObjectPrefix, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    prefix: ObjectPrefix, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The late upload is the file in `trainings`. Later, the new writer would have removed those in `curves` and
     `heads`."""
     commit(prefix, 0)
-    upload = ObjectPrefix._upload
+    put = ObjectPrefix._put
     sent = []
 
-    def killed(self: ObjectPrefix, path: Path, name: str) -> None:
+    def killed(self: ObjectPrefix, name: str, content: bytes | Path) -> None:
         if name.startswith("trainings/"):
-            sent.append(name)
-            shutil.copy(path, tmp_path / "sent")
+            assert isinstance(content, Path)
+            sent.append((name, content.read_bytes()))
             raise Crash
-        upload(self, path, name)
+        put(self, name, content)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(ObjectPrefix, "_upload", killed)
+        patch.setattr(ObjectPrefix, "_put", killed)
         with pytest.raises(Crash):
             commit(prefix, 1)
     with subprocess.Popen([sys.executable, "-c", ""]) as process:
         pass
     _leave_lease(prefix, process.pid, owner._processes())
-    monkeypatch.setattr(time, "sleep", lambda _: upload(prefix, tmp_path / "sent", sent[0]))
+    monkeypatch.setattr(time, "sleep", lambda _: put(prefix, *sent[0]))
     with open_writer(prefix):
         assert held(prefix) == keys(0, 1)
 
 
 @pytest.mark.parametrize("n_removed", [1, 2, 3])
-def test_a_reader_that_a_compaction_overtakes_asks_again(prefix: ObjectPrefix, n_removed: int) -> None:
+def test_a_reader_that_a_compaction_overtakes_asks_again(
+    prefix: ObjectPrefix, n_removed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The compaction removes the files of one table, of two, or of all; then it is killed."""
+    # Files are read in parts, as large ones are.
+    monkeypatch.setattr(object_prefix, "_WHOLE_BYTES", 0)
     commit(prefix, 0, 1, 2)
     asked = 0
 
@@ -251,28 +256,22 @@ def test_a_reader_that_a_compaction_overtakes_opens_again(
 
 
 def test_a_signal_during_an_upload_does_not_cut_it_off(prefix: ObjectPrefix, monkeypatch: pytest.MonkeyPatch) -> None:
-    class Interrupting:
-        """A size whose first reader is interrupted, when the upload has begun."""
+    answer, signals = S3Response.put_object, iter([signal.SIGINT])
 
-        signals = iter([signal.SIGINT])
-
-        def __index__(self) -> int:
-            for number in self.signals:
-                os.kill(os.getpid(), number)
-            return 3
+    def interrupting(response: S3Response) -> Any:
+        for number in signals:
+            os.kill(os.getpid(), number)
+        return answer(response)
 
     # A background job starts with SIGINT ignored.
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
         with monkeypatch.context() as patch:
-            patch.setattr(object_prefix, "_CHUNK", Interrupting())
+            patch.setattr(S3Response, "put_object", interrupting)
             with pytest.raises(KeyboardInterrupt):
                 prefix.put_text("x/whole", "whole")
     finally:
         signal.signal(signal.SIGINT, before)
-    for thread in threading.enumerate():
-        if thread.name.startswith("ThreadPoolExecutor"):
-            thread.join()
     assert prefix.read_text("x/whole") == "whole"
 
 
@@ -283,7 +282,7 @@ def _compact_until(prefix: ObjectPrefix, n_removed: int) -> None:
 
     def dying(self: ObjectPrefix, folder: str, files: Any) -> None:
         nonlocal removed
-        if files and folder != object_lock.FOLDER:
+        if files:
             if removed == n_removed:
                 raise Crash
             removed += 1
@@ -314,15 +313,17 @@ def test_a_damaged_fragment_is_set_aside(prefix: ObjectPrefix) -> None:
 def test_a_store_that_refuses_a_write_ends_the_commit_and_takes_it_later(
     prefix: ObjectPrefix, table: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The server answers that it is full, beginning with one table's file."""
+    """The server answers that it has no room for the files of a table."""
     commit(prefix, 0)
     answer = S3Response.put_object
     refused = False
 
     def full(response: S3Response) -> Any:
         nonlocal refused
-        refused |= f"/{table}/" in response.path
-        return (507, {}, "") if refused else answer(response)
+        if f"/{table}/" not in response.path:
+            return answer(response)
+        refused = True
+        return 507, {}, ""
 
     with monkeypatch.context() as patch, open_writer(prefix) as writer:
         patch.setattr(S3Response, "put_object", full)
@@ -336,14 +337,14 @@ def test_a_store_that_refuses_a_write_ends_the_commit_and_takes_it_later(
 
 def _leave_lease(prefix: ObjectPrefix, pid: int = 7, processes: str | None = None) -> None:
     """Leaves a lease, by default that of a process on another machine."""
-    lease = {
+    held = {
         "work": "compact",
         "host": "elsewhere",
         "pid": pid,
         "since": "2025-11-01 12:00:00 UTC",
         "processes": processes,
     }
-    prefix.put_text(f"{object_lock.FOLDER}/other.json", json.dumps(lease))
+    prefix.put_text(LEASE_FILE, json.dumps(held) + "\nother 0\n")
 
 
 def test_anothers_lease_is_respected_until_it_runs_out(prefix: ObjectPrefix, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -355,10 +356,10 @@ def test_anothers_lease_is_respected_until_it_runs_out(prefix: ObjectPrefix, mon
         "since 2025-11-01 12:00:00 UTC)', expected one at a time; "
         "wait until it ends, or for 5 minutes after it was killed"
     )
-    assert {name for name in object_names(prefix) if ".lock" in name} == {".lock/other.json"}
+    assert object_names(prefix) == {LEASE_FILE}
     monkeypatch.setattr(object_lock, "LEASE_SECONDS", 0.0)
     commit(prefix, 0)
-    assert not {name for name in object_names(prefix) if ".lock" in name}
+    assert prefix.read_text(LEASE_FILE) == ""
 
 
 def test_who_slept_through_its_lease_does_not_commit_beside_another(
@@ -374,3 +375,66 @@ def test_who_slept_through_its_lease_does_not_commit_beside_another(
         writer.commit("p1", *pack_rows("p1", [(1, 0)]))
     writer.close()
     assert committed_keys(prefix) == {(0, 0)}
+
+
+def test_who_was_robbed_of_its_lease_learns_it_and_leaves_it_to_the_other(
+    prefix: ObjectPrefix, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The other has come, worked and gone meanwhile: what the first knows of the ledger is out of date."""
+    first = open_writer(prefix)
+    monkeypatch.setattr(object_lock, "LEASE_SECONDS", 0.0)
+    commit(prefix, 0)
+    with pytest.raises(UserError, match="got 'a sweep that another process works on'"):
+        first.commit("p1", *pack_rows("p1", [(1, 0), (1, 1)]))
+    first.close()
+    assert prefix.read_text(LEASE_FILE) == ""
+    assert held(prefix) == keys(0)
+
+
+def test_a_renewal_whose_answer_was_lost_is_one(prefix: ObjectPrefix, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The client asks again, and the store refuses: the object has changed since."""
+    swap = ObjectPrefix.swap_text
+
+    def repeated(self: ObjectPrefix, name: str, text: str, version: str | None) -> str | None:
+        swap(self, name, text, version)
+        return swap(self, name, text, version)
+
+    monkeypatch.setattr(ObjectPrefix, "swap_text", repeated)
+    prefix.put_new_text("sweep.json", "mine")
+    with closing(prefix.lock("run")) as lock:
+        monkeypatch.setattr(object_lock, "LEASE_SECONDS", 0.0)
+        lock.confirm()
+        lock.confirm()
+    assert prefix.read_text(LEASE_FILE) == ""
+    with pytest.raises(FileExistsError):
+        prefix.put_new_text("sweep.json", "another's")
+
+
+def test_of_many_who_want_it_at_once_one_has_the_lock() -> None:
+    for _ in range(15):
+        prefix = new_prefix()
+        with ThreadPoolExecutor(4) as threads:
+            locks = [lock for lock in threads.map(_lock, [prefix] * 4) if lock is not None]
+        assert len(locks) == 1
+        for lock in locks:
+            lock.close()
+
+
+def _lock(prefix: ObjectPrefix) -> ObjectLock | None:
+    try:
+        return prefix.lock("run")
+    except UserError:
+        return None
+
+
+def test_a_store_without_conditional_writes_is_refused(prefix: ObjectPrefix, monkeypatch: pytest.MonkeyPatch) -> None:
+    put = S3Response.put_object
+
+    def ignoring(response: S3Response) -> Any:
+        conditions = ("if-none-match", "if-match")
+        response.headers = {name: value for name, value in response.headers.items() if name.lower() not in conditions}
+        return put(response)
+
+    monkeypatch.setattr(S3Response, "put_object", ignoring)
+    with pytest.raises(StoreError, match="overwrites an object in spite of If-None-Match"):
+        prefix.lock("run")

@@ -1,0 +1,120 @@
+"""The client of an S3-compatible store: from environment and configuration files to a connection; what refusals say."""
+
+import configparser
+import os
+import re
+from collections.abc import Iterator
+from datetime import timedelta
+from html import unescape
+from pathlib import Path
+from typing import TYPE_CHECKING, cast
+
+from obstore.store import S3Store
+
+from attnsweep.orchestrator.storage.errors import StoreError
+
+if TYPE_CHECKING:
+    from obstore.store import S3Config
+
+MAX_RETRIES = 4
+_CONNECT_SECONDS, _ANSWER_SECONDS, _REQUEST_SECONDS = 5, 60, 600
+
+_SOURCES = (
+    "AWS_ACCESS_KEY_ID",
+    "AWS_WEB_IDENTITY_TOKEN_FILE",
+    "AWS_CONTAINER_CREDENTIALS_RELATIVE_URI",
+    "AWS_CONTAINER_CREDENTIALS_FULL_URI",
+)
+"""Sources of credentials in the environment. The client reads them itself."""
+_KEYS = ("aws_access_key_id", "aws_secret_access_key", "aws_session_token")
+
+_FIXES = {
+    r"NoSuchBucket|InvalidBucketName": "make the bucket, or check its name and AWS_ENDPOINT_URL",
+    r"\b40[13]\b|AccessDenied|AccessKey|Signature|Token|redential": (
+        "check AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, AWS_SESSION_TOKEN and their rights to the bucket"
+    ),
+    r"no answer": "check AWS_ENDPOINT_URL and the network",
+}
+
+
+def open_store(bucket: str, prefix: str) -> S3Store:
+    """The objects under a prefix of a bucket. Nothing is asked of the store yet, but for its region where none is set.
+
+    Raises:
+        OSError: If AWS does not know the bucket's region.
+    """
+    profile = _profile()
+    endpoint = os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL")
+    region = os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION") or profile.get("region")
+    in_environment = any(os.environ.get(name) for name in _SOURCES)
+    config = {} if in_environment else {name: profile[name] for name in _KEYS if name in profile}
+    asks_machine = os.environ.get("AWS_EC2_METADATA_DISABLED", "").lower() != "true"
+    is_anonymous = not (in_environment or config or asks_machine)
+    if endpoint:
+        config["endpoint"] = endpoint
+    return S3Store(
+        bucket,
+        prefix=prefix,
+        config=cast("S3Config", config),
+        region=region or ("us-east-1" if endpoint else _region_of(bucket)),
+        skip_signature=is_anonymous,
+        client_options={
+            "allow_http": bool(endpoint and endpoint.startswith("http://")),
+            "connect_timeout": timedelta(seconds=_CONNECT_SECONDS),
+            "read_timeout": timedelta(seconds=_ANSWER_SECONDS),
+            "timeout": timedelta(seconds=_REQUEST_SECONDS),
+        },
+        retry_config={"max_retries": MAX_RETRIES, "retry_timeout": timedelta(seconds=_REQUEST_SECONDS)},
+    )
+
+
+def refusal(uri: str, said: str) -> StoreError:
+    """What a store has said against a request, in a line.
+
+    Args:
+        uri: The sweep.
+        said: The client's error: the request, the store's answer in XML, the request once more for programmers.
+    """
+    answer = next(_answers(said), said.partition("\n")[0])
+    fix = next((fix for pattern, fix in _FIXES.items() if re.search(pattern, answer)), "look into the store's log")
+    return StoreError(uri, given=answer, expected="an object store that answers", fix=fix)
+
+
+def _answers(said: str) -> Iterator[str]:
+    """The store's own words; else the status; else why there was no answer. The best one first."""
+    if "169.254." in said:
+        yield "no credentials: neither in the environment, nor from the role of this machine"
+    if code := re.search(r"<Code>(.*?)</Code>", said, re.DOTALL):
+        message = re.search(r"<Message>(.*?)</Message>", said, re.DOTALL)
+        yield " ".join(unescape(": ".join(each[1] for each in (code, message) if each)).split())
+    if status := re.search(r"status code: (\d{3}[^:\n]*)", said):
+        yield status[1]
+    if kind := re.search(r"HttpError \{\s*kind: (\w+)", said):
+        yield f"no answer ({kind[1]})"
+
+
+def _profile() -> dict[str, str]:
+    """What AWS's own files say of the chosen profile. Only its region and its stored keys are used."""
+    name = os.environ.get("AWS_PROFILE") or "default"
+    home = Path.home() / ".aws"
+    files = (
+        (os.environ.get("AWS_CONFIG_FILE") or home / "config", name if name == "default" else f"profile {name}"),
+        (os.environ.get("AWS_SHARED_CREDENTIALS_FILE") or home / "credentials", name),
+    )
+    found: dict[str, str] = {}
+    for file, section in files:
+        parser = configparser.RawConfigParser(strict=False)
+        try:
+            parser.read(file)
+        except (OSError, ValueError, configparser.Error):
+            continue
+        if parser.has_section(section):
+            found |= dict(parser.items(section))
+    return found
+
+
+def _region_of(bucket: str) -> str:
+    import pyarrow.fs as pafs
+
+    region: str = pafs.resolve_s3_region(bucket)
+    return region

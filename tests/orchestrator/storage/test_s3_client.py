@@ -1,0 +1,88 @@
+"""Where the client of an object store finds credentials and region, and what it says of refusals."""
+
+from pathlib import Path
+
+import pytest
+
+from attnsweep.orchestrator.storage.s3 import open_prefix
+from attnsweep.orchestrator.storage.s3_client import open_store, refusal
+
+CONFIG = "[default]\nregion = eu-north-1\n[profile lab]\nregion = us-west-2\n"
+CREDENTIALS = """
+[default]
+aws_access_key_id = id-default
+aws_secret_access_key = planted-secret
+[lab]
+aws_access_key_id = id-lab
+aws_secret_access_key = planted-secret
+aws_session_token = planted-token
+"""
+
+
+@pytest.fixture(autouse=True)
+def _files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "config").write_text(CONFIG)
+    (tmp_path / "credentials").write_text(CREDENTIALS)
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_PROFILE", "AWS_REGION", "AWS_DEFAULT_REGION"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("AWS_CONFIG_FILE", str(tmp_path / "config"))
+    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(tmp_path / "credentials"))
+
+
+@pytest.mark.parametrize(
+    ("profile", "key", "region"), [(None, "id-default", "eu-north-1"), ("lab", "id-lab", "us-west-2")]
+)
+def test_keys_and_region_of_a_profile(
+    profile: str | None, key: str, region: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if profile is not None:
+        monkeypatch.setenv("AWS_PROFILE", profile)
+    found = open_store("my-bucket", "x").config
+    assert (found.get("access_key_id"), found.get("region")) == (key, region)
+    assert found.get("session_token") == ("planted-token" if profile else None)
+
+
+def test_the_environment_comes_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "id-environment")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "other")
+    monkeypatch.setenv("AWS_REGION", "ap-south-1")
+    found = open_store("my-bucket", "x").config
+    assert found.get("secret_access_key") != "planted-secret"
+    assert found.get("region") == "ap-south-1"
+
+
+def test_a_prefix_shows_no_secret() -> None:
+    prefix = open_prefix("my-bucket", "x")
+    assert "planted" not in f"{prefix} {prefix!r}"
+
+
+@pytest.mark.parametrize(
+    ("said", "given"),
+    [
+        (
+            "Generic S3 error: status code: 403 Forbidden: <Error><Code>SignatureDoesNotMatch</Code><Message>It is "
+            "&lt;no&gt; match.</Message><StringToSign>planted</StringToSign></Error>\n\nDebug source: ...",
+            "got 'SignatureDoesNotMatch: It is <no> match.', .*; check AWS_ACCESS_KEY_ID",
+        ),
+        (
+            "Error performing HEAD http://h/b - status code: 403 Forbidden: \n\nDebug",
+            "got '403 Forbidden', .*; check AWS_AC",
+        ),
+        (
+            "Error performing PUT http://169.254.169.254/latest: no answer",
+            "got 'no credentials: .*; check AWS_ACCESS_KEY_ID",
+        ),
+        (
+            "error sending\n\nDebug: HttpError {\n  kind: Timeout,",
+            "got 'no answer .Timeout.', .*; check AWS_ENDPOINT_URL",
+        ),
+        ("status code: 507 Insufficient Storage: ", "got '507 Insufficient Storage', .*; look into the store's log"),
+    ],
+    ids=["xml", "status", "no credentials", "no answer", "other"],
+)
+def test_a_refusal_is_one_line_of_the_stores_words(said: str, given: str) -> None:
+    error = refusal("s3://my-bucket/x", said)
+    with pytest.raises(type(error), match=given):
+        raise error
+    assert "\n" not in str(error)
+    assert "planted" not in str(error)
