@@ -2,7 +2,6 @@
 
 import json
 import sys
-import time
 from collections.abc import Sequence
 from contextlib import suppress
 from enum import StrEnum
@@ -17,7 +16,9 @@ from attnsweep.orchestrator.running.signals import sigterm_as_ctrl_c
 from attnsweep.orchestrator.storage.credentials import without_credentials
 from attnsweep.orchestrator.storage.errors import PoolError, SweepError
 from attnsweep.orchestrator.storage.location import as_argument, local_path, locate
+from attnsweep.orchestrator.storage.ray_session import new_directory
 from attnsweep.orchestrator.tools.commands import AsJson, prepare_corpus, score_heads, specs, workloads
+from attnsweep.orchestrator.tools.trusting import Trust, code_for, trust_code_of
 from attnsweep.workloads.errors import SpecError, UserError
 
 if TYPE_CHECKING:
@@ -100,6 +101,7 @@ def run(
     trainers: Trainers = None,
     pack_size: PackSize = None,
     max_failures: MaxFailures = None,
+    trust: Trust = False,
     as_json: AsJson = False,
 ) -> None:
     """Run a sweep."""
@@ -108,15 +110,16 @@ def run(
     sweep = load_sweep(spec).fix(dict(_assignment(text) for text in fixed or []))
     budget = {"trials": trials, "replicates": replicates, "seed": seed}
     sweep = sweep.but(**{name: value for name, value in budget.items() if value is not None})
-    place = locate(_new_directory(sweep.name) if directory is None else directory, "--dir")
+    place = locate(new_directory(sweep.name, directory), "--dir")
 
     from attnsweep.orchestrator.running.session import run_sweep
     from attnsweep.orchestrator.training.resources import Resources
 
+    code = code_for(spec, sweep, trusted=trust)
     resources = Resources(
         address=address, local=local, n_trainers=trainers, pack_size=pack_size, max_failures=max_failures
     )
-    _conclude(run_sweep(sweep, place, resources, _stderr()), as_json=as_json)
+    _conclude(run_sweep(sweep, place, resources, _stderr(), code), as_json=as_json)
 
 
 @app.command()
@@ -130,6 +133,7 @@ def resume(
     accept_drift: Annotated[
         bool, typer.Option("--accept-drift", help="Resume although versions or code have changed.")
     ] = False,
+    trust: Trust = False,
     as_json: AsJson = False,
 ) -> None:
     """Resume an interrupted sweep."""
@@ -139,6 +143,8 @@ def resume(
     resources = Resources(
         address=address, local=local, n_trainers=trainers, pack_size=pack_size, max_failures=max_failures
     )
+    if trust:
+        trust_code_of(directory)
     summary = resume_sweep(directory, resources, _stderr(), accept_drift=accept_drift)
     _conclude(summary, as_json=as_json)
 
@@ -161,12 +167,15 @@ def replay(
     trace: Annotated[
         bool, typer.Option("--trace", help="Also measure at every step, and write ./trace-TRAINING_ID/curves.parquet.")
     ] = False,
+    trust: Trust = False,
     as_json: AsJson = False,
 ) -> None:
     """Train one training again, alone, and compare it with the ledger; exit code 1 if they differ."""
     from attnsweep.orchestrator.inspection.replay import replay as replay_training
     from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
 
+    if trust:
+        trust_code_of(directory)
     folder = Path(f"trace-{training_id.replace('/', '-')}") if trace else None
     found = replay_training(SweepDirectory.open(directory), training_id, folder)
     found.print(_console(stderr=as_json))
@@ -179,10 +188,12 @@ def replay(
 
 
 @app.command()
-def audit(directory: SweepDir, tracking_uri: TrackingUri = None, as_json: AsJson = False) -> None:
+def audit(directory: SweepDir, tracking_uri: TrackingUri = None, trust: Trust = False, as_json: AsJson = False) -> None:
     """Check that trials, trainings, files and MLflow agree; list all faults, with exit code 1."""
     from attnsweep.orchestrator.audit.audit import audit as audit_sweep
 
+    if trust:
+        trust_code_of(directory)
     found = audit_sweep(directory, tracking_uri)
     found.print(_console(stderr=as_json))
     if as_json:
@@ -289,7 +300,7 @@ def reproduce(
             typer.echo(f"{each.name:{width}}  {each.cost:>6}  {each.title} ({each.source})")
         return
     reproduction = find_reproduction(name, reproductions)
-    path = _new_directory(reproduction.name) if directory is None else local_path(directory, "--dir")
+    path = local_path(new_directory(reproduction.name, directory), "--dir")
     found = reproduction.run(path, _stderr())
     found.print(_stderr())
     if as_json:
@@ -375,10 +386,6 @@ def _assignment(text: str) -> tuple[str, Any]:
         raise SpecError(
             name, given=value, expected="a number, a text, true, false or null", fix="correct it"
         ) from error
-
-
-def _new_directory(name: str) -> Path:
-    return Path("sweeps") / f"{name}-{time.strftime('%Y%m%d-%H%M%S')}"
 
 
 def _stderr() -> "Console":

@@ -4,14 +4,13 @@ import dataclasses
 import importlib
 import importlib.metadata
 import typing
-from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 from attnsweep.workloads.engine.contract import Workload
 from attnsweep.workloads.errors import SpecError, UserError, in_words
 from attnsweep.workloads.parameters import KINDS, Parameter, TrainingParameters
-from attnsweep.workloads.user_code import UserCode, read_user_code, users_code
+from attnsweep.workloads.user_code import UserCode, read_user_code, user_file, users_code
 
 ENTRY_POINT_GROUP = "attnsweep.workloads"
 
@@ -19,12 +18,6 @@ ENTRY_POINT_GROUP = "attnsweep.workloads"
 def registered_names() -> list[str]:
     """The workloads that installed packages offer."""
     return sorted(entry.name for entry in importlib.metadata.entry_points(group=ENTRY_POINT_GROUP))
-
-
-def user_file(reference: str) -> Path | None:
-    """The user's file that a workload's name begins with; `None` for a registered name and for `module:Class`."""
-    place, colon, _ = reference.rpartition(":")
-    return Path(place) if colon and place.endswith(".py") else None
 
 
 def load_workload(reference: str, code: UserCode | None = None) -> Workload[Any]:

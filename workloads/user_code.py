@@ -138,6 +138,12 @@ def read_user_code(path: Path) -> UserCode:
     return UserCode(str(file.parent), file.name, dict(sorted(texts.items())))
 
 
+def user_file(reference: str) -> Path | None:
+    """The user's file that a workload's name begins with; `None` for a registered name and for `module:Class`."""
+    place, colon, _ = reference.rpartition(":")
+    return Path(place) if colon and place.endswith(".py") else None
+
+
 def user_code_of(workload: object) -> UserCode | None:
     """The user's code that the workload comes from; `None` if it is of an installed package."""
     loader = getattr(sys.modules.get(type(workload).__module__), "__loader__", None)

@@ -2,9 +2,10 @@
 
 import shlex
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -24,7 +25,9 @@ from attnsweep.orchestrator.storage.environment import Environment
 from attnsweep.orchestrator.storage.errors import PoolError, StoreError, SweepError
 from attnsweep.orchestrator.storage.location import Location, as_argument
 from attnsweep.orchestrator.storage.replays import earlier_replays
+from attnsweep.orchestrator.storage.stored_code import load_workload_of, named_by_file_alone
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
+from attnsweep.orchestrator.storage.trust import trust
 from attnsweep.orchestrator.storage.whereabouts import Beacon
 from attnsweep.orchestrator.tracking import Projection, tracking_uri
 from attnsweep.orchestrator.training.messages import RunContext
@@ -36,10 +39,12 @@ from attnsweep.workloads.engine.contract import Workload
 from attnsweep.workloads.errors import UserError
 from attnsweep.workloads.parameters import Value
 from attnsweep.workloads.registry import load_workload
-from attnsweep.workloads.user_code import users_code
+from attnsweep.workloads.user_code import UserCode, read_user_code, user_file, users_code
 
 
-def run_sweep(spec: Sweep, where: Location, resources: Resources, console: Console) -> Summary:
+def run_sweep(
+    spec: Sweep, where: Location, resources: Resources, console: Console, code: UserCode | None = None
+) -> Summary:
     """Runs a new sweep in a new directory.
 
     Args:
@@ -47,6 +52,7 @@ def run_sweep(spec: Sweep, where: Location, resources: Resources, console: Conso
         where: The sweep directory to make.
         resources: What to run on.
         console: Where progress is shown.
+        code: The user's code in place of the file that the spec names.
 
     Returns:
         How the sweep ended; `finished` is false where a signal ended it early.
@@ -58,17 +64,22 @@ def run_sweep(spec: Sweep, where: Location, resources: Resources, console: Conso
     """
     session = _Session(resources, console)
     tracking_uri()
-    workload = load_workload(spec.workload)
+    if code is None and (file := user_file(spec.workload)) is not None:
+        code = read_user_code(file)
+    workload = load_workload(spec.workload, code)
     parameters = workload.parameters
     spec = spec.fix(_pinned(workload, spec))
     check_sweep(spec, parameters)
     refuse_credentials(spec)
     check_storage(spec)
     SweepDirectory.check_new(where)
+    if code is not None:
+        spec = named_by_file_alone(spec, code)
+        trust(code.sha256)
     with open_resources(resources) as start_pool:
         defaults = {name: each.default for name, each in parameters.declared().items() if name not in spec.space}
-        directory = SweepDirectory.create(where, spec, defaults, Environment.current(workload))
-        return session.run(directory, start_pool)
+        directory = SweepDirectory.create(where, spec, defaults, Environment.current(workload), code)
+        return session.run(directory, workload, start_pool)
 
 
 def resume_sweep(where: Location, resources: Resources, console: Console, *, accept_drift: bool = False) -> Summary:
@@ -82,13 +93,13 @@ def resume_sweep(where: Location, resources: Resources, console: Console, *, acc
 
     Raises:
         UserError: If there is no sweep, its workload or a file that it names is missing or changed, or versions or
-            code differ and `accept_drift` is not given.
+            code differ and `accept_drift` is not given; or if the user's code in it is not trusted.
         SweepError: If the sweep cannot continue.
     """
     session = _Session(resources, console)
     tracking_uri()
     directory = SweepDirectory.open(where)
-    workload = load_workload(directory.spec.workload)
+    workload = load_workload_of(directory)
     _pinned(workload, directory.spec)
     environment = Environment.current(workload)
     changes = directory.changes(environment)
@@ -101,7 +112,7 @@ def resume_sweep(where: Location, resources: Resources, console: Console, *, acc
         )
     try:
         with open_resources(resources) as start_pool:
-            return session.run(directory, start_pool, environment)
+            return session.run(directory, workload, start_pool, environment)
     except PoolError as error:
         raise SweepError(str(error), directory.place) from error
 
@@ -114,6 +125,12 @@ def _pinned(workload: Workload[Any], spec: Sweep) -> dict[str, Value]:
     """
     with users_code(f"{spec.workload}: pinned", "values to record, by name", "correct it, or leave it out"):
         return dict(workload.parameters.pinned(spec.fixed()))
+
+
+def _files_named(pinned: Mapping[str, Value]) -> tuple[str, ...]:
+    """The files among what a workload records. They are named by absolute paths."""
+    texts = [value for value in pinned.values() if isinstance(value, str)]
+    return tuple(text for text in texts if text.startswith("/") and Path(text).is_file())
 
 
 @dataclass(frozen=True)
@@ -150,24 +167,32 @@ class _Session:
         """Seconds since the run began."""
         return time.monotonic() - self.began
 
-    def run(self, directory: SweepDirectory, start_pool: StartPool, environment: Environment | None = None) -> Summary:
+    def run(
+        self,
+        directory: SweepDirectory,
+        workload: Workload[Any],
+        start_pool: StartPool,
+        environment: Environment | None = None,
+    ) -> Summary:
         """Opens the sweep, trains its remaining trainings, and summarizes it.
 
         Args:
             directory: The sweep.
+            workload: Its workload.
             start_pool: Starts its trainers.
             environment: The environment that resumes it; `None` for a new sweep, whose record names it already.
         """
         try:
-            with self._opened(directory, environment) as sweep:
+            with self._opened(directory, workload, environment) as sweep:
                 return self._train(sweep, start_pool)
         except (StoreError, PoolError) as error:
             # The storage and the pool worked when the sweep began, so this is no mistake in the spec.
             raise SweepError(str(error), directory.place) from error
 
     @contextmanager
-    def _opened(self, directory: SweepDirectory, environment: Environment | None) -> Iterator[_OpenSweep]:
-        workload = load_workload(directory.spec.workload)
+    def _opened(
+        self, directory: SweepDirectory, workload: Workload[Any], environment: Environment | None
+    ) -> Iterator[_OpenSweep]:
         with LedgerWriter(directory.place, schemas_of(workload), directory.spec_sha256) as writer:
             if environment is not None:
                 # Only under the writer's lock: before, another process may have been writing the sweep.
@@ -182,7 +207,8 @@ class _Session:
 
     def _train(self, sweep: _OpenSweep, start_pool: StartPool) -> Summary:
         directory, study = sweep.directory, sweep.study
-        pool = start_pool(sweep.workload, RunContext(directory.sweep, directory.environment))
+        files = _files_named(_pinned(sweep.workload, directory.spec))
+        pool = start_pool(sweep.workload, RunContext(directory.sweep, directory.environment, files))
         projection = Projection(directory)
         display = ProgressDisplay(self.console, directory.spec, sweep.rows)
         beacon = Beacon(directory.place)
@@ -209,7 +235,7 @@ class _Session:
                 finished = loop.run(should_stop)
                 if finished and replays is None:
                     beacon.show("training some of them again, alone", loop.n_asked, ())
-                    replays = replay_some(directory, pool, lambda: stop.requested)
+                    replays = replay_some(directory, sweep.workload, pool, lambda: stop.requested)
         finally:
             pool.close()
             try:

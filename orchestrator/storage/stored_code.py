@@ -8,7 +8,7 @@ from attnsweep.orchestrator.storage.sweep_directory import SWEEP_FILE, SweepDire
 from attnsweep.orchestrator.storage.trust import is_trusted, trust
 from attnsweep.search_spaces.sweep import Sweep
 from attnsweep.workloads.errors import UserError
-from attnsweep.workloads.user_code import UserCode, read_user_code, sha256_of_text
+from attnsweep.workloads.user_code import UserCode, read_user_code, sha256_of_text, user_file
 
 if TYPE_CHECKING:
     from attnsweep.workloads.engine.contract import Workload
@@ -22,68 +22,66 @@ def load_workload_of(directory: SweepDirectory) -> "Workload[Any]":
     """
     from attnsweep.workloads.registry import load_workload
 
-    return load_workload(directory.spec.workload, trusted_code(directory))
+    code = code_of(directory)
+    check_trusted(code, directory.place)
+    return load_workload(directory.spec.workload, code)
 
 
-def trusted_code(directory: SweepDirectory) -> UserCode | None:
-    """The user's code that a sweep runs; `None` if it runs that of an installed package.
+def code_of(directory: SweepDirectory) -> UserCode | None:
+    """The user's code that a sweep runs; `None` if it runs that of an installed package. Runs nothing.
 
     Raises:
-        UserError: If this user does not trust it, or a stored file is not the one that the sweep recorded.
+        UserError: If a file is missing, or is not the one that the sweep recorded.
     """
-    code = _code_of(directory)
+    file = user_file(directory.spec.workload)
+    if file is None:
+        return None
+    # Sweeps of earlier versions stored a path alone.
+    return _stored_code(directory, file.name) if directory.code else read_user_code(file)
+
+
+def code_of_json(path: Path, spec: Sweep) -> UserCode | None:
+    """The user's code that a sweep in a JSON file runs, such as a stored `sweep.json`. Runs nothing.
+
+    Raises:
+        UserError: If a file is missing, or is not the one that the sweep recorded.
+    """
+    file = user_file(spec.workload)
+    if file is None:
+        return None
+    if path.name == SWEEP_FILE and not file.is_absolute():
+        return code_of(SweepDirectory.open(path.parent))
+    return read_user_code(file)
+
+
+def check_trusted(code: UserCode | None, where: object) -> None:
+    """Refuses code that this user does not trust.
+
+    Raises:
+        UserError: With the names of its files.
+    """
     if code is not None and not is_trusted(code.sha256):
         raise UserError(
-            str(directory.place),
+            str(where),
             given=f"code that you have not run before: {', '.join(code.texts)}",
             expected="a sweep of your own, or one whose code you trust",
-            fix="read its files, which lie in its folder code; then add --trust to run them",
+            fix=f"read these files (in {code.folder}), then add --trust to run them",
         )
-    return code
 
 
-def trust_code_of(directory: SweepDirectory, say: Callable[[str], None]) -> None:
-    """Trusts the code of a sweep from now on.
-
-    Args:
-        directory: The sweep.
-        say: Called with a line for each file.
-
-    Raises:
-        UserError: If a stored file is not the one that the sweep recorded.
-    """
-    code = _code_of(directory)
+def trust_code(code: UserCode | None, say: Callable[[str], None]) -> None:
+    """Trusts some code from now on; `say` is called with a line for each file."""
     if code is None:
-        say(f"{directory.place} runs no code of users: its workload {directory.spec.workload} is an installed one")
+        say("nothing to trust: the workload is of an installed package")
         return
     for name, sha256 in code.sha256.items():
-        stored = f"{directory.place}/{code_file(sha256)}" if directory.code else f"{code.folder}/{name}"
-        say(f"trusted: {name} ({stored}, sha256 {sha256})")
+        say(f"trusted: {name}, sha256 {sha256}")
     trust(code.sha256)
-
-
-def directory_of_record(reference: str) -> SweepDirectory | None:
-    """The sweep whose `sweep.json` SPEC is; `None` if it is another thing, such as a spec that was written by hand."""
-    path = Path(reference)
-    if path.name != SWEEP_FILE:
-        return None
-    try:
-        return SweepDirectory.open(path.parent)
-    except UserError:
-        return None
 
 
 def named_by_file_alone(spec: Sweep, code: UserCode) -> Sweep:
     """The spec without the folder of the workload's file, which need not outlive the run."""
     return spec.but(workload=f"{code.main}:{spec.workload.rpartition(':')[2]}")
-
-
-def _code_of(directory: SweepDirectory) -> UserCode | None:
-    place, colon, _ = directory.spec.workload.rpartition(":")
-    if not colon or not place.endswith(".py"):
-        return None
-    # Sweeps of earlier versions stored a path alone.
-    return _stored_code(directory, Path(place).name) if directory.code else read_user_code(Path(place))
 
 
 def _stored_code(directory: SweepDirectory, main: str) -> UserCode:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from types import FrameType
 from typing import Any, NoReturn, cast
 
-import ray.cloudpickle
+import ray
 from ray.actor import ActorHandle
 from ray.exceptions import OutOfMemoryError, RayError, RayTaskError
 
@@ -24,9 +24,9 @@ from attnsweep.orchestrator.training.messages import (
     TrainerLost,
 )
 from attnsweep.orchestrator.training.ray_internals import dead_process
+from attnsweep.orchestrator.training.shipment import Shipment
 from attnsweep.orchestrator.training.trainer import Trainer
 from attnsweep.workloads.engine.contract import Workload
-from attnsweep.workloads.user_code import user_modules
 
 _DRAINING_SECONDS = 1.0
 """Seconds between two queries for the nodes that Ray is about to remove."""
@@ -36,6 +36,9 @@ _HEAD_SECONDS = 40.0
 
 class TrainerActor(Trainer):
     """A trainer as Ray runs it, in a process of its own."""
+
+    def __init__(self, shipment: Shipment, run: RunContext, device: str, checkpoint_seconds: float) -> None:
+        super().__init__(shipment.workload, run, device, checkpoint_seconds)
 
     def settle(self) -> str:
         """Returns the id of the trainer's node, once Ray has given the trainer its resources and its process is up.
@@ -75,9 +78,7 @@ class TrainerPool:
         shares: Sequence[TrainerShare],
         checkpoint_seconds: float = CHECKPOINT_SECONDS,
     ) -> None:
-        for module in user_modules():
-            ray.cloudpickle.register_pickle_by_value(module)
-        self._workload, self._run = ray.put(workload), run
+        self._shipment, self._run = ray.put(Shipment(workload, run.files)), run
         self._shares = tuple(shares)
         self._checkpoint_seconds = checkpoint_seconds
         self._actors: dict[int, ActorHandle[TrainerActor]] = {}
@@ -218,7 +219,7 @@ class TrainerPool:
         actor_class = ray.remote(num_cpus=share.num_cpus, num_gpus=share.num_gpus)(TrainerActor)
         actor = cast(
             "ActorHandle[TrainerActor]",
-            actor_class.remote(self._workload, self._run, share.device, self._checkpoint_seconds),
+            actor_class.remote(self._shipment, self._run, share.device, self._checkpoint_seconds),
         )
         self._actors[trainer] = actor
         self._nodes.pop(trainer, None)

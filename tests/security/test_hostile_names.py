@@ -25,6 +25,7 @@ from attnsweep.orchestrator.report.screen.status import print_status
 from attnsweep.orchestrator.report.screen.summary import summarize
 from attnsweep.orchestrator.running.progress import ProgressDisplay
 from attnsweep.orchestrator.storage.location import as_argument
+from attnsweep.orchestrator.storage.ray_session import new_directory
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
 from attnsweep.orchestrator.terminal import PlainConsole, plain
 from attnsweep.orchestrator.tracking import SyncResult, sync
@@ -101,7 +102,7 @@ def test_a_new_directory_is_in_sweeps(monkeypatch: pytest.MonkeyPatch, tmp_path:
     monkeypatch.chdir(tmp_path)
     for name in ("a", "a..b", "0._-"):
         Sweep(name=name, workload="category_pairs", space={}, trials=1)
-        assert cli._new_directory(name).resolve().parent == tmp_path / "sweeps"
+        assert Path(new_directory(name)).resolve().parent == tmp_path / "sweeps"
 
 
 @pytest.mark.slow

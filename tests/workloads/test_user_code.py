@@ -95,7 +95,14 @@ def folder(write: Write) -> Iterator[Path]:
 
 def test_a_file_is_read_with_what_it_imports_from_beside_it_and_nothing_else(folder: Path) -> None:
     code = read_user_code(folder / "my_main.py")
-    assert list(code.texts) == ["lately.py", "my_main.py", "my_parts/law.py", "my_parts/sums.py", "near.py", "nearer.py"]
+    assert list(code.texts) == [
+        "lately.py",
+        "my_main.py",
+        "my_parts/law.py",
+        "my_parts/sums.py",
+        "near.py",
+        "nearer.py",
+    ]
     assert (code.main, code.folder) == ("my_main.py", str(folder))
 
 
