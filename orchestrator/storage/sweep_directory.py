@@ -38,7 +38,7 @@ _CODE_FOLDER = "code"
 _RESTORE = "restore the file: a sweep's record is not edited, run a new sweep instead"
 
 
-CodeFile = Annotated[str, Field(pattern=r"^[^/\x00-\x1f]+(/[^/\x00-\x1f]+)*\.py$")]
+CodeFile = Annotated[str, Field(pattern=r"^[^/.\x00-\x1f][^/\x00-\x1f]*(/[^/.\x00-\x1f][^/\x00-\x1f]*)*\.py$")]
 Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 
 
