@@ -1,6 +1,6 @@
 """The single-file entry for `ray submit`: the command line of attnsweep, run on the cluster's head node.
 
-ray submit infra/cluster.yaml infra/ray_submit.py -- run quickstart --dir /shared/sweeps/first
+ray submit infra/cluster.yaml infra/ray_submit.py -- run quickstart --dir /shared/sweeps/first --or-resume
 """
 
 import os

@@ -17,7 +17,8 @@ from attnsweep.orchestrator.storage.credentials import without_credentials
 from attnsweep.orchestrator.storage.errors import PoolError, SweepError
 from attnsweep.orchestrator.storage.location import as_argument, local_path, locate
 from attnsweep.orchestrator.storage.ray_session import new_directory
-from attnsweep.orchestrator.tools.commands import AsJson, prepare_corpus, score_heads, specs, workloads
+from attnsweep.orchestrator.tools import resource_options as on
+from attnsweep.orchestrator.tools.commands import AsJson, doctor, prepare_corpus, score_heads, specs, workloads
 from attnsweep.orchestrator.tools.trusting import Trust, code_for, trust_code_of
 from attnsweep.workloads.errors import SpecError, UserError
 
@@ -66,13 +67,6 @@ def options(
 
 
 SweepDir = Annotated[str, typer.Argument(metavar="DIR", help="A sweep directory, or s3://BUCKET/PREFIX.")]
-Address = Annotated[str | None, typer.Option(help="A running Ray cluster: auto, HOST:PORT or ray://HOST:PORT.")]
-Local = Annotated[bool, typer.Option("--local", help="Train in this process, without Ray; the rows are the same.")]
-Trainers = Annotated[int | None, typer.Option(min=1, help="Number of trainers; default: one per GPU, or per CPU core.")]
-PackSize = Annotated[
-    int | None, typer.Option(min=1, help="Trainings fused into one program; default: tuned for speed.")
-]
-MaxFailures = Annotated[int | None, typer.Option(min=0, help="Stop the run when more trainings than this have failed.")]
 TrackingUri = Annotated[
     str | None, typer.Option(help="MLflow store; default: MLFLOW_TRACKING_URI, or sqlite:///sweeps/mlflow.db.")
 ]
@@ -96,11 +90,16 @@ def run(
         list[str] | None,
         typer.Option("--set", metavar="NAME=VALUE", help="Fix a parameter to one value; may be repeated."),
     ] = None,
-    address: Address = None,
-    local: Local = False,
-    trainers: Trainers = None,
-    pack_size: PackSize = None,
-    max_failures: MaxFailures = None,
+    address: on.Address = None,
+    local: on.Local = False,
+    trainers: on.Trainers = None,
+    wait_nodes: on.WaitNodes = 0,
+    device: on.OnDevice = on.Device.auto,
+    pack_size: on.PackSize = None,
+    max_failures: on.MaxFailures = None,
+    or_resume: Annotated[
+        bool, typer.Option("--or-resume", help="Continue if --dir holds this very sweep: what schedulers repeat.")
+    ] = False,
     trust: Trust = False,
     as_json: AsJson = False,
 ) -> None:
@@ -110,26 +109,37 @@ def run(
     sweep = load_sweep(spec).fix(dict(_assignment(text) for text in fixed or []))
     budget = {"trials": trials, "replicates": replicates, "seed": seed}
     sweep = sweep.but(**{name: value for name, value in budget.items() if value is not None})
+    if or_resume and directory is None:
+        raise UserError("--or-resume", given="no --dir", expected="the directory that a repetition finds", fix="add it")
     place = locate(new_directory(sweep.name, directory), "--dir")
 
-    from attnsweep.orchestrator.running.session import run_sweep
+    from attnsweep.orchestrator.running.session import run_or_resume, run_sweep
     from attnsweep.orchestrator.training.resources import Resources
 
     code = code_for(spec, sweep, trusted=trust)
     resources = Resources(
-        address=address, local=local, n_trainers=trainers, pack_size=pack_size, max_failures=max_failures
+        address=address,
+        local=local,
+        n_trainers=on.parse_trainers(trainers),
+        n_nodes=wait_nodes,
+        device=device.value,
+        pack_size=pack_size,
+        max_failures=max_failures,
     )
-    _conclude(run_sweep(sweep, place, resources, _stderr(), code), as_json=as_json)
+    start = run_or_resume if or_resume else run_sweep
+    _conclude(start(sweep, place, resources, _stderr(), code), as_json=as_json)
 
 
 @app.command()
 def resume(
     directory: SweepDir,
-    address: Address = None,
-    local: Local = False,
-    trainers: Trainers = None,
-    pack_size: PackSize = None,
-    max_failures: MaxFailures = None,
+    address: on.Address = None,
+    local: on.Local = False,
+    trainers: on.Trainers = None,
+    wait_nodes: on.WaitNodes = 0,
+    device: on.OnDevice = on.Device.auto,
+    pack_size: on.PackSize = None,
+    max_failures: on.MaxFailures = None,
     accept_drift: Annotated[
         bool, typer.Option("--accept-drift", help="Resume although versions or code have changed.")
     ] = False,
@@ -141,7 +151,13 @@ def resume(
     from attnsweep.orchestrator.training.resources import Resources
 
     resources = Resources(
-        address=address, local=local, n_trainers=trainers, pack_size=pack_size, max_failures=max_failures
+        address=address,
+        local=local,
+        n_trainers=on.parse_trainers(trainers),
+        n_nodes=wait_nodes,
+        device=device.value,
+        pack_size=pack_size,
+        max_failures=max_failures,
     )
     if trust:
         trust_code_of(directory)
@@ -309,6 +325,7 @@ def reproduce(
 
 app.command(name="score-heads")(score_heads)
 app.command(name="prepare-corpus")(prepare_corpus)
+app.command()(doctor)
 app.command()(specs)
 app.command()(workloads)
 

@@ -1,6 +1,7 @@
 """Learning curves: the median and quartiles of the evaluation loss by step, for each group of trainings, in SQL."""
 
 from dataclasses import dataclass
+from typing import Any
 
 import duckdb
 
@@ -20,27 +21,29 @@ from curves where metric = ? group by all
 """
 _QUARTILES = """
 with probed as materialized ({probed}),
+chosen as (from trainings where {where}),
+grid as (select distinct {group}, step from probed join chosen using (trial, replicate)),
 ended as (
-    select trial, replicate, max(step) as last_step, arg_max(value, step) as value
-    from probed semi join (select trial, replicate from trainings where outcome = 'solved') using (trial, replicate)
-    group by all
+    select trial, replicate, {group}, coalesce(max(step), -1) as last_step,
+        if(diverged_step is null, arg_max(value, step), 'inf') as value
+    from chosen left join probed using (trial, replicate) where outcome = 'solved' or diverged_step is not null
+    group by trial, replicate, {group}, diverged_step
 ),
 followed as (
     from probed union all
-    select trial, replicate, grid.step, value
-    from ended join (select distinct step from probed) as grid on grid.step > last_step
+    select trial, replicate, grid.step, value from ended join grid using ({group}) where grid.step > last_step
 ),
-whole as (select {group}, count(*) as n_whole from trainings group by {group})
-select {group}, step, count(*) as n, quantile_cont({value}, [0.25, 0.5, 0.75]) as quartiles
-from followed join trainings using (trial, replicate) join whole using ({group})
-group by {group}, step, n_whole having 2 * count(*) >= n_whole order by {group}, step
+whole as (select {group}, count(*) as n_whole from chosen group by {group})
+select {group}, step, count(*) filter (isfinite({value})) as n, quantile_cont({value}, [0.25, 0.5, 0.75]) as quartiles
+from followed join chosen using (trial, replicate) join whole using ({group})
+group by {group}, step, n_whole having 2 * n >= n_whole order by {group}, step
 """
-"""A solved training may end early; after its end it counts with its last loss."""
+"""A solved training may end early: after its end it counts with its last loss. One that diverged counts as infinite."""
 
 
 @dataclass(frozen=True, slots=True)
 class CurveQuartiles:
-    """The quartiles of the loss at one step, over `n` trainings."""
+    """The quartiles of the loss at one step. `n` trainings have a finite one; a quartile may be infinite."""
 
     step: int
     n: int
@@ -68,11 +71,12 @@ class LearningCurve:
 
 
 def quartile_curves(
-    connection: duckdb.DuckDBPyConnection, group: str, value: str = "value"
-) -> dict[str, tuple[CurveQuartiles, ...]]:
+    connection: duckdb.DuckDBPyConnection, group: str, value: str = "value", where: str = "true"
+) -> dict[Any, tuple[CurveQuartiles, ...]]:
     """The quartiles by step for each group, at steps where at least half of the group has a finite loss.
 
-    A solved training that ended keeps its last loss. If more than 100 distinct steps were probed, there are four points
+    A solved training that ended keeps its last loss, and one that diverged has an infinite loss from then on: otherwise
+    late steps would show the slow trainings alone. If more than 100 distinct steps were probed, there are four points
     per doubling, each at the last probe in it.
 
     Args:
@@ -80,10 +84,13 @@ def quartile_curves(
         group: A column of `trainings`.
         value: The quantity whose quartiles are computed: an SQL expression in `value` (the loss) and columns of
             `trainings`.
+        where: Which trainings count: an SQL condition on `trainings`.
     """
     ((n_steps,),) = connection.execute("select count(distinct step) from curves where metric = ?", [_METRIC]).fetchall()
-    query = _QUARTILES.format(probed=_AT_STEPS if n_steps <= _MOST_STEPS else _IN_BINS, group=group, value=value)
-    points: dict[str, list[CurveQuartiles]] = {}
+    query = _QUARTILES.format(
+        probed=_AT_STEPS if n_steps <= _MOST_STEPS else _IN_BINS, group=group, value=value, where=where
+    )
+    points: dict[Any, list[CurveQuartiles]] = {}
     for label, step, n, quartiles in connection.execute(query, [_METRIC]).fetchall():
         points.setdefault(label, []).append(CurveQuartiles(step, n, *quartiles))
     return {label: tuple(found) for label, found in points.items()}

@@ -2,7 +2,7 @@
 
 import shlex
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -23,7 +23,9 @@ from attnsweep.orchestrator.running.study import Study, check_storage
 from attnsweep.orchestrator.storage.credentials import refuse_credentials, without_credentials
 from attnsweep.orchestrator.storage.environment import Environment
 from attnsweep.orchestrator.storage.errors import PoolError, StoreError, SweepError
+from attnsweep.orchestrator.storage.lease import LEASE_SECONDS
 from attnsweep.orchestrator.storage.location import Location, as_argument
+from attnsweep.orchestrator.storage.owner import TakenError
 from attnsweep.orchestrator.storage.replays import earlier_replays
 from attnsweep.orchestrator.storage.stored_code import load_workload_of, named_by_file_alone
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
@@ -39,7 +41,11 @@ from attnsweep.workloads.engine.contract import Workload
 from attnsweep.workloads.errors import UserError
 from attnsweep.workloads.parameters import Value
 from attnsweep.workloads.registry import load_workload
-from attnsweep.workloads.user_code import UserCode, read_user_code, user_file, users_code
+from attnsweep.workloads.user_code import UserCode, user_code_of, users_code
+
+_PREDECESSOR_SECONDS = 1.1 * LEASE_SECONDS
+"""How long a sweep in an object store looks taken after its driver was killed, and some."""
+_LOOK_SECONDS = 5.0
 
 
 def run_sweep(
@@ -64,17 +70,12 @@ def run_sweep(
     """
     session = _Session(resources, console)
     tracking_uri()
-    if code is None and (file := user_file(spec.workload)) is not None:
-        code = read_user_code(file)
     workload = load_workload(spec.workload, code)
     parameters = workload.parameters
-    spec = spec.fix(_pinned(workload, spec))
-    check_sweep(spec, parameters)
-    refuse_credentials(spec)
-    check_storage(spec)
+    spec = _resolved(spec, workload)
     SweepDirectory.check_new(where)
+    code = user_code_of(workload)
     if code is not None:
-        spec = named_by_file_alone(spec, code)
         trust(code.sha256)
     with open_resources(resources) as start_pool:
         defaults = {name: each.default for name, each in parameters.declared().items() if name not in spec.space}
@@ -82,7 +83,58 @@ def run_sweep(
         return session.run(directory, workload, start_pool)
 
 
-def resume_sweep(where: Location, resources: Resources, console: Console, *, accept_drift: bool = False) -> Summary:
+def run_or_resume(
+    spec: Sweep, where: Location, resources: Resources, console: Console, code: UserCode | None = None
+) -> Summary:
+    """Runs a sweep, or continues it where its directory holds it already: what a scheduler repeats until it succeeds.
+
+    A finished sweep is summarized again, whatever code is installed by now, and without Ray. A predecessor that was
+    killed on another machine may hold the sweep for some minutes, which are waited for.
+
+    Args:
+        spec, where, resources, console, code: As `run_sweep` takes them.
+
+    Raises:
+        UserError: As `run_sweep` and `resume_sweep` do; also if the directory holds a sweep of another spec.
+        PoolError, SweepError: As they do.
+    """
+    if not SweepDirectory.is_there(where):
+        return run_sweep(spec, where, resources, console, code)
+    found = SweepDirectory.open(where)
+    workload = load_workload(spec.workload, code)
+    spec, code = _resolved(spec, workload), user_code_of(workload)
+    _check_same(spec, code, found)
+    if code is not None:
+        # The user has given these very files again.
+        trust(code.sha256)
+    if not found.finished:
+        return resume_sweep(found.place, resources, console, patience=_PREDECESSOR_SECONDS)
+    tracking_uri()
+    with open_resources(Resources(local=True)) as start_pool:
+        return _Session(resources, console, _PREDECESSOR_SECONDS).run(found, workload, start_pool)
+
+
+def _check_same(spec: Sweep, code: UserCode | None, found: SweepDirectory) -> None:
+    """Refuses a sweep of another spec, or of other code of the user's."""
+    if spec.sha256() != found.spec_sha256:
+        raise UserError(
+            "--dir",
+            given=f"{found.place}, which holds another sweep: {found.spec.name}, spec {found.spec_sha256[:12]}",
+            expected=f"a new directory, or this sweep: {spec.name}, spec {spec.sha256()[:12]}",
+            fix=f"choose another --dir; to continue the other sweep: attnsweep resume {as_argument(found.place)}",
+        )
+    if dict(found.code) != (code.sha256 if code else {}):
+        raise UserError(
+            "--dir",
+            given=f"{found.place}, which holds this sweep with other code of {', '.join(found.code)}",
+            expected="a new directory, or this sweep with the files as they are",
+            fix=f"choose another --dir; to continue with the stored code: attnsweep resume {as_argument(found.place)}",
+        )
+
+
+def resume_sweep(
+    where: Location, resources: Resources, console: Console, *, accept_drift: bool = False, patience: float = 0.0
+) -> Summary:
     """Continues an interrupted sweep; a finished one is summarized again.
 
     Args:
@@ -90,13 +142,14 @@ def resume_sweep(where: Location, resources: Resources, console: Console, *, acc
         resources: What to run on.
         console: Where progress is shown.
         accept_drift: Continue even if versions or code differ from those that have trained so far.
+        patience: Seconds to wait for another process that holds the sweep.
 
     Raises:
-        UserError: If there is no sweep, its workload or a file that it names is missing or changed, or versions or
-            code differ and `accept_drift` is not given; or if the user's code in it is not trusted.
+        UserError: If there is no sweep, its workload or a file that it names is missing or changed, the user's code in
+            it is not trusted, versions or code differ and `accept_drift` is not given, or another process works on it.
         SweepError: If the sweep cannot continue.
     """
-    session = _Session(resources, console)
+    session = _Session(resources, console, patience)
     tracking_uri()
     directory = SweepDirectory.open(where)
     workload = load_workload_of(directory)
@@ -108,7 +161,8 @@ def resume_sweep(where: Location, resources: Resources, console: Console, *, acc
             str(directory.place),
             given="; ".join(changes),
             expected="the versions and code that the sweep was trained with so far",
-            fix="restore them, or add --accept-drift: column `environment` then distinguishes the rows",
+            fix=f"restore them, or continue with attnsweep resume {as_argument(directory.place)} --accept-drift: "
+            "column `environment` then distinguishes the rows",
         )
     try:
         with open_resources(resources) as start_pool:
@@ -125,6 +179,16 @@ def _pinned(workload: Workload[Any], spec: Sweep) -> dict[str, Value]:
     """
     with users_code(f"{spec.workload}: pinned", "values to record, by name", "correct it, or leave it out"):
         return dict(workload.parameters.pinned(spec.fixed()))
+
+
+def _resolved(spec: Sweep, workload: Workload[Any]) -> Sweep:
+    """The spec as a sweep stores it, once it is known to fit its workload."""
+    spec = spec.fix(_pinned(workload, spec))
+    check_sweep(spec, workload.parameters)
+    refuse_credentials(spec)
+    check_storage(spec)
+    code = user_code_of(workload)
+    return spec if code is None else named_by_file_alone(spec, code)
 
 
 def _files_named(pinned: Mapping[str, Value]) -> tuple[str, ...]:
@@ -156,10 +220,18 @@ class _OpenSweep:
 
 @dataclass(frozen=True)
 class _Session:
-    """One run of a sweep: its resources, its console, and when it began."""
+    """One run of a sweep.
+
+    Attributes:
+        resources: What it runs on.
+        console: Where its progress is shown.
+        patience: Seconds to wait for another process that holds the sweep.
+        began: When, on the monotonic clock.
+    """
 
     resources: Resources
     console: Console
+    patience: float = 0.0
     began: float = field(default_factory=time.monotonic)
 
     @property
@@ -193,7 +265,7 @@ class _Session:
     def _opened(
         self, directory: SweepDirectory, workload: Workload[Any], environment: Environment | None
     ) -> Iterator[_OpenSweep]:
-        with LedgerWriter(directory.place, schemas_of(workload), directory.spec_sha256) as writer:
+        with self._writer(lambda: LedgerWriter(directory.place, schemas_of(workload), directory.spec_sha256)) as writer:
             if environment is not None:
                 # Only under the writer's lock: before, another process may have been writing the sweep.
                 directory = directory.entering(environment)
@@ -204,6 +276,21 @@ class _Session:
             rows = Ledger(directory.place).trainings(columns=columns)
             _check_rows(directory, study, rows)
             yield _OpenSweep(directory, workload, study, writer, rows)
+
+    def _writer(self, open_writer: Callable[[], LedgerWriter]) -> LedgerWriter:
+        """Opens the ledger, as soon as another process that holds it lets go of it or is seen to be dead."""
+        until = self.began + self.patience
+        is_said = False
+        while True:
+            try:
+                return open_writer()
+            except TakenError as taken:
+                if time.monotonic() >= until:
+                    raise
+                if not is_said:
+                    self.console.print(f"{taken}; waiting for up to {self.patience:g} s", markup=False, soft_wrap=True)
+                    is_said = True
+            time.sleep(_LOOK_SECONDS)
 
     def _train(self, sweep: _OpenSweep, start_pool: StartPool) -> Summary:
         directory, study = sweep.directory, sweep.study
@@ -226,6 +313,8 @@ class _Session:
         stop = StopOnSignal()
 
         def should_stop() -> bool:
+            for words in pool.notices():
+                self.console.print(words, soft_wrap=True, markup=False)
             _show_progress(display, beacon, pool, loop)
             return stop.requested
 
@@ -286,7 +375,7 @@ def _shown(uri: str) -> str:
 
 def _show_progress(display: ProgressDisplay, beacon: Beacon, pool: Pool, loop: SweepLoop) -> None:
     """Shows the state of the sweep, on the console and to `attnsweep status`."""
-    waiting_for = f"Ray to start {pool.n_trainers} trainers" if pool.n_placed == 0 else ""
+    waiting_for = pool.waiting_for
     packs = loop.under_way()
     display.heartbeat(waiting_for, packs)
     beacon.show(f"waiting for {waiting_for}" if waiting_for else "training", loop.n_asked, packs)

@@ -61,7 +61,7 @@ class LocalFolder:
         return nullcontext()
 
     def is_vacant(self) -> bool:
-        return not self.path.exists() or (self.path.is_dir() and not any(self.path.iterdir()))
+        return not self.path.exists() or (self.path.is_dir() and all(map(_is_unfinished_text, self.path.iterdir())))
 
     def check_makeable(self) -> None:
         path = self.path.absolute()
@@ -106,15 +106,21 @@ class LocalFolder:
                 raise
 
     def put_new_text(self, name: str, text: str) -> None:
-        # Not a hard link, which some file systems lack. All can create a file exclusively.
-        claim = self.path / f".{name}.new"
-        claim.touch(exist_ok=False)
-        try:
-            if self.has_text(name):
-                raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), name)
-            self.put_text(name, text)
-        finally:
-            claim.unlink()
+        # Not a hard link, which some file systems lack. The kernel frees the lock of a process that was killed.
+        path = self.path / f".{name}.new"
+        with open(path, "w", opener=_without_following) as claim:
+            try:
+                fcntl.flock(claim, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                is_ours = os.path.samestat(os.fstat(claim.fileno()), path.stat())
+            except (BlockingIOError, FileNotFoundError):
+                is_ours = False
+            try:
+                if not is_ours or self.has_text(name):
+                    raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), name)
+                self.put_text(name, text)
+            finally:
+                if is_ours:
+                    path.unlink()
 
     def has_folder(self, folder: str) -> bool:
         return (self.path / folder).is_dir()
@@ -223,6 +229,11 @@ class LocalFolder:
                 expected="a sweep directory that can be written",
                 fix="make room for it" if no_room else "see to its disk, and to the rights to it",
             ) from error
+
+
+def _is_unfinished_text(path: Path) -> bool:
+    """Whether a process that was killed left it while it wrote a text."""
+    return path.name.startswith(".") and path.suffix in (".new", ".tmp") and path.is_file()
 
 
 def regular_file(path: Path) -> Path:

@@ -56,10 +56,14 @@ class Owner:
         return False
 
 
-def taken(place: str, owner: Owner | None, fix: str) -> UserError:
+class TakenError(UserError):
+    """The sweep is locked by another process."""
+
+
+def taken(place: str, owner: Owner | None, fix: str) -> TakenError:
     """The error for a process that finds the sweep locked by another."""
     who = f" ({owner.work}, pid {owner.pid} on {owner.host}, since {owner.since})" if owner else ""
-    return UserError(place, given=f"a sweep that another process works on{who}", expected="one at a time", fix=fix)
+    return TakenError(place, given=f"a sweep that another process works on{who}", expected="one at a time", fix=fix)
 
 
 def _processes() -> str | None:

@@ -96,6 +96,11 @@ class SweepDirectory:
     code: Mapping[str, str] = field(default_factory=dict)
 
     @staticmethod
+    def is_there(where: Location) -> bool:
+        """Whether a directory holds a sweep, damaged or not."""
+        return locate(where, "--dir").has_text(SWEEP_FILE)
+
+    @staticmethod
     def check_new(where: Location) -> None:
         """Checks that a new sweep can be created in a directory. Touches nothing.
 
@@ -103,7 +108,7 @@ class SweepDirectory:
             UserError: If it holds another sweep, or anything else, or cannot be written.
         """
         place = locate(where, "--dir")
-        if place.has_text(SWEEP_FILE):
+        if SweepDirectory.is_there(place):
             raise UserError(
                 "--dir",
                 given=str(place),

@@ -1,6 +1,6 @@
 """The code that a workload's trainings run: the modules of the workload and the trainer, and all that they import.
 
-Imports of our package, of the workload's own package and of modules beside the user's file are followed. They are read
+Imports of our package, of the workload's own package and of modules of the user's code are followed. They are read
 from the modules' text, so the result does not depend on what this process has loaded.
 """
 
@@ -8,6 +8,8 @@ import ast
 import functools
 import hashlib
 import importlib.util
+import sys
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -29,20 +31,34 @@ def digests_of(workload: "Workload[Any]") -> dict[str, str]:
 
     Comments, docstrings and layout do not count.
     """
-    code = user_code_of(workload)
-    own = code.module_name if code else type(workload).__module__
-    modules = _Modules(own, code)
+    scope = _Scope.of(workload)
+    return {scope.shown(name): digest for name, digest in sorted(_followed(scope).items())}
+
+
+def installed_modules(workload: "Workload[Any]") -> list[str]:
+    """The modules that `digests_of` follows and that other machines import from what is installed there."""
+    scope = _Scope.of(workload)
+    return [name for name in _followed(scope) if scope.is_installed(name)]
+
+
+def digests_here(modules: Iterable[str]) -> dict[str, str]:
+    """A digest of the code of each of these modules that this process would import."""
+    files = {name: _file_of(name) for name in modules}
+    return {name: _read(file.read_bytes())[0] for name, file in files.items() if file is not None}
+
+
+def _followed(scope: "_Scope") -> dict[str, str]:
     found: dict[str, str] = {}
-    queue = [own, _TRAINER]
+    queue = [scope.own, _TRAINER]
     while queue:
         name = queue.pop()
-        if name in found or (module := modules.find(name)) is None:
+        if name in found or (module := scope.find(name)) is None:
             continue
         found[name], imports = _read(module.source)
         queue += with_parents(name)
         queue += resolved(imports, name if module.is_package else name.rpartition(".")[0])
     assert _TRAINER in found, _TRAINER
-    return {modules.shown(name): digest for name, digest in sorted(found.items())}
+    return found
 
 
 @dataclass(frozen=True)
@@ -52,8 +68,8 @@ class _Module:
 
 
 @dataclass(frozen=True)
-class _Modules:
-    """Which modules are ours or the user's, and their texts.
+class _Scope:
+    """Decides which modules are ours or the user's, and finds their texts.
 
     Attributes:
         own: The module of the workload.
@@ -63,23 +79,37 @@ class _Modules:
     own: str
     code: UserCode | None
 
+    @classmethod
+    def of(cls, workload: "Workload[Any]") -> "_Scope":
+        code = user_code_of(workload)
+        return cls(code.module_name if code else type(workload).__module__, code)
+
     def find(self, name: str) -> _Module | None:
-        """A module; `None` for a library's, and for a name that is no module's."""
+        """A module; `None` for a library's module, and for a name that is no module."""
         if self.code is not None and name in self.code.files:
             if self.code.files[name] is None:
                 return None
             return _Module(self.code.text_of(name).encode(), self.code.is_package(name))
-        top = name.partition(".")[0]
-        if top not in _OURS and (self.code is not None or top != self.own.partition(".")[0]):
-            return None
-        file = _file_of(name)
+        if name == self.own:
+            known = getattr(sys.modules[name], "__file__", None)
+            file = Path(known) if known else None
+        else:
+            file = _file_of(name) if self._is_followed(name) else None
         return None if file is None else _Module(file.read_bytes(), file.stem == "__init__")
 
+    def is_installed(self, name: str) -> bool:
+        """Whether it is of a package, and no file of the user's."""
+        is_users = self.code is not None and name in self.code.files
+        return self._is_followed(name) and not is_users and not name.startswith("__main__")
+
     def shown(self, name: str) -> str:
-        """A name that is the same wherever the user's file lies, and whatever package holds ours."""
+        """The module's name, independent of the location of the user's file and of the package that holds ours."""
         if self.code is not None and name == self.own:
             return self.code.main
         return name.removeprefix(f"{_DISTRIBUTION}.")
+
+    def _is_followed(self, name: str) -> bool:
+        return name.partition(".")[0] in _OURS | {self.own.partition(".")[0]}
 
 
 def _file_of(name: str) -> Path | None:

@@ -83,3 +83,25 @@ def workloads() -> None:
 
     for name in registered_names():
         typer.echo(f"{name:16} {load_workload(name).summary}")
+
+
+def doctor(
+    address: Annotated[
+        str | None, typer.Option(help="Look at every node of this Ray cluster; default: at this machine, without Ray.")
+    ] = None,
+    directory: Annotated[
+        str | None, typer.Option("--dir", help="Also try to write there: a directory, or s3://BUCKET/PREFIX.")
+    ] = None,
+) -> None:
+    """Check what sweeps need: versions, token, GPUs, clocks, MLflow, storage; exit code 1 if something fails."""
+    from attnsweep.orchestrator.storage.location import locate
+    from attnsweep.orchestrator.terminal import PlainConsole
+    from attnsweep.orchestrator.tools.doctor.command import examine
+
+    place = None if directory is None else locate(directory, "--dir")
+    console, n_failed = PlainConsole(soft_wrap=True), 0
+    for finding in examine(address, place):
+        console.print(str(finding))
+        n_failed += bool(finding.fix)
+    if n_failed:
+        raise typer.Exit(1)

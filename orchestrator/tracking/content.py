@@ -1,4 +1,4 @@
-"""The content of a trial's MLflow run, read from the ledger. Axes: R training, S step."""
+"""The content of a trial's MLflow run, read from the ledger."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -7,16 +7,16 @@ from typing import Any
 
 import duckdb
 import numpy as np
-from numpy.typing import NDArray
 
 from attnsweep.orchestrator.analysis.labels import value_label
+from attnsweep.orchestrator.analysis.learning_curves import quartile_curves
 from attnsweep.orchestrator.analysis.rates.intervals import trial_rate
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
 from attnsweep.search_spaces.sweep import Sweep
 
 MAX_CURVE_STEPS = 16
 """The most points of a curve. In MLflow each point costs a database row."""
-QUANTILES = {"loss_curve/q25": 0.25, "loss_curve/median": 0.5, "loss_curve/q75": 0.75}
+QUARTILES = {"loss_curve/q25": "low", "loss_curve/median": "median", "loss_curve/q75": "high"}
 """MLflow draws metrics with a common prefix in a section of their own."""
 _ALIASES = {"init_sigma": "sigma", "learning_rate": "lr"}
 
@@ -165,63 +165,12 @@ def _short(value: object) -> str:
 
 
 def _curves(connection: duckdb.DuckDBPyConnection, chosen: str) -> dict[int, dict[str, list[tuple[int, float]]]]:
-    overflowed = {
-        (trial, replicate)
-        for trial, replicate in connection.execute(
-            f"select trial, replicate from trainings where trial in ({chosen}) and diverged_step is not null"
-        ).fetchall()
-    }
-    found = connection.execute(
-        f"""
-        select trial, replicate, step, value from curves
-        where metric = 'eval_loss' and trial in ({chosen}) order by trial, replicate, step
-        """
-    ).fetchnumpy()
-    trials, replicates, steps, values = (np.asarray(found[name]) for name in ("trial", "replicate", "step", "value"))
+    """The quartiles over a trial's trainings by step, at no more than `MAX_CURVE_STEPS` of them."""
     curves = {}
-    for trial in np.unique(trials).tolist():
-        rows = slice(*np.searchsorted(trials, [trial, trial + 1]).tolist())
-        last = [replicate for each, replicate in overflowed if each == trial]
-        curves[trial] = _quantile_curves(replicates[rows], steps[rows], values[rows], np.array(last))
+    for trial, points in quartile_curves(connection, "trial", where=f"trial in ({chosen})").items():
+        thinned = np.unique(np.linspace(0, len(points) - 1, MAX_CURVE_STEPS).round().astype(int))
+        curves[trial] = {
+            name: [(points[at].step, value) for at in thinned if math.isfinite(value := getattr(points[at], quartile))]
+            for name, quartile in QUARTILES.items()
+        }
     return curves
-
-
-def _quantile_curves(
-    replicates: NDArray[Any], steps: NDArray[Any], values: NDArray[Any], overflowed: NDArray[Any]
-) -> dict[str, list[tuple[int, float]]]:
-    """Quantiles over a trial's trainings, by step.
-
-    A training that ended early (solved) keeps its last loss; one that overflowed counts as infinite from then on.
-    Without this rule the late steps would show only the slow trainings.
-    """
-    schedule = np.unique(steps)
-    thinned = np.unique(np.linspace(0, len(schedule) - 1, MAX_CURVE_STEPS).round().astype(int))
-    at_S = schedule[thinned]
-    rows = []
-    for replicate in np.union1d(replicates, overflowed):
-        own = replicates == replicate
-        if not own.any():
-            rows.append(np.full(at_S.shape, np.inf))
-            continue
-        place_S = np.searchsorted(steps[own], at_S, side="right") - 1
-        known_S = place_S >= 0
-        if replicate in overflowed:
-            known_S &= at_S <= steps[own][-1]
-        rows.append(np.where(known_S, values[own][place_S], np.inf))
-    loss_RS = np.sort(np.stack(rows), axis=0)
-    return {
-        name: [
-            (step, value)
-            for step, value in zip(at_S.tolist(), _quantile(loss_RS, share).tolist(), strict=True)
-            if math.isfinite(value)
-        ]
-        for name, share in QUANTILES.items()
-    }
-
-
-def _quantile(sorted_RS: NDArray[np.float64], share: float) -> NDArray[np.float64]:
-    """The quantile, linear between neighbours. numpy's own is NaN if a neighbour is infinite; this one is not."""
-    place = share * (len(sorted_RS) - 1)
-    lower, upper = sorted_RS[math.floor(place)], sorted_RS[math.ceil(place)]
-    with np.errstate(invalid="ignore"):
-        return np.asarray(lower + (place - math.floor(place)) * np.where(upper > lower, upper - lower, 0.0))

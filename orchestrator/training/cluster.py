@@ -4,62 +4,50 @@ import logging
 import os
 import re
 import socket
-import subprocess
-import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
 from urllib.parse import urlsplit
 
 import ray
-from ray.exceptions import RayError
+from ray.exceptions import AuthenticationError, RayError
 
 from attnsweep.orchestrator.storage.errors import PoolError
 from attnsweep.orchestrator.training.ray_internals import (
+    ask_control_store,
     control_store,
     keeping_sigterm,
     silence_workers,
     starting_on_loopback,
     up_within,
+    use_own_token,
 )
+from attnsweep.orchestrator.training.shares import Node
 from attnsweep.workloads.errors import UserError, in_words
 
 _REACH_SECONDS = 5.0
-_ANSWER_SECONDS = 20.0
-_DRAINING_ANSWER_SECONDS = 1.0
+_ANSWER_SECONDS = 10.0
+_LOOK_ANSWER_SECONDS = 1.0
 _START_SECONDS, _PATIENT_START_SECONDS = 30.0, 120.0
 
 
-@dataclass(frozen=True)
-class TrainerShare:
-    """The resources of one trainer.
-
-    Attributes:
-        device: `cpu` or `cuda`.
-        num_cpus, num_gpus: Ray resources; fractions of a GPU share it.
-    """
-
-    device: str
-    num_cpus: float
-    num_gpus: float
-
-
 @contextmanager
-def connection(address: str | None) -> Iterator[None]:
+def connection(address: str | None) -> Iterator[bool]:
     """A connection to the cluster at `address` or `RAY_ADDRESS`; without either, to a Ray that is started here.
 
-    A Ray started here ends with the context. A process that is already connected keeps its connection.
+    A Ray started here ends with the context. A process that is already connected keeps its connection. Yields whether
+    Ray was started here, and so will have no more nodes than this one.
 
     Raises:
         UserError: If nothing answers at the address.
         PoolError: If Ray does not start here.
     """
     if ray.is_initialized():
-        yield
+        yield False
         return
-    _connect(os.environ.get("RAY_ADDRESS") or None if address is None else address)
+    found = os.environ.get("RAY_ADDRESS") or None if address is None else address
+    _connect(found)
     try:
-        yield
+        yield found in (None, "local")
     finally:
         ray.shutdown()
 
@@ -103,44 +91,36 @@ def _initialize(address: str) -> None:
     )
 
 
-def share_out(n_trainers: int | None) -> list[TrainerShare]:
-    """The resources of each trainer. By default there is one trainer per GPU, or per CPU core without GPUs.
+def usable_nodes() -> list[Node] | None:
+    """The nodes that are up, without those that Ray is about to remove, such as spot machines that were given notice.
 
-    Raises:
-        UserError: If more CPU trainers are asked for than there are cores.
-    """
-    resources = ray.cluster_resources()
-    n_gpus, n_cpus = int(resources.get("GPU", 0)), int(resources.get("CPU", 1))
-    if n_gpus > 0:
-        n_trainers = n_trainers or n_gpus
-        per_gpu = -(-n_trainers // n_gpus)
-        cpus = min(1.0, n_cpus / n_trainers)
-        return [TrainerShare("cuda", cpus, 1.0 / per_gpu)] * n_trainers
-    if n_trainers is not None and n_trainers > n_cpus:
-        raise UserError(
-            "--trainers",
-            given=n_trainers,
-            expected=f"1..{n_cpus} (CPU cores of the cluster)",
-            fix="lower it: a trainer keeps one core busy",
-        )
-    return [TrainerShare("cpu", 1.0, 0.0)] * (n_trainers or n_cpus)
-
-
-def draining_nodes() -> frozenset[str] | None:
-    """The ids of nodes that Ray is about to remove, such as spot machines that were given notice.
-
-    Ray does not report them through `ray://`; there the trainers still get SIGTERM from their node.
+    Ray does not report notices through `ray://`; there the trainers still get SIGTERM from their node.
 
     Returns:
         `None` if the head did not answer.
     """
     client = control_store()
     if client is None:
-        return frozenset()
+        return [
+            _as_node(each["NodeID"], each["NodeManagerHostname"], each["NodeManagerAddress"], each["Resources"])
+            for each in ray.nodes()
+            if each["Alive"]
+        ]
     try:
-        return frozenset(client.get_draining_nodes(timeout=_DRAINING_ANSWER_SECONDS))
+        leaving = set(client.get_draining_nodes(timeout=_LOOK_ANSWER_SECONDS))
+        infos = client.get_all_node_info(timeout=_LOOK_ANSWER_SECONDS)
     except RayError:
         return None
+    alive = {node_id.hex(): info for node_id, info in infos.items() if info.state == info.ALIVE}
+    return [
+        _as_node(node_id, info.node_manager_hostname, info.node_manager_address, info.resources_total)
+        for node_id, info in alive.items()
+        if node_id not in leaving
+    ]
+
+
+def _as_node(node_id: str, host: str, address: str, resources: Mapping[str, float]) -> Node:
+    return Node(node_id, host, address, resources.get("CPU", 0.0), resources.get("GPU", 0.0))
 
 
 def _check_reachable(address: str) -> None:
@@ -169,15 +149,23 @@ def _check_reachable(address: str) -> None:
 
 
 def _check_is_ray(address: str) -> None:
-    """Asks for the cluster's status in a process with a time limit, because `ray.init` itself waits for minutes."""
-    command = [sys.executable, "-m", "ray.scripts.scripts", "status", "--address", address]
     try:
-        asked = subprocess.run(command, capture_output=True, text=True, timeout=_ANSWER_SECONDS, check=False)
-    except subprocess.TimeoutExpired as error:
+        try:
+            ask_control_store(address, _ANSWER_SECONDS)
+        except AuthenticationError:
+            if not use_own_token():
+                raise
+            ask_control_store(address, _ANSWER_SECONDS)
+    except AuthenticationError as error:
+        raise UserError(
+            "--address",
+            given=address,
+            expected="a Ray cluster that accepts the token of this process",
+            fix="set RAY_AUTH_MODE=token, and RAY_AUTH_TOKEN_PATH to a file with the cluster's token, unless that is in"
+            " ~/.ray/auth_token",
+        ) from error
+    except ConnectionError as error:
         raise _unreachable(address, "something listens there that does not answer as Ray does") from error
-    if asked.returncode != 0:
-        lines = (asked.stderr or asked.stdout).strip().splitlines()
-        raise _unreachable(address, lines[-1] if lines else "it did not answer")
 
 
 def _unreachable(address: str, reason: str) -> UserError:

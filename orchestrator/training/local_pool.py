@@ -4,8 +4,6 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-import torch
-
 from attnsweep.orchestrator.storage.errors import PoolError
 from attnsweep.orchestrator.training.messages import (
     CHECKPOINT_SECONDS,
@@ -26,16 +24,20 @@ class LocalPool:
     Args:
         workload: The problem.
         run: The run that its rows name.
+        device: `cpu` or `cuda`.
         checkpoint_seconds: Seconds between two checkpoints of a pack.
     """
 
     n_trainers = 1
-    n_placed = 1
+    waiting_for = ""
 
     def __init__(
-        self, workload: Workload[Any], run: RunContext, checkpoint_seconds: float = CHECKPOINT_SECONDS
+        self,
+        workload: Workload[Any],
+        run: RunContext,
+        device: str = "cpu",
+        checkpoint_seconds: float = CHECKPOINT_SECONDS,
     ) -> None:
-        device = "cuda" if torch.cuda.is_available() else "cpu"
         self._trainer = Trainer(workload, run, device, checkpoint_seconds)
         self._order: PackOrder | None = None
         self._train_slice: Callable[[], Report] = self._trainer.proceed
@@ -49,6 +51,10 @@ class LocalPool:
     def running(self) -> list[PackOrder]:
         """The pack being trained."""
         return [] if self._order is None else [self._order]
+
+    def notices(self) -> list[str]:
+        """Nothing: a trainer in this process starts."""
+        return []
 
     def train(self, order: PackOrder) -> None:
         """Accepts a pack; training begins with `reports`."""

@@ -19,8 +19,8 @@ class Pool(Protocol):
         """How many packs can train at once."""
 
     @property
-    def n_placed(self) -> int:
-        """How many trainers are up."""
+    def waiting_for(self) -> str:
+        """What has to come before any pack can train, in words; empty once one can."""
 
     @property
     def has_idle(self) -> bool:
@@ -29,6 +29,9 @@ class Pool(Protocol):
     @property
     def running(self) -> list[PackOrder]:
         """The packs being trained."""
+
+    def notices(self) -> list[str]:
+        """What the user should know of the trainers since the last call."""
 
     def train(self, order: PackOrder) -> None:
         """Hands a pack to an idle trainer."""

@@ -7,7 +7,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+import grpc
 import ray
+from ray.exceptions import AuthenticationError
 
 from attnsweep.workloads.errors import UserError
 
@@ -15,17 +17,21 @@ TESTED = "2.60"
 
 _LOOK_SECONDS = 0.2
 _CONTROL_STORE_WAIT = "RAY_gcs_server_port_wait_time_s"
+_ARE_YOU_ALIVE = "/ray.rpc.NodeInfoGcsService/CheckAlive"
 _VITAL = frozenset({"gcs_server", "raylet"})
 
 try:
-    from ray._private import ray_constants, worker
+    from ray._private import grpc_utils, ray_constants, worker
     from ray._private import services as ray_services
     from ray._private import utils as ray_utils
+    from ray._private.authentication import authentication_token_setup as token_setup
 
     _NEEDED = (
+        grpc_utils.init_grpc_channel,
         ray_constants.ENABLE_RAY_CLUSTER,
         ray_services.get_node,
         ray_utils.set_sigterm_handler,
+        token_setup.maybe_enable_token_auth_if_token_available,
         worker.global_worker,
         worker._global_node,
         worker._worker_logs_enabled,
@@ -97,6 +103,39 @@ def up_within(seconds: float) -> Iterator[None]:
 def silence_workers() -> None:
     """Silences Ray's processes, which print pages to stdout when they die."""
     worker._worker_logs_enabled = False
+
+
+def ask_control_store(address: str, seconds: float) -> None:
+    """Asks whether a cluster's control store answers at an address; `ray.init` itself would ask for minutes.
+
+    Raises:
+        AuthenticationError: If it is one, which wants another token than this process has.
+        ConnectionError: If nothing there answers as Ray does.
+    """
+    # A proxy for the web does not know the way to a cluster.
+    with grpc_utils.init_grpc_channel(address, [("grpc.enable_http_proxy", 0)]) as channel:
+        try:
+            # An empty request is no bytes.
+            channel.unary_unary(_ARE_YOU_ALIVE)(b"", timeout=seconds)
+        except grpc.RpcError as error:
+            if error.code() is grpc.StatusCode.UNAUTHENTICATED:
+                raise AuthenticationError(error.details()) from error
+            raise ConnectionError(error.details()) from error
+
+
+def use_own_token() -> bool:
+    """Shows the user's token from here on if there is one, unless `RAY_AUTH_MODE` says what to do.
+
+    Returns:
+        Whether a token is shown.
+    """
+    # A Ray that another program has started here asks for the token, although nothing in the environment says so.
+    logger = token_setup.logger
+    was_silent, logger.disabled = logger.disabled, True
+    try:
+        return bool(token_setup.maybe_enable_token_auth_if_token_available(warn_if_disabled=False))
+    finally:
+        logger.disabled = was_silent
 
 
 def control_store() -> Any | None:

@@ -1,17 +1,25 @@
-"""The trainers of a sweep: long-lived Ray actors, each with one pack at a time."""
+"""The trainers of a sweep: long-lived Ray actors on the nodes of a cluster, each with one pack at a time."""
 
-import signal
+import re
 import time
+from collections import Counter
 from collections.abc import Sequence
-from types import FrameType
+from dataclasses import dataclass
 from typing import Any, NoReturn, cast
 
 import ray
 from ray.actor import ActorHandle
 from ray.exceptions import OutOfMemoryError, RayError, RayTaskError
+from ray.util.scheduling_strategies import (
+    NodeAffinitySchedulingStrategy,
+    NodeLabelSchedulingStrategy,
+    NotIn,
+)
 
+from attnsweep.orchestrator.storage.environment import Environment, versions
 from attnsweep.orchestrator.storage.errors import PoolError
-from attnsweep.orchestrator.training.cluster import TrainerShare, draining_nodes
+from attnsweep.orchestrator.storage.training_code import digests_here, installed_modules
+from attnsweep.orchestrator.training.cluster import usable_nodes
 from attnsweep.orchestrator.training.messages import (
     CHECKPOINT_SECONDS,
     HandedBack,
@@ -23,85 +31,98 @@ from attnsweep.orchestrator.training.messages import (
     RunContext,
     TrainerLost,
 )
+from attnsweep.orchestrator.training.node_record import NodeRecord, is_of_the_node
 from attnsweep.orchestrator.training.ray_internals import dead_process
+from attnsweep.orchestrator.training.shares import Node, TrainerShare, Wanted, allot
 from attnsweep.orchestrator.training.shipment import Shipment
-from attnsweep.orchestrator.training.trainer import Trainer
+from attnsweep.orchestrator.training.trainer_actor import Settled, TrainerActor
 from attnsweep.workloads.engine.contract import Workload
 
-_DRAINING_SECONDS = 1.0
-"""Seconds between two queries for the nodes that Ray is about to remove."""
+_LOOK_SECONDS = 1.0
+"""Seconds between two queries for the nodes that are up, and for those that Ray is about to remove."""
 _HEAD_SECONDS = 40.0
 """How long a cluster's head may be silent. After 60 Ray ends the driver's process, without an exception."""
+_NODE_LABEL = "ray.io/node-id"
 
 
-class TrainerActor(Trainer):
-    """A trainer as Ray runs it, in a process of its own."""
+@dataclass
+class _Trainer:
+    """A trainer, from its request to its end.
 
-    def __init__(self, shipment: Shipment, run: RunContext, device: str, checkpoint_seconds: float) -> None:
-        super().__init__(shipment.workload, run, device, checkpoint_seconds)
+    Attributes:
+        node: Where it is or has to be; `None` where Ray chooses and has not said yet.
+        is_up: Whether it has settled.
+        is_leaving: Whether it ends as soon as it has handed back its pack.
+    """
 
-    def settle(self) -> str:
-        """Returns the id of the trainer's node, once Ray has given the trainer its resources and its process is up.
-
-        From here on a SIGTERM, which a machine sends before it is taken away, makes the trainer hand back its pack.
-        """
-        before = signal.getsignal(signal.SIGTERM)
-
-        def leave(number: int, frame: FrameType | None) -> None:
-            self.leave()
-            # With nothing to hand back, Ray's own handler ends the process.
-            if not self.has_pack and callable(before):
-                before(number, frame)
-
-        signal.signal(signal.SIGTERM, leave)
-        return str(ray.get_runtime_context().get_node_id())
+    actor: "ActorHandle[TrainerActor]"
+    share: TrainerShare
+    node: str | None
+    is_up: bool = False
+    is_leaving: bool = False
 
 
 class TrainerPool:
     """Hands packs to idle trainers and collects their reports. A dead trainer is replaced.
 
-    A trainer is idle as soon as Ray has placed it: while other programs use some cores or GPUs, the rest of the
-    trainers work. A trainer whose node is about to go (Ray drains the node, or the process gets a SIGTERM) hands back
-    its pack and is replaced. A trainer whose GPU context is broken is replaced too.
+    The pool follows the cluster: nodes that come are used at the next look, and trainers on nodes that are about to go
+    (Ray drains the node, or the process gets a SIGTERM) hand back their packs. A trainer is idle as soon as Ray has
+    placed it: while other programs hold some cores or GPUs, the rest of the trainers work. A trainer whose GPU context
+    is broken is replaced. Nodes where no trainer starts, or where other code would train, are given up.
 
     Args:
         workload: The problem, sent to each trainer once.
         run: The run that its rows name.
-        shares: The resources of each trainer.
+        wanted: How many trainers, on what.
+        n_nodes: Nodes that have to be up before the first trainer starts.
         checkpoint_seconds: Seconds between two checkpoints of a pack.
+
+    Raises:
+        PoolError: From `reports`, if Ray is gone, or all nodes are given up.
     """
 
     def __init__(
         self,
         workload: Workload[Any],
         run: RunContext,
-        shares: Sequence[TrainerShare],
+        wanted: Wanted,
+        *,
+        n_nodes: int = 0,
         checkpoint_seconds: float = CHECKPOINT_SECONDS,
     ) -> None:
+        self._modules = installed_modules(workload)
+        self._environment = Environment(versions=versions(), code=digests_here(self._modules))
         self._shipment, self._run = ray.put(Shipment(workload, run.files)), run
-        self._shares = tuple(shares)
+        self._wanted, self._n_nodes = wanted, n_nodes
         self._checkpoint_seconds = checkpoint_seconds
-        self._actors: dict[int, ActorHandle[TrainerActor]] = {}
-        self._nodes: dict[int, str] = {}
-        self._draining: frozenset[str] = frozenset()
-        self._looked = 0.0
+        self._nodes: dict[str, Node] = {}
+        self._record = NodeRecord()
+        self._looked = float("-inf")
         self._answered = time.monotonic()
         self._is_closing = False
-        self._placing: dict[ray.ObjectRef[str], int] = {}
+        self._n_started = 0
+        self._trainers: dict[int, _Trainer] = {}
+        self._placing: dict[ray.ObjectRef[Settled], int] = {}
         self._running: dict[ray.ObjectRef[Report], tuple[int, PackOrder]] = {}
         self._idle: list[int] = []
-        for trainer in range(len(shares)):
-            self._start(trainer)
+        self._look()
 
     @property
     def n_trainers(self) -> int:
-        """How many packs can train at once."""
-        return len(self._shares)
+        """How many packs can train at once; before any node is up, how many trainers are asked for."""
+        return sum(each.node is not None for each in self._trainers.values()) or max(len(self._trainers), 1)
 
     @property
     def n_placed(self) -> int:
-        """How many trainers Ray has placed."""
-        return self.n_trainers - len(self._placing)
+        """How many trainers are up."""
+        return sum(each.is_up for each in self._trainers.values())
+
+    @property
+    def waiting_for(self) -> str:
+        """What has to come before any pack can train; empty once one can."""
+        if self._n_nodes:
+            return f"{self._n_nodes} nodes; {len(self._nodes)} are up"
+        return "" if self.n_placed else f"Ray to start {self.n_trainers} trainers"
 
     @property
     def has_idle(self) -> bool:
@@ -113,14 +134,19 @@ class TrainerPool:
         """The packs being trained."""
         return [order for _, order in self._running.values()]
 
+    def notices(self) -> list[str]:
+        """What the user should know of the trainers since the last call."""
+        return self._record.notices()
+
     def train(self, order: PackOrder) -> None:
         """Hands a pack to an idle trainer."""
-        trainer = self._idle.pop(0)
-        self._running[self._actors[trainer].start.remote(order)] = (trainer, order)
+        number = self._idle.pop(0)
+        self._running[self._trainers[number].actor.start.remote(order)] = (number, order)
 
     def reports(self, timeout: float) -> Reports:
         """The reports received within `timeout` seconds. Packs that only made progress continue to train."""
-        self._look_at_nodes()
+        if time.monotonic() - self._looked >= _LOOK_SECONDS:
+            self._look()
         return self._collect_within(timeout)
 
     def hand_back(self, seconds: float) -> Reports:
@@ -134,96 +160,160 @@ class TrainerPool:
 
     def close(self) -> None:
         """Ends all trainers at once, with what they are training."""
-        for actor in self._actors.values():
-            ray.kill(actor)
+        for trainer in self._trainers.values():
+            ray.kill(trainer.actor)
         self._running.clear()
 
     def _collect_within(self, timeout: float) -> Reports:
-        ready, _ = ray.wait([*self._running, *self._placing], timeout=timeout)
+        waited_for = [*self._running, *self._placing]
+        if not waited_for:
+            # Until a node comes.
+            time.sleep(timeout)
+            return []
+        ready, _ = ray.wait(waited_for, timeout=timeout)
         for reference in ready:
             if reference in self._placing:
                 self._welcome(reference)
         return [self._collect(reference) for reference in ready if reference in self._running]
 
-    def _look_at_nodes(self) -> None:
-        if time.monotonic() - self._looked < _DRAINING_SECONDS:
-            return
-        self._looked = time.monotonic()
-        self._check_ray()
-        for trainer in [each for each in self._idle if self._is_leaving(each)]:
-            self._idle.remove(trainer)
-            self._start(trainer)
-
-    def _check_ray(self) -> None:
-        """Notes which nodes are about to go.
+    def _look(self) -> None:
+        """Follows the cluster.
 
         Raises:
-            PoolError: If Ray is gone: it would end this process within a minute.
+            PoolError: If Ray is gone, which would end this process within a minute; or if no node can train.
         """
+        self._looked = time.monotonic()
         if (process := dead_process()) is not None:
             self._lose(f"Ray's process {process} has died")
-        draining = draining_nodes()
-        if draining is not None:
-            self._draining, self._answered = draining, self._looked
-        elif self._looked - self._answered > _HEAD_SECONDS:
-            self._lose(f"the head of the Ray cluster has not answered for {_HEAD_SECONDS:g} s")
+        nodes = usable_nodes()
+        if nodes is None:
+            if self._looked - self._answered > _HEAD_SECONDS:
+                self._lose(f"the head of the Ray cluster has not answered for {_HEAD_SECONDS:g} s")
+            return
+        self._answered = self._looked
+        self._nodes = {node.id: node for node in nodes}
+        self._record.seen(self._nodes)
+        if len(nodes) >= self._n_nodes:
+            self._n_nodes = 0
+        if not self._n_nodes and not self._is_closing:
+            self._follow([node for node in nodes if node.id not in self._record.refused])
 
     def _lose(self, reason: str) -> NoReturn:
         # With Ray gone, `close` has nobody to ask to end the actors.
-        self._actors.clear()
+        self._trainers.clear()
         self._running.clear()
         raise PoolError(reason)
 
-    def _is_leaving(self, trainer: int) -> bool:
-        return self._is_closing or self._nodes.get(trainer) in self._draining
+    def _follow(self, nodes: Sequence[Node]) -> None:
+        """Starts the trainers that nodes lack, and lets those go that have no place any more."""
+        staying = [each for each in self._trainers.values() if not each.is_leaving]
+        there = Counter(each.node for each in staying if each.node is not None)
+        allotment = allot(nodes, self._wanted, there)
+        limits = self._record.limits
+        shares: dict[str | None, Counter[TrainerShare]] = {
+            node_id: Counter(each[: limits.get(node_id, len(each))]) for node_id, each in allotment.by_node.items()
+        }
+        if self._record.refused and not any(shares.values()):
+            raise PoolError(f"no node can train: {self._record.in_words()}")
+        self._record.wait_for(len(allotment.pending))
+        shares[None] = Counter(allotment.pending)
+        # Those that are up stay, before those that wait.
+        for number, each in sorted(self._trainers.items(), key=lambda item: not item[1].is_up):
+            if not each.is_leaving:
+                self._keep_or_release(number, each, shares.get(each.node, Counter()))
+        for node_id, missing in shares.items():
+            for share in missing.elements():
+                self._start(share, node_id)
 
-    def _welcome(self, reference: "ray.ObjectRef[str]") -> None:
-        trainer = self._placing.pop(reference)
-        try:
-            self._nodes[trainer] = ray.get(reference)
-        except RayTaskError:
-            raise
-        except RayError:
-            self._start(trainer)
+    def _keep_or_release(self, number: int, trainer: _Trainer, places: Counter[TrainerShare]) -> None:
+        if places[trainer.share] > 0:
+            places[trainer.share] -= 1
+        elif any(number == running for running, _ in self._running.values()):
+            trainer.is_leaving = True
         else:
-            self._idle.append(trainer)
+            self._end(number)
+
+    def _welcome(self, reference: "ray.ObjectRef[Settled]") -> None:
+        number = self._placing.pop(reference)
+        trainer = self._trainers[number]
+        try:
+            settled: Settled = ray.get(reference)
+        except RayError as error:
+            self._count_failure(number, trainer, error)
+            return
+        if changes := settled.changes_from(self._environment):
+            self._record.differs(settled.node, settled.host, changes)
+            self._end(number)
+            return
+        trainer.node, trainer.is_up = settled.node, True
+        self._record.started(settled.node)
+        self._idle.append(number)
+
+    def _count_failure(self, number: int, trainer: _Trainer, error: RayError) -> None:
+        self._end(number)
+        node = self._nodes.get(trainer.node) if trainer.node is not None else self._node_named_in(error)
+        if node is None or is_of_the_node(error):
+            return
+        n_up = sum(each.is_up and each.node == node.id for each in self._trainers.values())
+        self._record.failed(node, n_up, error)
+
+    def _node_named_in(self, error: RayError) -> Node | None:
+        text = str(error)
+        named = (each for each in self._nodes.values() if re.search(rf"ip[=:] ?{re.escape(each.address)}\b", text))
+        return next(named, None)
+
+    def _is_leaving(self, number: int) -> bool:
+        return self._is_closing or self._trainers[number].is_leaving
 
     def _collect(self, reference: "ray.ObjectRef[Report]") -> tuple[PackOrder, Report | TrainerLost]:
-        trainer, order = self._running.pop(reference)
+        number, order = self._running.pop(reference)
         try:
             report: Report = ray.get(reference)
         except RayTaskError:
             # The trainer's own code raised outside of a training: our fault, not the machine's.
             raise
         except RayError as error:
-            self._start(trainer)
+            self._end(number)
             return order, TrainerLost(str(error), _is_out_of_memory(error))
         match report:
-            case Progress() if self._is_leaving(trainer):
-                self._running[self._actors[trainer].hand_back.remote()] = (trainer, order)
+            case Progress() if self._is_leaving(number):
+                self._running[self._trainers[number].actor.hand_back.remote()] = (number, order)
             case Progress():
-                self._running[self._actors[trainer].proceed.remote()] = (trainer, order)
+                self._running[self._trainers[number].actor.proceed.remote()] = (number, order)
             case HandedBack() if not self._is_closing:
-                self._start(trainer)
+                self._end(number)
             case Raised(has_lost_its_gpu=True):
-                self._start(trainer)
+                self._end(number)
+            case _ if self._trainers[number].is_leaving:
+                self._end(number)
             case _:
-                self._idle.append(trainer)
+                self._idle.append(number)
         return order, report
 
-    def _start(self, trainer: int) -> None:
-        if trainer in self._actors:
-            # A trainer out of reach may still be alive, and hold its core.
-            ray.kill(self._actors[trainer])
-        share = self._shares[trainer]
-        actor_class = ray.remote(num_cpus=share.num_cpus, num_gpus=share.num_gpus)(TrainerActor)
+    def _start(self, share: TrainerShare, node_id: str | None) -> None:
+        options: dict[str, Any] = {"num_cpus": share.num_cpus, "num_gpus": share.num_gpus}
+        if node_id is not None:
+            options["scheduling_strategy"] = NodeAffinitySchedulingStrategy(node_id, soft=False)
+        elif self._record.refused:
+            others = NotIn(*self._record.refused)
+            options["scheduling_strategy"] = NodeLabelSchedulingStrategy({_NODE_LABEL: others})
+        actor_class = ray.remote(**options)(TrainerActor)
         actor = cast(
             "ActorHandle[TrainerActor]",
             actor_class.remote(self._shipment, self._run, share.device, self._checkpoint_seconds),
         )
-        self._actors[trainer] = actor
-        self._nodes.pop(trainer, None)
-        self._placing[actor.settle.remote()] = trainer
+        self._n_started += 1
+        self._trainers[self._n_started] = _Trainer(actor, share, node_id)
+        self._placing[actor.settle.remote(self._modules)] = self._n_started
+
+    def _end(self, number: int) -> None:
+        """Ends a trainer; the next look, which comes at once, replaces it where it is still wanted."""
+        # A trainer out of reach may still be alive, and hold its core.
+        ray.kill(self._trainers.pop(number).actor)
+        self._placing = {reference: each for reference, each in self._placing.items() if each != number}
+        if number in self._idle:
+            self._idle.remove(number)
+        self._looked = float("-inf")
 
 
 def _is_out_of_memory(error: RayError) -> bool:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from attnsweep.orchestrator.training.messages import CHECKPOINT_SECONDS, RunContext
 from attnsweep.orchestrator.training.pool import Pool
+from attnsweep.orchestrator.training.shares import Device, Wanted
 from attnsweep.workloads.errors import UserError
 
 if TYPE_CHECKING:
@@ -23,18 +24,23 @@ class Resources:
     Attributes:
         address: A Ray cluster; `None` for `RAY_ADDRESS` or this machine.
         local: Train in this process, without Ray.
-        n_trainers: Trainer actors; `None` for one per GPU or core.
+        n_trainers: Trainer actors: a number, or the least and the most; `None` for as many as fit, one per GPU, and one
+            per core of machines without GPUs. More than fit are asked of Ray, whose autoscaler may bring machines.
+        n_nodes: Machines of the cluster that have to be up before training begins.
+        device: `cpu` or `cuda`; `auto` for GPUs where a machine has some.
         pack_size: Trainings in a pack; `None` finds the fastest size.
         max_failures: Trainings that may fail in this run before it stops; `None` for any number.
         checkpoint_seconds: Seconds between two checkpoints of a pack.
 
     Raises:
-        UserError: If `local` comes with an address, or with several trainers.
+        UserError: If `local` comes with an address, with several trainers or with nodes.
     """
 
     address: str | None = None
     local: bool = False
-    n_trainers: int | None = None
+    n_trainers: int | tuple[int, int] | None = None
+    n_nodes: int = 0
+    device: Device = "auto"
     pack_size: int | None = None
     max_failures: int | None = None
     checkpoint_seconds: float = CHECKPOINT_SECONDS
@@ -44,6 +50,19 @@ class Resources:
             raise _not_local(f"--address {self.address}", "no --address")
         if self.local and self.n_trainers not in (None, 1):
             raise _not_local(f"--trainers {self.n_trainers}", "at most --trainers 1")
+        if self.local and self.n_nodes > 1:
+            raise _not_local(f"--wait-nodes {self.n_nodes}", "no --wait-nodes")
+
+    @property
+    def wanted(self) -> Wanted:
+        """The trainers, as nodes are searched for them."""
+        match self.n_trainers:
+            case None:
+                return Wanted(device=self.device)
+            case int(number):
+                return Wanted(number, number, self.device)
+            case least, most:
+                return Wanted(least, most, self.device)
 
 
 @contextmanager
@@ -59,14 +78,55 @@ def open_resources(resources: Resources) -> Iterator[StartPool]:
         from attnsweep.workloads.engine.process import check_rounding
 
         check_rounding()
-        yield lambda workload, run: LocalPool(workload, run, resources.checkpoint_seconds)
+        device = _device_here(resources.device)
+        yield lambda workload, run: LocalPool(workload, run, device, resources.checkpoint_seconds)
         return
     from attnsweep.orchestrator.training import cluster
     from attnsweep.orchestrator.training.ray_pool import TrainerPool
 
-    with cluster.connection(resources.address):
-        shares = cluster.share_out(resources.n_trainers)
-        yield lambda workload, run: TrainerPool(workload, run, shares, resources.checkpoint_seconds)
+    with cluster.connection(resources.address) as is_only_here:
+        if is_only_here:
+            _check_fits(resources)
+        yield lambda workload, run: TrainerPool(
+            workload,
+            run,
+            resources.wanted,
+            n_nodes=resources.n_nodes,
+            checkpoint_seconds=resources.checkpoint_seconds,
+        )
+
+
+def _device_here(device: Device) -> str:
+    import torch
+
+    if device == "cuda" and not torch.cuda.is_available():
+        raise UserError("--device", given=device, expected="a GPU that PyTorch can use here", fix="leave it out")
+    return "cuda" if device != "cpu" and torch.cuda.is_available() else "cpu"
+
+
+def _check_fits(resources: Resources) -> None:
+    """Refuses what one machine will never have."""
+    from attnsweep.orchestrator.training.cluster import usable_nodes
+
+    nodes = usable_nodes() or []
+    n_cpus, n_gpus = (int(sum(each)) for each in zip(*((node.n_cpus, node.n_gpus) for node in nodes), strict=True))
+    wanted = resources.wanted
+    if wanted.device == "cuda" and n_gpus == 0:
+        raise UserError("--device", given="cuda", expected="cpu or auto: Ray finds no GPU here", fix="leave it out")
+    if (wanted.device == "cpu" or n_gpus == 0) and wanted.least > n_cpus:
+        raise UserError(
+            "--trainers",
+            given=wanted.least,
+            expected=f"1..{n_cpus} (CPU cores of this machine)",
+            fix="lower it: a trainer keeps one core busy",
+        )
+    if resources.n_nodes > 1:
+        raise UserError(
+            "--wait-nodes",
+            given=resources.n_nodes,
+            expected="1: Ray starts on this machine alone",
+            fix="give --address",
+        )
 
 
 def _not_local(given: str, expected: str) -> UserError:

@@ -52,6 +52,7 @@ def ray_head() -> Iterator[Mapping[str, str]]:
     # Not pytest's own folder: Ray's socket paths must fit into 107 bytes.
     home = Path(tempfile.mkdtemp(prefix="attnsweep-", dir="/tmp"))
     token = home / "auth_token"
+    token.touch(mode=0o600)
     token.write_text(secrets.token_hex(32))
     port, dashboard_port, client_port, agent_port = _free_ports(4)
     environment = {name: value for name, value in os.environ.items() if not name.startswith(("RAY_", "MLFLOW_"))}

@@ -1,4 +1,4 @@
-"""The recipe of infra/README.md, followed to the letter on a real Ray head."""
+"""The recipe of docs/clusters.md, followed to the letter on a real Ray head."""
 
 import subprocess
 import sys

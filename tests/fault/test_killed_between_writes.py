@@ -52,7 +52,7 @@ def _go_on(directory: SweepDirectory, checkpoint_seconds: float = CHECKPOINT_SEC
     workload = load_workload(directory.spec.workload)
     with closing(LedgerWriter(directory.place, schemas_of(workload), directory.spec_sha256)) as writer:
         study = Study(directory)
-        pool = LocalPool(workload, RunContext(directory.sweep), checkpoint_seconds)
+        pool = LocalPool(workload, RunContext(directory.sweep), checkpoint_seconds=checkpoint_seconds)
         loop = SweepLoop(directory, workload, study, writer, pool, pack_size=PACK_SIZE, followers=())
         found = loop.resume(Ledger(directory.place).trainings())
         assert loop.run(lambda: False)

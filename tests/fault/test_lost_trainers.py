@@ -15,7 +15,8 @@ from attnsweep.orchestrator.ledger.reader import Ledger
 from attnsweep.orchestrator.running.loop import SweepLoop
 from attnsweep.orchestrator.training.messages import HandedBack, PackOrder, Report, TrainerLost
 from attnsweep.orchestrator.training.ray_internals import control_store
-from attnsweep.orchestrator.training.ray_pool import TrainerActor, TrainerPool
+from attnsweep.orchestrator.training.ray_pool import TrainerPool
+from attnsweep.orchestrator.training.trainer_actor import TrainerActor
 from attnsweep.workloads.engine.pack import Pack
 from tests.fault import sweeps
 from tests.fault.servers import wait_until
@@ -145,7 +146,7 @@ def test_a_drained_node_hands_back_its_pack(
 
     monkeypatch.setattr(TrainerPool, "train", train_and_drain)
     monkeypatch.setattr("attnsweep.orchestrator.training.ray_pool.TrainerActor", sweeps.sliced(TrainerActor))
-    monkeypatch.setattr("attnsweep.orchestrator.training.ray_pool._DRAINING_SECONDS", 0.0)
+    monkeypatch.setattr("attnsweep.orchestrator.training.ray_pool._LOOK_SECONDS", 0.0)
     sweeps.run(sweeps.long_sweep(), tmp_path / "s", local=False, n_trainers=2, pack_size=2)
     assert any(isinstance(report, HandedBack) for _, report in received)
     assert not any(isinstance(report, TrainerLost) for _, report in received)

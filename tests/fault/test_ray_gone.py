@@ -89,13 +89,10 @@ def test_a_node_has_as_long_as_it_is_given(monkeypatch: pytest.MonkeyPatch) -> N
 
 PROGRAM = """
 import os, signal, subprocess, sys
-import attnsweep.orchestrator.training.ray_pool
 from attnsweep.orchestrator import cli
 from attnsweep.orchestrator.running.loop import SweepLoop
 from attnsweep.orchestrator.training.trainer import Progress
-from tests.fault import sweeps
 
-attnsweep.orchestrator.training.ray_pool.Trainer = sweeps.sliced()
 receive, is_killed = SweepLoop._receive, False
 
 def kill_once_it_trains(loop, order, report):

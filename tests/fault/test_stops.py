@@ -19,8 +19,9 @@ from attnsweep.orchestrator.storage.local import LocalFolder
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
 from attnsweep.orchestrator.storage.whereabouts import Beacon, read_whereabouts
 from attnsweep.orchestrator.training.messages import PackOrder, Progress, Report, TrainerLost
-from attnsweep.orchestrator.training.ray_pool import TrainerActor, TrainerPool
+from attnsweep.orchestrator.training.ray_pool import TrainerPool
 from attnsweep.orchestrator.training.resources import Resources
+from attnsweep.orchestrator.training.trainer_actor import TrainerActor
 from tests.fault import sweeps
 from tests.fault.servers import wait_until
 

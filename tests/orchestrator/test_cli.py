@@ -47,9 +47,16 @@ def _mistake(arguments: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pyte
             "--local: got '--trainers 2', expected at most --trainers 1, because",
         ),
         (["quickstart", "--trials", "many"], "Invalid value for '--trials': Input should be a valid integer"),
+        (["quickstart", "--trainers", "0"], "--trainers: got '0', expected N or MIN..MAX, from 1 on; for example"),
+        (["quickstart", "--trainers", "4..2"], "--trainers: got '4..2', expected N or MIN..MAX, from 1 on"),
+        (["quickstart", "--trainers", "many"], "--trainers: got 'many', expected N or MIN..MAX"),
         (
-            ["quickstart", "--trainers", "0"],
-            "Invalid value for '--trainers': Input should be greater than or equal to 1",
+            ["quickstart", "--local", "--wait-nodes", "2"],
+            "--local: got '--wait-nodes 2', expected no --wait-nodes, because",
+        ),
+        (
+            ["quickstart", "--local", "--device", "cuda"],
+            "--device: got 'cuda', expected a GPU that PyTorch can use here",
         ),
         (
             ["quickstart", "--set", "init_sigma=NaN"],

@@ -1,7 +1,9 @@
 """The sweep directory's record when several processes try to create it at once."""
 
+import fcntl
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from pathlib import Path
 from threading import Barrier
 
@@ -47,17 +49,27 @@ def test_who_comes_while_another_makes_it_is_refused_and_leaves_it_alone(
         make(folder)
         monkeypatch.undo()
         if is_early:
-            (path / f".{SWEEP_FILE}.new").touch()
+            fcntl.flock(others.enter_context((path / f".{SWEEP_FILE}.new").open("w")), fcntl.LOCK_EX)
         else:
             SweepDirectory.create(path, small_sweep("first"), {})
 
     monkeypatch.setattr(LocalFolder, "make", make_late)
-    with pytest.raises(UserError, match=r"--dir: got '.*/s', expected a new or empty directory; choose another"):
+    with (
+        ExitStack() as others,
+        pytest.raises(UserError, match=r"--dir: got '.*/s', expected a new or empty directory; choose another"),
+    ):
         SweepDirectory.create(path, small_sweep("second"), {})
     if is_early:
         assert [file.name for file in path.iterdir()] == [f".{SWEEP_FILE}.new"]
     else:
         assert SweepDirectory.open(path).spec.name == "first"
+
+
+def test_what_a_killed_process_left_while_it_made_the_record_is_in_nobodys_way(tmp_path: Path) -> None:
+    (tmp_path / f".{SWEEP_FILE}.new").touch()
+    (tmp_path / f".{SWEEP_FILE}.tmp").write_text('{"sweep": ')
+    SweepDirectory.create(tmp_path, small_sweep("again"), {})
+    assert [file.name for file in tmp_path.iterdir()] == [SWEEP_FILE]
 
 
 def test_an_object_store_keeps_a_sweep_that_is_there_when_another_is_made(s3: str) -> None:

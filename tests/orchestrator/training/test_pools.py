@@ -7,7 +7,6 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from attnsweep.orchestrator.training.cluster import TrainerShare
 from attnsweep.orchestrator.training.identity import Task
 from attnsweep.orchestrator.training.local_pool import LocalPool
 from attnsweep.orchestrator.training.messages import (
@@ -20,8 +19,10 @@ from attnsweep.orchestrator.training.messages import (
     Trained,
 )
 from attnsweep.orchestrator.training.pool import Pool
-from attnsweep.orchestrator.training.ray_pool import TrainerActor, TrainerPool
+from attnsweep.orchestrator.training.ray_pool import TrainerPool
+from attnsweep.orchestrator.training.shares import Wanted
 from attnsweep.orchestrator.training.trainer import Trainer
+from attnsweep.orchestrator.training.trainer_actor import TrainerActor
 from attnsweep.workloads.category_pairs import CategoryPairs
 from attnsweep.workloads.engine.contract import Training
 from attnsweep.workloads.testing import defaults
@@ -40,7 +41,7 @@ def start_pool(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) 
         return
     request.getfixturevalue("local_ray")
     monkeypatch.setattr("attnsweep.orchestrator.training.ray_pool.TrainerActor", sliced(TrainerActor))
-    yield lambda: TrainerPool(WORKLOAD, RunContext("s"), [TrainerShare("cpu", 1.0, 0.0)])
+    yield lambda: TrainerPool(WORKLOAD, RunContext("s"), Wanted(1, 1))
 
 
 def _order(pack: str, n_steps: int, **parameters: Any) -> PackOrder:
@@ -100,7 +101,8 @@ def test_what_is_ordered_comes_back_once(start_pool: Callable[[], Pool]) -> None
         assert "Traceback" in raised.error
         assert (raised.device, raised.out_of_memory, raised.has_lost_its_gpu) == ("cpu", False, False)
         assert _rows(_trained(pool, order)) == _alone(order)
-        assert pool.n_placed == 1
+        assert pool.waiting_for == ""
+        assert pool.notices() == []
         pool.train(_order("endless", 10**6))
     assert pool.running == []
 

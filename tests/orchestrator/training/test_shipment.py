@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 from ray import cloudpickle
 
-from attnsweep.orchestrator.training.cluster import TrainerShare
 from attnsweep.orchestrator.training.identity import Task
 from attnsweep.orchestrator.training.messages import PackOrder, RunContext, Trained
 from attnsweep.orchestrator.training.ray_pool import TrainerPool
+from attnsweep.orchestrator.training.shares import Wanted
 from attnsweep.orchestrator.training.shipment import Shipment
 from attnsweep.workloads.engine.contract import Training
 from attnsweep.workloads.registry import load_workload
@@ -81,7 +81,7 @@ def test_code_and_files_arrive_where_the_folder_is_not(folder: Path, tmp_path: P
 
 def test_a_ray_worker_trains_with_modules_beside_the_file(folder: Path, tmp_path: Path, local_ray: str) -> None:
     workload, notes = load_workload(f"{folder}/mine.py:Own"), str(folder / "notes.txt")
-    pool = TrainerPool(workload, RunContext("s", files=(notes,)), [TrainerShare("cpu", 1.0, 0.0)])
+    pool = TrainerPool(workload, RunContext("s", files=(notes,)), Wanted(1, 1))
     folder.rename(tmp_path / "gone")
     training = Training(defaults(workload, notes=notes, n_steps=5, stop_when_solved=False), 0)
     try:

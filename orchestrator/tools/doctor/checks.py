@@ -1,0 +1,147 @@
+"""What is wrong with some nodes, and what to do about it: one finding for each check."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from attnsweep.orchestrator.storage.environment import Environment
+from attnsweep.orchestrator.tools.doctor.facts import NodeFacts
+from attnsweep.orchestrator.tools.doctor.nodes import Node
+
+LEAST_SHM_BYTES = 1_000_000_000
+MOST_CLOCK_SECONDS = 60.0
+_MOST_NAMED = 4
+_OF_CLUSTERS = ("code", "clocks")
+"""What a machine by itself cannot have otherwise."""
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """What one check found.
+
+    Attributes:
+        check: Its name.
+        words: What is so.
+        fix: What to do about it; empty where nothing is wrong.
+    """
+
+    check: str
+    words: str
+    fix: str = ""
+
+    def __str__(self) -> str:
+        line = f"{'FAIL' if self.fix else 'ok':4}  {self.check:9}  {self.words}"
+        return f"{line}; {self.fix}" if self.fix else line
+
+
+@dataclass(frozen=True, slots=True)
+class NodeCheck:
+    """A check of each node.
+
+    Attributes:
+        name: What is checked.
+        fault: What is wrong with a node, in words; empty where nothing is.
+        fine: What is so where nothing is wrong.
+        fix: What to do about a fault.
+    """
+
+    name: str
+    fault: Callable[[Node, NodeFacts], str]
+    fine: str
+    fix: str
+
+    def find(self, nodes: Sequence[Node]) -> Finding:
+        """What it found among the nodes that answered."""
+        faults = [
+            f"{node.name}: {fault}"
+            for node in nodes
+            if node.facts is not None and (fault := self.fault(node, node.facts))
+        ]
+        if not faults:
+            return Finding(self.name, self.fine)
+        if len(faults) > _MOST_NAMED:
+            faults[_MOST_NAMED:] = [f"{len(faults) - _MOST_NAMED} more"]
+        return Finding(self.name, ", ".join(faults), self.fix)
+
+
+def check_nodes(nodes: Sequence[Node], driver: Environment) -> list[Finding]:
+    """All checks of nodes.
+
+    Args:
+        nodes: The answers of some nodes.
+        driver: The environment of this process, as a sweep's driver has it.
+    """
+    checks = _checks(driver)
+    if all(node.n_ray_gpus is None for node in nodes):
+        checks = tuple(check for check in checks if check.name not in _OF_CLUSTERS)
+    return [_check_answers(nodes), *(check.find(nodes) for check in checks)]
+
+
+def _check_answers(nodes: Sequence[Node]) -> Finding:
+    silent = [f"{node.name}: {node.error}" for node in nodes if node.facts is None]
+    if silent:
+        fix = "install attnsweep in the environment whose `ray start` made the node"
+        return Finding("nodes", ", ".join(silent), fix)
+    names = [node.name for node in nodes]
+    if len(names) > _MOST_NAMED:
+        names[_MOST_NAMED:] = [f"{len(names) - _MOST_NAMED} more"]
+    return Finding("nodes", f"{len(nodes)}: {', '.join(names)}")
+
+
+def _checks(driver: Environment) -> tuple[NodeCheck, ...]:
+    def other_environment(node: Node, facts: NodeFacts) -> str:
+        del node
+        return ", ".join(driver.changes(Environment.model_validate(facts.environment)))
+
+    return (
+        NodeCheck(
+            "code", other_environment, "versions and code as here", "install what is here: one environment on all nodes"
+        ),
+        NodeCheck(
+            "GPUs",
+            _lost_gpus,
+            "PyTorch sees all there are",
+            "install PyTorch's build for CUDA there, or correct CUDA_VISIBLE_DEVICES where Ray starts",
+        ),
+        NodeCheck(
+            "/dev/shm",
+            _little_shm,
+            f"{LEAST_SHM_BYTES / 1e9:g} GB or more",
+            "mount a larger one: docker run --shm-size=1g; in Kubernetes an emptyDir of medium Memory",
+        ),
+        NodeCheck(
+            "clocks",
+            _other_clock,
+            f"within {MOST_CLOCK_SECONDS:g} s",
+            "synchronize it (chrony, systemd-timesyncd): object stores refuse 15 minutes",
+        ),
+        NodeCheck(
+            "a pack",
+            _failed_pack,
+            "trained on each kind of device",
+            "repair PyTorch or the GPU's driver there: python -m attnsweep.orchestrator.tools.doctor.facts",
+        ),
+    )
+
+
+def _lost_gpus(node: Node, facts: NodeFacts) -> str:
+    n_there = facts.n_gpus if node.n_ray_gpus is None else node.n_ray_gpus
+    by = "the machine has" if node.n_ray_gpus is None else "Ray counts"
+    build = facts.environment["versions"]["torch"]
+    return f"{by} {n_there}, PyTorch {build} sees {facts.n_torch_gpus}" if facts.n_torch_gpus < n_there else ""
+
+
+def _little_shm(node: Node, facts: NodeFacts) -> str:
+    del node
+    return f"{facts.shm_bytes / 1e6:.0f} MB" if facts.shm_bytes < LEAST_SHM_BYTES else ""
+
+
+def _other_clock(node: Node, facts: NodeFacts) -> str:
+    del facts
+    if abs(node.clock_offset) <= MOST_CLOCK_SECONDS + node.clock_slack:
+        return ""
+    return f"{abs(node.clock_offset):.0f} s {'ahead' if node.clock_offset > 0 else 'behind'}"
+
+
+def _failed_pack(node: Node, facts: NodeFacts) -> str:
+    del node
+    return ", ".join(f"on {device} {error}" for device, error in facts.packs.items() if error)

@@ -1,0 +1,136 @@
+"""What a sweep needs besides nodes: the token, MLflow, a place for the sweep directory."""
+
+import os
+import platform
+import secrets
+import stat
+import subprocess
+import sys
+from collections.abc import Mapping
+from importlib.metadata import PackageNotFoundError, requires, version
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from packaging.requirements import Requirement
+
+from attnsweep.orchestrator.storage.credentials import without_credentials
+from attnsweep.orchestrator.storage.local import LocalFolder
+from attnsweep.orchestrator.storage.location import as_argument
+from attnsweep.orchestrator.tools.doctor.checks import Finding
+from attnsweep.orchestrator.tracking.store import database_of, in_one_line, open_client, tracking_uri
+from attnsweep.workloads.errors import UserError
+
+if TYPE_CHECKING:
+    from attnsweep.orchestrator.storage.place import Place
+
+_SECONDS = 30.0
+_FOLDER = ".doctor"
+_TOKEN = "ray get-auth-token --generate, and copy ~/.ray/auth_token to every node"
+
+
+def check_versions() -> Finding:
+    """Whether this environment has what attnsweep asks for."""
+    unmet = []
+    for requirement in map(Requirement, requires("attnsweep") or ()):
+        if requirement.marker is not None and not requirement.marker.evaluate({"extra": ""}):
+            continue
+        try:
+            found = version(requirement.name)
+        except PackageNotFoundError:
+            unmet.append(f"no {requirement.name}")
+        else:
+            if not requirement.specifier.contains(found, prereleases=True):
+                unmet.append(f"{requirement.name} {found}, expected {requirement.specifier}")
+    if unmet:
+        return Finding("versions", ", ".join(unmet), "install attnsweep again, in an environment of its own")
+    named = [f"{name} {version(name)}" for name in ("attnsweep", "ray", "torch")]
+    return Finding("versions", ", ".join([*named, f"Python {platform.python_version()}"]))
+
+
+def check_token(address: str | None) -> Finding:
+    """Whether a cluster asks for a token, and this user keeps it; on this machine Ray makes one by itself.
+
+    Args:
+        address: The cluster; `None` for this machine.
+    """
+    mode = os.environ.get("RAY_AUTH_MODE")
+    if address is None:
+        if mode == "disabled":
+            words = "RAY_AUTH_MODE=disabled: other users of this machine can run code as you"
+            return Finding("token", words, "unset RAY_AUTH_MODE")
+        return Finding("token", "Ray asks for one")
+    if mode != "token":
+        words = f"RAY_AUTH_MODE is {mode or 'not set'}: Ray asks nobody for a token"
+        return Finding("token", words, "export RAY_AUTH_MODE=token, on every node before ray start")
+    if not os.environ.get("RAY_AUTH_TOKEN"):
+        path = Path(os.environ.get("RAY_AUTH_TOKEN_PATH") or "~/.ray/auth_token").expanduser()
+        if not path.is_file():
+            return Finding("token", f"{path} is not there", _TOKEN)
+        if path.stat().st_mode & (stat.S_IRWXG | stat.S_IRWXO):
+            return Finding("token", f"{path} can be read by others", f"chmod 600 {as_argument(path)}")
+    if _lets_strangers_in(address):
+        words = "the cluster lets in a client without one"
+        return Finding("token", words, "start it with RAY_AUTH_MODE=token on the head and on each worker")
+    return Finding("token", "the cluster asks for it")
+
+
+def check_mlflow(uri: str | None = None) -> Finding:
+    """Whether MLflow's store answers.
+
+    Args:
+        uri: By default where sweeps log.
+    """
+    try:
+        uri = tracking_uri(uri)
+    except UserError as mistake:
+        return Finding("MLflow", f"{mistake.given}", mistake.fix)
+    shown = without_credentials(uri)
+    if (database := database_of(uri)) is not None and not database.exists():
+        try:
+            LocalFolder(database.parent).check_makeable()
+        except OSError as error:
+            return Finding("MLflow", f"{shown} cannot be written ({error.strerror})", "set MLFLOW_TRACKING_URI")
+        return Finding("MLflow", f"{shown}, made by the first sweep")
+    try:
+        open_client(uri).search_experiments(max_results=1)
+    except Exception as error:  # noqa: BLE001  # MLflow and its databases raise whatever they like.
+        fix = "start its server, or correct MLFLOW_TRACKING_URI; a sweep runs without it, and mlflow-sync logs later"
+        return Finding("MLflow", f"{shown}: {in_one_line(error)}", fix)
+    return Finding("MLflow", f"{shown} answers")
+
+
+def check_directory(place: "Place") -> Finding:
+    """Whether a sweep directory can be written, in an object store by writing an object and removing it.
+
+    Args:
+        place: The directory, which need not be there yet.
+    """
+    name = f"{secrets.token_hex(4)}.json"
+    try:
+        place.check_makeable()
+        if not isinstance(place, LocalFolder):
+            place.put_text(f"{_FOLDER}/{name}", "{}\n")
+            place.read_text(f"{_FOLDER}/{name}")
+            place.remove(_FOLDER, [name])
+    except UserError as mistake:
+        return Finding("directory", f"{mistake.subject}: {mistake.given}", mistake.fix)
+    except OSError as error:
+        return Finding("directory", f"{place} cannot be written ({error.strerror})", "choose another --dir")
+    return Finding("directory", f"{place} can be written")
+
+
+def _lets_strangers_in(address: str) -> bool:
+    """Asks the cluster for a sign of life without a token, in a process of its own, which ignores ours."""
+    if address.startswith("ray://"):
+        return False
+    kept: Mapping[str, str] = {name: value for name, value in os.environ.items() if not name.startswith("RAY_AUTH")}
+    command = [sys.executable, "-m", "ray.scripts.scripts", "health-check"]
+    if address != "auto":
+        command += ["--address", address]
+    try:
+        asked = subprocess.run(
+            command, env={**kept, "RAY_AUTH_MODE": "disabled"}, capture_output=True, timeout=_SECONDS, check=False
+        )
+    except subprocess.TimeoutExpired:
+        return False
+    return asked.returncode == 0

@@ -1,0 +1,52 @@
+"""Options of `run` and `resume` that say what to train on. Light to import."""
+
+from enum import StrEnum
+from typing import Annotated
+
+import typer
+
+from attnsweep.workloads.errors import UserError
+
+
+class Device(StrEnum):
+    """What to train on."""
+
+    auto = "auto"
+    cpu = "cpu"
+    cuda = "cuda"
+
+
+Address = Annotated[str | None, typer.Option(help="A running Ray cluster: auto, HOST:PORT or ray://HOST:PORT.")]
+Local = Annotated[bool, typer.Option("--local", help="Train in this process, without Ray; the rows are the same.")]
+Trainers = Annotated[
+    str | None,
+    typer.Option(
+        metavar="N|MIN..MAX", help="Number of trainers; default: one per GPU, or per core where there is none."
+    ),
+]
+WaitNodes = Annotated[int, typer.Option(min=0, help="Begin when so many nodes of the cluster are up.")]
+OnDevice = Annotated[Device, typer.Option(help="What to train on; auto: GPUs where a node has some.")]
+PackSize = Annotated[
+    int | None, typer.Option(min=1, help="Trainings fused into one program; default: tuned for speed.")
+]
+MaxFailures = Annotated[int | None, typer.Option(min=0, help="Stop the run when more trainings than this have failed.")]
+
+
+def parse_trainers(text: str | None) -> int | tuple[int, int] | None:
+    """The number of trainers, or the least and the most.
+
+    Raises:
+        UserError: If the text is neither.
+    """
+    if text is None:
+        return None
+    least, dots, most = text.partition("..")
+    try:
+        found = int(least), int(most if dots else least)
+    except ValueError:
+        found = 0, 0
+    if not 1 <= found[0] <= found[1]:
+        raise UserError(
+            "--trainers", given=text, expected="N or MIN..MAX, from 1 on", fix="for example --trainers 2..8"
+        )
+    return found if dots else found[0]

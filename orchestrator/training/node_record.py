@@ -1,0 +1,105 @@
+"""What a sweep knows of the cluster's nodes: which come and go, and which cannot train."""
+
+import re
+from collections.abc import Mapping, Sequence
+
+from ray.exceptions import ActorUnschedulableError, RayError
+
+from attnsweep.orchestrator.training.shares import Node
+
+MAX_STARTS = 3
+"""How often trainers may fail to start on a node, none having started in between."""
+_MOST_CHARACTERS, _MOST_NAMED = 300, 5
+_COLOURS = re.compile(r"\x1b\[[0-9;]*m")
+_RAISED = re.compile(r"^(?:\w+\.)*\w*(?:Error|Exception|Exit|Interrupt)\b.*$", re.MULTILINE)
+_DIED = re.compile(r"^The actor is dead because .*?(?=\. |$)", re.MULTILINE)
+_NODE_IS_GONE = "its node has died"
+
+
+class NodeRecord:
+    """Tells which nodes come and go; counts trainers that do not start, by node, and gives up nodes.
+
+    Attributes:
+        refused: Nodes that are given up, by id: their host and why.
+        limits: How many trainers start, on nodes where more of them do not.
+    """
+
+    def __init__(self) -> None:
+        self._nodes: dict[str, Node] | None = None
+        self.refused: dict[str, tuple[str, str]] = {}
+        self.limits: dict[str, int] = {}
+        self._n_failed: dict[str, int] = {}
+        self._n_awaited = 0
+        self._notices: list[str] = []
+
+    def seen(self, nodes: Mapping[str, Node]) -> None:
+        """Notes the nodes that may be used now, by id."""
+        if self._nodes is not None:
+            self._tell("joined", [node for node_id, node in nodes.items() if node_id not in self._nodes])
+            self._tell("left", [node for node_id, node in self._nodes.items() if node_id not in nodes])
+        self._nodes = dict(nodes)
+
+    def _tell(self, what: str, nodes: Sequence[Node]) -> None:
+        if nodes:
+            names = [node.host for node in nodes[:_MOST_NAMED]]
+            if len(nodes) > _MOST_NAMED:
+                names.append(f"{len(nodes) - _MOST_NAMED} more")
+            self._notices.append(f"{what} the cluster: {', '.join(names)}")
+
+    def started(self, node_id: str) -> None:
+        """Forgets the node's failures: trainers do start there."""
+        self._n_failed.pop(node_id, None)
+
+    def failed(self, node: Node, n_up: int, error: RayError) -> None:
+        """Counts a trainer that did not start.
+
+        Args:
+            node: Where, a node that is up.
+            n_up: Trainers that have started there.
+            error: Why.
+        """
+        self._n_failed[node.id] = self._n_failed.get(node.id, 0) + 1
+        if self._n_failed[node.id] < MAX_STARTS:
+            return
+        self.started(node.id)
+        if n_up == 0:
+            self._give_up(node.id, node.host, f"no trainer starts there: {cause_of(error)}")
+        else:
+            self.limits[node.id] = n_up
+            self._notices.append(f"host {node.host} trains with {n_up}: no other trainer starts: {cause_of(error)}")
+
+    def differs(self, node_id: str, host: str, changes: Sequence[str]) -> None:
+        """Gives up a node whose rows would be of another environment than the driver's."""
+        self._give_up(node_id, host, f"other versions or code than the driver's would train: {'; '.join(changes)}")
+
+    def wait_for(self, n_trainers: int) -> None:
+        """Notes how many trainers have no node yet."""
+        if n_trainers > self._n_awaited:
+            self._notices.append(f"{n_trainers} more trainers are asked of Ray; they start once nodes for them come")
+        self._n_awaited = n_trainers
+
+    def notices(self) -> list[str]:
+        """What the user should know since the last call."""
+        found, self._notices = self._notices, []
+        return found
+
+    def in_words(self) -> str:
+        """Why each of the nodes that are given up is."""
+        return "; ".join(f"host {host}: {why}" for host, why in dict.fromkeys(self.refused.values()))
+
+    def _give_up(self, node_id: str, host: str, why: str) -> None:
+        if node_id not in self.refused:
+            self.refused[node_id] = host, why
+            self._notices.append(f"host {host} is not used: {why}")
+
+
+def is_of_the_node(error: RayError) -> bool:
+    """Whether a trainer could not start because its node has gone, which says nothing against it."""
+    return isinstance(error, ActorUnschedulableError) or _NODE_IS_GONE in str(error)
+
+
+def cause_of(error: RayError) -> str:
+    """One line on why a trainer did not start: the end of its traceback, or how its process died."""
+    text = _COLOURS.sub("", str(error))
+    found = _RAISED.findall(text) or _DIED.findall(text) or [" ".join(text.split())]
+    return found[-1] if len(found[-1]) <= _MOST_CHARACTERS else f"{found[-1][:_MOST_CHARACTERS]} ..."

@@ -1,0 +1,65 @@
+"""The trainer as Ray runs it, in a process of its own, and what it tells of the machine that it is on."""
+
+import platform
+import signal
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from types import FrameType
+
+import ray
+
+from attnsweep.orchestrator.storage.environment import Environment, versions
+from attnsweep.orchestrator.storage.training_code import digests_here
+from attnsweep.orchestrator.training.messages import RunContext
+from attnsweep.orchestrator.training.shipment import Shipment
+from attnsweep.orchestrator.training.trainer import Trainer
+
+
+@dataclass(frozen=True)
+class Settled:
+    """Where a trainer is, and what it trains with.
+
+    Attributes:
+        node: Ray's id of the machine.
+        host: The name of the machine.
+        versions: By library.
+        code: A digest by module, of those that the driver asked for and that are installed there.
+    """
+
+    node: str
+    host: str
+    versions: Mapping[str, str]
+    code: Mapping[str, str]
+
+    def changes_from(self, driver: Environment) -> list[str]:
+        """What differs from the driver's environment, in words."""
+        code = {name: digest for name, digest in driver.code.items() if name in self.code}
+        here = Environment(versions=self.versions, code=self.code)
+        return driver.model_copy(update={"code": code}).changes(here)
+
+
+class TrainerActor(Trainer):
+    """A trainer as Ray runs it."""
+
+    def __init__(self, shipment: Shipment, run: RunContext, device: str, checkpoint_seconds: float) -> None:
+        super().__init__(shipment.workload, run, device, checkpoint_seconds)
+
+    def settle(self, modules: Sequence[str]) -> Settled:
+        """Answers once Ray has given the trainer its resources and its process is up.
+
+        From here on a SIGTERM, which a machine sends before it is taken away, makes the trainer hand back its pack.
+
+        Args:
+            modules: Whose code the driver compares with its own.
+        """
+        before = signal.getsignal(signal.SIGTERM)
+
+        def leave(number: int, frame: FrameType | None) -> None:
+            self.leave()
+            # With nothing to hand back, Ray's own handler ends the process.
+            if not self.has_pack and callable(before):
+                before(number, frame)
+
+        signal.signal(signal.SIGTERM, leave)
+        node = str(ray.get_runtime_context().get_node_id())
+        return Settled(node, platform.node(), versions(), digests_here(modules))

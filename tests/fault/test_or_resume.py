@@ -1,0 +1,189 @@
+"""`attnsweep run --or-resume`: one command, repeated by a scheduler however often the driver was killed."""
+
+import json
+import multiprocessing
+import os
+import random
+import signal
+import sys
+import time
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from attnsweep.orchestrator import cli
+from attnsweep.orchestrator.audit.audit import audit
+from attnsweep.orchestrator.report.screen.summary import Summary
+from attnsweep.orchestrator.running.loop import SweepLoop
+from attnsweep.orchestrator.running.session import run_or_resume
+from attnsweep.orchestrator.storage.environment import Environment
+from attnsweep.orchestrator.storage.lease import LEASE_FILE
+from attnsweep.orchestrator.storage.local import LocalFolder
+from attnsweep.orchestrator.storage.location import Location
+from attnsweep.orchestrator.storage.owner import Owner
+from attnsweep.orchestrator.training.resources import Resources
+from attnsweep.search_spaces import Sweep
+from attnsweep.workloads.category_pairs import CategoryPairs
+from attnsweep.workloads.errors import UserError
+from tests.fault import sweeps
+from tests.orchestrator.storage.object_store import new_prefix
+
+pytestmark = pytest.mark.usefixtures("mlflow_database")
+
+
+def _repeat(spec: Sweep, path: Location, console: Console | None = None) -> Summary:
+    return run_or_resume(spec, path, Resources(local=True, pack_size=4), console or Console(stderr=True))
+
+
+def _drive(path: Path, cpu_seconds: float) -> None:
+    """The command, which the kernel ends after so much computing."""
+    signal.setitimer(signal.ITIMER_PROF, cpu_seconds)
+    _repeat(sweeps.small_sweep(), path)
+
+
+def _exit_code(path: Path, cpu_seconds: float) -> int | None:
+    drivers = multiprocessing.get_context("forkserver")
+    drivers.set_forkserver_preload(["mlflow.tracking", "attnsweep.orchestrator.running.session", __name__])
+    driver = drivers.Process(target=_drive, args=(path, cpu_seconds))
+    driver.start()
+    driver.join()
+    return driver.exitcode
+
+
+@pytest.fixture(scope="module")
+def finished(mlflow_database: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("finished") / "s"
+    assert _repeat(sweeps.small_sweep(), path).finished
+    return path
+
+
+@pytest.fixture(scope="module")
+def cpu_seconds(finished: Path, tmp_path_factory: pytest.TempPathFactory) -> float:
+    """What the sweep takes, once everything is imported."""
+    began = time.process_time()
+    assert _repeat(sweeps.small_sweep(), tmp_path_factory.mktemp("measured") / "s").finished
+    return time.process_time() - began
+
+
+@pytest.mark.parametrize("n_kills", [3, pytest.param(10, marks=pytest.mark.scale)])
+def test_a_command_that_is_killed_at_random_moments_and_repeated_ends_as_if_undisturbed(
+    n_kills: int, finished: Path, cpu_seconds: float, tmp_path: Path
+) -> None:
+    path, moments = tmp_path / "s", random.Random(n_kills)
+    for _ in range(n_kills):
+        moment = moments.uniform(0.01, 0.9) * cpu_seconds
+        # A sweep that is nearly trained may be done before.
+        assert _exit_code(path, moment) in (-signal.SIGPROF, 0), moment
+    assert _repeat(sweeps.small_sweep(), path).finished
+    assert sweeps.outcomes(path) == sweeps.outcomes(finished)
+    assert sweeps.curves(path) == sweeps.curves(finished)
+    assert sweeps.told(path) == sweeps.told(finished)
+    assert audit(path, None).problems == []
+
+
+def _interrupted(path: Location, monkeypatch: pytest.MonkeyPatch) -> None:
+    with monkeypatch.context() as patch:
+        patch.setattr(SweepLoop, "_commit", sweeps.after_commit(2, lambda: os.kill(os.getpid(), signal.SIGINT)))
+        assert not sweeps.run(sweeps.small_sweep(), path, pack_size=4).finished
+
+
+def test_a_finished_sweep_is_summarized_without_ray_and_whatever_code_is_there(
+    finished: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    now = Environment.current(CategoryPairs())
+    later = now.model_copy(update={"versions": {**now.versions, "numpy": "99"}})
+    monkeypatch.setattr(Environment, "current", classmethod(lambda *_: later))
+    monkeypatch.setenv("RAY_ADDRESS", "127.0.0.1:1")
+    spec = tmp_path / "small.json"
+    spec.write_text(sweeps.small_sweep().to_json())
+    record = (finished / "sweep.json").read_bytes()
+    command = ["attnsweep", "run", str(spec), "--dir", str(finished), "--or-resume", "--json"]
+    monkeypatch.setattr(sys, "argv", command)
+    with pytest.raises(SystemExit) as ended:
+        cli.main()
+    assert ended.value.code in (0, None)
+    summary = json.loads(capsys.readouterr().out)
+    assert (summary["finished"], summary["trainings"], summary["trainings_per_second"]) == (True, 32, 0.0)
+    assert (finished / "sweep.json").read_bytes() == record
+
+
+def test_a_directory_with_another_sweep_is_refused(finished: Path) -> None:
+    record = {path: path.read_bytes() for path in finished.rglob("*.*") if path.is_file()}
+    with pytest.raises(
+        UserError,
+        match=r"--dir: got '.*/s, which holds another sweep: small, spec \w{12}', expected a new directory, or this"
+        r" sweep: small, spec \w{12}; choose another --dir; to continue the other sweep: attnsweep resume .*/s$",
+    ):
+        _repeat(sweeps.small_sweep(trials=9), finished)
+    assert {path: path.read_bytes() for path in finished.rglob("*.*") if path.is_file()} == record
+
+
+def test_other_code_is_refused_as_by_resume(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "s"
+    _interrupted(path, monkeypatch)
+    now = Environment.current(CategoryPairs())
+    later = now.model_copy(update={"versions": {**now.versions, "numpy": "99"}})
+    monkeypatch.setattr(Environment, "current", classmethod(lambda *_: later))
+    with pytest.raises(UserError, match=r"numpy .* -> 99.*continue with attnsweep resume .*/s --accept-drift: column"):
+        _repeat(sweeps.small_sweep(), path)
+
+
+class LettingGo(Console):
+    """Ends somebody's hold on the sweep once it has told of it."""
+
+    def __init__(self, let_go: Callable[[], object]) -> None:
+        super().__init__(record=True, width=400)
+        self._let_go = let_go
+
+    def print(self, *words: Any, **named: Any) -> None:
+        super().print(*words, **named)
+        self._let_go()
+        self._let_go = lambda: None
+
+
+def test_the_next_driver_waits_until_the_sweep_is_free(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "s"
+    _interrupted(path, monkeypatch)
+    monkeypatch.setattr("attnsweep.orchestrator.running.session._LOOK_SECONDS", 0.01)
+    with closing(LocalFolder(path).lock("run")) as lock:
+        console = LettingGo(lock.close)
+        assert _repeat(sweeps.small_sweep(), path, console).finished
+    told = console.export_text()
+    assert "a sweep that another process works on (run, pid " in told
+    assert told.splitlines()[0].endswith("; waiting for up to 330 s")
+
+
+def test_the_lease_of_a_driver_that_was_killed_on_another_machine_is_waited_for(
+    s3: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place = new_prefix()
+    _interrupted(place, monkeypatch)
+    monkeypatch.setattr("attnsweep.orchestrator.running.session._LOOK_SECONDS", 0.01)
+    place.put_text(LEASE_FILE, f"{Owner('run', 'elsewhere', 1, 'today', None).to_json()}\ntheirs 0\n")
+    console = LettingGo(lambda: place.put_text(LEASE_FILE, ""))
+    assert _repeat(sweeps.small_sweep(), place, console).finished
+    assert "(run, pid 1 on elsewhere, since today)" in console.export_text()
+
+
+def test_the_next_driver_gives_up_on_one_that_lives(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "s"
+    _interrupted(path, monkeypatch)
+    monkeypatch.setattr("attnsweep.orchestrator.running.session._LOOK_SECONDS", 0.01)
+    monkeypatch.setattr("attnsweep.orchestrator.running.session._PREDECESSOR_SECONDS", 0.05)
+    with closing(LocalFolder(path).lock("run")), pytest.raises(UserError, match="a sweep that another process works"):
+        _repeat(sweeps.small_sweep(), path)
+
+
+def test_it_needs_a_directory_that_a_repetition_finds(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["attnsweep", "run", "quickstart", "--or-resume"])
+    with pytest.raises(SystemExit) as ended:
+        cli.main()
+    assert ended.value.code == 2
+    message = "attnsweep: --or-resume: got 'no --dir', expected the directory that a repetition finds; add it\n"
+    assert capsys.readouterr().err == message

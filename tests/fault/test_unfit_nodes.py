@@ -1,0 +1,139 @@
+"""Nodes where no trainer starts, or where other code would train; and nodes that come and go. On a real cluster."""
+
+import platform
+import shutil
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+import ray
+from ray.cluster_utils import Cluster
+
+import attnsweep
+from attnsweep.orchestrator.storage.errors import SweepError
+from attnsweep.orchestrator.training.messages import RunContext
+from attnsweep.orchestrator.training.ray_pool import TrainerPool
+from attnsweep.orchestrator.training.shares import Wanted
+from attnsweep.workloads.category_pairs import CategoryPairs
+from tests.fault import sweeps
+
+BROKEN = "libcudart.so.12: cannot open shared object file"
+SECONDS = 120
+
+
+@pytest.fixture(scope="module")
+def cluster(mlflow_database: str) -> Iterator[Cluster]:
+    """A head without cores."""
+    del mlflow_database
+    ray.shutdown()
+    cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 0, "include_dashboard": False})
+    ray.init(address=cluster.address, log_to_driver=False)
+    yield cluster
+    ray.shutdown()
+    cluster.shutdown()
+
+
+@pytest.fixture
+def add_node(cluster: Cluster) -> Iterator[Callable[..., Any]]:
+    """Adds a node for this test, of one core, whose workers look for modules in a folder first."""
+    added = []
+
+    def add(folder: Path | None = None) -> Any:
+        added.append(cluster.add_node(num_cpus=1, env_vars={"PYTHONPATH": str(folder)} if folder else None))
+        return added[-1]
+
+    yield add
+    for node in added:
+        if node in cluster.worker_nodes:
+            cluster.remove_node(node)
+
+
+def _with_broken_torch(folder: Path) -> Path:
+    (folder / "torch").mkdir(parents=True)
+    (folder / "torch" / "__init__.py").write_text(f"raise ImportError({BROKEN!r})\n")
+    return folder
+
+
+def test_a_sweep_goes_on_without_a_host_where_no_trainer_starts(
+    add_node: Callable[..., Any],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    add_node(_with_broken_torch(tmp_path / "broken"))
+    add_node()
+    sweeps.run(sweeps.small_sweep(), tmp_path / "here")
+    # So small a sweep would end before the third attempt on the other node.
+    monkeypatch.setattr(TrainerPool, "has_idle", property(lambda pool: bool(pool._record.refused and pool._idle)))
+    assert sweeps.run(sweeps.small_sweep(), tmp_path / "s", local=False).finished
+    assert sweeps.outcomes(tmp_path / "s") == sweeps.outcomes(tmp_path / "here")
+    (said,) = [line for line in capsys.readouterr().err.splitlines() if "is not used" in line]
+    assert said.endswith(f" is not used: no trainer starts there: ImportError: {BROKEN}")
+
+
+def test_a_sweep_stops_where_no_trainer_starts_at_all(add_node: Callable[..., Any], tmp_path: Path) -> None:
+    add_node(_with_broken_torch(tmp_path / "broken"))
+    with pytest.raises(SweepError) as stopped:
+        sweeps.run(sweeps.small_sweep(), tmp_path / "s", local=False, n_trainers=1)
+    assert str(stopped.value).startswith("no node can train: host ")
+    assert str(stopped.value).endswith(f": no trainer starts there: ImportError: {BROKEN}")
+
+
+def _with_other_version(folder: Path) -> str:
+    (folder / "numpy-0.7.dist-info").mkdir(parents=True)
+    (folder / "numpy-0.7.dist-info" / "METADATA").write_text("Metadata-Version: 2.1\nName: numpy\nVersion: 0.7\n")
+    return " -> 0.7"
+
+
+def _with_other_code(folder: Path) -> str:
+    package = Path(attnsweep.__file__).parent
+    shutil.copytree(package, folder / "attnsweep", ignore=shutil.ignore_patterns("__pycache__"))
+    with (folder / "attnsweep" / "workloads" / "engine" / "schedule.py").open("a") as module:
+        module.write("CHANGED = True\n")
+    return "code of attnsweep.workloads.engine.schedule"
+
+
+@pytest.mark.parametrize("differ", [_with_other_version, _with_other_code])
+def test_rows_come_from_the_drivers_versions_and_code_alone(
+    differ: Callable[[Path], str], add_node: Callable[..., Any], tmp_path: Path
+) -> None:
+    expected = differ(tmp_path / "other")
+    add_node(tmp_path / "other")
+    with pytest.raises(SweepError) as stopped:
+        sweeps.run(sweeps.small_sweep(), tmp_path / "s", local=False)
+    words = "no node can train: host .*: other versions or code than the driver's would train: "
+    assert stopped.match(words)
+    assert str(stopped.value).endswith(expected)
+
+
+def _wait(pool: TrainerPool, condition: Callable[[], bool]) -> None:
+    for _ in range(2 * SECONDS):
+        if condition():
+            return
+        assert pool.reports(0.5) == []
+    pytest.fail(f"waited {SECONDS} s in vain: {pool.waiting_for}")
+
+
+def test_nodes_that_come_are_used_and_those_that_go_are_let_go(cluster: Cluster, add_node: Callable[..., Any]) -> None:
+    with closing(TrainerPool(CategoryPairs(), RunContext("s"), Wanted(1, 2), n_nodes=2)) as pool:
+        assert (pool.waiting_for, pool.n_placed) == ("2 nodes; 1 are up", 0)
+        first = add_node()
+        _wait(pool, lambda: pool.n_placed == 1)
+        assert (pool.waiting_for, pool.n_trainers) == ("", 1)
+        add_node()
+        _wait(pool, lambda: pool.n_placed == 2)
+        cluster.remove_node(first)
+        _wait(pool, lambda: pool.n_placed == 1)
+        host = platform.node()
+        told = ["joined", "joined", "left"]
+        assert pool.notices() == [f"{what} the cluster: {host}" for what in told]
+
+
+def test_trainers_that_do_not_fit_wait_for_a_node(add_node: Callable[..., Any]) -> None:
+    with closing(TrainerPool(CategoryPairs(), RunContext("s"), Wanted(1, 1))) as pool:
+        assert pool.waiting_for == "Ray to start 1 trainers"
+        assert pool.notices() == ["1 more trainers are asked of Ray; they start once nodes for them come"]
+        add_node()
+        _wait(pool, lambda: pool.n_placed == 1)

@@ -1,0 +1,124 @@
+"""The manifests for Kubernetes: what KubeRay's schema allows, what the command line knows, what a sweep needs."""
+
+from collections.abc import Callable
+from importlib.metadata import version
+from typing import Any
+
+import pytest
+
+from tests.infra.commands import ROOT, requirement
+from tests.infra.manifests import CRDS, built, pods, problems
+
+KUBERNETES = ROOT / "infra" / "kubernetes"
+VARIANTS = sorted(path.parent.name for path in KUBERNETES.glob("*/kustomization.yaml"))
+RAY = requirement("ray")
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(not CRDS.is_dir(), reason="KubeRay's resource definitions are not here: ../shared/data/kuberay"),
+]
+
+
+@pytest.mark.parametrize("name", VARIANTS)
+def test_a_manifest_has_no_problems(name: str) -> None:
+    assert problems(built(KUBERNETES / name), RAY) == []
+
+
+def test_there_are_a_plain_one_a_queued_one_and_one_for_spot_machines() -> None:
+    assert VARIANTS == ["base", "kueue", "spot"]
+    base, kueue, spot = (built(KUBERNETES / name) for name in VARIANTS)
+    [workers] = base["spec"]["rayClusterSpec"]["workerGroupSpecs"]
+    assert (base["spec"]["rayClusterSpec"]["enableInTreeAutoscaling"], workers["minReplicas"]) == (True, 0)
+    assert kueue["metadata"]["labels"] == {"kueue.x-k8s.io/queue-name": "attnsweep"}
+    assert not kueue["spec"]["rayClusterSpec"]["enableInTreeAutoscaling"]
+    assert "nodeSelector" not in pods(spot)[0]
+    assert pods(spot)[1]["nodeSelector"]
+
+
+def test_the_image_is_that_of_this_version() -> None:
+    for pod in pods(built(KUBERNETES / "base")):
+        assert pod["containers"][0]["image"].rpartition(":")[2] == version("attnsweep")
+
+
+def test_only_the_driver_has_credentials_and_by_reference() -> None:
+    head, *workers = pods(built(KUBERNETES / "base"))
+    assert head["containers"][0]["envFrom"] == [{"secretRef": {"name": "attnsweep"}}]
+    assert not any({"env", "envFrom"} & worker["containers"][0].keys() for worker in workers)
+
+
+def _cluster(manifest: dict[str, Any]) -> dict[str, Any]:
+    cluster: dict[str, Any] = manifest["spec"]["rayClusterSpec"]
+    return cluster
+
+
+def _container(manifest: dict[str, Any], pod: int) -> dict[str, Any]:
+    container: dict[str, Any] = pods(manifest)[pod]["containers"][0]
+    return container
+
+
+MUTANTS: dict[str, tuple[Callable[[dict[str, Any]], object], str]] = {
+    "a misspelt field": (
+        lambda job: job["spec"].update(ttlSecondsAfterFinish=600),
+        "'ttlSecondsAfterFinish' was unexpected",
+    ),
+    "a number as text": (
+        lambda job: _cluster(job)["workerGroupSpecs"][0].update(minReplicas="0"),
+        "'0' is not of type 'integer'",
+    ),
+    "a mode that does not exist": (
+        lambda job: _cluster(job)["authOptions"].update(mode="tokens"),
+        "'tokens' is not one of ['disabled', 'token']",
+    ),
+    "a misspelt field of a pod": (
+        lambda job: _container(job, 1)["securityContext"].update(runAsNonroot=True),
+        "'runAsNonroot' was unexpected",
+    ),
+    "a policy that is a number": (
+        lambda job: _container(job, 1).update(imagePullPolicy=3),
+        "3 is not of type 'string'",
+    ),
+    "an option that is not there": (
+        lambda job: job["spec"].update(entrypoint="attnsweep run quickstart --dir s3://B/s --or-resum"),
+        "entrypoint: No such option: --or-resum",
+    ),
+    "a command that cannot be repeated": (
+        lambda job: job["spec"].update(entrypoint="attnsweep run quickstart --dir s3://B/s"),
+        "would be refused without --or-resume",
+    ),
+    "a directory inside the pod": (
+        lambda job: job["spec"].update(entrypoint="attnsweep run quickstart --dir /tmp/s --or-resume"),
+        "the directory is lost with the pod",
+    ),
+    "another Ray": (
+        lambda job: _cluster(job).update(rayVersion="2.61.0"),
+        "rayVersion: 2.61.0, where the package asks",
+    ),
+    "no token": (lambda job: _cluster(job)["authOptions"].update(mode="disabled"), "authOptions: whoever reaches"),
+    "trainers on the head": (
+        lambda job: _cluster(job)["headGroupSpec"].update(rayStartParams={}),
+        "headGroupSpec: trainers beside the driver",
+    ),
+    "no notice to trainers": (lambda job: _container(job, 1).pop("lifecycle"), "preStop: trainers are killed"),
+    "little shared memory": (
+        lambda job: pods(job)[1]["volumes"][0].update(emptyDir={}),
+        "ray-worker: /dev/shm has 64 MB",
+    ),
+    "a secret in clear text": (
+        lambda job: _container(job, 0).update(env=[{"name": "AWS_SECRET_ACCESS_KEY", "value": "x"}]),
+        "AWS_SECRET_ACCESS_KEY in clear text",
+    ),
+    "no time to leave": (
+        lambda job: pods(job)[1].update(terminationGracePeriodSeconds=5),
+        "ray-worker: no time to hand back its packs",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", MUTANTS)
+def test_a_manifest_with_a_fault_is_refused(name: str) -> None:
+    plant, expected = MUTANTS[name]
+    manifest = built(KUBERNETES / "base")
+    plant(manifest)
+    found = problems(manifest, RAY)
+    assert len(found) >= 1
+    assert any(expected in each for each in found), found

@@ -1,0 +1,236 @@
+"""The doctor: for each check a fault is planted and its line read."""
+
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+import pytest
+
+from attnsweep.orchestrator import cli
+from attnsweep.orchestrator.storage.environment import Environment
+from attnsweep.orchestrator.storage.location import locate
+from attnsweep.orchestrator.tools.doctor import services
+from attnsweep.orchestrator.tools.doctor.checks import check_nodes
+from attnsweep.orchestrator.tools.doctor.facts import NodeFacts, _trained
+from attnsweep.orchestrator.tools.doctor.nodes import Node, _ask, this_machine
+from attnsweep.workloads.category_pairs import CategoryPairs
+from attnsweep.workloads.engine.pack import Pack
+from tests.orchestrator.storage.object_store import new_prefix, object_names
+
+HERE = Environment.current(CategoryPairs())
+FACTS = NodeFacts(
+    host="host2",
+    environment=HERE.model_dump(),
+    n_gpus=4,
+    n_torch_gpus=4,
+    shm_bytes=8 << 30,
+    clock=0.0,
+    packs={"cpu": "", "cuda": ""},
+)
+NODE = Node(name="host2", facts=FACTS, n_ray_gpus=4, clock_offset=1.0, clock_slack=2.0)
+
+
+def _lines(*nodes: Node) -> dict[str, str]:
+    return {finding.check: str(finding) for finding in check_nodes(nodes, HERE)}
+
+
+def _with(**facts: object) -> Node:
+    return replace(NODE, facts=replace(FACTS, **facts))  # type: ignore[arg-type]
+
+
+def _other_numpy() -> dict[str, object]:
+    return HERE.model_copy(update={"versions": {**HERE.versions, "numpy": "1.2.3"}}).model_dump()
+
+
+def _other_code() -> dict[str, object]:
+    return HERE.model_copy(update={"code": {**HERE.code, next(iter(HERE.code)): "changed"}}).model_dump()
+
+
+def test_nodes_without_a_fault_pass() -> None:
+    lines = _lines(NODE, replace(NODE, name="host3"))
+    assert lines["nodes"] == "ok    nodes      2: host2, host3"
+    assert all(line.startswith("ok  ") for line in lines.values())
+    assert set(lines) == {"nodes", "code", "GPUs", "/dev/shm", "clocks", "a pack"}
+
+
+@pytest.mark.parametrize(
+    ("node", "check", "line"),
+    [
+        (
+            replace(NODE, facts=None, error="No module named attnsweep"),
+            "nodes",
+            "FAIL  nodes      host2: No module named attnsweep; install attnsweep in the environment whose",
+        ),
+        (_with(environment=_other_numpy()), "code", f"host2: numpy {HERE.versions['numpy']} -> 1.2.3; install what is"),
+        (_with(environment=_other_code()), "code", f"host2: code of {next(iter(HERE.code))}; install what is here"),
+        (_with(n_torch_gpus=0), "GPUs", "host2: Ray counts 4, PyTorch 2.13.0+cpu sees 0; install PyTorch's build for"),
+        (_with(shm_bytes=64 << 20), "/dev/shm", "host2: 67 MB; mount a larger one: docker run --shm-size=1g"),
+        (replace(NODE, clock_offset=-3600.0), "clocks", "host2: 3600 s behind; synchronize it (chrony"),
+        (
+            _with(packs={"cpu": "", "cuda": "RuntimeError: no kernel"}),
+            "a pack",
+            "host2: on cuda RuntimeError: no kernel",
+        ),
+    ],
+)
+def test_the_fault_of_a_node_is_one_line_with_its_fix(node: Node, check: str, line: str) -> None:
+    lines = _lines(replace(NODE, name="host1"), node)
+    assert lines[check].startswith("FAIL  ")
+    assert line.replace("2.13.0+cpu", HERE.versions["torch"]) in lines[check]
+    assert "host1" not in lines[check]
+    assert [each for each in lines.values() if each.startswith("FAIL")] == [lines[check]]
+
+
+def test_a_slow_answer_is_no_wrong_clock() -> None:
+    slow = replace(NODE, clock_offset=90.0, clock_slack=40.0)
+    assert _lines(slow)["clocks"].startswith("ok")
+
+
+def test_on_one_machine_pytorch_is_compared_with_the_driver_of_its_gpus() -> None:
+    lines = _lines(replace(_with(n_torch_gpus=1), n_ray_gpus=None))
+    assert "host2: the machine has 4, PyTorch" in lines["GPUs"]
+    assert set(lines) == {"nodes", "GPUs", "/dev/shm", "a pack"}
+
+
+def test_many_faults_are_counted() -> None:
+    nodes = [replace(_with(shm_bytes=0), name=f"host{number}") for number in range(20)]
+    assert "host3: 0 MB, 16 more; mount" in _lines(*nodes)["/dev/shm"]
+
+
+def test_a_pack_that_does_not_train_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*_: object) -> bool:
+        raise RuntimeError("no kernel image is available")
+
+    assert _trained("cpu") == ""
+    monkeypatch.setattr(Pack, "advance", broken)
+    assert _trained("cpu") == "RuntimeError: no kernel image is available"
+
+
+@pytest.mark.slow
+def test_a_node_without_attnsweep_says_so() -> None:
+    text, error = _ask(str(Path(sys.base_exec_prefix) / "bin" / "python3"), ["-I", "-S"])
+    assert (text, error.endswith("ModuleNotFoundError: No module named 'attnsweep')")) == ("", True)
+
+
+@pytest.mark.slow
+def test_this_machine_answers() -> None:
+    [node] = this_machine()
+    assert node.facts is not None
+    assert node.facts.environment == HERE.model_dump()
+    assert node.facts.packs["cpu"] == ""
+
+
+@pytest.mark.parametrize(
+    ("found", "line"),
+    [("9.9.9", r"ray 9.9.9, expected "), (None, "no ray; install attnsweep again, in an environment of its own")],
+)
+def test_a_library_that_is_too_new_or_missing(found: str | None, line: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def planted(name: str) -> str:
+        if name != "ray":
+            return version(name)
+        if found is None:
+            raise PackageNotFoundError(name)
+        return found
+
+    assert services.check_versions().fix == ""
+    monkeypatch.setattr(services, "version", planted)
+    assert str(services.check_versions()).startswith(f"FAIL  versions   {line}")
+
+
+def _nothing(folder: Path, token: Path) -> dict[str, str]:
+    return {}
+
+
+def _not_asked(folder: Path, token: Path) -> dict[str, str]:
+    return {"RAY_AUTH_MODE": "disabled"}
+
+
+def _missing(folder: Path, token: Path) -> dict[str, str]:
+    return {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN_PATH": str(folder / "none")}
+
+
+def _open_to_others(folder: Path, token: Path) -> dict[str, str]:
+    token.chmod(0o644)
+    return {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN_PATH": str(token)}
+
+
+@pytest.mark.parametrize(
+    ("plant", "address", "line"),
+    [
+        (_nothing, None, "ok    token      Ray asks for one"),
+        (
+            _not_asked,
+            None,
+            "FAIL  token      RAY_AUTH_MODE=disabled: other users of this machine can run code as you; unset",
+        ),
+        (
+            _nothing,
+            "auto",
+            "FAIL  token      RAY_AUTH_MODE is not set: Ray asks nobody for a token; export RAY_AUTH_MODE",
+        ),
+        (_missing, "auto", "/none is not there; ray get-auth-token --generate"),
+        (_open_to_others, "auto", "/auth_token can be read by others; chmod 600 /"),
+    ],
+)
+def test_a_token_that_protects_nobody(
+    plant: Callable[[Path, Path], dict[str, str]],
+    address: str | None,
+    line: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for name in ("RAY_AUTH_MODE", "RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH"):
+        monkeypatch.delenv(name, raising=False)
+    token = tmp_path / "auth_token"
+    token.touch(mode=0o600)
+    for name, value in plant(tmp_path, token).items():
+        monkeypatch.setenv(name, value)
+    assert line in str(services.check_token(address))
+
+
+@pytest.mark.slow
+def test_mlflow_that_does_not_answer(monkeypatch: pytest.MonkeyPatch, mlflow_uri: str) -> None:
+    assert str(services.check_mlflow(mlflow_uri)).startswith(f"ok    MLflow     {mlflow_uri} answers")
+    monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")
+    line = str(services.check_mlflow("http://user:secret@127.0.0.1:1"))
+    assert line.startswith("FAIL  MLflow     http://...@127.0.0.1:1: MlflowException: ")
+    assert "; start its server, or correct MLFLOW_TRACKING_URI" in line
+    assert "secret" not in line
+
+
+def test_a_database_that_cannot_be_made() -> None:
+    line = str(services.check_mlflow("sqlite:////proc/none/mlflow.db"))
+    assert line.startswith("FAIL  MLflow     sqlite:////proc/none/mlflow.db cannot be written (")
+
+
+def test_a_directory_that_cannot_be_written(tmp_path: Path) -> None:
+    assert (
+        str(services.check_directory(locate(tmp_path / "a" / "b"))) == f"ok    directory  {tmp_path}/a/b can be written"
+    )
+    assert list(tmp_path.iterdir()) == []
+    assert str(services.check_directory(locate("/proc/s"))).startswith("FAIL  directory  /proc/s cannot be written (")
+
+
+def test_an_object_store_is_tried(s3: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    prefix = new_prefix()
+    assert str(services.check_directory(prefix)) == f"ok    directory  {prefix} can be written"
+    assert object_names(prefix) == set()
+    monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:1")
+    line = str(services.check_directory(new_prefix()))
+    assert line.startswith("FAIL  directory  s3://attnsweep-test/sweeps/")
+
+
+@pytest.mark.slow
+def test_the_command_exits_with_1_where_a_check_fails(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], mlflow_uri: str
+) -> None:
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", mlflow_uri)
+    for directory, code in ((tmp_path, None), (Path("/proc/s"), 1)):
+        monkeypatch.setattr(sys, "argv", ["attnsweep", "doctor", "--dir", str(directory)])
+        with pytest.raises(SystemExit) as ended:
+            cli.main()
+        assert (ended.value.code or None) == code
+        lines = capsys.readouterr().out.splitlines()
+        assert [line.split()[0] for line in lines] == ["ok"] * (len(lines) - 1) + ["ok" if code is None else "FAIL"]

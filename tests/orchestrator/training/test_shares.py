@@ -1,0 +1,100 @@
+"""Which trainers each node gets."""
+
+from collections import Counter
+from collections.abc import Mapping
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from attnsweep.orchestrator.training.shares import Allotment, Node, TrainerShare, Wanted, allot
+
+CPU, GPU = TrainerShare("cpu", 1.0, 0.0), TrainerShare("cuda", 1.0, 1.0)
+
+
+def _node(name: str, n_cpus: float, n_gpus: float = 0.0) -> Node:
+    return Node(name, f"host-{name}", f"address-{name}", n_cpus, n_gpus)
+
+
+def _counts(allotment: Allotment) -> dict[str, int]:
+    return {node: len(shares) for node, shares in allotment.by_node.items()}
+
+
+def test_by_default_one_trainer_per_gpu_and_per_core_of_other_nodes() -> None:
+    found = allot([_node("a", 16, 2), _node("b", 3), _node("head", 0)], Wanted(), {})
+    assert found == Allotment({"a": [GPU] * 2, "b": [CPU] * 3, "head": []}, [])
+
+
+def test_a_cluster_without_a_place_is_asked_for_one() -> None:
+    assert allot([], Wanted(), {}) == Allotment({}, [CPU])
+    assert allot([_node("head", 0)], Wanted(), {}) == Allotment({"head": []}, [CPU])
+
+
+def test_a_device_says_what_counts() -> None:
+    nodes = [_node("a", 4, 2), _node("b", 3)]
+    assert allot(nodes, Wanted(device="cpu"), {}) == Allotment({"a": [CPU] * 4, "b": [CPU] * 3}, [])
+    assert allot(nodes, Wanted(device="cuda"), {}) == Allotment({"a": [GPU] * 2, "b": []}, [])
+
+
+def test_gpus_that_will_come_are_not_replaced_by_cores() -> None:
+    found = allot([_node("head", 4)], Wanted(2, 2, "cuda"), {})
+    assert found == Allotment({"head": []}, [GPU] * 2)
+
+
+def test_more_trainers_than_places_wait_for_nodes() -> None:
+    assert allot([_node("a", 2)], Wanted(5, 5), {}) == Allotment({"a": [CPU] * 2}, [CPU] * 3)
+    assert allot([_node("a", 2)], Wanted(3, 8), {}) == Allotment({"a": [CPU] * 2}, [CPU])
+    assert allot([_node("a", 9)], Wanted(3, 8), {}) == Allotment({"a": [CPU] * 8}, [])
+    # With a range, GPUs are not shared: more of them may come.
+    assert allot([_node("a", 8, 2)], Wanted(3, 4), {}) == Allotment({"a": [GPU] * 2}, [GPU])
+
+
+def test_ten_trainers_on_eight_gpus() -> None:
+    (shares,) = allot([_node("a", 16, 8)], Wanted(10, 10), {}).by_node.values()
+    assert [share.num_gpus for share in shares] == [0.5] * 4 + [1.0] * 6
+    two = allot([_node("a", 16, 4), _node("b", 16, 4)], Wanted(10, 10), {})
+    assert [[share.num_gpus for share in shares] for shares in two.by_node.values()] == [[0.5, 0.5, 1.0, 1.0, 1.0]] * 2
+
+
+def test_trainers_on_gpus_share_few_cores() -> None:
+    (shares,) = allot([_node("a", 2, 1)], Wanted(4, 4), {}).by_node.values()
+    assert shares == [TrainerShare("cuda", 0.5, 0.25)] * 4
+
+
+@pytest.mark.parametrize(
+    ("there", "expected"),
+    [
+        ({}, {"a": 2, "b": 2}),
+        ({"a": 4}, {"a": 4, "b": 0}),
+        ({"a": 4, "b": 1}, {"a": 3, "b": 1}),
+        ({"a": 1}, {"a": 2, "b": 2}),
+    ],
+)
+def test_fewer_trainers_than_places_spread_and_stay_where_they_are(
+    there: Mapping[str, int], expected: Mapping[str, int]
+) -> None:
+    assert _counts(allot([_node("a", 4), _node("b", 4)], Wanted(4, 4), there)) == expected
+
+
+NODES = st.lists(st.tuples(st.integers(0, 9), st.integers(0, 5)), max_size=6)
+
+
+@given(NODES, st.integers(1, 40), st.integers(0, 40) | st.none(), st.sampled_from(["auto", "cpu", "cuda"]), st.data())
+def test_no_node_gives_more_than_it_has(
+    sizes: list[tuple[int, int]], least: int, more: int | None, device: str, data: st.DataObject
+) -> None:
+    nodes = [_node(str(n), n_cpus, n_gpus) for n, (n_cpus, n_gpus) in enumerate(sizes)]
+    there = data.draw(st.dictionaries(st.sampled_from([node.id for node in nodes] or ["gone"]), st.integers(0, 9)))
+    most = None if more is None else least + more
+    found = allot(nodes, Wanted(least, most, device), there)  # type: ignore[arg-type]
+    assert found.by_node.keys() == {node.id for node in nodes}
+    for node in nodes:
+        shares = found.by_node[node.id]
+        assert sum(share.num_gpus for share in shares) <= node.n_gpus + 1e-9
+        assert sum(share.num_cpus for share in shares) <= node.n_cpus + 1e-9
+        assert len(Counter(share.device for share in shares)) <= 1
+    n_trainers = sum(_counts(found).values()) + len(found.pending)
+    assert n_trainers >= least
+    assert most is None or n_trainers <= most
+    # Settled once: asked again, nothing moves.
+    assert _counts(allot(nodes, Wanted(least, most, device), _counts(found))) == _counts(found)  # type: ignore[arg-type]
