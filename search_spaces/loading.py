@@ -9,7 +9,8 @@ from typing import Any
 from attnsweep.search_spaces import catalog
 from attnsweep.search_spaces.sweep import Sweep
 from attnsweep.workloads.errors import SpecError, UserError
-from attnsweep.workloads.user_code import given_file, load_module, users_code
+from attnsweep.workloads.files import given_file
+from attnsweep.workloads.user_code import load_module, users_code
 
 
 def shipped_names() -> list[str]:
