@@ -56,6 +56,18 @@ def ended_rows(
     )
 
 
+def joined(packs: Sequence[Rows]) -> Rows:
+    """The rows of several packs."""
+    if len(packs) == 1:
+        return packs[0]
+    heads = [rows.heads for rows in packs if rows.heads is not None]
+    return Rows(
+        trainings=pa.concat_tables([rows.trainings for rows in packs]),
+        curves=pa.concat_tables([rows.curves for rows in packs]),
+        heads=pa.concat_tables(heads) if heads else None,
+    )
+
+
 def trained_rows(
     workload: Workload[Any],
     tasks: Sequence[Task],

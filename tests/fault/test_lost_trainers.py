@@ -228,10 +228,10 @@ def test_a_training_that_kills_its_trainer_fails_alone(
     class Fragile(TrainerActor):
         """A trainer that dies of one particular training."""
 
-        def start(self, order: PackOrder) -> Report:
+        def start(self, order: PackOrder, n_trainers: int = 1) -> Report:
             if any((task.trial, task.replicate) == (1, 2) for task in order.tasks):
                 os.kill(os.getpid(), signal.SIGKILL)
-            return super().start(order)
+            return super().start(order, n_trainers)
 
     monkeypatch.setattr("attnsweep.orchestrator.training.ray_pool.TrainerActor", Fragile)
     monkeypatch.setattr("attnsweep.orchestrator.running.loop.MAX_LOSSES", 0)
