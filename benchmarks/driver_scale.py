@@ -305,8 +305,7 @@ def _ray_costs(calls: int) -> dict[str, float]:
             return Progress(1)
 
     ray.init(address="local", num_cpus=1, include_dashboard=False, log_to_driver=False)
-    actor: Any = Reporter
-    holding, reporter = actor.remote(), actor.remote()
+    holding, reporter = Reporter.remote(), Reporter.remote()  # type: ignore[attr-defined]  # by its decorator
     pending = [holding.hold.remote() for _ in range(calls)]
     ray.get(reporter.report.remote())
     began = time.process_time()

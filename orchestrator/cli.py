@@ -1,14 +1,12 @@
 """The command line. Fast to import: torch, ray and mlflow are loaded by the commands that need them."""
 
-import json
 import sys
-import time
 from collections.abc import Sequence
 from contextlib import suppress
 from enum import StrEnum
 from importlib.metadata import version
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from typer.exceptions import TyperException
@@ -17,9 +15,11 @@ from attnsweep.orchestrator.running.signals import sigterm_as_ctrl_c
 from attnsweep.orchestrator.storage.credentials import without_credentials
 from attnsweep.orchestrator.storage.errors import PoolError, SweepError
 from attnsweep.orchestrator.storage.location import as_argument, local_path, locate
+from attnsweep.orchestrator.storage.ray_session import new_directory
 from attnsweep.orchestrator.tools import resource_options as on
 from attnsweep.orchestrator.tools.commands import AsJson, doctor, prepare_corpus, score_heads, specs, workloads
-from attnsweep.workloads.errors import SpecError, UserError
+from attnsweep.orchestrator.tools.trusting import Trust, code_for, trust_code_of
+from attnsweep.workloads.errors import UserError
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -99,21 +99,23 @@ def run(
     or_resume: Annotated[
         bool, typer.Option("--or-resume", help="Continue if --dir holds this very sweep: what schedulers repeat.")
     ] = False,
+    trust: Trust = False,
     as_json: AsJson = False,
 ) -> None:
     """Run a sweep."""
-    from attnsweep.search_spaces.loading import load_sweep
+    from attnsweep.search_spaces.loading import assignment, load_sweep
 
-    sweep = load_sweep(spec).fix(dict(_assignment(text) for text in fixed or []))
+    sweep = load_sweep(spec).fix(dict(assignment(text) for text in fixed or []))
     budget = {"trials": trials, "replicates": replicates, "seed": seed}
     sweep = sweep.but(**{name: value for name, value in budget.items() if value is not None})
     if or_resume and directory is None:
         raise UserError("--or-resume", given="no --dir", expected="the directory that a repetition finds", fix="add it")
-    place = locate(_new_directory(sweep.name) if directory is None else directory, "--dir")
+    place = locate(new_directory(sweep.name, directory), "--dir")
 
     from attnsweep.orchestrator.running.session import run_or_resume, run_sweep
     from attnsweep.orchestrator.training.resources import Resources
 
+    code = code_for(spec, sweep, trusted=trust)
     resources = Resources(
         address=address,
         local=local,
@@ -124,7 +126,7 @@ def run(
         max_failures=max_failures,
     )
     start = run_or_resume if or_resume else run_sweep
-    _conclude(start(sweep, place, resources, _stderr()), as_json=as_json)
+    _conclude(start(sweep, place, resources, _stderr(), code), as_json=as_json)
 
 
 @app.command()
@@ -140,6 +142,7 @@ def resume(
     accept_drift: Annotated[
         bool, typer.Option("--accept-drift", help="Resume although versions or code have changed.")
     ] = False,
+    trust: Trust = False,
     as_json: AsJson = False,
 ) -> None:
     """Resume an interrupted sweep."""
@@ -155,6 +158,8 @@ def resume(
         pack_size=pack_size,
         max_failures=max_failures,
     )
+    if trust:
+        trust_code_of(directory)
     summary = resume_sweep(directory, resources, _stderr(), accept_drift=accept_drift)
     _conclude(summary, as_json=as_json)
 
@@ -177,12 +182,15 @@ def replay(
     trace: Annotated[
         bool, typer.Option("--trace", help="Also measure at every step, and write ./trace-TRAINING_ID/curves.parquet.")
     ] = False,
+    trust: Trust = False,
     as_json: AsJson = False,
 ) -> None:
     """Train one training again, alone, and compare it with the ledger; exit code 1 if they differ."""
     from attnsweep.orchestrator.inspection.replay import replay as replay_training
     from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
 
+    if trust:
+        trust_code_of(directory)
     folder = Path(f"trace-{training_id.replace('/', '-')}") if trace else None
     found = replay_training(SweepDirectory.open(directory), training_id, folder)
     found.print(_console(stderr=as_json))
@@ -195,10 +203,12 @@ def replay(
 
 
 @app.command()
-def audit(directory: SweepDir, tracking_uri: TrackingUri = None, as_json: AsJson = False) -> None:
+def audit(directory: SweepDir, tracking_uri: TrackingUri = None, trust: Trust = False, as_json: AsJson = False) -> None:
     """Check that trials, trainings, files and MLflow agree; list all faults, with exit code 1."""
     from attnsweep.orchestrator.audit.audit import audit as audit_sweep
 
+    if trust:
+        trust_code_of(directory)
     found = audit_sweep(directory, tracking_uri)
     found.print(_console(stderr=as_json))
     if as_json:
@@ -305,7 +315,7 @@ def reproduce(
             typer.echo(f"{each.name:{width}}  {each.cost:>6}  {each.title} ({each.source})")
         return
     reproduction = find_reproduction(name, reproductions)
-    path = _new_directory(reproduction.name) if directory is None else local_path(directory, "--dir")
+    path = local_path(new_directory(reproduction.name, directory), "--dir")
     found = reproduction.run(path, _stderr())
     found.print(_stderr())
     if as_json:
@@ -377,25 +387,6 @@ def _add_report(directory: "SweepDirectory", tracking_uri: str | None = None) ->
 
     with suppress(KeyboardInterrupt), _stderr().status("drawing the report for MLflow; Ctrl-C skips it"):
         tracking.add_report(directory, tracking_uri)
-
-
-def _assignment(text: str) -> tuple[str, Any]:
-    """Splits `name=value`. The value is read as JSON if possible, else as text."""
-    name, equals, value = text.partition("=")
-    if not equals or not name:
-        raise SpecError("--set", given=text, expected="NAME=VALUE", fix="for example --set init_sigma=0.1")
-    try:
-        return name, json.loads(value)
-    except ValueError:
-        return name, value
-    except RecursionError as error:
-        raise SpecError(
-            name, given=value, expected="a number, a text, true, false or null", fix="correct it"
-        ) from error
-
-
-def _new_directory(name: str) -> Path:
-    return Path("sweeps") / f"{name}-{time.strftime('%Y%m%d-%H%M%S')}"
 
 
 def _stderr() -> "Console":

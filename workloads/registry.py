@@ -4,14 +4,13 @@ import dataclasses
 import importlib
 import importlib.metadata
 import typing
-from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 from attnsweep.workloads.engine.contract import Workload
 from attnsweep.workloads.errors import SpecError, UserError, in_words
 from attnsweep.workloads.parameters import KINDS, Parameter, TrainingParameters
-from attnsweep.workloads.user_code import load_module, users_code
+from attnsweep.workloads.user_code import UserCode, read_user_code, user_file, users_code
 
 ENTRY_POINT_GROUP = "attnsweep.workloads"
 
@@ -21,8 +20,12 @@ def registered_names() -> list[str]:
     return sorted(entry.name for entry in importlib.metadata.entry_points(group=ENTRY_POINT_GROUP))
 
 
-def load_workload(reference: str) -> Workload[Any]:
+def load_workload(reference: str, code: UserCode | None = None) -> Workload[Any]:
     """The workload that a spec names.
+
+    Args:
+        reference: A registered name, `module:Class` or `file.py:Class`.
+        code: The code to run in place of the file and of the modules beside it.
 
     Raises:
         UserError: If no workload has that name, the name is not a `Workload`, or its module or file raises.
@@ -30,8 +33,8 @@ def load_workload(reference: str) -> Workload[Any]:
     entry = next(iter(importlib.metadata.entry_points(group=ENTRY_POINT_GROUP, name=reference)), None)
     target = f"{entry.module}:{entry.attr}" if entry else reference
     place, colon, class_name = target.rpartition(":")
-    if colon and place.endswith(".py"):
-        module = load_module(Path(place))
+    if (file := user_file(target)) is not None:
+        module = (code or read_user_code(file)).load()
     elif colon and all(part.isidentifier() for part in place.split(".")):
         module = _imported(place, class_name, reference)
     else:

@@ -1,45 +1,108 @@
-"""Files that the user names: a path to be read, or a Python file to be run (a sweep, a workload, or both)."""
+"""A user's Python file, with the modules beside it that it imports: read, run, and carried to other machines.
 
+The modules are run from their texts. So they are the same from the user's folder, from a sweep directory, and on a
+worker of a cluster, which has neither.
+"""
+
+import ast
 import hashlib
+import importlib
 import importlib.util
-import stat
 import sys
 import traceback
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from pathlib import Path
+from dataclasses import dataclass
+from functools import cached_property
+from importlib.abc import ExecutionLoader, MetaPathFinder
+from importlib.machinery import ModuleSpec
+from pathlib import Path, PurePosixPath
 from types import ModuleType
+from typing import Any
 
 from attnsweep.workloads.errors import UserError, in_words
-
-
-def given_file(path: Path, subject: str, expected: str, fix: str = "check the path") -> Path:
-    """The regular file at a path, its links followed. Devices and pipes are refused: reading one may never end.
-
-    Args:
-        path: The path that the user gave.
-        subject: The argument whose value the path is.
-        expected: What kind of file is expected.
-        fix: What to do if there is no such file.
-
-    Raises:
-        UserError: If there is no such file.
-    """
-    try:
-        found = path.resolve(strict=True)
-        if stat.S_ISREG(found.stat().st_mode):
-            return found
-        reason = "Is a directory" if found.is_dir() else "it is no regular file"
-    except OSError as error:
-        reason = error.strerror or str(error)
-    except (RuntimeError, ValueError) as error:
-        # Links that lead in a circle; a name that no file can have.
-        reason = str(error)
-    raise UserError(subject, given=str(path), expected=expected, fix=f"{fix} ({reason})")
-
+from attnsweep.workloads.files import given_file
+from attnsweep.workloads.imports import imports_of, resolved
 
 MODULE_PREFIX = "attnsweep_user_"
-"""The prefix of the names of modules made from users' files. Other machines cannot import these modules."""
+"""The prefix of the names of modules made from users' files."""
+_PACKAGE_FILE = "__init__.py"
+
+
+@dataclass(frozen=True)
+class UserCode:
+    """A user's Python file and the modules beside it that it imports.
+
+    Attributes:
+        folder: Where they were read.
+        main: The name of the file.
+        texts: The text of each file by its path within the folder, such as `mine.py` and `my_layers/law.py`.
+    """
+
+    folder: str
+    main: str
+    texts: Mapping[str, str]
+
+    @cached_property
+    def sha256(self) -> dict[str, str]:
+        """The sha256 of each file's text, by its path within the folder."""
+        return {name: sha256_of_text(text) for name, text in self.texts.items()}
+
+    @cached_property
+    def module_name(self) -> str:
+        """The name of the file's module in this process: another one for each folder and content."""
+        content = f"{self.folder}\n{self.main}\n{sorted(self.sha256.items())}"
+        digest = hashlib.blake2s(content.encode(errors="surrogateescape"), digest_size=4).hexdigest()
+        return f"{MODULE_PREFIX}{Path(self.main).stem.replace('.', '_')}_{digest}"
+
+    @cached_property
+    def files(self) -> dict[str, str | None]:
+        """The file of each module by the module's name; `None` of a package without a file of its own."""
+        found: dict[str, str | None] = {self.module_name: self.main}
+        for name in self.texts:
+            path = PurePosixPath(name)
+            module = path.parent if path.name == _PACKAGE_FILE else path.with_suffix("")
+            for package in module.parents:
+                if package.parts:
+                    found.setdefault(".".join(package.parts), None)
+            found[".".join(module.parts)] = name
+        return found
+
+    def text_of(self, module: str) -> str:
+        """The text of a module in `files`."""
+        file = self.files[module]
+        return "" if file is None else self.texts[file]
+
+    def is_package(self, module: str) -> bool:
+        """Whether a module in `files` is a package."""
+        file = self.files[module]
+        return file is None or PurePosixPath(file).name == _PACKAGE_FILE
+
+    def offer(self) -> None:
+        """Makes the modules importable in this process, before any of the same names elsewhere.
+
+        Raises:
+            UserError: If another module of the same name has been imported already.
+        """
+        _FINDER.offer(self)
+
+    def load(self) -> ModuleType:
+        """The file as a module; it is run once per process.
+
+        Raises:
+            UserError: If it fails to run.
+        """
+        if self.module_name not in sys.modules:
+            self.offer()
+            path = str(Path(self.folder, self.main))
+            with users_code(path, "a file that runs", f"try: python {path}"):
+                importlib.import_module(self.module_name)
+        return sys.modules[self.module_name]
+
+
+def sha256_of_text(text: str) -> str:
+    """The sha256 of a text in UTF-8."""
+    return hashlib.sha256(text.encode()).hexdigest()
 
 
 def load_module(path: Path) -> ModuleType:
@@ -48,22 +111,43 @@ def load_module(path: Path) -> ModuleType:
     Raises:
         UserError: If there is no such file, or it fails to run.
     """
+    return read_user_code(path).load()
+
+
+def read_user_code(path: Path) -> UserCode:
+    """A user's file, and the modules beside it that it imports, and those that these import. Runs none of them.
+
+    Followed are `import` statements, wherever they stand. A name that Python finds elsewhere is not the user's.
+
+    Raises:
+        UserError: If there is no such file, or one is not a Python file.
+    """
     file = given_file(path, "SPEC", "a Python file")
-    name = _module_name(file)
-    if name in sys.modules:
-        return sys.modules[name]
-    module_spec = importlib.util.spec_from_file_location(name, file)
-    if module_spec is None or module_spec.loader is None:
+    if file.suffix != ".py":
         raise UserError("SPEC", given=str(path), expected="a Python file", fix="give it a name that ends in .py")
-    module = importlib.util.module_from_spec(module_spec)
-    sys.modules[name] = module
-    try:
-        with users_code(str(path), "a file that runs", f"try: python {path}"):
-            module_spec.loader.exec_module(module)
-    except BaseException:
-        del sys.modules[name]
-        raise
-    return module
+    texts: dict[str, str] = {}
+    queue = [file.name]
+    while queue:
+        name = queue.pop()
+        if name in texts:
+            continue
+        texts[name] = _text(file.parent / name)
+        package = ".".join(PurePosixPath(name).parent.parts)
+        found = (_beside(file.parent, module) for module in resolved(_imports(texts[name]), package))
+        queue += [each for each in found if each is not None]
+    return UserCode(str(file.parent), file.name, dict(sorted(texts.items())))
+
+
+def user_file(reference: str) -> Path | None:
+    """The user's file that a workload's name begins with; `None` for a registered name and for `module:Class`."""
+    place, colon, _ = reference.rpartition(":")
+    return Path(place) if colon and place.endswith(".py") else None
+
+
+def user_code_of(workload: object) -> UserCode | None:
+    """The user's code that the workload comes from; `None` if it is of an installed package."""
+    loader = getattr(sys.modules.get(type(workload).__module__), "__loader__", None)
+    return loader.code if isinstance(loader, _Loader) else None
 
 
 @contextmanager
@@ -90,15 +174,105 @@ def users_code(subject: str, expected: str, fix: str) -> Iterator[None]:
         raise UserError(subject, given=in_words(error) + _raised_at(error), expected=expected, fix=fix) from error
 
 
-def user_modules() -> list[ModuleType]:
-    """The modules made from users' files so far, which other machines must be sent by value."""
-    return [module for name, module in sys.modules.items() if name.startswith(MODULE_PREFIX)]
+class _Loader(ExecutionLoader):
+    """Runs one user's modules from their texts."""
+
+    def __init__(self, code: UserCode) -> None:
+        self.code = code
+
+    def get_filename(self, fullname: str) -> str:
+        return str(Path(self.code.folder, self.code.files[fullname] or "__init__.py"))
+
+    def get_source(self, fullname: str) -> str:
+        return self.code.text_of(fullname)
+
+    def is_package(self, fullname: str) -> bool:
+        return self.code.is_package(fullname)
 
 
-def _module_name(file: Path) -> str:
-    # The hash distinguishes files of the same name in different folders.
-    digest = hashlib.blake2s(str(file).encode(), digest_size=4).hexdigest()
-    return f"{MODULE_PREFIX}{file.stem}_{digest}"
+class _Finder(MetaPathFinder):
+    """Finds the users' modules that were offered; of two of one name, the one offered last."""
+
+    def __init__(self) -> None:
+        self._loaders: dict[str, _Loader] = {}
+
+    def offer(self, code: UserCode) -> None:
+        if self not in sys.meta_path:
+            sys.meta_path.insert(0, self)
+        stale = [name for name in code.files if name in sys.modules and self._is_stale(name, code)]
+        for name in stale:
+            del sys.modules[name]
+        self._loaders |= dict.fromkeys(code.files, _Loader(code))
+
+    def find_spec(self, fullname: str, path: Any, target: ModuleType | None = None) -> ModuleSpec | None:
+        del path, target
+        loader = self._loaders.get(fullname)
+        if loader is None:
+            return None
+        # A package has no folder to search: what was not read with the rest is not found.
+        is_package = loader.is_package(fullname)
+        spec = ModuleSpec(fullname, loader, origin=loader.get_filename(fullname), is_package=is_package)
+        spec.has_location = True
+        return spec
+
+    def _is_stale(self, name: str, code: UserCode) -> bool:
+        """Whether an imported module is of other code of users. Raises UserError if it is a stranger to us."""
+        module = sys.modules[name]
+        if isinstance(module.__loader__, _Loader):
+            return module.__loader__.code != code
+        file = getattr(module, "__file__", None)
+        if file is not None and Path(file).is_file() and _text(Path(file)) == code.text_of(name):
+            return False
+        raise UserError(
+            str(Path(code.folder, code.files[name] or name)),
+            given=f"a module {name}, while another of this name is imported already ({file})",
+            expected="one module of a name",
+            fix="restart Python, or rename one of the two",
+        )
+
+
+_FINDER = _Finder()
+
+
+def _text(file: Path) -> str:
+    # By Python's own rules: the file's declared encoding, any line ends.
+    try:
+        return importlib.util.decode_source(given_file(file, "SPEC", "a Python file").read_bytes())
+    except (OSError, SyntaxError, ValueError) as error:
+        raise UserError(
+            str(file), given=in_words(error), expected="a Python file in UTF-8", fix="correct its encoding or rights"
+        ) from error
+
+
+def _imports(text: str) -> Sequence[tuple[int, str]]:
+    try:
+        return tuple(imports_of(ast.parse(text)))
+    except (SyntaxError, ValueError, RecursionError):
+        return ()
+
+
+def _beside(folder: Path, module: str) -> str | None:
+    """The file of a module in the user's folder, by its path within it."""
+    parts = module.split(".")
+    if not all(part.isidentifier() for part in parts) or _is_elsewhere(parts[0], folder):
+        return None
+    path = PurePosixPath(*parts)
+    names = (str(path / _PACKAGE_FILE), f"{path}.py")
+    return next((name for name in names if (folder / name).is_file()), None)
+
+
+def _is_elsewhere(top: str, folder: Path) -> bool:
+    """Whether Python finds a module outside of the user's folder."""
+    if not ((folder / top).is_dir() or (folder / f"{top}.py").is_file()):
+        return True
+    if top in sys.stdlib_module_names:
+        return True
+    finders = (each for each in sys.meta_path if each is not _FINDER)
+    spec = next((found for each in finders if (found := each.find_spec(top, None)) is not None), None)
+    if spec is None or spec.loader is None:
+        return False
+    places = [spec.origin] if spec.origin else list(spec.submodule_search_locations or ())
+    return not all(Path(place).resolve().is_relative_to(folder) for place in places)
 
 
 def _raised_at(error: BaseException) -> str:

@@ -22,13 +22,13 @@ from attnsweep.orchestrator.storage.credentials import without_credentials
 from attnsweep.orchestrator.storage.location import Location
 from attnsweep.orchestrator.storage.record_file import DamagedRecordError
 from attnsweep.orchestrator.storage.replays import REPLAYS_FILE, read_replays
+from attnsweep.orchestrator.storage.stored_code import check_trusted, code_of, load_workload_of
 from attnsweep.orchestrator.storage.sweep_directory import SWEEP_FILE, SweepDirectory
 from attnsweep.orchestrator.tracking.content import TrialValues, trial_values
 from attnsweep.orchestrator.tracking.lookup import Logged, look_up
 from attnsweep.orchestrator.tracking.store import in_one_line as error_in_one_line
 from attnsweep.orchestrator.tracking.store import tracking_uri
 from attnsweep.workloads.errors import UserError
-from attnsweep.workloads.registry import load_workload
 
 T = TypeVar("T")
 
@@ -46,13 +46,14 @@ def audit(where: Location, uri: str | None = None) -> Audit:
         uri: The URI of the MLflow store; for `None` see `tracking_uri`.
 
     Raises:
-        UserError: If there is no sweep.
+        UserError: If there is no sweep, or the user's code in it is not trusted.
     """
     try:
         directory = SweepDirectory.open(where)
     except DamagedRecordError as damage:
         check = Check(f"{SWEEP_FILE} cannot be read: nothing else was checked", (_problem(damage),))
         return Audit(directory=str(where), sweep=None, finished=None, counts={}, checks=(check,))
+    _check_trust(directory)
     known, unreadable = _is_finished(directory)
     finished = bool(known)
     store = tracking_uri(uri)
@@ -75,6 +76,15 @@ def audit(where: Location, uri: str | None = None) -> Audit:
         counts=counts,
         checks=(*checks, spec, *unreadable, files, *_replayed(directory, finished=finished)),
     )
+
+
+def _check_trust(directory: SweepDirectory) -> None:
+    """Refuses code that is not trusted. A stored file that is damaged or gone is a finding, made later."""
+    try:
+        code = code_of(directory)
+    except UserError:
+        return
+    check_trusted(code, directory.place)
 
 
 def _is_finished(directory: SweepDirectory) -> tuple[bool | None, list[Check]]:
@@ -110,7 +120,7 @@ def _problem(damage: UserError) -> Problem:
 
 def _read(directory: SweepDirectory, *, finished: bool) -> tuple[Books, tuple[Problem, ...]]:
     """The study and the rows, and the problems of the tables by themselves."""
-    workload = load_workload(directory.spec.workload)
+    workload = load_workload_of(directory)
     trials = read_trials(directory)
 
     def rows(

@@ -23,6 +23,7 @@ from attnsweep.orchestrator.inspection.deviation import deviation
 from attnsweep.orchestrator.inspection.replay_summary import Replay
 from attnsweep.orchestrator.ledger.reader import Ledger
 from attnsweep.orchestrator.storage.output_file import make_folder, writing_file
+from attnsweep.orchestrator.storage.stored_code import load_workload_of
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
 from attnsweep.orchestrator.training.error_text import STOPS, text_of
 from attnsweep.orchestrator.training.identity import Task
@@ -34,7 +35,6 @@ from attnsweep.workloads.engine.pack import Pack
 from attnsweep.workloads.engine.process import training_settings
 from attnsweep.workloads.engine.schedule import dense_probe_steps
 from attnsweep.workloads.errors import UserError
-from attnsweep.workloads.registry import load_workload
 
 REPLAYED_SHARE = 0.01
 """The share of a sweep's trainings that `to_replay` chooses."""
@@ -60,7 +60,7 @@ def replay(directory: SweepDirectory, name: str, trace: Path | None = None) -> R
     """
     ledger = Ledger(directory.place)
     recorded = recorded_rows(ledger, find_training(ledger, name))
-    workload = load_workload(directory.spec.workload)
+    workload = load_workload_of(directory)
     (was_on,) = recorded.trainings["device"].to_pylist()
     device = "cuda" if was_on == "cuda" and torch.cuda.is_available() else "cpu"
     tasks = recorded_tasks(workload, recorded.trainings)
@@ -89,7 +89,7 @@ def retrain(directory: SweepDirectory, training_ids: Sequence[str]) -> tuple[Lan
     Raises:
         UserError: For an id that is not in the ledger.
     """
-    workload = load_workload(directory.spec.workload)
+    workload = load_workload_of(directory)
     ledger = Ledger(directory.place)
     rows = ledger.trainings(filter=pc.field("training_id").isin(training_ids))
     place = {each: index for index, each in enumerate(rows["training_id"].to_pylist())}

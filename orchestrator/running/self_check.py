@@ -5,6 +5,7 @@ shows it for this sweep, with the user's own workload and the kernels of the mac
 """
 
 from collections.abc import Callable, Mapping
+from typing import Any
 
 from attnsweep.orchestrator.inspection.deviation import Deviation, deviation
 from attnsweep.orchestrator.inspection.replay import recorded_rows, recorded_tasks, to_replay
@@ -13,24 +14,26 @@ from attnsweep.orchestrator.storage.replays import Replays, write_replays
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
 from attnsweep.orchestrator.training.messages import PackOrder, Raised, Trained
 from attnsweep.orchestrator.training.pool import Pool
-from attnsweep.workloads.registry import load_workload
+from attnsweep.workloads.engine.contract import Workload
 
 _MOST_LOSSES_IN_A_ROW = 16
 _WAIT_SECONDS = 0.5
 
 
-def replay_some(directory: SweepDirectory, pool: Pool, should_stop: Callable[[], bool]) -> Replays | None:
+def replay_some(
+    directory: SweepDirectory, workload: Workload[Any], pool: Pool, should_stop: Callable[[], bool]
+) -> Replays | None:
     """Replays a hundredth of a finished sweep's trainings, but at least two, and records how they ended.
 
     Args:
         directory: The sweep.
+        workload: Its workload.
         pool: Its trainers, all idle.
         should_stop: Called about twice a second. A self-check that is stopped records nothing.
 
     Returns:
         How the replays ended; `None` if the self-check was stopped or trainers kept being lost.
     """
-    workload = load_workload(directory.spec.workload)
     ledger = Ledger(directory.place)
     trainings = ledger.trainings(columns=["training_id", "outcome"])
     waiting = []

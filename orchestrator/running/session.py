@@ -2,9 +2,10 @@
 
 import shlex
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -26,7 +27,9 @@ from attnsweep.orchestrator.storage.lease import LEASE_SECONDS
 from attnsweep.orchestrator.storage.location import Location, as_argument
 from attnsweep.orchestrator.storage.owner import TakenError
 from attnsweep.orchestrator.storage.replays import earlier_replays
+from attnsweep.orchestrator.storage.stored_code import load_workload_of, named_by_file_alone
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
+from attnsweep.orchestrator.storage.trust import trust
 from attnsweep.orchestrator.storage.whereabouts import Beacon
 from attnsweep.orchestrator.tracking import Projection, tracking_uri
 from attnsweep.orchestrator.training.messages import RunContext
@@ -38,7 +41,7 @@ from attnsweep.workloads.engine.contract import Workload
 from attnsweep.workloads.errors import UserError
 from attnsweep.workloads.parameters import Value
 from attnsweep.workloads.registry import load_workload
-from attnsweep.workloads.user_code import users_code
+from attnsweep.workloads.user_code import UserCode, user_code_of, users_code
 
 _PREDECESSOR_SECONDS = 1.1 * LEASE_SECONDS
 """How long a sweep in an object store looks taken after its driver was killed, and some."""
@@ -47,7 +50,9 @@ _SHOW_SECONDS_PER_TRAINER = 1e-4
 """Between two looks at the packs under way, for the display: thousands of them take milliseconds to count."""
 
 
-def run_sweep(spec: Sweep, where: Location, resources: Resources, console: Console) -> Summary:
+def run_sweep(
+    spec: Sweep, where: Location, resources: Resources, console: Console, code: UserCode | None = None
+) -> Summary:
     """Runs a new sweep in a new directory.
 
     Args:
@@ -55,6 +60,7 @@ def run_sweep(spec: Sweep, where: Location, resources: Resources, console: Conso
         where: The sweep directory to make.
         resources: What to run on.
         console: Where progress is shown.
+        code: The user's code in place of the file that the spec names.
 
     Returns:
         How the sweep ended; `finished` is false where a signal ended it early.
@@ -66,33 +72,52 @@ def run_sweep(spec: Sweep, where: Location, resources: Resources, console: Conso
     """
     session = _Session(resources, console)
     tracking_uri()
-    workload = load_workload(spec.workload)
+    workload = load_workload(spec.workload, code)
     parameters = workload.parameters
     spec = _resolved(spec, workload)
     SweepDirectory.check_new(where)
+    code = user_code_of(workload)
+    if code is not None:
+        trust(code.sha256)
     with open_resources(resources) as start_pool:
         defaults = {name: each.default for name, each in parameters.declared().items() if name not in spec.space}
-        directory = SweepDirectory.create(where, spec, defaults, Environment.current(workload))
-        return session.run(directory, start_pool)
+        directory = SweepDirectory.create(where, spec, defaults, Environment.current(workload), code)
+        return session.run(directory, workload, start_pool)
 
 
-def run_or_resume(spec: Sweep, where: Location, resources: Resources, console: Console) -> Summary:
+def run_or_resume(
+    spec: Sweep, where: Location, resources: Resources, console: Console, code: UserCode | None = None
+) -> Summary:
     """Runs a sweep, or continues it where its directory holds it already: what a scheduler repeats until it succeeds.
 
     A finished sweep is summarized again, whatever code is installed by now, and without Ray. A predecessor that was
     killed on another machine may hold the sweep for some minutes, which are waited for.
 
     Args:
-        spec, where, resources, console: As `run_sweep` takes them.
+        spec, where, resources, console, code: As `run_sweep` takes them.
 
     Raises:
         UserError: As `run_sweep` and `resume_sweep` do; also if the directory holds a sweep of another spec.
         PoolError, SweepError: As they do.
     """
     if not SweepDirectory.is_there(where):
-        return run_sweep(spec, where, resources, console)
+        return run_sweep(spec, where, resources, console, code)
     found = SweepDirectory.open(where)
-    spec = _resolved(spec, load_workload(spec.workload))
+    workload = load_workload(spec.workload, code)
+    spec, code = _resolved(spec, workload), user_code_of(workload)
+    _check_same(spec, code, found)
+    if code is not None:
+        # The user has given these very files again.
+        trust(code.sha256)
+    if not found.finished:
+        return resume_sweep(found.place, resources, console, patience=_PREDECESSOR_SECONDS)
+    tracking_uri()
+    with open_resources(Resources(local=True)) as start_pool:
+        return _Session(resources, console, _PREDECESSOR_SECONDS).run(found, workload, start_pool)
+
+
+def _check_same(spec: Sweep, code: UserCode | None, found: SweepDirectory) -> None:
+    """Refuses a sweep of another spec, or of other code of the user's."""
     if spec.sha256() != found.spec_sha256:
         raise UserError(
             "--dir",
@@ -100,11 +125,13 @@ def run_or_resume(spec: Sweep, where: Location, resources: Resources, console: C
             expected=f"a new directory, or this sweep: {spec.name}, spec {spec.sha256()[:12]}",
             fix=f"choose another --dir; to continue the other sweep: attnsweep resume {as_argument(found.place)}",
         )
-    if not found.finished:
-        return resume_sweep(found.place, resources, console, patience=_PREDECESSOR_SECONDS)
-    tracking_uri()
-    with open_resources(Resources(local=True)) as start_pool:
-        return _Session(resources, console, _PREDECESSOR_SECONDS).run(found, start_pool)
+    if dict(found.code) != (code.sha256 if code else {}):
+        raise UserError(
+            "--dir",
+            given=f"{found.place}, which holds this sweep with other code of {', '.join(found.code)}",
+            expected="a new directory, or this sweep with the files as they are",
+            fix=f"choose another --dir; to continue with the stored code: attnsweep resume {as_argument(found.place)}",
+        )
 
 
 def resume_sweep(
@@ -120,14 +147,14 @@ def resume_sweep(
         patience: Seconds to wait for another process that holds the sweep.
 
     Raises:
-        UserError: If there is no sweep, its workload or a file that it names is missing or changed, versions or code
-            differ and `accept_drift` is not given, or another process works on it.
+        UserError: If there is no sweep, its workload or a file that it names is missing or changed, the user's code in
+            it is not trusted, versions or code differ and `accept_drift` is not given, or another process works on it.
         SweepError: If the sweep cannot continue.
     """
     session = _Session(resources, console, patience)
     tracking_uri()
     directory = SweepDirectory.open(where)
-    workload = load_workload(directory.spec.workload)
+    workload = load_workload_of(directory)
     _pinned(workload, directory.spec)
     environment = Environment.current(workload)
     changes = directory.changes(environment)
@@ -141,7 +168,7 @@ def resume_sweep(
         )
     try:
         with open_resources(resources) as start_pool:
-            return session.run(directory, start_pool, environment)
+            return session.run(directory, workload, start_pool, environment)
     except PoolError as error:
         raise SweepError(str(error), directory.place) from error
 
@@ -162,7 +189,14 @@ def _resolved(spec: Sweep, workload: Workload[Any]) -> Sweep:
     check_sweep(spec, workload.parameters)
     refuse_credentials(spec)
     check_storage(spec)
-    return spec
+    code = user_code_of(workload)
+    return spec if code is None else named_by_file_alone(spec, code)
+
+
+def _files_named(pinned: Mapping[str, Value]) -> tuple[str, ...]:
+    """The files among what a workload records. They are named by absolute paths."""
+    texts = [value for value in pinned.values() if isinstance(value, str)]
+    return tuple(text for text in texts if text.startswith("/") and Path(text).is_file())
 
 
 @dataclass(frozen=True)
@@ -207,24 +241,32 @@ class _Session:
         """Seconds since the run began."""
         return time.monotonic() - self.began
 
-    def run(self, directory: SweepDirectory, start_pool: StartPool, environment: Environment | None = None) -> Summary:
+    def run(
+        self,
+        directory: SweepDirectory,
+        workload: Workload[Any],
+        start_pool: StartPool,
+        environment: Environment | None = None,
+    ) -> Summary:
         """Opens the sweep, trains its remaining trainings, and summarizes it.
 
         Args:
             directory: The sweep.
+            workload: Its workload.
             start_pool: Starts its trainers.
             environment: The environment that resumes it; `None` for a new sweep, whose record names it already.
         """
         try:
-            with self._opened(directory, environment) as sweep:
+            with self._opened(directory, workload, environment) as sweep:
                 return self._train(sweep, start_pool)
         except (StoreError, PoolError) as error:
             # The storage and the pool worked when the sweep began, so this is no mistake in the spec.
             raise SweepError(str(error), directory.place) from error
 
     @contextmanager
-    def _opened(self, directory: SweepDirectory, environment: Environment | None) -> Iterator[_OpenSweep]:
-        workload = load_workload(directory.spec.workload)
+    def _opened(
+        self, directory: SweepDirectory, workload: Workload[Any], environment: Environment | None
+    ) -> Iterator[_OpenSweep]:
         with self._writer(lambda: LedgerWriter(directory.place, schemas_of(workload), directory.spec_sha256)) as writer:
             if environment is not None:
                 # Only under the writer's lock: before, another process may have been writing the sweep.
@@ -254,7 +296,8 @@ class _Session:
 
     def _train(self, sweep: _OpenSweep, start_pool: StartPool) -> Summary:
         directory, study = sweep.directory, sweep.study
-        pool = start_pool(sweep.workload, RunContext(directory.sweep, directory.environment))
+        files = _files_named(_pinned(sweep.workload, directory.spec))
+        pool = start_pool(sweep.workload, RunContext(directory.sweep, directory.environment, files))
         projection = Projection(directory)
         display = ProgressDisplay(self.console, directory.spec, sweep.rows)
         beacon = Beacon(directory.place)
@@ -288,7 +331,7 @@ class _Session:
                 finished = loop.run(should_stop)
                 if finished and replays is None:
                     beacon.show("training some of them again, alone", loop.n_asked, ())
-                    replays = replay_some(directory, pool, lambda: stop.requested)
+                    replays = replay_some(directory, sweep.workload, pool, lambda: stop.requested)
         finally:
             pool.close()
             try:

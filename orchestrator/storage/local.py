@@ -77,7 +77,7 @@ class LocalFolder:
         return (self.path / name).exists()
 
     def read_text(self, name: str) -> str:
-        return regular_file(self.path / name).read_text()
+        return regular_file(self.path / name).read_text(encoding="utf-8")
 
     def put_text(self, name: str, text: str) -> None:
         self._put(name, text, durably=True)
@@ -86,17 +86,21 @@ class LocalFolder:
         self._put(name, text, durably=False)
 
     def _put(self, name: str, text: str, *, durably: bool) -> None:
-        temporary = self.path / f".{name}.tmp"
+        folder, _, base = name.rpartition("/")
+        parent = self._own(folder) if folder else self.path
+        temporary = parent / f".{base}.tmp"
         with self.writing():
+            if folder:
+                parent.mkdir(exist_ok=True)
             try:
-                with open(temporary, "w", opener=_without_following) as file:
+                with open(temporary, "w", encoding="utf-8", opener=_without_following) as file:
                     file.write(text)
                     file.flush()
                     if durably:
                         os.fsync(file.fileno())
-                temporary.replace(self.path / name)
+                temporary.replace(parent / base)
                 if durably:
-                    sync(self.path)
+                    sync(parent)
             except OSError:
                 temporary.unlink(missing_ok=True)
                 raise

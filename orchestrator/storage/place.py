@@ -70,7 +70,7 @@ class Place(Protocol):
         """The content of a text. Raises OSError."""
 
     def put_text(self, name: str, text: str) -> None:
-        """Writes a text; an earlier one of that name is replaced."""
+        """Writes a text; an earlier one of that name is replaced. A name may be `folder/name`: the folder is made."""
 
     def put_passing_text(self, name: str, text: str) -> None:
         """As `put_text`, atomic but not durable: for texts that are worthless after a crash."""

@@ -10,7 +10,7 @@ import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
-from typing import Any, Self
+from typing import Annotated, Any, Self
 
 from pydantic import BaseModel, ConfigDict, Field, ModelWrapValidatorHandler, model_validator
 
@@ -29,11 +29,17 @@ from attnsweep.orchestrator.storage.record_file import (
 from attnsweep.search_spaces.dimensions import Scalar
 from attnsweep.search_spaces.sweep import Sweep, sha256_of
 from attnsweep.workloads.errors import SpecError, UserError
+from attnsweep.workloads.user_code import UserCode
 
 SWEEP_FILE = "sweep.json"
 STUDY_FILE = "study.journal"
 _COURSE_FILE = "course.json"
+_CODE_FOLDER = "code"
 _RESTORE = "restore the file: a sweep's record is not edited, run a new sweep instead"
+
+
+CodeFile = Annotated[str, Field(pattern=r"^[^/.\x00-\x1f][^/\x00-\x1f]*(/[^/.\x00-\x1f][^/\x00-\x1f]*)*\.py$")]
+Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 
 
 class _Stored(BaseModel):
@@ -45,6 +51,8 @@ class _Stored(BaseModel):
     defaults: Mapping[str, Scalar]
     provenance: Mapping[str, Any]
     environments: Mapping[str, Environment] = {}
+    # Left out where it is empty, as in records of earlier versions.
+    code: Mapping[CodeFile, Sha256] = Field(default={}, exclude_if=lambda code: not code)
 
     @model_validator(mode="wrap")
     @classmethod
@@ -75,6 +83,7 @@ class SweepDirectory:
         defaults: The workload's values, at the sweep's start, for parameters that the spec does not name.
         provenance: Versions, git commit, hardware and command at the sweep's start.
         environments: Environments of its trainings, oldest first, by the id in the ledger's `environment`.
+        code: The sha256 of each of the user's files that are stored in the sweep, by its name.
     """
 
     place: Place
@@ -84,6 +93,7 @@ class SweepDirectory:
     defaults: Mapping[str, Scalar]
     provenance: Mapping[str, Any]
     environments: Mapping[str, Environment] = field(default_factory=dict)
+    code: Mapping[str, str] = field(default_factory=dict)
 
     @staticmethod
     def is_there(where: Location) -> bool:
@@ -114,7 +124,12 @@ class SweepDirectory:
 
     @classmethod
     def create(
-        cls, where: Location, spec: Sweep, defaults: Mapping[str, Scalar], environment: Environment | None = None
+        cls,
+        where: Location,
+        spec: Sweep,
+        defaults: Mapping[str, Scalar],
+        environment: Environment | None = None,
+        code: UserCode | None = None,
     ) -> "SweepDirectory":
         """Creates the directory and writes its record.
 
@@ -123,6 +138,7 @@ class SweepDirectory:
             spec: What is swept.
             defaults: The workload's values for what the spec does not name.
             environment: The environment that will train it, if known.
+            code: The user's code that it runs, which is stored in it; `None` if it runs none.
 
         Raises:
             UserError: If it holds another sweep, or anything else, or cannot be written. Of several processes at once
@@ -132,10 +148,15 @@ class SweepDirectory:
         place = locate(where, "--dir")
         cls.check_new(place)
         environments = {environment.id: environment} if environment else {}
-        directory = cls(place, _identity(spec), spec, spec.sha256(), defaults, _provenance(), environments)
+        stored = dict(code.sha256) if code else {}
+        directory = cls(place, _identity(spec), spec, spec.sha256(), defaults, _provenance(), environments, stored)
         _check_readable(directory)
         try:
             place.make()
+            if code is not None:
+                # Before the record that names them. The names follow from the contents, so nothing is overwritten.
+                for name, text in code.texts.items():
+                    place.put_text(code_file(stored[name]), text)
             place.put_new_text(SWEEP_FILE, directory._text())
         except FileExistsError as error:
             raise _taken(place) from error
@@ -222,8 +243,14 @@ class SweepDirectory:
                 defaults=self.defaults,
                 provenance=self.provenance,
                 environments=self.environments,
+                code=self.code,
             )
         )
+
+
+def code_file(sha256: str) -> str:
+    """The name in a sweep directory of a user's file with this content."""
+    return f"{_CODE_FOLDER}/{sha256}.py"
 
 
 def _check_readable(directory: SweepDirectory) -> None:

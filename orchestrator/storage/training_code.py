@@ -1,6 +1,6 @@
 """The code that a workload's trainings run: the modules of the workload and the trainer, and all that they import.
 
-Imports of our package, of the workload's own package and of modules beside the user's file are followed. They are read
+Imports of our package, of the workload's own package and of modules of the user's code are followed. They are read
 from the modules' text, so the result does not depend on what this process has loaded.
 """
 
@@ -9,11 +9,13 @@ import functools
 import hashlib
 import importlib.util
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from attnsweep.workloads.user_code import MODULE_PREFIX, user_modules
+from attnsweep.workloads.imports import imports_of, resolved, with_parents
+from attnsweep.workloads.user_code import UserCode, user_code_of
 
 if TYPE_CHECKING:
     from attnsweep.workloads.engine.contract import Workload
@@ -29,13 +31,13 @@ def digests_of(workload: "Workload[Any]") -> dict[str, str]:
 
     Comments, docstrings and layout do not count.
     """
-    scope = _Scope(type(workload).__module__)
+    scope = _Scope.of(workload)
     return {scope.shown(name): digest for name, digest in sorted(_followed(scope).items())}
 
 
 def installed_modules(workload: "Workload[Any]") -> list[str]:
     """The modules that `digests_of` follows and that other machines import from what is installed there."""
-    scope = _Scope(type(workload).__module__)
+    scope = _Scope.of(workload)
     return [name for name in _followed(scope) if scope.is_installed(name)]
 
 
@@ -50,49 +52,64 @@ def _followed(scope: "_Scope") -> dict[str, str]:
     queue = [scope.own, _TRAINER]
     while queue:
         name = queue.pop()
-        if name in found or (file := scope.file_of(name)) is None:
+        if name in found or (module := scope.find(name)) is None:
             continue
-        found[name], imports = _read(file.read_bytes())
-        package = name if file.stem == "__init__" else name.rpartition(".")[0]
-        for each in (name, *_resolved(imports, package)):
-            queue += _with_parents(each)
+        found[name], imports = _read(module.source)
+        queue += with_parents(name)
+        queue += resolved(imports, name if module.is_package else name.rpartition(".")[0])
     assert _TRAINER in found, _TRAINER
     return found
 
 
-class _Scope:
-    """Decides which modules are ours or the user's, and finds their files.
+@dataclass(frozen=True)
+class _Module:
+    source: bytes
+    is_package: bool
 
-    Args:
+
+@dataclass(frozen=True)
+class _Scope:
+    """Decides which modules are ours or the user's, and finds their texts.
+
+    Attributes:
         own: The module of the workload.
+        code: The user's code, if the workload is in a file.
     """
 
-    def __init__(self, own: str) -> None:
-        self.own = own
-        self._packages = _OURS | {own.partition(".")[0]}
-        self._folders = {Path(module.__file__).parent for module in user_modules() if module.__file__}
+    own: str
+    code: UserCode | None
 
-    def file_of(self, name: str) -> Path | None:
-        """The file of a module; `None` for a library's module, and for a name that is no module."""
+    @classmethod
+    def of(cls, workload: "Workload[Any]") -> "_Scope":
+        code = user_code_of(workload)
+        return cls(code.module_name if code else type(workload).__module__, code)
+
+    def find(self, name: str) -> _Module | None:
+        """A module; `None` for a library's module, and for a name that is no module."""
+        if self.code is not None and name in self.code.files:
+            if self.code.files[name] is None:
+                return None
+            return _Module(self.code.text_of(name).encode(), self.code.is_package(name))
         if name == self.own:
-            file = getattr(sys.modules[name], "__file__", None)
-            return Path(file) if file else None
-        top = name.partition(".")[0]
-        if top in self._packages:
-            return _file_of(name)
-        folders = [each for each in self._folders if (each / top).is_dir() or (each / f"{top}.py").is_file()]
-        file = _file_of(name) if folders else None
-        return file if file and any(map(file.resolve().is_relative_to, folders)) else None
+            known = getattr(sys.modules[name], "__file__", None)
+            file = Path(known) if known else None
+        else:
+            file = _file_of(name) if self._is_followed(name) else None
+        return None if file is None else _Module(file.read_bytes(), file.stem == "__init__")
 
     def is_installed(self, name: str) -> bool:
         """Whether it is of a package, and no file of the user's."""
-        return name.partition(".")[0] in self._packages and not name.startswith((MODULE_PREFIX, "__main__"))
+        is_users = self.code is not None and name in self.code.files
+        return self._is_followed(name) and not is_users and not name.startswith("__main__")
 
     def shown(self, name: str) -> str:
         """The module's name, independent of the location of the user's file and of the package that holds ours."""
-        if name.startswith(MODULE_PREFIX):
-            return Path(str(sys.modules[name].__file__)).name
+        if self.code is not None and name == self.own:
+            return self.code.main
         return name.removeprefix(f"{_DISTRIBUTION}.")
+
+    def _is_followed(self, name: str) -> bool:
+        return name.partition(".")[0] in _OURS | {self.own.partition(".")[0]}
 
 
 def _file_of(name: str) -> Path | None:
@@ -114,44 +131,16 @@ def _file_of(name: str) -> Path | None:
     return None
 
 
-def _with_parents(name: str) -> Iterator[str]:
-    while name:
-        yield name
-        name = name.rpartition(".")[0]
-
-
-def _resolved(imports: Iterable[tuple[int, str]], package: str) -> Iterator[str]:
-    parts = package.split(".")
-    for level, name in imports:
-        yield ".".join([*parts[: len(parts) + 1 - level], name]) if level else name
-
-
 @functools.cache
 def _read(source: bytes) -> tuple[str, tuple[tuple[int, str], ...]]:
     """A digest of the code, and the names that it imports, each with its number of leading dots."""
     try:
         tree = ast.parse(source)
         code = repr(_plain(tree)).encode(errors="surrogatepass")
-        imports = tuple(dict.fromkeys(_imports(tree)))
+        imports = tuple(dict.fromkeys(imports_of(tree)))
     except (SyntaxError, ValueError, RecursionError):
         code, imports = source, ()
     return hashlib.sha256(code).hexdigest()[:16], imports
-
-
-def _imports(node: ast.AST) -> Iterator[tuple[int, str]]:
-    match node:
-        case ast.Import():
-            yield from ((0, alias.name) for alias in node.names)
-        case ast.ImportFrom():
-            # A name imported from a package may be one of its modules.
-            prefix = f"{node.module}." if node.module else ""
-            yield from ((node.level, f"{prefix}{alias.name}") for alias in node.names)
-        case ast.If(test=ast.Name("TYPE_CHECKING")):
-            for other in node.orelse:
-                yield from _imports(other)
-        case _:
-            for child in ast.iter_child_nodes(node):
-                yield from _imports(child)
 
 
 def _plain(node: object) -> object:

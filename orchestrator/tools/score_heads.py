@@ -13,7 +13,7 @@ from rich.table import Table
 from attnsweep.orchestrator.terminal import PlainConsole
 from attnsweep.workloads.diagnostics.matrices import NOT_MEASURED, MatrixScores
 from attnsweep.workloads.errors import UserError
-from attnsweep.workloads.user_code import given_file
+from attnsweep.workloads.files import given_file
 
 _COLUMNS = {
     "positional_offset": ("offset", ".0f"),

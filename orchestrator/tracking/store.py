@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from attnsweep.orchestrator.storage.credentials import without_credentials
+from attnsweep.orchestrator.storage.ray_session import refuse_ray_session
 from attnsweep.workloads.errors import UserError
 
 if TYPE_CHECKING:
@@ -40,12 +41,15 @@ def tracking_uri(given: str | None = None) -> str:
     """The URI to log to: the one given, else `MLFLOW_TRACKING_URI`, else the database under `./sweeps`.
 
     Raises:
-        UserError: If it is not a URI, or its database file is impossible.
+        UserError: If it is not a URI, its database file is impossible, or the default is in a session of Ray's.
     """
     subject = "--tracking-uri"
     if given is None:
         subject = "MLFLOW_TRACKING_URI"
-        given = os.environ.get(subject) or f"sqlite:///{DEFAULT_DATABASE.absolute()}"
+        given = os.environ.get(subject) or None
+    if given is None:
+        refuse_ray_session(DEFAULT_DATABASE, subject, "set it, for example to sqlite:////shared/sweeps/mlflow.db")
+        given = f"sqlite:///{DEFAULT_DATABASE.absolute()}"
     try:
         urlsplit(given)
         database = database_of(given)

@@ -16,10 +16,17 @@ CHECKPOINT_SECONDS = 120.0
 
 @dataclass(frozen=True)
 class RunContext:
-    """The values that all rows of a run share: the sweep's name, and the id of the environment that trains them."""
+    """The values that all rows of a run share, and the files that its trainings read.
+
+    Attributes:
+        sweep: The sweep's name.
+        environment: The id of the environment that trains them.
+        files: Absolute paths on the driver's machine.
+    """
 
     sweep: str
     environment: str | None = None
+    files: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

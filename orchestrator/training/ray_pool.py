@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NoReturn, cast
 
-import ray.cloudpickle
+import ray
 from ray.actor import ActorHandle
 from ray.exceptions import OutOfMemoryError, RayError, RayTaskError
 from ray.util.scheduling_strategies import (
@@ -34,9 +34,9 @@ from attnsweep.orchestrator.training.messages import (
 from attnsweep.orchestrator.training.node_record import NodeRecord, is_of_the_node
 from attnsweep.orchestrator.training.ray_internals import dead_process
 from attnsweep.orchestrator.training.shares import Node, TrainerShare, Wanted, allot
+from attnsweep.orchestrator.training.shipment import Shipment
 from attnsweep.orchestrator.training.trainer_actor import Settled, TrainerActor
 from attnsweep.workloads.engine.contract import Workload
-from attnsweep.workloads.user_code import user_modules
 
 _LOOK_SECONDS = 1.0
 """Seconds between two queries for the nodes that are up, and for those that Ray is about to remove."""
@@ -90,11 +90,9 @@ class TrainerPool:
         n_nodes: int = 0,
         checkpoint_seconds: float = CHECKPOINT_SECONDS,
     ) -> None:
-        for module in user_modules():
-            ray.cloudpickle.register_pickle_by_value(module)
         self._modules = installed_modules(workload)
         self._environment = Environment(versions=versions(), code=digests_here(self._modules))
-        self._workload, self._run = ray.put(workload), run
+        self._shipment, self._run = ray.put(Shipment(workload, run.files)), run
         self._wanted, self._n_nodes = wanted, n_nodes
         self._checkpoint_seconds = checkpoint_seconds
         self._nodes: dict[str, Node] = {}
@@ -305,7 +303,7 @@ class TrainerPool:
         actor_class = ray.remote(**options)(TrainerActor)
         actor = cast(
             "ActorHandle[TrainerActor]",
-            actor_class.remote(self._workload, self._run, share.device, self._checkpoint_seconds),
+            actor_class.remote(self._shipment, self._run, share.device, self._checkpoint_seconds),
         )
         self._n_started += 1
         self._trainers[self._n_started] = _Trainer(actor, share, node_id)

@@ -31,11 +31,14 @@ class PackContext:
     device: str | None = None
     host: str | None = None
     environment: str | None = None
+    accelerator: str | None = None
 
     @classmethod
-    def of(cls, run: RunContext, pack: str, device: str | None, host: str | None) -> Self:
+    def of(
+        cls, run: RunContext, pack: str, device: str | None, host: str | None, accelerator: str | None = None
+    ) -> Self:
         """The context of a pack of a run, trained on this device of this host."""
-        return cls(run.sweep, pack, device, host, run.environment)
+        return cls(run.sweep, pack, device, host, run.environment, accelerator)
 
 
 def ended_rows(
@@ -196,6 +199,7 @@ def _rows(workload: Workload[Any], tasks: Sequence[Task], context: PackContext, 
         "lane": list(range(n_rows)),
         "pack_size": [n_rows] * n_rows,
         "device": [context.device] * n_rows,
+        "accelerator": [context.accelerator] * n_rows,
         "host": [context.host] * n_rows,
         "environment": [context.environment] * n_rows,
         "finished_at": [datetime.now(UTC)] * n_rows,

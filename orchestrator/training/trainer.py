@@ -134,7 +134,7 @@ class Trainer:
 
     def _ended(self, order: PackOrder, pack: Pack[Any]) -> Trained:
         result = pack.result()
-        context = PackContext.of(self._run, order.pack, self._device, platform.node())
+        context = PackContext.of(self._run, order.pack, self._device, platform.node(), _model_of(self._device))
         rows = ended_rows(self._workload, order.tasks, pack, result, context)
         self._order = self._pack = None
         return Trained(rows, result.lane_steps, time.perf_counter() - self._started)
@@ -158,3 +158,8 @@ def _is_out_of_memory(error: BaseException, text: str) -> bool:
     # PyTorch's CPU allocator raises a plain RuntimeError.
     in_words = isinstance(error, RuntimeError) and "can't allocate memory" in text
     return in_words or isinstance(error, torch.OutOfMemoryError | MemoryError)
+
+
+def _model_of(device: str) -> str | None:
+    """The model of a GPU, as CUDA names it; `None` for another device."""
+    return torch.cuda.get_device_name(device) if torch.device(device).type == "cuda" else None

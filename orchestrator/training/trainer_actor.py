@@ -10,6 +10,8 @@ import ray
 
 from attnsweep.orchestrator.storage.environment import Environment, versions
 from attnsweep.orchestrator.storage.training_code import digests_here
+from attnsweep.orchestrator.training.messages import RunContext
+from attnsweep.orchestrator.training.shipment import Shipment
 from attnsweep.orchestrator.training.trainer import Trainer
 
 
@@ -38,6 +40,9 @@ class Settled:
 
 class TrainerActor(Trainer):
     """A trainer as Ray runs it."""
+
+    def __init__(self, shipment: Shipment, run: RunContext, device: str, checkpoint_seconds: float) -> None:
+        super().__init__(shipment.workload, run, device, checkpoint_seconds)
 
     def settle(self, modules: Sequence[str]) -> Settled:
         """Answers once Ray has given the trainer its resources and its process is up.

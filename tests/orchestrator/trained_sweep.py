@@ -51,7 +51,7 @@ def trained_sweep(path: Location, spec: Sweep, pack_size: int = 8, n_commits: in
         finished = loop.run(lambda: counter.n_commits == n_commits)
         study.save()
         if finished:
-            replay_some(directory, pool, lambda: False)
+            replay_some(directory, workload, pool, lambda: False)
     directory.record_run(finished=finished, seconds=1.0)
     compact(directory.place)
     return directory

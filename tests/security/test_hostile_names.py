@@ -3,6 +3,7 @@
 What a report makes of them: tests/orchestrator/report/test_report_hostile.py.
 """
 
+import hashlib
 import io
 import json
 import re
@@ -25,6 +26,7 @@ from attnsweep.orchestrator.report.screen.status import print_status
 from attnsweep.orchestrator.report.screen.summary import summarize
 from attnsweep.orchestrator.running.progress import ProgressDisplay
 from attnsweep.orchestrator.storage.location import as_argument
+from attnsweep.orchestrator.storage.ray_session import new_directory
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
 from attnsweep.orchestrator.terminal import PlainConsole, plain
 from attnsweep.orchestrator.tracking import SyncResult, sync
@@ -67,7 +69,8 @@ LOOKING = {
     "mlflow-sync": [],
 }
 """Commands that are safe on a stranger's sweep directory, with their further arguments."""
-LOADING: dict[str, list[str]] = {"resume": [], "replay": ["0/0"], "audit": []}
+LOADING: dict[str, list[str]] = {"resume": [], "replay": ["0/0"], "audit": [], "run": ["--local"]}
+"""Commands that run the code of a sweep directory, if it is trusted."""
 
 
 @pytest.fixture(scope="module")
@@ -101,7 +104,7 @@ def test_a_new_directory_is_in_sweeps(monkeypatch: pytest.MonkeyPatch, tmp_path:
     monkeypatch.chdir(tmp_path)
     for name in ("a", "a..b", "0._-"):
         Sweep(name=name, workload="category_pairs", space={}, trials=1)
-        assert cli._new_directory(name).resolve().parent == tmp_path / "sweeps"
+        assert Path(new_directory(name)).resolve().parent == tmp_path / "sweeps"
 
 
 @pytest.mark.slow
@@ -257,16 +260,28 @@ def test_looking_at_a_directory_runs_none_of_its_code(command: str, ran: Path, m
 
 
 @pytest.mark.parametrize("command", LOADING)
-def test_the_others_do_run_it(command: str, ran: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert _exit_code(monkeypatch, command, "s", *LOADING[command]) in (1, 2)
+def test_the_others_run_it_only_with_trust(
+    command: str, ran: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = (command, "s/sweep.json" if command == "run" else "s", *LOADING[command])
+    assert _exit_code(monkeypatch, *words) == 2
+    assert not ran.exists()
+    said = capsys.readouterr().err
+    assert "got 'code that you have not run before: evil.py', expected a sweep of your own" in said
+    assert said.rstrip().endswith("then add --trust to run them")
+
+    assert _exit_code(monkeypatch, *words, "--trust") in (1, 2)
     assert ran.exists()
+    assert f"trusted: evil.py, sha256 {hashlib.sha256((Path('s') / 'evil.py').read_bytes()).hexdigest()}" in (
+        capsys.readouterr().err
+    )
 
 
 def test_the_documents_tell_the_ones_from_the_others() -> None:
     security, readme = (" ".join((ROOT / name).read_text().split()) for name in ("docs/security.md", "README.md"))
     for text, looking, loading in (
-        (security, r"can be looked at \((.*?)\)", r"Do not (.*?) it \(these load the workload\)"),
-        (readme, r"somebody else's is safe \((.*?)\)", r"what its author wrote, and (.*?) run what"),
+        (security, r"can be looked at \((.*?)\)", r"Only (.*?) run code of a sweep directory"),
+        (readme, r"somebody else's is safe \((.*?)\)", r"what its author wrote, and (.*?) run code"),
     ):
         for pattern, commands in ((looking, LOOKING), (loading, LOADING)):
             (named,) = re.findall(pattern, text)

@@ -28,8 +28,6 @@ LOADERS = {"pickle", "cPickle", "cloudpickle", "dill", "joblib", "shelve", "mars
 CALLS = {"torch.load", "torch.jit.load", "numpy.load", "np.load", "read_pickle", "to_pickle", "eval", "exec"}
 """`numpy.load` is called only with `allow_pickle=False`."""
 JUSTIFIED = {
-    # Pickles of the user's own modules are sent to the sweep's own workers.
-    "orchestrator/training/ray_pool.py": {"ray.cloudpickle"},
     # One function of ours, for nodes that may lack attnsweep.
     "orchestrator/tools/doctor/nodes.py": {"ray.cloudpickle"},
 }

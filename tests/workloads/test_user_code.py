@@ -1,13 +1,15 @@
 """Users' files as modules: run once, kept apart, with clear errors."""
 
+import importlib
+import shutil
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
 from attnsweep.workloads.errors import UserError
-from attnsweep.workloads.user_code import load_module, user_modules
+from attnsweep.workloads.user_code import MODULE_PREFIX, load_module, read_user_code
 
 Write = Callable[[str, str], Path]
 
@@ -37,7 +39,6 @@ def test_files_of_one_name_are_two_modules(write: Write) -> None:
     assert (one.FOLDER, other.FOLDER) == ("a", "b")
     assert one.__name__ != other.__name__
     assert sys.modules[one.__name__] is one
-    assert {one, other} <= set(user_modules())
 
 
 @pytest.mark.parametrize(
@@ -58,12 +59,95 @@ def test_a_file_that_failed_runs_again_once_mended(write: Write) -> None:
     path = write("mended.py", "def broken(:")
     with pytest.raises(UserError, match="expected Python"):
         load_module(path)
-    assert not [module for module in user_modules() if "mended" in module.__name__]
+    assert not [name for name in sys.modules if name.startswith(f"{MODULE_PREFIX}mended")]
     write("mended.py", "VALUE = 1")
     assert load_module(path).VALUE == 1
+
+
+MAIN = """
+import json, torch
+import near
+from my_parts import law
+
+def late():
+    import lately
+    return lately.VALUE
+"""
+
+
+@pytest.fixture
+def folder(write: Write) -> Iterator[Path]:
+    """A user's file, what it imports from beside it, and what it does not."""
+    write("near.py", "import nearer\nVALUE = 1")
+    write("nearer.py", "import my_main")
+    write("lately.py", "VALUE = 4")
+    write("my_parts/law.py", "from .sums import total")
+    write("my_parts/sums.py", "total = 3")
+    write("my_parts/alone.py", "1 / 0")
+    write("json.py", "1 / 0")
+    write("torch.py", "1 / 0")
+    write("secret.py", "1 / 0")
+    write("notes.txt", "")
+    yield write("my_main.py", MAIN).parent
+    for name in ("near", "nearer", "lately", "my_main", "my_parts", "my_parts.law", "my_parts.sums"):
+        sys.modules.pop(name, None)
+
+
+def test_a_file_is_read_with_what_it_imports_from_beside_it_and_nothing_else(folder: Path) -> None:
+    code = read_user_code(folder / "my_main.py")
+    assert list(code.texts) == [
+        "lately.py",
+        "my_main.py",
+        "my_parts/law.py",
+        "my_parts/sums.py",
+        "near.py",
+        "nearer.py",
+    ]
+    assert (code.main, code.folder) == ("my_main.py", str(folder))
+
+
+def test_modules_beside_a_file_are_imported_also_later_without_the_folder(folder: Path) -> None:
+    module = load_module(folder / "my_main.py")
+    shutil.rmtree(folder)
+    assert (module.near.VALUE, module.law.total, module.late()) == (1, 3, 4)
+    assert module.torch.__version__
+
+
+def test_modules_of_one_name_beside_two_files_are_kept_apart(write: Write) -> None:
+    found = []
+    for name in ("a", "b"):
+        write(f"{name}/shared_name.py", f"FOLDER = {name!r}")
+        found.append(load_module(write(f"{name}/main.py", "import shared_name")))
+    assert [each.shared_name.FOLDER for each in found] == ["a", "b"]
+
+
+def test_a_module_that_is_already_imported_from_elsewhere_is_not_replaced(
+    write: Write, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write("elsewhere/twice.py", "VALUE = 1")
+    with monkeypatch.context() as patch:
+        patch.syspath_prepend(write("elsewhere/x", "").parent)
+        importlib.import_module("twice")
+    write("here/twice.py", "VALUE = 2")
+    with pytest.raises(UserError, match=r"a module twice, while another of this name is imported already"):
+        load_module(write("here/main.py", "import twice"))
+    del sys.modules["twice"]
+
+
+def test_an_error_in_a_module_beside_the_file_names_its_line(write: Write) -> None:
+    write("faulty.py", "\n1 / 0")
+    with pytest.raises(UserError, match=r"ZeroDivisionError: division by zero, in line 1"):
+        load_module(write("main.py", "import faulty"))
+
+
+@pytest.mark.parametrize("text", ["# coding: latin-1\nVALUE = 'é'\n", "VALUE = 'é'\r\nOTHER = 1\r\n"])
+def test_a_text_is_read_by_pythons_rules(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "encoded.py"
+    path.write_bytes(text.encode("latin-1" if "latin" in text else "utf-8"))
+    assert load_module(path).VALUE == "é"
 
 
 def test_a_stop_by_the_keyboard_is_no_error_of_the_file(write: Write) -> None:
     with pytest.raises(KeyboardInterrupt):
         load_module(write("stopped.py", "raise KeyboardInterrupt"))
-    assert not [module for module in user_modules() if "stopped" in module.__name__]
+    assert not [name for name in sys.modules if name.startswith(f"{MODULE_PREFIX}stopped")]

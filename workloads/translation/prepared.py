@@ -15,8 +15,8 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from attnsweep.workloads.errors import UserError
+from attnsweep.workloads.files import given_file
 from attnsweep.workloads.translation.corpus import EOS, PAD, SPECIALS, UNK, Corpus, Side, corpus_digest
-from attnsweep.workloads.user_code import given_file
 
 SCHEMA_VERSION = 1
 VERSION_KEY, WORDS_KEY, DIGEST_KEY = "corpus_schema_version", "words", "digest"

@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from attnsweep.workloads.errors import UserError
-from attnsweep.workloads.user_code import given_file
+from attnsweep.workloads.files import given_file
 
 _GZIP, _PARQUET = b"\x1f\x8b", b"PAR1"
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"

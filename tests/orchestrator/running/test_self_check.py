@@ -46,7 +46,7 @@ def test_what_ends_otherwise_alone_is_named(spec: Sweep, tmp_path: Path) -> None
     chosen = min(before.deviations)
     (row,) = records(directory, training_id=chosen)
     edit_row(directory, "trainings", row["place"], n_steps=7, eval_loss=2 * row["eval_loss"])
-    found = replay_some(directory, _pool(directory), lambda: False)
+    found = replay_some(directory, load_workload(directory.spec.workload), _pool(directory), lambda: False)
     assert found is not None
     assert found == read_replays(directory)
     assert found.disagreeing == {chosen: ["n_steps", "eval_loss"]}
@@ -58,7 +58,7 @@ def test_what_ends_otherwise_alone_is_named(spec: Sweep, tmp_path: Path) -> None
 def test_a_stop_records_nothing(spec: Sweep, tmp_path: Path) -> None:
     directory = trained_sweep(tmp_path / "s", spec)
     (tmp_path / "s" / "replays.json").unlink()
-    assert replay_some(directory, _pool(directory), lambda: True) is None
+    assert replay_some(directory, load_workload(directory.spec.workload), _pool(directory), lambda: True) is None
     assert read_replays(directory) is None
 
 

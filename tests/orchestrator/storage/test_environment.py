@@ -77,7 +77,7 @@ def test_of_ours_it_names_what_trains_and_what_makes_rows(workload: Workload[Any
     found = Environment.current(workload).code.keys()
     rooms = {name.split(".")[1] for name in found if name.startswith("workloads.")}
     # A translator may read a corpus that the user names.
-    reading = {"user_code"} if workload.name == "translation" else set()
+    reading = {"files"} if workload.name == "translation" else set()
     assert rooms == {workload.name, "diagnostics", "engine", "errors", "parameters", "vocabulary"} | reading
     assert found >= {
         "orchestrator.training.trainer",
@@ -108,21 +108,20 @@ def test_of_the_users_it_names_the_file_and_what_it_imports_from_beside_it(folde
 
 @pytest.mark.parametrize("module", IMPORTED)
 def test_other_code_is_a_change_comments_and_docstrings_are_none(module: str, folder: Path) -> None:
-    workload, file = _own(folder), folder / IMPORTED[module]
-    before, text = Environment.current(workload), file.read_text()
+    file = folder / IMPORTED[module]
+    before, text = Environment.current(_own(folder)), file.read_text()
     file.write_text(f'"""About it."""\n# Thought better of it.\n{text.replace("Mine", "Ours")}\n\n')
-    assert before.changes(Environment.current(workload)) == []
-    assert before.id == Environment.current(workload).id
+    assert before.changes(Environment.current(_own(folder))) == []
+    assert before.id == Environment.current(_own(folder)).id
     file.write_text(f"{text}\nmore = 1")
-    assert before.changes(Environment.current(workload)) == [f"code of {module}"]
+    assert before.changes(Environment.current(_own(folder))) == [f"code of {module}"]
 
 
 def test_what_is_not_imported_is_no_change(folder: Path) -> None:
-    workload = _own(folder)
-    before = Environment.current(workload)
+    before = Environment.current(_own(folder))
     for name in ("my_types.py", "my_notes.py", "my_package/alone.py"):
         (folder / name).write_text("more = 1")
-    assert before.changes(Environment.current(workload)) == []
+    assert before.changes(Environment.current(_own(folder))) == []
 
 
 def test_the_users_folder_may_be_moved(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -136,11 +135,12 @@ def test_the_users_folder_may_be_moved(folder: Path, monkeypatch: pytest.MonkeyP
 
 
 def test_a_workload_of_an_installed_package_is_followed_through_its_package(folder: Path) -> None:
-    (folder / "my_package" / "alone.py").write_text(OWN.replace("from my_package import law", "from . import law"))
-    workload = load_workload("my_package.alone:Own")
+    package = (folder / "my_package").rename(folder / "my_installed")
+    (package / "alone.py").write_text(OWN.replace("from my_package import law", "from . import law"))
+    workload = load_workload("my_installed.alone:Own")
     shipped = Environment.current(CategoryPairs()).code.keys()
     found = Environment.current(workload).code.keys() - shipped
-    assert found == {"my_package", "my_package.alone", "my_package.law", "my_package.sums"}
+    assert found == {"my_installed", "my_installed.alone", "my_installed.law", "my_installed.sums"}
 
 
 def _environment(code: dict[str, str], **versions: str) -> Environment:

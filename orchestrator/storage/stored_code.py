@@ -1,0 +1,111 @@
+"""The user's code that a sweep runs: stored in its directory, checked by its sha256, and run only if it is trusted."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from attnsweep.orchestrator.storage.sweep_directory import SWEEP_FILE, SweepDirectory, code_file
+from attnsweep.orchestrator.storage.trust import is_trusted, trust
+from attnsweep.search_spaces.sweep import Sweep
+from attnsweep.workloads.errors import UserError
+from attnsweep.workloads.user_code import UserCode, read_user_code, sha256_of_text, user_file
+
+if TYPE_CHECKING:
+    from attnsweep.workloads.engine.contract import Workload
+
+
+def load_workload_of(directory: SweepDirectory) -> "Workload[Any]":
+    """The workload of a sweep: of its stored code, or the installed one that it names.
+
+    Raises:
+        UserError: If it is gone, its code is not trusted, or a stored file is not the one that the sweep recorded.
+    """
+    from attnsweep.workloads.registry import load_workload
+
+    code = code_of(directory)
+    check_trusted(code, directory.place)
+    return load_workload(directory.spec.workload, code)
+
+
+def code_of(directory: SweepDirectory) -> UserCode | None:
+    """The user's code that a sweep runs; `None` if it runs that of an installed package. Runs nothing.
+
+    Raises:
+        UserError: If a file is missing, or is not the one that the sweep recorded.
+    """
+    file = user_file(directory.spec.workload)
+    if file is None:
+        return None
+    # Sweeps of earlier versions stored a path alone.
+    return _stored_code(directory, file.name) if directory.code else read_user_code(file)
+
+
+def code_of_json(path: Path, spec: Sweep) -> UserCode | None:
+    """The user's code that a sweep in a JSON file runs, such as a stored `sweep.json`. Runs nothing.
+
+    Raises:
+        UserError: If a file is missing, or is not the one that the sweep recorded.
+    """
+    file = user_file(spec.workload)
+    if file is None:
+        return None
+    if path.name == SWEEP_FILE and not file.is_absolute():
+        return code_of(SweepDirectory.open(path.parent))
+    return read_user_code(file)
+
+
+def check_trusted(code: UserCode | None, where: object) -> None:
+    """Refuses code that this user does not trust.
+
+    Raises:
+        UserError: With the names of its files.
+    """
+    if code is not None and not is_trusted(code.sha256):
+        raise UserError(
+            str(where),
+            given=f"code that you have not run before: {', '.join(code.texts)}",
+            expected="a sweep of your own, or one whose code you trust",
+            fix=f"read these files (in {code.folder}), then add --trust to run them",
+        )
+
+
+def trust_code(code: UserCode | None, say: Callable[[str], None]) -> None:
+    """Trusts some code from now on; `say` is called with a line for each file."""
+    if code is None:
+        say("nothing to trust: the workload is of an installed package")
+        return
+    for name, sha256 in code.sha256.items():
+        say(f"trusted: {name}, sha256 {sha256}")
+    trust(code.sha256)
+
+
+def named_by_file_alone(spec: Sweep, code: UserCode) -> Sweep:
+    """The spec without the folder of the workload's file, which need not outlive the run."""
+    return spec.but(workload=f"{code.main}:{spec.workload.rpartition(':')[2]}")
+
+
+def _stored_code(directory: SweepDirectory, main: str) -> UserCode:
+    if main not in directory.code:
+        raise UserError(
+            f"{directory.place}/{SWEEP_FILE}",
+            given=f"the files {', '.join(directory.code)}",
+            expected=f"{main} among them, which the workload names",
+            fix="restore the file: a sweep's record is not edited",
+        )
+    texts = {name: _stored_text(directory, name, sha256) for name, sha256 in directory.code.items()}
+    return UserCode(f"{directory.place.full_name}/code", main, texts)
+
+
+def _stored_text(directory: SweepDirectory, name: str, sha256: str) -> str:
+    file = f"{directory.place}/{code_file(sha256)}"
+    try:
+        text = directory.place.read_text(code_file(sha256))
+    except (OSError, ValueError) as error:
+        given = getattr(error, "strerror", None) or str(error)
+    else:
+        if sha256_of_text(text) == sha256:
+            return text
+        given = f"sha256 {sha256_of_text(text)}"
+    raise UserError(
+        file, given=given, expected=f"{name} as the sweep stored it", fix=f"restore it from a copy of {name}"
+    )

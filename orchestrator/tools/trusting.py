@@ -1,0 +1,49 @@
+"""The option `--trust` of the commands that run the code of a sweep."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from attnsweep.search_spaces.sweep import Sweep
+    from attnsweep.workloads.user_code import UserCode
+
+Trust = Annotated[
+    bool, typer.Option("--trust", help="Run the users' code that the sweep brings along; its files are listed.")
+]
+
+
+def trust_code_of(directory: str) -> None:
+    """Trusts a sweep's code from now on, and lists its files.
+
+    Raises:
+        UserError: If there is no sweep, or a stored file is not the one that the sweep recorded.
+    """
+    from attnsweep.orchestrator.storage.stored_code import code_of, trust_code
+    from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
+
+    trust_code(code_of(SweepDirectory.open(directory)), _say)
+
+
+def code_for(reference: str, sweep: "Sweep", *, trusted: bool) -> "UserCode | None":
+    """The user's code of a sweep in a JSON file; `None` for a sweep in a Python file, which is run with its workload.
+
+    Raises:
+        UserError: If the code is not trusted, or a stored file is not the one that the sweep recorded.
+    """
+    if not reference.endswith(".json"):
+        return None
+    from attnsweep.orchestrator.storage.stored_code import check_trusted, code_of_json, trust_code
+
+    code = code_of_json(Path(reference), sweep)
+    if trusted:
+        trust_code(code, _say)
+    check_trusted(code, reference)
+    return code
+
+
+def _say(line: str) -> None:
+    from attnsweep.orchestrator.terminal import plain
+
+    typer.echo(plain(line), err=True)

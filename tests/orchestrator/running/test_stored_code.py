@@ -1,0 +1,139 @@
+"""A user's workload outlives the folder that it was run from: its code is in the sweep."""
+
+import json
+import os
+import shutil
+import signal
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from attnsweep.orchestrator import cli
+from attnsweep.orchestrator.audit.audit import audit
+from attnsweep.orchestrator.inspection.replay import replay, retrain
+from attnsweep.orchestrator.ledger.reader import Ledger
+from attnsweep.orchestrator.running.loop import SweepLoop
+from attnsweep.orchestrator.running.session import resume_sweep, run_sweep
+from attnsweep.orchestrator.storage import trust
+from attnsweep.orchestrator.storage.location import Location
+from attnsweep.orchestrator.storage.stored_code import code_of, trust_code
+from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
+from attnsweep.orchestrator.training.resources import Resources
+from attnsweep.search_spaces.loading import load_sweep
+from attnsweep.workloads.errors import UserError
+from tests.fault import sweeps
+from tests.orchestrator.storage.object_store import new_prefix
+
+pytestmark = [pytest.mark.usefixtures("mlflow_database"), pytest.mark.slow]
+QUIET = Console(quiet=True)
+LOCAL = Resources(local=True, pack_size=4)
+MINE = """
+import my_names
+from attnsweep import Sweep
+from attnsweep.workloads.category_pairs import CategoryPairs
+
+class Own(CategoryPairs):
+    name = my_names.NAME
+
+def sweep():
+    return Sweep(name="own", workload="mine.py:Own", sampler="random", trials=2, replicates=4,
+                 space={"n_steps": 20, "n_categories": 3, "n_positions": 4})
+"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Iterator[Path]:
+    place = tmp_path / "job"
+    place.mkdir()
+    (place / "mine.py").write_text(MINE)
+    (place / "my_names.py").write_text('NAME = "own"  # é')
+    (place / "private.py").write_text("PASSWORD = 1")
+    yield place
+    sys.modules.pop("my_names", None)
+
+
+def _interrupted(folder: Path, where: Location) -> SweepDirectory:
+    """A sweep that was stopped after its first commit, and whose folder is gone."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(SweepLoop, "_commit", sweeps.after_commit(1, lambda: os.kill(os.getpid(), signal.SIGINT)))
+        assert not run_sweep(load_sweep(str(folder / "mine.py")), where, LOCAL, QUIET).finished
+    shutil.rmtree(folder)
+    return SweepDirectory.open(where)
+
+
+def test_resume_replay_and_audit_work_once_the_folder_is_gone(folder: Path, tmp_path: Path) -> None:
+    path = tmp_path / "s"
+    directory = _interrupted(folder, path)
+    assert directory.spec.workload == "mine.py:Own"
+    assert list(directory.code) == ["mine.py", "my_names.py"]
+    assert {each.stem for each in (path / "code").iterdir()} == set(directory.code.values())
+    assert resume_sweep(path, LOCAL, QUIET).finished
+    assert set(Ledger(path).trainings()["workload"].to_pylist()) == {"own"}
+    assert replay(directory, "1/3").deviation.agrees
+    assert not audit(path).problems
+    retrain(directory, [Ledger(path).trainings()["training_id"][0].as_py()])
+    _run_again(path, tmp_path / "again")
+
+
+def _run_again(path: Path, again: Path) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sys, "argv", ["attnsweep", "run", str(path / "sweep.json"), "--local", "--dir", str(again)])
+        with pytest.raises(SystemExit) as ended:
+            cli.main()
+    assert ended.value.code in (None, 0)
+    assert SweepDirectory.open(again).code == SweepDirectory.open(path).code
+
+
+def test_a_sweep_in_an_object_store_has_its_code_with_it(folder: Path, s3: str) -> None:
+    where = str(new_prefix())
+    directory = _interrupted(folder, where)
+    assert resume_sweep(where, LOCAL, QUIET).finished
+    assert replay(directory, "0/0").deviation.agrees
+
+
+def test_another_user_runs_it_only_with_trust_which_is_remembered(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    directory = _interrupted(folder, tmp_path / "s")
+    monkeypatch.setattr(trust, "_trusted_here", set())
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state of another"))
+    for run_it in (
+        lambda: resume_sweep(tmp_path / "s", LOCAL, QUIET),
+        lambda: replay(directory, "0/0"),
+        lambda: audit(tmp_path / "s"),
+    ):
+        with pytest.raises(UserError, match=r"code that you have not run before: mine\.py, my_names\.py"):
+            run_it()
+    said: list[str] = []
+    trust_code(code_of(directory), said.append)
+    assert said == [f"trusted: {name}, sha256 {sha256}" for name, sha256 in directory.code.items()]
+    monkeypatch.setattr(trust, "_trusted_here", set())
+    assert resume_sweep(tmp_path / "s", LOCAL, QUIET).finished
+
+
+def test_a_changed_or_missing_file_is_refused(folder: Path, tmp_path: Path) -> None:
+    path = tmp_path / "s"
+    directory = _interrupted(folder, path)
+    file = path / "code" / f"{directory.code['my_names.py']}.py"
+    for spoil in (lambda: file.write_text('NAME = "other"'), file.unlink):
+        spoil()
+        with pytest.raises(UserError, match=r"expected my_names\.py as the sweep stored it; restore it"):
+            resume_sweep(path, LOCAL, QUIET)
+        with pytest.raises(UserError, match=r"expected my_names\.py as the sweep stored it"):
+            replay(directory, "0/0")
+        assert any(file.name in str(each) for each in audit(path).problems)
+
+
+@pytest.mark.parametrize("name", ["../x.py", "/etc/x.py", "a/../../x.py", "x", "mine.py"])
+def test_a_record_leads_to_no_file_elsewhere(folder: Path, tmp_path: Path, name: str) -> None:
+    directory = _interrupted(folder, tmp_path / "s")
+    file = tmp_path / "s" / "sweep.json"
+    record = json.loads(file.read_text())
+    del record["sha256"]
+    record["code"] = {"mine.py": directory.code["mine.py"], name: "../../../../etc/passwd"}
+    file.write_text(json.dumps(record))
+    with pytest.raises(UserError, match=r"sweep\.json"):
+        SweepDirectory.open(tmp_path / "s")
