@@ -1,13 +1,12 @@
 """The command line. Fast to import: torch, ray and mlflow are loaded by the commands that need them."""
 
-import json
 import sys
 from collections.abc import Sequence
 from contextlib import suppress
 from enum import StrEnum
 from importlib.metadata import version
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from typer.exceptions import TyperException
@@ -20,7 +19,7 @@ from attnsweep.orchestrator.storage.ray_session import new_directory
 from attnsweep.orchestrator.tools import resource_options as on
 from attnsweep.orchestrator.tools.commands import AsJson, doctor, prepare_corpus, score_heads, specs, workloads
 from attnsweep.orchestrator.tools.trusting import Trust, code_for, trust_code_of
-from attnsweep.workloads.errors import SpecError, UserError
+from attnsweep.workloads.errors import UserError
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -104,9 +103,9 @@ def run(
     as_json: AsJson = False,
 ) -> None:
     """Run a sweep."""
-    from attnsweep.search_spaces.loading import load_sweep
+    from attnsweep.search_spaces.loading import assignment, load_sweep
 
-    sweep = load_sweep(spec).fix(dict(_assignment(text) for text in fixed or []))
+    sweep = load_sweep(spec).fix(dict(assignment(text) for text in fixed or []))
     budget = {"trials": trials, "replicates": replicates, "seed": seed}
     sweep = sweep.but(**{name: value for name, value in budget.items() if value is not None})
     if or_resume and directory is None:
@@ -388,21 +387,6 @@ def _add_report(directory: "SweepDirectory", tracking_uri: str | None = None) ->
 
     with suppress(KeyboardInterrupt), _stderr().status("drawing the report for MLflow; Ctrl-C skips it"):
         tracking.add_report(directory, tracking_uri)
-
-
-def _assignment(text: str) -> tuple[str, Any]:
-    """Splits `name=value`. The value is read as JSON if possible, else as text."""
-    name, equals, value = text.partition("=")
-    if not equals or not name:
-        raise SpecError("--set", given=text, expected="NAME=VALUE", fix="for example --set init_sigma=0.1")
-    try:
-        return name, json.loads(value)
-    except ValueError:
-        return name, value
-    except RecursionError as error:
-        raise SpecError(
-            name, given=value, expected="a number, a text, true, false or null", fix="correct it"
-        ) from error
 
 
 def _stderr() -> "Console":

@@ -4,6 +4,7 @@ import importlib
 import json
 import pkgutil
 from pathlib import Path
+from typing import Any
 
 from attnsweep.search_spaces import catalog
 from attnsweep.search_spaces.sweep import Sweep
@@ -40,6 +41,25 @@ def load_sweep(reference: str) -> Sweep:
         expected=f"one of {', '.join(shipped_names())}; a Python file with sweep(); or a sweep.json",
         fix="see `attnsweep specs`",
     )
+
+
+def assignment(text: str) -> tuple[str, Any]:
+    """Splits `name=value` of the command line. The value is read as JSON if possible, else as text.
+
+    Raises:
+        SpecError: If it is no assignment.
+    """
+    name, equals, value = text.partition("=")
+    if not equals or not name:
+        raise SpecError("--set", given=text, expected="NAME=VALUE", fix="for example --set init_sigma=0.1")
+    try:
+        return name, json.loads(value)
+    except ValueError:
+        return name, value
+    except RecursionError as error:
+        raise SpecError(
+            name, given=value, expected="a number, a text, true, false or null", fix="correct it"
+        ) from error
 
 
 def _made_by(function: object, reference: str) -> Sweep:

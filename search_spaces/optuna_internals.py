@@ -11,10 +11,18 @@ TESTED = "5.0"
 
 try:
     from optuna._transform import _SearchSpaceTransform as SearchSpaceTransform
+    from optuna.samplers._lazy_random_state import LazyRandomState
+    from optuna.samplers._tpe.parzen_estimator import _ParzenEstimator as ParzenEstimator
+    from optuna.samplers._tpe.sampler import _split_trials as split_trials
+    from optuna.samplers._tpe.sampler import default_gamma
+    from optuna.storages.journal._storage import JournalOperation
 
     for _name in ("_attr_key_optimizer", "_init_optimizer", "_restore_optimizer", "_split_optimizer_str"):
         # What `JsonCmaEsSampler` overrides.
         getattr(optuna.samplers.CmaEsSampler, _name)
+    for _name in ("_sample", "_build_parzen_estimator", "_compare"):
+        # What `BatchedTPESampler` overrides or calls.
+        getattr(optuna.samplers.TPESampler, _name)
 except (ImportError, AttributeError) as error:
     raise UserError(
         "optuna",
@@ -23,7 +31,16 @@ except (ImportError, AttributeError) as error:
         fix=f"pip install 'optuna=={TESTED}.*'",
     ) from error
 
-__all__ = ["SearchSpaceTransform", "storage_of", "trial_of"]
+__all__ = [
+    "JournalOperation",
+    "LazyRandomState",
+    "ParzenEstimator",
+    "SearchSpaceTransform",
+    "default_gamma",
+    "new_trial",
+    "split_trials",
+    "storage_of",
+]
 
 
 def storage_of(study: optuna.Study) -> tuple[BaseStorage, int]:
@@ -31,7 +48,11 @@ def storage_of(study: optuna.Study) -> tuple[BaseStorage, int]:
     return study._storage, study._study_id
 
 
-def trial_of(study: optuna.Study, number: int) -> optuna.Trial:
-    """A trial that was asked for before, by its number."""
+def new_trial(study: optuna.Study) -> optuna.Trial:
+    """A new trial, as `study.ask` makes it.
+
+    `study.ask` first looks through all trials for one that somebody has enqueued. Nobody enqueues trials of a sweep.
+    """
+    study._thread_local.cached_all_trials = None
     storage, study_id = storage_of(study)
-    return optuna.Trial(study, storage.get_trial_id_from_study_id_trial_number(study_id, number))
+    return optuna.Trial(study, storage.create_new_trial(study_id))

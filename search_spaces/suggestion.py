@@ -11,11 +11,11 @@ from optuna.samplers import (
     GridSampler,
     QMCSampler,
     RandomSampler,
-    TPESampler,
 )
 from optuna.study import Study
 from optuna.trial import FrozenTrial, Trial
 
+from attnsweep.search_spaces.batched_tpe import BatchedTPESampler
 from attnsweep.search_spaces.cma_es import JsonCmaEsSampler
 from attnsweep.search_spaces.dimensions import Categorical, Conditional, Float, Int, Scalar, Simple, Varied
 from attnsweep.search_spaces.grid import grid_axes
@@ -57,11 +57,12 @@ def make_sampler(sweep: Sweep, trial: int) -> BaseSampler:
     Layouts that are shared by the whole sweep (the quasi-random sequence, the grid) are seeded by the sweep alone.
     """
     sweep_seed = sweep.seed % 2**32
-    seed = int(np.random.SeedSequence([sweep.seed, trial]).generate_state(1)[0])
+    seed = trial_seed(sweep, trial)
     match sweep.sampler:
         case "tpe":
-            # Trials are asked for in batches; the constant liar keeps a batch from clustering at one point.
-            return TPESampler(seed=seed, constant_liar=True)
+            sampler = BatchedTPESampler()
+            sampler.begin(seed)
+            return sampler
         case "random":
             return RandomSampler(seed=seed)
         case "qmc":
@@ -82,15 +83,21 @@ def make_sampler(sweep: Sweep, trial: int) -> BaseSampler:
             return _BudgetedGridSampler(grid_axes(sweep), seed=sweep_seed)
 
 
+def trial_seed(sweep: Sweep, trial: int) -> int:
+    """The seed of a trial's draws."""
+    return int(np.random.SeedSequence([sweep.seed, trial]).generate_state(1)[0])
+
+
 def distributions(sweep: Sweep) -> dict[str, BaseDistribution]:
-    """The distributions of the unconditional parameters, which `study.ask` draws together."""
+    """The distributions of the unconditional parameters, which are drawn together."""
     return {name: dimension.distribution() for name, dimension in sweep.varied().items()}
 
 
 def suggest(sweep: Sweep, trial: Trial) -> dict[str, Scalar]:
-    """The values of a trial, whose unconditional parameters `study.ask` has drawn: draws the conditional ones."""
-    for name, dimension in undrawn(sweep, trial.params).items():
-        draw(trial, name, dimension)
+    """The values of a trial: draws the parameters that it lacks, unconditional ones first."""
+    while missing := undrawn(sweep, trial.params):
+        for name, dimension in missing.items():
+            draw(trial, name, dimension)
     return values_of(sweep, trial.params)
 
 

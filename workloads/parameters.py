@@ -192,7 +192,7 @@ class TrainingParameters:
     @classmethod
     def declared(cls) -> dict[str, Parameter]:
         """The declared parameters by name, in order of declaration."""
-        return {name: each for name, each in cls._known().items() if each.retired is None}
+        return dict(_declared_by(cls))  # type: ignore[arg-type]  # a class is hashable
 
     @classmethod
     def retired(cls) -> dict[str, Parameter]:
@@ -272,7 +272,7 @@ class TrainingParameters:
 
     def static_key(self) -> tuple[Value, ...]:
         """Equal for two trainings if and only if they may share a pack."""
-        return tuple(getattr(self, name) for name, declared in self.declared().items() if declared.static)
+        return tuple(getattr(self, name) for name in _static_names(type(self)))  # type: ignore[arg-type]  # as above
 
 
 @functools.cache
@@ -287,6 +287,16 @@ def _fields_of(parameters: type[TrainingParameters]) -> Mapping[str, Parameter]:
         )
         for field in dataclasses.fields(parameters)
     }
+
+
+@functools.cache
+def _declared_by(parameters: type[TrainingParameters]) -> Mapping[str, Parameter]:
+    return {name: each for name, each in parameters._known().items() if each.retired is None}
+
+
+@functools.cache
+def _static_names(parameters: type[TrainingParameters]) -> tuple[str, ...]:
+    return tuple(name for name, declared in parameters.declared().items() if declared.static)
 
 
 def unknown_parameter(name: str, value: object, parameters: type[TrainingParameters]) -> SpecError:

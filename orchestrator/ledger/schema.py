@@ -68,6 +68,7 @@ def trainings_schema(parameters: type[TrainingParameters], level_names: Sequence
             _field("lane", pa.int32(), "its slot in the pack"),
             _field("pack_size", pa.int32(), "trainings in the pack"),
             _field("device", TEXT, "device it was trained on", null="it reached none"),
+            _field("accelerator", TEXT, "model of that GPU", null="it was a CPU, or the training reached none"),
             _field("host", TEXT, "machine it was trained on", null="it reached none"),
             _field("environment", TEXT, "versions and code that trained it: an id in sweep.json", null="not recorded"),
             _field("finished_at", pa.timestamp("us", tz="UTC"), "when its pack was trained, by the trainer's clock"),

@@ -15,7 +15,7 @@ from attnsweep.workloads.errors import UserError
 
 
 class LedgerWriter:
-    """Writes one sweep's ledger: one fragment per pack, atomically.
+    """Writes one sweep's ledger: one fragment per commit, atomically.
 
     Opening sets damaged fragments aside and removes what a crash of an earlier writer has left. It keeps no rows in
     memory.
@@ -57,10 +57,10 @@ class LedgerWriter:
         self._lock.confirm()
 
     def commit(self, pack: str, trainings: pa.Table, curves: pa.Table | None, heads: pa.Table | None) -> None:
-        """Adds the rows of one pack to the ledger. Durable once this returns.
+        """Adds the rows of packs that ended together to the ledger, as one fragment. Durable once this returns.
 
         Args:
-            pack: Its name. It may be committed again: each commit is a fragment of its own.
+            pack: The name of the first one. It may be committed again: each commit is a fragment of its own.
             curves, heads: `None` if there are no rows, as of a training that failed.
 
         Raises:

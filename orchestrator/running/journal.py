@@ -71,6 +71,12 @@ class StudyLog(BaseJournalBackend):
         if not self._is_asking:
             self._n_whole = len(self._unsaved)
 
+    def add(self, entry: dict[str, Any]) -> None:
+        """Adds an entry that Optuna's study in memory is not told of."""
+        assert not self._is_asking
+        self._unsaved.append(entry)
+        self._n_whole = len(self._unsaved)
+
     @contextmanager
     def asking(self) -> Iterator[None]:
         """A context for one ask: its entries are saved together, or not at all if it raises."""

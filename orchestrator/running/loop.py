@@ -1,14 +1,14 @@
 """The sweep loop: ask, pack, train, commit, tell, project. One thread, the only writer of study and ledger."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 import pyarrow as pa
 
 from attnsweep.orchestrator.ledger.writer import LedgerWriter
-from attnsweep.orchestrator.running.backlog import Backlog
+from attnsweep.orchestrator.running.backlog import Backlog, PackSizer
 from attnsweep.orchestrator.running.checkpoints import Checkpoints
 from attnsweep.orchestrator.running.retries import Retries
 from attnsweep.orchestrator.running.study import Study
@@ -22,13 +22,14 @@ from attnsweep.orchestrator.training.messages import (
     Progress,
     Raised,
     Report,
+    Reports,
     Rows,
     RunContext,
     Trained,
     TrainerLost,
 )
 from attnsweep.orchestrator.training.pool import Pool
-from attnsweep.orchestrator.training.rows import PackContext, failed_rows
+from attnsweep.orchestrator.training.rows import PackContext, failed_rows, joined
 from attnsweep.search_spaces.replication import n_wanted
 from attnsweep.workloads.engine.contract import Workload
 
@@ -44,6 +45,11 @@ HAND_BACK_SECONDS = 3.5
 """How long a stop waits for unfinished packs: a trainer answers once its slice is over. MLflow gets the rest of
 `STOP_SECONDS`."""
 _WAIT_SECONDS = 0.5
+_ASK_SECONDS = 0.05
+"""How long the loop asks for trials before it looks at reports again. Trainers with a report wait for that look."""
+_COMMIT_SECONDS = 1.0
+"""How long packs that have ended wait for their commit while trainers wait for trials. One commit of many packs costs
+hardly more than one of a single pack. A killed driver loses as much."""
 
 
 class Follower(Protocol):
@@ -107,11 +113,14 @@ class SweepLoop:
         self._max_failures = float("inf") if max_failures is None else max_failures
         self._followers = followers
         self._backlog = Backlog(pack_size)
+        self._trials_per_pack = -(-(pack_size or PackSizer.smallest) // n_wanted(directory.spec.replicates, {}))
         self._trials = OpenTrials(directory, workload, study, self._backlog)
         self._retries = Retries(Checkpoints(directory.place, directory.environment))
         self._may_ask = True
         self._steps: dict[str, int] = {}
-        self._n_trained, self._n_failed = 0, 0
+        self._n_trained, self._n_failed, self._n_under_way = 0, 0, 0
+        self._ended: list[tuple[PackOrder, Rows]] = []
+        self._committed = 0.0
 
     def resume(self, rows: pa.Table) -> Found:
         """Continues from an earlier run, or begins if there was none.
@@ -141,14 +150,11 @@ class SweepLoop:
         while not should_stop():
             # The first trials are asked for even if Ray took all the time to start the first trainer.
             self._may_ask = time.monotonic() < deadline or self._study.n_asked == 0
-            while self._pool.has_idle and (order := self._retries.next() or self._new_pack()):
-                self._pool.train(order)
+            is_asking = self._hand_out()
             if not self._pool.running and not self._has_work:
                 return True
-            for order, report in self._pool.reports(_WAIT_SECONDS):
-                self._receive(order, report)
-        for order, report in self._pool.hand_back(HAND_BACK_SECONDS):
-            self._receive(order, report)
+            self._receive_all(self._pool.reports(0.0 if is_asking else _WAIT_SECONDS), may_wait=is_asking)
+        self._receive_all(self._pool.hand_back(HAND_BACK_SECONDS))
         return False
 
     @property
@@ -181,20 +187,59 @@ class SweepLoop:
     def _fair_share(self) -> int:
         """Trainings queued, under way or still to be asked for, per trainer; of new trials, their first replicates."""
         to_come = self._n_to_ask * n_wanted(self._directory.spec.replicates, {})
-        under_way = sum(len(order.tasks) for order in self._pool.running)
-        return -(-(len(self._backlog) + to_come + under_way) // self._pool.n_trainers)
+        return -(-(len(self._backlog) + to_come + self._n_under_way) // self._pool.n_trainers)
+
+    def _hand_out(self) -> bool:
+        """Gives packs to idle trainers; returns whether time ran out while trials were asked for."""
+        until = time.monotonic() + _ASK_SECONDS
+        while self._pool.has_idle:
+            order = self._retries.next()
+            if order is None:
+                if not self._fill_pack(until):
+                    return True
+                order = self._new_pack()
+            if order is None:
+                return False
+            self._n_under_way += len(order.tasks)
+            self._pool.train(order)
+        return False
+
+    def _fill_pack(self, until: float) -> bool:
+        """Asks for trials until the backlog holds a full pack or none is left to ask; `False` if it is late by then."""
+        while self._n_to_ask and not self._backlog.has_full_pack(self._fair_share):
+            self._trials.ask(self._trials_per_pack)
+            if time.monotonic() >= until:
+                return False
+        return True
 
     def _new_pack(self) -> PackOrder | None:
-        """A pack from the backlog. Asks for trials until the pack is full; `None` if no training is left."""
-        while self._n_to_ask and not self._backlog.has_full_pack(self._fair_share):
-            self._trials.ask()
+        """A pack from the backlog; `None` where no training waits."""
         tasks = self._backlog.take_pack(self._fair_share)
         if not tasks:
             return None
         return PackOrder(f"{tasks[0].trial:06d}-{tasks[0].replicate:04d}-{len(tasks)}", tasks)
 
+    def _receive_all(self, reports: Reports, *, may_wait: bool = False) -> None:
+        """Takes reports that came together, and commits the rows of all packs that have ended at once.
+
+        Args:
+            reports: From the pool.
+            may_wait: Whether the commit may wait for further packs, up to `_COMMIT_SECONDS`.
+        """
+        try:
+            for order, report in reports:
+                self._receive(order, report)
+        except SweepError:
+            # The other packs among these reports have ended all the same.
+            self._commit_ended()
+            raise
+        if not may_wait or time.monotonic() - self._committed > _COMMIT_SECONDS:
+            self._commit_ended()
+
     def _receive(self, order: PackOrder, report: Report | TrainerLost) -> None:
         self._steps.pop(order.pack, None)
+        if not isinstance(report, Progress):
+            self._n_under_way -= len(order.tasks)
         match report:
             case Progress():
                 self._steps[order.pack] = report.step
@@ -206,7 +251,7 @@ class SweepLoop:
                 self._n_trained += len(order.tasks)
                 if order.checkpoint is None:
                     self._backlog.sizer(order.shape).measured(len(order.tasks), report.lane_steps / report.seconds)
-                self._commit(order, report.rows)
+                self._ended.append((order, report.rows))
             case Raised():
                 self._isolate(order, report)
             case TrainerLost():
@@ -241,7 +286,7 @@ class SweepLoop:
     def _fail(self, order: PackOrder, error: str, device: str | None = None, host: str | None = None) -> None:
         run = RunContext(self._directory.sweep, self._directory.environment)
         context = PackContext.of(run, order.pack, device, host)
-        self._commit(order, failed_rows(self._workload, order.tasks, error, context))
+        self._ended.append((order, failed_rows(self._workload, order.tasks, error, context)))
         self._n_failed += 1
         if self._n_failed > self._max_failures:
             limit = f"more than --max-failures {self._max_failures}"
@@ -255,13 +300,21 @@ class SweepLoop:
         self._study.save()
         self._retries.checkpoint(order, state)
 
-    def _commit(self, order: PackOrder, rows: Rows) -> None:
+    def _commit_ended(self) -> None:
+        ended, self._ended = self._ended, []
+        if ended:
+            self._commit([order.pack for order, _ in ended], joined([rows for _, rows in ended]))
+            self._committed = time.monotonic()
+
+    def _commit(self, packs: Sequence[str], rows: Rows) -> None:
+        """Makes the rows of packs one fragment of the ledger, then tells the trials that they complete."""
         self._writer.confirm()
         # The study is durable before the rows of its trials: a trial in the ledger must not be asked for again.
         self._study.save()
-        self._writer.commit(order.pack, rows.trainings, rows.curves, rows.heads)
-        self._retries.finished(order.pack)
-        self._retries.got_further(order.pack)
+        self._writer.commit(packs[0], rows.trainings, rows.curves, rows.heads)
+        for pack in packs:
+            self._retries.finished(pack)
+            self._retries.got_further(pack)
         self._inform(self._trials.count(rows.trainings), rows.trainings)
 
     def _inform(self, told: list[int], trainings: pa.Table | None = None) -> None:

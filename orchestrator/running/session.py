@@ -46,6 +46,8 @@ from attnsweep.workloads.user_code import UserCode, user_code_of, users_code
 _PREDECESSOR_SECONDS = 1.1 * LEASE_SECONDS
 """How long a sweep in an object store looks taken after its driver was killed, and some."""
 _LOOK_SECONDS = 5.0
+_SHOW_SECONDS_PER_TRAINER = 1e-4
+"""Between two looks at the packs under way, for the display: thousands of them take milliseconds to count."""
 
 
 def run_sweep(
@@ -312,10 +314,15 @@ class _Session:
         finished, replays = False, earlier_replays(directory)
         stop = StopOnSignal()
 
+        shown = 0.0
+
         def should_stop() -> bool:
+            nonlocal shown
             for words in pool.notices():
                 self.console.print(words, soft_wrap=True, markup=False)
-            _show_progress(display, beacon, pool, loop)
+            if time.monotonic() - shown > _SHOW_SECONDS_PER_TRAINER * pool.n_trainers:
+                _show_progress(display, beacon, pool, loop)
+                shown = time.monotonic()
             return stop.requested
 
         try:

@@ -7,20 +7,24 @@ from dataclasses import dataclass
 
 import optuna
 from optuna.exceptions import ExperimentalWarning
+from optuna.samplers import BaseSampler
 from optuna.storages import BaseStorage, JournalStorage, RDBStorage
 from optuna.storages.journal import JournalFileBackend
 from optuna.trial import FrozenTrial, TrialState
 
 from attnsweep.orchestrator.running.journal import JournalFile, JournalPieces, StudyLog
+from attnsweep.orchestrator.running.trial_entries import TrialEntries
 from attnsweep.orchestrator.storage.credentials import without_credentials
 from attnsweep.orchestrator.storage.local import LocalFolder, regular_file
 from attnsweep.orchestrator.storage.location import as_argument
 from attnsweep.orchestrator.storage.s3 import ObjectPrefix
 from attnsweep.orchestrator.storage.sweep_directory import STUDY_FILE, SweepDirectory
+from attnsweep.search_spaces.batched_tpe import BatchedTPESampler
 from attnsweep.search_spaces.boundary import N_JUDGED
 from attnsweep.search_spaces.dimensions import Scalar
-from attnsweep.search_spaces.optuna_internals import storage_of, trial_of
-from attnsweep.search_spaces.suggestion import distributions, draw, make_sampler, suggest, undrawn, values_of
+from attnsweep.search_spaces.optuna_internals import new_trial, storage_of
+from attnsweep.search_spaces.random_draws import RandomDraws
+from attnsweep.search_spaces.suggestion import draw, make_sampler, suggest, trial_seed, undrawn, values_of
 from attnsweep.search_spaces.sweep import Sweep
 from attnsweep.workloads.errors import SpecError, UserError
 
@@ -48,7 +52,8 @@ class Study:
 
     Each trial is drawn by a sampler that is seeded by the sweep's seed and the trial's number. A sampler that does not
     learn (`random`, `qmc`, `grid`) therefore draws the same trials in a resumed sweep as in an undisturbed one. What
-    `tpe`, `cmaes` and `boundary` draw depends on the trials that had ended by then.
+    `cmaes` and `boundary` draw depends on the trials that had ended by then; what `tpe` draws, on those that had ended
+    when its batch began; a resumed sweep begins a new batch.
 
     Asked, told and refused trials are durable once `save` returns. A killed driver loses later entries, but no result:
     a trial that was only asked for has no rows and no checkpoint, and a told trial is told again from its rows. With a
@@ -62,7 +67,6 @@ class Study:
     def __init__(self, directory: SweepDirectory) -> None:
         optuna.logging.set_verbosity(optuna.logging.WARNING)
         self._directory, self._spec = directory, directory.spec
-        self._distributions = distributions(directory.spec)
         with _readable(directory):
             storage, self._log = _open_storage(directory)
             self._study = optuna.create_study(
@@ -73,6 +77,11 @@ class Study:
                 load_if_exists=True,
             )
         self._name_values()
+        self._n_left_in_batch = 0
+        self._random = RandomDraws(directory.spec)
+        # Nothing is learned from random trials: what is asked and told from here on is not kept in memory.
+        learns = directory.spec.sampler != "random"
+        self._entries = None if learns or self._log is None else TrialEntries(self._log)
         trials = self._study.get_trials(deepcopy=False)
         self._n_asked = len(trials)
         self.refused: dict[int, str] = {
@@ -96,14 +105,32 @@ class Study:
         """Trials left in the budget."""
         return max(self._spec.trials - self._n_asked, 0)
 
-    def ask(self) -> Configuration:
-        """The next configuration."""
-        self._study.sampler = make_sampler(self._spec, self._n_asked)
-        with self._log.asking() if self._log else nullcontext():
-            trial = self._study.ask(self._distributions)
-            values = suggest(self._spec, trial)
+    def ask(self, batch: int = 1) -> Configuration:
+        """The next configuration.
+
+        Args:
+            batch: So many trials asked for in a row are drawn by one model of `tpe`; the other samplers have none.
+        """
+        number = self._n_asked
+        if self._entries:
+            drawn, distributions = self._random.draw(number)
+            self._entries.create(drawn, distributions)
+            values = values_of(self._spec, drawn)
+        else:
+            self._study.sampler = self._sampler(number, batch)
+            with self._log.asking() if self._log else nullcontext():
+                values = suggest(self._spec, new_trial(self._study))
         self._n_asked += 1
-        return Configuration(trial.number, values)
+        return Configuration(number, values)
+
+    def _sampler(self, trial: int, batch: int) -> BaseSampler:
+        before = self._study.sampler
+        if isinstance(before, BatchedTPESampler) and self._n_left_in_batch > 0:
+            self._n_left_in_batch -= 1
+            before.begin(trial_seed(self._spec, trial))
+            return before
+        self._n_left_in_batch = batch - 1
+        return make_sampler(self._spec, trial)
 
     def asked(self) -> list[Asked]:
         """The trials that earlier runs asked for, without the refused ones."""
@@ -134,7 +161,7 @@ class Study:
 
     def refuse(self, trial: int, reason: str) -> None:
         """Ends a trial whose values the workload refuses; the sampler does not learn from it."""
-        self._trial(trial).set_user_attr(_REFUSED, reason)
+        self._note(trial, _REFUSED, reason)
         self.refused[trial] = reason
         self.tell(trial, None)
 
@@ -146,10 +173,14 @@ class Study:
             value: Its objective; `None` says that all its trainings failed.
             n_judged: Number of trainings behind the value; `None` if it is the spec's `replicates`.
         """
-        if self._spec.sampler == "boundary" and value is not None and n_judged is not None:
-            self._trial(trial).set_user_attr(N_JUDGED, n_judged)
         state = TrialState.FAIL if value is None else TrialState.COMPLETE
-        self._study.tell(trial, value, state=state)
+        if self._entries:
+            self._entries.end(trial, state, value)
+            return
+        if self._spec.sampler == "boundary" and value is not None and n_judged is not None:
+            self._note(trial, N_JUDGED, n_judged)
+        storage, _ = storage_of(self._study)
+        storage.set_trial_state_values(self._id_in_storage(trial), state, None if value is None else [value])
 
     def save(self) -> None:
         """Makes all entries so far durable. Called before any checkpoint or row that depends on them."""
@@ -192,7 +223,7 @@ class Study:
         of_copy, copy_id = storage_of(copy)
         for name, value in before.items():
             of_copy.set_study_system_attr(copy_id, name, value)
-        trial = copy.ask(self._distributions)
+        trial = new_trial(copy)
         suggest(self._spec, trial)
         for name, value in of_copy.get_study_system_attrs(copy_id).items():
             # `qmc` keeps its position in the sequence here.
@@ -200,8 +231,12 @@ class Study:
                 storage.set_study_system_attr(study_id, name, value)
         return trial
 
-    def _trial(self, number: int) -> optuna.Trial:
-        return trial_of(self._study, number)
+    def _note(self, trial: int, name: str, value: object) -> None:
+        if self._entries:
+            self._entries.note(trial, name, value)
+            return
+        storage, _ = storage_of(self._study)
+        storage.set_trial_user_attr(self._id_in_storage(trial), name, value)
 
     def _id_in_storage(self, number: int) -> int:
         storage, study_id = storage_of(self._study)

@@ -71,9 +71,9 @@ class OpenTrials:
                 ended.append(asked.trial)
         return ended
 
-    def ask(self) -> None:
-        """Asks the study for one trial and queues its trainings."""
-        self._open(_Tally(self._study.ask()))
+    def ask(self, batch: int) -> None:
+        """Asks the study for one trial, of a batch of so many, and queues its trainings."""
+        self._open(_Tally(self._study.ask(batch)))
 
     def count(self, rows: pa.Table) -> list[int]:
         """Counts committed rows of `trainings`; queues further replicates if a trial needs them.

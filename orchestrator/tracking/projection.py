@@ -1,10 +1,14 @@
-"""The MLflow projection of a running sweep, in a thread of the driver's process."""
+"""The projection of a running sweep: a process of its own writes to MLflow, the driver tells it which trials ended."""
 
-import contextlib
+import json
 import logging
+import subprocess
+import sys
 import threading
-import time
-from queue import Empty, Full, Queue
+from contextlib import suppress
+from dataclasses import asdict
+from queue import SimpleQueue
+from typing import TextIO
 
 import pyarrow as pa
 
@@ -14,159 +18,139 @@ from attnsweep.orchestrator.storage.credentials import without_credentials
 from attnsweep.orchestrator.storage.location import as_argument
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
 from attnsweep.orchestrator.terminal import plain
-from attnsweep.orchestrator.tracking.store import in_one_line, tracking_uri
-from attnsweep.orchestrator.tracking.sync import Mirror, OnProgress, SyncResult
+from attnsweep.orchestrator.tracking.process import Start, State
+from attnsweep.orchestrator.tracking.store import tracking_uri
+from attnsweep.orchestrator.tracking.sync import OnProgress, SyncResult
 
-_MOST_WAITING = 4096
-"""Told trials that may wait in the queue. More are dropped and found missing later: the ledger has them."""
 _PATIENCE_SECONDS = 60.0
-"""How long the end of a sweep waits for MLflow to accept one more trial. A server may accept connections and never
-answer."""
+"""How long the end of a sweep waits while MLflow takes no trial: for one that accepts connections and never answers."""
+_PROGRAM = "from attnsweep.orchestrator.tracking.process import main; main()"
 
 _log = logging.getLogger(__name__)
 
 
 class Projection:
-    """Logs trials to MLflow as they are told. Never blocks the sweep loop, never fails the sweep.
+    """Has trials logged to MLflow as they are told. Never blocks the sweep loop, never fails the sweep.
 
-    It is a follower of the `SweepLoop`. The loop hands over only trial numbers; the thread reads the rows from the
-    ledger. While MLflow is out of reach, trials are dropped. At intervals, and in `close`, the thread tries again to
-    log all missing trials.
+    A follower of the `SweepLoop`. MLflow is slow Python too: in the driver's process it would take turns with the loop.
+    Only trial numbers are handed over; the other process reads the rows from the ledger. While MLflow is out of reach
+    trials are dropped and it is tried again at intervals, then in `close`, each time with all that is missing.
 
     Args:
         directory: The sweep; its ledger's writer has been opened.
-        uri: The URI of the MLflow store; for `None` see `tracking_uri`.
-        retry_seconds: Seconds from a failure to the next attempt.
-
-    Attributes:
-        problem: Why MLflow does not have everything, in one line; `None` if there is no problem.
+        uri: Of the MLflow store; `None` as in `tracking_uri`.
+        retry_seconds: From a failure to the next attempt.
     """
 
     def __init__(self, directory: SweepDirectory, uri: str | None = None, retry_seconds: float = 60.0) -> None:
-        self.problem: str | None = None
         self._directory = directory
         self._uri = tracking_uri(uri)
-        self._retry_seconds = retry_seconds
-        self._told: Queue[int | None] = Queue(maxsize=_MOST_WAITING)
-        self._closing = threading.Event()
-        self._in_haste = False
-        self._abandoned = threading.Event()
-        self._on_progress: OnProgress | None = None
-        self._n_logged, self._n_present = 0, 0
+        self._state = State()
+        self._given_up: str | None = None
         self._has_warned = False
-        self._thread = threading.Thread(target=self._run, name="mlflow-projection", daemon=True)
-        self._thread.start()
+        self._on_progress: OnProgress | None = None
+        self._outbox: SimpleQueue[int | bool | None] = SimpleQueue()
+        self._ended = threading.Event()
+        self._process = subprocess.Popen(
+            # -P: a user's file beside the sweep must not pass for a library.
+            [sys.executable, "-P", "-c", _PROGRAM],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        # The URI may hold a password, which all could read among the arguments.
+        start = Start(str(directory.place), self._uri, retry_seconds)
+        self._process.stdin.write(json.dumps(asdict(start)) + "\n")
+        for work, pipe in ((self._send, self._process.stdin), (self._listen, self._process.stdout)):
+            threading.Thread(target=work, args=(pipe,), name="mlflow-projection", daemon=True).start()
+
+    @property
+    def problem(self) -> str | None:
+        """Why MLflow does not have everything, in one line; `None` while all is well."""
+        return self._given_up or self._state.problem
 
     def rows_committed(self, trainings: pa.Table) -> None:
-        """Does nothing: a trial is logged once all its rows are in the ledger."""
+        """Nothing to do: a trial is logged when all its rows are there."""
 
     def trial_told(self, trial: int) -> None:
-        """Queues a trial whose rows are all in the ledger."""
-        with contextlib.suppress(Full):
-            self._told.put_nowait(trial)
+        """Takes note of a trial whose rows are all in the ledger."""
+        self._outbox.put(trial)
 
     def close(self, timeout: float | None = None, on_progress: OnProgress | None = None) -> SyncResult:
-        """Logs the missing trials and the sweep's summary, and ends the thread. Idempotent.
+        """Has what is missing and the sweep's summary logged, and ends the process. Idempotent.
 
         Args:
-            timeout: Seconds after which the rest is left to `attnsweep mlflow-sync`; the parent run then says KILLED.
-                `None` waits as long as MLflow keeps accepting trials.
-            on_progress: Called by the thread for each trial logged from now on.
+            timeout: Seconds after which the rest is left to `attnsweep mlflow-sync`; the parent run then says KILLED,
+                if MLflow has answered by then. `None` waits for as long as MLflow takes a trial now and then.
+            on_progress: Told now and then how many trials are logged from here on, by a thread.
         """
         self._on_progress = on_progress
-        self._in_haste = timeout is not None
-        self._closing.set()
-        with contextlib.suppress(Full):
-            self._told.put_nowait(None)
+        self._outbox.put(timeout is not None)
         self._wait(timeout)
-        if self._thread.is_alive():
-            self._abandoned.set()
-            self._note(
+        if not self._ended.is_set():
+            self._give_up(
                 f"no answer for {_PATIENCE_SECONDS:g} s" if timeout is None else f"not done within {timeout:.2g} s"
             )
-        return SyncResult(self._n_logged, self._n_present)
+            self._process.kill()
+            self._ended.wait()
+        self._process.wait()
+        self._outbox.put(None)
+        return SyncResult(self._state.n_logged, self._state.n_present)
 
     def shortfall(self) -> str | None:
-        """What MLflow lacks after `close`, why, and how to fix it; `None` if it has everything."""
+        """What MLflow lacks after `close`, why, and how to fix it; `None` where it has everything."""
         if self.problem is None:
             return None
         replicates = self._directory.spec.replicates
         n_complete = len(Ledger(self._directory.place).ask(lambda connection: complete_trials(connection, replicates)))
-        n_missing = max(n_complete - self._n_logged - self._n_present, 0)
+        n_missing = max(n_complete - self._state.n_logged - self._state.n_present, 0)
         return (
             f"lacks the summary and up to {n_missing} of {n_complete} trials: {self.problem}; "
             f"once it answers: attnsweep mlflow-sync {as_argument(self._directory.place)}"
         )
 
     def _wait(self, timeout: float | None) -> None:
-        """Waits for the thread to end: at most `timeout` seconds, or without one until no trial was logged for
-        `_PATIENCE_SECONDS`."""
+        """For the process to end: at most `timeout`; without one, until no trial was logged for so long."""
         while True:
-            n_before = self._n_logged
-            self._thread.join(_PATIENCE_SECONDS if timeout is None else timeout)
-            if timeout is not None or not self._thread.is_alive() or self._n_logged == n_before:
+            n_before = self._state.n_logged
+            self._ended.wait(_PATIENCE_SECONDS if timeout is None else timeout)
+            if timeout is not None or self._ended.is_set() or self._state.n_logged == n_before:
                 return
 
-    def _run(self) -> None:
-        mirror: Mirror | None = None
-        trials: list[int] = []
-        next_attempt = time.monotonic()
-        while not self._closing.is_set():
-            if mirror is not None or time.monotonic() >= next_attempt:
-                try:
-                    if mirror is None:
-                        mirror = self._open()
-                        if self._closing.is_set():
-                            break
-                        mirror.runs.begin()
-                        trials = mirror.missing()
-                    for _ in mirror.log(trials):
-                        self._n_logged += 1
-                        if self._closing.is_set():
-                            break
-                except Exception as error:  # noqa: BLE001  # whatever MLflow raises, the sweep continues
-                    mirror = None
-                    next_attempt = time.monotonic() + self._retry_seconds
-                    self._note(in_one_line(error))
-            trials = self._take()
-        try:
-            self._drain(mirror or self._open())
-        except Exception as error:  # noqa: BLE001  # as above
-            self._note(in_one_line(error))
+    def _send(self, pipe: TextIO) -> None:
+        """Writes to the process what is in the outbox, until that holds `None`. A thread, since a full pipe blocks."""
+        waiting: list[int | bool | None] = []
+        # Once the process is gone, `_listen` says so.
+        with suppress(OSError), pipe:
+            pipe.flush()
+            while None not in waiting:
+                waiting = [self._outbox.get(), *(self._outbox.get() for _ in range(self._outbox.qsize()))]
+                pipe.write(json.dumps({"told": [each for each in waiting if type(each) is int]}) + "\n")
+                for in_haste in (each for each in waiting if isinstance(each, bool)):
+                    pipe.write(json.dumps({"close": in_haste}) + "\n")
+                pipe.flush()
 
-    def _open(self) -> Mirror:
-        mirror = Mirror(self._directory, self._uri)
-        # A trial may have been logged although MLflow's answer was lost; it was not counted then.
-        self._n_present = max(mirror.n_present - self._n_logged, 0)
-        if not self._abandoned.is_set():
-            self.problem = None
-        return mirror
+    def _listen(self, pipe: TextIO) -> None:
+        """Takes the states of the process, until it ends."""
+        with pipe:
+            for line in pipe:
+                before, self._state = self._state, State(**json.loads(line))
+                if self._state.problem is not None:
+                    self._warn(self._state.problem)
+                if self._on_progress is not None and self._state.n_done > before.n_done:
+                    self._on_progress(self._state.n_done, self._state.n_missing)
+        status = self._process.wait()
+        if status and self._given_up is None:
+            self._give_up(f"its process ended with status {status}")
+        self._ended.set()
 
-    def _take(self) -> list[int]:
-        """All trials told since the last call; waits for at least one."""
-        told = [self._told.get()]
-        with contextlib.suppress(Empty):
-            while True:
-                told.append(self._told.get_nowait())
-        return [trial for trial in told if trial is not None]
+    def _give_up(self, problem: str) -> None:
+        self._given_up = problem
+        self._warn(problem)
 
-    def _drain(self, mirror: Mirror) -> None:
-        if self._in_haste:
-            mirror.runs.interrupt()
-        # Another process may already be logging the missing trials.
-        if self._abandoned.is_set():
-            return
-        missing = mirror.missing()
-        for n_done, _ in enumerate(mirror.log(missing), start=1):
-            self._n_logged += 1
-            if self._on_progress is not None:
-                self._on_progress(n_done, len(missing))
-            if self._abandoned.is_set():
-                return
-        mirror.finish()
-
-    def _note(self, problem: str) -> None:
-        self.problem = problem
+    def _warn(self, problem: str) -> None:
         if not self._has_warned:
             self._has_warned = True
             _log.warning(

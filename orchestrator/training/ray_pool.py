@@ -141,7 +141,7 @@ class TrainerPool:
     def train(self, order: PackOrder) -> None:
         """Hands a pack to an idle trainer."""
         number = self._idle.pop(0)
-        self._running[self._trainers[number].actor.start.remote(order)] = (number, order)
+        self._running[self._trainers[number].actor.start.remote(order, self.n_trainers)] = (number, order)
 
     def reports(self, timeout: float) -> Reports:
         """The reports received within `timeout` seconds. Packs that only made progress continue to train."""
@@ -171,6 +171,9 @@ class TrainerPool:
             time.sleep(timeout)
             return []
         ready, _ = ray.wait(waited_for, timeout=timeout)
+        if ready:
+            # By then others may be ready too: all of them at once.
+            ready, _ = ray.wait(waited_for, num_returns=len(waited_for), timeout=0)
         for reference in ready:
             if reference in self._placing:
                 self._welcome(reference)

@@ -31,11 +31,14 @@ class PackContext:
     device: str | None = None
     host: str | None = None
     environment: str | None = None
+    accelerator: str | None = None
 
     @classmethod
-    def of(cls, run: RunContext, pack: str, device: str | None, host: str | None) -> Self:
+    def of(
+        cls, run: RunContext, pack: str, device: str | None, host: str | None, accelerator: str | None = None
+    ) -> Self:
         """The context of a pack of a run, trained on this device of this host."""
-        return cls(run.sweep, pack, device, host, run.environment)
+        return cls(run.sweep, pack, device, host, run.environment, accelerator)
 
 
 def ended_rows(
@@ -50,6 +53,18 @@ def ended_rows(
         trainings=trained_rows(workload, tasks, result, verdicts, certificates, context),
         curves=curve_rows(workload, tasks, result, score_written(workload, pack, result)),
         heads=head_rows(workload, tasks, result),
+    )
+
+
+def joined(packs: Sequence[Rows]) -> Rows:
+    """The rows of several packs."""
+    if len(packs) == 1:
+        return packs[0]
+    heads = [rows.heads for rows in packs if rows.heads is not None]
+    return Rows(
+        trainings=pa.concat_tables([rows.trainings for rows in packs]),
+        curves=pa.concat_tables([rows.curves for rows in packs]),
+        heads=pa.concat_tables(heads) if heads else None,
     )
 
 
@@ -184,6 +199,7 @@ def _rows(workload: Workload[Any], tasks: Sequence[Task], context: PackContext, 
         "lane": list(range(n_rows)),
         "pack_size": [n_rows] * n_rows,
         "device": [context.device] * n_rows,
+        "accelerator": [context.accelerator] * n_rows,
         "host": [context.host] * n_rows,
         "environment": [context.environment] * n_rows,
         "finished_at": [datetime.now(UTC)] * n_rows,

@@ -28,9 +28,16 @@ from attnsweep.workloads.engine.process import training_settings
 WORTH_KEEPING_SECONDS = 2.0
 """A pack that has trained for less time is handed back without its state."""
 SLICE_SECONDS = 1.0
-"""How long a call trains before it reports: Ray cannot cancel a running call."""
+"""How long a call trains before it reports, up to `_MANY_TRAINERS`: Ray cannot cancel a running call."""
+_MANY_TRAINERS = 1000
+"""From so many on slices grow with their number: each report costs the driver a fraction of a millisecond."""
 _LOOKS_PER_SLICE = 8
 """Reads of the clock per slice: an evaluation takes from half a millisecond to several seconds."""
+
+
+def slice_seconds(n_trainers: int) -> float:
+    """How long a call trains before it reports, when so many trainers report to one driver."""
+    return SLICE_SECONDS * max(1.0, n_trainers / _MANY_TRAINERS)
 
 
 class Trainer:
@@ -53,6 +60,7 @@ class Trainer:
         self._order: PackOrder | None = None
         self._pack: Pack[Any] | None = None
         self._evaluations_per_look = 1
+        self._slice_seconds = SLICE_SECONDS
         self._started = self._saved = 0.0
         self._is_leaving = False
 
@@ -65,9 +73,15 @@ class Trainer:
         """Makes the trainer hand back its pack within the current slice. Safe in a signal handler."""
         self._is_leaving = True
 
-    def start(self, order: PackOrder) -> Report:
-        """Begins a pack, or resumes it from its checkpoint, and trains a slice."""
+    def start(self, order: PackOrder, n_trainers: int = 1) -> Report:
+        """Begins a pack, or resumes it from its checkpoint, and trains a slice.
+
+        Args:
+            order: The pack.
+            n_trainers: How many report to the same driver.
+        """
         self._order, self._pack = order, None
+        self._slice_seconds = slice_seconds(n_trainers)
         self._started = self._saved = time.perf_counter()
         return self.proceed()
 
@@ -120,13 +134,13 @@ class Trainer:
 
     def _ended(self, order: PackOrder, pack: Pack[Any]) -> Trained:
         result = pack.result()
-        context = PackContext.of(self._run, order.pack, self._device, platform.node())
+        context = PackContext.of(self._run, order.pack, self._device, platform.node(), _model_of(self._device))
         rows = ended_rows(self._workload, order.tasks, pack, result, context)
         self._order = self._pack = None
         return Trained(rows, result.lane_steps, time.perf_counter() - self._started)
 
     def _train_slice(self, pack: Pack[Any]) -> bool:
-        """Trains for about `SLICE_SECONDS`, or until it is to leave; returns whether all trainings have ended."""
+        """Trains a slice, or until it is to leave; returns whether all trainings have ended."""
         started = looked = time.perf_counter()
         while not pack.advance(self._evaluations_per_look):
             now = time.perf_counter()
@@ -134,7 +148,7 @@ class Trainer:
                 self._evaluations_per_look *= 2
             elif self._evaluations_per_look > 1 and now - looked > 2 * SLICE_SECONDS / _LOOKS_PER_SLICE:
                 self._evaluations_per_look //= 2
-            if self._is_leaving or now - started > SLICE_SECONDS:
+            if self._is_leaving or now - started > self._slice_seconds:
                 return False
             looked = now
         return True
@@ -144,3 +158,8 @@ def _is_out_of_memory(error: BaseException, text: str) -> bool:
     # PyTorch's CPU allocator raises a plain RuntimeError.
     in_words = isinstance(error, RuntimeError) and "can't allocate memory" in text
     return in_words or isinstance(error, torch.OutOfMemoryError | MemoryError)
+
+
+def _model_of(device: str) -> str | None:
+    """The model of a GPU, as CUDA names it; `None` for another device."""
+    return torch.cuda.get_device_name(device) if torch.device(device).type == "cuda" else None

@@ -76,7 +76,9 @@ def _rows(place: Location) -> list[dict[str, Any]]:
     rows = (
         Ledger(place)
         .trainings()
-        .drop_columns(["sweep", "pack", "lane", "pack_size", "train_seconds", "finished_at", "host", "device"])
+        .drop_columns(
+            ["sweep", "pack", "lane", "pack_size", "train_seconds", "finished_at", "host", "device", "accelerator"]
+        )
     )
     found: list[dict[str, Any]] = rows.sort_by([("trial", "ascending"), ("replicate", "ascending")]).to_pylist()
     return found

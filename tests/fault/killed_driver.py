@@ -1,7 +1,8 @@
 """A driver that is killed at a given point.
 
 The point is a method of the real code, `module:Class.method`, `@n` for its nth call; the process sends itself a SIGKILL
-as the call begins, or with `+` before it, as it ends.
+as the call begins, or with `+` before it, as it ends. With `mlflow ` before all that, the process that writes to MLflow
+kills the driver there.
 """
 
 import importlib
@@ -11,11 +12,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from attnsweep.orchestrator.tracking import projection
 from tests.fault import sweeps
 
 
-def plant(point: str, number: int = signal.SIGKILL) -> None:
-    """Makes this process die at the point, or send itself another signal there."""
+def plant(point: str, number: int = signal.SIGKILL, of: int | None = None) -> None:
+    """Makes this process, or another, die there, or get another signal."""
     where, _, n_th = point.removeprefix("+").partition("@")
     module, _, name = where.partition(":")
     class_name, method_name = name.split(".")
@@ -28,15 +30,29 @@ def plant(point: str, number: int = signal.SIGKILL) -> None:
         if n_calls == int(n_th or 1):
             if point.startswith("+"):
                 method(*arguments, **named)
-            os.kill(os.getpid(), number)
+            os.kill(of or os.getpid(), number)
+            if of is not None:
+                signal.pause()
         return method(*arguments, **named)
 
     setattr(owner, method_name, die_in)
 
 
+def plant_in_mlflow(point: str) -> None:
+    """Makes the process that this one will start for MLflow kill this one there."""
+    program = (
+        f"import sys; sys.path.append({str(Path(__file__).parents[2])!r}); from tests.fault import killed_driver; "
+    )
+    program += f"killed_driver.plant({point!r}, of={os.getpid()}); "
+    projection._PROGRAM = program + projection._PROGRAM
+
+
 def main(path: Path, point: str, resources: Mapping[str, Any]) -> None:
     """Runs the small sweep, or resumes it, until the driver dies."""
-    plant(point)
+    if point.startswith("mlflow "):
+        plant_in_mlflow(point.removeprefix("mlflow "))
+    else:
+        plant(point)
     if (path / "sweep.json").exists():
         sweeps.resume(path, **resources, pack_size=4)
     else:

@@ -14,9 +14,10 @@ from attnsweep.orchestrator.ledger.reader import Ledger
 from attnsweep.orchestrator.ledger.schema import schemas_of
 from attnsweep.orchestrator.ledger.writer import LedgerWriter
 from attnsweep.orchestrator.running.checkpoints import Checkpoints
-from attnsweep.orchestrator.running.journal import JournalFile, StudyLog
+from attnsweep.orchestrator.running.journal import JournalFile
 from attnsweep.orchestrator.running.loop import Found, SweepLoop
 from attnsweep.orchestrator.running.study import Study, read_trials
+from attnsweep.orchestrator.running.trial_entries import TrialEntries
 from attnsweep.orchestrator.storage.location import Location
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
 from attnsweep.orchestrator.training import trainer
@@ -104,8 +105,8 @@ POINTS = [
     (JournalFile, "append", 1, "within"),
     (JournalFile, "append", 1, "after"),
     (JournalFile, "append", 2, "within"),
-    (StudyLog, "append_logs", 4, "after"),
-    (StudyLog, "append_logs", 9, "after"),
+    (TrialEntries, "create", 1, "after"),
+    (TrialEntries, "end", 1, "before"),
     (Checkpoints, "put", 0, "before"),
     (Checkpoints, "put", 3, "after"),
     (LedgerWriter, "commit", 0, "before"),

@@ -24,11 +24,11 @@ POINTS = (
     "+attnsweep.orchestrator.ledger.writer:LedgerWriter.commit",
     "attnsweep.orchestrator.running.study:Study.tell",
     "+attnsweep.orchestrator.running.study:Study.tell",
-    "attnsweep.orchestrator.tracking.runs:SweepRuns.log",
-    "+mlflow.tracking:MlflowClient.create_run",
-    "+attnsweep.orchestrator.tracking.runs:SweepRuns._fill",
+    "mlflow attnsweep.orchestrator.tracking.runs:SweepRuns.log",
+    "mlflow +mlflow.tracking:MlflowClient.create_run",
+    "mlflow +attnsweep.orchestrator.tracking.runs:SweepRuns._fill",
     "attnsweep.orchestrator.storage.sweep_directory:SweepDirectory.record_run",
-    "attnsweep.orchestrator.tracking.runs:SweepRuns.finish",
+    "mlflow attnsweep.orchestrator.tracking.runs:SweepRuns.finish",
 )
 """The points of the kills: before, between and after writing the directory, study, ledger, tell and MLflow."""
 

@@ -268,13 +268,15 @@ def test_a_store_that_falls_silent_gets_no_trial_twice_although_requests_were_re
     """A server that waited for PostgreSQL executes all requests later; a frozen one forgets them."""
     n_requests = 3
     monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", str(n_requests - 1))
+    monkeypatch.setenv("MLFLOW_HTTP_REQUEST_TIMEOUT", "3")
 
     silence = ExitStack()
 
     def fall_silent() -> None:
-        # All told trials are logged, so the next request creates a run.
-        wait_until(lambda: projections[0]._n_logged == 3 * PACK_SIZE // N_REPLICATES, "what was told to be logged")
-        monkeypatch.setenv("MLFLOW_HTTP_REQUEST_TIMEOUT", "1")
+        # All that was told is logged: what it is asked next is to make a run.
+        wait_until(
+            lambda: projections[0]._state.n_logged == 3 * PACK_SIZE // N_REPLICATES, "what was told to be logged"
+        )
         silence.enter_context(store.silent())
 
     def is_noticed() -> None:
@@ -312,7 +314,7 @@ def test_the_end_of_a_sweep_does_not_wait_for_a_server_that_never_answers(
         "lacks the summary and up to 12 of 12 trials: no answer for 1 s; once it answers: "
     )
     # An abandoned projection logs nothing when its request is finally answered.
-    projections[0]._thread.join()
+    assert projections[0]._process.poll() is not None
     assert _counts(store, tmp_path / "s") == [(0, 0)]
     assert sync(SweepDirectory.open(tmp_path / "s")) == SyncResult(n_logged=12, n_present=0)
     _assert_all_logged_once(store, tmp_path / "s", undisturbed)

@@ -106,6 +106,11 @@ def _entrypoint_problems(manifest: dict[str, Any]) -> Iterator[str]:
         yield "entrypoint: a repetition would be refused without --or-resume"
     if not str(parameters["directory"]).startswith("s3://"):
         yield "entrypoint: the directory is lost with the pod"
+    cluster = spec["rayClusterSpec"]
+    if parameters["device"].value != "cuda":
+        yield "entrypoint: trains on cores until a GPU is there"
+    if cluster.get("enableInTreeAutoscaling") and parameters["trainers"] is None:
+        yield "entrypoint: no demand for more machines without --trainers"
     if not spec.get("backoffLimit"):
         yield "backoffLimit: nobody repeats it"
     if not spec.get("shutdownAfterJobFinishes") or "ttlSecondsAfterFinished" not in spec:

@@ -85,6 +85,14 @@ MUTANTS: dict[str, tuple[Callable[[dict[str, Any]], object], str]] = {
         lambda job: job["spec"].update(entrypoint="attnsweep run quickstart --dir s3://B/s"),
         "would be refused without --or-resume",
     ),
+    "nothing that the autoscaler sees": (
+        lambda job: job["spec"].update(entrypoint="attnsweep run quickstart --dir s3://B/s --or-resume --device cuda"),
+        "entrypoint: no demand for more machines without --trainers",
+    ),
+    "trainers on cores": (
+        lambda job: job["spec"].update(entrypoint="attnsweep run quickstart --dir s3://B/s --or-resume --trainers 8"),
+        "entrypoint: trains on cores until a GPU is there",
+    ),
     "a directory inside the pod": (
         lambda job: job["spec"].update(entrypoint="attnsweep run quickstart --dir /tmp/s --or-resume"),
         "the directory is lost with the pod",

@@ -111,8 +111,8 @@ FAULTS_OF_SWEEPS = (
     Fault(
         "a resumed study draws what the first trial drew",
         "orchestrator/running/study.py",
-        "make_sampler(self._spec, self._n_asked)",
-        "make_sampler(self._spec, 0)",
+        "        return make_sampler(self._spec, trial)",
+        "        return make_sampler(self._spec, 0)",
         (f"{_RUNNING}/test_study.py",),
     ),
     Fault(

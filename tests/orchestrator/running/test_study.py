@@ -93,7 +93,8 @@ def test_the_boundary_sampler_is_told_how_many_trainings_a_trial_had(tmp_path: P
         spec = _directory(tmp_path / f"{sampler}-spec", sampler).spec.but(replicates=Sequential(at_most=24))
         study = Study(SweepDirectory.create(tmp_path / sampler, spec, {}))
         study.tell(study.ask().trial, 0.5, 24)
-        assert study._study.trials[0].user_attrs == expected
+        study.save()
+        assert read_trials(study._directory)[0].user_attrs == expected
 
 
 def test_another_seed_draws_other_values(tmp_path: Path) -> None:

@@ -53,10 +53,22 @@ def _directory(path: Path, sampler: str, **changes: Any) -> SweepDirectory:
 
 @cache
 def _undisturbed(sampler: str) -> tuple[SweepDirectory, list[Configuration], bytes]:
-    """An undisturbed study, saved after one, two and three trials: its configurations and its journal."""
+    return _as_it_goes(sampler, is_earlier=False)
+
+
+@cache
+def _earlier(sampler: str) -> tuple[SweepDirectory, list[Configuration], bytes]:
+    """As an earlier attnsweep wrote it, which had Optuna write all entries."""
+    return _as_it_goes(sampler, is_earlier=True)
+
+
+def _as_it_goes(sampler: str, *, is_earlier: bool) -> tuple[SweepDirectory, list[Configuration], bytes]:
+    """A study as it goes, saved after one, two and three trials: its configurations and its journal."""
     with TemporaryDirectory() as path:
         directory = _directory(Path(path) / "s", sampler)
         study = Study(directory)
+        if is_earlier:
+            study._entries = None
         asked = []
         for number in range(N_TRIALS):
             asked.append(study.ask())
@@ -67,9 +79,9 @@ def _undisturbed(sampler: str) -> tuple[SweepDirectory, list[Configuration], byt
         return directory, asked, (Path(path) / "s" / STUDY_FILE).read_bytes()
 
 
-def _resumed(sampler: str, journal: bytes, path: Path) -> list[Configuration]:
-    """All configurations of a study that continues from this journal; and the same, read back by the next study."""
-    directory = replace(_undisturbed(sampler)[0], place=LocalFolder(path))
+def _resumed(directory: SweepDirectory, journal: bytes, path: Path) -> list[Configuration]:
+    """All configurations of a study that goes on from this journal; and again as the next one finds them."""
+    directory = replace(directory, place=LocalFolder(path))
     (path / STUDY_FILE).write_bytes(journal)
     study = Study(directory)
     configurations = [study.configuration(each.trial) for each in study.asked()]
@@ -83,9 +95,9 @@ def _resumed(sampler: str, journal: bytes, path: Path) -> list[Configuration]:
 @settings(deadline=None, max_examples=40)
 @given(st.sampled_from(["random", "qmc", "grid"]), st.floats(0, 1))
 def test_whatever_of_the_journal_reached_the_disk_the_configurations_are_the_same(sampler: str, share: float) -> None:
-    _, asked, journal = _undisturbed(sampler)
+    directory, asked, journal = _undisturbed(sampler)
     with TemporaryDirectory() as path:
-        assert _resumed(sampler, journal[: round(share * len(journal))], Path(path)) == asked
+        assert _resumed(directory, journal[: round(share * len(journal))], Path(path)) == asked
 
 
 def _entries(journal: bytes) -> list[dict[str, Any]]:
@@ -116,8 +128,8 @@ def _half_drawn(journal: bytes, trial: int, n_drawn: int) -> bytes:
 def test_a_half_drawn_trial_of_an_earlier_journal_is_completed_by_its_own_sampler(
     sampler: str, n_drawn: int, tmp_path: Path
 ) -> None:
-    _, asked, journal = _undisturbed(sampler)
-    resumed = _resumed(sampler, _half_drawn(journal, 1, n_drawn), tmp_path)
+    directory, asked, journal = _earlier(sampler)
+    resumed = _resumed(directory, _half_drawn(journal, 1, n_drawn), tmp_path)
     if sampler in ("random", "grid"):
         assert resumed == asked
     values = resumed[1].values
@@ -127,8 +139,15 @@ def test_a_half_drawn_trial_of_an_earlier_journal_is_completed_by_its_own_sample
         assert (values["learning_rate"] == 0.5) == (values["optimizer"] == "sgd")
 
 
+def test_random_trials_are_those_of_optunas_own_study() -> None:
+    _, asked, journal = _undisturbed("random")
+    _, earlier, its_journal = _earlier("random")
+    assert asked == earlier
+    assert len(journal.splitlines()) < len(its_journal.splitlines())
+
+
 def test_a_half_drawn_trial_that_was_told_has_values_and_stays_as_it_is(tmp_path: Path) -> None:
-    directory, asked, journal = _undisturbed("random")
+    directory, asked, journal = _earlier("random")
     directory = replace(directory, place=LocalFolder(tmp_path))
     (tmp_path / STUDY_FILE).write_bytes(_half_drawn(journal, 5, 1))
     study = Study(directory)
@@ -170,8 +189,8 @@ def _interrupt_after(n_calls: int, owner: Any, name: str, patch: pytest.MonkeyPa
 
 @pytest.mark.parametrize("step", ["ask", "suggest"])
 def test_an_ask_that_ctrl_c_ends_is_not_saved(step: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    undisturbed = _undisturbed("random")[1]
-    directory = _directory(tmp_path / "s", "random")
+    undisturbed = _undisturbed("qmc")[1]
+    directory = _directory(tmp_path / "s", "qmc")
     study = Study(directory)
     first = study.ask()
     with monkeypatch.context() as patch:

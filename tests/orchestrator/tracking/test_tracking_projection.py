@@ -1,16 +1,21 @@
 """A running sweep is projected to MLflow, whatever MLflow does. Real MLflow on a real database."""
 
 import logging
+import signal
 import socket
+import subprocess
+import sys
 import threading
-from collections.abc import Callable, Iterator
+import time
+from collections.abc import Callable, Iterator, Sequence
+from io import StringIO
 from pathlib import Path
 
 import pytest
 from mlflow import MlflowClient
 
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
-from attnsweep.orchestrator.tracking import Projection, SyncResult, sync
+from attnsweep.orchestrator.tracking import Projection, SyncResult, process, sync, tracking_uri
 from attnsweep.orchestrator.tracking.sync import Mirror
 from attnsweep.workloads.errors import UserError
 from tests.orchestrator.mlflow_runs import default_store, everything_stored, runs_of
@@ -29,7 +34,7 @@ def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MlflowClient]:
 
 def _wait_until(condition: Callable[[], bool], projection: Projection) -> None:
     while not condition():
-        assert projection._thread.is_alive()
+        assert projection._process.poll() is None
         threading.Event().wait(0.01)
 
 
@@ -46,7 +51,8 @@ def test_a_running_sweep_is_projected_while_its_ledger_grows(client: MlflowClien
         result = projection.close(on_progress=lambda *done: progress.append(done))
     assert projection.problem is None
     assert result == SyncResult(n_logged=40, n_present=0)
-    assert progress == [(done, len(progress)) for done in range(1, len(progress) + 1)]
+    assert progress == sorted(progress)
+    assert not progress or progress[-1][0] == progress[-1][1]
     assert {run.info.status for run in runs_of(client, directory)} == {"FINISHED"}
     [parent] = runs_of(client, directory, "sweep")
     assert (parent.info.status, parent.data.metrics["n_trainings"]) == ("FINISHED", 160)
@@ -133,31 +139,22 @@ def test_a_sweep_that_another_process_works_on_is_not_synced(client: MlflowClien
         assert Projection(directory).close() == SyncResult(n_logged=0, n_present=1)
 
 
-@pytest.mark.slow
-def test_closing_in_haste_leaves_the_rest_to_sync(
+def test_closing_in_haste_says_that_the_sweep_was_interrupted_before_it_logs_more(
     client: MlflowClient, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    directory = SweepDirectory.create(tmp_path / "sweep", small_sweep("haste"), {})
-    hold, reached = threading.Event(), threading.Event()
+    directory = sweep_on_disk(tmp_path / "sweep", small_sweep("haste"), trial_rows(0, SOLVED))
+    statuses = []
+    log = Mirror.log
 
-    def wait(*_: int) -> None:
-        reached.set()
-        hold.wait()
+    def look(mirror: Mirror, trials: Sequence[int]) -> Iterator[int]:
+        statuses.append(runs_of(client, directory, "sweep")[0].info.status)
+        return log(mirror, trials)
 
-    # No ledger yet: nothing is logged before it is closed.
-    projection = Projection(directory, retry_seconds=1e9)
-    _wait_until(lambda: projection.problem is not None, projection)
-    with open_writer(directory) as writer:
-        for trial in range(4):
-            commit(writer, trial_rows(trial, SOLVED))
-    # The 0.1 s end once a trial is logged, however slow the machine.
-    monkeypatch.setattr(projection, "_wait", lambda _: reached.wait(60))
-    projection.close(0.1, wait)
-    assert projection.problem == "not done within 0.1 s"
-    assert runs_of(client, directory, "sweep")[0].info.status == "KILLED"
-    hold.set()
-    projection._thread.join()
-    assert sync(directory) == SyncResult(n_logged=3, n_present=1)
+    monkeypatch.setattr(Mirror, "log", look)
+    projector = process._Projector(process.Start(str(directory.place), tracking_uri(), 0.0), StringIO())
+    projector._in_haste = True
+    projector._drain(projector._open())
+    assert statuses == ["KILLED"]
     assert runs_of(client, directory, "sweep")[0].info.status == "FINISHED"
 
 
@@ -171,27 +168,62 @@ def test_closing_in_haste_can_be_enough(client: MlflowClient, tmp_path: Path) ->
     assert (parent.info.status, parent.data.metrics["n_trainings"]) == ("FINISHED", 0)
 
 
+@pytest.fixture
+def silent_store() -> Iterator[str]:
+    """Accepts connections and never answers."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        yield f"http://127.0.0.1:{server.getsockname()[1]}"
+
+
 @pytest.mark.slow
-def test_what_is_given_up_before_mlflow_answers_logs_nothing_after(
-    client: MlflowClient, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """By then another process may be logging the trial."""
+def test_what_is_given_up_logs_nothing_after(silent_store: str, tmp_path: Path) -> None:
+    """By then another process may log it."""
     directory = sweep_on_disk(tmp_path / "sweep", small_sweep("late-answer"), trial_rows(0, SOLVED))
-    answers = threading.Event()
-    slow = Projection._open
-
-    def open_slowly(projection: Projection) -> Mirror:
-        answers.wait()
-        return slow(projection)
-
-    monkeypatch.setattr(Projection, "_open", open_slowly)
-    projection = Projection(directory)
+    projection = Projection(directory, silent_store)
     for _ in range(10_000):
         projection.trial_told(0)
     projection.close(0.05)
-    answers.set()
-    projection._thread.join()
     assert projection.problem == "not done within 0.05 s"
-    assert runs_of(client, directory) == []
-    assert runs_of(client, directory, "sweep")[0].info.status == "KILLED"
+    assert projection._process.poll() is not None
     assert sync(directory) == SyncResult(n_logged=1, n_present=0)
+
+
+_DRIVER = """
+import sys, time
+from pathlib import Path
+from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
+from attnsweep.orchestrator.tracking import Projection
+projection = Projection(SweepDirectory.open(Path(sys.argv[1])), sys.argv[2])
+print(projection._process.pid, flush=True)
+time.sleep(600)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
+def test_a_killed_driver_leaves_no_process_behind(number: signal.Signals, silent_store: str, tmp_path: Path) -> None:
+    directory = sweep_on_disk(tmp_path / "sweep", small_sweep("orphan"), trial_rows(0, SOLVED))
+    command = [sys.executable, "-c", _DRIVER, str(directory.place), silent_store]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as driver:
+        assert driver.stdout is not None
+        pid = int(driver.stdout.readline())
+        driver.send_signal(number)
+        driver.wait()
+        deadline = time.monotonic() + 60
+        while Path(f"/proc/{pid}").exists() and "Z" not in Path(f"/proc/{pid}/stat").read_text().split()[2]:
+            assert time.monotonic() < deadline
+            threading.Event().wait(0.01)
+
+
+@pytest.mark.slow
+def test_the_process_loads_neither_torch_nor_ray(client: MlflowClient, tmp_path: Path) -> None:
+    directory = sweep_on_disk(tmp_path / "sweep", small_sweep("light"), trial_rows(0, SOLVED))
+    loaded = (
+        "import io, json, sys; from dataclasses import asdict; from attnsweep.orchestrator.tracking import process;"
+        f"start = process.Start({str(directory.place)!r}, {tracking_uri()!r}, 0.0);"
+        "projector = process._Projector(start, io.StringIO()); projector._closing.set(); projector.run();"
+        "assert projector._problem is None, projector._problem;"
+        "print(sorted({name.partition('.')[0] for name in sys.modules} & {'torch', 'ray'}))"
+    )
+    done = subprocess.run([sys.executable, "-c", loaded], capture_output=True, text=True, check=True)
+    assert done.stdout == "[]\n"

@@ -73,7 +73,7 @@ def test_code_and_files_arrive_where_the_folder_is_not(folder: Path, tmp_path: P
     (tmp_path / "shipment").write_bytes(cloudpickle.dumps(Shipment(workload, [notes])))
     (tmp_path / "parameters").write_bytes(pickle.dumps(defaults(workload, notes=notes)))
     folder.rename(tmp_path / "gone")
-    command = [sys.executable, "-c", RECEIVER, str(tmp_path / "shipment"), str(tmp_path / "parameters")]
+    command: list[str | Path] = [sys.executable, "-c", RECEIVER, tmp_path / "shipment", tmp_path / "parameters"]
     done = subprocess.run(command, cwd="/", capture_output=True, text=True, timeout=120, check=False)
     assert (done.stderr, done.returncode) == ("", 0)
     assert done.stdout.strip() == type(workload).__module__

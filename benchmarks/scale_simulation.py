@@ -1,0 +1,127 @@
+"""How a driver keeps up with more and more trainers: a simulation with the costs that benchmarks measure.
+
+    python benchmarks/scale_simulation.py [--trainers 250 1000 4000 16000] [--drivers 1] [--pack-size 64]
+        [--pack-seconds 30] [--driver-seconds 0.0002] [--commit-seconds 0.05] [--report-seconds 0.00022]
+
+Trainers take packs, report at intervals, and wait for the driver when they have none. The driver is one server: it
+takes all reports that are there, commits the packs among them at once, then hands out new ones. Defaults are the costs
+of `driver_scale.py`: `--driver-seconds` for each training (to ask, queue, commit and tell), `--commit-seconds` for each
+commit, `--report-seconds` for each report through Ray. Time is simulated; the trainings are not run.
+"""
+
+import argparse
+import heapq
+import json
+import random
+from collections.abc import Callable
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cluster:
+    """Trainers of one driver, and what each thing costs, in seconds.
+
+    Attributes:
+        n_trainers: Trainers, each with one pack at a time.
+        pack_size: Trainings in a pack.
+        pack_seconds: The mean time of a pack.
+        driver_seconds: The driver's work for each training.
+        commit_seconds: The driver's work for each commit, however many packs it holds.
+        report_seconds: The driver's work for each report of a pack.
+        slice_seconds: Between two reports of a pack.
+    """
+
+    n_trainers: int
+    pack_size: int = 64
+    pack_seconds: float = 30.0
+    driver_seconds: float = 2e-4
+    commit_seconds: float = 0.05
+    report_seconds: float = 2.2e-4
+    slice_seconds: float = 1.0
+
+    @property
+    def seconds_per_pack(self) -> float:
+        """The driver's work for a pack, its commit left out: what bounds the packs per second."""
+        n_slices = self.pack_seconds / self.slice_seconds
+        return self.pack_size * self.driver_seconds + n_slices * self.report_seconds
+
+
+def busy_share(cluster: Cluster, n_packs: int, draw: Callable[[], float] | None = None, seed: int = 0) -> float:
+    """The share of their time that trainers train, once each has had its first pack.
+
+    Args:
+        cluster: What to simulate.
+        n_packs: Packs to simulate.
+        draw: The time of a pack; `None` draws it evenly within a tenth of the mean.
+        seed: Of the default draws.
+    """
+    generator = random.Random(seed)
+    mean = cluster.pack_seconds
+    draw = draw or (lambda: mean * generator.uniform(0.9, 1.1))
+    # When each running pack ends. At the start they are at any point of their course.
+    ends = [mean * generator.random() for _ in range(cluster.n_trainers)]
+    heapq.heapify(ends)
+    now = trained = 0.0
+    n_done = 0
+    while n_done < n_packs:
+        now = max(now, ends[0])
+        ready = 0
+        while ends and ends[0] <= now:
+            heapq.heappop(ends)
+            ready += 1
+        now += cluster.commit_seconds
+        for _ in range(ready):
+            # Each pack is handed out as soon as its own trials are asked for.
+            now += cluster.seconds_per_pack
+            seconds = draw()
+            trained += seconds
+            heapq.heappush(ends, now + seconds)
+        n_done += ready
+    # Packs under way are counted whole above: at the end half of each is still to come, as at the start half was over.
+    return min(trained / (cluster.n_trainers * now), 1.0)
+
+
+def limit(cluster: Cluster) -> float:
+    """The share by arithmetic, where commits cost nothing: the driver is free, or it is the bottleneck."""
+    return min(1.0, cluster.pack_seconds / (cluster.n_trainers * cluster.seconds_per_pack))
+
+
+def main() -> None:
+    """Simulates each number of trainers and prints one JSON object."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--trainers", type=int, nargs="+", default=[250, 1000, 4000, 16000])
+    parser.add_argument("--drivers", type=int, default=1, help="the trainers are shared out evenly")
+    parser.add_argument("--pack-size", type=int, default=64)
+    parser.add_argument("--pack-seconds", type=float, default=30.0)
+    parser.add_argument("--driver-seconds", type=float, default=2e-4)
+    parser.add_argument("--commit-seconds", type=float, default=0.05)
+    parser.add_argument("--report-seconds", type=float, default=2.2e-4)
+    options = parser.parse_args()
+    rows = []
+    for n_trainers in options.trainers:
+        n_each = -(-n_trainers // options.drivers)
+        cluster = Cluster(
+            n_trainers=n_each,
+            pack_size=options.pack_size,
+            pack_seconds=options.pack_seconds,
+            driver_seconds=options.driver_seconds,
+            commit_seconds=options.commit_seconds,
+            report_seconds=options.report_seconds,
+            slice_seconds=max(1.0, n_each / 1000),
+        )
+        share = busy_share(cluster, 20 * n_each)
+        rate = share * n_trainers * cluster.pack_size / cluster.pack_seconds
+        rows.append(
+            {
+                "trainers": n_trainers,
+                "drivers": options.drivers,
+                "busy": round(share, 3),
+                "trainings_per_second": round(rate),
+                "hours_for_10_million": round(1e7 / rate / 3600, 1),
+            }
+        )
+    print(json.dumps({"benchmark": "scale_simulation", "pack_seconds": options.pack_seconds, "rows": rows}, indent=2))
+
+
+if __name__ == "__main__":
+    main()

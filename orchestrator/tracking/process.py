@@ -1,0 +1,164 @@
+"""The process that writes a running sweep to MLflow: what it does, and the lines that it exchanges with the driver.
+
+Each line is one JSON object. The driver's first line is a `Start`. Then it sends `{"told": [TRIAL, ...]}` and at last
+`{"close": IN_HASTE}`. This process answers with a `State` whenever something has changed, at most ten times a second.
+It ends when it has logged everything, and at once when the driver's end of the pipe is closed, as a kill closes it. It
+imports neither torch nor Ray.
+"""
+
+import contextlib
+import json
+import os
+import signal
+import sys
+import threading
+import time
+from dataclasses import asdict, dataclass
+from queue import Empty, Full, Queue
+from typing import TextIO
+
+from attnsweep.orchestrator.storage.location import locate
+from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
+from attnsweep.orchestrator.tracking.store import in_one_line
+from attnsweep.orchestrator.tracking.sync import Mirror
+
+_MOST_WAITING = 4096
+"""Told trials that may wait. More are dropped here and found missing later: the ledger has them."""
+_SAY_SECONDS = 0.1
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """What to project: the sweep directory, the URI of the MLflow store, and seconds from a failure to the next try."""
+
+    directory: str
+    uri: str
+    retry_seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """How far it is.
+
+    Attributes:
+        n_logged: Trials logged.
+        n_present: Trials that MLflow had before.
+        n_done, n_missing: Trials logged since `close`, of how many that were missing then.
+        problem: Why MLflow does not have everything, in one line; `None` while all is well.
+    """
+
+    n_logged: int = 0
+    n_present: int = 0
+    n_done: int = 0
+    n_missing: int = 0
+    problem: str | None = None
+
+
+class _Projector:
+    """Logs trials as they are told; while MLflow is out of reach they are dropped, and all that is missing comes later.
+
+    Args:
+        start: What to project.
+        answers: Where states are written.
+    """
+
+    def __init__(self, start: Start, answers: TextIO) -> None:
+        self._start = start
+        self._answers = answers
+        self._told: Queue[int | None] = Queue(maxsize=_MOST_WAITING)
+        self._closing = threading.Event()
+        self._in_haste = False
+        self._n_logged = self._n_present = self._n_done = self._n_missing = 0
+        self._problem: str | None = None
+        self._said, self._said_at = State(), 0.0
+
+    def listen(self, lines: TextIO) -> None:
+        """Takes what the driver says; ends this process when the driver is gone."""
+        for line in lines:
+            message = json.loads(line)
+            if "close" in message:
+                self._in_haste = message["close"]
+                self._closing.set()
+            for trial in message.get("told", [None]):
+                with contextlib.suppress(Full):
+                    self._told.put_nowait(trial)
+        # Half a trial is completed by the next run, or by `attnsweep mlflow-sync`.
+        os._exit(0)
+
+    def run(self) -> None:
+        """Logs until `close` has come and nothing is missing, or MLflow fails."""
+        mirror: Mirror | None = None
+        trials: list[int] = []
+        next_attempt = time.monotonic()
+        while not self._closing.is_set():
+            if mirror is not None or time.monotonic() >= next_attempt:
+                try:
+                    if mirror is None:
+                        mirror = self._open()
+                        if self._closing.is_set():
+                            break
+                        mirror.runs.begin()
+                        trials = mirror.missing()
+                    for _ in mirror.log(trials):
+                        self._n_logged += 1
+                        self._say()
+                        if self._closing.is_set():
+                            break
+                except Exception as error:  # noqa: BLE001  # whatever MLflow raises, the sweep goes on
+                    mirror = None
+                    next_attempt = time.monotonic() + self._start.retry_seconds
+                    self._problem = in_one_line(error)
+            self._say(now=True)
+            trials = self._take()
+        try:
+            self._drain(mirror or self._open())
+        except Exception as error:  # noqa: BLE001  # as above
+            self._problem = in_one_line(error)
+        self._say(now=True)
+
+    def _open(self) -> Mirror:
+        mirror = Mirror(SweepDirectory.open(locate(self._start.directory)), self._start.uri)
+        # A trial whose answer was lost is there, and was not counted.
+        self._n_present = max(mirror.n_present - self._n_logged, 0)
+        self._problem = None
+        return mirror
+
+    def _take(self) -> list[int]:
+        """All trials told since the last time; waits for one."""
+        told = [self._told.get()]
+        with contextlib.suppress(Empty):
+            while True:
+                told.append(self._told.get_nowait())
+        return [trial for trial in told if trial is not None]
+
+    def _drain(self, mirror: Mirror) -> None:
+        if self._in_haste:
+            mirror.runs.interrupt()
+        missing = mirror.missing()
+        self._n_missing = len(missing)
+        for self._n_done, _ in enumerate(mirror.log(missing), start=1):
+            self._n_logged += 1
+            self._say()
+        mirror.finish()
+
+    def _say(self, *, now: bool = False) -> None:
+        state = State(self._n_logged, self._n_present, self._n_done, self._n_missing, self._problem)
+        if state != self._said and (now or time.monotonic() - self._said_at >= _SAY_SECONDS):
+            self._said, self._said_at = state, time.monotonic()
+            print(json.dumps(asdict(state)), file=self._answers, flush=True)
+
+
+def main() -> None:
+    """All that the process does, on pipes to the driver."""
+    # A signal to the whole group is the driver's to answer: it says how this process ends.
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.SIG_IGN)
+    # Whatever a library prints must not come between the answers.
+    answers = os.fdopen(os.dup(sys.stdout.fileno()), "w")
+    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
+    projector = _Projector(Start(**json.loads(sys.stdin.readline())), answers)
+    threading.Thread(target=projector.listen, args=(sys.stdin,), name="driver", daemon=True).start()
+    projector.run()
+    answers.close()
+    # Without the interpreter's end, at which DuckDB complains of the thread that still listens.
+    os._exit(0)

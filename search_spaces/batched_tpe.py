@@ -1,0 +1,93 @@
+"""Optuna's TPE for trials that are asked for in batches: one model for a batch."""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from optuna import Study
+from optuna.distributions import BaseDistribution
+from optuna.samplers import TPESampler
+from optuna.trial import FrozenTrial, TrialState
+
+from attnsweep.search_spaces.optuna_internals import LazyRandomState, ParzenEstimator, default_gamma, split_trials
+
+_STATES = (TrialState.COMPLETE, TrialState.PRUNED, TrialState.RUNNING)
+
+
+class BatchedTPESampler(TPESampler):
+    """Draws the first trial of a batch as Optuna's TPE with `constant_liar` does; the others from the same model.
+
+    To fit the model takes Optuna longer with every trial. A batch is asked for before any of its trials has ended, so a
+    new fit would learn nothing but the batch's own points. Those are added to the model as the constant liar has them,
+    as points of the worse kind: a density of their own is mixed into that of the worse trials, by their number.
+
+    One object draws one batch.
+    """
+
+    def __init__(self) -> None:
+        super().__init__(constant_liar=True)
+        self._models: dict[tuple[str, ...], _Model] = {}
+
+    def begin(self, seed: int) -> None:
+        """Seeds the draws of the next trial."""
+        self._rng = LazyRandomState(seed)
+        self._random_sampler._rng = LazyRandomState(seed)
+
+    def _sample(self, study: Study, trial: FrozenTrial, search_space: dict[str, BaseDistribution]) -> dict[str, Any]:
+        names = tuple(search_space)
+        if names not in self._models:
+            self._models[names] = self._fit(study, trial, search_space)
+        model = self._models[names]
+        candidates = model.better.sample(self._rng.rng, self._n_ei_candidates)
+        chosen = self._compare(candidates, model.better.log_pdf(candidates) - model.worse_log_pdf(candidates))
+        model.add(chosen)
+        return {name: each.to_external_repr(chosen[name]) for name, each in search_space.items()}
+
+    def _fit(self, study: Study, trial: FrozenTrial, search_space: dict[str, BaseDistribution]) -> "_Model":
+        trials = [each for each in study.get_trials(deepcopy=False, states=_STATES) if each.number != trial.number]
+        n_finished = sum(each.state != TrialState.RUNNING for each in trials)
+        better, worse = split_trials(study, trials, default_gamma(n_finished))
+        return _Model(
+            self._build_parzen_estimator(study, search_space, better, handle_below=True),
+            self._build_parzen_estimator(study, search_space, worse, handle_below=False),
+            len(worse) + 1,
+            lambda points: self._parzen_estimator_cls(points, search_space, self._parzen_estimator_parameters),
+        )
+
+
+class _Model:
+    """The densities of the better and of the worse trials, and of the batch's own points.
+
+    Args:
+        better, worse: As Optuna fits them.
+        n_worse: Kernels in `worse`, its prior included.
+        estimate: Makes the density of points.
+    """
+
+    def __init__(
+        self,
+        better: ParzenEstimator,
+        worse: ParzenEstimator,
+        n_worse: int,
+        estimate: Callable[[dict[str, NDArray[Any]]], ParzenEstimator],
+    ) -> None:
+        self.better = better
+        self._worse, self._n_worse, self._estimate = worse, n_worse, estimate
+        self._chosen: list[dict[str, Any]] = []
+
+    def add(self, chosen: dict[str, Any]) -> None:
+        """Takes a point of the batch for a worse one."""
+        self._chosen.append(chosen)
+
+    def worse_log_pdf(self, candidates: dict[str, NDArray[Any]]) -> NDArray[np.float64]:
+        """The density of the worse trials and of the batch at these points."""
+        of_trials: NDArray[np.float64] = self._worse.log_pdf(candidates)
+        if not self._chosen:
+            return of_trials
+        n_chosen = len(self._chosen)
+        chosen = {name: np.array([each[name] for each in self._chosen]) for name in candidates}
+        of_batch = self._estimate(chosen).log_pdf(candidates)
+        share = n_chosen / (n_chosen + self._n_worse)
+        joint: NDArray[np.float64] = np.logaddexp(np.log1p(-share) + of_trials, np.log(share) + of_batch)
+        return joint

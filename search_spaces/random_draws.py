@@ -1,0 +1,70 @@
+"""Independent random values: those of Optuna's `RandomSampler`, a whole trial at once."""
+
+from collections.abc import Mapping
+
+import numpy as np
+from optuna.distributions import BaseDistribution, CategoricalDistribution
+
+from attnsweep.search_spaces.dimensions import Scalar, Varied
+from attnsweep.search_spaces.optuna_internals import SearchSpaceTransform
+from attnsweep.search_spaces.suggestion import distributions, trial_seed, undrawn
+from attnsweep.search_spaces.sweep import Sweep
+
+
+class RandomDraws:
+    """Draws the trials of a sweep whose sampler is `random`.
+
+    Each trial has its own seed, so its values depend on the sweep and the trial's number alone. They are those of
+    `RandomSampler(seed)`, which takes several times as long.
+
+    Args:
+        sweep: The sweep.
+    """
+
+    def __init__(self, sweep: Sweep) -> None:
+        self._sweep = sweep
+        self._unconditional = _Space(distributions(sweep))
+        self._conditional: dict[tuple[str, Varied], _Space] = {}
+        self._has_conditional = bool(sweep.conditional())
+        self._generator = np.random.RandomState()
+
+    def draw(self, trial: int) -> tuple[dict[str, Scalar], dict[str, BaseDistribution]]:
+        """The values of a trial and their distributions, by parameter name."""
+        self._generator.seed(trial_seed(self._sweep, trial))
+        drawn = self._unconditional.draw(self._generator)
+        used = self._unconditional.distributions
+        while self._has_conditional and (missing := undrawn(self._sweep, drawn)):
+            for name, dimension in missing.items():
+                space = self._conditional.setdefault((name, dimension), _Space({name: dimension.distribution()}))
+                drawn |= space.draw(self._generator)
+                used = used | space.distributions
+        return drawn, used
+
+
+class _Space:
+    """Parameters that are drawn together, in their order."""
+
+    def __init__(self, distributions: Mapping[str, BaseDistribution]) -> None:
+        self.distributions = dict(distributions)
+        # Optuna draws nothing for a parameter that has one value.
+        varied = {name: each for name, each in distributions.items() if not each.single()}
+        self._single = {name: _only_value(each) for name, each in distributions.items() if each.single()}
+        self._transform = SearchSpaceTransform(varied) if varied else None
+
+    def draw(self, generator: np.random.RandomState) -> dict[str, Scalar]:
+        values: dict[str, Scalar] = dict(self._single)
+        if self._transform is not None:
+            bounds = self._transform.bounds
+            values |= self._transform.untransform(generator.uniform(bounds[:, 0], bounds[:, 1]))
+        # By way of the form in which they are stored: as they will be read back.
+        return {
+            name: each.to_external_repr(each.to_internal_repr(values[name]))
+            for name, each in self.distributions.items()
+        }
+
+
+def _only_value(distribution: BaseDistribution) -> Scalar:
+    if isinstance(distribution, CategoricalDistribution):
+        return distribution.choices[0]
+    low: Scalar = distribution.low  # type: ignore[attr-defined]
+    return low

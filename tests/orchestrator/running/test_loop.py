@@ -1,0 +1,119 @@
+"""The sweep loop with several trainers: what it does between two looks at their reports, and what it commits."""
+
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+
+import pytest
+
+from attnsweep.orchestrator.ledger.reader import Ledger
+from attnsweep.orchestrator.ledger.schema import schemas_of
+from attnsweep.orchestrator.ledger.writer import LedgerWriter
+from attnsweep.orchestrator.running import loop as loop_module
+from attnsweep.orchestrator.running.loop import SweepLoop
+from attnsweep.orchestrator.running.study import Study, read_trials
+from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
+from attnsweep.orchestrator.training.local_pool import LocalPool
+from attnsweep.orchestrator.training.messages import PackOrder, Reports, RunContext
+from attnsweep.search_spaces import Sweep
+from attnsweep.workloads.category_pairs import CategoryPairs
+from tests.orchestrator.small_sweep import small_sweep
+
+N_TRAINERS = 3
+WORKLOAD = CategoryPairs()
+
+
+class _Several:
+    """Several trainers in this process. A look at them lets each train for a slice."""
+
+    n_trainers = n_placed = N_TRAINERS
+    waiting_for = ""
+
+    def __init__(self, directory: SweepDirectory, look: Callable[[], None] = lambda: None) -> None:
+        self._pools = [LocalPool(WORKLOAD, RunContext(directory.sweep)) for _ in range(N_TRAINERS)]
+        self._look = look
+
+    @property
+    def has_idle(self) -> bool:
+        return any(pool.has_idle for pool in self._pools)
+
+    @property
+    def running(self) -> list[PackOrder]:
+        return [order for pool in self._pools for order in pool.running]
+
+    def notices(self) -> list[str]:
+        return []
+
+    def train(self, order: PackOrder) -> None:
+        next(pool for pool in self._pools if pool.has_idle).train(order)
+
+    def reports(self, timeout: float) -> Reports:
+        self._look()
+        return [report for pool in self._pools for report in pool.reports(timeout)]
+
+    def hand_back(self, seconds: float) -> Reports:
+        return [report for pool in self._pools for report in pool.hand_back(seconds)]
+
+    def close(self) -> None:
+        for pool in self._pools:
+            pool.close()
+
+
+def _directory(path: Path, **changes: object) -> SweepDirectory:
+    spec: Sweep = small_sweep("loop", sampler="random", trials=12, replicates=1).but(**changes)
+    declared = WORKLOAD.parameters.declared()
+    defaults = {name: each.default for name, each in declared.items() if name not in spec.space}
+    return SweepDirectory.create(path, spec, defaults)
+
+
+@contextmanager
+def _opened(directory: SweepDirectory, pool: _Several, study: Study) -> Iterator[SweepLoop]:
+    with closing(LedgerWriter(directory.place, schemas_of(WORKLOAD), directory.spec_sha256)) as writer:
+        loop = SweepLoop(directory, WORKLOAD, study, writer, pool, pack_size=4, followers=())
+        loop.resume(Ledger(directory.place).trainings())
+        yield loop
+
+
+def test_packs_that_end_together_are_one_commit(tmp_path: Path) -> None:
+    directory = _directory(tmp_path / "s")
+    with _opened(directory, _Several(directory), study := Study(directory)) as loop:
+        assert loop.run(lambda: False)
+    study.save()
+    rows = Ledger(directory.place).trainings(columns=["trial", "pack"])
+    assert sorted(rows["trial"].to_pylist()) == list(range(12))
+    assert len(set(rows["pack"].to_pylist())) == N_TRAINERS
+    assert len(directory.place.names("trainings")) == 1
+    assert all(trial.state.is_finished() for trial in read_trials(directory))
+
+
+def test_reports_are_looked_at_while_trials_are_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(loop_module, "_ASK_SECONDS", 0.0)
+    directory = _directory(tmp_path / "s")
+    study = Study(directory)
+    n_asked: list[int] = []
+    with _opened(directory, _Several(directory, lambda: n_asked.append(study.n_asked)), study) as loop:
+        assert loop.run(lambda: False)
+    assert n_asked[:12] == list(range(1, 13))
+    assert Ledger(directory.place).trainings(columns=[]).num_rows == 12
+
+
+def test_a_failure_that_stops_the_sweep_leaves_the_rows_that_came_with_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    directory = _directory(tmp_path / "s")
+    receive, n_heard = SweepLoop._receive, 0
+
+    def stop_at_the_third(loop: SweepLoop, *report: object) -> None:
+        nonlocal n_heard
+        n_heard += 1
+        if n_heard == N_TRAINERS:
+            raise loop._stopped("enough")
+        receive(loop, *report)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(SweepLoop, "_receive", stop_at_the_third)
+    with (
+        _opened(directory, _Several(directory), Study(directory)) as loop,
+        pytest.raises(Exception, match="enough"),
+    ):
+        loop.run(lambda: False)
+    assert Ledger(directory.place).trainings(columns=[]).num_rows == 8

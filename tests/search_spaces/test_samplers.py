@@ -1,0 +1,82 @@
+"""Samplers of our own beside Optuna's: the same draws where they must be, and a batch of one model."""
+
+import math
+from typing import Any
+
+import optuna
+import pytest
+from optuna.samplers import TPESampler
+
+from attnsweep.search_spaces import Categorical, Conditional, Float, Int, Sweep
+from attnsweep.search_spaces.batched_tpe import BatchedTPESampler
+from attnsweep.search_spaces.dimensions import Dimension
+from attnsweep.search_spaces.random_draws import RandomDraws
+from attnsweep.search_spaces.suggestion import make_sampler, suggest, values_of
+
+SPACE: dict[str, Dimension] = {
+    "init_sigma": Float(1e-4, 1.0, log=True),
+    "momentum": Float(0.0, 0.9),
+    "optimizer": Categorical(choices=("sgd", "adam")),
+    "n_positions": Int(4, 20),
+    "n_categories": Int(4, 4),
+    "learning_rate": Conditional(on="optimizer", among=("adam",), then=Float(1e-4, 1e-2), otherwise=0.5),
+}
+
+
+def _sweep(**changes: Any) -> Sweep:
+    return Sweep(name="s", workload="category_pairs", space=SPACE, trials=100, seed=7, sampler="random").but(**changes)
+
+
+def test_random_draws_are_those_of_optunas_sampler() -> None:
+    sweep = _sweep()
+    draws = RandomDraws(sweep)
+    study = optuna.create_study()
+    for trial in range(20):
+        study.sampler = make_sampler(sweep, trial)
+        drawn, distributions = draws.draw(trial)
+        asked = study.ask()
+        assert values_of(sweep, drawn) == suggest(sweep, asked)
+        assert (drawn, distributions) == (asked.params, asked.distributions)
+
+
+def _study_of(n_trials: int) -> optuna.Study:
+    """Trials whose loss is smallest at x = 0.3."""
+    study = optuna.create_study(sampler=TPESampler(seed=0))
+    for _ in range(n_trials):
+        trial = study.ask()
+        study.tell(trial, abs(math.log(trial.suggest_float("x", 1e-3, 1.0, log=True) / 0.3)))
+    return study
+
+
+def test_the_first_trial_of_a_batch_is_optunas_own() -> None:
+    values = []
+    for sampler in (BatchedTPESampler(), TPESampler(seed=11, constant_liar=True)):
+        study = _study_of(30)
+        if isinstance(sampler, BatchedTPESampler):
+            sampler.begin(11)
+        study.sampler = sampler
+        values.append(study.ask().suggest_float("x", 1e-3, 1.0, log=True))
+    assert values[0] == values[1]
+
+
+def test_a_batch_is_drawn_by_one_model_and_spreads(monkeypatch: pytest.MonkeyPatch) -> None:
+    study = _study_of(60)
+    fit, n_fits = BatchedTPESampler._fit, 0
+
+    def count(*arguments: Any) -> Any:
+        nonlocal n_fits
+        n_fits += 1
+        return fit(*arguments)
+
+    monkeypatch.setattr(BatchedTPESampler, "_fit", count)
+    study.sampler = sampler = BatchedTPESampler()
+    batch = []
+    for seed in range(32):
+        sampler.begin(seed)
+        batch.append(study.ask().suggest_float("x", 1e-3, 1.0, log=True))
+    assert n_fits == 1
+    assert len(set(batch)) == 32
+    # Without the liar all quartiles are at one point beside the best.
+    lower, upper = sorted(math.log(x / 0.3) for x in batch)[8:25:16]
+    assert lower < 0.0 < upper
+    assert upper - lower > 0.5
