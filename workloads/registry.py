@@ -34,7 +34,7 @@ def load_workload(reference: str, code: UserCode | None = None) -> Workload[Any]
     target = f"{entry.module}:{entry.attr}" if entry else reference
     place, colon, class_name = target.rpartition(":")
     if (file := user_file(target)) is not None:
-        module = (code or read_user_code(file)).load()
+        module = (code or read_user_code(file)).load(str(file) if code is None else None)
     elif colon and all(part.isidentifier() for part in place.split(".")):
         module = _imported(place, class_name, reference)
     else:

@@ -86,15 +86,18 @@ class UserCode:
         """
         _FINDER.offer(self)
 
-    def load(self) -> ModuleType:
+    def load(self, shown: str | None = None) -> ModuleType:
         """The file as a module; it is run once per process.
+
+        Args:
+            shown: The file's path in messages; by default in full.
 
         Raises:
             UserError: If it fails to run.
         """
         if self.module_name not in sys.modules:
             self.offer()
-            path = str(Path(self.folder, self.main))
+            path = shown or str(Path(self.folder, self.main))
             with users_code(path, "a file that runs", f"try: python {path}"):
                 importlib.import_module(self.module_name)
         return sys.modules[self.module_name]
@@ -111,7 +114,7 @@ def load_module(path: Path) -> ModuleType:
     Raises:
         UserError: If there is no such file, or it fails to run.
     """
-    return read_user_code(path).load()
+    return read_user_code(path).load(str(path))
 
 
 def read_user_code(path: Path) -> UserCode:

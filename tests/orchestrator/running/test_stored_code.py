@@ -16,7 +16,7 @@ from attnsweep.orchestrator.audit.audit import audit
 from attnsweep.orchestrator.inspection.replay import replay, retrain
 from attnsweep.orchestrator.ledger.reader import Ledger
 from attnsweep.orchestrator.running.loop import SweepLoop
-from attnsweep.orchestrator.running.session import resume_sweep, run_sweep
+from attnsweep.orchestrator.running.session import resume_sweep, run_or_resume, run_sweep
 from attnsweep.orchestrator.storage import trust
 from attnsweep.orchestrator.storage.location import Location
 from attnsweep.orchestrator.storage.stored_code import code_of, trust_code
@@ -112,6 +112,23 @@ def test_another_user_runs_it_only_with_trust_which_is_remembered(
     assert said == [f"trusted: {name}, sha256 {sha256}" for name, sha256 in directory.code.items()]
     monkeypatch.setattr(trust, "_trusted_here", set())
     assert resume_sweep(tmp_path / "s", LOCAL, QUIET).finished
+
+
+def test_a_repeated_command_continues_from_another_upload_of_the_same_files(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    upload = shutil.copytree(folder, tmp_path / "next job")
+    _interrupted(folder, tmp_path / "s")
+    monkeypatch.setattr(trust, "_trusted_here", set())
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state of another head"))
+    names = upload / "my_names.py"
+    before = names.read_text()
+    names.write_text('NAME = "other"')
+    with pytest.raises(UserError, match=r"this sweep with other code of mine\.py, my_names\.py"):
+        run_or_resume(load_sweep(str(upload / "mine.py")), tmp_path / "s", LOCAL, QUIET)
+    names.write_text(before)
+    assert run_or_resume(load_sweep(str(upload / "mine.py")), tmp_path / "s", LOCAL, QUIET).finished
+    assert run_or_resume(load_sweep(str(upload / "mine.py")), tmp_path / "s", LOCAL, QUIET).finished
 
 
 def test_a_changed_or_missing_file_is_refused(folder: Path, tmp_path: Path) -> None:
