@@ -1,9 +1,9 @@
-"""The process that writes a running sweep to MLflow: what it does, and the lines that it exchanges with the driver.
+"""The process that writes running sweeps to MLflow: what it does, and the lines that it exchanges with the driver.
 
-Each line is one JSON object. The driver's first line is a `Start`. Then it sends `{"told": [TRIAL, ...]}` and at last
-`{"close": IN_HASTE}`. This process answers with a `State` whenever something has changed, at most ten times a second.
-It ends when it has logged everything, and at once when the driver's end of the pipe is closed, as a kill closes it. It
-imports neither torch nor Ray.
+Each line is one JSON object. For each sweep the driver sends a `Start`, then `{"told": [TRIAL, ...]}` and at last
+`{"close": IN_HASTE}`. This process answers with a `State` whenever something has changed, at most ten times a second,
+and with `{"ended": true}` when it has logged everything; then it waits for the driver's next sweep. It ends at once
+when the driver's end of the pipe is closed, as a kill closes it. It imports neither torch nor Ray.
 """
 
 import contextlib
@@ -14,8 +14,8 @@ import sys
 import threading
 import time
 from dataclasses import asdict, dataclass
-from queue import Empty, Full, Queue
-from typing import TextIO
+from queue import Empty, Full, Queue, SimpleQueue
+from typing import Any, TextIO
 
 from attnsweep.orchestrator.storage.location import locate
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
@@ -72,18 +72,14 @@ class _Projector:
         self._problem: str | None = None
         self._said, self._said_at = State(), 0.0
 
-    def listen(self, lines: TextIO) -> None:
-        """Takes what the driver says; ends this process when the driver is gone."""
-        for line in lines:
-            message = json.loads(line)
-            if "close" in message:
-                self._in_haste = message["close"]
-                self._closing.set()
-            for trial in message.get("told", [None]):
-                with contextlib.suppress(Full):
-                    self._told.put_nowait(trial)
-        # Half a trial is completed by the next run, or by `attnsweep mlflow-sync`.
-        os._exit(0)
+    def take(self, message: dict[str, Any]) -> None:
+        """Takes what the driver says after `Start`."""
+        if "close" in message:
+            self._in_haste = message["close"]
+            self._closing.set()
+        for trial in message.get("told", [None]):
+            with contextlib.suppress(Full):
+                self._told.put_nowait(trial)
 
     def run(self) -> None:
         """Logs until `close` has come and nothing is missing, or MLflow fails."""
@@ -156,9 +152,23 @@ def main() -> None:
     # Whatever a library prints must not come between the answers.
     answers = os.fdopen(os.dup(sys.stdout.fileno()), "w")
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
-    projector = _Projector(Start(**json.loads(sys.stdin.readline())), answers)
-    threading.Thread(target=projector.listen, args=(sys.stdin,), name="driver", daemon=True).start()
-    projector.run()
-    answers.close()
-    # Without the interpreter's end, at which DuckDB complains of the thread that still listens.
+    projectors: SimpleQueue[_Projector] = SimpleQueue()
+    threading.Thread(target=_listen, args=(sys.stdin, answers, projectors), name="driver", daemon=True).start()
+    while True:
+        projectors.get().run()
+        print(json.dumps({"ended": True}), file=answers, flush=True)
+
+
+def _listen(lines: TextIO, answers: TextIO, projectors: "SimpleQueue[_Projector]") -> None:
+    """Takes what the driver says; ends this process when the driver is gone."""
+    projector: _Projector | None = None
+    for line in lines:
+        message = json.loads(line)
+        if projector is None or "uri" in message:
+            projector = _Projector(Start(**message), answers)
+            projectors.put(projector)
+        else:
+            projector.take(message)
+    # Half a trial is completed by the next run, or by `attnsweep mlflow-sync`. The interpreter's own end would wait for
+    # the sweep that is being logged.
     os._exit(0)

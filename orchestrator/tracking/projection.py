@@ -1,12 +1,15 @@
 """The projection of a running sweep: a process of its own writes to MLflow, the driver tells it which trials ended."""
 
+import atexit
 import json
 import logging
+import os
 import subprocess
 import sys
 import threading
 from contextlib import suppress
 from dataclasses import asdict
+from pathlib import Path
 from queue import SimpleQueue
 from typing import TextIO
 
@@ -25,6 +28,11 @@ from attnsweep.orchestrator.tracking.sync import OnProgress, SyncResult
 _PATIENCE_SECONDS = 60.0
 """How long the end of a sweep waits while MLflow takes no trial: for one that accepts connections and never answers."""
 _PROGRAM = "from attnsweep.orchestrator.tracking.process import main; main()"
+
+_Surroundings = tuple[Path, dict[str, str]]
+_idle: list[tuple[_Surroundings, "subprocess.Popen[str]"]] = []
+"""Processes whose sweep has ended, with the working directory and environment variables in which they were started: the
+next sweep of this driver takes one, since MLflow takes seconds to import. They end with the driver."""
 
 _log = logging.getLogger(__name__)
 
@@ -47,24 +55,25 @@ class Projection:
         self._uri = tracking_uri(uri)
         self._state = State()
         self._given_up: str | None = None
-        self._has_warned = False
+        self._has_warned = self._is_closed = False
         self._on_progress: OnProgress | None = None
         self._outbox: SimpleQueue[int | bool | None] = SimpleQueue()
         self._ended = threading.Event()
-        self._process = subprocess.Popen(
-            # -P: a user's file beside the sweep must not pass for a library.
-            [sys.executable, "-P", "-c", _PROGRAM],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-        )
+        self._surroundings = Path.cwd(), dict(os.environ)
+        self._process = _process(self._surroundings)
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         # The URI may hold a password, which all could read among the arguments.
         start = Start(str(directory.place), self._uri, retry_seconds)
-        self._process.stdin.write(json.dumps(asdict(start)) + "\n")
-        for work, pipe in ((self._send, self._process.stdin), (self._listen, self._process.stdout)):
-            threading.Thread(target=work, args=(pipe,), name="mlflow-projection", daemon=True).start()
+        with suppress(OSError):
+            self._process.stdin.write(json.dumps(asdict(start)) + "\n")
+        self._sender = threading.Thread(
+            target=self._send, args=(self._process.stdin,), name="mlflow-projection", daemon=True
+        )
+        self._sender.start()
+        threading.Thread(
+            target=self._listen, args=(self._process.stdout,), name="mlflow-projection", daemon=True
+        ).start()
 
     @property
     def problem(self) -> str | None:
@@ -95,8 +104,14 @@ class Projection:
             )
             self._process.kill()
             self._ended.wait()
-        self._process.wait()
         self._outbox.put(None)
+        self._sender.join()
+        if not self._is_closed:
+            self._is_closed = True
+            if self._given_up is None:
+                _idle.append((self._surroundings, self._process))
+            else:
+                _end(self._process)
         return SyncResult(self._state.n_logged, self._state.n_present)
 
     def shortfall(self) -> str | None:
@@ -123,7 +138,7 @@ class Projection:
         """Writes to the process what is in the outbox, until that holds `None`. A thread, since a full pipe blocks."""
         waiting: list[int | bool | None] = []
         # Once the process is gone, `_listen` says so.
-        with suppress(OSError), pipe:
+        with suppress(OSError):
             pipe.flush()
             while None not in waiting:
                 waiting = [self._outbox.get(), *(self._outbox.get() for _ in range(self._outbox.qsize()))]
@@ -134,17 +149,22 @@ class Projection:
 
     def _listen(self, pipe: TextIO) -> None:
         """Takes the states of the process, until it ends."""
-        with pipe:
-            for line in pipe:
-                before, self._state = self._state, State(**json.loads(line))
-                if self._state.problem is not None:
-                    self._warn(self._state.problem)
-                if self._on_progress is not None and self._state.n_done > before.n_done:
-                    self._on_progress(self._state.n_done, self._state.n_missing)
-        status = self._process.wait()
-        if status and self._given_up is None:
-            self._give_up(f"its process ended with status {status}")
+        while "ended" not in (message := json.loads(pipe.readline() or "{}")):
+            if not message:
+                self._lose()
+                break
+            before, self._state = self._state, State(**message)
+            if self._state.problem is not None:
+                self._warn(self._state.problem)
+            if self._on_progress is not None and self._state.n_done > before.n_done:
+                self._on_progress(self._state.n_done, self._state.n_missing)
         self._ended.set()
+
+    def _lose(self) -> None:
+        """Notes that the process is gone."""
+        status = self._process.wait()
+        if self._given_up is None:
+            self._give_up(f"its process ended with status {status}")
 
     def _give_up(self, problem: str) -> None:
         self._given_up = problem
@@ -159,3 +179,34 @@ class Projection:
                 plain(problem),
                 plain(as_argument(self._directory.place)),
             )
+
+
+def _end(process: "subprocess.Popen[str]") -> None:
+    """Ends a process that has nothing to log, or frees the pipes of one that is gone."""
+    assert process.stdin is not None
+    assert process.stdout is not None
+    with suppress(OSError):
+        process.stdin.close()
+    process.wait()
+    process.stdout.close()
+
+
+@atexit.register
+def _end_idle() -> None:
+    for _, process in _idle:
+        _end(process)
+
+
+def _process(surroundings: _Surroundings) -> "subprocess.Popen[str]":
+    """An idle process that was started in these surroundings, or a new one."""
+    for each in _idle:
+        if each[0] == surroundings and each[1].poll() is None:
+            _idle.remove(each)
+            return each[1]
+    return subprocess.Popen(
+        # -P: a user's file beside the sweep must not pass for a library.
+        [sys.executable, "-P", "-c", _PROGRAM],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )

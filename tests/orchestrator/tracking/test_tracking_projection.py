@@ -227,3 +227,25 @@ def test_the_process_loads_neither_torch_nor_ray(client: MlflowClient, tmp_path:
     )
     done = subprocess.run([sys.executable, "-c", loaded], capture_output=True, text=True, check=True)
     assert done.stdout == "[]\n"
+
+
+@pytest.mark.slow
+def test_the_next_sweep_of_a_driver_takes_the_process_that_has_ended_the_last(
+    client: MlflowClient, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Unless environment variables have changed since, which MLflow reads."""
+    pids = []
+    for name, is_logged in (("first", True), ("second", True), ("changed", True), ("lost", False), ("after", True)):
+        if name == "changed":
+            monkeypatch.setenv("MLFLOW_HTTP_REQUEST_TIMEOUT", "59")
+        directory = sweep_on_disk(tmp_path / name, small_sweep(name), trial_rows(0, SOLVED))
+        projection = Projection(directory)
+        projection.trial_told(0)
+        pids.append(projection._process.pid)
+        if not is_logged:
+            projection._process.kill()
+        assert projection.close() == SyncResult(n_logged=int(is_logged), n_present=0)
+        assert (projection.problem is None) == is_logged
+        assert len(runs_of(client, directory)) == is_logged
+    first, second, changed, lost, after = pids
+    assert first == second != changed == lost != after
