@@ -22,6 +22,8 @@ SLOW_FOLDERS = {"end_to_end", "fault"}
 """Folders of tests with whole sweeps. Elsewhere slow tests are marked individually."""
 
 
+# First: xdist reads the groups in its own.
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Marks the tests by what they use and where they stand. All that need Ray run in one process, in turn."""
     for item in items:
