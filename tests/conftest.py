@@ -25,7 +25,7 @@ SLOW_FOLDERS = {"end_to_end", "fault"}
 # First: xdist reads the groups in its own.
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Marks the tests by what they use and where they stand. All that need Ray run in one process, in turn."""
+    """Marks the tests by what they use and where they stand. Tests of one Ray run in one process."""
     for item in items:
         for name in MARKS.keys() & getattr(item, "fixturenames", ()):
             item.add_marker(MARKS[name])
@@ -42,7 +42,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def _process(item: pytest.Item) -> str:
     """Tests with the same answer run in one process: they share a Ray, a browser, or the fixtures of their module."""
     if item.get_closest_marker("ray"):
-        return "ray"
+        return f"ray {_ray_of(item)}"
     return "browser" if "browser" in getattr(item, "fixturenames", ()) else str(item.path)
 
 

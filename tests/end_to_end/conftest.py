@@ -46,7 +46,7 @@ def _stop(head: subprocess.Popen[bytes]) -> None:
     head.wait()
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def ray_head() -> Iterator[Mapping[str, str]]:
     """A Ray head with token authentication; yields the environment of a client that may use it."""
     # Not pytest's own folder: Ray's socket paths must fit into 107 bytes.

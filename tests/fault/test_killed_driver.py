@@ -12,8 +12,7 @@ import pytest
 from tests.fault import sweeps
 from tests.fault.killed_driver import main
 
-# Ray first: the server that forks the drivers inherits Ray's authentication mode, whatever module ran before this one.
-pytestmark = pytest.mark.usefixtures("local_ray", "mlflow_database")
+pytestmark = pytest.mark.usefixtures("mlflow_database")
 
 POINTS = (
     "+attnsweep.orchestrator.storage.sweep_directory:SweepDirectory.create",

@@ -222,6 +222,7 @@ def test_a_training_that_gets_further_each_time_is_not_given_up(
     _assert_undisturbed(tmp_path / "s", undisturbed)
 
 
+@pytest.mark.scale
 def test_a_training_that_kills_its_trainer_fails_alone(
     cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -95,6 +95,7 @@ def _with_other_code(folder: Path) -> str:
     return "code of attnsweep.workloads.engine.schedule"
 
 
+@pytest.mark.sample("_with_other_code")
 @pytest.mark.parametrize("differ", [_with_other_version, _with_other_code])
 def test_rows_come_from_the_drivers_versions_and_code_alone(
     differ: Callable[[Path], str], add_node: Callable[..., Any], tmp_path: Path
@@ -131,6 +132,7 @@ def test_nodes_that_come_are_used_and_those_that_go_are_let_go(cluster: Cluster,
         assert pool.notices() == [f"{what} the cluster: {host}" for what in told]
 
 
+@pytest.mark.scale
 def test_trainers_that_do_not_fit_wait_for_a_node(add_node: Callable[..., Any]) -> None:
     with closing(TrainerPool(CategoryPairs(), RunContext("s"), Wanted(1, 1))) as pool:
         assert pool.waiting_for == "Ray to start 1 trainers"
