@@ -250,7 +250,7 @@ def _text(file: Path) -> str:
 def _imports(text: str) -> Sequence[tuple[int, str]]:
     try:
         return tuple(imports_of(ast.parse(text)))
-    except (SyntaxError, ValueError, RecursionError):
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
         return ()
 
 

@@ -138,7 +138,7 @@ def _read(source: bytes) -> tuple[str, tuple[tuple[int, str], ...]]:
         tree = ast.parse(source)
         code = repr(_plain(tree)).encode(errors="surrogatepass")
         imports = tuple(dict.fromkeys(imports_of(tree)))
-    except (SyntaxError, ValueError, RecursionError):
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
         code, imports = source, ()
     return hashlib.sha256(code).hexdigest()[:16], imports
 

@@ -17,7 +17,9 @@ from attnsweep.orchestrator.running.loop import SweepLoop
 from attnsweep.orchestrator.running.self_check import replay_some
 from attnsweep.orchestrator.running.study import Study
 from attnsweep.orchestrator.storage.location import Location
+from attnsweep.orchestrator.storage.stored_code import code_of
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
+from attnsweep.orchestrator.storage.trust import trust
 from attnsweep.orchestrator.training.local_pool import LocalPool
 from attnsweep.orchestrator.training.messages import RunContext
 from attnsweep.workloads.registry import load_workload
@@ -54,6 +56,8 @@ def trained_sweep(path: Location, spec: Sweep, pack_size: int = 8, n_commits: in
             replay_some(directory, workload, pool, lambda: False)
     directory.record_run(finished=finished, seconds=1.0)
     compact(directory.place)
+    if code := code_of(directory):
+        trust(code.sha256)
     return directory
 
 

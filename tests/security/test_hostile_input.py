@@ -52,7 +52,7 @@ SPECS = {
     "panics_on_import.py": "panics_on_import.py: got 'Panic: no, in line ",
     "nested.py": "nested.py: got 'x = (((",
     "minus.py": "minus.py: got ",
-    "binary.py": "binary.py: got '', expected Python (source code string cannot contain null bytes); try: python",
+    "binary.py": "binary.py: got \"UnicodeDecodeError: 'utf-8' codec can't decode byte 0x80 in position 128",
     "loop.py": "SPEC: got 'loop.py', expected a Python file; check the path (Symlink loop from 'loop.py')",
     "endless.py": "SPEC: got 'endless.py', expected a Python file; check the path (it is no regular file)",
     "pipe.py": "SPEC: got 'pipe.py', expected a Python file; check the path (it is no regular file)",
@@ -174,7 +174,7 @@ OPTIONS = {
     },
     "--trials": {HUGE: "trials: got 1000", "2147483648": "trials: got 2147483648", "0": "trials: got 0"},
     "--replicates": {HUGE: "replicates: got 1000", "0": "replicates: got 0"},
-    "--trainers": {"0": "Invalid value for '--trainers'", DIGITS: "Invalid value for '--trainers'"},
+    "--trainers": {"0": "--trainers: got '0', expected N or MIN..MAX", DIGITS: "--trainers: got '1"},
     "--pack-size": {"0": "Invalid value for '--pack-size'"},
     "--max-failures": {"-1": "Invalid value for '--max-failures'"},
 }

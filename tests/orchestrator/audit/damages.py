@@ -71,15 +71,16 @@ def _journal(is_meant: Callable[[dict[str, Any]], bool], **values: Any) -> Damag
     return damage
 
 
-def _undrawn(trial: int, *names: str) -> Damage:
+def undrawn(trial: int, *names: str) -> Damage:
     """Removes the drawn values of some parameters of a trial."""
 
     def damage(directory: SweepDirectory) -> None:
         file = folder_of(directory) / STUDY_FILE
         entries = [json.loads(line) for line in file.read_text().splitlines()]
-        kept = [e for e in entries if not (e.get("trial_id") == trial and e.get("param_name") in names)]
-        assert len(kept) == len(entries) - len(names)
-        file.write_text("".join(json.dumps(entry) + "\n" for entry in kept))
+        drawn = [entry for entry in entries if "datetime_start" in entry][trial]
+        for name in names:
+            del drawn["params"][name], drawn["distributions"][name]
+        file.write_text("".join(json.dumps(entry) + "\n" for entry in entries))
 
     return damage
 
@@ -100,9 +101,9 @@ def _lose_the_last_trial(directory: SweepDirectory) -> None:
 
 def _asked_and_half_drawn(directory: SweepDirectory) -> None:
     file = folder_of(directory) / STUDY_FILE
-    asked = next(line for line in reversed(file.read_text().splitlines()) if '"op_code":4' in line)
+    asked = next(line for line in reversed(file.read_text().splitlines()) if '"datetime_start"' in line)
     with file.open("a") as journal:
-        journal.write(asked.replace('"continues":true', '"worker":0') + "\n")
+        journal.write(json.dumps(json.loads(asked) | {"params": {}, "distributions": {}}) + "\n")
 
 
 def _never_failed(directory: SweepDirectory) -> None:
@@ -228,11 +229,11 @@ DAMAGES: dict[str, tuple[Damage, list[str]]] = {
         ["1 trials asked for and never told: 4 (refused); continue with: attnsweep resume DIR"],
     ),
     "a trial half drawn": (
-        _undrawn(3, "init_sigma"),
+        undrawn(3, "init_sigma"),
         ["1 trials trained although half drawn: 3 (init_sigma missing); restore the study, or leave them out"],
     ),
     "a trial without what another parameter depends on": (
-        _undrawn(3, "optimizer"),
+        undrawn(3, "optimizer"),
         ["1 trials trained although half drawn: 3 (optimizer missing); restore the study, or leave them out"],
     ),
     "a trial half drawn and not trained": (

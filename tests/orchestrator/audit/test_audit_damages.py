@@ -1,6 +1,5 @@
 """Each kind of damage to the ledger, the study and the record is found, and named."""
 
-import json
 import re
 from dataclasses import replace
 
@@ -8,7 +7,7 @@ import pytest
 
 from attnsweep.orchestrator.audit.audit import audit
 from attnsweep.orchestrator.storage.sweep_directory import STUDY_FILE, SweepDirectory
-from tests.orchestrator.audit.damages import DAMAGES, lines_of, problems_of
+from tests.orchestrator.audit.damages import DAMAGES, lines_of, problems_of, undrawn
 from tests.orchestrator.small_sweep import folder_of
 from tests.orchestrator.trained_sweep import edit
 
@@ -82,10 +81,6 @@ def test_a_spec_that_was_edited(sweep: SweepDirectory) -> None:
 @pytest.mark.parametrize("parameter", ["init_sigma", "optimizer"])
 def test_a_parameter_that_the_study_lacks(parameter: str, sweep: SweepDirectory) -> None:
     """`optimizer` is one that others depend on."""
-    journal = folder_of(sweep) / STUDY_FILE
-    entries = [json.loads(line) for line in journal.read_text().splitlines()]
-    kept = [each for each in entries if (each.get("trial_id"), each.get("param_name")) != (2, parameter)]
-    assert len(kept) == len(entries) - 1
-    journal.write_text("".join(json.dumps(each) + "\n" for each in kept))
+    undrawn(2, parameter)(sweep)
     found = problems_of(audit(sweep.place))
     assert [each for each in found if re.search(r": 2[ /]", each)] == found != []

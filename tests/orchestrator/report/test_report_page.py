@@ -126,7 +126,7 @@ def test_trials_that_chose_how_many_they_needed_count_once_in_every_rate(tmp_pat
     assert page.one("p", id="solved-rate-1").text.startswith("0.62 [")
     outcomes = {row[0].split()[0]: row[2][:4] for row in page.one("table", class_="outcomes").rows()}
     assert outcomes == {"solved": "0.62", "marginal": "0.38"}
-    assert "a rate is the mean of its trials' shares, not k of n" in page.text
+    assert "a rate is the mean of the trials' shares, not k of n" in page.text
 
 
 @pytest.mark.slow
