@@ -82,6 +82,7 @@ def test_a_training_does_not_depend_on_pack_or_trainer(local_ray: str, tmp_path:
     assert _rows(there).drop_columns(its_own).to_pylist() == _rows(here).drop_columns(its_own).to_pylist()
 
 
+@pytest.mark.scale
 def test_an_interrupted_sweep_is_resumed_to_the_same_ledger(tmp_path: Path) -> None:
     spec = _sweep(trials=12)
     _run(spec, tmp_path / "undisturbed")

@@ -13,6 +13,7 @@ from tests.fault.disks import enlarge, small_disk
 pytestmark = pytest.mark.usefixtures("mlflow_database")
 
 
+@pytest.mark.scale
 def test_a_full_disk_stops_the_sweep_which_goes_on_when_there_is_room(tmp_path: Path) -> None:
     spec = sweeps.small_sweep(trials=24)
     sweeps.run(spec, tmp_path / "undisturbed")

@@ -298,6 +298,7 @@ def test_a_store_that_falls_silent_gets_no_trial_twice_although_requests_were_re
     assert store.everything() == before
 
 
+@pytest.mark.scale
 def test_the_end_of_a_sweep_does_not_wait_for_a_server_that_never_answers(
     store: Store,
     tmp_path: Path,

@@ -157,6 +157,7 @@ def test_the_next_driver_waits_until_the_sweep_is_free(tmp_path: Path, monkeypat
     assert told.splitlines()[0].endswith("; waiting for up to 330 s")
 
 
+@pytest.mark.scale
 def test_the_lease_of_a_driver_that_was_killed_on_another_machine_is_waited_for(
     s3: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -124,14 +124,14 @@ def test_modules_of_one_name_beside_two_files_are_kept_apart(write: Write) -> No
 def test_a_module_that_is_already_imported_from_elsewhere_is_not_replaced(
     write: Write, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    write("elsewhere/twice.py", "VALUE = 1")
+    write("elsewhere/found_elsewhere.py", "VALUE = 1")
     with monkeypatch.context() as patch:
         patch.syspath_prepend(write("elsewhere/x", "").parent)
-        importlib.import_module("twice")
-    write("here/twice.py", "VALUE = 2")
-    with pytest.raises(UserError, match=r"a module twice, while another of this name is imported already"):
-        load_module(write("here/main.py", "import twice"))
-    del sys.modules["twice"]
+        importlib.import_module("found_elsewhere")
+    write("here/found_elsewhere.py", "VALUE = 2")
+    with pytest.raises(UserError, match=r"a module found_elsewhere, while another of this name is imported already"):
+        load_module(write("here/main.py", "import found_elsewhere"))
+    del sys.modules["found_elsewhere"]
 
 
 def test_an_error_in_a_module_beside_the_file_names_its_line(write: Write) -> None:

@@ -87,6 +87,7 @@ def _run_again(path: Path, again: Path) -> None:
     assert SweepDirectory.open(again).code == SweepDirectory.open(path).code
 
 
+@pytest.mark.scale
 def test_a_sweep_in_an_object_store_has_its_code_with_it(folder: Path, s3: str) -> None:
     where = str(new_prefix())
     directory = _interrupted(folder, where)

@@ -1,5 +1,6 @@
 """An S3 server in the tests' own process."""
 
+import json
 import logging
 import os
 import threading
@@ -15,6 +16,7 @@ from moto.s3.models import s3_backends
 from moto.s3.responses import S3Response
 from moto.server import ThreadedMotoServer
 
+from attnsweep.orchestrator.storage.lease import LEASE_FILE
 from attnsweep.orchestrator.storage.location import locate
 from attnsweep.orchestrator.storage.s3 import ObjectPrefix
 
@@ -81,3 +83,15 @@ def _client(address: str) -> pafs.S3FileSystem:
     return pafs.S3FileSystem(
         endpoint_override=address, region="us-east-1", request_timeout=60, allow_bucket_creation=True
     )
+
+
+def leave_lease(prefix: ObjectPrefix, pid: int = 7, processes: str | None = None) -> None:
+    """Leaves a lease, by default that of a process on another machine."""
+    held = {
+        "work": "compact",
+        "host": "elsewhere",
+        "pid": pid,
+        "since": "2025-11-01 12:00:00 UTC",
+        "processes": processes,
+    }
+    prefix.put_text(LEASE_FILE, json.dumps(held) + "\nother 0\n")

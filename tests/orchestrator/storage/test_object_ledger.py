@@ -1,15 +1,12 @@
 """The ledger in an object store: as on a disk, but without renames, and with a lease as the lock."""
 
 import contextlib
-import json
 import os
 import signal
 import subprocess
 import sys
 import time
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -19,16 +16,15 @@ from moto.s3.responses import S3Response
 from attnsweep.orchestrator.ledger import compaction
 from attnsweep.orchestrator.ledger.compaction import compact
 from attnsweep.orchestrator.ledger.reader import Ledger
-from attnsweep.orchestrator.storage import lease as object_lock
 from attnsweep.orchestrator.storage import owner
 from attnsweep.orchestrator.storage import s3 as object_prefix
 from attnsweep.orchestrator.storage.errors import StoreError
-from attnsweep.orchestrator.storage.lease import LEASE_FILE, ObjectLock
+from attnsweep.orchestrator.storage.lease import LEASE_FILE
 from attnsweep.orchestrator.storage.location import Location
 from attnsweep.orchestrator.storage.s3 import ObjectPrefix
 from attnsweep.workloads.errors import UserError
 from tests.orchestrator.ledger.ledger_rows import Key, assert_holds, committed_keys, open_writer, pack_rows
-from tests.orchestrator.storage.object_store import copy_of, new_prefix, object_names
+from tests.orchestrator.storage.object_store import copy_of, leave_lease, new_prefix, object_names
 
 OPEN_FILE = ObjectPrefix.open_file
 
@@ -204,7 +200,7 @@ def test_what_a_killed_writer_had_sent_may_appear_before_its_lock_is_taken_over(
             commit(prefix, 1)
     with subprocess.Popen([sys.executable, "-c", ""]) as process:
         pass
-    _leave_lease(prefix, process.pid, owner._processes())
+    leave_lease(prefix, process.pid, owner._processes())
     monkeypatch.setattr(time, "sleep", lambda _: put(prefix, *sent[0]))
     with open_writer(prefix):
         assert held(prefix) == keys(0, 1)
@@ -333,108 +329,3 @@ def test_a_store_that_refuses_a_write_ends_the_commit_and_takes_it_later(
     assert held(prefix) == keys(0)
     commit(prefix, 1)
     assert held(prefix) == keys(0, 1)
-
-
-def _leave_lease(prefix: ObjectPrefix, pid: int = 7, processes: str | None = None) -> None:
-    """Leaves a lease, by default that of a process on another machine."""
-    held = {
-        "work": "compact",
-        "host": "elsewhere",
-        "pid": pid,
-        "since": "2025-11-01 12:00:00 UTC",
-        "processes": processes,
-    }
-    prefix.put_text(LEASE_FILE, json.dumps(held) + "\nother 0\n")
-
-
-def test_anothers_lease_is_respected_until_it_runs_out(prefix: ObjectPrefix, monkeypatch: pytest.MonkeyPatch) -> None:
-    _leave_lease(prefix)
-    with pytest.raises(UserError) as refused:
-        open_writer(prefix)
-    assert str(refused.value) == (
-        f"{prefix}: got 'a sweep that another process works on (compact, pid 7 on elsewhere, "
-        "since 2025-11-01 12:00:00 UTC)', expected one at a time; "
-        "wait until it ends, or for 5 minutes after it was killed"
-    )
-    assert object_names(prefix) == {LEASE_FILE}
-    monkeypatch.setattr(object_lock, "LEASE_SECONDS", 0.0)
-    commit(prefix, 0)
-    assert prefix.read_text(LEASE_FILE) == ""
-
-
-def test_who_slept_through_its_lease_does_not_commit_beside_another(
-    prefix: ObjectPrefix, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    writer = open_writer(prefix)
-    now = time.time
-    monkeypatch.setattr(time, "time", lambda: now() + 1000)
-    writer.commit("p0", *pack_rows("p0", [(0, 0)]))
-    monkeypatch.setattr(time, "time", lambda: now() + 2000)
-    _leave_lease(prefix)
-    with pytest.raises(UserError, match="another process works on"):
-        writer.commit("p1", *pack_rows("p1", [(1, 0)]))
-    writer.close()
-    assert committed_keys(prefix) == {(0, 0)}
-
-
-def test_who_was_robbed_of_its_lease_learns_it_and_leaves_it_to_the_other(
-    prefix: ObjectPrefix, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The other has come, worked and gone meanwhile: what the first knows of the ledger is out of date."""
-    first = open_writer(prefix)
-    monkeypatch.setattr(object_lock, "LEASE_SECONDS", 0.0)
-    commit(prefix, 0)
-    with pytest.raises(UserError, match="got 'a sweep that another process works on'"):
-        first.commit("p1", *pack_rows("p1", [(1, 0), (1, 1)]))
-    first.close()
-    assert prefix.read_text(LEASE_FILE) == ""
-    assert held(prefix) == keys(0)
-
-
-def test_a_renewal_whose_answer_was_lost_is_one(prefix: ObjectPrefix, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The client asks again, and the store refuses: the object has changed since."""
-    swap = ObjectPrefix.swap_text
-
-    def repeated(self: ObjectPrefix, name: str, text: str, version: str | None) -> str | None:
-        swap(self, name, text, version)
-        return swap(self, name, text, version)
-
-    monkeypatch.setattr(ObjectPrefix, "swap_text", repeated)
-    prefix.put_new_text("sweep.json", "mine")
-    with closing(prefix.lock("run")) as lock:
-        monkeypatch.setattr(object_lock, "LEASE_SECONDS", 0.0)
-        lock.confirm()
-        lock.confirm()
-    assert prefix.read_text(LEASE_FILE) == ""
-    with pytest.raises(FileExistsError):
-        prefix.put_new_text("sweep.json", "another's")
-
-
-def test_of_many_who_want_it_at_once_one_has_the_lock() -> None:
-    for _ in range(15):
-        prefix = new_prefix()
-        with ThreadPoolExecutor(4) as threads:
-            locks = [lock for lock in threads.map(_lock, [prefix] * 4) if lock is not None]
-        assert len(locks) == 1
-        for lock in locks:
-            lock.close()
-
-
-def _lock(prefix: ObjectPrefix) -> ObjectLock | None:
-    try:
-        return prefix.lock("run")
-    except UserError:
-        return None
-
-
-def test_a_store_without_conditional_writes_is_refused(prefix: ObjectPrefix, monkeypatch: pytest.MonkeyPatch) -> None:
-    put = S3Response.put_object
-
-    def ignoring(response: S3Response) -> Any:
-        conditions = ("if-none-match", "if-match")
-        response.headers = {name: value for name, value in response.headers.items() if name.lower() not in conditions}
-        return put(response)
-
-    monkeypatch.setattr(S3Response, "put_object", ignoring)
-    with pytest.raises(StoreError, match="overwrites an object in spite of If-None-Match"):
-        prefix.lock("run")
