@@ -372,6 +372,7 @@ def _drive(
     from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
     from attnsweep.orchestrator.storage.whereabouts import Beacon
     from attnsweep.orchestrator.tracking import Projection
+    from attnsweep.orchestrator.tracking.projection import end_idle_processes
     from attnsweep.search_spaces.replication import most_wanted
     from attnsweep.workloads.registry import load_workload
 
@@ -406,6 +407,7 @@ def _drive(
         cpu_seconds, simulated_seconds = clock.spent, clock.now
         if projection is not None:
             projection.close()
+            end_idle_processes()
         of_children = resource.getrusage(resource.RUSAGE_CHILDREN)
         mlflow_seconds = clock.spent - cpu_seconds + of_children.ru_utime + of_children.ru_stime
     return Course(

@@ -192,8 +192,10 @@ def _end(process: "subprocess.Popen[str]") -> None:
 
 
 @atexit.register
-def _end_idle() -> None:
-    for _, process in _idle:
+def end_idle_processes() -> None:
+    """Ends the processes that wait for this driver's next sweep."""
+    while _idle:
+        _, process = _idle.pop()
         _end(process)
 
 

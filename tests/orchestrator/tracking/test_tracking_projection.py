@@ -16,6 +16,7 @@ from mlflow import MlflowClient
 
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
 from attnsweep.orchestrator.tracking import Projection, SyncResult, process, sync, tracking_uri
+from attnsweep.orchestrator.tracking import projection as projection_module
 from attnsweep.orchestrator.tracking.sync import Mirror
 from attnsweep.workloads.errors import UserError
 from tests.orchestrator.mlflow_runs import default_store, everything_stored, runs_of
@@ -249,3 +250,7 @@ def test_the_next_sweep_of_a_driver_takes_the_process_that_has_ended_the_last(
         assert len(runs_of(client, directory)) == is_logged
     first, second, changed, lost, after = pids
     assert first == second != changed == lost != after
+    assert all(process.poll() is None for _, process in projection_module._idle)
+    projection_module.end_idle_processes()
+    assert not projection_module._idle
+    assert not Path(f"/proc/{after}").exists()
