@@ -2,10 +2,13 @@
 
 import pyarrow as pa
 import pytest
+import torch
 
 from attnsweep.orchestrator.ledger.schema import curves_schema, schemas_of
 from attnsweep.orchestrator.training.identity import Task, training_id
+from attnsweep.orchestrator.training.messages import RunContext
 from attnsweep.orchestrator.training.rows import PackContext, curve_rows, failed_rows, head_rows, trained_rows
+from attnsweep.orchestrator.training.trainer import _model_of
 from attnsweep.workloads.category_pairs import CategoryPairs
 from attnsweep.workloads.engine.contract import Certificate, Training
 from attnsweep.workloads.engine.judging import judged
@@ -80,6 +83,18 @@ def test_rows_say_what_was_trained_and_how(trained: tuple[pa.Table, pa.Table]) -
     assert row["level_zero"] == 1.0
     assert row["level_marginal"] is None
     assert row["training_id"] == training_id("category_pairs", defaults(WORKLOAD, **_parameters(row)), row["seed"])
+
+
+def test_rows_name_the_model_of_the_gpu() -> None:
+    tasks = _tasks({"init_sigma": 0.1})
+    context = PackContext.of(RunContext("s"), "p", "cuda", "here", "NVIDIA H100")
+    assert failed_rows(WORKLOAD, tasks, "no", context).trainings["accelerator"].to_pylist() == ["NVIDIA H100"]
+    assert failed_rows(WORKLOAD, tasks, "no", CONTEXT).trainings["accelerator"].to_pylist() == [None]
+
+
+def test_the_model_of_a_gpu_is_the_one_that_cuda_names(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda device: f"model of {device}")
+    assert (_model_of("cuda:1"), _model_of("cpu")) == ("model of cuda:1", None)
 
 
 def _parameters(row: dict[str, Value]) -> dict[str, Value]:
