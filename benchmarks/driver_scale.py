@@ -372,7 +372,7 @@ def _drive(
     from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
     from attnsweep.orchestrator.storage.whereabouts import Beacon
     from attnsweep.orchestrator.tracking import Projection
-    from attnsweep.orchestrator.tracking.projection import end_idle_processes
+    from attnsweep.orchestrator.tracking.processes import end_idle_processes
     from attnsweep.search_spaces.replication import most_wanted
     from attnsweep.workloads.registry import load_workload
 

@@ -1,7 +1,7 @@
 """The command line. Fast to import: torch, ray and mlflow are loaded by the commands that need them."""
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from enum import StrEnum
 from importlib.metadata import version
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from attnsweep.orchestrator.report.screen.summary import Summary
-    from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
 
 app = typer.Typer(
     name="attnsweep",
@@ -290,7 +289,7 @@ def mlflow_sync(directory: SweepDir, tracking_uri: TrackingUri = None) -> None:
     sweep = SweepDirectory.open(directory)
     done = tracking.sync(sweep, tracking_uri, logging_progress(_stderr()))
     typer.echo(f"{done.n_logged} trials logged, {done.n_present} already there", err=True)
-    _add_report(sweep, tracking_uri)
+    _add_report(lambda: tracking.add_report(sweep, tracking_uri))
 
 
 @app.command()
@@ -376,17 +375,17 @@ def _conclude(summary: "Summary", *, as_json: bool) -> None:
     if not summary.finished:
         raise typer.Exit(EXIT_INTERRUPTED)
     if summary.in_mlflow:
-        _add_report(summary.directory)
+        from attnsweep.orchestrator import tracking
+
+        _add_report(lambda: tracking.have_report_added(summary.directory))
     if summary.n_failed or summary.refused:
         raise typer.Exit(EXIT_SOME_FAILED)
 
 
-def _add_report(directory: "SweepDirectory", tracking_uri: str | None = None) -> None:
+def _add_report(add: Callable[[], None]) -> None:
     """Adds the report to MLflow. It takes seconds, so it comes last, and Ctrl-C skips it."""
-    from attnsweep.orchestrator import tracking
-
     with suppress(KeyboardInterrupt), _stderr().status("drawing the report for MLflow; Ctrl-C skips it"):
-        tracking.add_report(directory, tracking_uri)
+        add()
 
 
 def _stderr() -> "Console":

@@ -12,8 +12,17 @@ from matplotlib.figure import Figure
 _SVG = "http://www.w3.org/2000/svg"
 
 
+def _lay_out(figure: Figure) -> None:
+    """Gives the parts of a figure their places. Otherwise Matplotlib does so for each file, and draws twice for it."""
+    if (engine := figure.get_layout_engine()) is not None:
+        engine.execute(figure)
+        with matplotlib.rc_context({"figure.constrained_layout.use": False, "figure.autolayout": False}):
+            figure.set_layout_engine(None)
+
+
 def as_png(figure: Figure) -> bytes:
     """The figure as a bitmap for slides."""
+    _lay_out(figure)
     sink = io.BytesIO()
     figure.savefig(sink, format="png", dpi="figure", metadata={"Software": None})
     return sink.getvalue()
@@ -26,6 +35,7 @@ def as_svg(figure: Figure, hover: Mapping[str, str] | None = None) -> str:
         figure: What to draw.
         hover: By the `gid` of an artist, the text that a browser shows when the mouse rests on it.
     """
+    _lay_out(figure)
     sink = io.StringIO()
     with matplotlib.rc_context({"svg.hashsalt": "attnsweep", "svg.fonttype": "path"}):
         figure.savefig(sink, format="svg", metadata={"Date": None, "Creator": None})

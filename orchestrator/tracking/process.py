@@ -2,8 +2,9 @@
 
 Each line is one JSON object. For each sweep the driver sends a `Start`, then `{"told": [TRIAL, ...]}` and at last
 `{"close": IN_HASTE}`. This process answers with a `State` whenever something has changed, at most ten times a second,
-and with `{"ended": true}` when it has logged everything; then it waits for the driver's next sweep. It ends at once
-when the driver's end of the pipe is closed, as a kill closes it. It imports neither torch nor Ray.
+and with `{"ended": null}` when it has logged everything. To an `AddReport` it answers `{"ended": PROBLEM}`, `null` for
+none. Then it waits for what the driver sends next. It ends at once when the driver's end of the pipe is closed, as a
+kill closes it. It imports neither torch nor Ray.
 """
 
 import contextlib
@@ -13,14 +14,17 @@ import signal
 import sys
 import threading
 import time
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from queue import Empty, Full, Queue, SimpleQueue
 from typing import Any, TextIO
 
 from attnsweep.orchestrator.storage.location import locate
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
+from attnsweep.orchestrator.tracking.report import problem_adding_report
 from attnsweep.orchestrator.tracking.store import in_one_line
 from attnsweep.orchestrator.tracking.sync import Mirror
+from attnsweep.workloads.errors import UserError
 
 _MOST_WAITING = 4096
 """Told trials that may wait. More are dropped here and found missing later: the ledger has them."""
@@ -34,6 +38,21 @@ class Start:
     directory: str
     uri: str
     retry_seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class AddReport:
+    """Draw the report of the sweep in this directory, and add it to the sweep's run in the MLflow store of this URI."""
+
+    report_of: str
+    uri: str
+
+    def problem(self) -> str | None:
+        """Does so; why it could not, in one line."""
+        try:
+            return problem_adding_report(SweepDirectory.open(locate(self.report_of)), self.uri)
+        except UserError as error:
+            return in_one_line(error)
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,21 +171,22 @@ def main() -> None:
     # Whatever a library prints must not come between the answers.
     answers = os.fdopen(os.dup(sys.stdout.fileno()), "w")
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
-    projectors: SimpleQueue[_Projector] = SimpleQueue()
-    threading.Thread(target=_listen, args=(sys.stdin, answers, projectors), name="driver", daemon=True).start()
+    jobs: SimpleQueue[Callable[[], str | None]] = SimpleQueue()
+    threading.Thread(target=_listen, args=(sys.stdin, answers, jobs), name="driver", daemon=True).start()
     while True:
-        projectors.get().run()
-        print(json.dumps({"ended": True}), file=answers, flush=True)
+        print(json.dumps({"ended": jobs.get()()}), file=answers, flush=True)
 
 
-def _listen(lines: TextIO, answers: TextIO, projectors: "SimpleQueue[_Projector]") -> None:
+def _listen(lines: TextIO, answers: TextIO, jobs: "SimpleQueue[Callable[[], str | None]]") -> None:
     """Takes what the driver says; ends this process when the driver is gone."""
     projector: _Projector | None = None
     for line in lines:
         message = json.loads(line)
-        if projector is None or "uri" in message:
+        if "report_of" in message:
+            jobs.put(AddReport(**message).problem)
+        elif projector is None or "uri" in message:
             projector = _Projector(Start(**message), answers)
-            projectors.put(projector)
+            jobs.put(projector.run)
         else:
             projector.take(message)
     # Half a trial is completed by the next run, or by `attnsweep mlflow-sync`. The interpreter's own end would wait for

@@ -1,17 +1,12 @@
 """The projection of a running sweep: a process of its own writes to MLflow, the driver tells it which trials ended."""
 
-import atexit
 import json
 import logging
-import os
-import subprocess
-import sys
 import threading
 from contextlib import suppress
 from dataclasses import asdict
-from pathlib import Path
 from queue import SimpleQueue
-from typing import TextIO
+from typing import IO
 
 import pyarrow as pa
 
@@ -21,18 +16,14 @@ from attnsweep.orchestrator.storage.credentials import without_credentials
 from attnsweep.orchestrator.storage.location import as_argument
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
 from attnsweep.orchestrator.terminal import plain
-from attnsweep.orchestrator.tracking.process import Start, State
+from attnsweep.orchestrator.tracking import processes
+from attnsweep.orchestrator.tracking.process import AddReport, Start, State
+from attnsweep.orchestrator.tracking.report import warn_of
 from attnsweep.orchestrator.tracking.store import tracking_uri
 from attnsweep.orchestrator.tracking.sync import OnProgress, SyncResult
 
 _PATIENCE_SECONDS = 60.0
 """How long the end of a sweep waits while MLflow takes no trial: for one that accepts connections and never answers."""
-_PROGRAM = "from attnsweep.orchestrator.tracking.process import main; main()"
-
-_Surroundings = tuple[Path, dict[str, str]]
-_idle: list[tuple[_Surroundings, "subprocess.Popen[str]"]] = []
-"""Processes whose sweep has ended, with the working directory and environment variables in which they were started: the
-next sweep of this driver takes one, since MLflow takes seconds to import. They end with the driver."""
 
 _log = logging.getLogger(__name__)
 
@@ -59,20 +50,17 @@ class Projection:
         self._on_progress: OnProgress | None = None
         self._outbox: SimpleQueue[int | bool | None] = SimpleQueue()
         self._ended = threading.Event()
-        self._surroundings = Path.cwd(), dict(os.environ)
-        self._process = _process(self._surroundings)
-        assert self._process.stdin is not None
-        assert self._process.stdout is not None
+        self._process = processes.idle_or_new()
         # The URI may hold a password, which all could read among the arguments.
         start = Start(str(directory.place), self._uri, retry_seconds)
         with suppress(OSError):
-            self._process.stdin.write(json.dumps(asdict(start)) + "\n")
+            self._process.requests.write(json.dumps(asdict(start)) + "\n")
         self._sender = threading.Thread(
-            target=self._send, args=(self._process.stdin,), name="mlflow-projection", daemon=True
+            target=self._send, args=(self._process.requests,), name="mlflow-projection", daemon=True
         )
         self._sender.start()
         threading.Thread(
-            target=self._listen, args=(self._process.stdout,), name="mlflow-projection", daemon=True
+            target=self._listen, args=(self._process.answers,), name="mlflow-projection", daemon=True
         ).start()
 
     @property
@@ -109,9 +97,9 @@ class Projection:
         if not self._is_closed:
             self._is_closed = True
             if self._given_up is None:
-                _idle.append((self._surroundings, self._process))
+                processes.keep(self._process)
             else:
-                _end(self._process)
+                self._process.end()
         return SyncResult(self._state.n_logged, self._state.n_present)
 
     def shortfall(self) -> str | None:
@@ -134,7 +122,7 @@ class Projection:
             if timeout is not None or self._ended.is_set() or self._state.n_logged == n_before:
                 return
 
-    def _send(self, pipe: TextIO) -> None:
+    def _send(self, pipe: IO[str]) -> None:
         """Writes to the process what is in the outbox, until that holds `None`. A thread, since a full pipe blocks."""
         waiting: list[int | bool | None] = []
         # Once the process is gone, `_listen` says so.
@@ -147,7 +135,7 @@ class Projection:
                     pipe.write(json.dumps({"close": in_haste}) + "\n")
                 pipe.flush()
 
-    def _listen(self, pipe: TextIO) -> None:
+    def _listen(self, pipe: IO[str]) -> None:
         """Takes the states of the process, until it ends."""
         while "ended" not in (message := json.loads(pipe.readline() or "{}")):
             if not message:
@@ -181,34 +169,24 @@ class Projection:
             )
 
 
-def _end(process: "subprocess.Popen[str]") -> None:
-    """Ends a process that has nothing to log, or frees the pipes of one that is gone."""
-    assert process.stdin is not None
-    assert process.stdout is not None
-    with suppress(OSError):
-        process.stdin.close()
-    process.wait()
-    process.stdout.close()
+def have_report_added(directory: SweepDirectory) -> None:
+    """Has the process that logged a sweep draw its report and add it, where the caller has not imported MLflow.
 
-
-@atexit.register
-def end_idle_processes() -> None:
-    """Ends the processes that wait for this driver's next sweep."""
-    while _idle:
-        _, process = _idle.pop()
-        _end(process)
-
-
-def _process(surroundings: _Surroundings) -> "subprocess.Popen[str]":
-    """An idle process that was started in these surroundings, or a new one."""
-    for each in _idle:
-        if each[0] == surroundings and each[1].poll() is None:
-            _idle.remove(each)
-            return each[1]
-    return subprocess.Popen(
-        # -P: a user's file beside the sweep must not pass for a library.
-        [sys.executable, "-P", "-c", _PROGRAM],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-    )
+    As `tracking.report.add_report` otherwise. An exception meanwhile, such as Ctrl-C, ends the process.
+    """
+    process = processes.idle_or_new()
+    message = asdict(AddReport(str(directory.place), tracking_uri()))
+    try:
+        with suppress(OSError):
+            process.requests.write(json.dumps(message) + "\n")
+            process.requests.flush()
+        answer = json.loads(process.answers.readline() or "{}")
+    except BaseException:
+        process.kill()
+        process.end()
+        raise
+    if "ended" in answer:
+        processes.keep(process)
+    else:
+        process.end()
+    warn_of(answer.get("ended", f"its process ended with status {process.status}"), directory)

@@ -4,6 +4,7 @@ import logging
 from pathlib import Path
 
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
+from attnsweep.orchestrator.terminal import plain
 from attnsweep.orchestrator.tracking.runs import SweepRuns
 from attnsweep.orchestrator.tracking.store import in_one_line, tracking_uri
 
@@ -19,6 +20,11 @@ def add_report(directory: SweepDirectory, uri: str | None = None) -> None:
         directory: The sweep.
         uri: The URI of the MLflow store; for `None` see `tracking_uri`.
     """
+    warn_of(problem_adding_report(directory, tracking_uri(uri)), directory)
+
+
+def problem_adding_report(directory: SweepDirectory, uri: str) -> str | None:
+    """Adds the report; why it could not, in one line, or `None`."""
 
     def write(out: Path) -> None:
         from attnsweep.orchestrator.report.page import write_report
@@ -26,11 +32,19 @@ def add_report(directory: SweepDirectory, uri: str | None = None) -> None:
         write_report([directory.place], out)
 
     try:
-        SweepRuns(directory, tracking_uri(uri)).add_report(write)
+        SweepRuns(directory, uri).add_report(write)
     except Exception as error:  # noqa: BLE001  # whatever the fits, the drawing, the disk or MLflow raise
+        return in_one_line(error)
+    return None
+
+
+def warn_of(problem: str | None, directory: SweepDirectory) -> None:
+    """Warns that MLflow has no report of a sweep, if there is a problem."""
+    if problem is not None:
+        place = plain(directory.place.full_name)
         _log.warning(
             "no report in MLflow: %s; `attnsweep mlflow-sync %s` adds it, `attnsweep report %s` writes it to a file",
-            in_one_line(error),
-            directory.place.full_name,
-            directory.place.full_name,
+            plain(problem),
+            place,
+            place,
         )

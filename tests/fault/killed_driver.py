@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from attnsweep.orchestrator.tracking import projection
+from attnsweep.orchestrator.tracking import processes
 from tests.fault import sweeps
 
 
@@ -44,7 +44,7 @@ def plant_in_mlflow(point: str) -> None:
         f"import sys; sys.path.append({str(Path(__file__).parents[2])!r}); from tests.fault import killed_driver; "
     )
     program += f"killed_driver.plant({point!r}, of={os.getpid()}); "
-    projection._PROGRAM = program + projection._PROGRAM
+    processes._PROGRAM = program + processes._PROGRAM
 
 
 def main(path: Path, point: str, resources: Mapping[str, Any]) -> None:

@@ -315,7 +315,7 @@ def test_the_end_of_a_sweep_does_not_wait_for_a_server_that_never_answers(
         "lacks the summary and up to 12 of 12 trials: no answer for 1 s; once it answers: "
     )
     # An abandoned projection logs nothing when its request is finally answered.
-    assert projections[0]._process.poll() is not None
+    assert projections[0]._process.status is not None
     assert _counts(store, tmp_path / "s") == [(0, 0)]
     assert sync(SweepDirectory.open(tmp_path / "s")) == SyncResult(n_logged=12, n_present=0)
     _assert_all_logged_once(store, tmp_path / "s", undisturbed)

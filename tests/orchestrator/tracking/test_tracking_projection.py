@@ -15,8 +15,7 @@ import pytest
 from mlflow import MlflowClient
 
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
-from attnsweep.orchestrator.tracking import Projection, SyncResult, process, sync, tracking_uri
-from attnsweep.orchestrator.tracking import projection as projection_module
+from attnsweep.orchestrator.tracking import Projection, SyncResult, process, processes, sync, tracking_uri
 from attnsweep.orchestrator.tracking.sync import Mirror
 from attnsweep.workloads.errors import UserError
 from tests.orchestrator.mlflow_runs import default_store, everything_stored, runs_of
@@ -35,7 +34,7 @@ def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MlflowClient]:
 
 def _wait_until(condition: Callable[[], bool], projection: Projection) -> None:
     while not condition():
-        assert projection._process.poll() is None
+        assert projection._process.status is None
         threading.Event().wait(0.01)
 
 
@@ -185,7 +184,7 @@ def test_what_is_given_up_logs_nothing_after(silent_store: str, tmp_path: Path) 
         projection.trial_told(0)
     projection.close(0.05)
     assert projection.problem == "not done within 0.05 s"
-    assert projection._process.poll() is not None
+    assert projection._process.status is not None
     assert sync(directory) == SyncResult(n_logged=1, n_present=0)
 
 
@@ -223,7 +222,8 @@ def test_the_process_loads_neither_torch_nor_ray(client: MlflowClient, tmp_path:
         "import io, json, sys; from dataclasses import asdict; from attnsweep.orchestrator.tracking import process;"
         f"start = process.Start({str(directory.place)!r}, {tracking_uri()!r}, 0.0);"
         "projector = process._Projector(start, io.StringIO()); projector._closing.set(); projector.run();"
-        "assert projector._problem is None, projector._problem;"
+        "problem = projector._problem or process.AddReport(start.directory, start.uri).problem();"
+        "assert problem is None, problem; assert 'matplotlib' in sys.modules;"
         "print(sorted({name.partition('.')[0] for name in sys.modules} & {'torch', 'ray'}))"
     )
     done = subprocess.run([sys.executable, "-c", loaded], capture_output=True, text=True, check=True)
@@ -250,7 +250,7 @@ def test_the_next_sweep_of_a_driver_takes_the_process_that_has_ended_the_last(
         assert len(runs_of(client, directory)) == is_logged
     first, second, changed, lost, after = pids
     assert first == second != changed == lost != after
-    assert all(process.poll() is None for _, process in projection_module._idle)
-    projection_module.end_idle_processes()
-    assert not projection_module._idle
+    assert all(process.status is None for process in processes._idle)
+    processes.end_idle_processes()
+    assert not processes._idle
     assert not Path(f"/proc/{after}").exists()

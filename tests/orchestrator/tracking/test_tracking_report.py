@@ -1,6 +1,10 @@
 """The report among a sweep's artifacts, and the saved view of its trials."""
 
 import logging
+import os
+import signal
+import socket
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -10,7 +14,7 @@ from typer.testing import CliRunner
 
 from attnsweep.orchestrator.cli import app
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
-from attnsweep.orchestrator.tracking import add_report, sync
+from attnsweep.orchestrator.tracking import Projection, add_report, have_report_added, processes, sync
 from attnsweep.search_spaces import Categorical
 from tests.orchestrator.mlflow_runs import default_store, everything_stored, runs_of
 from tests.orchestrator.small_sweep import commit, folder_of, open_writer, small_sweep, sweep_on_disk, trial_rows
@@ -91,6 +95,46 @@ def test_a_store_that_is_gone_is_a_warning(tmp_path: Path, caplog: pytest.LogCap
     with caplog.at_level(logging.WARNING, logger="attnsweep.orchestrator.tracking"):
         add_report(directory, "nowhere://")
     assert any("no report in MLflow" in record.getMessage() for record in caplog.records)
+
+
+@pytest.mark.slow
+def test_the_process_that_logged_a_sweep_adds_its_report(
+    client: MlflowClient, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    directory = sweep_on_disk(tmp_path / "sweep", small_sweep("elsewhere"), trial_rows(0, SOLVED))
+    projection = Projection(directory)
+    projection.close()
+    have_report_added(directory)
+    assert "4 trainings" in _report(client, directory).read_text()
+    assert [each.pid for each in processes._idle] == [projection._process.pid]
+    with open_writer(directory) as writer:
+        commit(writer, trial_rows(1, SOLVED))
+    sync(directory)
+    (folder_of(directory) / "sweep.json").write_text("torn")
+    with caplog.at_level(logging.WARNING, logger="attnsweep.orchestrator.tracking"):
+        have_report_added(directory)
+    [warning] = [record.getMessage() for record in caplog.records if record.name.startswith("attnsweep")]
+    assert warning.startswith("no report in MLflow: ")
+    assert "4 trainings" in _report(client, directory).read_text()
+
+
+@pytest.mark.slow
+def test_ctrl_c_skips_the_report_and_ends_the_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    directory = sweep_on_disk(tmp_path / "sweep", small_sweep("skipped"), trial_rows(0, SOLVED))
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        monkeypatch.setenv("MLFLOW_TRACKING_URI", f"http://127.0.0.1:{server.getsockname()[1]}")
+        process = processes.idle_or_new()
+        processes.keep(process)
+
+        def interrupt() -> None:
+            server.accept()[0].close()
+            os.kill(os.getpid(), signal.SIGINT)
+
+        threading.Thread(target=interrupt).start()
+        with pytest.raises(KeyboardInterrupt):
+            have_report_added(directory)
+    assert process.status is not None
+    assert process not in processes._idle
 
 
 @pytest.mark.slow
