@@ -96,17 +96,17 @@ def _is_finished(directory: SweepDirectory) -> tuple[bool | None, list[Check]]:
 
 
 def _replayed(directory: SweepDirectory, *, finished: bool) -> list[Check]:
-    """A check of the self-check's replays: did the trainings end alone as they had ended in their packs?"""
+    """A check of the self-check's replays: did the trainings end as they had ended in their packs?"""
     try:
         replays = read_replays(directory)
     except DamagedRecordError as damage:
         return [Check(f"{REPLAYS_FILE} cannot be read", (_problem(damage),))]
     if replays is None:
-        lacking = Problem("no training was replayed alone", RESUME)
-        return [Check("replayed no training alone", (lacking,))] if finished else []
+        lacking = Problem("no training was replayed", RESUME)
+        return [Check("replayed no training", (lacking,))] if finished else []
     problems = tuple(
         Problem(
-            f"{training_id} ends differently when trained alone ({', '.join(columns)})",
+            f"{training_id} ends differently when trained again ({', '.join(columns)})",
             f"see: attnsweep replay DIR {training_id}",
         )
         for training_id, columns in replays.disagreeing.items()

@@ -59,7 +59,7 @@ def replay(directory: SweepDirectory, name: str, trace: Path | None = None) -> R
         UserError: If there is no such training, the workload is gone, or the folder cannot be written.
     """
     ledger = Ledger(directory.place)
-    recorded = recorded_rows(ledger, find_training(ledger, name))
+    recorded = recorded_rows(ledger, [find_training(ledger, name)])
     workload = load_workload_of(directory)
     (was_on,) = recorded.trainings["device"].to_pylist()
     device = "cuda" if was_on == "cuda" and torch.cuda.is_available() else "cpu"
@@ -129,12 +129,12 @@ def find_training(ledger: Ledger, name: str) -> str:
     return str(found[0])
 
 
-def recorded_rows(ledger: Ledger, training_id: str) -> Rows:
-    """The rows of one training in the ledger."""
-    mine = pc.field("training_id") == training_id
+def recorded_rows(ledger: Ledger, training_ids: Sequence[str]) -> Rows:
+    """The rows of some trainings in the ledger."""
+    mine = pc.field("training_id").isin(training_ids)
     trainings = ledger.trainings(filter=mine)
-    # Files are sorted by trial, so this condition skips all files without the trial.
-    mine &= pc.field("trial") == trainings["trial"][0]
+    # Files are sorted by trial, so this condition skips all files without these trials.
+    mine &= pc.field("trial").isin(trainings["trial"].unique().to_pylist())
     return Rows(trainings, ledger.curves(filter=mine), ledger.heads(filter=mine))
 
 

@@ -1,27 +1,39 @@
-"""The self-check at the end of a sweep: a random hundredth of its trainings is trained again, each alone.
+"""The self-check at the end of a sweep: a random hundredth of its trainings is trained again, in other packs.
 
 A training must not depend on the pack that it was trained in. Tests show this for the shipped workloads. The self-check
-shows it for this sweep, with the user's own workload and the kernels of the machines that trained it.
+shows it for this sweep, with the user's own workload and the kernels of the machines that trained it. Two trainings are
+alone this time, which differs most from a pack. Alone, a training takes as long as dozens that share a pack, so the
+others share packs: of other sizes than before, with other neighbours.
 """
 
-from collections.abc import Callable, Mapping
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
+
+import pyarrow.compute as pc
 
 from attnsweep.orchestrator.inspection.deviation import Deviation, deviation
 from attnsweep.orchestrator.inspection.replay import recorded_rows, recorded_tasks, to_replay
 from attnsweep.orchestrator.ledger.reader import Ledger
 from attnsweep.orchestrator.storage.replays import Replays, write_replays
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
-from attnsweep.orchestrator.training.messages import PackOrder, Raised, Trained
+from attnsweep.orchestrator.training.identity import Shape, Task
+from attnsweep.orchestrator.training.messages import PackOrder, Raised, Rows, Trained
 from attnsweep.orchestrator.training.pool import Pool
 from attnsweep.workloads.engine.contract import Workload
 
+_N_ALONE = 2
+_MOST_LANES = 64
 _MOST_LOSSES_IN_A_ROW = 16
 _WAIT_SECONDS = 0.5
 
 
 def replay_some(
-    directory: SweepDirectory, workload: Workload[Any], pool: Pool, should_stop: Callable[[], bool]
+    directory: SweepDirectory,
+    workload: Workload[Any],
+    pool: Pool,
+    should_stop: Callable[[], bool],
+    pack_size: int | None = None,
 ) -> Replays | None:
     """Replays a hundredth of a finished sweep's trainings, but at least two, and records how they ended.
 
@@ -30,17 +42,18 @@ def replay_some(
         workload: Its workload.
         pool: Its trainers, all idle.
         should_stop: Called about twice a second. A self-check that is stopped records nothing.
+        pack_size: The most trainings in a pack; `None` for 64.
 
     Returns:
         How the replays ended; `None` if the self-check was stopped or trainers kept being lost.
     """
     ledger = Ledger(directory.place)
-    trainings = ledger.trainings(columns=["training_id", "outcome"])
-    waiting = []
-    for training_id in to_replay(trainings, directory.spec.seed):
-        tasks = recorded_tasks(workload, recorded_rows(ledger, training_id).trainings)
-        waiting.append(PackOrder(training_id, tasks))
+    chosen = to_replay(ledger.trainings(columns=["training_id", "outcome"]), directory.spec.seed)
+    recorded = _by_training(recorded_rows(ledger, chosen))
+    tasks = {each: recorded_tasks(workload, recorded[each].trainings)[0] for each in chosen}
+    waiting = _packs(tasks, pack_size or _MOST_LANES)
     found: dict[str, Deviation] = {}
+    in_packs: list[str] = []
     n_losses = 0
     while waiting or pool.running:
         if should_stop() or n_losses > _MOST_LOSSES_IN_A_ROW:
@@ -51,19 +64,54 @@ def replay_some(
             match report:
                 case Trained():
                     n_losses = 0
-                    found[order.pack] = deviation(recorded_rows(ledger, order.pack), report.rows)
+                    replayed = _by_training(report.rows)
+                    found |= {each: deviation(recorded[each], rows) for each, rows in replayed.items()}
+                    in_packs += replayed if len(replayed) > 1 else ()
+                case Raised() if len(order.tasks) > 1:
+                    # Perhaps for lack of memory.
+                    waiting += [PackOrder(each, [tasks[each]]) for each in tasks if tasks[each] in order.tasks]
                 case Raised():
                     # In its pack this training did not raise.
-                    return _record(directory, found, {order.pack: ["error"]})
+                    return _record(directory, found, in_packs, {order.pack: ["error"]})
                 case _ if order not in pool.running:
                     n_losses += 1
                     waiting.append(order)
-    return _record(directory, found, {})
+    return _record(directory, found, in_packs, {})
 
 
-def _record(directory: SweepDirectory, found: Mapping[str, Deviation], raised: Mapping[str, list[str]]) -> Replays:
+def _packs(tasks: Mapping[str, Task], most_lanes: int) -> list[PackOrder]:
+    """The packs, those that take longest first. Each has the id of its first training as name."""
+    chosen = list(tasks)
+    by_shape: dict[Shape, list[str]] = defaultdict(list)
+    for each in chosen[_N_ALONE:]:
+        by_shape[tasks[each].shape].append(each)
+    packs = [
+        lanes[start : start + most_lanes] for lanes in by_shape.values() for start in range(0, len(lanes), most_lanes)
+    ]
+    packs += [[each] for each in chosen[:_N_ALONE]]
+    return [PackOrder(lanes[0], [tasks[each] for each in lanes]) for lanes in packs]
+
+
+def _by_training(rows: Rows) -> dict[str, Rows]:
+    """The rows of each training, by its id."""
+    found = {}
+    for training_id in rows.trainings["training_id"].to_pylist():
+        mine = pc.field("training_id") == training_id
+        heads = None if rows.heads is None else rows.heads.filter(mine)
+        found[training_id] = Rows(rows.trainings.filter(mine), rows.curves.filter(mine), heads)
+    return found
+
+
+def _record(
+    directory: SweepDirectory,
+    found: Mapping[str, Deviation],
+    in_packs: Sequence[str],
+    raised: Mapping[str, list[str]],
+) -> Replays:
     finite = {name: each.of_losses if each.of_losses < float("inf") else None for name, each in found.items()}
     disagreeing = {name: each.disagreements() for name, each in found.items() if not each.agrees}
-    replays = Replays(deviations=finite | dict.fromkeys(raised), disagreeing=disagreeing | dict(raised))
+    replays = Replays(
+        deviations=finite | dict.fromkeys(raised), disagreeing=disagreeing | dict(raised), in_packs=in_packs
+    )
     write_replays(directory, replays)
     return replays

@@ -330,8 +330,10 @@ class _Session:
                 _print_found(self.console, loop.resume(sweep.rows))
                 finished = loop.run(should_stop)
                 if finished and replays is None:
-                    beacon.show("training some of them again, alone", loop.n_asked, ())
-                    replays = replay_some(directory, sweep.workload, pool, lambda: stop.requested)
+                    beacon.show("training some of them again", loop.n_asked, ())
+                    replays = replay_some(
+                        directory, sweep.workload, pool, lambda: stop.requested, self.resources.pack_size
+                    )
         finally:
             pool.close()
             try:

@@ -1,6 +1,6 @@
-"""The record `replays.json`: trainings that were trained again, alone, at the end of their sweep."""
+"""The record `replays.json`: trainings that were trained again, alone or in other packs, at the end of their sweep."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from pydantic import BaseModel, ConfigDict
 
@@ -12,17 +12,19 @@ REPLAYS_FILE = "replays.json"
 
 
 class Replays(BaseModel):
-    """The results of the trainings that were trained again alone.
+    """The results of the trainings that were trained again.
 
     Attributes:
         deviations: Deviation of the loss, as in `inspection.deviation`, by training id; `None` if a loss is no number.
         disagreeing: The columns in which a training differs, by training id.
+        in_packs: The ids of those that were trained again in a pack with others; the rest were alone.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     deviations: Mapping[str, float | None]
     disagreeing: Mapping[str, list[str]]
+    in_packs: Sequence[str] = ()
 
     @property
     def largest(self) -> float | None:
@@ -40,10 +42,15 @@ class Replays(BaseModel):
         n = len(self.deviations)
         if self.disagreeing:
             first, columns = next(iter(self.disagreeing.items()))
-            others = f"{len(self.disagreeing)} of {n} trainings alone, which end otherwise"
-            return f"replayed {others}, such as {first} ({', '.join(columns)})"
+            others = f"{len(self.disagreeing)} of {n} trainings {self._how}"
+            return f"replayed {others}, which end otherwise, such as {first} ({', '.join(columns)})"
         largest = "unknown" if self.largest is None else f"{self.largest:.2g}"
-        return f"replayed {n} trainings alone: they end as fused, largest deviation of a loss {largest}"
+        return f"replayed {n} trainings {self._how}: they end as before, largest deviation of a loss {largest}"
+
+    @property
+    def _how(self) -> str:
+        n_in_packs = len(self.in_packs)
+        return f"({len(self.deviations) - n_in_packs} alone, {n_in_packs} in other packs)" if n_in_packs else "alone"
 
 
 def read_replays(directory: SweepDirectory) -> Replays | None:

@@ -40,7 +40,7 @@ def test_a_sweep_that_is_well_is_clean(whole: SweepDirectory) -> None:
         "MLflow: 9 runs of trials, 1 of the sweep",
         f"sweep.json: the spec as it was written, sha256 {whole.spec_sha256[:12]}",
         "files 3, unchanged since they were written",
-        "replayed 2 trainings alone: they end as fused, largest deviation of a loss 0",
+        "replayed 2 trainings alone: they end as before, largest deviation of a loss 0",
     ]
 
 

@@ -74,7 +74,7 @@ def test_a_replay_is_equal_to_the_bit(outcome: str, whole: SweepDirectory) -> No
     assert found.deviation.absolute == found.deviation.relative == found.deviation.of_losses == 0
     assert replace(found.deviation.replayed, host=None) == replace(found.deviation.recorded, host=None)
     compared = _compared(found.deviation)
-    n_points = recorded_rows(Ledger(whole.place), row["training_id"]).curves.num_rows
+    n_points = recorded_rows(Ledger(whole.place), [row["training_id"]]).curves.num_rows
     assert compared["curves"] == (n_points, 0)
     assert n_points > 20
     assert compared["levels"][0] > 1
@@ -92,7 +92,7 @@ def test_a_trace_measures_every_step_and_changes_nothing(spec: Sweep, tmp_path: 
     assert found.deviation.agrees
     traced = pq.read_table(tmp_path / "trace" / "curves.parquet").to_pylist()
     assert {each["step"] for each in traced} == set(range(301))
-    recorded = recorded_rows(Ledger(whole.place), row["training_id"]).curves.to_pylist()
+    recorded = recorded_rows(Ledger(whole.place), [row["training_id"]]).curves.to_pylist()
     assert all(each in traced for each in recorded)
     assert len(traced) > len(recorded)
 
@@ -107,12 +107,12 @@ def test_heads_and_bleu_are_compared_too(tmp_path: Path) -> None:
     assert found.absolute == 0
     ledger = Ledger(directory.place)
     (row,) = records(directory, replicate=1)
-    heads = recorded_rows(ledger, row["training_id"]).heads
+    heads = recorded_rows(ledger, [row["training_id"]]).heads
     assert heads is not None
     n_scores = sum(heads.num_rows - heads[name].null_count for name in heads.column_names if name.startswith("score_"))
     assert _compared(found)["heads"] == (n_scores, 0)
     assert n_scores > 20
-    curves = recorded_rows(ledger, row["training_id"]).curves
+    curves = recorded_rows(ledger, [row["training_id"]]).curves
     assert "bleu_all" in curves["metric"].to_pylist()
     assert _compared(found)["curves"] == (curves.num_rows, 0)
 
@@ -218,7 +218,7 @@ def test_what_is_not_as_it_was_is_said(sweep: SweepDirectory) -> None:
 
 def test_float32_has_more_leave(whole: SweepDirectory) -> None:
     ledger = Ledger(whole.place)
-    rows = recorded_rows(ledger, records(whole, outcome="plateau")[0]["training_id"])
+    rows = recorded_rows(ledger, [records(whole, outcome="plateau")[0]["training_id"]])
     (row,) = rows.trainings.to_pylist()
 
     def apart(dtype: str, by: float) -> bool:
@@ -237,7 +237,7 @@ def test_float32_has_more_leave(whole: SweepDirectory) -> None:
 
 def test_below_the_solved_level_losses_are_noise(whole: SweepDirectory) -> None:
     ledger = Ledger(whole.place)
-    rows = recorded_rows(ledger, records(whole, outcome="plateau")[0]["training_id"])
+    rows = recorded_rows(ledger, [records(whole, outcome="plateau")[0]["training_id"]])
     (row,) = rows.trainings.to_pylist()
     tiny = {"eval_loss": 1e-15, "final_loss": 0.0, "loss_level": 1e-3}
 

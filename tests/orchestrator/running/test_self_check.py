@@ -1,19 +1,21 @@
-"""The self-check: a hundredth of a sweep's trainings is trained again, alone, at its end."""
+"""The self-check: a hundredth of a sweep's trainings is trained again at its end, in other packs."""
 
 import json
 from pathlib import Path
 
 import pytest
 
+from attnsweep.orchestrator.running import self_check
 from attnsweep.orchestrator.running.self_check import replay_some
 from attnsweep.orchestrator.storage.replays import Replays, read_replays
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
 from attnsweep.orchestrator.training.local_pool import LocalPool
-from attnsweep.orchestrator.training.messages import RunContext
+from attnsweep.orchestrator.training.messages import PackOrder, RunContext
 from attnsweep.search_spaces import Sweep
 from attnsweep.search_spaces.loading import load_sweep
 from attnsweep.workloads.registry import load_workload
 from tests.orchestrator.trained_sweep import FRAGILE, edit_row, records, trained_sweep
+from tests.present import present
 
 
 @pytest.fixture
@@ -33,7 +35,7 @@ def test_a_finished_sweep_has_replayed_two_trainings_at_least(spec: Sweep, tmp_p
     found = read_replays(directory)
     assert found is not None
     assert list(found.deviations.values()) == [0.0, 0.0]
-    assert str(found) == "replayed 2 trainings alone: they end as fused, largest deviation of a loss 0"
+    assert str(found) == "replayed 2 trainings alone: they end as before, largest deviation of a loss 0"
     assert found.as_json() == {"trainings": 2, "agreeing": 2, "largest_deviation": 0.0}
     assert found.deviations.keys() <= {row["training_id"] for row in records(directory)}
 
@@ -60,6 +62,48 @@ def test_a_stop_records_nothing(spec: Sweep, tmp_path: Path) -> None:
     (tmp_path / "s" / "replays.json").unlink()
     assert replay_some(directory, load_workload(directory.spec.workload), _pool(directory), lambda: True) is None
     assert read_replays(directory) is None
+
+
+@pytest.mark.slow
+def test_more_than_two_share_packs_of_their_shape(spec: Sweep, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    directory = trained_sweep(tmp_path / "s", spec)
+    rows = records(directory)
+    chosen = [row["training_id"] for row in rows if row["outcome"] != "failed"]
+    monkeypatch.setattr(self_check, "to_replay", lambda *_: chosen)
+    sizes = []
+    packed = LocalPool.train
+
+    def train(pool: LocalPool, order: PackOrder) -> None:
+        sizes.append(len(order.tasks))
+        packed(pool, order)
+
+    monkeypatch.setattr(LocalPool, "train", train)
+    workload, pool = load_workload(directory.spec.workload), _pool(directory)
+    found = present(replay_some(directory, workload, pool, lambda: False, pack_size=3))
+    n = len(chosen)
+    assert (max(sizes), sum(sizes), sizes[-2:]) == (3, n, [1, 1])
+    assert found.deviations == dict.fromkeys(found.deviations, 0.0)
+    assert set(found.deviations) == set(chosen)
+    n_alone = sizes.count(1)
+    expected = f"replayed {n} trainings ({n_alone} alone, {n - n_alone} in other packs): they end as before"
+    assert str(found).startswith(expected)
+
+
+@pytest.mark.slow
+def test_a_training_that_raises_only_when_it_is_replayed_is_named(
+    spec: Sweep, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is found although it shares a pack with another one."""
+    directory = trained_sweep(tmp_path / "s", spec)
+    fine = [row["training_id"] for row in records(directory, outcome="plateau")]
+    failed = records(directory, outcome="failed")[:2]
+    for row in failed:
+        edit_row(directory, "trainings", row["place"], outcome="plateau", error=None)
+    raising = [row["training_id"] for row in failed]
+    monkeypatch.setattr(self_check, "to_replay", lambda *_: fine[:2] + raising)
+    found = present(replay_some(directory, load_workload(directory.spec.workload), _pool(directory), lambda: False))
+    assert found.disagreeing == {raising[0]: ["error"]}
+    assert found.deviations == {fine[0]: 0.0, fine[1]: 0.0, raising[0]: None}
 
 
 def test_a_loss_that_is_no_number_is_written_as_null(tmp_path: Path) -> None:
