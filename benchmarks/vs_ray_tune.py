@@ -51,13 +51,16 @@ def main() -> None:
 
 
 def _compare(n_trainings: int, n_steps: int) -> dict[str, object]:
+    load, *_ = os.getloadavg()
     tune_seconds, _ = _timed("tune", n_trainings, n_steps, 1)
     row: dict[str, object] = {"trainings": n_trainings, "tune_seconds": round(tune_seconds, 1)}
+    row |= {"load_before": round(load, 1), "load_after": round(os.getloadavg()[0], 1)}
     for replicates in (16, 1):
         seconds, profile = _timed("attnsweep", n_trainings, n_steps, replicates)
         row[f"attnsweep_{replicates}_replicates"] = {
             "seconds": round(seconds, 1),
             "times_faster": round(tune_seconds / seconds, 1),
+            "load_after": round(os.getloadavg()[0], 1),
             "where_the_time_goes": profile,
         }
     return row
@@ -79,6 +82,7 @@ def _attnsweep(n_trainings: int, n_steps: int, replicates: int) -> None:
     from rich.console import Console
 
     from attnsweep import Resources, run_sweep
+    from attnsweep.orchestrator.running import session
     from attnsweep.orchestrator.running.loop import SweepLoop
     from attnsweep.orchestrator.tracking import Projection
     from attnsweep.orchestrator.training import cluster
@@ -101,6 +105,7 @@ def _attnsweep(n_trainings: int, n_steps: int, replicates: int) -> None:
     profile = {"imports": time.perf_counter() - started}
     _watch(cluster, "_connect", profile, "ray_start")
     _watch(SweepLoop, "run", profile, "sweep_loop")
+    _watch(session, "replay_some", profile, "self_check")
     _watch(Projection, "close", profile, "mlflow_after_the_loop")
     summary = run_sweep(spec, Path("sweep"), Resources(), Console(stderr=True))
     assert summary.n_trainings == n_trainings
