@@ -29,11 +29,7 @@ _WAIT_SECONDS = 0.5
 
 
 def replay_some(
-    directory: SweepDirectory,
-    workload: Workload[Any],
-    pool: Pool,
-    should_stop: Callable[[], bool],
-    pack_size: int | None = None,
+    directory: SweepDirectory, workload: Workload[Any], pool: Pool, should_stop: Callable[[], bool]
 ) -> Replays | None:
     """Replays a hundredth of a finished sweep's trainings, but at least two, and records how they ended.
 
@@ -42,16 +38,17 @@ def replay_some(
         workload: Its workload.
         pool: Its trainers, all idle.
         should_stop: Called about twice a second. A self-check that is stopped records nothing.
-        pack_size: The most trainings in a pack; `None` for 64.
 
     Returns:
         How the replays ended; `None` if the self-check was stopped or trainers kept being lost.
     """
     ledger = Ledger(directory.place)
     chosen = to_replay(ledger.trainings(columns=["training_id", "outcome"]), directory.spec.seed)
-    recorded = _by_training(recorded_rows(ledger, chosen))
+    rows = recorded_rows(ledger, chosen)
+    recorded = _by_training(rows)
     tasks = {each: recorded_tasks(workload, recorded[each].trainings)[0] for each in chosen}
-    waiting = _packs(tasks, pack_size or _MOST_LANES)
+    # Larger packs than before might not fit into memory.
+    waiting = _packs(tasks, min(_MOST_LANES, pc.max(rows.trainings["pack_size"]).as_py() or 1))
     found: dict[str, Deviation] = {}
     in_packs: list[str] = []
     n_losses = 0
@@ -65,17 +62,15 @@ def replay_some(
                 case Trained():
                     n_losses = 0
                     replayed = _by_training(report.rows)
-                    found |= {each: deviation(recorded[each], rows) for each, rows in replayed.items()}
+                    found |= {each: deviation(recorded[each], again) for each, again in replayed.items()}
                     in_packs += replayed if len(replayed) > 1 else ()
-                case Raised() if len(order.tasks) > 1:
-                    # Perhaps for lack of memory.
-                    waiting += [PackOrder(each, [tasks[each]]) for each in tasks if tasks[each] in order.tasks]
-                case Raised():
+                case Raised() if len(order.tasks) == 1:
                     # In its pack this training did not raise.
                     return _record(directory, found, in_packs, {order.pack: ["error"]})
                 case _ if order not in pool.running:
-                    n_losses += 1
-                    waiting.append(order)
+                    n_losses += not isinstance(report, Raised)
+                    # Each alone: one of them may be the cause, or memory.
+                    waiting += [PackOrder(each, [tasks[each]]) for each in tasks if tasks[each] in order.tasks]
     return _record(directory, found, in_packs, {})
 
 

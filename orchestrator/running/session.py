@@ -46,7 +46,7 @@ from attnsweep.workloads.user_code import UserCode, user_code_of, users_code
 _PREDECESSOR_SECONDS = 1.1 * LEASE_SECONDS
 """How long a sweep in an object store looks taken after its driver was killed, and some."""
 _LOOK_SECONDS = 5.0
-_SHOW_SECONDS_PER_TRAINER = 1e-4
+_SHOW_SECONDS_PER_TRAINER = 2.5e-4
 """Between two looks at the packs under way, for the display: thousands of them take milliseconds to count."""
 
 
@@ -331,9 +331,7 @@ class _Session:
                 finished = loop.run(should_stop)
                 if finished and replays is None:
                     beacon.show("training some of them again", loop.n_asked, ())
-                    replays = replay_some(
-                        directory, sweep.workload, pool, lambda: stop.requested, self.resources.pack_size
-                    )
+                    replays = replay_some(directory, sweep.workload, pool, lambda: stop.requested)
         finally:
             pool.close()
             try:

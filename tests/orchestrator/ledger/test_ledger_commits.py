@@ -166,7 +166,7 @@ def test_compact_leaves_one_sorted_file_per_table(tmp_path: Path) -> None:
 
 
 def test_a_merge_larger_than_its_memory_loses_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("attnsweep.orchestrator.ledger.compaction._ROWS_AT_ONCE", 10)
+    monkeypatch.setattr("attnsweep.orchestrator.ledger.compaction._CELLS_AT_ONCE", 100)
     keys = {(trial, replicate) for trial in range(0, 40, 3) for replicate in range(2)}
     with open_writer(tmp_path) as writer:
         for number, pack in enumerate([sorted(keys)[::2], sorted(keys)[1::2]]):

@@ -66,7 +66,7 @@ def test_a_stop_records_nothing(spec: Sweep, tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_more_than_two_share_packs_of_their_shape(spec: Sweep, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    directory = trained_sweep(tmp_path / "s", spec)
+    directory = trained_sweep(tmp_path / "s", spec, pack_size=3)
     rows = records(directory)
     chosen = [row["training_id"] for row in rows if row["outcome"] != "failed"]
     monkeypatch.setattr(self_check, "to_replay", lambda *_: chosen)
@@ -79,7 +79,7 @@ def test_more_than_two_share_packs_of_their_shape(spec: Sweep, tmp_path: Path, m
 
     monkeypatch.setattr(LocalPool, "train", train)
     workload, pool = load_workload(directory.spec.workload), _pool(directory)
-    found = present(replay_some(directory, workload, pool, lambda: False, pack_size=3))
+    found = present(replay_some(directory, workload, pool, lambda: False))
     n = len(chosen)
     assert (max(sizes), sum(sizes), sizes[-2:]) == (3, n, [1, 1])
     assert found.deviations == dict.fromkeys(found.deviations, 0.0)
