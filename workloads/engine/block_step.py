@@ -12,7 +12,7 @@ from torch.func import grad_and_value
 from attnsweep.workloads.engine.contract import Batch, Workload
 from attnsweep.workloads.engine.first_order import FirstOrder
 from attnsweep.workloads.engine.functional import one_lane
-from attnsweep.workloads.engine.lanes_last import NoRuleError, check_rules, traced
+from attnsweep.workloads.engine.lanes_last import check_rules, traced
 from attnsweep.workloads.engine.layout import ROWS, Layout, prefixed, under
 from attnsweep.workloads.engine.optimizers import State
 
@@ -30,7 +30,8 @@ class StepGraph:
 
     Attributes:
         graph: From the inputs, in the order of `inputs`, to the new values of `updated`, in that order.
-        inputs: Names of the tensors that a step reads, `<prefix>/<name>`; those that differ from step to step come last.
+        inputs: Names of the tensors that a step reads, `<prefix>/<name>`. Those that differ from step to step come
+            last.
         updated: Names of those that it updates.
     """
 
@@ -60,7 +61,7 @@ def step_inputs(optimizer: FirstOrder, layout: Layout, rows: Tensor, buffers: St
 
 
 def has_lane_axis(name: str) -> bool:
-    """Whether this input keeps its lane axis, of length 1: what the optimizer sees has one, what the module sees none."""
+    """Whether an input of one training has a lane axis, of length 1, because the optimizer reads it."""
     return name.startswith((PARAMETER, OPTIMIZER, SETTING))
 
 
@@ -92,12 +93,14 @@ def step_graph(
         own = {name: value[0] for name, value in parameters.items()}
         gradients, loss = grad_and_value(lambda at: loss_of(at, buffers, own_batch))(own)
         rule = optimizer.on(
-            replace(optimizer.settings, **under(SETTING, found)),
+            replace(optimizer.settings, **under(SETTING, found)),  # type: ignore[arg-type]  # Its tensors only.
             {name: value.clone() for name, value in under(OPTIMIZER, found).items()},
         )
         gradients = {name: value.unsqueeze(0) for name, value in gradients.items()}
         rule.take_step(parameters, loss.view(1), gradients, found[LEARNING_RATE], under(NUMBER, found))
-        after = prefixed(PARAMETER, parameters) | prefixed(OPTIMIZER, {name: value for name, value in rule.state_dict().items() if name != "n_updates"})
+        after = prefixed(PARAMETER, parameters) | prefixed(
+            OPTIMIZER, {name: value for name, value in rule.state_dict().items() if name != "n_updates"}
+        )
         return [after[name] for name in updated]
 
     read = inputs | of_step

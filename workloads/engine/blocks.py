@@ -23,6 +23,7 @@ _WIDTHS = (64, 16)
 """Lanes of a block: the first number with which what a step reads stays in a core's second-level cache."""
 _CACHE_BYTES = 512 * 1024
 _STEPS_AT_ONCE = 64
+SEARCHES = "its optimizer searches along lines, so its steps differ in length"
 
 
 @dataclass(frozen=True)
@@ -120,7 +121,7 @@ class Programs:
         """
         shape = (problem.workload.name, problem.parameters.static_key())
         if not isinstance(optimizer, FirstOrder):
-            self.reasons[shape] = "its optimizer searches along lines"
+            self.reasons[shape] = SEARCHES
             return None
         key = (*shape, optimizer.operations)
         if key not in self._known:
@@ -166,7 +167,10 @@ class _Blocks:
         rate_SN1W, *batch_SNxW = (self._blocked(value, 1) for value in (rates.unsqueeze(2), *of_lanes))
         numbers_S = [[rates.new_tensor([number]) for number in optimizer.numbers(step).values()] for step in steps]
         return [
-            [[rate_SN1W[at, block], *numbers_S[at], *(value[at, block] for value in batch_SNxW)] for at in range(len(steps))]
+            [
+                [rate_SN1W[at, block], *numbers_S[at], *(value[at, block] for value in batch_SNxW)]
+                for at in range(len(steps))
+            ]
             for block in range(self.n_blocks)
         ]
 
@@ -174,7 +178,8 @@ class _Blocks:
         """Splits the axis of lanes into blocks and lanes, and puts the lanes last."""
         if self._n_lanes < self._lane.shape[0]:
             value = value.index_select(axis, self._lane)
-        return value.unflatten(axis, (self.n_blocks, -1)).movedim(axis + 1, -1).contiguous()
+        blocked: Tensor = value.unflatten(axis, (self.n_blocks, -1))
+        return blocked.movedim(axis + 1, -1).contiguous()
 
 
 def _width(inputs: State) -> int:

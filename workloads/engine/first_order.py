@@ -238,7 +238,9 @@ class AdamW(Adam):
 
 
 def schedule_factor(settings: Settings, step: int | Tensor) -> Tensor:
-    """(L,), or (S, L) at steps (S, 1), share of `learning_rate` used at a step: a linear rise over `warmup_steps`, then constant or a cosine to 0.
+    """(L,) share of `learning_rate` used at a step, or (S, L) at steps (S, 1).
+
+    It rises linearly over `warmup_steps`, and is then constant or a cosine to 0.
 
     The rise starts at 1 / warmup_steps and has ended when step = warmup_steps - 1; the cosine is
     `CosineAnnealingLR`'s over the steps that remain, and would reach 0 at step n_steps.

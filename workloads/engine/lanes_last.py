@@ -13,10 +13,10 @@ from typing import Any, TypeAlias
 import torch
 from torch import Tensor, fx
 from torch._decomp import core_aten_decompositions, get_decompositions
-from torch.fx.experimental.proxy_tensor import make_fx
 from torch.func import functionalize
+from torch.fx.experimental.proxy_tensor import make_fx
 
-aten = torch.ops.aten
+aten, prims = torch.ops.aten, torch.ops.prims
 Rule: TypeAlias = Callable[..., Any]
 """Computes one node for a block, from the node's shapes in one training and its arguments with lanes."""
 
@@ -69,7 +69,7 @@ class OverLanes(fx.Interpreter):
 
     def get_attr(self, target: Any, args: Any, kwargs: Any) -> Any:
         """A constant of the graph, equal in all lanes."""
-        value = super().get_attr(target, args, kwargs)  # type: ignore[no-untyped-call]
+        value = super().get_attr(target, args, kwargs)
         return value.unsqueeze(-1) if isinstance(value, Tensor) else value
 
     def run_node(self, n: fx.Node) -> Any:
@@ -135,6 +135,10 @@ def _of_type(value: Any, of: Any, dtype: torch.dtype) -> Any:
     return value.to(dtype) if is_scalar and value.is_floating_point() and value.dtype != dtype else value
 
 
+def _elementwise(function: Callable[..., Tensor]) -> Rule:
+    return lambda _, *values: function(*values)
+
+
 def _same(node: fx.Node, *args: Any, **kwargs: Any) -> Any:
     return node.target(*args, **kwargs)  # type: ignore[operator]
 
@@ -175,17 +179,13 @@ def _expand(node: fx.Node, value: Tensor, *_: Any, **__: Any) -> Tensor:
     return value.expand([*_shape(node), value.shape[-1]])
 
 
-def _permute(node: fx.Node, value: Tensor, dims: Sequence[int]) -> Tensor:
+def _permute(_: fx.Node, value: Tensor, dims: Sequence[int]) -> Tensor:
     rank = len(dims)
     return value.permute([*(dim % rank for dim in dims), rank])
 
 
 def _unsqueeze(node: fx.Node, value: Tensor, dim: int) -> Tensor:
     return value.unsqueeze(dim % len(_shape(node)))
-
-
-def _squeeze(node: fx.Node, value: Tensor, *_: Any) -> Tensor:
-    return value.reshape([*_shape(node), value.shape[-1]])
 
 
 def _scatter(node: fx.Node, value: Tensor, source: Tensor, dim: int = 0, *args: Any, **kwargs: Any) -> Any:
@@ -207,9 +207,7 @@ def _diagonal_scatter(
     node: fx.Node, value: Tensor, source: Tensor, offset: int = 0, dim1: int = 0, dim2: int = 1
 ) -> Tensor:
     value, source = _equal_lanes(value, source)
-    return torch.diagonal_scatter(
-        value.clone(), source.movedim(-1, -2), offset, _axis(node, dim1), _axis(node, dim2)
-    )
+    return torch.diagonal_scatter(value.clone(), source.movedim(-1, -2), offset, _axis(node, dim1), _axis(node, dim2))
 
 
 def _created(node: fx.Node, *args: Any, **kwargs: Any) -> Tensor:
@@ -223,14 +221,14 @@ def _new(node: fx.Node, value: Tensor, size: Sequence[int], *args: Any, **kwargs
     return found
 
 
-def _broadcast(node: fx.Node, value: Tensor, shape: Sequence[int], dims: Sequence[int]) -> Tensor:
+def _broadcast(_: fx.Node, value: Tensor, shape: Sequence[int], dims: Sequence[int]) -> Tensor:
     sizes = [1] * len(shape)
     for dim, size in zip(dims, value.shape[:-1], strict=True):
         sizes[dim] = size
     return value.reshape([*sizes, value.shape[-1]]).expand([*shape, value.shape[-1]])
 
 
-def _pad(node: fx.Node, value: Tensor, pad: Sequence[int], *args: Any) -> Tensor:
+def _pad(_: fx.Node, value: Tensor, pad: Sequence[int], *args: Any) -> Tensor:
     return aten.constant_pad_nd.default(value, [0, 0, *pad], *args)  # type: ignore[no-any-return]
 
 
@@ -241,7 +239,7 @@ def _embedding(node: fx.Node, table: Tensor, index: Tensor, *_: Any) -> Tensor:
 
 
 def _embedding_backward(
-    node: fx.Node, gradient: Tensor, index: Tensor, n_rows: int, padding_index: int, by_frequency: bool
+    _: fx.Node, gradient: Tensor, index: Tensor, n_rows: int, padding_index: int, by_frequency: bool
 ) -> Tensor:
     if by_frequency:
         raise NoRuleError("an embedding whose gradient is scaled by frequency has no rule")
@@ -264,56 +262,48 @@ def _equal_lanes(*values: Tensor) -> list[Tensor]:
     return [value.expand(*value.shape[:-1], lanes) for value in values]
 
 
+def _all(rule: Rule, *targets: Any) -> dict[Any, Rule]:
+    return dict.fromkeys(targets, rule)
+
+
+_ELEMENTWISE = (
+    *(torch.add, torch.sub, torch.mul, torch.div, torch.neg, torch.abs, torch.exp, torch.log),
+    *(torch.sqrt, torch.rsqrt, torch.reciprocal, torch.erf, torch.tanh),
+)
 _RULES: dict[Any, Rule] = {
     operator.getitem: lambda _, values, index: values[index],
     aten.mm.default: _mm,
     aten.bmm.default: _bmm,
-    **dict.fromkeys(
-        [torch.ops.prims.sum.default, aten.sum.dim_IntList, aten.mean.dim, aten.amax.default, aten.amin.default, aten.var.correction]
-        + [aten.any.dim, aten.any.dims, aten.all.dim, aten.all.dims, aten.prod.dim_int],
-        _reduction,
-    ),
     aten.sum.default: _full_reduction(aten.sum.dim_IntList),
     aten.mean.default: _full_reduction(aten.mean.dim),
     aten.any.default: _full_reduction(aten.any.dims),
-    **dict.fromkeys([aten.select.int, aten.slice.Tensor, aten.cumsum.default, aten.flip.default], _along),
+    **_all(_reduction, prims.sum.default, aten.sum.dim_IntList, aten.mean.dim, aten.prod.dim_int),
+    **_all(_reduction, aten.amax.default, aten.amin.default, aten.var.correction),
+    **_all(_reduction, aten.any.dim, aten.any.dims, aten.all.dim, aten.all.dims),
+    prims.var.default: lambda node, value, dims, correction=1.0: value.var(_axes(node, dims), correction=correction),
+    **_all(_along, aten.select.int, aten.slice.Tensor, aten.cumsum.default),
     aten.flip.default: lambda node, value, dims: value.flip(_axes(node, dims)),
-    **dict.fromkeys([aten.view.default, aten.reshape.default, aten._unsafe_view.default], _view),
-    **dict.fromkeys([aten.expand.default], _expand),
+    **_all(_view, aten.view.default, aten.reshape.default, aten._unsafe_view.default),
+    **_all(_view, aten.squeeze.default, aten.squeeze.dim, aten.squeeze.dims),
+    aten.expand.default: _expand,
+    prims.broadcast_in_dim.default: _broadcast,
     aten.permute.default: _permute,
     aten.unsqueeze.default: _unsqueeze,
-    **dict.fromkeys([aten.squeeze.default, aten.squeeze.dim, aten.squeeze.dims], _squeeze),
-    **dict.fromkeys([aten.select_scatter.default, aten.slice_scatter.default], _scatter),
-    aten.cat.default: _cat,
     aten.diagonal.default: _diagonal,
-    aten.diagonal_scatter.default: _diagonal_scatter,
-    **dict.fromkeys(
-        [aten.full.default, aten.zeros.default, aten.ones.default, aten.empty.memory_format]
-        + [aten.scalar_tensor.default, aten.arange.default, aten.arange.start, aten.arange.start_step, aten.eye.default],
-        _created,
-    ),
-    **dict.fromkeys(
-        [aten.new_zeros.default, aten.new_ones.default, aten.new_full.default, aten.new_empty.default], _new
-    ),
+    aten.cat.default: _cat,
     aten.constant_pad_nd.default: _pad,
+    **_all(_scatter, aten.select_scatter.default, aten.slice_scatter.default),
+    aten.diagonal_scatter.default: _diagonal_scatter,
+    **_all(_created, aten.full.default, aten.zeros.default, aten.ones.default, aten.empty.memory_format),
+    **_all(_created, aten.scalar_tensor.default, aten.eye.default),
+    **_all(_created, aten.arange.default, aten.arange.start, aten.arange.start_step),
+    **_all(_new, aten.new_zeros.default, aten.new_ones.default, aten.new_full.default, aten.new_empty.default),
     aten.embedding.default: _embedding,
     aten.embedding_dense_backward.default: _embedding_backward,
-    **dict.fromkeys(
-        [aten.clone.default, aten.alias.default, aten.detach.default, aten.lift_fresh_copy.default]
-        + [aten._to_copy.default, aten.full_like.default, aten.zeros_like.default, aten.ones_like.default]
-        + [aten.empty_like.default],
-        _same,
-    ),
-    # Unlike the `prims`, torch's own functions broadcast what all lanes share.
-    **{
-        getattr(torch.ops.prims, function.__name__).default: lambda _, *values, function=function: function(*values)
-        for function in (torch.add, torch.sub, torch.mul, torch.div, torch.neg, torch.exp, torch.log)
-        + (torch.sqrt, torch.rsqrt, torch.reciprocal, torch.erf, torch.tanh, torch.abs)
-    },
-    torch.ops.prims.broadcast_in_dim.default: _broadcast,
-    torch.ops.prims.convert_element_type.default: _same,
-    torch.ops.prims.var.default: lambda node, value, dims, correction=1.0: value.var(
-        _axes(node, dims), correction=correction
-    ),
+    **_all(_same, aten.clone.default, aten.alias.default, aten.detach.default, aten.lift_fresh_copy.default),
+    **_all(_same, aten._to_copy.default, prims.convert_element_type.default),
+    **_all(_same, aten.full_like.default, aten.zeros_like.default, aten.ones_like.default, aten.empty_like.default),
+    # Unlike the operations of `prims`, torch's own functions broadcast what all lanes share.
+    **{getattr(prims, each.__name__).default: _elementwise(each) for each in _ELEMENTWISE},
 }
-"""The rules of operations that are not pointwise; scalars' rules follow from `Tag.pointwise`."""
+"""The rules by operation. Those of pointwise operations follow from `Tag.pointwise`."""

@@ -13,12 +13,14 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.func import stack_module_state
 
-from attnsweep.workloads.engine.blocks import BlockProgram, Problem, Programs
+from attnsweep.workloads.engine.block_step import step_graph, step_inputs
+from attnsweep.workloads.engine.blocks import SEARCHES, BlockProgram, Problem, Programs
 from attnsweep.workloads.engine.checkpoint import Checkpoint, CheckpointError, fingerprint
 from attnsweep.workloads.engine.contract import Batch, Lanes, P, Training, Workload
 from attnsweep.workloads.engine.first_order import FirstOrder, norm_per_lane
 from attnsweep.workloads.engine.functional import over_lanes
 from attnsweep.workloads.engine.judging import judged, least_losses
+from attnsweep.workloads.engine.lanes_last import NoRuleError
 from attnsweep.workloads.engine.layout import ROWS, Layout, prefixed, under
 from attnsweep.workloads.engine.optimizers import State
 from attnsweep.workloads.engine.record import Record
@@ -207,6 +209,17 @@ class Pack(Generic[P]):
             batch = self._batch_at(self._probe_steps[self._next_probe - 1])
             self._program = self._programs.of(problem, self._optimizer, self._rows, self._buffers, batch)
         return self._program
+
+    def check_blocks(self) -> None:
+        """Checks that the steps of these trainings can be computed for a block.
+
+        Raises:
+            NoRuleError: If not; it says why.
+        """
+        if not isinstance(self._optimizer, FirstOrder):
+            raise NoRuleError(SEARCHES)
+        inputs = step_inputs(self._optimizer, self._layout, self._rows, self._buffers)
+        step_graph(self._workload, self._template, self._optimizer, inputs, self._batch_at(0))
 
     def _batches(self, start: int, until: int) -> list[Batch]:
         """The batches of the steps from `start` to before `until`, or of the first of them."""

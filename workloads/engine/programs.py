@@ -1,7 +1,8 @@
 """Compiles the step of a block of trainings to machine code, once per machine, and loads it.
 
 All private names of PyTorch's compiler stand here; they were tested with PyTorch 2.13. The bits of a program depend on
-its graph, the width of vectors and the compiler; so both are fixed (256 bits, no contraction), and named in `ENGINE`.
+its graph, the width of vectors and the compiler. The width is fixed (256 bits, no contraction of multiply and add), the
+compiler is named by `block_engine`.
 """
 
 import fcntl
@@ -41,9 +42,18 @@ class NoCompilerError(Exception):
     """This machine cannot compile, or not run, a block's program."""
 
 
+def block_engine() -> str:
+    """What the bits of a block's program depend on besides PyTorch: the compiler, and the width of vectors.
+
+    Raises:
+        NoCompilerError: If this machine cannot compile it.
+    """
+    return f"blocks, {_VECTORS}, {_compiler()}"
+
+
 @cache
-def compiler() -> str:
-    """The compiler of blocks on this machine, as its own first line says it.
+def _compiler() -> str:
+    """The C++ compiler, as its own first line says it.
 
     Raises:
         NoCompilerError: If there is none, or if the processor lacks the vectors.
@@ -75,13 +85,13 @@ def loaded(step: StepGraph, examples: Sequence[Tensor]) -> Step:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not library.exists():
             _compile(step, examples, library)
-    return torch._C._aoti.AOTIModelContainerRunnerCpu(str(library), 1).run  # type: ignore[no-any-return]
+    return torch._C._aoti.AOTIModelContainerRunnerCpu(str(library), 1).run
 
 
 def over_block(step: StepGraph, examples: Sequence[Tensor]) -> fx.GraphModule:
     """The step as a graph on a block's inputs, which it updates in place."""
     places = [step.inputs.index(name) for name in step.updated]
-    interpreter = OverLanes(step.graph)  # type: ignore[no-untyped-call]
+    interpreter = OverLanes(step.graph)
 
     def update(*inputs: Tensor) -> list[Tensor]:
         found = interpreter.run(*inputs)
@@ -96,7 +106,7 @@ def over_block(step: StepGraph, examples: Sequence[Tensor]) -> fx.GraphModule:
 
 
 def _compile(step: StepGraph, examples: Sequence[Tensor], library: Path) -> None:
-    compiler()
+    _compiler()
     with tempfile.TemporaryDirectory(dir=library.parent) as folder, warnings.catch_warnings():
         warnings.simplefilter("ignore")
         options = _OPTIONS | {"aot_inductor.output_path": str(Path(folder) / "step.so")}
@@ -110,7 +120,15 @@ def _key(step: StepGraph, examples: Sequence[Tensor]) -> str:
     constants = [
         (name, value.numpy().tobytes()) for name, value in vars(step.graph).items() if isinstance(value, Tensor)
     ]
-    content = (step.graph.code, step.inputs, shapes, constants, torch.__version__, compiler(), sorted(_OPTIONS.items()))
+    content = (
+        step.graph.code,
+        step.inputs,
+        shapes,
+        constants,
+        torch.__version__,
+        _compiler(),
+        sorted(_OPTIONS.items()),
+    )
     return hashlib.sha256(repr(content).encode()).hexdigest()[:32]
 
 
