@@ -57,7 +57,7 @@ def steps_of_a_shape(spec: Sweep, workload: Workload[Any]) -> int:
 def _has_program(spec: Sweep, workload: Workload[Any]) -> bool:
     """Whether the steps of a sweep's first shape can be computed for a block."""
     try:
-        Pack(workload, [Training(_a_training(spec, workload), 0)]).check_blocks()
+        Pack(workload, [Training(_a_training(spec, workload), 0)]).step_graph()
     except (NoRuleError, SpecError):
         return False
     return True

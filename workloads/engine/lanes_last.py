@@ -15,11 +15,14 @@ from torch import Tensor, fx
 from torch._decomp import core_aten_decompositions, get_decompositions
 from torch.func import functionalize
 from torch.fx.experimental.proxy_tensor import make_fx
+from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.overrides import TorchFunctionMode
 
 aten, prims = torch.ops.aten, torch.ops.prims
 Rule: TypeAlias = Callable[..., Any]
 """Computes one node for a block, from the node's shapes in one training and its arguments with lanes."""
 
+_LOOKUPS = (aten.embedding.default, aten.embedding_dense_backward.default)
 _LONGEST_TABLE = 64
 """Rows of an embedding that is read by a product with one-hot vectors; a longer one would cost more than it saves."""
 _FEWEST_OF_A_GEMM = 48
@@ -37,9 +40,11 @@ def traced(function: Callable[..., Any], examples: Sequence[Tensor]) -> fx.Graph
         NoRuleError: If it cannot be traced, as where it branches on a tensor's value.
     """
     try:
-        graph = make_fx(
-            functionalize(function, remove="mutations"), decomposition_table=_decompositions(), tracing_mode="fake"
-        )(*examples)
+        # The attention that PyTorch fuses is one operation, without a rule.
+        with sdpa_kernel(SDPBackend.MATH), _OneHotByComparison():
+            graph = make_fx(
+                functionalize(function, remove="mutations"), decomposition_table=_decompositions(), tracing_mode="fake"
+            )(*examples)
     except Exception as error:
         raise NoRuleError(f"its step cannot be traced: {type(error).__name__}: {str(error).splitlines()[0]}") from error
     graph.graph.eliminate_dead_code()
@@ -59,9 +64,28 @@ def check_rules(graph: fx.GraphModule) -> None:
         if _rule_of(node.target) is None:
             raise NoRuleError(f"{node.target} has no rule")
         if node.target in (aten.mm.default, aten.bmm.default):
-            sizes = (*node.args[0].meta["val"].shape[-2:], node.args[1].meta["val"].shape[-1])
+            sizes = (*_shape(node.args[0])[-2:], _shape(node.args[1])[-1])
             if min(sizes) >= _FEWEST_OF_A_GEMM:
                 raise NoRuleError(f"its matrix products, as {sizes[0]}x{sizes[1]}x{sizes[2]}, are faster one by one")
+        if node.target is aten.index.Tensor and not all(_is_place(index) for index in node.args[1]):
+            raise NoRuleError("an index that is no tensor of whole numbers for each of the first axes has no rule")
+        if node.target in _LOOKUPS:
+            n_rows = node.args[2] if node.target is aten.embedding_dense_backward.default else _shape(node.args[0])[0]
+            if n_rows > _LONGEST_TABLE:
+                raise NoRuleError(f"an embedding of {n_rows} rows has no rule that is fast")
+
+
+class _OneHotByComparison(TorchFunctionMode):
+    """Computes one-hot vectors without a look at the values, which a trace has none of."""
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if func is not torch.nn.functional.one_hot:
+            return func(*args, **(kwargs or {}))
+
+        def one_hot(tensor: Tensor, num_classes: int) -> Tensor:
+            return (tensor.unsqueeze(-1) == torch.arange(num_classes, device=tensor.device)).to(torch.int64)
+
+        return one_hot(*args, **(kwargs or {}))
 
 
 class OverLanes(fx.Interpreter):
@@ -100,7 +124,7 @@ def _decompositions() -> dict[Any, Callable[..., Any]]:
     ]
     table: dict[Any, Callable[..., Any]] = dict(core_aten_decompositions())
     table.update(get_decompositions(further))
-    return table
+    return {operation: function for operation, function in table.items() if operation not in _LOOKUPS}
 
 
 def _shape(node: Any) -> tuple[int, ...]:
@@ -156,6 +180,10 @@ def _reduction(node: fx.Node, value: Tensor, dims: Any = None, *args: Any, **kwa
     if not axes:
         return value.to(kwargs.get("dtype") or value.dtype)
     return node.target(value, axes, *args, **kwargs)  # type: ignore[operator]
+
+
+def _vector_norm(node: fx.Node, value: Tensor, order: float = 2, dims: Any = None, *args: Any, **kwargs: Any) -> Any:
+    return aten.linalg_vector_norm.default(value, order, _axes(node, dims), *args, **kwargs)
 
 
 def _full_reduction(to: Any) -> Rule:
@@ -239,21 +267,35 @@ def _embedding(node: fx.Node, table: Tensor, index: Tensor, *_: Any) -> Tensor:
 
 
 def _embedding_backward(
-    _: fx.Node, gradient: Tensor, index: Tensor, n_rows: int, padding_index: int, by_frequency: bool
+    _: fx.Node, gradient: Tensor, index: Tensor, n_rows: int, padding_index: int, by_frequency: bool = False
 ) -> Tensor:
-    if by_frequency:
-        raise NoRuleError("an embedding whose gradient is scaled by frequency has no rule")
     one_hot = _one_hot(index, n_rows, gradient.dtype).flatten(0, -3)
+    assert not by_frequency
     found = (one_hot.unsqueeze(2) * gradient.flatten(0, -3).unsqueeze(1)).sum(0)
     if 0 <= padding_index < n_rows:
         found = found * (torch.arange(n_rows).view(-1, 1, 1) != padding_index)
     return found
 
 
+def _is_place(index: Any) -> bool:
+    return isinstance(index, fx.Node) and index.meta["val"].dtype in (torch.int64, torch.int32)
+
+
+def _index(node: fx.Node, table: Tensor, indices: Sequence[Tensor]) -> Tensor:
+    """The entries at whole numbers along the first axes."""
+    sizes = _shape(node.args[0])
+    place = torch.zeros((), dtype=torch.int64)
+    for size, index in zip(sizes, indices, strict=False):
+        place = place * size + torch.where(index < 0, index + size, index)
+    rest = sizes[len(indices) :]
+    flat_table, flat_place = _equal_lanes(table.flatten(0, len(indices) - 1), place.flatten(0, -2))
+    lanes = flat_place.shape[-1]
+    chosen = flat_place.view(-1, *[1] * len(rest), lanes).expand(-1, *rest, lanes)
+    return flat_table.gather(0, chosen).view(*_shape(node), lanes)
+
+
 def _one_hot(index: Tensor, n_rows: int, dtype: torch.dtype) -> Tensor:
     """(..., V, W)."""
-    if n_rows > _LONGEST_TABLE:
-        raise NoRuleError(f"an embedding of {n_rows} rows has no rule that is fast")
     return (index.unsqueeze(-2) == torch.arange(n_rows).view(-1, 1)).to(dtype)
 
 
@@ -277,11 +319,15 @@ _RULES: dict[Any, Rule] = {
     aten.sum.default: _full_reduction(aten.sum.dim_IntList),
     aten.mean.default: _full_reduction(aten.mean.dim),
     aten.any.default: _full_reduction(aten.any.dims),
-    **_all(_reduction, prims.sum.default, aten.sum.dim_IntList, aten.mean.dim, aten.prod.dim_int),
+    aten.max.default: _full_reduction(aten.amax.default),
+    aten.min.default: _full_reduction(aten.amin.default),
+    **_all(_reduction, prims.sum.default, aten.sum.dim_IntList, aten.mean.dim),
     **_all(_reduction, aten.amax.default, aten.amin.default, aten.var.correction),
-    **_all(_reduction, aten.any.dim, aten.any.dims, aten.all.dim, aten.all.dims),
+    **_all(_reduction, aten.any.dims, aten.all.dims),
+    aten.linalg_vector_norm.default: _vector_norm,
     prims.var.default: lambda node, value, dims, correction=1.0: value.var(_axes(node, dims), correction=correction),
-    **_all(_along, aten.select.int, aten.slice.Tensor, aten.cumsum.default),
+    **_all(_along, aten.select.int, aten.slice.Tensor, aten.cumsum.default, aten.max.dim, aten.min.dim),
+    **_all(_along, aten.any.dim, aten.all.dim, aten.prod.dim_int),
     aten.flip.default: lambda node, value, dims: value.flip(_axes(node, dims)),
     **_all(_view, aten.view.default, aten.reshape.default, aten._unsafe_view.default),
     **_all(_view, aten.squeeze.default, aten.squeeze.dim, aten.squeeze.dims),
@@ -292,12 +338,15 @@ _RULES: dict[Any, Rule] = {
     aten.diagonal.default: _diagonal,
     aten.cat.default: _cat,
     aten.constant_pad_nd.default: _pad,
+    aten.repeat.default: lambda _, value, repeats: value.repeat(*repeats, 1),
+    aten.empty_permuted.default: lambda _, size, __, **kwargs: torch.empty([*size, 1], dtype=kwargs.get("dtype")),
     **_all(_scatter, aten.select_scatter.default, aten.slice_scatter.default),
     aten.diagonal_scatter.default: _diagonal_scatter,
     **_all(_created, aten.full.default, aten.zeros.default, aten.ones.default, aten.empty.memory_format),
     **_all(_created, aten.scalar_tensor.default, aten.eye.default),
     **_all(_created, aten.arange.default, aten.arange.start, aten.arange.start_step),
     **_all(_new, aten.new_zeros.default, aten.new_ones.default, aten.new_full.default, aten.new_empty.default),
+    aten.index.Tensor: _index,
     aten.embedding.default: _embedding,
     aten.embedding_dense_backward.default: _embedding_backward,
     **_all(_same, aten.clone.default, aten.alias.default, aten.detach.default, aten.lift_fresh_copy.default),

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.func import stack_module_state
 
-from attnsweep.workloads.engine.block_step import step_graph, step_inputs
+from attnsweep.workloads.engine.block_step import StepGraph, step_graph, step_inputs
 from attnsweep.workloads.engine.blocks import SEARCHES, BlockProgram, Problem, Programs
 from attnsweep.workloads.engine.checkpoint import Checkpoint, CheckpointError, fingerprint
 from attnsweep.workloads.engine.contract import Batch, Lanes, P, Training, Workload
@@ -210,16 +210,16 @@ class Pack(Generic[P]):
             self._program = self._programs.of(problem, self._optimizer, self._rows, self._buffers, batch)
         return self._program
 
-    def check_blocks(self) -> None:
-        """Checks that the steps of these trainings can be computed for a block.
+    def step_graph(self) -> StepGraph:
+        """The step of one of these trainings, as blocks are computed by it.
 
         Raises:
-            NoRuleError: If not; it says why.
+            NoRuleError: If it cannot be computed for a block; it says why.
         """
         if not isinstance(self._optimizer, FirstOrder):
             raise NoRuleError(SEARCHES)
         inputs = step_inputs(self._optimizer, self._layout, self._rows, self._buffers)
-        step_graph(self._workload, self._template, self._optimizer, inputs, self._batch_at(0))
+        return step_graph(self._workload, self._template, self._optimizer, inputs, self._batch_at(0))
 
     def _batches(self, start: int, until: int) -> list[Batch]:
         """The batches of the steps from `start` to before `until`, or of the first of them."""

@@ -48,11 +48,11 @@ def block_engine() -> str:
     Raises:
         NoCompilerError: If this machine cannot compile it.
     """
-    return f"blocks, {_VECTORS}, {_compiler()}"
+    return f"blocks, {_VECTORS}, {compiler()}"
 
 
 @cache
-def _compiler() -> str:
+def compiler() -> str:
     """The C++ compiler, as its own first line says it.
 
     Raises:
@@ -106,7 +106,7 @@ def over_block(step: StepGraph, examples: Sequence[Tensor]) -> fx.GraphModule:
 
 
 def _compile(step: StepGraph, examples: Sequence[Tensor], library: Path) -> None:
-    _compiler()
+    compiler()
     with tempfile.TemporaryDirectory(dir=library.parent) as folder, warnings.catch_warnings():
         warnings.simplefilter("ignore")
         options = _OPTIONS | {"aot_inductor.output_path": str(Path(folder) / "step.so")}
@@ -126,7 +126,7 @@ def _key(step: StepGraph, examples: Sequence[Tensor]) -> str:
         shapes,
         constants,
         torch.__version__,
-        _compiler(),
+        compiler(),
         sorted(_OPTIONS.items()),
     )
     return hashlib.sha256(repr(content).encode()).hexdigest()[:32]
