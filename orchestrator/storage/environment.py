@@ -89,7 +89,7 @@ def versions(engine: Engine = "vmapped") -> dict[str, str]:
     except NoCompilerError as error:
         raise UserError(
             "engine",
-            given=f"blocks, but {error}",
+            given=f"blocks, but {error} here",
             expected="a machine that can compile them",
             fix="install g++, or run a new sweep with --engine vmapped",
         ) from error

@@ -59,12 +59,12 @@ def compiler() -> str:
         NoCompilerError: If there is none, or if the processor lacks the vectors.
     """
     if not torch.backends.cpu.get_cpu_capability().startswith("AVX"):
-        raise NoCompilerError(f"its processor has no {_VECTORS}")
+        raise NoCompilerError(f"the processor has no {_VECTORS}")
     name = os.environ.get("CXX", "g++")
     try:
         found = subprocess.run([name, "--version"], capture_output=True, text=True, check=True, timeout=60)
     except (OSError, subprocess.SubprocessError) as error:
-        raise NoCompilerError(f"it has no C++ compiler ({name})") from error
+        raise NoCompilerError(f"there is no C++ compiler ({name})") from error
     return found.stdout.splitlines()[0]
 
 

@@ -23,8 +23,8 @@ from attnsweep.workloads.formal_languages import FormalLanguages
 from attnsweep.workloads.testing import defaults
 from attnsweep.workloads.translation import Translation
 
-SMALL_P = {"variant": "positions_only", "n_categories": 3, "n_positions": 4, "n_steps": 40}
-SMALL_LANGUAGE = {
+SMALL_P: dict[str, Any] = {"variant": "positions_only", "n_categories": 3, "n_positions": 4, "n_steps": 40}
+SMALL_LANGUAGE: dict[str, Any] = {
     "train_length": 5,
     "n_epochs": 2,
     "steps_per_epoch": 4,
@@ -160,7 +160,8 @@ def test_bits_depend_neither_on_the_place_in_a_block_nor_on_the_neighbours(progr
     assert differing(together, ended(workload, elsewhere, programs), [*range(40, 70), *range(7)]) == []
 
     # A training that turns to infinity stays alone with it.
-    wild = [Training(defaults(workload, **SMALL_P, learning_rate=1e6, init_sigma=1.0), 5), *trainings[1:]]
+    far: dict[str, Any] = {"learning_rate": 1e6, "init_sigma": 1.0}
+    wild = [Training(defaults(workload, **SMALL_P, **far), 5), *trainings[1:]]
     found = ended(workload, wild, programs)
     assert found["n_steps"][0] < SMALL_P["n_steps"]
     rest = {name: values[1:] for name, values in found.items()}
@@ -196,7 +197,7 @@ def test_without_a_compiler_there_are_no_blocks(monkeypatch: pytest.MonkeyPatch,
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     programs.compiler.cache_clear()
     try:
-        with pytest.raises(NoCompilerError, match=r"it has no C\+\+ compiler"):
+        with pytest.raises(NoCompilerError, match=r"there is no C\+\+ compiler"):
             ended(CategoryPairs(), trainings_of("P", 2), Programs())
     finally:
         programs.compiler.cache_clear()
