@@ -26,6 +26,9 @@ Trainers = Annotated[
 ]
 WaitNodes = Annotated[int, typer.Option(min=0, help="Begin when so many nodes of the cluster are up.")]
 OnDevice = Annotated[Device, typer.Option(help="What to train on; auto: GPUs where a node has some.")]
+Priority = Annotated[
+    int, typer.Option(help="Among the sweeps of a cluster: those of lower priority leave this one their cores.")
+]
 PackSize = Annotated[
     int | None, typer.Option(min=1, help="Trainings fused into one program; default: tuned for speed.")
 ]

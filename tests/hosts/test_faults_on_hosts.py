@@ -65,7 +65,8 @@ class _Run(Driver):
     def __init__(self, cluster: HostedCluster, name: str, *options: str) -> None:
         self._cluster, self._directory = cluster, f"/srv/{name}"
         self.path = cluster.network.shared / name
-        super().__init__(cluster, "run", "/srv/slow.py", "--dir", self._directory, "--pack-size", "4", *options)
+        words = ["run", "/srv/slow.py", "--dir", self._directory, "--address", HEAD, "--pack-size", "4", *options]
+        super().__init__(cluster.start(1, "attnsweep", *words))
 
     def assert_undisturbed(self, undisturbed: Path) -> set[str]:
         """It ends, with the rows of an undisturbed one; returns the hosts that trained."""
@@ -206,7 +207,7 @@ def test_the_head_dies_and_another_resumes(new_network: Callable[[], Network], u
         cluster.run(number, "ray", "stop", "--force")
     cluster.start_head()
     cluster.join([2, 3])
-    resumed = Driver(cluster, "resume", "/srv/head")
+    resumed = Driver(cluster.start(1, "attnsweep", "resume", "/srv/head", "--trust", "--address", HEAD))
     resumed.hear("found [1-9][0-9]* trainings")
     recovered = time.monotonic() - fault
     assert resumed.wait() == 0, resumed.said
