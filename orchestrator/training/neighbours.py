@@ -10,6 +10,7 @@ import platform
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
+from datetime import timedelta
 from typing import Annotated
 from uuid import uuid4
 
@@ -17,6 +18,7 @@ import ray
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from ray.exceptions import RayError
 
+from attnsweep.orchestrator.storage.whereabouts import span
 from attnsweep.orchestrator.training.ray_internals import put_note, read_notes, remove_note, running_jobs
 from attnsweep.orchestrator.training.shares import Amount, Node
 
@@ -63,7 +65,7 @@ class Note(BaseModel):
 
     def __str__(self) -> str:
         trainers, hosts = _counted(self.n_trainers, "trainer"), _counted(len(self.held), "host")
-        return f"{self.name} has {trainers} on {hosts}, for {_duration(self.seconds)}"
+        return f"{self.name} has {trainers} on {hosts}, for {span(timedelta(seconds=self.seconds))}"
 
 
 class Neighbours:
@@ -215,9 +217,3 @@ def _in_words(notes: Sequence[Note]) -> str:
 
 def _counted(number: int, what: str) -> str:
     return f"{number} {what}" if number == 1 else f"{number} {what}s"
-
-
-def _duration(seconds: float) -> str:
-    if seconds < 120:
-        return f"{seconds:.0f} s"
-    return f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.1f} h"

@@ -52,6 +52,7 @@ class _Trainer:
 
     Attributes:
         node: Where it is or has to be; `None` where Ray chooses and has not said yet.
+        accelerator: The type of what it trains on, once it has settled.
         is_up: Whether it has settled.
         is_leaving: Whether it ends as soon as it has handed back its pack.
     """
@@ -59,6 +60,7 @@ class _Trainer:
     actor: "ActorHandle[TrainerActor]"
     share: TrainerShare
     node: str | None
+    accelerator: str = ""
     is_up: bool = False
     is_leaving: bool = False
 
@@ -136,6 +138,11 @@ class TrainerPool:
     def has_idle(self) -> bool:
         """Whether a pack can be handed out."""
         return bool(self._idle)
+
+    @property
+    def accelerator(self) -> str:
+        """The type of the trainer that gets the next pack."""
+        return self._trainers[self._idle[0]].accelerator
 
     @property
     def running(self) -> list[PackOrder]:
@@ -281,7 +288,7 @@ class TrainerPool:
             self._record.differs(settled.node, settled.host, changes)
             self._end(number)
             return
-        trainer.node, trainer.is_up = settled.node, True
+        trainer.node, trainer.accelerator, trainer.is_up = settled.node, settled.accelerator, True
         self._record.started(settled.node)
         self._idle.append(number)
 

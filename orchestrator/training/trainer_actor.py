@@ -22,12 +22,14 @@ class Settled:
     Attributes:
         node: Ray's id of the machine.
         host: The name of the machine.
+        accelerator: The model of its GPU, or `cpu`.
         versions: By library.
         code: A digest by module, of those that the driver asked for and that are installed there.
     """
 
     node: str
     host: str
+    accelerator: str
     versions: Mapping[str, str]
     code: Mapping[str, str]
 
@@ -62,4 +64,4 @@ class TrainerActor(Trainer):
 
         signal.signal(signal.SIGTERM, leave)
         node = str(ray.get_runtime_context().get_node_id())
-        return Settled(node, platform.node(), versions(), digests_here(modules))
+        return Settled(node, platform.node(), self.accelerator, versions(), digests_here(modules))

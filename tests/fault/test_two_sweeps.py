@@ -89,8 +89,19 @@ def start(local_ray: str, mlflow_database: str, tmp_path: Path) -> Iterator[Call
     started = []
 
     def start(directory: Path, *options: str) -> Driver:
-        words = ["run", slow, "--address", local_ray, "--dir", directory, "--set", N_STEPS, "--pack-size", "4"]
-        command = [Path(sys.executable).with_name("attnsweep"), *words, *options]
+        words: list[str | Path] = [
+            "run",
+            slow,
+            "--address",
+            local_ray,
+            "--dir",
+            directory,
+            "--set",
+            N_STEPS,
+            "--pack-size",
+            "4",
+        ]
+        command: list[str | Path] = [Path(sys.executable).with_name("attnsweep"), *words, *options]
         started.append(
             subprocess.Popen(
                 command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
