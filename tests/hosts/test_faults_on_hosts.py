@@ -215,7 +215,7 @@ def test_the_drivers_host_dies_while_the_directory_is_in_an_object_store(
 ) -> None:
     """No other host has credentials for the store. The dead driver holds the sweep until its lease expires."""
     store = cluster.network.add(4)
-    store.start("/bin/bash", "-c", f"exec {BIN}/moto_server -H {store.address} -p 9000 > /tmp/store.log 2>&1")
+    server = store.start("/bin/bash", "-c", f"exec {BIN}/moto_server -H {store.address} -p 9000 > /tmp/store.log 2>&1")
     credentials = {"AWS_ENDPOINT_URL": f"http://{store.address}:9000", "AWS_EC2_METADATA_DISABLED": "true"}
     credentials |= {"AWS_ACCESS_KEY_ID": "key", "AWS_SECRET_ACCESS_KEY": "secret", "AWS_DEFAULT_REGION": "us-east-1"}
     cluster.run(1, "python", "-c", _MAKE_BUCKET, variables=credentials)
@@ -223,7 +223,7 @@ def test_the_drivers_host_dies_while_the_directory_is_in_an_object_store(
     run = Driver(cluster.start(3, "attnsweep", *command, variables=credentials))
     run.hear(r"trainings [1-9]\d*/32 ")
     for host in (1, 2):
-        cluster.host(host).run("bash", "-c", "! grep -l AWS_ /proc/[0-9]*/environ")
+        cluster.host(host).run("bash", "-c", "! grep -l AWS_SECRET /proc/[0-9]*/environ")
     fault = time.monotonic()
     cluster.host(3).power_off()
     run.wait()
@@ -236,6 +236,8 @@ def test_the_drivers_host_dies_while_the_directory_is_in_an_object_store(
     cluster.run(1, "python", "-c", _COPY_BUCKET, "/srv/copied", variables=credentials)
     assert sweeps.outcomes(cluster.network.shared / "copied" / "s") == sweeps.outcomes(undisturbed)
     assert sweeps.curves(cluster.network.shared / "copied" / "s") == sweeps.curves(undisturbed)
+    store.end()
+    server.communicate()
     _report("the driver's host killed, directory in an object store", recovered=recovered)
 
 
