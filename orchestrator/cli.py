@@ -95,6 +95,7 @@ def run(
     wait_nodes: on.WaitNodes = 0,
     device: on.OnDevice = on.Device.auto,
     priority: on.Priority = 0,
+    engine: on.ByEngine = on.Engine.auto,
     pack_size: on.PackSize = None,
     max_failures: on.MaxFailures = None,
     or_resume: Annotated[
@@ -124,6 +125,7 @@ def run(
         n_nodes=wait_nodes,
         device=device.value,
         priority=priority,
+        engine=engine.value,
         pack_size=pack_size,
         max_failures=max_failures,
     )
