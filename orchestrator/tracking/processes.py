@@ -84,12 +84,14 @@ _idle: list[WritingProcess] = []
 
 
 def idle_or_new() -> WritingProcess:
-    """A process with nothing to do, which reads the same settings as this one."""
+    """A process with nothing to do, which reads the same settings as this one. Those with other settings are ended."""
     surroundings = Surroundings.current()
     for each in _idle:
         if each.fits(surroundings):
             _idle.remove(each)
             return each
+    # They read settings that have changed since.
+    end_idle_processes()
     return WritingProcess()
 
 
