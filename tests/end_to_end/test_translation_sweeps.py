@@ -26,8 +26,8 @@ SMALL = {"n_heads": 2, "d_model": 8, "d_ffn": 8, "n_epochs": 2, "n_probes": 3, "
 
 
 @pytest.fixture(scope="module", autouse=True)
-def _home(mlflow_database: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    del mlflow_database
+def _home(no_mlflow: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    del no_mlflow
     with pytest.MonkeyPatch.context() as environment:
         environment.chdir(tmp_path_factory.mktemp("home"))
         yield

@@ -27,7 +27,7 @@ from attnsweep.workloads.errors import UserError
 from tests.fault import sweeps
 from tests.orchestrator.storage.object_store import new_prefix
 
-pytestmark = [pytest.mark.usefixtures("mlflow_database"), pytest.mark.slow]
+pytestmark = [pytest.mark.usefixtures("no_mlflow"), pytest.mark.slow]
 QUIET = Console(quiet=True)
 LOCAL = Resources(local=True, pack_size=4)
 MINE = """

@@ -56,7 +56,7 @@ def _python(program: str, directory: Path, *arguments: str) -> subprocess.Comple
 
 
 @pytest.mark.slow
-def test_nothing_of_ray_is_loaded(mlflow_database: str, tmp_path: Path) -> None:
+def test_nothing_of_ray_is_loaded(no_mlflow: None, tmp_path: Path) -> None:
     done = _python(WITHOUT_RAY, tmp_path)
     assert done.returncode == 0, done.stderr
     assert done.stdout.strip() == ""
@@ -135,7 +135,7 @@ def test_who_leaves_is_not_taken_for_a_training_that_raises(kind: type[BaseExcep
 
 
 @pytest.mark.slow
-@pytest.mark.usefixtures("mlflow_database")
+@pytest.mark.usefixtures("no_mlflow")
 def test_a_gpu_that_fails_ends_the_sweep_instead_of_all_its_trainings(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
