@@ -236,18 +236,25 @@ def test_the_next_sweep_of_a_driver_takes_the_process_that_has_ended_the_last(
 ) -> None:
     """Unless environment variables have changed since, which MLflow reads."""
     pids = []
-    for name, is_logged in (("first", True), ("second", True), ("changed", True), ("lost", False), ("after", True)):
+    out_of_reach = "sqlite:////dev/null/mlflow.db"
+    for name, uri, problem in (
+        ("first", None, ""),
+        ("second", None, ""),
+        ("changed", out_of_reach, "FileExistsError: [Errno 17] File exists: '/dev/null'"),
+        ("lost", out_of_reach, "its process ended with status -9"),
+        ("after", out_of_reach, "FileExistsError: [Errno 17] File exists: '/dev/null'"),
+    ):
         if name == "changed":
             monkeypatch.setenv("MLFLOW_HTTP_REQUEST_TIMEOUT", "59")
         directory = sweep_on_disk(tmp_path / name, small_sweep(name), trial_rows(0, SOLVED))
-        projection = Projection(directory)
+        projection = Projection(directory, uri)
         projection.trial_told(0)
         pids.append(projection._process.pid)
-        if not is_logged:
+        if name == "lost":
             projection._process.kill()
-        assert projection.close() == SyncResult(n_logged=int(is_logged), n_present=0)
-        assert (projection.problem is None) == is_logged
-        assert len(runs_of(client, directory)) == is_logged
+        assert projection.close() == SyncResult(n_logged=int(not problem), n_present=0)
+        assert (projection.problem or "") == problem
+        assert len(runs_of(client, directory)) == int(not problem)
     first, second, changed, lost, after = pids
     assert first == second != changed == lost != after
     assert all(process.poll() is None for _, process in projection_module._idle)

@@ -27,7 +27,6 @@ QUIET = Console(quiet=True)
 WITHOUT_RAY = """
 import sys
 from attnsweep.orchestrator import cli
-cli._add_report = lambda *_: None  # seconds of drawing, without a training
 cli.app(["run", "quickstart", "--local", "--dir", "s", "--trials", "1", "--replicates", "2", "--set", "n_steps=5"],
         standalone_mode=False)
 cli.app(["resume", "s", "--local"], standalone_mode=False)
@@ -42,9 +41,7 @@ cli.main()
 
 
 def _python(program: str, directory: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    environment = {
-        name: value for name, value in os.environ.items() if not name.startswith(("RAY_", "MKL_", "MLFLOW_"))
-    }
+    environment = {name: value for name, value in os.environ.items() if not name.startswith(("RAY_", "MKL_"))}
     return subprocess.run(
         [sys.executable, "-c", program, *arguments],
         cwd=directory,
@@ -65,6 +62,7 @@ def test_nothing_of_ray_is_loaded(no_mlflow: None, tmp_path: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.skipif(not torch.backends.mkl.is_available(), reason="this PyTorch multiplies without MKL")
+@pytest.mark.usefixtures("no_mlflow")
 def test_a_process_whose_products_depend_on_the_pack_is_refused(tmp_path: Path) -> None:
     small = ["--trials", "1", "--replicates", "1", "--set", "n_steps=5"]
     done = _python(TORCH_FIRST, tmp_path, "run", "quickstart", "--local", *small, "--dir", "s")
