@@ -9,7 +9,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-import torch
 
 MARKS = {
     "local_ray": "ray",
@@ -86,6 +85,9 @@ def pytest_pyfunc_call() -> None:
 @pytest.fixture(scope="session", autouse=True)
 def _one_thread() -> None:
     """Limits torch to one thread, as in a trainer: on tensors this small, threads are slower."""
+    # Not above: the process that distributes the tests runs none.
+    import torch
+
     torch.set_num_threads(1)
 
 

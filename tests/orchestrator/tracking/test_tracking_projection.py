@@ -159,6 +159,7 @@ def test_closing_in_haste_says_that_the_sweep_was_interrupted_before_it_logs_mor
     assert runs_of(client, directory, "sweep")[0].info.status == "FINISHED"
 
 
+@pytest.mark.slow
 def test_closing_in_haste_can_be_enough(client: MlflowClient, tmp_path: Path) -> None:
     """The driver raises before it has any row, and its `finally` closes the projection a second time."""
     directory = sweep_on_disk(tmp_path / "sweep", small_sweep("enough"))
