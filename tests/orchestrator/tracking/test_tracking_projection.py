@@ -41,23 +41,23 @@ def _wait_until(condition: Callable[[], bool], projection: Projection) -> None:
 
 @pytest.mark.slow
 def test_a_running_sweep_is_projected_while_its_ledger_grows(client: MlflowClient, tmp_path: Path) -> None:
-    directory = SweepDirectory.create(tmp_path / "sweep", small_sweep("running", trials=40), {})
+    directory = SweepDirectory.create(tmp_path / "sweep", small_sweep("running", trials=20), {})
     progress = []
     with open_writer(directory) as writer:
         projection = Projection(directory)
-        for trial in range(40):
+        for trial in range(20):
             commit(writer, trial_rows(trial, SOLVED))
             if trial != 13:
                 projection.trial_told(trial)
         result = projection.close(on_progress=lambda *done: progress.append(done))
     assert projection.problem is None
-    assert result == SyncResult(n_logged=40, n_present=0)
+    assert result == SyncResult(n_logged=20, n_present=0)
     assert progress == sorted(progress)
     assert not progress or progress[-1][0] == progress[-1][1]
     assert {run.info.status for run in runs_of(client, directory)} == {"FINISHED"}
     [parent] = runs_of(client, directory, "sweep")
-    assert (parent.info.status, parent.data.metrics["n_trainings"]) == ("FINISHED", 160)
-    assert sync(directory) == SyncResult(n_logged=0, n_present=40)
+    assert (parent.info.status, parent.data.metrics["n_trainings"]) == ("FINISHED", 80)
+    assert sync(directory) == SyncResult(n_logged=0, n_present=20)
 
 
 @pytest.mark.slow
