@@ -94,6 +94,7 @@ def run(
     trainers: on.Trainers = None,
     wait_nodes: on.WaitNodes = 0,
     device: on.OnDevice = on.Device.auto,
+    engine: on.ByEngine = on.Engine.auto,
     pack_size: on.PackSize = None,
     max_failures: on.MaxFailures = None,
     or_resume: Annotated[
@@ -122,6 +123,7 @@ def run(
         n_trainers=on.parse_trainers(trainers),
         n_nodes=wait_nodes,
         device=device.value,
+        engine=engine.value,
         pack_size=pack_size,
         max_failures=max_failures,
     )

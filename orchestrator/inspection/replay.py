@@ -22,6 +22,7 @@ import torch
 from attnsweep.orchestrator.inspection.deviation import deviation
 from attnsweep.orchestrator.inspection.replay_summary import Replay
 from attnsweep.orchestrator.ledger.reader import Ledger
+from attnsweep.orchestrator.storage.environment import Engine
 from attnsweep.orchestrator.storage.output_file import make_folder, writing_file
 from attnsweep.orchestrator.storage.stored_code import load_workload_of
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
@@ -29,6 +30,7 @@ from attnsweep.orchestrator.training.error_text import STOPS, text_of
 from attnsweep.orchestrator.training.identity import Task
 from attnsweep.orchestrator.training.messages import Rows
 from attnsweep.orchestrator.training.rows import PackContext, curve_rows, ended_rows, failed_rows, head_rows
+from attnsweep.workloads.engine.blocks import Programs
 from attnsweep.workloads.engine.contract import Lanes, Training, Workload
 from attnsweep.workloads.engine.optimizers import State
 from attnsweep.workloads.engine.pack import Pack
@@ -63,10 +65,12 @@ def replay(directory: SweepDirectory, name: str, trace: Path | None = None) -> R
     workload = load_workload_of(directory)
     (was_on,) = recorded.trainings["device"].to_pylist()
     device = "cuda" if was_on == "cuda" and torch.cuda.is_available() else "cpu"
+    (environment,) = recorded.trainings["environment"].to_pylist()
+    engine = directory.engine_of(environment) if device == "cpu" else "vmapped"
     tasks = recorded_tasks(workload, recorded.trainings)
     (task,) = tasks
     probe_steps = dense_probe_steps(task.training.parameters.n_steps) if trace is not None else ()
-    replayed, traced = _train_alone(workload, tasks, directory.sweep, device, probe_steps)
+    replayed, traced = _train_alone(workload, tasks, directory.sweep, device, engine, probe_steps)
     if trace is not None:
         _write_trace(traced, trace)
     return Replay(
@@ -98,7 +102,7 @@ def retrain(directory: SweepDirectory, training_ids: Sequence[str]) -> tuple[Lan
             raise _unknown(ledger, each)
     tasks = recorded_tasks(workload, rows.take([place[each] for each in training_ids]))
     with training_settings():
-        return _trained(workload, tasks, "cpu").final_state(np.arange(len(tasks)))
+        return _trained(workload, tasks, "cpu", directory.engine).final_state(np.arange(len(tasks)))
 
 
 def find_training(ledger: Ledger, name: str) -> str:
@@ -163,13 +167,13 @@ def to_replay(trainings: pa.Table, sweep_seed: int) -> list[str]:
 
 
 def _train_alone(
-    workload: Workload[Any], tasks: Sequence[Task], sweep: str, device: str, probe_steps: Sequence[int]
+    workload: Workload[Any], tasks: Sequence[Task], sweep: str, device: str, engine: Engine, probe_steps: Sequence[int]
 ) -> tuple[Rows, Rows]:
     """The rows that a trainer would return, also if the training raises; and the rows with the additional probes."""
     context = PackContext(sweep, "replay", device, platform.node())
     try:
         with training_settings():
-            pack = _trained(workload, tasks, device, probe_steps)
+            pack = _trained(workload, tasks, device, engine, probe_steps)
             result = pack.result()
             usual = result.at(workload.probe_steps(tasks[0].training.parameters))
             rows = ended_rows(workload, tasks, pack, usual, context)
@@ -189,8 +193,11 @@ def _write_trace(traced: Rows, folder: Path) -> None:
                 pq.write_table(rows, path)
 
 
-def _trained(workload: Workload[Any], tasks: Sequence[Task], device: str, probe_steps: Sequence[int] = ()) -> Pack[Any]:
-    pack = Pack(workload, [task.training for task in tasks], device, extra_probe_steps=probe_steps)
+def _trained(
+    workload: Workload[Any], tasks: Sequence[Task], device: str, engine: Engine, probe_steps: Sequence[int] = ()
+) -> Pack[Any]:
+    programs = Programs() if engine == "blocks" else None
+    pack = Pack(workload, [task.training for task in tasks], device, probe_steps, programs)
     while not pack.advance(1):
         pass
     return pack

@@ -15,6 +15,7 @@ from attnsweep.orchestrator.ledger.reader import Ledger
 from attnsweep.orchestrator.ledger.schema import schemas_of
 from attnsweep.orchestrator.ledger.writer import LedgerWriter
 from attnsweep.orchestrator.report.screen.summary import Summary, summarize
+from attnsweep.orchestrator.running.engine_choice import engine_for
 from attnsweep.orchestrator.running.loop import Found, SweepLoop
 from attnsweep.orchestrator.running.progress import ProgressDisplay, logging_progress
 from attnsweep.orchestrator.running.self_check import replay_some
@@ -76,12 +77,14 @@ def run_sweep(
     parameters = workload.parameters
     spec = _resolved(spec, workload)
     SweepDirectory.check_new(where)
+    engine = engine_for(spec, workload, resources.engine, console)
     code = user_code_of(workload)
     if code is not None:
         trust(code.sha256)
     with open_resources(resources) as start_pool:
         defaults = {name: each.default for name, each in parameters.declared().items() if name not in spec.space}
-        directory = SweepDirectory.create(where, spec, defaults, Environment.current(workload), code)
+        environment = Environment.current(workload, engine)
+        directory = SweepDirectory.create(where, spec, defaults, environment, code)
         return session.run(directory, workload, start_pool)
 
 
@@ -156,7 +159,7 @@ def resume_sweep(
     directory = SweepDirectory.open(where)
     workload = load_workload_of(directory)
     _pinned(workload, directory.spec)
-    environment = Environment.current(workload)
+    environment = Environment.current(workload, directory.engine)
     changes = directory.changes(environment)
     if changes and not accept_drift:
         raise UserError(
@@ -297,7 +300,7 @@ class _Session:
     def _train(self, sweep: _OpenSweep, start_pool: StartPool) -> Summary:
         directory, study = sweep.directory, sweep.study
         files = _files_named(_pinned(sweep.workload, directory.spec))
-        pool = start_pool(sweep.workload, RunContext(directory.sweep, directory.environment, files))
+        pool = start_pool(sweep.workload, RunContext(directory.sweep, directory.environment, files, directory.engine))
         projection = Projection(directory)
         display = ProgressDisplay(self.console, directory.spec, sweep.rows)
         beacon = Beacon(directory.place)

@@ -5,15 +5,19 @@ import importlib.metadata
 import json
 import platform
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Literal, Self, TypeAlias
 
 from pydantic import BaseModel, ConfigDict
 
 from attnsweep.orchestrator.storage.training_code import digests_of
+from attnsweep.workloads.errors import UserError
 
 if TYPE_CHECKING:
     from attnsweep.workloads.engine.contract import Workload
 
+Engine: TypeAlias = Literal["vmapped", "blocks"]
+"""What takes the steps of trainings on CPUs: docs/engines.md."""
+_ENGINE = "engine"
 _LIBRARIES = ("attnsweep", "torch", "ray", "optuna", "mlflow", "pyarrow", "numpy")
 _MOST_NAMED = 5
 
@@ -22,7 +26,7 @@ class Environment(BaseModel):
     """Versions of libraries, and digests of the modules that train.
 
     Attributes:
-        versions: Version by library, and of `python`.
+        versions: Version by library, of `python`, and of the compiler where the engine is `blocks`.
         code: Digest by module, from `digests_of`.
     """
 
@@ -32,9 +36,18 @@ class Environment(BaseModel):
     code: Mapping[str, str]
 
     @classmethod
-    def current(cls, workload: "Workload[Any]") -> Self:
-        """The environment of this process for one workload."""
-        return cls(versions=versions(), code=digests_of(workload))
+    def current(cls, workload: "Workload[Any]", engine: Engine = "vmapped") -> Self:
+        """The environment of this process for one workload.
+
+        Raises:
+            UserError: If the engine does not run on this machine.
+        """
+        return cls(versions=versions(engine), code=digests_of(workload))
+
+    @property
+    def engine(self) -> Engine:
+        """What takes the steps of its trainings."""
+        return "blocks" if _ENGINE in self.versions else "vmapped"
 
     @property
     def id(self) -> str:
@@ -60,6 +73,23 @@ def _differing(one: Mapping[str, str], other: Mapping[str, str]) -> list[str]:
     return [name for name in {**one, **other} if one.get(name) != other.get(name)]
 
 
-def versions() -> dict[str, str]:
-    """The versions of Python and of the libraries that a sweep uses."""
-    return {"python": platform.python_version()} | {name: importlib.metadata.version(name) for name in _LIBRARIES}
+def versions(engine: Engine = "vmapped") -> dict[str, str]:
+    """The versions of Python, of the libraries that a sweep uses, and of what compiles its blocks.
+
+    Raises:
+        UserError: If the engine does not run on this machine.
+    """
+    found = {"python": platform.python_version()} | {name: importlib.metadata.version(name) for name in _LIBRARIES}
+    if engine == "vmapped":
+        return found
+    from attnsweep.workloads.engine.programs import NoCompilerError, block_engine
+
+    try:
+        return {**found, _ENGINE: block_engine()}
+    except NoCompilerError as error:
+        raise UserError(
+            "engine",
+            given=f"blocks, but {error} here",
+            expected="a machine that can compile them",
+            fix="install g++, or run a new sweep with --engine vmapped",
+        ) from error

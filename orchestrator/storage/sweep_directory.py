@@ -15,7 +15,7 @@ from typing import Annotated, Any, Self
 from pydantic import BaseModel, ConfigDict, Field, ModelWrapValidatorHandler, model_validator
 
 from attnsweep.orchestrator.storage.credentials import without_credentials
-from attnsweep.orchestrator.storage.environment import Environment, versions
+from attnsweep.orchestrator.storage.environment import Engine, Environment, versions
 from attnsweep.orchestrator.storage.location import Location, as_argument, locate
 from attnsweep.orchestrator.storage.output_file import unwritable
 from attnsweep.orchestrator.storage.place import Place
@@ -187,6 +187,16 @@ class SweepDirectory:
     def environment(self) -> str | None:
         """The id of the latest environment; `None` if none is recorded."""
         return next(reversed(list(self.environments)), None)
+
+    @property
+    def engine(self) -> Engine:
+        """What takes the steps of its trainings: one engine from its beginning to its end."""
+        return self.engine_of(self.environment)
+
+    def engine_of(self, environment: str | None) -> Engine:
+        """What took the steps of the trainings of one of its environments, by id."""
+        found = self.environments.get(environment or "")
+        return found.engine if found else "vmapped"
 
     def changes(self, environment: Environment) -> list[str]:
         """The differences between the latest environment and this one, in words."""

@@ -77,10 +77,25 @@ def specs(name: Annotated[str | None, typer.Argument(help="The sweep to show.")]
         typer.echo(f"{each:16} {load_sweep(each).description}")
 
 
-def workloads() -> None:
-    """List the installed workloads."""
+def workloads(
+    name: Annotated[
+        str | None, typer.Argument(metavar="NAME", help="One of them, or FILE.py:CLASS: also what trains it.")
+    ] = None,
+    fixed: Annotated[
+        list[str] | None, typer.Option("--set", metavar="PARAMETER=VALUE", help="Of that one; may be repeated.")
+    ] = None,
+) -> None:
+    """List the installed workloads; of one, say which engine trains it and why."""
     from attnsweep.workloads.registry import load_workload, registered_names
 
+    if name is not None:
+        from attnsweep.orchestrator.tools.engine_of_shape import engine_of_shape
+        from attnsweep.search_spaces.loading import assignment
+
+        workload = load_workload(name)
+        typer.echo(f"{name:16} {workload.summary}")
+        typer.echo(f"{'engine':16} {engine_of_shape(workload, dict(assignment(text) for text in fixed or []))}")
+        return
     for name in registered_names():
         typer.echo(f"{name:16} {load_workload(name).summary}")
 

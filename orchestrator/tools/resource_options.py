@@ -16,6 +16,14 @@ class Device(StrEnum):
     cuda = "cuda"
 
 
+class Engine(StrEnum):
+    """What takes the steps of trainings on CPUs."""
+
+    auto = "auto"
+    blocks = "blocks"
+    vmapped = "vmapped"
+
+
 Address = Annotated[str | None, typer.Option(help="A running Ray cluster: auto, HOST:PORT or ray://HOST:PORT.")]
 Local = Annotated[bool, typer.Option("--local", help="Train in this process, without Ray; the rows are the same.")]
 Trainers = Annotated[
@@ -26,6 +34,9 @@ Trainers = Annotated[
 ]
 WaitNodes = Annotated[int, typer.Option(min=0, help="Begin when so many nodes of the cluster are up.")]
 OnDevice = Annotated[Device, typer.Option(help="What to train on; auto: GPUs where a node has some.")]
+ByEngine = Annotated[
+    Engine, typer.Option(help="What takes the steps on CPUs; auto: compiled blocks where a sweep is long enough.")
+]
 PackSize = Annotated[
     int | None, typer.Option(min=1, help="Trainings fused into one program; default: tuned for speed.")
 ]

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, TypeAlias
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from attnsweep.orchestrator.storage.environment import Engine
     from attnsweep.orchestrator.training.identity import Shape, Task
 
 CHECKPOINT_SECONDS = 120.0
@@ -22,11 +23,13 @@ class RunContext:
         sweep: The sweep's name.
         environment: The id of the environment that trains them.
         files: Absolute paths on the driver's machine.
+        engine: What takes the steps of its trainings.
     """
 
     sweep: str
     environment: str | None = None
     files: tuple[str, ...] = ()
+    engine: "Engine" = "vmapped"
 
 
 @dataclass(frozen=True)

@@ -91,7 +91,7 @@ class TrainerPool:
         checkpoint_seconds: float = CHECKPOINT_SECONDS,
     ) -> None:
         self._modules = installed_modules(workload)
-        self._environment = Environment(versions=versions(), code=digests_here(self._modules))
+        self._environment = Environment(versions=versions(run.engine), code=digests_here(self._modules))
         self._shipment, self._run = ray.put(Shipment(workload, run.files)), run
         self._wanted, self._n_nodes = wanted, n_nodes
         self._checkpoint_seconds = checkpoint_seconds

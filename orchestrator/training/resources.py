@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from attnsweep.orchestrator.training.messages import CHECKPOINT_SECONDS, RunContext
 from attnsweep.orchestrator.training.pool import Pool
@@ -11,6 +11,7 @@ from attnsweep.orchestrator.training.shares import Device, Wanted
 from attnsweep.workloads.errors import UserError
 
 if TYPE_CHECKING:
+    from attnsweep.orchestrator.storage.environment import Engine
     from attnsweep.workloads.engine.contract import Workload
 
 StartPool: TypeAlias = "Callable[[Workload[Any], RunContext], Pool]"
@@ -28,6 +29,7 @@ class Resources:
             per core of machines without GPUs. More than fit are asked of Ray, whose autoscaler may bring machines.
         n_nodes: Machines of the cluster that have to be up before training begins.
         device: `cpu` or `cuda`; `auto` for GPUs where a machine has some.
+        engine: What takes the steps of a new sweep's trainings on CPUs; `auto` for `blocks` where that pays.
         pack_size: Trainings in a pack; `None` finds the fastest size.
         max_failures: Trainings that may fail in this run before it stops; `None` for any number.
         checkpoint_seconds: Seconds between two checkpoints of a pack.
@@ -41,6 +43,7 @@ class Resources:
     n_trainers: int | tuple[int, int] | None = None
     n_nodes: int = 0
     device: Device = "auto"
+    engine: "Engine | Literal['auto']" = "auto"
     pack_size: int | None = None
     max_failures: int | None = None
     checkpoint_seconds: float = CHECKPOINT_SECONDS

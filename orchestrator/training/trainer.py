@@ -20,6 +20,7 @@ from attnsweep.orchestrator.training.messages import (
     Trained,
 )
 from attnsweep.orchestrator.training.rows import PackContext, ended_rows
+from attnsweep.workloads.engine.blocks import Programs
 from attnsweep.workloads.engine.checkpoint import CheckpointError, from_bytes, to_bytes
 from attnsweep.workloads.engine.contract import Workload
 from attnsweep.workloads.engine.pack import Pack
@@ -57,6 +58,8 @@ class Trainer:
         self._run = run
         self._device = device
         self._checkpoint_seconds = checkpoint_seconds
+        # Blocks are compiled for CPUs alone.
+        self._programs = Programs() if run.engine == "blocks" and device == "cpu" else None
         self._order: PackOrder | None = None
         self._pack: Pack[Any] | None = None
         self._evaluations_per_look = 1
@@ -129,8 +132,10 @@ class Trainer:
         trainings = [task.training for task in order.tasks]
         if order.checkpoint is not None:
             with contextlib.suppress(CheckpointError):
-                return Pack.resumed(self._workload, trainings, from_bytes(order.checkpoint), self._device)
-        return Pack(self._workload, trainings, self._device)
+                return Pack.resumed(
+                    self._workload, trainings, from_bytes(order.checkpoint), self._device, self._programs
+                )
+        return Pack(self._workload, trainings, self._device, programs=self._programs)
 
     def _ended(self, order: PackOrder, pack: Pack[Any]) -> Trained:
         result = pack.result()

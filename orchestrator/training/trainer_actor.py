@@ -8,11 +8,12 @@ from types import FrameType
 
 import ray
 
-from attnsweep.orchestrator.storage.environment import Environment, versions
+from attnsweep.orchestrator.storage.environment import Engine, Environment, versions
 from attnsweep.orchestrator.storage.training_code import digests_here
 from attnsweep.orchestrator.training.messages import RunContext
 from attnsweep.orchestrator.training.shipment import Shipment
 from attnsweep.orchestrator.training.trainer import Trainer
+from attnsweep.workloads.errors import UserError
 
 
 @dataclass(frozen=True)
@@ -62,4 +63,12 @@ class TrainerActor(Trainer):
 
         signal.signal(signal.SIGTERM, leave)
         node = str(ray.get_runtime_context().get_node_id())
-        return Settled(node, platform.node(), versions(), digests_here(modules))
+        return Settled(node, platform.node(), _versions_here(self._run.engine), digests_here(modules))
+
+
+def _versions_here(engine: Engine) -> Mapping[str, str]:
+    """The versions on this machine, with what hinders the engine in place of the engine's own."""
+    try:
+        return versions(engine)
+    except UserError as error:
+        return {**versions(), "engine": str(error)}

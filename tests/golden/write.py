@@ -12,6 +12,7 @@ import sys
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
+from unittest import mock
 
 from rich.console import Console
 
@@ -51,7 +52,8 @@ class Sliced(Trainer):
 
     def hand_back(self) -> HandedBack:
         self._started = float("-inf")
-        return super().hand_back()
+        handed: HandedBack = super().hand_back()  # type: ignore[assignment]  # a report in general
+        return handed
 
 
 def _lengths() -> Sweep:
@@ -80,13 +82,11 @@ def _interrupt(sweep: Sweep, path: Path) -> None:
             if n_left == 0:
                 os.kill(os.getpid(), signal.SIGINT)
 
-    SweepLoop._receive = receive_and_interrupt  # type: ignore[method-assign]
-    local_pool.Trainer = Sliced  # type: ignore[misc, attr-defined]
-    try:
+    with (
+        mock.patch.object(SweepLoop, "_receive", receive_and_interrupt),
+        mock.patch.object(local_pool, "Trainer", Sliced),
+    ):
         assert not run_sweep(sweep, path, LOCAL, CONSOLE).finished
-    finally:
-        SweepLoop._receive = receive  # type: ignore[method-assign]
-        local_pool.Trainer = Trainer  # type: ignore[attr-defined]
 
 
 def _ends(path: Path) -> dict[str, list[str]]:

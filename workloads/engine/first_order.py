@@ -8,7 +8,9 @@ term of exactly 0, so a lane's bits do not depend on its neighbours.
 import math
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
+from copy import copy
 from functools import reduce
+from typing import Self
 
 import torch
 from torch import Tensor
@@ -18,44 +20,116 @@ from attnsweep.workloads.engine.optimizers import Evaluate, Optimizer, Settings,
 
 
 class FirstOrder(Optimizer):
-    """One evaluation and one update a step; all lanes are at the same step."""
+    """One evaluation and one update a step; all lanes are at the same step.
+
+    Attributes:
+        moments: The running averages that the rule keeps, (L, ...) by name of the average and of the parameter.
+        n_updates: The updates taken so far.
+    """
 
     def __init__(self, settings: Settings) -> None:
         super().__init__(settings)
-        self._n_updates = 0
+        self.moments: dict[str, State] = {}
+        self.n_updates = 0
         self._note_what_is_used()
 
     def advance(self, parameters: State, evaluate: Evaluate, stops: Sequence[int], most_evaluations: int) -> bool:
-        until = min(stops[0], self._n_updates + most_evaluations)
-        while self._n_updates < until:
-            loss, gradients = evaluate(parameters, self._n_updates)
-            self.observe(loss)
-            if self._clips:
-                gradients = clipped(gradients, self.settings.gradient_clip_norm)
-            self._n_updates += 1
-            self._update(parameters, gradients, self._learning_rate())
-            self.steps += self.is_finite
+        until = min(stops[0], self.n_updates + most_evaluations)
+        while self.n_updates < until:
+            loss, gradients = evaluate(parameters, self.n_updates)
+            numbers = self.numbers(self.n_updates)
+            self.take_step(parameters, loss, gradients, self.learning_rates(range(self.n_updates, until))[0], numbers)
+            self.n_updates += 1
         return until == stops[0]
 
+    def take_step(
+        self,
+        parameters: State,
+        loss: Tensor,
+        gradients: State,
+        learning_rate: Tensor,
+        numbers: Mapping[str, float | Tensor],
+    ) -> None:
+        """Updates `parameters` (L, ...) in place, but for `n_updates`, which is the caller's.
+
+        Args:
+            parameters: Where the loss was evaluated.
+            loss: (L,).
+            gradients: (L, ...).
+            learning_rate: (L,), of this step.
+            numbers: Those of this step.
+        """
+        self.observe(loss)
+        if self._clips:
+            gradients = clipped(gradients, self.settings.gradient_clip_norm)
+        self._update(parameters, gradients, learning_rate, numbers)
+        self.steps += self.is_finite
+
+    def learning_rates(self, steps: range) -> Tensor:
+        """(S, L) the learning rates of some steps."""
+        rates = self.settings.learning_rate.expand(len(steps), -1)
+        if not self._is_scheduled:
+            return rates
+        return rates * schedule_factor(self.settings, torch.tensor(steps, device=rates.device).view(-1, 1))
+
+    def numbers(self, step: int) -> dict[str, float]:  # noqa: ARG002
+        """The numbers in an update that depend on the step alone, by name; the names are the same at every step."""
+        return {}
+
+    def on(self, settings: Settings, state: Mapping[str, Tensor]) -> Self:
+        """The same rule, with the same operations left out, on other tensors, such as those of a trace."""
+        other = copy(self)
+        other.settings = settings
+        other._restore(state)
+        return other
+
     def state_dict(self) -> Mapping[str, Tensor]:
-        return {**super().state_dict(), "n_updates": torch.tensor(self._n_updates)}
+        moments = [prefixed(name, of_parameters) for name, of_parameters in self.moments.items()]
+        return {
+            **super().state_dict(),
+            "n_updates": torch.tensor(self.n_updates),
+            **{name: value for moment in moments for name, value in moment.items()},
+        }
 
     def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
-        super().load_state_dict(state)
-        self._n_updates = int(state["n_updates"])
+        self._restore(state)
+        self.n_updates = int(state["n_updates"])
 
     def select(self, lanes: Tensor) -> None:
         super().select(lanes)
+        self.moments = {
+            moment: {name: value[lanes] for name, value in of_parameters.items()}
+            for moment, of_parameters in self.moments.items()
+        }
         self._note_what_is_used()
 
     @abstractmethod
-    def _update(self, parameters: State, gradients: State, learning_rate: Tensor) -> None:
-        """Updates `parameters` in place; `self._n_updates` counts this update."""
+    def _update(
+        self, parameters: State, gradients: State, learning_rate: Tensor, numbers: Mapping[str, float | Tensor]
+    ) -> None:
+        """Updates `parameters` in place."""
 
-    def _learning_rate(self) -> Tensor:
-        if not self._is_scheduled:
-            return self.settings.learning_rate
-        return self.settings.learning_rate * schedule_factor(self.settings, self._n_updates - 1)
+    @property
+    @abstractmethod
+    def moment_names(self) -> tuple[str, ...]:
+        """The names of the averages that this rule keeps."""
+
+    def moments_of(self, parameters: State) -> dict[str, State]:
+        """`moments`, which are zero before the first update."""
+        for name in self.moment_names:
+            if name not in self.moments:
+                self.moments[name] = {parameter: torch.zeros_like(value) for parameter, value in parameters.items()}
+        return self.moments
+
+    def _restore(self, state: Mapping[str, Tensor]) -> None:
+        super().load_state_dict(state)
+        found = {name: under(name, state) for name in self.moment_names}
+        self.moments = {name: of_parameters for name, of_parameters in found.items() if of_parameters}
+
+    @property
+    def operations(self) -> tuple[bool, ...]:
+        """Which of the optional operations an update has; two rules of a class with equal ones take equal steps."""
+        return (self._clips, self._decays)
 
     def _note_what_is_used(self) -> None:
         # Read once per selection of lanes, not at every step: reading a tensor's value waits for the device.
@@ -74,29 +148,32 @@ class Sgd(FirstOrder):
 
     def __init__(self, settings: Settings) -> None:
         super().__init__(settings)
-        self._velocity: State = {}
         self._has_momentum = bool((settings.momentum != 0).any())
 
-    def _update(self, parameters: State, gradients: State, learning_rate: Tensor) -> None:
+    @property
+    def moment_names(self) -> tuple[str, ...]:
+        return ("velocity",) if self._has_momentum else ()
+
+    @property
+    def operations(self) -> tuple[bool, ...]:
+        return (*super().operations, self._has_momentum)
+
+    def _update(
+        self,
+        parameters: State,
+        gradients: State,
+        learning_rate: Tensor,
+        numbers: Mapping[str, float | Tensor],  # noqa: ARG002
+    ) -> None:
+        moments = self.moments_of(parameters)
         for name, parameter in parameters.items():
             direction = gradients[name]
             if self._decays:
                 direction = direction.addcmul(_per_lane(self.settings.weight_decay, parameter), parameter)
             if self._has_momentum:
-                velocity = self._velocity.setdefault(name, torch.zeros_like(parameter))
+                velocity = moments["velocity"][name]
                 direction = velocity.mul_(_per_lane(self.settings.momentum, parameter)).add_(direction)
             parameter.addcmul_(_per_lane(learning_rate, parameter), direction, value=-1.0)
-
-    def state_dict(self) -> Mapping[str, Tensor]:
-        return {**super().state_dict(), **prefixed("velocity", self._velocity)}
-
-    def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
-        super().load_state_dict(state)
-        self._velocity = under("velocity", state)
-
-    def select(self, lanes: Tensor) -> None:
-        super().select(lanes)
-        self._velocity = {name: value[lanes] for name, value in self._velocity.items()}
 
 
 class Adam(FirstOrder):
@@ -106,45 +183,46 @@ class Adam(FirstOrder):
     """
 
     beta_1, beta_2, denominator_eps = 0.9, 0.999, 1e-8
+    moment_names = ("first", "second")
 
     def __init__(self, settings: Settings) -> None:
         super().__init__(settings)
-        self._first: State = {}
-        self._second: State = {}
         self._update_of: State = {}
 
-    def _update(self, parameters: State, gradients: State, learning_rate: Tensor) -> None:
+    def _update(
+        self, parameters: State, gradients: State, learning_rate: Tensor, numbers: Mapping[str, float | Tensor]
+    ) -> None:
         # In place: for rows of this length, allocating memory costs as much as the arithmetic.
-        correction_1 = 1 - self.beta_1**self._n_updates
-        correction_2_root = (1 - self.beta_2**self._n_updates) ** 0.5
+        moments = self.moments_of(parameters)
         for name, parameter in parameters.items():
             gradient = gradients[name]
             if self._decays:
                 gradient = self._decayed(parameter, gradient, learning_rate)
-            first = self._first.setdefault(name, torch.zeros_like(parameter))
-            second = self._second.setdefault(name, torch.zeros_like(parameter))
+            first, second = moments["first"][name], moments["second"][name]
             first.lerp_(gradient, 1 - self.beta_1)
             second.mul_(self.beta_2).addcmul_(gradient, gradient, value=1 - self.beta_2)
             update = self._update_of.setdefault(name, torch.empty_like(parameter))
-            torch.sqrt(second, out=update).div_(correction_2_root).add_(self.denominator_eps)
-            step_size = _per_lane(learning_rate / correction_1, parameter)
+            torch.sqrt(second, out=update).div_(numbers["correction_2_root"]).add_(self.denominator_eps)
+            step_size = _per_lane(learning_rate / numbers["correction_1"], parameter)
             parameter.sub_(torch.div(first, update, out=update).mul_(step_size))
+
+    def numbers(self, step: int) -> dict[str, float]:
+        return {
+            "correction_1": 1 - self.beta_1 ** (step + 1),
+            "correction_2_root": (1 - self.beta_2 ** (step + 1)) ** 0.5,
+        }
 
     def _decayed(self, parameter: Tensor, gradient: Tensor, learning_rate: Tensor) -> Tensor:  # noqa: ARG002
         """The gradient after weight decay, which may also have shrunk `parameter`."""
         return gradient.addcmul(_per_lane(self.settings.weight_decay, parameter), parameter)
 
-    def state_dict(self) -> Mapping[str, Tensor]:
-        return {**super().state_dict(), **prefixed("first", self._first), **prefixed("second", self._second)}
-
-    def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
-        super().load_state_dict(state)
-        self._first, self._second = under("first", state), under("second", state)
+    def on(self, settings: Settings, state: Mapping[str, Tensor]) -> Self:
+        other = super().on(settings, state)
+        other._update_of = {}
+        return other
 
     def select(self, lanes: Tensor) -> None:
         super().select(lanes)
-        self._first = {name: value[lanes] for name, value in self._first.items()}
-        self._second = {name: value[lanes] for name, value in self._second.items()}
         self._update_of = {}
 
 
@@ -159,8 +237,10 @@ class AdamW(Adam):
         return gradient
 
 
-def schedule_factor(settings: Settings, step: int) -> Tensor:
-    """(L,) share of `learning_rate` used at a step: a linear rise over `warmup_steps`, then constant or a cosine to 0.
+def schedule_factor(settings: Settings, step: int | Tensor) -> Tensor:
+    """(L,) share of `learning_rate` used at a step, or (S, L) at steps (S, 1).
+
+    It rises linearly over `warmup_steps`, and is then constant or a cosine to 0.
 
     The rise starts at 1 / warmup_steps and has ended when step = warmup_steps - 1; the cosine is
     `CosineAnnealingLR`'s over the steps that remain, and would reach 0 at step n_steps.

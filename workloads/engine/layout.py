@@ -19,6 +19,10 @@ _PLACES = 16
 kernels process the remainder beyond full vectors in another way, which rounds differently."""
 
 
+ROWS = "rows"
+"""The name under which optimizers get the parameters: one tensor with a row per lane."""
+
+
 class Layout:
     """The position of each parameter in a lane's row.
 

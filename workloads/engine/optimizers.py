@@ -106,7 +106,7 @@ class Optimizer(ABC):
 
     def observe(self, loss: Tensor) -> None:
         """Ends the lanes whose loss (L,) at the step they have reached is not finite."""
-        self.is_finite &= torch.isfinite(loss)
+        self.is_finite.logical_and_(torch.isfinite(loss))
 
     def state_dict(self) -> Mapping[str, Tensor]:
         """All state that steps change, by name, at any time between two calls of `advance`. It is not a copy: the next

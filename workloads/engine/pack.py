@@ -13,19 +13,20 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.func import stack_module_state
 
+from attnsweep.workloads.engine.block_step import StepGraph, step_graph, step_inputs
+from attnsweep.workloads.engine.blocks import SEARCHES, BlockProgram, Problem, Programs
 from attnsweep.workloads.engine.checkpoint import Checkpoint, CheckpointError, fingerprint
 from attnsweep.workloads.engine.contract import Batch, Lanes, P, Training, Workload
-from attnsweep.workloads.engine.first_order import norm_per_lane
+from attnsweep.workloads.engine.first_order import FirstOrder, norm_per_lane
 from attnsweep.workloads.engine.functional import over_lanes
 from attnsweep.workloads.engine.judging import judged, least_losses
-from attnsweep.workloads.engine.layout import Layout, prefixed, under
+from attnsweep.workloads.engine.lanes_last import NoRuleError
+from attnsweep.workloads.engine.layout import ROWS, Layout, prefixed, under
 from attnsweep.workloads.engine.optimizers import State
 from attnsweep.workloads.engine.record import Record
 from attnsweep.workloads.engine.result import PackResult
 from attnsweep.workloads.engine.update_rules import optimizer_of
 
-_ROWS = "rows"
-"""The name under which optimizers get the parameters: one tensor with a row per lane."""
 _PROBES_AHEAD = 2
 """How many probes a lane may run ahead of the slowest one. A pack of 64 lanes that waits at every probe needs 121
 evaluations for 50 steps of L-BFGS; one probe ahead, 82; two, 73; the slowest lane alone needs 62. The price: a lane
@@ -46,6 +47,7 @@ class Pack(Generic[P]):
         device: The device to train on, such as `cpu` or `cuda`.
         extra_probe_steps: Steps to measure at besides the workload's probes. They change no bit of the trainings,
             which end at the workload's probes only.
+        programs: Compiled steps, for the block engine; `None` for the vmapped engine.
     """
 
     def __init__(
@@ -54,11 +56,14 @@ class Pack(Generic[P]):
         trainings: Sequence[Training[P]],
         device: str = "cpu",
         extra_probe_steps: Sequence[int] = (),
+        programs: Programs | None = None,
     ) -> None:
         self._workload = workload
         self._all = Lanes(trainings, torch.device(device))
         self._lanes = self._all
         parameters, self._buffers, template = _starting_state(workload, self._lanes)
+        self._template, self._programs = template, programs
+        self._program: BlockProgram | None = None
         self._layout = Layout(parameters)
         self._rows = self._layout.rows(parameters)
         self._optimizer = optimizer_of(self._lanes)
@@ -83,14 +88,19 @@ class Pack(Generic[P]):
 
     @classmethod
     def resumed(
-        cls, workload: Workload[P], trainings: Sequence[Training[P]], checkpoint: Checkpoint, device: str = "cpu"
+        cls,
+        workload: Workload[P],
+        trainings: Sequence[Training[P]],
+        checkpoint: Checkpoint,
+        device: str = "cpu",
+        programs: Programs | None = None,
     ) -> Self:
         """The pack that `checkpoint` was taken of. On the same kind of device its results are the same to the last bit.
 
         Raises:
             CheckpointError: If the checkpoint is of other trainings.
         """
-        pack = cls(workload, trainings, device)
+        pack = cls(workload, trainings, device, programs=programs)
         if str(checkpoint["fingerprint"]) != pack._fingerprint():
             raise CheckpointError(f"{workload.name}: the checkpoint is of other trainings, or of another version")
         pack._restore(checkpoint)
@@ -124,7 +134,7 @@ class Pack(Generic[P]):
         while not self.done:
             started = time.perf_counter()
             evaluations_left = stop_at - self._n_evaluations
-            at_probe = self._optimizer.advance({_ROWS: self._rows}, self._evaluate, self._stops(), evaluations_left)
+            at_probe = self._train(evaluations_left)
             if at_probe:
                 self._record_probe()
             self._record.seconds[self._position] += (time.perf_counter() - started) / self._position.size
@@ -181,14 +191,51 @@ class Pack(Generic[P]):
     def _on_device(self, array: NDArray[Any]) -> Tensor:
         return torch.tensor(array, device=self._all.device)
 
+    def _train(self, most_evaluations: int) -> bool:
+        """Trains up to the next probe, or for so many evaluations; returns whether the probe was reached."""
+        stops, optimizer = self._stops(), self._optimizer
+        program = self._block_program()
+        if program is None or not isinstance(optimizer, FirstOrder):
+            return optimizer.advance({ROWS: self._rows}, self._evaluate, stops, most_evaluations)
+        until = min(stops[0], optimizer.n_updates + most_evaluations)
+        self._n_evaluations += until - optimizer.n_updates
+        program.advance(optimizer, self._rows, self._buffers, self._batches, until)
+        return until == stops[0]
+
+    def _block_program(self) -> BlockProgram | None:
+        """The program that takes the steps; `None` if the engine of this shape is the vmapped one."""
+        if self._program is None and self._programs is not None and self._next_probe > 0:
+            problem = Problem(self._workload, self._template, self._layout, self._lanes.shared)
+            batch = self._batch_at(self._probe_steps[self._next_probe - 1])
+            self._program = self._programs.of(problem, self._optimizer, self._rows, self._buffers, batch)
+        return self._program
+
+    def step_graph(self) -> StepGraph:
+        """The step of one of these trainings, as blocks are computed by it.
+
+        Raises:
+            NoRuleError: If it cannot be computed for a block; it says why.
+        """
+        if not isinstance(self._optimizer, FirstOrder):
+            raise NoRuleError(SEARCHES)
+        inputs = step_inputs(self._optimizer, self._layout, self._rows, self._buffers)
+        return step_graph(self._workload, self._template, self._optimizer, inputs, self._batch_at(0))
+
+    def _batches(self, start: int, until: int) -> list[Batch]:
+        """The batches of the steps from `start` to before `until`, or of the first of them."""
+        batch = self._batch_at(start)
+        if not batch:
+            return [batch] * (until - start)
+        return self._drawn[start - self._first_drawn :][: until - start]
+
     def _evaluate(self, parameters: State, step: int, lanes: Tensor | None = None) -> tuple[Tensor, State]:
         """The training loss and its gradients; see `Evaluate`."""
         self._n_evaluations += 1
         buffers, batch = self._buffers, self._batch_at(step)
         if lanes is not None:
             buffers, batch = _rows(buffers, lanes), _rows(batch, lanes)
-        loss, gradient = self._descent("loss", self._loss, parameters[_ROWS], buffers, batch)
-        return loss, {_ROWS: gradient}
+        loss, gradient = self._descent("loss", self._loss, parameters[ROWS], buffers, batch)
+        return loss, {ROWS: gradient}
 
     def _descent(
         self, name: str, objective: Callable[..., Any], rows: Tensor, buffers: State, batch: Batch
@@ -233,8 +280,8 @@ class Pack(Generic[P]):
                 {
                     "loss": loss_A,
                     "eval_loss": eval_loss_A,
-                    "grad_norm": norm_per_lane({_ROWS: gradient}),
-                    "param_norm": norm_per_lane({_ROWS: self._rows}),
+                    "grad_norm": norm_per_lane({ROWS: gradient}),
+                    "param_norm": norm_per_lane({ROWS: self._rows}),
                     **self._measure(parameters, self._buffers, self._eval_batch | descended),
                 }
             )

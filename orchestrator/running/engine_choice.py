@@ -1,0 +1,69 @@
+"""Which engine takes the steps of a new sweep, from its beginning to its end."""
+
+from math import ceil, prod
+from typing import Any, Literal
+
+from rich.console import Console
+
+from attnsweep.orchestrator.storage.environment import Engine
+from attnsweep.search_spaces.dimensions import Categorical, Int
+from attnsweep.search_spaces.replication import most_wanted
+from attnsweep.search_spaces.sweep import Sweep
+from attnsweep.workloads.engine.contract import Training, Workload
+from attnsweep.workloads.engine.lanes_last import NoRuleError
+from attnsweep.workloads.engine.pack import Pack
+from attnsweep.workloads.engine.programs import NoCompilerError, block_engine
+from attnsweep.workloads.errors import SpecError
+
+_WORTH_A_COMPILE = 4_000_000
+"""Steps of trainings of one shape from which on compiling pays. It costs 10 to 40 s of CPU, once per machine; a step
+costs 5 to 100 us less (docs/engines.md)."""
+
+
+def engine_for(spec: Sweep, workload: Workload[Any], wanted: Engine | Literal["auto"], console: Console) -> Engine:
+    """The engine of a new sweep. It depends on the spec, the workload and whether this machine can compile.
+
+    Args:
+        spec: The sweep.
+        workload: Its workload.
+        wanted: `auto` for the faster one.
+        console: Told where `blocks` would be faster but this machine cannot compile.
+    """
+    if wanted != "auto":
+        return wanted
+    if steps_of_a_shape(spec, workload) < _WORTH_A_COMPILE or not _has_program(spec, workload):
+        return "vmapped"
+    try:
+        block_engine()
+    except NoCompilerError as error:
+        console.print(f"this sweep would train several times faster in compiled blocks, but {error}: install g++")
+        return "vmapped"
+    return "blocks"
+
+
+def steps_of_a_shape(spec: Sweep, workload: Workload[Any]) -> int:
+    """The most steps that all trainings of one shape take, if the shapes of a sweep are equally frequent."""
+    declared = workload.parameters.declared()
+    n_shapes = prod(
+        len(dimension.grid()) if isinstance(dimension, Categorical) else dimension.high - dimension.low + 1
+        for name, dimension in spec.varied().items()
+        if declared[name].static and isinstance(dimension, Categorical | Int)
+    )
+    trainings = spec.trials * most_wanted(spec.replicates)
+    n_steps: int = _a_training(spec, workload).n_steps
+    return ceil(trainings / n_shapes) * n_steps
+
+
+def _has_program(spec: Sweep, workload: Workload[Any]) -> bool:
+    """Whether the steps of a sweep's first shape can be computed for a block."""
+    try:
+        Pack(workload, [Training(_a_training(spec, workload), 0)]).step_graph()
+    except (NoRuleError, SpecError):
+        return False
+    return True
+
+
+def _a_training(spec: Sweep, workload: Workload[Any]) -> Any:
+    """The parameters of a training in the corner of a sweep's space where each parameter has its first value."""
+    corner = {name: dimension.grid()[0] for name, dimension in spec.varied().items()}
+    return workload.parameters.resolve({**spec.fixed(), **corner})

@@ -1,0 +1,27 @@
+"""The engine that trains a shape of a workload on CPUs, in words."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from attnsweep.workloads.engine.contract import Training, Workload
+from attnsweep.workloads.engine.lanes_last import NoRuleError
+from attnsweep.workloads.engine.pack import Pack
+from attnsweep.workloads.engine.programs import NoCompilerError, block_engine
+from attnsweep.workloads.parameters import Value
+
+
+def engine_of_shape(workload: Workload[Any], values: Mapping[str, Value]) -> str:
+    """What would take the steps of a long sweep of trainings with these parameters, and why.
+
+    Raises:
+        SpecError: If the workload does not accept the parameters.
+    """
+    parameters = workload.parameters.resolve(dict(values))
+    try:
+        Pack(workload, [Training(parameters, 0)]).step_graph()
+    except NoRuleError as error:
+        return f"vmapped: {error}"
+    try:
+        return block_engine()
+    except NoCompilerError as error:
+        return f"vmapped: the steps have a rule each, but on this machine {error}"

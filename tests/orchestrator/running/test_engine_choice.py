@@ -1,0 +1,119 @@
+"""A sweep has one engine: which one it gets, what records it, and what a machine without a compiler says."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from attnsweep.orchestrator.inspection.replay import replay
+from attnsweep.orchestrator.ledger.reader import Ledger
+from attnsweep.orchestrator.running.engine_choice import engine_for, steps_of_a_shape
+from attnsweep.orchestrator.storage.environment import Environment, versions
+from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
+from attnsweep.orchestrator.tools.engine_of_shape import engine_of_shape
+from attnsweep.orchestrator.training.trainer_actor import Settled
+from attnsweep.search_spaces import Categorical, Float, Int
+from attnsweep.workloads.category_pairs import CategoryPairs
+from attnsweep.workloads.engine import programs
+from attnsweep.workloads.errors import UserError
+from tests.fault.sweeps import curves, outcomes, resume, run, small_sweep
+
+QUIET = Console(quiet=True)
+LONG: dict[str, Any] = {"space": {"n_steps": 10_000, "init_sigma": Float(1e-3, 1.0, log=True)}, "trials": 400}
+
+
+@pytest.fixture
+def without_compiler(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]:
+    monkeypatch.setenv("CXX", str(tmp_path / "missing"))
+    programs.compiler.cache_clear()
+    yield
+    programs.compiler.cache_clear()
+
+
+@pytest.fixture
+def with_compiler(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    try:
+        programs.block_engine()
+    except programs.NoCompilerError as error:
+        pytest.skip(f"blocks cannot be compiled here: {error}")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+
+
+def test_steps_are_counted_per_shape() -> None:
+    workload = CategoryPairs()
+    assert steps_of_a_shape(small_sweep(), workload) == 8 * 4 / 2 * 40
+    space = {"n_steps": 100, "n_positions": Int(4, 7), "dtype": Categorical(("float32", "float64"))}
+    assert steps_of_a_shape(small_sweep(space=space, trials=80, replicates=2), workload) == 80 * 2 / 8 * 100
+
+
+def test_a_long_sweep_is_trained_in_blocks_and_a_short_one_is_not(with_compiler: None) -> None:
+    workload = CategoryPairs()
+    assert engine_for(small_sweep(**LONG), workload, "auto", QUIET) == "blocks"
+    assert engine_for(small_sweep(), workload, "auto", QUIET) == "vmapped"
+    assert engine_for(small_sweep(), workload, "blocks", QUIET) == "blocks"
+    assert engine_for(small_sweep(**LONG), workload, "vmapped", QUIET) == "vmapped"
+    searching = small_sweep(**LONG).fix({"optimizer": "lbfgs"})
+    assert engine_for(searching, workload, "auto", QUIET) == "vmapped"
+
+
+def test_without_a_compiler_a_long_sweep_says_what_it_misses(without_compiler: None) -> None:
+    console = Console(record=True, quiet=True, width=200)
+    with console.capture() as said:
+        console.quiet = False
+        assert engine_for(small_sweep(**LONG), CategoryPairs(), "auto", console) == "vmapped"
+    assert "several times faster in compiled blocks, but there is no C++ compiler" in said.get()
+
+
+def test_blocks_that_are_asked_for_need_a_compiler(without_compiler: None, tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"engine: got 'blocks, but there is no C\+\+ compiler .* --engine vmapped"):
+        run(small_sweep(), tmp_path / "s", engine="blocks")
+    assert not (tmp_path / "s").exists()
+
+
+@pytest.mark.slow
+def test_a_sweep_in_blocks_is_replayed_and_resumed_in_blocks(
+    with_compiler: None, mlflow_database: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spec = small_sweep(trials=3).fix({"optimizer": "sgd"})
+    run(spec, tmp_path / "vmapped")
+    run(spec, tmp_path / "s", engine="blocks", pack_size=7)
+    directory = SweepDirectory.open(tmp_path / "s")
+    assert directory.engine == "blocks"
+    assert [row["outcome"] for row in outcomes(tmp_path / "s")] == [
+        row["outcome"] for row in outcomes(tmp_path / "vmapped")
+    ]
+    one = Ledger(tmp_path / "s").trainings()["training_id"][4].as_py()
+    found = replay(directory, one).deviation
+    assert (found.agrees, found.of_losses) == (True, 0.0)
+
+    # Half of the rows are lost; they are trained again to the same bits, by the same engine, though nobody names it.
+    expected = curves(tmp_path / "s")
+    for fragment in sorted((tmp_path / "s" / "trainings").glob("*.parquet"))[1:]:
+        fragment.write_bytes(b"")
+    (tmp_path / "s" / "course.json").unlink()
+    resume(tmp_path / "s")
+    assert curves(tmp_path / "s") == expected
+    assert set(Ledger(tmp_path / "s").trainings()["environment"].to_pylist()) == {directory.environment}
+
+    monkeypatch.setenv("CXX", str(tmp_path / "missing"))
+    programs.compiler.cache_clear()
+    with pytest.raises(UserError, match=r"engine: got 'blocks, but there is no C\+\+ compiler"):
+        resume(tmp_path / "s")
+    programs.compiler.cache_clear()
+
+
+def test_a_worker_with_another_compiler_is_named(with_compiler: None) -> None:
+    driver = Environment(versions=versions("blocks"), code={})
+    same = Settled("node", "host", versions("blocks"), {})
+    other = Settled("node", "host", versions("blocks") | {"engine": "blocks, avx2, g++ 9.4"}, {})
+    assert same.changes_from(driver) == []
+    assert other.changes_from(driver) == [f"engine {programs.block_engine()} -> blocks, avx2, g++ 9.4"]
+
+
+def test_the_engine_of_a_shape_is_said_with_its_reason(with_compiler: None) -> None:
+    assert engine_of_shape(CategoryPairs(), {}) == programs.block_engine()
+    assert engine_of_shape(
+        CategoryPairs(), {"variant": "solution_3", "expectation": "fixed_sample", "optimizer": "lbfgs"}
+    ).startswith("vmapped: its optimizer searches along lines")

@@ -1,0 +1,214 @@
+"""The block engine trains as the vmapped engine does. A training's bits depend neither on its block nor on its pack."""
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, cast
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from attnsweep.workloads.category_pairs import CategoryPairs
+from attnsweep.workloads.engine.block_step import LEARNING_RATE, NUMBER, has_lane_axis, step_inputs
+from attnsweep.workloads.engine.blocks import Programs
+from attnsweep.workloads.engine.contract import Batch, Training, Workload
+from attnsweep.workloads.engine.first_order import Adam, FirstOrder
+from attnsweep.workloads.engine.judging import judged
+from attnsweep.workloads.engine.lanes_last import NoRuleError, OverLanes
+from attnsweep.workloads.engine.layout import prefixed
+from attnsweep.workloads.engine.pack import Pack
+from attnsweep.workloads.engine.programs import NoCompilerError, block_engine
+from attnsweep.workloads.formal_languages import FormalLanguages
+from attnsweep.workloads.testing import defaults
+from attnsweep.workloads.translation import Translation
+
+SMALL_P: dict[str, Any] = {"variant": "positions_only", "n_categories": 3, "n_positions": 4, "n_steps": 40}
+SMALL_LANGUAGE: dict[str, Any] = {
+    "train_length": 5,
+    "n_epochs": 2,
+    "steps_per_epoch": 4,
+    "eval_batch_size": 2,
+    "test_batch_size": 1,
+    "stop_when_solved": False,
+}
+SHAPES: dict[str, tuple[Workload[Any], dict[str, Any]]] = {
+    "P": (CategoryPairs(), SMALL_P),
+    "P softmax, momentum, decay": (
+        CategoryPairs(),
+        SMALL_P | {"attention_activation": "softmax", "momentum": 0.9, "weight_decay": 0.1},
+    ),
+    "P sampled": (CategoryPairs(), SMALL_P | {"expectation": "sampled", "batch_size": 3}),
+    "P float32, adamw, clipped, warmup": (
+        CategoryPairs(),
+        SMALL_P
+        | {"dtype": "float32", "optimizer": "adamw", "weight_decay": 0.1, "gradient_clip_norm": 0.1}
+        | {"learning_rate_schedule": "cosine", "warmup_steps": 10},
+    ),
+    "C": (CategoryPairs(), SMALL_P | {"variant": "categories_only", "optimizer": "adam"}),
+    "full model": (
+        CategoryPairs(),
+        SMALL_P
+        | {"variant": "solution_3", "expectation": "fixed_sample", "batch_size": 6, "optimizer": "adam"}
+        | {"hidden_width": 8},
+    ),
+    "FIRST": (FormalLanguages(), SMALL_LANGUAGE | {"language": "first"}),
+    "PARITY": (FormalLanguages(), SMALL_LANGUAGE | {"language": "parity", "n_layers": 2}),
+}
+
+
+def trainings_of(name: str, n: int) -> list[Training[Any]]:
+    workload, settings = SHAPES[name]
+    rates = (1e-3, 1e-2, 0.1)
+    return [Training(defaults(workload, **settings, learning_rate=rates[seed % 3]), seed) for seed in range(n)]
+
+
+@pytest.mark.parametrize("name", SHAPES)
+def test_a_step_of_a_block_is_the_step_of_each_lane(name: str) -> None:
+    """From the same state, without the compiler."""
+    workload, _ = SHAPES[name]
+    pack = Pack(workload, trainings_of(name, 3))
+    pack.advance(5)
+    step = pack.step_graph()
+    optimizer, batch = pack._optimizer, pack._batch_at(5)
+    assert isinstance(optimizer, FirstOrder)
+    inputs = step_inputs(optimizer, pack._layout, pack._rows, pack._buffers) | prefixed("batch", batch)
+    inputs[LEARNING_RATE] = optimizer.learning_rates(range(5, 6))[0]
+    numbers = prefixed(NUMBER, {name: torch.tensor([value]) for name, value in optimizer.numbers(5).items()})
+    lanes_last = {
+        name: (value.unsqueeze(1) if has_lane_axis(name) else value).movedim(0, -1).clone()
+        for name, value in inputs.items()
+    } | {name: value.to(pack._rows.dtype) for name, value in numbers.items()}
+    after = dict(zip(step.updated, OverLanes(step.graph).run(*(lanes_last[name] for name in step.inputs)), strict=True))
+
+    pack.advance(1)
+
+    tolerance = 1e-12 if pack._rows.dtype == torch.float64 else 1e-5
+    expected = step_inputs(optimizer, pack._layout, pack._rows, pack._buffers)
+    # Adam divides a gradient by its size, so where the true gradient is 0, what it moves by is the sign of rounding.
+    compared = [name for name in step.updated if not (isinstance(optimizer, Adam) and name.startswith("parameter"))]
+    for name in compared:
+        found = after[name].expand(*after[name].shape[:-1], 3)[0].movedim(-1, 0)
+        if found.is_floating_point():
+            scale = expected[name].abs().max()
+            torch.testing.assert_close(found, expected[name], rtol=0, atol=float(tolerance * scale) + 1e-30)
+        else:
+            assert torch.equal(found, expected[name])
+
+
+def test_what_is_not_trained_in_blocks_says_why() -> None:
+    searching = defaults(CategoryPairs(), **(SHAPES["full model"][1] | {"optimizer": "lbfgs"}))
+    with pytest.raises(NoRuleError, match="its optimizer searches along lines"):
+        Pack(CategoryPairs(), [Training(searching, 0)]).step_graph()
+    small = defaults(Translation(), n_sentences=20, eval_sentences=4, head_sentences=4, test_sentences=2)
+    with pytest.raises(NoRuleError, match=r"has no rule|faster one by one"):
+        Pack(Translation(), [Training(small, 0)]).step_graph()
+
+
+class Sorting(CategoryPairs):
+    """System P with an operation that has no rule, and that changes nothing."""
+
+    def loss(self, module: torch.nn.Module, batch: Batch) -> Tensor:
+        return super().loss(module, batch) + 0.0 * cast(Tensor, module.v_NN).flatten().sort().values.sum()
+
+
+def ended(workload: Workload[Any], trainings: Sequence[Training[Any]], programs: Programs | None) -> dict[str, Any]:
+    pack = Pack(workload, trainings, programs=programs)
+    while not pack.advance(7):
+        pass
+    result = pack.result()
+    outcome = result.at_last_probe(judged(workload, trainings[0].parameters, result.evidence).outcome)
+    return {**result.evidence.metrics, "outcome": outcome, "n_steps": result.n_steps}
+
+
+def differing(one: dict[str, Any], other: dict[str, Any], lanes: Any = slice(None)) -> list[str]:
+    return [
+        name for name in one if not np.array_equal(one[name][lanes], other[name], equal_nan=one[name].dtype.kind == "f")
+    ]
+
+
+def test_a_shape_without_a_program_trains_as_without_blocks() -> None:
+    programs = Programs()
+    trainings = trainings_of("P", 3)
+    assert differing(ended(Sorting(), trainings, None), ended(Sorting(), trainings, programs)) == []
+    assert list(programs.reasons.values()) == ["aten.sort.default has no rule"]
+
+
+@pytest.fixture(scope="module")
+def programs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Programs]:
+    """Programs that are compiled into a folder of the tests' own."""
+    try:
+        block_engine()
+    except NoCompilerError as error:
+        pytest.skip(f"blocks cannot be compiled here: {error}")
+    with pytest.MonkeyPatch.context() as environment:
+        environment.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
+        yield Programs()
+
+
+@pytest.mark.slow
+def test_bits_depend_neither_on_the_place_in_a_block_nor_on_the_neighbours(programs: Programs) -> None:
+    workload = CategoryPairs()
+    trainings = trainings_of("P", 70)
+    together = ended(workload, trainings, programs)
+    vmapped = ended(workload, trainings, None)
+    assert list(together["outcome"]) == list(vmapped["outcome"])
+    np.testing.assert_allclose(together["eval_loss"], vmapped["eval_loss"], rtol=1e-9)
+    assert differing(together, ended(workload, trainings[::-1], programs), slice(None, None, -1)) == []
+    assert differing(together, ended(workload, trainings[68:69], programs), slice(68, 69)) == []
+    elsewhere = [*trainings[40:], *trainings[:7]]
+    assert differing(together, ended(workload, elsewhere, programs), [*range(40, 70), *range(7)]) == []
+
+    # A training that turns to infinity stays alone with it.
+    far: dict[str, Any] = {"learning_rate": 1e6, "init_sigma": 1.0}
+    wild = [Training(defaults(workload, **SMALL_P, **far), 5), *trainings[1:]]
+    found = ended(workload, wild, programs)
+    assert found["n_steps"][0] < SMALL_P["n_steps"]
+    rest = {name: values[1:] for name, values in found.items()}
+    assert differing(together, rest, slice(1, None)) == []
+
+
+@pytest.mark.slow
+def test_a_checkpoint_goes_on_to_the_same_bits(programs: Programs) -> None:
+    workload, trainings = CategoryPairs(), trainings_of("P", 5)
+    pack = Pack(workload, trainings, programs=programs)
+    pack.advance(19)
+    resumed = Pack.resumed(workload, trainings, pack.checkpoint(), programs=programs)
+    while not resumed.advance(100):
+        pass
+    undisturbed = ended(workload, trainings, programs)
+    evidence = resumed.result().evidence.metrics
+    assert [name for name in evidence if not np.array_equal(evidence[name], undisturbed[name], equal_nan=True)] == []
+
+
+@pytest.mark.slow
+def test_a_program_is_compiled_once_per_machine(programs: Programs, monkeypatch: pytest.MonkeyPatch) -> None:
+    trainings = trainings_of("P", 2)
+    expected = ended(CategoryPairs(), trainings, programs)
+    # Another process of this machine has no program yet, and finds it where the first one left it.
+    monkeypatch.setattr(torch._inductor, "aot_compile", None)
+    assert differing(expected, ended(CategoryPairs(), trainings, Programs())) == []
+
+
+def test_without_a_compiler_there_are_no_blocks(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    from attnsweep.workloads.engine import programs
+
+    monkeypatch.setenv("CXX", str(tmp_path / "missing"))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    programs.compiler.cache_clear()
+    try:
+        with pytest.raises(NoCompilerError, match=r"there is no C\+\+ compiler"):
+            ended(CategoryPairs(), trainings_of("P", 2), Programs())
+    finally:
+        programs.compiler.cache_clear()
+
+
+@pytest.mark.scale
+@pytest.mark.parametrize("name", [name for name in SHAPES if name != "P"])
+def test_whole_trainings_end_alike(name: str, programs: Programs) -> None:
+    workload, _ = SHAPES[name]
+    trainings = trainings_of(name, 20)
+    found, expected = (ended(workload, trainings, each) for each in (programs, None))
+    assert list(found["outcome"]) == list(expected["outcome"])
+    assert list(found["n_steps"]) == list(expected["n_steps"])
+    assert differing(found, ended(workload, trainings[3:4], programs), slice(3, 4)) == []

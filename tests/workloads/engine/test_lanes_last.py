@@ -1,0 +1,93 @@
+"""The graph of one training, computed for a block of trainings, is the graph of each of them."""
+
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from attnsweep.workloads.engine.lanes_last import NoRuleError, OverLanes, check_rules, traced
+
+W = 3
+
+FUNCTIONS: dict[str, Callable[..., Tensor]] = {
+    "product": lambda a, b: a @ b.T,
+    "batched product": lambda a, b: torch.einsum("ij,kj->ik", a, b) + (a[None] @ b[None].mT)[0],
+    "matrix times vector": lambda a, b: a @ b[0],
+    "linear with bias": lambda a, b: functional.linear(a, b, b[:, 0]),
+    "softmax": lambda a, b: a.softmax(-1) * b.log_softmax(0),
+    "layer norm": lambda a, b: functional.layer_norm(a, (4,), b[0], b[1]),
+    "means": lambda a, b: a.mean(-1, keepdim=True) + b.mean() + a.var(0) + b.std(),
+    "extremes": lambda a, b: a.amax(1, keepdim=True) + b.max() - a.min(),
+    "diagonal": lambda a, b: a[:, :3].diagonal() + torch.diagonal(b @ b.T),
+    "shapes": lambda a, b: torch.cat([a.flatten(), b.T.reshape(-1)]).view(2, -1).unsqueeze(1).squeeze(1),
+    "slices": lambda a, b: a[:, 1:3] + b[::2, -2:].flip(0)[:1] + a.unbind(1)[0][:, None],
+    "stack and pad": lambda a, b: functional.pad(torch.stack([a, b], 1), (1, 2)),
+    "permute": lambda a, b: torch.stack([a, b]).permute(2, 0, 1).contiguous(),
+    "where": lambda a, b: torch.where(a > b, a, b.exp()).clamp(max=1.5),
+    "mask": lambda a, b: (a @ b.T).masked_fill(torch.ones(3, 3).triu(1).bool(), float("-inf")).softmax(-1),
+    "constants": lambda a, b: a * torch.arange(4.0) + torch.eye(3, 4) + torch.tensor([1.0, 2.0, 3.0, 4.0]) * b,
+    "in place": lambda a, b: a.clone().add_(b).mul_(2.0),
+    "cumulative sum": lambda a, b: a.cumsum(1) - b.cumsum(0),
+    "one number": lambda a, b: a / a.norm() * b[0, 0],
+    "embedding": lambda a, b: functional.embedding(torch.tensor([[0, 2], [1, 1]]), a).sum() * b,
+    "one-hot": lambda a, b: functional.one_hot(torch.tensor([2, 0, 1]), 3).to(a.dtype) @ a * b,
+    "entries": lambda a, b: (
+        a.detach()[torch.tensor([0, -1]), torch.tensor([3, 1])].sum() + b.detach()[torch.tensor([1])]
+    ),
+    "gelu": lambda a, b: functional.gelu(a) + functional.relu(b) + torch.tanh(a) + functional.silu(b),
+    "attention": lambda a, b: functional.scaled_dot_product_attention(a[None, None], b[None, None], b[None, None])[
+        0, 0
+    ],
+}
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_values_and_gradients_of_a_block_are_those_of_each_lane(name: str) -> None:
+    def value_and_gradients(a: Tensor, b: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        gradients = torch.func.grad(lambda a, b: FUNCTIONS[name](a, b).square().sum(), argnums=(0, 1))(a, b)
+        return FUNCTIONS[name](a, b), *gradients
+
+    draw = torch.Generator().manual_seed(1)
+    a, b = (torch.randn(W, 3, 4, generator=draw) for _ in range(2))
+    graph = traced(value_and_gradients, [a[0], b[0]])
+    check_rules(graph)
+    of_block = OverLanes(graph).run(a.movedim(0, -1), b.movedim(0, -1))
+    for lane in range(W):
+        for found, expected in zip(of_block, value_and_gradients(a[lane], b[lane]), strict=True):
+            own = found.expand(*found.shape[:-1], W)[..., lane]
+            assert own.dtype == expected.dtype
+            torch.testing.assert_close(own, expected)
+
+
+def test_one_number_of_another_type_does_not_change_the_type_of_a_tensor() -> None:
+    graph = traced(lambda x, scale: x * scale, [torch.ones(2), torch.tensor(3.0, dtype=torch.float64)])
+    (found,) = [OverLanes(graph).run(torch.ones(2, W), torch.full((W,), 3.0, dtype=torch.float64))]
+    assert found.dtype == torch.float32
+
+
+@pytest.mark.parametrize(
+    ("function", "reason"),
+    [
+        (torch.func.grad(lambda x: x.view(2, 2).trace()), "aten.index_put.default has no rule"),
+        (lambda x: x.sort().values, "aten.sort.default has no rule"),
+        (lambda x: x if x.sum() > 0 else -x, "its step cannot be traced"),
+        (lambda x: x.expand(64, -1) @ x.expand(64, -1).T, None),
+        (lambda x: x.expand(64, -1).T @ x.expand(64, -1), None),
+        (lambda x: x.repeat(64, 16) @ x.repeat(64, 16).T, "its matrix products, as 64x64x64, are faster one by one"),
+        (
+            lambda x: functional.embedding(torch.tensor([1]), x.expand(65, -1)),
+            "an embedding of 65 rows has no rule that is fast",
+        ),
+    ],
+)
+def test_what_has_no_rule_is_named(function: Callable[[Tensor], Tensor], reason: str | None) -> None:
+    def check() -> None:
+        check_rules(traced(function, [torch.ones(4)]))
+
+    if reason is None:
+        check()
+    else:
+        with pytest.raises(NoRuleError, match=reason):
+            check()

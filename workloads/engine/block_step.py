@@ -1,0 +1,110 @@
+"""One optimizer step of one training as a graph: forward pass, gradients, clipping, update, progress.
+
+Axes: the tensors that an optimizer sees have the leading lane axis, here of length 1.
+"""
+
+from dataclasses import dataclass, fields, replace
+from typing import Any
+
+from torch import Tensor, fx, nn
+from torch.func import grad_and_value
+
+from attnsweep.workloads.engine.contract import Batch, Workload
+from attnsweep.workloads.engine.first_order import FirstOrder
+from attnsweep.workloads.engine.functional import one_lane
+from attnsweep.workloads.engine.lanes_last import check_rules, traced
+from attnsweep.workloads.engine.layout import ROWS, Layout, prefixed, under
+from attnsweep.workloads.engine.optimizers import State
+
+PARAMETER, OPTIMIZER, SETTING, BUFFER, NUMBER, BATCH = (
+    *("parameter", "optimizer", "setting", "buffer"),
+    *("number", "batch"),
+)
+"""The prefixes of a step's inputs. Numbers and batches differ from step to step."""
+LEARNING_RATE = f"{SETTING}/learning_rate"
+
+
+@dataclass(frozen=True)
+class StepGraph:
+    """The step of one training.
+
+    Attributes:
+        graph: From the inputs, in the order of `inputs`, to the new values of `updated`, in that order.
+        inputs: Names of the tensors that a step reads, `<prefix>/<name>`. Those that differ from step to step come
+            last.
+        updated: Names of those that it updates.
+    """
+
+    graph: fx.GraphModule
+    inputs: tuple[str, ...]
+    updated: tuple[str, ...]
+
+
+def step_inputs(optimizer: FirstOrder, layout: Layout, rows: Tensor, buffers: State) -> State:
+    """The tensors (L, ...) that a step of L trainings reads besides its batch, by `<prefix>/<name>`: no copies.
+
+    Args:
+        optimizer: Theirs.
+        layout: Of their rows.
+        rows: (L, n), their parameters.
+        buffers: (L, ...).
+    """
+    settings = {field.name: getattr(optimizer.settings, field.name) for field in fields(optimizer.settings)}
+    moments = [prefixed(name, layout.views(of[ROWS])) for name, of in optimizer.moments_of({ROWS: rows}).items()]
+    state = {"steps": optimizer.steps, "is_finite": optimizer.is_finite}
+    return {
+        **prefixed(PARAMETER, layout.views(rows)),
+        **prefixed(OPTIMIZER, {name: value for part in (state, *moments) for name, value in part.items()}),
+        **prefixed(SETTING, {name: value for name, value in settings.items() if isinstance(value, Tensor)}),
+        **prefixed(BUFFER, buffers),
+    }
+
+
+def has_lane_axis(name: str) -> bool:
+    """Whether an input of one training has a lane axis, of length 1, because the optimizer reads it."""
+    return name.startswith((PARAMETER, OPTIMIZER, SETTING))
+
+
+def step_graph(
+    workload: Workload[Any], template: nn.Module, optimizer: FirstOrder, inputs: State, batch: Batch
+) -> StepGraph:
+    """Traces the step of one training.
+
+    Args:
+        workload: The problem.
+        template: Its module.
+        optimizer: The update rule. What it leaves out is left out; its values are not read.
+        inputs: From `step_inputs`, for any number of lanes.
+        batch: The batch (L, ...) of one step.
+
+    Raises:
+        NoRuleError: If the step cannot be traced, or one of its operations cannot be computed for a block.
+    """
+    of_step = prefixed(BATCH, batch)
+    numbers = {name: inputs[LEARNING_RATE].new_zeros(()) for name in prefixed(NUMBER, optimizer.numbers(0))}
+    names = (*(name for name in inputs if name != LEARNING_RATE), LEARNING_RATE, *numbers, *of_step)
+    updated = tuple(name for name in names if name.startswith((PARAMETER, OPTIMIZER)))
+    loss_of = one_lane(template, workload.loss)
+
+    def step(*values: Tensor) -> list[Tensor]:
+        found = dict(zip(names, values, strict=True))
+        parameters = {name: value.clone() for name, value in under(PARAMETER, found).items()}
+        buffers, own_batch = under(BUFFER, found), under(BATCH, found)
+        own = {name: value[0] for name, value in parameters.items()}
+        gradients, loss = grad_and_value(lambda at: loss_of(at, buffers, own_batch))(own)
+        rule = optimizer.on(
+            replace(optimizer.settings, **under(SETTING, found)),  # type: ignore[arg-type]  # Its tensors only.
+            {name: value.clone() for name, value in under(OPTIMIZER, found).items()},
+        )
+        gradients = {name: value.unsqueeze(0) for name, value in gradients.items()}
+        rule.take_step(parameters, loss.view(1), gradients, found[LEARNING_RATE], under(NUMBER, found))
+        after = prefixed(PARAMETER, parameters) | prefixed(
+            OPTIMIZER, {name: value for name, value in rule.state_dict().items() if name != "n_updates"}
+        )
+        return [after[name] for name in updated]
+
+    read = inputs | of_step
+    first = {name: value[:1].clone() if has_lane_axis(name) else value[0].clone() for name, value in read.items()}
+    graph = traced(step, [(first | numbers)[name] for name in names])
+    check_rules(graph)
+    return StepGraph(graph, names, updated)

@@ -1,0 +1,187 @@
+"""Trains a pack in blocks of a fixed width, each step of a block by one compiled program.
+
+Axes: A active lane of the pack, N block, W lane of a block (last), S step.
+"""
+
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from attnsweep.workloads.engine.block_step import LEARNING_RATE, has_lane_axis, step_graph, step_inputs
+from attnsweep.workloads.engine.contract import Batch, Workload
+from attnsweep.workloads.engine.first_order import FirstOrder
+from attnsweep.workloads.engine.lanes_last import NoRuleError
+from attnsweep.workloads.engine.layout import Layout
+from attnsweep.workloads.engine.optimizers import Optimizer, State
+from attnsweep.workloads.engine.programs import loaded
+from attnsweep.workloads.parameters import TrainingParameters
+
+_WIDTHS = (64, 16)
+"""Lanes of a block: the first number with which what a step reads stays in a core's second-level cache."""
+_CACHE_BYTES = 512 * 1024
+_STEPS_AT_ONCE = 64
+SEARCHES = "its optimizer searches along lines, so its steps differ in length"
+
+
+@dataclass(frozen=True)
+class Problem:
+    """What the trainings of one shape minimize.
+
+    Attributes:
+        workload: The workload.
+        template: The module of one training.
+        layout: How its parameters are laid out.
+        parameters: Those of a training; only static ones are read.
+    """
+
+    workload: Workload[Any]
+    template: nn.Module
+    layout: Layout
+    parameters: TrainingParameters
+
+
+class BlockProgram:
+    """The compiled step of one shape.
+
+    Args:
+        problem: What is minimized.
+        optimizer: The update rule.
+        rows, buffers, batch: (L, ...) of any trainings of the shape; the batch is of one step.
+
+    Attributes:
+        width: W, the lanes of a block.
+
+    Raises:
+        NoRuleError: If the step cannot be computed for a block.
+        NoCompilerError: If this machine cannot compile it.
+    """
+
+    def __init__(self, problem: Problem, optimizer: FirstOrder, rows: Tensor, buffers: State, batch: Batch) -> None:
+        self._layout = problem.layout
+        inputs = step_inputs(optimizer, self._layout, rows, buffers)
+        self._step = step_graph(problem.workload, problem.template, optimizer, inputs, batch)
+        self.width = _width(inputs)
+        blocks = _Blocks(inputs, self.width)
+        self._run = loaded(self._step, [*blocks.of(0), *blocks.of_steps(optimizer, range(1), [batch])[0][0]])
+
+    def advance(
+        self,
+        optimizer: FirstOrder,
+        rows: Tensor,
+        buffers: State,
+        batches: Callable[[int, int], Sequence[Batch]],
+        until: int,
+    ) -> None:
+        """Takes all lanes on to step `until`.
+
+        Args:
+            optimizer: Its state is updated too.
+            rows: (A, n), updated in place.
+            buffers: (A, ...).
+            batches: The batches (A, ...) of the steps from one number to before another, or of the first of them.
+            until: A later step than the optimizer's.
+        """
+        inputs = step_inputs(optimizer, self._layout, rows, buffers)
+        blocks = _Blocks(inputs, self.width)
+        while optimizer.n_updates < until:
+            start = optimizer.n_updates
+            drawn = batches(start, min(until, start + _STEPS_AT_ONCE))
+            steps = range(start, start + len(drawn))
+            # Block by block, so that a block stays in the cache.
+            for number, of_block in enumerate(blocks.of_steps(optimizer, steps, drawn)):
+                block = blocks.of(number)
+                for of_step in of_block:
+                    self._run([*block, *of_step])
+            optimizer.n_updates += len(steps)
+        for name in self._step.updated:
+            inputs[name].copy_(blocks.lanes_of(name))
+
+
+class Programs:
+    """The programs of a process, by shape. What cannot be computed for a block has none."""
+
+    def __init__(self) -> None:
+        self._known: dict[Hashable, BlockProgram | None] = {}
+        self.reasons: dict[Hashable, str] = {}
+        """Why a shape has no program."""
+
+    def of(
+        self, problem: Problem, optimizer: Optimizer, rows: Tensor, buffers: State, batch: Batch
+    ) -> BlockProgram | None:
+        """The program of a shape, which is compiled at the first call on this machine.
+
+        Args:
+            problem, optimizer, rows, buffers, batch: As `BlockProgram` takes them.
+
+        Raises:
+            NoCompilerError: If this machine cannot compile it.
+        """
+        shape = (problem.workload.name, problem.parameters.static_key())
+        if not isinstance(optimizer, FirstOrder):
+            self.reasons[shape] = SEARCHES
+            return None
+        key = (*shape, optimizer.operations)
+        if key not in self._known:
+            try:
+                self._known[key] = BlockProgram(problem, optimizer, rows, buffers, batch)
+            except NoRuleError as error:
+                self._known[key], self.reasons[shape] = None, str(error)
+        return self._known[key]
+
+
+class _Blocks:
+    """The inputs of a step, in blocks.
+
+    Args:
+        inputs: (A, ...) by name.
+        width: W.
+    """
+
+    def __init__(self, inputs: State, width: int) -> None:
+        self._n_lanes = next(iter(inputs.values())).shape[0]
+        self.n_blocks = -(-self._n_lanes // width)
+        # The last block is filled up with copies of the last lane.
+        self._lane = torch.arange(self.n_blocks * width).clamp(max=self._n_lanes - 1)
+        self._values = {
+            name: self._blocked(value.unsqueeze(1) if has_lane_axis(name) else value, 0)
+            for name, value in inputs.items()
+            if name != LEARNING_RATE
+        }
+
+    def of(self, number: int) -> list[Tensor]:
+        """The inputs (..., W) of one block, which the program updates."""
+        return [value[number] for value in self._values.values()]
+
+    def lanes_of(self, name: str) -> Tensor:
+        """The values (A, ...) of an input that the optimizer sees."""
+        value_N1xW = self._values[name]
+        return value_N1xW.squeeze(1).movedim(-1, 1).flatten(0, 1)[: self._n_lanes]
+
+    def of_steps(self, optimizer: FirstOrder, steps: range, batches: Sequence[Batch]) -> list[list[list[Tensor]]]:
+        """The inputs (..., W) that differ from step to step: by block, by step, in their order."""
+        rates = optimizer.learning_rates(steps)
+        of_lanes = [torch.stack([batch[name] for batch in batches]) for name in batches[0]]
+        rate_SN1W, *batch_SNxW = (self._blocked(value, 1) for value in (rates.unsqueeze(2), *of_lanes))
+        numbers_S = [[rates.new_tensor([number]) for number in optimizer.numbers(step).values()] for step in steps]
+        return [
+            [
+                [rate_SN1W[at, block], *numbers_S[at], *(value[at, block] for value in batch_SNxW)]
+                for at in range(len(steps))
+            ]
+            for block in range(self.n_blocks)
+        ]
+
+    def _blocked(self, value: Tensor, axis: int) -> Tensor:
+        """Splits the axis of lanes into blocks and lanes, and puts the lanes last."""
+        if self._n_lanes < self._lane.shape[0]:
+            value = value.index_select(axis, self._lane)
+        blocked: Tensor = value.unflatten(axis, (self.n_blocks, -1))
+        return blocked.movedim(axis + 1, -1).contiguous()
+
+
+def _width(inputs: State) -> int:
+    of_one_lane = sum(value[0].numel() * value.element_size() for value in inputs.values())
+    return next((width for width in _WIDTHS if width * of_one_lane <= _CACHE_BYTES), _WIDTHS[-1])

@@ -1,0 +1,358 @@
+"""Turns the graph of ONE training into the graph of a block of trainings, whose lanes are the last axis of each tensor.
+
+Each scalar operation of a training becomes one vector operation over lanes. Lanes do not mix, and each goes through the
+same operations in the same order, so a lane's bits depend neither on its place in the block nor on its neighbours.
+
+Axes: W lane of a block, always last; 1 where all lanes agree.
+"""
+
+import operator
+from collections.abc import Callable, Sequence
+from typing import Any, TypeAlias
+
+import torch
+from torch import Tensor, fx
+from torch._decomp import core_aten_decompositions, get_decompositions
+from torch.func import functionalize
+from torch.fx.experimental.proxy_tensor import make_fx
+from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.overrides import TorchFunctionMode
+
+aten, prims = torch.ops.aten, torch.ops.prims
+Rule: TypeAlias = Callable[..., Any]
+"""Computes one node for a block, from the node's shapes in one training and its arguments with lanes."""
+
+_LOOKUPS = (aten.embedding.default, aten.embedding_dense_backward.default)
+_LONGEST_TABLE = 64
+"""Rows of an embedding that is read by a product with one-hot vectors; a longer one would cost more than it saves."""
+_FEWEST_OF_A_GEMM = 48
+"""From this size in all three dimensions on, a product is faster as one GEMM per training than over lanes."""
+
+
+class NoRuleError(Exception):
+    """An operation that cannot be computed for a block, or not fast."""
+
+
+def traced(function: Callable[..., Any], examples: Sequence[Tensor]) -> fx.GraphModule:
+    """The graph of a function of tensors, in basic operations and without mutations.
+
+    Raises:
+        NoRuleError: If it cannot be traced, as where it branches on a tensor's value.
+    """
+    try:
+        # The attention that PyTorch fuses is one operation, without a rule.
+        with sdpa_kernel(SDPBackend.MATH), _OneHotByComparison():
+            graph = make_fx(
+                functionalize(function, remove="mutations"), decomposition_table=_decompositions(), tracing_mode="fake"
+            )(*examples)
+    except Exception as error:
+        raise NoRuleError(f"its step cannot be traced: {type(error).__name__}: {str(error).splitlines()[0]}") from error
+    graph.graph.eliminate_dead_code()
+    graph.recompile()
+    return graph
+
+
+def check_rules(graph: fx.GraphModule) -> None:
+    """Checks that each operation of a graph can be computed for a block.
+
+    Raises:
+        NoRuleError: If one cannot, or would be slow.
+    """
+    for node in graph.graph.nodes:
+        if node.op != "call_function":
+            continue
+        if _rule_of(node.target) is None:
+            raise NoRuleError(f"{node.target} has no rule")
+        if node.target in (aten.mm.default, aten.bmm.default):
+            sizes = (*_shape(node.args[0])[-2:], _shape(node.args[1])[-1])
+            if min(sizes) >= _FEWEST_OF_A_GEMM:
+                raise NoRuleError(f"its matrix products, as {sizes[0]}x{sizes[1]}x{sizes[2]}, are faster one by one")
+        if node.target is aten.index.Tensor and not all(_is_place(index) for index in node.args[1]):
+            raise NoRuleError("an index that is no tensor of whole numbers for each of the first axes has no rule")
+        if node.target in _LOOKUPS:
+            n_rows = node.args[2] if node.target is aten.embedding_dense_backward.default else _shape(node.args[0])[0]
+            if n_rows > _LONGEST_TABLE:
+                raise NoRuleError(f"an embedding of {n_rows} rows has no rule that is fast")
+
+
+class _OneHotByComparison(TorchFunctionMode):
+    """Computes one-hot vectors without a look at the values, which a trace has none of."""
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if func is not torch.nn.functional.one_hot:
+            return func(*args, **(kwargs or {}))
+
+        def one_hot(tensor: Tensor, num_classes: int) -> Tensor:
+            return (tensor.unsqueeze(-1) == torch.arange(num_classes, device=tensor.device)).to(torch.int64)
+
+        return one_hot(*args, **(kwargs or {}))
+
+
+class OverLanes(fx.Interpreter):
+    """Runs the graph of one training on tensors with a last axis of lanes."""
+
+    def get_attr(self, target: Any, args: Any, kwargs: Any) -> Any:
+        """A constant of the graph, equal in all lanes."""
+        value = super().get_attr(target, args, kwargs)
+        return value.unsqueeze(-1) if isinstance(value, Tensor) else value
+
+    def run_node(self, n: fx.Node) -> Any:
+        """One operation, by its rule."""
+        if n.op != "call_function":
+            return super().run_node(n)
+        args, kwargs = self.fetch_args_kwargs_from_env(n)
+        rule = _rule_of(n.target)
+        assert rule is not None, n.target
+        return rule(n, *args, **kwargs)
+
+
+def _rule_of(target: Any) -> Rule | None:
+    if target in _RULES:
+        return _RULES[target]
+    if isinstance(target, torch._ops.OpOverload) and torch.Tag.pointwise in target.tags:
+        return _pointwise
+    return None
+
+
+def _decompositions() -> dict[Any, Callable[..., Any]]:
+    further = [
+        *(aten.addmm, aten.baddbmm, aten.mv, aten.dot, aten.addcmul, aten.addcdiv, aten.lerp, aten.mse_loss),
+        *(aten._softmax, aten._softmax_backward_data, aten._log_softmax, aten._log_softmax_backward_data),
+        *(aten.native_layer_norm, aten.native_layer_norm_backward, aten.native_batch_norm, aten.var_mean, aten.std),
+        *(aten.select_backward, aten.slice_backward, aten.diagonal_backward, aten.threshold_backward),
+        *(aten.unbind, aten.split, aten.split_with_sizes, aten.stack, aten.t, aten.transpose, aten.trace),
+    ]
+    table: dict[Any, Callable[..., Any]] = dict(core_aten_decompositions())
+    table.update(get_decompositions(further))
+    return {operation: function for operation, function in table.items() if operation not in _LOOKUPS}
+
+
+def _shape(node: Any) -> tuple[int, ...]:
+    """The shape of a node's value in one training."""
+    return tuple(node.meta["val"].shape)
+
+
+def _axis(node: fx.Node, dim: int, argument: int = 0) -> int:
+    """An axis counted from the front, where lanes do not shift it."""
+    rank = len(_shape(node.args[argument]))
+    return dim % rank if rank else 0
+
+
+def _axes(node: fx.Node, dims: Any) -> list[int]:
+    rank = len(_shape(node.args[0]))
+    if dims is None or dims == []:
+        return list(range(rank))
+    return [dim % rank for dim in ([dims] if isinstance(dims, int) else dims)]
+
+
+def _pointwise(node: fx.Node, *args: Any, **kwargs: Any) -> Any:
+    # One training's scalars do not promote the type of what they are combined with; as (W,) they would.
+    found = node.meta["val"]
+    dtype = found.dtype if isinstance(found, Tensor) else None
+    if dtype is not None and dtype.is_floating_point and len(found.shape) > 0:
+        args = tuple(_of_type(value, of, dtype) for value, of in zip(args, node.args, strict=True))
+    return node.target(*args, **kwargs)  # type: ignore[operator]
+
+
+def _of_type(value: Any, of: Any, dtype: torch.dtype) -> Any:
+    is_scalar = isinstance(value, Tensor) and isinstance(of, fx.Node) and not _shape(of)
+    return value.to(dtype) if is_scalar and value.is_floating_point() and value.dtype != dtype else value
+
+
+def _elementwise(function: Callable[..., Tensor]) -> Rule:
+    return lambda _, *values: function(*values)
+
+
+def _same(node: fx.Node, *args: Any, **kwargs: Any) -> Any:
+    return node.target(*args, **kwargs)  # type: ignore[operator]
+
+
+def _mm(_: fx.Node, a: Tensor, b: Tensor) -> Tensor:
+    return (a.unsqueeze(2) * b.unsqueeze(0)).sum(1)
+
+
+def _bmm(_: fx.Node, a: Tensor, b: Tensor) -> Tensor:
+    return (a.unsqueeze(3) * b.unsqueeze(1)).sum(2)
+
+
+def _reduction(node: fx.Node, value: Tensor, dims: Any = None, *args: Any, **kwargs: Any) -> Any:
+    axes = _axes(node, dims)
+    if not axes:
+        return value.to(kwargs.get("dtype") or value.dtype)
+    return node.target(value, axes, *args, **kwargs)  # type: ignore[operator]
+
+
+def _vector_norm(node: fx.Node, value: Tensor, order: float = 2, dims: Any = None, *args: Any, **kwargs: Any) -> Any:
+    return aten.linalg_vector_norm.default(value, order, _axes(node, dims), *args, **kwargs)
+
+
+def _full_reduction(to: Any) -> Rule:
+    def rule(node: fx.Node, value: Tensor, **kwargs: Any) -> Any:
+        axes = _axes(node, None)
+        return to(value, axes, **kwargs) if axes else value
+
+    return rule
+
+
+def _along(node: fx.Node, value: Tensor, dim: int = 0, *args: Any, **kwargs: Any) -> Any:
+    """An operation along one axis, its second argument."""
+    return node.target(value, _axis(node, dim), *args, **kwargs)  # type: ignore[operator]
+
+
+def _view(node: fx.Node, value: Tensor, *_: Any) -> Tensor:
+    return value.reshape([*_shape(node), value.shape[-1]])
+
+
+def _expand(node: fx.Node, value: Tensor, *_: Any, **__: Any) -> Tensor:
+    return value.expand([*_shape(node), value.shape[-1]])
+
+
+def _permute(_: fx.Node, value: Tensor, dims: Sequence[int]) -> Tensor:
+    rank = len(dims)
+    return value.permute([*(dim % rank for dim in dims), rank])
+
+
+def _unsqueeze(node: fx.Node, value: Tensor, dim: int) -> Tensor:
+    return value.unsqueeze(dim % len(_shape(node)))
+
+
+def _scatter(node: fx.Node, value: Tensor, source: Tensor, dim: int = 0, *args: Any, **kwargs: Any) -> Any:
+    value, source = _equal_lanes(value, source)
+    return node.target(value.clone(), source, _axis(node, dim), *args, **kwargs)  # type: ignore[operator]
+
+
+def _cat(node: fx.Node, values: Sequence[Tensor], dim: int = 0) -> Tensor:
+    rank = len(_shape(node))
+    return torch.cat(_equal_lanes(*values), dim % rank)
+
+
+def _diagonal(node: fx.Node, value: Tensor, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Tensor:
+    # `torch.diagonal` puts the diagonal last, behind the lanes.
+    return torch.diagonal(value, offset, _axis(node, dim1), _axis(node, dim2)).movedim(-1, -2)
+
+
+def _diagonal_scatter(
+    node: fx.Node, value: Tensor, source: Tensor, offset: int = 0, dim1: int = 0, dim2: int = 1
+) -> Tensor:
+    value, source = _equal_lanes(value, source)
+    return torch.diagonal_scatter(value.clone(), source.movedim(-1, -2), offset, _axis(node, dim1), _axis(node, dim2))
+
+
+def _created(node: fx.Node, *args: Any, **kwargs: Any) -> Tensor:
+    """A tensor of constants, equal in all lanes."""
+    found: Tensor = node.target(*args, **{name: kwargs[name] for name in kwargs if name != "layout"})  # type: ignore[operator]
+    return found.unsqueeze(-1)
+
+
+def _new(node: fx.Node, value: Tensor, size: Sequence[int], *args: Any, **kwargs: Any) -> Tensor:
+    found: Tensor = node.target(value, [*size, 1], *args, **kwargs)  # type: ignore[operator]
+    return found
+
+
+def _broadcast(_: fx.Node, value: Tensor, shape: Sequence[int], dims: Sequence[int]) -> Tensor:
+    sizes = [1] * len(shape)
+    for dim, size in zip(dims, value.shape[:-1], strict=True):
+        sizes[dim] = size
+    return value.reshape([*sizes, value.shape[-1]]).expand([*shape, value.shape[-1]])
+
+
+def _pad(_: fx.Node, value: Tensor, pad: Sequence[int], *args: Any) -> Tensor:
+    return aten.constant_pad_nd.default(value, [0, 0, *pad], *args)  # type: ignore[no-any-return]
+
+
+def _embedding(node: fx.Node, table: Tensor, index: Tensor, *_: Any) -> Tensor:
+    one_hot = _one_hot(index, _shape(node.args[0])[0], table.dtype)
+    # (..., V, 1, W) * (V, D, W), summed over V.
+    return (one_hot.unsqueeze(-2) * table).sum(-3)
+
+
+def _embedding_backward(
+    _: fx.Node, gradient: Tensor, index: Tensor, n_rows: int, padding_index: int, by_frequency: bool = False
+) -> Tensor:
+    one_hot = _one_hot(index, n_rows, gradient.dtype).flatten(0, -3)
+    assert not by_frequency
+    found = (one_hot.unsqueeze(2) * gradient.flatten(0, -3).unsqueeze(1)).sum(0)
+    if 0 <= padding_index < n_rows:
+        found = found * (torch.arange(n_rows).view(-1, 1, 1) != padding_index)
+    return found
+
+
+def _is_place(index: Any) -> bool:
+    return isinstance(index, fx.Node) and index.meta["val"].dtype in (torch.int64, torch.int32)
+
+
+def _index(node: fx.Node, table: Tensor, indices: Sequence[Tensor]) -> Tensor:
+    """The entries at whole numbers along the first axes."""
+    sizes = _shape(node.args[0])
+    place = torch.zeros((), dtype=torch.int64)
+    for size, index in zip(sizes, indices, strict=False):
+        place = place * size + torch.where(index < 0, index + size, index)
+    rest = sizes[len(indices) :]
+    flat_table, flat_place = _equal_lanes(table.flatten(0, len(indices) - 1), place.flatten(0, -2))
+    lanes = flat_place.shape[-1]
+    chosen = flat_place.view(-1, *[1] * len(rest), lanes).expand(-1, *rest, lanes)
+    return flat_table.gather(0, chosen).view(*_shape(node), lanes)
+
+
+def _one_hot(index: Tensor, n_rows: int, dtype: torch.dtype) -> Tensor:
+    """(..., V, W)."""
+    return (index.unsqueeze(-2) == torch.arange(n_rows).view(-1, 1)).to(dtype)
+
+
+def _equal_lanes(*values: Tensor) -> list[Tensor]:
+    lanes = max(value.shape[-1] for value in values)
+    return [value.expand(*value.shape[:-1], lanes) for value in values]
+
+
+def _all(rule: Rule, *targets: Any) -> dict[Any, Rule]:
+    return dict.fromkeys(targets, rule)
+
+
+_ELEMENTWISE = (
+    *(torch.add, torch.sub, torch.mul, torch.div, torch.neg, torch.abs, torch.exp, torch.log),
+    *(torch.sqrt, torch.rsqrt, torch.reciprocal, torch.erf, torch.tanh),
+)
+_RULES: dict[Any, Rule] = {
+    operator.getitem: lambda _, values, index: values[index],
+    aten.mm.default: _mm,
+    aten.bmm.default: _bmm,
+    aten.sum.default: _full_reduction(aten.sum.dim_IntList),
+    aten.mean.default: _full_reduction(aten.mean.dim),
+    aten.any.default: _full_reduction(aten.any.dims),
+    aten.max.default: _full_reduction(aten.amax.default),
+    aten.min.default: _full_reduction(aten.amin.default),
+    **_all(_reduction, prims.sum.default, aten.sum.dim_IntList, aten.mean.dim),
+    **_all(_reduction, aten.amax.default, aten.amin.default, aten.var.correction),
+    **_all(_reduction, aten.any.dims, aten.all.dims),
+    aten.linalg_vector_norm.default: _vector_norm,
+    prims.var.default: lambda node, value, dims, correction=1.0: value.var(_axes(node, dims), correction=correction),
+    **_all(_along, aten.select.int, aten.slice.Tensor, aten.cumsum.default, aten.max.dim, aten.min.dim),
+    **_all(_along, aten.any.dim, aten.all.dim, aten.prod.dim_int),
+    aten.flip.default: lambda node, value, dims: value.flip(_axes(node, dims)),
+    **_all(_view, aten.view.default, aten.reshape.default, aten._unsafe_view.default),
+    **_all(_view, aten.squeeze.default, aten.squeeze.dim, aten.squeeze.dims),
+    aten.expand.default: _expand,
+    prims.broadcast_in_dim.default: _broadcast,
+    aten.permute.default: _permute,
+    aten.unsqueeze.default: _unsqueeze,
+    aten.diagonal.default: _diagonal,
+    aten.cat.default: _cat,
+    aten.constant_pad_nd.default: _pad,
+    aten.repeat.default: lambda _, value, repeats: value.repeat(*repeats, 1),
+    aten.empty_permuted.default: lambda _, size, __, **kwargs: torch.empty([*size, 1], dtype=kwargs.get("dtype")),
+    **_all(_scatter, aten.select_scatter.default, aten.slice_scatter.default),
+    aten.diagonal_scatter.default: _diagonal_scatter,
+    **_all(_created, aten.full.default, aten.zeros.default, aten.ones.default, aten.empty.memory_format),
+    **_all(_created, aten.scalar_tensor.default, aten.eye.default),
+    **_all(_created, aten.arange.default, aten.arange.start, aten.arange.start_step),
+    **_all(_new, aten.new_zeros.default, aten.new_ones.default, aten.new_full.default, aten.new_empty.default),
+    aten.index.Tensor: _index,
+    aten.embedding.default: _embedding,
+    aten.embedding_dense_backward.default: _embedding_backward,
+    **_all(_same, aten.clone.default, aten.alias.default, aten.detach.default, aten.lift_fresh_copy.default),
+    **_all(_same, aten._to_copy.default, prims.convert_element_type.default),
+    **_all(_same, aten.full_like.default, aten.zeros_like.default, aten.ones_like.default, aten.empty_like.default),
+    # Unlike the operations of `prims`, torch's own functions broadcast what all lanes share.
+    **{getattr(prims, each.__name__).default: _elementwise(each) for each in _ELEMENTWISE},
+}
+"""The rules by operation. Those of pointwise operations follow from `Tag.pointwise`."""

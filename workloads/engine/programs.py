@@ -1,0 +1,140 @@
+"""Compiles the step of a block of trainings to machine code, once per machine, and loads it.
+
+All private names of PyTorch's compiler stand here; they were tested with PyTorch 2.13. The bits of a program depend on
+its graph, the width of vectors and the compiler. The width is fixed (256 bits, no contraction of multiply and add), the
+compiler is named by `block_engine`.
+"""
+
+import fcntl
+import hashlib
+import os
+import shutil
+import subprocess
+import tempfile
+import warnings
+from collections.abc import Callable, Sequence
+from functools import cache
+from pathlib import Path
+
+import torch
+from torch import Tensor, fx
+from torch.fx.experimental.proxy_tensor import make_fx
+
+from attnsweep.workloads.engine.block_step import StepGraph
+from attnsweep.workloads.engine.lanes_last import OverLanes
+
+Step = Callable[[list[Tensor]], object]
+"""A compiled step: updates its inputs in place."""
+
+_MARCH = "x86-64-v3"
+_OPTIONS = {
+    "cpp.simdlen": 256,
+    "cpp.march": _MARCH,
+    "cpp.threads": 1,
+    "cpp.enable_floating_point_contract_flag": "off",
+    "size_asserts": False,
+    "compile_threads": 1,
+}
+_VECTORS = "avx2"
+
+
+class NoCompilerError(Exception):
+    """This machine cannot compile, or not run, a block's program."""
+
+
+def block_engine() -> str:
+    """What the bits of a block's program depend on besides PyTorch: the compiler, and the width of vectors.
+
+    Raises:
+        NoCompilerError: If this machine cannot compile it.
+    """
+    return f"blocks, {_VECTORS}, {compiler()}"
+
+
+@cache
+def compiler() -> str:
+    """The C++ compiler, as its own first line says it.
+
+    Raises:
+        NoCompilerError: If there is none, or if the processor lacks the vectors.
+    """
+    if not torch.backends.cpu.get_cpu_capability().startswith("AVX"):
+        raise NoCompilerError(f"the processor has no {_VECTORS}")
+    name = os.environ.get("CXX", "g++")
+    try:
+        found = subprocess.run([name, "--version"], capture_output=True, text=True, check=True, timeout=60)
+    except (OSError, subprocess.SubprocessError) as error:
+        raise NoCompilerError(f"there is no C++ compiler ({name})") from error
+    return found.stdout.splitlines()[0]
+
+
+def loaded(step: StepGraph, examples: Sequence[Tensor]) -> Step:
+    """The program of a step for blocks, compiled if this machine has not done so before.
+
+    Args:
+        step: The step of one training.
+        examples: A block of its inputs, with lanes last.
+
+    Raises:
+        NoCompilerError: If it has to be compiled and cannot be.
+    """
+    folder = _folder()
+    library = folder / f"{_key(step, examples)}.so"
+    with (folder / f"{library.stem}.lock").open("w") as lock:
+        # One process compiles, the others of this machine wait for it.
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not library.exists():
+            _compile(step, examples, library)
+    return torch._C._aoti.AOTIModelContainerRunnerCpu(str(library), 1).run
+
+
+def over_block(step: StepGraph, examples: Sequence[Tensor]) -> fx.GraphModule:
+    """The step as a graph on a block's inputs, which it updates in place."""
+    places = [step.inputs.index(name) for name in step.updated]
+    interpreter = OverLanes(step.graph)
+
+    def update(*inputs: Tensor) -> list[Tensor]:
+        found = interpreter.run(*inputs)
+        for place, value in zip(places, found, strict=True):
+            inputs[place].copy_(value.expand(inputs[place].shape))
+        return [found[0].new_zeros(1)]
+
+    graph = make_fx(update, tracing_mode="fake")(*examples)
+    graph.graph.eliminate_dead_code()
+    graph.recompile()
+    return graph
+
+
+def _compile(step: StepGraph, examples: Sequence[Tensor], library: Path) -> None:
+    compiler()
+    with tempfile.TemporaryDirectory(dir=library.parent) as folder, warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        options = _OPTIONS | {"aot_inductor.output_path": str(Path(folder) / "step.so")}
+        made = torch._inductor.aot_compile(over_block(step, examples), tuple(examples), options=options)
+        shutil.move(str(made), library.with_suffix(".new"))
+    library.with_suffix(".new").replace(library)
+
+
+def _key(step: StepGraph, examples: Sequence[Tensor]) -> str:
+    shapes = [(str(value.dtype), tuple(value.shape)) for value in examples]
+    constants = [
+        (name, value.numpy().tobytes()) for name, value in vars(step.graph).items() if isinstance(value, Tensor)
+    ]
+    content = (
+        step.graph.code,
+        step.inputs,
+        shapes,
+        constants,
+        torch.__version__,
+        compiler(),
+        sorted(_OPTIONS.items()),
+    )
+    return hashlib.sha256(repr(content).encode()).hexdigest()[:32]
+
+
+def _folder() -> Path:
+    """Where this user's programs are kept; nobody else may write there, since they are run."""
+    cache_home = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    folder = cache_home / "attnsweep" / "programs"
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    return folder
