@@ -117,6 +117,7 @@ class StubPool:
         self, clock: Clock, rows: "RowsOfPacks", n_trainers: int, seconds: float, slice_seconds: float | None
     ) -> None:
         self.n_trainers = self.n_placed = n_trainers
+        self.accelerator = "cpu"
         self.first_report: float | None = None
         self._starts: list[float] = []
         self._all_busy: float | None = None

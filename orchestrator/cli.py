@@ -1,7 +1,6 @@
 """The command line. Fast to import: torch, ray and mlflow are loaded by the commands that need them."""
 
 import sys
-from collections.abc import Sequence
 from contextlib import suppress
 from enum import StrEnum
 from importlib.metadata import version
@@ -17,6 +16,7 @@ from attnsweep.orchestrator.storage.errors import PoolError, SweepError
 from attnsweep.orchestrator.storage.location import as_argument, local_path, locate
 from attnsweep.orchestrator.storage.ray_session import new_directory
 from attnsweep.orchestrator.tools import resource_options as on
+from attnsweep.orchestrator.tools.arguments import check_texts
 from attnsweep.orchestrator.tools.commands import AsJson, doctor, prepare_corpus, score_heads, specs, workloads
 from attnsweep.orchestrator.tools.trusting import Trust, code_for, trust_code_of
 from attnsweep.workloads.errors import UserError
@@ -94,6 +94,7 @@ def run(
     trainers: on.Trainers = None,
     wait_nodes: on.WaitNodes = 0,
     device: on.OnDevice = on.Device.auto,
+    priority: on.Priority = 0,
     engine: on.ByEngine = on.Engine.auto,
     pack_size: on.PackSize = None,
     max_failures: on.MaxFailures = None,
@@ -123,6 +124,7 @@ def run(
         n_trainers=on.parse_trainers(trainers),
         n_nodes=wait_nodes,
         device=device.value,
+        priority=priority,
         engine=engine.value,
         pack_size=pack_size,
         max_failures=max_failures,
@@ -139,6 +141,7 @@ def resume(
     trainers: on.Trainers = None,
     wait_nodes: on.WaitNodes = 0,
     device: on.OnDevice = on.Device.auto,
+    priority: on.Priority = 0,
     pack_size: on.PackSize = None,
     max_failures: on.MaxFailures = None,
     accept_drift: Annotated[
@@ -157,6 +160,7 @@ def resume(
         n_trainers=on.parse_trainers(trainers),
         n_nodes=wait_nodes,
         device=device.value,
+        priority=priority,
         pack_size=pack_size,
         max_failures=max_failures,
     )
@@ -335,7 +339,7 @@ def main() -> None:
     """The console script. A user's mistake is one line on stderr and exit code 2."""
     try:
         with sigterm_as_ctrl_c():
-            _check_texts(sys.argv[1:])
+            check_texts(sys.argv[1:])
             sys.exit(app(standalone_mode=False))
     except UserError as mistake:
         _complain(str(mistake))
@@ -353,15 +357,6 @@ def main() -> None:
         sys.exit(EXIT_MISTAKE)
     except (KeyboardInterrupt, typer.Abort):
         sys.exit(EXIT_INTERRUPTED)
-
-
-def _check_texts(arguments: Sequence[str]) -> None:
-    """Refuses arguments that no file, record or query can hold."""
-    for argument in arguments:
-        if "\0" in argument or (not argument.isascii() and any("\ud800" <= sign <= "\udfff" for sign in argument)):
-            raise UserError(
-                "argument", given=argument, expected="UTF-8 text without NUL", fix="correct it, or rename the file"
-            )
 
 
 def _complain(text: str) -> None:

@@ -3,13 +3,15 @@
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Protocol
 
 import pyarrow as pa
 
 from attnsweep.orchestrator.ledger.writer import LedgerWriter
-from attnsweep.orchestrator.running.backlog import Backlog, PackSizer
+from attnsweep.orchestrator.running.backlog import Backlog, SizerOf
 from attnsweep.orchestrator.running.checkpoints import Checkpoints
+from attnsweep.orchestrator.running.pack_sizes import PackSizer, PackSizes
 from attnsweep.orchestrator.running.retries import Retries
 from attnsweep.orchestrator.running.study import Study
 from attnsweep.orchestrator.running.trials import OpenTrials
@@ -112,12 +114,14 @@ class SweepLoop:
         self._pool = pool
         self._max_failures = float("inf") if max_failures is None else max_failures
         self._followers = followers
-        self._backlog = Backlog(pack_size)
+        self._backlog = Backlog()
+        self._sizes = PackSizes(pack_size, directory.place)
         self._trials_per_pack = -(-(pack_size or PackSizer.smallest) // n_wanted(directory.spec.replicates, {}))
         self._trials = OpenTrials(directory, workload, study, self._backlog)
         self._retries = Retries(Checkpoints(directory.place, directory.environment))
         self._may_ask = True
         self._steps: dict[str, int] = {}
+        self._accelerators: dict[str, str] = {}
         self._n_trained, self._n_failed, self._n_under_way = 0, 0, 0
         self._ended: list[tuple[PackOrder, Rows]] = []
         self._committed = 0.0
@@ -193,31 +197,38 @@ class SweepLoop:
         """Gives packs to idle trainers; returns whether time ran out while trials were asked for."""
         until = time.monotonic() + _ASK_SECONDS
         while self._pool.has_idle:
+            accelerator = self._pool.accelerator
             order = self._retries.next()
             if order is None:
-                if not self._fill_pack(until):
+                sizer = partial(self._sizes.sizer, accelerator)
+                if not self._fill_pack(sizer, until):
                     return True
-                order = self._new_pack()
+                order = self._new_pack(sizer)
             if order is None:
                 return False
             self._n_under_way += len(order.tasks)
+            self._accelerators[order.pack] = accelerator
             self._pool.train(order)
         return False
 
-    def _fill_pack(self, until: float) -> bool:
+    def _fill_pack(self, sizer: SizerOf, until: float) -> bool:
         """Asks for trials until the backlog holds a full pack or none is left to ask; `False` if it is late by then."""
-        while self._n_to_ask and not self._backlog.has_full_pack(self._fair_share):
+        while self._n_to_ask and not self._backlog.has_full_pack(sizer, self._fair_share):
             self._trials.ask(self._trials_per_pack)
             if time.monotonic() >= until:
                 return False
         return True
 
-    def _new_pack(self) -> PackOrder | None:
+    def _new_pack(self, sizer: SizerOf) -> PackOrder | None:
         """A pack from the backlog; `None` where no training waits."""
-        tasks = self._backlog.take_pack(self._fair_share)
+        tasks = self._backlog.take_pack(sizer, self._fair_share)
         if not tasks:
             return None
         return PackOrder(f"{tasks[0].trial:06d}-{tasks[0].replicate:04d}-{len(tasks)}", tasks)
+
+    def _sizer(self, order: PackOrder) -> PackSizer:
+        """The sizer of packs as this one, on what trains it."""
+        return self._sizes.sizer(self._accelerators[order.pack], order.shape)
 
     def _receive_all(self, reports: Reports, *, may_wait: bool = False) -> None:
         """Takes reports that came together, and commits the rows of all packs that have ended at once.
@@ -250,17 +261,19 @@ class SweepLoop:
             case Trained():
                 self._n_trained += len(order.tasks)
                 if order.checkpoint is None:
-                    self._backlog.sizer(order.shape).measured(len(order.tasks), report.lane_steps / report.seconds)
+                    self._sizer(order).measured(len(order.tasks), report.lane_steps / report.seconds)
                 self._ended.append((order, report.rows))
             case Raised():
                 self._isolate(order, report)
             case TrainerLost():
                 self._retry(order, report)
+        if not isinstance(report, Progress):
+            del self._accelerators[order.pack]
 
     def _isolate(self, order: PackOrder, report: Raised) -> None:
         """Splits a pack that raised, until the lane at fault is alone; its row then says `failed`."""
         if report.out_of_memory:
-            self._backlog.sizer(order.shape).out_of_memory(len(order.tasks))
+            self._sizer(order).out_of_memory(len(order.tasks))
         if len(order.tasks) > 1:
             self._retries.split(order)
             return
@@ -275,7 +288,7 @@ class SweepLoop:
             raise self._stopped(f"{in_a_row} trainers were lost and no pack got further; the last: {lost.reason}")
         if len(order.tasks) > 1 and (lost.out_of_memory or n_losses > MAX_LOSSES):
             if lost.out_of_memory:
-                self._backlog.sizer(order.shape).out_of_memory(len(order.tasks))
+                self._sizer(order).out_of_memory(len(order.tasks))
             self._retries.split(order)
         elif n_losses > MAX_LOSSES_ALONE:
             error = f"the training lost its trainer {n_losses} times while it was alone in its pack; the last time: "
@@ -304,6 +317,7 @@ class SweepLoop:
         ended, self._ended = self._ended, []
         if ended:
             self._commit([order.pack for order, _ in ended], joined([rows for _, rows in ended]))
+            self._sizes.save()
             self._committed = time.monotonic()
 
     def _commit(self, packs: Sequence[str], rows: Rows) -> None:

@@ -2,10 +2,9 @@
 
 import shlex
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -26,6 +25,7 @@ from attnsweep.orchestrator.storage.environment import Environment
 from attnsweep.orchestrator.storage.errors import PoolError, StoreError, SweepError
 from attnsweep.orchestrator.storage.lease import LEASE_SECONDS
 from attnsweep.orchestrator.storage.location import Location, as_argument
+from attnsweep.orchestrator.storage.named_files import check_unchanged, named_files, sha256_of_files
 from attnsweep.orchestrator.storage.owner import TakenError
 from attnsweep.orchestrator.storage.replays import earlier_replays
 from attnsweep.orchestrator.storage.stored_code import load_workload_of, named_by_file_alone
@@ -83,8 +83,8 @@ def run_sweep(
         trust(code.sha256)
     with open_resources(resources) as start_pool:
         defaults = {name: each.default for name, each in parameters.declared().items() if name not in spec.space}
-        environment = Environment.current(workload, engine)
-        directory = SweepDirectory.create(where, spec, defaults, environment, code)
+        environment, files = Environment.current(workload, engine), sha256_of_files(_pinned(workload, spec))
+        directory = SweepDirectory.create(where, spec, defaults, environment, code, files)
         return session.run(directory, workload, start_pool)
 
 
@@ -158,7 +158,7 @@ def resume_sweep(
     tracking_uri()
     directory = SweepDirectory.open(where)
     workload = load_workload_of(directory)
-    _pinned(workload, directory.spec)
+    check_unchanged(directory, _pinned(workload, directory.spec))
     environment = Environment.current(workload, directory.engine)
     changes = directory.changes(environment)
     if changes and not accept_drift:
@@ -194,12 +194,6 @@ def _resolved(spec: Sweep, workload: Workload[Any]) -> Sweep:
     check_storage(spec)
     code = user_code_of(workload)
     return spec if code is None else named_by_file_alone(spec, code)
-
-
-def _files_named(pinned: Mapping[str, Value]) -> tuple[str, ...]:
-    """The files among what a workload records. They are named by absolute paths."""
-    texts = [value for value in pinned.values() if isinstance(value, str)]
-    return tuple(text for text in texts if text.startswith("/") and Path(text).is_file())
 
 
 @dataclass(frozen=True)
@@ -299,7 +293,7 @@ class _Session:
 
     def _train(self, sweep: _OpenSweep, start_pool: StartPool) -> Summary:
         directory, study = sweep.directory, sweep.study
-        files = _files_named(_pinned(sweep.workload, directory.spec))
+        files = named_files(_pinned(sweep.workload, directory.spec))
         pool = start_pool(sweep.workload, RunContext(directory.sweep, directory.environment, files, directory.engine))
         projection = Projection(directory)
         display = ProgressDisplay(self.console, directory.spec, sweep.rows)

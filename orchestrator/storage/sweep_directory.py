@@ -10,6 +10,7 @@ import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
+from types import MappingProxyType
 from typing import Annotated, Any, Self
 
 from pydantic import BaseModel, ConfigDict, Field, ModelWrapValidatorHandler, model_validator
@@ -53,6 +54,7 @@ class _Stored(BaseModel):
     environments: Mapping[str, Environment] = {}
     # Left out where it is empty, as in records of earlier versions.
     code: Mapping[CodeFile, Sha256] = Field(default={}, exclude_if=lambda code: not code)
+    files: Mapping[str, Sha256] = Field(default={}, exclude_if=lambda files: not files)
 
     @model_validator(mode="wrap")
     @classmethod
@@ -84,6 +86,7 @@ class SweepDirectory:
         provenance: Versions, git commit, hardware and command at the sweep's start.
         environments: Environments of its trainings, oldest first, by the id in the ledger's `environment`.
         code: The sha256 of each of the user's files that are stored in the sweep, by its name.
+        files: The sha256 of each file that the spec names, such as a corpus, by its path. They are not stored.
     """
 
     place: Place
@@ -94,6 +97,7 @@ class SweepDirectory:
     provenance: Mapping[str, Any]
     environments: Mapping[str, Environment] = field(default_factory=dict)
     code: Mapping[str, str] = field(default_factory=dict)
+    files: Mapping[str, str] = field(default_factory=dict)
 
     @staticmethod
     def is_there(where: Location) -> bool:
@@ -130,6 +134,7 @@ class SweepDirectory:
         defaults: Mapping[str, Scalar],
         environment: Environment | None = None,
         code: UserCode | None = None,
+        files: Mapping[str, str] = MappingProxyType({}),
     ) -> "SweepDirectory":
         """Creates the directory and writes its record.
 
@@ -139,6 +144,7 @@ class SweepDirectory:
             defaults: The workload's values for what the spec does not name.
             environment: The environment that will train it, if known.
             code: The user's code that it runs, which is stored in it; `None` if it runs none.
+            files: The sha256 of each file that the spec names, by its path.
 
         Raises:
             UserError: If it holds another sweep, or anything else, or cannot be written. Of several processes at once
@@ -149,7 +155,8 @@ class SweepDirectory:
         cls.check_new(place)
         environments = {environment.id: environment} if environment else {}
         stored = dict(code.sha256) if code else {}
-        directory = cls(place, _identity(spec), spec, spec.sha256(), defaults, _provenance(), environments, stored)
+        sha256, provenance = spec.sha256(), _provenance()
+        directory = cls(place, _identity(spec), spec, sha256, defaults, provenance, environments, stored, files)
         _check_readable(directory)
         try:
             place.make()
@@ -254,6 +261,7 @@ class SweepDirectory:
                 provenance=self.provenance,
                 environments=self.environments,
                 code=self.code,
+                files=self.files,
             )
         )
 

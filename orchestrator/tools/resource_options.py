@@ -34,6 +34,9 @@ Trainers = Annotated[
 ]
 WaitNodes = Annotated[int, typer.Option(min=0, help="Begin when so many nodes of the cluster are up.")]
 OnDevice = Annotated[Device, typer.Option(help="What to train on; auto: GPUs where a node has some.")]
+Priority = Annotated[
+    int, typer.Option(help="Among the sweeps of a cluster: those of lower priority leave this one their cores.")
+]
 ByEngine = Annotated[
     Engine, typer.Option(help="What takes the steps on CPUs; auto: compiled blocks where a sweep is long enough.")
 ]

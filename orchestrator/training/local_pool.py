@@ -39,6 +39,7 @@ class LocalPool:
         checkpoint_seconds: float = CHECKPOINT_SECONDS,
     ) -> None:
         self._trainer = Trainer(workload, run, device, checkpoint_seconds)
+        self.accelerator = self._trainer.accelerator
         self._order: PackOrder | None = None
         self._train_slice: Callable[[], Report] = self._trainer.proceed
 

@@ -27,6 +27,10 @@ class Pool(Protocol):
         """Whether a pack can be handed out."""
 
     @property
+    def accelerator(self) -> str:
+        """The type of the idle trainer that gets the next pack: the model of its GPU, or `cpu`."""
+
+    @property
     def running(self) -> list[PackOrder]:
         """The packs being trained."""
 

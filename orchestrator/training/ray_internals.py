@@ -3,7 +3,7 @@
 import os
 import signal
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -17,6 +17,7 @@ TESTED = "2.60"
 
 _LOOK_SECONDS = 0.2
 _CONTROL_STORE_WAIT = "RAY_gcs_server_port_wait_time_s"
+_NOTES = b"attnsweep"
 _ARE_YOU_ALIVE = "/ray.rpc.NodeInfoGcsService/CheckAlive"
 _VITAL = frozenset({"gcs_server", "raylet"})
 
@@ -141,6 +142,43 @@ def use_own_token() -> bool:
 def control_store() -> Any | None:
     """The client of the cluster's control store, which knows its nodes; `None` through `ray://`."""
     return getattr(worker.global_worker, "gcs_client", None)
+
+
+def put_note(name: str, text: str, seconds: float) -> None:
+    """Leaves a text in the control store, for others on the cluster; replaces the one of this name."""
+    if (client := control_store()) is not None:
+        client.internal_kv_put(name.encode(), text.encode(), True, _NOTES, timeout=seconds)
+
+
+def remove_note(name: str, seconds: float) -> None:
+    """Removes a text from the control store. Idempotent."""
+    if (client := control_store()) is not None:
+        client.internal_kv_del(name.encode(), False, _NOTES, timeout=seconds)
+
+
+def read_notes(seconds: float) -> dict[str, str]:
+    """All texts that were left in the control store, by name; none through `ray://`."""
+    client = control_store()
+    names = [] if client is None else client.internal_kv_keys(b"", _NOTES, timeout=seconds)
+    if client is None or not names:
+        return {}
+    found = client.internal_kv_multi_get(names, _NOTES, timeout=seconds)
+    return {name.decode(): text.decode() for name, text in found.items()}
+
+
+def running_jobs(jobs: Iterable[str], seconds: float) -> set[str]:
+    """Those of these jobs, by their ids, whose driver is alive."""
+    client = control_store()
+    if client is None:
+        return set()
+    # Each by its id: a cluster remembers all that it ever had. The two skipped fields would cost calls to each driver.
+    skipped = {"skip_submission_job_info_field": True, "skip_is_running_tasks_field": True}
+    return {
+        job
+        for job in jobs
+        for found, info in client.get_all_job_info(job_or_submission_id=job, **skipped, timeout=seconds).items()
+        if found.hex() == job and not info.is_dead
+    }
 
 
 def dead_process() -> str | None:

@@ -3,8 +3,8 @@
 import re
 import time
 from collections import Counter
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, NoReturn, cast
 
 import ray
@@ -31,9 +31,10 @@ from attnsweep.orchestrator.training.messages import (
     RunContext,
     TrainerLost,
 )
+from attnsweep.orchestrator.training.neighbours import Neighbours
 from attnsweep.orchestrator.training.node_record import NodeRecord, is_of_the_node
 from attnsweep.orchestrator.training.ray_internals import dead_process
-from attnsweep.orchestrator.training.shares import Node, TrainerShare, Wanted, allot
+from attnsweep.orchestrator.training.shares import Amount, Node, TrainerShare, Wanted, allot, left_by
 from attnsweep.orchestrator.training.shipment import Shipment
 from attnsweep.orchestrator.training.trainer_actor import Settled, TrainerActor
 from attnsweep.workloads.engine.contract import Workload
@@ -51,6 +52,7 @@ class _Trainer:
 
     Attributes:
         node: Where it is or has to be; `None` where Ray chooses and has not said yet.
+        accelerator: The type of what it trains on, once it has settled.
         is_up: Whether it has settled.
         is_leaving: Whether it ends as soon as it has handed back its pack.
     """
@@ -58,6 +60,7 @@ class _Trainer:
     actor: "ActorHandle[TrainerActor]"
     share: TrainerShare
     node: str | None
+    accelerator: str = ""
     is_up: bool = False
     is_leaving: bool = False
 
@@ -68,13 +71,15 @@ class TrainerPool:
     The pool follows the cluster: nodes that come are used at the next look, and trainers on nodes that are about to go
     (Ray drains the node, or the process gets a SIGTERM) hand back their packs. A trainer is idle as soon as Ray has
     placed it: while other programs hold some cores or GPUs, the rest of the trainers work. A trainer whose GPU context
-    is broken is replaced. Nodes where no trainer starts, or where other code would train, are given up.
+    is broken is replaced. Nodes where no trainer starts, or where other code would train, are given up. What sweeps of
+    higher priority want is left to them: trainers in their way hand back their packs, and start again when it is free.
 
     Args:
         workload: The problem, sent to each trainer once.
         run: The run that its rows name.
         wanted: How many trainers, on what.
         n_nodes: Nodes that have to be up before the first trainer starts.
+        priority: Among the sweeps on the cluster; those of higher priority come first.
         checkpoint_seconds: Seconds between two checkpoints of a pack.
 
     Raises:
@@ -88,6 +93,7 @@ class TrainerPool:
         wanted: Wanted,
         *,
         n_nodes: int = 0,
+        priority: int = 0,
         checkpoint_seconds: float = CHECKPOINT_SECONDS,
     ) -> None:
         self._modules = installed_modules(workload)
@@ -97,6 +103,7 @@ class TrainerPool:
         self._checkpoint_seconds = checkpoint_seconds
         self._nodes: dict[str, Node] = {}
         self._record = NodeRecord()
+        self._neighbours = Neighbours(run.sweep, priority)
         self._looked = float("-inf")
         self._answered = time.monotonic()
         self._is_closing = False
@@ -122,12 +129,20 @@ class TrainerPool:
         """What has to come before any pack can train; empty once one can."""
         if self._n_nodes:
             return f"{self._n_nodes} nodes; {len(self._nodes)} are up"
-        return "" if self.n_placed else f"Ray to start {self.n_trainers} trainers"
+        if self.n_placed:
+            return ""
+        others = self._neighbours.waiting_for
+        return f"cores: {others}" if others else f"Ray to start {self.n_trainers} trainers"
 
     @property
     def has_idle(self) -> bool:
         """Whether a pack can be handed out."""
         return bool(self._idle)
+
+    @property
+    def accelerator(self) -> str:
+        """The type of the trainer that gets the next pack."""
+        return self._trainers[self._idle[0]].accelerator
 
     @property
     def running(self) -> list[PackOrder]:
@@ -136,7 +151,7 @@ class TrainerPool:
 
     def notices(self) -> list[str]:
         """What the user should know of the trainers since the last call."""
-        return self._record.notices()
+        return [*self._record.notices(), *self._neighbours.notices()]
 
     def train(self, order: PackOrder) -> None:
         """Hands a pack to an idle trainer."""
@@ -163,6 +178,7 @@ class TrainerPool:
         for trainer in self._trainers.values():
             ray.kill(trainer.actor)
         self._running.clear()
+        self._neighbours.close()
 
     def _collect_within(self, timeout: float) -> Reports:
         waited_for = [*self._running, *self._placing]
@@ -209,17 +225,9 @@ class TrainerPool:
 
     def _follow(self, nodes: Sequence[Node]) -> None:
         """Starts the trainers that nodes lack, and lets those go that have no place any more."""
-        staying = [each for each in self._trainers.values() if not each.is_leaving]
-        there = Counter(each.node for each in staying if each.node is not None)
-        allotment = allot(nodes, self._wanted, there)
-        limits = self._record.limits
-        shares: dict[str | None, Counter[TrainerShare]] = {
-            node_id: Counter(each[: limits.get(node_id, len(each))]) for node_id, each in allotment.by_node.items()
-        }
-        if self._record.refused and not any(shares.values()):
-            raise PoolError(f"no node can train: {self._record.in_words()}")
-        self._record.wait_for(len(allotment.pending))
-        shares[None] = Counter(allotment.pending)
+        self._neighbours.look()
+        shares = self._allotted(nodes)
+        claimed = {node_id: Amount.of(each.elements()) for node_id, each in shares.items() if node_id and each}
         # Those that are up stay, before those that wait.
         for number, each in sorted(self._trainers.items(), key=lambda item: not item[1].is_up):
             if not each.is_leaving:
@@ -227,6 +235,38 @@ class TrainerPool:
         for node_id, missing in shares.items():
             for share in missing.elements():
                 self._start(share, node_id)
+        self._compare_notes(claimed)
+
+    def _allotted(self, nodes: Sequence[Node]) -> dict[str | None, Counter[TrainerShare]]:
+        """The trainers that each node shall have; under `None` those without a node yet."""
+        staying = [each for each in self._trainers.values() if not each.is_leaving]
+        there = Counter(each.node for each in staying if each.node is not None)
+        # While others come first, more nodes are for them to ask for.
+        wanted = replace(self._wanted, least=0) if (claims := self._neighbours.claims) else self._wanted
+        allotment = allot(left_by(nodes, claims, wanted.device), wanted, there)
+        limits = self._record.limits
+        shares: dict[str | None, Counter[TrainerShare]] = {
+            node_id: Counter(each[: limits.get(node_id, len(each))]) for node_id, each in allotment.by_node.items()
+        }
+        if self._record.refused and not claims and not any(shares.values()):
+            raise PoolError(f"no node can train: {self._record.in_words()}")
+        self._record.wait_for(len(allotment.pending))
+        return {**shares, None: Counter(allotment.pending)}
+
+    def _compare_notes(self, claimed: Mapping[str, Amount]) -> None:
+        """Tells other sweeps what this one has and wants, and finds those that are in its way."""
+        held = self._by_node([each for each in self._trainers.values() if each.is_up])
+        self._neighbours.tell(self.n_placed, {node: Amount.of(shares) for node, shares in held.items()}, claimed)
+        waiting = self._by_node([each for each in self._trainers.values() if not each.is_up])
+        self._neighbours.compare(self._nodes, claimed, {node: len(shares) for node, shares in waiting.items()})
+
+    def _by_node(self, trainers: Sequence[_Trainer]) -> dict[str, list[TrainerShare]]:
+        """The shares of trainers on nodes that are up."""
+        found: dict[str, list[TrainerShare]] = {}
+        for each in trainers:
+            if each.node in self._nodes:
+                found.setdefault(each.node, []).append(each.share)
+        return found
 
     def _keep_or_release(self, number: int, trainer: _Trainer, places: Counter[TrainerShare]) -> None:
         if places[trainer.share] > 0:
@@ -248,7 +288,7 @@ class TrainerPool:
             self._record.differs(settled.node, settled.host, changes)
             self._end(number)
             return
-        trainer.node, trainer.is_up = settled.node, True
+        trainer.node, trainer.accelerator, trainer.is_up = settled.node, settled.accelerator, True
         self._record.started(settled.node)
         self._idle.append(number)
 

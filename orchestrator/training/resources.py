@@ -29,13 +29,14 @@ class Resources:
             per core of machines without GPUs. More than fit are asked of Ray, whose autoscaler may bring machines.
         n_nodes: Machines of the cluster that have to be up before training begins.
         device: `cpu` or `cuda`; `auto` for GPUs where a machine has some.
+        priority: Among the sweeps of a cluster: those of lower priority leave this one what it wants.
         engine: What takes the steps of a new sweep's trainings on CPUs; `auto` for `blocks` where that pays.
         pack_size: Trainings in a pack; `None` finds the fastest size.
         max_failures: Trainings that may fail in this run before it stops; `None` for any number.
         checkpoint_seconds: Seconds between two checkpoints of a pack.
 
     Raises:
-        UserError: If `local` comes with an address, with several trainers or with nodes.
+        UserError: If `local` comes with an address, with several trainers, with nodes or with a priority.
     """
 
     address: str | None = None
@@ -43,6 +44,7 @@ class Resources:
     n_trainers: int | tuple[int, int] | None = None
     n_nodes: int = 0
     device: Device = "auto"
+    priority: int = 0
     engine: "Engine | Literal['auto']" = "auto"
     pack_size: int | None = None
     max_failures: int | None = None
@@ -55,6 +57,8 @@ class Resources:
             raise _not_local(f"--trainers {self.n_trainers}", "at most --trainers 1")
         if self.local and self.n_nodes > 1:
             raise _not_local(f"--wait-nodes {self.n_nodes}", "no --wait-nodes")
+        if self.local and self.priority:
+            raise _not_local(f"--priority {self.priority}", "no --priority")
 
     @property
     def wanted(self) -> Wanted:
@@ -95,6 +99,7 @@ def open_resources(resources: Resources) -> Iterator[StartPool]:
             run,
             resources.wanted,
             n_nodes=resources.n_nodes,
+            priority=resources.priority,
             checkpoint_seconds=resources.checkpoint_seconds,
         )
 

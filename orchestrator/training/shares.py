@@ -2,10 +2,12 @@
 
 import heapq
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Literal, TypeAlias
+from dataclasses import dataclass, replace
+from typing import Literal, NamedTuple, TypeAlias
 
 Device: TypeAlias = Literal["auto", "cpu", "cuda"]
+_RAYS_DIGITS = 4
+"""Ray counts resources in ten thousandths."""
 
 
 @dataclass(frozen=True)
@@ -39,6 +41,19 @@ class TrainerShare:
     num_gpus: float
 
 
+class Amount(NamedTuple):
+    """Cores and GPUs of one node; a part of either may be shared."""
+
+    n_cpus: float = 0.0
+    n_gpus: float = 0.0
+
+    @classmethod
+    def of(cls, shares: Iterable[TrainerShare]) -> "Amount":
+        """What some trainers have together."""
+        taken = [*shares]
+        return cls(sum(each.num_cpus for each in taken), sum(each.num_gpus for each in taken))
+
+
 @dataclass(frozen=True)
 class Wanted:
     """How many trainers a sweep wants, and on what.
@@ -65,6 +80,30 @@ class Allotment:
 
     by_node: Mapping[str, Sequence[TrainerShare]]
     pending: Sequence[TrainerShare]
+
+
+def left_by(nodes: Iterable[Node], claims: Mapping[str, Amount], device: Device) -> list[Node]:
+    """The nodes as others leave them.
+
+    A node whose GPUs are all claimed is not taken for one without GPUs: a sweep on GPUs does not move to its cores.
+
+    Args:
+        nodes: That may be used.
+        claims: What others take, by the node's id.
+        device: What is wanted.
+    """
+    left = []
+    for node in nodes:
+        n_cpus, n_gpus = claims.get(node.id, Amount())
+        rest = replace(node, n_cpus=_rest(node.n_cpus, n_cpus), n_gpus=_rest(node.n_gpus, n_gpus))
+        if _uses_gpus(node, device) and not _uses_gpus(rest, device):
+            rest = replace(rest, n_cpus=0.0)
+        left.append(rest)
+    return left
+
+
+def _rest(there: float, taken: float) -> float:
+    return max(round(there - taken, _RAYS_DIGITS), 0.0)
 
 
 def allot(nodes: Sequence[Node], wanted: Wanted, there: Mapping[str, int]) -> Allotment:

@@ -68,6 +68,11 @@ class Trainer:
         self._is_leaving = False
 
     @property
+    def accelerator(self) -> str:
+        """The model of its GPU, or `cpu`."""
+        return _model_of(self._device) or "cpu"
+
+    @property
     def has_pack(self) -> bool:
         """Whether a pack is under way."""
         return self._order is not None

@@ -23,12 +23,14 @@ class Settled:
     Attributes:
         node: Ray's id of the machine.
         host: The name of the machine.
+        accelerator: The model of its GPU, or `cpu`.
         versions: By library.
         code: A digest by module, of those that the driver asked for and that are installed there.
     """
 
     node: str
     host: str
+    accelerator: str
     versions: Mapping[str, str]
     code: Mapping[str, str]
 
@@ -63,7 +65,7 @@ class TrainerActor(Trainer):
 
         signal.signal(signal.SIGTERM, leave)
         node = str(ray.get_runtime_context().get_node_id())
-        return Settled(node, platform.node(), _versions_here(self._run.engine), digests_here(modules))
+        return Settled(node, platform.node(), self.accelerator, _versions_here(self._run.engine), digests_here(modules))
 
 
 def _versions_here(engine: Engine) -> Mapping[str, str]:

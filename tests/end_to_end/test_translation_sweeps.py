@@ -18,7 +18,7 @@ from attnsweep.reproduction.chiang import table1 as chiang_table1
 from attnsweep.search_spaces import Categorical, Sweep
 from attnsweep.search_spaces.dimensions import Dimension
 from attnsweep.search_spaces.loading import load_sweep
-from attnsweep.workloads.errors import SpecError
+from attnsweep.workloads.errors import SpecError, UserError
 from attnsweep.workloads.translation.grammar import Lexicon, LexiconSizes, sentence_pair
 
 QUIET = Console(quiet=True)
@@ -80,6 +80,9 @@ def test_a_text_of_ones_own_from_file_to_ledger(tmp_path: Path, monkeypatch: pyt
     _prepare("other", 150, monkeypatch)
     shutil.copy("other.parquet", "mine.parquet")
     with pytest.raises(SpecError, match=r"corpus_digest: got .* the file has changed since the sweep began"):
+        resume_sweep(directory.place, Resources(local=True), QUIET)
+    Path("mine.parquet").unlink()
+    with pytest.raises(UserError, match=r"corpus: got .*/mine.parquet', expected .* \(No such file or directory\)"):
         resume_sweep(directory.place, Resources(local=True), QUIET)
     assert Ledger(directory.place).trainings().num_rows == 4
 

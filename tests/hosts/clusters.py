@@ -34,27 +34,31 @@ class HostedCluster:
         network: Where hosts are made.
         system_config: Ray's own settings.
         variables: The environment of every command, beside the token's.
+
+    Attributes:
+        variables: The same, with the token's.
     """
 
     def __init__(self, network: Network, system_config: dict[str, Any] | None = None, **variables: str) -> None:
         self.network = network
         self._system_config = system_config or {}
-        self._variables = TOKEN | _PATIENT | variables
+        self.variables = TOKEN | _PATIENT | variables
 
     def host(self, number: int) -> Host:
         return self.network.hosts[number]
 
-    def start_head(self) -> None:
+    def start_head(self, variables: Mapping[str, str] = NONE) -> None:
         """The token, and the head, on a new host 1."""
         head = self.network.add(1)
         if 2 in self.network.hosts:
             self._give_token(head, self.host(2).path("/root/.ray/auth_token").read_text())
         else:
             generate = f"umask 077 && {BIN / 'ray'} get-auth-token --generate"
-            head.run("bash", "-c", generate, variables=self._variables)
+            head.run("bash", "-c", generate, variables=self.variables)
         settings = [f"--system-config={json.dumps(self._system_config)}"] if self._system_config else []
         ports = ["--port=6379", "--dashboard-port=8265"]
-        head.run(BIN / "ray", "start", "--head", *ports, *SMALL, *settings, variables=self._variables)
+        words = ["start", "--head", *ports, *SMALL, *settings]
+        head.run(BIN / "ray", *words, variables={**self.variables, **variables})
 
     def start_workers(self, numbers: Sequence[int]) -> None:
         """New hosts that join, all at once."""
@@ -76,13 +80,13 @@ class HostedCluster:
         self, number: int, program: str, *words: str | Path, seconds: float = 120, variables: Mapping[str, str] = NONE
     ) -> str:
         """Runs a program of the environment on a host to its end."""
-        return self.host(number).run(BIN / program, *words, seconds=seconds, variables={**self._variables, **variables})
+        return self.host(number).run(BIN / program, *words, seconds=seconds, variables={**self.variables, **variables})
 
     def start(
         self, number: int, program: str | Path, *words: str | Path, variables: Mapping[str, str] = NONE
     ) -> "subprocess.Popen[str]":
         """Starts a program of the environment on a host, or any that is given by its path."""
-        return self.host(number).start(BIN / program, *words, variables={**self._variables, **variables})
+        return self.host(number).start(BIN / program, *words, variables={**self.variables, **variables})
 
     def give_token(self, number: int) -> None:
         """Copies the token from the head to a new host."""

@@ -1,4 +1,4 @@
-"""The driver of a sweep on a host: what it says, and when."""
+"""The driver of a sweep in a process of its own: what it says, and when."""
 
 import re
 import subprocess
@@ -11,22 +11,19 @@ import pytest
 from attnsweep.orchestrator.ledger.reader import Ledger
 from attnsweep.orchestrator.storage.local import LocalFolder
 from attnsweep.orchestrator.storage.whereabouts import read_whereabouts
-from tests.hosts.clusters import HEAD, HostedCluster
 
 
 class Driver:
-    """`attnsweep run` of `slow.py`, or another command, on one host of a cluster.
+    """A process that runs a sweep.
 
     Args:
-        cluster: Where it trains.
-        words: The command.
-        host: The host that it runs on.
+        process: Started with its output in a pipe.
     """
 
-    def __init__(self, cluster: HostedCluster, *words: str, host: int = 1) -> None:
+    def __init__(self, process: "subprocess.Popen[str]") -> None:
         self.began = time.monotonic()
         self._heard: list[tuple[float, str]] = []
-        self._process: subprocess.Popen[str] = cluster.start(host, "attnsweep", *words, "--address", HEAD)
+        self._process = process
         self._reader = threading.Thread(target=self._read, daemon=True)
         self._reader.start()
 

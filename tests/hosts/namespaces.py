@@ -38,7 +38,7 @@ name=$1 disk=$2 shared=$3 environment=$4; shift 4
 mount --make-rprivate /
 hostname "$name"
 mount -t proc proc /proc
-mount -t tmpfs -o size=256m memory /dev/shm
+mount -t tmpfs -o size=1g memory /dev/shm
 mount --bind "$shared" /srv
 # /mnt is the disk. What is to be seen is kept there while the folders around it are covered.
 mount -t tmpfs -o "size=$disk" disk /mnt

@@ -18,6 +18,20 @@ from tests.hosts.namespaces import Network
 
 pytestmark = [pytest.mark.ray, pytest.mark.scale, pytest.mark.timeout(900)]
 SLOW = Path(__file__).with_name("slow.py")
+_MAKE_BUCKET = """
+import boto3
+from botocore.config import Config
+boto3.client("s3", config=Config(retries={"total_max_attempts": 10})).create_bucket(Bucket="sweeps")
+"""
+_COPY_BUCKET = """
+import pathlib, sys
+import boto3
+bucket = boto3.resource("s3").Bucket("sweeps")
+for each in bucket.objects.all():
+    path = pathlib.Path(sys.argv[1], each.key)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    bucket.download_file(each.key, str(path))
+"""
 
 
 def _new_cluster(network: Network, *workers: int, quick: bool = True) -> HostedCluster:
@@ -65,7 +79,8 @@ class _Run(Driver):
     def __init__(self, cluster: HostedCluster, name: str, *options: str) -> None:
         self._cluster, self._directory = cluster, f"/srv/{name}"
         self.path = cluster.network.shared / name
-        super().__init__(cluster, "run", "/srv/slow.py", "--dir", self._directory, "--pack-size", "4", *options)
+        words = ["run", "/srv/slow.py", "--dir", self._directory, "--address", HEAD, "--pack-size", "4", *options]
+        super().__init__(cluster.start(1, "attnsweep", *words))
 
     def assert_undisturbed(self, undisturbed: Path) -> set[str]:
         """It ends, with the rows of an undisturbed one; returns the hosts that trained."""
@@ -195,6 +210,37 @@ def test_a_power_cut(cluster: HostedCluster, undisturbed: Path) -> None:
     _assert_power_cut_costs_nothing(cluster, undisturbed, "power cut, quick health checks")
 
 
+def test_the_drivers_host_dies_while_the_directory_is_in_an_object_store(
+    cluster: HostedCluster, undisturbed: Path
+) -> None:
+    """No other host has credentials for the store. The dead driver holds the sweep until its lease expires."""
+    store = cluster.network.add(4)
+    server = store.start("/bin/bash", "-c", f"exec {BIN}/moto_server -H {store.address} -p 9000 > /tmp/store.log 2>&1")
+    credentials = {"AWS_ENDPOINT_URL": f"http://{store.address}:9000", "AWS_EC2_METADATA_DISABLED": "true"}
+    credentials |= {"AWS_ACCESS_KEY_ID": "key", "AWS_SECRET_ACCESS_KEY": "secret", "AWS_DEFAULT_REGION": "us-east-1"}
+    cluster.run(1, "python", "-c", _MAKE_BUCKET, variables=credentials)
+    command = ["run", "/srv/slow.py", "--dir", "s3://sweeps/s", "--address", HEAD, "--pack-size", "4", "--or-resume"]
+    run = Driver(cluster.start(3, "attnsweep", *command, variables=credentials))
+    run.hear(r"trainings [1-9]\d*/32 ")
+    for host in (1, 2):
+        cluster.host(host).run("bash", "-c", "! grep -l AWS_SECRET /proc/[0-9]*/environ")
+    fault = time.monotonic()
+    cluster.host(3).power_off()
+    run.wait()
+    resumed = Driver(cluster.start(1, "attnsweep", *command, variables=credentials))
+    resumed.hear("another process works on .*; waiting for up to 330 s")
+    recovered = resumed.hear("found [1-9][0-9]* trainings", seconds=400) - fault
+    assert resumed.wait() == 0, resumed.said
+    said = cluster.run(1, "attnsweep", "audit", "s3://sweeps/s", variables=credentials)
+    assert said.splitlines()[-1] == "clean"
+    cluster.run(1, "python", "-c", _COPY_BUCKET, "/srv/copied", variables=credentials)
+    assert sweeps.outcomes(cluster.network.shared / "copied" / "s") == sweeps.outcomes(undisturbed)
+    assert sweeps.curves(cluster.network.shared / "copied" / "s") == sweeps.curves(undisturbed)
+    store.end()
+    server.communicate()
+    _report("the driver's host killed, directory in an object store", recovered=recovered)
+
+
 def test_the_head_dies_and_another_resumes(new_network: Callable[[], Network], undisturbed: Path) -> None:
     cluster = _new_cluster(new_network(), 2, 3)
     run = _Run(cluster, "head")
@@ -206,7 +252,7 @@ def test_the_head_dies_and_another_resumes(new_network: Callable[[], Network], u
         cluster.run(number, "ray", "stop", "--force")
     cluster.start_head()
     cluster.join([2, 3])
-    resumed = Driver(cluster, "resume", "/srv/head")
+    resumed = Driver(cluster.start(1, "attnsweep", "resume", "/srv/head", "--trust", "--address", HEAD))
     resumed.hear("found [1-9][0-9]* trainings")
     recovered = time.monotonic() - fault
     assert resumed.wait() == 0, resumed.said

@@ -38,5 +38,5 @@ def test_every_node_asks_for_the_token() -> None:
     config = _filled_in()
     starts = [line for role in ("head", "worker") for line in config[f"{role}_start_ray_commands"] if " start " in line]
     assert len(starts) == 2
-    assert all(line.startswith("RAY_AUTH_MODE=token ray start ") for line in starts)
+    assert all(" RAY_AUTH_MODE=token ray start " in f" {line}" for line in starts)
     assert config["file_mounts"]["~/.ray/auth_token"] == "~/.ray/auth_token"

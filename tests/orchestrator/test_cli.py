@@ -55,6 +55,10 @@ def _mistake(arguments: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pyte
             "--local: got '--wait-nodes 2', expected no --wait-nodes, because",
         ),
         (
+            ["quickstart", "--local", "--priority", "-1"],
+            "--local: got '--priority -1', expected no --priority, because",
+        ),
+        (
             ["quickstart", "--local", "--device", "cuda"],
             "--device: got 'cuda', expected a GPU that PyTorch can use here",
         ),

@@ -106,8 +106,8 @@ def test_a_sweep_in_blocks_is_replayed_and_resumed_in_blocks(
 
 def test_a_worker_with_another_compiler_is_named(with_compiler: None) -> None:
     driver = Environment(versions=versions("blocks"), code={})
-    same = Settled("node", "host", versions("blocks"), {})
-    other = Settled("node", "host", versions("blocks") | {"engine": "blocks, avx2, g++ 9.4"}, {})
+    same = Settled("node", "host", "cpu", versions("blocks"), {})
+    other = Settled("node", "host", "cpu", versions("blocks") | {"engine": "blocks, avx2, g++ 9.4"}, {})
     assert same.changes_from(driver) == []
     assert other.changes_from(driver) == [f"engine {programs.block_engine()} -> blocks, avx2, g++ 9.4"]
 

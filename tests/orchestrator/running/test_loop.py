@@ -27,7 +27,7 @@ class _Several:
     """Several trainers in this process. A look at them lets each train for a slice."""
 
     n_trainers = n_placed = N_TRAINERS
-    waiting_for = ""
+    waiting_for, accelerator = "", "cpu"
 
     def __init__(self, directory: SweepDirectory, look: Callable[[], None] = lambda: None) -> None:
         self._pools = [LocalPool(WORKLOAD, RunContext(directory.sweep)) for _ in range(N_TRAINERS)]

@@ -1,0 +1,153 @@
+"""How many trainings make a pack: found by measurement, for each shape and type of accelerator, and kept in the sweep.
+
+No row depends on it but by the columns that name its pack.
+"""
+
+import json
+from collections.abc import Mapping
+from contextlib import suppress
+from typing import Annotated
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from attnsweep.orchestrator.storage.errors import StoreError
+from attnsweep.orchestrator.storage.place import Place
+from attnsweep.orchestrator.training.identity import Shape
+from attnsweep.workloads.errors import UserError
+
+_FILE = "pack_sizes.json"
+_Size = Annotated[int, Field(ge=1)]
+_Rate = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+
+
+class Measured(BaseModel):
+    """What is known of one shape on one type of accelerator.
+
+    Attributes:
+        rates: By pack size, training steps per second; of a size that gained too little, the rate of a smaller one.
+        limit: No pack is larger.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    rates: Mapping[_Size, _Rate]
+    limit: _Size
+
+
+class _Kept(BaseModel):
+    """The file: by the type of accelerator, by the shape as JSON."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    sizes: Mapping[str, Mapping[str, Measured]]
+
+
+class PackSizes:
+    """The sizers of a sweep. They begin with what its earlier runs have measured.
+
+    Args:
+        fixed: The size to use throughout; `None` finds one, and keeps what it finds.
+        place: The sweep.
+    """
+
+    def __init__(self, fixed: int | None, place: Place) -> None:
+        self._fixed, self._place = fixed, place
+        self._kept = {} if fixed else _read(place)
+        self._sizers: dict[tuple[str, Shape], PackSizer] = {}
+
+    def sizer(self, accelerator: str, shape: Shape) -> "PackSizer":
+        """The sizer of packs of a shape on a type of accelerator."""
+        found = self._sizers.get((accelerator, shape))
+        if found is None:
+            found = PackSizer(self._fixed, self._kept.get(accelerator, {}).get(json.dumps(shape)))
+            self._sizers[accelerator, shape] = found
+        return found
+
+    def save(self) -> None:
+        """Writes what was found since, if any size is new. A failure to write it never stops a sweep."""
+        if self._fixed:
+            return
+        found = {accelerator: dict(by_shape) for accelerator, by_shape in self._kept.items()}
+        for (accelerator, shape), sizer in self._sizers.items():
+            if (measured := sizer.found) is not None:
+                found.setdefault(accelerator, {})[json.dumps(shape)] = measured
+        if _sizes_in(found) == _sizes_in(self._kept):
+            return
+        self._kept = found
+        with suppress(StoreError):
+            self._place.put_passing_text(_FILE, _Kept(sizes=found).model_dump_json() + "\n")
+
+
+def _read(place: Place) -> Mapping[str, Mapping[str, Measured]]:
+    """What earlier runs have found; nothing where that cannot be read."""
+    try:
+        return _Kept.model_validate_json(place.read_text(_FILE)).sizes
+    except (OSError, UserError, UnicodeDecodeError, ValidationError):
+        return {}
+
+
+def _sizes_in(kept: Mapping[str, Mapping[str, Measured]]) -> object:
+    """All but the rates, which change with every pack."""
+    return {
+        (accelerator, shape): (sorted(measured.rates), measured.limit)
+        for accelerator, by_shape in kept.items()
+        for shape, measured in by_shape.items()
+    }
+
+
+class PackSizer:
+    """Finds the pack size that trains one shape fastest: doubles it while that trains more steps per second.
+
+    Args:
+        fixed: The size to use throughout; `None` finds one.
+        measured: What an earlier run found.
+    """
+
+    smallest, largest = 64, 4096
+    _worth_it = 1.05
+    _last_may_be = 1.5
+
+    def __init__(self, fixed: int | None, measured: Measured | None = None) -> None:
+        self._fixed = fixed
+        self._rates: dict[int, float] = {} if measured is None else dict(measured.rates)
+        self._limit = fixed or (self.largest if measured is None else measured.limit)
+
+    @property
+    def found(self) -> Measured | None:
+        """What was measured so far; `None` if nothing was."""
+        if not self._rates and self._limit == self.largest:
+            return None
+        return Measured(rates=dict(self._rates), limit=self._limit)
+
+    def size(self, fair_share: int) -> int:
+        """The size of the next pack.
+
+        Args:
+            fair_share: Trainings left for each trainer: with a larger pack another trainer would have no work.
+        """
+        if self._fixed is not None:
+            return self._limit
+        wanted = self._wanted()
+        # A few trainings left over join the last pack: a small pack costs nearly as much as a full one.
+        is_last = fair_share <= min(self._last_may_be * wanted, self._limit)
+        return max(fair_share if is_last else wanted, 1)
+
+    def measured(self, n_lanes: int, lane_steps_per_second: float) -> None:
+        """Learns from the speed of a trained pack, if the pack had the wanted size."""
+        if n_lanes != self._wanted():
+            return
+        smaller = max((rate for size, rate in self._rates.items() if size < n_lanes), default=0.0)
+        # A size that gains too little counts as no better, so that the search ends there.
+        gains = lane_steps_per_second > self._worth_it * smaller
+        self._rates[n_lanes] = lane_steps_per_second if gains else min(lane_steps_per_second, smaller)
+
+    def out_of_memory(self, n_lanes: int) -> None:
+        """Never makes a pack of this size again."""
+        self._limit = min(self._limit, max(n_lanes // 2, 1))
+
+    def _wanted(self) -> int:
+        if not self._rates:
+            return min(self.smallest, self._limit)
+        best = max(self._rates, key=lambda size: self._rates[size])
+        double = best * 2
+        return double if best == max(self._rates) and double <= self._limit else min(best, self._limit)

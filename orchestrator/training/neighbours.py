@@ -1,0 +1,219 @@
+"""The other sweeps on a cluster: whose trainers hold its cores, and which of them come before this one.
+
+Each driver leaves a note in Ray's control store: what its trainers hold, and what it claims. A note counts while Ray
+knows its driver as alive, so that what a killed driver leaves misleads nobody. A sweep takes what those of higher
+priority do not claim.
+"""
+
+import os
+import platform
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+from datetime import timedelta
+from typing import Annotated
+from uuid import uuid4
+
+import ray
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from ray.exceptions import RayError
+
+from attnsweep.orchestrator.storage.whereabouts import span
+from attnsweep.orchestrator.training.ray_internals import put_note, read_notes, remove_note, running_jobs
+from attnsweep.orchestrator.training.shares import Amount, Node
+
+_LOOK_SECONDS = 2.0
+_TELL_SECONDS = 10.0
+"""How often a note is written although nothing has changed but its age."""
+_ANSWER_SECONDS = 1.0
+_MOST_NAMED = 3
+_LITTLE = 1e-3
+
+Amounts = Mapping[str, Amount]
+"""By the node's id."""
+
+
+class Note(BaseModel):
+    """What a driver tells the others.
+
+    Attributes:
+        sweep: The name of its sweep.
+        priority: Those of higher priority come first.
+        driver: Its process, in words.
+        job: Its id in Ray, in hexadecimal.
+        n_trainers: Trainers that are up.
+        seconds: How long it has had trainers.
+        held: What these have.
+        claimed: What it wants of the nodes that are up; includes what its trainers hold.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    sweep: str
+    priority: int
+    driver: str
+    job: str
+    n_trainers: Annotated[int, Field(ge=0)]
+    seconds: Annotated[float, Field(ge=0, allow_inf_nan=False)]
+    held: Amounts
+    claimed: Amounts
+
+    @property
+    def name(self) -> str:
+        """The sweep, and who drives it."""
+        return f"sweep {self.sweep} (priority {self.priority}, {self.driver})"
+
+    def __str__(self) -> str:
+        trainers, hosts = _counted(self.n_trainers, "trainer"), _counted(len(self.held), "host")
+        return f"{self.name} has {trainers} on {hosts}, for {span(timedelta(seconds=self.seconds))}"
+
+
+class Neighbours:
+    """The other sweeps, as this one's driver sees them, and what it tells them.
+
+    Args:
+        sweep: The name of this sweep.
+        priority: Its priority.
+    """
+
+    def __init__(self, sweep: str, priority: int) -> None:
+        self._sweep, self._priority = sweep, priority
+        self._key = uuid4().hex
+        self._driver = f"process {os.getpid()} on {platform.node()}"
+        self._job = str(ray.get_runtime_context().get_job_id())
+        self._others: list[Note] = []
+        self._in_the_way: list[Note] = []
+        self._began: float | None = None
+        self._looked = self._told_at = float("-inf")
+        self._told: object = None
+        self._notices: list[str] = []
+
+    @property
+    def claims(self) -> Amounts:
+        """What sweeps of higher priority want of each node."""
+        return _total(note.claimed for note in self._first)
+
+    @property
+    def waiting_for(self) -> str:
+        """Which sweeps have the cores that this one wants, in words; empty where none has."""
+        return _in_words(self._in_the_way or self._first)
+
+    @property
+    def _first(self) -> list[Note]:
+        return [note for note in self._others if note.priority > self._priority and note.claimed]
+
+    def look(self) -> None:
+        """Reads the notes of the others, if that is due. Without an answer, what was known before stays."""
+        if time.monotonic() - self._looked < _LOOK_SECONDS:
+            return
+        self._looked = time.monotonic()
+        before = self._first
+        with suppress(RayError):
+            self._others = self._read()
+        self._notices += [f"gives way to {note.name}" for note in _missing(self._first, before)]
+        self._notices += [f"{note.name} wants its cores no more" for note in _missing(before, self._first)]
+
+    def _read(self) -> list[Note]:
+        texts = {key: text for key, text in read_notes(_ANSWER_SECONDS).items() if key != self._key}
+        notes = {key: note for key, text in texts.items() if (note := _parsed(text)) is not None}
+        running = running_jobs({note.job for note in notes.values()}, _ANSWER_SECONDS)
+        for key, note in notes.items():
+            if note.job not in running:
+                remove_note(key, _ANSWER_SECONDS)
+        found = [note for note in notes.values() if note.job in running]
+        return sorted(found, key=lambda note: (-note.priority, note.sweep))
+
+    def tell(self, n_trainers: int, held: Amounts, claimed: Amounts) -> None:
+        """Writes this sweep's note, if anything has changed or its age is due.
+
+        Args:
+            n_trainers: Trainers that are up.
+            held: What they have.
+            claimed: What is wanted of the nodes that are up.
+        """
+        now = time.monotonic()
+        if self._told == (held, claimed) and now - self._told_at < _TELL_SECONDS:
+            return
+        if n_trainers and self._began is None:
+            self._began = now
+        note = Note(
+            sweep=self._sweep,
+            priority=self._priority,
+            driver=self._driver,
+            job=self._job,
+            n_trainers=n_trainers,
+            seconds=0.0 if self._began is None else now - self._began,
+            held=held,
+            claimed=claimed,
+        )
+        with suppress(RayError):
+            put_note(self._key, note.model_dump_json(), _ANSWER_SECONDS)
+            self._told, self._told_at = (held, claimed), now
+
+    def compare(self, nodes: Mapping[str, Node], claimed: Amounts, waiting: Mapping[str, int]) -> None:
+        """Finds the sweeps whose trainers are where some of this one's have to be.
+
+        Args:
+            nodes: That are up, by id.
+            claimed: What this sweep wants of them.
+            waiting: Its trainers that are not up, by the node that they are for.
+        """
+        held = _total(note.held for note in self._others)
+        full = {
+            node_id
+            for node_id in waiting
+            if node_id in held and not _fits(nodes[node_id], held[node_id], claimed.get(node_id, Amount()))
+        }
+        before, self._in_the_way = self._in_the_way, [note for note in self._others if full & note.held.keys()]
+        if _missing(self._in_the_way, before):
+            number = _counted(sum(waiting[node_id] for node_id in full), "trainer")
+            self._notices.append(f"waiting with {number} for cores: {_in_words(self._in_the_way)}")
+
+    def notices(self) -> list[str]:
+        """What the user should know since the last call."""
+        found, self._notices = self._notices, []
+        return found
+
+    def close(self) -> None:
+        """Takes this sweep's note away."""
+        with suppress(RayError):
+            remove_note(self._key, _ANSWER_SECONDS)
+
+
+def _parsed(text: str) -> Note | None:
+    try:
+        return Note.model_validate_json(text)
+    except ValidationError:
+        # Of another version of attnsweep.
+        return None
+
+
+def _missing(notes: Sequence[Note], there: Sequence[Note]) -> list[Note]:
+    """The notes of drivers that `there` has none of."""
+    known = {(note.driver, note.sweep) for note in there}
+    return [note for note in notes if (note.driver, note.sweep) not in known]
+
+
+def _total(amounts: Iterable[Amounts]) -> dict[str, Amount]:
+    total: dict[str, Amount] = {}
+    for by_node in amounts:
+        for node_id, amount in by_node.items():
+            before = total.get(node_id, Amount())
+            total[node_id] = Amount(before.n_cpus + amount.n_cpus, before.n_gpus + amount.n_gpus)
+    return total
+
+
+def _fits(node: Node, held: Amount, claimed: Amount) -> bool:
+    has_cores = held.n_cpus + claimed.n_cpus <= node.n_cpus + _LITTLE
+    return has_cores and held.n_gpus + claimed.n_gpus <= node.n_gpus + _LITTLE
+
+
+def _in_words(notes: Sequence[Note]) -> str:
+    words = [str(note) for note in notes[:_MOST_NAMED]]
+    if len(notes) > _MOST_NAMED:
+        words.append(f"{len(notes) - _MOST_NAMED} more sweeps")
+    return "; ".join(words)
+
+
+def _counted(number: int, what: str) -> str:
+    return f"{number} {what}" if number == 1 else f"{number} {what}s"

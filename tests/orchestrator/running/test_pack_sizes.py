@@ -1,0 +1,121 @@
+"""How large packs get, and what a later run knows of it."""
+
+import os
+import signal
+from pathlib import Path
+
+import pytest
+
+from attnsweep.orchestrator.ledger.reader import Ledger
+from attnsweep.orchestrator.running.loop import SweepLoop
+from attnsweep.orchestrator.running.pack_sizes import PackSizer, PackSizes
+from attnsweep.orchestrator.storage.local import LocalFolder
+from tests.fault import sweeps
+
+MANY = 10**6
+
+
+def _climb(rates: dict[int, float], n_packs: int = 20) -> int:
+    sizer = PackSizer(None)
+    for _ in range(n_packs):
+        sizer.measured(sizer.size(MANY), rates.get(sizer.size(MANY), 1.0))
+    return sizer.size(MANY)
+
+
+def test_packs_grow_while_that_pays() -> None:
+    assert _climb({64: 100, 128: 180, 256: 250, 512: 255}) == 256
+    assert _climb({64: 100, 128: 60}) == 64
+    assert _climb({size: size for size in (64, 128, 256, 512, 1024, 2048, 4096)}) == PackSizer.largest
+
+
+def test_the_last_packs_are_shared_out_but_a_fixed_size_is_kept() -> None:
+    assert PackSizer(None).size(fair_share=10) == 10
+    assert PackSizer(None).size(fair_share=0) == 1
+    assert PackSizer(7).size(fair_share=3) == 7
+
+
+def test_a_pack_that_did_not_fit_is_never_made_again() -> None:
+    sizer = PackSizer(None)
+    sizer.measured(64, 100.0)
+    sizer.out_of_memory(128)
+    sizer.out_of_memory(512)
+    for _ in range(5):
+        sizer.measured(sizer.size(MANY), 1000.0)
+        assert sizer.size(MANY) <= 64
+
+
+def test_a_little_left_over_joins_the_last_pack() -> None:
+    assert PackSizer(None).size(fair_share=80) == 80
+    assert PackSizer(None).size(fair_share=96) == 96
+    assert PackSizer(None).size(fair_share=97) == 64
+    sizer = PackSizer(None)
+    sizer.out_of_memory(128)
+    assert sizer.size(fair_share=80) == 64
+
+
+SHAPE, OTHER = ("adam", 5, None), ("sgd", 5, None)
+H100 = "NVIDIA H100"
+
+
+def _measured(sizes: PackSizes, rates: dict[int, float], n_packs: int = 8) -> None:
+    for _ in range(n_packs):
+        size = sizes.sizer(H100, SHAPE).size(MANY)
+        sizes.sizer(H100, SHAPE).measured(size, rates.get(size, 1.0))
+    sizes.save()
+
+
+def test_a_later_run_begins_with_what_was_measured_on_the_same_accelerator(tmp_path: Path) -> None:
+    place = LocalFolder(tmp_path)
+    _measured(PackSizes(None, place), {64: 100, 128: 180, 256: 181})
+    later = PackSizes(None, place)
+    assert later.sizer(H100, SHAPE).size(MANY) == 128
+    assert later.sizer(H100, OTHER).size(MANY) == later.sizer("cpu", SHAPE).size(MANY) == PackSizer.smallest
+    later.sizer("cpu", SHAPE).out_of_memory(64)
+    later.save()
+    last = PackSizes(None, place)
+    assert (last.sizer(H100, SHAPE).size(MANY), last.sizer("cpu", SHAPE).size(MANY)) == (128, 32)
+
+
+def test_a_size_that_is_given_is_neither_kept_nor_replaced(tmp_path: Path) -> None:
+    place = LocalFolder(tmp_path)
+    _measured(PackSizes(7, place), {7: 100})
+    assert list(tmp_path.iterdir()) == []
+    _measured(PackSizes(None, place), {64: 100, 128: 180, 256: 181})
+    assert PackSizes(7, place).sizer(H100, SHAPE).size(MANY) == 7
+
+
+def test_it_is_written_when_a_size_is_new(tmp_path: Path) -> None:
+    sizes = PackSizes(None, LocalFolder(tmp_path))
+    _measured(sizes, {64: 100}, n_packs=1)
+    (file,) = tmp_path.iterdir()
+    file.unlink()
+    sizes.sizer(H100, SHAPE).measured(64, 101.0)
+    sizes.save()
+    assert list(tmp_path.iterdir()) == []
+    _measured(sizes, {128: 200}, n_packs=1)
+    assert list(tmp_path.iterdir()) == [file]
+
+
+@pytest.mark.parametrize("text", ["", "{}", '{"sizes": {"cpu": {"[]": {"rates": {"0": 1.0}, "limit": 9}}}}'])
+def test_what_cannot_be_read_is_measured_again(tmp_path: Path, text: str) -> None:
+    (tmp_path / "pack_sizes.json").write_text(text)
+    assert PackSizes(None, LocalFolder(tmp_path)).sizer("cpu", ()).size(MANY) == PackSizer.smallest
+
+
+def test_a_resumed_sweep_begins_with_the_sizes_found_and_its_rows_do_not_depend_on_them(
+    mlflow_database: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, file = tmp_path / "s", tmp_path / "s" / "pack_sizes.json"
+    spec = sweeps.small_sweep(trials=50)
+    spec = spec.but(space=dict(spec.space) | {"optimizer": "sgd", "n_steps": 5})
+    sweeps.run(spec, tmp_path / "undisturbed")
+    with monkeypatch.context() as patch:
+        patch.setattr(SweepLoop, "_commit", sweeps.after_commit(1, lambda: os.kill(os.getpid(), signal.SIGINT)))
+        assert not sweeps.run(spec, path).finished
+    before = Ledger(path).trainings(columns=["pack_size"])["pack_size"].to_pylist()
+    assert before == [64] * 64
+    assert '"64":' in file.read_text()
+    file.write_text(file.read_text().replace('"limit":4096', '"limit":16'))
+    assert sweeps.resume(path).finished
+    assert {*Ledger(path).trainings(columns=["pack_size"])["pack_size"].to_pylist()} == {64, 16, 8}
+    assert sweeps.outcomes(path) == sweeps.outcomes(tmp_path / "undisturbed")
