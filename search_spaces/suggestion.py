@@ -16,7 +16,6 @@ from optuna.study import Study
 from optuna.trial import FrozenTrial, Trial
 
 from attnsweep.search_spaces.batched_tpe import BatchedTPESampler
-from attnsweep.search_spaces.cma_es import JsonCmaEsSampler
 from attnsweep.search_spaces.dimensions import Categorical, Conditional, Float, Int, Scalar, Simple, Varied
 from attnsweep.search_spaces.grid import grid_axes
 from attnsweep.search_spaces.replication import n_wanted
@@ -71,6 +70,9 @@ def make_sampler(sweep: Sweep, trial: int) -> BaseSampler:
                 # The first trial is drawn before the sequence begins.
                 return _SweepQMCSampler(sweep, seed if trial else sweep_seed)
         case "cmaes":
+            # SciPy takes a second to import.
+            from attnsweep.search_spaces.cma_es import JsonCmaEsSampler
+
             return JsonCmaEsSampler(seed=seed, warn_independent_sampling=False)
         case "boundary":
             # scikit-learn takes seconds to import.
