@@ -21,17 +21,18 @@ sweep: $(VENV)/.installed
 	$(BIN)/attnsweep run quickstart
 
 # Three processes on two cores: one has the tests with Ray (tests/conftest.py), which mostly wait; the others take the
-# modules in the order of the folders, so that what fills the gaps at the end is small.
-PYTEST := $(BIN)/pytest --numprocesses 3 --dist loadgroup --no-loadscope-reorder
+# modules in the order of the folders, so that what fills the gaps at the end is small. Compiled modules are kept
+# whatever the environment says: these processes, and hundreds that tests start, import them.
+PYTEST := PYTHONDONTWRITEBYTECODE= $(BIN)/pytest --dist loadgroup --no-loadscope-reorder --numprocesses
 
 quick: $(VENV)/.installed-test
-	$(PYTEST) -m 'not ray and not server and not simulation and not slow and not scale'
+	$(PYTEST) 2 -m 'not ray and not server and not simulation and not slow and not scale'
 
 test: check
-	$(PYTEST) -m 'not scale'
+	$(PYTEST) 3 -m 'not scale'
 
 test-all: check
-	$(PYTEST)
+	$(PYTEST) 3
 
 planted: $(VENV)/.installed-test
 	$(BIN)/python -m tests.planted

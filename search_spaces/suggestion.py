@@ -70,7 +70,7 @@ def make_sampler(sweep: Sweep, trial: int) -> BaseSampler:
                 # The first trial is drawn before the sequence begins.
                 return _SweepQMCSampler(sweep, seed if trial else sweep_seed)
         case "cmaes":
-            # cmaes loads scipy.stats, which takes a second.
+            # SciPy takes a second to import.
             from attnsweep.search_spaces.cma_es import JsonCmaEsSampler
 
             return JsonCmaEsSampler(seed=seed, warn_independent_sampling=False)

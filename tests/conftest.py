@@ -1,12 +1,14 @@
 """Settings of all tests, shared fixtures for Ray and servers, and the marks by which `make quick` selects tests."""
 
+import fcntl
+import gc
+import os
 import shutil
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-import torch
 
 MARKS = {
     "local_ray": "ray",
@@ -39,6 +41,19 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: _RAY_FIRST.index(_ray_of(item)))
 
 
+def pytest_sessionstart() -> None:
+    """Collects no garbage while modules are imported: there is none."""
+    gc.disable()
+
+
+def pytest_collection_finish() -> None:
+    """Spares the garbage collector, which pytest runs often, what has been imported."""
+    # Hypothesis, once imported, searches what others have imported.
+    if "hypothesis" in sys.modules:
+        gc.freeze()
+    gc.enable()
+
+
 def _process(item: pytest.Item) -> str:
     """Tests with the same answer run in one process: they share a Ray, a browser, or the fixtures of their module."""
     if item.get_closest_marker("ray"):
@@ -53,9 +68,26 @@ def _ray_of(item: pytest.Item) -> str | None:
     return next((name for name in _RAY_FIRST if name in getattr(item, "fixturenames", ())), "")
 
 
+# A driver's next sweep takes the MLflow process of its last, if the environment variables are the same: pytest's own
+# variable, which differs in each test, would make each test start another.
+@pytest.hookimpl(tryfirst=True)
+def pytest_fixture_setup() -> None:
+    """Keeps a variable of pytest's out of fixtures."""
+    os.environ.pop("PYTEST_CURRENT_TEST", None)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_pyfunc_call() -> None:
+    """Keeps a variable of pytest's out of tests."""
+    os.environ.pop("PYTEST_CURRENT_TEST", None)
+
+
 @pytest.fixture(scope="session", autouse=True)
 def _one_thread() -> None:
     """Limits torch to one thread, as in a trainer: on tensors this small, threads are slower."""
+    # Not above: the process that distributes the tests runs none.
+    import torch
+
     torch.set_num_threads(1)
 
 
@@ -106,11 +138,18 @@ def s3() -> Iterator[str]:
 
 @pytest.fixture(scope="session")
 def _empty_mlflow_database(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """An empty MLflow database, copied for each module or test, because MLflow takes two seconds to create one."""
-    from attnsweep.orchestrator.tracking.store import open_client
+    """An empty MLflow database to copy: MLflow takes seconds to create one, so the first process does it for all."""
+    home = tmp_path_factory.getbasetemp()
+    # Processes of xdist have folders of their own in that of the run.
+    path = (home.parent if "PYTEST_XDIST_WORKER" in os.environ else home) / "empty mlflow.db"
+    with path.with_suffix(".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not path.exists():
+            from attnsweep.orchestrator.tracking.store import open_client
 
-    path = tmp_path_factory.mktemp("mlflow") / "empty.db"
-    open_client(f"sqlite:///{path}").search_experiments()
+            made = path.with_suffix(".made")
+            open_client(f"sqlite:///{made}").search_experiments()
+            made.rename(path)
     return path
 
 
@@ -120,11 +159,22 @@ def mlflow_uri(_empty_mlflow_database: Path, tmp_path: Path) -> str:
     return f"sqlite:///{shutil.copy(_empty_mlflow_database, tmp_path / 'mlflow.db')}"
 
 
+@pytest.fixture(scope="session")
+def _shared_mlflow_database(_empty_mlflow_database: Path, tmp_path_factory: pytest.TempPathFactory) -> str:
+    return f"sqlite:///{shutil.copy(_empty_mlflow_database, tmp_path_factory.mktemp('mlflow') / 'mlflow.db')}"
+
+
 @pytest.fixture(scope="module")
-def mlflow_database(_empty_mlflow_database: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """The MLflow store that the module's sweeps log to."""
-    path = shutil.copy(_empty_mlflow_database, tmp_path_factory.mktemp("mlflow") / "mlflow.db")
-    uri = f"sqlite:///{path}"
+def mlflow_database(_shared_mlflow_database: str) -> Iterator[str]:
+    """The MLflow store that the module's sweeps log to. All modules have the same, so that one process serves them."""
     with pytest.MonkeyPatch.context() as environment:
-        environment.setenv("MLFLOW_TRACKING_URI", uri)
-        yield uri
+        environment.setenv("MLFLOW_TRACKING_URI", _shared_mlflow_database)
+        yield _shared_mlflow_database
+
+
+@pytest.fixture(scope="module")
+def no_mlflow() -> Iterator[None]:
+    """An MLflow store out of reach, for sweeps that it plays no part in: they go on without it, in less time."""
+    with pytest.MonkeyPatch.context() as environment:
+        environment.setenv("MLFLOW_TRACKING_URI", "sqlite:////dev/null/mlflow.db")
+        yield

@@ -15,9 +15,10 @@ from attnsweep.workloads.engine.pack import Pack
 from attnsweep.workloads.engine.programs import NoCompilerError, block_engine
 from attnsweep.workloads.errors import SpecError
 
-_WORTH_A_COMPILE = 4_000_000
-"""Steps of trainings of one shape from which on compiling pays. It costs 10 to 40 s of CPU, once per machine; a step
-costs 5 to 100 us less (docs/engines.md)."""
+_WORTH_A_COMPILE = 50e9
+"""Numbers that all trainings of one shape compute, from which on compiling pays. The vmapped engine takes about 1 ns
+each, so 50 s of CPU. Compiling takes 10 to 40 s, once per machine, and blocks a tenth to a quarter of the rest
+(docs/engines.md)."""
 
 
 def engine_for(spec: Sweep, workload: Workload[Any], wanted: Engine | Literal["auto"], console: Console) -> Engine:
@@ -31,7 +32,7 @@ def engine_for(spec: Sweep, workload: Workload[Any], wanted: Engine | Literal["a
     """
     if wanted != "auto":
         return wanted
-    if steps_of_a_shape(spec, workload) < _WORTH_A_COMPILE or not _has_program(spec, workload):
+    if steps_of_a_shape(spec, workload) * _numbers_of_a_step(spec, workload) < _WORTH_A_COMPILE:
         return "vmapped"
     try:
         block_engine()
@@ -54,13 +55,12 @@ def steps_of_a_shape(spec: Sweep, workload: Workload[Any]) -> int:
     return ceil(trainings / n_shapes) * n_steps
 
 
-def _has_program(spec: Sweep, workload: Workload[Any]) -> bool:
-    """Whether the steps of a sweep's first shape can be computed for a block."""
+def _numbers_of_a_step(spec: Sweep, workload: Workload[Any]) -> int:
+    """How many numbers a step computes in a sweep's first shape; 0 if it cannot be computed for a block."""
     try:
-        Pack(workload, [Training(_a_training(spec, workload), 0)]).step_graph()
+        return Pack(workload, [Training(_a_training(spec, workload), 0)]).step_graph().n_numbers
     except (NoRuleError, SpecError):
-        return False
-    return True
+        return 0
 
 
 def _a_training(spec: Sweep, workload: Workload[Any]) -> Any:

@@ -134,9 +134,9 @@ def test_make_check_runs_every_tool() -> None:
 @pytest.mark.parametrize(
     ("target", "chosen"),
     [
-        ("quick", " -m 'not ray and not server and not simulation and not slow and not scale'"),
-        ("test", " -m 'not scale'"),
-        ("test-all", ""),
+        ("quick", "2 -m 'not ray and not server and not simulation and not slow and not scale'"),
+        ("test", "3 -m 'not scale'"),
+        ("test-all", "3"),
     ],
 )
 def test_each_target_chooses_its_tests(target: str, chosen: str) -> None:
@@ -144,7 +144,8 @@ def test_each_target_chooses_its_tests(target: str, chosen: str) -> None:
         ["make", "--no-print-directory", "--dry-run", "--old-file=there/.installed-test", target, "VENV=there"], ROOT
     )
     *_, tests = plan.stdout.splitlines()
-    assert tests == f"there/bin/pytest --numprocesses 3 --dist loadgroup --no-loadscope-reorder{chosen}"
+    options = "--dist loadgroup --no-loadscope-reorder --numprocesses"
+    assert tests == f"PYTHONDONTWRITEBYTECODE= there/bin/pytest {options} {chosen}"
 
 
 def test_the_command_line_starts_without_the_heavy_libraries() -> None:

@@ -1,5 +1,6 @@
 """MLflow's own web page, in a real browser: a user finds the sweep, its trials and its figure."""
 
+import shutil
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -28,7 +29,7 @@ class Shown:
 
 
 @pytest.fixture(scope="module")
-def shown(browser: Browser, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shown]:
+def shown(browser: Browser, _empty_mlflow_database: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shown]:
     """A sweep of two trials, projected to a database of its own, and `mlflow ui` on it."""
     home = tmp_path_factory.mktemp("mlflow")
     trials = [
@@ -36,7 +37,7 @@ def shown(browser: Browser, tmp_path_factory: pytest.TempPathFactory) -> Iterato
         trial_rows(1, ["degenerate_zero"] * 4, param_init_sigma=1e-3, param_learning_rate=2.5e-3),
     ]
     directory = sweep_on_disk(home / "sweep", small_sweep("shown", description="A sweep to be looked at"), *trials)
-    database = f"sqlite:///{home / 'mlflow.db'}"
+    database = f"sqlite:///{shutil.copy(_empty_mlflow_database, home / 'mlflow.db')}"
     sync(directory, database)
     add_report(directory, database)
     client = MlflowClient(database)

@@ -3,7 +3,6 @@
 import json
 import os
 import signal
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -11,7 +10,6 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from attnsweep.orchestrator import cli
 from attnsweep.orchestrator.ledger.query import query_all
 from attnsweep.orchestrator.ledger.reader import Ledger
 from attnsweep.orchestrator.running.loop import SweepLoop
@@ -30,7 +28,7 @@ from tests.orchestrator.storage.object_store import new_prefix, object_names
 QUIET = Console(stderr=True, quiet=True)
 
 
-pytestmark = pytest.mark.usefixtures("s3", "mlflow_database")
+pytestmark = pytest.mark.usefixtures("s3", "no_mlflow")
 
 SPEC = Sweep(
     name="small",
@@ -58,14 +56,14 @@ LANGUAGES = Sweep(
 
 
 @pytest.fixture(scope="module")
-def undisturbed(mlflow_database: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def undisturbed(no_mlflow: None, tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("sweeps") / "undisturbed"
     assert run_sweep(SPEC, path, Resources(local=True, pack_size=4), QUIET).finished
     return path
 
 
 @pytest.fixture(scope="module")
-def in_store(s3: str, mlflow_database: str) -> ObjectPrefix:
+def in_store(s3: str, no_mlflow: None) -> ObjectPrefix:
     prefix = new_prefix()
     assert run_sweep(LANGUAGES, prefix, Resources(local=True), QUIET).finished
     return prefix
@@ -124,7 +122,6 @@ def test_an_interrupted_sweep_is_resumed_to_the_ledger_of_an_undisturbed_one(und
     assert _rows(prefix) == _rows(undisturbed)
     assert Study(SweepDirectory.open(prefix)).asked() == [Asked(trial, is_told=True) for trial in range(6)]
     assert prefix.read_text(LEASE_FILE) == ""
-    _commands_work(prefix)
 
 
 @pytest.mark.scale
@@ -167,16 +164,6 @@ def test_a_driver_whose_lease_another_has_writes_nothing_more() -> None:
 def _texts(prefix: ObjectPrefix) -> dict[str, str]:
     """All objects except the lock's."""
     return {name: prefix.read_text(name) for name in object_names(prefix) if name != LEASE_FILE}
-
-
-def _commands_work(prefix: ObjectPrefix) -> None:
-    for words in (["compact"], ["mlflow-sync"], ["status"]):
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(sys, "argv", ["attnsweep", *words, str(prefix)])
-            with pytest.raises(SystemExit) as ended:
-                cli.main()
-        assert not ended.value.code
-    assert len({name for name in object_names(prefix) if name.startswith("trainings/merged-")}) == 1
 
 
 def test_one_query_over_a_sweep_on_disk_and_one_in_a_store_of_other_workloads(

@@ -22,12 +22,12 @@ from attnsweep.workloads.errors import SpecError, UserError
 from attnsweep.workloads.translation.grammar import Lexicon, LexiconSizes, sentence_pair
 
 QUIET = Console(quiet=True)
-SMALL = {"n_heads": 2, "d_model": 8, "d_ffn": 8, "n_epochs": 2, "n_probes": 3, "head_sentences": 20}
+SMALL = {"n_heads": 2, "d_model": 8, "d_ffn": 8, "n_epochs": 1, "n_probes": 3, "head_sentences": 20}
 
 
 @pytest.fixture(scope="module", autouse=True)
-def _home(mlflow_database: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    del mlflow_database
+def _home(no_mlflow: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    del no_mlflow
     with pytest.MonkeyPatch.context() as environment:
         environment.chdir(tmp_path_factory.mktemp("home"))
         yield
@@ -47,7 +47,7 @@ def _prepare(name: str, n_pairs: int, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_text_of_ones_own_from_file_to_ledger(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    _prepare("mine", 400, monkeypatch)
+    _prepare("mine", 200, monkeypatch)
     space: dict[str, Dimension] = {
         **SMALL,
         "corpus": "mine.parquet",
@@ -77,7 +77,7 @@ def test_a_text_of_ones_own_from_file_to_ledger(tmp_path: Path, monkeypatch: pyt
     assert heads["score_positional_share"].null_count == 0
 
     # The file has changed: continuing would train some rows on one text and some on another.
-    _prepare("other", 300, monkeypatch)
+    _prepare("other", 150, monkeypatch)
     shutil.copy("other.parquet", "mine.parquet")
     with pytest.raises(SpecError, match=r"corpus_digest: got .* the file has changed since the sweep began"):
         resume_sweep(directory.place, Resources(local=True), QUIET)

@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 from attnsweep.orchestrator.tracking import processes
-from tests.fault import sweeps
 
 
 def plant(point: str, number: int = signal.SIGKILL, of: int | None = None) -> None:
@@ -47,8 +46,12 @@ def plant_in_mlflow(point: str) -> None:
     processes._PROGRAM = program + processes._PROGRAM
 
 
-def main(path: Path, point: str, resources: Mapping[str, Any]) -> None:
+def main(path: Path, point: str, mlflow_uri: str, resources: Mapping[str, Any]) -> None:
     """Runs the small sweep, or resumes it, until the driver dies."""
+    # Not above: the process that writes to MLflow, where a kill may be planted, needs no PyTorch.
+    from tests.fault import sweeps
+
+    os.environ["MLFLOW_TRACKING_URI"] = mlflow_uri
     if point.startswith("mlflow "):
         plant_in_mlflow(point.removeprefix("mlflow "))
     else:

@@ -19,7 +19,7 @@ from attnsweep.workloads.category_pairs import CategoryPairs
 from attnsweep.workloads.errors import UserError
 from tests.fault import sweeps
 
-pytestmark = pytest.mark.usefixtures("mlflow_database")
+pytestmark = pytest.mark.usefixtures("no_mlflow")
 
 
 def _interrupted(spec: Sweep, path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,7 +13,7 @@ from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
 from attnsweep.search_spaces.loading import load_sweep
 from tests.fault import sweeps
 
-pytestmark = pytest.mark.usefixtures("mlflow_database")
+pytestmark = pytest.mark.usefixtures("no_mlflow")
 
 FRAGILE = """
 from dataclasses import dataclass

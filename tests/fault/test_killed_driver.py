@@ -14,6 +14,7 @@ from tests.fault.killed_driver import main
 
 pytestmark = pytest.mark.usefixtures("mlflow_database")
 
+OUT_OF_REACH = "sqlite:////dev/null/mlflow.db"
 POINTS = (
     "+attnsweep.orchestrator.storage.sweep_directory:SweepDirectory.create",
     "attnsweep.orchestrator.running.study:Study.ask@3",
@@ -30,15 +31,17 @@ POINTS = (
     "mlflow attnsweep.orchestrator.tracking.runs:SweepRuns.finish",
 )
 """The points of the kills: before, between and after writing the directory, study, ledger, tell and MLflow."""
+N_BEFORE_TOLD = 7
+"""Until then no trial is told, so that there is nothing to write to MLflow; it is out of reach, to save time."""
 
 
-def _run_until_killed(path: Path, point: str, **resources: Any) -> None:
+def _run_until_killed(path: Path, point: str, mlflow_uri: str, **resources: Any) -> None:
     # A fork server that has imported everything, because a new process would take seconds to import.
     drivers = multiprocessing.get_context("forkserver")
     drivers.set_forkserver_preload(
-        ["mlflow.tracking", "attnsweep.orchestrator.running.session", "tests.fault.killed_driver"]
+        ["attnsweep.orchestrator.running.session", "tests.fault.killed_driver", "tests.fault.sweeps"]
     )
-    driver = drivers.Process(target=main, args=(path, point, resources))
+    driver = drivers.Process(target=main, args=(path, point, mlflow_uri, resources))
     driver.start()
     driver.join()
     assert driver.exitcode == -signal.SIGKILL, point
@@ -51,11 +54,13 @@ def undisturbed(mlflow_database: str, tmp_path_factory: pytest.TempPathFactory) 
     return path
 
 
-def test_a_sweep_whose_driver_is_killed_at_every_step_ends_as_if_undisturbed(undisturbed: Path, tmp_path: Path) -> None:
+def test_a_sweep_whose_driver_is_killed_at_every_step_ends_as_if_undisturbed(
+    undisturbed: Path, mlflow_database: str, tmp_path: Path
+) -> None:
     path = tmp_path / "s"
     n_before = 0
-    for point in POINTS:
-        _run_until_killed(path, point)
+    for index, point in enumerate(POINTS):
+        _run_until_killed(path, point, OUT_OF_REACH if index < N_BEFORE_TOLD else mlflow_database)
         if (path / "trainings").exists():
             rows = sweeps.outcomes(path)
             assert max(Counter((row["trial"], row["replicate"]) for row in rows).values(), default=1) == 1, point
@@ -75,7 +80,7 @@ def test_the_trainers_of_a_killed_driver_leave_their_cores_to_the_next(
     """Trainers on both cores."""
     path = tmp_path / "s"
     on_ray = {"local": False, "address": local_ray, "n_trainers": 2}
-    _run_until_killed(path, "+pathlib:Path.replace@2", **on_ray)
+    _run_until_killed(path, "+pathlib:Path.replace@2", OUT_OF_REACH, **on_ray)
     assert sweeps.resume(path, **on_ray).finished
     assert sweeps.outcomes(path) == sweeps.outcomes(undisturbed)
 

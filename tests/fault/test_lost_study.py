@@ -11,7 +11,7 @@ from attnsweep.orchestrator.storage.sweep_directory import STUDY_FILE, SweepDire
 from attnsweep.workloads.errors import UserError
 from tests.fault import sweeps
 
-pytestmark = pytest.mark.usefixtures("mlflow_database")
+pytestmark = pytest.mark.usefixtures("no_mlflow")
 
 
 def test_trials_that_the_study_does_not_know_are_not_trained_a_second_time(tmp_path: Path) -> None:

@@ -31,9 +31,9 @@ _QUICK_TO_NOTICE = {
 
 
 @pytest.fixture(scope="module")
-def cluster(mlflow_database: str) -> Iterator[Cluster]:
+def cluster(no_mlflow: None) -> Iterator[Cluster]:
     """A head without cores and two nodes with one core each, so each node has one trainer."""
-    del mlflow_database
+    del no_mlflow
     ray.shutdown()
     head = {"num_cpus": 0, "_system_config": _QUICK_TO_NOTICE, "include_dashboard": False}
     cluster = Cluster(initialize_head=True, head_node_args=head)
@@ -46,7 +46,7 @@ def cluster(mlflow_database: str) -> Iterator[Cluster]:
 
 
 @pytest.fixture(scope="module")
-def undisturbed(mlflow_database: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def undisturbed(no_mlflow: None, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The same sweep trained in this process, undisturbed."""
     path = tmp_path_factory.mktemp("undisturbed") / "long"
     sweeps.run(sweeps.long_sweep(), path)

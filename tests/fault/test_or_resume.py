@@ -25,6 +25,8 @@ from attnsweep.orchestrator.storage.lease import LEASE_FILE
 from attnsweep.orchestrator.storage.local import LocalFolder
 from attnsweep.orchestrator.storage.location import Location
 from attnsweep.orchestrator.storage.owner import Owner
+from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
+from attnsweep.orchestrator.tracking import sync
 from attnsweep.orchestrator.training.resources import Resources
 from attnsweep.search_spaces import Sweep
 from attnsweep.workloads.category_pairs import CategoryPairs
@@ -32,30 +34,31 @@ from attnsweep.workloads.errors import UserError
 from tests.fault import sweeps
 from tests.orchestrator.storage.object_store import new_prefix
 
-pytestmark = pytest.mark.usefixtures("mlflow_database")
+pytestmark = pytest.mark.usefixtures("no_mlflow")
 
 
 def _repeat(spec: Sweep, path: Location, console: Console | None = None) -> Summary:
     return run_or_resume(spec, path, Resources(local=True, pack_size=4), console or Console(stderr=True))
 
 
-def _drive(path: Path, cpu_seconds: float) -> None:
+def _drive(path: Path, cpu_seconds: float, mlflow_uri: str) -> None:
     """The command, which the kernel ends after so much computing."""
+    os.environ["MLFLOW_TRACKING_URI"] = mlflow_uri
     signal.setitimer(signal.ITIMER_PROF, cpu_seconds)
     _repeat(sweeps.small_sweep(), path)
 
 
-def _exit_code(path: Path, cpu_seconds: float) -> int | None:
+def _exit_code(path: Path, cpu_seconds: float, mlflow_uri: str) -> int | None:
     drivers = multiprocessing.get_context("forkserver")
-    drivers.set_forkserver_preload(["mlflow.tracking", "attnsweep.orchestrator.running.session", __name__])
-    driver = drivers.Process(target=_drive, args=(path, cpu_seconds))
+    drivers.set_forkserver_preload(["attnsweep.orchestrator.running.session", __name__])
+    driver = drivers.Process(target=_drive, args=(path, cpu_seconds, mlflow_uri))
     driver.start()
     driver.join()
     return driver.exitcode
 
 
 @pytest.fixture(scope="module")
-def finished(mlflow_database: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def finished(no_mlflow: None, tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("finished") / "s"
     assert _repeat(sweeps.small_sweep(), path).finished
     return path
@@ -69,20 +72,32 @@ def cpu_seconds(finished: Path, tmp_path_factory: pytest.TempPathFactory) -> flo
     return time.process_time() - began
 
 
-@pytest.mark.parametrize("n_kills", [3, pytest.param(10, marks=pytest.mark.scale)])
+@pytest.mark.parametrize(
+    ("n_kills", "with_mlflow"), [(3, False), pytest.param(10, True, marks=pytest.mark.scale)], ids=["3", "10"]
+)
 def test_a_command_that_is_killed_at_random_moments_and_repeated_ends_as_if_undisturbed(
-    n_kills: int, finished: Path, cpu_seconds: float, tmp_path: Path
+    n_kills: int,
+    with_mlflow: bool,
+    finished: Path,
+    cpu_seconds: float,
+    tmp_path: Path,
+    mlflow_uri: str,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    if with_mlflow:
+        monkeypatch.setenv("MLFLOW_TRACKING_URI", mlflow_uri)
     path, moments = tmp_path / "s", random.Random(n_kills)
     for _ in range(n_kills):
         moment = moments.uniform(0.01, 0.9) * cpu_seconds
         # A sweep that is nearly trained may be done before.
-        assert _exit_code(path, moment) in (-signal.SIGPROF, 0), moment
+        assert _exit_code(path, moment, os.environ["MLFLOW_TRACKING_URI"]) in (-signal.SIGPROF, 0), moment
     assert _repeat(sweeps.small_sweep(), path).finished
     assert sweeps.outcomes(path) == sweeps.outcomes(finished)
     assert sweeps.curves(path) == sweeps.curves(finished)
     assert sweeps.told(path) == sweeps.told(finished)
-    assert audit(path, None).problems == []
+    if not with_mlflow:
+        sync(SweepDirectory.open(path), mlflow_uri)
+    assert audit(path, mlflow_uri).problems == []
 
 
 def _interrupted(path: Location, monkeypatch: pytest.MonkeyPatch) -> None:

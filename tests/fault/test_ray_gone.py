@@ -110,7 +110,7 @@ cli.main()
 
 
 @pytest.mark.scale
-def test_a_ray_that_dies_stops_the_sweep_and_says_how_to_go_on(tmp_path: Path, mlflow_database: str) -> None:
+def test_a_ray_that_dies_stops_the_sweep_and_says_how_to_go_on(tmp_path: Path, no_mlflow: None) -> None:
     """Ray itself would end the driver after a minute, with a page on stdout and no word on the sweep."""
     spec, path = tmp_path / "spec.json", tmp_path / "s"
     space = {"n_steps": 1_000_000, "n_categories": 3, "n_positions": 5, "stop_when_solved": False}

@@ -55,11 +55,11 @@ STARTING_AND_ENDING = [
 ]
 """The moments of the signal: before Ray starts, while it starts, and in the final wait for MLflow."""
 
-pytestmark = pytest.mark.usefixtures("mlflow_database")
+pytestmark = pytest.mark.usefixtures("no_mlflow")
 
 
 @pytest.fixture(scope="module")
-def undisturbed(mlflow_database: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def undisturbed(no_mlflow: None, tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("undisturbed") / "long"
     sweeps.run(sweeps.long_sweep(), path)
     return path

@@ -24,9 +24,9 @@ SECONDS = 120
 
 
 @pytest.fixture(scope="module")
-def cluster(mlflow_database: str) -> Iterator[Cluster]:
+def cluster(no_mlflow: None) -> Iterator[Cluster]:
     """A head without cores."""
-    del mlflow_database
+    del no_mlflow
     ray.shutdown()
     cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 0, "include_dashboard": False})
     ray.init(address=cluster.address, log_to_driver=False)

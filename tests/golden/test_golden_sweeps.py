@@ -1,10 +1,11 @@
 """Sweeps that an earlier version wrote stay readable and resumable. One folder per version, written by that version.
 
-`finished` ran to its end; `interrupted` was stopped by Ctrl-C while a pack trained, so it has a checkpoint.
-`expected.json` holds the training_id and outcome of each training, by TRIAL/REPLICATE, as that version had them in the
-end: `interrupted` after it had been resumed by that version.
+`finished` ran to its end; `interrupted` was stopped by Ctrl-C while a pack trained, so it has a checkpoint; so was
+`own`, whose workload is in a user's file. `expected.json` holds the training_id and outcome of each training, by
+TRIAL/REPLICATE, as that version had them in the end, after resuming. `write.py` has written them.
 """
 
+import importlib.metadata
 import json
 import shutil
 import sys
@@ -15,17 +16,24 @@ import pytest
 
 from attnsweep import Ledger
 from attnsweep.orchestrator.cli import main
+from attnsweep.orchestrator.report.page import make_report
+from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
+from attnsweep.orchestrator.tracking import sync
 
 HERE = Path(__file__).parent
 VERSIONS = sorted(path.name for path in HERE.iterdir() if (path / "expected.json").exists())
 
 
+UNFINISHED = [
+    (version, name) for version in VERSIONS for name in ("interrupted", "own") if (HERE / version / name).exists()
+]
+COLUMNS = ("training_id", "outcome", "eval_loss", "environment")
+
+
 @pytest.fixture(params=VERSIONS)
 def golden(request: pytest.FixtureRequest, tmp_path: Path, mlflow_uri: str, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A copy of one version's sweeps, in the current directory, beside an MLflow database of their own."""
-    for name in ("finished", "interrupted"):
-        shutil.copytree(HERE / request.param / name, tmp_path / name)
-    shutil.copy(HERE / request.param / "expected.json", tmp_path)
+    shutil.copytree(HERE / request.param, tmp_path, dirs_exist_ok=True)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("MLFLOW_TRACKING_URI", mlflow_uri)
     return tmp_path
@@ -58,9 +66,11 @@ def test_an_old_sweep_is_queried(
 
 
 @pytest.mark.slow
-def test_an_old_sweep_is_reported(golden: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert attnsweep(monkeypatch, "report", "finished", "--out", "page.html") == 0
-    assert json.loads((golden / "finished" / "sweep.json").read_text())["sweep"] in (golden / "page.html").read_text()
+def test_an_old_sweep_is_reported(golden: Path) -> None:
+    directory = SweepDirectory.open(golden / "finished")
+    page, pictures = make_report([directory.place])
+    assert directory.sweep in page
+    assert pictures
 
 
 def test_an_old_sweep_equals_itself(
@@ -72,21 +82,32 @@ def test_an_old_sweep_equals_itself(
 
 @pytest.mark.slow
 def test_an_old_sweep_passes_the_audit(golden: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert attnsweep(monkeypatch, "mlflow-sync", "finished") == 0
+    sync(SweepDirectory.open(golden / "finished"))
     assert attnsweep(monkeypatch, "audit", "finished") == 0
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize(("golden", "name"), UNFINISHED, indirect=["golden"])
 def test_an_old_sweep_resumes_only_with_consent(
-    golden: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    golden: Path, name: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    before = stored(golden / "interrupted", "training_id", "outcome", "eval_loss", "environment")
-    assert attnsweep(monkeypatch, "resume", "interrupted", "--local") == 2
-    assert "expected the versions and code that the sweep was trained with so far" in capsys.readouterr().err
-    assert stored(golden / "interrupted", "training_id", "outcome", "eval_loss", "environment") == before
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", "sqlite:////dev/null/mlflow.db")
+    before = stored(golden / name, *COLUMNS)
+    refusals = []
+    if SweepDirectory.open(golden / name).provenance["versions"]["attnsweep"] != importlib.metadata.version(
+        "attnsweep"
+    ):
+        refusals = ["expected the versions and code that the sweep was trained with so far"]
+    if name == "own":
+        refusals = ["code that you have not run before: own.py, own_names.py"]
+    for words in refusals:
+        assert attnsweep(monkeypatch, "resume", name, "--local") == 2
+        assert words in capsys.readouterr().err
+        assert stored(golden / name, *COLUMNS) == before
 
-    assert attnsweep(monkeypatch, "resume", "interrupted", "--local", "--accept-drift") == 0
-    after = stored(golden / "interrupted", "training_id", "outcome", "eval_loss", "environment")
+    trusted = ["--trust"] if name == "own" else []
+    assert attnsweep(monkeypatch, "resume", name, "--local", "--accept-drift", *trusted) == 0
+    after = stored(golden / name, *COLUMNS)
+    ids = {place: training_id for place, (training_id, _) in expected(golden, name).items()}
     assert {place: after[place] for place in before} == before
-    ids = {place: training_id for place, (training_id, _) in expected(golden, "interrupted").items()}
     assert {place: row[0] for place, row in after.items()} == ids

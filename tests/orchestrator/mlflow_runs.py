@@ -1,5 +1,6 @@
 """A real MLflow database for a test, and functions to read it."""
 
+import shutil
 import sqlite3
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -12,12 +13,16 @@ from mlflow.entities import Run
 
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
 from attnsweep.orchestrator.tracking import tracking_uri
+from attnsweep.orchestrator.tracking.store import DEFAULT_DATABASE
 from tests.present import present
 
 
 @contextmanager
-def default_store(home: Path) -> Iterator[MlflowClient]:
-    """The default database, in a new working directory."""
+def default_store(home: Path, empty: Path) -> Iterator[MlflowClient]:
+    """The default database, in a new working directory: a copy of this empty one."""
+    database = home / DEFAULT_DATABASE
+    database.parent.mkdir()
+    shutil.copy(empty, database)
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(home)
         patch.delenv("MLFLOW_TRACKING_URI", raising=False)

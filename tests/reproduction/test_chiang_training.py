@@ -24,7 +24,7 @@ QUIET = Console(quiet=True)
 SMALL = {"n_epochs": 3, "steps_per_epoch": 4, "eval_batch_size": 8, "test_batch_size": 8}
 
 
-pytestmark = pytest.mark.usefixtures("mlflow_database")
+pytestmark = pytest.mark.usefixtures("no_mlflow")
 
 
 def _small(name: str, directory: Path, lengths: tuple[int, ...], **values: Any) -> SweepDirectory:

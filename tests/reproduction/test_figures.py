@@ -23,7 +23,7 @@ from attnsweep.workloads.registry import load_workload
 QUIET = Console(quiet=True)
 
 
-pytestmark = pytest.mark.usefixtures("mlflow_database")
+pytestmark = pytest.mark.usefixtures("no_mlflow")
 
 
 def _small(name: str, directory: Path, **values: int) -> SweepDirectory:

@@ -162,6 +162,7 @@ def test_the_error_of_a_training_is_kept_without_it() -> None:
     assert SECRET not in report.error
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("uri", [f"http://user:{SECRET}@127.0.0.1:1", f"postgresql://user:{SECRET}@127.0.0.1:1/db"])
 def test_an_mlflow_that_fails_is_named_without_it(
     uri: str,

@@ -28,9 +28,9 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def sweep(home: Path) -> Iterator[subprocess.Popen[str]]:
+def sweep(home: Path, no_mlflow: None) -> Iterator[subprocess.Popen[str]]:
     """`attnsweep run`, from its first trained pack on."""
-    environment = {name: value for name, value in os.environ.items() if not name.startswith(("RAY_", "MLFLOW_"))}
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("RAY_")}
     command = [str(BIN / "attnsweep"), "run", "quickstart", "--trials", "5000", "--pack-size", "4", "--trainers", "1"]
     with subprocess.Popen(
         [*command, "--dir", "s", "--set", "n_steps=50"],

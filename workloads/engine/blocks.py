@@ -162,16 +162,17 @@ class _Blocks:
 
     def of_steps(self, optimizer: FirstOrder, steps: range, batches: Sequence[Batch]) -> list[list[list[Tensor]]]:
         """The inputs (..., W) that differ from step to step: by block, by step, in their order."""
-        rates = optimizer.learning_rates(steps)
-        of_lanes = [torch.stack([batch[name] for batch in batches]) for name in batches[0]]
-        rate_SN1W, *batch_SNxW = (self._blocked(value, 1) for value in (rates.unsqueeze(2), *of_lanes))
-        numbers_S = [[rates.new_tensor([number]) for number in optimizer.numbers(step).values()] for step in steps]
+        # Of whole blocks: a kernel may round the remainder beyond full vectors in another way.
+        settings = optimizer.settings.select(self._lane)
+        rate_SL = optimizer.learning_rate(settings, torch.tensor(steps).view(-1, 1))
+        rate_SN1W = rate_SL.unflatten(1, (self.n_blocks, 1, -1))
+        batch_SNxW = [self._blocked(torch.stack([batch[name] for batch in batches]), 1) for name in batches[0]]
+        numbers_S = [[rate_SL.new_tensor([number]) for number in optimizer.numbers(step).values()] for step in steps]
+        # Taking apart whole tensors costs a tenth of indexing them.
+        rate_N, *batch_N = ([of_block.unbind() for of_block in value.unbind(1)] for value in (rate_SN1W, *batch_SNxW))
         return [
-            [
-                [rate_SN1W[at, block], *numbers_S[at], *(value[at, block] for value in batch_SNxW)]
-                for at in range(len(steps))
-            ]
-            for block in range(self.n_blocks)
+            [[rate, *numbers, *batch] for rate, numbers, *batch in zip(rates, numbers_S, *batches, strict=True)]
+            for rates, *batches in zip(rate_N, *batch_N, strict=True)
         ]
 
     def _blocked(self, value: Tensor, axis: int) -> Tensor:

@@ -37,8 +37,8 @@ class FirstOrder(Optimizer):
         until = min(stops[0], self.n_updates + most_evaluations)
         while self.n_updates < until:
             loss, gradients = evaluate(parameters, self.n_updates)
-            numbers = self.numbers(self.n_updates)
-            self.take_step(parameters, loss, gradients, self.learning_rates(range(self.n_updates, until))[0], numbers)
+            learning_rate = self.learning_rate(self.settings, self.n_updates)
+            self.take_step(parameters, loss, gradients, learning_rate, self.numbers(self.n_updates))
             self.n_updates += 1
         return until == stops[0]
 
@@ -65,12 +65,17 @@ class FirstOrder(Optimizer):
         self._update(parameters, gradients, learning_rate, numbers)
         self.steps += self.is_finite
 
-    def learning_rates(self, steps: range) -> Tensor:
-        """(S, L) the learning rates of some steps."""
-        rates = self.settings.learning_rate.expand(len(steps), -1)
-        if not self._is_scheduled:
-            return rates
-        return rates * schedule_factor(self.settings, torch.tensor(steps, device=rates.device).view(-1, 1))
+    def learning_rate(self, settings: Settings, step: int | Tensor) -> Tensor:
+        """(L,) at a step, or (S, L) at steps (S, 1).
+
+        Args:
+            settings: Of these lanes, or of some of them.
+            step: Counted from 0.
+        """
+        rate = settings.learning_rate
+        if self._is_scheduled:
+            return rate * schedule_factor(settings, step)
+        return rate if isinstance(step, int) else rate.expand(len(step), -1)
 
     def numbers(self, step: int) -> dict[str, float]:  # noqa: ARG002
         """The numbers in an update that depend on the step alone, by name; the names are the same at every step."""

@@ -9,7 +9,7 @@ from torch import Tensor
 from attnsweep.workloads.engine.contract import Batch, Lanes
 from attnsweep.workloads.engine.streams import Streams
 from attnsweep.workloads.formal_languages.parameters import FormalLanguagesParameters
-from attnsweep.workloads.formal_languages.tokens import Tokens, tokenize
+from attnsweep.workloads.formal_languages.tokens import Tokens, count_ones, tokenize
 
 LanguageLanes = Lanes[FormalLanguagesParameters]
 
@@ -75,7 +75,7 @@ def _labelled(lanes: LanguageLanes, stream: str, length_L: Tensor, n_strings: in
         "log_n": tokens.log_n[..., 0],
         "sign": torch.where(language.contains(text_LSBN, length_LSB), 1.0, -1.0),
     }
-    odds = language.odds_given_ones(text_LSBN.sum(-1), length_LSB)
+    odds = language.odds_given_ones(count_ones(text_LSBN), length_LSB)
     if odds is not None:
         labelled["odds"] = odds
     return {name: value.to(lanes.dtype) for name, value in labelled.items()}

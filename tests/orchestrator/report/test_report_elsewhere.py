@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from attnsweep.orchestrator.report.page import write_report
+from attnsweep.orchestrator.report.page import make_report
 from attnsweep.orchestrator.report.portable import without_folders
 from tests.orchestrator.report.report_html import read_html
 from tests.orchestrator.small_sweep import small_sweep, sweep_on_disk, trial_rows
@@ -19,20 +19,26 @@ FileNotFoundError: [Errno 2] No such file or directory: '{HOME}/data.npy'
 """
 
 
-@pytest.fixture
-def pages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[str, str]:
+@pytest.fixture(scope="module")
+def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("home")
+
+
+@pytest.fixture(scope="module")
+def pages(home: Path) -> tuple[str, str]:
     """The page of a sweep, made where it was trained and elsewhere."""
     command = ["/opt/bin/attnsweep", "run", f"{HOME}/mine.py", "--dir", f"{HOME}/here/sweep", f"--set=corpus={HOME}/c"]
-    monkeypatch.setattr("sys.argv", command)
-    here, there = tmp_path / "here" / "sweep", tmp_path / "there" / "with blanks" / "sweep"
+    here, there = home / "here" / "sweep", home / "there" / "with blanks" / "sweep"
     spec = small_sweep("s", trials=2, replicates=2, workload=f"{HOME}/mine.py:Mine", storage=f"sqlite:///{HOME}/s.db")
     failed = trial_rows(1, ["failed", "failed"], error=TRACEBACK, eval_loss=None)
-    sweep_on_disk(here, spec, trial_rows(0, ["solved", "marginal"]), failed)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("sys.argv", command)
+        sweep_on_disk(here, spec, trial_rows(0, ["solved", "marginal"]), failed)
     shutil.copytree(here, there)
     texts = []
     for place in (here, there):
         # Only the time of creation may differ.
-        text = write_report([place], None).read_text()
+        text, _ = make_report([place])
         texts.append(re.sub(r"Made [-:0-9 ]+ UTC", "", text))
     return texts[0], texts[1]
 
@@ -43,8 +49,8 @@ def test_a_report_is_the_same_elsewhere(pages: tuple[str, str]) -> None:
 
 
 @pytest.mark.slow
-def test_a_report_names_no_folder_of_the_machine_that_made_it(pages: tuple[str, str], tmp_path: Path) -> None:
-    for folder in (HOME, str(tmp_path), str(Path(__file__).parents[3]), "/opt/bin"):
+def test_a_report_names_no_folder_of_the_machine_that_made_it(pages: tuple[str, str], home: Path) -> None:
+    for folder in (HOME, str(home), str(Path(__file__).parents[3]), "/opt/bin"):
         assert folder not in pages[0]
     page = read_html(pages[0])
     assert "file:" not in pages[0]

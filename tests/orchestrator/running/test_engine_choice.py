@@ -21,7 +21,7 @@ from attnsweep.workloads.errors import UserError
 from tests.fault.sweeps import curves, outcomes, resume, run, small_sweep
 
 QUIET = Console(quiet=True)
-LONG: dict[str, Any] = {"space": {"n_steps": 10_000, "init_sigma": Float(1e-3, 1.0, log=True)}, "trials": 400}
+LONG: dict[str, Any] = {"space": {"n_steps": 10_000, "init_sigma": Float(1e-3, 1.0, log=True)}, "trials": 4000}
 
 
 @pytest.fixture

@@ -21,13 +21,14 @@ from attnsweep.orchestrator.storage import trust
 from attnsweep.orchestrator.storage.location import Location
 from attnsweep.orchestrator.storage.stored_code import code_of, trust_code
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
+from attnsweep.orchestrator.tracking import sync
 from attnsweep.orchestrator.training.resources import Resources
 from attnsweep.search_spaces.loading import load_sweep
 from attnsweep.workloads.errors import UserError
 from tests.fault import sweeps
 from tests.orchestrator.storage.object_store import new_prefix
 
-pytestmark = [pytest.mark.usefixtures("mlflow_database"), pytest.mark.slow]
+pytestmark = [pytest.mark.usefixtures("no_mlflow"), pytest.mark.slow]
 QUIET = Console(quiet=True)
 LOCAL = Resources(local=True, pack_size=4)
 MINE = """
@@ -64,7 +65,7 @@ def _interrupted(folder: Path, where: Location) -> SweepDirectory:
     return SweepDirectory.open(where)
 
 
-def test_resume_replay_and_audit_work_once_the_folder_is_gone(folder: Path, tmp_path: Path) -> None:
+def test_resume_replay_and_audit_work_once_the_folder_is_gone(folder: Path, tmp_path: Path, mlflow_uri: str) -> None:
     path = tmp_path / "s"
     directory = _interrupted(folder, path)
     assert directory.spec.workload == "mine.py:Own"
@@ -73,7 +74,8 @@ def test_resume_replay_and_audit_work_once_the_folder_is_gone(folder: Path, tmp_
     assert resume_sweep(path, LOCAL, QUIET).finished
     assert set(Ledger(path).trainings()["workload"].to_pylist()) == {"own"}
     assert replay(directory, "1/3").deviation.agrees
-    assert not audit(path).problems
+    sync(directory, mlflow_uri)
+    assert not audit(path, mlflow_uri).problems
     retrain(directory, [Ledger(path).trainings()["training_id"][0].as_py()])
     _run_again(path, tmp_path / "again")
 

@@ -111,13 +111,12 @@ def test_answers_fetch_only_what_has_come_since(s3: str, monkeypatch: pytest.Mon
 
 
 def test_mlflow_sync_and_compact(
-    sweep: SweepDirectory, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    sweep: SweepDirectory, mlflow_uri: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     prefix = sweep.place
     assert isinstance(prefix, ObjectPrefix)
-    uri = f"sqlite:///{tmp_path}/mlflow.db"
     for words in ("6 trials logged, 0 already there", "0 trials logged, 6 already there"):
-        monkeypatch.setattr(sys, "argv", ["attnsweep", "mlflow-sync", str(prefix), "--tracking-uri", uri])
+        monkeypatch.setattr(sys, "argv", ["attnsweep", "mlflow-sync", str(prefix), "--tracking-uri", mlflow_uri])
         with pytest.raises(SystemExit) as ended:
             cli.main()
         assert not ended.value.code

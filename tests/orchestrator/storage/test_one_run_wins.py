@@ -18,9 +18,9 @@ pytestmark = pytest.mark.usefixtures("s3")
 RUNNER = """
 import sys
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
+from attnsweep.search_spaces import Sweep
 from attnsweep.workloads.errors import UserError
-from tests.orchestrator.small_sweep import small_sweep
-spec = small_sweep("mine")
+spec = Sweep.from_json(sys.argv[1])
 print("ready", flush=True)
 for line in sys.stdin:
     try:
@@ -39,7 +39,7 @@ def _created(prefix: ObjectPrefix) -> str | None:
 
 
 def test_of_threads_one_wins() -> None:
-    for _ in range(20):
+    for _ in range(12):
         prefix = new_prefix()
         with ThreadPoolExecutor(4) as threads:
             made = [sweep for sweep in threads.map(_created, [prefix] * 4) if sweep is not None]
@@ -48,7 +48,7 @@ def test_of_threads_one_wins() -> None:
 
 def test_of_processes_one_wins() -> None:
     here = Path(__file__).parents[3]
-    command = [sys.executable, "-c", RUNNER]
+    command = [sys.executable, "-c", RUNNER, small_sweep("mine").to_json()]
     runners = [
         subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=here) for _ in range(2)
     ]
@@ -56,7 +56,7 @@ def test_of_processes_one_wins() -> None:
         for runner in runners:
             assert runner.stdout is not None
             assert runner.stdout.readline() == "ready\n"
-        for _ in range(30):
+        for _ in range(12):
             prefix = new_prefix()
             for runner in runners:
                 assert runner.stdin is not None

@@ -219,7 +219,12 @@ ACCEPTED = "expected parallel sentences: a TSV with a header line (or its .gz), 
     [
         ("no.tsv", None, [], f"FILE: got 'no.tsv', {ACCEPTED}; check the path (No such file or directory)"),
         (".", None, [], f"FILE: got '.', {ACCEPTED}; check the path (Is a directory)"),
-        ("a.gz", gzip.compress(_tsv(_many()))[:-20], [], f"FILE: got 'a.gz', {ACCEPTED}; check the path (Compressed"),
+        (
+            "a.gz",
+            gzip.compress(_tsv(_many()), mtime=0)[:-20],
+            [],
+            f"FILE: got 'a.gz', {ACCEPTED}; check the path (Compressed",
+        ),
         ("a.parquet", b"PAR1 and no more", [], f"FILE: got 'a.parquet', {ACCEPTED}; check the path (Parquet magic"),
         ("a.tsv", b"\xe0\tb\nx\ty\n", [], f"FILE: got 'a.tsv', {ACCEPTED}; write it in UTF-8 (its header line"),
         ("a.csv", b"a,b\nx,y\n", [], f"FILE: got \"a.csv, text columns 'a,b'\", {ACCEPTED}, with two columns of text;"),

@@ -27,8 +27,8 @@ FINISHED_MS = round(FINISHED.timestamp() * 1000)
 
 
 @pytest.fixture(scope="module", autouse=True)
-def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MlflowClient]:
-    with default_store(tmp_path_factory.mktemp("work")) as store:
+def client(tmp_path_factory: pytest.TempPathFactory, _empty_mlflow_database: Path) -> Iterator[MlflowClient]:
+    with default_store(tmp_path_factory.mktemp("work"), _empty_mlflow_database) as store:
         yield store
 
 
@@ -40,23 +40,23 @@ def _wait_until(condition: Callable[[], bool], projection: Projection) -> None:
 
 @pytest.mark.slow
 def test_a_running_sweep_is_projected_while_its_ledger_grows(client: MlflowClient, tmp_path: Path) -> None:
-    directory = SweepDirectory.create(tmp_path / "sweep", small_sweep("running", trials=40), {})
+    directory = SweepDirectory.create(tmp_path / "sweep", small_sweep("running", trials=20), {})
     progress = []
     with open_writer(directory) as writer:
         projection = Projection(directory)
-        for trial in range(40):
+        for trial in range(20):
             commit(writer, trial_rows(trial, SOLVED))
             if trial != 13:
                 projection.trial_told(trial)
         result = projection.close(on_progress=lambda *done: progress.append(done))
     assert projection.problem is None
-    assert result == SyncResult(n_logged=40, n_present=0)
+    assert result == SyncResult(n_logged=20, n_present=0)
     assert progress == sorted(progress)
     assert not progress or progress[-1][0] == progress[-1][1]
     assert {run.info.status for run in runs_of(client, directory)} == {"FINISHED"}
     [parent] = runs_of(client, directory, "sweep")
-    assert (parent.info.status, parent.data.metrics["n_trainings"]) == ("FINISHED", 160)
-    assert sync(directory) == SyncResult(n_logged=0, n_present=40)
+    assert (parent.info.status, parent.data.metrics["n_trainings"]) == ("FINISHED", 80)
+    assert sync(directory) == SyncResult(n_logged=0, n_present=20)
 
 
 @pytest.mark.slow
@@ -158,6 +158,7 @@ def test_closing_in_haste_says_that_the_sweep_was_interrupted_before_it_logs_mor
     assert runs_of(client, directory, "sweep")[0].info.status == "FINISHED"
 
 
+@pytest.mark.slow
 def test_closing_in_haste_can_be_enough(client: MlflowClient, tmp_path: Path) -> None:
     """The driver raises before it has any row, and its `finally` closes the projection a second time."""
     directory = sweep_on_disk(tmp_path / "sweep", small_sweep("enough"))
@@ -236,18 +237,25 @@ def test_the_next_sweep_of_a_driver_takes_the_process_that_has_ended_the_last(
 ) -> None:
     """Unless environment variables have changed since, which MLflow reads."""
     pids = []
-    for name, is_logged in (("first", True), ("second", True), ("changed", True), ("lost", False), ("after", True)):
+    out_of_reach = "sqlite:////dev/null/mlflow.db"
+    for name, uri, problem in (
+        ("first", None, ""),
+        ("second", None, ""),
+        ("changed", out_of_reach, "FileExistsError: [Errno 17] File exists: '/dev/null'"),
+        ("lost", out_of_reach, "its process ended with status -9"),
+        ("after", out_of_reach, "FileExistsError: [Errno 17] File exists: '/dev/null'"),
+    ):
         if name == "changed":
             monkeypatch.setenv("MLFLOW_HTTP_REQUEST_TIMEOUT", "59")
         directory = sweep_on_disk(tmp_path / name, small_sweep(name), trial_rows(0, SOLVED))
-        projection = Projection(directory)
+        projection = Projection(directory, uri)
         projection.trial_told(0)
         pids.append(projection._process.pid)
-        if not is_logged:
+        if name == "lost":
             projection._process.kill()
-        assert projection.close() == SyncResult(n_logged=int(is_logged), n_present=0)
-        assert (projection.problem is None) == is_logged
-        assert len(runs_of(client, directory)) == is_logged
+        assert projection.close() == SyncResult(n_logged=int(not problem), n_present=0)
+        assert (projection.problem or "") == problem
+        assert len(runs_of(client, directory)) == int(not problem)
     first, second, changed, lost, after = pids
     assert first == second != changed == lost != after
     assert all(process.status is None for process in processes._idle)

@@ -24,8 +24,8 @@ SOLVED = ["solved"] * 4
 
 
 @pytest.fixture(scope="module", autouse=True)
-def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MlflowClient]:
-    with default_store(tmp_path_factory.mktemp("work")) as store:
+def client(tmp_path_factory: pytest.TempPathFactory, _empty_mlflow_database: Path) -> Iterator[MlflowClient]:
+    with default_store(tmp_path_factory.mktemp("work"), _empty_mlflow_database) as store:
         yield store
 
 

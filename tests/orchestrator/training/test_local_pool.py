@@ -27,7 +27,6 @@ QUIET = Console(quiet=True)
 WITHOUT_RAY = """
 import sys
 from attnsweep.orchestrator import cli
-cli._add_report = lambda *_: None  # seconds of drawing, without a training
 cli.app(["run", "quickstart", "--local", "--dir", "s", "--trials", "1", "--replicates", "2", "--set", "n_steps=5"],
         standalone_mode=False)
 cli.app(["resume", "s", "--local"], standalone_mode=False)
@@ -42,9 +41,7 @@ cli.main()
 
 
 def _python(program: str, directory: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    environment = {
-        name: value for name, value in os.environ.items() if not name.startswith(("RAY_", "MKL_", "MLFLOW_"))
-    }
+    environment = {name: value for name, value in os.environ.items() if not name.startswith(("RAY_", "MKL_"))}
     return subprocess.run(
         [sys.executable, "-c", program, *arguments],
         cwd=directory,
@@ -56,7 +53,7 @@ def _python(program: str, directory: Path, *arguments: str) -> subprocess.Comple
 
 
 @pytest.mark.slow
-def test_nothing_of_ray_is_loaded(mlflow_database: str, tmp_path: Path) -> None:
+def test_nothing_of_ray_is_loaded(no_mlflow: None, tmp_path: Path) -> None:
     done = _python(WITHOUT_RAY, tmp_path)
     assert done.returncode == 0, done.stderr
     assert done.stdout.strip() == ""
@@ -65,6 +62,7 @@ def test_nothing_of_ray_is_loaded(mlflow_database: str, tmp_path: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.skipif(not torch.backends.mkl.is_available(), reason="this PyTorch multiplies without MKL")
+@pytest.mark.usefixtures("no_mlflow")
 def test_a_process_whose_products_depend_on_the_pack_is_refused(tmp_path: Path) -> None:
     small = ["--trials", "1", "--replicates", "1", "--set", "n_steps=5"]
     done = _python(TORCH_FIRST, tmp_path, "run", "quickstart", "--local", *small, "--dir", "s")
@@ -135,7 +133,7 @@ def test_who_leaves_is_not_taken_for_a_training_that_raises(kind: type[BaseExcep
 
 
 @pytest.mark.slow
-@pytest.mark.usefixtures("mlflow_database")
+@pytest.mark.usefixtures("no_mlflow")
 def test_a_gpu_that_fails_ends_the_sweep_instead_of_all_its_trainings(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

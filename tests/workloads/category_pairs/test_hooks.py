@@ -75,7 +75,7 @@ def test_a_zero_of_a_reduced_system_has_a_way_down(variant: str) -> None:
 
 @pytest.mark.slow
 def test_the_valley_at_infinity_catches_opposed_starts_which_solve_once_taken_out_of_it() -> None:
-    pack, trainings = _pack(12, init_sigma=0.1, learning_rate=1e-2, n_steps=4000)
+    pack, trainings = _pack(8, init_sigma=0.1, learning_rate=1e-2, n_steps=2500)
     result = pack.result()
     verdicts = judged(WORKLOAD, trainings[0].parameters, result.evidence)
     ends = [(verdicts.outcome[at, last], verdicts.detail[at, last]) for at, last in enumerate(result.last_probe)]

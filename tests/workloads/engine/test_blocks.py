@@ -73,7 +73,7 @@ def test_a_step_of_a_block_is_the_step_of_each_lane(name: str) -> None:
     optimizer, batch = pack._optimizer, pack._batch_at(5)
     assert isinstance(optimizer, FirstOrder)
     inputs = step_inputs(optimizer, pack._layout, pack._rows, pack._buffers) | prefixed("batch", batch)
-    inputs[LEARNING_RATE] = optimizer.learning_rates(range(5, 6))[0]
+    inputs[LEARNING_RATE] = optimizer.learning_rate(optimizer.settings, 5)
     numbers = prefixed(NUMBER, {name: torch.tensor([value]) for name, value in optimizer.numbers(5).items()})
     lanes_last = {
         name: (value.unsqueeze(1) if has_lane_axis(name) else value).movedim(0, -1).clone()

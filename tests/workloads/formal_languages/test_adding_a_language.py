@@ -16,8 +16,8 @@ import numpy as np
 from attnsweep.workloads.engine.contract import Training
 from attnsweep.workloads.engine.pack import Pack
 
-settings = {"language": "majority", "learning_rate": 1e-2, "batch_size": 16, "n_steps": 400, "eval_batch_size": 200}
-lengths = (5, 5, 9, 9)
+settings = {"language": "majority", "learning_rate": 1e-2, "batch_size": 16, "n_steps": 200, "eval_batch_size": 200}
+lengths = (5, 9)
 trainings = [Training(defaults(workload, train_length=n, **settings), seed) for seed, n in enumerate(lengths)]
 pack = Pack(workload, trainings)
 while not pack.advance(1000):
