@@ -23,6 +23,7 @@ FUNCTIONS: dict[str, Callable[..., Tensor]] = {
     "diagonal": lambda a, b: a[:, :3].diagonal() + torch.diagonal(b @ b.T),
     "shapes": lambda a, b: torch.cat([a.flatten(), b.T.reshape(-1)]).view(2, -1).unsqueeze(1).squeeze(1),
     "slices": lambda a, b: a[:, 1:3] + b[::2, -2:].flip(0)[:1] + a.unbind(1)[0][:, None],
+    "axes from the end": lambda a, b: a.cumsum(-1) + (b > 0).any(-1, keepdim=True) + a.select(-1, 2)[:, None],
     "stack and pad": lambda a, b: functional.pad(torch.stack([a, b], 1), (1, 2)),
     "permute": lambda a, b: torch.stack([a, b]).permute(2, 0, 1).contiguous(),
     "where": lambda a, b: torch.where(a > b, a, b.exp()).clamp(max=1.5),
