@@ -6,19 +6,20 @@ from typing import Any, Literal
 from rich.console import Console
 
 from attnsweep.orchestrator.storage.environment import Engine
+from attnsweep.orchestrator.training.error_text import STOPS
 from attnsweep.search_spaces.dimensions import Categorical, Int
 from attnsweep.search_spaces.replication import most_wanted
 from attnsweep.search_spaces.sweep import Sweep
 from attnsweep.workloads.engine.contract import Training, Workload
-from attnsweep.workloads.engine.lanes_last import NoRuleError
 from attnsweep.workloads.engine.pack import Pack
 from attnsweep.workloads.engine.programs import NoCompilerError, block_engine
-from attnsweep.workloads.errors import SpecError
 
 _WORTH_A_COMPILE = 50e9
 """Numbers that all trainings of one shape compute, from which on compiling pays. The vmapped engine takes about 1 ns
 each, so 50 s of CPU. Compiling takes 10 to 40 s, once per machine, and blocks a tenth to a quarter of the rest
 (docs/engines.md)."""
+_MOST_NUMBERS = 1e6
+"""More than the step of any shape in blocks computes, so that the step of a short sweep need not be traced."""
 
 
 def engine_for(spec: Sweep, workload: Workload[Any], wanted: Engine | Literal["auto"], console: Console) -> Engine:
@@ -32,7 +33,8 @@ def engine_for(spec: Sweep, workload: Workload[Any], wanted: Engine | Literal["a
     """
     if wanted != "auto":
         return wanted
-    if steps_of_a_shape(spec, workload) * _numbers_of_a_step(spec, workload) < _WORTH_A_COMPILE:
+    n_steps = steps_of_a_shape(spec, workload)
+    if n_steps * _MOST_NUMBERS < _WORTH_A_COMPILE or n_steps * _numbers_of_a_step(spec, workload) < _WORTH_A_COMPILE:
         return "vmapped"
     try:
         block_engine()
@@ -59,7 +61,9 @@ def _numbers_of_a_step(spec: Sweep, workload: Workload[Any]) -> int:
     """How many numbers a step computes in a sweep's first shape; 0 if it cannot be computed for a block."""
     try:
         return Pack(workload, [Training(_a_training(spec, workload), 0)]).step_graph().n_numbers
-    except (NoRuleError, SpecError):
+    except STOPS:
+        raise
+    except BaseException:  # noqa: BLE001  # What a training raises becomes its outcome, once it is trained.
         return 0
 
 

@@ -91,5 +91,5 @@ def versions(engine: Engine = "vmapped") -> dict[str, str]:
             "engine",
             given=f"blocks, but {error} here",
             expected="a machine that can compile them",
-            fix="install g++, or run a new sweep with --engine vmapped",
+            fix="install g++ or set XDG_CACHE_HOME, as it says; or run a new sweep with --engine vmapped",
         ) from error

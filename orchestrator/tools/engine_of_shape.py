@@ -8,17 +8,20 @@ from attnsweep.workloads.engine.lanes_last import NoRuleError
 from attnsweep.workloads.engine.pack import Pack
 from attnsweep.workloads.engine.programs import NoCompilerError, block_engine
 from attnsweep.workloads.parameters import Value
+from attnsweep.workloads.user_code import users_code
 
 
 def engine_of_shape(workload: Workload[Any], values: Mapping[str, Value]) -> str:
     """What would take the steps of a long sweep of trainings with these parameters, and why.
 
     Raises:
-        SpecError: If the workload does not accept the parameters.
+        UserError: If the workload does not accept the parameters, or if its code fails.
     """
     parameters = workload.parameters.resolve(dict(values))
+    with users_code(workload.name, "a workload that trains", "see attnsweep.check_workload"):
+        pack = Pack(workload, [Training(parameters, 0)])
     try:
-        Pack(workload, [Training(parameters, 0)]).step_graph()
+        pack.step_graph()
     except NoRuleError as error:
         return f"vmapped: {error}"
     try:

@@ -23,6 +23,7 @@ _WIDTHS = (64, 16)
 """Lanes of a block: the first number with which what a step reads stays in a core's second-level cache."""
 _CACHE_BYTES = 512 * 1024
 _STEPS_AT_ONCE = 64
+"""Steps that a block takes before the next block takes them."""
 SEARCHES = "its optimizer searches along lines, so its steps differ in length"
 
 

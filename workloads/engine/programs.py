@@ -12,7 +12,8 @@ import shutil
 import subprocess
 import tempfile
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 
@@ -36,6 +37,7 @@ _OPTIONS = {
     "compile_threads": 1,
 }
 _VECTORS = "avx2"
+_COMPILER_FOLDER = "TORCHINDUCTOR_CACHE_DIR"
 
 
 class NoCompilerError(Exception):
@@ -46,8 +48,9 @@ def block_engine() -> str:
     """What the bits of a block's program depend on besides PyTorch: the compiler, and the width of vectors.
 
     Raises:
-        NoCompilerError: If this machine cannot compile it.
+        NoCompilerError: If this machine cannot compile it, or has nowhere to keep it.
     """
+    _folder()
     return f"blocks, {_VECTORS}, {compiler()}"
 
 
@@ -76,7 +79,7 @@ def loaded(step: StepGraph, examples: Sequence[Tensor]) -> Step:
         examples: A block of its inputs, with lanes last.
 
     Raises:
-        NoCompilerError: If it has to be compiled and cannot be.
+        NoCompilerError: If it has to be compiled and cannot be, or cannot be kept.
     """
     folder = _folder()
     library = folder / f"{_key(step, examples)}.so"
@@ -107,12 +110,30 @@ def over_block(step: StepGraph, examples: Sequence[Tensor]) -> fx.GraphModule:
 
 def _compile(step: StepGraph, examples: Sequence[Tensor], library: Path) -> None:
     compiler()
-    with tempfile.TemporaryDirectory(dir=library.parent) as folder, warnings.catch_warnings():
+    with (
+        tempfile.TemporaryDirectory(dir=library.parent) as folder,
+        _compiling_in(library.parent / "compiler"),
+        warnings.catch_warnings(),
+    ):
         warnings.simplefilter("ignore")
         options = _OPTIONS | {"aot_inductor.output_path": str(Path(folder) / "step.so")}
         made = torch._inductor.aot_compile(over_block(step, examples), tuple(examples), options=options)
         shutil.move(str(made), library.with_suffix(".new"))
     library.with_suffix(".new").replace(library)
+
+
+@contextmanager
+def _compiling_in(folder: Path) -> Iterator[None]:
+    """Makes PyTorch's compiler keep its files here: its own folder in /tmp has a name that anybody can take first."""
+    before = os.environ.get(_COMPILER_FOLDER)
+    os.environ[_COMPILER_FOLDER] = str(folder)
+    try:
+        yield
+    finally:
+        if before is None:
+            os.environ.pop(_COMPILER_FOLDER, None)
+        else:
+            os.environ[_COMPILER_FOLDER] = before
 
 
 def _key(step: StepGraph, examples: Sequence[Tensor]) -> str:
@@ -133,8 +154,18 @@ def _key(step: StepGraph, examples: Sequence[Tensor]) -> str:
 
 
 def _folder() -> Path:
-    """Where this user's programs are kept; nobody else may write there, since they are run."""
+    """Where this user's programs are kept; nobody else may write there, since they are run.
+
+    Raises:
+        NoCompilerError: If this user cannot write there.
+    """
     cache_home = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
     folder = cache_home / "attnsweep" / "programs"
-    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        folder.chmod(0o700)
+        with tempfile.TemporaryFile(dir=folder):
+            pass
+    except OSError as error:
+        raise NoCompilerError(f"compiled programs cannot be kept in {folder} ({error.strerror})") from error
     return folder

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 from rich.console import Console
+from torch import nn
 
 from attnsweep.orchestrator.inspection.replay import replay
 from attnsweep.orchestrator.ledger.reader import Ledger
@@ -16,6 +17,7 @@ from attnsweep.orchestrator.tools.engine_of_shape import engine_of_shape
 from attnsweep.orchestrator.training.trainer_actor import Settled
 from attnsweep.search_spaces import Categorical, Float, Int
 from attnsweep.workloads.category_pairs import CategoryPairs
+from attnsweep.workloads.category_pairs.parameters import CategoryPairsParameters
 from attnsweep.workloads.engine import programs
 from attnsweep.workloads.errors import UserError
 from tests.fault.sweeps import curves, outcomes, resume, run, small_sweep
@@ -56,6 +58,19 @@ def test_a_long_sweep_is_trained_in_blocks_and_a_short_one_is_not(with_compiler:
     assert engine_for(small_sweep(**LONG), workload, "vmapped", QUIET) == "vmapped"
     searching = small_sweep(**LONG).fix({"optimizer": "lbfgs"})
     assert engine_for(searching, workload, "auto", QUIET) == "vmapped"
+
+
+class Broken(CategoryPairs):
+    """A workload whose trainings fail where they are built."""
+
+    def build(self, parameters: CategoryPairsParameters) -> nn.Module:
+        raise ValueError(f"broken at {parameters.n_steps} steps")
+
+
+def test_a_workload_that_fails_is_left_to_its_trainings(with_compiler: None) -> None:
+    assert engine_for(small_sweep(**LONG), Broken(), "auto", QUIET) == "vmapped"
+    with pytest.raises(UserError, match="category_pairs: got 'ValueError: broken at"):
+        engine_of_shape(Broken(), {})
 
 
 def test_without_a_compiler_a_long_sweep_says_what_it_misses(without_compiler: None) -> None:

@@ -1,5 +1,7 @@
 """The block engine trains as the vmapped engine does. A training's bits depend neither on its block nor on its pack."""
 
+import contextlib
+import stat
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, cast
@@ -201,6 +203,20 @@ def test_without_a_compiler_there_are_no_blocks(monkeypatch: pytest.MonkeyPatch,
             ended(CategoryPairs(), trainings_of("P", 2), Programs())
     finally:
         programs.compiler.cache_clear()
+
+
+def test_programs_are_kept_where_this_user_alone_can_write(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    (tmp_path / "attnsweep" / "programs").mkdir(parents=True)
+    (tmp_path / "attnsweep" / "programs").chmod(0o777)
+    with contextlib.suppress(NoCompilerError):
+        block_engine()
+    assert stat.S_IMODE((tmp_path / "attnsweep" / "programs").stat().st_mode) == 0o700
+
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
+    with pytest.raises(NoCompilerError, match=r"compiled programs cannot be kept in .*file/attnsweep/programs"):
+        block_engine()
 
 
 @pytest.mark.scale
