@@ -1,0 +1,248 @@
+"""The fused engine on a GPU: speed by pack size, several processes against one pack, outcomes against the CPU's.
+
+    python benchmarks/gpu.py [--device cuda] [--seconds 420] [--out benchmarks/gpu.json]
+    python benchmarks/gpu.py --predict --out benchmarks/gpu_predictions.json
+
+Needs torch, numpy and pyarrow only. It stops where its time is up, and says what it left out. Beside each rate stands
+what a simple model predicts; `gpu_predictions.json` was committed before any run on a GPU, so that the first run tests
+the model. A step launches a number of kernels that hardly depends on the pack's size. Launched from Python, each takes
+`LAUNCH_SECONDS`, until the GPU is busy with moving their numbers. Both counts are taken from a step on the CPU.
+"""
+
+import argparse
+import json
+import multiprocessing
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from itertools import cycle, islice
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+
+from attnsweep.workloads.category_pairs import CategoryPairs
+from attnsweep.workloads.engine.contract import Training, Workload
+from attnsweep.workloads.engine.judging import judged
+from attnsweep.workloads.engine.pack import Pack
+from attnsweep.workloads.formal_languages import FormalLanguages
+from attnsweep.workloads.testing import defaults
+from attnsweep.workloads.translation import Translation
+
+LAUNCH_SECONDS = 8e-6
+"""Time of a kernel launched from Python: torch's dispatch, autograd and vmap."""
+BYTES_PER_SECOND = 3.0e12
+"""Memory bandwidth of an H100 (HBM3), as reached by elementwise kernels."""
+SIZES = (64, 1024, 4096, 16384)
+ENDLESS: dict[str, Any] = {"n_steps": 10**7, "stop_when_solved": False, "learning_rate": 1e-3, "init_sigma": 0.05}
+STRINGS: dict[str, Any] = {"n_epochs": 4, "steps_per_epoch": 2048, "eval_batch_size": 1, "test_batch_size": 1}
+
+
+@dataclass(frozen=True)
+class Shape:
+    """One shape to measure.
+
+    Attributes:
+        workload: Its problem.
+        settings: Parameters of its trainings, in turn.
+    """
+
+    workload: Workload[Any]
+    settings: list[dict[str, Any]]
+
+    def trainings(self, size: int) -> list[Training[Any]]:
+        """So many trainings."""
+        return [
+            Training(defaults(self.workload, **each), seed)
+            for seed, each in enumerate(islice(cycle(self.settings), size))
+        ]
+
+
+@dataclass
+class Model:
+    """What a step of a pack costs a GPU.
+
+    Attributes:
+        kernels: Launched in a step.
+        bytes_of_a_lane: Read and written by them, for one training.
+    """
+
+    kernels: float
+    bytes_of_a_lane: float
+
+    def predicted(self, size: int) -> float:
+        """Lane-steps per second of a pack of this size."""
+        return size / max(self.kernels * LAUNCH_SECONDS, size * self.bytes_of_a_lane / BYTES_PER_SECOND)
+
+
+class _Counting(TorchDispatchMode):
+    """Counts operations that are no views, and the bytes of what they read and write."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.kernels = self.bytes = 0
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        found = func(*args, **(kwargs or {}))
+        if not any(each.alias_info is not None and not each.alias_info.is_write for each in func._schema.returns):
+            self.kernels += 1
+            tensors = (each for each in tree_leaves((args, kwargs, found)) if isinstance(each, torch.Tensor))
+            self.bytes += sum(each.numel() * each.element_size() for each in tensors)
+        return found
+
+
+def model_of(shape: Shape, size: int = 8, n_steps: int = 4) -> Model:
+    """Counts a few steps of a small pack on the CPU."""
+    pack = Pack(shape.workload, shape.trainings(size))
+    pack.advance(4)
+    with _Counting() as counted:
+        pack.advance(n_steps)
+    return Model(counted.kernels / n_steps, counted.bytes / n_steps / size)
+
+
+PAIRS = CategoryPairs()
+SHAPES = {
+    "system P, float64": Shape(PAIRS, [ENDLESS | {"variant": "positions_only"}]),
+    "system C, float64": Shape(PAIRS, [ENDLESS | {"variant": "categories_only"}]),
+    "FIRST, lengths 10 to 300": Shape(
+        FormalLanguages(),
+        [
+            STRINGS | {"language": "first", "train_length": n, "test_ladder": False, "stop_when_solved": False}
+            for n in (10, 30, 100, 300)
+        ],
+    ),
+    "solution 3, L-BFGS, float64": Shape(
+        PAIRS,
+        [
+            {"variant": "solution_3", "expectation": "fixed_sample", "batch_size": 60, "optimizer": "lbfgs"}
+            | {"n_steps": 10**6, "stop_when_solved": False}
+        ],
+    ),
+    "translation, float32": Shape(
+        Translation(),
+        [{"n_sentences": 200, "eval_sentences": 8, "head_sentences": 16, "test_sentences": 4}],
+    ),
+}
+
+
+def main() -> None:
+    """Measures what fits into the time and prints one JSON object."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--device", default="cuda")
+    parser.add_argument("--seconds", type=float, default=420.0)
+    parser.add_argument("--out", type=Path)
+    parser.add_argument("--predict", action="store_true", help="predict only")
+    options = parser.parse_args()
+    if options.predict:
+        _write({"benchmark": "gpu", "predictions": {name: predictions(name) for name in SHAPES}}, options.out)
+        return
+    until = time.monotonic() + options.seconds
+    is_cuda = options.device.startswith("cuda")
+    found = {
+        "benchmark": "gpu",
+        "device": torch.cuda.get_device_name(options.device) if is_cuda else options.device,
+        "torch": torch.__version__,
+        "outcomes": _in_time(until, lambda: outcomes_agree(options.device)),
+        "rates": {name: _in_time(until, lambda name=name: rates(name, options.device, until)) for name in SHAPES},
+        "processes": _in_time(until, lambda: processes_against_one(options.device)),
+    }
+    _write(found, options.out)
+
+
+def _write(found: dict[str, object], out: Path | None) -> None:
+    text = json.dumps(found, indent=2)
+    if out is not None:
+        out.write_text(text + "\n")
+    print(text)
+
+
+def predictions(name: str) -> dict[str, object]:
+    """The model of a shape, and the lane-steps per second that it predicts by pack size."""
+    model = model_of(SHAPES[name])
+    rate = {str(size): round(model.predicted(size)) for size in (1, *SIZES)}
+    return {
+        "kernels_a_step": round(model.kernels),
+        "bytes_of_a_lane_step": round(model.bytes_of_a_lane),
+        "lane_steps_per_second": rate,
+    }
+
+
+def _in_time(until: float, measure: Callable[[], object]) -> object:
+    return measure() if time.monotonic() < until else "left out: the time was up"
+
+
+def rates(name: str, device: str, until: float) -> dict[str, object]:
+    """Lane-steps per second by pack size, beside the prediction; from the size on that does not fit, the reason."""
+    shape, found = SHAPES[name], dict[str, object]()
+    model = model_of(shape)
+    for size in (1, *SIZES):
+        if time.monotonic() > until:
+            found[str(size)] = "left out: the time was up"
+            break
+        try:
+            rate, peak = _rate(shape, size, device)
+        except torch.OutOfMemoryError:
+            found[str(size)] = "out of memory"
+            break
+        found[str(size)] = {
+            "lane_steps_per_second": round(rate),
+            "predicted": round(model.predicted(size)),
+            "peak_mib": peak,
+        }
+    return found
+
+
+def _rate(shape: Shape, size: int, device: str, seconds: float = 3.0) -> tuple[float, int | None]:
+    """Lane-steps per second, and MiB of the device's memory."""
+    pack = Pack(shape.workload, shape.trainings(size), device)
+    pack.advance(4)
+    _wait(device)
+    started, n_steps = time.perf_counter(), 0
+    while time.perf_counter() - started < seconds:
+        pack.advance(4)
+        n_steps += 4
+        _wait(device)
+    rate = size * n_steps / (time.perf_counter() - started)
+    peak = torch.cuda.max_memory_allocated(device) // 2**20 if device.startswith("cuda") else None
+    return rate, peak
+
+
+def _wait(device: str) -> None:
+    if device.startswith("cuda"):
+        torch.cuda.synchronize(device)
+
+
+def outcomes_agree(device: str, size: int = 128) -> dict[str, object]:
+    """Whole trainings of system P on the device and on the CPU: how many end with the same outcome."""
+    settings = [
+        {"variant": "positions_only", "n_steps": 2000, "learning_rate": rate, "init_sigma": sigma}
+        for rate in (1e-3, 1e-2, 5e-2)
+        for sigma in (1e-3, 1e-2, 1e-1, 1.0)
+    ]
+    shape = Shape(PAIRS, settings)
+    ends = []
+    for each in (device, "cpu"):
+        pack = Pack(PAIRS, shape.trainings(size), each)
+        while not pack.advance(1000):
+            pass
+        result = pack.result()
+        ends.append(result.at_last_probe(judged(PAIRS, shape.trainings(1)[0].parameters, result.evidence).outcome))
+    return {"trainings": size, "equal": int((ends[0] == ends[1]).sum())}
+
+
+def processes_against_one(device: str, n_processes: int = 4) -> dict[str, float]:
+    """Lane-steps per second of system P: several processes with a pack each, and one pack of all their trainings."""
+    size = SIZES[1]
+    with multiprocessing.get_context("spawn").Pool(n_processes) as pool:
+        several = sum(pool.starmap(_rate_of_p, [(size, device)] * n_processes))
+    return {"processes": n_processes, "several": round(several), "one": round(_rate_of_p(n_processes * size, device))}
+
+
+def _rate_of_p(size: int, device: str) -> float:
+    return _rate(SHAPES["system P, float64"], size, device, seconds=10.0)[0]
+
+
+if __name__ == "__main__":
+    main()
