@@ -15,6 +15,7 @@ import multiprocessing
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from itertools import cycle, islice
 from pathlib import Path
 from typing import Any
@@ -81,7 +82,7 @@ class _Counting(TorchDispatchMode):
     """Counts operations that are no views, and the bytes of what they read and write."""
 
     def __init__(self) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self.kernels = self.bytes = 0
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -145,7 +146,7 @@ def main() -> None:
         "device": torch.cuda.get_device_name(options.device) if is_cuda else options.device,
         "torch": torch.__version__,
         "outcomes": _in_time(until, lambda: outcomes_agree(options.device)),
-        "rates": {name: _in_time(until, lambda name=name: rates(name, options.device, until)) for name in SHAPES},
+        "rates": {name: _in_time(until, partial(rates, name, options.device, until)) for name in SHAPES},
         "processes": _in_time(until, lambda: processes_against_one(options.device)),
     }
     _write(found, options.out)

@@ -153,6 +153,27 @@ def _empty_mlflow_database(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
+@pytest.fixture(scope="session")
+def _programs_home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where all processes of this run keep the programs of blocks."""
+    home = tmp_path_factory.getbasetemp()
+    return (home.parent if "PYTEST_XDIST_WORKER" in os.environ else home) / "cache"
+
+
+@pytest.fixture(scope="module")
+def compiled_blocks(_programs_home: Path) -> Iterator[None]:
+    """Blocks are compiled into a folder of the tests' own; where they cannot be compiled, the test is skipped."""
+    from attnsweep.workloads.engine.programs import NoCompilerError, block_engine
+
+    with pytest.MonkeyPatch.context() as environment:
+        environment.setenv("XDG_CACHE_HOME", str(_programs_home))
+        try:
+            block_engine()
+        except NoCompilerError as error:
+            pytest.skip(f"blocks cannot be compiled here: {error}")
+        yield
+
+
 @pytest.fixture
 def mlflow_uri(_empty_mlflow_database: Path, tmp_path: Path) -> str:
     """An empty MLflow store of the test's own."""

@@ -46,6 +46,7 @@ def replay_some(
     chosen = to_replay(ledger.trainings(columns=["training_id", "outcome"]), directory.spec.seed)
     rows = recorded_rows(ledger, chosen)
     recorded = _by_training(rows)
+    ids = {_place(of_one): each for each, of_one in recorded.items()}
     tasks = {each: recorded_tasks(workload, recorded[each].trainings)[0] for each in chosen}
     # Larger packs than before might not fit into memory.
     waiting = _packs(tasks, min(_MOST_LANES, pc.max(rows.trainings["pack_size"]).as_py() or 1))
@@ -61,7 +62,8 @@ def replay_some(
             match report:
                 case Trained():
                     n_losses = 0
-                    replayed = _by_training(report.rows)
+                    # By place: version 0.1 had a parameter that is no longer part of a training's id.
+                    replayed = {ids[_place(again)]: again for again in _by_training(report.rows).values()}
                     found |= {each: deviation(recorded[each], again) for each, again in replayed.items()}
                     in_packs += replayed if len(replayed) > 1 else ()
                 case Raised() if len(order.tasks) == 1:
@@ -95,6 +97,12 @@ def _by_training(rows: Rows) -> dict[str, Rows]:
         heads = None if rows.heads is None else rows.heads.filter(mine)
         found[training_id] = Rows(rows.trainings.filter(mine), rows.curves.filter(mine), heads)
     return found
+
+
+def _place(of_one: Rows) -> tuple[int, int]:
+    """The trial and the replicate of one training."""
+    (row,) = of_one.trainings.select(["trial", "replicate"]).to_pylist()
+    return row["trial"], row["replicate"]
 
 
 def _record(

@@ -34,15 +34,6 @@ def without_compiler(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterato
     programs.compiler.cache_clear()
 
 
-@pytest.fixture
-def with_compiler(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    try:
-        programs.block_engine()
-    except programs.NoCompilerError as error:
-        pytest.skip(f"blocks cannot be compiled here: {error}")
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-
-
 def test_steps_are_counted_per_shape() -> None:
     workload = CategoryPairs()
     assert steps_of_a_shape(small_sweep(), workload) == 8 * 4 / 2 * 40
@@ -50,7 +41,7 @@ def test_steps_are_counted_per_shape() -> None:
     assert steps_of_a_shape(small_sweep(space=space, trials=80, replicates=2), workload) == 80 * 2 / 8 * 100
 
 
-def test_a_long_sweep_is_trained_in_blocks_and_a_short_one_is_not(with_compiler: None) -> None:
+def test_a_long_sweep_is_trained_in_blocks_and_a_short_one_is_not(compiled_blocks: None) -> None:
     workload = CategoryPairs()
     assert engine_for(small_sweep(**LONG), workload, "auto", QUIET) == "blocks"
     assert engine_for(small_sweep(), workload, "auto", QUIET) == "vmapped"
@@ -67,7 +58,7 @@ class Broken(CategoryPairs):
         raise ValueError(f"broken at {parameters.n_steps} steps")
 
 
-def test_a_workload_that_fails_is_left_to_its_trainings(with_compiler: None) -> None:
+def test_a_workload_that_fails_is_left_to_its_trainings(compiled_blocks: None) -> None:
     assert engine_for(small_sweep(**LONG), Broken(), "auto", QUIET) == "vmapped"
     with pytest.raises(UserError, match="category_pairs: got 'ValueError: broken at"):
         engine_of_shape(Broken(), {})
@@ -89,7 +80,7 @@ def test_blocks_that_are_asked_for_need_a_compiler(without_compiler: None, tmp_p
 
 @pytest.mark.slow
 def test_a_sweep_in_blocks_is_replayed_and_resumed_in_blocks(
-    with_compiler: None, mlflow_database: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    compiled_blocks: None, no_mlflow: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     spec = small_sweep(trials=3).fix({"optimizer": "sgd"})
     run(spec, tmp_path / "vmapped")
@@ -119,7 +110,7 @@ def test_a_sweep_in_blocks_is_replayed_and_resumed_in_blocks(
     programs.compiler.cache_clear()
 
 
-def test_a_worker_with_another_compiler_is_named(with_compiler: None) -> None:
+def test_a_worker_with_another_compiler_is_named(compiled_blocks: None) -> None:
     driver = Environment(versions=versions("blocks"), code={})
     same = Settled("node", "host", "cpu", versions("blocks"), {})
     other = Settled("node", "host", "cpu", versions("blocks") | {"engine": "blocks, avx2, g++ 9.4"}, {})
@@ -127,7 +118,7 @@ def test_a_worker_with_another_compiler_is_named(with_compiler: None) -> None:
     assert other.changes_from(driver) == [f"engine {programs.block_engine()} -> blocks, avx2, g++ 9.4"]
 
 
-def test_the_engine_of_a_shape_is_said_with_its_reason(with_compiler: None) -> None:
+def test_the_engine_of_a_shape_is_said_with_its_reason(compiled_blocks: None) -> None:
     assert engine_of_shape(CategoryPairs(), {}) == programs.block_engine()
     assert engine_of_shape(
         CategoryPairs(), {"variant": "solution_3", "expectation": "fixed_sample", "optimizer": "lbfgs"}

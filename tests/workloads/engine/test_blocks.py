@@ -2,7 +2,7 @@
 
 import contextlib
 import stat
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, cast
 
@@ -25,7 +25,7 @@ from attnsweep.workloads.formal_languages import FormalLanguages
 from attnsweep.workloads.testing import defaults
 from attnsweep.workloads.translation import Translation
 
-SMALL_P: dict[str, Any] = {"variant": "positions_only", "n_categories": 3, "n_positions": 4, "n_steps": 40}
+SMALL_P: dict[str, Any] = {"variant": "positions_only", "n_categories": 3, "n_positions": 5, "n_steps": 40}
 SMALL_LANGUAGE: dict[str, Any] = {
     "train_length": 5,
     "n_epochs": 2,
@@ -137,15 +137,9 @@ def test_a_shape_without_a_program_trains_as_without_blocks() -> None:
 
 
 @pytest.fixture(scope="module")
-def programs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Programs]:
-    """Programs that are compiled into a folder of the tests' own."""
-    try:
-        block_engine()
-    except NoCompilerError as error:
-        pytest.skip(f"blocks cannot be compiled here: {error}")
-    with pytest.MonkeyPatch.context() as environment:
-        environment.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
-        yield Programs()
+def programs(compiled_blocks: None) -> Programs:
+    """Those of this module."""
+    return Programs()
 
 
 @pytest.mark.slow
