@@ -16,8 +16,8 @@ from attnsweep.workloads.engine.programs import NoCompilerError, block_engine
 
 _WORTH_A_COMPILE = 50e9
 """Numbers that all trainings of one shape compute, from which on compiling pays. The vmapped engine takes about 1 ns
-each, so 50 s of CPU. Compiling takes 10 to 40 s, once per machine, and blocks a tenth to a quarter of the rest
-(docs/engines.md)."""
+each, so 50 s of CPU. Compiling takes 7 to 26 s, once per machine, and blocks a tenth (system P) to three quarters (a
+two-layer encoder) of the 50 s (benchmarks/RESULTS.md)."""
 _MOST_NUMBERS = 1e6
 """More than the step of any shape in blocks computes, so that the step of a short sweep need not be traced."""
 
