@@ -160,6 +160,7 @@ def test_bits_depend_neither_on_the_place_in_a_block_nor_on_the_neighbours(progr
     wild = [Training(defaults(workload, **SMALL_P, **far), 5), *trainings[1:]]
     found = ended(workload, wild, programs)
     assert found["n_steps"][0] < SMALL_P["n_steps"]
+    assert found["n_steps"][0] == ended(workload, wild, None)["n_steps"][0]
     rest = {name: values[1:] for name, values in found.items()}
     assert differing(together, rest, slice(1, None)) == []
 
