@@ -5,6 +5,7 @@ Axes: A active lane of the pack, N block, W lane of a block (last), S step.
 
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
+from itertools import takewhile
 from typing import Any
 
 import torch
@@ -65,6 +66,7 @@ class BlockProgram:
         inputs = step_inputs(optimizer, self._layout, rows, buffers)
         self._step = step_graph(problem.workload, problem.template, optimizer, inputs, batch)
         self.width = _width(inputs)
+        self._shapes = shapes_of(batch)
         blocks = _Blocks(inputs, self.width)
         self._run = loaded(self._step, [*blocks.of(0), *blocks.of_steps(optimizer, range(1), [batch])[0][0]])
 
@@ -76,7 +78,7 @@ class BlockProgram:
         batches: Callable[[int, int], Sequence[Batch]],
         until: int,
     ) -> None:
-        """Takes all lanes on to step `until`.
+        """Takes all lanes on to step `until`, or to the first whose batch has other shapes than the program's.
 
         Args:
             optimizer: Its state is updated too.
@@ -89,7 +91,10 @@ class BlockProgram:
         blocks = _Blocks(inputs, self.width)
         while optimizer.n_updates < until:
             start = optimizer.n_updates
-            drawn = batches(start, min(until, start + _STEPS_AT_ONCE))
+            found = batches(start, min(until, start + _STEPS_AT_ONCE))
+            drawn = list(takewhile(lambda batch: shapes_of(batch) == self._shapes, found))
+            if not drawn:
+                break
             steps = range(start, start + len(drawn))
             # Block by block, so that a block stays in the cache.
             for number, of_block in enumerate(blocks.of_steps(optimizer, steps, drawn)):
@@ -124,13 +129,18 @@ class Programs:
         if not isinstance(optimizer, FirstOrder):
             self.reasons[shape] = SEARCHES
             return None
-        key = (*shape, optimizer.operations)
+        key = (*shape, optimizer.operations, shapes_of(batch))
         if key not in self._known:
             try:
                 self._known[key] = BlockProgram(problem, optimizer, rows, buffers, batch)
             except NoRuleError as error:
                 self._known[key], self.reasons[shape] = None, str(error)
         return self._known[key]
+
+
+def shapes_of(batch: Batch) -> Hashable:
+    """What a program is compiled for: a batch (L, ...) may have other shapes at another step."""
+    return tuple((name, value.shape[1:], value.dtype) for name, value in batch.items())
 
 
 class _Blocks:

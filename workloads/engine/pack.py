@@ -4,7 +4,7 @@ Axes: L lane (all trainings of the pack), A active lane (those not yet ended), P
 """
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from typing import Any, Generic, Self
 
 import numpy as np
@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.func import stack_module_state
 
 from attnsweep.workloads.engine.block_step import StepGraph, step_graph, step_inputs
-from attnsweep.workloads.engine.blocks import SEARCHES, BlockProgram, Problem, Programs
+from attnsweep.workloads.engine.blocks import SEARCHES, BlockProgram, Problem, Programs, shapes_of
 from attnsweep.workloads.engine.checkpoint import Checkpoint, CheckpointError, fingerprint
 from attnsweep.workloads.engine.contract import Batch, Lanes, P, Training, Workload
 from attnsweep.workloads.engine.first_order import FirstOrder, norm_per_lane
@@ -63,7 +63,7 @@ class Pack(Generic[P]):
         self._lanes = self._all
         parameters, self._buffers, template = _starting_state(workload, self._lanes)
         self._template, self._programs = template, programs
-        self._program: BlockProgram | None = None
+        self._known: dict[Hashable, BlockProgram | None] = {}
         self._layout = Layout(parameters)
         self._rows = self._layout.rows(parameters)
         self._optimizer = optimizer_of(self._lanes)
@@ -194,21 +194,25 @@ class Pack(Generic[P]):
     def _train(self, most_evaluations: int) -> bool:
         """Trains up to the next probe, or for so many evaluations; returns whether the probe was reached."""
         stops, optimizer = self._stops(), self._optimizer
-        program = self._block_program()
-        if program is None or not isinstance(optimizer, FirstOrder):
+        if self._programs is None or not isinstance(optimizer, FirstOrder):
             return optimizer.advance({ROWS: self._rows}, self._evaluate, stops, most_evaluations)
         until = min(stops[0], optimizer.n_updates + most_evaluations)
-        self._n_evaluations += until - optimizer.n_updates
-        program.advance(optimizer, self._rows, self._buffers, self._batches, until)
+        while optimizer.n_updates < until:
+            program, start = self._block_program(self._programs, optimizer), optimizer.n_updates
+            if program is None:
+                return optimizer.advance({ROWS: self._rows}, self._evaluate, stops, until - start)
+            program.advance(optimizer, self._rows, self._buffers, self._batches, until)
+            self._n_evaluations += optimizer.n_updates - start
         return until == stops[0]
 
-    def _block_program(self) -> BlockProgram | None:
-        """The program that takes the steps; `None` if the engine of this shape is the vmapped one."""
-        if self._program is None and self._programs is not None and self._next_probe > 0:
+    def _block_program(self, programs: Programs, optimizer: FirstOrder) -> BlockProgram | None:
+        """The program that takes the next step; `None` if the engine of this shape is the vmapped one."""
+        batch = self._batch_at(optimizer.n_updates)
+        shapes = shapes_of(batch)
+        if shapes not in self._known:
             problem = Problem(self._workload, self._template, self._layout, self._lanes.shared)
-            batch = self._batch_at(self._probe_steps[self._next_probe - 1])
-            self._program = self._programs.of(problem, self._optimizer, self._rows, self._buffers, batch)
-        return self._program
+            self._known[shapes] = programs.of(problem, optimizer, self._rows, self._buffers, batch)
+        return self._known[shapes]
 
     def step_graph(self) -> StepGraph:
         """The step of one of these trainings, as blocks are computed by it.

@@ -14,7 +14,7 @@ from torch import Tensor
 from attnsweep.workloads.category_pairs import CategoryPairs
 from attnsweep.workloads.engine.block_step import LEARNING_RATE, NUMBER, has_lane_axis, step_inputs
 from attnsweep.workloads.engine.blocks import Programs
-from attnsweep.workloads.engine.contract import Batch, Training, Workload
+from attnsweep.workloads.engine.contract import Batch, Lanes, Training, Workload
 from attnsweep.workloads.engine.first_order import Adam, FirstOrder
 from attnsweep.workloads.engine.judging import judged
 from attnsweep.workloads.engine.lanes_last import NoRuleError, OverLanes
@@ -163,6 +163,22 @@ def test_bits_depend_neither_on_the_place_in_a_block_nor_on_the_neighbours(progr
     assert found["n_steps"][0] == ended(workload, wild, None)["n_steps"][0]
     rest = {name: values[1:] for name, values in found.items()}
     assert differing(together, rest, slice(1, None)) == []
+
+
+class Growing(CategoryPairs):
+    """System P on batches of two texts, and of four from step 9 on."""
+
+    def batch(self, lanes: Lanes[Any], step: int) -> Batch:
+        text = super().batch(lanes, step)["text"]
+        return {"text": text if step < 9 else torch.cat([text, text], 1)}
+
+
+@pytest.mark.slow
+def test_a_batch_may_change_its_shape(compiled_blocks: None) -> None:
+    settings = SMALL_P | {"expectation": "sampled", "batch_size": 2, "n_steps": 12, "learning_rate": 0.01}
+    trainings = [Training(defaults(CategoryPairs(), **settings), seed) for seed in range(3)]
+    found, expected = (ended(Growing(), trainings, each) for each in (Programs(), None))
+    np.testing.assert_allclose(found["eval_loss"], expected["eval_loss"], rtol=1e-9)
 
 
 @pytest.mark.slow
