@@ -16,7 +16,7 @@ from attnsweep.workloads.engine.contract import Batch, Workload
 from attnsweep.workloads.engine.first_order import FirstOrder
 from attnsweep.workloads.engine.lanes_last import NoRuleError
 from attnsweep.workloads.engine.layout import Layout
-from attnsweep.workloads.engine.optimizers import Optimizer, State
+from attnsweep.workloads.engine.optimizers import State
 from attnsweep.workloads.engine.programs import loaded
 from attnsweep.workloads.parameters import TrainingParameters
 
@@ -25,7 +25,6 @@ _WIDTHS = (64, 16)
 _CACHE_BYTES = 512 * 1024
 _STEPS_AT_ONCE = 64
 """Steps that a block takes before the next block takes them."""
-SEARCHES = "its optimizer searches along lines, so its steps differ in length"
 
 
 @dataclass(frozen=True)
@@ -107,15 +106,13 @@ class BlockProgram:
 
 
 class Programs:
-    """The programs of a process, by shape. What cannot be computed for a block has none."""
+    """The programs of a trainer's workload, by shape. What cannot be computed for a block has none."""
 
     def __init__(self) -> None:
         self._known: dict[Hashable, BlockProgram | None] = {}
-        self.reasons: dict[Hashable, str] = {}
-        """Why a shape has no program."""
 
     def of(
-        self, problem: Problem, optimizer: Optimizer, rows: Tensor, buffers: State, batch: Batch
+        self, problem: Problem, optimizer: FirstOrder, rows: Tensor, buffers: State, batch: Batch
     ) -> BlockProgram | None:
         """The program of a shape, which is compiled at the first call on this machine.
 
@@ -125,16 +122,12 @@ class Programs:
         Raises:
             NoCompilerError: If this machine cannot compile it.
         """
-        shape = (problem.workload.name, problem.parameters.static_key())
-        if not isinstance(optimizer, FirstOrder):
-            self.reasons[shape] = SEARCHES
-            return None
-        key = (*shape, optimizer.operations, shapes_of(batch))
+        key = (problem.parameters.static_key(), optimizer.operations, shapes_of(batch))
         if key not in self._known:
             try:
                 self._known[key] = BlockProgram(problem, optimizer, rows, buffers, batch)
-            except NoRuleError as error:
-                self._known[key], self.reasons[shape] = None, str(error)
+            except NoRuleError:
+                self._known[key] = None
         return self._known[key]
 
 

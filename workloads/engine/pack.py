@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.func import stack_module_state
 
 from attnsweep.workloads.engine.block_step import StepGraph, step_graph, step_inputs
-from attnsweep.workloads.engine.blocks import SEARCHES, BlockProgram, Problem, Programs, shapes_of
+from attnsweep.workloads.engine.blocks import BlockProgram, Problem, Programs, shapes_of
 from attnsweep.workloads.engine.checkpoint import Checkpoint, CheckpointError, fingerprint
 from attnsweep.workloads.engine.contract import Batch, Lanes, P, Training, Workload
 from attnsweep.workloads.engine.first_order import FirstOrder, norm_per_lane
@@ -221,7 +221,7 @@ class Pack(Generic[P]):
             NoRuleError: If it cannot be computed for a block; it says why.
         """
         if not isinstance(self._optimizer, FirstOrder):
-            raise NoRuleError(SEARCHES)
+            raise NoRuleError("its optimizer searches along lines, so its steps differ in length")
         inputs = step_inputs(self._optimizer, self._layout, self._rows, self._buffers)
         return step_graph(self._workload, self._template, self._optimizer, inputs, self._batch_at(0))
 
