@@ -123,3 +123,11 @@ def test_a_pack_that_is_handed_back_goes_on_elsewhere(start_pool: Callable[[], P
     assert report.checkpoint is not None
     again = LocalPool(WORKLOAD, RunContext("s"))
     assert _rows(_trained(again, PackOrder("p", order.tasks, report.checkpoint))) == _alone(order)
+
+
+@pytest.mark.ray
+def test_a_worker_with_the_drivers_compiler_is_used(local_ray: str, compiled_blocks: None) -> None:
+    """Otherwise the pool would give its node up, and raise."""
+    with closing(TrainerPool(WORKLOAD, RunContext("s", engine="blocks"), Wanted(1, 1))) as pool:
+        while not pool.has_idle:
+            assert pool.reports(0.5) == []
