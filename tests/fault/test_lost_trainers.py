@@ -84,6 +84,11 @@ def received(monkeypatch: pytest.MonkeyPatch) -> list[tuple[PackOrder, Report | 
     return heard
 
 
+def _wait_for_both_trainers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No pack is handed out before both are up: each node has one that trains when it goes."""
+    monkeypatch.setattr(TrainerPool, "has_idle", property(lambda pool: pool.n_placed == 2 and bool(pool._idle)))
+
+
 def _assert_undisturbed(path: Path, undisturbed: Path) -> None:
     assert sweeps.outcomes(path) == sweeps.outcomes(undisturbed)
     assert sweeps.curves(path) == sweeps.curves(undisturbed)
@@ -144,6 +149,7 @@ def test_a_drained_node_hands_back_its_pack(
             accepted, why = client.drain_node(going.node_id, reason, "test", 2**62)
             assert accepted, why
 
+    _wait_for_both_trainers(monkeypatch)
     monkeypatch.setattr(TrainerPool, "train", train_and_drain)
     monkeypatch.setattr("attnsweep.orchestrator.training.ray_pool.TrainerActor", sweeps.sliced(TrainerActor))
     monkeypatch.setattr("attnsweep.orchestrator.training.ray_pool._LOOK_SECONDS", 0.0)
@@ -177,8 +183,7 @@ def test_a_node_and_a_raylet_that_die_lose_nothing(
         wait_until(lambda: not _is_alive(second.node_id), "the loss of the node to be noticed")
         cluster.add_node(num_cpus=1)
 
-    # Packs wait for both trainers, so that each node has one when it dies.
-    monkeypatch.setattr(TrainerPool, "has_idle", property(lambda pool: pool.n_placed == 2 and bool(pool._idle)))
+    _wait_for_both_trainers(monkeypatch)
     monkeypatch.setattr(SweepLoop, "_commit", sweeps.after_commit(1, remove))
     monkeypatch.setattr(SweepLoop, "_commit", sweeps.after_commit(3, kill))
     report = sweeps.run(spec, tmp_path / "s", local=False, n_trainers=2, pack_size=4)
