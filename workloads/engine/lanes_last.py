@@ -19,6 +19,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.overrides import TorchFunctionMode
 
 from attnsweep.workloads.engine.repeated_reads import origin, read_repeatedly, stored
+from attnsweep.workloads.engine.strided import slices_of
 
 aten, prims = torch.ops.aten, torch.ops.prims
 Rule: TypeAlias = Callable[..., Any]
@@ -29,8 +30,8 @@ _LONGEST_TABLE = 64
 """Rows of an embedding that is read by a product with one-hot vectors; a longer one would cost more than it saves."""
 _FEWEST_OF_A_GEMM = 48
 """From this size in all three dimensions on, a product is faster as one GEMM per training than over lanes."""
-_TERMS_WITHOUT_A_LOOP = 8
-"""The compiler writes out sums of up to so many terms, so that a number need not be loaded twice."""
+_FEWEST_OF_A_LOOP = 8
+"""Sums of fewer terms the compiler writes out."""
 
 
 class NoRuleError(Exception):
@@ -71,6 +72,8 @@ def check_rules(graph: fx.GraphModule) -> None:
             sizes = (*_shape(node.args[0])[-2:], _shape(node.args[1])[-1])
             if min(sizes) >= _FEWEST_OF_A_GEMM:
                 raise NoRuleError(f"its matrix products, as {sizes[0]}x{sizes[1]}x{sizes[2]}, are faster one by one")
+        if node.target is aten.as_strided.default and slices_of(node) is None:
+            raise NoRuleError(f"{node.target} has no rule where it is no slice")
         if node.target is aten.index.Tensor and not all(_is_place(index) for index in node.args[1]):
             raise NoRuleError("an index that is no tensor of whole numbers for each of the first axes has no rule")
         if node.target in _LOOKUPS:
@@ -197,7 +200,7 @@ def _product(a: Tensor, b: Tensor) -> Tensor:
 
 
 def _n_parts(size: int, n_terms: int, choices: Sequence[int] = (4, 2, 1)) -> int:
-    return next(n for n in choices if size % n == 0) if n_terms > _TERMS_WITHOUT_A_LOOP else 1
+    return next(n for n in choices if size % n == 0) if n_terms >= _FEWEST_OF_A_LOOP else 1
 
 
 def _bmm(_: fx.Node, a: Tensor, b: Tensor) -> Tensor:
@@ -376,6 +379,7 @@ _RULES: dict[Any, Rule] = {
     **_all(_created, aten.scalar_tensor.default, aten.eye.default),
     **_all(_created, aten.arange.default, aten.arange.start, aten.arange.start_step),
     **_all(_new, aten.new_zeros.default, aten.new_ones.default, aten.new_full.default, aten.new_empty.default),
+    aten.as_strided.default: lambda node, value, *_: value[slices_of(node)],
     aten.index.Tensor: _index,
     aten.embedding.default: _embedding,
     aten.embedding_dense_backward.default: _embedding_backward,

@@ -40,8 +40,8 @@ _OPTIONS = {
     # The graph says what is stored (`read_repeatedly`); more would only part a gradient from its update.
     "realize_reads_threshold": 40,
 }
-_MOST_ON_STACK = 384 * 1024
-"""Numbers that a program keeps on the stack: 3 MiB of the usual 8. A program with more keeps them on the heap."""
+_STACK_BYTES = 2 * 1024**2
+"""What a program keeps on the stack, of the usual 8 MiB. One that needs more uses the heap."""
 _NAME = "blocks 2"
 """Its number rises where the same step would be computed with other bits."""
 _VECTORS = "avx2"
@@ -121,7 +121,7 @@ def _compile(step: StepGraph, examples: Sequence[Tensor], library: Path) -> None
     with (
         tempfile.TemporaryDirectory(dir=library.parent) as folder,
         _compiling_in(library.parent / "compiler"),
-        _with_more_on_stack(),
+        _with_more_on_stack(examples[0].element_size()),
         warnings.catch_warnings(),
     ):
         warnings.simplefilter("ignore")
@@ -146,11 +146,11 @@ def _compiling_in(folder: Path) -> Iterator[None]:
 
 
 @contextmanager
-def _with_more_on_stack() -> Iterator[None]:
+def _with_more_on_stack(bytes_of_a_number: int) -> Iterator[None]:
     from torch._inductor.codegen import cpp_wrapper_cpu_array_ref
 
     before = cpp_wrapper_cpu_array_ref.MAX_STACK_ALLOCATION_SIZE
-    cpp_wrapper_cpu_array_ref.MAX_STACK_ALLOCATION_SIZE = _MOST_ON_STACK
+    cpp_wrapper_cpu_array_ref.MAX_STACK_ALLOCATION_SIZE = _STACK_BYTES // bytes_of_a_number
     try:
         yield
     finally:

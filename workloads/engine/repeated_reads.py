@@ -12,7 +12,7 @@ aten, prims = torch.ops.aten, torch.ops.prims
 _VIEWS = {
     *(aten.view.default, aten.squeeze.default, aten.squeeze.dim, aten.squeeze.dims, aten.unsqueeze.default),
     *(aten.expand.default, aten.permute.default, aten.select.int, aten.slice.Tensor, aten.diagonal.default),
-    *(aten.alias.default, aten.detach.default, prims.broadcast_in_dim.default),
+    *(aten.as_strided.default, aten.alias.default, aten.detach.default, prims.broadcast_in_dim.default),
 }
 _CONSTANT = {
     *(aten.new_zeros.default, aten.new_ones.default, aten.new_full.default),
