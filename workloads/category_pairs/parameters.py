@@ -92,7 +92,7 @@ class CategoryPairsParameters(TrainingParameters):
             raise SpecError(
                 "expectation",
                 given=self.expectation,
-                expected="fixed_sample (line searches descend one sample)",
+                expected="fixed_sample (lbfgs needs the same sample throughout a line search)",
                 fix="set expectation=fixed_sample, or a first-order optimizer",
             )
         if not self.is_full and self.expectation == "fixed_sample":
