@@ -40,7 +40,7 @@ class RecordedGraph:
 
 class _Recording(TorchDispatchMode):
     def __init__(self) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self.operations: list[tuple[Any, Any, Any, Any]] = []
         self.overwritten: list[tuple[Tensor, Tensor]] = []
 
