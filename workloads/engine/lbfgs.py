@@ -98,6 +98,8 @@ class Lbfgs(Optimizer):
     _now: _Iterates
     _search: LineSearches
     _pairs: CurvaturePairs
+    _n_waiting: int
+    """The most lanes that may wait for a later stop, between two searches."""
 
     def __init__(self, settings: Settings) -> None:
         super().__init__(settings)
@@ -129,7 +131,8 @@ class Lbfgs(Optimizer):
             evaluations_left -= 1
         if not self._has_started:
             return False
-        self._begin_iterations(stops[-1])
+        if self._n_waiting:
+            self._begin_iterations(stops[-1])
         counts = self._counted(stops, torch.zeros_like(self._now.is_over))
         while counts.behind:
             if evaluations_left <= 0:
@@ -198,6 +201,7 @@ class Lbfgs(Optimizer):
         self._now = iterates
         self._search = LineSearches(iterates.gradient, TOLERANCE_CHANGE)
         self._pairs = CurvaturePairs(iterates.gradient, min(HISTORY_SIZE, self.settings.n_steps))
+        self._n_waiting = len(iterates.loss)
         self._has_started = True
 
     def _counted(self, stops: Sequence[int], ended: Tensor) -> _Counts:
@@ -205,9 +209,11 @@ class Lbfgs(Optimizer):
         now = self._now
         behind = ~now.is_over & (now.steps < stops[0])
         at_stops = [ended & (now.steps == stop) for stop in stops]
-        masks = torch.stack([behind, self._search.is_open, *at_stops])
+        is_open = self._search.is_open
+        masks = torch.stack([behind, is_open, ~is_open & ~now.is_over, *at_stops])
         # The only time in an evaluation that the host waits for the device.
-        n_behind, n_searching, *n_at_stops, n_used, n_full = torch.cat([masks.sum(1), self._pairs.counts()]).tolist()
+        numbers = torch.cat([masks.sum(1), self._pairs.counts()]).tolist()
+        n_behind, n_searching, self._n_waiting, *n_at_stops, n_used, n_full = numbers
         self._pairs.know(n_used, n_full)
         for stop, is_there, n_there in zip(stops, at_stops, n_at_stops, strict=True):
             if n_there:
