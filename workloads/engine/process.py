@@ -2,7 +2,7 @@
 
 import ctypes
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -12,23 +12,33 @@ from attnsweep.workloads.errors import UserError
 
 _MKL_CBWR_BRANCH, _MKL_CBWR_OFF = 1, 1
 """Constants of Intel's mkl_service.h."""
+_PRODUCTS = (torch.backends.cuda.matmul, torch.backends.mkldnn.matmul)  # type: ignore[attr-defined]
 
 
 @contextmanager
 def training_settings() -> Iterator[None]:
     """Sets PyTorch up for a training's steps, and restores the process's own settings afterwards.
 
-    PyTorch gets one thread: several would compete for the cores, and would sum in another order.
+    PyTorch gets one thread: several would compete for the cores, and would sum in another order. It multiplies float32
+    as float32: neither as TF32 on GPUs nor as bfloat16 on CPUs.
     """
     n_threads, dtype = torch.get_num_threads(), torch.get_default_dtype()
+    precisions = [each.fp32_precision for each in _PRODUCTS]
     torch.set_num_threads(1)
     torch.set_default_dtype(torch.float32)
+    _set_precisions(["ieee"] * len(_PRODUCTS))
     try:
         with torch.enable_grad():
             yield
     finally:
         torch.set_num_threads(n_threads)
         torch.set_default_dtype(dtype)
+        _set_precisions(precisions)
+
+
+def _set_precisions(names: Sequence[str]) -> None:
+    for products, name in zip(_PRODUCTS, names, strict=True):
+        products.fp32_precision = name
 
 
 def check_rounding() -> None:
