@@ -285,7 +285,7 @@ def _flops_of_evaluation(job: Job) -> int:
     """Floating-point operations in products of matrices of one lane's loss and gradient."""
     model = _started(_trainings(job, N_STEPS)[0], "cpu")
     with FlopCounterMode(display=False) as counter:
-        model(model.text_BM).backward()
+        model(model.text_BM)[0].backward()
     return int(counter.get_total_flops())
 
 
