@@ -39,6 +39,7 @@ from attnsweep.workloads.category_pairs.parameters import FULL_VARIANTS, Categor
 from attnsweep.workloads.engine.contract import Lanes, Training
 from attnsweep.workloads.engine.optimizers import State
 from attnsweep.workloads.engine.pack import Pack
+from attnsweep.workloads.engine.process import training_settings
 from attnsweep.workloads.testing import defaults
 
 WORKLOAD = CategoryPairs()
@@ -178,7 +179,7 @@ def _share(barrier: Barrier) -> None:
 
 def _train(job: Job) -> Work:
     torch.set_num_threads(job.n_threads)
-    train = _train_pack if job.side == "pack" else _train_one_by_one
+    train = training_settings()(_train_pack) if job.side == "pack" else _train_one_by_one
     train(replace(job, n_trainings=2), 1)
     _start_line.wait(timeout=300)
     started, cpu_seconds = time.monotonic(), time.process_time()

@@ -128,15 +128,13 @@ class FullModel(nn.Module):
 
         The skip connection carries each token alone, so there are as many different answers as tokens.
         """
-        N, residual_OV = self.n_categories, self._residual()
+        N, M, residual_OV = self.n_categories, self.n_positions, self._residual()
         current_BK = text_BM[:, 1:]
-        if residual_OV.shape[1] == N:
-            return self._feed_forward(residual_OV.T)[current_BK]
-        if residual_OV.shape[1] == self.n_positions:
-            return self._feed_forward(residual_OV.T)[1:].expand(current_BK.shape)
-        token_NMO = residual_OV[:, :N].T.unsqueeze(1) + residual_OV[:, N:].T
-        places_K = torch.arange(1, self.n_positions, device=text_BM.device)
-        return self._feed_forward(token_NMO)[current_BK, places_K]
+        if self.variant == "combined":
+            token_NMO = residual_OV[:, :N].T.unsqueeze(1) + residual_OV[:, N:].T
+            return self._feed_forward(token_NMO)[current_BK, torch.arange(1, M, device=text_BM.device)]
+        answer_V = self._feed_forward(residual_OV.T)
+        return answer_V[1:].expand(current_BK.shape) if self.variant == "solution_2" else answer_V[current_BK]
 
     def _residual(self) -> Tensor:
         """(V, V) what the skip connection writes of each token row, minus its mean over rows; 0 without it."""
