@@ -21,9 +21,7 @@ Loss = Callable[[State, Tensor], tuple[Tensor, ...]]
 """A mean over texts (), and any further tensors (B, ...) with a row per text."""
 
 
-def mean_by_parts(
-    loss: Loss, trained: State, fixed: State, text_BM: Tensor, n_texts: int
-) -> tuple[Tensor, ...]:
+def mean_by_parts(loss: Loss, trained: State, fixed: State, text_BM: Tensor, n_texts: int) -> tuple[Tensor, ...]:
     """loss(trained | fixed, text_BM), of which the mean is differentiable once, with respect to `trained`.
 
     Args:

@@ -178,9 +178,9 @@ class Workload(ABC, Generic[P]):
     """One training problem. The engine trains many of them in one program, lane by lane as if alone.
 
     Implementers: `build` makes a module for ONE training and draws nothing; all randomness comes from
-    `lanes.streams`; `loss`, `answers`, `eval_loss`, `measure` and `levels` see one training and are vectorized over lanes by
-    the engine (`torch.vmap`), so they branch on static parameters only; every parameter that changes a shape or the
-    graph is declared static. `attnsweep.workloads.testing` checks these duties.
+    `lanes.streams`; `loss`, `answers`, `eval_loss`, `measure` and `levels` see one training and are vectorized over
+    lanes by the engine (`torch.vmap`), so they branch on static parameters only; every parameter that changes a shape
+    or the graph is declared static. `attnsweep.workloads.testing` checks these duties.
     """
 
     name: ClassVar[str]
@@ -239,7 +239,8 @@ class Workload(ABC, Generic[P]):
         """The loss that one training is judged by, a scalar in the units of the reference levels.
 
         Args:
-            module, batch: Those of `measure`.
+            module: With the current parameters.
+            batch: The evaluation batch and its `answers`.
         """
         return self.loss(module, batch)
 
@@ -248,7 +249,8 @@ class Workload(ABC, Generic[P]):
         by default nothing. It is computed once a probe and added to the batch that the two get.
 
         Args:
-            module, batch: Those of `measure`.
+            module: With the current parameters.
+            batch: The evaluation batch.
         """
         del module, batch
         return {}

@@ -33,6 +33,9 @@ _PROBES_AHEAD = 2
 evaluations for 50 steps of L-BFGS; one probe ahead, 82; two, 73; the slowest lane alone needs 62. The price: a lane
 that turns out to be solved has computed up to as many probes in vain."""
 
+_DESCENDED = "descended"
+"""The prefix, in a probe's batch, of what the optimizer already knows."""
+
 
 class Pack(Generic[P]):
     """Runs trainings with equal static parameters together, each as if it were alone.
@@ -265,9 +268,10 @@ class Pack(Generic[P]):
 
     def _probe(self) -> dict[str, NDArray[np.float64]]:
         descended = self._optimizer.descended()
+        batch = self._eval_batch | prefixed(_DESCENDED, descended)
         leaf = self._rows.detach().requires_grad_()
-        examined = self._examine(self._layout.views(leaf), self._buffers, self._eval_batch | descended)
-        eval_loss_A, gradient = _descent("eval_loss", examined[0], leaf)
+        eval_loss_A, measures = self._examine(self._layout.views(leaf), self._buffers, batch)
+        eval_loss_A, gradient = _descent("eval_loss", eval_loss_A, leaf)
         with torch.no_grad():
             loss_A = descended["train_loss"] if descended else self._train_loss()
             if self._at_own_probe:
@@ -278,7 +282,7 @@ class Pack(Generic[P]):
                     "eval_loss": eval_loss_A,
                     "grad_norm": norm_per_lane({ROWS: gradient}),
                     "param_norm": norm_per_lane({ROWS: self._rows}),
-                    **examined[1],
+                    **measures,
                 }
             )
 
@@ -320,10 +324,12 @@ class Pack(Generic[P]):
 
 def _examined(workload: Workload[P], module: nn.Module, batch: Batch) -> tuple[Tensor, dict[str, Tensor]]:
     """One training's `eval_loss`, and its measures, which take no gradient."""
-    batch = batch | workload.answers(module, batch)
-    eval_loss = workload.eval_loss(module, batch)
+    descended = under(_DESCENDED, batch)
+    own = {name: value for name, value in batch.items() if not name.startswith(f"{_DESCENDED}/")}
+    own |= workload.answers(module, own)
+    eval_loss = workload.eval_loss(module, own)
     with torch.no_grad():
-        return eval_loss, workload.measure(module, batch)
+        return eval_loss, workload.measure(module, own | descended)
 
 
 def _descent(name: str, loss: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:

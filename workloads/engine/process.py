@@ -25,8 +25,8 @@ _KEPT_BYTES = 2**30
 def training_settings() -> Iterator[None]:
     """Sets PyTorch up for a training's steps, and restores the process's own settings afterwards.
 
-    PyTorch gets one thread: several would compete for the cores, and would sum in another order. Freed memory stays with
-    the process, also afterwards.
+    PyTorch gets one thread: several would compete for the cores, and would sum in another order. Freed memory stays
+    with the process, also afterwards.
     """
     _keep_freed_memory()
     n_threads, dtype = torch.get_num_threads(), torch.get_default_dtype()
@@ -42,7 +42,7 @@ def training_settings() -> Iterator[None]:
 
 @cache
 def _keep_freed_memory() -> None:
-    """Makes glibc keep up to `_KEPT_BYTES` of freed memory for the next tensors; other C libraries are left as they are.
+    """Makes glibc keep up to `_KEPT_BYTES` of freed memory for the next tensors. Other C libraries stay as they are.
 
     By default it returns the memory of large tensors to the kernel, which clears each page anew for the next one: up to
     half of a probe's time.

@@ -3,7 +3,6 @@
 from collections import Counter
 from typing import Any
 
-import torch
 from torch import Tensor, nn
 
 from attnsweep.workloads.category_pairs import CategoryPairs
@@ -12,9 +11,16 @@ from attnsweep.workloads.engine.contract import Batch, Training, Workload
 from attnsweep.workloads.engine.pack import Pack
 from attnsweep.workloads.formal_languages import FormalLanguages
 from attnsweep.workloads.formal_languages.encoder import Encoder
+from attnsweep.workloads.parameters import Value
 from attnsweep.workloads.testing import defaults
 
 CALLS: Counter[str] = Counter()
+FIXED_SAMPLE: dict[str, Value] = {
+    "variant": "solution_3",
+    "expectation": "fixed_sample",
+    "n_positions": 6,
+    "batch_size": 20,
+}
 
 
 class CountingModel(FullModel):
@@ -45,7 +51,7 @@ class CountingLanguages(FormalLanguages):
         return super().loss(module, batch)
 
 
-def _trained(workload: Workload[Any], **values: Any) -> Pack[Any]:
+def _trained(workload: Workload[Any], **values: Value) -> Pack[Any]:
     pack = Pack(workload, [Training(defaults(workload, **values), seed) for seed in range(3)])
     CALLS.clear()
     while not pack.advance(1_000):
@@ -54,8 +60,8 @@ def _trained(workload: Workload[Any], **values: Any) -> Pack[Any]:
 
 
 def test_a_probe_takes_one_pass_and_the_gradient_of_lbfgs() -> None:
-    settings = {"variant": "solution_3", "expectation": "fixed_sample", "n_positions": 6, "batch_size": 20}
-    pack = _trained(CountingPairs(), **settings, optimizer="lbfgs", learning_rate=1.0, n_steps=5, init_sigma=0.3)
+    settings = FIXED_SAMPLE | {"optimizer": "lbfgs", "learning_rate": 1.0, "n_steps": 5, "init_sigma": 0.3}
+    pack = _trained(CountingPairs(), **settings)
     n_probes = len(pack.result().evidence.steps)
     n_evaluations = CALLS["mean_squared_error"]
     assert n_evaluations == pack._n_evaluations
@@ -68,17 +74,3 @@ def test_a_probe_takes_one_pass_of_its_own_and_one_of_the_next_step() -> None:
     n_probes = len(pack.result().evidence.steps)
     assert CALLS["loss"] == 4 + n_probes
     assert CALLS["forward"] == CALLS["loss"] + n_probes
-
-
-def test_the_loss_of_the_first_probe_is_that_of_the_start() -> None:
-    workload = CategoryPairs()
-    settings = {"variant": "solution_3", "expectation": "fixed_sample", "n_positions": 6, "batch_size": 20}
-    parameters = defaults(workload, **settings, optimizer="lbfgs", learning_rate=1.0, n_steps=5, init_sigma=0.3)
-    pack = Pack(workload, [Training(parameters, seed) for seed in range(2)])
-    pack.advance(1)
-    found = pack._record.evidence(pack._position, pack._own_probes[:1]).metrics
-    loss, gradients = pack._evaluate({"rows": pack._layout.rows(pack._parameters)}, 0)
-    torch.testing.assert_close(torch.from_numpy(found["loss"][:, 0]), loss.double())
-    torch.testing.assert_close(
-        torch.from_numpy(found["train_grad_norm"][:, 0]), gradients["rows"].norm(dim=1).double()
-    )
