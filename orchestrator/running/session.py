@@ -14,7 +14,7 @@ from attnsweep.orchestrator.ledger.reader import Ledger
 from attnsweep.orchestrator.ledger.schema import schemas_of
 from attnsweep.orchestrator.ledger.writer import LedgerWriter
 from attnsweep.orchestrator.report.screen.summary import Summary, summarize
-from attnsweep.orchestrator.running.engine_choice import engine_for
+from attnsweep.orchestrator.running.engine_choice import compile_ahead, engine_for
 from attnsweep.orchestrator.running.loop import Found, SweepLoop
 from attnsweep.orchestrator.running.progress import ProgressDisplay, logging_progress
 from attnsweep.orchestrator.running.self_check import replay_some
@@ -81,6 +81,8 @@ def run_sweep(
     code = user_code_of(workload)
     if code is not None:
         trust(code.sha256)
+    if engine == "blocks" and resources.starts_ray:
+        compile_ahead(spec, workload)
     with open_resources(resources) as start_pool:
         defaults = {name: each.default for name, each in parameters.declared().items() if name not in spec.space}
         environment, files = Environment.current(workload, engine), sha256_of_files(_pinned(workload, spec))

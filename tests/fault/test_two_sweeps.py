@@ -40,6 +40,7 @@ def _endless(pack: str) -> PackOrder:
     return PackOrder(pack, [Task(trial=0, replicate=0, training=Training(parameters, 1))])
 
 
+@pytest.mark.scale
 def test_the_second_says_who_has_the_cores_and_the_third_gets_one(local_ray: str) -> None:
     with ExitStack() as opened:
 

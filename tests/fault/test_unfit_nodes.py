@@ -73,6 +73,7 @@ def test_a_sweep_goes_on_without_a_host_where_no_trainer_starts(
     assert said.endswith(f" is not used: no trainer starts there: ImportError: {BROKEN}")
 
 
+@pytest.mark.scale
 def test_a_sweep_stops_where_no_trainer_starts_at_all(add_node: Callable[..., Any], tmp_path: Path) -> None:
     add_node(_with_broken_torch(tmp_path / "broken"))
     with pytest.raises(SweepError) as stopped:

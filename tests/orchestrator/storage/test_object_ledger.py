@@ -259,15 +259,10 @@ def test_a_signal_during_an_upload_does_not_cut_it_off(prefix: ObjectPrefix, mon
             os.kill(os.getpid(), number)
         return answer(response)
 
-    # A background job starts with SIGINT ignored.
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    try:
-        with monkeypatch.context() as patch:
-            patch.setattr(S3Response, "put_object", interrupting)
-            with pytest.raises(KeyboardInterrupt):
-                prefix.put_text("x/whole", "whole")
-    finally:
-        signal.signal(signal.SIGINT, before)
+    with monkeypatch.context() as patch:
+        patch.setattr(S3Response, "put_object", interrupting)
+        with pytest.raises(KeyboardInterrupt):
+            prefix.put_text("x/whole", "whole")
     assert prefix.read_text("x/whole") == "whole"
 
 

@@ -174,6 +174,7 @@ class Growing(CategoryPairs):
 
 
 @pytest.mark.slow
+@pytest.mark.scale
 def test_a_batch_may_change_its_shape(compiled_blocks: None) -> None:
     settings = SMALL_P | {"expectation": "sampled", "batch_size": 2, "n_steps": 12, "learning_rate": 0.01}
     trainings = [Training(defaults(CategoryPairs(), **settings), seed) for seed in range(3)]
