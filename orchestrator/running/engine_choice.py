@@ -44,7 +44,7 @@ def engine_for(spec: Sweep, workload: Workload[Any], wanted: Engine | Literal["a
     try:
         block_engine()
     except NoCompilerError as error:
-        console.print(f"this sweep would train several times faster in compiled blocks, but {error}: install g++")
+        console.print(f"this sweep would train several times faster in compiled blocks, but {error}")
         return "vmapped"
     return "blocks"
 

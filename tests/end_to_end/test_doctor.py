@@ -67,5 +67,5 @@ def test_a_cluster_that_asks_nobody_for_a_token(monkeypatch: pytest.MonkeyPatch)
         line = str(check_token(cluster.stdout.readline().strip()))
         cluster.communicate("")
     assert line.startswith(
-        "FAIL  token      the cluster lets in a client without one; start it with RAY_AUTH_MODE=token"
+        "FAIL  token      the cluster accepts clients without a token; start Ray with RAY_AUTH_MODE=token"
     )

@@ -293,7 +293,9 @@ def test_a_damaged_fragment_is_set_aside(prefix: ObjectPrefix) -> None:
         Ledger(prefix).curves()
     with open_writer(prefix) as writer:
         (words,) = writer.set_aside.values()
-        assert words.startswith(f"{prefix}/{name}: not what was written, by its checksum; set aside in {prefix}/set_as")
+        assert words.startswith(
+            f"{prefix}/{name}: a file that does not match its checksum; set aside in {prefix}/set_as"
+        )
         assert held(prefix) == keys(0)
         writer.commit("p1", *pack_rows("p1", [(1, 0), (1, 1)]))
     assert prefix.read_text(f"set_aside/{name}") == "torn"
