@@ -47,6 +47,7 @@ class Lanes(Generic[P]):
         self.trainings = tuple(trainings)
         self.device = device
         self.streams = Streams(torch.tensor([training.seed for training in trainings], device=device))
+        self._tensors: dict[tuple[str, torch.dtype], Tensor] = {}
 
     @property
     def shared(self) -> P:
@@ -60,9 +61,13 @@ class Lanes(Generic[P]):
 
     def tensor(self, name: str, dtype: torch.dtype | None = None) -> Tensor:
         """(L,) values of a numeric parameter, NaN where it is null; in the training's own type by default."""
-        values = [getattr(training.parameters, name) for training in self.trainings]
-        numbers = [float("nan") if value is None else value for value in values]
-        return torch.tensor(numbers, dtype=dtype or self.dtype, device=self.device)
+        key = name, dtype or self.dtype
+        if key not in self._tensors:
+            values = [getattr(training.parameters, name) for training in self.trainings]
+            numbers = [float("nan") if value is None else value for value in values]
+            # Kept, because copying them to a device makes the host wait for it.
+            self._tensors[key] = torch.tensor(numbers, dtype=key[1], device=self.device)
+        return self._tensors[key].clone()
 
     def select(self, lanes: Tensor) -> "Lanes[P]":
         """The lanes at these positions, (K,) int64."""

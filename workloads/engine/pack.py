@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from torch.func import stack_module_state
 
 from attnsweep.workloads.engine.block_step import StepGraph, step_graph, step_inputs
-from attnsweep.workloads.engine.blocks import BlockProgram, Problem, Programs, shapes_of
+from attnsweep.workloads.engine.blocks import Problem, StepProgram, StepPrograms, shapes_of
 from attnsweep.workloads.engine.checkpoint import Checkpoint, CheckpointError, fingerprint
 from attnsweep.workloads.engine.contract import Batch, Lanes, P, Training, Workload
 from attnsweep.workloads.engine.first_order import FirstOrder, norm_per_lane
@@ -51,7 +51,7 @@ class Pack(Generic[P]):
         device: The device to train on, such as `cpu` or `cuda`.
         extra_probe_steps: Steps to measure at besides the workload's probes. They change no bit of the trainings,
             which end at the workload's probes only.
-        programs: Compiled steps, for the block engine; `None` for the vmapped engine.
+        programs: Compiled steps, for the block engine, or graphs; `None` for the vmapped engine.
     """
 
     def __init__(
@@ -60,14 +60,14 @@ class Pack(Generic[P]):
         trainings: Sequence[Training[P]],
         device: str = "cpu",
         extra_probe_steps: Sequence[int] = (),
-        programs: Programs | None = None,
+        programs: StepPrograms | None = None,
     ) -> None:
         self._workload = workload
         self._all = Lanes(trainings, torch.device(device))
         self._lanes = self._all
         parameters, self._buffers, template = _starting_state(workload, self._lanes)
         self._template, self._programs = template, programs
-        self._known: dict[Hashable, BlockProgram | None] = {}
+        self._known: dict[Hashable, StepProgram | None] = {}
         self._layout = Layout(parameters)
         self._rows = self._layout.rows(parameters)
         self._optimizer = optimizer_of(self._lanes)
@@ -96,7 +96,7 @@ class Pack(Generic[P]):
         trainings: Sequence[Training[P]],
         checkpoint: Checkpoint,
         device: str = "cpu",
-        programs: Programs | None = None,
+        programs: StepPrograms | None = None,
     ) -> Self:
         """The pack that `checkpoint` was taken of. On the same kind of device its results are the same to the last bit.
 
@@ -208,7 +208,7 @@ class Pack(Generic[P]):
             self._n_evaluations += optimizer.n_updates - start
         return until == stops[0]
 
-    def _block_program(self, programs: Programs, optimizer: FirstOrder) -> BlockProgram | None:
+    def _block_program(self, programs: StepPrograms, optimizer: FirstOrder) -> StepProgram | None:
         """The program that takes the next step; `None` if the engine of this shape is the vmapped one."""
         batch = self._batch_at(optimizer.n_updates)
         shapes = shapes_of(batch)
