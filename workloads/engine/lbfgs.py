@@ -123,14 +123,15 @@ class Lbfgs(Optimizer):
         return {"train_loss": self._shown.loss, "train_grad_norm": self._shown.grad_norm}
 
     def advance(self, parameters: State, evaluate: Evaluate, stops: Sequence[int], most_evaluations: int) -> bool:
-        if stops[0] == 0:
-            return True
         evaluations_left = most_evaluations
         if not self._has_started and evaluations_left:
             self._start(parameters, evaluate)
             evaluations_left -= 1
         if not self._has_started:
             return False
+        if stops[0] == 0:
+            self._shown = self._now.seen()
+            return True
         if self._n_waiting:
             self._begin_iterations(stops[-1])
         counts = self._counted(stops, torch.zeros_like(self._now.is_over))
