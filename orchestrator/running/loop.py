@@ -178,14 +178,21 @@ class SweepLoop:
     def _train(self, should_stop: Callable[[], bool]) -> bool:
         seconds_left = (self._directory.spec.seconds or float("inf")) - self._directory.seconds_spent
         deadline = time.monotonic() + seconds_left
+        is_asking = False
         while not should_stop():
             # The first trials are asked for even if Ray took all the time to start the first trainer.
             self._may_ask = time.monotonic() < deadline or self._study.n_asked == 0
+            if self._study.learns:
+                self._commit_due(is_asking)
             is_asking = self._hand_out()
+            # Trainers have their next packs while the rows of the last ones are written.
+            if self._commit_due(is_asking) and not is_asking:
+                # That may have taken seconds, or made further replicates wanted.
+                continue
             if not self._pool.running and not self._has_work:
                 return True
             is_late = is_asking or self._ask_ahead()
-            self._receive_all(self._pool.reports(0.0 if is_late else _WAIT_SECONDS), is_asking=is_asking)
+            self._receive_all(self._pool.reports(0.0 if is_late else _WAIT_SECONDS))
         self._receive_all(self._pool.hand_back(HAND_BACK_SECONDS))
         self._commit_ended()
         return False
@@ -232,7 +239,7 @@ class SweepLoop:
         return True
 
     def _ask_ahead(self) -> bool:
-        """Asks for as many trainings as are under way, so that packs that end together need not wait for the next ones.
+        """Asks for as many trainings as are under way: trainers whose packs end together find their next ones waiting.
 
         Not where trials depend on how earlier ones ended, or on the time that is left.
 
@@ -259,18 +266,9 @@ class SweepLoop:
         """The sizer of packs as this one, on what trains it."""
         return self._sizes.sizer(self._accelerators[order.pack], order.shape)
 
-    def _receive_all(self, reports: Reports, *, is_asking: bool = False) -> None:
-        """Takes reports that came together, and commits the rows of packs that have ended at once.
-
-        Args:
-            reports: From the pool.
-            is_asking: Whether trainers wait for trials.
-        """
+    def _receive_all(self, reports: Reports) -> None:
         for order, report in reports:
             self._receive(order, report)
-        are_many = not is_asking and len(self._ended) * _COMMIT_SHARE >= self._pool.n_trainers
-        if are_many or not self._pool.running or time.monotonic() - self._committed > _COMMIT_SECONDS:
-            self._commit_ended()
 
     def _receive(self, order: PackOrder, report: Report | TrainerLost) -> None:
         self._steps.pop(order.pack, None)
@@ -337,6 +335,19 @@ class SweepLoop:
         # A checkpoint of trials that the study lacks would be dropped at `resume`.
         self._study.save()
         self._retries.checkpoint(order, state)
+
+    def _commit_due(self, is_asking: bool) -> bool:
+        """Commits the packs that have ended at once, unless they may wait for further ones; returns whether it did.
+
+        Args:
+            is_asking: Whether trainers wait for trials.
+        """
+        are_many = not is_asking and len(self._ended) * _COMMIT_SHARE >= self._pool.n_trainers
+        is_late = time.monotonic() - self._committed > _COMMIT_SECONDS
+        is_due = bool(self._ended) and (are_many or is_late or not self._pool.running)
+        if is_due:
+            self._commit_ended()
+        return is_due
 
     def _commit_ended(self) -> None:
         ended, self._ended = self._ended, []
