@@ -208,10 +208,11 @@ def _numbers(values: pa.ChunkedArray) -> NDArray[np.int64]:
     """Numbers in the order of the values; of words, their ranks."""
     (chunk,) = values.chunks or [pa.array([], values.type)]
     if not pa.types.is_dictionary(chunk.type):
-        return np.asarray(chunk).astype(np.int64)
+        return np.asarray(chunk, np.int64)
     ranks = np.empty(len(chunk.dictionary), np.int64)
     ranks[pc.sort_indices(chunk.dictionary)] = np.arange(len(ranks))
-    return ranks[chunk.indices]
+    of_rows: NDArray[np.int64] = ranks[np.asarray(chunk.indices)]
+    return of_rows
 
 
 BASE_COLUMNS: Mapping[str, pa.Schema] = MappingProxyType(

@@ -52,8 +52,8 @@ _ASK_SECONDS = 0.05
 _COMMIT_SECONDS = 1.0
 """How long packs that have ended wait for further ones before they are committed. A killed driver loses as much."""
 _COMMIT_SHARE = 16
-"""Packs of this part of the trainers do not wait, unless trainers wait for trials. One commit of many packs costs hardly
-more than one of a single pack."""
+"""The packs of a sixteenth of the trainers do not wait, unless trainers wait for trials. One commit of many packs costs
+hardly more than one of a single pack."""
 
 
 class Follower(Protocol):

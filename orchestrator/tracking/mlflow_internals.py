@@ -1,7 +1,7 @@
-"""All names of MLflow beside its client that attnsweep uses. They are checked at import: another version may lack them."""
+"""All names of MLflow beside its client that attnsweep uses. They are checked at import: others may lack them."""
 
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
 from typing import Any
@@ -72,23 +72,25 @@ class RunTables:
         Raises:
             MlflowException: If the database does not take them, or MLflow does not allow a value. It has none of them.
         """
-        rows: dict[Any, list[dict[str, Any]]] = {
-            table: [] for table in (SqlRun, SqlTag, SqlParam, SqlMetric, SqlLatestMetric)
-        }
+        rows: dict[Any, list[dict[str, Any]]] = {}
         for run in runs:
-            for table, row in self._rows(run):
-                rows[table].append(row)
+            for table, of_run in self._rows(run).items():
+                rows.setdefault(table, []).extend(of_run)
         with self._store.ManagedSessionMaker(read_only=False) as session:
-            for table, of_table in rows.items():
-                if of_table:
-                    session.execute(table.__table__.insert(), of_table)
+            for table, of_all in rows.items():
+                if of_all:
+                    session.execute(table.__table__.insert(), of_all)
 
-    def _rows(self, run: EndedRun) -> Iterator[tuple[Any, dict[str, Any]]]:
-        """The rows that the client's calls would have made, by table."""
+    def _rows(self, run: EndedRun) -> dict[Any, list[dict[str, Any]]]:
+        """The rows that the client's calls would have made, by table: first that of runs, which the others name."""
         run_id = uuid.uuid4().hex
         given = [RunTag(*each) for each in {MLFLOW_RUN_NAME: run.name, **run.tags}.items()]
         metrics, params, tags = validated(run.metrics, [Param(*each) for each in run.params.items()], given)
-        yield SqlRun, {
+        latest: dict[str, Metric] = {}
+        for metric in metrics:
+            if metric.key not in latest or _age(metric) > _age(latest[metric.key]):
+                latest[metric.key] = metric
+        row = {
             "run_uuid": run_id,
             "name": run.name,
             "artifact_uri": append_to_uri_path(self._artifacts, run_id, SqlAlchemyStore.ARTIFACTS_FOLDER_NAME),
@@ -103,23 +105,28 @@ class RunTables:
             "start_time": run.started,
             "end_time": run.ended,
         }
-        for table, entries in ((SqlTag, tags), (SqlParam, params)):
-            for entry in entries:
-                yield table, {"run_uuid": run_id, "key": entry.key, "value": entry.value}
-        latest: dict[str, Metric] = {}
-        for metric in metrics:
-            if metric.key not in latest or _age(metric) > _age(latest[metric.key]):
-                latest[metric.key] = metric
-        for table, of_table in ((SqlMetric, metrics), (SqlLatestMetric, latest.values())):
-            for metric in of_table:
-                yield table, {
-                    "run_uuid": run_id,
-                    "key": metric.key,
-                    "value": metric.value,
-                    "timestamp": metric.timestamp,
-                    "step": metric.step,
-                    "is_nan": False,
-                }
+        return {
+            SqlRun: [row],
+            SqlTag: [_text_row(run_id, tag) for tag in tags],
+            SqlParam: [_text_row(run_id, param) for param in params],
+            SqlMetric: [_number_row(run_id, metric) for metric in metrics],
+            SqlLatestMetric: [_number_row(run_id, metric) for metric in latest.values()],
+        }
+
+
+def _text_row(run_id: str, entry: RunTag | Param) -> dict[str, Any]:
+    return {"run_uuid": run_id, "key": entry.key, "value": entry.value}
+
+
+def _number_row(run_id: str, metric: Metric) -> dict[str, Any]:
+    return {
+        "run_uuid": run_id,
+        "key": metric.key,
+        "value": metric.value,
+        "timestamp": metric.timestamp,
+        "step": metric.step,
+        "is_nan": False,
+    }
 
 
 def _age(metric: Metric) -> tuple[int, int, float]:

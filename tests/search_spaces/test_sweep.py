@@ -1,6 +1,5 @@
 """Sweeps: equal to their JSON, and clear about a mistake."""
 
-from collections.abc import Mapping
 from typing import Any, get_args
 
 import optuna
@@ -66,7 +65,7 @@ def test_json_and_back_loses_nothing(sweep: Sweep) -> None:
     }
 
 
-def _asked(sweep: Sweep, n_trials: int) -> list[Mapping[str, Scalar]]:
+def _asked(sweep: Sweep, n_trials: int) -> list[dict[str, Scalar]]:
     study = optuna.create_study()
     values = []
     for trial in range(n_trials):
@@ -80,9 +79,7 @@ varied = st.dictionaries(names, floats | ints | categoricals, min_size=2, max_si
 
 @settings(max_examples=30, deadline=None)  # the first `qmc` imports SciPy's
 @given(varied, st.sampled_from(["random", "tpe", "qmc"]), st.integers(0, 2**32))
-def test_a_sweep_and_its_json_ask_the_same_trials(
-    space: dict[str, Any], sampler: Sampler, seed: int
-) -> None:
+def test_a_sweep_and_its_json_ask_the_same_trials(space: dict[str, Any], sampler: Sampler, seed: int) -> None:
     """Samplers draw one parameter after the other: the order of the space decides who gets which random number."""
     sweep = _sweep(space=space, sampler=sampler, seed=seed)
     again = Sweep.from_json(sweep.to_json())
