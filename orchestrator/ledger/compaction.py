@@ -149,7 +149,7 @@ def _sorted_batches(
         with naming_damage([place]):
             rows = in_order(dataset.to_table(filter=inside if len(parts) > 1 else None), keys)
         n_rows += rows.num_rows
-        yield from rows.to_batches(max_chunksize=ROW_GROUP_ROWS)
+        yield from rows.combine_chunks().to_batches(max_chunksize=ROW_GROUP_ROWS)
     assert n_rows == dataset.count_rows()
 
 

@@ -155,7 +155,7 @@ def conform(table: pa.Table, schema: pa.Schema) -> pa.Table:
 
 def in_order(table: pa.Table, keys: Sequence[str]) -> pa.Table:
     """Returns the rows sorted by the keys: whole numbers and words, none of them null."""
-    table = table.unify_dictionaries().combine_chunks()
+    table = table.unify_dictionaries()
     place, n_places = np.zeros(table.num_rows, np.int64), 1
     for key in keys:
         numbers = _numbers(table[key])
@@ -206,7 +206,7 @@ def _column(values: pa.ChunkedArray, field: pa.Field) -> pa.ChunkedArray:
 
 def _numbers(values: pa.ChunkedArray) -> NDArray[np.int64]:
     """Numbers in the order of the values; of words, their ranks."""
-    (chunk,) = values.chunks or [pa.array([], values.type)]
+    chunk = values.combine_chunks()
     if not pa.types.is_dictionary(chunk.type):
         return np.asarray(chunk, np.int64)
     ranks = np.empty(len(chunk.dictionary), np.int64)

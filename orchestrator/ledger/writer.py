@@ -80,7 +80,7 @@ class LedgerWriter:
         for table, schema in self._schemas.items():
             rows = given[table]
             rows = schema.empty_table() if rows is None else in_order(conform(rows, schema), SORT_KEYS[table])
-            contents[table] = schema, rows.to_batches(max_chunksize=ROW_GROUP_ROWS)
+            contents[table] = schema, rows.combine_chunks().to_batches(max_chunksize=ROW_GROUP_ROWS)
         self.confirm()
         name = publish(self._place, pack, contents, self._stamp)
         self._rows[name] = trainings.num_rows

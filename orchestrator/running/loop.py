@@ -51,8 +51,8 @@ _ASK_SECONDS = 0.05
 """How long the loop asks for trials before it looks at reports again. Trainers with a report wait for that look."""
 _COMMIT_SECONDS = 1.0
 """How long packs that have ended wait for further ones before they are committed. A killed driver loses as much."""
-_COMMIT_SHARE = 16
-"""The packs of a sixteenth of the trainers do not wait, unless trainers wait for trials. One commit of many packs costs
+_COMMIT_SHARE = 4
+"""The packs of a quarter of the trainers do not wait, unless trainers wait for trials. One commit of many packs costs
 hardly more than one of a single pack."""
 
 

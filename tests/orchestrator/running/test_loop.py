@@ -62,9 +62,9 @@ class _Several:
 
 
 class _OneByOne(_Several):
-    """A hundred trainers, as many of them as the sweep has packs, whose packs end one at a look."""
+    """24 trainers, of which ten get packs, that end one at a look."""
 
-    n_trainers = n_placed = 100
+    n_trainers = n_placed = 24
 
     def __init__(self, directory: SweepDirectory, n_reports: int = 100) -> None:
         super().__init__(directory)
@@ -159,13 +159,13 @@ def test_trainers_have_their_next_packs_while_rows_are_written_unless_trials_dep
 
 
 def test_packs_of_few_among_many_trainers_wait_for_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """All packs end one after the other; of 100 trainers seven must have ended, or a second must have passed."""
+    """All packs end one after the other; of 24 trainers six must have ended, or a second must have passed."""
     monkeypatch.setattr(loop_module, "_COMMIT_SECONDS", float("inf"))
     directory = _directory(tmp_path / "s", trials=40)
     pool = _OneByOne(directory)
     with _opened(directory, pool, Study(directory)) as loop:
         assert loop.run(lambda: False)
-    assert pool.n_committed[:10] == [0, 0, 0, 0, 0, 0, 0, 28, 28, 28]
+    assert pool.n_committed[:10] == [0, 0, 0, 0, 0, 0, 24, 24, 24, 24]
     assert Ledger(directory.place).trainings(columns=[]).num_rows == 40
 
 
