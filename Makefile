@@ -20,8 +20,8 @@ help:
 sweep: $(VENV)/.installed
 	$(BIN)/attnsweep run quickstart
 
-# Three processes on two cores: one has the tests with Ray (tests/conftest.py), which mostly wait; the others take the
-# modules in the order of the folders, so that what fills the gaps at the end is small. Compiled modules are kept
+# Four processes on two cores: those with the tests of a Ray or a browser (tests/conftest.py) mostly wait; the others take
+# the modules in the order of the folders, so that what fills the gaps at the end is small. Compiled modules are kept
 # whatever the environment says: these processes, and hundreds that tests start, import them.
 PYTEST := PYTHONDONTWRITEBYTECODE= $(BIN)/pytest --dist loadgroup --no-loadscope-reorder --numprocesses
 
@@ -29,10 +29,10 @@ quick: $(VENV)/.installed-test
 	$(PYTEST) 2 -m 'not ray and not server and not simulation and not slow and not scale'
 
 test: check
-	$(PYTEST) 3 -m 'not scale'
+	$(PYTEST) 4 -m 'not scale'
 
 test-all: check
-	$(PYTEST) 3
+	$(PYTEST) 4
 
 planted: $(VENV)/.installed-test
 	$(BIN)/python -m tests.planted
@@ -40,7 +40,7 @@ planted: $(VENV)/.installed-test
 check: $(VENV)/.installed-test
 	$(BIN)/ruff format --check
 	$(BIN)/ruff check
-	$(BIN)/mypy
+	$(BIN)/mypy --num-workers 2
 	$(BIN)/lint-imports --no-logo
 
 docs: $(VENV)/.installed-docs

@@ -99,7 +99,11 @@ def run(
     pack_size: on.PackSize = None,
     max_failures: on.MaxFailures = None,
     or_resume: Annotated[
-        bool, typer.Option("--or-resume", help="Continue if --dir holds this very sweep: what schedulers repeat.")
+        bool,
+        typer.Option(
+            "--or-resume",
+            help="Start the sweep, or continue it if --dir holds it; for schedulers that repeat one command.",
+        ),
     ] = False,
     trust: Trust = False,
     as_json: AsJson = False,
@@ -111,7 +115,9 @@ def run(
     budget = {"trials": trials, "replicates": replicates, "seed": seed}
     sweep = sweep.but(**{name: value for name, value in budget.items() if value is not None})
     if or_resume and directory is None:
-        raise UserError("--or-resume", given="no --dir", expected="the directory that a repetition finds", fix="add it")
+        raise UserError(
+            "--or-resume", given="no --dir", expected="a directory that a repetition finds", fix="add --dir DIR"
+        )
     place = locate(new_directory(sweep.name, directory), "--dir")
 
     from attnsweep.orchestrator.running.session import run_or_resume, run_sweep
@@ -172,7 +178,7 @@ def resume(
 
 @app.command()
 def status(directory: SweepDir) -> None:
-    """Show how far a sweep is."""
+    """Show the progress of a sweep."""
     from attnsweep.orchestrator.report.screen.status import print_status
 
     print_status(directory)
@@ -210,7 +216,7 @@ def replay(
 
 @app.command()
 def audit(directory: SweepDir, tracking_uri: TrackingUri = None, trust: Trust = False, as_json: AsJson = False) -> None:
-    """Check that trials, trainings, files and MLflow agree; list all faults, with exit code 1."""
+    """Check that trials, trainings, files and MLflow agree; list all faults; exit code 1 if there are any."""
     from attnsweep.orchestrator.audit.audit import audit as audit_sweep
 
     if trust:
@@ -269,7 +275,7 @@ def compare(
 
 @app.command()
 def compact(directory: SweepDir) -> None:
-    """Merge a ledger's fragments into one file per table."""
+    """Merge the small files of a ledger into one file per table."""
     from attnsweep.orchestrator.ledger.compaction import compact as compact_ledger
 
     compact_ledger(directory)
@@ -288,7 +294,7 @@ def report(
 
 @app.command(name="mlflow-sync")
 def mlflow_sync(directory: SweepDir, tracking_uri: TrackingUri = None) -> None:
-    """Log the trials that MLflow lacks to MLflow."""
+    """Log to MLflow the trials and the report that it lacks."""
     from attnsweep.orchestrator import tracking
     from attnsweep.orchestrator.running.progress import logging_progress
     from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory

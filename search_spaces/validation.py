@@ -133,7 +133,7 @@ def _check_boundary(sweep: Sweep) -> None:
         raise SpecError(
             "space",
             given=", ".join(sweep.varied()) or "nothing that varies",
-            expected="an unconditional Float or Int under sampler=boundary: a boundary is crossed along one",
+            expected="an unconditional Float or Int under sampler=boundary, along which the boundary is crossed",
             fix="add one, or use sampler=random",
         )
 

@@ -149,7 +149,9 @@ class TrainingParameters:
     )
     optimizer: str = parameter("sgd", "update rule", choices=("sgd", "adam", "adamw", "lbfgs"), static=True)
     learning_rate: float = parameter(
-        1e-2, "step size of the optimizer; for lbfgs, where line searches begin: set 1, PyTorch's default", above=0.0
+        1e-2,
+        "step size of the optimizer; for lbfgs, the first step of line searches: use 1, PyTorch's default",
+        above=0.0,
     )
     learning_rate_schedule: str = parameter(
         "constant",
@@ -158,16 +160,16 @@ class TrainingParameters:
         static=True,
     )
     warmup_steps: int = parameter(0, "steps over which the learning rate rises linearly; not for lbfgs", low=0)
-    momentum: float = parameter(0.0, "share of the last update kept, sgd only", low=0.0, high=1.0)
+    momentum: float = parameter(0.0, "momentum of sgd; not for the other optimizers", low=0.0, high=1.0)
     weight_decay: float = parameter(
-        0.0, "pull towards 0: on the gradient for sgd and adam, decoupled for adamw; not for lbfgs", low=0.0
+        0.0, "weight decay: added to the gradient for sgd and adam, decoupled for adamw; not for lbfgs", low=0.0
     )
     gradient_clip_norm: float | None = parameter(
-        None, "largest gradient norm, longer gradients are shortened to it; null = none; not for lbfgs", above=0.0
+        None, "gradients with a larger norm are scaled down to this norm; null = none; not for lbfgs", above=0.0
     )
     n_steps: int = parameter(
         2000,
-        "optimizer steps; for lbfgs, iterations, of which some take several evaluations",
+        "optimizer steps; for lbfgs, iterations, each with one or more evaluations of the loss",
         low=1,
         high=2**31 - 1,
         static=True,

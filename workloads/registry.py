@@ -74,7 +74,7 @@ def _instance(module: ModuleType, class_name: str, reference: str) -> Workload[A
         raise SpecError(
             "workload",
             given=reference,
-            expected="a workload that is there: " + (", ".join(there) or "none is"),
+            expected="a workload that the module defines: " + (", ".join(there) or "none is"),
             fix=f"correct the name {class_name}, or define it",
         )
     kind = getattr(module, class_name)

@@ -229,7 +229,7 @@ class _Finder(MetaPathFinder):
         raise UserError(
             str(Path(code.folder, code.files[name] or name)),
             given=f"a module {name}, while another of this name is imported already ({file})",
-            expected="one module of a name",
+            expected="one module of each name",
             fix="restart Python, or rename one of the two",
         )
 

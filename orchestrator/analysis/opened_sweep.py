@@ -159,7 +159,7 @@ class SweepData:
                 raise UserError(
                     "role",
                     given=role,
-                    expected=f"one of {', '.join(there)}" if there else "attention heads, of which there are none here",
+                    expected=f"one of {', '.join(there)}" if there else "a workload with attention heads",
                     fix="see docs/roles.md",
                 )
             if by != "layer":
@@ -197,7 +197,7 @@ class SweepData:
             raise UserError(
                 "importance",
                 given=f"{len(self.directories)} sweeps",
-                expected="one: importance is relative to the space that it drew from",
+                expected="one sweep: importance depends on its search space",
                 fix="open it alone",
             )
         with self.reading() as connection:

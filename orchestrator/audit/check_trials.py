@@ -23,7 +23,7 @@ _REFUSED = "trials refused, yet trained"
 _UNASKED = "trials trained that were never asked for"
 _SURPLUS = "trainings beyond those that their trial needs"
 _TWICE = "trainings recorded more than once"
-_VALUE = "trials told another value than their trainings have"
+_VALUE = "trials whose value in the study is not that of their trainings"
 _FOREIGN = "trials in a state that attnsweep does not know"
 
 _FIXES = {

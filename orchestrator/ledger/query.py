@@ -128,7 +128,7 @@ def _write_table(table: pa.Table, file: TextIO) -> None:
     console = PlainConsole(file=file, width=None if file.isatty() else sys.maxsize)
     console.print(grid)
     if table.num_rows > TABLE_ROWS:
-        console.print(f"{table.num_rows - TABLE_ROWS} rows more: --format csv shows all")
+        console.print(f"{table.num_rows - TABLE_ROWS} more rows; --format csv shows all")
 
 
 def _write_csv(table: pa.Table, file: TextIO) -> None:

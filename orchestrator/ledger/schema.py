@@ -48,34 +48,44 @@ def trainings_schema(parameters: type[TrainingParameters], level_names: Sequence
             _field("trial", pa.int32(), "number of the configuration, by Optuna"),
             _field("replicate", pa.int32(), "number of the seeded training within its trial"),
             _field("training_id", TEXT, "hash of workload, parameters and seed"),
-            _field("seed", pa.int64(), "what all randomness of the training derives from"),
+            _field("seed", pa.int64(), "seed of all random numbers of the training"),
             *(_parameter_field(declared) for declared in parameters.declared().values()),
-            _field("outcome", TEXT, "what the training ended as"),
+            _field("outcome", TEXT, "label of how the training ended"),
             _field("outcome_detail", TEXT, "the reference function or valley", null="the outcome has none"),
             _field("stuck", pa.bool_(), "the outcome is degenerate_zero, marginal or runaway"),
-            _field("certificate", TEXT, "test that its stuck label was put to", null="it was not tested"),
-            _field("certified", pa.bool_(), "the test bears the label out", null="it was not tested"),
-            _field("final_loss", pa.float64(), "loss descended, at the last probe", null=_NOT_FINITE),
-            _field("eval_loss", pa.float64(), "loss judged by, at the last probe", null=_NOT_FINITE),
-            _field("loss_level", pa.float64(), "eval_loss below which it is solved", null="not known"),
+            _field("certificate", TEXT, "test applied to its stuck label", null="it was not tested"),
+            _field("certified", pa.bool_(), "whether the test confirms the label", null="it was not tested"),
+            _field("final_loss", pa.float64(), "training loss at the last probe", null=_NOT_FINITE),
+            _field(
+                "eval_loss",
+                pa.float64(),
+                "evaluation loss at the last probe; the outcome is judged by it",
+                null=_NOT_FINITE,
+            ),
+            _field("loss_level", pa.float64(), "eval_loss below which a training is solved", null="not known"),
             *(
-                _field(f"level_{name}", pa.float64(), f"eval_loss of the reference {name}", null="not known")
+                _field(f"level_{name}", pa.float64(), f"eval_loss at the reference level {name}", null="not known")
                 for name in level_names
             ),
             _field("grad_norm", pa.float64(), "norm of eval_loss's gradient, at the last probe", null=_NOT_FINITE),
             _field("n_steps", pa.int32(), "optimizer steps taken"),
             _field("onset_step", pa.int32(), "step from which the outcome held", null="the training failed"),
             _field("diverged_step", pa.int32(), "first step whose loss was not finite", null="there was none"),
-            _field("train_seconds", pa.float64(), "wall seconds, this lane's share of its pack's", null="not measured"),
-            _field("pack", TEXT, "name of the pack it was trained in"),
+            _field(
+                "train_seconds",
+                pa.float64(),
+                "wall seconds: this training's share of its pack's time",
+                null="not measured",
+            ),
+            _field("pack", TEXT, "name of the pack: the trainings that shared its program"),
             _field("lane", pa.int32(), "its slot in the pack"),
             _field("pack_size", pa.int32(), "trainings in the pack"),
-            _field("device", TEXT, "device it was trained on", null="it reached none"),
-            _field("accelerator", TEXT, "model of that GPU", null="it was a CPU, or the training reached none"),
-            _field("host", TEXT, "machine it was trained on", null="it reached none"),
+            _field("device", TEXT, "device it was trained on", null="it reached no device"),
+            _field("accelerator", TEXT, "model of the GPU", null="it was a CPU, or the training reached no device"),
+            _field("host", TEXT, "machine it was trained on", null="it reached no machine"),
             _field("environment", TEXT, "versions and code that trained it: an id in sweep.json", null="not recorded"),
             _field("finished_at", pa.timestamp("us", tz="UTC"), "when its pack was trained, by the trainer's clock"),
-            _field("error", TEXT, "traceback of what failed", null="it did not fail"),
+            _field("error", TEXT, "traceback of the error", null="it did not fail"),
         ]
     )
 
@@ -105,7 +115,7 @@ def curves_schema() -> pa.Schema:
             *_training_key(),
             _field("step", pa.int32(), "optimizer steps taken when measured"),
             _field("metric", TEXT, "what was measured"),
-            _field("value", pa.float64(), "what it was"),
+            _field("value", pa.float64(), "its value"),
         ]
     )
 

@@ -132,7 +132,7 @@ def naming_damage(places: Sequence[Place]) -> Iterator[None]:
                 ", ".join(map(str, places)),
                 given=f"{type(error).__name__}: {reason(error)}",
                 expected="a ledger that attnsweep wrote",
-                fix="see what is amiss with: attnsweep audit DIR",
+                fix="see what is wrong with: attnsweep audit DIR",
             ) from error
         raise
 
@@ -166,7 +166,7 @@ def _check(place: Place, table: str, name: str, attested: str | None) -> OpenFil
         if attested is not None:
             with place.answering(), place.open_file(table, name) as file:
                 if digest(file) != attested:
-                    return damaged(place, path, "not what was written, by its checksum")
+                    return damaged(place, path, "a file that does not match its checksum")
         return open_file(place, table, name)
     except DamagedFileError as fault:
         return fault

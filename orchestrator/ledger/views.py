@@ -71,7 +71,7 @@ def _unite(connection: "duckdb.DuckDBPyConnection", sweeps: Sequence[Tables], tr
     names = [_name_of(tables) for tables in sweeps]
     known = [name for name in names if name is not None]
     if twice := sorted({name for name in known if known.count(name) > 1}):
-        raise UserError("DIR", given=f"the sweep {twice[0]} twice", expected="different sweeps", fix="give each once")
+        raise UserError("DIR", given=f"the sweep {twice[0]} twice", expected="different sweeps", fix="name each once")
     for table in BASE_COLUMNS:
         parts = []
         for number, (tables, name) in enumerate(zip(sweeps, names, strict=True)):

@@ -1,5 +1,7 @@
 """Which engine takes the steps of a new sweep, from its beginning to its end."""
 
+import threading
+from contextlib import suppress
 from math import ceil, prod
 from typing import Any, Literal
 
@@ -10,14 +12,18 @@ from attnsweep.orchestrator.training.error_text import STOPS
 from attnsweep.search_spaces.dimensions import Categorical, Int
 from attnsweep.search_spaces.replication import most_wanted
 from attnsweep.search_spaces.sweep import Sweep
+from attnsweep.workloads.engine.blocks import Programs
 from attnsweep.workloads.engine.contract import Training, Workload
 from attnsweep.workloads.engine.pack import Pack
 from attnsweep.workloads.engine.programs import NoCompilerError, block_engine
 
-_WORTH_A_COMPILE = 50e9
-"""Numbers that all trainings of one shape compute, from which on compiling pays. The vmapped engine takes about 1 ns
-each, so 50 s of CPU. Compiling takes 7 to 26 s, once per machine, and blocks a tenth (system P) to three quarters (a
-two-layer encoder) of the 50 s (benchmarks/RESULTS.md)."""
+_SECONDS_A_NUMBER = 1e-9
+"""What the vmapped engine takes for each number that a step computes. Blocks take a tenth (system P) to three quarters
+(a two-layer encoder) of it (benchmarks/RESULTS.md)."""
+_SECONDS_TO_COMPILE, _SECONDS_AN_OPERATION = 5.0, 0.02
+"""Of CPU, once per machine: 7 s for the 108 operations of a step of system P, 26 s for the 1,125 of the encoder."""
+_MARGIN = 2.5
+"""How often all trainings of one shape have to repay a compile, since several trainers wait for it."""
 _MOST_NUMBERS = 1e6
 """More than the step of any shape in blocks computes, so that the step of a short sweep need not be traced."""
 
@@ -33,13 +39,12 @@ def engine_for(spec: Sweep, workload: Workload[Any], wanted: Engine | Literal["a
     """
     if wanted != "auto":
         return wanted
-    n_steps = steps_of_a_shape(spec, workload)
-    if n_steps * _MOST_NUMBERS < _WORTH_A_COMPILE or n_steps * _numbers_of_a_step(spec, workload) < _WORTH_A_COMPILE:
+    if not _pays(spec, workload):
         return "vmapped"
     try:
         block_engine()
     except NoCompilerError as error:
-        console.print(f"this sweep would train several times faster in compiled blocks, but {error}: install g++")
+        console.print(f"this sweep would train several times faster in compiled blocks, but {error}")
         return "vmapped"
     return "blocks"
 
@@ -57,14 +62,30 @@ def steps_of_a_shape(spec: Sweep, workload: Workload[Any]) -> int:
     return ceil(trainings / n_shapes) * n_steps
 
 
-def _numbers_of_a_step(spec: Sweep, workload: Workload[Any]) -> int:
-    """How many numbers a step computes in a sweep's first shape; 0 if it cannot be computed for a block."""
+def compile_ahead(spec: Sweep, workload: Workload[Any]) -> None:
+    """Compiles the program of a sweep's first shape while Ray starts; trainers that need it sooner wait for it."""
+
+    def compile_first() -> None:
+        # Whatever keeps it from being compiled, the first trainer meets it too, and says so.
+        with suppress(BaseException):
+            Pack(workload, [Training(_a_training(spec, workload), 0)], programs=Programs()).compile()
+
+    threading.Thread(target=compile_first, name="compile-ahead", daemon=True).start()
+
+
+def _pays(spec: Sweep, workload: Workload[Any]) -> bool:
+    """Whether the steps of a sweep's first shape can be computed for a block, and take long enough."""
+    seconds_of_a_number = steps_of_a_shape(spec, workload) * _SECONDS_A_NUMBER
+    if seconds_of_a_number * _MOST_NUMBERS < _MARGIN * _SECONDS_TO_COMPILE:
+        return False
     try:
-        return Pack(workload, [Training(_a_training(spec, workload), 0)]).step_graph().n_numbers
+        step = Pack(workload, [Training(_a_training(spec, workload), 0)]).step_graph()
     except STOPS:
         raise
     except BaseException:  # noqa: BLE001  # What a training raises becomes its outcome, once it is trained.
-        return 0
+        return False
+    compiling = _SECONDS_TO_COMPILE + _SECONDS_AN_OPERATION * step.n_operations
+    return seconds_of_a_number * step.n_numbers >= _MARGIN * compiling
 
 
 def _a_training(spec: Sweep, workload: Workload[Any]) -> Any:

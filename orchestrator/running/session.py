@@ -14,7 +14,7 @@ from attnsweep.orchestrator.ledger.reader import Ledger
 from attnsweep.orchestrator.ledger.schema import schemas_of
 from attnsweep.orchestrator.ledger.writer import LedgerWriter
 from attnsweep.orchestrator.report.screen.summary import Summary, summarize
-from attnsweep.orchestrator.running.engine_choice import engine_for
+from attnsweep.orchestrator.running.engine_choice import compile_ahead, engine_for
 from attnsweep.orchestrator.running.loop import Found, SweepLoop
 from attnsweep.orchestrator.running.progress import ProgressDisplay, logging_progress
 from attnsweep.orchestrator.running.self_check import replay_some
@@ -81,6 +81,8 @@ def run_sweep(
     code = user_code_of(workload)
     if code is not None:
         trust(code.sha256)
+    if engine == "blocks" and resources.starts_ray:
+        compile_ahead(spec, workload)
     with open_resources(resources) as start_pool:
         defaults = {name: each.default for name, each in parameters.declared().items() if name not in spec.space}
         environment, files = Environment.current(workload, engine), sha256_of_files(_pinned(workload, spec))
@@ -327,7 +329,7 @@ class _Session:
                 _print_found(self.console, loop.resume(sweep.rows))
                 finished = loop.run(should_stop)
                 if finished and replays is None:
-                    beacon.show("training some of them again", loop.n_asked, ())
+                    beacon.show("replaying some of the trainings", loop.n_asked, ())
                     replays = replay_some(directory, sweep.workload, pool, lambda: stop.requested)
         finally:
             pool.close()
@@ -357,7 +359,7 @@ def _check_rows(directory: SweepDirectory, study: Study, rows: pa.Table) -> None
         raise UserError(
             f"{place}/trainings",
             given=f"trainings of the sweep {', '.join(others)}",
-            expected=f"those of {directory.sweep} alone, the sweep in sweep.json",
+            expected=f"only those of {directory.sweep}, the sweep in sweep.json",
             fix="remove the files that were copied into it, or restore sweep.json; to see what is wrong:"
             f" attnsweep audit {as_argument(place)}",
         )
@@ -369,7 +371,7 @@ def _print_found(console: Console, found: Found) -> None:
         again = f"{found.n_queued} trainings to train"
         if found.n_from_checkpoint:
             again += f", {found.n_from_checkpoint} of them from a checkpoint"
-        console.print(f"found {found.n_kept} trainings, told {found.n_told} trials, {again}", markup=False)
+        console.print(f"found {found.n_kept} trainings, told Optuna {found.n_told} trials, {again}", markup=False)
 
 
 def _shown(uri: str) -> str:

@@ -151,7 +151,7 @@ class Study:
         if unknown:
             raise UserError(
                 _name(self._directory),
-                given=f"a study that lacks {len(unknown)} trials of the ledger, trial {unknown[0]} the first",
+                given=f"a study that lacks {len(unknown)} trials of the ledger, the first of them trial {unknown[0]}",
                 expected="every trial that has been trained",
                 fix="restore it from a copy; to see what is wrong:"
                 f" attnsweep audit {as_argument(self._directory.place)}",

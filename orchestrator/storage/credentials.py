@@ -82,5 +82,5 @@ def _refused(field: str, given: str) -> SpecError:
         field,
         given=given,
         expected="no password in it: a spec is stored and shown",
-        fix="leave it to the environment (a storage: PGPASSWORD, ~/.pgpass, or ?read_default_file=~/.my.cnf)",
+        fix="set it in the environment (for a storage: PGPASSWORD, ~/.pgpass, or ?read_default_file=~/.my.cnf)",
     )

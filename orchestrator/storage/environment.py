@@ -89,7 +89,7 @@ def versions(engine: Engine = "vmapped") -> dict[str, str]:
     except NoCompilerError as error:
         raise UserError(
             "engine",
-            given=f"blocks, but {error} here",
+            given=f"blocks, but {error}",
             expected="a machine that can compile them",
-            fix="install g++ or set XDG_CACHE_HOME, as it says; or run a new sweep with --engine vmapped",
+            fix="use another machine, or start a new sweep with --engine vmapped",
         ) from error

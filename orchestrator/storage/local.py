@@ -191,7 +191,7 @@ class LocalFolder:
                 str(self.path),
                 given=error.strerror,
                 expected="a sweep directory that can be written",
-                fix="give the directory that `attnsweep run` printed, or its owner's rights",
+                fix="check the path, or ask its owner for write access",
             ) from error
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -227,7 +227,7 @@ class LocalFolder:
                 str(self.path),
                 given=os.strerror(error.errno) if error.errno else str(error),
                 expected="a sweep directory that can be written",
-                fix="make room for it" if no_room else "see to its disk, and to the rights to it",
+                fix="make room for it" if no_room else "check its disk, and your write access to it",
             ) from error
 
 
@@ -263,7 +263,7 @@ def _link(path: Path) -> UserError:
         str(path),
         given="a symbolic link",
         expected="a file or folder of the sweep's own, since it is written to",
-        fix="remove the link; if you made it, move what it leads to in its place",
+        fix="remove the link; if you made it, move its target here",
     )
 
 

@@ -52,7 +52,7 @@ def locate(where: Location, subject: str = "DIR") -> "Place":
             subject,
             given=_bare(text),
             expected="a directory, or s3://BUCKET/PREFIX",
-            fix="for example s3://my-bucket/sweeps/first",
+            fix="write it like s3://my-bucket/sweeps/first",
         )
     from attnsweep.orchestrator.storage.s3 import open_prefix
 
@@ -69,7 +69,9 @@ def local_path(text: str, subject: str) -> Path:
 
     place = locate(text, subject)
     if not isinstance(place, LocalFolder) or (place.path.exists() and not place.path.is_dir()):
-        raise UserError(subject, given=text, expected="a directory of this machine", fix="figures are drawn into it")
+        raise UserError(
+            subject, given=text, expected="a directory of this machine", fix="choose one: figures are written there"
+        )
     return place.path
 
 

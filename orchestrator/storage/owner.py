@@ -63,7 +63,9 @@ class TakenError(UserError):
 def taken(place: str, owner: Owner | None, fix: str) -> TakenError:
     """The error for a process that finds the sweep locked by another."""
     who = f" ({owner.work}, pid {owner.pid} on {owner.host}, since {owner.since})" if owner else ""
-    return TakenError(place, given=f"a sweep that another process works on{who}", expected="one at a time", fix=fix)
+    return TakenError(
+        place, given=f"a sweep that another process works on{who}", expected="one process at a time", fix=fix
+    )
 
 
 def _processes() -> str | None:

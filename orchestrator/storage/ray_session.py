@@ -40,7 +40,7 @@ def refuse_ray_session(path: Path, subject: str, fix: str) -> None:
         raise UserError(
             subject,
             given=str(path.absolute()),
-            expected="a place that outlives the job: this one is in a session of Ray, which is deleted",
+            expected="a place that outlives the job: this one is in a folder of Ray's session, which Ray deletes",
             fix=fix,
         )
 

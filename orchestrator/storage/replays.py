@@ -43,7 +43,7 @@ class Replays(BaseModel):
         if self.disagreeing:
             first, columns = next(iter(self.disagreeing.items()))
             others = f"{len(self.disagreeing)} of {n} trainings {self._how}"
-            return f"replayed {others}, which end otherwise, such as {first} ({', '.join(columns)})"
+            return f"replayed {others}, which end differently, such as {first} ({', '.join(columns)})"
         largest = "unknown" if self.largest is None else f"{self.largest:.2g}"
         return f"replayed {n} trainings {self._how}: they end as before, largest deviation of a loss {largest}"
 

@@ -72,7 +72,7 @@ def check_trusted(code: UserCode | None, where: object) -> None:
 def trust_code(code: UserCode | None, say: Callable[[str], None]) -> None:
     """Trusts some code from now on; `say` is called with a line for each file."""
     if code is None:
-        say("nothing to trust: the workload is of an installed package")
+        say("nothing to trust: the workload is in an installed package")
         return
     for name, sha256 in code.sha256.items():
         say(f"trusted: {name}, sha256 {sha256}")

@@ -42,7 +42,7 @@ def prepare_corpus(
     min_frequency: Annotated[
         int, typer.Option(min=1, help="Words that are rarer than this in the training part become unknown words.")
     ] = 2,
-    longest: Annotated[int, typer.Option(min=1, help="Longer sentences are dropped; in words.")] = 24,
+    longest: Annotated[int, typer.Option(min=1, help="Drop pairs with a sentence of more words than this.")] = 24,
     held_out: Annotated[
         float, typer.Option(help="Share of the sentences held out: half for validation, half for test.")
     ] = 0.1,
@@ -73,19 +73,24 @@ def specs(name: Annotated[str | None, typer.Argument(help="The sweep to show.")]
     if name is not None:
         typer.echo(load_sweep(name).to_json())
         return
+    width = max(map(len, shipped_names()))
     for each in shipped_names():
-        typer.echo(f"{each:16} {load_sweep(each).description}")
+        typer.echo(f"{each:{width}}  {load_sweep(each).description}")
 
 
 def workloads(
     name: Annotated[
-        str | None, typer.Argument(metavar="NAME", help="One of them, or FILE.py:CLASS: also what trains it.")
+        str | None,
+        typer.Argument(
+            metavar="NAME", help="A workload's name, or FILE.py:CLASS: show also which engine trains it, and why."
+        ),
     ] = None,
     fixed: Annotated[
-        list[str] | None, typer.Option("--set", metavar="PARAMETER=VALUE", help="Of that one; may be repeated.")
+        list[str] | None,
+        typer.Option("--set", metavar="PARAMETER=VALUE", help="Set a parameter of that workload; may be repeated."),
     ] = None,
 ) -> None:
-    """List the installed workloads; of one, say which engine trains it and why."""
+    """List the installed workloads, or show one and the engine that trains it."""
     from attnsweep.workloads.registry import load_workload, registered_names
 
     if name is not None:
@@ -102,10 +107,10 @@ def workloads(
 
 def doctor(
     address: Annotated[
-        str | None, typer.Option(help="Look at every node of this Ray cluster; default: at this machine, without Ray.")
+        str | None, typer.Option(help="Check every node of this Ray cluster; default: only this machine, without Ray.")
     ] = None,
     directory: Annotated[
-        str | None, typer.Option("--dir", help="Also try to write there: a directory, or s3://BUCKET/PREFIX.")
+        str | None, typer.Option("--dir", help="Also check that this directory, or s3://BUCKET/PREFIX, can be written.")
     ] = None,
 ) -> None:
     """Check what sweeps need: versions, token, GPUs, clocks, MLflow, storage; exit code 1 if something fails."""

@@ -27,4 +27,4 @@ def engine_of_shape(workload: Workload[Any], values: Mapping[str, Value]) -> str
     try:
         return block_engine()
     except NoCompilerError as error:
-        return f"vmapped: the steps have a rule each, but on this machine {error}"
+        return f"vmapped: its steps could be compiled, but on this machine {error}"

@@ -29,16 +29,17 @@ Local = Annotated[bool, typer.Option("--local", help="Train in this process, wit
 Trainers = Annotated[
     str | None,
     typer.Option(
-        metavar="N|MIN..MAX", help="Number of trainers; default: one per GPU, or per core where there is none."
+        metavar="N|MIN..MAX",
+        help="Number of trainers; default: one per GPU, and one per core on machines without a GPU.",
     ),
 ]
-WaitNodes = Annotated[int, typer.Option(min=0, help="Begin when so many nodes of the cluster are up.")]
-OnDevice = Annotated[Device, typer.Option(help="What to train on; auto: GPUs where a node has some.")]
+WaitNodes = Annotated[int, typer.Option(min=0, help="Begin when the cluster has this many nodes.")]
+OnDevice = Annotated[Device, typer.Option(help="What to train on; auto: GPUs on machines that have some, else cores.")]
 Priority = Annotated[
-    int, typer.Option(help="Among the sweeps of a cluster: those of lower priority leave this one their cores.")
+    int, typer.Option(help="Sweeps of lower priority on the same cluster give their cores to this one.")
 ]
 ByEngine = Annotated[
-    Engine, typer.Option(help="What takes the steps on CPUs; auto: compiled blocks where a sweep is long enough.")
+    Engine, typer.Option(help="Engine on CPUs; auto: compiled blocks for a sweep that is long enough, else vmapped.")
 ]
 PackSize = Annotated[
     int | None, typer.Option(min=1, help="Trainings fused into one program; default: tuned for speed.")

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from attnsweep.workloads.user_code import UserCode
 
 Trust = Annotated[
-    bool, typer.Option("--trust", help="Run the users' code that the sweep brings along; its files are listed.")
+    bool, typer.Option("--trust", help="List the user code that is stored with the sweep, trust it, and run it.")
 ]
 
 

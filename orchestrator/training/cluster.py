@@ -1,7 +1,6 @@
 """The Ray cluster that a sweep runs on: started on this machine, or already running."""
 
 import logging
-import os
 import re
 import socket
 from collections.abc import Iterator, Mapping
@@ -12,6 +11,7 @@ import ray
 from ray.exceptions import AuthenticationError, RayError
 
 from attnsweep.orchestrator.storage.errors import PoolError
+from attnsweep.orchestrator.training.address import cluster_address
 from attnsweep.orchestrator.training.ray_internals import (
     ask_control_store,
     control_store,
@@ -44,10 +44,10 @@ def connection(address: str | None) -> Iterator[bool]:
     if ray.is_initialized():
         yield False
         return
-    found = os.environ.get("RAY_ADDRESS") or None if address is None else address
+    found = cluster_address(address)
     _connect(found)
     try:
-        yield found in (None, "local")
+        yield found is None
     finally:
         ray.shutdown()
 
@@ -124,7 +124,7 @@ def _as_node(node_id: str, host: str, address: str, resources: Mapping[str, floa
 
 
 def _check_reachable(address: str) -> None:
-    if address in ("auto", "local"):
+    if address == "auto":
         return
     try:
         parts = urlsplit(address if "//" in address else f"//{address}")

@@ -22,7 +22,7 @@ def text_of(error: BaseException) -> str:
     except STOPS:
         raise
     except BaseException:  # noqa: BLE001  # The error's own code runs here.
-        text = f"{type(error).__name__}, whose text cannot be had\n"
+        text = f"{type(error).__name__}, whose text cannot be read\n"
     # Shortened last: half of a password would not be recognized as one.
     return _shortened(without_credentials(_storable(text)))
 

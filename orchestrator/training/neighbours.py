@@ -111,7 +111,7 @@ class Neighbours:
         with suppress(RayError):
             self._others = self._read()
         self._notices += [f"gives way to {note.name}" for note in _missing(self._first, before)]
-        self._notices += [f"{note.name} wants its cores no more" for note in _missing(before, self._first)]
+        self._notices += [f"{note.name} no longer wants its cores" for note in _missing(before, self._first)]
 
     def _read(self) -> list[Note]:
         texts = {key: text for key, text in read_notes(_ANSWER_SECONDS).items() if key != self._key}

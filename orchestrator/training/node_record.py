@@ -66,16 +66,20 @@ class NodeRecord:
             self._give_up(node.id, node.host, f"no trainer starts there: {cause_of(error)}")
         else:
             self.limits[node.id] = n_up
-            self._notices.append(f"host {node.host} trains with {n_up}: no other trainer starts: {cause_of(error)}")
+            self._notices.append(
+                f"host {node.host} trains with {n_up} trainers; no other starts there: {cause_of(error)}"
+            )
 
     def differs(self, node_id: str, host: str, changes: Sequence[str]) -> None:
         """Gives up a node whose rows would be of another environment than the driver's."""
-        self._give_up(node_id, host, f"other versions or code than the driver's would train: {'; '.join(changes)}")
+        self._give_up(node_id, host, f"its versions or code differ from the driver's: {'; '.join(changes)}")
 
     def wait_for(self, n_trainers: int) -> None:
         """Notes how many trainers have no node yet."""
         if n_trainers > self._n_awaited:
-            self._notices.append(f"{n_trainers} more trainers are asked of Ray; they start once nodes for them come")
+            self._notices.append(
+                f"{n_trainers} more trainers are requested from Ray; they start when nodes with room for them join"
+            )
         self._n_awaited = n_trainers
 
     def notices(self) -> list[str]:

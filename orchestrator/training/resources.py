@@ -5,6 +5,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
+from attnsweep.orchestrator.training.address import cluster_address
 from attnsweep.orchestrator.training.messages import CHECKPOINT_SECONDS, RunContext
 from attnsweep.orchestrator.training.pool import Pool
 from attnsweep.orchestrator.training.shares import Device, Wanted
@@ -59,6 +60,11 @@ class Resources:
             raise _not_local(f"--wait-nodes {self.n_nodes}", "no --wait-nodes")
         if self.local and self.priority:
             raise _not_local(f"--priority {self.priority}", "no --priority")
+
+    @property
+    def starts_ray(self) -> bool:
+        """Whether Ray starts on this machine for the run."""
+        return not self.local and cluster_address(self.address) is None
 
     @property
     def wanted(self) -> Wanted:

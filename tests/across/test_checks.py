@@ -126,7 +126,7 @@ def test_make_check_runs_every_tool() -> None:
     assert plan.stdout.splitlines() == [
         "there/bin/ruff format --check",
         "there/bin/ruff check",
-        "there/bin/mypy",
+        "there/bin/mypy --num-workers 2",
         "there/bin/lint-imports --no-logo",
     ]
 
@@ -135,8 +135,8 @@ def test_make_check_runs_every_tool() -> None:
     ("target", "chosen"),
     [
         ("quick", "2 -m 'not ray and not server and not simulation and not slow and not scale'"),
-        ("test", "3 -m 'not scale'"),
-        ("test-all", "3"),
+        ("test", "4 -m 'not scale'"),
+        ("test-all", "4"),
     ],
 )
 def test_each_target_chooses_its_tests(target: str, chosen: str) -> None:

@@ -8,6 +8,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +25,7 @@ from attnsweep.orchestrator.ledger.writer import LedgerWriter
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
 from attnsweep.orchestrator.training.identity import Task
 from attnsweep.orchestrator.training.rows import PackContext, curve_rows, head_rows, trained_rows
-from attnsweep.search_spaces.loading import load_sweep
+from attnsweep.search_spaces.loading import assignment, load_sweep
 from attnsweep.search_spaces.validation import check_sweep
 from attnsweep.workloads.category_pairs import CategoryPairs
 from attnsweep.workloads.engine.contract import Training
@@ -41,10 +42,12 @@ README = (ROOT / "README.md").read_text()
 DOCUMENTS = {path.name: path.read_text() for path in (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")))}
 COMMANDS = get_group(app).commands
 SWEEP = "sweeps/first"
-ASKED = (SWEEP, "sweeps/edge")
-"""Sweeps of reduced systems, whose documented queries are run on a small sweep."""
+ASKED = (SWEEP, "sweeps/edge", "sweeps/majority")
+"""Sweeps whose documented queries are run on a small sweep of a reduced system."""
 PLACES = ("sweeps/", "s3://")
 ADDED_BY_A_READER = "workloads/formal_languages/majority.py"
+SET_BY_A_READER = ("corpus=", "language=majority")
+"""Settings that name a file or a language which only the reader has."""
 
 
 def blocks(text: str, language: str) -> list[str]:
@@ -136,6 +139,17 @@ def test_an_example_is_a_sweep_that_fits_its_workload(name: str, written: Path) 
     sweep = load_sweep(name)
     check_sweep(sweep, load_workload(sweep.workload).parameters)
     assert sweep.name == name.removesuffix(".py")
+
+
+@pytest.mark.parametrize("name", DOCUMENTS)
+def test_the_settings_of_a_documented_run_fit_its_workload(name: str, written: Path) -> None:
+    for line in invocations(DOCUMENTS[name]):
+        command, *words = shlex.split(line)
+        if command == "run" and "--set" in words:
+            settings = [after for word, after in pairwise(words) if word == "--set"]
+            settings = [each for each in settings if not each.startswith(SET_BY_A_READER)]
+            sweep = load_sweep(words[0]).fix(dict(map(assignment, settings)))
+            check_sweep(sweep, load_workload(sweep.workload).parameters)
 
 
 @pytest.mark.slow

@@ -32,6 +32,7 @@ def _doctor(environment: Mapping[str, str], *options: str) -> subprocess.Complet
     )
 
 
+@pytest.mark.scale
 def test_a_cluster_that_is_set_up_passes(ray_head: Mapping[str, str], tmp_path: Path) -> None:
     found = _doctor(ray_head, "--address", "auto", "--dir", str(tmp_path))
     lines = [line for line in found.stdout.splitlines() if line.startswith(("ok ", "FAIL "))]
@@ -66,5 +67,5 @@ def test_a_cluster_that_asks_nobody_for_a_token(monkeypatch: pytest.MonkeyPatch)
         line = str(check_token(cluster.stdout.readline().strip()))
         cluster.communicate("")
     assert line.startswith(
-        "FAIL  token      the cluster lets in a client without one; start it with RAY_AUTH_MODE=token"
+        "FAIL  token      the cluster accepts clients without a token; start Ray with RAY_AUTH_MODE=token"
     )

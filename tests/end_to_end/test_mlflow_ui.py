@@ -67,6 +67,7 @@ def test_the_experiment_lists_the_sweep_and_unfolds_its_trials(shown: Shown, bro
     browser.screenshot(tmp_path / "runs.png")
 
 
+@pytest.mark.scale
 def test_a_saved_view_has_rates_and_swept_parameters_as_columns(shown: Shown, browser: Browser, tmp_path: Path) -> None:
     page = f"{shown.url}/#/experiments/{shown.experiment}/runs?workflowType=machine_learning"
     browser.open(f"{page}&viewStateShareKey={view_id(shown.directory.spec)}")
@@ -78,6 +79,7 @@ def test_a_saved_view_has_rates_and_swept_parameters_as_columns(shown: Shown, br
     browser.screenshot(tmp_path / "view.png")
 
 
+@pytest.mark.scale
 def test_loss_curves_are_a_section_of_a_trials_charts(shown: Shown, browser: Browser) -> None:
     page = f"{shown.url}/#/experiments/{shown.experiment}/runs/{shown.trial_run}"
     browser.open(f"{page}/model-metrics?workflowType=machine_learning")
@@ -96,6 +98,7 @@ def test_the_sweeps_page_describes_it_and_shows_its_figure(shown: Shown, browser
     assert browser.evaluate("element.decode().then(() => element.naturalWidth)", figure) > 500
 
 
+@pytest.mark.scale
 def test_the_report_opens_among_the_sweeps_artifacts(shown: Shown, browser: Browser, tmp_path: Path) -> None:
     page = f"{shown.url}/#/experiments/{shown.experiment}/runs/{shown.parent_run}"
     browser.open(f"{page}/artifacts/report/report.html?workflowType=machine_learning")

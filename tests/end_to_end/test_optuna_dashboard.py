@@ -72,6 +72,7 @@ def test_the_dashboard_has_the_sweeps_trials(shown: Shown) -> None:
     assert (reason["key"], reason["value"]) == ("refused", "heads do not divide the width")
 
 
+@pytest.mark.scale
 def test_the_dashboard_opens_in_a_browser(shown: Shown, browser: Browser, tmp_path: Path) -> None:
     [summary] = shown.get("studies")["study_summaries"]
     browser.open(f"{shown.url}/dashboard/studies/{summary['study_id']}")

@@ -73,12 +73,17 @@ def test_every_training_is_one_row(tmp_path: Path, mlflow_uri: str, monkeypatch:
     assert set(pc.unique(curves["training_id"]).to_pylist()) == set(rows["training_id"].to_pylist())
 
 
-def test_a_training_does_not_depend_on_pack_or_trainer(local_ray: str, tmp_path: Path) -> None:
-    """The ways to run: two trainers on Ray, and this process."""
+@pytest.mark.parametrize(
+    "trainers",
+    [{}, pytest.param({"local": False, "n_trainers": 2}, marks=[pytest.mark.ray, pytest.mark.scale])],
+    ids=["here", "on Ray"],
+)
+def test_a_training_does_not_depend_on_pack_or_trainer(trainers: dict[str, Any], tmp_path: Path) -> None:
+    """In `make test`, the hosts in namespaces have the trainers on Ray."""
     whole = _sweep(trials=8, replicates=8)
     here, there = tmp_path / "here", tmp_path / "there"
     _run(whole, here, pack_size=64)
-    _run(whole, there, pack_size=7, local=False, n_trainers=2)
+    _run(whole, there, pack_size=7, **trainers)
     assert max(_rows(here)["pack_size"].to_pylist()) > 7
     assert max(_rows(there)["pack_size"].to_pylist()) <= 7
     its_own = ["sweep", "pack", "lane", "pack_size", "train_seconds", "finished_at"]
@@ -173,14 +178,16 @@ def test_trials_that_the_workload_refuses_are_counted_and_the_rest_trained(tmp_p
     assert json.loads(report.to_json())["refused_trials"] == len(report.refused)
 
 
-@pytest.mark.ray
 def test_the_command_line_end_to_end(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Runs `attnsweep run` in a new process with its own local Ray, like `make sweep` but smaller."""
+    """Runs `attnsweep run` in a new process, like `make sweep` but smaller and without Ray.
+
+    Tests of jobs and of what listens run the same command with Ray.
+    """
     attnsweep = str(Path(sys.executable).parent / "attnsweep")
     environment = {name: value for name, value in os.environ.items() if not name.startswith(("RAY_", "MLFLOW_"))}
-    budget = ["--trials", "4", "--replicates", "2", "--trainers", "1", "--set", "n_steps=30"]
+    budget = ["--trials", "4", "--replicates", "2", "--local", "--set", "n_steps=30"]
     done = subprocess.run(
         [attnsweep, "run", "quickstart", *budget, "--dir", "s", "--json"],
         capture_output=True,

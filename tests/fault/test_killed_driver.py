@@ -3,6 +3,7 @@
 import multiprocessing
 import signal
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +34,7 @@ POINTS = (
 """The points of the kills: before, between and after writing the directory, study, ledger, tell and MLflow."""
 N_BEFORE_TOLD = 7
 """Until then no trial is told, so that there is nothing to write to MLflow; it is out of reach, to save time."""
+ONE_OF_EACH = tuple(POINTS[index] for index in (0, 1, 2, 4, 6, 8, 12))
 
 
 def _run_until_killed(path: Path, point: str, mlflow_uri: str, **resources: Any) -> None:
@@ -54,13 +56,16 @@ def undisturbed(mlflow_database: str, tmp_path_factory: pytest.TempPathFactory) 
     return path
 
 
+@pytest.mark.parametrize(
+    "points", [ONE_OF_EACH, pytest.param(POINTS, marks=pytest.mark.scale)], ids=["one of each", "all"]
+)
 def test_a_sweep_whose_driver_is_killed_at_every_step_ends_as_if_undisturbed(
-    undisturbed: Path, mlflow_database: str, tmp_path: Path
+    points: Sequence[str], undisturbed: Path, mlflow_database: str, tmp_path: Path
 ) -> None:
     path = tmp_path / "s"
     n_before = 0
-    for index, point in enumerate(POINTS):
-        _run_until_killed(path, point, OUT_OF_REACH if index < N_BEFORE_TOLD else mlflow_database)
+    for point in points:
+        _run_until_killed(path, point, OUT_OF_REACH if point in POINTS[:N_BEFORE_TOLD] else mlflow_database)
         if (path / "trainings").exists():
             rows = sweeps.outcomes(path)
             assert max(Counter((row["trial"], row["replicate"]) for row in rows).values(), default=1) == 1, point
@@ -74,6 +79,7 @@ def test_a_sweep_whose_driver_is_killed_at_every_step_ends_as_if_undisturbed(
     assert _logged(report.directory.sweep) == {f"{report.directory.sweep}/{trial}": 1 for trial in range(8)}
 
 
+@pytest.mark.scale
 def test_the_trainers_of_a_killed_driver_leave_their_cores_to_the_next(
     local_ray: str, undisturbed: Path, tmp_path: Path
 ) -> None:

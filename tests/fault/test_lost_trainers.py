@@ -111,6 +111,7 @@ def test_a_killed_trainers_pack_goes_on_from_its_checkpoint(
     assert list((tmp_path / "s" / "checkpoints").iterdir()) == []
 
 
+@pytest.mark.scale
 def test_a_trainer_told_to_go_hands_back_its_pack(
     undisturbed: Path,
     tmp_path: Path,

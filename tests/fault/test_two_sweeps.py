@@ -40,6 +40,7 @@ def _endless(pack: str) -> PackOrder:
     return PackOrder(pack, [Task(trial=0, replicate=0, training=Training(parameters, 1))])
 
 
+@pytest.mark.scale
 def test_the_second_says_who_has_the_cores_and_the_third_gets_one(local_ray: str) -> None:
     with ExitStack() as opened:
 
@@ -69,7 +70,7 @@ def test_the_second_says_who_has_the_cores_and_the_third_gets_one(local_ray: str
         assert _wait([first], lambda: first.n_placed == 2) == []
         assert [re.sub(r"\(.*\)", "(...)", line) for line in first.notices()] == [
             "gives way to sweep third (...)",
-            "sweep third (...) wants its cores no more",
+            "sweep third (...) no longer wants its cores",
         ]
 
 
@@ -125,7 +126,7 @@ def test_a_sweep_of_higher_priority_gets_the_cores(start: Callable[..., Driver],
     packs_under_way(tmp_path / "high", 2)
     low.hear(r"^waiting for cores: sweep slow-\S+ \(priority 1, ")
     assert high.wait() == 0, high.said
-    low.hear(r"^sweep slow-\S+ \(priority 1, .*\) wants its cores no more$")
+    low.hear(r"^sweep slow-\S+ \(priority 1, .*\) no longer wants its cores$")
     assert low.wait() == 0, low.said
     spec = load_sweep(str(_slow_file(tmp_path / "quick", "0"))).fix({"n_steps": 100})
     for path, n_trials in ((tmp_path / "low", 6), (tmp_path / "high", 2)):

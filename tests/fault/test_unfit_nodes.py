@@ -73,6 +73,7 @@ def test_a_sweep_goes_on_without_a_host_where_no_trainer_starts(
     assert said.endswith(f" is not used: no trainer starts there: ImportError: {BROKEN}")
 
 
+@pytest.mark.scale
 def test_a_sweep_stops_where_no_trainer_starts_at_all(add_node: Callable[..., Any], tmp_path: Path) -> None:
     add_node(_with_broken_torch(tmp_path / "broken"))
     with pytest.raises(SweepError) as stopped:
@@ -104,7 +105,7 @@ def test_rows_come_from_the_drivers_versions_and_code_alone(
     add_node(tmp_path / "other")
     with pytest.raises(SweepError) as stopped:
         sweeps.run(sweeps.small_sweep(), tmp_path / "s", local=False)
-    words = "no node can train: host .*: other versions or code than the driver's would train: "
+    words = "no node can train: host .*: its versions or code differ from the driver's: "
     assert stopped.match(words)
     assert str(stopped.value).endswith(expected)
 
@@ -136,6 +137,8 @@ def test_nodes_that_come_are_used_and_those_that_go_are_let_go(cluster: Cluster,
 def test_trainers_that_do_not_fit_wait_for_a_node(add_node: Callable[..., Any]) -> None:
     with closing(TrainerPool(CategoryPairs(), RunContext("s"), Wanted(1, 1))) as pool:
         assert pool.waiting_for == "Ray to start 1 trainers"
-        assert pool.notices() == ["1 more trainers are asked of Ray; they start once nodes for them come"]
+        assert pool.notices() == [
+            "1 more trainers are requested from Ray; they start when nodes with room for them join"
+        ]
         add_node()
         _wait(pool, lambda: pool.n_placed == 1)

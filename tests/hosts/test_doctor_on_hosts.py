@@ -33,7 +33,7 @@ def test_each_fault_is_a_line_that_names_its_host(new_network: Callable[[], Netw
     found = {line[6:15].strip(): line for line in lines if line.startswith(("ok ", "FAIL"))}
     faults = {name for name, line in found.items() if line.startswith("FAIL")}
     assert faults == {"code", "/dev/shm"} | ({"clocks"} if libraries else set()), lines
-    numpy = f"host2: numpy {version('numpy')} -> 0.7; install what is here: one environment on all nodes"
+    numpy = f"host2: numpy {version('numpy')} -> 0.7; install the same environment there as here"
     assert found["code"] == f"FAIL  code       {numpy}"
     assert found["/dev/shm"].startswith("FAIL  /dev/shm   host3: 134 MB; mount a larger one")
     assert found["nodes"] == "ok    nodes      3: host1, host2, host3"

@@ -27,7 +27,7 @@ def test_an_autoscaler_without_a_worker_hears_what_a_sweep_wants(new_network: Ca
     words = ["run", "/srv/slow.py", "--dir", "/srv/s", "--address", "auto", "--trainers", "2"]
     variables = TOKEN | MLFLOW | {"PATH": f"{BIN}:/usr/sbin:/usr/bin:/sbin:/bin", "RAY_USAGE_STATS_ENABLED": "0"}
     said = host.run(BIN / "python", "/srv/autoscaled.py", *words, seconds=500, variables=variables)
-    assert "2 more trainers are asked of Ray; they start once nodes for them come" in said
+    assert "2 more trainers are requested from Ray; they start when nodes with room for them join" in said
     assert re.search("^joined the cluster: host1", said, re.MULTILINE)
     assert Ledger(network.shared / "s").trainings().num_rows == 32
 

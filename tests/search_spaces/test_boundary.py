@@ -208,8 +208,8 @@ def test_it_reads_how_many_trainings_a_trial_had() -> None:
         ),
         (
             {"space": {"optimizer": Categorical(choices=("sgd", "adam"))}},
-            "space: got 'optimizer', expected an unconditional Float or Int under sampler=boundary: a boundary is "
-            "crossed along one; add one, or use sampler=random",
+            "space: got 'optimizer', expected an unconditional Float or Int under sampler=boundary, along which the "
+            "boundary is crossed; add one, or use sampler=random",
         ),
         (
             {

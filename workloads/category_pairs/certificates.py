@@ -17,7 +17,7 @@ from attnsweep.workloads.category_pairs.parameters import CategoryPairsParameter
 from attnsweep.workloads.diagnostics.kicks import kick_and_train
 from attnsweep.workloads.diagnostics.negative_curvature import smallest_curvature
 from attnsweep.workloads.diagnostics.objective import Objective
-from attnsweep.workloads.diagnostics.valley import RESET_STEPS, losses_after_reset
+from attnsweep.workloads.diagnostics.valley import RESET_STEPS, solves_after_reset
 from attnsweep.workloads.engine.contract import Batch, Certificate, Lanes
 from attnsweep.workloads.engine.optimizers import State
 from attnsweep.workloads.engine.update_rules import UPDATE_RULES
@@ -68,11 +68,15 @@ def _curves_down(module: nn.Module, loss: Loss, lanes: Lanes[CategoryPairsParame
 def _solves_after_reset(module: nn.Module, loss: Loss, lanes: Lanes[CategoryPairsParameters], state: State) -> Tensor:
     objective, parameters = _split(module, loss, state)
     shared = lanes.shared
-    n_steps = max(RESET_STEPS, shared.n_steps)
-    rate = lanes.tensor("learning_rate")
-    losses = losses_after_reset(objective, parameters, UPDATE_RULES[shared.optimizer], rate, n_steps=n_steps)
-    solved_level = 0.05 * (1 - 1 / shared.n_categories) / shared.n_positions
-    return losses / (shared.n_positions - 1) < solved_level
+    solved_level = 0.05 * (1 - 1 / shared.n_categories) / shared.n_positions * (shared.n_positions - 1)
+    return solves_after_reset(
+        objective,
+        parameters,
+        UPDATE_RULES[shared.optimizer],
+        lanes.tensor("learning_rate"),
+        solved_level,
+        n_steps=max(RESET_STEPS, shared.n_steps),
+    )
 
 
 def _escapes_when_kicked(module: nn.Module, loss: Loss, lanes: Lanes[CategoryPairsParameters], state: State) -> Tensor:

@@ -32,13 +32,13 @@ class CategoryPairsParameters(TrainingParameters):
     n_positions: int = parameter(20, "text length M, tokens", low=2, high=10_000, static=True)
     attention_activation: str = parameter(
         "identity",
-        "applied to the columns of the attention logits",
+        "function of each column of the attention logits",
         choices=("identity", "softmax"),
         static=True,
     )
     expectation: str = parameter(
         "population",
-        "the loss descended: exact over the law of texts, a fresh sample each step, or one sample drawn at the start",
+        "the training loss: exact over all texts, over a fresh sample each step, or over one sample drawn at the start",
         choices=("population", "sampled", "fixed_sample"),
         static=True,
     )
@@ -47,7 +47,7 @@ class CategoryPairsParameters(TrainingParameters):
     layer_norm_eps: float = parameter(1e-5, "full models: added to the variance, inside the root", low=0.0)
     attention_scale: str = parameter(
         "one",
-        "full models: multiplies the logits; d = what a key sees, n = n_positions; learned starts at inv_sqrt_d",
+        "full models: factor of the logits; d = size of a key's input, n = n_positions; learned: from inv_sqrt_d on",
         choices=("one", "inv_sqrt_d", "log_n_inv_sqrt_d", "learned"),
     )
     hidden_width: int | None = parameter(
@@ -59,10 +59,12 @@ class CategoryPairsParameters(TrainingParameters):
     )
     flavour: str = parameter(
         "unconstrained",
-        "combined: the solution that an added loss leans it towards",
+        "combined: the solution towards which an added loss pulls the model",
         choices=("unconstrained", "lean_1", "lean_2", "lean_3"),
     )
-    flavour_weight: float = parameter(0.1, "combined: weight of the added loss of a leaning flavour", low=0.0)
+    flavour_weight: float = parameter(
+        0.1, "combined: weight of the added loss of a flavour that leans to one solution", low=0.0
+    )
 
     variant_field: ClassVar[str | None] = "variant"
 
@@ -90,7 +92,7 @@ class CategoryPairsParameters(TrainingParameters):
             raise SpecError(
                 "expectation",
                 given=self.expectation,
-                expected="fixed_sample (line searches descend one sample)",
+                expected="fixed_sample (lbfgs needs the same sample throughout a line search)",
                 fix="set expectation=fixed_sample, or a first-order optimizer",
             )
         if not self.is_full and self.expectation == "fixed_sample":

@@ -35,7 +35,9 @@ class CategoryPairs(Workload[CategoryPairsParameters]):
 
     name = "category_pairs"
     parameters = CategoryPairsParameters
-    summary = "attention on positions, on categories or on both: the stuck-at-zero laboratory (Shin & Matzinger 2025)"
+    summary = (
+        "attention on positions, on categories or on both: which trainings get stuck, and where (Shin & Matzinger 2025)"
+    )
 
     head_score_names = SCORE_NAMES
     level_names = ("zero", "mean", "centred_shift", "valley", "marginal", "cur", "prev", "additive", "unordered")

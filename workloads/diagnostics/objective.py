@@ -3,7 +3,7 @@
 Axes: L lane, K lane named.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 
 import torch
 from torch import Tensor, nn
@@ -12,6 +12,8 @@ from torch.func import vmap
 from attnsweep.workloads.engine.contract import Batch
 from attnsweep.workloads.engine.functional import one_lane
 from attnsweep.workloads.engine.optimizers import Optimizer, Settings, State
+
+_LOOK_STEPS = 100
 
 
 class Objective:
@@ -59,11 +61,42 @@ class Objective:
             learning_rate: (L,) step sizes.
             n_steps: Steps to take; a lane that turns non-finite keeps its last values.
         """
+        *_, (trained, losses) = self._trained(parameters, rule, learning_rate, [n_steps])
+        return trained, losses
+
+    def falls_below(
+        self, level: float, parameters: State, rule: type[Optimizer], learning_rate: Tensor, n_steps: int
+    ) -> Tensor:
+        """(L,) bool, whether a loss is below a level after 100, 200, ... or all of further steps.
+
+        It ends once all lanes have been below, so a lane that would rise again later still counts: its answer does not
+        depend on the others.
+
+        Args:
+            level: The level.
+            parameters, rule, learning_rate: As `train_on` takes them.
+            n_steps: The most steps to take.
+        """
+        looks = [*range(_LOOK_STEPS, n_steps, _LOOK_STEPS), n_steps]
+        fell = torch.zeros_like(learning_rate, dtype=torch.bool)
+        for _, losses in self._trained(parameters, rule, learning_rate, looks):
+            fell |= losses < level
+            if fell.all():
+                break
+        return fell
+
+    def _trained(
+        self, parameters: State, rule: type[Optimizer], learning_rate: Tensor, looks: Sequence[int]
+    ) -> Iterator[tuple[State, Tensor]]:
+        """The parameters and losses at some numbers of steps."""
         trained = {name: value.detach().clone() for name, value in parameters.items()}
-        optimizer = rule(_plain_settings(learning_rate, n_steps))
-        while not optimizer.advance(trained, self.evaluate, [n_steps], n_steps):
-            pass
-        return trained, self.losses(trained)
+        optimizer = rule(_plain_settings(learning_rate, looks[-1]))
+        for look in looks:
+            while not optimizer.advance(trained, self.evaluate, [look], look):
+                pass
+            with torch.no_grad():
+                losses = self.losses(trained)
+            yield trained, losses
 
 
 def _plain_settings(learning_rate: Tensor, n_steps: int) -> Settings:

@@ -25,24 +25,26 @@ def reset_valley(v_LNN: Tensor) -> Tensor:
     return v_LNN - row_means_LN1 + alpha_L.view(-1, 1, 1) / N
 
 
-def losses_after_reset(
+def solves_after_reset(
     objective: Objective,
     parameters: State,
     rule: type[Optimizer],
     learning_rate: Tensor,
+    solved_level: float,
     *,
     value_name: str = "v_NN",
     n_steps: int = RESET_STEPS,
 ) -> Tensor:
-    """(L,) losses of trainings after the reset and further steps. Those that solve were trapped by the valley alone.
+    """(L,) bool, whether trainings solve after the reset: those were trapped by the valley alone.
 
     Args:
         objective: System P's loss.
         parameters: (L, ...) the parameters where the trainings ended.
         rule: Their update rule.
         learning_rate: (L,) their step sizes.
+        solved_level: A training is solved once its loss is below.
         value_name: The parameter that holds v.
-        n_steps: Steps after the reset.
+        n_steps: The most steps after the reset.
     """
     reset = parameters | {value_name: reset_valley(parameters[value_name])}
-    return objective.train_on(reset, rule, learning_rate, n_steps)[1]
+    return objective.falls_below(solved_level, reset, rule, learning_rate, n_steps)

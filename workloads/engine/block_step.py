@@ -40,10 +40,19 @@ class StepGraph:
     updated: tuple[str, ...]
 
     @property
+    def n_operations(self) -> int:
+        """How many operations a step has: a measure of the time to compile it."""
+        return len(self._operations)
+
+    @property
     def n_numbers(self) -> int:
         """How many numbers the operations of a step compute: a measure of its time."""
-        found = (node.meta.get("val") for node in self.graph.graph.nodes if node.op == "call_function")
+        found = (node.meta.get("val") for node in self._operations)
         return sum(value.numel() for value in found if isinstance(value, Tensor))
+
+    @property
+    def _operations(self) -> list[fx.Node]:
+        return [node for node in self.graph.graph.nodes if node.op == "call_function"]
 
 
 def step_inputs(optimizer: FirstOrder, layout: Layout, rows: Tensor, buffers: State) -> State:

@@ -62,17 +62,17 @@ def check_rules(graph: fx.GraphModule) -> None:
         if node.op != "call_function":
             continue
         if _rule_of(node.target) is None:
-            raise NoRuleError(f"{node.target} has no rule")
+            raise NoRuleError(f"{node.target} cannot be compiled for a block")
         if node.target in (aten.mm.default, aten.bmm.default):
             sizes = (*_shape(node.args[0])[-2:], _shape(node.args[1])[-1])
             if min(sizes) >= _FEWEST_OF_A_GEMM:
-                raise NoRuleError(f"its matrix products, as {sizes[0]}x{sizes[1]}x{sizes[2]}, are faster one by one")
+                raise NoRuleError(f"its matrix products, such as {sizes[0]}x{sizes[1]}x{sizes[2]}, are faster vmapped")
         if node.target is aten.index.Tensor and not all(_is_place(index) for index in node.args[1]):
-            raise NoRuleError("an index that is no tensor of whole numbers for each of the first axes has no rule")
+            raise NoRuleError("an index that is not one tensor of whole numbers per leading axis cannot be compiled")
         if node.target in _LOOKUPS:
             n_rows = node.args[2] if node.target is aten.embedding_dense_backward.default else _shape(node.args[0])[0]
             if n_rows > _LONGEST_TABLE:
-                raise NoRuleError(f"an embedding of {n_rows} rows has no rule that is fast")
+                raise NoRuleError(f"an embedding of {n_rows} rows is slow in blocks")
 
 
 class _OneHotByComparison(TorchFunctionMode):

@@ -214,6 +214,15 @@ class Pack(Generic[P]):
             self._known[shapes] = programs.of(problem, optimizer, self._rows, self._buffers, batch)
         return self._known[shapes]
 
+    def compile(self) -> None:
+        """Compiles the program of the first step, unless this machine has it or the shape has none.
+
+        Raises:
+            NoCompilerError: If this machine cannot compile it.
+        """
+        if self._programs is not None and isinstance(self._optimizer, FirstOrder):
+            self._block_program(self._programs, self._optimizer)
+
     def step_graph(self) -> StepGraph:
         """The step of one of these trainings, as blocks are computed by it.
 

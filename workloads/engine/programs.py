@@ -67,7 +67,7 @@ def compiler() -> str:
     try:
         found = subprocess.run([name, "--version"], capture_output=True, text=True, check=True, timeout=60)
     except (OSError, subprocess.SubprocessError) as error:
-        raise NoCompilerError(f"there is no C++ compiler ({name})") from error
+        raise NoCompilerError(f"there is no C++ compiler ({name}): install g++, or set CXX") from error
     return found.stdout.splitlines()[0]
 
 
@@ -167,5 +167,7 @@ def _folder() -> Path:
         with tempfile.TemporaryFile(dir=folder):
             pass
     except OSError as error:
-        raise NoCompilerError(f"compiled programs cannot be kept in {folder} ({error.strerror})") from error
+        raise NoCompilerError(
+            f"compiled programs cannot be kept in {folder} ({error.strerror}): set XDG_CACHE_HOME"
+        ) from error
     return folder

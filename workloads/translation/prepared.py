@@ -89,7 +89,7 @@ def _read(path: str, mtime_ns: int, size: int) -> Corpus:
         corpus = _assemble(table, json.loads(metadata[WORDS_KEY.encode()]))
         recorded = metadata[DIGEST_KEY.encode()].decode()
     except (KeyError, TypeError, ValueError, pa.ArrowInvalid) as error:
-        raise UserError("corpus", given=path, expected="a prepared corpus that is whole", fix=_PREPARE_AGAIN) from error
+        raise UserError("corpus", given=path, expected="a complete prepared corpus", fix=_PREPARE_AGAIN) from error
     if corpus.digest != recorded:
         raise UserError(
             "corpus",

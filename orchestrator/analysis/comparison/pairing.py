@@ -171,7 +171,7 @@ def _by(
             "--by",
             given=name,
             expected="a parameter that varies within A and B",
-            fix="A and B differ in it: it is compared already",
+            fix="leave out --by: A and B differ in this parameter, so it is compared anyway",
         )
     # Trials of B are numbered after those of A, so that one set of bins holds both.
     values = dict(zip(before.trial, before.parameters[name], strict=True))

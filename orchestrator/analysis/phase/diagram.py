@@ -110,7 +110,7 @@ def read_phase_diagram(connection: duckdb.DuckDBPyConnection, specs: Sequence[Sw
         odd = next((each for each in column.values() if isinstance(each, bool | str)), None)
         if odd is not None:
             raise UserError(
-                name, given=odd, expected="a parameter whose values are numbers", fix="take stuck_rates(by=[...])"
+                name, given=odd, expected="a parameter whose values are numbers", fix="use stuck_rates(by=[...])"
             )
     counts = connection.execute(
         "select trial, n_trainings - n_failed, n_stuck from trials where n_trainings > n_failed order by trial"

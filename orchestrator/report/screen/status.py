@@ -35,7 +35,7 @@ def print_status(where: Location) -> None:
     console = PlainConsole(soft_wrap=True)
     state = "finished" if directory.finished else said.in_words(now) if said else "not finished"
     console.print(f"{directory.sweep}: {state}")
-    asked = f"{said.n_asked} of {spec.trials} asked for, {n_trials}" if said else f"{n_trials} of {spec.trials}"
+    asked = f"{said.n_asked} of {spec.trials} drawn, {n_trials}" if said else f"{n_trials} of {spec.trials}"
     console.print(f"trials      {asked} with trainings in the ledger")
     most = spec.trials * most_wanted(spec.replicates)
     of = f"of {most}" if isinstance(spec.replicates, int) else f"of at most {most}"

@@ -93,13 +93,11 @@ def _checks(driver: Environment) -> tuple[NodeCheck, ...]:
         return ", ".join(driver.changes(Environment.model_validate(facts.environment)))
 
     return (
-        NodeCheck(
-            "code", other_environment, "versions and code as here", "install what is here: one environment on all nodes"
-        ),
+        NodeCheck("code", other_environment, "versions and code as here", "install the same environment there as here"),
         NodeCheck(
             "GPUs",
             _lost_gpus,
-            "PyTorch sees all there are",
+            "PyTorch sees all of them",
             "install PyTorch's build for CUDA there, or correct CUDA_VISIBLE_DEVICES where Ray starts",
         ),
         NodeCheck(
@@ -112,13 +110,13 @@ def _checks(driver: Environment) -> tuple[NodeCheck, ...]:
             "clocks",
             _other_clock,
             f"within {MOST_CLOCK_SECONDS:g} s",
-            "synchronize it (chrony, systemd-timesyncd): object stores refuse 15 minutes",
+            "synchronize it (chrony, systemd-timesyncd): object stores refuse clocks that are 15 minutes off",
         ),
         NodeCheck(
             "a pack",
             _failed_pack,
             "trained on each kind of device",
-            "repair PyTorch or the GPU's driver there: python -m attnsweep.orchestrator.tools.doctor.facts",
+            "repair PyTorch or the GPU's driver there; to test it: python -m attnsweep.orchestrator.tools.doctor.facts",
         ),
     )
 

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 _SECONDS = 30.0
 _FOLDER = ".doctor"
-_TOKEN = "ray get-auth-token --generate, and copy ~/.ray/auth_token to every node"
+_TOKEN = "make one with ray get-auth-token --generate, and copy ~/.ray/auth_token to every node"
 
 
 def check_versions() -> Finding:
@@ -65,12 +65,12 @@ def check_token(address: str | None) -> Finding:
     if not os.environ.get("RAY_AUTH_TOKEN"):
         path = Path(os.environ.get("RAY_AUTH_TOKEN_PATH") or "~/.ray/auth_token").expanduser()
         if not path.is_file():
-            return Finding("token", f"{path} is not there", _TOKEN)
+            return Finding("token", f"there is no token in {path}", _TOKEN)
         if path.stat().st_mode & (stat.S_IRWXG | stat.S_IRWXO):
             return Finding("token", f"{path} can be read by others", f"chmod 600 {as_argument(path)}")
     if _lets_strangers_in(address):
-        words = "the cluster lets in a client without one"
-        return Finding("token", words, "start it with RAY_AUTH_MODE=token on the head and on each worker")
+        words = "the cluster accepts clients without a token"
+        return Finding("token", words, "start Ray with RAY_AUTH_MODE=token on the head and on each worker")
     return Finding("token", "the cluster asks for it")
 
 
@@ -94,7 +94,7 @@ def check_mlflow(uri: str | None = None) -> Finding:
     try:
         open_client(uri).search_experiments(max_results=1)
     except Exception as error:  # noqa: BLE001  # MLflow and its databases raise whatever they like.
-        fix = "start its server, or correct MLFLOW_TRACKING_URI; a sweep runs without it, and mlflow-sync logs later"
+        fix = "start it, or correct MLFLOW_TRACKING_URI; sweeps run without MLflow, and mlflow-sync logs them later"
         return Finding("MLflow", f"{shown}: {in_one_line(error)}", fix)
     return Finding("MLflow", f"{shown} answers")
 

@@ -192,14 +192,14 @@ DAMAGES: dict[str, tuple[Damage, list[str]]] = {
     "another outcome": (
         set_values(0, outcome="runaway", stuck=True),
         [
-            "1 trials told another value than their trainings have: 0 (0.0, not 0.3333333333333333); restore the study",
+            "1 trials whose value in the study is not that of their trainings: 0 (0.0, not 0.3333333333333333)",
             "1 trials whose run has another value than the ledger: 0 (",
         ],
     ),
     "failed after all": (
         _never_failed,
         [
-            "1 trials told another value than their trainings have: 8 (None, not 0.0)",
+            "1 trials whose value in the study is not that of their trainings: 8 (None, not 0.0)",
             "3 trainings that did not fail and have no curves: 8/0, 8/1, 8/2; restore",
             "1 trials whose run has another value than the ledger: 8 (",
         ],
@@ -218,7 +218,7 @@ DAMAGES: dict[str, tuple[Damage, list[str]]] = {
     ),
     "another value told": (
         _journal(_told(2), values=[0.75]),
-        ["1 trials told another value than their trainings have: 2 (0.75, not 0.0); restore the study"],
+        ["1 trials whose value in the study is not that of their trainings: 2 (0.75, not 0.0); restore the study"],
     ),
     "the last trial not told": (
         _journal(_told(8)),

@@ -32,7 +32,7 @@ def test_files_that_cannot_be_read(sweep: SweepDirectory) -> None:
     unread, damaged = problems_of(found)
     assert unread.startswith(f"not checked: trials and trainings: {path}: ")
     assert damaged.startswith(f"{path}: ")
-    assert damaged.endswith("not what was written, by its checksum; continue with: attnsweep resume DIR")
+    assert damaged.endswith("a file that does not match its checksum; continue with: attnsweep resume DIR")
     assert lines_of(found)[-2] == "files 3"
 
 
@@ -42,8 +42,8 @@ def test_a_page_that_is_damaged_behind_a_whole_footer(sweep: SweepDirectory) -> 
     content[40:4000] = b"x" * 3960
     path.write_bytes(content)
     unread, damaged = problems_of(audit(sweep.place))
-    assert unread.startswith(f"not checked: trials and trainings: {path}: not what was written, by its checksum")
-    assert damaged.startswith(f"{path}: not what was written, by its checksum; continue with: attnsweep resume DIR")
+    assert unread.startswith(f"not checked: trials and trainings: {path}: a file that does not match its checksum")
+    assert damaged.startswith(f"{path}: a file that does not match its checksum; continue with: attnsweep resume DIR")
 
 
 def test_a_file_of_another_sweep(sweep: SweepDirectory) -> None:

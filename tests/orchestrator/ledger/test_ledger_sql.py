@@ -304,7 +304,7 @@ def test_a_table_shows_its_first_rows_in_full_width(capsys: pytest.CaptureFixtur
     text = capsys.readouterr().out
     assert text.count("[red]" + "x" * 30) == 12 * TABLE_ROWS
     assert "column_11" in text
-    assert "5 rows more: --format csv shows all" in text
+    assert "5 more rows; --format csv shows all" in text
 
 
 def test_bad_output_options_are_refused(tmp_path: Path) -> None:

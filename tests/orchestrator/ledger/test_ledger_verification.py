@@ -81,7 +81,7 @@ def test_a_single_wrong_bit_anywhere_is_found(root: Path, table: str) -> None:
     whole = path.read_bytes()
     for position in range(0, len(whole), max(len(whole) // 40, 1)):
         _flip(path, position)
-        assert _words(root) == [f"{table}/{path.name}: not what was written, by its checksum"]
+        assert _words(root) == [f"{table}/{path.name}: a file that does not match its checksum"]
         path.write_bytes(whole)
     assert verify(locate(root), SPEC) == []
 
@@ -109,7 +109,7 @@ def test_a_writer_sets_a_damaged_fragment_aside_and_the_rest_goes_on(
     with open_writer(root) as writer:
         lost = {} if is_missing and table == "trainings" else writer.set_aside
         if lost:
-            what = "no such file" if is_missing else "not what was written, by its checksum"
+            what = "no such file" if is_missing else "a file that does not match its checksum"
             said = f"{path}: {what}; set aside in {root}/set_aside, its trainings run again"
             assert lost == {path.stem: said}
             # Nothing of the damaged pack is deleted.
@@ -170,7 +170,7 @@ def test_a_reader_meets_no_wrong_number(root: Path, ask: Callable[[Path], object
     with pytest.raises(UserError) as refused:
         ask(root)
     assert str(refused.value) == (
-        f"{path}: got 'not what was written, by its checksum', expected a Parquet file that attnsweep wrote; "
+        f"{path}: got 'a file that does not match its checksum', expected a Parquet file that attnsweep wrote; "
         f"restore it; or: attnsweep resume {root}, which sets it aside and trains it again"
     )
     assert Ledger(root).trainings().num_rows == 6

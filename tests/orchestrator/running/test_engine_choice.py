@@ -16,6 +16,7 @@ from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
 from attnsweep.orchestrator.tools.engine_of_shape import engine_of_shape
 from attnsweep.orchestrator.training.trainer_actor import Settled
 from attnsweep.search_spaces import Categorical, Float, Int
+from attnsweep.search_spaces.loading import load_sweep
 from attnsweep.workloads.category_pairs import CategoryPairs
 from attnsweep.workloads.category_pairs.parameters import CategoryPairsParameters
 from attnsweep.workloads.engine import programs
@@ -49,6 +50,13 @@ def test_a_long_sweep_is_trained_in_blocks_and_a_short_one_is_not(compiled_block
     assert engine_for(small_sweep(**LONG), workload, "vmapped", QUIET) == "vmapped"
     searching = small_sweep(**LONG).fix({"optimizer": "lbfgs"})
     assert engine_for(searching, workload, "auto", QUIET) == "vmapped"
+
+
+@pytest.mark.parametrize(("trials", "engine"), [(128, "blocks"), (32, "vmapped")])
+def test_a_sweep_is_trained_in_blocks_from_where_its_trainings_repay_the_compiler(
+    compiled_blocks: None, trials: int, engine: str
+) -> None:
+    assert engine_for(load_sweep("quickstart").but(trials=trials), CategoryPairs(), "auto", QUIET) == engine
 
 
 class Broken(CategoryPairs):

@@ -103,7 +103,7 @@ def test_what_cannot_be_read_is_measured_again(tmp_path: Path, text: str) -> Non
 
 
 def test_a_resumed_sweep_begins_with_the_sizes_found_and_its_rows_do_not_depend_on_them(
-    mlflow_database: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    no_mlflow: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path, file = tmp_path / "s", tmp_path / "s" / "pack_sizes.json"
     spec = sweeps.small_sweep(trials=50)

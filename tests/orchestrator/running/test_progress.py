@@ -99,7 +99,7 @@ def test_status_shows_what_a_running_sweep_has_under_way(tmp_path: Path, capsys:
     Beacon(sweep.place).show("training", 3, PACKS)
     lines = _status(sweep.place, capsys)
     assert re.fullmatch(rf"{sweep.sweep}: running \(training\); last sign of life \d s ago", lines[0])
-    assert lines[1] == "trials      3 of 4 asked for, 1 with trainings in the ledger"
+    assert lines[1] == "trials      3 of 4 drawn, 1 with trainings in the ledger"
     assert lines[-3:] == [
         "under way   64 trainings",
         "  000000-0000-32   32 trainings, step 120 of 500",

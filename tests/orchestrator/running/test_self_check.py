@@ -53,7 +53,9 @@ def test_what_ends_otherwise_alone_is_named(spec: Sweep, tmp_path: Path) -> None
     assert found == read_replays(directory)
     assert found.disagreeing == {chosen: ["n_steps", "eval_loss"]}
     assert found.deviations[chosen] == pytest.approx(0.5)
-    assert str(found) == f"replayed 1 of 2 trainings alone, which end otherwise, such as {chosen} (n_steps, eval_loss)"
+    assert (
+        str(found) == f"replayed 1 of 2 trainings alone, which end differently, such as {chosen} (n_steps, eval_loss)"
+    )
 
 
 @pytest.mark.slow

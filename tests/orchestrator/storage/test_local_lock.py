@@ -61,7 +61,7 @@ def test_the_second_is_told_who_is_at_work(root: Path, work: str) -> None:
                 act(root)
             assert str(refused.value) == (
                 f"{root}: got 'a sweep that another process works on ({work}, pid {process.pid} on {holder.host}, "
-                f"since {holder.since})', expected one at a time; wait until it ends, or stop it"
+                f"since {holder.since})', expected one process at a time; wait until it ends, or stop it"
             )
 
 
@@ -98,5 +98,7 @@ def test_a_holder_that_has_not_written_its_name_yet_is_respected_all_the_same(ro
     # The lock belongs to an open file, so it also excludes this process.
     with closing(LocalFolder(root).lock("resume")):
         (root / ".ledger.lock").write_text(text)
-        with pytest.raises(UserError, match="got 'a sweep that another process works on', expected one at a time"):
+        with pytest.raises(
+            UserError, match="got 'a sweep that another process works on', expected one process at a time"
+        ):
             compact(root)

@@ -31,7 +31,7 @@ def test_anothers_lease_is_respected_until_it_runs_out(prefix: ObjectPrefix, mon
         open_writer(prefix)
     assert str(refused.value) == (
         f"{prefix}: got 'a sweep that another process works on (compact, pid 7 on elsewhere, "
-        "since 2025-11-01 12:00:00 UTC)', expected one at a time; "
+        "since 2025-11-01 12:00:00 UTC)', expected one process at a time; "
         "wait until it ends, or for 5 minutes after it was killed"
     )
     assert object_names(prefix) == {LEASE_FILE}

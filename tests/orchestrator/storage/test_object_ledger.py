@@ -259,15 +259,10 @@ def test_a_signal_during_an_upload_does_not_cut_it_off(prefix: ObjectPrefix, mon
             os.kill(os.getpid(), number)
         return answer(response)
 
-    # A background job starts with SIGINT ignored.
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    try:
-        with monkeypatch.context() as patch:
-            patch.setattr(S3Response, "put_object", interrupting)
-            with pytest.raises(KeyboardInterrupt):
-                prefix.put_text("x/whole", "whole")
-    finally:
-        signal.signal(signal.SIGINT, before)
+    with monkeypatch.context() as patch:
+        patch.setattr(S3Response, "put_object", interrupting)
+        with pytest.raises(KeyboardInterrupt):
+            prefix.put_text("x/whole", "whole")
     assert prefix.read_text("x/whole") == "whole"
 
 
@@ -298,7 +293,9 @@ def test_a_damaged_fragment_is_set_aside(prefix: ObjectPrefix) -> None:
         Ledger(prefix).curves()
     with open_writer(prefix) as writer:
         (words,) = writer.set_aside.values()
-        assert words.startswith(f"{prefix}/{name}: not what was written, by its checksum; set aside in {prefix}/set_as")
+        assert words.startswith(
+            f"{prefix}/{name}: a file that does not match its checksum; set aside in {prefix}/set_as"
+        )
         assert held(prefix) == keys(0)
         writer.commit("p1", *pack_rows("p1", [(1, 0), (1, 1)]))
     assert prefix.read_text(f"set_aside/{name}") == "torn"

@@ -63,8 +63,16 @@ def test_nodes_without_a_fault_pass() -> None:
             "nodes",
             "FAIL  nodes      host2: No module named attnsweep; install attnsweep in the environment whose",
         ),
-        (_with(environment=_other_numpy()), "code", f"host2: numpy {HERE.versions['numpy']} -> 1.2.3; install what is"),
-        (_with(environment=_other_code()), "code", f"host2: code of {next(iter(HERE.code))}; install what is here"),
+        (
+            _with(environment=_other_numpy()),
+            "code",
+            f"host2: numpy {HERE.versions['numpy']} -> 1.2.3; install the same",
+        ),
+        (
+            _with(environment=_other_code()),
+            "code",
+            f"host2: code of {next(iter(HERE.code))}; install the same environment",
+        ),
         (_with(n_torch_gpus=0), "GPUs", "host2: Ray counts 4, PyTorch 2.13.0+cpu sees 0; install PyTorch's build for"),
         (_with(shm_bytes=64 << 20), "/dev/shm", "host2: 67 MB; mount a larger one: docker run --shm-size=1g"),
         (replace(NODE, clock_offset=-3600.0), "clocks", "host2: 3600 s behind; synchronize it (chrony"),
@@ -170,7 +178,7 @@ def _open_to_others(folder: Path, token: Path) -> dict[str, str]:
             "auto",
             "FAIL  token      RAY_AUTH_MODE is not set: Ray asks nobody for a token; export RAY_AUTH_MODE",
         ),
-        (_missing, "auto", "/none is not there; ray get-auth-token --generate"),
+        (_missing, "auto", "/none; make one with ray get-auth-token --generate"),
         (_open_to_others, "auto", "/auth_token can be read by others; chmod 600 /"),
     ],
 )
@@ -196,7 +204,7 @@ def test_mlflow_that_does_not_answer(monkeypatch: pytest.MonkeyPatch, mlflow_uri
     monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")
     line = str(services.check_mlflow("http://user:secret@127.0.0.1:1"))
     assert line.startswith("FAIL  MLflow     http://...@127.0.0.1:1: MlflowException: ")
-    assert "; start its server, or correct MLFLOW_TRACKING_URI" in line
+    assert "; start it, or correct MLFLOW_TRACKING_URI" in line
     assert "secret" not in line
 
 

@@ -60,7 +60,7 @@ def test_a_sweep_that_has_gone_claims_nothing(meet: Callable[[str, int], Neighbo
     high.close()
     low.look()
     assert (low.claims, low.waiting_for) == ({}, "")
-    assert low.notices()[1:] == [f"sweep high (priority 1, {DRIVER}) wants its cores no more"]
+    assert low.notices()[1:] == [f"sweep high (priority 1, {DRIVER}) no longer wants its cores"]
 
 
 def test_who_has_the_cores_is_told_once(meet: Callable[[str, int], Neighbours]) -> None:

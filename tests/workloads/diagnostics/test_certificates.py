@@ -7,7 +7,7 @@ from torch import nn
 from attnsweep.workloads.category_pairs.positions_only import PositionsOnly
 from attnsweep.workloads.diagnostics.kicks import kick, kick_and_train
 from attnsweep.workloads.diagnostics.objective import Objective
-from attnsweep.workloads.diagnostics.valley import losses_after_reset, reset_valley
+from attnsweep.workloads.diagnostics.valley import reset_valley, solves_after_reset
 from attnsweep.workloads.engine.first_order import Sgd
 from attnsweep.workloads.engine.streams import Streams
 from tests.workloads.diagnostics.lanes import Point, system_lanes
@@ -53,7 +53,25 @@ def test_the_reset_leads_out_of_the_valley_and_training_on_alone_does_not() -> N
     solved = 0.05 * (1 - 1 / N) / M * (M - 1)
     _, on = objective.train_on(parameters, Sgd, learning_rate, 500)
     assert (on > solved).all()
-    assert (losses_after_reset(objective, parameters, Sgd, learning_rate, n_steps=500) < solved).all()
+    assert solves_after_reset(objective, parameters, Sgd, learning_rate, solved, n_steps=500).all()
+
+
+def test_a_loss_that_falls_counts_whatever_the_other_lanes_do() -> None:
+    """A step of rate 0.5 halves x: from 1e50, its square needs 200 steps to fall to 1e-20. The third lane stands."""
+
+    def loss(module: nn.Module, _: object) -> torch.Tensor:
+        assert isinstance(module, Point)
+        return module.task[0] * 0.5 * module.x.square().sum() + module.task[1]
+
+    rate, starts = torch.full((3,), 0.5).double(), {"x": torch.tensor([[1.0], [1e50], [1.0]], dtype=torch.float64)}
+    task = torch.tensor([[1.0, 0.0], [1.0, 0.0], [0.0, 1.0]]).double()
+    together = Objective(Point(1), loss, {"task": task}, {}).falls_below(1e-20, starts, Sgd, rate, 230)
+    assert together.tolist() == [True, True, False]
+    first, second = ({"x": starts["x"][[lane]]} for lane in (0, 1))
+    alone = Objective(Point(1), loss, {"task": task[:1]}, {})
+    assert alone.falls_below(1e-20, first, Sgd, rate[:1], 230).tolist() == [True]
+    assert alone.falls_below(1e-20, second, Sgd, rate[:1], 99).tolist() == [False]
+    assert alone.falls_below(1e-20, second, Sgd, rate[:1], 250).tolist() == [True]
 
 
 def test_the_reset_is_the_one_of_the_source() -> None:

@@ -120,7 +120,7 @@ def test_rows_that_were_changed_do_not_match_their_digest(tmp_path: Path, change
 )
 def test_rows_that_can_be_no_corpus(tmp_path: Path, columns: dict[str, Any]) -> None:
     path = _write(tmp_path / "c.parquet", **columns)
-    with pytest.raises(UserError, match=f"expected a prepared corpus that is whole; prepare it again: {PREPARE}"):
+    with pytest.raises(UserError, match=f"expected a complete prepared corpus; prepare it again: {PREPARE}"):
         read_corpus(path)
 
 
@@ -136,7 +136,7 @@ def test_rows_that_can_be_no_corpus(tmp_path: Path, columns: dict[str, Any]) -> 
 )
 def test_metadata_that_says_nothing(tmp_path: Path, metadata: dict[str, str]) -> None:
     path = _write(tmp_path / "c.parquet", {"corpus_schema_version": "1"} | metadata)
-    with pytest.raises(UserError, match="expected a prepared corpus that is whole"):
+    with pytest.raises(UserError, match="expected a complete prepared corpus"):
         read_corpus(path)
 
 

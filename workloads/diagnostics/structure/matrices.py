@@ -67,5 +67,5 @@ def _check_row_sums(attention: Tensor, subject: str) -> None:
         subject,
         given=f"row sums from {sums.min().item():.6g} to {sums.max().item():.6g}",
         expected=f"rows that sum to 1 within {ROW_SUM_TOLERANCE:g}",
-        fix="captured with dropout on, cut short, or in half precision? capture in eval mode, in float32, all keys",
+        fix="capture them in eval mode, in float32, with all keys: dropout, missing keys and half precision change it",
     )
