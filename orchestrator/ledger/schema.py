@@ -155,7 +155,7 @@ def conform(table: pa.Table, schema: pa.Schema) -> pa.Table:
         raise ValueError(f"columns: missing {missing}, unknown {unknown}")
     conformed = pa.table([_column(table[field.name], field) for field in schema], schema=schema)
     for field in schema:
-        if field.type == pa.float64() and not field.nullable:
+        if field.type == pa.float64() and not field.nullable and conformed[field.name].null_count:
             conformed = conformed.filter(pc.is_valid(conformed[field.name]))
     for field in schema:
         if not field.nullable and conformed[field.name].null_count:

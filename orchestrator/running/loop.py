@@ -55,6 +55,9 @@ _COMMIT_SHARE = 4
 """The packs of a quarter of the trainers do not wait, unless trainers wait for trials. One commit of many packs costs
 hardly more than one of a single pack."""
 
+_COMMIT_TRAININGS = 2048
+"""So many trainings that have ended do not wait either: their rows are in memory."""
+
 
 class Follower(Protocol):
     """An observer of the loop, such as the progress display or the MLflow projection."""
@@ -343,8 +346,9 @@ class SweepLoop:
             is_asking: Whether trainers wait for trials.
         """
         are_many = not is_asking and len(self._ended) * _COMMIT_SHARE >= self._pool.n_trainers
+        are_large = sum(len(order.tasks) for order, _ in self._ended) >= _COMMIT_TRAININGS
         is_late = time.monotonic() - self._committed > _COMMIT_SECONDS
-        is_due = bool(self._ended) and (are_many or is_late or not self._pool.running)
+        is_due = bool(self._ended) and (are_many or are_large or is_late or not self._pool.running)
         if is_due:
             self._commit_ended()
         return is_due
