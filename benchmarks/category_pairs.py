@@ -39,6 +39,7 @@ from attnsweep.workloads.category_pairs.parameters import FULL_VARIANTS, Categor
 from attnsweep.workloads.engine.contract import Lanes, Training
 from attnsweep.workloads.engine.optimizers import State
 from attnsweep.workloads.engine.pack import Pack
+from attnsweep.workloads.engine.process import training_settings
 from attnsweep.workloads.testing import defaults
 
 WORKLOAD = CategoryPairs()
@@ -178,7 +179,7 @@ def _share(barrier: Barrier) -> None:
 
 def _train(job: Job) -> Work:
     torch.set_num_threads(job.n_threads)
-    train = _train_pack if job.side == "pack" else _train_one_by_one
+    train = training_settings()(_train_pack) if job.side == "pack" else _train_one_by_one
     train(replace(job, n_trainings=2), 1)
     _start_line.wait(timeout=300)
     started, cpu_seconds = time.monotonic(), time.process_time()
@@ -285,7 +286,7 @@ def _flops_of_evaluation(job: Job) -> int:
     """Floating-point operations in products of matrices of one lane's loss and gradient."""
     model = _started(_trainings(job, N_STEPS)[0], "cpu")
     with FlopCounterMode(display=False) as counter:
-        model(model.text_BM).backward()
+        model(model.text_BM)[0].backward()
     return int(counter.get_total_flops())
 
 

@@ -1,9 +1,12 @@
-"""Figure 4 of Chiang & Cholak 2022 by `attnsweep reproduce chiang-fig4`, against one training at a time.
+"""Figure 4 of Chiang & Cholak 2022 against one training at a time.
 
     python benchmarks/figure4.py [--sample-epochs 2] [--out benchmarks/figure4.json]
     python benchmarks/figure4.py --device cuda [--seeds 2000]
 
 The figure is 160 trainings of 100 epochs. An epoch is 100 steps of one string, then 100 test strings of length 1,000.
+Three commands train it: `attnsweep reproduce chiang-fig4`, which is pinned to the vmapped engine and compares the
+figure with the published one; and, with the same settings, `attnsweep run chiang_fig4 --engine blocks`, first with no
+compiled program on the machine (`blocks_cold`), then with the one that is there (`blocks_warm`).
 The peer, in the same run, is plain PyTorch written after the authors' procedure: `TransformerEncoderLayer`, one
 training after the other, one string at a time, no shortcuts. It is timed for a sample of epochs at each length, with
 one thread and with PyTorch's default, and the faster of the two counts. `lane_step` gives the cost of a step as a + b
@@ -24,6 +27,7 @@ import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import duckdb
 import torch
@@ -40,6 +44,12 @@ from attnsweep.workloads.testing import defaults
 LENGTHS = (10, 30, 100, 300)
 SCALES = ("inv_sqrt_d", "log_n_query_inv_sqrt_d")
 N_SEEDS, N_EPOCHS, N_STEPS, N_TESTS, TEST_LENGTH = 20, 100, 100, 100, 1000
+_BLOCKS = ("run", "chiang_fig4", "--engine", "blocks", "--dir", "sweep", "--json")
+COMMANDS: dict[str, tuple[str, ...]] = {
+    "reproduction": ("reproduce", "chiang-fig4", "--dir", "figure4", "--json"),
+    "blocks_cold": _BLOCKS,
+    "blocks_warm": _BLOCKS,
+}
 FIGURE_PACK = 80
 """Lanes per pack: half of the figure, for each of two trainers."""
 
@@ -61,17 +71,20 @@ def main() -> None:
 
 def _on_cpu(sample_epochs: int) -> dict[str, object]:
     load_before = os.getloadavg()[0]
-    figure = _figure()
+    with tempfile.TemporaryDirectory() as home:
+        figures = {name: _figure(command, Path(home) / name, home) for name, command in COMMANDS.items()}
     n_threads = torch.get_num_threads()
     peers = {threads: _sequential_seconds(sample_epochs, threads) for threads in {1, n_threads}}
     totals = {threads: sum(each.values()) * len(SCALES) * N_SEEDS * N_EPOCHS for threads, each in peers.items()}
     fastest = min(totals, key=lambda threads: totals[threads])
     torch.set_num_threads(1)
+    for figure in figures.values():
+        figure["times_sequential"] = round(totals[fastest] / figure["seconds"])
     return {
         "name": f"{platform.machine()}, {os.cpu_count()} cores",
         "load_before": round(load_before, 2),
         "load_after": round(os.getloadavg()[0], 2),
-        "figure": figure,
+        "figures": figures,
         "sequential": {
             f"{threads}_threads": {
                 "seconds_per_epoch": {length: round(seconds, 3) for length, seconds in each.items()},
@@ -79,7 +92,6 @@ def _on_cpu(sample_epochs: int) -> dict[str, object]:
             }
             for threads, each in peers.items()
         },
-        "times_sequential": round(totals[fastest] / float(str(figure["seconds"]))),
         "lane_step": _lane_step("cpu", FIGURE_PACK),
     }
 
@@ -89,20 +101,19 @@ def _on_cuda(n_seeds: int) -> dict[str, object]:
     return {"name": torch.cuda.get_device_name(), "lane_step": _lane_step("cuda", n_lanes)}
 
 
-def _figure() -> dict[str, object]:
-    """Runs the whole command as a user would; returns its times, also by the ledger."""
-    with tempfile.TemporaryDirectory() as home:
-        attnsweep = str(Path(sys.executable).with_name("attnsweep"))
-        command = [attnsweep, "reproduce", "chiang-fig4", "--dir", "figure4", "--json"]
-        environment = {name: value for name, value in os.environ.items() if name != "RAY_ADDRESS"}
-        environment["MLFLOW_TRACKING_URI"] = "sqlite:///mlflow.db"
-        started = time.perf_counter()
-        subprocess.run(command, cwd=home, env=environment, check=True, stdout=subprocess.DEVNULL)
-        seconds = time.perf_counter() - started
-        ledger = Path(home) / "figure4" / "chiang_fig4" / "trainings" / "*.parquet"
-        [(trainings, steps, spent, packs)] = duckdb.execute(
-            f"select count(*), sum(n_steps), sum(train_seconds), list(distinct pack_size) from '{ledger}'"
-        ).fetchall()
+def _figure(command: tuple[str, ...], home: Path, cache_home: str) -> dict[str, Any]:
+    """Runs a whole command as a user would; returns its times, also by the ledger."""
+    home.mkdir()
+    attnsweep = str(Path(sys.executable).with_name("attnsweep"))
+    environment = {name: value for name, value in os.environ.items() if name != "RAY_ADDRESS"}
+    environment |= {"MLFLOW_TRACKING_URI": "sqlite:///mlflow.db", "XDG_CACHE_HOME": cache_home}
+    started = time.perf_counter()
+    subprocess.run([attnsweep, *command], cwd=home, env=environment, check=True, stdout=subprocess.DEVNULL)
+    seconds = time.perf_counter() - started
+    [ledger] = home.glob("**/trainings")
+    [(trainings, steps, spent, packs)] = duckdb.execute(
+        f"select count(*), sum(n_steps), sum(train_seconds), list(distinct pack_size) from '{ledger}/*.parquet'"
+    ).fetchall()
     return {
         "seconds": round(seconds, 1),
         "trainings": trainings,

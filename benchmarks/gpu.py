@@ -6,7 +6,8 @@
 Needs torch, numpy and pyarrow only. It stops where its time is up, and says what it left out. Beside each rate stands
 what a simple model predicts; `gpu_predictions.json` was committed before any run on a GPU, so that the first run tests
 the model. A step launches a number of kernels that hardly depends on the pack's size. Launched from Python, each takes
-`LAUNCH_SECONDS`, until the GPU is busy with moving their numbers. Both counts are taken from a step on the CPU.
+8 us, and from a CUDA graph 2.5 us, until the GPU is busy with moving their numbers. Both counts are taken from a step
+on the CPU.
 """
 
 import argparse
@@ -26,14 +27,16 @@ from torch.utils._pytree import tree_leaves
 
 from attnsweep.workloads.category_pairs import CategoryPairs
 from attnsweep.workloads.engine.contract import Training, Workload
+from attnsweep.workloads.engine.graphs import Graphs
 from attnsweep.workloads.engine.judging import judged
 from attnsweep.workloads.engine.pack import Pack
 from attnsweep.workloads.formal_languages import FormalLanguages
+from attnsweep.workloads.parameters import TrainingParameters
 from attnsweep.workloads.testing import defaults
 from attnsweep.workloads.translation import Translation
 
-LAUNCH_SECONDS = 8e-6
-"""Time of a kernel launched from Python: torch's dispatch, autograd and vmap."""
+LAUNCH_SECONDS = {"eager": 8e-6, "graphs": 2.5e-6}
+"""Time of a kernel launched from Python (torch's dispatch, autograd and vmap), and from a CUDA graph."""
 BYTES_PER_SECOND = 3.0e12
 """Memory bandwidth of an H100 (HBM3), as reached by elementwise kernels."""
 SIZES = (64, 1024, 4096, 16384)
@@ -48,10 +51,12 @@ class Shape:
     Attributes:
         workload: Its problem.
         settings: Parameters of its trainings, in turn.
+        most_steps: The steps that all its trainings take before the first may end.
     """
 
     workload: Workload[Any]
     settings: list[dict[str, Any]]
+    most_steps: int = 10**6
 
     def trainings(self, size: int) -> list[Training[Any]]:
         """So many trainings."""
@@ -73,9 +78,9 @@ class Model:
     kernels: float
     bytes_of_a_lane: float
 
-    def predicted(self, size: int) -> float:
-        """Lane-steps per second of a pack of this size."""
-        return size / max(self.kernels * LAUNCH_SECONDS, size * self.bytes_of_a_lane / BYTES_PER_SECOND)
+    def predicted(self, size: int, how: str) -> float:
+        """Lane-steps per second of a pack of this size, launched in one of the ways of `LAUNCH_SECONDS`."""
+        return size / max(self.kernels * LAUNCH_SECONDS[how], size * self.bytes_of_a_lane / BYTES_PER_SECOND)
 
 
 class _Counting(TorchDispatchMode):
@@ -96,11 +101,22 @@ class _Counting(TorchDispatchMode):
 
 def model_of(shape: Shape, size: int = 8, n_steps: int = 4) -> Model:
     """Counts a few steps of a small pack on the CPU."""
-    pack = Pack(shape.workload, shape.trainings(size))
+    pack = _pack(shape, size, "cpu", "eager")
     pack.advance(4)
     with _Counting() as counted:
         pack.advance(n_steps)
     return Model(counted.kernels / n_steps, counted.bytes / n_steps / size)
+
+
+def unprobed(workload: Workload[Any]) -> Workload[Any]:
+    """The same problem, probed at both ends only: its steps are measured."""
+
+    class Unprobed(type(workload)):  # type: ignore[misc]
+        def probe_steps(self, parameters: TrainingParameters) -> tuple[int, ...]:
+            return 0, parameters.n_steps
+
+    found: Workload[Any] = Unprobed()
+    return found
 
 
 PAIRS = CategoryPairs()
@@ -117,13 +133,14 @@ SHAPES = {
     "solution 3, L-BFGS, float64": Shape(
         PAIRS,
         [
-            {"variant": "solution_3", "expectation": "fixed_sample", "batch_size": 60, "optimizer": "lbfgs"}
+            {"variant": "solution_3", "expectation": "fixed_sample", "batch_size": 50, "optimizer": "lbfgs"}
             | {"n_steps": 10**6, "stop_when_solved": False}
         ],
+        most_steps=36,
     ),
     "translation, float32": Shape(
         Translation(),
-        [{"n_sentences": 200, "eval_sentences": 8, "head_sentences": 16, "test_sentences": 4}],
+        [{"n_sentences": 200, "eval_sentences": 8, "head_sentences": 16, "test_sentences": 4, "n_steps": 10**7}],
     ),
 }
 
@@ -146,7 +163,11 @@ def main() -> None:
         "device": torch.cuda.get_device_name(options.device) if is_cuda else options.device,
         "torch": torch.__version__,
         "outcomes": _in_time(until, lambda: outcomes_agree(options.device)),
-        "rates": {name: _in_time(until, partial(rates, name, options.device, until)) for name in SHAPES},
+        "rates": {
+            name: {how: _in_time(until, partial(rates, name, how, options.device, until)) for how in ways(name)}
+            for name in SHAPES
+        },
+        "graphs_are_eager": _in_time(until, lambda: graphs_are_eager(options.device)) if is_cuda else "needs CUDA",
         "processes": _in_time(until, lambda: processes_against_one(options.device)),
     }
     _write(found, options.out)
@@ -162,7 +183,7 @@ def _write(found: dict[str, object], out: Path | None) -> None:
 def predictions(name: str) -> dict[str, object]:
     """The model of a shape, and the lane-steps per second that it predicts by pack size."""
     model = model_of(SHAPES[name])
-    rate = {str(size): round(model.predicted(size)) for size in (1, *SIZES)}
+    rate = {how: {str(size): round(model.predicted(size, how)) for size in (1, *SIZES)} for how in ways(name)}
     return {
         "kernels_a_step": round(model.kernels),
         "bytes_of_a_lane_step": round(model.bytes_of_a_lane),
@@ -170,38 +191,52 @@ def predictions(name: str) -> dict[str, object]:
     }
 
 
+def ways(name: str) -> list[str]:
+    """How a shape's kernels can be launched. Steps that search along lines differ, so they have no graph."""
+    searches = any(each.get("optimizer") == "lbfgs" for each in SHAPES[name].settings)
+    return ["eager"] if searches else list(LAUNCH_SECONDS)
+
+
 def _in_time(until: float, measure: Callable[[], object]) -> object:
     return measure() if time.monotonic() < until else "left out: the time was up"
 
 
-def rates(name: str, device: str, until: float) -> dict[str, object]:
+def rates(name: str, how: str, device: str, until: float) -> dict[str, object]:
     """Lane-steps per second by pack size, beside the prediction; from the size on that does not fit, the reason."""
     shape, found = SHAPES[name], dict[str, object]()
+    if how == "graphs" and not device.startswith("cuda"):
+        return {"left out": "needs CUDA"}
     model = model_of(shape)
     for size in (1, *SIZES):
         if time.monotonic() > until:
             found[str(size)] = "left out: the time was up"
             break
         try:
-            rate, peak = _rate(shape, size, device)
+            rate, peak = _rate(shape, size, device, how)
         except torch.OutOfMemoryError:
             found[str(size)] = "out of memory"
             break
         found[str(size)] = {
             "lane_steps_per_second": round(rate),
-            "predicted": round(model.predicted(size)),
+            "predicted": round(model.predicted(size, how)),
             "peak_mib": peak,
         }
     return found
 
 
-def _rate(shape: Shape, size: int, device: str, seconds: float = 3.0) -> tuple[float, int | None]:
+def _pack(shape: Shape, size: int, device: str, how: str) -> Pack[Any]:
+    return Pack(unprobed(shape.workload), shape.trainings(size), device, programs=Graphs() if how == "graphs" else None)
+
+
+def _rate(shape: Shape, size: int, device: str, how: str = "eager", seconds: float = 3.0) -> tuple[float, int | None]:
     """Lane-steps per second, and MiB of the device's memory."""
-    pack = Pack(shape.workload, shape.trainings(size), device)
+    if device.startswith("cuda"):
+        torch.cuda.reset_peak_memory_stats(device)
+    pack = _pack(shape, size, device, how)
     pack.advance(4)
     _wait(device)
     started, n_steps = time.perf_counter(), 0
-    while time.perf_counter() - started < seconds:
+    while n_steps + 4 < shape.most_steps and time.perf_counter() - started < seconds:
         pack.advance(4)
         n_steps += 4
         _wait(device)
@@ -213,6 +248,19 @@ def _rate(shape: Shape, size: int, device: str, seconds: float = 3.0) -> tuple[f
 def _wait(device: str) -> None:
     if device.startswith("cuda"):
         torch.cuda.synchronize(device)
+
+
+def graphs_are_eager(device: str, size: int = 64, n_steps: int = 100) -> dict[str, bool]:
+    """Whether a pack's checkpoint is the same, to the last bit, with graphs and without."""
+    found = {}
+    for name in SHAPES:
+        if "graphs" in ways(name):
+            packs = [_pack(SHAPES[name], size, device, how) for how in ("eager", "graphs")]
+            for pack in packs:
+                pack.advance(n_steps)
+            eager, graphed = (pack.checkpoint()["rows"].tobytes() for pack in packs)
+            found[name] = eager == graphed
+    return found
 
 
 def outcomes_agree(device: str, size: int = 128) -> dict[str, object]:

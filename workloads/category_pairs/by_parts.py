@@ -17,14 +17,15 @@ from torch.func import grad_and_value
 
 State = dict[str, Tensor]
 """Tensors by name."""
-Loss = Callable[[State, Tensor], Tensor]
+Loss = Callable[[State, Tensor], tuple[Tensor, ...]]
+"""A mean over texts (), and any further tensors (B, ...) with a row per text."""
 
 
-def mean_by_parts(loss: Loss, trained: State, fixed: State, text_BM: Tensor, n_texts: int) -> Tensor:
-    """loss(trained | fixed, text_BM), differentiable once, with respect to `trained`.
+def mean_by_parts(loss: Loss, trained: State, fixed: State, text_BM: Tensor, n_texts: int) -> tuple[Tensor, ...]:
+    """loss(trained | fixed, text_BM), of which the mean is differentiable once, with respect to `trained`.
 
     Args:
-        loss: A mean over texts; it reads no tensors but its arguments.
+        loss: It reads no tensors but its arguments.
         trained: The tensors to differentiate by.
         fixed: The other tensors that the loss reads.
         text_BM: The texts, (B, M).
@@ -33,11 +34,13 @@ def mean_by_parts(loss: Loss, trained: State, fixed: State, text_BM: Tensor, n_t
     if text_BM.shape[0] <= n_texts:
         return loss(trained | fixed, text_BM)
     if not torch.is_grad_enabled():
-        shares = [loss(trained | fixed, part) * _share(part, text_BM) for part in torch.split(text_BM, n_texts)]
-        return torch.stack(shares).sum()
+        parts = torch.split(text_BM, n_texts)
+        means, *further = zip(*(loss(trained | fixed, part) for part in parts), strict=True)
+        shares = [mean * _share(part, text_BM) for mean, part in zip(means, parts, strict=True)]
+        return torch.stack(shares).sum(), *(torch.cat(each) for each in further)
     tensors = (text_BM, *trained.values(), *fixed.values())
-    mean: Tensor = _MeanByParts.apply(loss, tuple(trained), tuple(fixed), n_texts, *tensors)[0]  # type: ignore[no-untyped-call]
-    return mean
+    found: tuple[Tensor, ...] = _MeanByParts.apply(loss, tuple(trained), tuple(fixed), n_texts, *tensors)  # type: ignore[no-untyped-call]
+    return found[0], *found[1 + len(trained) :]
 
 
 class _MeanByParts(torch.autograd.Function):
@@ -51,22 +54,25 @@ class _MeanByParts(torch.autograd.Function):
         trained = dict(zip(trained_names, values, strict=False))
         fixed = dict(zip(fixed_names, values[len(trained) :], strict=True))
 
-        def of_part(trained: State, part: Tensor) -> Tensor:
-            return loss(trained | fixed, part) * _share(part, text_BM)
+        def of_part(trained: State, part: Tensor) -> tuple[Tensor, tuple[Tensor, ...]]:
+            mean, *further = loss(trained | fixed, part)
+            return mean * _share(part, text_BM), tuple(further)
 
         mean = values[0].new_zeros(())
         sums = {name: torch.zeros_like(value) for name, value in trained.items()}
+        further = []
         for part in torch.split(text_BM, n_texts):
-            gradients, value = grad_and_value(of_part)(trained, part)
+            gradients, (value, of_texts) = grad_and_value(of_part, has_aux=True)(trained, part)
             mean = mean + value
             sums = {name: sums[name] + gradient for name, gradient in gradients.items()}
-        return mean, *sums.values()
+            further.append(of_texts)
+        return mean, *sums.values(), *(torch.cat(each) for each in zip(*further, strict=True))
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
-        ctx.n_fixed = len(inputs[2])
+        n_trained, ctx.n_fixed = len(inputs[1]), len(inputs[2])
         ctx.mark_non_differentiable(*output[1:])
-        ctx.save_for_backward(*output[1:])
+        ctx.save_for_backward(*output[1 : 1 + n_trained])
 
     @staticmethod
     @once_differentiable

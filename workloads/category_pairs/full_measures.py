@@ -13,15 +13,14 @@ from attnsweep.workloads.engine.contract import Batch
 
 
 def full_measures(model: FullModel, batch: Batch) -> dict[str, Tensor]:
-    """Scalars by metric name, on fresh texts (B, M).
+    """Scalars by metric name, on fresh texts (B, M) and the answers (B, K) there.
 
     `match_<f>`: D_f = E(answer - f)^2 / Var Y. `ablation`: the mean squared change of the answers, in Var Y, when
     attention writes 0. `attention_product`: |k| |q| |v|. With a fixed sample, two more on that sample: `train_mse`, the
     error without a flavour's added loss, and `train_grad_norm`, the gradient norm of the training loss (the gradient on
     fresh texts does not vanish where training stops).
     """
-    text_BM = batch["text"]
-    answer_BK = model.predict(text_BM)
+    text_BM, answer_BK = batch["text"], batch["answer"]
     variance = (model.target_NN - model.target_NN.mean()).square().mean()
     references = reference_predictors(model.target_NN)
     previous_BK, current_BK = text_BM[:, :-1], text_BM[:, 1:]
@@ -29,7 +28,7 @@ def full_measures(model: FullModel, batch: Batch) -> dict[str, Tensor]:
         f"match_{name}": (answer_BK - references[name][previous_BK, current_BK]).square().mean() / variance
         for name in MATCHED
     }
-    measures["ablation"] = (answer_BK - model.predict(text_BM, attends=False)).square().mean() / variance
+    measures["ablation"] = (answer_BK - model.predict_unattended(text_BM)).square().mean() / variance
     measures["attention_product"] = _norm(model.k_SS) * _norm(model.q_SS) * _norm(model.v_VV)
     if model.has_sample:
         measures |= _train_measures(model, batch)

@@ -113,35 +113,60 @@ class FullModel(nn.Module):
         """(S, S) scale k^t q: logits of the row read from (row) for the row read at (column)."""
         return self.scale * (self.k_SS.T @ self.q_SS)
 
-    def predict(self, text_BM: Tensor, *, attends: bool = True) -> Tensor:
-        """(B, K) answers at positions 2..M; without attention, the answers from the skip connection alone."""
-        value_VV = self.v_VV if attends else torch.zeros_like(self.v_VV)
-        residual_VV = torch.eye(*self.v_VV.shape, dtype=self.v_VV.dtype, device=self.v_VV.device)
-        residual_VV = residual_VV if self._skip else torch.zeros_like(residual_VV)
+    def predict(self, text_BM: Tensor) -> Tensor:
+        """(B, K) answers at positions 2..M."""
         one_hot_BMN = one_hot_texts(text_BM, self.n_categories, self.v_VV.dtype)
-        # LayerNorm's centring is linear: applied to the two small matrices, it costs nothing per token.
         attend = _ATTEND[self.variant]
-        centred = attend(self.logits(), _centre(value_VV), _centre(residual_VV), one_hot_BMN, softmax=self._softmax)
+        # LayerNorm's centring is linear: applied to the two small matrices, it costs nothing per token.
+        centred = attend(self.logits(), _centre(self.v_VV), self._residual(), one_hot_BMN, softmax=self._softmax)
         if attend is attend_by_position:
             return self._feed_forward_by_row(centred.flatten(1)).view(centred.shape[1:])
         return self._feed_forward(centred)[:, 1:]
+
+    def predict_unattended(self, text_BM: Tensor) -> Tensor:
+        """(B, K) answers at positions 2..M where attention writes 0.
+
+        The skip connection carries each token alone, so there are as many different answers as tokens.
+        """
+        N, M, residual_OV = self.n_categories, self.n_positions, self._residual()
+        current_BK = text_BM[:, 1:]
+        if self.variant == "combined":
+            token_NMO = residual_OV[:, :N].T.unsqueeze(1) + residual_OV[:, N:].T
+            return self._feed_forward(token_NMO)[current_BK, torch.arange(1, M, device=text_BM.device)]
+        answer_V = self._feed_forward(residual_OV.T)
+        return answer_V[1:].expand(current_BK.shape) if self.variant == "solution_2" else answer_V[current_BK]
+
+    def _residual(self) -> Tensor:
+        """(V, V) what the skip connection writes of each token row, minus its mean over rows; 0 without it."""
+        residual_VV = torch.eye(*self.v_VV.shape, dtype=self.v_VV.dtype, device=self.v_VV.device)
+        return _centre(residual_VV if self._skip else torch.zeros_like(residual_VV))
 
     def wanted(self, text_BM: Tensor) -> Tensor:
         """(B, K) targets Y_i at positions 2..M."""
         return self.target_NN[text_BM[:, :-1], text_BM[:, 1:]]
 
-    def forward(self, text_BM: Tensor) -> Tensor:
-        """The mean over texts (B, M) and predicted positions of (Y_i - answer_i)^2."""
-        return (self.wanted(text_BM) - self.predict(text_BM)).square().mean()
+    def forward(self, text_BM: Tensor) -> tuple[Tensor, Tensor]:
+        """The mean over texts (B, M) and predicted positions of (Y_i - answer_i)^2, and the answers (B, K)."""
+        answer_BK = self.predict(text_BM)
+        return (self.wanted(text_BM) - answer_BK).square().mean(), answer_BK
 
     def mean_squared_error(self, text_BM: Tensor) -> Tensor:
-        """The loss of `forward`, with its gradient computed part by part (`by_parts`), so differentiable once."""
+        """The mean of `forward`, with its gradient computed part by part (`by_parts`), so differentiable once."""
+        return self._by_parts(text_BM, n_results=1)[0]
+
+    def answered(self, text_BM: Tensor) -> tuple[Tensor, Tensor]:
+        """`mean_squared_error` and the answers (B, K), of which no gradients are taken."""
+        error, answer_BK = self._by_parts(text_BM, n_results=2)
+        return error, answer_BK
+
+    def _by_parts(self, text_BM: Tensor, n_results: int) -> tuple[Tensor, ...]:
+        """The first results of `forward`."""
         fixed = {name: value for name, value in self.named_buffers() if name != "text_BM"}
         n_texts = _TEXTS_PER_PART.get(text_BM.device.type, text_BM.shape[0])
 
-        def loss(state: dict[str, Tensor], part_BM: Tensor) -> Tensor:
-            result: Tensor = functional_call(self, state, (part_BM,))
-            return result
+        def loss(state: dict[str, Tensor], part_BM: Tensor) -> tuple[Tensor, ...]:
+            results: tuple[Tensor, ...] = functional_call(self, state, (part_BM,))
+            return results[:n_results]
 
         return mean_by_parts(loss, dict(self.named_parameters()), fixed, text_BM, n_texts)
 

@@ -78,10 +78,17 @@ class CategoryPairs(Workload[CategoryPairsParameters]):
         system = cast(System, module)
         return system.sampled_loss(batch["text"]) if batch else system.population_loss()
 
+    def answers(self, module: nn.Module, batch: Batch) -> Batch:
+        """Of full models `error`, the mean squared one, and `answer` (B, K)."""
+        if not isinstance(module, FullModel):
+            return {}
+        error, answer_BK = module.answered(batch["text"])
+        return {"error": error, "answer": answer_BK}
+
     def eval_loss(self, module: nn.Module, batch: Batch) -> Tensor:
         """The loss per predicted position, exact if it has a closed form."""
         if isinstance(module, FullModel):
-            return module.mean_squared_error(batch["text"])
+            return batch["error"]
         return self.loss(module, batch) / (cast(System, module).n_positions - 1)
 
     def measure(self, module: nn.Module, batch: Batch) -> dict[str, Tensor]:

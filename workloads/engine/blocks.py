@@ -6,7 +6,7 @@ Axes: A active lane of the pack, N block, W lane of a block (last), S step.
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from itertools import takewhile
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor, nn
@@ -44,6 +44,37 @@ class Problem:
     parameters: TrainingParameters
 
 
+class StepProgram(Protocol):
+    """Something that takes the steps of one shape in the place of the vmapped engine."""
+
+    def advance(
+        self,
+        optimizer: FirstOrder,
+        rows: Tensor,
+        buffers: State,
+        batches: Callable[[int, int], Sequence[Batch]],
+        until: int,
+    ) -> None:
+        """Takes all lanes on to step `until`, or to the first whose batch has other shapes than the program's.
+
+        Args:
+            optimizer: Its state is updated too.
+            rows: (A, n), updated in place.
+            buffers: (A, ...).
+            batches: The batches (A, ...) of the steps from one number to before another, or of the first of them.
+            until: A later step than the optimizer's.
+        """
+
+
+class StepPrograms(Protocol):
+    """The programs of a workload, by shape."""
+
+    def of(
+        self, problem: Problem, optimizer: FirstOrder, rows: Tensor, buffers: State, batch: Batch
+    ) -> StepProgram | None:
+        """The program for trainings (L, ...) and a batch like these; `None` if the vmapped engine takes the shape."""
+
+
 class BlockProgram:
     """The compiled step of one shape.
 
@@ -77,15 +108,7 @@ class BlockProgram:
         batches: Callable[[int, int], Sequence[Batch]],
         until: int,
     ) -> None:
-        """Takes all lanes on to step `until`, or to the first whose batch has other shapes than the program's.
-
-        Args:
-            optimizer: Its state is updated too.
-            rows: (A, n), updated in place.
-            buffers: (A, ...).
-            batches: The batches (A, ...) of the steps from one number to before another, or of the first of them.
-            until: A later step than the optimizer's.
-        """
+        """See `StepProgram`."""
         inputs = step_inputs(optimizer, self._layout, rows, buffers)
         blocks = _Blocks(inputs, self.width)
         while optimizer.n_updates < until:

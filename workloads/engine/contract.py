@@ -47,6 +47,7 @@ class Lanes(Generic[P]):
         self.trainings = tuple(trainings)
         self.device = device
         self.streams = Streams(torch.tensor([training.seed for training in trainings], device=device))
+        self._tensors: dict[tuple[str, torch.dtype], Tensor] = {}
 
     @property
     def shared(self) -> P:
@@ -60,9 +61,13 @@ class Lanes(Generic[P]):
 
     def tensor(self, name: str, dtype: torch.dtype | None = None) -> Tensor:
         """(L,) values of a numeric parameter, NaN where it is null; in the training's own type by default."""
-        values = [getattr(training.parameters, name) for training in self.trainings]
-        numbers = [float("nan") if value is None else value for value in values]
-        return torch.tensor(numbers, dtype=dtype or self.dtype, device=self.device)
+        key = name, dtype or self.dtype
+        if key not in self._tensors:
+            values = [getattr(training.parameters, name) for training in self.trainings]
+            numbers = [float("nan") if value is None else value for value in values]
+            # Kept, because copying them to a device makes the host wait for it.
+            self._tensors[key] = torch.tensor(numbers, dtype=key[1], device=self.device)
+        return self._tensors[key].clone()
 
     def select(self, lanes: Tensor) -> "Lanes[P]":
         """The lanes at these positions, (K,) int64."""
@@ -178,9 +183,9 @@ class Workload(ABC, Generic[P]):
     """One training problem. The engine trains many of them in one program, lane by lane as if alone.
 
     Implementers: `build` makes a module for ONE training and draws nothing; all randomness comes from
-    `lanes.streams`; `loss`, `eval_loss`, `measure` and `levels` see one training and are vectorized over lanes by
-    the engine (`torch.vmap`), so they branch on static parameters only; every parameter that changes a shape or the
-    graph is declared static. `attnsweep.workloads.testing` checks these duties.
+    `lanes.streams`; `loss`, `answers`, `eval_loss`, `measure` and `levels` see one training and are vectorized over
+    lanes by the engine (`torch.vmap`), so they branch on static parameters only; every parameter that changes a shape
+    or the graph is declared static. `attnsweep.workloads.testing` checks these duties.
     """
 
     name: ClassVar[str]
@@ -236,16 +241,32 @@ class Workload(ABC, Generic[P]):
         """The loss that one training minimizes, a scalar."""
 
     def eval_loss(self, module: nn.Module, batch: Batch) -> Tensor:
-        """The loss that one training is judged by, a scalar in the units of the reference levels."""
-        return self.loss(module, batch)
-
-    def measure(self, module: nn.Module, batch: Batch) -> dict[str, Tensor]:
-        """Further scalars of one training, by metric name.
+        """The loss that one training is judged by, a scalar in the units of the reference levels.
 
         Args:
             module: With the current parameters.
-            batch: The evaluation batch; and, if the optimizer already knows them, the scalars `train_loss` and
-                `train_grad_norm` of the training loss.
+            batch: The evaluation batch and its `answers`.
+        """
+        return self.loss(module, batch)
+
+    def answers(self, module: nn.Module, batch: Batch) -> Batch:
+        """What both `eval_loss` and `measure` are computed from, such as the module's answers on the evaluation batch;
+        by default nothing. It is computed once a probe and added to the batch that the two get.
+
+        Args:
+            module: With the current parameters.
+            batch: The evaluation batch.
+        """
+        del module, batch
+        return {}
+
+    def measure(self, module: nn.Module, batch: Batch) -> dict[str, Tensor]:
+        """Further scalars of one training, by metric name; no gradients are taken of them.
+
+        Args:
+            module: With the current parameters.
+            batch: The evaluation batch and its `answers`; and, if the optimizer already knows them, the scalars
+                `train_loss` and `train_grad_norm` of the training loss.
         """
         del module, batch
         return {}

@@ -18,6 +18,9 @@ from torch import Tensor
 from attnsweep.workloads.engine.layout import prefixed, under
 from attnsweep.workloads.engine.optimizers import Evaluate, Optimizer, Settings, State
 
+STEPS_AHEAD = 64
+"""Steps whose rates are computed before the first of them is taken."""
+
 
 class FirstOrder(Optimizer):
     """One evaluation and one update a step; all lanes are at the same step.
@@ -36,10 +39,11 @@ class FirstOrder(Optimizer):
     def advance(self, parameters: State, evaluate: Evaluate, stops: Sequence[int], most_evaluations: int) -> bool:
         until = min(stops[0], self.n_updates + most_evaluations)
         while self.n_updates < until:
-            loss, gradients = evaluate(parameters, self.n_updates)
-            learning_rate = self.learning_rate(self.settings, self.n_updates)
-            self.take_step(parameters, loss, gradients, learning_rate, self.numbers(self.n_updates))
-            self.n_updates += 1
+            steps = range(self.n_updates, min(until, self.n_updates + STEPS_AHEAD))
+            for step, (rate_L, numbers) in zip(steps, self.ahead(steps), strict=True):
+                loss, gradients = evaluate(parameters, step)
+                self.take_step(parameters, loss, gradients, rate_L, numbers)
+                self.n_updates += 1
         return until == stops[0]
 
     def take_step(
@@ -48,7 +52,7 @@ class FirstOrder(Optimizer):
         loss: Tensor,
         gradients: State,
         learning_rate: Tensor,
-        numbers: Mapping[str, float | Tensor],
+        numbers: State,
     ) -> None:
         """Updates `parameters` (L, ...) in place, but for `n_updates`, which is the caller's.
 
@@ -57,7 +61,7 @@ class FirstOrder(Optimizer):
             loss: (L,).
             gradients: (L, ...).
             learning_rate: (L,), of this step.
-            numbers: Those of this step.
+            numbers: () each, those of this step.
         """
         self.observe(loss)
         if self._clips:
@@ -80,6 +84,22 @@ class FirstOrder(Optimizer):
     def numbers(self, step: int) -> dict[str, float]:  # noqa: ARG002
         """The numbers in an update that depend on the step alone, by name; the names are the same at every step."""
         return {}
+
+    def ahead(self, steps: range) -> list[tuple[Tensor, State]]:
+        """What `take_step` reads at each of these steps: the learning rates (L,), and the numbers, () each.
+
+        They are tensors, computed before the steps, which then are the same operations on other tensors: a captured
+        step can be replayed with those of another.
+        """
+        # Filled on the device: a copy would make the host wait for it.
+        number = self.settings.learning_rate.new_full
+        return [
+            (
+                self.learning_rate(self.settings, step),
+                {name: number((), value) for name, value in self.numbers(step).items()},
+            )
+            for step in steps
+        ]
 
     def on(self, settings: Settings, state: Mapping[str, Tensor]) -> Self:
         """The same rule, with the same operations left out, on other tensors, such as those of a trace."""
@@ -109,9 +129,7 @@ class FirstOrder(Optimizer):
         self._note_what_is_used()
 
     @abstractmethod
-    def _update(
-        self, parameters: State, gradients: State, learning_rate: Tensor, numbers: Mapping[str, float | Tensor]
-    ) -> None:
+    def _update(self, parameters: State, gradients: State, learning_rate: Tensor, numbers: State) -> None:
         """Updates `parameters` in place."""
 
     @property
@@ -168,7 +186,7 @@ class Sgd(FirstOrder):
         parameters: State,
         gradients: State,
         learning_rate: Tensor,
-        numbers: Mapping[str, float | Tensor],  # noqa: ARG002
+        numbers: State,  # noqa: ARG002
     ) -> None:
         moments = self.moments_of(parameters)
         for name, parameter in parameters.items():
@@ -194,9 +212,7 @@ class Adam(FirstOrder):
         super().__init__(settings)
         self._update_of: State = {}
 
-    def _update(
-        self, parameters: State, gradients: State, learning_rate: Tensor, numbers: Mapping[str, float | Tensor]
-    ) -> None:
+    def _update(self, parameters: State, gradients: State, learning_rate: Tensor, numbers: State) -> None:
         # In place: for rows of this length, allocating memory costs as much as the arithmetic.
         moments = self.moments_of(parameters)
         for name, parameter in parameters.items():

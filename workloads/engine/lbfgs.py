@@ -7,6 +7,9 @@ is 1); PyTorch's tolerances; at most `n_steps * 5 // 4` evaluations. A step of t
 In an evaluation of the pack each lane makes one function evaluation, at whatever stage of its own program it is. Lanes
 that have ended, or have reached the last of the stops, are left out. A lane may thus run a few probes ahead before it
 waits for the others.
+
+The lanes' decisions are masks on the device. The host reads a few counts, once in an evaluation: it must know how many
+lanes to evaluate. Evaluating all of them would need no reading, but compute those that have ended or wait.
 """
 
 from collections.abc import Mapping, Sequence
@@ -32,6 +35,13 @@ class _Seen(NamedTuple):
     point: Tensor
     loss: Tensor
     grad_norm: Tensor
+
+
+class _Counts(NamedTuple):
+    """How many lanes are still before the next stop, and how many want an evaluation."""
+
+    behind: int
+    searching: int
 
 
 @dataclass(kw_only=True, slots=True)
@@ -88,6 +98,8 @@ class Lbfgs(Optimizer):
     _now: _Iterates
     _search: LineSearches
     _pairs: CurvaturePairs
+    _n_waiting: int
+    """The most lanes that may wait for a later stop, between two searches."""
 
     def __init__(self, settings: Settings) -> None:
         super().__init__(settings)
@@ -111,23 +123,28 @@ class Lbfgs(Optimizer):
         return {"train_loss": self._shown.loss, "train_grad_norm": self._shown.grad_norm}
 
     def advance(self, parameters: State, evaluate: Evaluate, stops: Sequence[int], most_evaluations: int) -> bool:
-        if stops[0] == 0:
-            return True
         evaluations_left = most_evaluations
         if not self._has_started and evaluations_left:
             self._start(parameters, evaluate)
             evaluations_left -= 1
         if not self._has_started:
             return False
-        self._begin_iterations(stops[-1])
-        while (~self._now.is_over & (self._now.steps < stops[0])).any():
+        if stops[0] == 0:
+            self._shown = self._now.seen()
+            return True
+        if self._n_waiting:
+            self._begin_iterations(stops[-1])
+        counts = self._counted(stops, torch.zeros_like(self._now.is_over))
+        while counts.behind:
             if evaluations_left <= 0:
                 return False
-            loss, gradient = self._evaluate_trials(parameters, evaluate)
+            loss, gradient = self._evaluate_trials(parameters, evaluate, counts.searching)
             evaluations_left -= 1
             slope = torch.linalg.vecdot(gradient, self._now.direction)
-            self._end_iterations(self._search.observe(loss, gradient, slope), stops)
+            ended = self._search.observe(loss, gradient, slope)
+            self._end_iterations(ended)
             self._begin_iterations(stops[-1])
+            counts = self._counted(stops, ended)
         self._look_back(parameters, stops[0])
         return True
 
@@ -185,16 +202,34 @@ class Lbfgs(Optimizer):
         self._now = iterates
         self._search = LineSearches(iterates.gradient, TOLERANCE_CHANGE)
         self._pairs = CurvaturePairs(iterates.gradient, min(HISTORY_SIZE, self.settings.n_steps))
+        self._n_waiting = len(iterates.loss)
         self._has_started = True
 
-    def _evaluate_trials(self, parameters: State, evaluate: Evaluate) -> tuple[Tensor, Tensor]:
+    def _counted(self, stops: Sequence[int], ended: Tensor) -> _Counts:
+        """Reads how far the lanes are, and keeps what will be shown of those, (L,) bool, that just took a step."""
+        now = self._now
+        behind = ~now.is_over & (now.steps < stops[0])
+        at_stops = [ended & (now.steps == stop) for stop in stops]
+        is_open = self._search.is_open
+        masks = torch.stack([behind, is_open, ~is_open & ~now.is_over, *at_stops])
+        # The only time in an evaluation that the host waits for the device.
+        numbers = torch.cat([masks.sum(1), self._pairs.counts()]).tolist()
+        n_behind, n_searching, self._n_waiting, *n_at_stops, n_used, n_full = numbers
+        self._pairs.know(n_used, n_full)
+        for stop, is_there, n_there in zip(stops, at_stops, n_at_stops, strict=True):
+            if n_there:
+                seen = now.seen()
+                self._seen_at[stop] = _where_all(is_there, seen, self._seen_at.get(stop, seen))
+        return _Counts(n_behind, n_searching)
+
+    def _evaluate_trials(self, parameters: State, evaluate: Evaluate, n_searching: int) -> tuple[Tensor, Tensor]:
         """Loss (L,) and gradient (L, n): of searching lanes at their trial points, of the others at their iterates."""
         now, step = self._now, self.batch_step(0)
         trial = now.point.addcmul(self._search.step_size[:, None], now.direction)
-        searching = self._search.is_open.nonzero()[:, 0]
-        if searching.numel() == trial.shape[0]:
+        if n_searching == trial.shape[0]:
             loss, gradients = evaluate(unflattened(trial, parameters), step)
             return loss, flattened(gradients)
+        searching = torch.nonzero_static(self._search.is_open, size=n_searching)[:, 0]
         loss, gradients = evaluate(unflattened(trial[searching], parameters), step, searching)
         return now.loss.index_copy(0, searching, loss), now.gradient.index_copy(0, searching, flattened(gradients))
 
@@ -202,8 +237,6 @@ class Lbfgs(Optimizer):
         """Opens a line search along the next direction in lanes that are between iterations and before step `until`."""
         now = self._now
         lanes = ~now.is_over & ~self._search.is_open & (now.steps < until)
-        if not lanes.any():
-            return
         is_first = now.steps == 0
         self._pairs.add(lanes & ~is_first, now.direction * now.step_size[:, None], now.gradient - now.last_gradient)
         now.direction = _where(lanes, self._pairs.descent_direction(now.gradient), now.direction)
@@ -220,10 +253,8 @@ class Lbfgs(Optimizer):
         evaluations_left = self._most_evaluations - self.n_evaluations
         self._search.begin(lanes & ~is_flat, first_trial, start, now.direction, evaluations_left)
 
-    def _end_iterations(self, lanes: Tensor, stops: Sequence[int]) -> None:
+    def _end_iterations(self, lanes: Tensor) -> None:
         """Moves lanes (L,) bool whose search has ended to the point found; ends those at a tolerance or limit."""
-        if not lanes.any():
-            return
         now = self._now
         loss, gradient = self._search.found()
         now.loss = torch.where(lanes, loss, now.loss)
@@ -232,11 +263,6 @@ class Lbfgs(Optimizer):
         now.point = _where(lanes, now.point.addcmul(now.step_size[:, None], now.direction), now.point)
         now.steps = now.steps + lanes
         self.n_evaluations += self._search.n_evaluations * lanes
-        for stop in stops:
-            is_there = lanes & (now.steps == stop)
-            if is_there.any():
-                seen = now.seen()
-                self._seen_at[stop] = _where_all(is_there, seen, self._seen_at.get(stop, seen))
 
         stands_still = (now.direction.abs().amax(1) * now.step_size.abs()) <= TOLERANCE_CHANGE
         is_level = (now.loss - now.last_loss).abs() < TOLERANCE_CHANGE

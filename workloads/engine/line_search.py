@@ -107,7 +107,7 @@ class LineSearches:
         """Uses the trials of bracketing lanes; true where the search is over."""
         at = self.step_size
         last_loss, last_at = self._loss[:, 0], self._at[:, 0]
-        self._set_end(lanes, torch.ones_like(lanes), at, loss, gradient, slope)
+        self._set_end(1, lanes, at, loss, gradient, slope)
         rises = self._rises(loss) | ((self.n_evaluations > 2) & (loss >= last_loss))
         is_flat = slope.abs() <= -CURVATURE * self._start_slope
         spent = lanes & (self.n_evaluations >= self._most_evaluations)
@@ -118,7 +118,7 @@ class LineSearches:
         beyond = (at + 0.01 * (at - last_at), at * 10)
         further = cubic_minimum(self._at, self._loss, self._slope, *beyond)
         self.step_size = torch.where(goes_on, further, at)
-        self._copy_end(goes_on, to_end=torch.zeros_like(lanes))
+        self._copy_end(0, goes_on)
         self._return_to_start(spent)
         self._is_zooming = self._is_zooming | enclosed
         self._low = torch.where(lanes, ~(self._loss[:, 0] <= self._loss[:, 1]) | accepted, self._low)
@@ -131,8 +131,12 @@ class LineSearches:
         lower = lanes & ~too_high
         accepted = lower & (slope.abs() <= -CURVATURE * self._start_slope)
         turned = slope * (self._of(self._at, high) - self._of(self._at, low)) >= 0
-        self._copy_end(lower & ~accepted & turned, to_end=high)
-        self._set_end(lanes, torch.where(too_high, high, low), self.step_size, loss, gradient, slope)
+        is_moved = lower & ~accepted & turned
+        self._copy_end(0, is_moved & ~high)
+        self._copy_end(1, is_moved & high)
+        is_set = torch.where(too_high, high, low)
+        self._set_end(0, lanes & ~is_set, self.step_size, loss, gradient, slope)
+        self._set_end(1, lanes & is_set, self.step_size, loss, gradient, slope)
         self._low = torch.where(too_high, ~(self._loss[:, 0] <= self._loss[:, 1]), self._low)
         return accepted
 
@@ -155,21 +159,19 @@ class LineSearches:
 
     def _return_to_start(self, lanes: Tensor) -> None:
         start = (self._start_loss, self._start_gradient, self._start_slope)
-        self._set_end(lanes, torch.zeros_like(lanes), torch.zeros_like(self.step_size), *start)
+        self._set_end(0, lanes, torch.zeros_like(self.step_size), *start)
 
-    def _set_end(self, lanes: Tensor, end: Tensor, at: Tensor, loss: Tensor, gradient: Tensor, slope: Tensor) -> None:
-        """Puts a point at one end, (L,) bool, of the lanes' brackets."""
-        rows = lanes.nonzero()[:, 0]
-        ends = end[rows].to(torch.int64)
-        self._at[rows, ends], self._loss[rows, ends], self._slope[rows, ends] = at[rows], loss[rows], slope[rows]
-        self._gradient[rows, ends] = gradient[rows]
+    def _set_end(self, end: int, lanes: Tensor, at: Tensor, loss: Tensor, gradient: Tensor, slope: Tensor) -> None:
+        """Puts a point at one end of the lanes' brackets."""
+        # Masked: to pick rows, the host would have to know how many there are.
+        for table, values in ((self._at, at), (self._loss, loss), (self._slope, slope)):
+            torch.where(lanes, values, table[:, end], out=table[:, end])
+        torch.where(lanes[:, None], gradient, self._gradient[:, end], out=self._gradient[:, end])
 
-    def _copy_end(self, lanes: Tensor, to_end: Tensor) -> None:
-        """Copies the point of the other end to `to_end`."""
-        rows = lanes.nonzero()[:, 0]
-        ends = to_end[rows].to(torch.int64)
-        for values in (self._at, self._loss, self._slope, self._gradient):
-            values[rows, ends] = values[rows, 1 - ends]
+    def _copy_end(self, end: int, lanes: Tensor) -> None:
+        """Copies the point of the other end of the lanes' brackets to this one."""
+        points = (values[:, 1 - end] for values in (self._at, self._loss, self._gradient, self._slope))
+        self._set_end(end, lanes, *points)
 
     @staticmethod
     def _of(values: Tensor, end: Tensor) -> Tensor:

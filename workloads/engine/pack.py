@@ -4,7 +4,8 @@ Axes: L lane (all trainings of the pack), A active lane (those not yet ended), P
 """
 
 import time
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Hashable, Sequence
+from functools import partial
 from typing import Any, Generic, Self
 
 import numpy as np
@@ -14,7 +15,7 @@ from torch import Tensor, nn
 from torch.func import stack_module_state
 
 from attnsweep.workloads.engine.block_step import StepGraph, step_graph, step_inputs
-from attnsweep.workloads.engine.blocks import BlockProgram, Problem, Programs, shapes_of
+from attnsweep.workloads.engine.blocks import Problem, StepProgram, StepPrograms, shapes_of
 from attnsweep.workloads.engine.checkpoint import Checkpoint, CheckpointError, fingerprint
 from attnsweep.workloads.engine.contract import Batch, Lanes, P, Training, Workload
 from attnsweep.workloads.engine.first_order import FirstOrder, norm_per_lane
@@ -32,6 +33,9 @@ _PROBES_AHEAD = 2
 evaluations for 50 steps of L-BFGS; one probe ahead, 82; two, 73; the slowest lane alone needs 62. The price: a lane
 that turns out to be solved has computed up to as many probes in vain."""
 
+_DESCENDED = "descended"
+"""The prefix, in a probe's batch, of what the optimizer already knows."""
+
 
 class Pack(Generic[P]):
     """Runs trainings with equal static parameters together, each as if it were alone.
@@ -47,7 +51,7 @@ class Pack(Generic[P]):
         device: The device to train on, such as `cpu` or `cuda`.
         extra_probe_steps: Steps to measure at besides the workload's probes. They change no bit of the trainings,
             which end at the workload's probes only.
-        programs: Compiled steps, for the block engine; `None` for the vmapped engine.
+        programs: Compiled steps, for the block engine, or graphs; `None` for the vmapped engine.
     """
 
     def __init__(
@@ -56,20 +60,19 @@ class Pack(Generic[P]):
         trainings: Sequence[Training[P]],
         device: str = "cpu",
         extra_probe_steps: Sequence[int] = (),
-        programs: Programs | None = None,
+        programs: StepPrograms | None = None,
     ) -> None:
         self._workload = workload
         self._all = Lanes(trainings, torch.device(device))
         self._lanes = self._all
         parameters, self._buffers, template = _starting_state(workload, self._lanes)
         self._template, self._programs = template, programs
-        self._known: dict[Hashable, BlockProgram | None] = {}
+        self._known: dict[Hashable, StepProgram | None] = {}
         self._layout = Layout(parameters)
         self._rows = self._layout.rows(parameters)
         self._optimizer = optimizer_of(self._lanes)
         self._loss = over_lanes(template, workload.loss)
-        self._eval_loss = over_lanes(template, workload.eval_loss)
-        self._measure = over_lanes(template, workload.measure)
+        self._examine = over_lanes(template, partial(_examined, workload))
         self._eval_batch = workload.eval_batch(self._lanes)
         levels = over_lanes(template, workload.levels)
         found = _to_numpy(levels(self._parameters, self._buffers, self._eval_batch))
@@ -93,7 +96,7 @@ class Pack(Generic[P]):
         trainings: Sequence[Training[P]],
         checkpoint: Checkpoint,
         device: str = "cpu",
-        programs: Programs | None = None,
+        programs: StepPrograms | None = None,
     ) -> Self:
         """The pack that `checkpoint` was taken of. On the same kind of device its results are the same to the last bit.
 
@@ -205,7 +208,7 @@ class Pack(Generic[P]):
             self._n_evaluations += optimizer.n_updates - start
         return until == stops[0]
 
-    def _block_program(self, programs: Programs, optimizer: FirstOrder) -> BlockProgram | None:
+    def _block_program(self, programs: StepPrograms, optimizer: FirstOrder) -> StepProgram | None:
         """The program that takes the next step; `None` if the engine of this shape is the vmapped one."""
         batch = self._batch_at(optimizer.n_updates)
         shapes = shapes_of(batch)
@@ -247,18 +250,9 @@ class Pack(Generic[P]):
         buffers, batch = self._buffers, self._batch_at(step)
         if lanes is not None:
             buffers, batch = _rows(buffers, lanes), _rows(batch, lanes)
-        loss, gradient = self._descent("loss", self._loss, parameters[ROWS], buffers, batch)
+        leaf = parameters[ROWS].detach().requires_grad_()
+        loss, gradient = _descent("loss", self._loss(self._layout.views(leaf), buffers, batch), leaf)
         return loss, {ROWS: gradient}
-
-    def _descent(
-        self, name: str, objective: Callable[..., Any], rows: Tensor, buffers: State, batch: Batch
-    ) -> tuple[Tensor, Tensor]:
-        """An objective (K,) at rows (K, n), and its gradients (K, n)."""
-        leaf = rows.detach().requires_grad_()
-        loss = _numbers(name, objective(self._layout.views(leaf), buffers, batch))
-        # Lanes do not mix, so the sum's gradient is each lane's own.
-        (gradient,) = torch.autograd.grad(loss.sum(), leaf, materialize_grads=True)
-        return loss.detach(), gradient
 
     def _batch_at(self, step: int) -> Batch:
         # Kept, because some optimizers ask for the same batch at every step.
@@ -282,10 +276,12 @@ class Pack(Generic[P]):
             self._record.add_progress(self._next_probe, self._position, is_finite, n_steps)
 
     def _probe(self) -> dict[str, NDArray[np.float64]]:
-        eval_loss_A, gradient = self._descent("eval_loss", self._eval_loss, self._rows, self._buffers, self._eval_batch)
         descended = self._optimizer.descended()
+        batch = self._eval_batch | prefixed(_DESCENDED, descended)
+        leaf = self._rows.detach().requires_grad_()
+        eval_loss_A, measures = self._examine(self._layout.views(leaf), self._buffers, batch)
+        eval_loss_A, gradient = _descent("eval_loss", eval_loss_A, leaf)
         with torch.no_grad():
-            parameters = self._parameters
             loss_A = descended["train_loss"] if descended else self._train_loss()
             if self._at_own_probe:
                 self._optimizer.observe(loss_A.masked_fill(eval_loss_A < self._least_loss, torch.nan))
@@ -295,7 +291,7 @@ class Pack(Generic[P]):
                     "eval_loss": eval_loss_A,
                     "grad_norm": norm_per_lane({ROWS: gradient}),
                     "param_norm": norm_per_lane({ROWS: self._rows}),
-                    **self._measure(parameters, self._buffers, self._eval_batch | descended),
+                    **measures,
                 }
             )
 
@@ -333,6 +329,23 @@ class Pack(Generic[P]):
         self._eval_batch = _rows(self._eval_batch, lanes)
         self._drawn = [_rows(batch, lanes) for batch in self._drawn]
         self._optimizer.select(lanes)
+
+
+def _examined(workload: Workload[P], module: nn.Module, batch: Batch) -> tuple[Tensor, dict[str, Tensor]]:
+    """One training's `eval_loss`, and its measures, which take no gradient."""
+    descended = under(_DESCENDED, batch)
+    own = {name: value for name, value in batch.items() if not name.startswith(f"{_DESCENDED}/")}
+    own |= workload.answers(module, own)
+    eval_loss = workload.eval_loss(module, own)
+    with torch.no_grad():
+        return eval_loss, workload.measure(module, own | descended)
+
+
+def _descent(name: str, loss: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:
+    """A loss (K,) of rows (K, n), and its gradients (K, n)."""
+    # Lanes do not mix, so the sum's gradient is each lane's own.
+    (gradient,) = torch.autograd.grad(_numbers(name, loss).sum(), rows, materialize_grads=True)
+    return loss.detach(), gradient
 
 
 def _starting_state(workload: Workload[P], lanes: Lanes[P]) -> tuple[State, State, nn.Module]:

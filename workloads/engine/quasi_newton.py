@@ -15,6 +15,8 @@ class CurvaturePairs:
     Each lane fills its own number of slots, oldest pair first. An empty slot has weight 0 and changes no bit of the
     result, so a lane does not depend on how many pairs the others have.
 
+    How many slots are in use stands on the device. The host is told by `know` before each `add`.
+
     Args:
         like: (L, n), gives sizes, type and device.
         most_pairs: The number of pairs kept per lane; older ones are dropped.
@@ -32,28 +34,43 @@ class CurvaturePairs:
         self._rho_CL = like.new_zeros(0, n_lanes)
         self._scale_L = like.new_ones(n_lanes)
         self._end_L = torch.zeros(n_lanes, dtype=torch.int64, device=like.device)
+        self._lane_L = torch.arange(n_lanes, device=like.device)
+        self._n_used = self._n_full = 0
+
+    def counts(self) -> Tensor:
+        """What `know` wants to be told, (2,) int64: a tensor, so that it can be read together with others."""
+        return torch.stack([self._end_L.max(), (self._end_L == self._most_slots).sum()])
+
+    def know(self, n_used: int, n_full: int) -> None:
+        """Takes note of the present `counts`.
+
+        Args:
+            n_used: Slots in use in the lane that uses most.
+            n_full: Lanes that use all.
+        """
+        self._n_used, self._n_full = n_used, n_full
 
     def add(self, lanes: Tensor, s: Tensor, y: Tensor) -> None:
         """Stores s and y (L, n) in some lanes, (L,) bool; a pair without positive curvature is skipped."""
+        self._make_room()
         curvature = torch.linalg.vecdot(y, s)
         lanes = lanes & (curvature > _SMALLEST_CURVATURE)
-        positions = lanes.nonzero()[:, 0]
-        if not positions.numel():
-            return
-        self._make_room(positions)
-        slots = self._end_L[positions]
-        self._s_CLn[slots, positions] = s[positions]
-        self._y_CLn[slots, positions] = y[positions]
-        self._rho_CL[slots, positions] = 1.0 / curvature[positions]
+        # Every lane writes to its first free slot, so that the host need not know which have a pair: the others zeros.
+        here = (self._end_L, self._lane_L)
+        self._s_CLn[here] = s.masked_fill(~lanes[:, None], 0.0)
+        self._y_CLn[here] = y.masked_fill(~lanes[:, None], 0.0)
+        self._rho_CL[here] = (1.0 / curvature).masked_fill(~lanes, 0.0)
         self._scale_L = torch.where(lanes, curvature / torch.linalg.vecdot(y, y), self._scale_L)
+        is_beyond = lanes & (self._end_L >= self._most_pairs)
+        oldest = ((self._end_L - self._most_pairs).clamp(min=0), self._lane_L)
+        self._rho_CL[oldest] = self._rho_CL[oldest].masked_fill(is_beyond, 0.0)
         self._end_L = self._end_L + lanes
-        is_full = slots >= self._most_pairs
-        self._rho_CL[slots[is_full] - self._most_pairs, positions[is_full]] = 0.0
+        self._n_used = min(self._n_used + 1, self._rho_CL.shape[0])
 
     def descent_direction(self, gradient: Tensor) -> Tensor:
         """(L, n): minus the inverse Hessian times the gradient (L, n); in a lane without pairs, minus the gradient."""
         q = -gradient
-        slots = range(int(self._end_L.max()))
+        slots = range(self._n_used)
         weights: list[Tensor] = []
         for slot in reversed(slots):
             weight = torch.linalg.vecdot(self._s_CLn[slot], q) * self._rho_CL[slot]
@@ -79,27 +96,36 @@ class CurvaturePairs:
         """Continues with the pairs of another instance, whose tensors it keeps."""
         self._s_CLn, self._y_CLn, self._rho_CL = state["s"], state["y"], state["rho"]
         self._scale_L, self._end_L = state["scale"], state["end"]
+        self._look()
 
     def select(self, lanes: Tensor) -> None:
         """Keeps only the lanes at these positions, (K,) int64."""
         self._s_CLn, self._y_CLn = self._s_CLn[:, lanes], self._y_CLn[:, lanes]
         self._rho_CL, self._scale_L, self._end_L = self._rho_CL[:, lanes], self._scale_L[lanes], self._end_L[lanes]
+        self._look()
 
-    def _make_room(self, positions: Tensor) -> None:
-        """Ensures that the lanes at these positions have a free slot at their end."""
+    def _look(self) -> None:
+        self._lane_L = torch.arange(len(self._end_L), device=self._end_L.device)
+        self.know(*self.counts().tolist())
+
+    def _make_room(self) -> None:
+        """Ensures that all lanes have a free slot at their end."""
         n_slots = self._rho_CL.shape[0]
-        crowded = positions[self._end_L[positions] == n_slots]
-        if not crowded.numel():
-            return
         if n_slots < self._most_slots:
-            n_more = min(max(_FIRST_CAPACITY, n_slots), self._most_slots - n_slots)
-            self._s_CLn, self._y_CLn, self._rho_CL = (
-                torch.cat([table, table.new_zeros(n_more, *table.shape[1:])])
-                for table in (self._s_CLn, self._y_CLn, self._rho_CL)
-            )
+            if self._n_used == n_slots:
+                self._grow(min(max(_FIRST_CAPACITY, n_slots), self._most_slots - n_slots))
             return
+        if not self._n_full:
+            return
+        full = torch.nonzero_static(self._end_L == self._most_slots, size=self._n_full)[:, 0]
         n_kept = self._most_pairs
         for table in (self._s_CLn, self._y_CLn, self._rho_CL):
-            table[:n_kept, crowded] = table[n_slots - n_kept :, crowded]
-        self._rho_CL[n_kept:, crowded] = 0.0
-        self._end_L[crowded] = n_kept
+            table[:n_kept, full] = table[n_slots - n_kept :, full]
+        self._rho_CL[n_kept:, full] = 0.0
+        self._end_L[full] = n_kept
+
+    def _grow(self, n_more: int) -> None:
+        self._s_CLn, self._y_CLn, self._rho_CL = (
+            torch.cat([table, table.new_zeros(n_more, *table.shape[1:])])
+            for table in (self._s_CLn, self._y_CLn, self._rho_CL)
+        )

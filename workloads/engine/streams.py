@@ -57,7 +57,7 @@ class Streams:
         Bit i of a string does not depend on `n_bits`: each word is drawn for all strings before the next word.
         """
         n_words = -(-n_bits // _BITS)
-        counts = torch.tensor(steps, dtype=torch.int64, device=self._seeds.device)
+        counts = torch.arange(steps.start, steps.stop, steps.step, dtype=torch.int64, device=self._seeds.device)
         # (L, S, words, strings): the seeds take the first axis, so steps need a separate one.
         blocks = self._blocks(name, (n_words * n_strings + 3) // 4, counts.view(-1, 1), self._seeds.view(-1, 1, 1))
         words = torch.stack(blocks, dim=-1).flatten(2)[:, :, : n_words * n_strings]
@@ -72,17 +72,18 @@ class Streams:
         return _to_unit_interval(w0, w1), _to_unit_interval(w2, w3)
 
     def _words(self, name: str, n_blocks: int, step: int) -> Words:
-        steps = torch.tensor(step, dtype=torch.int64, device=self._seeds.device)
-        return self._blocks(name, n_blocks, steps, self._seeds.unsqueeze(1))
+        return self._blocks(name, n_blocks, self._word(step), self._seeds.unsqueeze(1))
 
     def _blocks(self, name: str, n_blocks: int, steps: Tensor, seeds: Tensor) -> Words:
         """Four words for each block; blocks are the last axis, against which `steps` and `seeds` broadcast."""
         digest = hashlib.blake2s(name.encode(), digest_size=8).digest()
-        device = self._seeds.device
-        index = torch.arange(n_blocks, dtype=torch.int64, device=device)
-        constants = (int.from_bytes(digest[:4], "little"), int.from_bytes(digest[4:], "little"))
-        c2, c3 = (torch.tensor(word, dtype=torch.int64, device=device) for word in constants)
+        index = torch.arange(n_blocks, dtype=torch.int64, device=self._seeds.device)
+        c2, c3 = (self._word(int.from_bytes(part, "little")) for part in (digest[:4], digest[4:]))
         return philox_4x32((index, steps & _MASK, c2, c3), (seeds & _MASK, (seeds >> 32) & _MASK))
+
+    def _word(self, number: int) -> Tensor:
+        # Filled on the device: a copy would make the host wait for it.
+        return torch.full((), number, dtype=torch.int64, device=self._seeds.device)
 
 
 def _interleaved(of_blocks: tuple[Tensor, ...], shape: tuple[int, ...]) -> Tensor:

@@ -3,6 +3,8 @@
 Axes: L lane, S step, B string, N position.
 """
 
+from typing import NamedTuple
+
 import torch
 from torch import Tensor
 
@@ -19,10 +21,22 @@ _LANES_AT_ONCE = 8
 """Lanes drawn at once, which bounds the memory of long strings."""
 
 
+class Lengths(NamedTuple):
+    """How long each lane's strings are.
+
+    Attributes:
+        of_lane: (L,) int64.
+        longest: The longest; given apart, because reading it from the tensor would wait for the device.
+    """
+
+    of_lane: Tensor
+    longest: int
+
+
 def training_batches(lanes: LanguageLanes, steps: range) -> list[Batch]:
     """The strings of the first of these steps, one batch per step."""
     block = steps[:_BLOCK]
-    drawn = _labelled(lanes, "batch", lanes.tensor("train_length", torch.int64), lanes.shared.batch_size, block)
+    drawn = _labelled(lanes, "batch", _own_lengths(lanes), lanes.shared.batch_size, block)
     by_step = {name: value.movedim(1, 0).contiguous().unbind() for name, value in drawn.items()}
     return [{name: values[index] for name, values in by_step.items()} for index in range(len(block))]
 
@@ -30,17 +44,18 @@ def training_batches(lanes: LanguageLanes, steps: range) -> list[Batch]:
 def evaluation_batch(lanes: LanguageLanes) -> Batch:
     """Strings of training length, and strings of each test length under the names `<length>/...`."""
     shared = lanes.shared
-    own_length = lanes.tensor("train_length", torch.int64)
-    found = _strings(lanes, "eval", own_length, shared.eval_batch_size)
+    own = _own_lengths(lanes)
+    found = _strings(lanes, "eval", own, shared.eval_batch_size)
     for length in shared.test_lengths:
-        strings = _strings(lanes, f"test/{length}", torch.full_like(own_length, length), shared.test_batch_size)
+        lengths = Lengths(torch.full_like(own.of_lane, length), length)
+        strings = _strings(lanes, f"test/{length}", lengths, shared.test_batch_size)
         found |= {f"{length}/{name}": value for name, value in strings.items() if name != "odds"}
     return found
 
 
 def looked_at_batch(lanes: LanguageLanes, n_strings: int) -> Batch:
     """Strings of training length on which heads are scored."""
-    return _strings(lanes, "heads", lanes.tensor("train_length", torch.int64), n_strings)
+    return _strings(lanes, "heads", _own_lengths(lanes), n_strings)
 
 
 def tokens_of(batch: Batch, test_length: int | None = None) -> Tokens:
@@ -49,25 +64,30 @@ def tokens_of(batch: Batch, test_length: int | None = None) -> Tokens:
     return Tokens(batch[f"{of}feature"], batch[f"{of}log_count"], batch[f"{of}log_n"])
 
 
-def _strings(lanes: LanguageLanes, stream: str, length_L: Tensor, n_strings: int) -> Batch:
+def _own_lengths(lanes: LanguageLanes) -> Lengths:
+    longest = max(training.parameters.train_length for training in lanes.trainings)
+    return Lengths(lanes.tensor("train_length", torch.int64), longest)
+
+
+def _strings(lanes: LanguageLanes, stream: str, lengths: Lengths, n_strings: int) -> Batch:
     """`_labelled` at step 0, without the axis of steps; draws a few lanes at a time."""
     every = torch.arange(len(lanes.trainings), device=lanes.device)
     parts = [
-        _labelled(lanes.select(some), stream, length_L[some], n_strings, range(1))
+        _labelled(lanes.select(some), stream, Lengths(lengths.of_lane[some], lengths.longest), n_strings, range(1))
         for some in torch.split(every, _LANES_AT_ONCE)
     ]
     return {name: torch.cat([part[name] for part in parts])[:, 0] for name in parts[0]}
 
 
-def _labelled(lanes: LanguageLanes, stream: str, length_L: Tensor, n_strings: int, steps: range) -> Batch:
+def _labelled(lanes: LanguageLanes, stream: str, lengths: Lengths, n_strings: int, steps: range) -> Batch:
     """Random strings as tokens, (L, S, B, ...), with their labels.
 
     `sign` is +1 for strings of the language and -1 for others; `odds` is the share of the language among strings with
     the same number of 1s.
     """
     language = lanes.shared.of
-    text_LSBN = random_texts(lanes.streams, stream, length_L, n_strings, steps)
-    length_LSB = length_L.view(-1, 1, 1).expand(text_LSBN.shape[:3])
+    text_LSBN = random_texts(lanes.streams, stream, lengths, n_strings, steps)
+    length_LSB = lengths.of_lane.view(-1, 1, 1).expand(text_LSBN.shape[:3])
     tokens = tokenize(language, text_LSBN, length_LSB, lanes.shared.representation)
     labelled = {
         "feature": tokens.feature_BTF,
@@ -81,16 +101,16 @@ def _labelled(lanes: LanguageLanes, stream: str, length_L: Tensor, n_strings: in
     return {name: value.to(lanes.dtype) for name, value in labelled.items()}
 
 
-def random_texts(streams: Streams, name: str, length_L: Tensor, n_strings: int, steps: range) -> Tensor:
+def random_texts(streams: Streams, name: str, lengths: Lengths, n_strings: int, steps: range) -> Tensor:
     """(L, S, B, N) bool, fair bits, with N the longest of the lanes' lengths; false beyond a lane's own length.
 
     Args:
         streams: The streams of the L trainings.
         name: The name of the stream.
-        length_L: int64, the strings' length in each lane.
+        lengths: Those of the strings.
         n_strings: B, the strings per step.
         steps: The S steps.
     """
-    n_bits = int(length_L.max())
-    is_inside = torch.arange(n_bits, device=length_L.device) < length_L.view(-1, 1, 1, 1)
-    return streams.bits(name, n_strings, n_bits, steps) & is_inside
+    length_L, longest = lengths
+    is_inside = torch.arange(longest, device=length_L.device) < length_L.view(-1, 1, 1, 1)
+    return streams.bits(name, n_strings, longest, steps) & is_inside

@@ -1,5 +1,7 @@
 """Scores of CLS's attention, at each probe. Axes: L lane, B string, H head, T token."""
 
+import functools
+
 import numpy as np
 import torch
 from torch import Tensor, nn
@@ -31,6 +33,12 @@ def attention_entropy(weight_BHT: Tensor, tokens: Tokens) -> Tensor:
     return -(weight_BHT * each_BHT).sum(-1).mean(0) / tokens.log_n
 
 
+@functools.lru_cache(maxsize=1)
+def _looked_at(lanes: LanguageLanes) -> Batch:
+    # Kept from probe to probe: drawing long strings costs as much as scoring heads on them.
+    return looked_at_batch(lanes, _N_STRINGS)
+
+
 def score_heads(template: Encoder, lanes: LanguageLanes, state: State) -> HeadScores:
     """Scores (L, n_layers, n_heads) on strings of training length, and the role `positional` or `none`.
 
@@ -51,7 +59,7 @@ def score_heads(template: Encoder, lanes: LanguageLanes, state: State) -> HeadSc
     parameters = {name: value for name, value in state.items() if name in names}
     buffers = {name: value for name, value in state.items() if name not in names}
     with torch.no_grad():
-        found = over_lanes(template, scores)(parameters, buffers, looked_at_batch(lanes, _N_STRINGS))
+        found = over_lanes(template, scores)(parameters, buffers, _looked_at(lanes))
     arrays = [each.to("cpu", torch.float64).numpy() for each in found]
     role = np.where(arrays[0] > POSITIONAL, "positional", NO_ROLE)
     return HeadScores(scores=dict(zip(SCORE_NAMES, arrays, strict=True)), role=role)

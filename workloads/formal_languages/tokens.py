@@ -74,7 +74,7 @@ def _by_kind(language: Language, text: Tensor, length: Tensor) -> tuple[Tensor, 
     n_zeros = (length - marked).clamp(min=0) - n_ones
     first = torch.nn.functional.pad(text[..., :marked].to(torch.int64), (1, max(0, marked - text.shape[-1])))
     first[..., 0] = CLS
-    further = torch.tensor([0, 1], device=text.device).expand(*first.shape[:-1], 2)
+    further = torch.arange(2, device=text.device).expand(*first.shape[:-1], 2)
     position = torch.arange(marked + 3, device=text.device).clamp(max=marked + 1)
     there = (position[: marked + 1] <= length.unsqueeze(-1)).to(torch.int64)
     count = torch.cat([there, n_zeros.unsqueeze(-1), n_ones.unsqueeze(-1)], dim=-1)

@@ -32,13 +32,13 @@ def training_batches(lanes: TranslationLanes, steps: range) -> list[Batch]:
     turn = steps[0] // passes.steps
     block = range(steps[0], min(steps[0] + _BLOCK, steps[-1] + 1, (turn + 1) * passes.steps))
     drawn_LN = lanes.streams.uniform("batch", (len(studied.train),), turn)
-    order = _orders(passes, drawn_LN)
+    order = _orders(_pairs(passes, lanes.device), drawn_LN)
     found = []
     for step in block:
         bucket, used = passes.bucket_at(step)
         first = used * shared.batch_size
         pairs_LB = order[bucket][:, first : first + shared.batch_size]
-        found.append(pairs_of(studied, pairs_LB, passes.buckets[bucket], lanes.device))
+        found.append(pairs_of(studied, pairs_LB, passes.buckets[bucket]))
     return found
 
 
@@ -60,26 +60,25 @@ def evaluation_batch(lanes: TranslationLanes) -> Batch:
             name: torch.as_tensor(value, device=lanes.device, dtype=None if value.dtype == bool else lanes.dtype)
             for name, value in known.items()
         }
-        words = pairs_of(studied, torch.as_tensor(bucket.pairs).unsqueeze(0), bucket, lanes.device)
+        words = pairs_of(studied, torch.as_tensor(bucket.pairs, device=lanes.device).unsqueeze(0), bucket)
         found |= {f"{index}/{name}": value.expand(n_lanes, *value.shape[1:]) for name, value in words.items()}
         found |= {f"{index}/{name}": value.expand(n_lanes, *value.shape) for name, value in facts.items()}
     return found
 
 
-def pairs_of(studied: StudiedCorpus, pairs_LB: Tensor, bucket: Bucket, device: torch.device) -> Batch:
+def pairs_of(studied: StudiedCorpus, pairs_LB: Tensor, bucket: Bucket) -> Batch:
     """`source` (L, B, S); `read` (L, B, T), the words that the decoder reads, SOS first; `target` (L, B, T), the words
-    that it should write; and the rarities of `source` and `read`."""
-    tables = _tables(studied)
+    that it should write; and the rarities of `source` and `read`. All on the device of `pairs_LB`."""
+    tables = _tables(studied, pairs_LB.device)
     source_LBS = tables["source"][pairs_LB, : bucket.n_source]
     read_LBT = tables["read"][pairs_LB, : bucket.n_target]
-    found = {
+    return {
         "source": source_LBS,
         "read": read_LBT,
         "target": tables["target"][pairs_LB, : bucket.n_target],
         "source_rarity": tables["source_rarity"][source_LBS],
         "read_rarity": tables["target_rarity"][read_LBT],
     }
-    return {name: value.to(device) for name, value in found.items()}
 
 
 def part_of(batch: Batch, name: str) -> Batch:
@@ -99,7 +98,13 @@ def _passes(studied: StudiedCorpus, batch_size: int, seed: int) -> Passes:
 
 
 @functools.lru_cache(maxsize=4)
-def _tables(studied: StudiedCorpus) -> dict[str, Tensor]:
+def _pairs(passes: Passes, device: torch.device) -> list[Tensor]:
+    """The pairs of each bucket, (n,)."""
+    return [torch.as_tensor(bucket.pairs, device=device) for bucket in passes.buckets]
+
+
+@functools.lru_cache(maxsize=4)
+def _tables(studied: StudiedCorpus, device: torch.device) -> dict[str, Tensor]:
     """All pairs as tensors, in int32: enough for embeddings, at half the memory traffic of int64."""
     corpus = studied.corpus
     arrays = {
@@ -109,16 +114,13 @@ def _tables(studied: StudiedCorpus) -> dict[str, Tensor]:
         "source_rarity": studied.source_rarity,
         "target_rarity": studied.target_rarity,
     }
-    return {name: torch.as_tensor(np.ascontiguousarray(value)) for name, value in arrays.items()}
+    return {name: torch.as_tensor(np.ascontiguousarray(value), device=device) for name, value in arrays.items()}
 
 
-def _orders(passes: Passes, drawn_LN: Tensor) -> list[Tensor]:
+def _orders(pairs: list[Tensor], drawn_LN: Tensor) -> list[Tensor]:
     """For each bucket (L, n): its pairs in each lane's order of this pass."""
-    sizes = [len(bucket.pairs) for bucket in passes.buckets]
-    return [
-        torch.as_tensor(bucket.pairs)[drawn_Ln.cpu().argsort(dim=1, stable=True)]
-        for bucket, drawn_Ln in zip(passes.buckets, torch.split(drawn_LN, sizes, dim=1), strict=True)
-    ]
+    drawn = torch.split(drawn_LN, [len(of_bucket) for of_bucket in pairs], dim=1)
+    return [of_bucket[drawn_Ln.argsort(dim=1, stable=True)] for of_bucket, drawn_Ln in zip(pairs, drawn, strict=True)]
 
 
 def _known(studied: StudiedCorpus, bucket: Bucket, *, judges_all: bool) -> dict[str, NDArray[np.generic]]:

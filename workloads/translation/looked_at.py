@@ -73,7 +73,7 @@ class _Fits:
 
 
 def _of_bucket(studied: StudiedCorpus, bucket: Bucket, fits: _Fits | None, device: torch.device) -> LookedAt:
-    words = pairs_of(studied, torch.as_tensor(bucket.pairs).unsqueeze(0), bucket, device)
+    words = pairs_of(studied, torch.as_tensor(bucket.pairs, device=device).unsqueeze(0), bucket)
     batch = {name: value[0] for name, value in words.items()}
     source, read = batch["source"], batch["read"]
     source_words = (source != PAD) & (source != EOS)

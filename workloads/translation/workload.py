@@ -93,24 +93,30 @@ class Translation(Workload[TranslationParameters]):
         model = cast(TranslationModel, module)
         return smoothed_loss(model(batch), batch["target"], model.label_smoothing)
 
+    def answers(self, module: nn.Module, batch: Batch) -> Batch:
+        """Per bucket the logits `<bucket>/logit` (B, T, V), and the losses of words `<bucket>/nats` (B, T)."""
+        found: Batch = {}
+        for index, part in enumerate(parts_of(batch)):
+            logit = module(part)
+            found |= {f"{index}/logit": logit, f"{index}/nats": word_nats(logit, part["target"])}
+        return found
+
     def eval_loss(self, module: nn.Module, batch: Batch) -> Tensor:
         """Cross-entropy in nats per token, without smoothing, on held-out sentences of the trained lengths."""
-        parts = [part | {"nats": word_nats(module(part), part["target"])} for part in parts_of(batch)]
-        return mean_over(parts, "nats", "is_judged")
+        del module
+        return mean_over(parts_of(batch), "nats", "is_judged")
 
     def measure(self, module: nn.Module, batch: Batch) -> dict[str, Tensor]:
         """Cross-entropy and accuracy of words, each on all, the short and the long held-out sentences; and
         `source_gain`, the nats per token that another sentence's source costs."""
         parts = []
         for part in parts_of(batch):
-            logit = module(part)
             elsewhere = part | {name: part[name].roll(1, 0) for name in ("source", "source_rarity")}
             parts.append(
                 part
                 | {
                     "is_long": ~part["is_short"],
-                    "nats": word_nats(logit, part["target"]),
-                    "right": (logit.argmax(-1) == part["target"]) * (part["target"] != PAD),
+                    "right": (part["logit"].argmax(-1) == part["target"]) * (part["target"] != PAD),
                     "nats_elsewhere": word_nats(module(elsewhere), part["target"]),
                 }
             )

@@ -71,7 +71,7 @@ def _write(template: TranslationModel, lanes: TranslationLanes, state: State) ->
     # One bucket suffices: all translations are written to one length, whatever the length of their sources.
     bucket = by_length(studied.corpus, pairs, 1)[0]
     numbers = torch.as_tensor(bucket.pairs).expand(len(lanes.trainings), -1)
-    known = pairs_of(studied, numbers, bucket, lanes.device)
+    known = pairs_of(studied, numbers.to(lanes.device), bucket)
     sources: Batch = {name: known[name] for name in ("source", "source_rarity")}
     names = {name for name, _ in template.named_parameters()}
     words_LBT = greedy_words(

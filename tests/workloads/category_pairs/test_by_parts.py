@@ -14,20 +14,22 @@ TRAINED = {name: torch.randn(L, 5, generator=GENERATOR, dtype=torch.float64) for
 FIXED = {"target": torch.randn(L, 5, generator=GENERATOR, dtype=torch.float64)}
 
 
-def _loss(state: dict[str, Tensor], text_BM: Tensor) -> Tensor:
+def _loss(state: dict[str, Tensor], text_BM: Tensor) -> tuple[Tensor, Tensor]:
     one_hot = (text_BM.unsqueeze(-1) == torch.arange(5)).double()
-    return (torch.tanh(one_hot @ state["w"]).sum(1) - (one_hot @ state["target"]).sum(1)).square().mean()
+    error_B = torch.tanh(one_hot @ state["w"]).sum(1) - (one_hot @ state["target"]).sum(1)
+    return error_B.square().mean(), error_B
 
 
-def _over_lanes(n_texts: int) -> tuple[Tensor, tuple[Tensor, ...]]:
+def _over_lanes(n_texts: int) -> tuple[Tensor, Tensor, tuple[Tensor, ...]]:
+    """Losses, what they return besides, and gradients."""
     leaves = {name: value.clone().requires_grad_() for name, value in TRAINED.items()}
 
-    def by_parts(trained: State, fixed: State, text_BM: Tensor) -> Tensor:
+    def by_parts(trained: State, fixed: State, text_BM: Tensor) -> tuple[Tensor, ...]:
         return mean_by_parts(_loss, trained, fixed, text_BM, n_texts)
 
-    losses = vmap(by_parts)(leaves, FIXED, TEXT)
+    losses, errors = vmap(by_parts)(leaves, FIXED, TEXT)
     weights = torch.arange(1.0, L + 1).double()
-    return losses, torch.autograd.grad((weights * losses).sum(), list(leaves.values()), materialize_grads=True)
+    return losses, errors, torch.autograd.grad((weights * losses).sum(), list(leaves.values()), materialize_grads=True)
 
 
 @pytest.mark.slow
@@ -45,6 +47,7 @@ def test_a_loss_that_is_only_looked_at_takes_no_gradient() -> None:
 def test_a_second_derivative_is_refused_not_zero() -> None:
     trained, fixed = ({name: value[0].clone() for name, value in state.items()} for state in (TRAINED, FIXED))
     w = trained["w"].requires_grad_()
-    (gradient,) = torch.autograd.grad(mean_by_parts(_loss, trained, fixed, TEXT[0], 5), w, create_graph=True)
+    mean, _ = mean_by_parts(_loss, trained, fixed, TEXT[0], 5)
+    (gradient,) = torch.autograd.grad(mean, w, create_graph=True)
     with pytest.raises(RuntimeError, match="does not require grad"):
         torch.autograd.grad(gradient.sum(), w)

@@ -55,13 +55,17 @@ def test_the_scale_is_the_one_named(name: str, wanted: float) -> None:
     assert (gradient != 0.0) == (name == "learned")
 
 
-def test_attention_that_writes_nothing_leaves_the_skip() -> None:
-    model = _random(variant="solution_3")
-    text = torch.randint(N, (4, M), generator=torch.Generator().manual_seed(1))
-    without = model.predict(text, attends=False)
-    assert without[text[:, 1:] == 1].unique().numel() == 1
+@pytest.mark.parametrize("n_positions", [M, N])
+@pytest.mark.parametrize("skip", [True, False])
+@pytest.mark.parametrize("variant", FULL_VARIANTS)
+def test_attention_that_writes_nothing_leaves_the_skip(variant: str, skip: bool, n_positions: int) -> None:
+    model = _random(variant=variant, skip=skip, n_positions=n_positions)
+    text = torch.randint(N, (4, n_positions), generator=torch.Generator().manual_seed(1))
+    without = model.predict_unattended(text)
+    attended = model.predict(text)
     model.v_VV.data.zero_()
-    torch.testing.assert_close(without, model.predict(text), rtol=0.0, atol=0.0)
+    torch.testing.assert_close(without, model.predict(text))
+    assert not torch.allclose(without, attended)
 
 
 @pytest.mark.parametrize(

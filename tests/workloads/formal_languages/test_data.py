@@ -6,7 +6,7 @@ import torch
 from attnsweep.workloads.engine.contract import Lanes, Training
 from attnsweep.workloads.engine.streams import Streams
 from attnsweep.workloads.formal_languages import FormalLanguages
-from attnsweep.workloads.formal_languages.data import evaluation_batch, random_texts, training_batches
+from attnsweep.workloads.formal_languages.data import Lengths, evaluation_batch, random_texts, training_batches
 from attnsweep.workloads.parameters import Value
 from attnsweep.workloads.testing import defaults
 
@@ -23,7 +23,7 @@ def _lanes(*lengths: int, **values: Value) -> Lanes:  # type: ignore[type-arg]
 
 def test_a_string_ends_at_its_own_length() -> None:
     length = torch.tensor([3, 40, 64])
-    text = random_texts(Streams(torch.tensor([1, 2, 3])), "x", length, 500, range(2))
+    text = random_texts(Streams(torch.tensor([1, 2, 3])), "x", Lengths(length, 64), 500, range(2))
     assert text.shape == (3, 2, 500, 64)
     for lane, n in enumerate(length.tolist()):
         assert not text[lane, :, :, n:].any()
@@ -32,8 +32,8 @@ def test_a_string_ends_at_its_own_length() -> None:
 
 def test_a_string_does_not_depend_on_longer_neighbours() -> None:
     seeds = torch.tensor([1, 2])
-    alone = random_texts(Streams(seeds[:1]), "x", torch.tensor([35]), 6, range(4, 6))
-    beside = random_texts(Streams(seeds), "x", torch.tensor([35, 500]), 6, range(4, 6))
+    alone = random_texts(Streams(seeds[:1]), "x", Lengths(torch.tensor([35]), 35), 6, range(4, 6))
+    beside = random_texts(Streams(seeds), "x", Lengths(torch.tensor([35, 500]), 500), 6, range(4, 6))
     assert torch.equal(alone[0], beside[0, :, :, :35])
 
 
@@ -52,7 +52,7 @@ def test_a_block_of_steps_is_its_steps(language: str, batch_size: int) -> None:
 
 def test_a_step_reads_the_strings_of_its_own_number() -> None:
     lanes = _lanes(10, 10, tokens="positions", batch_size=3)
-    text = random_texts(lanes.streams, "batch", torch.tensor([10, 10]), 3, range(9, 10))[:, 0]
+    text = random_texts(lanes.streams, "batch", Lengths(torch.tensor([10, 10]), 10), 3, range(9, 10))[:, 0]
     found = training_batches(lanes, range(7, 1000))[2]["feature"]
     assert torch.equal(found[:, :, 1:, 1] == 1, text)
 

@@ -72,7 +72,7 @@ def batch_of(parameters: TranslationParameters, pairs: NDArray[np.int64]) -> Bat
     """Pairs of the corpus, (B, ...), padded to the longest of them."""
     studied = studied_corpus(parameters)
     bucket = by_length(studied.corpus, pairs, 1)[0]
-    words = pairs_of(studied, torch.as_tensor(bucket.pairs).unsqueeze(0), bucket, torch.device("cpu"))
+    words = pairs_of(studied, torch.as_tensor(bucket.pairs).unsqueeze(0), bucket)
     return {name: value[0] for name, value in words.items()}
 
 

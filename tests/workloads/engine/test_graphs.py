@@ -1,0 +1,82 @@
+"""A step that was captured once trains on rightly when it is replayed: with new batches, rates and counters."""
+
+from typing import Any
+
+import pytest
+import torch
+
+from attnsweep.workloads.category_pairs import CategoryPairs
+from attnsweep.workloads.engine.contract import Training, Workload
+from attnsweep.workloads.engine.graphs import Graphs
+from attnsweep.workloads.engine.pack import Pack
+from attnsweep.workloads.formal_languages import FormalLanguages
+from attnsweep.workloads.parameters import Value
+from attnsweep.workloads.testing import defaults
+from attnsweep.workloads.translation import Translation
+from tests.workloads.engine.recorded_graph import RecordedGraph
+from tests.workloads.translation.small_translation import SMALL
+
+PAIRS: dict[str, Value] = {"n_categories": 3, "n_positions": 5, "batch_size": 6, "n_steps": 40}
+CHANGING: dict[str, Value] = {
+    "learning_rate_schedule": "cosine",
+    "warmup_steps": 9,
+    "gradient_clip_norm": 0.5,
+    "weight_decay": 0.1,
+}
+STRINGS: dict[str, Value] = {"n_steps": 40, "train_length": 5, "eval_batch_size": 6, "test_batch_size": 4}
+CASES: dict[str, tuple[Workload[Any], dict[str, Value]]] = {
+    "P, SGD with momentum": (CategoryPairs(), PAIRS | {"variant": "positions_only", "momentum": 0.9}),
+    "P, Adam": (CategoryPairs(), PAIRS | {"variant": "positions_only", "optimizer": "adam"}),
+    "C, AdamW, rates that change": (
+        CategoryPairs(),
+        PAIRS | CHANGING | {"variant": "categories_only", "optimizer": "adamw"},
+    ),
+    "P, sampled": (
+        CategoryPairs(),
+        PAIRS | {"variant": "positions_only", "optimizer": "adam", "expectation": "sampled"},
+    ),
+    "FIRST": (FormalLanguages(), STRINGS | CHANGING | {"language": "first", "longest_test_length": 8}),
+    "translation": (Translation(), SMALL | {"n_steps": 40}),
+}
+
+
+def _trained(name: str, graphs: Graphs | None) -> Pack[Any]:
+    workload, values = CASES[name]
+    rates = (1e-3, 1e-2, 0.05)
+    trainings = [Training(defaults(workload, **values | {"learning_rate": rates[seed % 3]}), seed) for seed in range(4)]
+    pack = Pack(workload, trainings, programs=graphs)
+    while not pack.advance(7):
+        pass
+    return pack
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_replayed_steps_are_those_of_the_pack_to_the_last_bit(name: str) -> None:
+    graphs: list[RecordedGraph] = []
+
+    def new_graph() -> RecordedGraph:
+        graphs.append(RecordedGraph())
+        return graphs[-1]
+
+    replayed, plain = _trained(name, Graphs(new_graph)), _trained(name, None)
+    assert torch.equal(replayed._final_rows, plain._final_rows)
+    for metric, table in plain.result().evidence.metrics.items():
+        assert replayed.result().evidence.metrics[metric].tobytes() == table.tobytes(), metric
+    # A graph for each shape of batch and set of lanes; all other steps are replays.
+    assert sum(graph.n_replays for graph in graphs) == 40 - len(graphs)
+
+
+def test_lanes_that_leave_take_their_graph_with_them() -> None:
+    """Trainings that end at different steps: each set of lanes has a graph of its own."""
+    workload = CategoryPairs()
+    values: dict[str, Value] = {"variant": "positions_only", "n_steps": 300, "optimizer": "adam", "learning_rate": 0.05}
+    sigmas = (0.01, 0.3, 0.6, 1.0, 2.0)
+    trainings = [Training(defaults(workload, **values, init_sigma=sigma), 0) for sigma in sigmas]
+    packs = [Pack(workload, trainings, programs=programs) for programs in (Graphs(RecordedGraph), None)]
+    for pack in packs:
+        while not pack.advance(50):
+            pass
+    replayed, plain = (pack.result() for pack in packs)
+    assert len(set(plain.n_steps.tolist())) > 2
+    assert replayed.n_steps.tolist() == plain.n_steps.tolist()
+    assert torch.equal(packs[0]._final_rows, packs[1]._final_rows)

@@ -1,0 +1,183 @@
+"""What a step of each shipped workload asks of a GPU: so many kernels, and never a wait. With L-BFGS, the host reads a
+few counts in each evaluation. Collected by `test_devices`, in a process of its own.
+
+    python -m tests.workloads.step_cases        prints the table of docs/engines.md
+"""
+
+import inspect
+from dataclasses import dataclass
+from itertools import product
+from typing import Any
+
+import pytest
+import torch
+
+from attnsweep.search_spaces import Categorical
+from attnsweep.search_spaces.dimensions import Conditional
+from attnsweep.search_spaces.loading import load_sweep, shipped_names
+from attnsweep.workloads.category_pairs import CategoryPairs
+from attnsweep.workloads.engine.contract import Batch, Lanes, Training, Workload
+from attnsweep.workloads.engine.pack import Pack
+from attnsweep.workloads.formal_languages import FormalLanguages
+from attnsweep.workloads.parameters import TrainingParameters, Value
+from attnsweep.workloads.registry import load_workload
+from attnsweep.workloads.testing import defaults
+from attnsweep.workloads.translation import Translation
+from tests.workloads.device_cases import FULL, LANGUAGE, PAIRS, TRANSLATOR
+from tests.workloads.device_watch import COPY_TO_HOST, NUMBER_READ, SHAPE_FROM_DATA, Watch, watched
+from tests.workloads.pretend_device import pretend_device
+
+N_STEPS, FIRST_STEPS, LAST_STEPS = 70, 2, 2
+"""Steps of a training, and those at its ends that are not watched: they are probed."""
+
+LBFGS = "workloads/engine/lbfgs.py"
+
+
+@dataclass(frozen=True)
+class Case:
+    """A kind of step.
+
+    Attributes:
+        workload: Its problem.
+        values: Parameters of its trainings.
+        budget: Kernels a step, or with L-BFGS an evaluation; the drawing of batches is in it.
+    """
+
+    workload: Workload[Any]
+    values: dict[str, Value]
+    budget: int
+
+
+P, C = PAIRS | {"variant": "positions_only"}, PAIRS | {"variant": "categories_only"}
+FIRST = LANGUAGE | {"language": "first"}
+PARITY = LANGUAGE | {"language": "parity", "attention_scale": "log_n_inv_sqrt_d"}
+ADAM: dict[str, Value] = {"optimizer": "adam"}
+EVERYTHING: dict[str, Value] = {
+    "optimizer": "adamw",
+    "learning_rate_schedule": "cosine",
+    "warmup_steps": 3,
+    "gradient_clip_norm": 1.0,
+    "weight_decay": 0.1,
+}
+CASES = {
+    "system P, SGD": Case(CategoryPairs(), P, 81),
+    "system P, Adam, softmax": Case(CategoryPairs(), P | ADAM | {"attention_activation": "softmax"}, 94),
+    "system P, sampled, Adam": Case(CategoryPairs(), P | ADAM | {"expectation": "sampled"}, 216),
+    "system P, L-BFGS": Case(CategoryPairs(), P | {"optimizer": "lbfgs"}, 540),
+    "system C, SGD": Case(CategoryPairs(), C, 92),
+    "system C, Adam": Case(CategoryPairs(), C | ADAM, 103),
+    "system C, AdamW with schedule, clipping and decay": Case(CategoryPairs(), C | EVERYTHING, 132),
+    "solution 1, L-BFGS": Case(CategoryPairs(), FULL | {"variant": "solution_1"}, 564),
+    "solution 2, L-BFGS": Case(CategoryPairs(), FULL | {"variant": "solution_2"}, 561),
+    "solution 3, L-BFGS": Case(CategoryPairs(), FULL | {"variant": "solution_3"}, 561),
+    "combined, L-BFGS": Case(CategoryPairs(), FULL | {"variant": "combined", "flavour": "lean_1"}, 678),
+    "FIRST, Adam": Case(FormalLanguages(), FIRST, 196),
+    "PARITY, Adam": Case(FormalLanguages(), PARITY, 196),
+    "translation, Adam": Case(Translation(), TRANSLATOR, 430),
+}
+
+
+def unprobed(workload: Workload[Any]) -> Workload[Any]:
+    """The same problem, probed at both ends only."""
+
+    class Unprobed(type(workload)):  # type: ignore[misc]
+        def probe_steps(self, parameters: TrainingParameters) -> tuple[int, ...]:
+            return 0, parameters.n_steps
+
+    found: Workload[Any] = Unprobed()
+    return found
+
+
+def steps_of(workload: Workload[Any], values: dict[str, Value]) -> Watch:
+    """What the steps between the probes of two trainings ask of the device."""
+    settings = values | {"n_steps": N_STEPS, "stop_when_solved": False}
+    trainings = [Training(defaults(workload, **settings), seed) for seed in range(2)]
+    pack = Pack(unprobed(workload), trainings, pretend_device())
+    pack.advance(FIRST_STEPS)
+    with watched() as watch:
+        assert not pack.advance(N_STEPS - FIRST_STEPS - LAST_STEPS)
+    return watch
+
+
+def a_step(count: int) -> float:
+    """The share of a count over all watched steps."""
+    return count / (N_STEPS - FIRST_STEPS - LAST_STEPS)
+
+
+@pytest.mark.sample(
+    "system P, sampled, Adam",
+    "system C, AdamW with schedule, clipping and decay",
+    "solution 3, L-BFGS",
+    "FIRST, Adam",
+    "translation, Adam",
+)
+@pytest.mark.parametrize("name", CASES)
+def test_a_step_keeps_to_its_budget_and_never_waits(name: str) -> None:
+    case = CASES[name]
+    watch = steps_of(case.workload, case.values)
+    if case.values.get("optimizer") == "lbfgs":
+        assert {(note.kind, note.place.rpartition(":")[0]) for note in watch.notes} == {(COPY_TO_HOST, LBFGS)}
+        assert a_step(watch.notes.total()) <= 1 + a_step(1)
+    else:
+        assert not watch.notes, "\n".join(map(str, watch.notes))
+    kernels = a_step(watch.kernels.total())
+    assert 0.9 * case.budget < kernels <= case.budget, watch.kernels.most_common(12)
+
+
+def _of(values: dict[str, Any], defaults_of: dict[str, Any], name: str) -> list[Any]:
+    found = values.get(name, defaults_of.get(name))
+    if isinstance(found, Conditional):
+        found = found.then
+    return list(found.choices) if isinstance(found, Categorical) else [found]
+
+
+def test_each_shipped_sweep_has_its_steps_here() -> None:
+    telling = ("variant", "language", "optimizer")
+    known = {
+        (case.workload.name, *(getattr(defaults(case.workload, **case.values), name, None) for name in telling))
+        for case in CASES.values()
+    }
+    for name in shipped_names():
+        spec = load_sweep(name)
+        workload = load_workload(spec.workload)
+        usual = defaults(workload).values()
+        choices = (_of(dict(spec.space), usual, each) for each in telling)
+        assert {(workload.name, *choice) for choice in product(*choices)} <= known, name
+
+
+class ReadsALength(CategoryPairs):
+    """Reads a number of the device for each batch, as a branch on a value does."""
+
+    def batch(self, lanes: Lanes[Any], step: int) -> Batch:
+        text = super().batch(lanes, step)["text"]
+        return {"text": text[:, : int(text.max()) + 1]}  # waits here
+
+
+class PicksTexts(CategoryPairs):
+    """Picks texts by a condition."""
+
+    def batch(self, lanes: Lanes[Any], step: int) -> Batch:
+        text = super().batch(lanes, step)["text"]
+        is_kept = torch.ones_like(text[0, :, 0], dtype=torch.bool)
+        return {"text": text[:, is_kept]}  # waits here
+
+
+@pytest.mark.parametrize(("workload", "kind"), [(ReadsALength(), NUMBER_READ), (PicksTexts(), SHAPE_FROM_DATA)])
+def test_a_wait_is_found_with_its_line(workload: Workload[Any], kind: str) -> None:
+    watch = steps_of(workload, P | ADAM | {"expectation": "sampled"})
+    found = [note for note in watch.notes if "step_cases.py" in note.place]
+    assert [note.kind for note in found] == [kind]
+    lines, first = inspect.getsourcelines(type(workload).batch)
+    place = int(found[0].place.rpartition(":")[2]) - first
+    assert "waits here" in lines[place]
+
+
+def main() -> None:
+    """Prints a row of the table for each case."""
+    for name, case in CASES.items():
+        watch = steps_of(case.workload, case.values)
+        print(f"| {name} | {a_step(watch.kernels.total()):.0f} | {a_step(watch.notes.total()):.1f} |")  # noqa: T201
+
+
+if __name__ == "__main__":
+    main()
