@@ -131,10 +131,10 @@ FAULTS_OF_SWEEPS = (
     ),
     Fault(
         "a pack that did not fit is made again",
-        "orchestrator/running/backlog.py",
+        "orchestrator/running/pack_sizes.py",
         "max(n_lanes // 2, 1)",
         "max(n_lanes, 1)",
-        (f"{_RUNNING}/test_backlog.py",),
+        (f"{_RUNNING}/test_pack_sizes.py",),
     ),
     Fault(
         "a resumed study draws what the first trial drew",
