@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from two_layer_attention import NextToken
 
 from attnsweep.workloads.category_pairs import CategoryPairs
 from attnsweep.workloads.engine.blocks import Programs
@@ -54,6 +55,7 @@ SHAPES: dict[str, tuple[Workload[Any], list[dict[str, Any]]]] = {
         LANGUAGES,
         [STRINGS | {"language": "parity", "n_layers": 2, "test_ladder": False, "stop_when_solved": False}],
     ),
+    "a user's two-layer attention, Adam, float32": (NextToken(), [ENDLESS]),
 }
 SIZES = (64, 256)
 WARM_UP, SECONDS = 30, 1.0

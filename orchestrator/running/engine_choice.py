@@ -18,8 +18,8 @@ from attnsweep.workloads.engine.pack import Pack
 from attnsweep.workloads.engine.programs import NoCompilerError, block_engine
 
 _SECONDS_A_NUMBER = 1e-9
-"""What the vmapped engine takes for each number that a step computes. Blocks take a tenth (system P) to three quarters
-(a two-layer encoder) of it (benchmarks/RESULTS.md)."""
+"""What the vmapped engine takes for each number that a step computes. Blocks take a tenth (system P) to two fifths
+(a user's attention) of it (benchmarks/RESULTS.md)."""
 _SECONDS_TO_COMPILE, _SECONDS_AN_OPERATION = 5.0, 0.02
 """Of CPU, once per machine: 7 s for the 108 operations of a step of system P, 26 s for the 1,125 of the encoder."""
 _MARGIN = 2.5

@@ -18,6 +18,9 @@ from torch.fx.experimental.proxy_tensor import make_fx
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.overrides import TorchFunctionMode
 
+from attnsweep.workloads.engine.repeated_reads import origin, read_repeatedly, stored
+from attnsweep.workloads.engine.strided import slices_of
+
 aten, prims = torch.ops.aten, torch.ops.prims
 Rule: TypeAlias = Callable[..., Any]
 """Computes one node for a block, from the node's shapes in one training and its arguments with lanes."""
@@ -27,6 +30,8 @@ _LONGEST_TABLE = 64
 """Rows of an embedding that is read by a product with one-hot vectors; a longer one would cost more than it saves."""
 _FEWEST_OF_A_GEMM = 48
 """From this size in all three dimensions on, a product is faster as one GEMM per training than over lanes."""
+_FEWEST_OF_A_LOOP = 8
+"""Sums of fewer terms the compiler writes out."""
 
 
 class NoRuleError(Exception):
@@ -67,6 +72,8 @@ def check_rules(graph: fx.GraphModule) -> None:
             sizes = (*_shape(node.args[0])[-2:], _shape(node.args[1])[-1])
             if min(sizes) >= _FEWEST_OF_A_GEMM:
                 raise NoRuleError(f"its matrix products, such as {sizes[0]}x{sizes[1]}x{sizes[2]}, are faster vmapped")
+        if node.target is aten.as_strided.default and slices_of(node) is None:
+            raise NoRuleError(f"{node.target}, unless it shows a slice, cannot be compiled for a block")
         if node.target is aten.index.Tensor and not all(_is_place(index) for index in node.args[1]):
             raise NoRuleError("an index that is not one tensor of whole numbers per leading axis cannot be compiled")
         if node.target in _LOOKUPS:
@@ -91,6 +98,10 @@ class _OneHotByComparison(TorchFunctionMode):
 class OverLanes(fx.Interpreter):
     """Runs the graph of one training on tensors with a last axis of lanes."""
 
+    def __init__(self, graph: fx.GraphModule) -> None:
+        super().__init__(graph)
+        self._stored = read_repeatedly(graph)
+
     def get_attr(self, target: Any, args: Any, kwargs: Any) -> Any:
         """A constant of the graph, equal in all lanes."""
         value = super().get_attr(target, args, kwargs)
@@ -103,7 +114,8 @@ class OverLanes(fx.Interpreter):
         args, kwargs = self.fetch_args_kwargs_from_env(n)
         rule = _rule_of(n.target)
         assert rule is not None, n.target
-        return rule(n, *args, **kwargs)
+        found = rule(n, *args, **kwargs)
+        return stored(found) if n in self._stored else found
 
 
 def _rule_of(target: Any) -> Rule | None:
@@ -167,8 +179,28 @@ def _same(node: fx.Node, *args: Any, **kwargs: Any) -> Any:
     return node.target(*args, **kwargs)  # type: ignore[operator]
 
 
+def _div(node: fx.Node, value: Any, divisor: Any, **kwargs: Any) -> Any:
+    of, dtype = node.args[1], node.meta["val"].dtype
+    is_one_number = isinstance(of, fx.Node) and origin(of).op == "placeholder" and of.meta["val"].numel() == 1
+    if kwargs or not is_one_number or node.meta["val"].numel() == 1:
+        return _pointwise(node, value, divisor, **kwargs)
+    # One division for all numbers of a lane.
+    return value * _of_type(stored(divisor.reciprocal()), of, dtype)
+
+
 def _mm(_: fx.Node, a: Tensor, b: Tensor) -> Tensor:
+    # The compiler computes the products of these parts in one loop, which loads a number for several of them.
+    n_terms = a.shape[1]
+    by_rows, by_columns = a.chunk(_n_parts(a.shape[0], n_terms, (2, 1)), 0), b.chunk(_n_parts(b.shape[1], n_terms), 1)
+    return torch.cat([torch.cat([_product(some, each) for each in by_columns], 1) for some in by_rows])
+
+
+def _product(a: Tensor, b: Tensor) -> Tensor:
     return (a.unsqueeze(2) * b.unsqueeze(0)).sum(1)
+
+
+def _n_parts(size: int, n_terms: int, choices: Sequence[int] = (4, 2, 1)) -> int:
+    return next(n for n in choices if size % n == 0) if n_terms >= _FEWEST_OF_A_LOOP else 1
 
 
 def _bmm(_: fx.Node, a: Tensor, b: Tensor) -> Tensor:
@@ -314,6 +346,7 @@ _ELEMENTWISE = (
 )
 _RULES: dict[Any, Rule] = {
     operator.getitem: lambda _, values, index: values[index],
+    aten.div.Tensor: _div,
     aten.mm.default: _mm,
     aten.bmm.default: _bmm,
     aten.sum.default: _full_reduction(aten.sum.dim_IntList),
@@ -346,6 +379,7 @@ _RULES: dict[Any, Rule] = {
     **_all(_created, aten.scalar_tensor.default, aten.eye.default),
     **_all(_created, aten.arange.default, aten.arange.start, aten.arange.start_step),
     **_all(_new, aten.new_zeros.default, aten.new_ones.default, aten.new_full.default, aten.new_empty.default),
+    aten.as_strided.default: lambda node, value, *_: value[slices_of(node)],
     aten.index.Tensor: _index,
     aten.embedding.default: _embedding,
     aten.embedding_dense_backward.default: _embedding_backward,

@@ -35,7 +35,15 @@ _OPTIONS = {
     "cpp.enable_floating_point_contract_flag": "off",
     "size_asserts": False,
     "compile_threads": 1,
+    # Allocating an intermediate tensor costs as much as computing it.
+    "aot_inductor.allow_stack_allocation": True,
+    # The graph says what is stored (`read_repeatedly`); more would only part a gradient from its update.
+    "realize_reads_threshold": 40,
 }
+_STACK_BYTES = 2 * 1024**2
+"""What a program keeps on the stack, of the usual 8 MiB. One that needs more uses the heap."""
+_NAME = "blocks 2"
+"""Its number rises where the same step would be computed with other bits."""
 _VECTORS = "avx2"
 _COMPILER_FOLDER = "TORCHINDUCTOR_CACHE_DIR"
 
@@ -51,7 +59,7 @@ def block_engine() -> str:
         NoCompilerError: If this machine cannot compile it, or has nowhere to keep it.
     """
     _folder()
-    return f"blocks, {_VECTORS}, {compiler()}"
+    return f"{_NAME}, {_VECTORS}, {compiler()}"
 
 
 @cache
@@ -113,6 +121,7 @@ def _compile(step: StepGraph, examples: Sequence[Tensor], library: Path) -> None
     with (
         tempfile.TemporaryDirectory(dir=library.parent) as folder,
         _compiling_in(library.parent / "compiler"),
+        _with_more_on_stack(examples[0].element_size()),
         warnings.catch_warnings(),
     ):
         warnings.simplefilter("ignore")
@@ -136,12 +145,25 @@ def _compiling_in(folder: Path) -> Iterator[None]:
             os.environ[_COMPILER_FOLDER] = before
 
 
+@contextmanager
+def _with_more_on_stack(bytes_of_a_number: int) -> Iterator[None]:
+    from torch._inductor.codegen import cpp_wrapper_cpu_array_ref
+
+    before = cpp_wrapper_cpu_array_ref.MAX_STACK_ALLOCATION_SIZE
+    cpp_wrapper_cpu_array_ref.MAX_STACK_ALLOCATION_SIZE = _STACK_BYTES // bytes_of_a_number
+    try:
+        yield
+    finally:
+        cpp_wrapper_cpu_array_ref.MAX_STACK_ALLOCATION_SIZE = before
+
+
 def _key(step: StepGraph, examples: Sequence[Tensor]) -> str:
     shapes = [(str(value.dtype), tuple(value.shape)) for value in examples]
     constants = [
         (name, value.numpy().tobytes()) for name, value in vars(step.graph).items() if isinstance(value, Tensor)
     ]
     content = (
+        _NAME,
         step.graph.code,
         step.inputs,
         shapes,

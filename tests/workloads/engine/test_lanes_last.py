@@ -8,11 +8,14 @@ from torch import Tensor
 from torch.nn import functional
 
 from attnsweep.workloads.engine.lanes_last import NoRuleError, OverLanes, check_rules, traced
+from attnsweep.workloads.engine.repeated_reads import read_repeatedly
 
 W = 3
 
 FUNCTIONS: dict[str, Callable[..., Tensor]] = {
     "product": lambda a, b: a @ b.T,
+    "product in tiles": lambda a, b: a.tile(4, 4) @ b.tile(4, 4).T / 100,
+    "product of odd rows": lambda a, b: a.tile(1, 4) @ b.tile(1, 4).T / 100,
     "batched product": lambda a, b: torch.einsum("ij,kj->ik", a, b) + (a[None] @ b[None].mT)[0],
     "matrix times vector": lambda a, b: a @ b[0],
     "linear with bias": lambda a, b: functional.linear(a, b, b[:, 0]),
@@ -24,6 +27,7 @@ FUNCTIONS: dict[str, Callable[..., Tensor]] = {
     "shapes": lambda a, b: torch.cat([a.flatten(), b.T.reshape(-1)]).view(2, -1).unsqueeze(1).squeeze(1),
     "slices": lambda a, b: a[:, 1:3] + b[::2, -2:].flip(0)[:1] + a.unbind(1)[0][:, None],
     "axes from the end": lambda a, b: a.cumsum(-1) + (b > 0).any(-1, keepdim=True) + a.select(-1, 2)[:, None],
+    "parts": lambda a, b: sum(x * y for x, y in zip(a.chunk(2, -1), b.split([2, 2], 1), strict=True))[1:],
     "stack and pad": lambda a, b: functional.pad(torch.stack([a, b], 1), (1, 2)),
     "permute": lambda a, b: torch.stack([a, b]).permute(2, 0, 1).contiguous(),
     "where": lambda a, b: torch.where(a > b, a, b.exp()).clamp(max=1.5),
@@ -68,10 +72,27 @@ def test_one_number_of_another_type_does_not_change_the_type_of_a_tensor() -> No
     assert found.dtype == torch.float32
 
 
+def test_division_by_one_number_of_a_lane() -> None:
+    graph = traced(lambda x, divisor: x / divisor, [torch.ones(2), torch.tensor(3.0)])
+    x, divisor = torch.tensor([[6.0, 6.0, 0.0], [1.0, 0.0, -5.0]]), torch.tensor([3.0, 0.0, -0.5])
+    torch.testing.assert_close(OverLanes(graph).run(x, divisor), x / divisor, equal_nan=True)
+
+
+def test_what_a_product_reads_repeatedly_is_stored() -> None:
+    graph = traced(lambda a, b: a.relu() @ b.exp().T + (a + 1).sum(), [torch.ones(3, 4), torch.ones(3, 4)])
+    stored = {str(node.target) for node in read_repeatedly(graph)}
+    assert {"aten.relu.default", "aten.exp.default"} <= stored
+    assert not {"aten.add.Tensor", "aten.mm.default"} & stored
+
+
 @pytest.mark.parametrize(
     ("function", "reason"),
     [
         (torch.func.grad(lambda x: x.view(2, 2).trace()), "aten.index_put.default cannot be compiled"),
+        (
+            lambda x: x.as_strided((2, 2), (1, 1)),
+            "aten.as_strided.default, unless it shows a slice, cannot be compiled",
+        ),
         (lambda x: x.sort().values, "aten.sort.default cannot be compiled"),
         (lambda x: x if x.sum() > 0 else -x, "its step cannot be traced"),
         (lambda x: x.expand(64, -1) @ x.expand(64, -1).T, None),
