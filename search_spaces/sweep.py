@@ -70,8 +70,8 @@ class Sweep(SpecModel):
     description: str = ""
 
     def to_json(self) -> str:
-        """The spec as JSON text: keys sorted, so that equal specs are equal text."""
-        return _canonical(self.model_dump(mode="json"))
+        """The spec as JSON text, the space in its order: samplers draw the parameters one after the other."""
+        return _text(self.model_dump(mode="json"))
 
     @classmethod
     def from_json(cls, text: str) -> Self:
@@ -86,7 +86,11 @@ class Sweep(SpecModel):
             raise first_mistake(error) from None
 
     def sha256(self) -> str:
-        """Identifies the spec's content."""
+        """Identifies the spec's content, whatever the order of the space.
+
+        That order decides what a sampler draws. A sweep directory keeps it, so its own trials never depend on the order
+        in which the same sweep is given again.
+        """
         return sha256_of(self.model_dump(mode="json"))
 
     def fixed(self) -> dict[str, Scalar]:
@@ -112,8 +116,8 @@ class Sweep(SpecModel):
 
 def sha256_of(spec: object) -> str:
     """Identifies the content of a spec, given as plain JSON values."""
-    return hashlib.sha256(_canonical(spec).encode()).hexdigest()
+    return hashlib.sha256(_text(spec, sort_keys=True).encode()).hexdigest()
 
 
-def _canonical(spec: object) -> str:
-    return json.dumps(spec, sort_keys=True, indent=2, allow_nan=False)
+def _text(spec: object, *, sort_keys: bool = False) -> str:
+    return json.dumps(spec, sort_keys=sort_keys, indent=2, allow_nan=False)

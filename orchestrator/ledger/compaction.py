@@ -147,7 +147,7 @@ def _sorted_batches(
     for trials in parts:
         inside = (pc.field("trial") >= int(trials[0])) & (pc.field("trial") <= int(trials[-1]))
         with naming_damage([place]):
-            rows = in_order(dataset.to_table(filter=inside), keys)
+            rows = in_order(dataset.to_table(filter=inside if len(parts) > 1 else None), keys)
         n_rows += rows.num_rows
         yield from rows.combine_chunks().to_batches(max_chunksize=ROW_GROUP_ROWS)
     assert n_rows == dataset.count_rows()

@@ -257,8 +257,14 @@ def publish(
         schema, batches = contents[table]
         # `trainings` is the last of `TABLES`: the digests of the others are known by then.
         metadata = replace(stamp, digests=digests).metadata() if table == "trainings" else stamp.metadata()
+        # Numbers hardly repeat: Parquet's dictionary of a column of losses would be as large as the column.
+        words = [field.name for field in schema if pa.types.is_dictionary(field.type)]
         with pq.ParquetWriter(
-            path, schema.with_metadata(metadata), compression="zstd", write_page_checksum=True
+            path,
+            schema.with_metadata(metadata),
+            compression="zstd",
+            use_dictionary=words,
+            write_page_checksum=True,
         ) as writer:
             for batch in batches:
                 writer.write_batch(batch, row_group_size=ROW_GROUP_ROWS)

@@ -5,8 +5,10 @@ from functools import lru_cache
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from numpy.typing import NDArray
 
 from attnsweep.workloads.parameters import Parameter, TrainingParameters
 
@@ -27,6 +29,7 @@ SORT_KEYS: Mapping[str, tuple[str, ...]] = MappingProxyType(
 
 TEXT = pa.dictionary(pa.int32(), pa.string())
 PARAMETER_TYPES = {float: pa.float64(), int: pa.int64(), bool: pa.bool_(), str: TEXT}
+_MOST_PLACES = 2**62
 _NOT_FINITE = "not measured, or not finite"
 
 
@@ -152,7 +155,7 @@ def conform(table: pa.Table, schema: pa.Schema) -> pa.Table:
         raise ValueError(f"columns: missing {missing}, unknown {unknown}")
     conformed = pa.table([_column(table[field.name], field) for field in schema], schema=schema)
     for field in schema:
-        if field.type == pa.float64() and not field.nullable:
+        if field.type == pa.float64() and not field.nullable and conformed[field.name].null_count:
             conformed = conformed.filter(pc.is_valid(conformed[field.name]))
     for field in schema:
         if not field.nullable and conformed[field.name].null_count:
@@ -161,11 +164,22 @@ def conform(table: pa.Table, schema: pa.Schema) -> pa.Table:
 
 
 def in_order(table: pa.Table, keys: Sequence[str]) -> pa.Table:
-    """Returns the rows sorted by the keys."""
-    # pyarrow does not sort dictionaries: their decoded words are compared.
-    words = {key: _decoded(table[key]) for key in keys}
+    """Returns the rows sorted by the keys: whole numbers and words, none of them null."""
     table = table.unify_dictionaries()
-    return table.take(pc.sort_indices(pa.table(words), sort_keys=[(key, "ascending") for key in keys]))
+    place, n_places = np.zeros(table.num_rows, np.int64), 1
+    for key in keys:
+        numbers = _numbers(table[key])
+        if not len(numbers):
+            return table
+        low, high = int(numbers.min()), int(numbers.max())
+        if n_places * (high - low + 1) > _MOST_PLACES:
+            found, place = np.unique(place, return_inverse=True)
+            n_places = len(found)
+        place = place * (high - low + 1) + (numbers - low)
+        n_places *= high - low + 1
+    # What is sorted in runs, as packs and fragments are, takes little time. So one sort of one number for each row is
+    # several times as fast as pyarrow's, which compares key by key.
+    return table.take(np.argsort(place, kind="stable"))
 
 
 def _field(name: str, kind: pa.DataType, doc: str, *, null: str | None = None) -> pa.Field:
@@ -200,8 +214,15 @@ def _column(values: pa.ChunkedArray, field: pa.Field) -> pa.ChunkedArray:
     return values
 
 
-def _decoded(values: pa.ChunkedArray) -> pa.ChunkedArray:
-    return values.cast(pa.string()) if pa.types.is_dictionary(values.type) else values
+def _numbers(values: pa.ChunkedArray) -> NDArray[np.int64]:
+    """Numbers in the order of the values; of words, their ranks."""
+    chunk = values.combine_chunks()
+    if not pa.types.is_dictionary(chunk.type):
+        return np.asarray(chunk, np.int64)
+    ranks = np.empty(len(chunk.dictionary), np.int64)
+    ranks[pc.sort_indices(chunk.dictionary)] = np.arange(len(ranks))
+    of_rows: NDArray[np.int64] = ranks[np.asarray(chunk.indices)]
+    return of_rows
 
 
 BASE_COLUMNS: Mapping[str, pa.Schema] = MappingProxyType(

@@ -52,9 +52,9 @@ class StudyLog(BaseJournalBackend):
         self._store = store
         self._unread: list[dict[str, Any]] = [json.loads(line) for line in store.load()]
         self._n_read = 0
-        self._unsaved: list[dict[str, Any]] = []
-        self._n_whole = 0
-        self._is_asking = False
+        self._asked: list[dict[str, Any]] | None = None
+        # As texts, which cost the garbage collector nothing.
+        self._unsaved: list[str] = []
         self._has_failed = False
 
     def read_logs(self, log_number_from: int) -> list[dict[str, Any]]:
@@ -67,40 +67,39 @@ class StudyLog(BaseJournalBackend):
         """Adds entries in memory, in the form a file would return: tuples as lists, keys as strings."""
         entries = [json.loads(json.dumps(log)) for log in logs]
         self._unread += entries
-        self._unsaved += entries
-        if not self._is_asking:
-            self._n_whole = len(self._unsaved)
+        if self._asked is None:
+            self._unsaved += map(_line, entries)
+        else:
+            self._asked += entries
 
     def add(self, entry: dict[str, Any]) -> None:
         """Adds an entry that Optuna's study in memory is not told of."""
-        assert not self._is_asking
-        self._unsaved.append(entry)
-        self._n_whole = len(self._unsaved)
+        assert self._asked is None
+        self._unsaved.append(_line(entry))
 
     @contextmanager
     def asking(self) -> Iterator[None]:
         """A context for one ask: its entries are saved together, or not at all if it raises."""
-        first = len(self._unsaved)
-        self._is_asking = True
+        asked: list[dict[str, Any]] = []
+        self._asked = asked
         try:
             yield
         finally:
-            self._is_asking = False
-        for entry in self._unsaved[first:-1]:
+            self._asked = None
+        for entry in asked[:-1]:
             entry[_CONTINUES] = True
-        self._n_whole = len(self._unsaved)
+        self._unsaved += map(_line, asked)
 
     def save(self) -> None:
         """Makes the entries so far durable. Idempotent.
 
         After a save that failed or was interrupted it does nothing: how much that save wrote is not known.
         """
-        if not self._n_whole or self._has_failed:
+        if not self._unsaved or self._has_failed:
             return
         self._has_failed = True
-        self._store.append([json.dumps(entry, separators=(",", ":")) for entry in self._unsaved[: self._n_whole]])
-        del self._unsaved[: self._n_whole]
-        self._n_whole = 0
+        self._store.append(self._unsaved)
+        self._unsaved = []
         self._has_failed = False
 
 
@@ -212,6 +211,10 @@ class JournalPieces:
         name = f"{number:012d}.jsonl"
         self._prefix.put_text(f"{self._folder}/{name}", "".join(f"{line}\n" for line in lines))
         return name
+
+
+def _line(entry: dict[str, Any]) -> str:
+    return json.dumps(entry, separators=(",", ":"))
 
 
 def _is_note(line: bytes) -> bool:

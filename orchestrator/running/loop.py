@@ -15,7 +15,7 @@ from attnsweep.orchestrator.running.pack_sizes import PackSizer, PackSizes
 from attnsweep.orchestrator.running.retries import Retries
 from attnsweep.orchestrator.running.study import Study
 from attnsweep.orchestrator.running.trials import OpenTrials
-from attnsweep.orchestrator.storage.errors import SweepError
+from attnsweep.orchestrator.storage.errors import PoolError, SweepError
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
 from attnsweep.orchestrator.storage.whereabouts import PackUnderWay
 from attnsweep.orchestrator.training.messages import (
@@ -50,8 +50,13 @@ _WAIT_SECONDS = 0.5
 _ASK_SECONDS = 0.05
 """How long the loop asks for trials before it looks at reports again. Trainers with a report wait for that look."""
 _COMMIT_SECONDS = 1.0
-"""How long packs that have ended wait for their commit while trainers wait for trials. One commit of many packs costs
-hardly more than one of a single pack. A killed driver loses as much."""
+"""How long packs that have ended wait for further ones before they are committed. A killed driver loses as much."""
+_COMMIT_SHARE = 4
+"""The packs of a quarter of the trainers do not wait, unless trainers wait for trials. One commit of many packs costs
+hardly more than one of a single pack."""
+
+_COMMIT_TRAININGS = 2048
+"""So many trainings that have ended do not wait either: their rows are in memory."""
 
 
 class Follower(Protocol):
@@ -149,17 +154,12 @@ class SweepLoop:
         Raises:
             SweepError: If trainers keep being lost, too many trainings fail, or all of the first ones raise.
         """
-        seconds_left = (self._directory.spec.seconds or float("inf")) - self._directory.seconds_spent
-        deadline = time.monotonic() + seconds_left
-        while not should_stop():
-            # The first trials are asked for even if Ray took all the time to start the first trainer.
-            self._may_ask = time.monotonic() < deadline or self._study.n_asked == 0
-            is_asking = self._hand_out()
-            if not self._pool.running and not self._has_work:
-                return True
-            self._receive_all(self._pool.reports(0.0 if is_asking else _WAIT_SECONDS), may_wait=is_asking)
-        self._receive_all(self._pool.hand_back(HAND_BACK_SECONDS))
-        return False
+        try:
+            return self._train(should_stop)
+        except (SweepError, PoolError):
+            # Packs that have ended have ended all the same.
+            self._commit_ended()
+            raise
 
     @property
     def n_asked(self) -> int:
@@ -177,6 +177,28 @@ class SweepLoop:
             )
             for order in self._pool.running
         ]
+
+    def _train(self, should_stop: Callable[[], bool]) -> bool:
+        seconds_left = (self._directory.spec.seconds or float("inf")) - self._directory.seconds_spent
+        deadline = time.monotonic() + seconds_left
+        is_asking = False
+        while not should_stop():
+            # The first trials are asked for even if Ray took all the time to start the first trainer.
+            self._may_ask = time.monotonic() < deadline or self._study.n_asked == 0
+            if self._study.learns:
+                self._commit_due(is_asking)
+            is_asking = self._hand_out()
+            # Trainers have their next packs while the rows of the last ones are written.
+            if self._commit_due(is_asking) and not is_asking:
+                # That may have taken seconds, or made further replicates wanted.
+                continue
+            if not self._pool.running and not self._has_work:
+                return True
+            is_late = is_asking or self._ask_ahead()
+            self._receive_all(self._pool.reports(0.0 if is_late else _WAIT_SECONDS))
+        self._receive_all(self._pool.hand_back(HAND_BACK_SECONDS))
+        self._commit_ended()
+        return False
 
     @property
     def _n_to_ask(self) -> int:
@@ -219,6 +241,23 @@ class SweepLoop:
                 return False
         return True
 
+    def _ask_ahead(self) -> bool:
+        """Asks for as many trainings as are under way: trainers whose packs end together find their next ones waiting.
+
+        Not where trials depend on how earlier ones ended, or on the time that is left.
+
+        Returns:
+            Whether time ran out.
+        """
+        if self._study.learns or self._directory.spec.seconds is not None:
+            return False
+        until = time.monotonic() + _ASK_SECONDS
+        while self._n_to_ask and len(self._backlog) < self._n_under_way:
+            self._trials.ask(self._trials_per_pack)
+            if time.monotonic() >= until:
+                return True
+        return False
+
     def _new_pack(self, sizer: SizerOf) -> PackOrder | None:
         """A pack from the backlog; `None` where no training waits."""
         tasks = self._backlog.take_pack(sizer, self._fair_share)
@@ -230,22 +269,9 @@ class SweepLoop:
         """The sizer of packs as this one, on what trains it."""
         return self._sizes.sizer(self._accelerators[order.pack], order.shape)
 
-    def _receive_all(self, reports: Reports, *, may_wait: bool = False) -> None:
-        """Takes reports that came together, and commits the rows of all packs that have ended at once.
-
-        Args:
-            reports: From the pool.
-            may_wait: Whether the commit may wait for further packs, up to `_COMMIT_SECONDS`.
-        """
-        try:
-            for order, report in reports:
-                self._receive(order, report)
-        except SweepError:
-            # The other packs among these reports have ended all the same.
-            self._commit_ended()
-            raise
-        if not may_wait or time.monotonic() - self._committed > _COMMIT_SECONDS:
-            self._commit_ended()
+    def _receive_all(self, reports: Reports) -> None:
+        for order, report in reports:
+            self._receive(order, report)
 
     def _receive(self, order: PackOrder, report: Report | TrainerLost) -> None:
         self._steps.pop(order.pack, None)
@@ -312,6 +338,20 @@ class SweepLoop:
         # A checkpoint of trials that the study lacks would be dropped at `resume`.
         self._study.save()
         self._retries.checkpoint(order, state)
+
+    def _commit_due(self, is_asking: bool) -> bool:
+        """Commits the packs that have ended at once, unless they may wait for further ones; returns whether it did.
+
+        Args:
+            is_asking: Whether trainers wait for trials.
+        """
+        are_many = not is_asking and len(self._ended) * _COMMIT_SHARE >= self._pool.n_trainers
+        are_large = sum(len(order.tasks) for order, _ in self._ended) >= _COMMIT_TRAININGS
+        is_late = time.monotonic() - self._committed > _COMMIT_SECONDS
+        is_due = bool(self._ended) and (are_many or are_large or is_late or not self._pool.running)
+        if is_due:
+            self._commit_ended()
+        return is_due
 
     def _commit_ended(self) -> None:
         ended, self._ended = self._ended, []

@@ -79,9 +79,9 @@ class Study:
         self._name_values()
         self._n_left_in_batch = 0
         self._random = RandomDraws(directory.spec)
-        # Nothing is learned from random trials: what is asked and told from here on is not kept in memory.
-        learns = directory.spec.sampler != "random"
-        self._entries = None if learns or self._log is None else TrialEntries(self._log)
+        # Optuna need not know random trials: what is asked and told from here on is not kept in memory.
+        is_random = directory.spec.sampler == "random"
+        self._entries = TrialEntries(self._log) if is_random and self._log is not None else None
         trials = self._study.get_trials(deepcopy=False)
         self._n_asked = len(trials)
         self.refused: dict[int, str] = {
@@ -99,6 +99,11 @@ class Study:
     def n_asked(self) -> int:
         """Trials asked for so far, told or not."""
         return self._n_asked
+
+    @property
+    def learns(self) -> bool:
+        """Whether what is drawn depends on how earlier trials ended."""
+        return self._spec.sampler not in ("random", "qmc", "grid")
 
     @property
     def n_left(self) -> int:

@@ -1,7 +1,7 @@
 """The MLflow runs of one sweep: finding, creating and completing them."""
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from mlflow import MlflowClient
     from mlflow.entities import Run
 
+    from attnsweep.orchestrator.tracking.mlflow_internals import EndedRun
+
 _PAGE = 1000
 
 N_PROJECTED = "attnsweep.n_trainings"
@@ -27,8 +29,9 @@ _N_REPORTED = "attnsweep.n_trainings_in_report"
 class SweepRuns:
     """The parent run of a sweep and its children.
 
-    A child is written in three calls: created (RUNNING, with its tags), filled, ended (FINISHED). A child that a crash
-    left RUNNING is filled again. Filling is idempotent: it writes the same keys, values and times.
+    Children are inserted into a database, many in one transaction. A server gets a child in three calls: created
+    (RUNNING, with its tags), filled, ended (FINISHED). A child that a crash left RUNNING is filled again. Filling is
+    idempotent: it writes the same keys, values and times.
 
     A request whose answer was lost may still have created a run, so its repetition creates a second one. The surplus
     run stays RUNNING and empty until `finish` deletes it.
@@ -59,6 +62,10 @@ class SweepRuns:
         self._parent_id: str = self._parent.info.run_id
         if not self._parent.data.params:
             self._fill_parent()
+        # Imports MLflow.
+        from attnsweep.orchestrator.tracking.mlflow_internals import RunTables
+
+        self._tables = RunTables.of(uri, self._experiment)
 
     def begin(self) -> None:
         """Marks the sweep as running."""
@@ -80,28 +87,49 @@ class SweepRuns:
                 unfinished[trial] = run.info.run_id
         return finished, {trial: run_id for trial, run_id in unfinished.items() if trial not in finished}
 
-    def log(self, content: TrialContent, run_id: str | None = None) -> None:
-        """Writes one child run.
+    def log(self, contents: Sequence[TrialContent], unfinished: Mapping[int, str]) -> Iterator[TrialContent]:
+        """Writes child runs, and yields the content of each once it is written.
 
         Args:
-            content: The complete content of the run.
-            run_id: The id of the unfinished run to complete; `None` creates a run.
+            contents: The complete contents of the runs.
+            unfinished: The ids of runs to complete, by trial. The other runs are made.
         """
+        new = [content for content in contents if content.trial not in unfinished]
+        if self._tables is not None:
+            self._tables.insert([self._ended(content) for content in new])
+            yield from new
+            contents = [content for content in contents if content.trial in unfinished]
+        for content in contents:
+            self._log(self._ended(content), unfinished.get(content.trial))
+            yield content
+
+    def _ended(self, content: TrialContent) -> "EndedRun":
         from mlflow.entities import Metric
 
-        if run_id is None:
-            run_id = self._client.create_run(
-                self._experiment,
-                start_time=content.started,
-                run_name=content.name,
-                tags={**self._shared_tags, **content.tags, "mlflow.parentRunId": self._parent_id},
-            ).info.run_id
+        from attnsweep.orchestrator.tracking.mlflow_internals import EndedRun
+
         metrics = [Metric(name, value, content.ended, 0) for name, value in content.values.metrics.items()]
         metrics += [
             Metric(name, value, content.ended, step) for name, curve in content.curves.items() for step, value in curve
         ]
-        self._fill(run_id, metrics, content.values.params)
-        self._client.set_terminated(run_id, "FINISHED", content.ended)
+        return EndedRun(
+            name=content.name,
+            tags={**self._shared_tags, **content.tags, "mlflow.parentRunId": self._parent_id},
+            params=content.values.params,
+            metrics=metrics,
+            started=content.started,
+            ended=content.ended,
+        )
+
+    def _log(self, run: "EndedRun", run_id: str | None) -> None:
+        """Writes one child run through the client: the one of this id, or a new one."""
+        if run_id is None:
+            created = self._client.create_run(
+                self._experiment, start_time=run.started, run_name=run.name, tags=dict(run.tags)
+            )
+            run_id = created.info.run_id
+        self._fill(run_id, run.metrics, run.params)
+        self._client.set_terminated(run_id, "FINISHED", run.ended)
 
     def finish(self, findings: SweepResults, ended: int | None) -> None:
         """Updates the parent's tables and figures and ends it. Does nothing if it has ended and is up to date.
@@ -192,7 +220,7 @@ class SweepRuns:
         self._client.log_text(self._parent_id, self._directory.record(), SWEEP_FILE)
         self._fill(self._parent_id, [], params)
 
-    def _fill(self, run_id: str, metrics: list[Any], params: Mapping[str, str]) -> None:
+    def _fill(self, run_id: str, metrics: Sequence[Any], params: Mapping[str, str]) -> None:
         from mlflow.entities import Param
 
         # The client splits a batch that is too large for the store.

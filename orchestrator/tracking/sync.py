@@ -70,8 +70,7 @@ class Mirror:
         for start in range(0, len(wanted), _BATCH):
             batch = wanted[start : start + _BATCH]
             contents = self._ledger.ask(partial(trial_contents, directory=self._directory, trials=batch))
-            for content in contents:
-                self.runs.log(content, self._unfinished.pop(content.trial, None))
+            for content in self.runs.log(contents, self._unfinished):
                 self._finished.add(content.trial)
                 self.n_logged += 1
                 yield content.trial

@@ -5,6 +5,7 @@ import runpy
 from collections.abc import Iterator
 from pathlib import Path
 
+import mlflow
 import optuna
 import pytest
 import ray
@@ -17,7 +18,7 @@ OPTUNA_ATTRIBUTES = {"_storage", "_study_id", "_trial_id"}
 ALLOWED = {
     "ray": "orchestrator/training/ray_internals.py",
     "optuna": "search_spaces/optuna_internals.py",
-    "mlflow": None,
+    "mlflow": "orchestrator/tracking/mlflow_internals.py",
 }
 
 
@@ -72,6 +73,13 @@ def test_the_search_finds_them() -> None:
             "_split_optimizer_str",
             rf"optuna: got 'version {optuna.__version__}', expected version 5\.0, with which attnsweep was tested"
             r" \(.*'_split_optimizer_str'\); pip install 'optuna==5\.0\.\*'",
+        ),
+        (
+            "orchestrator/tracking/mlflow_internals.py",
+            "mlflow.store.tracking.dbmodels.models",
+            "SqlLatestMetric",
+            rf"mlflow: got 'version {mlflow.__version__}', expected version 3\.17, with which attnsweep was tested"
+            r" \(.*'SqlLatestMetric'.*\); pip install 'mlflow==3\.17\.\*'",
         ),
     ],
 )

@@ -153,4 +153,5 @@ def test_a_checkpoint_is_used_because_the_study_knows_its_trials(place: Location
         with pytest.raises(_Kill):
             _go_on(directory, 0.0)
     found = _go_on(directory)
-    assert (found.n_kept, found.n_queued, found.n_from_checkpoint) == (0, PACK_SIZE, PACK_SIZE)
+    # The trainings of the next pack had been asked for ahead.
+    assert (found.n_kept, found.n_queued, found.n_from_checkpoint) == (0, 2 * PACK_SIZE, PACK_SIZE)

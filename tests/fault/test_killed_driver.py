@@ -26,7 +26,7 @@ POINTS = (
     "attnsweep.orchestrator.running.study:Study.tell",
     "+attnsweep.orchestrator.running.study:Study.tell",
     "mlflow attnsweep.orchestrator.tracking.runs:SweepRuns.log",
-    "mlflow +mlflow.tracking:MlflowClient.create_run",
+    "mlflow +attnsweep.orchestrator.tracking.mlflow_internals:RunTables.insert",
     "mlflow +attnsweep.orchestrator.tracking.runs:SweepRuns._fill",
     "attnsweep.orchestrator.storage.sweep_directory:SweepDirectory.record_run",
     "mlflow attnsweep.orchestrator.tracking.runs:SweepRuns.finish",

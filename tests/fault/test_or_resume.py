@@ -126,6 +126,17 @@ def test_a_finished_sweep_is_summarized_without_ray_and_whatever_code_is_there(
     assert (finished / "sweep.json").read_bytes() == record
 
 
+def test_the_directory_keeps_the_order_in_which_its_sampler_draws(
+    finished: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Earlier versions printed specs with sorted keys, so the same sweep may come back in another order."""
+    path, spec = tmp_path / "s", sweeps.small_sweep()
+    _interrupted(path, monkeypatch)
+    assert _repeat(spec.but(space={name: spec.space[name] for name in reversed(list(spec.space))}), path).finished
+    assert list(SweepDirectory.open(path).spec.space) == list(spec.space)
+    assert sweeps.outcomes(path) == sweeps.outcomes(finished)
+
+
 def test_a_directory_with_another_sweep_is_refused(finished: Path) -> None:
     record = {path: path.read_bytes() for path in finished.rglob("*.*") if path.is_file()}
     with pytest.raises(

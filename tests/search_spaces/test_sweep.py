@@ -2,12 +2,15 @@
 
 from typing import Any, get_args
 
+import optuna
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from attnsweep.search_spaces import Categorical, Conditional, Float, Int, LossQuantile, Sequential, StuckRate, Sweep
+from attnsweep.search_spaces.dimensions import Scalar
 from attnsweep.search_spaces.loading import load_sweep, shipped_names
+from attnsweep.search_spaces.suggestion import make_sampler, suggest
 from attnsweep.search_spaces.sweep import Sampler
 from attnsweep.search_spaces.validation import check_sweep
 from attnsweep.workloads.errors import SpecError, UserError
@@ -60,6 +63,36 @@ def test_json_and_back_loses_nothing(sweep: Sweep) -> None:
     assert {name: type(value) for name, value in again.fixed().items()} == {
         name: type(value) for name, value in sweep.fixed().items()
     }
+
+
+def _asked(sweep: Sweep, n_trials: int) -> list[dict[str, Scalar]]:
+    study = optuna.create_study()
+    values = []
+    for trial in range(n_trials):
+        study.sampler = make_sampler(sweep, trial)
+        values.append(suggest(sweep, study.ask()))
+    return values
+
+
+varied = st.dictionaries(names, floats | ints | categoricals, min_size=2, max_size=4)
+
+
+@settings(max_examples=30, deadline=None)  # the first `qmc` imports SciPy's
+@given(varied, st.sampled_from(["random", "tpe", "qmc"]), st.integers(0, 2**32))
+def test_a_sweep_and_its_json_ask_the_same_trials(space: dict[str, Any], sampler: Sampler, seed: int) -> None:
+    """Samplers draw one parameter after the other: the order of the space decides who gets which random number."""
+    sweep = _sweep(space=space, sampler=sampler, seed=seed)
+    again = Sweep.from_json(sweep.to_json())
+    assert list(again.space) == list(sweep.space)
+    assert _asked(again, 3) == _asked(sweep, 3)
+
+
+def test_the_order_of_the_space_is_no_part_of_the_sha256() -> None:
+    space = {"learning_rate": Float(0.1, 1.0), "init_sigma": Float(0.1, 1.0)}
+    sweep, other = _sweep(space=space), _sweep(space=dict(reversed(space.items())))
+    assert sweep == other
+    assert sweep.sha256() == other.sha256()
+    assert sweep.to_json() != other.to_json()
 
 
 @pytest.mark.parametrize("name", shipped_names())

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from attnsweep.orchestrator.ledger.schema import conform
+from attnsweep.orchestrator.ledger.schema import SORT_KEYS, conform, in_order
 from tests.orchestrator.ledger.ledger_rows import CURVES, HEADS, TRAININGS, training_rows
 
 CONTRACT = """
@@ -79,3 +79,17 @@ def test_strings_are_encoded_and_columns_put_in_order() -> None:
 def test_a_table_that_does_not_fit_is_refused(spoil: Callable[[pa.Table], pa.Table], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         conform(spoil(training_rows("p", {"trial": 0, "replicate": 0})), TRAININGS)
+
+
+_whole = st.integers(-(2**31), 2**31 - 1)
+
+
+@given(st.lists(st.tuples(_whole, _whole, st.sampled_from(["loss", "eval_loss", "a"]), _whole), max_size=30))
+def test_rows_are_sorted_by_numbers_of_any_size_and_by_words(keys: list[tuple[int, int, str, int]]) -> None:
+    names = SORT_KEYS["curves"]
+    rows = [{"training_id": str(i), "value": 0.0} | dict(zip(names, each, strict=True)) for i, each in enumerate(keys)]
+    halves = [pa.Table.from_pylist(half, CURVES) for half in (rows[: len(rows) // 2], rows[len(rows) // 2 :])]
+    found = in_order(pa.concat_tables(halves), names)
+    assert found.to_pylist() == sorted(
+        pa.Table.from_pylist(rows, CURVES).to_pylist(), key=lambda row: [row[name] for name in names]
+    )

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -12,9 +13,10 @@ from attnsweep.orchestrator.ledger.writer import LedgerWriter
 from attnsweep.orchestrator.running import loop as loop_module
 from attnsweep.orchestrator.running.loop import SweepLoop
 from attnsweep.orchestrator.running.study import Study, read_trials
+from attnsweep.orchestrator.storage.errors import PoolError
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
 from attnsweep.orchestrator.training.local_pool import LocalPool
-from attnsweep.orchestrator.training.messages import PackOrder, Reports, RunContext
+from attnsweep.orchestrator.training.messages import PackOrder, Reports, RunContext, Trained
 from attnsweep.search_spaces import Sweep
 from attnsweep.workloads.category_pairs import CategoryPairs
 from tests.orchestrator.small_sweep import small_sweep
@@ -59,6 +61,27 @@ class _Several:
             pool.close()
 
 
+class _OneByOne(_Several):
+    """24 trainers, of which ten get packs, that end one at a look."""
+
+    n_trainers = n_placed = 24
+
+    def __init__(self, directory: SweepDirectory, n_reports: int = 100) -> None:
+        super().__init__(directory)
+        self._pools = [LocalPool(WORKLOAD, RunContext(directory.sweep)) for _ in range(10)]
+        self._place, self._n_reports = directory.place, n_reports
+        self.n_committed: list[int] = []
+
+    def reports(self, timeout: float) -> Reports:
+        self.n_committed.append(Ledger(self._place).trainings(columns=[]).num_rows)
+        if len(self.n_committed) > self._n_reports:
+            raise PoolError("gone")
+        reports: Reports = []
+        while not any(isinstance(report, Trained) for _, report in reports):
+            reports = next(pool for pool in self._pools if pool.running).reports(timeout)
+        return reports
+
+
 def _directory(path: Path, **changes: object) -> SweepDirectory:
     spec: Sweep = small_sweep("loop", sampler="random", trials=12, replicates=1).but(**changes)
     declared = WORKLOAD.parameters.declared()
@@ -94,6 +117,74 @@ def test_reports_are_looked_at_while_trials_are_asked_for(tmp_path: Path, monkey
     with _opened(directory, _Several(directory, lambda: n_asked.append(study.n_asked)), study) as loop:
         assert loop.run(lambda: False)
     assert n_asked[:12] == list(range(1, 13))
+    assert Ledger(directory.place).trainings(columns=[]).num_rows == 12
+
+
+@pytest.mark.parametrize(
+    ("changes", "n_ahead"),
+    [({}, N_TRAINERS * 4), ({"sampler": "qmc"}, N_TRAINERS * 4), ({"sampler": "tpe"}, 0), ({"seconds": 1e6}, 0)],
+    ids=["random", "qmc", "tpe", "seconds"],
+)
+def test_trials_are_asked_ahead_where_waiting_would_not_change_them(
+    changes: dict[str, object], n_ahead: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As many as are under way, so that every trainer finds its next pack."""
+    monkeypatch.setattr(loop_module, "_ASK_SECONDS", float("inf"))
+    directory = _directory(tmp_path / "s", trials=36, **changes)
+    study = Study(directory)
+    n_asked: list[int] = []
+    with _opened(directory, _Several(directory, lambda: n_asked.append(study.n_asked)), study) as loop:
+        assert loop.run(lambda: False)
+    assert n_asked[0] == N_TRAINERS * 4 + n_ahead
+    assert Ledger(directory.place).trainings(columns=[]).num_rows == 36
+
+
+@pytest.mark.parametrize("sampler", ["random", "tpe"])
+def test_trainers_have_their_next_packs_while_rows_are_written_unless_trials_depend_on_them(
+    sampler: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(loop_module, "_ASK_SECONDS", float("inf"))
+    directory = _directory(tmp_path / "s", trials=24, sampler=sampler)
+    pool = _Several(directory)
+    commit, n_under_way = LedgerWriter.commit, []
+
+    def count(*arguments: Any) -> None:
+        n_under_way.append(len(pool.running))
+        commit(*arguments)
+
+    monkeypatch.setattr(LedgerWriter, "commit", count)
+    with _opened(directory, pool, Study(directory)) as loop:
+        assert loop.run(lambda: False)
+    assert n_under_way == [N_TRAINERS if sampler == "random" else 0, 0]
+
+
+def test_packs_of_few_among_many_trainers_wait_for_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All packs end one after the other; of 24 trainers six must have ended, or a second must have passed."""
+    monkeypatch.setattr(loop_module, "_COMMIT_SECONDS", float("inf"))
+    directory = _directory(tmp_path / "s", trials=40)
+    pool = _OneByOne(directory)
+    with _opened(directory, pool, Study(directory)) as loop:
+        assert loop.run(lambda: False)
+    assert pool.n_committed[:10] == [0, 0, 0, 0, 0, 0, 24, 24, 24, 24]
+    assert Ledger(directory.place).trainings(columns=[]).num_rows == 40
+
+
+def test_many_trainings_do_not_wait_in_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(loop_module, "_COMMIT_SECONDS", float("inf"))
+    monkeypatch.setattr(loop_module, "_COMMIT_TRAININGS", 12)
+    directory = _directory(tmp_path / "s", trials=40)
+    pool = _OneByOne(directory)
+    with _opened(directory, pool, Study(directory)) as loop:
+        assert loop.run(lambda: False)
+    assert pool.n_committed == [0, 0, 0, 12, 12, 12, 24, 24, 24, 36]
+
+
+def test_packs_that_have_ended_outlive_the_pool(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(loop_module, "_COMMIT_SECONDS", float("inf"))
+    directory = _directory(tmp_path / "s", trials=40)
+    pool = _OneByOne(directory, n_reports=3)
+    with _opened(directory, pool, Study(directory)) as loop, pytest.raises(PoolError, match="gone"):
+        loop.run(lambda: False)
     assert Ledger(directory.place).trainings(columns=[]).num_rows == 12
 
 

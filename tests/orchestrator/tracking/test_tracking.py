@@ -193,7 +193,7 @@ def test_a_workload_may_have_many_parameters(client: MlflowClient, tmp_path: Pat
     content = TrialContent(
         0, "many", {"attnsweep.kind": "trial"}, TrialValues({f"p{i}": "1" for i in range(250)}, {}), {}, 1, 2
     )
-    SweepRuns(directory, tracking_uri()).log(content)
+    list(SweepRuns(directory, tracking_uri()).log([content], {}))
     [run] = runs_of(client, directory)
     assert len(run.data.params) == 250
 

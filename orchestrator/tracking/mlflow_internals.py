@@ -1,0 +1,134 @@
+"""All names of MLflow beside its client that attnsweep uses. They are checked at import: others may lack them."""
+
+import uuid
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from importlib.metadata import version
+from typing import Any
+
+from mlflow.entities import Metric, Param, RunTag
+
+from attnsweep.workloads.errors import UserError
+
+TESTED = "3.17"
+
+try:
+    from mlflow.store.tracking.dbmodels.models import SqlLatestMetric, SqlMetric, SqlParam, SqlRun, SqlTag
+    from mlflow.store.tracking.sqlalchemy_store import SqlAlchemyStore
+    from mlflow.tracking._tracking_service.utils import _get_store as store_of
+    from mlflow.utils.mlflow_tags import MLFLOW_RUN_NAME
+    from mlflow.utils.uri import append_to_uri_path
+    from mlflow.utils.validation import _validate_batch_log_data as validated
+except ImportError as error:
+    raise UserError(
+        "mlflow",
+        given=f"version {version('mlflow')}",
+        expected=f"version {TESTED}, with which attnsweep was tested ({error})",
+        fix=f"pip install 'mlflow=={TESTED}.*'",
+    ) from error
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class EndedRun:
+    """The whole content of a run that has ended.
+
+    Attributes:
+        name, tags, params, metrics: As the client takes them; no metric is NaN or infinite.
+        started, ended: Milliseconds since the epoch.
+    """
+
+    name: str
+    tags: Mapping[str, str]
+    params: Mapping[str, str]
+    metrics: Sequence[Metric]
+    started: int
+    ended: int
+
+
+class RunTables:
+    """The tables of a database that holds MLflow's runs.
+
+    MLflow's client writes a run in three calls, of which each opens several transactions.
+
+    Args:
+        store: The database.
+        experiment: The id of the experiment that gets the runs.
+    """
+
+    def __init__(self, store: "SqlAlchemyStore", experiment: str) -> None:
+        self._store = store
+        self._experiment = int(experiment)
+        self._artifacts = store.get_experiment(experiment).artifact_location
+
+    @staticmethod
+    def of(uri: str, experiment: str) -> "RunTables | None":
+        """Those of a URI; `None` for a server, whose database only it can write to."""
+        store = store_of(uri)
+        return RunTables(store, experiment) if isinstance(store, SqlAlchemyStore) else None
+
+    def insert(self, runs: Sequence[EndedRun]) -> None:
+        """Adds runs, in one transaction.
+
+        Raises:
+            MlflowException: If the database does not take them, or MLflow does not allow a value. It has none of them.
+        """
+        rows: dict[Any, list[dict[str, Any]]] = {}
+        for run in runs:
+            for table, of_run in self._rows(run).items():
+                rows.setdefault(table, []).extend(of_run)
+        with self._store.ManagedSessionMaker(read_only=False) as session:
+            for table, of_all in rows.items():
+                if of_all:
+                    session.execute(table.__table__.insert(), of_all)
+
+    def _rows(self, run: EndedRun) -> dict[Any, list[dict[str, Any]]]:
+        """The rows that the client's calls would have made, by table: first that of runs, which the others name."""
+        run_id = uuid.uuid4().hex
+        given = [RunTag(*each) for each in {MLFLOW_RUN_NAME: run.name, **run.tags}.items()]
+        metrics, params, tags = validated(run.metrics, [Param(*each) for each in run.params.items()], given)
+        latest: dict[str, Metric] = {}
+        for metric in metrics:
+            if metric.key not in latest or _age(metric) > _age(latest[metric.key]):
+                latest[metric.key] = metric
+        row = {
+            "run_uuid": run_id,
+            "name": run.name,
+            "artifact_uri": append_to_uri_path(self._artifacts, run_id, SqlAlchemyStore.ARTIFACTS_FOLDER_NAME),
+            "experiment_id": self._experiment,
+            "source_type": "UNKNOWN",
+            "source_name": "",
+            "entry_point_name": "",
+            "source_version": "",
+            "user_id": run.tags.get("mlflow.user", "unknown"),
+            "status": "FINISHED",
+            "lifecycle_stage": "active",
+            "start_time": run.started,
+            "end_time": run.ended,
+        }
+        return {
+            SqlRun: [row],
+            SqlTag: [_text_row(run_id, tag) for tag in tags],
+            SqlParam: [_text_row(run_id, param) for param in params],
+            SqlMetric: [_number_row(run_id, metric) for metric in metrics],
+            SqlLatestMetric: [_number_row(run_id, metric) for metric in latest.values()],
+        }
+
+
+def _text_row(run_id: str, entry: RunTag | Param) -> dict[str, Any]:
+    return {"run_uuid": run_id, "key": entry.key, "value": entry.value}
+
+
+def _number_row(run_id: str, metric: Metric) -> dict[str, Any]:
+    return {
+        "run_uuid": run_id,
+        "key": metric.key,
+        "value": metric.value,
+        "timestamp": metric.timestamp,
+        "step": metric.step,
+        "is_nan": False,
+    }
+
+
+def _age(metric: Metric) -> tuple[int, int, float]:
+    """What MLflow's latest value of a metric is the largest of."""
+    return metric.step, metric.timestamp, metric.value
