@@ -1,8 +1,10 @@
-"""The report as artifacts of a sweep's run."""
+"""The report and figures as artifacts of a sweep's run: drawn after its summary, since they take seconds."""
 
 import logging
 from pathlib import Path
 
+from attnsweep.orchestrator.analysis.results import read_results
+from attnsweep.orchestrator.ledger.reader import Ledger
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
 from attnsweep.orchestrator.terminal import plain
 from attnsweep.orchestrator.tracking.runs import SweepRuns
@@ -26,16 +28,31 @@ def add_report(directory: SweepDirectory, uri: str | None = None) -> None:
 def problem_adding_report(directory: SweepDirectory, uri: str) -> str | None:
     """Adds the report; why it could not, in one line, or `None`."""
 
-    def write(out: Path) -> None:
+    def write(folder: Path) -> None:
         from attnsweep.orchestrator.report.page import write_report
 
-        write_report([directory.place], out)
+        (folder / "report").mkdir()
+        write_report([directory.place], folder / "report" / "report.html")
+        _write_figures(directory, folder / "figures")
 
     try:
         SweepRuns(directory, uri).add_report(write)
     except Exception as error:  # noqa: BLE001  # whatever the fits, the drawing, the disk or MLflow raise
         return in_one_line(error)
     return None
+
+
+def _write_figures(directory: SweepDirectory, folder: Path) -> None:
+    """The figures that MLflow's page of the sweep's run shows without the report."""
+    from attnsweep.orchestrator.analysis.rates.figure import stuck_rate_figure
+    from attnsweep.orchestrator.analysis.roles.figure import emergence_figure
+
+    found = Ledger(directory.place).ask(lambda connection: read_results(connection, directory.spec))
+    folder.mkdir()
+    if found.n_trainings and found.by_parameter:
+        stuck_rate_figure(found.by_parameter, title=directory.sweep).savefig(folder / "stuck_rate.png")
+    if found.roles is not None:
+        emergence_figure(found.roles, title=directory.sweep).savefig(folder / "roles.png")
 
 
 def warn_of(problem: str | None, directory: SweepDirectory) -> None:

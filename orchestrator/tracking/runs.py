@@ -132,7 +132,7 @@ class SweepRuns:
         self._client.set_terminated(run_id, "FINISHED", run.ended)
 
     def finish(self, findings: SweepResults, ended: int | None) -> None:
-        """Updates the parent's tables and figures and ends it. Does nothing if it has ended and is up to date.
+        """Updates the parent's tables and ends it. Does nothing if it has ended and is up to date.
 
         Call it when no child is missing.
 
@@ -141,9 +141,6 @@ class SweepRuns:
             ended: When the last pack was trained, milliseconds since the epoch.
         """
         from mlflow.entities import Metric
-
-        from attnsweep.orchestrator.analysis.rates.figure import stuck_rate_figure
-        from attnsweep.orchestrator.analysis.roles.figure import emergence_figure
 
         client, parent = self._client, self._parent_id
         for run in [*self._search("sweep", "RUNNING"), *self._search("trial", "RUNNING")]:
@@ -156,12 +153,6 @@ class SweepRuns:
         client.log_text(parent, self._directory.record(), SWEEP_FILE)
         client.log_text(parent, findings.markdown(), "summary.md")
         client.log_dict(parent, findings.as_json(), "summary.json")
-        if findings.n_trainings and findings.by_parameter:
-            figure = stuck_rate_figure(findings.by_parameter, title=self._directory.sweep)
-            client.log_figure(parent, figure, "figures/stuck_rate.png")
-        if findings.roles is not None:
-            figure = emergence_figure(findings.roles, title=self._directory.sweep)
-            client.log_figure(parent, figure, "figures/roles.png")
         numbers = {
             "n_trainings": findings.n_trainings,
             "stuck_rate": findings.stuck.share,
@@ -178,18 +169,18 @@ class SweepRuns:
         client.set_tag(parent, N_PROJECTED, str(findings.n_trainings))
 
     def add_report(self, write: Callable[[Path], object]) -> None:
-        """Adds the report to the parent's artifacts, unless it is there for the same rows.
+        """Adds the report and figures to the parent's artifacts, unless they are there for the same rows.
 
         Args:
-            write: Writes the report to a file, and its figures beside it.
+            write: Writes them to a folder.
         """
         tags = self._client.get_run(self._parent_id).data.tags
         n_trainings = tags.get(N_PROJECTED, "0")
         if n_trainings in ("0", tags.get(_N_REPORTED)):
             return
         with TemporaryDirectory(prefix="attnsweep-report-") as folder:
-            write(Path(folder) / "report.html")
-            self._client.log_artifacts(self._parent_id, folder, "report")
+            write(Path(folder))
+            self._client.log_artifacts(self._parent_id, folder)
         self._client.set_tag(self._parent_id, _N_REPORTED, n_trainings)
 
     def _search(self, kind: str, status: str | None = None) -> "list[Run]":

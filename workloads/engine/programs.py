@@ -35,6 +35,8 @@ _OPTIONS = {
     "cpp.enable_floating_point_contract_flag": "off",
     "size_asserts": False,
     "compile_threads": 1,
+    # They stand in /tmp, in a folder whose name anybody can take first, and the first one costs half a compile.
+    "aot_inductor.precompile_headers": False,
     # Allocating an intermediate tensor costs as much as computing it.
     "aot_inductor.allow_stack_allocation": True,
     # The graph says what is stored (`read_repeatedly`); more would only part a gradient from its update.

@@ -92,8 +92,7 @@ def test_the_sweep_is_the_parent_run(client: MlflowClient, tmp_path: Path) -> No
     assert note.startswith("why\n")
     assert "| solved | 4 |" in note
     artifacts = {file.path for file in client.list_artifacts(parent.info.run_id)}
-    assert artifacts == {"sweep.json", "summary.md", "summary.json", "figures"}
-    assert present(client.list_artifacts(parent.info.run_id, "figures")[0].file_size) > 10_000
+    assert artifacts == {"sweep.json", "summary.md", "summary.json"}
     assert "sweeps/mlflow-artifacts/category_pairs" in parent.info.artifact_uri
 
 

@@ -24,7 +24,7 @@ from attnsweep.orchestrator.ledger.schema import schemas_of
 from attnsweep.orchestrator.ledger.writer import LedgerWriter
 from attnsweep.orchestrator.report.screen.summary import Summary
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
-from attnsweep.orchestrator.tracking import sync
+from attnsweep.orchestrator.tracking import add_report, sync
 from attnsweep.orchestrator.training.identity import Task
 from attnsweep.orchestrator.training.rows import PackContext, curve_rows, head_rows, trained_rows
 from attnsweep.search_spaces import Categorical, Sequential, Sweep
@@ -317,6 +317,7 @@ def test_mlflow_has_the_figure_and_the_table(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     sync(shown, mlflow_uri)
+    add_report(shown, mlflow_uri)
     client = MlflowClient(mlflow_uri)
     [experiment] = [each for each in client.search_experiments() if each.name == "translation"]
     [parent] = client.search_runs([experiment.experiment_id], "tags.`attnsweep.kind` = 'sweep'")
