@@ -78,7 +78,7 @@ SPECS = {
     "nan.json": "trials: got nan, expected a valid integer",
     "huge.json": "trials: got 1000",
     "digits.json": "SPEC: got 'digits.json', expected a JSON file; check it (Exceeds the limit (4300 digits)",
-    "description.json": 'spec: got \'{"description": "\\\\ud800",',
+    "description.json": 'spec: got \'{"name": "s", "workload": "category_pairs",',
     "space_list.json": "space: got [], expected a valid dictionary",
     "kind.json": "space.n_steps: got {'kind': []}, expected a value, or one of the kinds 'value', 'categorical',",
     "twice.py": "init_sigma.choices: got 0.1, expected each value once; remove one of the two",

@@ -281,7 +281,7 @@ def test_the_documents_tell_the_ones_from_the_others() -> None:
     security, readme = (" ".join((ROOT / name).read_text().split()) for name in ("docs/security.md", "README.md"))
     for text, looking, loading in (
         (security, r"can be looked at \((.*?)\)", r"Only (.*?) run code of a sweep directory"),
-        (readme, r"somebody else's is safe \((.*?)\)", r"what its author wrote, and (.*?) run code"),
+        (readme, r"if you have trusted it\. (.*?) run none of it", r"runs as you\. (.*?) also run the code"),
     ):
         for pattern, commands in ((looking, LOOKING), (loading, LOADING)):
             (named,) = re.findall(pattern, text)

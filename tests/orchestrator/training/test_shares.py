@@ -92,6 +92,11 @@ def test_fewer_trainers_than_places_spread_and_stay_where_they_are(
     assert _counts(allot([_node("a", 4), _node("b", 4)], Wanted(4, 4), there)) == expected
 
 
+def test_what_is_too_many_leaves_a_node_that_has_trainers() -> None:
+    nodes = [_node("busy", 0), _node("a", 4), _node("b", 4)]
+    assert _counts(allot(nodes, Wanted(1, 1), {"a": 1, "b": 2})) == {"busy": 0, "a": 0, "b": 1}
+
+
 NODES = st.lists(st.tuples(st.integers(0, 9), st.integers(0, 5)), max_size=6)
 
 

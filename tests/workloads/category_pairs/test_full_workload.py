@@ -48,7 +48,7 @@ def test_conformance(mode: dict[str, Value]) -> None:
         ({"expectation": "fixed_sample"}, r"expectation: got 'fixed_sample', expected population or sampled"),
         (
             {"variant": "solution_1", "expectation": "sampled", "optimizer": "lbfgs"},
-            r"expectation: got 'sampled', expected fixed_sample \(line searches",
+            r"expectation: got 'sampled', expected fixed_sample \(lbfgs needs",
         ),
         ({"skip": False}, r"skip: got False, expected its default True under variant=positions_only: .*full models"),
         (
