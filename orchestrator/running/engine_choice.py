@@ -20,9 +20,9 @@ from attnsweep.workloads.engine.programs import NoCompilerError, block_engine
 _SECONDS_A_NUMBER = 1e-9
 """What the vmapped engine takes for each number that a step computes. Blocks take a tenth (system P) to a third
 (a user's attention) of it (benchmarks/RESULTS.md)."""
-_SECONDS_TO_COMPILE, _SECONDS_AN_OPERATION = 5.0, 0.02
-"""Of CPU, once per machine: 7 s for the 108 operations of a step of system P, 26 s for the 1,125 of the encoder."""
-_MARGIN = 2.5
+_SECONDS_TO_COMPILE, _SECONDS_AN_OPERATION = 10.0, 0.02
+"""Of CPU, once per machine: 12 s for the 108 operations of a step of system P, 33 s for the 1,125 of the encoder."""
+_MARGIN = 2.0
 """How often all trainings of one shape have to repay a compile, since several trainers wait for it."""
 _MOST_NUMBERS = 1e6
 """More than the step of any shape in blocks computes, so that the step of a short sweep need not be traced."""
