@@ -151,9 +151,7 @@ def _spread(places: Mapping[str, int], n_wanted: int, there: Mapping[str, int]) 
     surplus = sum(counts.values()) - n_wanted
     step = -1 if surplus > 0 else 1
     # The next trainer goes to the node with most free places, or leaves the one with fewest.
-    queue = [
-        (step * (counts[node_id] - places[node_id]), node_id) for node_id in places if step > 0 or counts[node_id]
-    ]
+    queue = [(step * (counts[node_id] - places[node_id]), node_id) for node_id in places if step > 0 or counts[node_id]]
     heapq.heapify(queue)
     for _ in range(abs(surplus)):
         load, node_id = heapq.heappop(queue)
