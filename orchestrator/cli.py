@@ -99,11 +99,7 @@ def run(
     pack_size: on.PackSize = None,
     max_failures: on.MaxFailures = None,
     or_resume: Annotated[
-        bool,
-        typer.Option(
-            "--or-resume",
-            help="Start the sweep, or continue it if --dir holds it; for schedulers that repeat one command.",
-        ),
+        bool, typer.Option("--or-resume", help="Continue the sweep if --dir holds it; for schedulers, which repeat.")
     ] = False,
     trust: Trust = False,
     as_json: AsJson = False,
