@@ -34,6 +34,7 @@ from .workloads.engine.contract import Verdicts as Verdicts
 from .workloads.engine.contract import Workload as Workload
 from .workloads.engine.contract import Written as Written
 from .workloads.engine.optimizers import State as State
+from .workloads import identities as identities
 from .workloads.errors import SpecError as SpecError
 from .workloads.errors import UserError as UserError
 from .workloads.formal_languages.language import Language as Language
