@@ -18,6 +18,7 @@ from .search_spaces.replication import Sequential as Sequential
 from .search_spaces.sweep import LossQuantile as LossQuantile
 from .search_spaces.sweep import StuckRate as StuckRate
 from .search_spaces.sweep import Sweep as Sweep
+from .workloads import identities as identities
 from .workloads.diagnostics.matrices import score_matrices as score_matrices
 from .workloads.diagnostics.outcomes import at_level as at_level
 from .workloads.diagnostics.outcomes import has_diverged as has_diverged
@@ -34,7 +35,6 @@ from .workloads.engine.contract import Verdicts as Verdicts
 from .workloads.engine.contract import Workload as Workload
 from .workloads.engine.contract import Written as Written
 from .workloads.engine.optimizers import State as State
-from .workloads import identities as identities
 from .workloads.errors import SpecError as SpecError
 from .workloads.errors import UserError as UserError
 from .workloads.formal_languages.language import Language as Language

@@ -37,6 +37,25 @@ SHAPES = {
 class SmallAttention(nn.Module):
     """Each keyword is a place for a fault, and its value the fault."""
 
+    token: nn.Parameter
+    position: nn.Parameter
+    gain: nn.Parameter
+    bias: nn.Parameter
+    query: nn.Parameter
+    query_bias: nn.Parameter
+    key: nn.Parameter
+    key_bias: nn.Parameter
+    value: nn.Parameter
+    value_bias: nn.Parameter
+    output: nn.Parameter
+    output_bias: nn.Parameter
+    first: nn.Parameter
+    first_bias: nn.Parameter
+    second: nn.Parameter
+    answer: nn.Parameter
+    down: nn.Parameter
+    up: nn.Parameter
+
     def __init__(self, **faults: str) -> None:
         super().__init__()
         draw = torch.Generator().manual_seed(1)

@@ -1,10 +1,11 @@
 """The identities hold on a small attention module, and their charges move as gradient descent says."""
 
 from collections.abc import Mapping
+from typing import cast
 
 import pytest
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from attnsweep.workloads.identities import (
     AttentionRows,
@@ -27,6 +28,11 @@ from attnsweep.workloads.identities import (
 )
 from tests.workloads.identities.small_attention import SHAPES, SmallAttention, point_of
 
+
+def weights_of(module: nn.Module, batch: dict[str, Tensor]) -> Tensor:
+    return cast(SmallAttention, module).weights(batch)
+
+
 QK = queries_and_keys("the head", (Part("query"), Part("query_bias")), (Part("key"), Part("key_bias")))
 VO = values_and_output("the head", (Part("value"), Part("value_bias")), Part("output"))
 NEURONS = relu_neurons("the block", (Part("first"), Part("first_bias")), Part("second"))
@@ -44,7 +50,7 @@ IDENTITIES: Mapping[str, Identity] = {
     "value bias": RedundantBias(
         name="the value bias", bias=Part("value_bias"), readers=[Reader(Part("output_bias"), Part("output"))]
     ),
-    "rows": AttentionRows(name="the head", weights=lambda module, batch: module.weights(batch), is_causal=True),
+    "rows": AttentionRows(name="the head", weights=weights_of, is_causal=True),
 }
 
 
