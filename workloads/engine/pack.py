@@ -65,7 +65,7 @@ class Pack(Generic[P]):
         self._workload = workload
         self._all = Lanes(trainings, torch.device(device))
         self._lanes = self._all
-        parameters, self._buffers, template = _starting_state(workload, self._lanes)
+        parameters, self._buffers, template = starting_state(workload, self._lanes)
         self._template, self._programs = template, programs
         self._known: dict[Hashable, StepProgram | None] = {}
         self._layout = Layout(parameters)
@@ -348,7 +348,8 @@ def _descent(name: str, loss: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:
     return loss.detach(), gradient
 
 
-def _starting_state(workload: Workload[P], lanes: Lanes[P]) -> tuple[State, State, nn.Module]:
+def starting_state(workload: Workload[P], lanes: Lanes[P]) -> tuple[State, State, nn.Module]:
+    """The parameters and buffers (L, ...) that trainings start with, and a module of ONE training."""
     modules = [workload.build(training.parameters).to(lanes.dtype) for training in lanes.trainings]
     parameters, buffers = stack_module_state(modules)
     template = modules[0].to(lanes.device)
