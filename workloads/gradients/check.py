@@ -2,8 +2,6 @@
 
 from collections.abc import Iterator, Sequence
 
-from torch import Tensor
-
 from attnsweep.workloads.engine.first_order import FirstOrder
 from attnsweep.workloads.engine.lanes_last import NoRuleError
 from attnsweep.workloads.engine.optimizers import State
@@ -103,4 +101,4 @@ def _skipped(check: str, subject: Subject, why: str) -> Finding:
 
 def _worst(errors: Sequence[float]) -> float:
     """The largest; the first NaN if there is one."""
-    return next((error for error in errors if error != error), max(errors))  # noqa: PLR0124
+    return next((error for error in errors if error != error), max(errors))

@@ -110,9 +110,7 @@ def at_weights(workload: Workload[Any], trainings: Sequence[Training[Any]], stat
     )
 
 
-def _started(
-    workload: Workload[Any], trainings: Sequence[Training[Any]]
-) -> tuple[Lanes[Any], State, State, nn.Module]:
+def _started(workload: Workload[Any], trainings: Sequence[Training[Any]]) -> tuple[Lanes[Any], State, State, nn.Module]:
     exact = [replace(each, parameters=replace(each.parameters, dtype="float64")) for each in trainings]
     lanes = Lanes(exact, torch.device("cpu"))
     return lanes, *starting_state(workload, lanes)
