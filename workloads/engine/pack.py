@@ -154,16 +154,21 @@ class Pack(Generic[P]):
         return self._record.result()
 
     def final_state(self, positions: NDArray[np.int64]) -> tuple[Lanes[P], State]:
-        """The trainings at these positions in the pack, (K,), and their parameters and buffers where they ended."""
-        assert self.done
+        """The trainings at these positions in the pack, (K,), and their parameters and buffers where they ended.
+
+        Of trainings that have not ended: where they are.
+        """
         lanes = torch.from_numpy(positions).to(self._all.device)
-        return self._all.select(lanes), _rows(self._layout.views(self._final_rows) | self._all_buffers, lanes)
+        return self._all.select(lanes), _rows(self._layout.views(self._all_rows()) | self._all_buffers, lanes)
+
+    def _all_rows(self) -> Tensor:
+        rows = self._final_rows.clone()
+        rows[self._on_device(self._position)] = self._rows
+        return rows
 
     def checkpoint(self) -> Checkpoint:
         """All state that training has changed, for `resumed`; state that follows from the trainings is left out."""
-        rows = self._final_rows.clone()
-        rows[self._on_device(self._position)] = self._rows
-        tensors = {"rows": rows, **prefixed("optimizer", self._optimizer.state_dict())}
+        tensors = {"rows": self._all_rows(), **prefixed("optimizer", self._optimizer.state_dict())}
         return {
             "fingerprint": np.array(self._fingerprint()),
             "position": self._position,

@@ -1,5 +1,6 @@
 """All checks of the gradients of some trainings at some weights: one row per check and parameter. Axes: L lane."""
 
+import re
 from collections.abc import Iterator, Sequence
 
 from attnsweep.workloads.engine.first_order import FirstOrder
@@ -62,28 +63,32 @@ def _compared(check: str, subject: Subject, points: Sequence[Point], fused: Stat
 
 
 def _identities(subject: Subject, points: Sequence[Point]) -> Iterator[Finding]:
-    """The rows of all identities that the workload declares; those of the trainings of a subject are the same ones."""
-    declared = [subject.workload.identities(training.parameters) for training in subject.lanes.trainings]
-    for of_trainings in zip(*declared, strict=True):
-        yield from _identity(subject, of_trainings, points)
-
-
-def _identity(subject: Subject, of_trainings: Sequence[Identity], points: Sequence[Point]) -> Iterator[Finding]:
-    found = [identity.errors(at) for identity, at in zip(of_trainings, points, strict=True)]
-    for of_parameter in zip(*found, strict=True):
-        errors = [each.error for each in of_parameter]
-        error = _worst(errors)
-        verdict, lane = judged(error, ROUNDING), errors.index(error)
+    """A row for each identity and parameter, with the worst of the trainings that declare it."""
+    errors: dict[tuple[str, str, str], list[tuple[float, Identity, Point]]] = {}
+    for training, at in zip(subject.lanes.trainings, points, strict=True):
+        for identity in subject.workload.identities(training.parameters):
+            for found in identity.errors(at):
+                key = _in_words(type(identity).__name__), identity.name, found.parameter
+                errors.setdefault(key, []).append((found.error, identity, at))
+    for (kind, name, parameter), of_trainings in errors.items():
+        error = _worst([each[0] for each in of_trainings])
+        _, identity, at = next(each for each in of_trainings if each[0] is error)
+        verdict = judged(error, ROUNDING)
         yield Finding(
-            check=type(of_trainings[lane]).__name__,
-            name=of_trainings[lane].name,
-            parameter=of_parameter[lane].parameter,
+            check=kind,
+            name=name,
+            parameter=parameter,
             where=subject.where,
             error=error,
             threshold=ROUNDING,
             verdict=verdict,
-            message=of_trainings[lane].reason(points[lane]) if verdict == "fails" else "",
+            message=identity.reason(at) if verdict == "fails" else "",
         )
+
+
+def _in_words(name: str) -> str:
+    """`KeyBias` as `key bias`."""
+    return re.sub(r"(?<=[a-z])(?=[A-Z])", " ", name).lower()
 
 
 def _skipped(check: str, subject: Subject, why: str) -> Finding:

@@ -67,4 +67,5 @@ def _slope(subject: Subject, at: Point, name: str, direction: Tensor) -> Slope:
 def _direction(like: Tensor, seed: int) -> Tensor:
     """A random direction of length 1."""
     drawn = torch.randn(like.shape, generator=torch.Generator().manual_seed(seed), dtype=like.dtype)
-    return drawn / drawn.norm()
+    unit: Tensor = drawn / drawn.norm()
+    return unit

@@ -5,17 +5,20 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
 from attnsweep.workloads.engine.contract import Batch, Lanes, Training, Workload
+from attnsweep.workloads.engine.functional import over_lanes
 from attnsweep.workloads.engine.optimizers import State
-from attnsweep.workloads.engine.pack import starting_state
+from attnsweep.workloads.engine.pack import Pack, starting_state
 from attnsweep.workloads.identities.identity import Point
 
 _VECTOR_SIGMA = 0.3
 """Standard deviation of the noise on biases and gains, around the values that they were built with."""
 _STEP = 1e-4
+_SOME_EVALUATIONS = 100
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,14 +42,21 @@ class Subject:
     buffers: State
     batch: Batch
 
+    def select(self, lanes: Tensor) -> "Subject":
+        """The trainings at these positions, (K,) int64."""
+        weights, buffers, batch = (
+            {name: value[lanes] for name, value in each.items()} for each in (self.weights, self.buffers, self.batch)
+        )
+        return replace(self, lanes=self.lanes.select(lanes), weights=weights, buffers=buffers, batch=batch)
+
     def point(self, lane: int) -> Point:
         """One training by itself: its plain module, and the gradients of autograd without any engine."""
         module = self.workload.build(self.lanes.trainings[lane].parameters).to(torch.float64)
         with torch.no_grad():
-            for name, value in module.named_parameters():
-                value.copy_(self.weights[name][lane])
-            for name, value in module.named_buffers():
-                value.copy_(self.buffers[name][lane])
+            for name, parameter in module.named_parameters():
+                parameter.copy_(self.weights[name][lane])
+            for name, buffer in module.named_buffers():
+                buffer.copy_(self.buffers[name][lane])
         batch = {name: value[lane] for name, value in self.batch.items()}
         gradients = self._gradients(module, batch)
         return Point(
@@ -96,18 +106,28 @@ def at_random_weights(workload: Workload[Any], trainings: Sequence[Training[Any]
     return _subject(workload, "random weights", lanes, template, drawn, buffers)
 
 
-def at_weights(workload: Workload[Any], trainings: Sequence[Training[Any]], state: State, where: str) -> Subject:
-    """The weights (L, ...) and drawn buffers of trainings, for example where they ended."""
+def after_some_steps(workload: Workload[Any], trainings: Sequence[Training[Any]]) -> Subject | None:
+    """Where trainings are after a hundred evaluations, or where they ended before; `None` if all have diverged."""
+    pack = Pack(workload, trainings)
+    pack.advance(_SOME_EVALUATIONS)
+    _, state = pack.final_state(np.arange(len(trainings)))
+    return at_weights(workload, trainings, state, f"the weights after {_SOME_EVALUATIONS} evaluations")
+
+
+def at_weights(workload: Workload[Any], trainings: Sequence[Training[Any]], state: State, where: str) -> Subject | None:
+    """Weights (L, ...) and drawn buffers of trainings, for example where they ended.
+
+    Trainings whose loss is not finite there are left out; `None` if no training is left.
+    """
     lanes, weights, buffers, template = _started(workload, trainings)
     given = {name: value.to(torch.float64) if value.is_floating_point() else value for name, value in state.items()}
-    return _subject(
-        workload,
-        where,
-        lanes,
-        template,
-        {name: given[name] for name in weights},
-        {name: given.get(name, value) for name, value in buffers.items()},
-    )
+    weights = {name: given[name] for name in weights}
+    buffers = {name: given.get(name, value) for name, value in buffers.items()}
+    found = _subject(workload, where, lanes, template, weights, buffers)
+    with torch.no_grad():
+        loss = over_lanes(template, workload.loss)(weights, buffers, found.batch)
+    kept = loss.isfinite().nonzero().flatten()
+    return found.select(kept) if kept.numel() else None
 
 
 def _started(workload: Workload[Any], trainings: Sequence[Training[Any]]) -> tuple[Lanes[Any], State, State, nn.Module]:
@@ -136,5 +156,4 @@ def _sigma(shape: tuple[int, ...]) -> float:
 
 
 def _norm(state: State) -> float:
-    norms: Tensor = torch.stack([value.norm() for value in state.values()])
-    return norms.norm().item()
+    return math.hypot(*(value.norm().item() for value in state.values()))
