@@ -50,7 +50,11 @@ def check_workload(
         say("training a hundred evaluations ...")
         with _timed(seconds, "training"):
             trained = after_some_steps(workload, trainings)
-        subjects = [at_random_weights(workload, trainings), *([trained] if trained else [])]
+        subjects = [at_random_weights(workload, trainings)]
+        if trained is None:
+            say("these trainings diverge: their gradients are checked at random weights only")
+        else:
+            subjects.append(trained)
         findings = _checked(subjects, seconds, say, compiles=compiles)
     return GradientReport(subject=_named(workload, parameters), findings=findings, seconds=seconds)
 
