@@ -12,7 +12,7 @@ from attnsweep.workloads.diagnostics.promotion import certify_by_promotion
 from attnsweep.workloads.engine.contract import Batch, Certificate, Evidence, Lanes, Training, Verdicts, Workload
 from attnsweep.workloads.engine.optimizers import State
 from attnsweep.workloads.engine.pack import Pack
-from attnsweep.workloads.parameters import TrainingParameters, parameter
+from attnsweep.workloads.parameters import TrainingParameters, Value, parameter
 from attnsweep.workloads.testing import defaults
 
 
@@ -42,19 +42,19 @@ class Hills(Workload[HillParameters]):
     def build(self, parameters: HillParameters) -> nn.Module:
         return Hill(parameters)
 
-    def initial(self, module: nn.Module, lanes: Lanes[HillParameters]) -> State:
+    def initial(self, module: nn.Module, lanes: Lanes[HillParameters]) -> State:  # noqa: ARG002
         return {"x": lanes.tensor("start").unsqueeze(1)}
 
-    def loss(self, module: nn.Module, batch: Batch) -> Tensor:
+    def loss(self, module: nn.Module, batch: Batch) -> Tensor:  # noqa: ARG002
         assert isinstance(module, Hill)
         away = module.x[0] - 1
         return 1 - torch.tanh(module.tilt * away + module.curvature * away.square())
 
-    def levels(self, module: nn.Module, batch: Batch) -> dict[str, Tensor]:
+    def levels(self, module: nn.Module, batch: Batch) -> dict[str, Tensor]:  # noqa: ARG002
         assert isinstance(module, Hill)
         return {"zero": torch.ones_like(module.tilt), "solved": torch.full_like(module.tilt, 0.5)}
 
-    def judge(self, parameters: HillParameters, evidence: Evidence) -> Verdicts:
+    def judge(self, parameters: HillParameters, evidence: Evidence) -> Verdicts:  # noqa: ARG002
         return Verdicts.first_of({"solved": evidence.metrics["eval_loss"] < 0.5}, "degenerate_zero")
 
 
@@ -96,7 +96,13 @@ def test_a_training_goes_on_from_given_parameters_in_another_type() -> None:
 
 @pytest.mark.scale
 def test_the_zeros_of_solution_3_at_a_hundredth_are_of_single_precision() -> None:
-    values = {"n_categories": 10, "n_positions": 20, "batch_size": 256, "n_steps": 250, "variant": "solution_3"}
+    values: dict[str, Value] = {
+        "n_categories": 10,
+        "n_positions": 20,
+        "batch_size": 256,
+        "n_steps": 250,
+        "variant": "solution_3",
+    }
     values |= {"expectation": "fixed_sample", "optimizer": "lbfgs", "learning_rate": 1.0, "init_sigma": 0.01}
     workload = CategoryPairs()
     pack = Pack(workload, [Training(defaults(workload, **values, dtype="float32"), seed) for seed in range(6)])
