@@ -115,6 +115,7 @@ def test_positions_leave_the_zero_as_derived(tmp_path: Path) -> None:
     assert rows["init_sigma 0.1, learning rate 0.03, 10 steps: runaway"].low is not None
 
 
+@pytest.mark.slow
 def test_roles_of_translators_are_those_of_the_ledger(tmp_path: Path) -> None:
     spec = small_sweep("head_roles", workload="translation", trials=2)
     trainings = [trial_rows(trial, ["plateau"] * 2, param_init_sigma=0.1) for trial in range(2)]
