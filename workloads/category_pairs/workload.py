@@ -20,6 +20,7 @@ from attnsweep.workloads.category_pairs.parameters import CategoryPairsParameter
 from attnsweep.workloads.category_pairs.positions_only import PositionsOnly
 from attnsweep.workloads.category_pairs.reference_levels import reference_levels
 from attnsweep.workloads.diagnostics import outcomes
+from attnsweep.workloads.diagnostics.promotion import can_be_promoted, certify_by_promotion
 from attnsweep.workloads.engine.contract import Batch, Certificate, Evidence, HeadScores, Lanes, Verdicts, Workload
 from attnsweep.workloads.engine.optimizers import State
 from attnsweep.workloads.identities import Identity
@@ -139,6 +140,8 @@ class CategoryPairs(Workload[CategoryPairsParameters]):
         detail: NDArray[np.str_],
     ) -> list[Certificate | None]:
         del detail
+        if can_be_promoted(lanes.shared):
+            return certify_by_promotion(self, lanes, state)
         if not (lanes.shared.is_full or _has_closed_form(lanes.shared)):
             return [None] * len(outcome)
         module = self.build(lanes.shared).to(lanes.device, lanes.dtype)

@@ -2,7 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import ClassVar, Generic, TypeAlias, TypeVar
 
 import numpy as np
@@ -155,10 +155,12 @@ class Certificate:
     Attributes:
         test: Its name, such as `kick`.
         agrees: Whether it confirms the label.
+        measured: Numbers that it found, by metric name: they become the training's last points in `curves`.
     """
 
     test: str
     agrees: bool
+    measured: Mapping[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

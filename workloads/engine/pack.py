@@ -52,6 +52,8 @@ class Pack(Generic[P]):
         extra_probe_steps: Steps to measure at besides the workload's probes. They change no bit of the trainings,
             which end at the workload's probes only.
         programs: Compiled steps, for the block engine, or graphs; `None` for the vmapped engine.
+        start: Parameters and buffers (L, ...) by name that replace those that the workload draws, in any
+            floating-point type: such as where other trainings ended.
     """
 
     def __init__(
@@ -61,11 +63,12 @@ class Pack(Generic[P]):
         device: str = "cpu",
         extra_probe_steps: Sequence[int] = (),
         programs: StepPrograms | None = None,
+        start: State | None = None,
     ) -> None:
         self._workload = workload
         self._all = Lanes(trainings, torch.device(device))
         self._lanes = self._all
-        parameters, self._buffers, template = starting_state(workload, self._lanes)
+        parameters, self._buffers, template = starting_state(workload, self._lanes, start)
         self._template, self._programs = template, programs
         self._known: dict[Hashable, StepProgram | None] = {}
         self._layout = Layout(parameters)
@@ -353,8 +356,16 @@ def _descent(name: str, loss: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:
     return loss.detach(), gradient
 
 
-def starting_state(workload: Workload[P], lanes: Lanes[P]) -> tuple[State, State, nn.Module]:
-    """The parameters and buffers (L, ...) that trainings start with, and a module of ONE training."""
+def starting_state(
+    workload: Workload[P], lanes: Lanes[P], start: State | None = None
+) -> tuple[State, State, nn.Module]:
+    """The parameters and buffers (L, ...) that trainings start with, and a module of ONE training.
+
+    Args:
+        workload: The problem.
+        lanes: The trainings.
+        start: What replaces parameters and buffers that the workload draws, by name, in any floating-point type.
+    """
     modules = [workload.build(training.parameters).to(lanes.dtype) for training in lanes.trainings]
     parameters, buffers = stack_module_state(modules)
     template = modules[0].to(lanes.device)
@@ -362,7 +373,11 @@ def starting_state(workload: Workload[P], lanes: Lanes[P]) -> tuple[State, State
     missing = parameters.keys() - initial.keys()
     if missing:
         raise TypeError(f"{workload.name}.initial left out the parameters {sorted(missing)}")
-    stacked = {name: value.detach().to(lanes.device) for name, value in (parameters | buffers | initial).items()}
+    given = {
+        name: value.to(lanes.dtype) if value.is_floating_point() else value for name, value in (start or {}).items()
+    }
+    drawn = parameters | buffers | initial | given
+    stacked = {name: value.detach().to(lanes.device) for name, value in drawn.items()}
     return (
         {name: stacked[name] for name in parameters},
         {name: stacked[name] for name in buffers},
