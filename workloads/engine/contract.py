@@ -182,6 +182,19 @@ class Written:
             raise ValueError(f"{self.name}: {len(self.hypotheses)} hypotheses, {len(self.references)} references")
 
 
+@dataclass(frozen=True, slots=True)
+class Split:
+    """A tensor that a compiled loss takes in parts, because few of its rows are enough work at once.
+
+    Attributes:
+        name: That of a buffer, or of a tensor of the batch.
+        most_rows: The most entries along its first axis in one part.
+    """
+
+    name: str
+    most_rows: int
+
+
 class Workload(ABC, Generic[P]):
     """One training problem. The engine trains many of them in one program, lane by lane as if alone.
 
@@ -238,6 +251,14 @@ class Workload(ABC, Generic[P]):
         """Held-out data, the same at every probe, (L, ...) by name. Empty where `eval_loss` is exact."""
         del lanes
         return {}
+
+    def split(self, parameters: P) -> Split | None:
+        """What a compiled loss may take in parts: the loss on all rows must be the mean of the losses on equal parts.
+
+        By default nothing. Read only static parameters.
+        """
+        del parameters
+        return None
 
     @abstractmethod
     def loss(self, module: nn.Module, batch: Batch) -> Tensor:
