@@ -10,7 +10,7 @@ from torch import Tensor
 from attnsweep.workloads.category_pairs import CategoryPairs
 from attnsweep.workloads.engine.blocks import Programs
 from attnsweep.workloads.engine.contract import Batch, Training
-from attnsweep.workloads.engine.gradients import GradientGraph, GradientProgram, adding
+from attnsweep.workloads.engine.gradients import GradientProgram, adding
 from attnsweep.workloads.engine.layout import ROWS
 from attnsweep.workloads.engine.pack import Pack
 from attnsweep.workloads.engine.traces import NoRuleError
@@ -39,7 +39,7 @@ def test_gradients_of_groups_are_those_of_each_lane(settings: dict[str, Any]) ->
     """Without the compiler; the last of two groups is not full, and lanes are left out."""
     pack = Pack(CategoryPairs(), trainings_of(13, dtype="float64", **settings))
     pack.advance(3)
-    graph = cast(GradientGraph, pack._problem.gradient_graph(pack._rows, pack._buffers, pack._batch_at(0)))
+    graph = pack._problem.gradient_graph(pack._rows, pack._buffers, pack._batch_at(0))
     assert graph.n_parts == (1 if settings.get("batch_size") == 40 else 3)
     add, batch = adding(graph), pack._batch_at(0)
     program = GradientProgram(graph, lambda inputs: add(*inputs))
