@@ -15,10 +15,12 @@ from attnsweep.workloads.category_pairs.full_measures import full_measures
 from attnsweep.workloads.category_pairs.full_model import TEXTS_PER_PART, FullModel
 from attnsweep.workloads.category_pairs.full_outcomes import judge_full
 from attnsweep.workloads.category_pairs.heads import SCORE_NAMES, score_full_heads
+from attnsweep.workloads.category_pairs.identities import identities_of
 from attnsweep.workloads.category_pairs.parameters import CategoryPairsParameters
 from attnsweep.workloads.category_pairs.positions_only import PositionsOnly
 from attnsweep.workloads.category_pairs.reference_levels import reference_levels
 from attnsweep.workloads.diagnostics import outcomes
+from attnsweep.workloads.diagnostics.promotion import can_be_promoted, certify_by_promotion
 from attnsweep.workloads.engine.contract import (
     Batch,
     Certificate,
@@ -30,6 +32,7 @@ from attnsweep.workloads.engine.contract import (
     Workload,
 )
 from attnsweep.workloads.engine.optimizers import State
+from attnsweep.workloads.identities import Identity
 
 System = PositionsOnly | CategoriesOnly
 
@@ -138,6 +141,9 @@ class CategoryPairs(Workload[CategoryPairsParameters]):
             }
         )
 
+    def identities(self, parameters: CategoryPairsParameters) -> tuple[Identity, ...]:
+        return identities_of(parameters)
+
     def score_heads(self, lanes: Lanes[CategoryPairsParameters], state: State) -> HeadScores | None:
         return score_full_heads(lanes.shared, state) if lanes.shared.is_full else None
 
@@ -149,6 +155,8 @@ class CategoryPairs(Workload[CategoryPairsParameters]):
         detail: NDArray[np.str_],
     ) -> list[Certificate | None]:
         del detail
+        if can_be_promoted(lanes.shared):
+            return certify_by_promotion(self, lanes, state)
         if not (lanes.shared.is_full or _has_closed_form(lanes.shared)):
             return [None] * len(outcome)
         module = self.build(lanes.shared).to(lanes.device, lanes.dtype)

@@ -2,7 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import ClassVar, Generic, TypeAlias, TypeVar
 
 import numpy as np
@@ -14,6 +14,7 @@ from attnsweep.workloads.engine.initialization import draw_parameters
 from attnsweep.workloads.engine.optimizers import State
 from attnsweep.workloads.engine.schedule import probe_steps
 from attnsweep.workloads.engine.streams import Streams
+from attnsweep.workloads.identities.identity import Identity
 from attnsweep.workloads.parameters import TrainingParameters
 from attnsweep.workloads.vocabulary import JUDGED_OUTCOMES
 
@@ -154,10 +155,12 @@ class Certificate:
     Attributes:
         test: Its name, such as `kick`.
         agrees: Whether it confirms the label.
+        measured: Numbers that it found, by metric name: they become the training's last points in `curves`.
     """
 
     test: str
     agrees: bool
+    measured: Mapping[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -311,6 +314,15 @@ class Workload(ABC, Generic[P]):
             parameters: Those of the first lane; read only static ones.
             evidence: The measurements of L trainings at P probes.
         """
+
+    def identities(self, parameters: P) -> Sequence[Identity]:
+        """What the gradients of a training satisfy exactly; by default nothing. See `attnsweep check-gradients`.
+
+        Args:
+            parameters: Those of the training. Identities that hold for all values of a parameter need not read it.
+        """
+        del parameters
+        return ()
 
     def score_heads(self, lanes: Lanes[P], state: State) -> HeadScores | None:
         """Scores and roles of the attention heads at a probe, for all lanes at once; `None` where there are none.

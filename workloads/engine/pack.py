@@ -53,6 +53,8 @@ class Pack(Generic[P]):
         extra_probe_steps: Steps to measure at besides the workload's probes. They change no bit of the trainings,
             which end at the workload's probes only.
         programs: Compiled steps, for the block engine, or graphs; `None` for the vmapped engine.
+        start: Parameters and buffers (L, ...) by name that replace those that the workload draws, in any
+            floating-point type: such as where other trainings ended.
     """
 
     def __init__(
@@ -62,11 +64,12 @@ class Pack(Generic[P]):
         device: str = "cpu",
         extra_probe_steps: Sequence[int] = (),
         programs: StepPrograms | None = None,
+        start: State | None = None,
     ) -> None:
         self._workload = workload
         self._all = Lanes(trainings, torch.device(device))
         self._lanes = self._all
-        parameters, self._buffers, template = starting_state(workload, self._lanes)
+        parameters, self._buffers, template = starting_state(workload, self._lanes, start)
         self._template, self._programs = template, programs
         self._known: dict[Hashable, StepProgram | None] = {}
         self._layout = Layout(parameters)
@@ -155,16 +158,21 @@ class Pack(Generic[P]):
         return self._record.result()
 
     def final_state(self, positions: NDArray[np.int64]) -> tuple[Lanes[P], State]:
-        """The trainings at these positions in the pack, (K,), and their parameters and buffers where they ended."""
-        assert self.done
+        """The trainings at these positions in the pack, (K,), and their parameters and buffers where they ended.
+
+        Of trainings that have not ended: where they are.
+        """
         lanes = torch.from_numpy(positions).to(self._all.device)
-        return self._all.select(lanes), _rows(self._layout.views(self._final_rows) | self._all_buffers, lanes)
+        return self._all.select(lanes), _rows(self._layout.views(self._all_rows()) | self._all_buffers, lanes)
+
+    def _all_rows(self) -> Tensor:
+        rows = self._final_rows.clone()
+        rows[self._on_device(self._position)] = self._rows
+        return rows
 
     def checkpoint(self) -> Checkpoint:
         """All state that training has changed, for `resumed`; state that follows from the trainings is left out."""
-        rows = self._final_rows.clone()
-        rows[self._on_device(self._position)] = self._rows
-        tensors = {"rows": rows, **prefixed("optimizer", self._optimizer.state_dict())}
+        tensors = {"rows": self._all_rows(), **prefixed("optimizer", self._optimizer.state_dict())}
         return {
             "fingerprint": np.array(self._fingerprint()),
             "position": self._position,

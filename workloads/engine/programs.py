@@ -108,6 +108,16 @@ def loaded_gradient(gradient: GradientGraph, examples: Sequence[Tensor]) -> Step
     return _loaded(key, lambda: make_fx(adding(gradient), tracing_mode="fake")(*examples), examples)
 
 
+def interpreted(step: StepGraph, examples: Sequence[Tensor]) -> Step:
+    """What `loaded` compiles, computed operation by operation: the same formulas without the compiler.
+
+    Args:
+        step, examples: As `loaded` takes them.
+    """
+    graph = over_block(step, examples)
+    return lambda inputs: graph(*inputs)
+
+
 def over_block(step: StepGraph, examples: Sequence[Tensor]) -> fx.GraphModule:
     """The step as a graph on a block's inputs, which it updates in place."""
     places = [step.inputs.index(name) for name in step.updated]
