@@ -71,9 +71,7 @@ class Attention(nn.Module):
         """Self-attention: the output (B, T, D), and the attention weights (B, H, T, T)."""
         return self.attend(x_BTD, self.keys(x_BTD), self.values(x_BTD), sight)
 
-    def attend(
-        self, asking_BQD: Tensor, key_BHKC: Tensor, value_BHKE: Tensor, sight: Sight
-    ) -> tuple[Tensor, Tensor]:
+    def attend(self, asking_BQD: Tensor, key_BHKC: Tensor, value_BHKE: Tensor, sight: Sight) -> tuple[Tensor, Tensor]:
         """The output (B, Q, D) at the asking tokens, and the attention weights (B, H, Q, K).
 
         Args:
