@@ -4,10 +4,10 @@ from attnsweep.search_spaces import Categorical, Sweep
 
 
 def sweep() -> Sweep:
-    """32 trials x 32 replicates of one-block GPTs on random bigram tables: every cell of four factors, plain SGD."""
+    """32 trials x 16 replicates of one-block GPTs on random bigram tables: every cell of four factors, plain SGD."""
     return Sweep(
         name="gpt_stages",
-        description="1,024 GPTs learn a table of two tokens: first the current token, then the one before",
+        description="512 GPTs learn a table of two tokens: first the current token, then the one before",
         workload="gpt",
         space={
             "task": "bigram_table",
@@ -18,11 +18,11 @@ def sweep() -> Sweep:
             "d_ffn": 32,
             "optimizer": "sgd",
             "learning_rate": 0.3,
-            "n_steps": 2000,
+            "n_steps": 1200,
             "probe_every": 5,
             "eval_batch_size": 128,
         },
         sampler="grid",
         trials=32,
-        replicates=32,
+        replicates=16,
     )

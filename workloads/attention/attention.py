@@ -79,11 +79,14 @@ class Attention(nn.Module):
             key_BHKC, value_BHKE: Of the tokens that are read, from `keys` and `values`.
             sight: Which keys the queries see.
         """
-        factor_BQ1 = LogitScale(self.scale, self.has_log_n).of(sight.log_n_BQ).unsqueeze(-1)
-        query_BHQC = self._by_head(self.query(asking_BQD) * factor_BQ1)
+        query_BHQC = self._by_head(self.query(asking_BQD) * self.factor(sight))
         weight_BHQK = torch.softmax(query_BHQC @ key_BHKC.mT + sight.bias_BQK.unsqueeze(1), dim=-1)
         mixed_BQD = (weight_BHQK @ value_BHKE).transpose(1, 2).flatten(2)
         return self.out(mixed_BQD), weight_BHQK
+
+    def factor(self, sight: Sight) -> Tensor:
+        """(B, Q, 1) what multiplies the queries."""
+        return LogitScale(self.scale, self.has_log_n).of(sight.log_n_BQ).unsqueeze(-1)
 
     def keys(self, x_BKD: Tensor) -> Tensor:
         """(B, H, K, C) of the tokens that are read."""

@@ -114,12 +114,17 @@ class FeedForward(nn.Module):
         super().__init__()
         self.first = linear(d_model, d_ffn)
         self.second = linear(d_ffn, d_model)
-        self._activation = ACTIVATIONS[activation]
+        self.activation = activation
         self._filled = 0 if activation == "relu" else -d_ffn % _VECTORS
 
     def forward(self, x: Tensor) -> Tensor:
         """(..., D) of (..., D)."""
-        hidden = self.first(x)
+        fed: Tensor = self.second(self.activated(self.first(x)))
+        return fed
+
+    def activated(self, hidden: Tensor) -> Tensor:
+        """(..., W) g of (..., W)."""
+        function = ACTIVATIONS[self.activation]
         if self._filled:
-            return self.second(self._activation(pad(hidden, (0, self._filled)))[..., : -self._filled])
-        return self.second(self._activation(hidden))
+            return function(pad(hidden, (0, self._filled)))[..., : -self._filled]
+        return function(hidden)
