@@ -42,6 +42,7 @@ class Reproduction:
 
 _SHIN = "Shin & Matzinger 2025"
 _CHIANG = "Chiang & Cholak 2022"
+_BOUE = "Boue 2025"
 _ZEROS = "attnsweep, docs/zeros.md"
 _TRANSLATION = "attnsweep, docs/translation.md"
 
@@ -136,6 +137,20 @@ REPRODUCTIONS = (
         source="Conti 2024, table 7",
         cost="1 min",
         function="attnsweep.reproduction.conti.tables:reproduce_table_7",
+    ),
+    Reproduction(
+        name="boue-counts",
+        title="parameters of a GPT, whole, tied and with low-rank updates; cache and equivariance",
+        source=f"{_BOUE}, sections 6 to 8",
+        cost="10 s",
+        function="attnsweep.reproduction.boue.counts:reproduce",
+    ),
+    Reproduction(
+        name="boue-gradients",
+        title="layers and gradients of a GPT by hand, beside autograd's",
+        source=f"{_BOUE}, Tables 2 and 3",
+        cost="10 s",
+        function="attnsweep.reproduction.boue.gradients:reproduce",
     ),
     Reproduction(
         name="zeros-positions",
