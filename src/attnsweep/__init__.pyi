@@ -18,6 +18,7 @@ from .search_spaces.replication import Sequential as Sequential
 from .search_spaces.sweep import LossQuantile as LossQuantile
 from .search_spaces.sweep import StuckRate as StuckRate
 from .search_spaces.sweep import Sweep as Sweep
+from .workloads import identities as identities
 from .workloads.attention.attention import Attention as Attention
 from .workloads.attention.block import TransformerBlock as TransformerBlock
 from .workloads.attention.layers import Embedding as Embedding

@@ -15,12 +15,14 @@ from attnsweep.workloads.category_pairs.full_measures import full_measures
 from attnsweep.workloads.category_pairs.full_model import FullModel
 from attnsweep.workloads.category_pairs.full_outcomes import judge_full
 from attnsweep.workloads.category_pairs.heads import SCORE_NAMES, score_full_heads
+from attnsweep.workloads.category_pairs.identities import identities_of
 from attnsweep.workloads.category_pairs.parameters import CategoryPairsParameters
 from attnsweep.workloads.category_pairs.positions_only import PositionsOnly
 from attnsweep.workloads.category_pairs.reference_levels import reference_levels
 from attnsweep.workloads.diagnostics import outcomes
 from attnsweep.workloads.engine.contract import Batch, Certificate, Evidence, HeadScores, Lanes, Verdicts, Workload
 from attnsweep.workloads.engine.optimizers import State
+from attnsweep.workloads.identities import Identity
 
 System = PositionsOnly | CategoriesOnly
 
@@ -122,6 +124,9 @@ class CategoryPairs(Workload[CategoryPairsParameters]):
                 ("plateau", "moving"): outcomes.is_moving(evidence.steps, level),
             }
         )
+
+    def identities(self, parameters: CategoryPairsParameters) -> tuple[Identity, ...]:
+        return identities_of(parameters)
 
     def score_heads(self, lanes: Lanes[CategoryPairsParameters], state: State) -> HeadScores | None:
         return score_full_heads(lanes.shared, state) if lanes.shared.is_full else None

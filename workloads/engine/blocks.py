@@ -11,13 +11,13 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor, nn
 
-from attnsweep.workloads.engine.block_step import LEARNING_RATE, has_lane_axis, step_graph, step_inputs
+from attnsweep.workloads.engine.block_step import LEARNING_RATE, StepGraph, has_lane_axis, step_graph, step_inputs
 from attnsweep.workloads.engine.contract import Batch, Workload
 from attnsweep.workloads.engine.first_order import FirstOrder
 from attnsweep.workloads.engine.lanes_last import NoRuleError
 from attnsweep.workloads.engine.layout import Layout
 from attnsweep.workloads.engine.optimizers import State
-from attnsweep.workloads.engine.programs import loaded
+from attnsweep.workloads.engine.programs import Step, loaded
 from attnsweep.workloads.parameters import TrainingParameters
 
 _WIDTHS = (64, 16)
@@ -82,6 +82,7 @@ class BlockProgram:
         problem: What is minimized.
         optimizer: The update rule.
         rows, buffers, batch: (L, ...) of any trainings of the shape; the batch is of one step.
+        make: Makes the step of a block; `interpreted` takes no compiler.
 
     Attributes:
         width: W, the lanes of a block.
@@ -91,14 +92,22 @@ class BlockProgram:
         NoCompilerError: If this machine cannot compile it.
     """
 
-    def __init__(self, problem: Problem, optimizer: FirstOrder, rows: Tensor, buffers: State, batch: Batch) -> None:
+    def __init__(
+        self,
+        problem: Problem,
+        optimizer: FirstOrder,
+        rows: Tensor,
+        buffers: State,
+        batch: Batch,
+        make: Callable[[StepGraph, Sequence[Tensor]], Step] = loaded,
+    ) -> None:
         self._layout = problem.layout
         inputs = step_inputs(optimizer, self._layout, rows, buffers)
         self._step = step_graph(problem.workload, problem.template, optimizer, inputs, batch)
         self.width = _width(inputs)
         self._shapes = shapes_of(batch)
         blocks = _Blocks(inputs, self.width)
-        self._run = loaded(self._step, [*blocks.of(0), *blocks.of_steps(optimizer, range(1), [batch])[0][0]])
+        self._run = make(self._step, [*blocks.of(0), *blocks.of_steps(optimizer, range(1), [batch])[0][0]])
 
     def advance(
         self,

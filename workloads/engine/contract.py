@@ -14,6 +14,7 @@ from attnsweep.workloads.engine.initialization import draw_parameters
 from attnsweep.workloads.engine.optimizers import State
 from attnsweep.workloads.engine.schedule import probe_steps
 from attnsweep.workloads.engine.streams import Streams
+from attnsweep.workloads.identities.identity import Identity
 from attnsweep.workloads.parameters import TrainingParameters
 from attnsweep.workloads.vocabulary import JUDGED_OUTCOMES
 
@@ -290,6 +291,15 @@ class Workload(ABC, Generic[P]):
             parameters: Those of the first lane; read only static ones.
             evidence: The measurements of L trainings at P probes.
         """
+
+    def identities(self, parameters: P) -> Sequence[Identity]:
+        """What the gradients of a training satisfy exactly; by default nothing. See `attnsweep check-gradients`.
+
+        Args:
+            parameters: Those of the training. Identities that hold for all values of a parameter need not read it.
+        """
+        del parameters
+        return ()
 
     def score_heads(self, lanes: Lanes[P], state: State) -> HeadScores | None:
         """Scores and roles of the attention heads at a probe, for all lanes at once; `None` where there are none.

@@ -65,7 +65,7 @@ class Pack(Generic[P]):
         self._workload = workload
         self._all = Lanes(trainings, torch.device(device))
         self._lanes = self._all
-        parameters, self._buffers, template = _starting_state(workload, self._lanes)
+        parameters, self._buffers, template = starting_state(workload, self._lanes)
         self._template, self._programs = template, programs
         self._known: dict[Hashable, StepProgram | None] = {}
         self._layout = Layout(parameters)
@@ -154,16 +154,21 @@ class Pack(Generic[P]):
         return self._record.result()
 
     def final_state(self, positions: NDArray[np.int64]) -> tuple[Lanes[P], State]:
-        """The trainings at these positions in the pack, (K,), and their parameters and buffers where they ended."""
-        assert self.done
+        """The trainings at these positions in the pack, (K,), and their parameters and buffers where they ended.
+
+        Of trainings that have not ended: where they are.
+        """
         lanes = torch.from_numpy(positions).to(self._all.device)
-        return self._all.select(lanes), _rows(self._layout.views(self._final_rows) | self._all_buffers, lanes)
+        return self._all.select(lanes), _rows(self._layout.views(self._all_rows()) | self._all_buffers, lanes)
+
+    def _all_rows(self) -> Tensor:
+        rows = self._final_rows.clone()
+        rows[self._on_device(self._position)] = self._rows
+        return rows
 
     def checkpoint(self) -> Checkpoint:
         """All state that training has changed, for `resumed`; state that follows from the trainings is left out."""
-        rows = self._final_rows.clone()
-        rows[self._on_device(self._position)] = self._rows
-        tensors = {"rows": rows, **prefixed("optimizer", self._optimizer.state_dict())}
+        tensors = {"rows": self._all_rows(), **prefixed("optimizer", self._optimizer.state_dict())}
         return {
             "fingerprint": np.array(self._fingerprint()),
             "position": self._position,
@@ -348,7 +353,8 @@ def _descent(name: str, loss: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:
     return loss.detach(), gradient
 
 
-def _starting_state(workload: Workload[P], lanes: Lanes[P]) -> tuple[State, State, nn.Module]:
+def starting_state(workload: Workload[P], lanes: Lanes[P]) -> tuple[State, State, nn.Module]:
+    """The parameters and buffers (L, ...) that trainings start with, and a module of ONE training."""
     modules = [workload.build(training.parameters).to(lanes.dtype) for training in lanes.trainings]
     parameters, buffers = stack_module_state(modules)
     template = modules[0].to(lanes.device)

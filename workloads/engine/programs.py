@@ -103,6 +103,16 @@ def loaded(step: StepGraph, examples: Sequence[Tensor]) -> Step:
     return torch._C._aoti.AOTIModelContainerRunnerCpu(str(library), 1).run
 
 
+def interpreted(step: StepGraph, examples: Sequence[Tensor]) -> Step:
+    """What `loaded` compiles, computed operation by operation: the same formulas without the compiler.
+
+    Args:
+        step, examples: As `loaded` takes them.
+    """
+    graph = over_block(step, examples)
+    return lambda inputs: graph(*inputs)
+
+
 def over_block(step: StepGraph, examples: Sequence[Tensor]) -> fx.GraphModule:
     """The step as a graph on a block's inputs, which it updates in place."""
     places = [step.inputs.index(name) for name in step.updated]
