@@ -14,6 +14,7 @@ from attnsweep.workloads.engine.functional import over_lanes
 from attnsweep.workloads.engine.optimizers import State
 from attnsweep.workloads.gpt.data import GPTLanes, looked_at_sequences
 from attnsweep.workloads.gpt.model import GPT
+from attnsweep.workloads.gpt.tasks import TASKS
 from attnsweep.workloads.vocabulary import NO_ROLE
 
 SCORE_NAMES = (*PATTERNS, *(f"{pattern}_uniform" for pattern in PATTERNS))
@@ -27,7 +28,9 @@ _ROLES = ("previous_token", "induction")
 def score_heads(template: GPT, lanes: GPTLanes, state: State) -> HeadScores:
     """Scores (L, N, H) and roles on sequences that no step sees.
 
-    Only the queries whose predictions count are scored, so a head that always looks at the token to copy reaches 1.
+    `induction` and `duplicate_token` are scored at the queries whose predictions count, so a head that always looks at
+    the token to copy reaches 1. `previous_token` is scored where the task needs it: in `induction` in the first round of
+    a segment, because an induction head reads there what a previous-token head wrote.
 
     Args:
         template: A model of the pack's shape.
@@ -38,7 +41,11 @@ def score_heads(template: GPT, lanes: GPTLanes, state: State) -> HeadScores:
     names = {name for name, _ in template.named_parameters()}
     parameters = {name: value for name, value in state.items() if name in names}
     buffers = {name: value for name, value in state.items() if name not in names}
-    batch = {"token": drawn.token_LBT, "counts": drawn.counts_LBT}
+    batch = {
+        "token": drawn.token_LBT,
+        "counts": drawn.counts_LBT,
+        "needs_previous": TASKS[lanes.shared.task].needs_previous(drawn),
+    }
     with torch.no_grad():
         mass_LNHP, uniform_LP = over_lanes(template, _masses)(parameters, buffers, batch)
     scores: dict[str, NDArray[np.float64]] = {
@@ -61,14 +68,22 @@ def label_heads(scores: dict[str, NDArray[np.float64]]) -> NDArray[np.str_]:
 
 def _masses(module: nn.Module, batch: Batch) -> tuple[Tensor, Tensor]:
     """The share (N, H, P) of attention on each pattern, and that of uniform attention, (P,)."""
-    counts_BT, token_BT = batch["counts"], batch["token"]
-    sentences = Sentences(
-        queries=counts_BT,
-        keys=torch.ones_like(counts_BT),
-        is_causal=True,
-        query_tokens=token_BT,
-        key_tokens=token_BT,
-    )
+    token_BT = batch["token"]
     weight_NHBTT = torch.stack(cast(GPT, module).trace(token_BT)[1]).transpose(1, 2)
-    mass_NHP, uniform_P, total_NH = pattern_mass(weight_NHBTT, sentences.allowed(), sentences)
-    return mass_NHP / total_NH.unsqueeze(-1), uniform_P / counts_BT.sum()
+    found = [
+        _mass(weight_NHBTT, batch["needs_previous" if pattern == "previous_token" else "counts"], token_BT, index)
+        for index, pattern in enumerate(PATTERNS)
+    ]
+    of_heads, uniform = zip(*found, strict=True)
+    return torch.stack(of_heads, -1), torch.stack(uniform)
+
+
+def _mass(weight_NHBTT: Tensor, query_BT: Tensor, token_BT: Tensor, index: int) -> tuple[Tensor, Tensor]:
+    """The share (N, H) of attention on one pattern, and that of uniform attention."""
+    sentences = Sentences(
+        queries=query_BT, keys=torch.ones_like(query_BT), is_causal=True, query_tokens=token_BT, key_tokens=token_BT
+    )
+    # Queries that do not count would add to the sum of all attention.
+    counted_NHBTT = weight_NHBTT * query_BT.unsqueeze(-1)
+    mass_NHP, uniform_P, total_NH = pattern_mass(counted_NHBTT, sentences.allowed(), sentences)
+    return mass_NHP[..., index] / total_NH, uniform_P[index] / query_BT.sum()

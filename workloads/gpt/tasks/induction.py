@@ -68,6 +68,11 @@ class Induction(Task):
             "optimum": zeros,
         }
 
+    def needs_previous(self, drawn: Sequences) -> Tensor:
+        """The first round: there an induction head reads what a previous-token head wrote."""
+        has_previous_T = torch.arange(drawn.token_LBT.shape[-1], device=drawn.token_LBT.device) > 0
+        return ~drawn.counts_LBT & has_previous_T
+
 
 def _segment_lengths(n_tokens: int) -> tuple[int, int]:
     return n_tokens // _SHORTEST_SHARE, n_tokens // _LONGEST_SHARE

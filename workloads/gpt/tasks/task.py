@@ -80,6 +80,10 @@ class Task(ABC):
         the current token alone; `optimum`, the best of all; and further ones among `reference_names`.
         """
 
+    def needs_previous(self, drawn: Sequences) -> Tensor:
+        """(L, B, T) bool, the tokens whose predecessor matters: where a previous-token head is scored."""
+        return drawn.counts_LBT
+
 
 def entropy(law: Tensor) -> Tensor:
     """(...) entropy in nats of laws (..., V)."""
