@@ -22,7 +22,7 @@ def sweep() -> Sweep:
             "batch_size": 32,
             "eval_batch_size": 64,
             "learning_rate": 1e-2,
-            "n_steps": 1500,
+            "n_steps": 1000,
             "probe_every": 25,
             "stop_when_solved": False,
         },

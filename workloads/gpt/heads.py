@@ -29,8 +29,8 @@ def score_heads(template: GPT, lanes: GPTLanes, state: State) -> HeadScores:
     """Scores (L, N, H) and roles on sequences that no step sees.
 
     `induction` and `duplicate_token` are scored at the queries whose predictions count, so a head that always looks at
-    the token to copy reaches 1. `previous_token` is scored where the task needs it: in `induction` in the first round of
-    a segment, because an induction head reads there what a previous-token head wrote.
+    the token to copy reaches 1. `previous_token` is scored where the task needs it: in `induction` in the first round
+    of a segment, because an induction head reads there what a previous-token head wrote.
 
     Args:
         template: A model of the pack's shape.

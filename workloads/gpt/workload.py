@@ -14,9 +14,11 @@ from attnsweep.workloads.engine.optimizers import State
 from attnsweep.workloads.engine.schedule import probe_steps
 from attnsweep.workloads.gpt.data import LEVEL, evaluation_batch, training_batch
 from attnsweep.workloads.gpt.heads import SCORE_NAMES, score_heads
+from attnsweep.workloads.gpt.identities import identities_of
 from attnsweep.workloads.gpt.model import GPT, freeze_base
 from attnsweep.workloads.gpt.parameters import GPTParameters
 from attnsweep.workloads.gpt.tasks import TASKS
+from attnsweep.workloads.identities import Identity
 
 SOLVED_SHARE = 0.05
 """A training is solved if at most this share of the way from H(Y | current token) to the optimum is left. Ours."""
@@ -103,6 +105,9 @@ class GPTWorkload(Workload[GPTParameters]):
                 ("plateau", "moving"): outcomes.is_moving(evidence.steps, loss),
             }
         )
+
+    def identities(self, parameters: GPTParameters) -> tuple[Identity, ...]:
+        return identities_of(parameters)
 
     def score_heads(self, lanes: Lanes[GPTParameters], state: State) -> HeadScores:
         return score_heads(self.build(lanes.shared).to(lanes.device, lanes.dtype), lanes, state)
