@@ -15,7 +15,10 @@ from torch.utils.flop_counter import FlopCounterMode
 from attnsweep.reproduction.boue.drawn import random_model
 from attnsweep.reproduction.comparison import ComparedValue, Comparison
 from attnsweep.workloads.gpt.cache import Kept, next_logits
+from attnsweep.workloads.gpt.identities import identities_of
 from attnsweep.workloads.gpt.model import GPT, GPTShape, freeze_base
+from attnsweep.workloads.gpt.parameters import GPTParameters
+from attnsweep.workloads.identities import KeyBias, RowSums
 
 BASE = GPTShape(n_words=50_257, n_context=1024, d_model=768, n_heads=12, n_blocks=12)
 """GPT-2 small."""
@@ -35,7 +38,7 @@ def reproduce(directory: Path, console: Console) -> Comparison:
     return Comparison(
         title="boue-counts: parameters, low-rank updates, caches",
         source="Boue 2025, sections 6 to 8",
-        rows=[*_parameters(), *_low_rank(), *_further(), *_equivariance(), *_cache(), *_multiplications()],
+        rows=[*_parameters(), *_low_rank(), *_further(), _flat(), *_equivariance(), *_cache(), *_multiplications()],
         notes=[
             "Parameters are those of our model on torch's meta device. Multiplications are counted by torch's counter.",
             "One low-rank pair updates the queries of all heads together, as published. With a pair for each head the "
@@ -114,6 +117,21 @@ def _further() -> Iterator[ComparedValue]:
         ("feed-forward part: 8 d^2 + 5 d", block.get_submodule("ffn"), 8 * d * d + 5 * d),
     ):
         yield _by_formula(name, published, n_parameters(part))
+
+
+def _flat() -> ComparedValue:
+    """Directions in which the loss is constant whatever the weights: key biases, and constants added to a row."""
+    parameters = GPTParameters(
+        n_words=BASE.n_words,
+        n_tokens=BASE.n_context,
+        d_model=BASE.d_model,
+        n_heads=BASE.n_heads,
+        n_blocks=BASE.n_blocks,
+    )
+    state = dict(_built(BASE).named_parameters())
+    declared = identities_of(parameters)
+    ours = sum(each.sums(state).numel() for each in declared if isinstance(each, KeyBias | RowSums))
+    return _by_formula("flat directions of 12 blocks: key biases, rows", 107_370, ours)
 
 
 def _tokens(n_tokens: int) -> Tensor:
