@@ -44,6 +44,7 @@ _SHIN = "Shin & Matzinger 2025"
 _CHIANG = "Chiang & Cholak 2022"
 _BOUE = "Boue 2025"
 _ZEROS = "attnsweep, docs/zeros.md"
+_GPT = "attnsweep, docs/gpt.md"
 _TRANSLATION = "attnsweep, docs/translation.md"
 
 REPRODUCTIONS = (
@@ -172,6 +173,13 @@ REPRODUCTIONS = (
         source=_ZEROS,
         cost="55 min",
         function="attnsweep.reproduction.studies.full_models:reproduce_kicks",
+    ),
+    Reproduction(
+        name="gpt-stages",
+        title="when the attention of a GPT begins to select, by initialization, epsilon, form and tying",
+        source=_GPT,
+        cost="6 min",
+        function="attnsweep.reproduction.studies.gpt_stages:reproduce",
     ),
     Reproduction(
         name="translator-heads",
