@@ -1,17 +1,20 @@
 """The layers of Table 2 by hand, with plain products of matrices, for one sequence. Axes: T token, D model, V word."""
 
 import math
+from collections.abc import Callable
+from typing import cast
 
 import torch
 from torch import Tensor
 from torch.nn.functional import gelu
 
+from attnsweep.workloads.attention.block import TransformerBlock
 from attnsweep.workloads.attention.sight import Sight
 from attnsweep.workloads.engine.contract import Batch
 from attnsweep.workloads.gpt.model import GPT
 from attnsweep.workloads.gpt.workload import GPTWorkload
 
-_ACTIVATIONS = {
+_ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "relu": lambda x: x.clamp(min=0.0),
     "gelu": lambda x: 0.5 * x * (1.0 + torch.erf(x / math.sqrt(2.0))),
     "gelu_tanh": lambda x: gelu(x, approximate="tanh"),
@@ -25,7 +28,8 @@ def states_of(model: GPT, batch: Batch) -> States:
     x = model.embedded(batch["token"])
     sight = Sight.causal(x) if model.shape.is_causal else Sight.everything(x)
     found = {"embeddings": x}
-    for block in model.blocks:
+    for each in model.blocks:
+        block = cast(TransformerBlock, each)
         given, weights = block.attention(block.attention_norm(x), sight)
         found |= {"attention weights": weights, "attention and projection": x + given}
         x = block(x, sight)[0]

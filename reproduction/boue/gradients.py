@@ -114,7 +114,7 @@ def _table_3() -> Iterator[ComparedValue]:
         with torch.no_grad():
             by_hand = gradients_by_hand(model, batch)
         for name, value in theirs.items():
-            row = next(row for row in reversed(_TABLE_3) if name == row or name.endswith(f".{row}"))
+            row = next(row for row in reversed(tuple(_TABLE_3)) if name == row or name.endswith(f".{row}"))
             error = float((value - by_hand[name]).abs().max()) / norm
             errors[row] = max(error, errors.get(row, 0.0))
     for row, title in _TABLE_3.items():

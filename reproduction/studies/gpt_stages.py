@@ -115,15 +115,18 @@ def _rows(stages: Mapping[Cell, Stages]) -> Iterator[ComparedValue]:
     for qk in _COLOURS:
         for low, high in pairwise(sigmas):
             below, above = (_pooled(stages, "second", qk=qk, init_sigma=sigma) for sigma in (low, high))
-            yield mean_difference_row(f"second stage, {qk}: steps more at {low:g} than at {high:g}", below, above)
+            if below and above:
+                yield mean_difference_row(f"second stage, {qk}: steps more at {low:g} than at {high:g}", below, above)
     for sigma in sigmas:
-        yield ratio_row(
-            f"second stage, merged over factored at init_sigma {sigma:g}",
-            _pooled(stages, "second", qk="merged", init_sigma=sigma),
-            _pooled(stages, "second", qk="factored", init_sigma=sigma),
-            published="about half" if sigma <= _SMALL else None,
-            agrees_within=(0.4, 0.6) if sigma <= _SMALL else None,
-        )
+        merged, factored = (_pooled(stages, "second", qk=qk, init_sigma=sigma) for qk in ("merged", "factored"))
+        if merged and factored:
+            yield ratio_row(
+                f"second stage, merged over factored at init_sigma {sigma:g}",
+                merged,
+                factored,
+                published="about half" if sigma <= _SMALL else None,
+                agrees_within=(0.4, 0.6) if sigma <= _SMALL else None,
+            )
 
 
 def _pooled(stages: Mapping[Cell, Stages], stage: str, **values: object) -> list[float]:

@@ -99,7 +99,8 @@ class Attention(nn.Module):
         return self._by_head(self.value(x_BKD))
 
     def _by_head(self, x: Tensor) -> Tensor:
-        return x.unflatten(-1, (self._n_heads, -1)).transpose(1, 2)
+        by_head: Tensor = x.unflatten(-1, (self._n_heads, -1))
+        return by_head.transpose(1, 2)
 
 
 def check_heads(d_model: int, n_heads: int, qk: str, qk_rank: int | None) -> None:

@@ -57,7 +57,8 @@ class LowRankLinear(Linear):
 
     def forward(self, input: Tensor) -> Tensor:
         """(..., out) of (..., in)."""
-        return super().forward(input) + self.up(self.down(input)) * self.scale
+        update: Tensor = self.up(self.down(input)) * self.scale
+        return super().forward(input) + update
 
 
 class MakesLinear(Protocol):

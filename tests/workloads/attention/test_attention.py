@@ -125,7 +125,7 @@ def test_activations_do_not_depend_on_the_vector_that_they_are_in(activation: st
     """For rows of a width that fills no vectors: the remainder of a tensor would round differently."""
     ffn = drawn(FeedForward(5, 7, activation=activation)).float()
     x = tokens(1, 9, 5).float()[0]
-    expected = {"relu": torch.relu, "gelu": nn.GELU(), "gelu_tanh": nn.GELU("tanh")}[activation]
+    expected: Any = {"relu": torch.relu, "gelu": nn.GELU(), "gelu_tanh": nn.GELU("tanh")}[activation]
     hidden = ffn.first(x)
     torch.testing.assert_close(ffn(x), ffn.second(expected(hidden)))
 

@@ -77,7 +77,7 @@ def chain_entropies(laws: Laws) -> tuple[Tensor, Tensor, Tensor]:
 def _given_current(laws: Laws) -> Tensor:
     """(L, V, V) the law of the next token for each current one."""
     V = laws["next"].shape[-1]
-    joint_LVVV = (laws["pair"].unsqueeze(-1) * laws["next"]).unflatten(1, (V, V))
+    joint_LVVV: Tensor = (laws["pair"].unsqueeze(-1) * laws["next"]).unflatten(1, (V, V))
     joint_LVV = joint_LVVV.sum(1)
     return joint_LVV / joint_LVV.sum(-1, keepdim=True)
 
@@ -90,4 +90,5 @@ def _stationary(next_LPV: Tensor) -> Tensor:
     place_PV = (pair_P % V).unsqueeze(1) * V + pair_P[:V]
     step_LPP.scatter_(2, place_PV.expand(L, P, V), next_LPV)
     system = torch.eye(P, dtype=next_LPV.dtype, device=next_LPV.device) - step_LPP + 1.0
-    return torch.linalg.solve(system.mT, torch.ones_like(next_LPV[..., 0]))
+    found: Tensor = torch.linalg.solve(system.mT, torch.ones_like(next_LPV[..., 0]))
+    return found
