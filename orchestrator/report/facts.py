@@ -38,6 +38,21 @@ class OutcomeShare:
 
 
 @dataclass(frozen=True, slots=True)
+class CertificateShare:
+    """The stuck trainings of one outcome that one test examined.
+
+    Attributes:
+        test: The certificate's name.
+        outcome: Their label.
+        confirmed: The share of those tested whose label the test confirms.
+    """
+
+    test: str
+    outcome: str
+    confirmed: Rate
+
+
+@dataclass(frozen=True, slots=True)
 class ReferenceLevel:
     """A loss known in advance: its range over the trainings that have it."""
 
@@ -133,6 +148,18 @@ def outcome_shares(connection: duckdb.DuckDBPyConnection, pool: Pooling) -> tupl
         )
         for outcome in sorted(counts, key=outcome_order)
     )
+
+
+def certificate_shares(connection: duckdb.DuckDBPyConnection, pool: Pooling) -> tuple[CertificateShare, ...]:
+    """How many labels each test confirms; trainings of one trial are not taken as independent."""
+    rows = connection.execute(
+        "select certificate, outcome, trial, count(*), count(*) filter (certified) from trainings"
+        " where certified is not null group by all order by trial"
+    ).fetchall()
+    counts: dict[tuple[str, str], list[tuple[int, int]]] = {}
+    for test, outcome, _, n, k in rows:
+        counts.setdefault((test, outcome), []).append((n, k))
+    return tuple(CertificateShare(*key, pool(counts[key])) for key in sorted(counts))
 
 
 def reference_levels(connection: duckdb.DuckDBPyConnection) -> tuple[ReferenceLevel, ...]:

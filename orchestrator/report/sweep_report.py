@@ -32,6 +32,7 @@ class SweepReport:
         regions: The rates along the parameters that matter most; `None` if none varies unconditionally.
         diagram: The phase diagram over two of these; `None` if there are not two with numeric values.
         outcomes: The share of each outcome.
+        certificates: The share of stuck labels that each test confirms.
         curves: Learning curves by outcome.
         levels: Reference levels.
         costs: Core-seconds by pack size.
@@ -45,6 +46,7 @@ class SweepReport:
     regions: Regions | None
     diagram: PhaseDiagram | None
     outcomes: tuple[facts.OutcomeShare, ...]
+    certificates: tuple[facts.CertificateShare, ...]
     curves: tuple[LearningCurve, ...]
     levels: tuple[facts.ReferenceLevel, ...]
     costs: tuple[facts.PackCost, ...]
@@ -133,6 +135,7 @@ def read_sweep_report(directory: SweepDirectory) -> SweepReport:
             regions=regions,
             diagram=_diagram(connection, directory.spec, regions),
             outcomes=facts.outcome_shares(connection, pool),
+            certificates=facts.certificate_shares(connection, pool),
             curves=read_learning_curves(connection),
             levels=facts.reference_levels(connection),
             costs=facts.pack_costs(connection),

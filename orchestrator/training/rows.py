@@ -51,9 +51,16 @@ def ended_rows(
     certificates = certify_stuck(workload, pack, shares, result, verdicts)
     return Rows(
         trainings=trained_rows(workload, tasks, result, verdicts, certificates, context),
-        curves=curve_rows(workload, tasks, result, score_written(workload, pack, result)),
+        curves=curve_rows(workload, tasks, result, score_written(workload, pack, result) | _measured_by(certificates)),
         heads=head_rows(workload, tasks, result),
     )
+
+
+def _measured_by(certificates: Sequence[Certificate | None]) -> dict[str, NDArray[np.float64]]:
+    """(L,) by metric name: the numbers that certificates found; NaN where they found none."""
+    measured = [each.measured if each else {} for each in certificates]
+    names = sorted({name for each in measured for name in each})
+    return {name: np.array([each.get(name, np.nan) for each in measured]) for name in names}
 
 
 def joined(packs: Sequence[Rows]) -> Rows:

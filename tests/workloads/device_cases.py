@@ -90,9 +90,7 @@ def device() -> str:
 
 
 @pytest.mark.sample(
-    "category_pairs positions_only softmax sampled",
     "category_pairs categories_only identity population",
-    "category_pairs adamw",
     "category_pairs fixed_sample lbfgs combined lean_1",
     "category_pairs sampled adam solution_3",
     "formal_languages first",
@@ -116,12 +114,14 @@ def test_no_workload_mixes_devices(workload: Workload[Any], values: dict[str, Va
         (PAIRS, "degenerate_zero", "negative_curvature"),
         (PAIRS, "runaway", "valley_reset"),
         (FULL | {"variant": "solution_1"}, "degenerate_zero", "kick"),
+        (FULL | {"variant": "solution_1", "dtype": "float32"}, "degenerate_zero", "promotion"),
     ],
 )
 def test_no_certificate_mixes_devices(
     values: dict[str, Value], outcome: str, test: str, device: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(certificates, "RESET_STEPS", 3)
+    monkeypatch.setattr(certificates, "_SMALL_SHARE", 1.0)
     monkeypatch.setattr(certificates, "kick_and_train", partial(kick_and_train, n_steps=3))
     workload = CategoryPairs()
     trainings = [Training(defaults(workload, **values), seed) for seed in range(2)]

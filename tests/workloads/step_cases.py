@@ -111,8 +111,6 @@ def a_step(count: int) -> float:
     "system P, sampled, Adam",
     "system C, AdamW with schedule, clipping and decay",
     "solution 3, L-BFGS",
-    "FIRST, Adam",
-    "induction, Adam",
     "translation, Adam",
 )
 @pytest.mark.parametrize("name", CASES)

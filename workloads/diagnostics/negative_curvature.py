@@ -1,6 +1,7 @@
 """Is there a direction of negative curvature? The smallest eigenvalue of Hessians, by Lanczos, for all lanes at once.
 
-Hessian-vector products are second backward passes; the Hessian is never formed. Axes: L lane, n parameter, J iteration.
+Hessian-vector products are second backward passes; the Hessian is never formed. No library fits: `torch.lobpcg` wants
+the matrix, and SciPy's `eigsh` takes one lane at a time, on the CPU. Axes: L lane, n parameter, J iteration.
 Source: Lanczos 1950, with full re-orthogonalization.
 """
 

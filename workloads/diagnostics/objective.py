@@ -11,7 +11,7 @@ from torch.func import vmap
 
 from attnsweep.workloads.engine.contract import Batch
 from attnsweep.workloads.engine.functional import one_lane
-from attnsweep.workloads.engine.optimizers import Optimizer, Settings, State
+from attnsweep.workloads.engine.optimizers import Evaluate, Optimizer, Settings, State
 
 _LOOK_STEPS = 100
 
@@ -29,10 +29,16 @@ class Objective:
     def __init__(
         self, module: nn.Module, loss: Callable[[nn.Module, Batch], Tensor], buffers: State, batch: Batch
     ) -> None:
+        self._module, self._loss = module, loss
         self.one_lane = one_lane(module, loss)
         self.buffers = buffers
         self.batch = batch
         self._over_lanes = vmap(self.one_lane)
+
+    def select(self, lanes: Tensor) -> "Objective":
+        """The losses of the lanes at these positions, (K,) int64."""
+        buffers, batch = ({name: value[lanes] for name, value in of.items()} for of in (self.buffers, self.batch))
+        return Objective(self._module, self._loss, buffers, batch)
 
     def losses(self, parameters: State, lanes: Tensor | None = None) -> Tensor:
         """(K,) losses at parameters (K, ...), differentiable; of all lanes by default."""
@@ -63,6 +69,15 @@ class Objective:
         """
         *_, (trained, losses) = self._trained(parameters, rule, learning_rate, [n_steps])
         return trained, losses
+
+    def descended(self, parameters: State, evaluate: Evaluate, rule: type[Optimizer], n_steps: int) -> State:
+        """Parameters (L, ...) after `n_steps` of an update rule with step size 1 on another form of the objective."""
+        ended = {name: value.detach().clone() for name, value in parameters.items()}
+        rate = torch.ones_like(next(iter(ended.values())).flatten(1)[:, 0])
+        optimizer = rule(_plain_settings(rate, n_steps))
+        while not optimizer.advance(ended, evaluate, [n_steps], n_steps):
+            pass
+        return ended
 
     def falls_below(
         self, level: float, parameters: State, rule: type[Optimizer], learning_rate: Tensor, n_steps: int

@@ -2,7 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import ClassVar, Generic, TypeAlias, TypeVar
 
 import numpy as np
@@ -155,10 +155,12 @@ class Certificate:
     Attributes:
         test: Its name, such as `kick`.
         agrees: Whether it confirms the label.
+        measured: Numbers that it found, by metric name: they become the training's last points in `curves`.
     """
 
     test: str
     agrees: bool
+    measured: Mapping[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,6 +180,19 @@ class Written:
     def __post_init__(self) -> None:
         if len(self.hypotheses) != len(self.references):
             raise ValueError(f"{self.name}: {len(self.hypotheses)} hypotheses, {len(self.references)} references")
+
+
+@dataclass(frozen=True, slots=True)
+class Split:
+    """A tensor that a compiled loss takes in parts, because few of its rows are enough work at once.
+
+    Attributes:
+        name: That of a buffer, or of a tensor of the batch.
+        most_rows: The most entries along its first axis in one part.
+    """
+
+    name: str
+    most_rows: int
 
 
 class Workload(ABC, Generic[P]):
@@ -236,6 +251,14 @@ class Workload(ABC, Generic[P]):
         """Held-out data, the same at every probe, (L, ...) by name. Empty where `eval_loss` is exact."""
         del lanes
         return {}
+
+    def split(self, parameters: P) -> Split | None:
+        """What a compiled loss may take in parts: the loss on all rows must be the mean of the losses on equal parts.
+
+        By default nothing. Read only static parameters.
+        """
+        del parameters
+        return None
 
     @abstractmethod
     def loss(self, module: nn.Module, batch: Batch) -> Tensor:

@@ -12,7 +12,6 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
-from torch.func import stack_module_state
 
 from attnsweep.workloads.engine.block_step import StepGraph, step_graph, step_inputs
 from attnsweep.workloads.engine.blocks import Problem, StepProgram, StepPrograms, shapes_of
@@ -20,12 +19,14 @@ from attnsweep.workloads.engine.checkpoint import Checkpoint, CheckpointError, f
 from attnsweep.workloads.engine.contract import Batch, Lanes, P, Training, Workload
 from attnsweep.workloads.engine.first_order import FirstOrder, norm_per_lane
 from attnsweep.workloads.engine.functional import over_lanes
+from attnsweep.workloads.engine.gradients import GradientGraph, GradientProgram
 from attnsweep.workloads.engine.judging import judged, least_losses
-from attnsweep.workloads.engine.lanes_last import NoRuleError
 from attnsweep.workloads.engine.layout import ROWS, Layout, prefixed, under
 from attnsweep.workloads.engine.optimizers import State
 from attnsweep.workloads.engine.record import Record
 from attnsweep.workloads.engine.result import PackResult
+from attnsweep.workloads.engine.starting_state import starting_state
+from attnsweep.workloads.engine.traces import NoRuleError
 from attnsweep.workloads.engine.update_rules import optimizer_of
 
 _PROBES_AHEAD = 2
@@ -52,6 +53,8 @@ class Pack(Generic[P]):
         extra_probe_steps: Steps to measure at besides the workload's probes. They change no bit of the trainings,
             which end at the workload's probes only.
         programs: Compiled steps, for the block engine, or graphs; `None` for the vmapped engine.
+        start: Parameters and buffers (L, ...) by name that replace those that the workload draws, in any
+            floating-point type: such as where other trainings ended.
     """
 
     def __init__(
@@ -61,11 +64,12 @@ class Pack(Generic[P]):
         device: str = "cpu",
         extra_probe_steps: Sequence[int] = (),
         programs: StepPrograms | None = None,
+        start: State | None = None,
     ) -> None:
         self._workload = workload
         self._all = Lanes(trainings, torch.device(device))
         self._lanes = self._all
-        parameters, self._buffers, template = starting_state(workload, self._lanes)
+        parameters, self._buffers, template = starting_state(workload, self._lanes, start)
         self._template, self._programs = template, programs
         self._known: dict[Hashable, StepProgram | None] = {}
         self._layout = Layout(parameters)
@@ -218,18 +222,43 @@ class Pack(Generic[P]):
         batch = self._batch_at(optimizer.n_updates)
         shapes = shapes_of(batch)
         if shapes not in self._known:
-            problem = Problem(self._workload, self._template, self._layout, self._lanes.shared)
-            self._known[shapes] = programs.of(problem, optimizer, self._rows, self._buffers, batch)
+            self._known[shapes] = programs.of(self._problem, optimizer, self._rows, self._buffers, batch)
         return self._known[shapes]
 
+    @property
+    def _problem(self) -> Problem:
+        return Problem(self._workload, self._template, self._layout, self._lanes.shared)
+
+    def _gradient_program(self, batch: Batch) -> GradientProgram | None:
+        """The program of the loss and its gradient; `None` if they are vmapped."""
+        if self._programs is None:
+            return None
+        return self._programs.gradient_of(self._problem, self._rows, self._buffers, batch)
+
     def compile(self) -> None:
-        """Compiles the program of the first step, unless this machine has it or the shape has none.
+        """Compiles what the first step needs, unless this machine has it or the shape has no program.
 
         Raises:
             NoCompilerError: If this machine cannot compile it.
         """
-        if self._programs is not None and isinstance(self._optimizer, FirstOrder):
-            self._block_program(self._programs, self._optimizer)
+        optimizer, programs = self._optimizer, self._programs
+        if programs is not None and isinstance(optimizer, FirstOrder) and self._block_program(programs, optimizer):
+            return
+        self._gradient_program(self._batch_at(0))
+
+    def compiled_graph(self) -> StepGraph | GradientGraph:
+        """What the engine of blocks compiles for these trainings: their step, or else their loss and its gradient.
+
+        Raises:
+            NoRuleError: If it compiles neither; it says why.
+        """
+        try:
+            return self.step_graph()
+        except NoRuleError as no_step:
+            try:
+                return self._problem.gradient_graph(self._rows, self._buffers, self._batch_at(0))
+            except NoRuleError as no_gradient:
+                raise NoRuleError(f"{no_step}; {no_gradient}") from no_gradient
 
     def step_graph(self) -> StepGraph:
         """The step of one of these trainings, as blocks are computed by it.
@@ -253,6 +282,10 @@ class Pack(Generic[P]):
         """The training loss and its gradients; see `Evaluate`."""
         self._n_evaluations += 1
         buffers, batch = self._buffers, self._batch_at(step)
+        program = self._gradient_program(batch)
+        if program is not None:
+            loss, gradient = program.descent(parameters[ROWS], buffers, batch, lanes)
+            return loss, {ROWS: gradient}
         if lanes is not None:
             buffers, batch = _rows(buffers, lanes), _rows(batch, lanes)
         leaf = parameters[ROWS].detach().requires_grad_()
@@ -351,23 +384,6 @@ def _descent(name: str, loss: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:
     # Lanes do not mix, so the sum's gradient is each lane's own.
     (gradient,) = torch.autograd.grad(_numbers(name, loss).sum(), rows, materialize_grads=True)
     return loss.detach(), gradient
-
-
-def starting_state(workload: Workload[P], lanes: Lanes[P]) -> tuple[State, State, nn.Module]:
-    """The parameters and buffers (L, ...) that trainings start with, and a module of ONE training."""
-    modules = [workload.build(training.parameters).to(lanes.dtype) for training in lanes.trainings]
-    parameters, buffers = stack_module_state(modules)
-    template = modules[0].to(lanes.device)
-    initial = workload.initial(template, lanes)
-    missing = parameters.keys() - initial.keys()
-    if missing:
-        raise TypeError(f"{workload.name}.initial left out the parameters {sorted(missing)}")
-    stacked = {name: value.detach().to(lanes.device) for name, value in (parameters | buffers | initial).items()}
-    return (
-        {name: stacked[name] for name in parameters},
-        {name: stacked[name] for name in buffers},
-        template,
-    )
 
 
 def _rows(state: State, lanes: Tensor) -> State:

@@ -4,9 +4,9 @@ import re
 from collections.abc import Iterator, Sequence
 
 from attnsweep.workloads.engine.first_order import FirstOrder
-from attnsweep.workloads.engine.lanes_last import NoRuleError
 from attnsweep.workloads.engine.optimizers import State
 from attnsweep.workloads.engine.programs import NoCompilerError, interpreted, loaded
+from attnsweep.workloads.engine.traces import NoRuleError
 from attnsweep.workloads.engine.update_rules import UPDATE_RULES
 from attnsweep.workloads.gradients.engines import block_gradients, vmapped_gradients
 from attnsweep.workloads.gradients.finding import ROUNDING, Finding, judged

@@ -12,7 +12,8 @@ from torch import Tensor, nn
 from attnsweep.workloads.engine.contract import Batch, Lanes, Training, Workload
 from attnsweep.workloads.engine.functional import over_lanes
 from attnsweep.workloads.engine.optimizers import State
-from attnsweep.workloads.engine.pack import Pack, starting_state
+from attnsweep.workloads.engine.pack import Pack
+from attnsweep.workloads.engine.starting_state import starting_state
 from attnsweep.workloads.identities.identity import Point
 
 _VECTOR_SIGMA = 0.3

@@ -59,7 +59,7 @@ class Group(Identity):
         residual = self._products(left, d_left) - self._products(d_right, right)
         size = left.norm().item() + right.norm().item()
         names = ", ".join(parameters_of([*self.left, *self.right]))
-        return [Error(names, largest(residual) / (at.scale * max(size, torch.finfo(left.dtype).tiny)))]
+        return [Error(names, largest(residual) / at.scale / max(size, torch.finfo(left.dtype).tiny))]
 
     def reason(self, at: Point) -> str:
         del at

@@ -40,6 +40,7 @@ def sweep(tmp_path_factory: pytest.TempPathFactory) -> SweepDirectory:
             param_learning_rate=(5e-3, 5e-2)[twin],
             pack=f"p{at}-{twin}",
             level_zero=1.0,
+            **({"certificate": "promotion", "certified": bool(twin)} if sigma == SIGMAS[0] else {}),
             loss_level=0.01,
             pack_size=4 + 4 * twin,
         )
@@ -82,6 +83,7 @@ def test_the_answer(sweep: SweepDirectory, page: Element) -> None:
     assert _share(page.one("p", id="solved-rate-1").text) == 0.47
 
 
+@pytest.mark.slow
 def test_stuck_rates_by_parameter(sweep: SweepDirectory, page: Element) -> None:
     for name in ("init_sigma", "learning_rate"):
         told = page.one("table", class_="by-parameter", data_parameter=name).rows()
@@ -104,6 +106,15 @@ def test_outcomes(sweep: SweepDirectory, page: Element) -> None:
     ]
     assert sum(_share(row[2]) for row in told) == pytest.approx(1, abs=0.03)
     assert {row[0].split()[0] for row in told if "stuck" in row[0]} == {"degenerate_zero", "marginal", "runaway"}
+
+
+def test_the_share_of_labels_that_tests_confirm(sweep: SweepDirectory, page: Element) -> None:
+    counted = _rows(
+        sweep, "select outcome, count(*), avg(certified::int) from trainings where certificate is not null group by 1"
+    )
+    told = page.one("table", class_="certificates").rows()
+    assert [row[0] for row in told] == ["promotion"] * 2
+    assert {row[1]: (int(row[2]), _share(row[3])) for row in told} == {name: (n, share) for name, n, share in counted}
 
 
 def test_the_observed_cells(sweep: SweepDirectory, page: Element) -> None:

@@ -42,6 +42,7 @@ def test_steps_are_counted_per_shape() -> None:
     assert steps_of_a_shape(small_sweep(space=space, trials=80, replicates=2), workload) == 80 * 2 / 8 * 100
 
 
+@pytest.mark.slow
 def test_a_long_sweep_is_trained_in_blocks_and_a_short_one_is_not(compiled_blocks: None) -> None:
     workload = CategoryPairs()
     assert engine_for(small_sweep(**LONG), workload, "auto", QUIET) == "blocks"
@@ -126,8 +127,22 @@ def test_a_worker_with_another_compiler_is_named(compiled_blocks: None) -> None:
     assert other.changes_from(driver) == [f"engine {programs.block_engine()} -> blocks, avx2, g++ 9.4"]
 
 
+@pytest.mark.slow
 def test_the_engine_of_a_shape_is_said_with_its_reason(compiled_blocks: None) -> None:
     assert engine_of_shape(CategoryPairs(), {}) == programs.block_engine()
-    assert engine_of_shape(
-        CategoryPairs(), {"variant": "solution_3", "expectation": "fixed_sample", "optimizer": "lbfgs"}
-    ).startswith("vmapped: its optimizer searches along lines")
+    full: dict[str, Any] = {"variant": "solution_3", "expectation": "fixed_sample", "optimizer": "lbfgs"}
+    assert engine_of_shape(CategoryPairs(), full) == f"{programs.block_engine()}: the loss and its gradient"
+    assert engine_of_shape(CategoryPairs(), {"optimizer": "lbfgs"}).startswith(
+        "vmapped: its optimizer searches along lines"
+    )
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("trials", "engine"), [(200, "blocks"), (20, "vmapped")])
+def test_a_search_on_many_texts_is_compiled_where_its_trainings_repay_it(
+    compiled_blocks: None, trials: int, engine: str
+) -> None:
+    space = {"variant": "solution_3", "n_categories": 10, "n_positions": 50, "batch_size": 1000, "n_steps": 50}
+    spec = small_sweep(space=space | {"init_sigma": Float(1e-3, 1.0, log=True)}, trials=trials, replicates=1)
+    searching = spec.fix({"optimizer": "lbfgs", "expectation": "fixed_sample"})
+    assert engine_for(searching, CategoryPairs(), "auto", QUIET) == engine

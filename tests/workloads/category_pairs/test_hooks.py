@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from attnsweep.workloads.category_pairs import CategoryPairs
+from attnsweep.workloads.category_pairs import CategoryPairs, certificates
 from attnsweep.workloads.diagnostics.certification import certify_stuck
 from attnsweep.workloads.engine.contract import Certificate, Training
 from attnsweep.workloads.engine.judging import judged
@@ -87,12 +87,22 @@ def test_the_valley_at_infinity_catches_opposed_starts_which_solve_once_taken_ou
     assert all(each.agrees for each in resets)
 
 
-@pytest.mark.scale
 @pytest.mark.slow
-def test_a_dead_attention_branch_is_kicked_alive() -> None:
-    kicked = _certificates(3, variant="solution_3", init_sigma=1e-4, **FULL)
-    assert {each.test for each in kicked if each is not None} == {"kick"}
-    assert sum(each is not None and each.agrees for each in kicked) >= 2
+def test_a_dead_attention_branch_has_a_way_down() -> None:
+    found = _certificates(3, variant="solution_3", init_sigma=1e-3, **FULL)
+    assert found == [Certificate("negative_curvature", agrees=True)] * 3
+
+
+@pytest.mark.scale
+def test_where_curvature_is_too_small_to_tell_a_kick_leads_out_of_a_dead_attention_branch(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(certificates, "_SMALL_SHARE", 1.0)
+    kicked = _certificates(3, variant="solution_3", init_sigma=1e-3, **FULL)
+    found = [each for each in kicked if each is not None]
+    assert {each.test for each in found} == {"kick"}
+    assert sum(each.agrees for each in found) >= 2
+    assert all(0 < each.measured["freeing_kick"] <= 0.1 for each in found if each.agrees)
 
 
 @pytest.mark.slow

@@ -6,37 +6,84 @@ from torch import nn
 
 from attnsweep.workloads.category_pairs.positions_only import PositionsOnly
 from attnsweep.workloads.diagnostics.kicks import kick, kick_and_train
+from attnsweep.workloads.diagnostics.negative_curvature import smallest_curvature
 from attnsweep.workloads.diagnostics.objective import Objective
 from attnsweep.workloads.diagnostics.valley import reset_valley, solves_after_reset
 from attnsweep.workloads.engine.first_order import Sgd
+from attnsweep.workloads.engine.optimizers import State
 from attnsweep.workloads.engine.streams import Streams
 from tests.workloads.diagnostics.lanes import Point, system_lanes
 
 
-def test_a_kick_leads_out_of_a_saddle_of_order_three_and_not_off_a_plateau() -> None:
-    task = torch.tensor([[1.0, 0.0, 0.0], [0.0, 0.0, 1.0]]).double()
+class Planted(Point):
+    """A point with weights `task`, at a saddle of order m (`order` = m), or at a strict minimum (`order` = 0)."""
 
+    order: torch.Tensor
+
+    def __init__(self, n: int) -> None:
+        super().__init__(n)
+        self.register_buffer("order", torch.zeros(()).double())
+
+
+def _planted_loss(module: nn.Module, _: object) -> torch.Tensor:
+    """1 at the planted point. Saddles lead to 0 where the product of the first m moves is 1. The minimum has curvature
+    20, a barrier at a distance of 0.03, and behind it a loss of 0.1."""
+    assert isinstance(module, Planted)
+    move = module.x - module.task
+    saddles = [(1 - move[:m].prod()).square() * (module.order == m) for m in (2, 3, 4)]
+    basin = torch.exp(-move.square().sum() / 0.03**2)
+    minimum = 1 + 10 * move.square().sum() * basin - 0.9 * (1 - basin).pow(8)
+    return torch.stack(saddles).sum() + minimum * (module.order == 0)
+
+
+def _planted(orders: list[int], size: float) -> tuple[Objective, State]:
+    n = len(orders)
+    task = size * Streams(torch.arange(n)).normal("planted", (6,))
+    state = {"task": task, "order": torch.tensor(orders).double()}
+    return Objective(Planted(6), _planted_loss, state, {}), {"x": task.clone()}
+
+
+@pytest.mark.parametrize("size", [1e-4, 1e-3])
+def test_small_kicks_lead_out_of_saddles_of_any_order_and_not_out_of_a_strict_minimum(size: float) -> None:
+    objective, start = _planted([2, 3, 4, 0], size)
+    streams = Streams(torch.arange(4))
+    curvature = smallest_curvature(objective, start, streams)
+    assert curvature.is_negative().tolist() == [True, False, False, False]
+    assert curvature.smallest[3].item() == pytest.approx(20.0)
+    kicked = kick_and_train(objective, start, streams)
+    assert kicked.before.tolist() == [1.0] * 4
+    assert kicked.escaped.tolist() == [True, True, True, False]
+    assert kicked.smallest[:3].tolist() == [0.01] * 3
+    assert kicked.smallest[3].isnan()
+    assert (kicked.after[:3] < 1e-6).all()
+
+
+def test_a_kick_as_large_as_the_weights_that_frees_a_minimum_is_reported_and_does_not_count() -> None:
+    objective, start = _planted([0], 0.03)
+    kicked = kick_and_train(objective, start, Streams(torch.arange(1)))
+    assert kicked.smallest.tolist() == [1.0]
+    assert kicked.escaped.tolist() == [False]
+
+
+def test_a_plateau_that_rises_on_all_sides_is_left_by_no_kick() -> None:
     def loss(module: nn.Module, _: object) -> torch.Tensor:
         assert isinstance(module, Point)
-        saddle = (1.0 - module.x.prod()).square()
-        plateau = 1.0 + module.x.square().sum()
-        return module.task[0] * saddle + module.task[2] * plateau
+        return 1.0 + module.x.square().sum()
 
-    objective = Objective(Point(3), loss, {"task": task}, {})
-    start = {"x": torch.zeros(2, 3).double()}
-    kicked = kick_and_train(objective, start, Streams(torch.arange(2)))
-    assert kicked.before.tolist() == [1.0, 1.0]
-    assert kicked.escaped.tolist() == [True, False]
-    assert kicked.after.tolist() == pytest.approx([0.0, 1.0], abs=1e-6)
+    objective = Objective(Point(3), loss, {"task": torch.zeros(2, 3).double()}, {})
+    kicked = kick_and_train(objective, {"x": torch.zeros(2, 3).double()}, Streams(torch.arange(2)))
+    assert kicked.smallest.isnan().all()
+    assert kicked.after.tolist() == pytest.approx([1.0, 1.0], abs=1e-6)
 
 
-def test_a_kick_moves_all_weights_each_lane_its_own_way() -> None:
-    start = {"k": torch.zeros(2, 50, 50), "w": torch.ones(2, 2500)}
-    kicked = kick(start, Streams(torch.arange(2)), sigma=0.1)
-    assert kicked["k"].std().item() == pytest.approx(0.1, rel=0.05)
-    assert kicked["w"].mean().item() == pytest.approx(1.0, abs=0.01)
+def test_a_kick_moves_all_weights_in_proportion_to_their_size_each_lane_its_own_way() -> None:
+    start = {"k": torch.full((2, 50, 50), 1e-3), "w": torch.ones(2, 2500), "b": torch.zeros(2, 2500)}
+    kicked = kick(start, Streams(torch.arange(2)), 0.1)
+    assert (kicked["k"] - start["k"]).std().item() == pytest.approx(1e-4, rel=0.05)
+    assert (kicked["w"] - start["w"]).std().item() == pytest.approx(0.1, rel=0.05)
+    assert kicked["b"].std().item() == pytest.approx(0.1 / 3**0.5, rel=0.05)
     assert not torch.equal(kicked["k"][0], kicked["k"][1])
-    assert not torch.equal(kicked["k"][0].flatten(), kicked["w"][0] - 1.0)
+    assert not torch.equal(kicked["k"][0].flatten(), kicked["w"][0])
 
 
 @pytest.mark.slow

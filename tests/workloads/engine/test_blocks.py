@@ -17,10 +17,11 @@ from attnsweep.workloads.engine.blocks import Programs
 from attnsweep.workloads.engine.contract import Batch, Lanes, Training, Workload
 from attnsweep.workloads.engine.first_order import Adam, FirstOrder
 from attnsweep.workloads.engine.judging import judged
-from attnsweep.workloads.engine.lanes_last import NoRuleError, OverLanes
+from attnsweep.workloads.engine.lanes_last import OverLanes
 from attnsweep.workloads.engine.layout import prefixed
 from attnsweep.workloads.engine.pack import Pack
 from attnsweep.workloads.engine.programs import NoCompilerError, block_engine
+from attnsweep.workloads.engine.traces import NoRuleError
 from attnsweep.workloads.formal_languages import FormalLanguages
 from attnsweep.workloads.gpt import GPTWorkload
 from attnsweep.workloads.testing import defaults
@@ -72,6 +73,7 @@ def trainings_of(name: str, n: int) -> list[Training[Any]]:
     return [Training(defaults(workload, **settings, learning_rate=rates[seed % 3]), seed) for seed in range(n)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", SHAPES)
 def test_a_step_of_a_block_is_the_step_of_each_lane(name: str) -> None:
     """From the same state, without the compiler."""
@@ -105,6 +107,7 @@ def test_a_step_of_a_block_is_the_step_of_each_lane(name: str) -> None:
             assert torch.equal(found, expected[name])
 
 
+@pytest.mark.slow
 def test_what_is_not_trained_in_blocks_says_why() -> None:
     searching = defaults(CategoryPairs(), **(SHAPES["full model"][1] | {"optimizer": "lbfgs"}))
     with pytest.raises(NoRuleError, match="its optimizer searches along lines"):
@@ -136,6 +139,7 @@ def differing(one: dict[str, Any], other: dict[str, Any], lanes: Any = slice(Non
     ]
 
 
+@pytest.mark.slow
 def test_a_shape_without_a_program_trains_as_without_blocks() -> None:
     trainings = trainings_of("P", 3)
     assert differing(ended(Sorting(), trainings, None), ended(Sorting(), trainings, Programs())) == []

@@ -4,6 +4,7 @@ Axes: T token, D model, E head, W hidden, V word, R rank.
 """
 
 import math
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -81,8 +82,11 @@ class SmallAttention(nn.Module):
         hidden = layer_norm(x, (D,)) @ self.first + self.first_bias
         hidden = gelu(hidden) if "activation" in self.faults else torch.relu(hidden)
         x = layer_norm(x + hidden @ self.second, (D,))
+        if self.faults.get("low_rank") == "backward":
+            answers: Tensor = _PrintedLowRank.apply(x, self.answer, self.down, self.up)  # type: ignore[no-untyped-call]
+            return cross_entropy(answers, batch["wanted"])
         low = x @ self.down
-        if "low_rank" in self.faults:
+        if self.faults.get("low_rank") == "squashed":
             low = torch.tanh(low)
         return cross_entropy(x @ self.answer + low @ self.up, batch["wanted"])
 
@@ -93,13 +97,16 @@ class SmallAttention(nn.Module):
     def _read(self, x: Tensor) -> Tensor:
         if self.faults.get("norm") == "root mean square":
             return x * torch.rsqrt(x.square().mean(-1, keepdim=True)) * self.gain + self.bias
+        if self.faults.get("norm") == "mean without gradient":
+            x = x - x.mean(-1, keepdim=True).detach()
+            return x * torch.rsqrt(x.square().mean(-1, keepdim=True)) * self.gain + self.bias
         return layer_norm(x, (D,), self.gain, self.bias)
 
     def _weights(self, read: Tensor) -> Tensor:
         query, key = read @ self.query + self.query_bias, read @ self.key + self.key_bias
         if self.faults.get("logits") == "normalized keys":
             key = key / key.norm(dim=-1, keepdim=True)
-        logits = query @ key.T / math.sqrt(E)
+        logits = query @ key.T / (E if "scale" in self.faults else math.sqrt(E))
         if self.faults.get("logits") == "transposed":
             logits = logits.T
         seen = torch.ones(T, T, dtype=torch.bool).tril()
@@ -109,6 +116,25 @@ class SmallAttention(nn.Module):
         if mask == "after softmax":
             return seen * logits.softmax(-1)
         return logits.masked_fill(~seen, -torch.inf).softmax(-2 if "softmax" in self.faults else -1)
+
+
+class _PrintedLowRank(torch.autograd.Function):
+    """x w + x down up with the backward pass that Boue 2025 prints in section 7: x gets no gradient through w."""
+
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(x: Tensor, w: Tensor, down: Tensor, up: Tensor) -> Tensor:
+        return x @ w + x @ down @ up
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Tensor, ...], output: Tensor) -> None:  # noqa: ARG004
+        ctx.save_for_backward(*inputs)
+
+    @staticmethod
+    def backward(ctx: Any, of_output: Tensor) -> tuple[Tensor, ...]:
+        x, _, down, up = ctx.saved_tensors
+        return of_output @ (down @ up).mT, x.mT @ of_output, x.mT @ of_output @ up.mT, (x @ down).mT @ of_output
 
 
 def point_of(module: SmallAttention) -> Point:
