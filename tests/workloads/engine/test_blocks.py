@@ -24,6 +24,7 @@ from attnsweep.workloads.engine.pack import Pack
 from attnsweep.workloads.engine.programs import NoCompilerError, block_engine
 from attnsweep.workloads.engine.traces import NoRuleError
 from attnsweep.workloads.formal_languages import FormalLanguages
+from attnsweep.workloads.gpt import GPTWorkload
 from attnsweep.workloads.testing import defaults
 from attnsweep.workloads.translation import Translation
 
@@ -36,6 +37,7 @@ SMALL_LANGUAGE: dict[str, Any] = {
     "test_batch_size": 1,
     "stop_when_solved": False,
 }
+SMALL_GPT: dict[str, Any] = {"batch_size": 3, "eval_batch_size": 4, "d_model": 6, "d_ffn": 7, "n_steps": 40}
 SHAPES: dict[str, tuple[Workload[Any], dict[str, Any]]] = {
     "P": (CategoryPairs(), SMALL_P),
     "P softmax, momentum, decay": (
@@ -57,6 +59,11 @@ SHAPES: dict[str, tuple[Workload[Any], dict[str, Any]]] = {
         | {"hidden_width": 8},
     ),
     "FIRST": (FormalLanguages(), SMALL_LANGUAGE | {"language": "first"}),
+    "GPT, table, gelu": (GPTWorkload(), SMALL_GPT | {"activation": "gelu", "tied": True, "optimizer": "sgd"}),
+    "GPT, induction, merged": (
+        GPTWorkload(),
+        SMALL_GPT | {"task": "induction", "n_words": 8, "n_tokens": 8, "n_blocks": 2, "qk": "merged"},
+    ),
     "PARITY": (FormalLanguages(), SMALL_LANGUAGE | {"language": "parity", "n_layers": 2}),
 }
 
