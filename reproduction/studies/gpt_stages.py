@@ -167,6 +167,6 @@ def _figure(stages: Mapping[Cell, Stages]) -> Figure:
         panel.set_xlabel("init_sigma")
         panel.set_title("tied" if tied else "untied", fontsize=9)
         panel.grid(color="0.93", linewidth=0.6)
-    panels[0].set_ylabel("median steps: first stage (squares), second (circles)", fontsize=8)
+    panels[0].set_ylabel("median steps (squares: first stage)", fontsize=8)
     panels[0].legend(frameon=False, fontsize=8, title="qk, layer_norm_eps", title_fontsize=8)
     return figure
