@@ -21,6 +21,7 @@ from attnsweep.workloads.engine.first_order import FirstOrder, norm_per_lane
 from attnsweep.workloads.engine.functional import over_lanes
 from attnsweep.workloads.engine.gradients import GradientGraph, GradientProgram
 from attnsweep.workloads.engine.judging import judged, least_losses
+from attnsweep.workloads.engine.lane_numbers import numbers_of, to_numpy
 from attnsweep.workloads.engine.layout import ROWS, Layout, prefixed, under
 from attnsweep.workloads.engine.optimizers import State
 from attnsweep.workloads.engine.precision import in_type, is_rounded, measurable
@@ -80,7 +81,7 @@ class Pack(Generic[P]):
         self._examine = over_lanes(template, partial(_examined, workload))
         self._eval_batch = workload.eval_batch(self._lanes)
         levels = over_lanes(template, workload.levels)
-        found = _to_numpy(levels(*map(measurable, (self._parameters, self._buffers, self._eval_batch))))
+        found = to_numpy(levels(*map(measurable, (self._parameters, self._buffers, self._eval_batch))))
         self._least_loss = self._on_device(least_losses(workload, found))
         self._all_buffers = self._buffers
         self._final_rows = torch.empty_like(self._rows)
@@ -329,7 +330,7 @@ class Pack(Generic[P]):
             loss_A = descended["train_loss"] if descended else self._train_loss()
             if self._at_own_probe:
                 self._optimizer.observe(loss_A.masked_fill(eval_loss_A < self._least_loss, torch.nan))
-            return _to_numpy(
+            return to_numpy(
                 {
                     "loss": loss_A,
                     "eval_loss": eval_loss_A,
@@ -341,7 +342,7 @@ class Pack(Generic[P]):
 
     def _train_loss(self) -> Tensor:
         batch = self._batch_at(self._optimizer.batch_step(self._probe_steps[self._next_probe]))
-        return _numbers("loss", self._loss(*map(measurable, (self._parameters, self._buffers, batch))))
+        return numbers_of("loss", self._loss(*map(measurable, (self._parameters, self._buffers, batch))))
 
     def _drop_ended(self) -> None:
         """Removes from the batch the lanes that ended at the probe just recorded."""
@@ -388,23 +389,9 @@ def _examined(workload: Workload[P], module: nn.Module, batch: Batch) -> tuple[T
 def _descent(name: str, loss: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:
     """A loss (K,) of rows (K, n), and its gradients (K, n)."""
     # Lanes do not mix, so the sum's gradient is each lane's own.
-    (gradient,) = torch.autograd.grad(_numbers(name, loss).sum(), rows, materialize_grads=True)
+    (gradient,) = torch.autograd.grad(numbers_of(name, loss).sum(), rows, materialize_grads=True)
     return loss.detach(), gradient
 
 
 def _rows(state: State, lanes: Tensor) -> State:
     return {name: value[lanes] for name, value in state.items()}
-
-
-def _to_numpy(values: dict[str, Tensor]) -> dict[str, NDArray[np.float64]]:
-    return {name: _numbers(name, value).detach().to("cpu", torch.float64).numpy() for name, value in values.items()}
-
-
-def _numbers(name: str, values: Tensor) -> Tensor:
-    """Values checked to be one real number per training."""
-    if values.dim() != 1 or values.is_complex():
-        raise TypeError(
-            f"{name}: got {str(values.dtype).removeprefix('torch.')} of shape {tuple(values.shape[1:])} for each "
-            "training, expected one real number; reduce it with .mean(), or a complex one with .abs()"
-        )
-    return values
