@@ -11,13 +11,14 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from typer.exceptions import TyperException
 
+from attnsweep.orchestrator.checking_commands import EXIT_FAULT, audit, check_gradients, replay
 from attnsweep.orchestrator.running.signals import sigterm_as_ctrl_c
 from attnsweep.orchestrator.storage.credentials import without_credentials
 from attnsweep.orchestrator.storage.errors import PoolError, SweepError
 from attnsweep.orchestrator.storage.location import as_argument, local_path, locate
 from attnsweep.orchestrator.storage.ray_session import new_directory
 from attnsweep.orchestrator.tools import resource_options as on
-from attnsweep.orchestrator.tools.arguments import check_texts
+from attnsweep.orchestrator.tools.arguments import SweepDir, TrackingUri, check_texts
 from attnsweep.orchestrator.tools.commands import AsJson, doctor, prepare_corpus, score_heads, specs, workloads
 from attnsweep.orchestrator.tools.trusting import Trust, code_for, trust_code_of
 from attnsweep.workloads.errors import UserError
@@ -35,7 +36,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 
-EXIT_FAULT, EXIT_MISTAKE, EXIT_SOME_FAILED, EXIT_CHANGED, EXIT_INTERRUPTED = 1, 2, 3, 4, 130
+EXIT_MISTAKE, EXIT_SOME_FAILED, EXIT_CHANGED, EXIT_INTERRUPTED = 2, 3, 4, 130
 _TYPED_CHARACTERS = 400
 """The length at which Typer's messages are cut, because they repeat what the user typed."""
 
@@ -63,12 +64,6 @@ def options(
 ) -> None:
     """Options of the program itself."""
     del show_version
-
-
-SweepDir = Annotated[str, typer.Argument(metavar="DIR", help="A sweep directory, or s3://BUCKET/PREFIX.")]
-TrackingUri = Annotated[
-    str | None, typer.Option(help="MLflow store; default: MLFLOW_TRACKING_URI, or sqlite:///sweeps/mlflow.db.")
-]
 
 
 @app.command()
@@ -181,51 +176,6 @@ def status(directory: SweepDir) -> None:
 
 
 @app.command()
-def replay(
-    directory: SweepDir,
-    training_id: Annotated[
-        str,
-        typer.Argument(metavar="TRAINING_ID", help="A training_id or its beginning, or TRIAL/REPLICATE, such as 12/3."),
-    ],
-    trace: Annotated[
-        bool, typer.Option("--trace", help="Also measure at every step, and write ./trace-TRAINING_ID/curves.parquet.")
-    ] = False,
-    trust: Trust = False,
-    as_json: AsJson = False,
-) -> None:
-    """Train one training again, alone, and compare it with the ledger; exit code 1 if they differ."""
-    from attnsweep.orchestrator.inspection.replay import replay as replay_training
-    from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
-
-    if trust:
-        trust_code_of(directory)
-    folder = Path(f"trace-{training_id.replace('/', '-')}") if trace else None
-    found = replay_training(SweepDirectory.open(directory), training_id, folder)
-    found.print(_console(stderr=as_json))
-    if folder is not None:
-        typer.echo(f"trace in {folder}", err=True)
-    if as_json:
-        typer.echo(found.to_json())
-    if not found.deviation.agrees:
-        raise typer.Exit(EXIT_FAULT)
-
-
-@app.command()
-def audit(directory: SweepDir, tracking_uri: TrackingUri = None, trust: Trust = False, as_json: AsJson = False) -> None:
-    """Check that trials, trainings, files and MLflow agree; list all faults; exit code 1 if there are any."""
-    from attnsweep.orchestrator.audit.audit import audit as audit_sweep
-
-    if trust:
-        trust_code_of(directory)
-    found = audit_sweep(directory, tracking_uri)
-    found.print(_console(stderr=as_json))
-    if as_json:
-        typer.echo(found.to_json())
-    if found.problems:
-        raise typer.Exit(EXIT_FAULT)
-
-
-@app.command()
 def query(
     directories: Annotated[
         list[str], typer.Argument(metavar="DIR...", help="One sweep directory or several, queried as one.")
@@ -330,6 +280,9 @@ def reproduce(
         typer.echo(found.to_json())
 
 
+app.command()(replay)
+app.command()(audit)
+app.command(name="check-gradients")(check_gradients)
 app.command(name="score-heads")(score_heads)
 app.command(name="prepare-corpus")(prepare_corpus)
 app.command()(doctor)

@@ -16,6 +16,8 @@ from attnsweep.orchestrator.audit.check_trainings import compare_trainings
 from attnsweep.orchestrator.audit.check_trials import RESTORE, RESUME, compare_trials, count_trials, count_wanted
 from attnsweep.orchestrator.audit.evidence import Books
 from attnsweep.orchestrator.audit.problems import Audit, Check, Problem, in_one_line
+from attnsweep.orchestrator.inspection.gradient_report import GradientReport
+from attnsweep.orchestrator.inspection.gradients import check_sweep
 from attnsweep.orchestrator.ledger.reader import Ledger
 from attnsweep.orchestrator.running.study import read_trials
 from attnsweep.orchestrator.storage.credentials import without_credentials
@@ -38,12 +40,13 @@ from trainings order by trial, replicate
 """
 
 
-def audit(where: Location, uri: str | None = None) -> Audit:
+def audit(where: Location, uri: str | None = None, say: Callable[[str], None] | None = None) -> Audit:
     """Compares a sweep's study, ledger, files and MLflow runs with each other.
 
     Args:
         where: The sweep directory.
         uri: The URI of the MLflow store; for `None` see `tracking_uri`.
+        say: If given, gradients are checked too, and it is told what begins: trainings are trained again.
 
     Raises:
         UserError: If there is no sweep, or the user's code in it is not trusted.
@@ -69,13 +72,25 @@ def audit(where: Location, uri: str | None = None) -> Audit:
     files = Check(
         f"files {count_files(directory.place)}" + ("" if problems else ", unchanged since they were written"), problems
     )
+    found = (*checks, spec, *unreadable, files, *_replayed(directory, finished=finished))
+    gradients = None if say is None else _attempt("gradients", RESTORE, lambda: check_sweep(directory, say))
+    if isinstance(gradients, Problem):
+        found, gradients = (*found, Check("gradients were not checked", (gradients,))), None
     return Audit(
         directory=str(directory.place),
         sweep=directory.sweep,
         finished=known,
         counts=counts,
-        checks=(*checks, spec, *unreadable, files, *_replayed(directory, finished=finished)),
+        checks=(*found, *([_check_of(gradients)] if gradients else [])),
+        gradients=gradients,
     )
+
+
+def _check_of(gradients: GradientReport) -> Check:
+    problems = tuple(
+        Problem(f"{each.check} of {each.parameter}, {each.where}", each.message) for each in gradients.failed
+    )
+    return Check(f"gradients: {gradients.summary}", problems)
 
 
 def _check_trust(directory: SweepDirectory) -> None:

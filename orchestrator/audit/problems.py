@@ -8,6 +8,8 @@ from itertools import pairwise
 
 from rich.console import Console
 
+from attnsweep.orchestrator.inspection.gradient_report import GradientReport
+
 _SHOWN = 3
 _STATES = {
     True: "finished",
@@ -71,6 +73,7 @@ class Audit:
             in a finished sweep.
         counts: Trials by stage (asked, trained, told, logged), refused ones excluded; `None` if a count is unknown.
         checks: The checks, in the order in which they are printed.
+        gradients: The rows of the checks of gradients, if they were asked for.
     """
 
     directory: str
@@ -78,6 +81,7 @@ class Audit:
     finished: bool | None
     counts: Mapping[str, int | None]
     checks: tuple[Check, ...]
+    gradients: GradientReport | None = None
 
     @property
     def problems(self) -> list[Problem]:
@@ -86,7 +90,7 @@ class Audit:
 
     def to_json(self) -> str:
         """One line of JSON, for scripts."""
-        content = {
+        content: dict[str, object] = {
             "directory": self.directory,
             "sweep": self.sweep,
             "finished": self.finished,
@@ -94,10 +98,14 @@ class Audit:
             "trials": dict(self.counts),
             "checks": [asdict(check) for check in self.checks],
         }
+        if self.gradients is not None:
+            content["gradients"] = self.gradients.content()
         return json.dumps(content, allow_nan=False)
 
     def print(self, console: Console) -> None:
-        """Prints a line for each check, then the problems."""
+        """Prints the rows of gradients, a line for each check, then the problems."""
+        if self.gradients is not None:
+            self.gradients.print(console)
         lines = [f"{self.sweep or self.directory}: {_STATES[self.finished]}"]
         lines += [f"{'FAULT' if check.problems else 'ok   '}  {check.line}" for check in self.checks]
         lines += ["", *(f"- {problem}" for problem in self.problems)] if self.problems else ["clean"]

@@ -12,20 +12,23 @@ from attnsweep.orchestrator.training.error_text import STOPS
 from attnsweep.search_spaces.dimensions import Categorical, Int
 from attnsweep.search_spaces.replication import most_wanted
 from attnsweep.search_spaces.sweep import Sweep
+from attnsweep.workloads.engine.block_step import StepGraph
 from attnsweep.workloads.engine.blocks import Programs
 from attnsweep.workloads.engine.contract import Training, Workload
 from attnsweep.workloads.engine.pack import Pack
 from attnsweep.workloads.engine.programs import NoCompilerError, block_engine
 
-_SECONDS_A_NUMBER = 1e-9
-"""What the vmapped engine takes for each number that a step computes. Blocks take a tenth (system P) to a third
-(a user's attention) of it (benchmarks/RESULTS.md)."""
+_SECONDS_SAVED_BY_BLOCKS, _SECONDS_SAVED_BY_GRADIENTS = 1e-9, 1.5e-10
+"""For each number that a step computes. The vmapped engine takes 1 ns, of which blocks leave a tenth (system P) to a
+third (a user's attention); with large matrices 0.3 ns, of which a compiled gradient leaves a half
+(benchmarks/RESULTS.md)."""
 _SECONDS_TO_COMPILE, _SECONDS_AN_OPERATION = 10.0, 0.02
-"""Of CPU, once per machine: 12 s for the 108 operations of a step of system P, 33 s for the 1,125 of the encoder."""
+"""Of CPU, once per machine: 12 s for the 108 operations of a step of system P, 33 s for the 1,125 of the encoder, 17 s
+for the 301 of the gradient of solution 3."""
 _MARGIN = 2.0
 """How often all trainings of one shape have to repay a compile, since several trainers wait for it."""
-_MOST_NUMBERS = 1e6
-"""More than the step of any shape in blocks computes, so that the step of a short sweep need not be traced."""
+_MOST_SAVED_IN_A_STEP, _MOST_SAVED_IN_PARTS = 1e-3, 2e-2
+"""Seconds: more than the step of any shape saves, so that the step of a short sweep need not be traced."""
 
 
 def engine_for(spec: Sweep, workload: Workload[Any], wanted: Engine | Literal["auto"], console: Console) -> Engine:
@@ -74,18 +77,20 @@ def compile_ahead(spec: Sweep, workload: Workload[Any]) -> None:
 
 
 def _pays(spec: Sweep, workload: Workload[Any]) -> bool:
-    """Whether the steps of a sweep's first shape can be computed for a block, and take long enough."""
-    seconds_of_a_number = steps_of_a_shape(spec, workload) * _SECONDS_A_NUMBER
-    if seconds_of_a_number * _MOST_NUMBERS < _MARGIN * _SECONDS_TO_COMPILE:
+    """Whether the steps of a sweep's first shape can be compiled, and take long enough."""
+    training, steps = Training(_a_training(spec, workload), 0), steps_of_a_shape(spec, workload)
+    in_parts = workload.split(training.parameters) is not None
+    if steps * (_MOST_SAVED_IN_PARTS if in_parts else _MOST_SAVED_IN_A_STEP) < _MARGIN * _SECONDS_TO_COMPILE:
         return False
     try:
-        step = Pack(workload, [Training(_a_training(spec, workload), 0)]).step_graph()
+        graph = Pack(workload, [training]).compiled_graph()
     except STOPS:
         raise
     except BaseException:  # noqa: BLE001  # What a training raises becomes its outcome, once it is trained.
         return False
-    compiling = _SECONDS_TO_COMPILE + _SECONDS_AN_OPERATION * step.n_operations
-    return seconds_of_a_number * step.n_numbers >= _MARGIN * compiling
+    of_a_number = _SECONDS_SAVED_BY_BLOCKS if isinstance(graph, StepGraph) else _SECONDS_SAVED_BY_GRADIENTS
+    compiling = _SECONDS_TO_COMPILE + _SECONDS_AN_OPERATION * graph.n_operations
+    return steps * graph.n_numbers * of_a_number >= _MARGIN * compiling
 
 
 def _a_training(spec: Sweep, workload: Workload[Any]) -> Any:

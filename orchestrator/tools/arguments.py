@@ -1,12 +1,20 @@
-"""Arguments of the command line that no file, record or query can hold."""
+"""Arguments that several commands take, and what no argument may hold."""
 
 from collections.abc import Sequence
+from typing import Annotated
+
+import typer
 
 from attnsweep.workloads.errors import UserError
 
+SweepDir = Annotated[str, typer.Argument(metavar="DIR", help="A sweep directory, or s3://BUCKET/PREFIX.")]
+TrackingUri = Annotated[
+    str | None, typer.Option(help="MLflow store; default: MLFLOW_TRACKING_URI, or sqlite:///sweeps/mlflow.db.")
+]
+
 
 def check_texts(arguments: Sequence[str]) -> None:
-    """Refuses arguments that are no UTF-8 text without NUL.
+    """Refuses arguments that are no UTF-8 text without NUL: no file, record or query can hold them.
 
     Raises:
         UserError: If there is one.

@@ -3,10 +3,11 @@
 from collections.abc import Mapping
 from typing import Any
 
+from attnsweep.workloads.engine.block_step import StepGraph
 from attnsweep.workloads.engine.contract import Training, Workload
-from attnsweep.workloads.engine.lanes_last import NoRuleError
 from attnsweep.workloads.engine.pack import Pack
 from attnsweep.workloads.engine.programs import NoCompilerError, block_engine
+from attnsweep.workloads.engine.traces import NoRuleError
 from attnsweep.workloads.parameters import Value
 from attnsweep.workloads.user_code import users_code
 
@@ -21,10 +22,11 @@ def engine_of_shape(workload: Workload[Any], values: Mapping[str, Value]) -> str
     with users_code(workload.name, "a workload that trains", "see attnsweep.check_workload"):
         pack = Pack(workload, [Training(parameters, 0)])
     try:
-        pack.step_graph()
+        graph = pack.compiled_graph()
     except NoRuleError as error:
         return f"vmapped: {error}"
     try:
-        return block_engine()
+        engine = block_engine()
     except NoCompilerError as error:
         return f"vmapped: its steps could be compiled, but on this machine {error}"
+    return engine if isinstance(graph, StepGraph) else f"{engine}: the loss and its gradient"

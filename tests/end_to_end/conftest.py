@@ -47,7 +47,7 @@ def _stop(head: subprocess.Popen[bytes]) -> None:
 
 
 @pytest.fixture(scope="session")
-def ray_head(_empty_mlflow_database: Path) -> Iterator[Mapping[str, str]]:
+def ray_head() -> Iterator[Mapping[str, str]]:
     """A Ray head with token authentication; yields the environment of a client that may use it."""
     # Not pytest's own folder: Ray's socket paths must fit into 107 bytes.
     home = Path(tempfile.mkdtemp(prefix="attnsweep-", dir="/tmp"))
@@ -57,7 +57,7 @@ def ray_head(_empty_mlflow_database: Path) -> Iterator[Mapping[str, str]]:
     port, dashboard_port, client_port, agent_port = _free_ports(4)
     environment = {name: value for name, value in os.environ.items() if not name.startswith(("RAY_", "MLFLOW_"))}
     environment |= {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN_PATH": str(token)}
-    environment["MLFLOW_TRACKING_URI"] = f"sqlite:///{shutil.copy(_empty_mlflow_database, home / 'mlflow.db')}"
+    environment["MLFLOW_TRACKING_URI"] = "sqlite:////dev/null/mlflow.db"
     log = home / "head.log"
     with log.open("wb") as sink:
         head = subprocess.Popen(

@@ -33,8 +33,8 @@ def _doctor(environment: Mapping[str, str], *options: str) -> subprocess.Complet
 
 
 @pytest.mark.scale
-def test_a_cluster_that_is_set_up_passes(ray_head: Mapping[str, str], tmp_path: Path) -> None:
-    found = _doctor(ray_head, "--address", "auto", "--dir", str(tmp_path))
+def test_a_cluster_that_is_set_up_passes(ray_head: Mapping[str, str], mlflow_uri: str, tmp_path: Path) -> None:
+    found = _doctor({**ray_head, "MLFLOW_TRACKING_URI": mlflow_uri}, "--address", "auto", "--dir", str(tmp_path))
     lines = [line for line in found.stdout.splitlines() if line.startswith(("ok ", "FAIL "))]
     assert found.returncode == 0, found.stdout
     assert [line[6:15].strip() for line in lines] == [

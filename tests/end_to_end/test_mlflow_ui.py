@@ -30,7 +30,7 @@ class Shown:
 
 @pytest.fixture(scope="module")
 def shown(browser: Browser, _empty_mlflow_database: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shown]:
-    """A sweep of two trials, projected to a database of its own, and `mlflow ui` on it."""
+    """A sweep of two trials, projected to an MLflow server of its own."""
     home = tmp_path_factory.mktemp("mlflow")
     trials = [
         trial_rows(0, ["solved"] * 4, param_init_sigma=0.03, param_learning_rate=1e-2),
@@ -38,13 +38,6 @@ def shown(browser: Browser, _empty_mlflow_database: Path, tmp_path_factory: pyte
     ]
     directory = sweep_on_disk(home / "sweep", small_sweep("shown", description="A sweep to be looked at"), *trials)
     database = f"sqlite:///{shutil.copy(_empty_mlflow_database, home / 'mlflow.db')}"
-    sync(directory, database)
-    add_report(directory, database)
-    client = MlflowClient(database)
-    [experiment] = [each.experiment_id for each in client.search_experiments() if each.name == "category_pairs"]
-    [parent] = client.search_runs([experiment], "tags.`attnsweep.kind` = 'sweep'")
-    trial = client.search_runs([experiment], "tags.`attnsweep.kind` = 'trial'")[0]
-
     port = free_port()
     url = f"http://127.0.0.1:{port}"
     command = [
@@ -52,6 +45,12 @@ def shown(browser: Browser, _empty_mlflow_database: Path, tmp_path_factory: pyte
         *("--host", "127.0.0.1", "--port", str(port), "--workers", "1"),
     ]
     with running(command, home / "mlflow.log", lambda: answers(f"{url}/health")):
+        sync(directory, url)
+        add_report(directory, url)
+        client = MlflowClient(url)
+        [experiment] = [each.experiment_id for each in client.search_experiments() if each.name == "category_pairs"]
+        [parent] = client.search_runs([experiment], "tags.`attnsweep.kind` = 'sweep'")
+        trial = client.search_runs([experiment], "tags.`attnsweep.kind` = 'trial'")[0]
         yield Shown(directory, url, experiment, parent.info.run_id, trial.info.run_id)
 
 

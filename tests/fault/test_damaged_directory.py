@@ -8,12 +8,13 @@ from rich.console import Console
 from attnsweep.orchestrator.audit.audit import audit
 from attnsweep.orchestrator.ledger.reader import Ledger
 from attnsweep.orchestrator.running.session import resume_sweep
+from attnsweep.orchestrator.tracking import sync
 from attnsweep.orchestrator.training.resources import Resources
 from attnsweep.workloads.errors import UserError
 from tests.fault import sweeps
 
 
-def test_damage_is_set_aside_and_trained_again(mlflow_database: str, tmp_path: Path) -> None:
+def test_damage_is_set_aside_and_trained_again(no_mlflow: None, mlflow_uri: str, tmp_path: Path) -> None:
     spec = sweeps.small_sweep()
     sweeps.run(spec, tmp_path / "undisturbed", pack_size=4)
     path = tmp_path / "s"
@@ -45,5 +46,6 @@ def test_damage_is_set_aside_and_trained_again(mlflow_database: str, tmp_path: P
     assert sweeps.outcomes(path) == sweeps.outcomes(tmp_path / "undisturbed")
     assert sweeps.curves(path) == sweeps.curves(tmp_path / "undisturbed")
     assert sweeps.told(path) == told
-    assert [str(problem) for problem in audit(path).problems] == []
+    sync(report.directory, mlflow_uri)
+    assert [str(problem) for problem in audit(path, mlflow_uri).problems] == []
     assert len(list((path / "set_aside" / "trainings").iterdir())) == 3

@@ -10,7 +10,7 @@ from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
 from tests.fault import sweeps
 from tests.fault.disks import enlarge, small_disk
 
-pytestmark = pytest.mark.usefixtures("mlflow_database")
+pytestmark = pytest.mark.usefixtures("no_mlflow")
 
 
 @pytest.mark.scale

@@ -26,6 +26,7 @@ from attnsweep.orchestrator.training.resources import Resources
 from attnsweep.search_spaces import Float, Sweep
 from tests.fault.servers import MlflowServer, PostgresServer, postgres, wait_until
 
+pytestmark = pytest.mark.scale
 N_TRIALS, N_REPLICATES, PACK_SIZE = 12, 4, 4
 SWEEP = Sweep(
     name="outage",
@@ -101,7 +102,7 @@ def _rows(database: str, sql: str, **values: Any) -> Rows:
     return sorted(found, key=repr)
 
 
-@pytest.fixture(scope="module", params=[pytest.param("sqlite", marks=pytest.mark.scale), "postgresql"])
+@pytest.fixture(scope="module", params=["sqlite", "postgresql"])
 def running_store(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Store]:
     home = tmp_path_factory.mktemp("mlflow")
     if request.param == "sqlite":
@@ -189,7 +190,6 @@ def _mlflow_sync(path: Path) -> str:
     return subprocess.run(command, capture_output=True, text=True, timeout=120, check=True).stderr
 
 
-@pytest.mark.scale
 @pytest.mark.parametrize("running_store", ["sqlite"], indirect=True)
 def test_a_server_that_dies_for_good_leaves_the_rest_to_mlflow_sync(
     store: Store, tmp_path: Path, undisturbed: str, monkeypatch: pytest.MonkeyPatch
@@ -257,7 +257,6 @@ def test_a_store_that_comes_back_in_mid_sweep_gets_all_of_it(
     _assert_all_logged_once(store, tmp_path / "s", undisturbed)
 
 
-@pytest.mark.scale
 def test_a_store_that_falls_silent_gets_no_trial_twice_although_requests_were_repeated(
     store: Store,
     tmp_path: Path,
@@ -298,7 +297,6 @@ def test_a_store_that_falls_silent_gets_no_trial_twice_although_requests_were_re
     assert store.everything() == before
 
 
-@pytest.mark.scale
 def test_the_end_of_a_sweep_does_not_wait_for_a_server_that_never_answers(
     store: Store,
     tmp_path: Path,

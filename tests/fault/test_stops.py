@@ -18,7 +18,7 @@ from attnsweep.orchestrator.running.signals import STOP_SECONDS
 from attnsweep.orchestrator.storage.local import LocalFolder
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
 from attnsweep.orchestrator.storage.whereabouts import Beacon, read_whereabouts
-from attnsweep.orchestrator.training.messages import PackOrder, Progress, Report, TrainerLost
+from attnsweep.orchestrator.training.messages import PackOrder, Report, TrainerLost
 from attnsweep.orchestrator.training.ray_pool import TrainerPool
 from attnsweep.orchestrator.training.resources import Resources
 from attnsweep.orchestrator.training.trainer_actor import TrainerActor
@@ -74,14 +74,17 @@ def test_packs_under_way_are_handed_back_and_go_on_where_they_were(
 ) -> None:
     monkeypatch.setattr("attnsweep.orchestrator.training.ray_pool.TrainerActor", sweeps.sliced(TrainerActor))
     monkeypatch.setattr("attnsweep.orchestrator.storage.whereabouts._WRITE_SECONDS", 0.0)
-    receive, under_way = SweepLoop._receive, set()
+    receive, under_way = SweepLoop._receive, []
 
     def stop_once_both_are_under_way(loop: SweepLoop, order: PackOrder, report: Report | TrainerLost) -> None:
-        receive(loop, order, report)
-        if isinstance(report, Progress) and order.pack not in under_way:
-            under_way.add(order.pack)
-            if len(under_way) == 2:
-                os.kill(os.getpid(), signal.SIGINT)
+        under_way.append((order, report))
+        # The first waits for the second, which may start when the first would have ended.
+        if len(under_way) == 2:
+            for each in under_way:
+                receive(loop, *each)
+            os.kill(os.getpid(), signal.SIGINT)
+        elif len(under_way) > 2:
+            receive(loop, order, report)
 
     path = tmp_path / "s"
     with monkeypatch.context() as patch:

@@ -118,6 +118,7 @@ def _wait(pool: TrainerPool, condition: Callable[[], bool]) -> None:
     pytest.fail(f"waited {SECONDS} s in vain: {pool.waiting_for}")
 
 
+@pytest.mark.scale
 def test_nodes_that_come_are_used_and_those_that_go_are_let_go(cluster: Cluster, add_node: Callable[..., Any]) -> None:
     with closing(TrainerPool(CategoryPairs(), RunContext("s"), Wanted(1, 2), n_nodes=2)) as pool:
         assert (pool.waiting_for, pool.n_placed) == ("2 nodes; 1 are up", 0)

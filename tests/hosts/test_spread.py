@@ -20,16 +20,16 @@ RUN = ["run", "quickstart", "--trials", "8", "--replicates", "4", "--set", "n_st
 @pytest.fixture(scope="module")
 def three_hosts(new_network: Callable[[], Network]) -> HostedCluster:
     """A head and two workers."""
-    cluster = HostedCluster(new_network(), MLFLOW_TRACKING_URI="sqlite:////srv/mlflow.db")
+    cluster = HostedCluster(new_network(), MLFLOW_TRACKING_URI="sqlite:////dev/null/mlflow.db")
     cluster.start_head()
     cluster.start_workers([2, 3])
     return cluster
 
 
 @pytest.fixture(scope="module")
-def on_one_host(mlflow_database: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def on_one_host(no_mlflow: None, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The same sweep, trained in this process."""
-    del mlflow_database
+    del no_mlflow
     path = tmp_path_factory.mktemp("on_one_host") / "sweep"
     sweeps.run(load_sweep("quickstart").but(trials=8, replicates=4).fix({"n_steps": 1000}), path)
     return path

@@ -24,7 +24,7 @@ CHECKS = [
 
 @pytest.fixture(scope="module")
 def points() -> dict[str, FoundPoints]:
-    return {system: find_points(system, 40, sizes=((2, 3), (3, 4))) for system in FAMILIES}
+    return {system: find_points(system, 10, sizes=((2, 3), (3, 4))) for system in FAMILIES}
 
 
 def _compared(points: dict[str, FoundPoints]) -> Comparison:
@@ -49,8 +49,8 @@ def test_equations_are_judged_by_their_errors(points: dict[str, FoundPoints]) ->
 
 def test_every_point_found_is_of_a_family_with_its_index(points: dict[str, FoundPoints]) -> None:
     rows = _rows(points)
-    assert rows["P points of no known family"] == ("0 of 80 solves", True)
-    assert rows["C points of no known family"] == ("0 of 80 solves", True)
+    assert rows["P points of no known family"] == ("0 of 20 solves", True)
+    assert rows["C points of no known family"] == ("0 of 20 solves", True)
     for system, families in FAMILIES.items():
         for family in families:
             assert set(points[system].index[points[system].family == family.name]) <= set(family.indices)
@@ -74,10 +74,10 @@ def test_a_point_of_no_family_differs(points: dict[str, FoundPoints]) -> None:
 
 def test_the_shares_of_a_system_add_up(points: dict[str, FoundPoints]) -> None:
     *_, (title, table) = _compared(points).tables
-    assert title == "Stationary families: where 80 solves per system landed"
+    assert title == "Stationary families: where 20 solves per system landed"
     for system in FAMILIES:
         landed = [row[4] for row in table if row[0] == system]
-        assert sum(int(text.removesuffix(" of 80")) for text in landed) == 80
+        assert sum(int(text.removesuffix(" of 20")) for text in landed) == 20
 
 
 def test_the_tables_are_json(points: dict[str, FoundPoints]) -> None:

@@ -91,14 +91,14 @@ def test_the_figures_of_full_models_show_every_training(stuck_full: SweepDirecto
         assert max(tops.values()) == (0.0 if "no skip" in panel.get_title() else pytest.approx(1.0))
 
 
-@pytest.mark.slow
+@pytest.mark.scale
 def test_zeros_are_kicked(stuck_full: SweepDirectory) -> None:
     rows = full_models.compare_kicks(stuck_full, 1).rows
     assert [row.name for row in rows] == [f"zeros freed by a kick of {size} or less" for size in ("0.01", "0.1", "1")]
     assert rows[-1].ours == 1.0
 
 
-@pytest.mark.slow
+@pytest.mark.scale
 def test_positions_leave_the_zero_as_derived(tmp_path: Path) -> None:
     size = positions.Size(
         n_passing=8, n_valley=16, n_softmax=2, passing_steps=400, valley_time=0.3, valley_steps=300, softmax_steps=300

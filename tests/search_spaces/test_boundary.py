@@ -143,7 +143,7 @@ def test_it_asks_near_the_boundary_on_a_logarithmic_axis() -> None:
     assert len({each["n"] for each in asked}) > 3
 
 
-@pytest.mark.slow
+@pytest.mark.scale
 def test_each_category_has_a_boundary_of_its_own() -> None:
     space = {"x": FloatDistribution(0, 1), "kind": CategoricalDistribution(("early", "late"))}
     at = {"early": 0.25, "late": 0.75}

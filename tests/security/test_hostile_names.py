@@ -251,6 +251,7 @@ def ran(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.mark.slow
+@pytest.mark.sample("report", "query", "status")
 @pytest.mark.parametrize("command", LOOKING)
 def test_looking_at_a_directory_runs_none_of_its_code(command: str, ran: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert _exit_code(monkeypatch, command, "s", *LOOKING[command]) in (None, 0)

@@ -84,9 +84,7 @@ def device() -> str:
 
 
 @pytest.mark.sample(
-    "category_pairs positions_only softmax sampled",
     "category_pairs categories_only identity population",
-    "category_pairs adamw",
     "category_pairs fixed_sample lbfgs combined lean_1",
     "category_pairs sampled adam solution_3",
     "formal_languages first",

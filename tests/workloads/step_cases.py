@@ -108,7 +108,6 @@ def a_step(count: int) -> float:
     "system P, sampled, Adam",
     "system C, AdamW with schedule, clipping and decay",
     "solution 3, L-BFGS",
-    "FIRST, Adam",
     "translation, Adam",
 )
 @pytest.mark.parametrize("name", CASES)

@@ -7,13 +7,18 @@ system C.
 """
 
 import functools
-from dataclasses import dataclass
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from attnsweep.workloads.category_pairs.categories_only import CategoriesOnly
+from attnsweep.workloads.category_pairs.closed_forms_of_categories import (
+    Task,
+    closed_loss,
+    half_by_attention,
+    half_by_values,
+)
 from attnsweep.workloads.category_pairs.equations import (
     EquationCheck,
     distance_to_levels,
@@ -33,16 +38,6 @@ SIZES = ((2, 3), (3, 4), (4, 3))
 _N_MEMBERS = 16
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Task:
-    """Random parameters, a target and a law of categories."""
-
-    q_NN: Tensor
-    v_KM: Tensor
-    target_NN: Tensor
-    law_N: Tensor
-
-
 def checks_of_categories() -> list[EquationCheck]:
     """All of them, in the paper's order."""
     return [
@@ -60,7 +55,7 @@ def checks_of_categories() -> list[EquationCheck]:
 
 
 def loss() -> EquationCheck:
-    errors = [largest_error(_closed_loss(task) - _enumerated_loss(task)) for task in _tasks()]
+    errors = [largest_error(closed_loss(task) - _enumerated_loss(task)) for task in _tasks()]
     return EquationCheck(
         equation="§3.3",
         subject="loss",
@@ -71,7 +66,7 @@ def loss() -> EquationCheck:
 
 
 def gradient_of_values(factor: float = 2.0) -> EquationCheck:
-    errors = [largest_error(_true_gradients(task)[1] - factor * _half_gradient_of_values(task)) for task in _tasks()]
+    errors = [largest_error(_true_gradients(task)[1] - factor * half_by_values(task)) for task in _tasks()]
     return EquationCheck(
         equation="§3.3",
         subject="gradient by v",
@@ -82,7 +77,7 @@ def gradient_of_values(factor: float = 2.0) -> EquationCheck:
 
 
 def gradient_of_attention(factor: float = 2.0) -> EquationCheck:
-    errors = [largest_error(_true_gradients(task)[0] - factor * _half_gradient_of_attention(task)) for task in _tasks()]
+    errors = [largest_error(_true_gradients(task)[0] - factor * half_by_attention(task)) for task in _tasks()]
     return EquationCheck(
         equation="§3.3",
         subject="gradient by q",
@@ -288,67 +283,6 @@ def _enumerated_loss(task: Task) -> Tensor:
     read_TMK = task.q_NN[text.unsqueeze(2), text[:, 1:].unsqueeze(1)]
     error_TK = task.target_NN[text[:, :-1], text[:, 1:]] - torch.einsum("km,tmk->tk", task.v_KM, read_TMK)
     return task.law_N[text].prod(1) @ error_TK.square().sum(1)
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class _Moments:
-    """The letters of docs/theory.md, system C."""
-
-    p_K: Tensor
-    d_K: Tensor
-    sg_K: Tensor
-    n_K: Tensor
-    mean_N: Tensor
-    centred_NN: Tensor
-    target_centred_NN: Tensor
-    V: Tensor
-    C: Tensor
-    target_V: Tensor
-    e_KN: Tensor
-
-
-def _moments(task: Task) -> _Moments:
-    law, v_KM = task.law_N, task.v_KM
-    pairs_NN = torch.outer(law, law)
-    d_K = v_KM.diagonal(offset=1)
-    sg_K = v_KM.sum(1) - d_K
-    mean_N, target_mean_N = law @ task.q_NN, law @ task.target_NN
-    centred_NN, target_centred_NN = task.q_NN - mean_N, task.target_NN - target_mean_N
-    return _Moments(
-        p_K=v_KM.diagonal(),
-        d_K=d_K,
-        sg_K=sg_K,
-        n_K=v_KM.square().sum(1) - d_K.square(),
-        mean_N=mean_N,
-        centred_NN=centred_NN,
-        target_centred_NN=target_centred_NN,
-        V=(pairs_NN * centred_NN.square()).sum(),
-        C=(pairs_NN * centred_NN * target_centred_NN).sum(),
-        target_V=(pairs_NN * target_centred_NN.square()).sum(),
-        e_KN=target_mean_N - torch.outer(sg_K, mean_N) - torch.outer(d_K, task.q_NN.diagonal()),
-    )
-
-
-def _closed_loss(task: Task) -> Tensor:
-    of = _moments(task)
-    return (of.target_V - 2 * of.p_K * of.C + of.n_K * of.V + of.e_KN.square() @ task.law_N).sum()
-
-
-def _half_gradient_of_values(task: Task) -> Tensor:
-    of = _moments(task)
-    n_predicted, M = task.v_KM.shape
-    off_own = of.V * task.v_KM - of.C * torch.eye(n_predicted, M, dtype=torch.float64)
-    off_own = off_own - (of.e_KN @ (task.law_N * of.mean_N)).unsqueeze(1)
-    own_K = -of.e_KN @ (task.law_N * task.q_NN.diagonal())
-    is_own = torch.eye(M, dtype=torch.float64)[1:]
-    return off_own * (1 - is_own) + is_own * own_K.unsqueeze(1)
-
-
-def _half_gradient_of_attention(task: Task) -> Tensor:
-    of, law = _moments(task), task.law_N
-    pairs_NN = torch.outer(law, law)
-    read = torch.outer(law, of.sg_K @ of.e_KN) + torch.diag(of.d_K @ of.e_KN)
-    return pairs_NN * (of.n_K.sum() * of.centred_NN - of.p_K.sum() * of.target_centred_NN) - law * read
 
 
 def _true_gradients(task: Task) -> tuple[Tensor, Tensor]:

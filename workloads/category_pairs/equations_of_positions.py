@@ -13,6 +13,13 @@ import torch
 from torch import Tensor
 from torch.func import grad, jacrev
 
+from attnsweep.workloads.category_pairs.closed_forms_of_positions import (
+    by_attention,
+    by_values,
+    components,
+    mean,
+    shift,
+)
 from attnsweep.workloads.category_pairs.equations import (
     EquationCheck,
     distance_to_levels,
@@ -83,25 +90,12 @@ def loss() -> EquationCheck:
 
 
 def gradient_of_attention(printed_factor: float = -0.5) -> EquationCheck:
-    def right(system: PositionsOnly) -> Tensor:
-        a, b, A, B = _components(system.v_NN)
-        quadratic_MK = A * system.q_MK + B * system.q_MK.sum(0)
-        return (2 / system.n_categories) * (quadratic_MK - a * _shift(system.n_positions) - b)
-
-    return _gradient("dL/dq_ji = 2/N (-a [j=i-1] - b + A q_ji + B s_i)", "q_MK", right, printed_factor)
+    return _gradient("dL/dq_ji = 2/N (-a [j=i-1] - b + A q_ji + B s_i)", "q_MK", by_attention, printed_factor)
 
 
 def gradient_of_values(printed_factor: float = -0.5) -> EquationCheck:
-    def right(system: PositionsOnly) -> Tensor:
-        N, q_MK, v_NN = system.n_categories, system.q_MK, system.v_NN
-        mean_NN = _mean(N)
-        rest_NN = torch.eye(N, dtype=torch.float64) - mean_NN
-        p, s_K = q_MK.diagonal().sum(), q_MK.sum(0)
-        linear_NN = p * rest_NN + s_K.sum() * mean_NN
-        return (2 / N) * (-linear_NN + q_MK.square().sum() * v_NN @ rest_NN + s_K.square().sum() * v_NN @ mean_NN)
-
     return _gradient(
-        "dL/dv = 2/N (-(Sum p)(I-P) - (Sum s) P + (Sum n) v(I-P) + (Sum s^2) vP)", "v_NN", right, printed_factor
+        "dL/dv = 2/N (-(Sum p)(I-P) - (Sum s) P + (Sum n) v(I-P) + (Sum s^2) vP)", "v_NN", by_values, printed_factor
     )
 
 
@@ -113,8 +107,8 @@ def centred_shift() -> EquationCheck:
         c = 0.5 + torch.rand(_N_MEMBERS, 1, 1, generator=draw, dtype=torch.float64)
         w = torch.randn(_N_MEMBERS, N, 1, generator=draw, dtype=torch.float64)
         w = w - w.mean(1, keepdim=True) - c * (N - 1) / (M * N)
-        v = c * (torch.eye(N, dtype=torch.float64) - _mean(N)) + w
-        found = examined(PositionsOnly(N, M, softmax=False), {"q_MK": (_shift(M) - 1 / M) / c, "v_NN": v})
+        v = c * (torch.eye(N, dtype=torch.float64) - mean(N)) + w
+        found = examined(PositionsOnly(N, M, softmax=False), {"q_MK": (shift(M) - 1 / M) / c, "v_NN": v})
         right.append(family_error(found, centred_shift_level(N, M), 1, M - 1))
         printed.append(distance_to_levels(found.losses / (M - 1), printed_levels(N)))
     return EquationCheck(
@@ -133,10 +127,10 @@ def mean_predictor() -> EquationCheck:
         draw = generator(4)
         s = 0.5 + torch.rand(_N_MEMBERS, 1, 1, generator=draw, dtype=torch.float64)
         q = torch.randn(_N_MEMBERS, M, M - 1, generator=draw, dtype=torch.float64)
-        q = q - _trace(q) / (M - 1) * _shift(M)
+        q = q - _trace(q) / (M - 1) * shift(M)
         # The last position precedes none that is predicted: it sets the column sums alone.
         q[:, -1] += (s - q.sum(1, keepdim=True)).squeeze(1)
-        found = examined(PositionsOnly(N, M, softmax=False), {"q_MK": q, "v_NN": _mean(N) / s})
+        found = examined(PositionsOnly(N, M, softmax=False), {"q_MK": q, "v_NN": mean(N) / s})
         errors.append(family_error(found, 1 - 1 / N, 1, M - 1))
     return EquationCheck(
         equation="§3.1",
@@ -152,11 +146,11 @@ def zeros(index: int = 2) -> EquationCheck:
     for N, M in SIZES:
         draw = generator(5)
         q = torch.randn(_N_MEMBERS, M, M - 1, generator=draw, dtype=torch.float64)
-        q = q - _trace(q) / (M - 1) * _shift(M)
+        q = q - _trace(q) / (M - 1) * shift(M)
         q[:, -1] -= q.sum((1, 2)).unsqueeze(1) / (M - 1)
         v = torch.randn(_N_MEMBERS, N, N, generator=draw, dtype=torch.float64)
         v = v - v.mean((1, 2), keepdim=True)
-        v = v - _trace(v) / (N - 1) * (torch.eye(N, dtype=torch.float64) - _mean(N))
+        v = v - _trace(v) / (N - 1) * (torch.eye(N, dtype=torch.float64) - mean(N))
         for with_q, with_v in ((1, 0), (0, 1), (0, 0)):
             members = {"q_MK": with_q * q, "v_NN": with_v * v}
             found = examined(PositionsOnly(N, M, softmax=False), members)
@@ -195,7 +189,7 @@ def valley() -> EquationCheck:
     for N, M in SIZES:
         infimum = (1 - 1 / N) / M
         for rho in (-1000.0, -10.0, -1.0, -0.1, 0.5, 1.0, 3.0):
-            v = 1.3 * (torch.eye(N, dtype=torch.float64) - _mean(N)) + 1.3 * rho * _mean(N)
+            v = 1.3 * (torch.eye(N, dtype=torch.float64) - mean(N)) + 1.3 * rho * mean(N)
             errors.append(largest_error(_best_level(v, M) - valley_level(torch.tensor(rho, dtype=torch.float64), N, M)))
         falling = valley_level(-torch.logspace(1, 12, 50, dtype=torch.float64), N, M)
         errors += [largest_error(falling[-1] - infimum), falling.diff().max().clamp_min(0.0).item()]
@@ -221,11 +215,11 @@ def barrier() -> EquationCheck:
         errors.append(largest_error(top - centred_shift_level(N, M)))
         errors.append((valley_level(rho, N, M).max() - top).clamp_min(0.0).item())
         draw = generator(6)
-        rest_NN = torch.eye(N, dtype=torch.float64) - _mean(N)
+        rest_NN = torch.eye(N, dtype=torch.float64) - mean(N)
         for member in range(_N_MEMBERS):
             v = torch.randn(N, N, generator=draw, dtype=torch.float64)
-            a, b, _, _ = _components(v)
-            v = v - a / (N - 1) * rest_NN if member % 2 else v - b * _mean(N)
+            a, b, _, _ = components(v)
+            v = v - a / (N - 1) * rest_NN if member % 2 else v - b * mean(N)
             errors.append((1 / N - _best_level(v, M)).clamp_min(0.0).item())
         errors.append(largest_error(_best_level(rest_NN, M) - 1 / N))
     return EquationCheck(
@@ -244,9 +238,9 @@ def bound_on_sigma(printed_exponent: float = -0.5, right_exponent: float = -0.75
     draw = generator(7)
     for N in sizes.int().tolist():
         v = torch.randn(400, N, N, generator=draw, dtype=torch.float64)
-        components = torch.stack([torch.stack(_components(each)) for each in v])
+        of_members = torch.stack([torch.stack(components(each)) for each in v])
         # At init_sigma: a ~ sigma, A q ~ sigma^3.
-        crossings.append((components[:, 0].square().mean().sqrt() / components[:, 2].mean()).sqrt())
+        crossings.append((of_members[:, 0].square().mean().sqrt() / of_members[:, 2].mean()).sqrt())
     steps = torch.stack(crossings).log()
     x = sizes.log() - sizes.log().mean()
     slope = ((x * steps).sum() / x.square().sum()).item()
@@ -268,8 +262,8 @@ def softmax_has_no_stationary_point(n_solves: int = 60, saturated: float = _SATU
         other = (1 - p) / (M - 1)
         n = p.square() + (M - 1) * other.square()
         alpha = p / n
-        weights = other.view(-1, 1, 1) + (p - other).view(-1, 1, 1) * _shift(M)
-        mean_NN = _mean(N)
+        weights = other.view(-1, 1, 1) + (p - other).view(-1, 1, 1) * shift(M)
+        mean_NN = mean(N)
         v = alpha.view(-1, 1, 1) * (torch.eye(N, dtype=torch.float64) - mean_NN) + mean_NN
         _, gradients = objective_of(PositionsOnly(N, M, softmax=True)).evaluate({"q_MK": weights.log(), "v_NN": v}, 0)
         pull = -(2 / N) * alpha * (N - 1) * p * (1 - p) * other / n
@@ -333,24 +327,8 @@ def _random(N: int, M: int) -> PositionsOnly:
     return system
 
 
-def _shift(M: int) -> Tensor:
-    return torch.eye(M, M - 1, dtype=torch.float64)
-
-
-def _mean(N: int) -> Tensor:
-    return torch.full((N, N), 1 / N, dtype=torch.float64)
-
-
 def _trace(matrices: Tensor) -> Tensor:
     return matrices.diagonal(dim1=1, dim2=2).sum(1).view(-1, 1, 1)
-
-
-def _components(v_NN: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """a, b, A, B."""
-    N = v_NN.shape[0]
-    b = v_NN.sum() / N
-    B = v_NN.sum(1).square().sum() / N
-    return v_NN.trace() - b, b, v_NN.square().sum() - B, B
 
 
 def _hessian_at_zero(system: PositionsOnly, like: State) -> Tensor:

@@ -23,7 +23,7 @@ from attnsweep.workloads.category_pairs.flavours import unwanted_entries
 from attnsweep.workloads.category_pairs.parameters import CategoryPairsParameters
 from attnsweep.workloads.engine.layer_norm import inverse_deviation
 
-_TEXTS_PER_PART = {"cpu": 50}
+TEXTS_PER_PART = {"cpu": 50}
 """Texts per part, few enough for a pack of 16 to stay in the cache; other devices take all texts at once."""
 
 
@@ -176,7 +176,7 @@ class FullModel(nn.Module):
     def _by_parts(self, text_BM: Tensor, n_results: int) -> tuple[Tensor, ...]:
         """The first results of `forward`."""
         fixed = {name: value for name, value in self.named_buffers() if name != "text_BM"}
-        n_texts = _TEXTS_PER_PART.get(text_BM.device.type, text_BM.shape[0])
+        n_texts = TEXTS_PER_PART.get(text_BM.device.type, text_BM.shape[0])
 
         def loss(state: dict[str, Tensor], part_BM: Tensor) -> tuple[Tensor, ...]:
             results: tuple[Tensor, ...] = functional_call(self, state, (part_BM,))

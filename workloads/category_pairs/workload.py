@@ -12,16 +12,27 @@ from torch import Tensor, nn
 from attnsweep.workloads.category_pairs.categories_only import CategoriesOnly
 from attnsweep.workloads.category_pairs.certificates import certify
 from attnsweep.workloads.category_pairs.full_measures import full_measures
-from attnsweep.workloads.category_pairs.full_model import FullModel
+from attnsweep.workloads.category_pairs.full_model import TEXTS_PER_PART, FullModel
 from attnsweep.workloads.category_pairs.full_outcomes import judge_full
 from attnsweep.workloads.category_pairs.heads import SCORE_NAMES, score_full_heads
+from attnsweep.workloads.category_pairs.identities import identities_of
 from attnsweep.workloads.category_pairs.parameters import CategoryPairsParameters
 from attnsweep.workloads.category_pairs.positions_only import PositionsOnly
 from attnsweep.workloads.category_pairs.reference_levels import reference_levels
 from attnsweep.workloads.diagnostics import outcomes
 from attnsweep.workloads.diagnostics.promotion import can_be_promoted, certify_by_promotion
-from attnsweep.workloads.engine.contract import Batch, Certificate, Evidence, HeadScores, Lanes, Verdicts, Workload
+from attnsweep.workloads.engine.contract import (
+    Batch,
+    Certificate,
+    Evidence,
+    HeadScores,
+    Lanes,
+    Split,
+    Verdicts,
+    Workload,
+)
 from attnsweep.workloads.engine.optimizers import State
+from attnsweep.workloads.identities import Identity
 
 System = PositionsOnly | CategoriesOnly
 
@@ -72,6 +83,12 @@ class CategoryPairs(Workload[CategoryPairsParameters]):
             return {}
         n_texts = _FULL_EVAL_TEXTS if lanes.shared.is_full else _EVAL_TEXTS
         return {"text": _texts(lanes, "eval", n_texts, step=0)}
+
+    def split(self, parameters: CategoryPairsParameters) -> Split | None:
+        """The texts of full models."""
+        if not parameters.is_full:
+            return None
+        return Split("text_BM" if parameters.expectation == "fixed_sample" else "text", TEXTS_PER_PART["cpu"])
 
     def loss(self, module: nn.Module, batch: Batch) -> Tensor:
         """The training loss. Reduced systems: the sum over predicted positions, on the batch or exactly. Full models:
@@ -126,6 +143,9 @@ class CategoryPairs(Workload[CategoryPairsParameters]):
                 ("plateau", "moving"): outcomes.is_moving(evidence.steps, level),
             }
         )
+
+    def identities(self, parameters: CategoryPairsParameters) -> tuple[Identity, ...]:
+        return identities_of(parameters)
 
     def score_heads(self, lanes: Lanes[CategoryPairsParameters], state: State) -> HeadScores | None:
         return score_full_heads(lanes.shared, state) if lanes.shared.is_full else None

@@ -12,9 +12,10 @@ from torch.func import grad_and_value
 from attnsweep.workloads.engine.contract import Batch, Workload
 from attnsweep.workloads.engine.first_order import FirstOrder
 from attnsweep.workloads.engine.functional import one_lane
-from attnsweep.workloads.engine.lanes_last import check_rules, traced
+from attnsweep.workloads.engine.lanes_last import check_rules
 from attnsweep.workloads.engine.layout import ROWS, Layout, prefixed, under
 from attnsweep.workloads.engine.optimizers import State
+from attnsweep.workloads.engine.traces import numbers_of, operations_of, traced
 
 PARAMETER, OPTIMIZER, SETTING, BUFFER, NUMBER, BATCH = (
     *("parameter", "optimizer", "setting", "buffer"),
@@ -42,17 +43,12 @@ class StepGraph:
     @property
     def n_operations(self) -> int:
         """How many operations a step has: a measure of the time to compile it."""
-        return len(self._operations)
+        return len(operations_of(self.graph))
 
     @property
     def n_numbers(self) -> int:
         """How many numbers the operations of a step compute: a measure of its time."""
-        found = (node.meta.get("val") for node in self._operations)
-        return sum(value.numel() for value in found if isinstance(value, Tensor))
-
-    @property
-    def _operations(self) -> list[fx.Node]:
-        return [node for node in self.graph.graph.nodes if node.op == "call_function"]
+        return numbers_of(self.graph)
 
 
 def step_inputs(optimizer: FirstOrder, layout: Layout, rows: Tensor, buffers: State) -> State:

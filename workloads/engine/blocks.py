@@ -11,13 +11,14 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor, nn
 
-from attnsweep.workloads.engine.block_step import LEARNING_RATE, has_lane_axis, step_graph, step_inputs
+from attnsweep.workloads.engine.block_step import LEARNING_RATE, StepGraph, has_lane_axis, step_graph, step_inputs
 from attnsweep.workloads.engine.contract import Batch, Workload
 from attnsweep.workloads.engine.first_order import FirstOrder
-from attnsweep.workloads.engine.lanes_last import NoRuleError
+from attnsweep.workloads.engine.gradients import GradientGraph, GradientProgram, gradient_graph
 from attnsweep.workloads.engine.layout import Layout
 from attnsweep.workloads.engine.optimizers import State
-from attnsweep.workloads.engine.programs import loaded
+from attnsweep.workloads.engine.programs import Step, loaded, loaded_gradient
+from attnsweep.workloads.engine.traces import NoRuleError
 from attnsweep.workloads.parameters import TrainingParameters
 
 _WIDTHS = (64, 16)
@@ -42,6 +43,15 @@ class Problem:
     template: nn.Module
     layout: Layout
     parameters: TrainingParameters
+
+    def gradient_graph(self, rows: Tensor, buffers: State, batch: Batch) -> GradientGraph:
+        """The loss and gradient of trainings like these, (L, ...).
+
+        Raises:
+            NoRuleError: If they cannot be compiled, or would not gain by it.
+        """
+        split = self.workload.split(self.parameters)
+        return gradient_graph(self.workload, self.template, self.layout, split, (rows, buffers, batch))
 
 
 class StepProgram(Protocol):
@@ -72,7 +82,10 @@ class StepPrograms(Protocol):
     def of(
         self, problem: Problem, optimizer: FirstOrder, rows: Tensor, buffers: State, batch: Batch
     ) -> StepProgram | None:
-        """The program for trainings (L, ...) and a batch like these; `None` if the vmapped engine takes the shape."""
+        """The program for trainings (L, ...) and a batch like these; `None` if their steps have none."""
+
+    def gradient_of(self, problem: Problem, rows: Tensor, buffers: State, batch: Batch) -> GradientProgram | None:
+        """The program of their loss and its gradient, where steps have none; `None` if it is vmapped."""
 
 
 class BlockProgram:
@@ -82,6 +95,7 @@ class BlockProgram:
         problem: What is minimized.
         optimizer: The update rule.
         rows, buffers, batch: (L, ...) of any trainings of the shape; the batch is of one step.
+        make: Makes the step of a block; `interpreted` takes no compiler.
 
     Attributes:
         width: W, the lanes of a block.
@@ -91,14 +105,22 @@ class BlockProgram:
         NoCompilerError: If this machine cannot compile it.
     """
 
-    def __init__(self, problem: Problem, optimizer: FirstOrder, rows: Tensor, buffers: State, batch: Batch) -> None:
+    def __init__(
+        self,
+        problem: Problem,
+        optimizer: FirstOrder,
+        rows: Tensor,
+        buffers: State,
+        batch: Batch,
+        make: Callable[[StepGraph, Sequence[Tensor]], Step] = loaded,
+    ) -> None:
         self._layout = problem.layout
         inputs = step_inputs(optimizer, self._layout, rows, buffers)
         self._step = step_graph(problem.workload, problem.template, optimizer, inputs, batch)
         self.width = _width(inputs)
         self._shapes = shapes_of(batch)
         blocks = _Blocks(inputs, self.width)
-        self._run = loaded(self._step, [*blocks.of(0), *blocks.of_steps(optimizer, range(1), [batch])[0][0]])
+        self._run = make(self._step, [*blocks.of(0), *blocks.of_steps(optimizer, range(1), [batch])[0][0]])
 
     def advance(
         self,
@@ -133,6 +155,7 @@ class Programs:
 
     def __init__(self) -> None:
         self._known: dict[Hashable, BlockProgram | None] = {}
+        self._gradients: dict[Hashable, GradientProgram | None] = {}
 
     def of(
         self, problem: Problem, optimizer: FirstOrder, rows: Tensor, buffers: State, batch: Batch
@@ -152,6 +175,19 @@ class Programs:
             except NoRuleError:
                 self._known[key] = None
         return self._known[key]
+
+    def gradient_of(self, problem: Problem, rows: Tensor, buffers: State, batch: Batch) -> GradientProgram | None:
+        """The program of a shape's gradient; see `of`."""
+        key = (problem.parameters.static_key(), shapes_of(batch))
+        if key not in self._gradients:
+            try:
+                graph = problem.gradient_graph(rows, buffers, batch)
+            except NoRuleError:
+                self._gradients[key] = None
+            else:
+                run = loaded_gradient(graph, GradientProgram.examples(graph, rows, buffers, batch))
+                self._gradients[key] = GradientProgram(graph, run)
+        return self._gradients[key]
 
 
 def shapes_of(batch: Batch) -> Hashable:

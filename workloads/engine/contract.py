@@ -14,6 +14,7 @@ from attnsweep.workloads.engine.initialization import draw_parameters
 from attnsweep.workloads.engine.optimizers import State
 from attnsweep.workloads.engine.schedule import probe_steps
 from attnsweep.workloads.engine.streams import Streams
+from attnsweep.workloads.identities.identity import Identity
 from attnsweep.workloads.parameters import TrainingParameters
 from attnsweep.workloads.vocabulary import JUDGED_OUTCOMES
 
@@ -190,6 +191,19 @@ class Written:
             raise ValueError(f"{self.name}: {len(self.hypotheses)} hypotheses, {len(self.references)} references")
 
 
+@dataclass(frozen=True, slots=True)
+class Split:
+    """A tensor that a compiled loss takes in parts, because few of its rows are enough work at once.
+
+    Attributes:
+        name: That of a buffer, or of a tensor of the batch.
+        most_rows: The most entries along its first axis in one part.
+    """
+
+    name: str
+    most_rows: int
+
+
 class Workload(ABC, Generic[P]):
     """One training problem. The engine trains many of them in one program, lane by lane as if alone.
 
@@ -247,6 +261,14 @@ class Workload(ABC, Generic[P]):
         del lanes
         return {}
 
+    def split(self, parameters: P) -> Split | None:
+        """What a compiled loss may take in parts: the loss on all rows must be the mean of the losses on equal parts.
+
+        By default nothing. Read only static parameters.
+        """
+        del parameters
+        return None
+
     @abstractmethod
     def loss(self, module: nn.Module, batch: Batch) -> Tensor:
         """The loss that one training minimizes, a scalar."""
@@ -301,6 +323,15 @@ class Workload(ABC, Generic[P]):
             parameters: Those of the first lane; read only static ones.
             evidence: The measurements of L trainings at P probes.
         """
+
+    def identities(self, parameters: P) -> Sequence[Identity]:
+        """What the gradients of a training satisfy exactly; by default nothing. See `attnsweep check-gradients`.
+
+        Args:
+            parameters: Those of the training. Identities that hold for all values of a parameter need not read it.
+        """
+        del parameters
+        return ()
 
     def score_heads(self, lanes: Lanes[P], state: State) -> HeadScores | None:
         """Scores and roles of the attention heads at a probe, for all lanes at once; `None` where there are none.

@@ -62,6 +62,9 @@ class Graphs:
         del optimizer, rows, buffers
         return GraphedStep(problem, batch, self._new_graph)
 
+    def gradient_of(self, problem: Problem, rows: Tensor, buffers: State, batch: Batch) -> None:
+        """None: a search's evaluations differ from each other."""
+
 
 class GraphedStep:
     """The step of one shape, captured anew for each set of lanes.

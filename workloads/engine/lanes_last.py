@@ -12,20 +12,15 @@ from typing import Any, TypeAlias
 
 import torch
 from torch import Tensor, fx
-from torch._decomp import core_aten_decompositions, get_decompositions
-from torch.func import functionalize
-from torch.fx.experimental.proxy_tensor import make_fx
-from torch.nn.attention import SDPBackend, sdpa_kernel
-from torch.overrides import TorchFunctionMode
 
 from attnsweep.workloads.engine.repeated_reads import origin, read_repeatedly, stored
 from attnsweep.workloads.engine.strided import slices_of
+from attnsweep.workloads.engine.traces import LOOKUPS, NoRuleError, operations_of
 
 aten, prims = torch.ops.aten, torch.ops.prims
 Rule: TypeAlias = Callable[..., Any]
 """Computes one node for a block, from the node's shapes in one training and its arguments with lanes."""
 
-_LOOKUPS = (aten.embedding.default, aten.embedding_dense_backward.default)
 _LONGEST_TABLE = 64
 """Rows of an embedding that is read by a product with one-hot vectors; a longer one would cost more than it saves."""
 _FEWEST_OF_A_GEMM = 48
@@ -34,27 +29,15 @@ _FEWEST_OF_A_LOOP = 8
 """Sums of fewer terms the compiler writes out."""
 
 
-class NoRuleError(Exception):
-    """An operation that cannot be computed for a block, or not fast."""
-
-
-def traced(function: Callable[..., Any], examples: Sequence[Tensor]) -> fx.GraphModule:
-    """The graph of a function of tensors, in basic operations and without mutations.
+def check_known(graph: fx.GraphModule) -> None:
+    """Checks that a graph has only operations that have been seen to compile.
 
     Raises:
-        NoRuleError: If it cannot be traced, as where it branches on a tensor's value.
+        NoRuleError: If it has another one.
     """
-    try:
-        # The attention that PyTorch fuses is one operation, without a rule.
-        with sdpa_kernel(SDPBackend.MATH), _OneHotByComparison():
-            graph = make_fx(
-                functionalize(function, remove="mutations"), decomposition_table=_decompositions(), tracing_mode="fake"
-            )(*examples)
-    except Exception as error:
-        raise NoRuleError(f"its step cannot be traced: {type(error).__name__}: {str(error).splitlines()[0]}") from error
-    graph.graph.eliminate_dead_code()
-    graph.recompile()
-    return graph
+    for node in operations_of(graph):
+        if _rule_of(node.target) is None:
+            raise NoRuleError(f"{node.target} cannot be compiled for a block")
 
 
 def check_rules(graph: fx.GraphModule) -> None:
@@ -63,11 +46,9 @@ def check_rules(graph: fx.GraphModule) -> None:
     Raises:
         NoRuleError: If one cannot, or would be slow.
     """
-    for node in graph.graph.nodes:
-        if node.op != "call_function":
-            continue
-        if _rule_of(node.target) is None:
-            raise NoRuleError(f"{node.target} cannot be compiled for a block")
+    check_known(graph)
+    node: Any
+    for node in operations_of(graph):
         if node.target in (aten.mm.default, aten.bmm.default):
             sizes = (*_shape(node.args[0])[-2:], _shape(node.args[1])[-1])
             if min(sizes) >= _FEWEST_OF_A_GEMM:
@@ -76,23 +57,10 @@ def check_rules(graph: fx.GraphModule) -> None:
             raise NoRuleError(f"{node.target}, unless it shows a slice, cannot be compiled for a block")
         if node.target is aten.index.Tensor and not all(_is_place(index) for index in node.args[1]):
             raise NoRuleError("an index that is not one tensor of whole numbers per leading axis cannot be compiled")
-        if node.target in _LOOKUPS:
+        if node.target in LOOKUPS:
             n_rows = node.args[2] if node.target is aten.embedding_dense_backward.default else _shape(node.args[0])[0]
             if n_rows > _LONGEST_TABLE:
                 raise NoRuleError(f"an embedding of {n_rows} rows is slow in blocks")
-
-
-class _OneHotByComparison(TorchFunctionMode):
-    """Computes one-hot vectors without a look at the values, which a trace has none of."""
-
-    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        if func is not torch.nn.functional.one_hot:
-            return func(*args, **(kwargs or {}))
-
-        def one_hot(tensor: Tensor, num_classes: int) -> Tensor:
-            return (tensor.unsqueeze(-1) == torch.arange(num_classes, device=tensor.device)).to(torch.int64)
-
-        return one_hot(*args, **(kwargs or {}))
 
 
 class OverLanes(fx.Interpreter):
@@ -124,19 +92,6 @@ def _rule_of(target: Any) -> Rule | None:
     if isinstance(target, torch._ops.OpOverload) and torch.Tag.pointwise in target.tags:
         return _pointwise
     return None
-
-
-def _decompositions() -> dict[Any, Callable[..., Any]]:
-    further = [
-        *(aten.addmm, aten.baddbmm, aten.mv, aten.dot, aten.addcmul, aten.addcdiv, aten.lerp, aten.mse_loss),
-        *(aten._softmax, aten._softmax_backward_data, aten._log_softmax, aten._log_softmax_backward_data),
-        *(aten.native_layer_norm, aten.native_layer_norm_backward, aten.native_batch_norm, aten.var_mean, aten.std),
-        *(aten.select_backward, aten.slice_backward, aten.diagonal_backward, aten.threshold_backward),
-        *(aten.unbind, aten.split, aten.split_with_sizes, aten.stack, aten.t, aten.transpose, aten.trace),
-    ]
-    table: dict[Any, Callable[..., Any]] = dict(core_aten_decompositions())
-    table.update(get_decompositions(further))
-    return {operation: function for operation, function in table.items() if operation not in _LOOKUPS}
 
 
 def _shape(node: Any) -> tuple[int, ...]:

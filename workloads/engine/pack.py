@@ -12,7 +12,6 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
-from torch.func import stack_module_state
 
 from attnsweep.workloads.engine.block_step import StepGraph, step_graph, step_inputs
 from attnsweep.workloads.engine.blocks import Problem, StepProgram, StepPrograms, shapes_of
@@ -20,13 +19,16 @@ from attnsweep.workloads.engine.checkpoint import Checkpoint, CheckpointError, f
 from attnsweep.workloads.engine.contract import Batch, Lanes, P, Training, Workload
 from attnsweep.workloads.engine.first_order import FirstOrder, norm_per_lane
 from attnsweep.workloads.engine.functional import over_lanes
+from attnsweep.workloads.engine.gradients import GradientGraph, GradientProgram
 from attnsweep.workloads.engine.judging import judged, least_losses
-from attnsweep.workloads.engine.lanes_last import NoRuleError
 from attnsweep.workloads.engine.layout import ROWS, Layout, prefixed, under
 from attnsweep.workloads.engine.optimizers import State
 from attnsweep.workloads.engine.precision import in_type, is_rounded, measurable
+from attnsweep.workloads.engine.readings import numbers_of, to_numpy
 from attnsweep.workloads.engine.record import Record
 from attnsweep.workloads.engine.result import PackResult
+from attnsweep.workloads.engine.starting_state import starting_state
+from attnsweep.workloads.engine.traces import NoRuleError
 from attnsweep.workloads.engine.update_rules import optimizer_of
 
 _PROBES_AHEAD = 2
@@ -69,7 +71,7 @@ class Pack(Generic[P]):
         self._workload = workload
         self._all = Lanes(trainings, torch.device(device))
         self._lanes = self._all
-        parameters, self._buffers, template = _starting_state(workload, self._lanes, start or {})
+        parameters, self._buffers, template = starting_state(workload, self._lanes, start)
         self._template, self._programs = template, None if is_rounded(self._lanes) else programs
         self._known: dict[Hashable, StepProgram | None] = {}
         self._layout = Layout(parameters)
@@ -79,7 +81,7 @@ class Pack(Generic[P]):
         self._examine = over_lanes(template, partial(_examined, workload))
         self._eval_batch = workload.eval_batch(self._lanes)
         levels = over_lanes(template, workload.levels)
-        found = _to_numpy(levels(*map(measurable, (self._parameters, self._buffers, self._eval_batch))))
+        found = to_numpy(levels(*map(measurable, (self._parameters, self._buffers, self._eval_batch))))
         self._least_loss = self._on_device(least_losses(workload, found))
         self._all_buffers = self._buffers
         self._final_rows = torch.empty_like(self._rows)
@@ -158,16 +160,21 @@ class Pack(Generic[P]):
         return self._record.result()
 
     def final_state(self, positions: NDArray[np.int64]) -> tuple[Lanes[P], State]:
-        """The trainings at these positions in the pack, (K,), and their parameters and buffers where they ended."""
-        assert self.done
+        """The trainings at these positions in the pack, (K,), and their parameters and buffers where they ended.
+
+        Of trainings that have not ended: where they are.
+        """
         lanes = torch.from_numpy(positions).to(self._all.device)
-        return self._all.select(lanes), _rows(self._layout.views(self._final_rows) | self._all_buffers, lanes)
+        return self._all.select(lanes), _rows(self._layout.views(self._all_rows()) | self._all_buffers, lanes)
+
+    def _all_rows(self) -> Tensor:
+        rows = self._final_rows.clone()
+        rows[self._on_device(self._position)] = self._rows
+        return rows
 
     def checkpoint(self) -> Checkpoint:
         """All state that training has changed, for `resumed`; state that follows from the trainings is left out."""
-        rows = self._final_rows.clone()
-        rows[self._on_device(self._position)] = self._rows
-        tensors = {"rows": rows, **prefixed("optimizer", self._optimizer.state_dict())}
+        tensors = {"rows": self._all_rows(), **prefixed("optimizer", self._optimizer.state_dict())}
         return {
             "fingerprint": np.array(self._fingerprint()),
             "position": self._position,
@@ -219,18 +226,45 @@ class Pack(Generic[P]):
         batch = self._batch_at(optimizer.n_updates)
         shapes = shapes_of(batch)
         if shapes not in self._known:
-            problem = Problem(self._workload, self._template, self._layout, self._lanes.shared)
-            self._known[shapes] = programs.of(problem, optimizer, self._rows, self._buffers, batch)
+            self._known[shapes] = programs.of(self._problem, optimizer, self._rows, self._buffers, batch)
         return self._known[shapes]
 
+    @property
+    def _problem(self) -> Problem:
+        return Problem(self._workload, self._template, self._layout, self._lanes.shared)
+
+    def _gradient_program(self, batch: Batch) -> GradientProgram | None:
+        """The program of the loss and its gradient; `None` if they are vmapped."""
+        if self._programs is None:
+            return None
+        return self._programs.gradient_of(self._problem, self._rows, self._buffers, batch)
+
     def compile(self) -> None:
-        """Compiles the program of the first step, unless this machine has it or the shape has none.
+        """Compiles what the first step needs, unless this machine has it or the shape has no program.
 
         Raises:
             NoCompilerError: If this machine cannot compile it.
         """
-        if self._programs is not None and isinstance(self._optimizer, FirstOrder):
-            self._block_program(self._programs, self._optimizer)
+        optimizer, programs = self._optimizer, self._programs
+        if programs is not None and isinstance(optimizer, FirstOrder) and self._block_program(programs, optimizer):
+            return
+        self._gradient_program(self._batch_at(0))
+
+    def compiled_graph(self) -> StepGraph | GradientGraph:
+        """What the engine of blocks compiles for these trainings: their step, or else their loss and its gradient.
+
+        Raises:
+            NoRuleError: If it compiles neither; it says why.
+        """
+        if is_rounded(self._lanes):
+            raise NoRuleError("bfloat16 is not compiled")
+        try:
+            return self.step_graph()
+        except NoRuleError as no_step:
+            try:
+                return self._problem.gradient_graph(self._rows, self._buffers, self._batch_at(0))
+            except NoRuleError as no_gradient:
+                raise NoRuleError(f"{no_step}; {no_gradient}") from no_gradient
 
     def step_graph(self) -> StepGraph:
         """The step of one of these trainings, as blocks are computed by it.
@@ -238,8 +272,6 @@ class Pack(Generic[P]):
         Raises:
             NoRuleError: If it cannot be computed for a block; it says why.
         """
-        if is_rounded(self._lanes):
-            raise NoRuleError("bfloat16 is not compiled")
         if not isinstance(self._optimizer, FirstOrder):
             raise NoRuleError("its optimizer searches along lines, so its steps differ in length")
         inputs = step_inputs(self._optimizer, self._layout, self._rows, self._buffers)
@@ -256,6 +288,10 @@ class Pack(Generic[P]):
         """The training loss and its gradients; see `Evaluate`."""
         self._n_evaluations += 1
         buffers, batch = self._buffers, self._batch_at(step)
+        program = self._gradient_program(batch)
+        if program is not None:
+            loss, gradient = program.descent(parameters[ROWS], buffers, batch, lanes)
+            return loss, {ROWS: gradient}
         if lanes is not None:
             buffers, batch = _rows(buffers, lanes), _rows(batch, lanes)
         leaf, dtype = parameters[ROWS].detach().requires_grad_(), self._lanes.loss_dtype
@@ -294,7 +330,7 @@ class Pack(Generic[P]):
             loss_A = descended["train_loss"] if descended else self._train_loss()
             if self._at_own_probe:
                 self._optimizer.observe(loss_A.masked_fill(eval_loss_A < self._least_loss, torch.nan))
-            return _to_numpy(
+            return to_numpy(
                 {
                     "loss": loss_A,
                     "eval_loss": eval_loss_A,
@@ -306,7 +342,7 @@ class Pack(Generic[P]):
 
     def _train_loss(self) -> Tensor:
         batch = self._batch_at(self._optimizer.batch_step(self._probe_steps[self._next_probe]))
-        return _numbers("loss", self._loss(*map(measurable, (self._parameters, self._buffers, batch))))
+        return numbers_of("loss", self._loss(*map(measurable, (self._parameters, self._buffers, batch))))
 
     def _drop_ended(self) -> None:
         """Removes from the batch the lanes that ended at the probe just recorded."""
@@ -353,40 +389,9 @@ def _examined(workload: Workload[P], module: nn.Module, batch: Batch) -> tuple[T
 def _descent(name: str, loss: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:
     """A loss (K,) of rows (K, n), and its gradients (K, n)."""
     # Lanes do not mix, so the sum's gradient is each lane's own.
-    (gradient,) = torch.autograd.grad(_numbers(name, loss).sum(), rows, materialize_grads=True)
+    (gradient,) = torch.autograd.grad(numbers_of(name, loss).sum(), rows, materialize_grads=True)
     return loss.detach(), gradient
-
-
-def _starting_state(workload: Workload[P], lanes: Lanes[P], start: State) -> tuple[State, State, nn.Module]:
-    modules = [workload.build(training.parameters).to(lanes.dtype) for training in lanes.trainings]
-    parameters, buffers = stack_module_state(modules)
-    template = modules[0].to(lanes.device)
-    initial = workload.initial(template, lanes)
-    missing = parameters.keys() - initial.keys()
-    if missing:
-        raise TypeError(f"{workload.name}.initial left out the parameters {sorted(missing)}")
-    drawn = parameters | buffers | initial | in_type(start, lanes.dtype)
-    stacked = {name: value.detach().to(lanes.device) for name, value in drawn.items()}
-    return (
-        {name: stacked[name] for name in parameters},
-        {name: stacked[name] for name in buffers},
-        template,
-    )
 
 
 def _rows(state: State, lanes: Tensor) -> State:
     return {name: value[lanes] for name, value in state.items()}
-
-
-def _to_numpy(values: dict[str, Tensor]) -> dict[str, NDArray[np.float64]]:
-    return {name: _numbers(name, value).detach().to("cpu", torch.float64).numpy() for name, value in values.items()}
-
-
-def _numbers(name: str, values: Tensor) -> Tensor:
-    """Values checked to be one real number per training."""
-    if values.dim() != 1 or values.is_complex():
-        raise TypeError(
-            f"{name}: got {str(values.dtype).removeprefix('torch.')} of shape {tuple(values.shape[1:])} for each "
-            "training, expected one real number; reduce it with .mean(), or a complex one with .abs()"
-        )
-    return values

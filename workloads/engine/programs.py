@@ -22,6 +22,7 @@ from torch import Tensor, fx
 from torch.fx.experimental.proxy_tensor import make_fx
 
 from attnsweep.workloads.engine.block_step import StepGraph
+from attnsweep.workloads.engine.gradients import GradientGraph, adding
 from attnsweep.workloads.engine.lanes_last import OverLanes
 
 Step = Callable[[list[Tensor]], object]
@@ -46,7 +47,7 @@ _OPTIONS = {
 }
 _STACK_BYTES = 2 * 1024**2
 """What a program keeps on the stack, of the usual 8 MiB. One that needs more uses the heap."""
-_NAME = "blocks 2"
+_NAME = "blocks 3"
 """Its number rises where the same step would be computed with other bits."""
 _VECTORS = "avx2"
 _COMPILER_FOLDER = "TORCHINDUCTOR_CACHE_DIR"
@@ -93,14 +94,28 @@ def loaded(step: StepGraph, examples: Sequence[Tensor]) -> Step:
     Raises:
         NoCompilerError: If it has to be compiled and cannot be, or cannot be kept.
     """
-    folder = _folder()
-    library = folder / f"{_key(step, examples)}.so"
-    with (folder / f"{library.stem}.lock").open("w") as lock:
-        # One process compiles, the others of this machine wait for it.
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        if not library.exists():
-            _compile(step, examples, library)
-    return torch._C._aoti.AOTIModelContainerRunnerCpu(str(library), 1).run
+    return _loaded(_key(step.graph, step.inputs, examples), lambda: over_block(step, examples), examples)
+
+
+def loaded_gradient(gradient: GradientGraph, examples: Sequence[Tensor]) -> Step:
+    """The program of a gradient for groups of lanes; see `loaded`.
+
+    Args:
+        gradient: What is computed.
+        examples: From `GradientProgram.examples`.
+    """
+    key = _key(gradient.graph, (*gradient.names, str(gradient.n_parts)), examples)
+    return _loaded(key, lambda: make_fx(adding(gradient), tracing_mode="fake")(*examples), examples)
+
+
+def interpreted(step: StepGraph, examples: Sequence[Tensor]) -> Step:
+    """What `loaded` compiles, computed operation by operation: the same formulas without the compiler.
+
+    Args:
+        step, examples: As `loaded` takes them.
+    """
+    graph = over_block(step, examples)
+    return lambda inputs: graph(*inputs)
 
 
 def over_block(step: StepGraph, examples: Sequence[Tensor]) -> fx.GraphModule:
@@ -120,7 +135,18 @@ def over_block(step: StepGraph, examples: Sequence[Tensor]) -> fx.GraphModule:
     return graph
 
 
-def _compile(step: StepGraph, examples: Sequence[Tensor], library: Path) -> None:
+def _loaded(key: str, graph: Callable[[], fx.GraphModule], examples: Sequence[Tensor]) -> Step:
+    folder = _folder()
+    library = folder / f"{key}.so"
+    with (folder / f"{library.stem}.lock").open("w") as lock:
+        # One process compiles, the others of this machine wait for it.
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not library.exists():
+            _compile(graph(), examples, library)
+    return torch._C._aoti.AOTIModelContainerRunnerCpu(str(library), 1).run
+
+
+def _compile(graph: fx.GraphModule, examples: Sequence[Tensor], library: Path) -> None:
     compiler()
     with (
         tempfile.TemporaryDirectory(dir=library.parent) as folder,
@@ -130,7 +156,7 @@ def _compile(step: StepGraph, examples: Sequence[Tensor], library: Path) -> None
     ):
         warnings.simplefilter("ignore")
         options = _OPTIONS | {"aot_inductor.output_path": str(Path(folder) / "step.so")}
-        made = torch._inductor.aot_compile(over_block(step, examples), tuple(examples), options=options)
+        made = torch._inductor.aot_compile(graph, tuple(examples), options=options)
         shutil.move(str(made), library.with_suffix(".new"))
     library.with_suffix(".new").replace(library)
 
@@ -161,20 +187,12 @@ def _with_more_on_stack(bytes_of_a_number: int) -> Iterator[None]:
         cpp_wrapper_cpu_array_ref.MAX_STACK_ALLOCATION_SIZE = before
 
 
-def _key(step: StepGraph, examples: Sequence[Tensor]) -> str:
+def _key(graph: fx.GraphModule, inputs: Sequence[str], examples: Sequence[Tensor]) -> str:
     shapes = [(str(value.dtype), tuple(value.shape)) for value in examples]
-    constants = [
-        (name, value.numpy().tobytes()) for name, value in vars(step.graph).items() if isinstance(value, Tensor)
-    ]
+    constants = [(name, value.numpy().tobytes()) for name, value in vars(graph).items() if isinstance(value, Tensor)]
     content = (
-        _NAME,
-        step.graph.code,
-        step.inputs,
-        shapes,
-        constants,
-        torch.__version__,
-        compiler(),
-        sorted(_OPTIONS.items()),
+        *(_NAME, graph.code, inputs, shapes, constants),
+        *(torch.__version__, compiler(), sorted(_OPTIONS.items())),
     )
     return hashlib.sha256(repr(content).encode()).hexdigest()[:32]
 

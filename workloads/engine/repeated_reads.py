@@ -4,6 +4,8 @@ PyTorch's compiler computes a pointwise operation anew wherever its numbers are 
 for each column or row of the other factor.
 """
 
+from typing import Any
+
 import torch
 from torch import Tensor, fx
 
@@ -18,6 +20,19 @@ _CONSTANT = {
     *(aten.new_zeros.default, aten.new_ones.default, aten.new_full.default),
     *(aten.zeros_like.default, aten.ones_like.default, aten.full_like.default),
 }
+
+
+class Storing(fx.Interpreter):
+    """Runs a graph, and stores what is worth it."""
+
+    def __init__(self, graph: fx.GraphModule) -> None:
+        super().__init__(graph)
+        self._stored = read_repeatedly(graph)
+
+    def run_node(self, n: fx.Node) -> Any:
+        """One operation."""
+        found = super().run_node(n)
+        return stored(found) if n in self._stored else found
 
 
 def read_repeatedly(graph: fx.GraphModule) -> set[fx.Node]:

@@ -17,7 +17,9 @@ from attnsweep.workloads.engine.optimizers import State
 from attnsweep.workloads.formal_languages.data import evaluation_batch, tokens_of, training_batches
 from attnsweep.workloads.formal_languages.encoder import Encoder, EncoderShape, default_parameters
 from attnsweep.workloads.formal_languages.heads import SCORE_NAMES, first_attention, score_heads
+from attnsweep.workloads.formal_languages.identities import identities_of
 from attnsweep.workloads.formal_languages.parameters import FormalLanguagesParameters
+from attnsweep.workloads.identities import Identity
 
 SOLVED_BITS = 0.05
 """A training is solved if it errs on no string of the evaluation batch and its cross-entropy is below this."""
@@ -144,6 +146,9 @@ class FormalLanguages(Workload[FormalLanguagesParameters]):
     def judge(self, parameters: FormalLanguagesParameters, evidence: Evidence) -> Verdicts:
         del parameters
         return judge_language(evidence)
+
+    def identities(self, parameters: FormalLanguagesParameters) -> tuple[Identity, ...]:
+        return identities_of(parameters)
 
     def score_heads(self, lanes: Lanes[FormalLanguagesParameters], state: State) -> HeadScores | None:
         return score_heads(self.build(lanes.shared).to(lanes.device, lanes.dtype), lanes, state)

@@ -11,9 +11,11 @@ from torch import Tensor, nn
 from attnsweep.workloads.diagnostics import outcomes
 from attnsweep.workloads.engine.contract import Batch, Evidence, HeadScores, Lanes, Verdicts, Workload, Written
 from attnsweep.workloads.engine.optimizers import State
+from attnsweep.workloads.identities import Identity
 from attnsweep.workloads.translation.corpus import PAD
 from attnsweep.workloads.translation.data import evaluation_batch, parts_of, training_batches
 from attnsweep.workloads.translation.heads import SCORE_NAMES, score_heads
+from attnsweep.workloads.translation.identities import identities_of
 from attnsweep.workloads.translation.lookup import studied_corpus
 from attnsweep.workloads.translation.losses import mean_over, smoothed_loss, smoothed_nats, word_nats
 from attnsweep.workloads.translation.model import TranslationModel, starting_parameters
@@ -154,6 +156,9 @@ class Translation(Workload[TranslationParameters]):
     def judge(self, parameters: TranslationParameters, evidence: Evidence) -> Verdicts:
         del parameters
         return judge_translation(evidence)
+
+    def identities(self, parameters: TranslationParameters) -> tuple[Identity, ...]:
+        return identities_of(parameters)
 
     def score_heads(self, lanes: Lanes[TranslationParameters], state: State) -> HeadScores | None:
         if not lanes.shared.head_sentences:

@@ -128,6 +128,18 @@ def test_a_worker_with_another_compiler_is_named(compiled_blocks: None) -> None:
 
 def test_the_engine_of_a_shape_is_said_with_its_reason(compiled_blocks: None) -> None:
     assert engine_of_shape(CategoryPairs(), {}) == programs.block_engine()
-    assert engine_of_shape(
-        CategoryPairs(), {"variant": "solution_3", "expectation": "fixed_sample", "optimizer": "lbfgs"}
-    ).startswith("vmapped: its optimizer searches along lines")
+    full: dict[str, Any] = {"variant": "solution_3", "expectation": "fixed_sample", "optimizer": "lbfgs"}
+    assert engine_of_shape(CategoryPairs(), full) == f"{programs.block_engine()}: the loss and its gradient"
+    assert engine_of_shape(CategoryPairs(), {"optimizer": "lbfgs"}).startswith(
+        "vmapped: its optimizer searches along lines"
+    )
+
+
+@pytest.mark.parametrize(("trials", "engine"), [(200, "blocks"), (20, "vmapped")])
+def test_a_search_on_many_texts_is_compiled_where_its_trainings_repay_it(
+    compiled_blocks: None, trials: int, engine: str
+) -> None:
+    space = {"variant": "solution_3", "n_categories": 10, "n_positions": 50, "batch_size": 1000, "n_steps": 50}
+    spec = small_sweep(space=space | {"init_sigma": Float(1e-3, 1.0, log=True)}, trials=trials, replicates=1)
+    searching = spec.fix({"optimizer": "lbfgs", "expectation": "fixed_sample"})
+    assert engine_for(searching, CategoryPairs(), "auto", QUIET) == engine

@@ -14,7 +14,7 @@ from attnsweep.search_spaces.loading import load_sweep
 from attnsweep.workloads.errors import UserError
 from tests.fault import sweeps
 
-pytestmark = [pytest.mark.usefixtures("mlflow_database"), pytest.mark.slow]
+pytestmark = [pytest.mark.usefixtures("no_mlflow"), pytest.mark.slow]
 MINE = """
 from dataclasses import dataclass
 from attnsweep import Sweep, parameter

@@ -99,6 +99,7 @@ def test_an_empty_ledger_is_one(prefix: ObjectPrefix) -> None:
     assert Ledger(prefix).trainings().num_rows == 0
 
 
+@pytest.mark.sample("commit")
 @pytest.mark.parametrize("act", [lambda prefix: commit(prefix, 2), compact], ids=["commit", "compact"])
 def test_a_crash_at_any_request_leaves_each_pack_whole_or_not_at_all(act: Callable[[ObjectPrefix], None]) -> None:
     seen = set()

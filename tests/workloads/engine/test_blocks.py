@@ -17,10 +17,11 @@ from attnsweep.workloads.engine.blocks import Programs
 from attnsweep.workloads.engine.contract import Batch, Lanes, Training, Workload
 from attnsweep.workloads.engine.first_order import Adam, FirstOrder
 from attnsweep.workloads.engine.judging import judged
-from attnsweep.workloads.engine.lanes_last import NoRuleError, OverLanes
+from attnsweep.workloads.engine.lanes_last import OverLanes
 from attnsweep.workloads.engine.layout import prefixed
 from attnsweep.workloads.engine.pack import Pack
 from attnsweep.workloads.engine.programs import NoCompilerError, block_engine
+from attnsweep.workloads.engine.traces import NoRuleError
 from attnsweep.workloads.formal_languages import FormalLanguages
 from attnsweep.workloads.testing import defaults
 from attnsweep.workloads.translation import Translation

@@ -53,7 +53,7 @@ def followed(tmp_path: Path) -> Path:
     return tmp_path
 
 
-@pytest.mark.slow
+@pytest.mark.scale
 def test_what_the_page_says_adds_a_language_that_trains(followed: Path) -> None:
     check = followed / "check_majority.py"
     check.write_text(check.read_text() + LEARN)

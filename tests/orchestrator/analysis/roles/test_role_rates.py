@@ -311,7 +311,7 @@ def test_early_probes_have_room_in_the_figure(tmp_path: Path) -> None:
     assert figure.axes[0].get_xscale() == "symlog"
 
 
-@pytest.mark.slow
+@pytest.mark.scale
 def test_mlflow_has_the_figure_and_the_table(
     shown: SweepDirectory, tmp_path: Path, mlflow_uri: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

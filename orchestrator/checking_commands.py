@@ -1,0 +1,101 @@
+"""Commands that check: a training, a sweep, gradients. Each exits with code 1 if it finds a fault.
+
+Light to import: each loads its libraries when it runs.
+"""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from attnsweep.orchestrator.tools import resource_options as on
+from attnsweep.orchestrator.tools.arguments import SweepDir, TrackingUri
+from attnsweep.orchestrator.tools.commands import AsJson
+from attnsweep.orchestrator.tools.trusting import Trust, trust_code_of
+
+EXIT_FAULT = 1
+
+
+def replay(
+    directory: SweepDir,
+    training_id: Annotated[
+        str,
+        typer.Argument(metavar="TRAINING_ID", help="A training_id or its beginning, or TRIAL/REPLICATE, such as 12/3."),
+    ],
+    trace: Annotated[
+        bool, typer.Option("--trace", help="Also measure at every step, and write ./trace-TRAINING_ID/curves.parquet.")
+    ] = False,
+    trust: Trust = False,
+    as_json: AsJson = False,
+) -> None:
+    """Train one training again, alone, and compare it with the ledger; exit code 1 if they differ."""
+    from attnsweep.orchestrator.inspection.replay import replay as replay_training
+    from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
+    from attnsweep.orchestrator.terminal import PlainConsole
+
+    if trust:
+        trust_code_of(directory)
+    folder = Path(f"trace-{training_id.replace('/', '-')}") if trace else None
+    found = replay_training(SweepDirectory.open(directory), training_id, folder)
+    found.print(PlainConsole(stderr=as_json))
+    if folder is not None:
+        typer.echo(f"trace in {folder}", err=True)
+    if as_json:
+        typer.echo(found.to_json())
+    if not found.deviation.agrees:
+        raise typer.Exit(EXIT_FAULT)
+
+
+def audit(
+    directory: SweepDir,
+    tracking_uri: TrackingUri = None,
+    gradients: Annotated[
+        bool,
+        typer.Option("--gradients", help="Also train one training of each outcome again, and check its gradients."),
+    ] = False,
+    trust: Trust = False,
+    as_json: AsJson = False,
+) -> None:
+    """Check that trials, trainings, files and MLflow agree; list all faults; exit code 1 if there are any."""
+    from attnsweep.orchestrator.audit.audit import audit as audit_sweep
+    from attnsweep.orchestrator.terminal import PlainConsole
+
+    if trust:
+        trust_code_of(directory)
+    found = audit_sweep(directory, tracking_uri, _say if gradients else None)
+    found.print(PlainConsole(stderr=as_json))
+    if as_json:
+        typer.echo(found.to_json())
+    if found.problems:
+        raise typer.Exit(EXIT_FAULT)
+
+
+def check_gradients(
+    workload: Annotated[str, typer.Argument(metavar="WORKLOAD", help="A workload's name, or FILE.py:CLASS.")],
+    fixed: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="PARAMETER=VALUE", help="Set a parameter of the workload; may be repeated."),
+    ] = None,
+    engine: Annotated[
+        on.Engine, typer.Option(help="With blocks, check the compiled blocks too: up to a minute to compile.")
+    ] = on.Engine.auto,
+    as_json: AsJson = False,
+) -> None:
+    """Check the gradients of a workload in float64, one row per check; exit code 1 if one fails."""
+    from attnsweep.orchestrator.inspection.gradients import check_workload
+    from attnsweep.orchestrator.terminal import PlainConsole
+    from attnsweep.search_spaces.loading import assignment
+    from attnsweep.workloads.registry import load_workload
+
+    loaded = load_workload(workload)
+    parameters = loaded.parameters.resolve(dict(assignment(text) for text in fixed or []))
+    report = check_workload(loaded, parameters, _say, compiles=engine == on.Engine.blocks)
+    report.print(PlainConsole(stderr=as_json))
+    if as_json:
+        typer.echo(report.to_json())
+    if report.failed:
+        raise typer.Exit(EXIT_FAULT)
+
+
+def _say(line: str) -> None:
+    typer.echo(line, err=True)

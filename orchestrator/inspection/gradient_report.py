@@ -1,0 +1,83 @@
+"""The findings of checks of gradients, one row each, on the screen and as JSON."""
+
+import json
+import math
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+
+from rich.console import Console
+
+from attnsweep.workloads.gradients.finding import Finding
+
+_UNJUDGED = ("kink", "rounding", "skipped")
+
+
+@dataclass(frozen=True, kw_only=True)
+class GradientReport:
+    """What the checks found.
+
+    Attributes:
+        subject: The workload and its parameters, or the sweep.
+        findings: One per row.
+        seconds: By what they were spent on.
+    """
+
+    subject: str
+    findings: Sequence[Finding]
+    seconds: Mapping[str, float]
+
+    @property
+    def failed(self) -> list[Finding]:
+        """The rows that show a fault."""
+        return [each for each in self.findings if each.verdict == "fails"]
+
+    @property
+    def summary(self) -> str:
+        """The counts of all verdicts, and the largest error that passed of each kind of check, in one line."""
+        counts = Counter(each.verdict for each in self.findings)
+        largest: dict[str, float] = {}
+        for each in self.findings:
+            if each.verdict == "holds" and each.error is not None:
+                largest[each.check] = max(each.error, largest.get(each.check, 0.0))
+        words = ", ".join(f"{verdict} {n}" for verdict, n in counts.most_common())
+        seconds = ", ".join(f"{name} {spent:.1f} s" for name, spent in self.seconds.items())
+        return f"{words}; largest errors: {', '.join(f'{k} {v:.0e}' for k, v in largest.items()) or 'none'}; {seconds}"
+
+    def content(self) -> dict[str, object]:
+        """All of it, as JSON holds it: an error that is not finite is null."""
+        rows = [asdict(each) for each in self.findings]
+        for row in rows:
+            if row["error"] is not None and not math.isfinite(row["error"]):
+                row["error"] = None
+        return {
+            "subject": self.subject,
+            "clean": not self.failed,
+            "verdicts": Counter(each.verdict for each in self.findings),
+            "seconds": dict(self.seconds),
+            "checks": rows,
+        }
+
+    def to_json(self) -> str:
+        """One line of JSON, for scripts."""
+        return json.dumps(self.content(), allow_nan=False)
+
+    def print(self, console: Console) -> None:
+        """Prints a row for each check, then what failures mean."""
+        width = max((len(each.parameter) for each in self.findings), default=0)
+        lines, where = [self.subject], ""
+        for each in self.findings:
+            if each.where != where:
+                where = each.where
+                lines.append(f"at {where}:")
+            lines.append(_row(each, width))
+        lines += [f"- {each.check} of {each.parameter}, {each.where}: {each.message}" for each in self.failed]
+        for line in (*lines, self.summary):
+            console.print(line, soft_wrap=True, markup=False)
+
+
+def _row(each: Finding, width: int) -> str:
+    verdict = each.verdict.upper() if each.verdict == "fails" else each.verdict
+    error = "        " if each.error is None else f"{each.error:8.1e}"
+    said = each.message if each.verdict in _UNJUDGED else each.name
+    return f" {verdict:8} {each.check:15} {each.parameter:{width}} {error} of {each.threshold:.0e}  {said}"

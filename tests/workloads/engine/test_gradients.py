@@ -1,0 +1,103 @@
+"""Compiled gradients are those of the vmapped engine. A training's bits depend neither on its group nor on its pack."""
+
+from typing import Any, cast
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from attnsweep.workloads.category_pairs import CategoryPairs
+from attnsweep.workloads.engine.blocks import Programs
+from attnsweep.workloads.engine.contract import Batch, Training
+from attnsweep.workloads.engine.gradients import GradientProgram, adding
+from attnsweep.workloads.engine.layout import ROWS
+from attnsweep.workloads.engine.pack import Pack
+from attnsweep.workloads.engine.traces import NoRuleError
+from attnsweep.workloads.testing import defaults
+
+SEARCHING: dict[str, Any] = {
+    "variant": "solution_3",
+    "n_categories": 4,
+    "n_positions": 9,
+    "expectation": "fixed_sample",
+    "batch_size": 120,
+    "optimizer": "lbfgs",
+    "learning_rate": 1.0,
+    "n_steps": 12,
+    "stop_when_solved": False,
+}
+
+
+def trainings_of(n: int, **settings: Any) -> list[Training[Any]]:
+    parameters = defaults(CategoryPairs(), **(SEARCHING | settings))
+    return [Training(parameters, seed) for seed in range(n)]
+
+
+@pytest.mark.parametrize("settings", [{}, {"batch_size": 40}, {"optimizer": "adam", "expectation": "sampled"}])
+def test_gradients_of_groups_are_those_of_each_lane(settings: dict[str, Any]) -> None:
+    """Without the compiler; the last of two groups is not full, and lanes are left out."""
+    pack = Pack(CategoryPairs(), trainings_of(13, dtype="float64", **settings))
+    pack.advance(3)
+    graph = pack._problem.gradient_graph(pack._rows, pack._buffers, pack._batch_at(0))
+    assert graph.n_parts == (1 if settings.get("batch_size") == 40 else 3)
+    add, batch = adding(graph), pack._batch_at(0)
+    program = GradientProgram(graph, lambda inputs: add(*inputs))
+    for lanes in (None, torch.tensor([12, 3, 4, 5, 0, 9, 1, 2, 11])):
+        rows = pack._rows if lanes is None else pack._rows[lanes]
+        found = program.descent(rows, pack._buffers, batch, lanes)
+        loss, gradients = pack._evaluate({ROWS: rows}, 0, lanes)
+        torch.testing.assert_close(found, (loss, gradients[ROWS]), rtol=1e-11, atol=1e-13)
+
+
+class Sorting(CategoryPairs):
+    """Solution 3 with an operation that is not known to compile."""
+
+    def loss(self, module: torch.nn.Module, batch: Batch) -> Tensor:
+        return super().loss(module, batch) + 0.0 * cast(Tensor, module.v_VV).flatten().sort().values.sum()
+
+
+@pytest.mark.parametrize(
+    ("workload", "settings", "reason"),
+    [
+        (CategoryPairs(), {"batch_size": 3}, "an evaluation computes less than 100,000 numbers"),
+        (CategoryPairs(), {"batch_size": 127}, "its 127 rows cannot be split into equal parts of about 50"),
+        (Sorting(), {}, r"its optimizer searches along lines.*aten\.sort\.default cannot be compiled"),
+    ],
+)
+def test_what_is_not_compiled_says_why(workload: CategoryPairs, settings: dict[str, Any], reason: str) -> None:
+    with pytest.raises(NoRuleError, match=reason):
+        Pack(workload, trainings_of(1, **settings)).compiled_graph()
+
+
+def curves(trainings: list[Training[Any]], programs: Programs | None) -> dict[str, Any]:
+    pack = Pack(CategoryPairs(), trainings, programs=programs)
+    while not pack.advance(7):
+        pass
+    return pack.result().evidence.metrics
+
+
+@pytest.mark.scale
+@pytest.mark.parametrize("settings", [{}, {"dtype": "float32"}, {"variant": "combined"}])
+def test_bits_depend_neither_on_the_place_in_a_group_nor_on_the_neighbours(
+    settings: dict[str, Any], compiled_blocks: None
+) -> None:
+    programs, trainings = Programs(), trainings_of(11, **settings)
+    together = curves(trainings, programs)
+    expected = curves(trainings, None)
+    np.testing.assert_allclose(together["eval_loss"][:, 0], expected["eval_loss"][:, 0], rtol=1e-5)
+
+    pack = Pack(CategoryPairs(), trainings, programs=programs)
+    pack.advance(5)
+    resumed = Pack.resumed(CategoryPairs(), trainings, pack.checkpoint(), programs=programs)
+    while not resumed.advance(100):
+        pass
+
+    for places, found in (
+        (range(10, -1, -1), curves(trainings[::-1], programs)),
+        (range(9, 10), curves(trainings[9:10], programs)),
+        (range(3, 8), curves(trainings[3:8], programs)),
+        (range(11), resumed.result().evidence.metrics),
+    ):
+        for name, values in found.items():
+            np.testing.assert_array_equal(values, together[name][list(places)], err_msg=name)

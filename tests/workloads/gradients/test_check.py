@@ -1,0 +1,141 @@
+"""Planted faults in a user's attention: each is caught, by the checks that can see it, and named."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+
+from attnsweep import Batch, defaults
+from attnsweep.workloads.category_pairs import CategoryPairs
+from attnsweep.workloads.engine.contract import Training, Workload
+from attnsweep.workloads.engine.programs import interpreted
+from attnsweep.workloads.gradients.check import check
+from attnsweep.workloads.gradients.engines import block_gradients
+from attnsweep.workloads.gradients.finding import Finding
+from attnsweep.workloads.gradients.subject import after_some_steps, at_random_weights, at_weights
+from tests.workloads.gradients.small_workload import SmallWorkload
+
+
+@dataclass(frozen=True)
+class Fault:
+    """Where the fault is, which checks fail, and what one of them says."""
+
+    planted: Mapping[str, str]
+    checks: set[str]
+    says: str
+
+
+FAULTS = {
+    "none": Fault({}, set(), ""),
+    "mask": Fault(
+        {"mask": "multiplies"},
+        {"key bias", "attention rows", "closed form"},
+        "the key bias has a gradient: the mask multiplies (masked logits must become minus infinity, not 0)",
+    ),
+    "transpose": Fault(
+        {"logits": "transposed"},
+        {"key bias", "closed form"},
+        "the key bias has a gradient and the query bias has none: the logits are transposed (k q^t for q k^t)",
+    ),
+    "softmax": Fault(
+        {"softmax": "over queries"},
+        {"key bias", "attention rows", "closed form"},
+        "the weights of a key sum to 1, not those of a query: the softmax runs over queries",
+    ),
+    "norm": Fault(
+        {"norm": "root mean square"},
+        {"row sums", "closed form"},
+        "the norm does not remove the row mean, forward or backward",
+    ),
+    "row mean": Fault(
+        {"norm": "mean without gradient"},
+        {"row sums", "differences", "closed form"},
+        "the norm does not remove the row mean, forward or backward",
+    ),
+    "scale": Fault(
+        {"scale": "twice"}, {"closed form"}, "the gradient is not that of PyTorch's own attention: a factor"
+    ),
+    "low rank": Fault(
+        {"low_rank": "backward"},
+        {"differences", "closed form"},
+        "autograd's gradient is not the slope of the loss: a backward pass written by hand, or a detach",
+    ),
+}
+
+
+def findings_of(workload: Workload[Any], **values: Any) -> list[Finding]:
+    # L-BFGS, because blocks do not train it, and to trace the step takes a second.
+    trainings = [Training(defaults(workload, **({"optimizer": "lbfgs"} | values)), seed) for seed in (0, 1)]
+    return list(check(at_random_weights(workload, trainings)))
+
+
+@pytest.mark.parametrize("fault", FAULTS.values(), ids=FAULTS.keys())
+def test_a_planted_fault_is_caught_and_named(fault: Fault, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(SmallWorkload, "faults", fault.planted)
+    failed = [each for each in findings_of(SmallWorkload()) if each.verdict == "fails"]
+    assert {each.check for each in failed} == fault.checks
+    assert not fault.says or any(fault.says in each.message for each in failed)
+
+
+def test_a_loss_that_mixes_trainings_is_caught() -> None:
+    class Mixing(CategoryPairs):
+        def loss(self, module: nn.Module, batch: Batch) -> Tensor:
+            mixed: Tensor = _Mixed.apply(super().loss(module, batch))  # type: ignore[no-untyped-call]
+            return mixed
+
+    failed = [each for each in findings_of(Mixing()) if each.verdict == "fails"]
+    assert {each.check for each in failed} == {"fused"}
+    assert "the loss mixes trainings" in failed[0].message
+
+
+class _Mixed(torch.autograd.Function):
+    """The identity, with a rule for vmap, written by hand, that mixes the losses of trainings."""
+
+    @staticmethod
+    def forward(value: Tensor) -> Tensor:
+        return value.clone()
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Tensor], output: Tensor) -> None:
+        pass
+
+    @staticmethod
+    def backward(ctx: Any, of_output: Tensor) -> Tensor:  # noqa: ARG004
+        return of_output
+
+    @staticmethod
+    def vmap(info: Any, in_dims: tuple[int], value: Tensor) -> tuple[Tensor, int]:  # noqa: ARG004
+        return value + 0.1 * value.flip(0), 0
+
+
+@pytest.mark.slow
+def test_the_block_engine_computes_the_gradient_of_each_training() -> None:
+    found = findings_of(CategoryPairs(), optimizer="sgd", n_categories=3, n_positions=4)
+    assert {each.check for each in found} == {"fused", "blocks", "differences", "group", "closed form"}
+    assert all(each.verdict == "holds" for each in found)
+    assert max(each.error or 0.0 for each in found if each.check != "differences") < 1e-15
+
+
+def test_gradients_read_from_a_block_are_exact_however_small_they_are() -> None:
+    workload = CategoryPairs()
+    trainings = [Training(defaults(workload, init_sigma=1e-8), 0)]
+    subject = at_random_weights(workload, trainings)
+    tiny = {name: 1e-8 * value for name, value in subject.weights.items()}
+    at_zero = at_weights(workload, trainings, tiny, "a zero")
+    assert at_zero is not None
+    gradients, alone = block_gradients(at_zero, interpreted), at_zero.point(0).gradients
+    for name, value in gradients.items():
+        np.testing.assert_allclose(value[0], alone[name], rtol=1e-12, atol=1e-22)
+
+
+def test_trainings_that_diverged_are_left_out() -> None:
+    workload = CategoryPairs()
+    wild, tame = (Training(defaults(workload, learning_rate=rate), 0) for rate in (1e3, 1e-2))
+    subject = after_some_steps(workload, [wild, tame])
+    assert subject is not None
+    assert [training.parameters.learning_rate for training in subject.lanes.trainings] == [1e-2]
+    assert after_some_steps(workload, [wild]) is None

@@ -1,0 +1,187 @@
+"""The loss and its gradient, compiled for a group of lanes at once: for shapes whose steps have no program.
+
+The lanes are the first axis, as in the vmapped engine, and matrix products take its kernels; what stands between them
+is merged into a few loops. A group always has the same number of lanes, and no loop mixes them, so a lane's bits depend
+neither on its pack nor on its place in the group.
+
+Axes: K lane to evaluate, A active lane of the pack, N group, W lane of a group, n place in a row.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, fx, nn
+from torch.func import grad_and_value, vmap
+
+from attnsweep.workloads.engine.contract import Batch, Split, Workload
+from attnsweep.workloads.engine.functional import one_lane
+from attnsweep.workloads.engine.lanes_last import check_known
+from attnsweep.workloads.engine.layout import Layout, prefixed, under
+from attnsweep.workloads.engine.optimizers import State
+from attnsweep.workloads.engine.repeated_reads import Storing
+from attnsweep.workloads.engine.traces import NoRuleError, numbers_of, operations_of, traced
+
+_WIDTH = 8
+"""Lanes of a group: the single-precision numbers of a vector. So a loop over the numbers of all lanes ends with a whole
+vector, and none is rounded in another way than the rest."""
+_FEWEST_NUMBERS = 100_000
+"""That an evaluation of a lane computes. Where it computes fewer, the optimizer's own operations take most of the time.
+"""
+_BUFFER, _BATCH = "buffer", "batch"
+
+
+@dataclass(frozen=True)
+class GradientGraph:
+    """The loss and gradient of a group on one part of the data.
+
+    Attributes:
+        graph: From the rows (W, n) and the tensors `names` (W, ...) to the losses (W,) and gradients (W, n).
+        names: The tensors that a loss reads besides its parameters, `buffer/<name>` or `batch/<name>`.
+        split: The one among them that is taken in parts, as the workload says.
+        n_parts: How many parts an evaluation takes.
+    """
+
+    graph: fx.GraphModule
+    names: tuple[str, ...]
+    split: Split | None
+    n_parts: int
+
+    @property
+    def n_operations(self) -> int:
+        """How many operations it has: a measure of the time to compile it."""
+        return len(operations_of(self.graph))
+
+    @property
+    def n_numbers(self) -> int:
+        """How many numbers an evaluation of one lane computes: a measure of its time."""
+        return numbers_of(self.graph) * self.n_parts // _WIDTH
+
+    def inputs(self, buffers: State, batch: Batch, lanes: Tensor, part: int) -> list[Tensor]:
+        """The tensors `names` of some lanes (W,), on one part of the data."""
+        return [value[lanes] for value in _part(_read(buffers, batch), self.split, self.n_parts, part).values()]
+
+
+def gradient_graph(
+    workload: Workload[Any],
+    template: nn.Module,
+    layout: Layout,
+    split: Split | None,
+    examples: tuple[Tensor, State, Batch],
+) -> GradientGraph:
+    """Traces the loss of a group and its gradient.
+
+    Args:
+        workload: The problem.
+        template: Its module.
+        layout: Of the rows.
+        split: From `Workload.split`.
+        examples: Rows, buffers and batch (A, ...) of any trainings of the shape.
+
+    Raises:
+        NoRuleError: If they cannot be traced or compiled, or would not gain by it.
+    """
+    rows, buffers, batch = examples
+    read = _read(buffers, batch)
+    n_parts = _n_parts(read, split)
+    names, loss_of = tuple(read), one_lane(template, workload.loss)
+
+    def descend(rows_Wn: Tensor, *values: Tensor) -> tuple[Tensor, Tensor]:
+        found = dict(zip(names, values, strict=True))
+        of_lanes = vmap(grad_and_value(loss_of))
+        gradients, loss_W = of_lanes(layout.views(rows_Wn), under(_BUFFER, found), under(_BATCH, found))
+        return loss_W, layout.rows(gradients)
+
+    first = torch.zeros(_WIDTH, dtype=torch.int64)
+    part = [value[first] for value in _part(read, split, n_parts, 0).values()]
+    found = GradientGraph(traced(descend, [rows[first], *part]), names, split, n_parts)
+    check_known(found.graph)
+    if found.n_numbers < _FEWEST_NUMBERS:
+        raise NoRuleError(f"an evaluation computes less than {_FEWEST_NUMBERS:,} numbers")
+    return found
+
+
+class GradientProgram:
+    """The compiled loss and gradient of one shape.
+
+    Args:
+        graph: What is computed.
+        run: Its program, which adds to losses (W,) and gradients (W, n), its first inputs, those of a part.
+    """
+
+    def __init__(self, graph: GradientGraph, run: Callable[[list[Tensor]], object]) -> None:
+        self._graph, self._run = graph, run
+
+    def descent(self, rows: Tensor, buffers: State, batch: Batch, lanes: Tensor | None) -> tuple[Tensor, Tensor]:
+        """The losses (K,) and gradients (K, n).
+
+        Args:
+            rows: (K, n).
+            buffers, batch: (A, ...).
+            lanes: (K,) int64, the lanes to evaluate; `None` for all.
+        """
+        n_lanes, n_groups = rows.shape[0], -(-rows.shape[0] // _WIDTH)
+        # The last group is filled up with copies of the last lane.
+        place_NW = torch.arange(n_groups * _WIDTH).clamp(max=n_lanes - 1).view(n_groups, _WIDTH)
+        losses, gradients = [], []
+        for place_W in place_NW:
+            # Tensors of their own: a trace may show parts of its inputs by their places in memory.
+            rows_Wn, lane_W = rows.detach()[place_W], place_W if lanes is None else lanes[place_W]
+            loss_W, gradient_Wn = rows.new_zeros(_WIDTH), torch.zeros_like(rows_Wn)
+            for part in range(self._graph.n_parts):
+                self._run([loss_W, gradient_Wn, rows_Wn, *self._graph.inputs(buffers, batch, lane_W, part)])
+            losses.append(loss_W)
+            gradients.append(gradient_Wn)
+        return torch.cat(losses)[:n_lanes], torch.cat(gradients)[:n_lanes]
+
+    @staticmethod
+    def examples(graph: GradientGraph, rows: Tensor, buffers: State, batch: Batch) -> list[Tensor]:
+        """Inputs of the program of a graph."""
+        first = torch.zeros(_WIDTH, dtype=torch.int64)
+        rows_Wn = rows.detach()[first]
+        return [rows.new_zeros(_WIDTH), torch.zeros_like(rows_Wn), rows_Wn, *graph.inputs(buffers, batch, first, 0)]
+
+
+def adding(graph: GradientGraph) -> Callable[..., list[Tensor]]:
+    """What a program computes: adds the part's share of the mean to the losses and gradients, its first inputs."""
+
+    interpreter = Storing(graph.graph)
+
+    def add(loss_W: Tensor, gradient_Wn: Tensor, *inputs: Tensor) -> list[Tensor]:
+        for total, of_part in zip((loss_W, gradient_Wn), interpreter.run(*inputs), strict=True):
+            total.add_(of_part / graph.n_parts)
+        return [loss_W.new_zeros(1)]
+
+    return add
+
+
+def _read(buffers: State, batch: Batch) -> State:
+    return prefixed(_BUFFER, buffers) | prefixed(_BATCH, batch)
+
+
+def _is_split(name: str, split: Split | None) -> bool:
+    return split is not None and name in (f"{_BUFFER}/{split.name}", f"{_BATCH}/{split.name}")
+
+
+def _n_parts(read: State, split: Split | None) -> int:
+    """The fewest equal parts that are small enough.
+
+    Raises:
+        NoRuleError: If such parts would be much smaller.
+    """
+    if split is None:
+        return 1
+    (n_rows,) = (value.shape[1] for name, value in read.items() if _is_split(name, split))
+    fewest = -(-n_rows // split.most_rows)
+    for n_parts in range(fewest, 2 * fewest + 1):
+        if n_rows % n_parts == 0:
+            return n_parts
+    raise NoRuleError(f"{split.name}: its {n_rows} rows cannot be split into equal parts of about {split.most_rows}")
+
+
+def _part(read: State, split: Split | None, n_parts: int, part: int) -> State:
+    return {
+        name: value.unflatten(1, (n_parts, -1))[:, part] if _is_split(name, split) else value
+        for name, value in read.items()
+    }

@@ -1,0 +1,77 @@
+"""Traces of functions of tensors as graphs of basic operations, and what they cost."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, fx
+from torch._decomp import core_aten_decompositions, get_decompositions
+from torch.func import functionalize
+from torch.fx.experimental.proxy_tensor import make_fx
+from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.overrides import TorchFunctionMode
+
+aten = torch.ops.aten
+
+LOOKUPS = (aten.embedding.default, aten.embedding_dense_backward.default)
+"""Operations that are left whole, although others could express them."""
+
+
+class NoRuleError(Exception):
+    """An operation that cannot be computed for a block, or not fast."""
+
+
+def traced(function: Callable[..., Any], examples: Sequence[Tensor]) -> fx.GraphModule:
+    """The graph of a function of tensors, in basic operations and without mutations.
+
+    Raises:
+        NoRuleError: If it cannot be traced, as where it branches on a tensor's value.
+    """
+    try:
+        # The attention that PyTorch fuses is one operation, without a rule.
+        with sdpa_kernel(SDPBackend.MATH), _OneHotByComparison():
+            graph = make_fx(
+                functionalize(function, remove="mutations"), decomposition_table=_decompositions(), tracing_mode="fake"
+            )(*examples)
+    except Exception as error:
+        raise NoRuleError(f"its step cannot be traced: {type(error).__name__}: {str(error).splitlines()[0]}") from error
+    graph.graph.eliminate_dead_code()
+    graph.recompile()
+    return graph
+
+
+def operations_of(graph: fx.GraphModule) -> list[fx.Node]:
+    """The operations of a graph: how many there are is a measure of the time to compile it."""
+    return [node for node in graph.graph.nodes if node.op == "call_function"]
+
+
+def numbers_of(graph: fx.GraphModule) -> int:
+    """How many numbers its operations compute: a measure of the time that it takes."""
+    found = (node.meta.get("val") for node in operations_of(graph))
+    return sum(value.numel() for value in found if isinstance(value, Tensor))
+
+
+class _OneHotByComparison(TorchFunctionMode):
+    """Computes one-hot vectors without a look at the values, which a trace has none of."""
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if func is not torch.nn.functional.one_hot:
+            return func(*args, **(kwargs or {}))
+
+        def one_hot(tensor: Tensor, num_classes: int) -> Tensor:
+            return (tensor.unsqueeze(-1) == torch.arange(num_classes, device=tensor.device)).to(torch.int64)
+
+        return one_hot(*args, **(kwargs or {}))
+
+
+def _decompositions() -> dict[Any, Callable[..., Any]]:
+    further = [
+        *(aten.addmm, aten.baddbmm, aten.mv, aten.dot, aten.addcmul, aten.addcdiv, aten.lerp, aten.mse_loss),
+        *(aten._softmax, aten._softmax_backward_data, aten._log_softmax, aten._log_softmax_backward_data),
+        *(aten.native_layer_norm, aten.native_layer_norm_backward, aten.native_batch_norm, aten.var_mean, aten.std),
+        *(aten.select_backward, aten.slice_backward, aten.diagonal_backward, aten.threshold_backward),
+        *(aten.unbind, aten.split, aten.split_with_sizes, aten.stack, aten.t, aten.transpose, aten.trace),
+    ]
+    table: dict[Any, Callable[..., Any]] = dict(core_aten_decompositions())
+    table.update(get_decompositions(further))
+    return {operation: function for operation, function in table.items() if operation not in LOOKUPS}

@@ -1,0 +1,106 @@
+"""What the gradients of an encoder satisfy exactly.
+
+Its norms stand after the residual sum, so a sublayer's output loses its mean, and what reads a norm is the next
+sublayer and, past it, the residual stream. Axes: see `encoder`.
+"""
+
+from collections.abc import Iterator
+from typing import cast
+
+import torch
+from torch import Tensor, nn
+
+from attnsweep.workloads.engine.contract import Batch
+from attnsweep.workloads.formal_languages.data import tokens_of
+from attnsweep.workloads.formal_languages.encoder import Encoder
+from attnsweep.workloads.formal_languages.parameters import FormalLanguagesParameters
+from attnsweep.workloads.identities import (
+    AttentionRows,
+    Identity,
+    KeyBias,
+    Part,
+    Reader,
+    RedundantBias,
+    RowSums,
+    norm_gain,
+    queries_and_keys,
+    relu_neurons,
+    values_and_output,
+)
+
+
+def identities_of(parameters: FormalLanguagesParameters) -> tuple[Identity, ...]:
+    """All that hold for a training with these parameters."""
+    last = parameters.n_layers - 1
+    found: list[Identity] = [AttentionRows(name="attention of CLS", weights=_weights_of_cls)]
+    for layer in range(parameters.n_layers):
+        found += _of_attention(parameters, layer)
+        found += _of_feed_forward(parameters, layer)
+        if parameters.layer_norm:
+            found += _of_norms(parameters, layer)
+    if parameters.layer_norm:
+        found.append(_last_gain(last))
+    return tuple(found)
+
+
+def _of_attention(parameters: FormalLanguagesParameters, layer: int) -> Iterator[Identity]:
+    D, n_heads = parameters.d_model, parameters.n_heads
+    weight, bias, output = _part(layer, "in_weight_DE"), _part(layer, "in_bias_E"), _part(layer, "out_weight_DD")
+    yield KeyBias(name=f"layer {layer}", key=bias[D : 2 * D], query=bias[:D])
+    yield RedundantBias(
+        name=f"the values' bias of layer {layer}",
+        bias=bias[2 * D :],
+        readers=(Reader(_part(layer, "out_bias_D"), output),),
+    )
+    K = D // n_heads
+    for head in range(n_heads):
+        name = f"layer {layer}, head {head}"
+        query, key, value = (slice(start + head * K, start + (head + 1) * K) for start in (0, D, 2 * D))
+        yield queries_and_keys(name, (weight[:, query], bias[query]), (weight[:, key], bias[key]))
+        yield values_and_output(name, (weight[:, value], bias[value]), output[head * K : (head + 1) * K])
+
+
+def _of_feed_forward(parameters: FormalLanguagesParameters, layer: int) -> Iterator[Identity]:
+    del parameters
+    first = _part(layer, "first_weight_DW"), _part(layer, "first_bias_W")
+    yield relu_neurons(f"layer {layer}", first, _part(layer, "second_weight_WD"))
+
+
+def _of_norms(parameters: FormalLanguagesParameters, layer: int) -> Iterator[Identity]:
+    for name in ("out_weight_DD", "out_bias_D", "second_weight_WD", "second_bias_D"):
+        yield RowSums(name=f"{name} of layer {layer}", part=_part(layer, name))
+    yield RedundantBias(
+        name=f"the bias of the norm after attention in layer {layer}",
+        bias=_part(layer, "attended_bias_D"),
+        readers=(
+            Reader(_part(layer, "first_bias_W"), _part(layer, "first_weight_DW")),
+            Reader(_part(layer, "second_bias_D")),
+        ),
+    )
+    following = layer + 1
+    if following == parameters.n_layers:
+        readers = [Reader(Part("answer_bias_1"), Part("answer_weight_D1"))]
+    elif parameters.attention_scale == "log_n_query_inv_sqrt_d":
+        return  # The queries' weight is multiplied by log n and their bias is not.
+    else:
+        of_projection = Reader(_part(following, "in_bias_E"), _part(following, "in_weight_DE"))
+        readers = [of_projection, Reader(_part(following, "out_bias_D"))]
+    yield RedundantBias(
+        name=f"the bias of the norm at the end of layer {layer}",
+        bias=_part(layer, "output_bias_D"),
+        readers=readers,
+    )
+
+
+def _last_gain(last: int) -> Identity:
+    gain_and_bias = _part(last, "output_gain_D"), _part(last, "output_bias_D")
+    return norm_gain("the last norm", gain_and_bias, (Part("answer_weight_D1"),))
+
+
+def _part(layer: int, name: str) -> Part:
+    return Part(f"layers.{layer}.{name}")
+
+
+def _weights_of_cls(module: nn.Module, batch: Batch) -> Tensor:
+    """(layers, B, H, T)."""
+    return torch.stack(cast(Encoder, module).trace(tokens_of(batch))[1])

@@ -1,0 +1,160 @@
+"""Trainings whose gradients are checked: their weights, data and plain modules, in float64. Axes: L lane."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from attnsweep.workloads.engine.contract import Batch, Lanes, Training, Workload
+from attnsweep.workloads.engine.functional import over_lanes
+from attnsweep.workloads.engine.optimizers import State
+from attnsweep.workloads.engine.pack import Pack
+from attnsweep.workloads.engine.starting_state import starting_state
+from attnsweep.workloads.identities.identity import Point
+
+_VECTOR_SIGMA = 0.3
+"""Standard deviation of the noise on biases and gains, around the values that they were built with."""
+_STEP = 1e-4
+_SOME_EVALUATIONS = 100
+
+
+@dataclass(frozen=True, kw_only=True)
+class Subject:
+    """Trainings of one shape at some weights.
+
+    Attributes:
+        workload: Their problem.
+        where: What these weights are.
+        lanes: The L trainings.
+        template: The module of one of them.
+        weights, buffers: (L, ...) by name.
+        batch: (L, ...) of the first step.
+    """
+
+    workload: Workload[Any]
+    where: str
+    lanes: Lanes[Any]
+    template: nn.Module
+    weights: State
+    buffers: State
+    batch: Batch
+
+    def select(self, lanes: Tensor) -> "Subject":
+        """The trainings at these positions, (K,) int64."""
+        weights, buffers, batch = (
+            {name: value[lanes] for name, value in each.items()} for each in (self.weights, self.buffers, self.batch)
+        )
+        return replace(self, lanes=self.lanes.select(lanes), weights=weights, buffers=buffers, batch=batch)
+
+    def point(self, lane: int) -> Point:
+        """One training by itself: its plain module, and the gradients of autograd without any engine."""
+        module = self.workload.build(self.lanes.trainings[lane].parameters).to(torch.float64)
+        with torch.no_grad():
+            for name, parameter in module.named_parameters():
+                parameter.copy_(self.weights[name][lane])
+            for name, buffer in module.named_buffers():
+                buffer.copy_(self.buffers[name][lane])
+        batch = {name: value[lane] for name, value in self.batch.items()}
+        gradients = self._gradients(module, batch)
+        return Point(
+            module=module,
+            batch=batch,
+            weights={name: value.detach() for name, value in module.named_parameters()},
+            gradients=gradients,
+            scale=max(self._scale(module, batch, gradients), torch.finfo(torch.float64).tiny),
+        )
+
+    def _gradients(self, module: nn.Module, batch: Batch) -> State:
+        parameters = dict(module.named_parameters())
+        found = torch.autograd.grad(
+            self.workload.loss(module, batch), list(parameters.values()), materialize_grads=True, allow_unused=True
+        )
+        return dict(zip(parameters, found, strict=True))
+
+    def _scale(self, module: nn.Module, batch: Batch, gradients: State) -> float:
+        """The size of the gradient, and of how it changes with the weights.
+
+        Near a stationary point the terms of a gradient cancel, and what rounding leaves of them may be larger than the
+        gradient. How the gradient changes if all weights change by a share, divided by that share, is of their size.
+        """
+        draw = torch.Generator().manual_seed(0)
+        weights = {name: value.detach().clone() for name, value in module.named_parameters()}
+        with torch.no_grad():
+            for value in module.parameters():
+                sign = torch.randint(2, value.shape, generator=draw, dtype=value.dtype) * 2 - 1
+                value.mul_(1 + _STEP * sign)
+        moved = self._gradients(module, batch)
+        with torch.no_grad():
+            for name, value in module.named_parameters():
+                value.copy_(weights[name])
+        change = {name: (moved[name] - gradients[name]) / _STEP for name in gradients}
+        return _norm(gradients) + _norm(change)
+
+
+def at_random_weights(workload: Workload[Any], trainings: Sequence[Training[Any]]) -> Subject:
+    """Weights of the usual size, none of them 0: matrices N(0, 2 / (rows + columns)), and biases and gains N(b, 0.3^2)
+    around the values b that they are built with."""
+    lanes, weights, buffers, template = _started(workload, trainings)
+    built = {name: value.detach() for name, value in template.named_parameters()}
+    drawn = {}
+    for name, value in weights.items():
+        noise = lanes.streams.normal(f"gradients/{name}", tuple(value.shape[1:]))
+        drawn[name] = built[name] + _sigma(tuple(value.shape[1:])) * noise
+    return _subject(workload, "random weights", lanes, template, drawn, buffers)
+
+
+def after_some_steps(workload: Workload[Any], trainings: Sequence[Training[Any]]) -> Subject | None:
+    """Where trainings are after a hundred evaluations, or where they ended before; `None` if all have diverged."""
+    pack = Pack(workload, trainings)
+    pack.advance(_SOME_EVALUATIONS)
+    _, state = pack.final_state(np.arange(len(trainings)))
+    return at_weights(workload, trainings, state, f"the weights after {_SOME_EVALUATIONS} evaluations")
+
+
+def at_weights(workload: Workload[Any], trainings: Sequence[Training[Any]], state: State, where: str) -> Subject | None:
+    """Weights (L, ...) and drawn buffers of trainings, for example where they ended.
+
+    Trainings whose loss is not finite there are left out; `None` if no training is left.
+    """
+    lanes, weights, buffers, template = _started(workload, trainings)
+    given = {name: value.to(torch.float64) if value.is_floating_point() else value for name, value in state.items()}
+    weights = {name: given[name] for name in weights}
+    buffers = {name: given.get(name, value) for name, value in buffers.items()}
+    found = _subject(workload, where, lanes, template, weights, buffers)
+    with torch.no_grad():
+        loss = over_lanes(template, workload.loss)(weights, buffers, found.batch)
+    kept = loss.isfinite().nonzero().flatten()
+    return found.select(kept) if kept.numel() else None
+
+
+def _started(workload: Workload[Any], trainings: Sequence[Training[Any]]) -> tuple[Lanes[Any], State, State, nn.Module]:
+    exact = [replace(each, parameters=replace(each.parameters, dtype="float64")) for each in trainings]
+    lanes = Lanes(exact, torch.device("cpu"))
+    return lanes, *starting_state(workload, lanes)
+
+
+def _subject(
+    workload: Workload[Any], where: str, lanes: Lanes[Any], template: nn.Module, weights: State, buffers: State
+) -> Subject:
+    (batch, *_) = workload.batches(lanes, range(1))
+    return Subject(
+        workload=workload,
+        where=where,
+        lanes=lanes,
+        template=template,
+        weights=weights,
+        buffers=buffers,
+        batch=batch,
+    )
+
+
+def _sigma(shape: tuple[int, ...]) -> float:
+    return math.sqrt(2.0 / (shape[-2] + shape[-1])) if len(shape) >= 2 else _VECTOR_SIGMA
+
+
+def _norm(state: State) -> float:
+    return math.hypot(*(value.norm().item() for value in state.values()))

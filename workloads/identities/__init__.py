@@ -1,0 +1,44 @@
+"""What a workload declares about its gradients: equations that hold exactly, at any weights and on any data.
+
+A `Workload` returns them from `identities`. `attnsweep check-gradients` verifies them, and the charges that gradient
+flow conserves follow from the same declarations. Needs torch alone; derivations: docs/gradients.md.
+"""
+
+from attnsweep.workloads.identities.attention_rows import AttentionRows
+from attnsweep.workloads.identities.closed_form import ClosedForm
+from attnsweep.workloads.identities.flat import EqualSums, Flat, KeyBias, NoGradient, RowSums
+from attnsweep.workloads.identities.groups import (
+    Group,
+    low_rank,
+    norm_gain,
+    queries_and_keys,
+    relu_neurons,
+    rescaling,
+    values_and_output,
+)
+from attnsweep.workloads.identities.identity import Error, Identity, Point
+from attnsweep.workloads.identities.parts import Part
+from attnsweep.workloads.identities.redundant import Reader, RedundantBias
+
+__all__ = (
+    "AttentionRows",
+    "ClosedForm",
+    "EqualSums",
+    "Error",
+    "Flat",
+    "Group",
+    "Identity",
+    "KeyBias",
+    "NoGradient",
+    "Part",
+    "Point",
+    "Reader",
+    "RedundantBias",
+    "RowSums",
+    "low_rank",
+    "norm_gain",
+    "queries_and_keys",
+    "relu_neurons",
+    "rescaling",
+    "values_and_output",
+)
