@@ -168,6 +168,13 @@ REPRODUCTIONS = (
         function="attnsweep.reproduction.studies.metric:reproduce",
     ),
     Reproduction(
+        name="metric-full",
+        title="the stuck border of the full models with k and q, and with k^t q as one matrix",
+        source=_ZEROS,
+        cost="6 min",
+        function="attnsweep.reproduction.studies.metric_full:reproduce",
+    ),
+    Reproduction(
         name="precision",
         title="below which initialization rounding holds a training at the zero, by floating-point type",
         source=_ZEROS,

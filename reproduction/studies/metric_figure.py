@@ -56,9 +56,10 @@ def metric_figure(measured: Measured) -> Figure:
 
 def _draw_laws(left: Axes, right: Axes, measured: Measured) -> None:
     slope, growth = measured.laws
-    merged = sorted(each for each in measured.runaways.get("merged", []) if each[1])
+    merged = [each for each in measured.runaways.get("merged", []) if each[1]]
     if merged:
-        sigma, k, n = merged[0]
+        sigma = min(merged)[0]
+        k, n = (sum(each[place] for each in merged if each[0] == sigma) for place in (1, 2))
         x = np.geomspace(sigma, 0.1, 50)
         left.plot(x, k / n * (x / sigma) ** slope, color=_COLOURS["merged"], linewidth=0.8)
     for form, found in measured.escapes.items():

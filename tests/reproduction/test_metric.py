@@ -9,9 +9,10 @@ import pytest
 import torch
 from rich.console import Console
 
-from attnsweep.reproduction.studies import metric, metric_flow, precision
+from attnsweep.reproduction.studies import metric, metric_flow, metric_full, precision
 from attnsweep.workloads.category_pairs.positions_only import PositionsOnly
 from attnsweep.workloads.engine.streams import Streams
+from attnsweep.workloads.parameters import Value
 
 
 @pytest.mark.scale
@@ -37,6 +38,18 @@ def test_the_laws_of_small_starts_show_at_a_small_size(tmp_path: Path) -> None:
     assert per_e.ours == pytest.approx(8.9, abs=1.0)
     assert rows["draw 1, factored: - slope of log T against log sigma"].ours == pytest.approx(1.0, abs=0.4)
     assert {path.name for path in found.figures} == {"metric.png", "metric.svg"}
+
+
+@pytest.mark.slow
+def test_the_study_of_full_models_has_a_border_for_each_form() -> None:
+    small: dict[str, Value] = {"n_categories": 3, "n_positions": 4, "batch_size": 8, "n_steps": 3}
+    small |= {"expectation": "fixed_sample", "optimizer": "lbfgs", "learning_rate": 1.0}
+    found = metric_full.compare(Console(file=io.StringIO()), (1e-2, 1e-6), 2, small)
+    borders = [row for row in found.rows if "border in" in row.name]
+    assert [row.name.split(":")[0] for row in borders] == [
+        f"{variant}, {form}" for variant in ("solution_3", "solution_1") for form in ("factored", "merged")
+    ]
+    assert all(0.9e-6 < float(row.ours) < 1.1e-2 for row in borders)
 
 
 def test_the_derived_rates_are_those_of_the_source() -> None:
