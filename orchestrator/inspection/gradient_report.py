@@ -5,11 +5,13 @@ import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
+from itertools import groupby
 
 from rich.console import Console
 
 from attnsweep.workloads.gradients.finding import Finding
 
+_OF_ANY_WORKLOAD = {"fused", "blocks", "compiled", "differences"}
 _UNJUDGED = ("kink", "rounding", "skipped")
 
 
@@ -64,14 +66,13 @@ class GradientReport:
 
     def print(self, console: Console) -> None:
         """Prints a row for each check, then what failures mean."""
-        width = max((len(each.parameter) for each in self.findings), default=0)
-        lines, where = [self.subject], ""
-        for each in self.findings:
-            if each.where != where:
-                where = each.where
-                lines.append(f"at {where}:")
-            lines.append(_row(each, width))
+        width = max([len(each.parameter) for each in self.findings] + [len("parameter")])
+        lines = [self.subject, f" verdict  check           {'parameter':{width}}    error  threshold  compared with"]
+        for where, findings in groupby(self.findings, key=lambda each: each.where):
+            lines += [f"at {where}:", *(_row(each, width) for each in findings)]
         lines += [f"- {each.check} of {each.parameter}, {each.where}: {each.message}" for each in self.failed]
+        if not {each.check for each in self.findings} - _OF_ANY_WORKLOAD:
+            lines.append("this workload declares no identities; with some, a wrong mask or norm is seen too")
         for line in (*lines, self.summary):
             console.print(line, soft_wrap=True, markup=False)
 
@@ -80,4 +81,4 @@ def _row(each: Finding, width: int) -> str:
     verdict = each.verdict.upper() if each.verdict == "fails" else each.verdict
     error = "        " if each.error is None else f"{each.error:8.1e}"
     said = each.message if each.verdict in _UNJUDGED else each.name
-    return f" {verdict:8} {each.check:15} {each.parameter:{width}} {error} of {each.threshold:.0e}  {said}"
+    return f" {verdict:8} {each.check:15} {each.parameter:{width}} {error}      {each.threshold:.0e}  {said}"

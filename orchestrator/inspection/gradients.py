@@ -2,7 +2,7 @@
 
 import hashlib
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import groupby
 from typing import Any
@@ -19,7 +19,7 @@ from attnsweep.workloads.engine.process import training_settings
 from attnsweep.workloads.gradients.check import check
 from attnsweep.workloads.gradients.finding import Finding
 from attnsweep.workloads.gradients.subject import Subject, after_some_steps, at_random_weights, at_weights
-from attnsweep.workloads.parameters import TrainingParameters
+from attnsweep.workloads.parameters import Value
 from attnsweep.workloads.user_code import users_code
 
 Say = Callable[[str], None]
@@ -30,20 +30,20 @@ _WITHOUT_END = ("failed", "diverged", "pruned")
 """Outcomes of trainings whose end is nowhere to look at."""
 
 
-def check_workload(
-    workload: Workload[Any], parameters: TrainingParameters, say: Say, *, compiles: bool
-) -> GradientReport:
+def check_workload(workload: Workload[Any], values: Mapping[str, Value], say: Say, *, compiles: bool) -> GradientReport:
     """Checks two trainings of a workload: at random weights, and after a hundred evaluations of training.
 
     Args:
         workload: Any.
-        parameters: Those of the trainings, but for `dtype`: gradients are checked in float64.
+        values: Parameters of the trainings, by name; the others take their defaults. Gradients are checked in float64
+            whatever `dtype` is.
         say: Told what begins.
         compiles: Whether to check compiled blocks too.
 
     Raises:
-        UserError: If the workload's code fails.
+        UserError: If the workload does not accept the parameters, or if its code fails.
     """
+    parameters = workload.parameters.resolve(values)
     trainings = [Training(parameters, seed) for seed in _SEEDS]
     seconds: dict[str, float] = {}
     with training_settings(), users_code(workload.name, "a workload that trains", "see attnsweep.check_workload"):
@@ -56,7 +56,8 @@ def check_workload(
         else:
             subjects.append(trained)
         findings = _checked(subjects, seconds, say, compiles=compiles)
-    return GradientReport(subject=_named(workload, parameters), findings=findings, seconds=seconds)
+    subject = " ".join([workload.name, *(f"{name}={value}" for name, value in values.items())])
+    return GradientReport(subject=subject, findings=findings, seconds=seconds)
 
 
 def check_sweep(directory: SweepDirectory, say: Say) -> GradientReport:
@@ -109,13 +110,6 @@ def _one_of_each_outcome(ledger: Ledger, workload: Workload[Any]) -> Iterator[li
     chosen.sort(key=lambda row: shapes[row["training_id"]])
     for _, of_shape in groupby(chosen, key=lambda row: shapes[row["training_id"]]):
         yield list(of_shape)
-
-
-def _named(workload: Workload[Any], parameters: TrainingParameters) -> str:
-    """The workload, and the parameters that differ from its defaults."""
-    defaults = workload.parameters.declared()
-    changed = [f"{name}={value}" for name, value in parameters.values().items() if value != defaults[name].default]
-    return " ".join([workload.name, *changed])
 
 
 @contextmanager

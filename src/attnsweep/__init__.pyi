@@ -19,6 +19,15 @@ from .search_spaces.sweep import LossQuantile as LossQuantile
 from .search_spaces.sweep import StuckRate as StuckRate
 from .search_spaces.sweep import Sweep as Sweep
 from .workloads import identities as identities
+from .workloads.attention.attention import Attention as Attention
+from .workloads.attention.block import TransformerBlock as TransformerBlock
+from .workloads.attention.layers import Embedding as Embedding
+from .workloads.attention.layers import FeedForward as FeedForward
+from .workloads.attention.layers import LayerNorm as LayerNorm
+from .workloads.attention.layers import Linear as Linear
+from .workloads.attention.layers import LowRankLinear as LowRankLinear
+from .workloads.attention.positions import sinusoids as sinusoids
+from .workloads.attention.sight import Sight as Sight
 from .workloads.diagnostics.matrices import score_matrices as score_matrices
 from .workloads.diagnostics.outcomes import at_level as at_level
 from .workloads.diagnostics.outcomes import has_diverged as has_diverged
@@ -31,6 +40,7 @@ from .workloads.engine.contract import Certificate as Certificate
 from .workloads.engine.contract import Evidence as Evidence
 from .workloads.engine.contract import HeadScores as HeadScores
 from .workloads.engine.contract import Lanes as Lanes
+from .workloads.engine.contract import Split as Split
 from .workloads.engine.contract import Verdicts as Verdicts
 from .workloads.engine.contract import Workload as Workload
 from .workloads.engine.contract import Written as Written

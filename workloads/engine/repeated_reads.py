@@ -4,6 +4,7 @@ PyTorch's compiler computes a pointwise operation anew wherever its numbers are 
 for each column or row of the other factor.
 """
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -33,6 +34,25 @@ class Storing(fx.Interpreter):
         """One operation."""
         found = super().run_node(n)
         return stored(found) if n in self._stored else found
+
+    def call_function(self, target: Any, args: Any, kwargs: Any) -> Any:
+        """One operation, as the compiler takes it."""
+        return _COMPILED_AS.get(target, target)(*args, **kwargs)
+
+
+def _broadcast(value: Tensor, shape: Sequence[int], dims: Sequence[int]) -> Tensor:
+    sizes = [1] * len(shape)
+    for dim, size in zip(dims, value.shape, strict=True):
+        sizes[dim] = size
+    return value.reshape(sizes).expand(*shape)
+
+
+def _variance(value: Tensor, dims: Sequence[int], correction: float = 1.0) -> Tensor:
+    return value.var(list(dims), correction=correction)
+
+
+_COMPILED_AS = {prims.broadcast_in_dim.default: _broadcast, prims.var.default: _variance}
+"""Operations that a trace has and that PyTorch's compiler refuses."""
 
 
 def read_repeatedly(graph: fx.GraphModule) -> set[fx.Node]:

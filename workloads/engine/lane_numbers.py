@@ -1,4 +1,4 @@
-"""Measured numbers of trainings. Axes: L lane."""
+"""Numbers that a workload's functions give for each training."""
 
 import numpy as np
 import torch
@@ -6,17 +6,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 
-def to_numpy(values: dict[str, Tensor]) -> dict[str, NDArray[np.float64]]:
-    """Measured values on the host, (L,) by name.
-
-    Raises:
-        TypeError: As `numbers_of` raises it.
-    """
-    return {name: numbers_of(name, value).detach().to("cpu", torch.float64).numpy() for name, value in values.items()}
-
-
 def numbers_of(name: str, values: Tensor) -> Tensor:
-    """Values checked to be one real number per training.
+    """Values (L,) checked to be one real number per training.
 
     Raises:
         TypeError: If they are not.
@@ -27,3 +18,8 @@ def numbers_of(name: str, values: Tensor) -> Tensor:
             "training, expected one real number; reduce it with .mean(), or a complex one with .abs()"
         )
     return values
+
+
+def to_numpy(values: dict[str, Tensor]) -> dict[str, NDArray[np.float64]]:
+    """Such values by name, in float64 and in this process's memory."""
+    return {name: numbers_of(name, value).detach().to("cpu", torch.float64).numpy() for name, value in values.items()}
