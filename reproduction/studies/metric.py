@@ -84,6 +84,8 @@ def compare(directory: Path, console: Console, size: Size) -> Comparison:
                 rows += _runaways(form, sigmas, n, draw, measured)
             for form, sigmas in (("merged", size.merged_escape), ("factored", size.factored_escape)):
                 rows += _escapes(form, sigmas, size.n_escape, draw, measured)
+        for form in ("merged", "factored"):
+            rows += _slope_rows("all draws", form, measured.runaways[form])
         console.print("the scale-free flow")
         table = opposed_shares(N, M, size.n_flow)
     return Comparison(
@@ -158,26 +160,32 @@ def _runaways(form: str, sigmas: tuple[float, ...], n: int, draw: int, measured:
         measured.runaways.setdefault(form, []).append((sigma, n_away, n))
         if n_decided < n:
             rows.append(share_row("  neither solved nor running away yet", n - n_decided, n))
-    is_fitted = np.array(sigmas) <= (_SMALL if form == "merged" else 1.0)
-    chosen = is_fitted & (np.array(counts) > 0)
-    if chosen.sum() >= 2:
-        derived = GROWTH_PLUS / GROWTH_MINUS - 1
-        slope, half = _slope(np.array(sigmas)[chosen], np.array(counts)[chosen], n)
-        is_merged = form == "merged"
-        rows.append(
-            ComparedValue(
-                name=f"draw {draw + 1}, {form}: slope of log share against log sigma",
-                published=f"{derived:.3f} (derived)" if is_merged else None,
-                ours=slope,
-                low=slope - half,
-                high=slope + half,
-                agrees=slope - half <= derived <= slope + half if is_merged else None,
-            )
+    return [
+        *rows,
+        *_slope_rows(f"draw {draw + 1}", form, [(sigma, k, n) for sigma, k in zip(sigmas, counts, strict=True)]),
+    ]
+
+
+def _slope_rows(name: str, form: str, counts: list[tuple[float, int, int]]) -> list[ComparedValue]:
+    """The slope of the share, from (sigma, runaways, trainings); no row if fewer than two sigmas have runaways."""
+    largest, derived = (_SMALL, GROWTH_PLUS / GROWTH_MINUS - 1) if form == "merged" else (1.0, None)
+    sigma, k, n = np.array([each for each in counts if each[0] <= largest and each[1]]).reshape(-1, 3).T
+    if len(np.unique(sigma)) < 2:
+        return []
+    slope, half = _slope(sigma, k, n)
+    return [
+        ComparedValue(
+            name=f"{name}, {form}: slope of log share against log sigma",
+            published=None if derived is None else f"{derived:.3f} (derived)",
+            ours=slope,
+            low=slope - half,
+            high=slope + half,
+            agrees=None if derived is None else slope - half <= derived <= slope + half,
         )
-    return rows
+    ]
 
 
-def _slope(sigmas: NDArray[np.float64], counts: NDArray[np.int64], n: int) -> tuple[float, float]:
+def _slope(sigmas: NDArray[np.float64], counts: NDArray[np.float64], n: NDArray[np.float64]) -> tuple[float, float]:
     """The slope of log share against log sigma, and half its 95% interval; shares weigh by their own error."""
     share = counts / n
     weight = n * share / (1 - share)
