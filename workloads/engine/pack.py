@@ -21,7 +21,6 @@ from attnsweep.workloads.engine.first_order import FirstOrder, norm_per_lane
 from attnsweep.workloads.engine.functional import over_lanes
 from attnsweep.workloads.engine.gradients import GradientGraph, GradientProgram
 from attnsweep.workloads.engine.judging import judged, least_losses
-from attnsweep.workloads.engine.lane_numbers import numbers_of, to_numpy
 from attnsweep.workloads.engine.layout import ROWS, Layout, prefixed, under
 from attnsweep.workloads.engine.optimizers import State
 from attnsweep.workloads.engine.precision import in_type, is_rounded, measurable
