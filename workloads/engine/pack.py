@@ -24,6 +24,7 @@ from attnsweep.workloads.engine.judging import judged, least_losses
 from attnsweep.workloads.engine.layout import ROWS, Layout, prefixed, under
 from attnsweep.workloads.engine.optimizers import State
 from attnsweep.workloads.engine.precision import in_type, is_rounded, measurable
+from attnsweep.workloads.engine.readings import numbers_of, to_numpy
 from attnsweep.workloads.engine.record import Record
 from attnsweep.workloads.engine.result import PackResult
 from attnsweep.workloads.engine.starting_state import starting_state
