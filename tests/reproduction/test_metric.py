@@ -100,6 +100,13 @@ class _Loss(torch.nn.Module):
         return self.system.population_loss()
 
 
+@pytest.mark.scale
+def test_a_float32_state_frees_what_gradient_descent_in_bfloat16_holds() -> None:
+    border, with_state = precision._first_order_rows((0.1, 0.005), 4)
+    assert 0.005 < float(border.ours) < 0.1
+    assert with_state.ours == 0.0
+
+
 def test_the_border_of_a_logistic_share_is_found() -> None:
     x = np.linspace(-4, 4, 400)
     holds = np.random.default_rng(0).random(400) < 1 / (1 + np.exp(3 * (x - 0.7)))
