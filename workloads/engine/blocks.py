@@ -21,8 +21,9 @@ from attnsweep.workloads.engine.programs import Step, loaded, loaded_gradient
 from attnsweep.workloads.engine.traces import NoRuleError
 from attnsweep.workloads.parameters import TrainingParameters
 
-_WIDTHS = (64, 16)
-"""Lanes of a block: the first number with which what a step reads stays in a core's second-level cache."""
+_WIDTHS = (64, 16, 8)
+"""Lanes of a block: the first number with which what a step reads stays in a core's second-level cache. With the last
+one, a matrix of 16 by 48 fits the first-level cache."""
 _CACHE_BYTES = 512 * 1024
 _STEPS_AT_ONCE = 64
 """Steps that a block takes before the next block takes them."""
