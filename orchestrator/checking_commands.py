@@ -88,8 +88,8 @@ def check_gradients(
     from attnsweep.workloads.registry import load_workload
 
     loaded = load_workload(workload)
-    parameters = loaded.parameters.resolve(dict(assignment(text) for text in fixed or []))
-    report = check_workload(loaded, parameters, _say, compiles=engine == on.Engine.blocks)
+    values = dict(assignment(text) for text in fixed or [])
+    report = check_workload(loaded, values, _say, compiles=engine == on.Engine.blocks)
     report.print(PlainConsole(stderr=as_json))
     if as_json:
         typer.echo(report.to_json())

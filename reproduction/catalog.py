@@ -42,7 +42,9 @@ class Reproduction:
 
 _SHIN = "Shin & Matzinger 2025"
 _CHIANG = "Chiang & Cholak 2022"
+_BOUE = "Boue 2025"
 _ZEROS = "attnsweep, docs/zeros.md"
+_GPT = "attnsweep, docs/gpt.md"
 _TRANSLATION = "attnsweep, docs/translation.md"
 
 REPRODUCTIONS = (
@@ -138,11 +140,46 @@ REPRODUCTIONS = (
         function="attnsweep.reproduction.conti.tables:reproduce_table_7",
     ),
     Reproduction(
+        name="boue-counts",
+        title="parameters of a GPT, whole, tied and with low-rank updates; cache and equivariance",
+        source=f"{_BOUE}, sections 6 to 8",
+        cost="10 s",
+        function="attnsweep.reproduction.boue.counts:reproduce",
+    ),
+    Reproduction(
+        name="boue-gradients",
+        title="layers and gradients of a GPT by hand, beside autograd's",
+        source=f"{_BOUE}, Tables 2 and 3",
+        cost="10 s",
+        function="attnsweep.reproduction.boue.gradients:reproduce",
+    ),
+    Reproduction(
         name="zeros-positions",
         title="system P: the zero, the mean plateau, the valley at infinity, softmax saturation",
         source=_ZEROS,
         cost="1 min",
         function="attnsweep.reproduction.studies.positions:reproduce",
+    ),
+    Reproduction(
+        name="metric",
+        title="k^t q as one matrix or as k and q: runaways and escape times of system P against sigma",
+        source=_ZEROS,
+        cost="8 min",
+        function="attnsweep.reproduction.studies.metric:reproduce",
+    ),
+    Reproduction(
+        name="metric-full",
+        title="the stuck border of the full models with k and q, and with k^t q as one matrix",
+        source=_ZEROS,
+        cost="6 min",
+        function="attnsweep.reproduction.studies.metric_full:reproduce",
+    ),
+    Reproduction(
+        name="precision",
+        title="below which initialization rounding holds a training at the zero, by floating-point type",
+        source=_ZEROS,
+        cost="5 min",
+        function="attnsweep.reproduction.studies.precision:reproduce",
     ),
     Reproduction(
         name="zeros-full",
@@ -157,6 +194,13 @@ REPRODUCTIONS = (
         source=_ZEROS,
         cost="55 min",
         function="attnsweep.reproduction.studies.full_models:reproduce_kicks",
+    ),
+    Reproduction(
+        name="gpt-stages",
+        title="when the attention of a GPT begins to select, by initialization, epsilon, form and tying",
+        source=_GPT,
+        cost="6 min",
+        function="attnsweep.reproduction.studies.gpt_stages:reproduce",
     ),
     Reproduction(
         name="translator-heads",

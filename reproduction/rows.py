@@ -3,6 +3,7 @@
 A published claim agrees if the whole interval supports it. scipy is imported where it is used: it is slow to load.
 """
 
+import dataclasses
 import math
 from collections.abc import Sequence
 from typing import Any
@@ -117,6 +118,34 @@ def median_difference_row(
     low, high = found.confidence_interval
     ours = float(np.median(values) - np.median(others))
     return _row(name, ours, float(low), float(high), published, ABOVE_ZERO)
+
+
+def ratio_row(
+    name: str,
+    values: Sequence[float],
+    others: Sequence[float],
+    *,
+    published: str | None = None,
+    agrees_within: Bounds | None = None,
+) -> ComparedValue:
+    """The geometric mean of a sample over another's, with Welch's interval of the logarithms.
+
+    Unlike in the other rows, a published claim is undecided if the interval reaches into `agrees_within` and out of it.
+
+    Args:
+        name: The row's name.
+        values, others: Positive numbers.
+        published: The value or claim of the source.
+        agrees_within: The claim agrees if the whole interval lies inside, and differs if none of it does.
+    """
+    ours, low, high = (
+        math.exp(each)
+        for each in mean_interval([math.log(each) for each in values], [math.log(each) for each in others])
+    )
+    row = _row(name, ours, low, high, published, agrees_within)
+    if agrees_within is None or row.agrees or high < agrees_within[0] or low > agrees_within[1]:
+        return row
+    return dataclasses.replace(row, agrees=None)
 
 
 def _row(

@@ -15,7 +15,7 @@ _AT_STEPS = """
 select trial, replicate, step, value from curves where metric = ?
 """
 _IN_BINS = """
-select trial, replicate, coalesce(ceil(exp2(floor(4 * log2(nullif(step, 0))) / 4)), 0)::int as step,
+select trial, replicate, coalesce(ceil(pow(2, floor(4 * log2(nullif(step, 0))) / 4)), 0)::int as step,
     arg_max(value, curves.step) as value
 from curves where metric = ? group by all
 """

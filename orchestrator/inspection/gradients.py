@@ -2,15 +2,16 @@
 
 import hashlib
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import groupby
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from attnsweep.orchestrator.inspection.gradient_report import GradientReport
-from attnsweep.orchestrator.inspection.replay import recorded_tasks, retrain
+from attnsweep.orchestrator.inspection.kept_weights import by_shape, ended_states
 from attnsweep.orchestrator.ledger.reader import Ledger
 from attnsweep.orchestrator.storage.stored_code import load_workload_of
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
@@ -19,31 +20,31 @@ from attnsweep.workloads.engine.process import training_settings
 from attnsweep.workloads.gradients.check import check
 from attnsweep.workloads.gradients.finding import Finding
 from attnsweep.workloads.gradients.subject import Subject, after_some_steps, at_random_weights, at_weights
-from attnsweep.workloads.parameters import TrainingParameters
+from attnsweep.workloads.parameters import Value
 from attnsweep.workloads.user_code import users_code
 
 Say = Callable[[str], None]
 
 _SEEDS = (0, 1)
-_COLUMNS = ("trial", "replicate", "training_id", "outcome")
+_COLUMNS = ("training_id", "outcome")
 _WITHOUT_END = ("failed", "diverged", "pruned")
 """Outcomes of trainings whose end is nowhere to look at."""
 
 
-def check_workload(
-    workload: Workload[Any], parameters: TrainingParameters, say: Say, *, compiles: bool
-) -> GradientReport:
+def check_workload(workload: Workload[Any], values: Mapping[str, Value], say: Say, *, compiles: bool) -> GradientReport:
     """Checks two trainings of a workload: at random weights, and after a hundred evaluations of training.
 
     Args:
         workload: Any.
-        parameters: Those of the trainings, but for `dtype`: gradients are checked in float64.
+        values: Parameters of the trainings, by name; the others take their defaults. Gradients are checked in float64
+            whatever `dtype` is.
         say: Told what begins.
         compiles: Whether to check compiled blocks too.
 
     Raises:
-        UserError: If the workload's code fails.
+        UserError: If the workload does not accept the parameters, or if its code fails.
     """
+    parameters = workload.parameters.resolve(values)
     trainings = [Training(parameters, seed) for seed in _SEEDS]
     seconds: dict[str, float] = {}
     with training_settings(), users_code(workload.name, "a workload that trains", "see attnsweep.check_workload"):
@@ -56,13 +57,14 @@ def check_workload(
         else:
             subjects.append(trained)
         findings = _checked(subjects, seconds, say, compiles=compiles)
-    return GradientReport(subject=_named(workload, parameters), findings=findings, seconds=seconds)
+    subject = " ".join([workload.name, *(f"{name}={value}" for name, value in values.items())])
+    return GradientReport(subject=subject, findings=findings, seconds=seconds)
 
 
 def check_sweep(directory: SweepDirectory, say: Say) -> GradientReport:
     """Checks the gradients of one training of each outcome, where it ended, and of the same shapes at random weights.
 
-    No weights are stored, so the trainings are trained again.
+    Trainings whose weights were not kept are trained again.
 
     Args:
         directory: The sweep.
@@ -73,17 +75,16 @@ def check_sweep(directory: SweepDirectory, say: Say) -> GradientReport:
     """
     workload, seconds = load_workload_of(directory), {"training again": 0.0}
     subjects: list[Subject] = []
-    with users_code(workload.name, "a workload that trains", "see attnsweep.check_workload"):
-        for rows in _one_of_each_outcome(Ledger(directory.place), workload):
+    with users_code(workload.name, "a workload that trains", "see attnsweep.check_workload"), training_settings():
+        for of_shape in by_shape(directory, _one_of_each_outcome(Ledger(directory.place))):
+            rows, trainings = zip(*of_shape, strict=True)
             names = ", ".join(f"{row['trial']}/{row['replicate']} ({row['outcome']})" for row in rows)
-            say(f"training again: {names} ...")
+            say(f"training again, unless their weights were kept: {names} ...")
             with _timed(seconds, "training again"):
-                lanes, state = retrain(directory, [row["training_id"] for row in rows])
-            with training_settings():
-                ended = at_weights(workload, lanes.trainings, state, f"the ends of {names}")
-                subjects += [at_random_weights(workload, lanes.trainings), *([ended] if ended else [])]
-        with training_settings():
-            findings = _checked(subjects, seconds, say, compiles=directory.engine == "blocks")
+                state = ended_states(directory, [row["training_id"] for row in rows])
+            ended = at_weights(workload, trainings, state, f"the ends of {names}")
+            subjects += [at_random_weights(workload, trainings), *([ended] if ended else [])]
+        findings = _checked(subjects, seconds, say, compiles=directory.engine == "blocks")
     return GradientReport(subject=directory.sweep, findings=findings, seconds=seconds)
 
 
@@ -96,26 +97,12 @@ def _checked(subjects: Sequence[Subject], seconds: dict[str, float], say: Say, *
     return findings
 
 
-def _one_of_each_outcome(ledger: Ledger, workload: Workload[Any]) -> Iterator[list[dict[str, Any]]]:
-    """Rows of `trainings`, one of each outcome, those of one shape together. The choice does not change."""
+def _one_of_each_outcome(ledger: Ledger) -> pa.Table:
+    """Rows of `trainings`, one of each outcome. The choice does not change."""
     rows = [row for row in ledger.trainings(columns=_COLUMNS).to_pylist() if row["outcome"] not in _WITHOUT_END]
     rows.sort(key=lambda row: (row["outcome"], hashlib.blake2b(row["training_id"].encode()).digest()))
-    chosen = [next(of_outcome) for _, of_outcome in groupby(rows, key=lambda row: row["outcome"])]
-    whole = ledger.trainings(filter=pa.compute.field("training_id").isin([row["training_id"] for row in chosen]))
-    shapes = {
-        row["training_id"]: repr(task.training.parameters.static_key())
-        for row, task in zip(whole.to_pylist(), recorded_tasks(workload, whole), strict=True)
-    }
-    chosen.sort(key=lambda row: shapes[row["training_id"]])
-    for _, of_shape in groupby(chosen, key=lambda row: shapes[row["training_id"]]):
-        yield list(of_shape)
-
-
-def _named(workload: Workload[Any], parameters: TrainingParameters) -> str:
-    """The workload, and the parameters that differ from its defaults."""
-    defaults = workload.parameters.declared()
-    changed = [f"{name}={value}" for name, value in parameters.values().items() if value != defaults[name].default]
-    return " ".join([workload.name, *changed])
+    chosen = [next(of_outcome)["training_id"] for _, of_outcome in groupby(rows, key=lambda row: row["outcome"])]
+    return ledger.trainings(filter=pc.field("training_id").isin(chosen))
 
 
 @contextmanager

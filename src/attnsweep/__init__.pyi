@@ -3,6 +3,7 @@ from .orchestrator.analysis import open_sweep as open_sweep
 from .orchestrator.analysis.opened_sweep import SweepData as SweepData
 from .orchestrator.analysis.roles.rates import role_rates as role_rates
 from .orchestrator.analysis.roles.rates import role_rates_by as role_rates_by
+from .orchestrator.inspection.kept_weights import trained_weights as trained_weights
 from .orchestrator.ledger.reader import Ledger as Ledger
 from .orchestrator.running.session import resume_sweep as resume_sweep
 from .orchestrator.running.session import run_sweep as run_sweep
@@ -19,6 +20,15 @@ from .search_spaces.sweep import LossQuantile as LossQuantile
 from .search_spaces.sweep import StuckRate as StuckRate
 from .search_spaces.sweep import Sweep as Sweep
 from .workloads import identities as identities
+from .workloads.attention.attention import Attention as Attention
+from .workloads.attention.block import TransformerBlock as TransformerBlock
+from .workloads.attention.layers import Embedding as Embedding
+from .workloads.attention.layers import FeedForward as FeedForward
+from .workloads.attention.layers import LayerNorm as LayerNorm
+from .workloads.attention.layers import Linear as Linear
+from .workloads.attention.layers import LowRankLinear as LowRankLinear
+from .workloads.attention.positions import sinusoids as sinusoids
+from .workloads.attention.sight import Sight as Sight
 from .workloads.diagnostics.matrices import score_matrices as score_matrices
 from .workloads.diagnostics.outcomes import at_level as at_level
 from .workloads.diagnostics.outcomes import has_diverged as has_diverged

@@ -2,6 +2,7 @@
 
 import contextlib
 import io
+import json
 import re
 import shlex
 import shutil
@@ -16,6 +17,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from typer.main import get_group
+from typer.testing import CliRunner
 
 from attnsweep.orchestrator.cli import app
 from attnsweep.orchestrator.ledger.query import query_all
@@ -113,7 +115,14 @@ def ledger(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Ledger:
 
 
 def test_the_documents_have_their_examples() -> None:
-    assert set(examples()) == {"my_sweep.py", "two_systems.py", "find_first.py", "check_find_first.py", "edge.py"}
+    assert set(examples()) == {
+        "my_sweep.py",
+        "two_systems.py",
+        "find_first.py",
+        "check_find_first.py",
+        "find_first_declared.py",
+        "edge.py",
+    }
 
 
 # The files of languages.md are added to the package itself.
@@ -155,6 +164,18 @@ def test_the_settings_of_a_documented_run_fit_its_workload(name: str, written: P
 @pytest.mark.slow
 def test_the_example_workload_passes_the_conformance_suite(written: Path) -> None:
     run_python(examples()["check_find_first.py"], "check_find_first.py")
+
+
+def test_the_declarations_of_docs_gradients_hold(
+    written: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    [head] = snippets("gradients.md")
+    assert len(run_python(head, "docs/gradients.md")[0]["declared"]) == 5
+    fixed = ["--set", "optimizer=lbfgs"]  # No blocks, which take seconds to trace.
+    runner = CliRunner()
+    found = runner.invoke(app, ["check-gradients", "find_first_declared.py:Declared", *fixed, "--json"])
+    assert found.exit_code == 0
+    assert {"group"} < {each["check"] for each in json.loads(found.stdout)["checks"]}
 
 
 def test_the_python_of_the_readme_runs(ledger: Ledger) -> None:

@@ -56,6 +56,7 @@ def stored(path: Path, *columns: str) -> dict[str, list[object]]:
     return {f"{row['trial']}/{row['replicate']}": [row[name] for name in columns] for row in rows}
 
 
+@pytest.mark.slow
 def test_an_old_sweep_is_queried(
     golden: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

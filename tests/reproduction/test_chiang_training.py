@@ -83,6 +83,7 @@ def test_figure_4_compares_where_the_ledgers_curves_end(first: SweepDirectory, t
     assert rows["scaled, n = 2: share of seeds with accuracy 1"][0]["ours"] == np.mean(np.array(right) == 1.0)
 
 
+@pytest.mark.slow
 def test_curves_are_in_the_papers_epochs(first: SweepDirectory) -> None:
     curves = read_curves(first, ["accuracy_20"])
     curve = curves[Cell("inv_sqrt_d", 2), "accuracy_20"]

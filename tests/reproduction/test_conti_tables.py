@@ -71,6 +71,7 @@ def test_a_head_that_is_a_draw_is_at_distance_0_of_the_exact_and_of_the_draws() 
     assert {row.ours for row in rows} == {0.0}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("table", [TABLE_6, TABLE_7], ids=["table 6", "table 7"])
 def test_the_procedure_gives_what_is_published(table: conti_tables.PublishedTable, thesis_heads: Tensor) -> None:
     # With a third of one run's draws, values are within 2 of the published ones, most within 1.

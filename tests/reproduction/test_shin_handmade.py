@@ -32,6 +32,7 @@ def test_which_printed_solutions_hold(comparison: Comparison) -> None:
     }
 
 
+@pytest.mark.slow
 def test_what_the_printed_solutions_answer(comparison: Comparison) -> None:
     ours = {row.name: float(row.ours) for row in comparison.rows if " by" in row.name}
     assert len(ours) == 4

@@ -13,7 +13,7 @@ from attnsweep.orchestrator.ledger.schema import schemas_of
 from attnsweep.orchestrator.ledger.writer import LedgerWriter
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
 from attnsweep.reproduction.comparison import ComparedValue, Comparison
-from attnsweep.reproduction.studies import full_models, positions, translator_heads, translator_structure
+from attnsweep.reproduction.studies import full_models, gpt_stages, positions, translator_heads, translator_structure
 from attnsweep.reproduction.studies.full_models_figures import by_sigma_figure, clusters_figure
 from attnsweep.reproduction.studies.judged import Judged, cut_off
 from attnsweep.search_spaces.loading import load_sweep
@@ -115,6 +115,7 @@ def test_positions_leave_the_zero_as_derived(tmp_path: Path) -> None:
     assert rows["init_sigma 0.1, learning rate 0.03, 10 steps: runaway"].low is not None
 
 
+@pytest.mark.slow
 def test_roles_of_translators_are_those_of_the_ledger(tmp_path: Path) -> None:
     spec = small_sweep("head_roles", workload="translation", trials=2)
     trainings = [trial_rows(trial, ["plateau"] * 2, param_init_sigma=0.1) for trial in range(2)]
@@ -162,3 +163,33 @@ def _structures(path: Path, losses: dict[tuple[int | None, int], list[float]]) -
     with LedgerWriter(directory.place, schemas, directory.spec_sha256) as writer:
         writer.commit("p", trainings, pa.Table.from_pylist([], schemas["curves"]), None)
     return directory
+
+
+def test_a_stage_ends_where_the_loss_crosses_its_level() -> None:
+    steps = np.array([0.0, 5.0, 10.0, 15.0])
+    assert gpt_stages.falls_below(steps, np.array([2.0, 1.0, 0.5, 0.6]), 0.75) == 7.5
+    assert gpt_stages.falls_below(steps, np.array([0.5, 1.0, 0.5, 0.6]), 0.75) == 0.0
+    assert gpt_stages.falls_below(steps, np.array([2.0, 1.0, 0.9, 0.8]), 0.75) == np.inf
+
+
+@pytest.mark.slow
+def test_stages_of_a_gpt_are_timed(tmp_path: Path) -> None:
+    small = {"n_steps": 40, "batch_size": 8, "eval_batch_size": 32, "d_model": 8, "tied": False, "layer_norm_eps": 1e-5}
+    spec = load_sweep("gpt_stages").fix(small).but(trials=8, replicates=2, seed=1)
+    sweep = trained_sweep(tmp_path / "gpt_stages", spec, pack_size=16)
+    found = gpt_stages.compare(sweep, tmp_path)
+    assert _names(found) == ["gpt_stages.png", "gpt_stages.svg"]
+    rows = _rows(found)
+    first = rows["first stage, init_sigma 0.0001 over 0.001"]
+    assert first.low is not None
+    assert first.low < float(first.ours)
+    ((_, table),) = found.tables
+    assert len(table) == 1 + 2 * 2
+    stages = gpt_stages.stages_of(sweep)
+    assert {len(each.first) for each in stages.values()} == {2}
+    # A first stage lasts longer where nothing is known at the start.
+    large, small_sigma = (
+        np.median([step for cell, each in stages.items() if cell.init_sigma == sigma for step in each.first])
+        for sigma in (1e-1, 1e-4)
+    )
+    assert large < small_sigma

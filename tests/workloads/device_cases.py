@@ -16,6 +16,7 @@ from attnsweep.workloads.diagnostics.kicks import kick_and_train
 from attnsweep.workloads.engine.contract import Batch, Training, Workload
 from attnsweep.workloads.engine.pack import Pack
 from attnsweep.workloads.formal_languages import FormalLanguages
+from attnsweep.workloads.gpt import GPTWorkload
 from attnsweep.workloads.parameters import Value
 from attnsweep.workloads.testing import defaults
 from attnsweep.workloads.translation import Translation
@@ -40,6 +41,8 @@ TRANSLATOR: dict[str, Value] = TRANSLATION | {
     "head_sentences": 2,
     "test_sentences": 2,
 }
+TABLE: dict[str, Value] = {"n_steps": 4, "batch_size": 3, "eval_batch_size": 4, "d_model": 6, "d_ffn": 8}
+INDUCTION: dict[str, Value] = TABLE | {"task": "induction", "n_words": 8, "n_tokens": 8, "n_blocks": 2}
 GIVEN, DRAWN = {"init_sigma": 0.3}, {"init_sigma": None}
 CASES: list[tuple[Workload[Any], dict[str, Value]]] = [
     *(
@@ -57,6 +60,9 @@ CASES: list[tuple[Workload[Any], dict[str, Value]]] = [
     (FormalLanguages(), LANGUAGE | {"language": "first"}),
     (FormalLanguages(), LANGUAGE | {"language": "parity", "n_heads": 2, "attention_scale": "log_n_inv_sqrt_d"}),
     (FormalLanguages(), LANGUAGE | {"language": "first", "layer_norm": False, "tokens": "positions"}),
+    (GPTWorkload(), TABLE | {"activation": "gelu", "tied": True}),
+    (GPTWorkload(), TABLE | {"task": "order_2_chain", "lora_rank": 2, "positions": "sinusoidal"}),
+    (GPTWorkload(), INDUCTION | {"qk": "merged"}),
     (Translation(), TRANSLATOR),
     (Translation(), TRANSLATOR | {"window": 1, "num_pos": 2, "attention_scale": "log_n_inv_sqrt_d"}),
 ]

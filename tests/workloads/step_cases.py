@@ -19,11 +19,12 @@ from attnsweep.workloads.category_pairs import CategoryPairs
 from attnsweep.workloads.engine.contract import Batch, Lanes, Training, Workload
 from attnsweep.workloads.engine.pack import Pack
 from attnsweep.workloads.formal_languages import FormalLanguages
+from attnsweep.workloads.gpt import GPTWorkload
 from attnsweep.workloads.parameters import TrainingParameters, Value
 from attnsweep.workloads.registry import load_workload
 from attnsweep.workloads.testing import defaults
 from attnsweep.workloads.translation import Translation
-from tests.workloads.device_cases import FULL, LANGUAGE, PAIRS, TRANSLATOR
+from tests.workloads.device_cases import FULL, INDUCTION, LANGUAGE, PAIRS, TABLE, TRANSLATOR
 from tests.workloads.device_watch import COPY_TO_HOST, NUMBER_READ, SHAPE_FROM_DATA, Watch, watched
 from tests.workloads.pretend_device import pretend_device
 
@@ -73,6 +74,8 @@ CASES = {
     "combined, L-BFGS": Case(CategoryPairs(), FULL | {"variant": "combined", "flavour": "lean_1"}, 678),
     "FIRST, Adam": Case(FormalLanguages(), FIRST, 196),
     "PARITY, Adam": Case(FormalLanguages(), PARITY, 196),
+    "table of bigrams, SGD": Case(GPTWorkload(), TABLE | {"optimizer": "sgd"}, 194),
+    "induction, Adam": Case(GPTWorkload(), INDUCTION, 332),
     "translation, Adam": Case(Translation(), TRANSLATOR, 430),
 }
 
@@ -131,7 +134,7 @@ def _of(values: dict[str, Any], defaults_of: dict[str, Any], name: str) -> list[
 
 
 def test_each_shipped_sweep_has_its_steps_here() -> None:
-    telling = ("variant", "language", "optimizer")
+    telling = ("variant", "language", "task", "optimizer")
     known = {
         (case.workload.name, *(getattr(defaults(case.workload, **case.values), name, None) for name in telling))
         for case in CASES.values()

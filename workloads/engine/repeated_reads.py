@@ -24,7 +24,10 @@ _CONSTANT = {
 
 
 class Storing(fx.Interpreter):
-    """Runs a graph, and stores what is worth it."""
+    """Runs a graph, and stores what is worth it.
+
+    What is stored lies in memory in another way than in the graph's trace, so what was a view there may need a copy.
+    """
 
     def __init__(self, graph: fx.GraphModule) -> None:
         super().__init__(graph)
@@ -32,7 +35,10 @@ class Storing(fx.Interpreter):
 
     def run_node(self, n: fx.Node) -> Any:
         """One operation."""
-        found = super().run_node(n)
+        if n.target is aten.view.default:
+            found = aten.reshape.default(*self.fetch_args_kwargs_from_env(n)[0])
+        else:
+            found = super().run_node(n)
         return stored(found) if n in self._stored else found
 
     def call_function(self, target: Any, args: Any, kwargs: Any) -> Any:

@@ -1,11 +1,14 @@
 """Names a matrix inside a module's parameters, such as the keys of one head in a projection of all heads."""
 
+import difflib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 from torch import Tensor
+
+from attnsweep.workloads.errors import SpecError
 
 _TRANSPOSE, _COLUMN, _ROW = "transpose", "column", "row"
 _SHAPED: Mapping[str, Callable[[Tensor], Tensor]] = {
@@ -49,7 +52,19 @@ class Part:
         return replace(self, steps=(*self.steps, _ROW))
 
     def of(self, state: Mapping[str, Tensor]) -> Tensor:
-        """The piece of one training's weights, or of what is laid out like them."""
+        """The piece of one training's weights, or of what is laid out like them.
+
+        Raises:
+            SpecError: If there is no such parameter.
+        """
+        if self.parameter not in state:
+            close = difflib.get_close_matches(self.parameter, state, n=1)
+            raise SpecError(
+                "identities",
+                given=f'Part("{self.parameter}")',
+                expected=f"a parameter of the module: {', '.join(state)}",
+                fix=f"did you mean {close[0]}?" if close else "correct its name",
+            )
         value = state[self.parameter]
         for step in self.steps:
             value = _SHAPED[step](value) if isinstance(step, str) else value[step]

@@ -8,6 +8,7 @@ import math
 import torch
 from torch import Tensor, nn
 
+from attnsweep.workloads.attention.sight import Sight
 from attnsweep.workloads.engine.contract import Batch
 from attnsweep.workloads.engine.initialization import draw_parameters
 from attnsweep.workloads.engine.optimizers import State
@@ -15,7 +16,7 @@ from attnsweep.workloads.engine.streams import Streams
 from attnsweep.workloads.translation.lookup import StudiedCorpus
 from attnsweep.workloads.translation.parameters import TranslationParameters
 from attnsweep.workloads.translation.sight import Structure, sights
-from attnsweep.workloads.translation.translator import Sight, Translator, TranslatorShape
+from attnsweep.workloads.translation.translator import Translator, TranslatorShape
 
 
 class TranslationModel(nn.Module):

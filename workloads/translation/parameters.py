@@ -5,9 +5,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
 
+from attnsweep.workloads.attention.logit_scale import ATTENTION_SCALES
 from attnsweep.workloads.errors import SpecError
 from attnsweep.workloads.parameters import TrainingParameters, Value, parameter
-from attnsweep.workloads.translation.attention_scale import ATTENTION_SCALES
 from attnsweep.workloads.translation.corpus import TRAIN
 from attnsweep.workloads.translation.grammar import LexiconSizes
 from attnsweep.workloads.translation.prepared import read_corpus

@@ -6,10 +6,10 @@ Axes: B sentence, Q query token, K key token.
 import torch
 from torch import Tensor, nn
 
+from attnsweep.workloads.attention.sight import Sight
 from attnsweep.workloads.engine.contract import Batch
 from attnsweep.workloads.translation.corpus import PAD
 from attnsweep.workloads.translation.parameters import TranslationParameters
-from attnsweep.workloads.translation.translator import Sight
 
 
 class Structure(nn.Module):
@@ -81,6 +81,4 @@ def _sight(seen_BQK: Tensor, dtype: torch.dtype, *, is_square: bool) -> Sight:
     if is_square:
         # A query in the padding sees itself: a softmax over no keys is NaN, and so is its gradient, even times 0.
         seen_BQK = seen_BQK | torch.eye(seen_BQK.shape[1], dtype=torch.bool, device=seen_BQK.device)
-    return Sight(
-        torch.zeros_like(seen_BQK, dtype=dtype).masked_fill(~seen_BQK, -torch.inf), seen_BQK.sum(-1).to(dtype).log()
-    )
+    return Sight.of(seen_BQK, dtype)

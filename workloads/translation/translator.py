@@ -15,8 +15,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import embedding, pad
 
+from attnsweep.workloads.attention.logit_scale import LogitScale, logit_scale
+from attnsweep.workloads.attention.positions import sinusoids
+from attnsweep.workloads.attention.sight import Sight
 from attnsweep.workloads.engine.layer_norm import fused_layer_norm, inverse_root, outside_layer_norm
-from attnsweep.workloads.translation.attention_scale import LogitScale, logit_scale
 
 LAYERS = ("encoder_self", "decoder_self", "cross")
 """The attention layers, in the order of the `heads` table's column `layer`."""
@@ -43,19 +45,6 @@ class TranslatorShape:
     n_heads: int
     d_ffn: int
     eps_inside_root: bool = True
-
-
-@dataclass(frozen=True, slots=True)
-class Sight:
-    """Which keys the queries of an attention layer may see.
-
-    Attributes:
-        bias_BQK: Added to the logits: 0, or -infinity where a key is not seen. Each query sees at least one key.
-        log_n_BQ: Log of the number of keys that a query sees.
-    """
-
-    bias_BQK: Tensor
-    log_n_BQ: Tensor
 
 
 class LayerNorm(nn.Module):
@@ -160,7 +149,7 @@ class Translator(nn.Module):
         self.word_bias_V = nn.Parameter(torch.zeros(shape.n_target_words))
         built = logit_scale(attention_scale, D // shape.n_heads)
         for name, value in (
-            ("position_PD", _sinusoids(shape.longest, D)),
+            ("position_PD", sinusoids(shape.longest, D)),
             ("layer_norm_eps", torch.tensor(layer_norm_eps, dtype=torch.float64)),
             ("scale", built.scale),
             ("has_log_n", built.has_log_n),
@@ -214,13 +203,3 @@ class Translator(nn.Module):
 
     def _norm_eps(self) -> Tensor:
         return inverse_root(self.layer_norm_eps) if self.shape.eps_inside_root else self.layer_norm_eps
-
-
-def _sinusoids(longest: int, D: int) -> Tensor:
-    """sin(p / 10000^(2i/D)) and cos of the same, interleaved (Vaswani et al. 2017, section 3.5)."""
-    position_P1 = torch.arange(longest, dtype=torch.float64).unsqueeze(1)
-    rate = torch.exp(torch.arange(0, D, 2, dtype=torch.float64) * (-math.log(10000.0) / D))
-    found = torch.zeros(longest, D, dtype=torch.float64)
-    found[:, 0::2] = torch.sin(position_P1 * rate)
-    found[:, 1::2] = torch.cos(position_P1 * rate[: D // 2])
-    return found

@@ -65,6 +65,7 @@ def test_tables_come_in_three_formats(sweep: SweepData) -> None:
         sweep.sql("select nothing")
 
 
+@pytest.mark.slow
 def test_a_missing_library_is_named_with_the_fix(sweep: SweepData, monkeypatch: pytest.MonkeyPatch) -> None:
     real = builtins.__import__
 
@@ -78,6 +79,7 @@ def test_a_missing_library_is_named_with_the_fix(sweep: SweepData, monkeypatch: 
         sweep.trials("polars")
 
 
+@pytest.mark.slow
 def test_rates_are_those_of_the_summary_and_by_any_parameter(sweep: SweepData) -> None:
     rates = sweep.stuck_rates()
     assert [each.parameter for each in rates.by_parameter] == ["init_sigma", "learning_rate"]

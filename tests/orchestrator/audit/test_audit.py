@@ -44,6 +44,7 @@ def test_a_sweep_that_is_well_is_clean(whole: SweepDirectory) -> None:
     ]
 
 
+@pytest.mark.slow
 def test_an_audit_writes_nothing_and_needs_no_lock(sweep: SweepDirectory, tmp_path: Path, uri: str) -> None:
     table = pq.read_table(folder_of(sweep) / "trainings")
     with LedgerWriter(sweep.place, {"trainings": table.schema}, sweep.spec_sha256):

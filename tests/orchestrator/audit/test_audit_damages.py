@@ -23,6 +23,7 @@ def test_damage_is_found(damage: str, sweep: SweepDirectory) -> None:
         assert problem.startswith(beginning)
 
 
+@pytest.mark.slow
 def test_files_that_cannot_be_read(sweep: SweepDirectory) -> None:
     (path,) = (folder_of(sweep) / "curves").glob("*.parquet")
     path.write_bytes(path.read_bytes()[:-20])

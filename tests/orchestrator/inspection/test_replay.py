@@ -117,6 +117,7 @@ def test_heads_and_bleu_are_compared_too(tmp_path: Path) -> None:
     assert _compared(found)["curves"] == (curves.num_rows, 0)
 
 
+@pytest.mark.slow
 def test_trainings_are_trained_again_in_the_order_asked_for(whole: SweepDirectory) -> None:
     rows = list(reversed(records(whole, trial=3)))
     lanes, state = retrain(whole, [row["training_id"] for row in rows])

@@ -74,6 +74,7 @@ def test_outcomes_are_bars_with_their_numbers_beside(heads: SweepReport) -> None
     assert panel.get_xlabel() == "share of trainings"
 
 
+@pytest.mark.slow
 def test_sweeps_are_bars_side_by_side(heads: SweepReport, curves: SweepReport) -> None:
     (panel,) = draw_overview([heads, curves]).figure.axes
     assert bars(panel) == [each.results.stuck.share for each in (heads, curves)]

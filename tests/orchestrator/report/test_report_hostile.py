@@ -84,6 +84,7 @@ def test_nothing_becomes_markup(hostile: tuple[Path, Element]) -> None:
     assert len(page.all("style")) == 1 + len(page.all("svg"))
 
 
+@pytest.mark.slow
 def test_what_was_said_is_there_to_read(hostile: tuple[Path, Element]) -> None:
     path, page = hostile
     assert SCRIPT in page.one("h1").text

@@ -83,6 +83,7 @@ def test_the_answer(sweep: SweepDirectory, page: Element) -> None:
     assert _share(page.one("p", id="solved-rate-1").text) == 0.47
 
 
+@pytest.mark.slow
 def test_stuck_rates_by_parameter(sweep: SweepDirectory, page: Element) -> None:
     for name in ("init_sigma", "learning_rate"):
         told = page.one("table", class_="by-parameter", data_parameter=name).rows()

@@ -45,6 +45,7 @@ def test_steps_are_counted_per_shape() -> None:
     assert steps_of_a_shape(small_sweep(space=space, trials=80, replicates=2), workload) == 80 * 2 / 8 * 100
 
 
+@pytest.mark.slow
 def test_a_long_sweep_is_trained_in_blocks_and_a_short_one_is_not(compiled_blocks: None) -> None:
     workload = CategoryPairs()
     assert engine_for(small_sweep(**LONG), workload, "auto", QUIET) == "blocks"
@@ -158,6 +159,7 @@ def test_a_worker_with_another_compiler_is_named(compiled_blocks: None) -> None:
     assert other.changes_from(driver) == [f"engine {programs.block_engine()} -> blocks, avx2, g++ 9.4"]
 
 
+@pytest.mark.slow
 def test_the_engine_of_a_shape_is_said_with_its_reason(compiled_blocks: None) -> None:
     assert engine_of_shape(CategoryPairs(), {}) == programs.block_engine()
     full: dict[str, Any] = {"variant": "solution_3", "expectation": "fixed_sample", "optimizer": "lbfgs"}
@@ -167,6 +169,7 @@ def test_the_engine_of_a_shape_is_said_with_its_reason(compiled_blocks: None) ->
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("trials", "engine"), [(200, "blocks"), (20, "vmapped")])
 def test_a_search_on_many_texts_is_compiled_where_its_trainings_repay_it(
     compiled_blocks: None, trials: int, engine: str

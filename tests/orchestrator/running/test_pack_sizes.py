@@ -102,6 +102,7 @@ def test_what_cannot_be_read_is_measured_again(tmp_path: Path, text: str) -> Non
     assert PackSizes(None, LocalFolder(tmp_path)).sizer("cpu", ()).size(MANY) == PackSizer.smallest
 
 
+@pytest.mark.slow
 def test_a_resumed_sweep_begins_with_the_sizes_found_and_its_rows_do_not_depend_on_them(
     no_mlflow: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -24,6 +24,7 @@ from attnsweep.workloads.engine.pack import Pack
 from attnsweep.workloads.engine.programs import NoCompilerError, block_engine
 from attnsweep.workloads.engine.traces import NoRuleError
 from attnsweep.workloads.formal_languages import FormalLanguages
+from attnsweep.workloads.gpt import GPTWorkload
 from attnsweep.workloads.testing import defaults
 from attnsweep.workloads.translation import Translation
 
@@ -36,6 +37,7 @@ SMALL_LANGUAGE: dict[str, Any] = {
     "test_batch_size": 1,
     "stop_when_solved": False,
 }
+SMALL_GPT: dict[str, Any] = {"batch_size": 3, "eval_batch_size": 4, "d_model": 6, "d_ffn": 7, "n_steps": 40}
 SHAPES: dict[str, tuple[Workload[Any], dict[str, Any]]] = {
     "P": (CategoryPairs(), SMALL_P),
     "P softmax, momentum, decay": (
@@ -57,6 +59,11 @@ SHAPES: dict[str, tuple[Workload[Any], dict[str, Any]]] = {
         | {"hidden_width": 8},
     ),
     "FIRST": (FormalLanguages(), SMALL_LANGUAGE | {"language": "first"}),
+    "GPT, table, gelu": (GPTWorkload(), SMALL_GPT | {"activation": "gelu", "tied": True, "optimizer": "sgd"}),
+    "GPT, induction, merged": (
+        GPTWorkload(),
+        SMALL_GPT | {"task": "induction", "n_words": 8, "n_tokens": 8, "n_blocks": 2, "qk": "merged"},
+    ),
     "PARITY": (FormalLanguages(), SMALL_LANGUAGE | {"language": "parity", "n_layers": 2}),
 }
 
@@ -67,6 +74,7 @@ def trainings_of(name: str, n: int) -> list[Training[Any]]:
     return [Training(defaults(workload, **settings, learning_rate=rates[seed % 3]), seed) for seed in range(n)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", SHAPES)
 def test_a_step_of_a_block_is_the_step_of_each_lane(name: str) -> None:
     """From the same state, without the compiler."""
@@ -100,6 +108,7 @@ def test_a_step_of_a_block_is_the_step_of_each_lane(name: str) -> None:
             assert torch.equal(found, expected[name])
 
 
+@pytest.mark.slow
 def test_what_is_not_trained_in_blocks_says_why() -> None:
     searching = defaults(CategoryPairs(), **(SHAPES["full model"][1] | {"optimizer": "lbfgs"}))
     with pytest.raises(NoRuleError, match="its optimizer searches along lines"):
@@ -131,6 +140,7 @@ def differing(one: dict[str, Any], other: dict[str, Any], lanes: Any = slice(Non
     ]
 
 
+@pytest.mark.slow
 def test_a_shape_without_a_program_trains_as_without_blocks() -> None:
     trainings = trainings_of("P", 3)
     assert differing(ended(Sorting(), trainings, None), ended(Sorting(), trainings, Programs())) == []

@@ -50,6 +50,7 @@ def _trained(name: str, graphs: Graphs | None) -> Pack[Any]:
     return pack
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", CASES)
 def test_replayed_steps_are_those_of_the_pack_to_the_last_bit(name: str) -> None:
     graphs: list[RecordedGraph] = []
@@ -66,6 +67,7 @@ def test_replayed_steps_are_those_of_the_pack_to_the_last_bit(name: str) -> None
     assert sum(graph.n_replays for graph in graphs) == 40 - len(graphs)
 
 
+@pytest.mark.slow
 def test_lanes_that_leave_take_their_graph_with_them() -> None:
     """Trainings that end at different steps: each set of lanes has a graph of its own."""
     workload = CategoryPairs()

@@ -7,6 +7,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from attnsweep.workloads.errors import SpecError
 from attnsweep.workloads.identities import (
     AttentionRows,
     EqualSums,
@@ -118,6 +119,13 @@ def test_parts_are_cut_as_tensors_are() -> None:
     assert torch.equal(Part("weight")[1].T.of(state), state["weight"][1].T)
     assert Part("weight")[:, 1:].row.of(state).shape == (1, 16)
     assert Part("weight").column.of(state).shape == (24, 1)
+
+
+def test_a_part_of_no_parameter_is_a_mistake_with_the_names_that_exist() -> None:
+    with pytest.raises(
+        SpecError, match=r'identities: got .Part\("wieght"\)., expected a parameter .* did you mean weight'
+    ):
+        Part("wieght").T.of({"weight": torch.zeros(2, 2)})
 
 
 def stepped(point: Point, eta: float) -> dict[str, Tensor]:

@@ -89,6 +89,7 @@ def test_other_seeds_are_not_paired(pair: tuple[Path, Path], tmp_path: Path) -> 
     assert sum(each.n for each in found.groups) == 192
 
 
+@pytest.mark.slow
 def test_a_sweep_does_not_differ_from_itself(pair: tuple[Path, Path]) -> None:
     found = compare(pair[0], pair[0])
     assert found.sentence().startswith("stuck rate changed by +0.00 [-0.1")

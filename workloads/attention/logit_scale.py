@@ -1,4 +1,4 @@
-"""The scales that `attention_scale` names here: factors of the logits, some depending on the number of keys."""
+"""The scales that `attention_scale` names: factors of the logits, some depending on the number of keys."""
 
 from dataclasses import dataclass
 
@@ -25,8 +25,8 @@ def logit_scale(attention_scale: str, d_head: int) -> LogitScale:
 
     - `inv_sqrt_d`: logits / sqrt(d), the usual scale.
     - `one`: logits unscaled.
-    - `log_n_inv_sqrt_d`: logits log(n) / sqrt(d) for a query that sees n keys (Chiang & Cholak 2022, equation 2). In
-      the decoder n grows with the query's position. At n = 1 the factor 0 does no harm: there is only one key.
+    - `log_n_inv_sqrt_d`: logits log(n) / sqrt(d) for a query that sees n keys (Chiang & Cholak 2022, equation 2). With
+      a causal mask n grows with the query's position. At n = 1 the factor 0 does no harm: there is only one key.
     """
     scale = 1.0 if attention_scale == "one" else d_head**-0.5
     return LogitScale(torch.tensor(scale, dtype=torch.float64), torch.tensor(attention_scale == "log_n_inv_sqrt_d"))

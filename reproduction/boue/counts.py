@@ -1,0 +1,196 @@
+"""The numbers of parameters that Boue 2025 prints, counted on our model, and what its words about cost say.
+
+Parameters are counted by building the model without memory (torch's meta device), not by the paper's formulas.
+"""
+
+import dataclasses
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import torch
+from rich.console import Console
+from torch import Tensor, nn
+from torch.utils.flop_counter import FlopCounterMode
+
+from attnsweep.reproduction.boue.drawn import random_model
+from attnsweep.reproduction.comparison import ComparedValue, Comparison
+from attnsweep.workloads.gpt.cache import Kept, next_logits
+from attnsweep.workloads.gpt.identities import identities_of
+from attnsweep.workloads.gpt.model import GPT, GPTShape, freeze_base
+from attnsweep.workloads.gpt.parameters import GPTParameters
+from attnsweep.workloads.identities import KeyBias, RowSums
+
+BASE = GPTShape(n_words=50_257, n_context=1024, d_model=768, n_heads=12, n_blocks=12)
+"""GPT-2 small."""
+_OTHERS = (
+    ("medium, tied", dataclasses.replace(BASE, d_model=1024, n_heads=16, n_blocks=24, is_tied=True), 354_823_168),
+    ("large, tied", dataclasses.replace(BASE, d_model=1280, n_heads=20, n_blocks=36, is_tied=True), 774_030_080),
+    ("XL, tied", dataclasses.replace(BASE, d_model=1600, n_heads=25, n_blocks=48, is_tied=True), 1_557_611_200),
+)
+_SMALL = GPTShape(n_words=11, n_context=24, d_model=16, n_heads=2, n_blocks=2)
+"""The model whose multiplications are counted and whose cache is compared."""
+
+
+def reproduce(directory: Path, console: Console) -> Comparison:
+    """Counts; nothing is trained."""
+    del directory
+    console.print("counting parameters without memory, and multiplications of small models")
+    return Comparison(
+        title="boue-counts: parameters, low-rank updates, caches",
+        source="Boue 2025, sections 6 to 8",
+        rows=[*_parameters(), *_low_rank(), *_further(), _flat(), *_equivariance(), *_cache(), *_multiplications()],
+        notes=[
+            "Parameters are those of our model on torch's meta device. Multiplications are counted by torch's counter.",
+            "One low-rank pair updates the queries of all heads together, as published. With a pair for each head the "
+            "number for all layers would be 8,336,656.",
+            'The paper calls generation with a cache "linear instead of quadratic". That holds for one more token; a '
+            "whole generation is quadratic instead of cubic.",
+            "Rows with a formula are not printed in the paper.",
+            "The paper's formulas for a cached step lack the factor 1/sqrt(d_head) and give the output n + 1 rows; "
+            "ours has the factor and one row.",
+        ],
+    )
+
+
+def n_parameters(module: nn.Module) -> int:
+    """How many numbers are trained."""
+    return sum(value.numel() for value in module.parameters())
+
+
+def _built(shape: GPTShape) -> GPT:
+    with torch.device("meta"):
+        model = GPT(shape)
+    if shape.lora_rank is not None:
+        freeze_base(model)
+    return model
+
+
+def _exact(name: str, published: int, ours: int) -> ComparedValue:
+    return ComparedValue(name=name, published=f"{published:,}", ours=f"{ours:,}", agrees=ours == published)
+
+
+def _by_formula(name: str, formula: int, ours: int) -> ComparedValue:
+    """A number that the paper does not print, but a formula gives."""
+    return ComparedValue(name=name, published=f"formula: {formula:,}", ours=f"{ours:,}", agrees=ours == formula)
+
+
+def _share(name: str, published: str, ours: float, low: float, high: float) -> ComparedValue:
+    return ComparedValue(name=name, published=published, ours=ours, agrees=low <= ours <= high)
+
+
+def _parameters() -> Iterator[ComparedValue]:
+    whole, one = _built(BASE), _built(dataclasses.replace(BASE, n_blocks=1))
+    tied = _built(dataclasses.replace(BASE, is_tied=True))
+    assert whole.head is not None
+    yield _exact("one block, d = 768", 7_087_872, n_parameters(whole.blocks[0]))
+    yield _exact("model with 1 block", 85_120_849, n_parameters(one))
+    yield _exact("model with 12 blocks", 163_087_441, n_parameters(whole))
+    yield _share("12 blocks over 1 block", "about twice", n_parameters(whole) / n_parameters(one), 1.8, 2.2)
+    yield _exact("head", 38_647_633, n_parameters(whole.head))
+    yield ComparedValue(
+        name="12 blocks, tied",
+        published="about 124 million",
+        ours=f"{n_parameters(tied):,}",
+        agrees=round(n_parameters(tied) / 1e6) == 124,
+    )
+    yield _share("saved by tying", "24%", 1.0 - n_parameters(tied) / n_parameters(whole), 0.235, 0.245)
+    for name, shape, published in _OTHERS:
+        yield _by_formula(name, published, n_parameters(_built(shape)))
+
+
+def _low_rank() -> Iterator[ComparedValue]:
+    updated = _built(dataclasses.replace(BASE, lora_rank=16))
+    n_whole = n_parameters(_built(BASE))
+    assert updated.head is not None
+    n_head = sum(value.numel() for value in updated.head.buffers() if value.dim())
+    yield _exact("low-rank update of the head, r = 16", 816_400, n_parameters(updated.head))
+    yield _share("of the head's own", "2%", n_parameters(updated.head) / n_head, 0.015, 0.025)
+    yield _exact("low-rank updates of all layers, r = 16", 3_470_608, n_parameters(updated))
+    yield _share("saved", "98%", 1.0 - n_parameters(updated) / n_whole, 0.975, 0.985)
+
+
+def _further() -> Iterator[ComparedValue]:
+    d, block = 768, _built(BASE).blocks[0]
+    for name, part, published in (
+        ("layer normalization: 2 d", block.get_submodule("ffn_norm"), 2 * d),
+        ("attention with its projection: 4 (d^2 + d)", block.get_submodule("attention"), 4 * (d * d + d)),
+        ("feed-forward part: 8 d^2 + 5 d", block.get_submodule("ffn"), 8 * d * d + 5 * d),
+    ):
+        yield _by_formula(name, published, n_parameters(part))
+
+
+def _flat() -> ComparedValue:
+    """Directions in which the loss is constant whatever the weights: key biases, and constants added to a row."""
+    parameters = GPTParameters(
+        n_words=BASE.n_words,
+        n_tokens=BASE.n_context,
+        d_model=BASE.d_model,
+        n_heads=BASE.n_heads,
+        n_blocks=BASE.n_blocks,
+    )
+    state = dict(_built(BASE).named_parameters())
+    declared = identities_of(parameters)
+    ours = sum(each.sums(state).numel() for each in declared if isinstance(each, KeyBias | RowSums))
+    return _by_formula("flat directions of 12 blocks: key biases, rows", 107_370, ours)
+
+
+def _tokens(n_tokens: int) -> Tensor:
+    return torch.randint(_SMALL.n_words, (1, n_tokens), generator=torch.Generator().manual_seed(1))
+
+
+def _equivariance() -> Iterator[ComparedValue]:
+    for name, published, is_causal in (
+        ("permuted tokens, no mask, no positions: largest error", "permutes the output", False),
+        ("the same with the causal mask", None, True),
+    ):
+        model = random_model(dataclasses.replace(_SMALL, positions="none", is_causal=is_causal))
+        token_BT, order_T = _tokens(9), torch.tensor([3, 0, 8, 5, 1, 7, 2, 6, 4])
+        with torch.no_grad():
+            error = float((model(token_BT[:, order_T]) - model(token_BT)[:, order_T]).abs().max())
+        agrees = None if published is None else error < 1e-12
+        yield ComparedValue(name=name, published=published, ours=error, agrees=agrees)
+
+
+def _cache() -> Iterator[ComparedValue]:
+    model, token_BT = random_model(_SMALL), _tokens(24)
+    kept: list[Kept] = []
+    with torch.no_grad():
+        by_step = torch.stack([next_logits(model, token_B, kept) for token_B in token_BT.T], 1)
+        error = float((by_step - model(token_BT)).abs().max())
+    yield ComparedValue(
+        name="cached generation less the full pass: largest error",
+        published="equal",
+        ours=error,
+        agrees=error < 1e-12,
+    )
+
+
+def _multiplications() -> Iterator[ComparedValue]:
+    """Multiply-adds of scores and mixing in all blocks, which are products of batches of matrices; linear layers are
+    not."""
+    model, token_BT = random_model(_SMALL), _tokens(24)
+    B, d, n = _SMALL.n_blocks, _SMALL.d_model, token_BT.shape[1]
+
+    def cached() -> None:
+        kept: list[Kept] = []
+        for token_B in token_BT.T:
+            next_logits(model, token_B, kept)
+
+    full = _attention_products(lambda: model(token_BT))
+    by_cache = _attention_products(cached)
+    anew = _attention_products(lambda: [model(token_BT[:, : t + 1]) for t in range(n)])
+    yield _by_formula(f"multiply-adds of attention, full pass of {n} tokens: 2 d n^2 a block", B * 2 * d * n * n, full)
+    yield _by_formula("the same, generated with a cache: d n (n + 1)", B * d * n * (n + 1), by_cache)
+    yield _by_formula("generated without: d n (n + 1) (2n + 1) / 3", B * d * n * (n + 1) * (2 * n + 1) // 3, anew)
+    yield ComparedValue(
+        name="without over with a cache: (2n + 1) / 3",
+        published=(2 * n + 1) / 3,
+        ours=anew / by_cache,
+        agrees=abs(anew / by_cache - (2 * n + 1) / 3) < 1e-9,
+    )
+
+
+def _attention_products(run: Callable[[], object]) -> int:
+    with torch.no_grad(), FlopCounterMode(display=False) as counter:
+        run()
+    return int(counter.get_flop_counts()["Global"].get(torch.ops.aten.bmm, 0)) // 2

@@ -1,0 +1,127 @@
+"""The commands that check gradients: rows, messages, exit codes; of a workload, and of a sweep's ended trainings."""
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from attnsweep.orchestrator import cli
+from attnsweep.search_spaces.loading import load_sweep
+from tests.orchestrator.trained_sweep import trained_sweep
+
+USER_FILE = """
+import torch
+from dataclasses import dataclass
+from attnsweep import Categorical, Sweep, parameter
+from attnsweep.workloads.category_pairs import CategoryPairs, CategoryPairsParameters
+
+class Doubled(torch.autograd.Function):
+    generate_vmap_rule = True
+    @staticmethod
+    def forward(value):
+        return value.clone()
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        pass
+    @staticmethod
+    def backward(ctx, gradient):
+        return 2 * gradient
+
+@dataclass(frozen=True, kw_only=True)
+class Parameters(CategoryPairsParameters):
+    is_doubled: bool = parameter(False, "whether a backward pass is wrong", static=True)
+
+class Mine(CategoryPairs):
+    name = "mine"
+    parameters = Parameters
+    def build(self, parameters):
+        module = super().build(parameters)
+        module.is_doubled = parameters.is_doubled
+        return module
+    def loss(self, module, batch):
+        loss = super().loss(module, batch)
+        return Doubled.apply(loss) if module.is_doubled else loss
+
+def sweep(is_doubled=False):
+    space = {"n_steps": 30, "n_categories": 3, "n_positions": 4, "init_sigma": Categorical((1e-6, 0.3)),
+             "optimizer": "lbfgs", "learning_rate": 1.0, "is_doubled": is_doubled}
+    return Sweep(name="mine", workload="mine.py:Mine", space=space, trials=2, replicates=3, sampler="grid")
+"""
+
+
+@pytest.fixture
+def user_file(tmp_path: Path) -> Path:
+    (tmp_path / "mine.py").write_text(USER_FILE)
+    return tmp_path / "mine.py"
+
+
+def run(
+    arguments: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> tuple[int, str, dict[str, Any]]:
+    """The exit code, what is said on stderr, and the JSON."""
+    monkeypatch.setattr(sys, "argv", ["attnsweep", *arguments, "--json"])
+    with pytest.raises(SystemExit) as ended:
+        cli.main()
+    said = capsys.readouterr()
+    return int(ended.value.code or 0), said.err, json.loads(said.out) if said.out else {}
+
+
+def test_a_workload_without_a_fault_is_clean(
+    user_file: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code, said, found = run(["check-gradients", f"{user_file}:Mine", "--set", "optimizer=lbfgs"], monkeypatch, capsys)
+    assert code == 0
+    assert found["clean"]
+    assert {each["where"] for each in found["checks"]} == {"random weights", "the weights after 100 evaluations"}
+    assert {each["check"] for each in found["checks"]} == {"fused", "blocks", "differences", "group", "closed form"}
+    assert " holds    differences     q_MK " in said
+    assert set(found["seconds"]) == {"training", "checking"}
+
+
+def test_a_fault_is_named_and_ends_with_exit_code_1(
+    user_file: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    doubled = ["--set", "optimizer=lbfgs", "--set", "is_doubled=true"]
+    code, said, found = run(["check-gradients", f"{user_file}:Mine", *doubled], monkeypatch, capsys)
+    assert code == 1
+    assert not found["clean"]
+    failed = {(each["check"], each["parameter"]) for each in found["checks"] if each["verdict"] == "fails"}
+    assert failed == {(check, name) for check in ("differences", "closed form") for name in ("q_MK", "v_NN")}
+    assert (
+        "- differences of q_MK, random weights: autograd's gradient is not the slope of the loss: a backward pass "
+        "written by hand, or a detach" in said
+    )
+
+
+def test_a_mistake_is_one_line(
+    user_file: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code, said, _ = run(["check-gradients", f"{user_file}:Mine", "--set", "n_step=3"], monkeypatch, capsys)
+    assert code == 2
+    assert said.startswith("attnsweep: n_step: got 3, expected a parameter of the workload")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("is_doubled", [False, True])
+def test_an_audit_trains_one_training_of_each_outcome_again(
+    user_file: Path,
+    is_doubled: bool,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{user_file.parent}/missing.db")
+    spec = load_sweep(str(user_file)).fix({"is_doubled": is_doubled})
+    directory = trained_sweep(user_file.parent / "sweep", spec)
+    code, said, found = run(["audit", str(directory.place), "--gradients"], monkeypatch, capsys)
+    assert code == 1  # MLflow is down.
+    (check,) = [each for each in found["checks"] if each["line"].startswith("gradients: ")]
+    assert [problem["fix"].startswith("autograd's gradient") for problem in check["problems"]].count(True) == (
+        4 if is_doubled else 0
+    )
+    ends = next(each["where"] for each in found["gradients"]["checks"] if each["where"].startswith("the ends of "))
+    outcomes = [word.strip("(),") for word in ends.split() if word.startswith("(")]
+    assert len(outcomes) == len(set(outcomes)) >= 2
+    assert "training again, unless their weights were kept: " in said
+    assert found["gradients"]["seconds"]["training again"] > 0

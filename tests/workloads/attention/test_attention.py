@@ -1,0 +1,164 @@
+"""The attention block beside PyTorch's own, its mask, its two forms of the logits, and what lanes may differ in.
+
+Axes: B sequence, T token, D model.
+"""
+
+import math
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from attnsweep import Attention, Embedding, FeedForward, LayerNorm, Linear, LowRankLinear, Sight, TransformerBlock
+from attnsweep.workloads.engine.functional import over_lanes
+from attnsweep.workloads.errors import SpecError
+
+
+def drawn(module: nn.Module, seed: int = 0) -> Any:
+    """The module in float64 with random parameters."""
+    generator = torch.Generator().manual_seed(seed)
+    module = module.double()
+    with torch.no_grad():
+        for parameter in module.parameters():
+            parameter.copy_(torch.randn(parameter.shape, generator=generator, dtype=torch.float64) / 2)
+    return module
+
+
+def tokens(B: int, T: int, D: int) -> Tensor:
+    return torch.randn(B, T, D, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+
+
+def test_it_is_pytorchs_attention() -> None:
+    ours, theirs = drawn(Attention(6, 2)), nn.MultiheadAttention(6, 2, batch_first=True).double()
+    projections = (ours.query, ours.key, ours.value)
+    with torch.no_grad():
+        theirs.in_proj_weight.copy_(torch.cat([each.weight for each in projections]))
+        theirs.in_proj_bias.copy_(torch.cat([each.bias for each in projections]))
+        theirs.out_proj.load_state_dict(ours.out.state_dict())
+    x = tokens(3, 5, 6)
+    hidden = ~torch.ones(5, 5, dtype=torch.bool).tril()
+    expected = theirs(x, x, x, attn_mask=hidden, average_attn_weights=False)
+    torch.testing.assert_close(ours(x, Sight.causal(x)), expected, rtol=0, atol=1e-14)
+
+
+def test_the_block_is_pytorchs_pre_norm_layer() -> None:
+    ours = drawn(TransformerBlock(6, 3, d_ffn=7, activation="gelu", layer_norm_eps=0.1))
+    theirs = nn.TransformerEncoderLayer(6, 3, 7, 0.0, "gelu", 0.1, batch_first=True, norm_first=True).double()
+    attention = ours.attention
+    projections = (attention.query, attention.key, attention.value)
+    state = {
+        "self_attn.in_proj_weight": torch.cat([each.weight for each in projections]),
+        "self_attn.in_proj_bias": torch.cat([each.bias for each in projections]),
+        "self_attn.out_proj.weight": attention.out.weight,
+        "self_attn.out_proj.bias": attention.out.bias,
+    }
+    for name, layer in (("linear1", ours.ffn.first), ("linear2", ours.ffn.second)):
+        state |= {f"{name}.weight": layer.weight, f"{name}.bias": layer.bias}
+    for name, norm in (("norm1", ours.attention_norm), ("norm2", ours.ffn_norm)):
+        state |= {f"{name}.weight": norm.gain_D, f"{name}.bias": norm.bias_D}
+    theirs.load_state_dict(state)
+    x = tokens(2, 4, 6)
+    expected = theirs(x, src_mask=nn.Transformer.generate_square_subsequent_mask(4, dtype=torch.float64))
+    torch.testing.assert_close(ours(x, Sight.causal(x))[0], expected, rtol=0, atol=1e-13)
+
+
+def test_no_token_sees_a_later_one() -> None:
+    attention, x = drawn(Attention(4)), tokens(1, 5, 4)
+    changed = x.clone()
+    changed[:, 3] += 1.0
+    before, weights = attention(x, Sight.causal(x))
+    after, _ = attention(changed, Sight.causal(x))
+    assert torch.equal(before[:, :3], after[:, :3])
+    assert not torch.equal(before[:, 3:], after[:, 3:])
+    assert (weights.triu(1) == 0).all()
+    torch.testing.assert_close(weights.sum(-1), torch.ones(1, 1, 5, dtype=torch.float64))
+
+
+def test_the_key_bias_has_no_gradient() -> None:
+    """A mask that multiplied logits, or a softmax over queries, would give it one."""
+    attention, x = drawn(Attention(4, 2)), tokens(2, 5, 4)
+    attention(x, Sight.causal(x))[0].square().sum().backward()
+    assert attention.key.bias.grad.abs().max() < 1e-13 * attention.query.bias.grad.abs().max()
+
+
+def test_merged_is_the_product_of_the_factors() -> None:
+    D, H = 4, 2
+    factored, merged = drawn(Attention(D, H, qk_rank=D)), drawn(Attention(D, H, qk="merged"))
+    query, key = (each.view(H, D, D) for each in (factored.query.weight, factored.key.weight))
+    with torch.no_grad():
+        # Both scales are 1 / sqrt(d): of the rank, and of a head's width.
+        ratio = math.sqrt((D // H) / D)
+        merged.query.weight.copy_(ratio * (key.mT @ query).flatten(0, 1))
+        merged.query.bias.copy_(ratio * (key.mT @ factored.query.bias.view(H, D, 1)).flatten())
+        for name in ("value", "out"):
+            getattr(merged, name).load_state_dict(getattr(factored, name).state_dict())
+    x = tokens(3, 5, D)
+    torch.testing.assert_close(merged(x, Sight.causal(x)), factored(x, Sight.causal(x)), rtol=0, atol=1e-13)
+    assert merged.key is None
+
+
+def test_log_n_scales_each_query_by_the_keys_that_it_sees() -> None:
+    plain, scaled = (drawn(Attention(4, attention_scale=name)) for name in ("one", "log_n_inv_sqrt_d"))
+    x = tokens(1, 6, 4)
+    logits = [attention(x, Sight.causal(x))[1][0, 0, 5].log() for attention in (plain, scaled)]
+    differences = [each - each[0] for each in logits]
+    torch.testing.assert_close(differences[1], differences[0] * math.log(6) / 2, rtol=1e-10, atol=1e-12)
+
+
+def test_a_low_rank_update_starts_at_nothing_and_adds_its_product() -> None:
+    layer = LowRankLinear(4, 3, rank=2, scale=1.5)
+    assert not layer.up.weight.any()
+    layer, x = drawn(layer), tokens(1, 2, 4)
+    whole = layer.weight + 1.5 * layer.up.weight @ layer.down.weight
+    torch.testing.assert_close(layer(x), x @ whole.T + layer.bias)
+
+
+@pytest.mark.parametrize("n_rows", [5, 100])
+def test_an_embedding_looks_up_rows(n_rows: int) -> None:
+    table, index = drawn(Embedding(n_rows, 3)), torch.tensor([[0, 4], [2, 2]])
+    assert torch.equal(table(index), table.weight[index])
+
+
+@pytest.mark.parametrize("activation", ["relu", "gelu", "gelu_tanh"])
+def test_activations_do_not_depend_on_the_vector_that_they_are_in(activation: str) -> None:
+    """For rows of a width that fills no vectors: the remainder of a tensor would round differently."""
+    ffn = drawn(FeedForward(5, 7, activation=activation)).float()
+    x = tokens(1, 9, 5).float()[0]
+    expected: Any = {"relu": torch.relu, "gelu": nn.GELU(), "gelu_tanh": nn.GELU("tanh")}[activation]
+    hidden = ffn.first(x)
+    torch.testing.assert_close(ffn(x), ffn.second(expected(hidden)))
+
+
+def test_lanes_differ_in_epsilon_and_scale() -> None:
+    blocks = [
+        drawn(TransformerBlock(4, 2, d_ffn=5, layer_norm_eps=eps, attention_scale=scale), seed)
+        for seed, (eps, scale) in enumerate([(1e-5, "inv_sqrt_d"), (0.3, "one"), (0.0, "log_n_inv_sqrt_d")])
+    ]
+    parameters, buffers = torch.func.stack_module_state(blocks)
+    x = tokens(3, 2 * 4, 4).view(3, 2, 4, 4)
+    fused = over_lanes(blocks[0], lambda block, batch: block(batch["x"], Sight.causal(batch["x"]))[0])
+    alone = torch.stack([block(each, Sight.causal(each))[0] for block, each in zip(blocks, x, strict=True)])
+    torch.testing.assert_close(fused(parameters, buffers, {"x": x}), alone, rtol=0, atol=1e-13)
+
+
+def test_building_draws_nothing() -> None:
+    state = torch.random.get_rng_state()
+    parts: list[nn.Module] = [TransformerBlock(4), Embedding(5, 4), LowRankLinear(4, 4, rank=2), Linear(3, 2)]
+    assert torch.equal(state, torch.random.get_rng_state())
+    gains = [part for module in parts for part in module.modules() if isinstance(part, LayerNorm)]
+    assert len(gains) == 2
+    assert all(not value.any() for module in parts for name, value in module.named_parameters() if "gain" not in name)
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"n_heads": 3}, r"n_heads: got 3, expected a divisor of d_model=4"),
+        ({"qk": "split"}, r"qk: got 'split', expected one of factored, merged"),
+        ({"qk": "merged", "qk_rank": 2}, r"qk_rank: got 2, expected null with qk=merged"),
+    ],
+)
+def test_what_does_not_fit_is_refused(values: dict[str, Any], message: str) -> None:
+    with pytest.raises(SpecError, match=message):
+        Attention(4, **values)

@@ -1,0 +1,163 @@
+"""GPTs as a workload: conformance, outcomes, roles of heads, low-rank updates, and the block engine's bits.
+
+Axes: L lane, N block, H head, P probe.
+"""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from attnsweep.workloads.engine.contract import Evidence, Lanes, Training
+from attnsweep.workloads.engine.pack import Pack
+from attnsweep.workloads.engine.result import PackResult
+from attnsweep.workloads.gpt import GPTParameters, GPTWorkload
+from attnsweep.workloads.gpt.data import evaluation_batch
+from attnsweep.workloads.gpt.heads import label_heads
+from attnsweep.workloads.parameters import Value
+from attnsweep.workloads.testing import check_workload, defaults
+
+WORKLOAD = GPTWorkload()
+
+TINY: dict[str, Value] = {"n_steps": 6, "batch_size": 4, "eval_batch_size": 6, "d_model": 8}
+MODES: dict[str, dict[str, Value]] = {
+    "table": {"activation": "gelu", "d_ffn": 7, "qk_rank": 3},
+    "induction": {
+        "task": "induction",
+        "n_words": 8,
+        "n_tokens": 8,
+        "n_blocks": 2,
+        "n_heads": 2,
+        "qk": "merged",
+        "tied": True,
+        "positions": "sinusoidal",
+    },
+    "chain": {
+        "task": "order_2_chain",
+        "n_words": 3,
+        "lora_rank": 2,
+        "dtype": "float64",
+        "optimizer": "sgd",
+        "activation": "gelu_tanh",
+        "positions": "none",
+    },
+}
+LANES: list[dict[str, Value]] = [
+    {},
+    {"init_sigma": 0.3, "layer_norm_eps": 0.0, "attention_scale": "one", "learning_rate": 1e-2},
+    {"init_sigma": 1e-2, "layer_norm_eps": 1e-1, "attention_scale": "log_n_inv_sqrt_d"},
+]
+INDUCTION: dict[str, Value] = {
+    "task": "induction",
+    "n_words": 16,
+    "n_tokens": 16,
+    "n_blocks": 2,
+    "d_ffn": 32,
+    "batch_size": 32,
+    "eval_batch_size": 64,
+    "learning_rate": 1e-2,
+}
+
+
+def train(*trainings: Training[GPTParameters]) -> PackResult:
+    pack = Pack(WORKLOAD, trainings)
+    while not pack.advance(1_000):
+        pass
+    return pack.result()
+
+
+@pytest.mark.sample("table")
+@pytest.mark.slow
+@pytest.mark.parametrize("mode", MODES)
+def test_conformance(mode: str) -> None:
+    settings = TINY | MODES[mode]
+    check_workload(WORKLOAD, [defaults(WORKLOAD, **{**settings, **lane}) for lane in LANES])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("activation", ["relu", "gelu"])
+def test_a_training_is_the_same_to_the_last_bit_in_any_pack(activation: str) -> None:
+    """With sizes that fill no vectors."""
+    values: dict[str, Value] = {"n_steps": 20, "batch_size": 3, "eval_batch_size": 5, "d_model": 6, "d_ffn": 7}
+    trainings = [Training(defaults(WORKLOAD, **values, activation=activation), seed) for seed in range(5)]
+    whole = train(*trainings).evidence.metrics
+    for lanes in (slice(2, 3), slice(1, 4)):
+        for metric, table in train(*trainings[lanes]).evidence.metrics.items():
+            np.testing.assert_array_equal(whole[metric][lanes], table, err_msg=metric)
+
+
+def test_outcomes_by_level() -> None:
+    levels = {"zero": math.log(16), "constant": 2.6, "current": 2.3, "context": 1.5, "solved": 0.1}
+    losses = [math.log(16), 2.6, 2.3, 1.5, 0.09, 100.0, 2.0]
+    loss = np.array([[5.0, *losses]])
+    evidence = Evidence(
+        steps=np.arange(8),
+        metrics={"eval_loss": loss},
+        levels={name: np.array([value]) for name, value in levels.items()},
+    )
+    found = WORKLOAD.judge(defaults(WORKLOAD, **INDUCTION), evidence)
+    assert list(zip(found.outcome[0, 1:], found.detail[0, 1:], strict=True)) == [
+        ("degenerate_zero", "zero"),
+        ("degenerate_zero", "constant"),
+        ("marginal", "current"),
+        ("marginal", "context"),
+        ("solved", ""),
+        ("diverged", ""),
+        ("plateau", ""),
+    ]
+
+
+def test_a_training_at_a_tiny_sigma_starts_at_the_uniform_prediction() -> None:
+    result = train(Training(defaults(WORKLOAD, n_steps=1, init_sigma=1e-6, learning_rate=1e-9, eval_batch_size=8), 0))
+    levels = {name: value[0] for name, value in result.evidence.levels.items()}
+    assert result.evidence.metrics["eval_loss"][0, 0] == pytest.approx(math.log(4), abs=1e-5)
+    assert levels["zero"] == pytest.approx(math.log(4))
+    assert 0 < levels["solved"] < levels["current"] < levels["constant"] < levels["zero"]
+
+
+def test_levels_are_losses_of_reference_predictors_on_the_evaluation_batch() -> None:
+    lanes = Lanes([Training(defaults(WORKLOAD, eval_batch_size=50), seed) for seed in range(2)], torch.device("cpu"))
+    batch = evaluation_batch(lanes)
+    torch.testing.assert_close(batch["weight"].sum((1, 2)), torch.ones(2))
+    targets = batch["target"][0][batch["weight"][0] > 0]
+    table = lanes.streams.integers("task/table", (4, 4), 4)[0]
+    shares = table.flatten().bincount(minlength=4) / 16
+    expected = -shares[targets].log().mean()
+    torch.testing.assert_close(batch["level/constant"][0], expected)
+
+
+def test_roles_follow_scores() -> None:
+    scores = {
+        "previous_token": np.array([[[0.6], [0.3]]]),
+        "induction": np.array([[[0.1], [0.7]]]),
+    }
+    assert label_heads(scores).tolist() == [[["previous_token"], ["induction"]]]
+    assert label_heads({name: value / 2 for name, value in scores.items()}).tolist() == [[["none"], ["none"]]]
+
+
+def test_a_low_rank_training_keeps_its_base() -> None:
+    def start(parameters: GPTParameters) -> dict[str, Tensor]:
+        lanes = Lanes([Training(parameters, 5)], torch.device("cpu"))
+        return WORKLOAD.initial(WORKLOAD.build(parameters), lanes)
+
+    updated = defaults(WORKLOAD, **TINY, lora_rank=2, init_sigma=0.3)
+    before, full = start(updated), start(defaults(WORKLOAD, **TINY, init_sigma=0.3))
+    pack = Pack(WORKLOAD, [Training(updated, 5)])
+    while not pack.advance(10):
+        pass
+    _, after = pack.final_state(np.array([0]))
+    changed = {name for name in before if not torch.equal(before[name], after[name])}
+    assert changed == {name for name in before if ".down." in name or ".up." in name}
+    # The frozen base is where the training of the same seed without updates starts.
+    assert all(torch.equal(before[name], value) for name, value in full.items())
+    assert not before["head.up.weight"].any()
+
+
+@pytest.mark.slow
+def test_induction_heads_emerge() -> None:
+    result = train(*[Training(defaults(WORKLOAD, **INDUCTION, n_steps=600), seed) for seed in range(2)])
+    assert (np.nanmax(result.evidence.metrics["accuracy"], 1) > 0.9).all()
+    roles = {role for probe in result.heads[-2:] for role in probe.heads.role.flatten()}
+    assert {"previous_token", "induction"} <= roles

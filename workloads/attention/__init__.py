@@ -1,0 +1,23 @@
+"""Parts of transformers for workloads, yours included: attention, layers, a block, masks and positions.
+
+Each part is an ordinary `nn.Module` of ONE training, which the engine stacks. Values that may differ between trainings
+of one program (epsilon, the scale of the logits) are buffers.
+"""
+
+from attnsweep.workloads.attention.attention import Attention
+from attnsweep.workloads.attention.block import TransformerBlock
+from attnsweep.workloads.attention.layers import Embedding, FeedForward, LayerNorm, Linear, LowRankLinear
+from attnsweep.workloads.attention.positions import sinusoids
+from attnsweep.workloads.attention.sight import Sight
+
+__all__ = [
+    "Attention",
+    "Embedding",
+    "FeedForward",
+    "LayerNorm",
+    "Linear",
+    "LowRankLinear",
+    "Sight",
+    "TransformerBlock",
+    "sinusoids",
+]

@@ -1,0 +1,124 @@
+"""Multi-head attention for one training. It returns its weights, from which roles of heads are scored.
+
+Axes of one training: B sequence, T token, Q query token, K key token, D model, H head, C channel of a query and a key,
+E = D / H channel of a value.
+"""
+
+import torch
+from torch import Tensor, nn
+
+from attnsweep.workloads.attention.layers import Linear, MakesLinear
+from attnsweep.workloads.attention.logit_scale import LogitScale, logit_scale
+from attnsweep.workloads.attention.sight import Sight
+from attnsweep.workloads.errors import SpecError
+
+QK_FORMS = ("factored", "merged")
+
+
+class Attention(nn.Module):
+    """softmax(s Q K^t + mask) V, the heads side by side, then a linear layer.
+
+    With `factored`, Q = x W_q^t + b_q and K = x W_k^t + b_k have C = `qk_rank` channels a head. With `merged`, the
+    product of the two matrices is one parameter: Q = x W^t + c has C = D channels a head, and the keys are the tokens
+    themselves. Both forms express the same functions if `qk_rank` >= D (a key bias adds the same number to all logits
+    of a query, which softmax ignores), but gradient descent takes other ways through them.
+
+    Args:
+        d_model: D.
+        n_heads: H, a divisor of D.
+        qk: A name among `QK_FORMS`.
+        qk_rank: C, for `factored`; `None` = D / H.
+        attention_scale: The factor s: see `logit_scale`. Its d is C with `factored`, and D / H with `merged`, so that
+            the default scale does not depend on the form.
+        linear: Makes the linear layers.
+
+    Attributes:
+        query, key, value, out: The linear layers; `key` is `None` with `merged`.
+        scale, has_log_n: The factor as buffers, so trainings of one program may differ in it.
+
+    Raises:
+        SpecError: If D is no multiple of H, or `qk_rank` is given with `merged`.
+
+    Source: Vaswani et al. 2017, section 3.2. The mask is minus infinity before the softmax.
+    """
+
+    scale: Tensor
+    has_log_n: Tensor
+
+    def __init__(
+        self,
+        d_model: int,
+        n_heads: int = 1,
+        *,
+        qk: str = "factored",
+        qk_rank: int | None = None,
+        attention_scale: str = "inv_sqrt_d",
+        linear: MakesLinear = Linear,
+    ) -> None:
+        super().__init__()
+        check_heads(d_model, n_heads, qk, qk_rank)
+        C = d_model if qk == "merged" else qk_rank or d_model // n_heads
+        self.query = linear(d_model, n_heads * C)
+        self.key = linear(d_model, n_heads * C) if qk == "factored" else None
+        self.value = linear(d_model, d_model)
+        self.out = linear(d_model, d_model)
+        built = logit_scale(attention_scale, d_model // n_heads if qk == "merged" else C)
+        self.register_buffer("scale", built.scale)
+        self.register_buffer("has_log_n", built.has_log_n)
+        self._n_heads = n_heads
+
+    def forward(self, x_BTD: Tensor, sight: Sight) -> tuple[Tensor, Tensor]:
+        """Self-attention: the output (B, T, D), and the attention weights (B, H, T, T)."""
+        return self.attend(x_BTD, self.keys(x_BTD), self.values(x_BTD), sight)
+
+    def attend(self, asking_BQD: Tensor, key_BHKC: Tensor, value_BHKE: Tensor, sight: Sight) -> tuple[Tensor, Tensor]:
+        """The output (B, Q, D) at the asking tokens, and the attention weights (B, H, Q, K).
+
+        Args:
+            asking_BQD: The tokens that queries come from.
+            key_BHKC, value_BHKE: Of the tokens that are read, from `keys` and `values`.
+            sight: Which keys the queries see.
+        """
+        query_BHQC = self._by_head(self.query(asking_BQD) * self.factor(sight))
+        weight_BHQK = torch.softmax(query_BHQC @ key_BHKC.mT + sight.bias_BQK.unsqueeze(1), dim=-1)
+        mixed_BQD = (weight_BHQK @ value_BHKE).transpose(1, 2).flatten(2)
+        return self.out(mixed_BQD), weight_BHQK
+
+    def factor(self, sight: Sight) -> Tensor:
+        """(B, Q, 1) what multiplies the queries."""
+        return LogitScale(self.scale, self.has_log_n).of(sight.log_n_BQ).unsqueeze(-1)
+
+    def keys(self, x_BKD: Tensor) -> Tensor:
+        """(B, H, K, C) of the tokens that are read."""
+        if self.key is None:
+            return x_BKD.unsqueeze(1).expand(-1, self._n_heads, -1, -1)
+        return self._by_head(self.key(x_BKD))
+
+    def values(self, x_BKD: Tensor) -> Tensor:
+        """(B, H, K, E) of the tokens that are read."""
+        return self._by_head(self.value(x_BKD))
+
+    def _by_head(self, x: Tensor) -> Tensor:
+        by_head: Tensor = x.unflatten(-1, (self._n_heads, -1))
+        return by_head.transpose(1, 2)
+
+
+def check_heads(d_model: int, n_heads: int, qk: str, qk_rank: int | None) -> None:
+    """Checks that the sizes of an attention layer go together; the arguments are those of `Attention`.
+
+    Raises:
+        SpecError: If they do not.
+    """
+    if qk not in QK_FORMS:
+        raise SpecError("qk", given=qk, expected=f"one of {', '.join(QK_FORMS)}", fix="correct its name")
+    if d_model % n_heads:
+        raise SpecError(
+            "n_heads", given=n_heads, expected=f"a divisor of d_model={d_model}", fix="change n_heads or d_model"
+        )
+    if qk == "merged" and qk_rank is not None:
+        raise SpecError(
+            "qk_rank",
+            given=qk_rank,
+            expected="null with qk=merged, which has no rank",
+            fix="remove qk_rank, or set qk=factored",
+        )

@@ -1,0 +1,131 @@
+"""Layers of transformers whose parameters start at constants, so that the engine draws them from its own streams.
+
+They are subclasses of PyTorch's where there is one, with its names and orientation: a linear layer's weight is (out,
+in). Under `init_sigma` null they start as PyTorch's layers do.
+
+Axes of one training: ... any, D model, W feed-forward, V vocabulary, R rank.
+"""
+
+import functools
+from collections.abc import Callable
+from typing import Protocol
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import embedding, gelu, pad
+
+from attnsweep.workloads.engine.layer_norm import fused_layer_norm, inverse_root
+
+ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
+    "relu": torch.relu,
+    "gelu": gelu,
+    "gelu_tanh": functools.partial(gelu, approximate="tanh"),
+}
+
+_LONGEST_ONE_HOT = 64
+"""Rows of an embedding that is read by a product with one-hot vectors: backward, a lookup is a slow scatter."""
+_VECTORS = 32
+"""Elementwise functions compute the remainder beyond so many numbers in another way, which rounds differently."""
+
+
+class Linear(nn.Linear):
+    """`nn.Linear`, with zeros in place of random numbers when it is built."""
+
+    def reset_parameters(self) -> None:
+        """Draws nothing."""
+        for value in self.parameters():
+            nn.init.zeros_(value)
+
+
+class LowRankLinear(Linear):
+    """A linear layer with an update of low rank: x W^t + b + scale (x A^t) B^t.
+
+    Attributes:
+        down: A, (R, in). up: B, (out, R); it starts at 0 by convention, so that the update does.
+        scale: () factor of the update; Hu et al. write alpha / R.
+
+    Source: Hu et al. 2021, "LoRA", section 4.1.
+    """
+
+    scale: Tensor
+
+    def __init__(self, in_features: int, out_features: int, *, rank: int, scale: float = 1.0) -> None:
+        super().__init__(in_features, out_features)
+        self.down = Linear(in_features, rank, bias=False)
+        self.up = Linear(rank, out_features, bias=False)
+        self.register_buffer("scale", torch.tensor(scale, dtype=torch.float64))
+
+    def forward(self, input: Tensor) -> Tensor:
+        """(..., out) of (..., in)."""
+        update: Tensor = self.up(self.down(input)) * self.scale
+        return super().forward(input) + update
+
+
+class MakesLinear(Protocol):
+    """Something that makes a linear layer, such as `Linear`."""
+
+    def __call__(self, in_features: int, out_features: int) -> nn.Module:
+        """A layer from (..., in_features) to (..., out_features)."""
+
+
+class Embedding(nn.Embedding):
+    """`nn.Embedding`, with zeros in place of random numbers when it is built."""
+
+    def reset_parameters(self) -> None:
+        """Draws nothing."""
+        nn.init.zeros_(self.weight)
+
+    def forward(self, input: Tensor) -> Tensor:
+        """(..., D) rows at the indices (...)."""
+        if self.num_embeddings > _LONGEST_ONE_HOT:
+            return embedding(input, self.weight)
+        rows_V = torch.arange(self.num_embeddings, device=input.device)
+        return (input.unsqueeze(-1) == rows_V).to(self.weight.dtype) @ self.weight
+
+
+class LayerNorm(nn.Module):
+    """(x - mean) / sqrt(variance + layer_norm_eps) * gain + bias over the last axis; epsilon inside the root.
+
+    Epsilon is a buffer, so trainings of one program may differ in it. At epsilon 0 a constant vector gives `bias`.
+    """
+
+    layer_norm_eps: Tensor
+
+    def __init__(self, d_model: int, layer_norm_eps: float = 1e-5) -> None:
+        super().__init__()
+        self.gain_D = nn.Parameter(torch.ones(d_model))
+        self.bias_D = nn.Parameter(torch.zeros(d_model))
+        self.register_buffer("layer_norm_eps", torch.tensor(layer_norm_eps, dtype=torch.float64))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(..., D) of (..., D)."""
+        return fused_layer_norm(x, self.gain_D, self.bias_D, inverse_root(self.layer_norm_eps))
+
+
+class FeedForward(nn.Module):
+    """g(x W_1^t + b_1) W_2^t + b_2.
+
+    Args:
+        d_model, d_ffn: The widths.
+        activation: g, a name among `ACTIVATIONS`: `gelu` is x Phi(x), `gelu_tanh` its approximation.
+        linear: Makes the two linear layers.
+    """
+
+    def __init__(self, d_model: int, d_ffn: int, *, activation: str = "relu", linear: MakesLinear = Linear) -> None:
+        super().__init__()
+        self.first = linear(d_model, d_ffn)
+        self.second = linear(d_ffn, d_model)
+        self.activation = activation
+        self._filled = 0 if activation == "relu" else -d_ffn % _VECTORS
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(..., D) of (..., D)."""
+        fed: Tensor = self.second(self.activated(self.first(x)))
+        return fed
+
+    def activated(self, hidden: Tensor) -> Tensor:
+        """(..., W) g of (..., W)."""
+        function = ACTIVATIONS[self.activation]
+        if self._filled:
+            return function(pad(hidden, (0, self._filled)))[..., : -self._filled]
+        return function(hidden)

@@ -1,0 +1,47 @@
+"""Which keys the queries of an attention layer may see. Axes: B sequence (1 if all see alike), Q query, K key."""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+
+@dataclass(frozen=True, slots=True)
+class Sight:
+    """Which keys the queries of an attention layer may see.
+
+    Attributes:
+        bias_BQK: Added to the logits: 0, or -infinity where a key is not seen. Each query sees at least one key.
+        log_n_BQ: Log of the number of keys that a query sees.
+    """
+
+    bias_BQK: Tensor
+    log_n_BQ: Tensor
+
+    @classmethod
+    def of(cls, seen_BQK: Tensor, dtype: torch.dtype) -> "Sight":
+        """The sight of a mask.
+
+        Args:
+            seen_BQK: bool, true where the key is seen. Let each query see a key: the softmax over none is NaN, and so
+                is its gradient.
+            dtype: The type of the logits.
+        """
+        bias_BQK = torch.zeros_like(seen_BQK, dtype=dtype).masked_fill(~seen_BQK, -torch.inf)
+        return cls(bias_BQK, seen_BQK.sum(-1).to(dtype).log())
+
+    @classmethod
+    def causal(cls, like: Tensor) -> "Sight":
+        """Each token sees itself and those before it.
+
+        Args:
+            like: (B, T, D) tokens; gives T, type and device.
+        """
+        T = like.shape[1]
+        return cls.of(torch.ones(1, T, T, dtype=torch.bool, device=like.device).tril(), like.dtype)
+
+    @classmethod
+    def everything(cls, like: Tensor) -> "Sight":
+        """Each token sees all tokens. The argument is that of `causal`."""
+        T = like.shape[1]
+        return cls.of(torch.ones(1, T, T, dtype=torch.bool, device=like.device), like.dtype)

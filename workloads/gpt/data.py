@@ -1,0 +1,61 @@
+"""Batches of sequences for a pack of trainings. Axes: L lane, B sequence, T token."""
+
+import functools
+
+import torch
+from torch import Tensor
+
+from attnsweep.workloads.engine.contract import Batch, Lanes
+from attnsweep.workloads.gpt.parameters import GPTParameters
+from attnsweep.workloads.gpt.tasks import TASKS, Laws, Sequences
+
+GPTLanes = Lanes[GPTParameters]
+
+LEVEL = "level/"
+"""The prefix of a reference level's name in an evaluation batch."""
+
+
+def training_batch(lanes: GPTLanes, step: int) -> Batch:
+    """`token` and `target` (L, B, T), and `weight` (L, B, T), which sums to 1 over a training's batch."""
+    return _batch(lanes, _sequences(lanes, "batch", lanes.shared.batch_size, step))
+
+
+def evaluation_batch(lanes: GPTLanes) -> Batch:
+    """Sequences that no step sees, and `level/<name>` (L,), the losses of the reference predictors on them."""
+    drawn = _sequences(lanes, "eval", lanes.shared.eval_batch_size, 0)
+    batch = _batch(lanes, drawn)
+    nats = TASKS[lanes.shared.task].reference_nats(_laws(lanes), lanes.shared.n_words, drawn)
+    weight_LBT = _weight(drawn.counts_LBT)
+    return batch | {
+        f"{LEVEL}{name}": torch.where(drawn.counts_LBT, value * weight_LBT, 0.0).sum((1, 2)).to(lanes.dtype)
+        for name, value in nats.items()
+    }
+
+
+def looked_at_sequences(lanes: GPTLanes, n_sequences: int) -> Sequences:
+    """Sequences on which heads are scored."""
+    return _sequences(lanes, "heads", n_sequences, 0)
+
+
+@functools.lru_cache(maxsize=1)
+def _laws(lanes: GPTLanes) -> Laws:
+    shared = lanes.shared
+    return TASKS[shared.task].laws(lanes.streams, shared.n_words, lanes.tensor("chain_contrast", torch.float64))
+
+
+def _sequences(lanes: GPTLanes, name: str, n_sequences: int, step: int) -> Sequences:
+    shared = lanes.shared
+    shape = (n_sequences, shared.n_tokens)
+    return TASKS[shared.task].sequences(lanes.streams, name, _laws(lanes), shared.n_words, shape, step)
+
+
+def _batch(lanes: GPTLanes, drawn: Sequences) -> Batch:
+    return {
+        "token": drawn.token_LBT,
+        "target": drawn.target_LBT,
+        "weight": _weight(drawn.counts_LBT).to(lanes.dtype),
+    }
+
+
+def _weight(counts_LBT: Tensor) -> Tensor:
+    return counts_LBT / counts_LBT.sum((1, 2), keepdim=True).double()

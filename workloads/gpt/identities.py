@@ -1,0 +1,167 @@
+"""What the gradients of a GPT satisfy exactly, at any depth: flat directions, redundant biases, gauge groups.
+
+All that is added to the residual stream loses its mean before it is read, and the last layer feeds a softmax. Weights
+are (outputs, inputs), as PyTorch's; identities read (inputs, outputs). Source: docs/gradients.md; Boue 2025, Table 3.
+"""
+
+from collections.abc import Iterator
+from typing import cast
+
+import torch
+from torch import Tensor, nn
+
+from attnsweep.workloads.engine.contract import Batch
+from attnsweep.workloads.gpt.backward import gradients_by_hand
+from attnsweep.workloads.gpt.model import GPT
+from attnsweep.workloads.gpt.parameters import GPTParameters
+from attnsweep.workloads.identities import (
+    AttentionRows,
+    ClosedForm,
+    EqualSums,
+    Identity,
+    KeyBias,
+    Part,
+    Reader,
+    RedundantBias,
+    RowSums,
+    low_rank,
+    norm_gain,
+    queries_and_keys,
+    relu_neurons,
+    rescaling,
+    values_and_output,
+)
+
+_WRITES = ("attention.out", "ffn.second")
+"""The layers of a block that write to the residual stream."""
+
+
+def identities_of(parameters: GPTParameters) -> tuple[Identity, ...]:
+    """All that hold for a training with these parameters."""
+    found: list[Identity] = [
+        AttentionRows(name="attention", weights=_weights, is_causal=True),
+        ClosedForm(name="all gradients", source="Boue 2025, Table 3", gradients=_by_hand),
+    ]
+    if parameters.lora_rank is not None:
+        return (*found, *_of_updates(parameters))
+    found += _of_embeddings(parameters)
+    for block in range(parameters.n_blocks):
+        at = f"blocks.{block}"
+        for layer in _WRITES:
+            found.append(RowSums(name=f"{at}.{layer}.weight", part=_weight(f"{at}.{layer}").T))
+            found.append(RowSums(name=f"{at}.{layer}.bias", part=_bias(f"{at}.{layer}")))
+        found += _of_attention(parameters, f"{at}.attention")
+        found += _of_feed_forward(parameters, at)
+    return (*found, *_of_head(parameters))
+
+
+def _of_embeddings(parameters: GPTParameters) -> Iterator[Identity]:
+    """The rows of tied embeddings are read by the last layer too."""
+    token, position = Part("token.weight"), Part("position")
+    is_learned = parameters.positions == "learned"
+    if is_learned:
+        yield RowSums(name="position", part=position)
+    if parameters.tied:
+        return
+    yield RowSums(name="token", part=token)
+    if is_learned:
+        yield EqualSums(name="tokens and positions", left=token, right=position)
+    if parameters.layer_norm_eps == 0.0 and parameters.positions != "sinusoidal":
+        layers = [f"blocks.{block}.{layer}" for block in range(parameters.n_blocks) for layer in _WRITES]
+        written = [part for layer in layers for part in (_weight(layer), _bias(layer))]
+        yield rescaling("the residual stream", [token, *([position] if is_learned else []), *written])
+
+
+def _of_attention(parameters: GPTParameters, at: str) -> Iterator[Identity]:
+    D, H = parameters.d_model, parameters.n_heads
+    query, key, value, out = (f"{at}.{name}" for name in ("query", "key", "value", "out"))
+    is_factored = parameters.qk == "factored"
+    if is_factored:
+        yield KeyBias(name=at, key=_bias(key), query=_bias(query))
+    yield RedundantBias(
+        name=f"the values' bias of {at}", bias=_bias(value), readers=(Reader(_bias(out), _weight(out).T),)
+    )
+    norm = f"{at}_norm"
+    readers = tuple(Reader(_bias(layer), _weight(layer).T) for layer in (query, value))
+    yield RedundantBias(name=f"the bias of {norm}", bias=Part(f"{norm}.bias_D"), readers=readers)
+    weights = [_weight(layer).T for layer in ((query, key, value) if is_factored else (query, value))]
+    if not is_factored:
+        weights += [part for head in range(H) for part in _merged_keys(query, slice(head * D, (head + 1) * D))]
+    yield norm_gain(norm, _gain_and_bias(norm), weights)
+    C = parameters.qk_rank or D // H
+    for head in range(H):
+        name, c, e = (
+            f"{at}, head {head}",
+            slice(head * C, (head + 1) * C),
+            slice(head * (D // H), (head + 1) * (D // H)),
+        )
+        if is_factored:
+            yield queries_and_keys(name, _rows(query, c), _rows(key, c))
+        yield values_and_output(name, _rows(value, e), _weight(out)[:, e].T)
+
+
+def _merged_keys(query: str, rows: slice) -> tuple[Part, Part]:
+    """What reads the tokens as keys, where their norm's output itself is the key: by channel of the key."""
+    return _weight(query)[rows], _bias(query)[rows].column
+
+
+def _of_feed_forward(parameters: GPTParameters, at: str) -> Iterator[Identity]:
+    first, second, norm = f"{at}.ffn.first", f"{at}.ffn.second", f"{at}.ffn_norm"
+    if parameters.activation == "relu":
+        yield relu_neurons(at, (_weight(first).T, _bias(first)), _weight(second).T)
+    yield norm_gain(norm, _gain_and_bias(norm), (_weight(first).T,))
+    yield RedundantBias(
+        name=f"the bias of {norm}", bias=Part(f"{norm}.bias_D"), readers=(Reader(_bias(first), _weight(first).T),)
+    )
+
+
+def _of_head(parameters: GPTParameters) -> Iterator[Identity]:
+    if parameters.tied:
+        return
+    yield RowSums(name="head.weight", part=_weight("head").T, because="softmax")
+    yield RowSums(name="head.bias", part=_bias("head"), because="softmax")
+    yield norm_gain("last_norm", _gain_and_bias("last_norm"), (_weight("head").T,))
+    yield RedundantBias(
+        name="the bias of last_norm",
+        bias=Part("last_norm.bias_D"),
+        readers=(Reader(_bias("head"), _weight("head").T),),
+    )
+
+
+def _of_updates(parameters: GPTParameters) -> Iterator[Identity]:
+    """Of low-rank updates; all else is frozen."""
+    query_key = ("query", "key") if parameters.qk == "factored" else ("query",)
+    of_block = [*(f"attention.{name}" for name in (*query_key, "value", "out")), "ffn.first", "ffn.second"]
+    layers = [f"blocks.{block}.{layer}" for block in range(parameters.n_blocks) for layer in of_block]
+    for layer in (*layers, "head"):
+        down, up = _weight(f"{layer}.down"), _weight(f"{layer}.up")
+        yield low_rank(layer, down.T, up.T)
+        if layer.endswith(_WRITES):
+            yield RowSums(name=f"{layer}.up.weight", part=up.T)
+    yield RowSums(name="head.up.weight", part=_weight("head.up").T, because="softmax")
+
+
+def _weight(layer: str) -> Part:
+    return Part(f"{layer}.weight")
+
+
+def _bias(layer: str) -> Part:
+    return Part(f"{layer}.bias")
+
+
+def _rows(layer: str, some: slice) -> tuple[Part, Part]:
+    """Some outputs of a layer: weight (inputs, r), and bias (r,)."""
+    return _weight(layer)[some].T, _bias(layer)[some]
+
+
+def _gain_and_bias(norm: str) -> tuple[Part, Part]:
+    return Part(f"{norm}.gain_D"), Part(f"{norm}.bias_D")
+
+
+def _weights(module: nn.Module, batch: Batch) -> Tensor:
+    """(blocks, B, H, T, T)."""
+    return torch.stack(cast(GPT, module).trace(batch["token"])[1])
+
+
+def _by_hand(module: nn.Module, batch: Batch) -> dict[str, Tensor]:
+    return gradients_by_hand(cast(GPT, module), batch)

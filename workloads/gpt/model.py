@@ -1,0 +1,142 @@
+"""The minimal GPT: token and position embeddings, pre-norm blocks, a last normalization, logits of the next token.
+
+Axes of one training: B sequence, T token, C context (the most tokens of a sequence), V vocabulary, D model, H head.
+Source: Boue 2025, "Deep learning for pedestrians: backpropagation in Transformers", Table 2.
+"""
+
+import functools
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from attnsweep.workloads.attention import (
+    Embedding,
+    LayerNorm,
+    Linear,
+    LowRankLinear,
+    Sight,
+    TransformerBlock,
+    sinusoids,
+)
+from attnsweep.workloads.attention.layers import MakesLinear
+
+POSITIONS = ("learned", "sinusoidal", "none")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class GPTShape:
+    """The sizes and the graph of a GPT: the same in all lanes of a pack.
+
+    Attributes:
+        n_words: V. n_context: C.
+        d_ffn: Width of the feed-forward parts; `None` = 4 D.
+        positions: A name among `POSITIONS`.
+        is_tied: Whether the logits are x tok^t, without a bias.
+        is_causal: Whether tokens see no later ones.
+        qk, qk_rank: As `Attention` takes them.
+        lora_rank: The rank of the updates of all linear layers; `None` for none. With it, all else is frozen.
+    """
+
+    n_words: int
+    n_context: int
+    d_model: int
+    n_blocks: int = 1
+    n_heads: int = 1
+    d_ffn: int | None = None
+    positions: str = "learned"
+    is_tied: bool = False
+    is_causal: bool = True
+    qk: str = "factored"
+    qk_rank: int | None = None
+    activation: str = "relu"
+    lora_rank: int | None = None
+
+
+class GPT(nn.Module):
+    """Reads tokens and answers, at each, with the logits of the next.
+
+    Args:
+        shape: The sizes.
+        attention_scale, layer_norm_eps, lora_scale: Values in which lanes may differ.
+
+    Attributes:
+        token: Embedding (V, D). position: learned embedding (C, D), or `None`.
+        position_CD: Sines and cosines, if positions are sinusoidal.
+        head: The last linear layer; `None` if tied.
+    """
+
+    position_CD: Tensor
+
+    def __init__(
+        self,
+        shape: GPTShape,
+        *,
+        attention_scale: str = "inv_sqrt_d",
+        layer_norm_eps: float = 1e-5,
+        lora_scale: float = 1.0,
+    ) -> None:
+        super().__init__()
+        V, C, D = shape.n_words, shape.n_context, shape.d_model
+        linear: MakesLinear = Linear
+        if shape.lora_rank is not None:
+            linear = functools.partial(LowRankLinear, rank=shape.lora_rank, scale=lora_scale)
+        self.token = Embedding(V, D)
+        self.position = nn.Parameter(torch.zeros(C, D)) if shape.positions == "learned" else None
+        if shape.positions == "sinusoidal":
+            self.register_buffer("position_CD", sinusoids(C, D))
+        self.blocks = nn.ModuleList(
+            TransformerBlock(
+                D,
+                shape.n_heads,
+                d_ffn=shape.d_ffn,
+                activation=shape.activation,
+                qk=shape.qk,
+                qk_rank=shape.qk_rank,
+                attention_scale=attention_scale,
+                layer_norm_eps=layer_norm_eps,
+                linear=linear,
+            )
+            for _ in range(shape.n_blocks)
+        )
+        self.last_norm = LayerNorm(D, layer_norm_eps)
+        self.head = None if shape.is_tied else linear(D, V)
+        self.shape = shape
+
+    def forward(self, token_BT: Tensor) -> Tensor:
+        """(B, T, V) logits of the token after each."""
+        return self.trace(token_BT)[0]
+
+    def trace(self, token_BT: Tensor) -> tuple[Tensor, list[Tensor]]:
+        """The logits of `forward`, and the attention weights (B, H, T, T) of each block."""
+        x_BTD = self.embedded(token_BT)
+        sight = Sight.causal(x_BTD) if self.shape.is_causal else Sight.everything(x_BTD)
+        weights = []
+        for block in self.blocks:
+            x_BTD, weight_BHTT = block(x_BTD, sight)
+            weights.append(weight_BHTT)
+        return self.logits(x_BTD), weights
+
+    def embedded(self, token_BT: Tensor, first: int = 0) -> Tensor:
+        """(B, T, D) the tokens at positions `first`, `first` + 1, ..."""
+        x_BTD: Tensor = self.token(token_BT)
+        here = slice(first, first + token_BT.shape[1])
+        if self.shape.positions == "none":
+            return x_BTD
+        return x_BTD + (self.position_CD if self.position is None else self.position)[here]
+
+    def logits(self, x_BTD: Tensor) -> Tensor:
+        """(B, T, V) from the stream behind the last block."""
+        x_BTD = self.last_norm(x_BTD)
+        return x_BTD @ self.token.weight.T if self.head is None else self.head(x_BTD)
+
+
+def freeze_base(model: GPT) -> None:
+    """Turns all parameters but the low-rank updates into buffers, which no step changes. Their names stay."""
+    of_updates = ("down", "up")
+    for path, owner in list(model.named_modules()):
+        if path.rpartition(".")[2] in of_updates:
+            continue
+        for name, value in list(owner.named_parameters(recurse=False)):
+            delattr(owner, name)
+            owner.register_buffer(name, value.detach())

@@ -1,0 +1,116 @@
+"""The parameters of the training of a GPT."""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from attnsweep.workloads.attention.attention import QK_FORMS, check_heads
+from attnsweep.workloads.attention.layers import ACTIVATIONS
+from attnsweep.workloads.attention.logit_scale import ATTENTION_SCALES
+from attnsweep.workloads.errors import SpecError
+from attnsweep.workloads.gpt.model import POSITIONS, GPTShape
+from attnsweep.workloads.gpt.tasks import TASKS
+from attnsweep.workloads.parameters import TrainingParameters, parameter
+
+
+@dataclass(frozen=True, kw_only=True)
+class GPTParameters(TrainingParameters):
+    """Parameters of a GPT that learns to predict tokens. The defaults are small enough for thousands of trainings.
+
+    Raises:
+        SpecError: For sizes that do not fit.
+    """
+
+    init_sigma: float | None = parameter(
+        None,
+        "standard deviation of the Gaussian initialization of all matrices, gains 1, biases 0; null = PyTorch's",
+        low=0.0,
+    )
+    optimizer: str = parameter("adam", "update rule", choices=("sgd", "adam", "adamw", "lbfgs"), static=True)
+    learning_rate: float = parameter(3e-3, "step size of the optimizer", above=0.0)
+    n_steps: int = parameter(1000, "optimizer steps", low=1, high=2**31 - 1, static=True)
+    dtype: str = parameter(
+        "float32", "floating-point type of the training", choices=("float32", "float64"), static=True
+    )
+    probe_every: int | None = parameter(
+        None, "steps between probes; null = ever rarer probes", low=1, high=2**31 - 1, static=True
+    )
+
+    task: str = parameter("bigram_table", "what is to be predicted", choices=tuple(TASKS), static=True)
+    n_words: int = parameter(4, "size of the vocabulary", low=2, high=64, static=True)
+    n_tokens: int = parameter(5, "tokens of a sequence", low=3, high=1024, static=True)
+    batch_size: int = parameter(64, "sequences per step", low=1, high=1_000_000, static=True)
+    eval_batch_size: int = parameter(256, "sequences that no step sees, judged by", low=1, high=1_000_000, static=True)
+    chain_contrast: float = parameter(
+        2.0,
+        "order_2_chain: standard deviation of the logits of its transitions; 0 = uniform tokens",
+        low=0.0,
+        high=10.0,
+    )
+
+    n_blocks: int = parameter(1, "blocks", low=1, high=100, static=True)
+    n_heads: int = parameter(1, "attention heads of a block", low=1, high=1000, static=True)
+    d_model: int = parameter(16, "width of the model", low=1, high=10_000, static=True)
+    d_ffn: int | None = parameter(
+        None, "width of the feed-forward parts; null = 4 d_model", low=1, high=100_000, static=True
+    )
+    positions: str = parameter("learned", "what tells positions apart", choices=POSITIONS, static=True)
+    tied: bool = parameter(False, "whether the logits are read from the token embeddings, without a bias", static=True)
+    qk: str = parameter(
+        "factored",
+        "queries' and keys' matrices apart, or their product as one parameter",
+        choices=QK_FORMS,
+        static=True,
+    )
+    qk_rank: int | None = parameter(
+        None,
+        "width of a head's queries and keys, where factored; null = d_model / n_heads",
+        low=1,
+        high=10_000,
+        static=True,
+    )
+    lora_rank: int | None = parameter(
+        None,
+        "rank of the updates of all linear layers, all else frozen where it started; null = all is trained",
+        low=1,
+        high=10_000,
+        static=True,
+    )
+    lora_scale: float = parameter(1.0, "factor of the updates: alpha / rank in Hu et al. 2021", above=0.0)
+    activation: str = parameter("relu", "of the feed-forward parts", choices=tuple(ACTIVATIONS), static=True)
+    layer_norm_eps: float = parameter(1e-5, "added to the variance, inside the root; 0 too", low=0.0)
+    attention_scale: str = parameter(
+        "inv_sqrt_d",
+        "multiplies the logits; d = width of a head's queries (merged: d_model / n_heads), n = keys that a query sees",
+        choices=ATTENTION_SCALES,
+    )
+
+    variant_field: ClassVar[str | None] = "task"
+
+    @property
+    def shape(self) -> GPTShape:
+        """The sizes of the model."""
+        return GPTShape(
+            n_words=self.n_words,
+            n_context=self.n_tokens,
+            d_model=self.d_model,
+            n_blocks=self.n_blocks,
+            n_heads=self.n_heads,
+            d_ffn=self.d_ffn,
+            positions=self.positions,
+            is_tied=self.tied,
+            qk=self.qk,
+            qk_rank=self.qk_rank,
+            activation=self.activation,
+            lora_rank=self.lora_rank,
+        )
+
+    def __post_init__(self) -> None:
+        check_heads(self.d_model, self.n_heads, self.qk, self.qk_rank)
+        if self.tied and self.lora_rank is not None:
+            raise SpecError(
+                "tied",
+                given=self.tied,
+                expected="false with lora_rank: an update of the head is none of the embeddings",
+                fix="remove tied, or lora_rank",
+            )
+        TASKS[self.task].check(self.n_words, self.n_tokens)

@@ -1,0 +1,13 @@
+"""What a GPT is to predict, by name."""
+
+from collections.abc import Mapping
+from types import MappingProxyType
+
+from attnsweep.workloads.gpt.tasks.bigram_table import BigramTable
+from attnsweep.workloads.gpt.tasks.induction import Induction
+from attnsweep.workloads.gpt.tasks.order_2_chain import Order2Chain
+from attnsweep.workloads.gpt.tasks.task import Laws, Sequences, Task
+
+TASKS: Mapping[str, Task] = MappingProxyType({task.name: task for task in (BigramTable(), Order2Chain(), Induction())})
+
+__all__ = ["TASKS", "Laws", "Sequences", "Task"]

@@ -1,0 +1,54 @@
+"""Independent uniform tokens, each with a target that a table reads from it and the token before.
+
+Axes: L lane, B sequence, T token, P previous token, V current token or target.
+"""
+
+import torch
+from torch import Tensor
+from torch.nn.functional import one_hot
+
+from attnsweep.workloads.engine.streams import Streams
+from attnsweep.workloads.gpt.tasks.task import Laws, Sequences, Task, entropy, nats
+
+
+class BigramTable(Task):
+    """y_i = table(x_(i-1), x_i), with a random table for each training: attention has to find the previous token."""
+
+    name = "bigram_table"
+    summary = "targets that a random table reads from the current and the previous token"
+
+    def laws(self, streams: Streams, n_words: int, contrast_L: Tensor) -> Laws:
+        """`table` (L, P, V) int64."""
+        del contrast_L
+        return {"table": streams.integers("task/table", (n_words, n_words), n_words)}
+
+    def sequences(
+        self, streams: Streams, name: str, laws: Laws, n_words: int, shape: tuple[int, int], step: int
+    ) -> Sequences:
+        token_LBT = streams.integers(name, shape, n_words, step)
+        previous_LBT = token_LBT.roll(1, -1)
+        pair_LN = (previous_LBT * n_words + token_LBT).flatten(1)
+        target_LBT = laws["table"].flatten(1).gather(1, pair_LN).view(token_LBT.shape)
+        # The first token has none before it.
+        counts_LBT = (torch.arange(shape[1], device=token_LBT.device) > 0).expand(token_LBT.shape)
+        return Sequences(token_LBT, target_LBT, counts_LBT)
+
+    def reference_nats(self, laws: Laws, n_words: int, drawn: Sequences) -> dict[str, Tensor]:
+        current_LVV = _given_current(laws["table"], n_words)
+        index_LBT = drawn.token_LBT * n_words + drawn.target_LBT
+        return {
+            "constant": nats(current_LVV.mean(1), drawn.target_LBT),
+            "current": nats(current_LVV.flatten(1), index_LBT),
+            "optimum": torch.zeros_like(index_LBT, dtype=torch.float64),
+        }
+
+
+def table_entropies(table_LPV: Tensor) -> tuple[Tensor, Tensor]:
+    """H(Y) and H(Y | current token), (L,) in nats, exact."""
+    current_LVV = _given_current(table_LPV, table_LPV.shape[-1])
+    return entropy(current_LVV.mean(1)), entropy(current_LVV).mean(1)
+
+
+def _given_current(table_LPV: Tensor, n_words: int) -> Tensor:
+    """(L, V, V) the law of the target for each current token."""
+    return one_hot(table_LPV, n_words).double().mean(1)

@@ -1,0 +1,94 @@
+"""A stationary Markov chain whose next token depends on the last two.
+
+Axes: L lane, B sequence, T token, P = V^2 pair of tokens (previous, current), V word.
+"""
+
+import torch
+from torch import Tensor
+
+from attnsweep.workloads.engine.streams import Streams
+from attnsweep.workloads.errors import SpecError
+from attnsweep.workloads.gpt.tasks.task import Laws, Sequences, Task, entropy, nats
+
+_MOST_WORDS = 16
+"""The stationary law solves a linear system of V^2 unknowns."""
+
+
+class Order2Chain(Task):
+    """p(y | x_(i-1), x_i) = softmax(contrast z), z standard normal, drawn for each training."""
+
+    name = "order_2_chain"
+    summary = "the next token of a random Markov chain of order 2"
+
+    def check(self, n_words: int, n_tokens: int) -> None:
+        del n_tokens
+        if n_words > _MOST_WORDS:
+            raise SpecError(
+                "n_words",
+                given=n_words,
+                expected=f"at most {_MOST_WORDS} with task=order_2_chain",
+                fix="lower n_words",
+            )
+
+    def laws(self, streams: Streams, n_words: int, contrast_L: Tensor) -> Laws:
+        """`next` (L, P, V) float64, and `pair` (L, P), the stationary law of pairs."""
+        V = n_words
+        logits_LPV = contrast_L.view(-1, 1, 1) * streams.normal("task/chain", (V * V, V))
+        next_LPV = logits_LPV.softmax(-1)
+        return {"next": next_LPV, "pair": _stationary(next_LPV)}
+
+    def sequences(
+        self, streams: Streams, name: str, laws: Laws, n_words: int, shape: tuple[int, int], step: int
+    ) -> Sequences:
+        B, T = shape
+        u_LTB = streams.uniform(name, (T, B), step)
+        up_to_LPV = laws["next"].cumsum(-1)[..., :-1].contiguous()
+        up_to_LP = laws["pair"].cumsum(-1)[..., :-1].contiguous()
+        pair_LB = torch.searchsorted(up_to_LP, u_LTB[:, 0].contiguous(), right=True)
+        tokens = [pair_LB // n_words, pair_LB % n_words]
+        for t in range(1, T):
+            of_pair_LBV = up_to_LPV.gather(1, pair_LB.unsqueeze(-1).expand(-1, -1, up_to_LPV.shape[-1]))
+            tokens.append((u_LTB[:, t].unsqueeze(-1) >= of_pair_LBV).sum(-1))
+            pair_LB = tokens[-2] * n_words + tokens[-1]
+        token_LBT = torch.stack(tokens, -1)
+        counts_T = torch.arange(T, device=token_LBT.device) > 0
+        return Sequences(token_LBT[..., :-1], token_LBT[..., 1:], counts_T.expand(token_LBT.shape[0], B, T))
+
+    def reference_nats(self, laws: Laws, n_words: int, drawn: Sequences) -> dict[str, Tensor]:
+        V = n_words
+        current_LVV = _given_current(laws)
+        one_LV = laws["pair"].unflatten(1, (V, V)).sum(1)
+        pair_LBT = drawn.token_LBT.roll(1, -1) * V + drawn.token_LBT
+        return {
+            "constant": nats(one_LV, drawn.target_LBT),
+            "current": nats(current_LVV.flatten(1), drawn.token_LBT * V + drawn.target_LBT),
+            "optimum": nats(laws["next"].flatten(1), pair_LBT * V + drawn.target_LBT),
+        }
+
+
+def chain_entropies(laws: Laws) -> tuple[Tensor, Tensor, Tensor]:
+    """H(Y), H(Y | current token) and the entropy rate, (L,) in nats, exact."""
+    V = laws["next"].shape[-1]
+    one_LV = laws["pair"].unflatten(1, (V, V)).sum(1)
+    given_current = (one_LV * entropy(_given_current(laws))).sum(1)
+    return entropy(one_LV), given_current, (laws["pair"] * entropy(laws["next"])).sum(1)
+
+
+def _given_current(laws: Laws) -> Tensor:
+    """(L, V, V) the law of the next token for each current one."""
+    V = laws["next"].shape[-1]
+    joint_LVVV: Tensor = (laws["pair"].unsqueeze(-1) * laws["next"]).unflatten(1, (V, V))
+    joint_LVV = joint_LVVV.sum(1)
+    return joint_LVV / joint_LVV.sum(-1, keepdim=True)
+
+
+def _stationary(next_LPV: Tensor) -> Tensor:
+    """(L, P) the law of pairs that a step of the chain keeps: p (I - M + E) = 1, where E is full of ones."""
+    L, P, V = next_LPV.shape
+    pair_P = torch.arange(P, device=next_LPV.device)
+    step_LPP = next_LPV.new_zeros(L, P, P)
+    place_PV = (pair_P % V).unsqueeze(1) * V + pair_P[:V]
+    step_LPP.scatter_(2, place_PV.expand(L, P, V), next_LPV)
+    system = torch.eye(P, dtype=next_LPV.dtype, device=next_LPV.device) - step_LPP + 1.0
+    found: Tensor = torch.linalg.solve(system.mT, torch.ones_like(next_LPV[..., 0]))
+    return found

@@ -1,0 +1,130 @@
+"""GPTs that learn to predict tokens. Axes: L lane, P probe, B sequence, T token, V word."""
+
+import math
+from typing import cast
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import log_softmax
+
+from attnsweep.workloads.diagnostics import outcomes
+from attnsweep.workloads.engine.contract import Batch, Evidence, HeadScores, Lanes, Verdicts, Workload
+from attnsweep.workloads.engine.initialization import draw_parameters
+from attnsweep.workloads.engine.optimizers import State
+from attnsweep.workloads.engine.schedule import probe_steps
+from attnsweep.workloads.gpt.data import LEVEL, evaluation_batch, training_batch
+from attnsweep.workloads.gpt.heads import SCORE_NAMES, score_heads
+from attnsweep.workloads.gpt.identities import identities_of
+from attnsweep.workloads.gpt.model import GPT, freeze_base
+from attnsweep.workloads.gpt.parameters import GPTParameters
+from attnsweep.workloads.gpt.tasks import TASKS
+from attnsweep.workloads.identities import Identity
+
+SOLVED_SHARE = 0.05
+"""A training is solved if at most this share of the way from H(Y | current token) to the optimum is left. Ours."""
+
+_STEPS_AT_ONCE = 64
+"""Batches drawn at once, which is how many steps the block engine takes of one block."""
+
+
+class GPTWorkload(Workload[GPTParameters]):
+    """A minimal GPT on small languages whose entropies are known."""
+
+    name = "gpt"
+    parameters = GPTParameters
+    summary = "minimal GPTs: when does attention begin to select, and induction heads emerge? (Boue 2025)"
+
+    head_score_names = SCORE_NAMES
+    level_names = ("zero", "constant", "current", "context")
+
+    def build(self, parameters: GPTParameters) -> GPT:
+        model = _built(parameters)
+        if parameters.lora_rank is not None:
+            freeze_base(model)
+        return model
+
+    def initial(self, module: nn.Module, lanes: Lanes[GPTParameters]) -> State:
+        """Also draws the frozen base of low-rank updates: that of the training of the same seed without them."""
+        del module
+        whole = _built(lanes.shared).to(lanes.device, lanes.dtype)
+        drawn = draw_parameters(whole, lanes.tensor("init_sigma", torch.float64), lanes.streams)
+        return {name: torch.zeros_like(value) if name.endswith("up.weight") else value for name, value in drawn.items()}
+
+    def batch(self, lanes: Lanes[GPTParameters], step: int) -> Batch:
+        return training_batch(lanes, step)
+
+    def batches(self, lanes: Lanes[GPTParameters], steps: range) -> list[Batch]:
+        return [training_batch(lanes, step) for step in steps[:_STEPS_AT_ONCE]]
+
+    def eval_batch(self, lanes: Lanes[GPTParameters]) -> Batch:
+        return evaluation_batch(lanes)
+
+    def probe_steps(self, parameters: GPTParameters) -> tuple[int, ...]:
+        """Every `probe_every` steps and at the end, or the default probes."""
+        if parameters.probe_every is None:
+            return probe_steps(parameters.n_steps)
+        return tuple(sorted({*range(0, parameters.n_steps, parameters.probe_every), parameters.n_steps}))
+
+    def loss(self, module: nn.Module, batch: Batch) -> Tensor:
+        """Cross-entropy in nats, the mean over the tokens that count."""
+        return _cross_entropy(cast(GPT, module)(batch["token"]), batch)
+
+    def answers(self, module: nn.Module, batch: Batch) -> Batch:
+        """`logit` (B, T, V)."""
+        return {"logit": cast(GPT, module)(batch["token"])}
+
+    def eval_loss(self, module: nn.Module, batch: Batch) -> Tensor:
+        del module
+        return _cross_entropy(batch["logit"], batch)
+
+    def measure(self, module: nn.Module, batch: Batch) -> dict[str, Tensor]:
+        """`accuracy`: the share of tokens that count whose most likely successor is the target."""
+        del module
+        is_right_BT = batch["logit"].argmax(-1) == batch["target"]
+        return {"accuracy": (is_right_BT * batch["weight"]).sum()}
+
+    def levels(self, module: nn.Module, batch: Batch) -> dict[str, Tensor]:
+        """Losses on the evaluation sequences: of uniform logits (`zero`), of the best constant, of the best function of
+        the current token, and in `induction` of the law that knows the segment's tokens but not their order."""
+        shape = cast(GPT, module).shape
+        found = {name.removeprefix(LEVEL): value for name, value in batch.items() if name.startswith(LEVEL)}
+        optimum = found.pop("optimum")
+        zero = torch.full_like(optimum, math.log(shape.n_words))
+        return found | {"zero": zero, "solved": optimum + SOLVED_SHARE * (found["current"] - optimum)}
+
+    def judge(self, parameters: GPTParameters, evidence: Evidence) -> Verdicts:
+        loss, levels = evidence.metrics["eval_loss"], evidence.levels
+        further = TASKS[parameters.task].reference_names[1:]
+        return Verdicts.first_of(
+            {
+                "diverged": outcomes.has_diverged(loss, levels["zero"]),
+                "solved": loss < levels["solved"][:, None],
+                **{("marginal", name): outcomes.at_level(loss, levels[name]) for name in reversed(further)},
+                ("degenerate_zero", "constant"): outcomes.at_level(loss, levels["constant"]),
+                ("degenerate_zero", "zero"): outcomes.at_level(loss, levels["zero"]),
+                ("plateau", "moving"): outcomes.is_moving(evidence.steps, loss),
+            }
+        )
+
+    def identities(self, parameters: GPTParameters) -> tuple[Identity, ...]:
+        return identities_of(parameters)
+
+    def score_heads(self, lanes: Lanes[GPTParameters], state: State) -> HeadScores:
+        return score_heads(self.build(lanes.shared).to(lanes.device, lanes.dtype), lanes, state)
+
+
+def _built(parameters: GPTParameters) -> GPT:
+    return GPT(
+        parameters.shape,
+        attention_scale=parameters.attention_scale,
+        layer_norm_eps=parameters.layer_norm_eps,
+        lora_scale=parameters.lora_scale,
+    )
+
+
+def _cross_entropy(logit_BTV: Tensor, batch: Batch) -> Tensor:
+    log_p_BTV = log_softmax(logit_BTV, dim=-1)
+    words_V = torch.arange(logit_BTV.shape[-1], device=logit_BTV.device)
+    # A product with one-hot vectors: backward, a lookup is a slow scatter.
+    weight_BTV = (batch["target"].unsqueeze(-1) == words_V) * batch["weight"].unsqueeze(-1)
+    return -(log_p_BTV * weight_BTV).sum()
