@@ -36,6 +36,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from attnsweep.workloads.category_pairs import CategoryPairs
 from attnsweep.workloads.category_pairs.full_model import FullModel
 from attnsweep.workloads.category_pairs.parameters import FULL_VARIANTS, CategoryPairsParameters
+from attnsweep.workloads.engine.blocks import Programs
 from attnsweep.workloads.engine.contract import Lanes, Training
 from attnsweep.workloads.engine.optimizers import State
 from attnsweep.workloads.engine.pack import Pack
@@ -44,6 +45,7 @@ from attnsweep.workloads.testing import defaults
 
 WORKLOAD = CategoryPairs()
 N_CATEGORIES, N_POSITIONS, N_TEXTS, N_STEPS = 10, 50, 1000, 50
+PEERS = ["whole", "blocks"]
 PEER_TRAININGS = 2
 """Trainings of the peer in each process; its seconds per training are their mean."""
 REDUCED_SIZES = [128, 256, 512]
@@ -54,7 +56,8 @@ class Job:
     """The trainings of one process.
 
     Attributes:
-        side: `pack`, or a form of the peer: `whole`, `blocks`.
+        side: `pack` for the vmapped engine, `compiled` for the engine of blocks, or a form of the peer: `whole`,
+            `blocks`.
         n_trainings: Trainings, in one pack or one after the other.
         first_seed: The seed of the first training; the others count up from it.
     """
@@ -129,13 +132,14 @@ def _row(variant: str, dtype: str, device: str, sizes: list[int]) -> dict[str, A
         figures = {"one_core": _measured(job(side, n_trainings), 1)}
         if cores > 1:
             figures["all_cores"] = _measured(job(side, n_trainings), cores)
-        if cores > 1 and side != "pack":
+        if cores > 1 and side in PEERS:
             figures["all_threads"] = _measured(job(side, n_trainings, cores), 1)
         return figures
 
     # In the combined model k, q and v see all rows: both forms are the same.
-    peers = {side: both(side, PEER_TRAININGS) for side in (["whole"] if variant == "combined" else ["whole", "blocks"])}
-    packs = {size: both("pack", size) for size in sizes}
+    peers = {side: both(side, PEER_TRAININGS) for side in (PEERS[:1] if variant == "combined" else PEERS)}
+    engines = ["pack"] if device == "cuda" else ["pack", "compiled"]
+    packs = {f"{side} of {size}": both(side, size) for size in sizes for side in engines}
     for figures in packs.values():
         for share, figure in figures.items():
             for side, of_peer in peers.items():
@@ -179,7 +183,7 @@ def _share(barrier: Barrier) -> None:
 
 def _train(job: Job) -> Work:
     torch.set_num_threads(job.n_threads)
-    train = training_settings()(_train_pack) if job.side == "pack" else _train_one_by_one
+    train = _train_one_by_one if job.side in PEERS else training_settings()(_train_pack)
     train(replace(job, n_trainings=2), 1)
     _start_line.wait(timeout=300)
     started, cpu_seconds = time.monotonic(), time.process_time()
@@ -215,7 +219,8 @@ class _CountingPack(Pack[CategoryPairsParameters]):
 
 
 def _train_pack(job: Job, n_steps: int) -> tuple[list[float], int]:
-    pack = _CountingPack(WORKLOAD, _trainings(job, n_steps), job.device)
+    programs = Programs() if job.side == "compiled" else None
+    pack = _CountingPack(WORKLOAD, _trainings(job, n_steps), job.device, programs=programs)
     while not pack.advance(1000):
         pass
     return pack.result().last("loss").tolist(), pack.lane_evaluations

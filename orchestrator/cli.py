@@ -93,6 +93,10 @@ def run(
     engine: on.ByEngine = on.Engine.auto,
     pack_size: on.PackSize = None,
     max_failures: on.MaxFailures = None,
+    keep_weights: Annotated[
+        list[int] | None,
+        typer.Option("--keep-weights", metavar="TRIAL", help="Keep the final weights of this trial; may be repeated."),
+    ] = None,
     or_resume: Annotated[
         bool, typer.Option("--or-resume", help="Continue the sweep if --dir holds it; for schedulers, which repeat.")
     ] = False,
@@ -109,6 +113,14 @@ def run(
         raise UserError(
             "--or-resume", given="no --dir", expected="a directory that a repetition finds", fix="add --dir DIR"
         )
+    for trial in keep_weights or []:
+        if not 0 <= trial < sweep.trials:
+            raise UserError(
+                "--keep-weights",
+                given=trial,
+                expected=f"the number of a trial, 0..{sweep.trials - 1}",
+                fix="choose another, or raise --trials",
+            )
     place = locate(new_directory(sweep.name, directory), "--dir")
 
     from attnsweep.orchestrator.running.session import run_or_resume, run_sweep
@@ -127,7 +139,12 @@ def run(
         max_failures=max_failures,
     )
     start = run_or_resume if or_resume else run_sweep
-    _conclude(start(sweep, place, resources, _stderr(), code), as_json=as_json)
+    summary = start(sweep, place, resources, _stderr(), code)
+    if keep_weights and summary.finished:
+        from attnsweep.orchestrator.inspection.kept_weights import keep_weights as keep
+
+        keep(summary.directory, keep_weights, lambda line: typer.echo(line, err=True))
+    _conclude(summary, as_json=as_json)
 
 
 @app.command()

@@ -161,6 +161,27 @@ REPRODUCTIONS = (
         function="attnsweep.reproduction.studies.positions:reproduce",
     ),
     Reproduction(
+        name="metric",
+        title="k^t q as one matrix or as k and q: runaways and escape times of system P against sigma",
+        source=_ZEROS,
+        cost="8 min",
+        function="attnsweep.reproduction.studies.metric:reproduce",
+    ),
+    Reproduction(
+        name="metric-full",
+        title="the stuck border of the full models with k and q, and with k^t q as one matrix",
+        source=_ZEROS,
+        cost="6 min",
+        function="attnsweep.reproduction.studies.metric_full:reproduce",
+    ),
+    Reproduction(
+        name="precision",
+        title="below which initialization rounding holds a training at the zero, by floating-point type",
+        source=_ZEROS,
+        cost="5 min",
+        function="attnsweep.reproduction.studies.precision:reproduce",
+    ),
+    Reproduction(
         name="zeros-full",
         title="where 2,048 full models get stuck, and how far that depends on the cut-offs",
         source=_ZEROS,

@@ -175,7 +175,16 @@ class TrainingParameters:
         static=True,
     )
     dtype: str = parameter(
-        "float64", "floating-point type of the training", choices=("float32", "float64"), static=True
+        "float64",
+        "floating-point type of the training; in bfloat16 probes still measure in float32",
+        choices=("bfloat16", "float32", "float64"),
+        static=True,
+    )
+    float32_state: bool = parameter(
+        False,
+        "bfloat16: keep the parameters and the optimizer's averages in float32, and compute only the loss in bfloat16",
+        static=True,
+        since="0.2",
     )
 
     stop_when_solved: bool = parameter(

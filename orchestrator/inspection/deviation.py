@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from attnsweep.orchestrator.training.messages import Rows
 
-TOLERANCES: Mapping[str, float] = {"float64": 1e-6, "float32": 1e-2}
+TOLERANCES: Mapping[str, float] = {"float64": 1e-6, "float32": 1e-2, "bfloat16": 0.3}
 """How far two losses may be apart, relative to the largest of the two and the solved level.
 
 On machines of one type, with one version of PyTorch, replays are equal to the last bit. Another processor, a GPU or

@@ -12,6 +12,8 @@ from rich.console import Console
 from attnsweep.workloads.gradients.finding import Finding
 
 _OF_ANY_WORKLOAD = {"fused", "blocks", "compiled", "differences"}
+_MOST_CHARACTERS = 60
+"""Of a row's parameters; messages and JSON have them in full."""
 _UNJUDGED = ("kink", "rounding", "skipped")
 
 
@@ -66,7 +68,7 @@ class GradientReport:
 
     def print(self, console: Console) -> None:
         """Prints a row for each check, then what failures mean."""
-        width = max([len(each.parameter) for each in self.findings] + [len("parameter")])
+        width = min(max([len(each.parameter) for each in self.findings] + [len("parameter")]), _MOST_CHARACTERS)
         lines = [self.subject, f" verdict  check           {'parameter':{width}}    error  threshold  compared with"]
         for where, findings in groupby(self.findings, key=lambda each: each.where):
             lines += [f"at {where}:", *(_row(each, width) for each in findings)]
@@ -81,4 +83,5 @@ def _row(each: Finding, width: int) -> str:
     verdict = each.verdict.upper() if each.verdict == "fails" else each.verdict
     error = "        " if each.error is None else f"{each.error:8.1e}"
     said = each.message if each.verdict in _UNJUDGED else each.name
-    return f" {verdict:8} {each.check:15} {each.parameter:{width}} {error}      {each.threshold:.0e}  {said}"
+    parameter = each.parameter if len(each.parameter) <= width else f"{each.parameter[: width - 3]}..."
+    return f" {verdict:8} {each.check:15} {parameter:{width}} {error}      {each.threshold:.0e}  {said}"

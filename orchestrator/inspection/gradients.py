@@ -8,9 +8,10 @@ from itertools import groupby
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from attnsweep.orchestrator.inspection.gradient_report import GradientReport
-from attnsweep.orchestrator.inspection.replay import recorded_tasks, retrain
+from attnsweep.orchestrator.inspection.kept_weights import by_shape, ended_states
 from attnsweep.orchestrator.ledger.reader import Ledger
 from attnsweep.orchestrator.storage.stored_code import load_workload_of
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
@@ -25,7 +26,7 @@ from attnsweep.workloads.user_code import users_code
 Say = Callable[[str], None]
 
 _SEEDS = (0, 1)
-_COLUMNS = ("trial", "replicate", "training_id", "outcome")
+_COLUMNS = ("training_id", "outcome")
 _WITHOUT_END = ("failed", "diverged", "pruned")
 """Outcomes of trainings whose end is nowhere to look at."""
 
@@ -63,7 +64,7 @@ def check_workload(workload: Workload[Any], values: Mapping[str, Value], say: Sa
 def check_sweep(directory: SweepDirectory, say: Say) -> GradientReport:
     """Checks the gradients of one training of each outcome, where it ended, and of the same shapes at random weights.
 
-    No weights are stored, so the trainings are trained again.
+    Trainings whose weights were not kept are trained again.
 
     Args:
         directory: The sweep.
@@ -74,17 +75,16 @@ def check_sweep(directory: SweepDirectory, say: Say) -> GradientReport:
     """
     workload, seconds = load_workload_of(directory), {"training again": 0.0}
     subjects: list[Subject] = []
-    with users_code(workload.name, "a workload that trains", "see attnsweep.check_workload"):
-        for rows in _one_of_each_outcome(Ledger(directory.place), workload):
+    with users_code(workload.name, "a workload that trains", "see attnsweep.check_workload"), training_settings():
+        for of_shape in by_shape(directory, _one_of_each_outcome(Ledger(directory.place))):
+            rows, trainings = zip(*of_shape, strict=True)
             names = ", ".join(f"{row['trial']}/{row['replicate']} ({row['outcome']})" for row in rows)
-            say(f"training again: {names} ...")
+            say(f"training again, unless their weights were kept: {names} ...")
             with _timed(seconds, "training again"):
-                lanes, state = retrain(directory, [row["training_id"] for row in rows])
-            with training_settings():
-                ended = at_weights(workload, lanes.trainings, state, f"the ends of {names}")
-                subjects += [at_random_weights(workload, lanes.trainings), *([ended] if ended else [])]
-        with training_settings():
-            findings = _checked(subjects, seconds, say, compiles=directory.engine == "blocks")
+                state = ended_states(directory, [row["training_id"] for row in rows])
+            ended = at_weights(workload, trainings, state, f"the ends of {names}")
+            subjects += [at_random_weights(workload, trainings), *([ended] if ended else [])]
+        findings = _checked(subjects, seconds, say, compiles=directory.engine == "blocks")
     return GradientReport(subject=directory.sweep, findings=findings, seconds=seconds)
 
 
@@ -97,19 +97,12 @@ def _checked(subjects: Sequence[Subject], seconds: dict[str, float], say: Say, *
     return findings
 
 
-def _one_of_each_outcome(ledger: Ledger, workload: Workload[Any]) -> Iterator[list[dict[str, Any]]]:
-    """Rows of `trainings`, one of each outcome, those of one shape together. The choice does not change."""
+def _one_of_each_outcome(ledger: Ledger) -> pa.Table:
+    """Rows of `trainings`, one of each outcome. The choice does not change."""
     rows = [row for row in ledger.trainings(columns=_COLUMNS).to_pylist() if row["outcome"] not in _WITHOUT_END]
     rows.sort(key=lambda row: (row["outcome"], hashlib.blake2b(row["training_id"].encode()).digest()))
-    chosen = [next(of_outcome) for _, of_outcome in groupby(rows, key=lambda row: row["outcome"])]
-    whole = ledger.trainings(filter=pa.compute.field("training_id").isin([row["training_id"] for row in chosen]))
-    shapes = {
-        row["training_id"]: repr(task.training.parameters.static_key())
-        for row, task in zip(whole.to_pylist(), recorded_tasks(workload, whole), strict=True)
-    }
-    chosen.sort(key=lambda row: shapes[row["training_id"]])
-    for _, of_shape in groupby(chosen, key=lambda row: shapes[row["training_id"]]):
-        yield list(of_shape)
+    chosen = [next(of_outcome)["training_id"] for _, of_outcome in groupby(rows, key=lambda row: row["outcome"])]
+    return ledger.trainings(filter=pc.field("training_id").isin(chosen))
 
 
 @contextmanager

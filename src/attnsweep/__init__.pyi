@@ -3,6 +3,7 @@ from .orchestrator.analysis import open_sweep as open_sweep
 from .orchestrator.analysis.opened_sweep import SweepData as SweepData
 from .orchestrator.analysis.roles.rates import role_rates as role_rates
 from .orchestrator.analysis.roles.rates import role_rates_by as role_rates_by
+from .orchestrator.inspection.kept_weights import trained_weights as trained_weights
 from .orchestrator.ledger.reader import Ledger as Ledger
 from .orchestrator.running.session import resume_sweep as resume_sweep
 from .orchestrator.running.session import run_sweep as run_sweep
@@ -40,6 +41,7 @@ from .workloads.engine.contract import Certificate as Certificate
 from .workloads.engine.contract import Evidence as Evidence
 from .workloads.engine.contract import HeadScores as HeadScores
 from .workloads.engine.contract import Lanes as Lanes
+from .workloads.engine.contract import Split as Split
 from .workloads.engine.contract import Verdicts as Verdicts
 from .workloads.engine.contract import Workload as Workload
 from .workloads.engine.contract import Written as Written

@@ -12,16 +12,22 @@ class CategoriesOnly(nn.Module):
     """The predictor sum_j v_ij q(X_j, X_i) of Y_i = q*(X_{i-1}, X_i), for i = 2..M.
 
     Attributes:
-        q_NN: Attention logits from category r (row) to category t (column).
+        q_NN: Attention logits from category r (row) to category t (column); merged form only.
+        k_RN, q_RN: Keys and queries, whose product k^t q are the logits; factored form only.
         v_KM: How predicted position i (row) weighs position j (column).
         target_NN: q*, drawn for each training.
     """
 
     target_NN: Tensor
 
-    def __init__(self, n_categories: int, n_positions: int, *, softmax: bool) -> None:
+    def __init__(self, n_categories: int, n_positions: int, *, softmax: bool, qk_rank: int | None = None) -> None:
         super().__init__()
-        self.q_NN = nn.Parameter(torch.zeros(n_categories, n_categories))
+        self._is_factored = qk_rank is not None
+        if qk_rank is None:
+            self.q_NN = nn.Parameter(torch.zeros(n_categories, n_categories))
+        else:
+            self.k_RN = nn.Parameter(torch.zeros(qk_rank, n_categories))
+            self.q_RN = nn.Parameter(torch.zeros(qk_rank, n_categories))
         self.v_KM = nn.Parameter(torch.zeros(n_positions - 1, n_positions))
         self.register_buffer("target_NN", torch.zeros(n_categories, n_categories))
         self._softmax = softmax
@@ -30,6 +36,10 @@ class CategoriesOnly(nn.Module):
     def n_positions(self) -> int:
         """M."""
         return self.v_KM.shape[1]
+
+    def logits(self) -> Tensor:
+        """(N, N) from category r (row) to category t (column)."""
+        return self.k_RN.T @ self.q_RN if self._is_factored else self.q_NN
 
     def population_loss(self) -> Tensor:
         """E sum_i (Y_i - Yhat_i)^2 under uniform categories, exactly, without softmax.
@@ -40,20 +50,22 @@ class CategoriesOnly(nn.Module):
         d_K = self.v_KM.diagonal(offset=1)
         s_K = self.v_KM.sum(1) - d_K
         n_K = self.v_KM.square().sum(1) - d_K.square()
-        mean_N, centred_NN = _centre(self.q_NN)
+        q_NN = self.logits()
+        mean_N, centred_NN = _centre(q_NN)
         target_mean_N, target_centred_NN = _centre(self.target_NN)
         variance = centred_NN.square().mean()
         covariance = (centred_NN * target_centred_NN).mean()
         target_variance = target_centred_NN.square().mean()
-        error_KN = target_mean_N - torch.outer(s_K, mean_N) - torch.outer(d_K, self.q_NN.diagonal())
+        error_KN = target_mean_N - torch.outer(s_K, mean_N) - torch.outer(d_K, q_NN.diagonal())
         loss_K = target_variance - 2 * p_K * covariance + n_K * variance + error_KN.square().mean(1)
         return loss_K.sum()
 
     def sampled_loss(self, text_BM: Tensor) -> Tensor:
         """The mean over a batch of texts (B, M) of sum_i (Y_i - Yhat_i)^2."""
         # The text axis comes last: one matrix product per training instead of one per text.
-        one_hot_MBN = nn.functional.one_hot(text_BM.T, self.q_NN.shape[0]).to(self.q_NN.dtype)
-        read_KBN = one_hot_MBN[1:] @ self.q_NN.T
+        q_NN = self.logits()
+        one_hot_MBN = nn.functional.one_hot(text_BM.T, q_NN.shape[0]).to(q_NN.dtype)
+        read_KBN = one_hot_MBN[1:] @ q_NN.T
         if self._softmax:
             attention_KBM = torch.einsum("kbn,mbn->kbm", read_KBN, one_hot_MBN).softmax(dim=2)
             predicted_KB = (attention_KBM * self.v_KM[:, None]).sum(2)
@@ -64,12 +76,13 @@ class CategoriesOnly(nn.Module):
 
     def coordinates(self) -> dict[str, Tensor]:
         """`target_match`: correlation of the centred q with the centred q*; norms of q and v."""
-        _, centred_NN = _centre(self.q_NN)
+        q_NN = self.logits()
+        _, centred_NN = _centre(q_NN)
         _, target_NN = _centre(self.target_NN)
         overlap = (centred_NN * target_NN).sum()
         return {
             "target_match": overlap / (centred_NN.square().sum() * target_NN.square().sum()).sqrt(),
-            "q_norm": self.q_NN.square().sum().sqrt(),
+            "q_norm": q_NN.square().sum().sqrt(),
             "v_norm": self.v_KM.square().sum().sqrt(),
         }
 

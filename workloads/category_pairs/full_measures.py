@@ -3,6 +3,8 @@
 The rules that use them: docs/outcomes.md, the full models.
 """
 
+from functools import reduce
+
 import torch
 from torch import Tensor
 from torch.func import functional_call, grad_and_value
@@ -16,9 +18,9 @@ def full_measures(model: FullModel, batch: Batch) -> dict[str, Tensor]:
     """Scalars by metric name, on fresh texts (B, M) and the answers (B, K) there.
 
     `match_<f>`: D_f = E(answer - f)^2 / Var Y. `ablation`: the mean squared change of the answers, in Var Y, when
-    attention writes 0. `attention_product`: |k| |q| |v|. With a fixed sample, two more on that sample: `train_mse`, the
-    error without a flavour's added loss, and `train_grad_norm`, the gradient norm of the training loss (the gradient on
-    fresh texts does not vanish where training stops).
+    attention writes 0. `attention_product`: |k| |q| |v|, or |k^t q| |v| if k^t q is trained. With a fixed sample, two
+    more on that sample: `train_mse`, the error without a flavour's added loss, and `train_grad_norm`, the gradient norm
+    of the training loss (the gradient on fresh texts does not vanish where training stops).
     """
     text_BM, answer_BK = batch["text"], batch["answer"]
     variance = (model.target_NN - model.target_NN.mean()).square().mean()
@@ -29,7 +31,7 @@ def full_measures(model: FullModel, batch: Batch) -> dict[str, Tensor]:
         for name in MATCHED
     }
     measures["ablation"] = (answer_BK - model.predict_unattended(text_BM)).square().mean() / variance
-    measures["attention_product"] = _norm(model.k_SS) * _norm(model.q_SS) * _norm(model.v_VV)
+    measures["attention_product"] = reduce(torch.mul, map(_norm, model.factors()))
     if model.has_sample:
         measures |= _train_measures(model, batch)
     return measures

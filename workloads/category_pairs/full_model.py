@@ -40,11 +40,12 @@ class FullModel(nn.Module):
     """The predictor of Y_i = q*(X_{i-1}, X_i), i = 2..M, by one attention head and a feed-forward part.
 
     Z = scale v X (X^t k^t q X) [+ X], restricted to the rows that v writes; answer = w_2 relu(W_1 LN(Z) + b_1) + b_2.
-    k and q are separate parameters, as published, although only k^t q matters.
+    k and q are separate parameters, as published, although only k^t q matters; or k^t q is one (`qk=merged`).
 
     Attributes:
         k_SS, q_SS: Keys and queries of the rows that logits see: positions (solutions 1, 3), categories (2), both
-            (combined).
+            (combined); `qk_rank` rows if it is given. Factored form only.
+        kq_SS: k^t q; merged form only.
         v_VV: Values of the other rows (combined: of both); columns are read, rows written.
         log_scale: Trained if `attention_scale` is `learned`, else without effect or gradient.
         target_NN: q*, drawn for each training.
@@ -67,8 +68,13 @@ class FullModel(nn.Module):
     def __init__(self, parameters: CategoryPairsParameters) -> None:
         super().__init__()
         sight = _sight(parameters)
-        self.k_SS = nn.Parameter(torch.zeros(sight.logits, sight.logits))
-        self.q_SS = nn.Parameter(torch.zeros(sight.logits, sight.logits))
+        self._is_factored = parameters.is_factored
+        if self._is_factored:
+            rank = parameters.qk_rank or sight.logits
+            self.k_SS = nn.Parameter(torch.zeros(rank, sight.logits))
+            self.q_SS = nn.Parameter(torch.zeros(rank, sight.logits))
+        else:
+            self.kq_SS = nn.Parameter(torch.zeros(sight.logits, sight.logits))
         self.v_VV = nn.Parameter(torch.zeros(sight.values, sight.values))
         self.log_scale = nn.Parameter(torch.zeros(1))
         self.gain_V = nn.Parameter(torch.ones(sight.values))
@@ -109,9 +115,17 @@ class FullModel(nn.Module):
         """The factor of the logits; `learned` is exp(log_scale) / sqrt(d)."""
         return self.base_scale * torch.exp(self.scale_is_learned * self.log_scale[0])
 
+    def products(self) -> Tensor:
+        """(S, S) k^t q."""
+        return self.k_SS.T @ self.q_SS if self._is_factored else self.kq_SS
+
     def logits(self) -> Tensor:
         """(S, S) scale k^t q: logits of the row read from (row) for the row read at (column)."""
-        return self.scale * (self.k_SS.T @ self.q_SS)
+        return self.scale * self.products()
+
+    def factors(self) -> tuple[Tensor, ...]:
+        """k, q and v; merged, k^t q and v."""
+        return (self.k_SS, self.q_SS, self.v_VV) if self._is_factored else (self.kq_SS, self.v_VV)
 
     def predict(self, text_BM: Tensor) -> Tensor:
         """(B, K) answers at positions 2..M."""
@@ -175,7 +189,7 @@ class FullModel(nn.Module):
         if self.variant != "combined":
             return self.v_VV.new_zeros(())
         pairs = (
-            (self.unwanted_SS, self.k_SS.T @ self.q_SS),
+            (self.unwanted_SS, self.products()),
             (self.unwanted_VV, self.v_VV),
             (self.unwanted_HV, self.first.weight),
             (self.unwanted_H, self.second.weight[0]),

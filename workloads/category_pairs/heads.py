@@ -167,7 +167,7 @@ def score_full_heads(parameters: CategoryPairsParameters, state: State) -> HeadS
         parameters: Those of any lane; only the variant is read.
         state: Parameters and buffers, (L, ...) by name.
     """
-    logits_LSS = state["k_SS"].mT @ state["q_SS"]
+    logits_LSS = state["kq_SS"] if "kq_SS" in state else state["k_SS"].mT @ state["q_SS"]
     found = solution_scores(parameters.variant, logits_LSS, state["v_VV"], state["target_NN"])
     shape = (len(found.label), 1, 1)
     scores = {name: np.asarray(found.scores[name], dtype=np.float64).reshape(shape) for name in SCORE_NAMES}

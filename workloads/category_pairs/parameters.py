@@ -66,6 +66,22 @@ class CategoryPairsParameters(TrainingParameters):
         0.1, "combined: weight of the added loss of a flavour that leans to one solution", low=0.0
     )
 
+    qk: str | None = parameter(
+        None,
+        "whether k and q are trained or k^t q as one matrix; null = merged in reduced systems, factored in full models",
+        choices=("factored", "merged"),
+        static=True,
+        since="0.2",
+    )
+    qk_rank: int | None = parameter(
+        None,
+        "factored: rows of k and q, the rank that k^t q can have; null = as many as k has columns",
+        low=1,
+        high=10_000,
+        static=True,
+        since="0.2",
+    )
+
     variant_field: ClassVar[str | None] = "variant"
 
     @property
@@ -73,12 +89,18 @@ class CategoryPairsParameters(TrainingParameters):
         """Whether LayerNorm and a feed-forward part follow attention."""
         return self.variant in FULL_VARIANTS
 
+    @property
+    def is_factored(self) -> bool:
+        """Whether k and q are trained, not their product."""
+        return (self.qk or ("factored" if self.is_full else "merged")) == "factored"
+
     def __post_init__(self) -> None:
         self._refuse_losses_without_meaning()
         if not self.is_full:
             self._refuse_unless_default(_FULL_ONLY, "full models (solution_1, solution_2, solution_3, combined)")
         if self.variant != "combined":
             self._refuse_unless_default(_COMBINED_ONLY, "variant=combined")
+        self._refuse_useless_ranks()
 
     def _refuse_losses_without_meaning(self) -> None:
         if self.is_full and self.expectation == "population":
@@ -109,6 +131,26 @@ class CategoryPairsParameters(TrainingParameters):
                 given=self.expectation,
                 expected="sampled (softmax over categories has no closed-form loss)",
                 fix="set expectation=sampled, or attention_activation=identity",
+            )
+
+    def _refuse_useless_ranks(self) -> None:
+        if self.qk_rank is None:
+            return
+        if not self.is_factored:
+            raise SpecError(
+                "qk_rank",
+                given=self.qk_rank,
+                expected="null: k^t q is trained as one matrix",
+                fix="set qk=factored, or remove qk_rank",
+            )
+        needed = self.n_positions - 1
+        needs_shift = self.variant == "positions_only" and self.attention_activation == "identity"
+        if needs_shift and self.qk_rank < needed:
+            raise SpecError(
+                "qk_rank",
+                given=self.qk_rank,
+                expected=f"at least {needed} (n_positions - 1): a product of lower rank cannot be the solution's shift",
+                fix=f"set qk_rank={needed} or more, or lower n_positions",
             )
 
     def _refuse_unless_default(self, names: tuple[str, ...], owner: str) -> None:

@@ -1,6 +1,6 @@
 """System P: attention sees positions only; the target is the previous category.
 
-Axes of one training: M position, N category, K = M - 1 predicted positions, B text in the batch.
+Axes of one training: M position, N category, K = M - 1 predicted positions, B text in the batch, R row of k and q.
 Source: Shin & Matzinger 2025, section 3.1 (softmax on the columns: 3.2); derivation: docs/theory.md, system P.
 """
 
@@ -12,29 +12,35 @@ class PositionsOnly(nn.Module):
     """The predictor v sum_j q_ji X_j of X_{i-1}, for i = 2..M.
 
     Attributes:
-        q_MK: Attention logits from position j (row) to predicted position i (column).
+        q_MK: Attention logits from position j (row) to predicted position i (column); merged form only.
+        k_RM, q_RK: Keys and queries, whose product k^t q are the logits; factored form only.
         v_NN: The value matrix.
     """
 
-    def __init__(self, n_categories: int, n_positions: int, *, softmax: bool) -> None:
+    def __init__(self, n_categories: int, n_positions: int, *, softmax: bool, qk_rank: int | None = None) -> None:
         super().__init__()
-        self.q_MK = nn.Parameter(torch.zeros(n_positions, n_positions - 1))
+        self._is_factored = qk_rank is not None
+        if qk_rank is None:
+            self.q_MK = nn.Parameter(torch.zeros(n_positions, n_positions - 1))
+        else:
+            self.k_RM = nn.Parameter(torch.zeros(qk_rank, n_positions))
+            self.q_RK = nn.Parameter(torch.zeros(qk_rank, n_positions - 1))
         self.v_NN = nn.Parameter(torch.zeros(n_categories, n_categories))
         self._softmax = softmax
+        self.n_positions = n_positions
 
     @property
     def n_categories(self) -> int:
         """N."""
         return self.v_NN.shape[0]
 
-    @property
-    def n_positions(self) -> int:
-        """M."""
-        return self.q_MK.shape[0]
+    def logits(self) -> Tensor:
+        """(M, K) from position j (row) to predicted position i (column)."""
+        return self.k_RM.T @ self.q_RK if self._is_factored else self.q_MK
 
     def attention(self) -> Tensor:
         """(M, K) weights with which predicted position i (column) reads position j (row)."""
-        return self.q_MK.softmax(dim=0) if self._softmax else self.q_MK
+        return self.logits().softmax(dim=0) if self._softmax else self.logits()
 
     def population_loss(self) -> Tensor:
         """E sum_i |X_{i-1} - Yhat_i|^2 under uniform categories, exactly.
@@ -66,7 +72,7 @@ class PositionsOnly(nn.Module):
         return {
             "alpha": a / (self.n_categories - 1),
             "beta": b,
-            "q_norm": self.q_MK.square().sum().sqrt(),
+            "q_norm": self.logits().square().sum().sqrt(),
             "v_norm": self.v_NN.square().sum().sqrt(),
         }
 

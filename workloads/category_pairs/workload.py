@@ -59,7 +59,10 @@ class CategoryPairs(Workload[CategoryPairsParameters]):
             return FullModel(parameters)
         system = PositionsOnly if parameters.variant == "positions_only" else CategoriesOnly
         softmax = parameters.attention_activation == "softmax"
-        return system(parameters.n_categories, parameters.n_positions, softmax=softmax)
+        N, M = parameters.n_categories, parameters.n_positions
+        full_rank = M if system is PositionsOnly else N
+        qk_rank = parameters.qk_rank or full_rank if parameters.is_factored else None
+        return system(N, M, softmax=softmax, qk_rank=qk_rank)
 
     def initial(self, module: nn.Module, lanes: Lanes[CategoryPairsParameters]) -> State:
         state = super().initial(module, lanes)

@@ -57,8 +57,17 @@ class Lanes(Generic[P]):
 
     @property
     def dtype(self) -> torch.dtype:
-        """The floating-point type that these trainings compute in."""
-        return {"float32": torch.float32, "float64": torch.float64}[self.shared.dtype]
+        """The floating-point type in which the state of these trainings is kept between steps."""
+        return torch.float32 if self._is_mixed else self.loss_dtype
+
+    @property
+    def loss_dtype(self) -> torch.dtype:
+        """The type in which the training loss and its gradient are computed."""
+        return {"bfloat16": torch.bfloat16, "float32": torch.float32, "float64": torch.float64}[self.shared.dtype]
+
+    @property
+    def _is_mixed(self) -> bool:
+        return self.shared.dtype == "bfloat16" and self.shared.float32_state
 
     def tensor(self, name: str, dtype: torch.dtype | None = None) -> Tensor:
         """(L,) values of a numeric parameter, NaN where it is null; in the training's own type by default."""

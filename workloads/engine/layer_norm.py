@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-_SMALLEST_EPS = {torch.float32: 1e-24, torch.float64: 1e-60}
+_SMALLEST_EPS = {torch.bfloat16: 1e-24, torch.float32: 1e-24, torch.float64: 1e-60}
 
 
 def layer_norm(value: Tensor, gain: Tensor, bias: Tensor, layer_norm_eps: Tensor) -> Tensor:

@@ -23,6 +23,8 @@ from attnsweep.workloads.engine.gradients import GradientGraph, GradientProgram
 from attnsweep.workloads.engine.judging import judged, least_losses
 from attnsweep.workloads.engine.layout import ROWS, Layout, prefixed, under
 from attnsweep.workloads.engine.optimizers import State
+from attnsweep.workloads.engine.precision import in_type, is_rounded, measurable
+from attnsweep.workloads.engine.readings import numbers_of, to_numpy
 from attnsweep.workloads.engine.record import Record
 from attnsweep.workloads.engine.result import PackResult
 from attnsweep.workloads.engine.starting_state import starting_state
@@ -70,7 +72,7 @@ class Pack(Generic[P]):
         self._all = Lanes(trainings, torch.device(device))
         self._lanes = self._all
         parameters, self._buffers, template = starting_state(workload, self._lanes, start)
-        self._template, self._programs = template, programs
+        self._template, self._programs = template, None if is_rounded(self._lanes) else programs
         self._known: dict[Hashable, StepProgram | None] = {}
         self._layout = Layout(parameters)
         self._rows = self._layout.rows(parameters)
@@ -79,7 +81,7 @@ class Pack(Generic[P]):
         self._examine = over_lanes(template, partial(_examined, workload))
         self._eval_batch = workload.eval_batch(self._lanes)
         levels = over_lanes(template, workload.levels)
-        found = _to_numpy(levels(self._parameters, self._buffers, self._eval_batch))
+        found = to_numpy(levels(*map(measurable, (self._parameters, self._buffers, self._eval_batch))))
         self._least_loss = self._on_device(least_losses(workload, found))
         self._all_buffers = self._buffers
         self._final_rows = torch.empty_like(self._rows)
@@ -180,7 +182,7 @@ class Pack(Generic[P]):
             "first_drawn": np.array(self._first_drawn),
             "next_probe": np.array(self._next_probe),
             **{name: array.copy() for name, array in prefixed("record", self._record.arrays()).items()},
-            **{name: tensor.numpy(force=True).copy() for name, tensor in tensors.items()},
+            **{name: tensor.numpy(force=True).copy() for name, tensor in measurable(tensors).items()},
         }
 
     def _restore(self, checkpoint: Checkpoint) -> None:
@@ -189,9 +191,11 @@ class Pack(Generic[P]):
         self._keep(checkpoint["drawn_for"])
         self._batch_at(int(checkpoint["first_drawn"]))
         self._keep(checkpoint["position"])
-        self._final_rows = self._on_device(checkpoint["rows"])
+        self._final_rows = self._on_device(checkpoint["rows"]).to(self._lanes.dtype)
         self._rows = self._final_rows[self._on_device(self._position)]
         state = {name: self._on_device(array) for name, array in under("optimizer", checkpoint).items()}
+        if self._lanes.dtype == torch.bfloat16:
+            state = in_type(state, torch.bfloat16)
         self._optimizer.load_state_dict(state)
         self._record.restore(under("record", checkpoint))
         self._next_probe = int(checkpoint["next_probe"])
@@ -252,6 +256,8 @@ class Pack(Generic[P]):
         Raises:
             NoRuleError: If it compiles neither; it says why.
         """
+        if is_rounded(self._lanes):
+            raise NoRuleError("bfloat16 is not compiled")
         try:
             return self.step_graph()
         except NoRuleError as no_step:
@@ -288,9 +294,10 @@ class Pack(Generic[P]):
             return loss, {ROWS: gradient}
         if lanes is not None:
             buffers, batch = _rows(buffers, lanes), _rows(batch, lanes)
-        leaf = parameters[ROWS].detach().requires_grad_()
-        loss, gradient = _descent("loss", self._loss(self._layout.views(leaf), buffers, batch), leaf)
-        return loss, {ROWS: gradient}
+        leaf, dtype = parameters[ROWS].detach().requires_grad_(), self._lanes.loss_dtype
+        of_loss = self._layout.views(leaf.to(dtype)), in_type(buffers, dtype), in_type(batch, dtype)
+        loss, gradient = _descent("loss", self._loss(*of_loss), leaf)
+        return loss.to(leaf.dtype), {ROWS: gradient}
 
     def _batch_at(self, step: int) -> Batch:
         # Kept, because some optimizers ask for the same batch at every step.
@@ -306,7 +313,7 @@ class Pack(Generic[P]):
 
     def _record_probe(self) -> None:
         self._record.add_metrics(self._next_probe, self._position, self._probe())
-        heads = self._workload.score_heads(self._lanes, self._parameters | self._buffers)
+        heads = self._workload.score_heads(self._lanes, measurable(self._parameters | self._buffers))
         if heads is not None:
             self._record.add_heads(self._next_probe, self._position, heads)
         if self._at_own_probe:
@@ -314,28 +321,28 @@ class Pack(Generic[P]):
             self._record.add_progress(self._next_probe, self._position, is_finite, n_steps)
 
     def _probe(self) -> dict[str, NDArray[np.float64]]:
-        descended = self._optimizer.descended()
-        batch = self._eval_batch | prefixed(_DESCENDED, descended)
-        leaf = self._rows.detach().requires_grad_()
-        eval_loss_A, measures = self._examine(self._layout.views(leaf), self._buffers, batch)
+        descended = measurable(self._optimizer.descended())
+        batch = measurable(self._eval_batch) | prefixed(_DESCENDED, descended)
+        leaf = measurable({ROWS: self._rows.detach()})[ROWS].requires_grad_()
+        eval_loss_A, measures = self._examine(self._layout.views(leaf), measurable(self._buffers), batch)
         eval_loss_A, gradient = _descent("eval_loss", eval_loss_A, leaf)
         with torch.no_grad():
             loss_A = descended["train_loss"] if descended else self._train_loss()
             if self._at_own_probe:
                 self._optimizer.observe(loss_A.masked_fill(eval_loss_A < self._least_loss, torch.nan))
-            return _to_numpy(
+            return to_numpy(
                 {
                     "loss": loss_A,
                     "eval_loss": eval_loss_A,
                     "grad_norm": norm_per_lane({ROWS: gradient}),
-                    "param_norm": norm_per_lane({ROWS: self._rows}),
+                    "param_norm": norm_per_lane({ROWS: leaf}),
                     **measures,
                 }
             )
 
     def _train_loss(self) -> Tensor:
         batch = self._batch_at(self._optimizer.batch_step(self._probe_steps[self._next_probe]))
-        return _numbers("loss", self._loss(self._parameters, self._buffers, batch))
+        return numbers_of("loss", self._loss(*map(measurable, (self._parameters, self._buffers, batch))))
 
     def _drop_ended(self) -> None:
         """Removes from the batch the lanes that ended at the probe just recorded."""
@@ -382,23 +389,9 @@ def _examined(workload: Workload[P], module: nn.Module, batch: Batch) -> tuple[T
 def _descent(name: str, loss: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:
     """A loss (K,) of rows (K, n), and its gradients (K, n)."""
     # Lanes do not mix, so the sum's gradient is each lane's own.
-    (gradient,) = torch.autograd.grad(_numbers(name, loss).sum(), rows, materialize_grads=True)
+    (gradient,) = torch.autograd.grad(numbers_of(name, loss).sum(), rows, materialize_grads=True)
     return loss.detach(), gradient
 
 
 def _rows(state: State, lanes: Tensor) -> State:
     return {name: value[lanes] for name, value in state.items()}
-
-
-def _to_numpy(values: dict[str, Tensor]) -> dict[str, NDArray[np.float64]]:
-    return {name: _numbers(name, value).detach().to("cpu", torch.float64).numpy() for name, value in values.items()}
-
-
-def _numbers(name: str, values: Tensor) -> Tensor:
-    """Values checked to be one real number per training."""
-    if values.dim() != 1 or values.is_complex():
-        raise TypeError(
-            f"{name}: got {str(values.dtype).removeprefix('torch.')} of shape {tuple(values.shape[1:])} for each "
-            "training, expected one real number; reduce it with .mean(), or a complex one with .abs()"
-        )
-    return values

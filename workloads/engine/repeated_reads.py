@@ -4,6 +4,7 @@ PyTorch's compiler computes a pointwise operation anew wherever its numbers are 
 for each column or row of the other factor.
 """
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -23,7 +24,10 @@ _CONSTANT = {
 
 
 class Storing(fx.Interpreter):
-    """Runs a graph, and stores what is worth it."""
+    """Runs a graph, and stores what is worth it.
+
+    What is stored lies in memory in another way than in the graph's trace, so what was a view there may need a copy.
+    """
 
     def __init__(self, graph: fx.GraphModule) -> None:
         super().__init__(graph)
@@ -31,8 +35,30 @@ class Storing(fx.Interpreter):
 
     def run_node(self, n: fx.Node) -> Any:
         """One operation."""
-        found = super().run_node(n)
+        if n.target is aten.view.default:
+            found = aten.reshape.default(*self.fetch_args_kwargs_from_env(n)[0])
+        else:
+            found = super().run_node(n)
         return stored(found) if n in self._stored else found
+
+    def call_function(self, target: Any, args: Any, kwargs: Any) -> Any:
+        """One operation, as the compiler takes it."""
+        return _COMPILED_AS.get(target, target)(*args, **kwargs)
+
+
+def _broadcast(value: Tensor, shape: Sequence[int], dims: Sequence[int]) -> Tensor:
+    sizes = [1] * len(shape)
+    for dim, size in zip(dims, value.shape, strict=True):
+        sizes[dim] = size
+    return value.reshape(sizes).expand(*shape)
+
+
+def _variance(value: Tensor, dims: Sequence[int], correction: float = 1.0) -> Tensor:
+    return value.var(list(dims), correction=correction)
+
+
+_COMPILED_AS = {prims.broadcast_in_dim.default: _broadcast, prims.var.default: _variance}
+"""Operations that a trace has and that PyTorch's compiler refuses."""
 
 
 def read_repeatedly(graph: fx.GraphModule) -> set[fx.Node]:

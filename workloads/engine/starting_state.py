@@ -5,6 +5,7 @@ from torch.func import stack_module_state
 
 from attnsweep.workloads.engine.contract import Lanes, P, Workload
 from attnsweep.workloads.engine.optimizers import State
+from attnsweep.workloads.engine.precision import in_type
 
 
 def starting_state(
@@ -27,10 +28,7 @@ def starting_state(
     missing = parameters.keys() - initial.keys()
     if missing:
         raise TypeError(f"{workload.name}.initial left out the parameters {sorted(missing)}")
-    given = {
-        name: value.to(lanes.dtype) if value.is_floating_point() else value for name, value in (start or {}).items()
-    }
-    drawn = parameters | buffers | initial | given
+    drawn = parameters | buffers | initial | in_type(start or {}, lanes.dtype)
     stacked = {name: value.detach().to(lanes.device) for name, value in drawn.items()}
     return (
         {name: stacked[name] for name in parameters},

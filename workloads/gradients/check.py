@@ -3,11 +3,9 @@
 import re
 from collections.abc import Iterator, Sequence
 
-from attnsweep.workloads.engine.first_order import FirstOrder
 from attnsweep.workloads.engine.optimizers import State
-from attnsweep.workloads.engine.programs import NoCompilerError, interpreted, loaded
+from attnsweep.workloads.engine.programs import NoCompilerError
 from attnsweep.workloads.engine.traces import NoRuleError
-from attnsweep.workloads.engine.update_rules import UPDATE_RULES
 from attnsweep.workloads.gradients.engines import block_gradients, vmapped_gradients
 from attnsweep.workloads.gradients.finding import ROUNDING, Finding, judged
 from attnsweep.workloads.gradients.slopes import check_slopes
@@ -24,21 +22,24 @@ def check(subject: Subject, *, compiles: bool = False) -> Iterator[Finding]:
         subject: The trainings, and their weights.
         compiles: Whether to check the compiled blocks too, which takes a C++ compiler and up to a minute.
     """
-    points = [subject.point(lane) for lane in range(len(subject.lanes.trainings))]
-    yield from _compared("fused", subject, points, vmapped_gradients(subject))
-    yield from _blocks(subject, points, compiles=compiles)
+    points = subject.points()
+    yield from check_vmapped(subject, points)
+    yield from check_blocks(subject, points, compiles=compiles)
     yield from check_slopes(subject, points)
-    yield from _identities(subject, points)
+    yield from check_identities(subject, points)
 
 
-def _blocks(subject: Subject, points: Sequence[Point], *, compiles: bool) -> Iterator[Finding]:
-    if not issubclass(UPDATE_RULES[subject.lanes.shared.optimizer], FirstOrder):
-        yield _skipped("blocks", subject, "this optimizer searches along lines, so the vmapped engine trains it")
-        return
-    for name, make in (("blocks", interpreted), ("compiled", loaded)):
-        if make is interpreted or compiles:
+def check_vmapped(subject: Subject, points: Sequence[Point]) -> Iterator[Finding]:
+    """A row for each parameter: the vmapped engine."""
+    return _compared("fused", subject, points, vmapped_gradients(subject))
+
+
+def check_blocks(subject: Subject, points: Sequence[Point], *, compiles: bool) -> Iterator[Finding]:
+    """A row for each parameter: the block engine. To trace a shape takes seconds, to compile it up to a minute."""
+    for name, compiled in (("blocks", False), ("compiled", True)):
+        if compiles or not compiled:
             try:
-                gradients = block_gradients(subject, make)
+                gradients = block_gradients(subject, compiled=compiled)
             except (NoRuleError, NoCompilerError) as error:
                 yield _skipped(name, subject, f"the vmapped engine trains this shape: {error}")
                 return
@@ -62,7 +63,7 @@ def _compared(check: str, subject: Subject, points: Sequence[Point], fused: Stat
         )
 
 
-def _identities(subject: Subject, points: Sequence[Point]) -> Iterator[Finding]:
+def check_identities(subject: Subject, points: Sequence[Point]) -> Iterator[Finding]:
     """A row for each identity and parameter, with the worst of the trainings that declare it."""
     errors: dict[tuple[str, str, str], list[tuple[float, Identity, Point]]] = {}
     for training, at in zip(subject.lanes.trainings, points, strict=True):

@@ -1,17 +1,17 @@
 """The gradients that the engines compute, of all trainings at once. Axes: L lane."""
 
-from collections.abc import Callable, Sequence
-
 import torch
 from torch import Tensor
 
-from attnsweep.workloads.engine.block_step import StepGraph
 from attnsweep.workloads.engine.blocks import BlockProgram, Problem
-from attnsweep.workloads.engine.first_order import Sgd
+from attnsweep.workloads.engine.first_order import FirstOrder, Sgd
 from attnsweep.workloads.engine.functional import over_lanes
+from attnsweep.workloads.engine.gradients import GradientProgram, adding
 from attnsweep.workloads.engine.layout import Layout
 from attnsweep.workloads.engine.optimizers import Settings, State
-from attnsweep.workloads.engine.programs import Step
+from attnsweep.workloads.engine.programs import interpreted, loaded, loaded_gradient
+from attnsweep.workloads.engine.traces import NoRuleError
+from attnsweep.workloads.engine.update_rules import UPDATE_RULES
 from attnsweep.workloads.gradients.subject import Subject
 
 _RATE = 2.0**40
@@ -27,25 +27,47 @@ def vmapped_gradients(subject: Subject) -> State:
     return dict(zip(leaves, found, strict=True))
 
 
-def block_gradients(subject: Subject, make: Callable[[StepGraph, Sequence[Tensor]], Step]) -> State:
-    """(L, ...) by name, as the block engine computes them: read from one step of gradient descent.
+def block_gradients(subject: Subject, *, compiled: bool) -> State:
+    """(L, ...) by name, as the block engine computes them: with the program of a step, or else that of a gradient.
 
     Args:
         subject: The trainings.
-        make: Makes the step: `interpreted`, or `loaded`, which compiles it.
+        compiled: Whether by the compiled program, or by its formulas, operation by operation.
 
     Raises:
-        NoRuleError: If the step cannot be computed for a block.
+        NoRuleError: If this shape has neither.
         NoCompilerError: If it is to be compiled and this machine cannot.
     """
     layout = Layout(subject.weights)
-    rows = layout.rows(subject.weights)
-    optimizer = Sgd(_descent(len(subject.lanes.trainings)))
     problem = Problem(subject.workload, subject.template, layout, subject.lanes.shared)
-    program = BlockProgram(problem, optimizer, rows, subject.buffers, subject.batch, make)
-    program.advance(optimizer, rows, subject.buffers, lambda _, __: [subject.batch], 1)
-    after = layout.views(rows)
-    return {name: (before - after[name]) / _RATE for name, before in subject.weights.items()}
+    try:
+        return layout.views(_of_step(subject, problem, compiled=compiled))
+    except NoRuleError as no_step:
+        try:
+            return layout.views(_of_gradient(subject, problem, compiled=compiled))
+        except NoRuleError as no_gradient:
+            raise NoRuleError(f"{no_step}; {no_gradient}") from no_gradient
+
+
+def _of_step(subject: Subject, problem: Problem, *, compiled: bool) -> Tensor:
+    """(L, n) read from one step of gradient descent."""
+    if not issubclass(UPDATE_RULES[subject.lanes.shared.optimizer], FirstOrder):
+        raise NoRuleError("its optimizer searches along lines")
+    before = problem.layout.rows(subject.weights)
+    after, optimizer = before.clone(), Sgd(_descent(before.shape[0]))
+    make = loaded if compiled else interpreted
+    program = BlockProgram(problem, optimizer, after, subject.buffers, subject.batch, make)
+    program.advance(optimizer, after, subject.buffers, lambda _, __: [subject.batch], 1)
+    return (before - after) / _RATE
+
+
+def _of_gradient(subject: Subject, problem: Problem, *, compiled: bool) -> Tensor:
+    """(L, n) from the program that optimizers evaluate where steps have none."""
+    given = problem.layout.rows(subject.weights), subject.buffers, subject.batch
+    graph = problem.gradient_graph(*given)
+    add = adding(graph)
+    run = loaded_gradient(graph, GradientProgram.examples(graph, *given)) if compiled else lambda inputs: add(*inputs)
+    return GradientProgram(graph, run).descent(*given, None)[1]
 
 
 def _descent(n_lanes: int) -> Settings:

@@ -50,6 +50,10 @@ class Subject:
         )
         return replace(self, lanes=self.lanes.select(lanes), weights=weights, buffers=buffers, batch=batch)
 
+    def points(self) -> list[Point]:
+        """All trainings, each by itself."""
+        return [self.point(lane) for lane in range(len(self.lanes.trainings))]
+
     def point(self, lane: int) -> Point:
         """One training by itself: its plain module, and the gradients of autograd without any engine."""
         module = self.workload.build(self.lanes.trainings[lane].parameters).to(torch.float64)
@@ -120,10 +124,7 @@ def at_weights(workload: Workload[Any], trainings: Sequence[Training[Any]], stat
 
     Trainings whose loss is not finite there are left out; `None` if no training is left.
     """
-    lanes, weights, buffers, template = _started(workload, trainings)
-    given = {name: value.to(torch.float64) if value.is_floating_point() else value for name, value in state.items()}
-    weights = {name: given[name] for name in weights}
-    buffers = {name: given.get(name, value) for name, value in buffers.items()}
+    lanes, weights, buffers, template = _started(workload, trainings, state)
     found = _subject(workload, where, lanes, template, weights, buffers)
     with torch.no_grad():
         loss = over_lanes(template, workload.loss)(weights, buffers, found.batch)
@@ -131,10 +132,12 @@ def at_weights(workload: Workload[Any], trainings: Sequence[Training[Any]], stat
     return found.select(kept) if kept.numel() else None
 
 
-def _started(workload: Workload[Any], trainings: Sequence[Training[Any]]) -> tuple[Lanes[Any], State, State, nn.Module]:
+def _started(
+    workload: Workload[Any], trainings: Sequence[Training[Any]], start: State | None = None
+) -> tuple[Lanes[Any], State, State, nn.Module]:
     exact = [replace(each, parameters=replace(each.parameters, dtype="float64")) for each in trainings]
     lanes = Lanes(exact, torch.device("cpu"))
-    return lanes, *starting_state(workload, lanes)
+    return lanes, *starting_state(workload, lanes, start)
 
 
 def _subject(

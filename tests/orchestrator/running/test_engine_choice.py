@@ -1,10 +1,12 @@
 """A sweep has one engine: which one it gets, what records it, and what a machine without a compiler says."""
 
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from rich.console import Console
 from torch import nn
 
@@ -12,6 +14,7 @@ from attnsweep.orchestrator.inspection.replay import replay
 from attnsweep.orchestrator.ledger.reader import Ledger
 from attnsweep.orchestrator.running.engine_choice import engine_for, steps_of_a_shape
 from attnsweep.orchestrator.storage.environment import Environment, versions
+from attnsweep.orchestrator.storage.errors import PoolError
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
 from attnsweep.orchestrator.tools.engine_of_shape import engine_of_shape
 from attnsweep.orchestrator.training.trainer_actor import Settled
@@ -117,6 +120,35 @@ def test_a_sweep_in_blocks_is_replayed_and_resumed_in_blocks(
     with pytest.raises(UserError, match=r"engine: got 'blocks, but there is no C\+\+ compiler"):
         resume(tmp_path / "s")
     programs.compiler.cache_clear()
+
+
+class RayCalledError(Exception):
+    """Ends a test where Ray would start."""
+
+
+def test_a_sweep_compiles_while_ray_starts(
+    compiled_blocks: None, no_mlflow: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import ray
+
+    compiles, ray_starts = threading.Event(), threading.Event()
+
+    def compiler(*_: Any, **__: Any) -> None:
+        compiles.set()
+        # The sweep does not wait for its program: Ray starts before it is there.
+        assert ray_starts.wait(20)
+        raise RuntimeError("not compiled")
+
+    def start(*_: Any, **__: Any) -> None:
+        ray_starts.set()
+        assert compiles.wait(20)
+        raise RayCalledError
+
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "programs"))
+    monkeypatch.setattr(torch._inductor, "aot_compile", compiler)
+    monkeypatch.setattr(ray, "init", start)
+    with pytest.raises(PoolError, match="RayCalledError"):
+        run(small_sweep(trials=3).fix({"optimizer": "sgd"}), tmp_path / "s", local=False, engine="blocks")
 
 
 def test_a_worker_with_another_compiler_is_named(compiled_blocks: None) -> None:

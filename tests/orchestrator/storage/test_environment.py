@@ -76,8 +76,8 @@ def _own(folder: Path) -> Workload[Any]:
 def test_of_ours_it_names_what_trains_and_what_makes_rows(workload: Workload[Any]) -> None:
     found = Environment.current(workload).code.keys()
     rooms = {name.split(".")[1] for name in found if name.startswith("workloads.")}
-    # A translator may read a corpus that the user names.
-    reading = {"files"} if workload.name == "translation" else set()
+    # A translator may read a corpus that the user names; its attention is made of parts that others use too.
+    reading = {"files", "attention"} if workload.name == "translation" else set()
     assert (
         rooms == {workload.name, "diagnostics", "engine", "errors", "identities", "parameters", "vocabulary"} | reading
     )

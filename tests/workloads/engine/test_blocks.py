@@ -1,6 +1,7 @@
 """The block engine trains as the vmapped engine does. A training's bits depend neither on its block nor on its pack."""
 
 import contextlib
+import os
 import stat
 from collections.abc import Sequence
 from pathlib import Path
@@ -240,6 +241,33 @@ def test_programs_are_kept_where_this_user_alone_can_write(monkeypatch: pytest.M
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
     with pytest.raises(NoCompilerError, match=r"compiled programs cannot be kept in .*file/attnsweep/programs"):
         block_engine()
+
+
+class CompilerCalledError(Exception):
+    """Ends a test where the compiler would begin."""
+
+
+def test_the_compiler_keeps_its_files_where_this_user_alone_can_write(
+    compiled_blocks: None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    asked: dict[str, Any] = {}
+
+    def compiler(graph: Any, examples: Any, *, options: dict[str, Any]) -> None:
+        asked.update(options, folder=Path(os.environ["TORCHINDUCTOR_CACHE_DIR"]))
+        raise CompilerCalledError
+
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path / "before"))
+    monkeypatch.setattr(torch._inductor, "aot_compile", compiler)
+    with pytest.raises(CompilerCalledError):
+        Pack(CategoryPairs(), trainings_of("P", 1), programs=Programs()).compile()
+    own = tmp_path / "attnsweep" / "programs"
+    assert own in asked["folder"].parents
+    assert own in Path(asked["aot_inductor.output_path"]).parents
+    # PyTorch would keep them in /tmp, whatever its folder.
+    assert asked["aot_inductor.precompile_headers"] is False
+    assert os.environ["TORCHINDUCTOR_CACHE_DIR"] == str(tmp_path / "before")
+    assert [each for each in own.iterdir() if each.suffix != ".lock"] == []
 
 
 @pytest.mark.scale

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 from torch import Tensor
+from torch.fx.experimental.proxy_tensor import make_fx
 
 from attnsweep.workloads.category_pairs import CategoryPairs
 from attnsweep.workloads.engine.blocks import Programs
@@ -13,7 +14,7 @@ from attnsweep.workloads.engine.contract import Batch, Training
 from attnsweep.workloads.engine.gradients import GradientProgram, adding
 from attnsweep.workloads.engine.layout import ROWS
 from attnsweep.workloads.engine.pack import Pack
-from attnsweep.workloads.engine.traces import NoRuleError
+from attnsweep.workloads.engine.traces import NoRuleError, operations_of
 from attnsweep.workloads.testing import defaults
 
 SEARCHING: dict[str, Any] = {
@@ -49,6 +50,26 @@ def test_gradients_of_groups_are_those_of_each_lane(settings: dict[str, Any]) ->
         found = program.descent(rows, pack._buffers, batch, lanes)
         loss, gradients = pack._evaluate({ROWS: rows}, 0, lanes)
         torch.testing.assert_close(found, (loss, gradients[ROWS]), rtol=1e-11, atol=1e-13)
+
+
+class Normed(CategoryPairs):
+    """Solution 3 with a layer norm of the values."""
+
+    def loss(self, module: torch.nn.Module, batch: Batch) -> Tensor:
+        v_VV = cast(Tensor, module.v_VV)
+        return super().loss(module, batch) + torch.nn.functional.layer_norm(v_VV, v_VV.shape[1:])[0].square().sum()
+
+
+def test_operations_that_the_compiler_refuses_are_replaced() -> None:
+    pack = Pack(Normed(), trainings_of(3, dtype="float64"))
+    graph = pack._problem.gradient_graph(pack._rows, pack._buffers, {})
+    refused = {torch.ops.prims.broadcast_in_dim.default, torch.ops.prims.var.default}
+    assert refused & {node.target for node in operations_of(graph.graph)}
+    add, inputs = adding(graph), GradientProgram.examples(graph, pack._rows, pack._buffers, {})
+    assert not refused & {node.target for node in operations_of(make_fx(add)(*inputs))}
+    loss, gradients = pack._evaluate({ROWS: pack._rows}, 0)
+    found = GradientProgram(graph, lambda inputs: add(*inputs)).descent(pack._rows, pack._buffers, {}, None)
+    torch.testing.assert_close(found, (loss, gradients[ROWS]), rtol=1e-11, atol=1e-13)
 
 
 class Sorting(CategoryPairs):

@@ -12,10 +12,10 @@ from torch import Tensor, nn
 from attnsweep import Batch, defaults
 from attnsweep.workloads.category_pairs import CategoryPairs
 from attnsweep.workloads.engine.contract import Training, Workload
-from attnsweep.workloads.engine.programs import interpreted
-from attnsweep.workloads.gradients.check import check
+from attnsweep.workloads.gradients.check import check, check_blocks, check_identities, check_vmapped
 from attnsweep.workloads.gradients.engines import block_gradients
 from attnsweep.workloads.gradients.finding import Finding
+from attnsweep.workloads.gradients.slopes import check_slopes
 from attnsweep.workloads.gradients.subject import after_some_steps, at_random_weights, at_weights
 from tests.workloads.gradients.small_workload import SmallWorkload
 
@@ -67,10 +67,16 @@ FAULTS = {
 }
 
 
-def findings_of(workload: Workload[Any], **values: Any) -> list[Finding]:
-    # L-BFGS, because blocks do not train it, and to trace the step takes a second.
-    trainings = [Training(defaults(workload, **({"optimizer": "lbfgs"} | values)), seed) for seed in (0, 1)]
-    return list(check(at_random_weights(workload, trainings)))
+def findings_of(workload: Workload[Any]) -> list[Finding]:
+    parameters = defaults(workload)
+    # Blocks have a test of their own: to trace a shape takes a second.
+    subject = at_random_weights(workload, [Training(parameters, seed) for seed in (0, 1)])
+    points = subject.points()
+    return [
+        *check_vmapped(subject, points),
+        *check_slopes(subject, points),
+        *check_identities(subject, points),
+    ]
 
 
 @pytest.mark.parametrize("fault", FAULTS.values(), ids=FAULTS.keys())
@@ -114,10 +120,29 @@ class _Mixed(torch.autograd.Function):
 
 @pytest.mark.slow
 def test_the_block_engine_computes_the_gradient_of_each_training() -> None:
-    found = findings_of(CategoryPairs(), optimizer="sgd", n_categories=3, n_positions=4)
+    parameters = defaults(CategoryPairs(), n_categories=3, n_positions=4)
+    found = list(check(at_random_weights(CategoryPairs(), [Training(parameters, seed) for seed in (0, 1)])))
     assert {each.check for each in found} == {"fused", "blocks", "differences", "group", "closed form"}
     assert all(each.verdict == "holds" for each in found)
     assert max(each.error or 0.0 for each in found if each.check != "differences") < 1e-15
+
+
+@pytest.mark.slow
+def test_the_block_engine_computes_the_gradients_that_line_searches_follow() -> None:
+    parameters = defaults(
+        CategoryPairs(),
+        variant="categories_only",
+        attention_activation="softmax",
+        expectation="sampled",
+        optimizer="lbfgs",
+        n_categories=4,
+        n_positions=6,
+    )
+    subject = at_random_weights(CategoryPairs(), [Training(parameters, seed) for seed in (0, 1)])
+    found = list(check_blocks(subject, subject.points(), compiles=False))
+    assert [(each.check, each.parameter, each.verdict) for each in found] == [
+        ("blocks", name, "holds") for name in ("q_NN", "v_KM")
+    ]
 
 
 def test_gradients_read_from_a_block_are_exact_however_small_they_are() -> None:
@@ -127,7 +152,7 @@ def test_gradients_read_from_a_block_are_exact_however_small_they_are() -> None:
     tiny = {name: 1e-8 * value for name, value in subject.weights.items()}
     at_zero = at_weights(workload, trainings, tiny, "a zero")
     assert at_zero is not None
-    gradients, alone = block_gradients(at_zero, interpreted), at_zero.point(0).gradients
+    gradients, alone = block_gradients(at_zero, compiled=False), at_zero.point(0).gradients
     for name, value in gradients.items():
         np.testing.assert_allclose(value[0], alone[name], rtol=1e-12, atol=1e-22)
 

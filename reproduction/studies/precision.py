@@ -1,0 +1,95 @@
+"""The border of the zero by precision (docs/zeros.md), from the sweep `precision_border`. Axes: R row of the ledger."""
+
+import math
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+from rich.console import Console
+
+from attnsweep.orchestrator.ledger.reader import Ledger
+from attnsweep.reproduction.comparison import ComparedValue, Comparison
+from attnsweep.reproduction.rows import share_row
+from attnsweep.reproduction.swept import swept
+from attnsweep.workloads.engine.lbfgs import TOLERANCE_CHANGE
+
+N, M = 5, 8
+UNIT_ROUNDOFF = {"bfloat16": 2.0**-9, "float32": 2.0**-24, "float64": 2.0**-53}
+_FORMS = {"merged": 2, "factored": 3}
+_WITHIN = 2.0
+"""The derived border agrees if the measured one is within this factor."""
+
+
+def derived_border(dtype: str, form: str) -> float:
+    """The sigma at which L-BFGS no longer sees the way down: |gradient|^2 = max(u L, tolerance), L = M - 1.
+
+    At a start of size sigma, E |gradient|^2 is c sigma^2 for two factors and 3 M c sigma^4 / 2 for three (k and q of M
+    rows), where c / 2 is what v, or q, gets in the merged form: docs/zeros.md, the border by precision.
+    """
+    K = M - 1
+    half = (2 / N) ** 2 * K * (N + M - 1)
+    visible = max(UNIT_ROUNDOFF[dtype] * K, TOLERANCE_CHANGE)
+    return math.sqrt(visible / (2 * half)) if form == "merged" else (visible / (3 * M * half)) ** 0.25
+
+
+def reproduce(directory: Path, console: Console) -> Comparison:
+    """Trains 2,304 small models, most of them about the border."""
+    sweep = swept("precision_border", directory, console)
+    with Ledger(sweep.place).reading() as connection:
+        found = connection.execute(
+            "select param_qk, param_dtype, param_init_sigma, outcome = 'degenerate_zero', certificate, certified"
+            " from trainings"
+        ).fetchall()
+    rows: list[ComparedValue] = []
+    for form, n_factors in _FORMS.items():
+        for dtype in UNIT_ROUNDOFF:
+            chosen = [row for row in found if row[:2] == (form, dtype)]
+            sigma, is_zero = np.array([[row[2], row[3]] for row in chosen], dtype=np.float64).T
+            rows.append(_border_row(f"{n_factors} factors, {dtype}: border in init_sigma", sigma, is_zero, dtype, form))
+    for dtype in ("bfloat16", "float32"):
+        tested = [row[5] for row in found if row[1] == dtype and row[4] == "promotion"]
+        if tested:
+            rows.append(share_row(f"{dtype}: stuck trainings that float64 frees", tested.count(False), len(tested)))
+    return Comparison(
+        title="Below which initialization does rounding hold a training at the zero?",
+        source="attnsweep, docs/zeros.md",
+        rows=rows,
+        notes=[
+            "Border: the sigma at which half of the trainings end at the zero, by logistic regression on log sigma; "
+            "the interval is the profile likelihood's, trainings taken as independent.",
+            f"The derived border agrees if it is within a factor of {_WITHIN:g} of ours.",
+        ],
+    )
+
+
+def _border_row(
+    name: str, sigma: NDArray[np.float64], is_zero: NDArray[np.float64], dtype: str, form: str
+) -> ComparedValue:
+    border, low, high = half_point(np.log(sigma), is_zero)
+    derived = derived_border(dtype, form)
+    return ComparedValue(
+        name=name,
+        published=f"{derived:.2g} (derived)",
+        ours=math.exp(border),
+        low=math.exp(low),
+        high=math.exp(high),
+        agrees=abs(border - math.log(derived)) < math.log(_WITHIN),
+    )
+
+
+def half_point(x: NDArray[np.float64], holds: NDArray[np.float64]) -> tuple[float, float, float]:
+    """Where a falling logistic curve through (x, holds), (R,) each, crosses one half, with its 95% interval.
+
+    The likelihood is computed on a grid: borders are sharp, so that its maximum may lie at infinite steepness.
+    """
+    borders = np.linspace(x.min(), x.max(), 401)
+    steepness = np.geomspace(0.3, 100, 25)
+    deviance = np.array([[_deviance(steep * (x - border), holds) for steep in steepness] for border in borders])
+    profile = deviance.min(1)
+    inside = borders[profile <= profile.min() + 3.84]
+    return float(borders[profile.argmin()]), float(inside[0]), float(inside[-1])
+
+
+def _deviance(predictor: NDArray[np.float64], holds: NDArray[np.float64]) -> float:
+    """-2 log likelihood of a share that falls with the predictor."""
+    return float(2 * np.logaddexp(0, np.where(holds > 0, predictor, -predictor)).sum())

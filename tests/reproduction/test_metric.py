@@ -1,0 +1,109 @@
+"""The studies of the metric and of precision, at a small size."""
+
+import io
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from rich.console import Console
+
+from attnsweep.reproduction.studies import metric, metric_flow, metric_full, precision
+from attnsweep.workloads.category_pairs.positions_only import PositionsOnly
+from attnsweep.workloads.engine.streams import Streams
+from attnsweep.workloads.parameters import Value
+
+
+@pytest.mark.scale
+def test_the_laws_of_small_starts_show_at_a_small_size(tmp_path: Path) -> None:
+    size = metric.Size(
+        n_draws=1,
+        n_merged=96,
+        n_factored=16,
+        n_escape=12,
+        n_flow=64,
+        merged=(0.1, 0.01),
+        factored=(0.1,),
+        merged_escape=(1e-2, 1e-4),
+        factored_escape=(0.1, 0.05),
+    )
+    found = metric.compare(tmp_path, Console(file=io.StringIO()), size)
+    rows = {row.name: row for row in found.rows}
+    shares = [float(rows[f"draw 1, merged, sigma {sigma}: runaway"].ours) for sigma in ("0.1", "0.01")]
+    assert 0.4 > shares[0] > shares[1] > 0
+    # ln(1e2) / ln(1 + 0.03 * 3.97) steps between the two.
+    per_e = rows["draw 1, merged: steps per factor e of sigma"]
+    assert per_e.published == "8.881 (derived)"
+    assert per_e.ours == pytest.approx(8.9, abs=1.0)
+    assert rows["draw 1, factored: - slope of log T against log sigma"].ours == pytest.approx(1.0, abs=0.4)
+    assert {path.name for path in found.figures} == {"metric.png", "metric.svg"}
+
+
+@pytest.mark.slow
+def test_the_study_of_full_models_has_a_border_for_each_form() -> None:
+    small: dict[str, Value] = {"n_categories": 3, "n_positions": 4, "batch_size": 8, "n_steps": 3}
+    small |= {"expectation": "fixed_sample", "optimizer": "lbfgs", "learning_rate": 1.0}
+    found = metric_full.compare(Console(file=io.StringIO()), (1e-2, 1e-6), 2, small)
+    borders = [row for row in found.rows if "border in" in row.name]
+    assert [row.name.split(":")[0] for row in borders] == [
+        f"{variant}, {form}" for variant in ("solution_3", "solution_1") for form in ("factored", "merged")
+    ]
+    assert all(0.9e-6 < float(row.ours) < 1.1e-2 for row in borders)
+
+
+def test_the_derived_rates_are_those_of_the_source() -> None:
+    assert pytest.approx([3.9726, 2.5017], abs=1e-4) == [metric.LAMBDA_PLUS, metric.LAMBDA_MINUS]
+    assert pytest.approx(0.556, abs=1e-3) == metric.GROWTH_PLUS / metric.GROWTH_MINUS - 1
+
+
+def test_the_flow_turns_to_the_faster_mode_the_longer_it_grows() -> None:
+    header, *lines = metric_flow.opposed_shares(4, 5, 256)
+    assert len(header) == 3
+    shares = [float(line[1]) for line in lines]
+    assert shares[0] > 0.05
+    assert shares[-1] < shares[0] / 3
+
+
+def test_a_slope_of_exact_powers_is_found() -> None:
+    slope, half = metric._slope(np.array([1e-2, 1e-3, 1e-4]), np.array([10_000, 1_000, 100]), 10**6)
+    assert slope == pytest.approx(1.0)
+    assert 0 < half < 0.1
+
+
+@pytest.mark.parametrize("form", ["merged", "factored"])
+def test_the_derived_border_is_where_the_mean_square_of_the_gradient_is_just_visible(form: str) -> None:
+    N, M, n, sigma = precision.N, precision.M, 2000, 1e-4
+    system = PositionsOnly(N, M, softmax=False, qk_rank=M if form == "factored" else None).double()
+    streams = Streams(torch.arange(n))
+    starts = {
+        name: (sigma * streams.normal(name, tuple(value.shape))).requires_grad_()
+        for name, value in system.named_parameters()
+    }
+
+    def loss(values: dict[str, torch.Tensor]) -> torch.Tensor:
+        found: torch.Tensor = torch.func.functional_call(_Loss(system), {f"system.{k}": v for k, v in values.items()})
+        return found
+
+    gradients = torch.autograd.grad(torch.vmap(loss)(starts).sum(), list(starts.values()))
+    square = sum(float(each.square().sum()) for each in gradients) / n
+    at_border = square * (precision.derived_border("float64", form) / sigma) ** (2 if form == "merged" else 4)
+    assert at_border == pytest.approx(1e-9, rel=0.15)
+
+
+class _Loss(torch.nn.Module):
+    def __init__(self, system: PositionsOnly) -> None:
+        super().__init__()
+        self.system = system
+
+    def forward(self) -> torch.Tensor:
+        return self.system.population_loss()
+
+
+def test_the_border_of_a_logistic_share_is_found() -> None:
+    x = np.linspace(-4, 4, 400)
+    holds = np.random.default_rng(0).random(400) < 1 / (1 + np.exp(3 * (x - 0.7)))
+    border, low, high = precision.half_point(x, holds.astype(float))
+    assert low < 0.7 < high
+    assert high - low < 1
+    assert math.isclose(border, 0.7, abs_tol=0.4)

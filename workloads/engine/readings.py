@@ -1,0 +1,29 @@
+"""Measured numbers of trainings. Axes: L lane."""
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+
+def to_numpy(values: dict[str, Tensor]) -> dict[str, NDArray[np.float64]]:
+    """Measured values on the host, (L,) by name.
+
+    Raises:
+        TypeError: As `numbers_of` raises it.
+    """
+    return {name: numbers_of(name, value).detach().to("cpu", torch.float64).numpy() for name, value in values.items()}
+
+
+def numbers_of(name: str, values: Tensor) -> Tensor:
+    """Values checked to be one real number per training.
+
+    Raises:
+        TypeError: If they are not.
+    """
+    if values.dim() != 1 or values.is_complex():
+        raise TypeError(
+            f"{name}: got {str(values.dtype).removeprefix('torch.')} of shape {tuple(values.shape[1:])} for each "
+            "training, expected one real number; reduce it with .mean(), or a complex one with .abs()"
+        )
+    return values
