@@ -157,7 +157,7 @@ def test_a_low_rank_training_keeps_its_base() -> None:
 
 @pytest.mark.slow
 def test_induction_heads_emerge() -> None:
-    result = train(*[Training(defaults(WORKLOAD, **INDUCTION, n_steps=600), seed) for seed in range(2)])
+    result = train(*[Training(defaults(WORKLOAD, **INDUCTION, n_steps=400), seed) for seed in range(2)])
     assert (np.nanmax(result.evidence.metrics["accuracy"], 1) > 0.9).all()
     roles = {role for probe in result.heads[-2:] for role in probe.heads.role.flatten()}
     assert {"previous_token", "induction"} <= roles
