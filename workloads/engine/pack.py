@@ -11,7 +11,7 @@ from typing import Any, Generic, Self
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor, nn
+from torch import Tensor
 
 from attnsweep.workloads.engine.block_step import StepGraph, step_graph, step_inputs
 from attnsweep.workloads.engine.blocks import Problem, StepProgram, StepPrograms, shapes_of

@@ -1,9 +1,12 @@
 """A step of gradient descent moves what is conserved by what the gradient predicts, unless something is wrong."""
 
 import pytest
+from torch import Tensor
 
 from attnsweep import defaults
 from attnsweep.workloads.engine.contract import Training
+from attnsweep.workloads.engine.first_order import Sgd
+from attnsweep.workloads.engine.optimizers import State
 from attnsweep.workloads.gradients import sgd_step
 from attnsweep.workloads.gradients.finding import Finding
 from attnsweep.workloads.gradients.sgd_step import check_sgd_step
@@ -46,8 +49,8 @@ def test_a_wrong_model_moves_what_should_be_conserved(
 
 
 def test_a_step_that_is_not_plain_descent_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
-    class Signs(sgd_step.Sgd):
-        def _update(self, parameters, gradients, learning_rate, numbers) -> None:  # type: ignore[no-untyped-def]
+    class Signs(Sgd):
+        def _update(self, parameters: State, gradients: State, learning_rate: Tensor, numbers: State) -> None:
             signs = {name: value.sign() for name, value in gradients.items()}
             super()._update(parameters, signs, learning_rate, numbers)
 
