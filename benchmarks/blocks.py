@@ -1,6 +1,6 @@
 """CPU time of a training's step: compiled blocks against the vmapped engine, at the best pack size of each.
 
-    python benchmarks/blocks.py [--rounds 3] [--out benchmarks/blocks.json]
+    python benchmarks/blocks.py [--rounds 3] [--shapes "system P" ...] [--out benchmarks/blocks.json]
 
 One thread, as in a trainer. The two engines take turns, and CPU seconds are counted, so that other programs disturb
 little. `compile_seconds` is CPU time too, of this process and the compiler it starts, with an empty cache; a machine
@@ -65,12 +65,13 @@ def main() -> None:
     """Measures all shapes and prints one JSON object."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--shapes", nargs="*", default=list(SHAPES), help="beginnings of their names")
     parser.add_argument("--out", type=Path)
     options = parser.parse_args()
     torch.set_num_threads(1)
     with tempfile.TemporaryDirectory() as cache:
         os.environ["XDG_CACHE_HOME"] = cache
-        rows = [measure(name, options.rounds) for name in SHAPES]
+        rows = [measure(name, options.rounds) for name in SHAPES if name.startswith(tuple(options.shapes))]
     text = json.dumps({"benchmark": "blocks", "engine": block_engine(), "rows": rows}, indent=2)
     if options.out is not None:
         options.out.write_text(text + "\n")

@@ -26,6 +26,7 @@ from attnsweep.workloads.user_code import users_code
 Say = Callable[[str], None]
 
 _SEEDS = (0, 1)
+_EXPECTED, _FIX = "a workload that trains, and identities that fit its module", "see attnsweep.check_workload"
 _COLUMNS = ("training_id", "outcome")
 _WITHOUT_END = ("failed", "diverged", "pruned")
 """Outcomes of trainings whose end is nowhere to look at."""
@@ -47,7 +48,7 @@ def check_workload(workload: Workload[Any], values: Mapping[str, Value], say: Sa
     parameters = workload.parameters.resolve(values)
     trainings = [Training(parameters, seed) for seed in _SEEDS]
     seconds: dict[str, float] = {}
-    with training_settings(), users_code(workload.name, "a workload that trains", "see attnsweep.check_workload"):
+    with training_settings(), users_code(workload.name, _EXPECTED, _FIX):
         say("training a hundred evaluations ...")
         with _timed(seconds, "training"):
             trained = after_some_steps(workload, trainings)
@@ -75,7 +76,7 @@ def check_sweep(directory: SweepDirectory, say: Say) -> GradientReport:
     """
     workload, seconds = load_workload_of(directory), {"training again": 0.0}
     subjects: list[Subject] = []
-    with users_code(workload.name, "a workload that trains", "see attnsweep.check_workload"), training_settings():
+    with users_code(workload.name, _EXPECTED, _FIX), training_settings():
         for of_shape in by_shape(directory, _one_of_each_outcome(Ledger(directory.place))):
             rows, trainings = zip(*of_shape, strict=True)
             names = ", ".join(f"{row['trial']}/{row['replicate']} ({row['outcome']})" for row in rows)

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from rich.console import Console
 
 from attnsweep.reproduction.comparison import ComparedValue, Comparison, save_figure
-from attnsweep.reproduction.rows import median_row, share_row
+from attnsweep.reproduction.rows import mean_row, median_row, share_row
 from attnsweep.reproduction.studies.metric_figure import Measured, metric_figure
 from attnsweep.reproduction.studies.metric_flow import opposed_shares
 from attnsweep.reproduction.threads import one_thread
@@ -84,6 +84,8 @@ def compare(directory: Path, console: Console, size: Size) -> Comparison:
                 rows += _runaways(form, sigmas, n, draw, measured)
             for form, sigmas in (("merged", size.merged_escape), ("factored", size.factored_escape)):
                 rows += _escapes(form, sigmas, size.n_escape, draw, measured)
+        for form in ("merged", "factored"):
+            rows += _slope_rows("all draws", form, measured.runaways[form])
         console.print("the scale-free flow")
         table = opposed_shares(N, M, size.n_flow)
     return Comparison(
@@ -95,7 +97,7 @@ def compare(directory: Path, console: Console, size: Size) -> Comparison:
         notes=[
             f"N = {N}, M = {M}, learning rate {LEARNING_RATE}. No published value: the derived ones are ours.",
             "Slopes of shares: weighted least squares of logarithms, over sigma <= 0.001 (merged) or all (factored).",
-            "Slopes of times: one per seed, between the two smallest sigmas; the median over seeds.",
+            "Slopes of times: one per seed, between the two smallest sigmas; the mean over seeds.",
         ],
     )
 
@@ -158,26 +160,32 @@ def _runaways(form: str, sigmas: tuple[float, ...], n: int, draw: int, measured:
         measured.runaways.setdefault(form, []).append((sigma, n_away, n))
         if n_decided < n:
             rows.append(share_row("  neither solved nor running away yet", n - n_decided, n))
-    is_fitted = np.array(sigmas) <= (_SMALL if form == "merged" else 1.0)
-    chosen = is_fitted & (np.array(counts) > 0)
-    if chosen.sum() >= 2:
-        derived = GROWTH_PLUS / GROWTH_MINUS - 1
-        slope, half = _slope(np.array(sigmas)[chosen], np.array(counts)[chosen], n)
-        is_merged = form == "merged"
-        rows.append(
-            ComparedValue(
-                name=f"draw {draw + 1}, {form}: slope of log share against log sigma",
-                published=f"{derived:.3f} (derived)" if is_merged else None,
-                ours=slope,
-                low=slope - half,
-                high=slope + half,
-                agrees=slope - half <= derived <= slope + half if is_merged else None,
-            )
+    return [
+        *rows,
+        *_slope_rows(f"draw {draw + 1}", form, [(sigma, k, n) for sigma, k in zip(sigmas, counts, strict=True)]),
+    ]
+
+
+def _slope_rows(name: str, form: str, counts: list[tuple[float, int, int]]) -> list[ComparedValue]:
+    """The slope of the share, from (sigma, runaways, trainings); no row if fewer than two sigmas have runaways."""
+    largest, derived = (_SMALL, GROWTH_PLUS / GROWTH_MINUS - 1) if form == "merged" else (1.0, None)
+    sigma, k, n = np.array([each for each in counts if each[0] <= largest and each[1]]).reshape(-1, 3).T
+    if len(np.unique(sigma)) < 2:
+        return []
+    slope, half = _slope(sigma, k, n)
+    return [
+        ComparedValue(
+            name=f"{name}, {form}: slope of log share against log sigma",
+            published=None if derived is None else f"{derived:.3f} (derived)",
+            ours=slope,
+            low=slope - half,
+            high=slope + half,
+            agrees=None if derived is None else slope - half <= derived <= slope + half,
         )
-    return rows
+    ]
 
 
-def _slope(sigmas: NDArray[np.float64], counts: NDArray[np.int64], n: int) -> tuple[float, float]:
+def _slope(sigmas: NDArray[np.float64], counts: NDArray[np.float64], n: NDArray[np.float64]) -> tuple[float, float]:
     """The slope of log share against log sigma, and half its 95% interval; shares weigh by their own error."""
     share = counts / n
     weight = n * share / (1 - share)
@@ -187,21 +195,29 @@ def _slope(sigmas: NDArray[np.float64], counts: NDArray[np.int64], n: int) -> tu
     return float((weight * centred * y).sum()) / information, 1.96 / math.sqrt(information)
 
 
+def _escape_probes(form: str, sigma: float) -> NDArray[np.int64]:
+    """The steps at which to look whether the zero was left: each one for two factors, 1% apart for three."""
+    if form == "merged":
+        return np.arange(1, 60 + round(2 * math.log(1 / sigma) / GROWTH_PLUS))
+    last = 4 / (sigma * GROWTH_PLUS)
+    return np.unique(np.geomspace(last / 40, last, 300).round().astype(np.int64))
+
+
 def _escapes(form: str, sigmas: tuple[float, ...], n: int, draw: int, measured: Measured) -> list[ComparedValue]:
     """Escape times: of the same draws at every sigma."""
     rows, times = [], []
     seeds = range(10**6 + draw * n, 10**6 + (draw + 1) * n)
     for sigma in sigmas:
-        n_steps = _n_steps(form, sigma)
-        probes = np.unique(np.geomspace(1, n_steps, 300).round().astype(np.int64))
-        times.append(_train(form, sigma, seeds, n_steps, probes).escape)
+        probes = _escape_probes(form, sigma)
+        times.append(_train(form, sigma, seeds, int(probes[-1]), probes).escape)
         unit = sigma * GROWTH_PLUS if form == "factored" else 1.0
         name = f"draw {draw + 1}, {form}, sigma {sigma:g}: " + (
             "sigma ln(1 + lr lambda_+) T" if form == "factored" else "T, steps"
         )
         rows.append(median_row(name, (unit * times[-1]).tolist(), published=None))
         measured.escapes.setdefault(form, []).append((sigma, *np.quantile(times[-1], [0.25, 0.5, 0.75]).tolist()))
-    last, before = times[-1], times[-2]
+    have_left = np.isfinite(times[-1]) & np.isfinite(times[-2])
+    last, before = times[-1][have_left], times[-2][have_left]
     ratio = math.log(sigmas[-2] / sigmas[-1])
     if form == "merged":
         slopes, derived, name = (last - before) / ratio, 1 / GROWTH_PLUS, "steps per factor e of sigma"
@@ -210,6 +226,6 @@ def _escapes(form: str, sigmas: tuple[float, ...], n: int, draw: int, measured: 
     correlation = np.corrcoef(np.log(last), np.log(before))[0, 1]
     return [
         *rows,
-        median_row(f"draw {draw + 1}, {form}: {name}", slopes.tolist(), published=f"{derived:.3f} (derived)"),
+        mean_row(f"draw {draw + 1}, {form}: {name}", slopes.tolist(), published=f"{derived:.3f} (derived)"),
         ComparedValue(name="  correlation of log T between the two, over seeds", published=None, ours=correlation),
     ]

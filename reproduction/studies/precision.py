@@ -11,10 +11,18 @@ from attnsweep.orchestrator.ledger.reader import Ledger
 from attnsweep.reproduction.comparison import ComparedValue, Comparison
 from attnsweep.reproduction.rows import share_row
 from attnsweep.reproduction.swept import swept
+from attnsweep.reproduction.threads import one_thread
+from attnsweep.workloads.category_pairs import CategoryPairs
+from attnsweep.workloads.engine.contract import Training
 from attnsweep.workloads.engine.lbfgs import TOLERANCE_CHANGE
+from attnsweep.workloads.engine.pack import Pack
+from attnsweep.workloads.parameters import Value
+from attnsweep.workloads.testing import defaults
 
 N, M = 5, 8
 UNIT_ROUNDOFF = {"bfloat16": 2.0**-9, "float32": 2.0**-24, "float64": 2.0**-53}
+LEARNING_RATE, N_FIRST_ORDER = 0.03, 32
+FIRST_ORDER_SIGMAS = (0.1, 0.05, 0.03, 0.02, 0.01, 0.005)
 _FORMS = {"merged": 2, "factored": 3}
 _WITHIN = 2.0
 """The derived border agrees if the measured one is within this factor."""
@@ -50,6 +58,9 @@ def reproduce(directory: Path, console: Console) -> Comparison:
         tested = [row[5] for row in found if row[1] == dtype and row[4] == "promotion"]
         if tested:
             rows.append(share_row(f"{dtype}: stuck trainings that float64 frees", tested.count(False), len(tested)))
+    console.print("gradient descent in bfloat16")
+    with one_thread():
+        rows += _first_order_rows(FIRST_ORDER_SIGMAS, N_FIRST_ORDER)
     return Comparison(
         title="Below which initialization does rounding hold a training at the zero?",
         source="attnsweep, docs/zeros.md",
@@ -60,6 +71,50 @@ def reproduce(directory: Path, console: Console) -> Comparison:
             f"The derived border agrees if it is within a factor of {_WITHIN:g} of ours.",
         ],
     )
+
+
+def _first_order_rows(sigmas: tuple[float, ...], n_seeds: int) -> list[ComparedValue]:
+    """Gradient descent with three factors in bfloat16: who is still at the zero after some eight escape times."""
+    n, m = 5, 6
+    growth = LEARNING_RATE * 2 / n * math.sqrt((m - 1) * ((n - 1 + m) / 2 + math.sqrt(((m - n + 1) / 2) ** 2 + n - 1)))
+    values: dict[str, Value] = {"n_categories": n, "n_positions": m, "qk": "factored", "dtype": "bfloat16"}
+    is_held = {
+        float32_state: np.concatenate(
+            [
+                _is_held(
+                    n_seeds,
+                    values | {"init_sigma": s, "float32_state": float32_state, "n_steps": round(4 / (s * growth))},
+                )
+                for s in sigmas
+            ]
+        )
+        for float32_state in (False, True)
+    }
+    border, low, high = half_point(np.log(np.repeat(sigmas, n_seeds)), is_held[False].astype(np.float64))
+    derived = UNIT_ROUNDOFF["bfloat16"] / growth
+    return [
+        ComparedValue(
+            name="3 factors, gradient descent in bfloat16: border in init_sigma",
+            published=f"{derived:.2g} (derived)",
+            ours=math.exp(border),
+            low=math.exp(low),
+            high=math.exp(high),
+            agrees=abs(border - math.log(derived)) < math.log(_WITHIN),
+        ),
+        share_row(
+            "  at the zero with float32_state, over the same sigmas", int(is_held[True].sum()), is_held[True].size
+        ),
+    ]
+
+
+def _is_held(n_seeds: int, values: dict[str, Value]) -> NDArray[np.bool_]:
+    """Which of these trainings end within 1% of the zero level."""
+    workload = CategoryPairs()
+    parameters = defaults(workload, **values, learning_rate=LEARNING_RATE)
+    pack = Pack(workload, [Training(parameters, seed) for seed in range(n_seeds)])
+    while not pack.advance(10_000):
+        pass
+    return np.asarray(pack.result().last("eval_loss") > 0.99)
 
 
 def _border_row(

@@ -299,4 +299,11 @@ FAULTS_OF_SWEEPS = (
         "SweepDirectory.open(path).spec is None",
         ("tests/reproduction/test_swept.py",),
     ),
+    Fault(
+        "kept weights of another training",
+        "orchestrator/inspection/kept_weights.py",
+        "{name: value[lane] for name, value in state.items()}",
+        "{name: value[0] for name, value in state.items()}",
+        ("tests/orchestrator/inspection/test_kept_weights.py",),
+    ),
 )

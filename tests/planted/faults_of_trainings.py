@@ -224,6 +224,27 @@ FAULTS_OF_TRAININGS = (
         ("tests/workloads/translation/test_translation_sight.py",),
     ),
     Fault(
+        "a slope that trusts a kink",
+        "workloads/gradients/differences.py",
+        "gap = max(abs(narrow - wide), abs(2.0 * bend(step) - bend(2.0 * step)) / 2.0)",
+        "gap = abs(narrow - wide)",
+        ("tests/workloads/gradients/test_differences.py",),
+    ),
+    Fault(
+        "the gradient of another training",
+        "workloads/gradients/check.py",
+        "largest(of_lanes[lane] - at.gradients[name])",
+        "largest(of_lanes[0] - at.gradients[name])",
+        ("tests/workloads/gradients/test_check.py",),
+    ),
+    Fault(
+        "a side of a gauge group not transposed",
+        "workloads/identities/groups.py",
+        "self._products(d_right, right)",
+        "self._products(right, d_right)",
+        ("tests/workloads/identities/test_identities.py",),
+    ),
+    Fault(
         "an identity that changes with each new parameter",
         "workloads/parameters.py",
         "if each.since is None or value != each.default:",

@@ -15,7 +15,7 @@ from attnsweep.workloads.engine.functional import one_lane
 from attnsweep.workloads.engine.lanes_last import check_rules
 from attnsweep.workloads.engine.layout import ROWS, Layout, prefixed, under
 from attnsweep.workloads.engine.optimizers import State
-from attnsweep.workloads.engine.traces import numbers_of, operations_of, traced
+from attnsweep.workloads.engine.traces import multiplications_of, numbers_of, operations_of, traced
 
 PARAMETER, OPTIMIZER, SETTING, BUFFER, NUMBER, BATCH = (
     *("parameter", "optimizer", "setting", "buffer"),
@@ -49,6 +49,11 @@ class StepGraph:
     def n_numbers(self) -> int:
         """How many numbers the operations of a step compute: a measure of its time."""
         return numbers_of(self.graph)
+
+    @property
+    def n_multiplications(self) -> int:
+        """How many multiplications its matrix products have."""
+        return multiplications_of(self.graph)
 
 
 def step_inputs(optimizer: FirstOrder, layout: Layout, rows: Tensor, buffers: State) -> State:

@@ -21,8 +21,11 @@ from attnsweep.workloads.engine.programs import Step, loaded, loaded_gradient
 from attnsweep.workloads.engine.traces import NoRuleError
 from attnsweep.workloads.parameters import TrainingParameters
 
-_WIDTHS = (64, 16)
-"""Lanes of a block: the first number with which what a step reads stays in a core's second-level cache."""
+_WIDTH = 64
+"""Lanes of a block, if what a step reads then stays in a core's second-level cache."""
+_NARROW, _NARROWEST = 16, 8
+"""Lanes of a block otherwise; the latter if matrix products take most of the step, since they read each number often: a
+matrix of 16 by 48 then fits the first-level cache."""
 _CACHE_BYTES = 512 * 1024
 _STEPS_AT_ONCE = 64
 """Steps that a block takes before the next block takes them."""
@@ -117,7 +120,7 @@ class BlockProgram:
         self._layout = problem.layout
         inputs = step_inputs(optimizer, self._layout, rows, buffers)
         self._step = step_graph(problem.workload, problem.template, optimizer, inputs, batch)
-        self.width = _width(inputs)
+        self.width = _width(inputs, self._step)
         self._shapes = shapes_of(batch)
         blocks = _Blocks(inputs, self.width)
         self._run = make(self._step, [*blocks.of(0), *blocks.of_steps(optimizer, range(1), [batch])[0][0]])
@@ -246,6 +249,8 @@ class _Blocks:
         return blocked.movedim(axis + 1, -1).contiguous()
 
 
-def _width(inputs: State) -> int:
+def _width(inputs: State, step: StepGraph) -> int:
     of_one_lane = sum(value[0].numel() * value.element_size() for value in inputs.values())
-    return next((width for width in _WIDTHS if width * of_one_lane <= _CACHE_BYTES), _WIDTHS[-1])
+    if _WIDTH * of_one_lane <= _CACHE_BYTES:
+        return _WIDTH
+    return _NARROWEST if step.n_multiplications > step.n_numbers / 2 else _NARROW

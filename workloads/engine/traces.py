@@ -51,6 +51,12 @@ def numbers_of(graph: fx.GraphModule) -> int:
     return sum(value.numel() for value in found if isinstance(value, Tensor))
 
 
+def multiplications_of(graph: fx.GraphModule) -> int:
+    """How many multiplications its matrix products have."""
+    products: list[Any] = [each for each in operations_of(graph) if each.target in (aten.mm.default, aten.bmm.default)]
+    return sum(each.meta["val"].numel() * each.args[0].meta["val"].shape[-1] for each in products)
+
+
 class _OneHotByComparison(TorchFunctionMode):
     """Computes one-hot vectors without a look at the values, which a trace has none of."""
 

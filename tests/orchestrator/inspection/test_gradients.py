@@ -50,6 +50,11 @@ def sweep(is_doubled=False):
     return Sweep(name="mine", workload="mine.py:Mine", space=space, trials=2, replicates=3, sampler="grid")
 """
 
+WRONG_IDENTITY = """def identities(self, parameters):
+        from attnsweep import identities
+        return (identities.RowSums(name="q", part=identities.Part("q_NM")),)
+"""
+
 
 @pytest.fixture
 def user_file(tmp_path: Path) -> Path:
@@ -101,6 +106,15 @@ def test_a_mistake_is_one_line(
     code, said, _ = run(["check-gradients", f"{user_file}:Mine", "--set", "n_step=3"], monkeypatch, capsys)
     assert code == 2
     assert said.startswith("attnsweep: n_step: got 3, expected a parameter of the workload")
+
+
+def test_an_identity_that_does_not_fit_the_module_is_one_line(
+    user_file: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    user_file.write_text(USER_FILE.replace("    def loss", f"    {WRONG_IDENTITY}\n    def loss"))
+    code, said, _ = run(["check-gradients", f"{user_file}:Mine", "--set", "optimizer=lbfgs"], monkeypatch, capsys)
+    assert code == 2
+    assert "identities: got 'Part(\"q_NM\")', expected a parameter of the module: q_MK, v_NN; did you mean q_MK" in said
 
 
 @pytest.mark.slow
