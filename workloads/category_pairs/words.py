@@ -107,7 +107,7 @@ def _weights_of(system: nn.Module) -> dict[str, Tensor]:
 
 
 def _of_weights(terms: list[Term], factor: float, weights: Mapping[str, Tensor]) -> Iterator[Term]:
-    """The terms, with their factor, by the weights that are trained: S = dL/d(k^t q) gives dL/dk = q S', dL/dq = k S."""
+    """The terms by the weights that are trained, with their factor: S by k^t q is q S' by k and k S by q."""
     q = next(name for name in weights if name.startswith("q_"))
     k = next((name for name in weights if name.startswith("k_")), None)
     for term in terms:

@@ -14,7 +14,7 @@ from torch import Tensor
 Part = Literal["I - P", "P"]
 
 _STARVED = 0.8
-"""In units of a part's own zero level. At a solution pull and brake are about 2 each."""
+"""In units of a part's own zero level. At a solution pull and brake are 2 or more each."""
 _BALANCED = 0.35
 """What is left of a part's words, as a share, below which they balance."""
 
