@@ -20,11 +20,14 @@ from attnsweep.workloads.words.expression import (
     text_of,
     transposed,
 )
+from attnsweep.workloads.words.terms import Balance, GradientWords, Term
 from attnsweep.workloads.words.walk import Word, words_of
 
 __all__ = (
+    "Balance",
     "Evaluation",
     "Expression",
+    "GradientWords",
     "Letter",
     "Product",
     "Rectified",
@@ -32,6 +35,7 @@ __all__ = (
     "Softmax",
     "SoftmaxBack",
     "Sum",
+    "Term",
     "Transposed",
     "Word",
     "level",
