@@ -98,8 +98,8 @@ class GradientWords:
         return [part for part in self.zero_levels if min(each.size for each in self._of(part)) < _STARVED]
 
     def state(self) -> str:
-        """`starved`, `balanced in P, starved in I - P`, `balanced in I - P, starved in P`, `balanced`, `bound with
-        growing norms`, or `moving`. The level of the loss plays no part in it."""
+        """`starved`, `balanced in P, starved in I - P`, `balanced in I - P, starved in P`, `balanced`, `bound`, `bound
+        with growing norms`, or `moving`. The level of the loss plays no part in it."""
         starved = self.starved_parts()
         fed = [part for part in self.zero_levels if part not in starved]
         if not fed:
@@ -109,7 +109,9 @@ class GradientWords:
             return "moving"
         if starved:
             return f"balanced in {fed[0]}, starved in {starved[0]}"
-        return "bound with growing norms" if self.is_opposed and self.growth() > 0 else "balanced"
+        if not self.is_opposed:
+            return "balanced"
+        return "bound with growing norms" if self.growth() > 0 else "bound"
 
     def _of(self, part: Part) -> list[Balance]:
         return [each for each in self.balances() if each.part == part]
