@@ -17,10 +17,11 @@ from attnsweep.workloads.forecast.orders import NotAScaleFamilyError, Order, nor
 from attnsweep.workloads.parameters import TrainingParameters
 
 _RATIO = 3.0
-_SAME_ORDER = 0.05
-"""The largest difference between orders at two values of init_sigma for one law to hold at both."""
+_SAME_ORDER = 0.02
+"""The largest difference of a pilot's order from that of the law."""
 _WHOLE = 0.1
 """The largest difference of an order from a whole number."""
+_DEFAULT = "null: the framework's default initialization has no scale"
 _ORDER_SEEDS = 8
 _BUDGETS = 4
 """Pilots train for up to so many times `n_steps`."""
@@ -89,11 +90,11 @@ def forecast_escapes(
     pilots: tuple[float, float] | None = None
     try:
         if not scales:
-            raise NotAScaleFamilyError("no init_sigma is above 0: the framework's default initialization has no scale")
+            raise NotAScaleFamilyError("init_sigma is " + (_DEFAULT if None in sigmas else "0"))
         ladder = _ladder(workload, parameters, scales, seeds[:_ORDER_SEEDS])
         found = ladder[-1][1]
         order, law = _law(found, parameters)
-        pilots = None if order is None else _pilots(ladder)
+        pilots = None if order is None else _pilots(ladder, order)
     except NotAScaleFamilyError as error:
         law = f"not a scale family: {error}"
     threshold = norm_threshold(workload, parameters, seeds[0]) if scales else None
@@ -170,11 +171,11 @@ def _law(found: Sequence[Order], parameters: TrainingParameters) -> tuple[int | 
     return order, f"T ~ sigma^-{order - 1}, {order + 1} factors"
 
 
-def _pilots(ladder: _Ladder) -> tuple[float, float] | None:
-    """The largest value of init_sigma from which on all orders are those at the smallest, and a third of it."""
+def _pilots(ladder: _Ladder, order: int) -> tuple[float, float] | None:
+    """The largest value of init_sigma at which the start has the order of the law, and a third of it."""
     for sigma, found in ladder:
-        pairs = zip(found, ladder[-1][1], strict=True)
-        if all(a.order is None or b.order is None or abs(a.order - b.order) <= _SAME_ORDER for a, b in pairs):
+        measured = start_order(found)
+        if measured is not None and abs(measured - order) <= _SAME_ORDER:
             return sigma, sigma / _RATIO
     return None
 

@@ -55,10 +55,8 @@ def orders(
         seeds: S seeds. The order of a seed does not depend on the others.
 
     Raises:
-        NotAScaleFamilyError: If `init_sigma` is null, or does not scale what is drawn.
+        NotAScaleFamilyError: If `init_sigma` does not scale what is drawn.
     """
-    if parameters.init_sigma is None:
-        raise NotAScaleFamilyError("init_sigma is null: the framework's default initialization has no scale")
     exact = replace(parameters, dtype="float64")
     trainings = [Training(replace(exact, init_sigma=each), seed) for each in (sigma, sigma / _RATIO) for seed in seeds]
     weights, gradients = _at_the_start(workload, trainings)

@@ -28,7 +28,8 @@ _LANES = 64
 _TRIALS = 64
 _MOST_SHAPES = 4
 _SECONDS_A_SHAPE = 5.0
-_FEWEST_STEPS = 16
+_FEWEST_STEPS, _LONGER = 16, 4
+"""Steps of the first pilot of a shape, and how many times as many each further one has."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -116,8 +117,7 @@ def _drawn(spec: Sweep, workload: Workload[Any]) -> list[TrainingParameters]:
 
 
 def _measured(shape: list[TrainingParameters], spec: Sweep, workload: Workload[Any], engine: Engine) -> _Measured:
-    n_steps = _affordable(shape, spec, workload, engine)
-    trained, seconds = _train(shape, spec, workload, engine, n_steps)
+    trained, seconds, n_steps = _longest(shape, spec, workload, engine)
     whole = shape[0].n_steps
     probes = len(workload.probe_steps(shape[0])) / len(workload.probe_steps(_shortened(shape[0], n_steps)))
     tables = {"trainings": trained.rows.trainings, "curves": trained.rows.curves, "heads": trained.rows.heads}
@@ -132,15 +132,19 @@ def _measured(shape: list[TrainingParameters], spec: Sweep, workload: Workload[A
     )
 
 
-def _affordable(shape: list[TrainingParameters], spec: Sweep, workload: Workload[Any], engine: Engine) -> int:
-    """The steps that fit into the seconds of a pilot, from those that a few steps take."""
+def _longest(
+    shape: list[TrainingParameters], spec: Sweep, workload: Workload[Any], engine: Engine
+) -> tuple[Trained, float, int]:
+    """The longest pack that the seconds of a pilot allow, the seconds it took, and its steps."""
     whole = shape[0].n_steps
-    few = min(_FEWEST_STEPS, whole)
-    if _shortened(shape[0], few).n_steps != few:
-        return whole
-    _train(shape, spec, workload, engine, few)  # What is loaded or compiled at first is no price of a step.
-    _, seconds = _train(shape, spec, workload, engine, few)
-    return min(whole, max(few, int(few * _SECONDS_A_SHAPE / seconds)))
+    n_steps = _shortened(shape[0], min(_FEWEST_STEPS, whole)).n_steps
+    # What is loaded or compiled at first is no price of a step.
+    _train(shape, spec, workload, engine, n_steps)
+    while True:
+        trained, seconds = _train(shape, spec, workload, engine, n_steps)
+        if n_steps == whole or _LONGER * seconds > _SECONDS_A_SHAPE:
+            return trained, seconds, n_steps
+        n_steps = min(_LONGER * n_steps, whole)
 
 
 def _train(
