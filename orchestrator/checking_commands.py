@@ -1,5 +1,6 @@
-"""Commands that check: a training, a sweep, gradients, and a sweep before it runs. Each exits with code 1 if it finds
-a fault.
+"""Commands that look again at a training, a sweep or gradients, and ahead at a sweep before it runs.
+
+Those that check exit with code 1 if they find a fault.
 
 Light to import: each loads its libraries when it runs.
 """
@@ -45,6 +46,28 @@ def replay(
         typer.echo(found.to_json())
     if not found.deviation.agrees:
         raise typer.Exit(EXIT_FAULT)
+
+
+def why(
+    directory: SweepDir,
+    training_id: Annotated[
+        str,
+        typer.Argument(metavar="TRAINING_ID", help="A training_id or its beginning, or TRIAL/REPLICATE, such as 12/3."),
+    ],
+    trust: Trust = False,
+    as_json: AsJson = False,
+) -> None:
+    """Say why a training stands where it ended: the words of its gradients, which cancel and which are missing."""
+    from attnsweep.orchestrator.inspection.why import why as why_training
+    from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
+    from attnsweep.orchestrator.terminal import PlainConsole
+
+    if trust:
+        trust_code_of(directory)
+    found = why_training(SweepDirectory.open(directory), training_id, str(directory))
+    found.print(PlainConsole(stderr=as_json))
+    if as_json:
+        typer.echo(found.to_json())
 
 
 def audit(
@@ -106,7 +129,7 @@ def forecast(
         list[str] | None,
         typer.Option("--set", metavar="NAME=VALUE", help="Fix a parameter to one value; may be repeated."),
     ] = None,
-    seeds: Annotated[int, typer.Option(min=8, max=4096, help="Trainings of a pilot, for each init_sigma.")] = 128,
+    seeds: Annotated[int, typer.Option(min=8, max=4096, help="Trainings of a pilot, for each init_sigma.")] = 256,
     trust: Trust = False,
     as_json: AsJson = False,
 ) -> None:
