@@ -1,6 +1,5 @@
 """The example workloads of docs/examples: they are sweeps that fit, and they hold what the engine relies on."""
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -19,13 +18,13 @@ FEW_STEPS = {"optimizer": "lbfgs", "n_steps": 2}
 
 
 @pytest.fixture(params=FILES)
-def workload(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[Workload[Any]]:
+def workload(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Workload[Any]:
     monkeypatch.chdir(EXAMPLES)
     sweep = load_sweep(request.param)
     found = load_workload(sweep.workload)
     check_sweep(sweep, found.parameters)
     assert f"{found.name}.py" == request.param
-    yield found
+    return found
 
 
 def test_the_examples_are_there() -> None:

@@ -16,7 +16,7 @@ def test_a_loss_is_judged_by_the_level_at_which_it_stands() -> None:
         ]
     )
     levels = {"zero": np.ones(5), "context": np.full(5, 0.5), "solved": np.full(5, 0.1)}
-    evidence = Evidence(steps=np.array([0, 90, 100]), metrics={"eval_loss": loss_LP}, levels=levels)
+    evidence = Evidence(steps=np.array([0, 50, 100]), metrics={"eval_loss": loss_LP}, levels=levels)
     verdicts = judge_by_levels(evidence, {"context": "marginal", "zero": "degenerate_zero"})
     found = list(zip(verdicts.outcome[:, -1].tolist(), verdicts.detail[:, -1].tolist(), strict=True))
     assert found == [("diverged", ""), ("solved", ""), ("marginal", "context"), ("plateau", "moving"), ("plateau", "")]
