@@ -1,4 +1,6 @@
-"""Commands that check: a training, a sweep, gradients. Each exits with code 1 if it finds a fault.
+"""Commands that look again at a training, a sweep or gradients, and ahead at a sweep before it runs.
+
+Those that check exit with code 1 if they find a fault.
 
 Light to import: each loads its libraries when it runs.
 """
@@ -11,7 +13,7 @@ import typer
 from attnsweep.orchestrator.tools import resource_options as on
 from attnsweep.orchestrator.tools.arguments import SweepDir, TrackingUri
 from attnsweep.orchestrator.tools.commands import AsJson
-from attnsweep.orchestrator.tools.trusting import Trust, trust_code_of
+from attnsweep.orchestrator.tools.trusting import Trust, code_for, trust_code_of
 
 EXIT_FAULT = 1
 
@@ -44,6 +46,28 @@ def replay(
         typer.echo(found.to_json())
     if not found.deviation.agrees:
         raise typer.Exit(EXIT_FAULT)
+
+
+def why(
+    directory: SweepDir,
+    training_id: Annotated[
+        str,
+        typer.Argument(metavar="TRAINING_ID", help="A training_id or its beginning, or TRIAL/REPLICATE, such as 12/3."),
+    ],
+    trust: Trust = False,
+    as_json: AsJson = False,
+) -> None:
+    """Say why a training stands where it ended: the words of its gradients, which cancel and which are missing."""
+    from attnsweep.orchestrator.inspection.why import why as why_training
+    from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
+    from attnsweep.orchestrator.terminal import PlainConsole
+
+    if trust:
+        trust_code_of(directory)
+    found = why_training(SweepDirectory.open(directory), training_id, str(directory))
+    found.print(PlainConsole(stderr=as_json))
+    if as_json:
+        typer.echo(found.to_json())
 
 
 def audit(
@@ -95,6 +119,31 @@ def check_gradients(
         typer.echo(report.to_json())
     if report.failed:
         raise typer.Exit(EXIT_FAULT)
+
+
+def forecast(
+    spec: Annotated[
+        str, typer.Argument(metavar="SPEC", help="The name of a shipped sweep, a Python file, or a sweep.json.")
+    ],
+    fixed: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="NAME=VALUE", help="Fix a parameter to one value; may be repeated."),
+    ] = None,
+    seeds: Annotated[int, typer.Option(min=8, max=4096, help="Trainings of a pilot, for each init_sigma.")] = 128,
+    trust: Trust = False,
+    as_json: AsJson = False,
+) -> None:
+    """Forecast a sweep: the steps in which trainings leave their start, the share that does in time, and the price."""
+    from attnsweep.orchestrator.terminal import PlainConsole
+    from attnsweep.orchestrator.tools.forecast.forecast import forecast as forecast_sweep
+    from attnsweep.search_spaces.loading import assignment, load_sweep
+
+    sweep = load_sweep(spec).fix(dict(assignment(text) for text in fixed or []))
+    code, stderr = code_for(spec, sweep, trusted=trust), PlainConsole(stderr=True)
+    found = forecast_sweep(sweep, code, seeds, stderr, _say)
+    found.print(stderr if as_json else PlainConsole(stderr=False))
+    if as_json:
+        typer.echo(found.to_json())
 
 
 def _say(line: str) -> None:

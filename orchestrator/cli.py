@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from typer.exceptions import TyperException
 
-from attnsweep.orchestrator.checking_commands import EXIT_FAULT, audit, check_gradients, replay
+from attnsweep.orchestrator.checking_commands import EXIT_FAULT, audit, check_gradients, forecast, replay, why
 from attnsweep.orchestrator.running.signals import sigterm_as_ctrl_c
 from attnsweep.orchestrator.storage.credentials import without_credentials
 from attnsweep.orchestrator.storage.errors import PoolError, SweepError
@@ -298,8 +298,10 @@ def reproduce(
 
 
 app.command()(replay)
+app.command()(why)
 app.command()(audit)
 app.command(name="check-gradients")(check_gradients)
+app.command()(forecast)
 app.command(name="score-heads")(score_heads)
 app.command(name="prepare-corpus")(prepare_corpus)
 app.command()(doctor)

@@ -154,6 +154,13 @@ REPRODUCTIONS = (
         function="attnsweep.reproduction.boue.gradients:reproduce",
     ),
     Reproduction(
+        name="cyclic-words",
+        title="the gradient of an encoder as readable words, beside autograd's; how many there are",
+        source="Cyclic 4-tensor rotations underly the training of a GPT-style encoder (anonymous note)",
+        cost="5 s",
+        function="attnsweep.reproduction.cyclic_words:reproduce",
+    ),
+    Reproduction(
         name="zeros-positions",
         title="system P: the zero, the mean plateau, the valley at infinity, softmax saturation",
         source=_ZEROS,

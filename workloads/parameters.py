@@ -191,6 +191,14 @@ class TrainingParameters:
         True, "end a training at the first probe that finds it solved, instead of at n_steps", static=True
     )
 
+    record_charges: bool = parameter(
+        False,
+        "measure at each probe what gradient flow conserves, and how far it has drifted: the metrics charge_... and "
+        "..._drift in curves",
+        static=True,
+        since="0.2",
+    )
+
     certified_share: float | None = retired_parameter(
         CERTIFIED_SHARE,
         "share of the stuck trainings whose label is tested after training",

@@ -6,7 +6,9 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 from pathlib import Path
+from typing import Any
 
 import pytest
 from rich.console import Console
@@ -18,10 +20,11 @@ from attnsweep.orchestrator.running.signals import STOP_SECONDS
 from attnsweep.orchestrator.storage.local import LocalFolder
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
 from attnsweep.orchestrator.storage.whereabouts import Beacon, read_whereabouts
-from attnsweep.orchestrator.training.messages import PackOrder, Report, TrainerLost
+from attnsweep.orchestrator.training.messages import PackOrder, Progress, Report, TrainerLost
 from attnsweep.orchestrator.training.ray_pool import TrainerPool
 from attnsweep.orchestrator.training.resources import Resources
 from attnsweep.orchestrator.training.trainer_actor import TrainerActor
+from attnsweep.workloads.engine.pack import Pack
 from tests.fault import sweeps
 from tests.fault.servers import wait_until
 
@@ -65,6 +68,19 @@ def undisturbed(no_mlflow: None, tmp_path_factory: pytest.TempPathFactory) -> Pa
     return path
 
 
+def _both_at_once(folder: Path) -> type[TrainerActor]:
+    """A trainer that ends its first slice once another has begun one, however late that one starts."""
+
+    class Waiting(sweeps.sliced(TrainerActor)):  # type: ignore[misc]
+        def _train_slice(self, pack: Pack[Any]) -> bool:
+            (folder / f"{os.getpid()}.begun").touch()
+            while len(list(folder.glob("*.begun"))) < 2:
+                threading.Event().wait(0.01)
+            return bool(super()._train_slice(pack))
+
+    return Waiting
+
+
 def test_packs_under_way_are_handed_back_and_go_on_where_they_were(
     local_ray: str,
     undisturbed: Path,
@@ -72,19 +88,16 @@ def test_packs_under_way_are_handed_back_and_go_on_where_they_were(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    monkeypatch.setattr("attnsweep.orchestrator.training.ray_pool.TrainerActor", sweeps.sliced(TrainerActor))
+    monkeypatch.setattr("attnsweep.orchestrator.training.ray_pool.TrainerActor", _both_at_once(tmp_path))
     monkeypatch.setattr("attnsweep.orchestrator.storage.whereabouts._WRITE_SECONDS", 0.0)
-    receive, under_way = SweepLoop._receive, []
+    receive, under_way = SweepLoop._receive, set()
 
     def stop_once_both_are_under_way(loop: SweepLoop, order: PackOrder, report: Report | TrainerLost) -> None:
-        under_way.append((order, report))
-        # The first waits for the second, which may start when the first would have ended.
-        if len(under_way) == 2:
-            for each in under_way:
-                receive(loop, *each)
-            os.kill(os.getpid(), signal.SIGINT)
-        elif len(under_way) > 2:
-            receive(loop, order, report)
+        receive(loop, order, report)
+        if isinstance(report, Progress) and order.pack not in under_way:
+            under_way.add(order.pack)
+            if len(under_way) == 2:
+                os.kill(os.getpid(), signal.SIGINT)
 
     path = tmp_path / "s"
     with monkeypatch.context() as patch:

@@ -11,12 +11,14 @@ from typing import Any, Generic, Self
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor, nn
+from torch import Tensor
 
 from attnsweep.workloads.engine.block_step import StepGraph, step_graph, step_inputs
 from attnsweep.workloads.engine.blocks import Problem, StepProgram, StepPrograms, shapes_of
 from attnsweep.workloads.engine.checkpoint import Checkpoint, CheckpointError, fingerprint
+from attnsweep.workloads.engine.conserved import ConservedQuantities
 from attnsweep.workloads.engine.contract import Batch, Lanes, P, Training, Workload
+from attnsweep.workloads.engine.examination import DESCENDED, examined
 from attnsweep.workloads.engine.first_order import FirstOrder, norm_per_lane
 from attnsweep.workloads.engine.functional import over_lanes
 from attnsweep.workloads.engine.gradients import GradientGraph, GradientProgram
@@ -35,9 +37,6 @@ _PROBES_AHEAD = 2
 """How many probes a lane may run ahead of the slowest one. A pack of 64 lanes that waits at every probe needs 121
 evaluations for 50 steps of L-BFGS; one probe ahead, 82; two, 73; the slowest lane alone needs 62. The price: a lane
 that turns out to be solved has computed up to as many probes in vain."""
-
-_DESCENDED = "descended"
-"""The prefix, in a probe's batch, of what the optimizer already knows."""
 
 
 class Pack(Generic[P]):
@@ -74,11 +73,12 @@ class Pack(Generic[P]):
         parameters, self._buffers, template = starting_state(workload, self._lanes, start)
         self._template, self._programs = template, None if is_rounded(self._lanes) else programs
         self._known: dict[Hashable, StepProgram | None] = {}
+        self._conserved = ConservedQuantities(workload, self._lanes, measurable(parameters))
         self._layout = Layout(parameters)
         self._rows = self._layout.rows(parameters)
         self._optimizer = optimizer_of(self._lanes)
         self._loss = over_lanes(template, workload.loss)
-        self._examine = over_lanes(template, partial(_examined, workload))
+        self._examine = over_lanes(template, partial(examined, workload))
         self._eval_batch = workload.eval_batch(self._lanes)
         levels = over_lanes(template, workload.levels)
         found = to_numpy(levels(*map(measurable, (self._parameters, self._buffers, self._eval_batch))))
@@ -322,7 +322,7 @@ class Pack(Generic[P]):
 
     def _probe(self) -> dict[str, NDArray[np.float64]]:
         descended = measurable(self._optimizer.descended())
-        batch = measurable(self._eval_batch) | prefixed(_DESCENDED, descended)
+        batch = measurable(self._eval_batch) | prefixed(DESCENDED, descended)
         leaf = measurable({ROWS: self._rows.detach()})[ROWS].requires_grad_()
         eval_loss_A, measures = self._examine(self._layout.views(leaf), measurable(self._buffers), batch)
         eval_loss_A, gradient = _descent("eval_loss", eval_loss_A, leaf)
@@ -336,6 +336,7 @@ class Pack(Generic[P]):
                     "eval_loss": eval_loss_A,
                     "grad_norm": norm_per_lane({ROWS: gradient}),
                     "param_norm": norm_per_lane({ROWS: leaf}),
+                    **self._conserved.measured(self._position, self._layout.views(leaf)),
                     **measures,
                 }
             )
@@ -374,16 +375,6 @@ class Pack(Generic[P]):
         self._eval_batch = _rows(self._eval_batch, lanes)
         self._drawn = [_rows(batch, lanes) for batch in self._drawn]
         self._optimizer.select(lanes)
-
-
-def _examined(workload: Workload[P], module: nn.Module, batch: Batch) -> tuple[Tensor, dict[str, Tensor]]:
-    """One training's `eval_loss`, and its measures, which take no gradient."""
-    descended = under(_DESCENDED, batch)
-    own = {name: value for name, value in batch.items() if not name.startswith(f"{_DESCENDED}/")}
-    own |= workload.answers(module, own)
-    eval_loss = workload.eval_loss(module, own)
-    with torch.no_grad():
-        return eval_loss, workload.measure(module, own | descended)
 
 
 def _descent(name: str, loss: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:

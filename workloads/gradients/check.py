@@ -7,7 +7,8 @@ from attnsweep.workloads.engine.optimizers import State
 from attnsweep.workloads.engine.programs import NoCompilerError
 from attnsweep.workloads.engine.traces import NoRuleError
 from attnsweep.workloads.gradients.engines import block_gradients, vmapped_gradients
-from attnsweep.workloads.gradients.finding import ROUNDING, Finding, judged
+from attnsweep.workloads.gradients.finding import ROUNDING, Finding, judged, worst
+from attnsweep.workloads.gradients.sgd_step import check_sgd_step
 from attnsweep.workloads.gradients.slopes import check_slopes
 from attnsweep.workloads.gradients.subject import Subject
 from attnsweep.workloads.identities.identity import Identity, Point, largest
@@ -27,6 +28,7 @@ def check(subject: Subject, *, compiles: bool = False) -> Iterator[Finding]:
     yield from check_blocks(subject, points, compiles=compiles)
     yield from check_slopes(subject, points)
     yield from check_identities(subject, points)
+    yield from check_sgd_step(subject, points)
 
 
 def check_vmapped(subject: Subject, points: Sequence[Point]) -> Iterator[Finding]:
@@ -49,7 +51,7 @@ def check_blocks(subject: Subject, points: Sequence[Point], *, compiles: bool) -
 def _compared(check: str, subject: Subject, points: Sequence[Point], fused: State) -> Iterator[Finding]:
     """A row for each parameter: the engine's gradients (L, ...) against those of each training alone."""
     for name, of_lanes in fused.items():
-        error = _worst([largest(of_lanes[lane] - at.gradients[name]) / at.scale for lane, at in enumerate(points)])
+        error = worst([largest(of_lanes[lane] - at.gradients[name]) / at.scale for lane, at in enumerate(points)])
         verdict = judged(error, ROUNDING)
         yield Finding(
             check=check,
@@ -72,7 +74,7 @@ def check_identities(subject: Subject, points: Sequence[Point]) -> Iterator[Find
                 key = _in_words(type(identity).__name__), identity.name, found.parameter
                 errors.setdefault(key, []).append((found.error, identity, at))
     for (kind, name, parameter), of_trainings in errors.items():
-        error = _worst([each[0] for each in of_trainings])
+        error = worst([each[0] for each in of_trainings])
         _, identity, at = next(each for each in of_trainings if each[0] is error)
         verdict = judged(error, ROUNDING)
         yield Finding(
@@ -103,8 +105,3 @@ def _skipped(check: str, subject: Subject, why: str) -> Finding:
         verdict="skipped",
         message=why,
     )
-
-
-def _worst(errors: Sequence[float]) -> float:
-    """The largest; the first NaN if there is one."""
-    return next((error for error in errors if error != error), max(errors))

@@ -1,5 +1,6 @@
 """What a check of gradients found: one row."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -16,7 +17,8 @@ class Finding:
     """One row.
 
     Attributes:
-        check: Its kind: `fused`, `blocks`, `compiled`, `differences`, or the class of an identity.
+        check: Its kind: `fused`, `blocks`, `compiled`, `differences`, `sgd step`, or the class of an
+            identity.
         name: What was compared, such as `queries and keys of block 0, head 1`.
         parameter: The parameter, or several.
         where: The weights: `random weights`, or which training's end.
@@ -41,3 +43,8 @@ class Finding:
 def judged(error: float, threshold: float) -> Verdict:
     """Whether an error passes; NaN does not."""
     return "holds" if error <= threshold else "fails"
+
+
+def worst(errors: Sequence[float]) -> float:
+    """The largest; the first NaN if there is one."""
+    return next((error for error in errors if error != error), max(errors))

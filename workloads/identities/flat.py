@@ -8,14 +8,15 @@ from abc import abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+import torch
 from torch import Tensor
 
-from attnsweep.workloads.identities.identity import Error, Identity, Point, largest
+from attnsweep.workloads.identities.identity import Conserved, Error, Point, largest
 from attnsweep.workloads.identities.parts import Part, parameters_of, stacked
 
 
 @dataclass(frozen=True, kw_only=True)
-class Flat(Identity):
+class Flat(Conserved):
     """A linear function of the parameters whose value on the gradient is 0."""
 
     name: str
@@ -28,6 +29,16 @@ class Flat(Identity):
     @abstractmethod
     def parameters(self) -> tuple[str, ...]:
         """The parameters that it is about."""
+
+    @property
+    def quantity(self) -> str:
+        return "sum"
+
+    def conserved(self, weights: Mapping[str, Tensor]) -> Tensor:
+        return self.sums(weights)
+
+    def moved(self, gradients: Mapping[str, Tensor]) -> Tensor:
+        return torch.zeros_like(self.sums(gradients))
 
     def errors(self, at: Point) -> list[Error]:
         return [Error(", ".join(self.parameters), largest(self.sums(at.gradients)) / at.scale)]
@@ -47,6 +58,10 @@ class NoGradient(Flat):
 
     def sums(self, state: Mapping[str, Tensor]) -> Tensor:
         return self.part.of(state).flatten()
+
+    @property
+    def quantity(self) -> str:
+        return "null"
 
     @property
     def parameters(self) -> tuple[str, ...]:
@@ -71,6 +86,10 @@ class KeyBias(Flat):
 
     def sums(self, state: Mapping[str, Tensor]) -> Tensor:
         return self.key.of(state).flatten()
+
+    @property
+    def quantity(self) -> str:
+        return "null"
 
     @property
     def parameters(self) -> tuple[str, ...]:

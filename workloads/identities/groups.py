@@ -13,23 +13,23 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from attnsweep.workloads.identities.identity import Error, Identity, Point, largest
+from attnsweep.workloads.identities.identity import Conserved, Error, Point, largest
 from attnsweep.workloads.identities.parts import Part, parameters_of, stacked
 
-Kind = Literal["qk", "vo", "neurons", "low_rank", "norm", "scale"]
+Kind = Literal["qk", "vo", "neurons", "low_rank", "norm_gain", "scale"]
 
 _REASONS: Mapping[Kind, str] = {
     "qk": "the logits do not depend on q k^t alone: a norm or an activation acts on one, or a weight is transposed",
     "vo": "the output is not a function of the product of value and output weights: something acts between them",
     "neurons": "a neuron's output does not scale with its input: the activation is no ReLU, or a weight is transposed",
     "low_rank": "the layer is not a function of the product of the two low-rank factors, forward or backward",
-    "norm": "what reads the norm does not read gain and bias through these weights alone",
+    "norm_gain": "what reads the norm does not read gain and bias through these weights alone",
     "scale": "the loss does not see the product of these parameters alone",
 }
 
 
 @dataclass(frozen=True, kw_only=True)
-class Group(Identity):
+class Group(Conserved):
     """A gauge group. The functions of this module build the usual ones.
 
     Attributes:
@@ -44,6 +44,16 @@ class Group(Identity):
     left: Sequence[Part]
     right: Sequence[Part] = ()
     diagonal: bool = False
+
+    @property
+    def quantity(self) -> str:
+        return f"charge_{self.kind}"
+
+    def conserved(self, weights: Mapping[str, Tensor]) -> Tensor:
+        return self.charge(weights)
+
+    def moved(self, gradients: Mapping[str, Tensor]) -> Tensor:
+        return self.charge(gradients)
 
     def charge(self, state: Mapping[str, Tensor]) -> Tensor:
         """(r, r) left^t left - right^t right, or (r,) its diagonal; of one training.
@@ -126,7 +136,7 @@ def norm_gain(name: str, gain_and_bias: Sequence[Part], readers: Sequence[Part])
         readers: All weights that read the norm, (r, outputs).
     """
     right = tuple(reader.T for reader in readers)
-    return Group(name=f"gains of {name}", kind="norm", left=gain_and_bias, right=right, diagonal=True)
+    return Group(name=f"gains of {name}", kind="norm_gain", left=gain_and_bias, right=right, diagonal=True)
 
 
 def rescaling(name: str, left: Sequence[Part], right: Sequence[Part] = ()) -> Group:

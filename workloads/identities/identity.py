@@ -57,6 +57,23 @@ class Identity(ABC):
         """What the failure at this point says about the module, in one line."""
 
 
+class Conserved(Identity):
+    """An identity from which a conserved quantity follows: constant under gradient flow, whatever the data."""
+
+    @property
+    @abstractmethod
+    def quantity(self) -> str:
+        """What is conserved, such as `charge_qk`: it names the metrics in `curves`."""
+
+    @abstractmethod
+    def conserved(self, weights: Mapping[str, Tensor]) -> Tensor:
+        """The quantity, of one training; the engine vectorizes it over lanes (`torch.vmap`)."""
+
+    @abstractmethod
+    def moved(self, gradients: Mapping[str, Tensor]) -> Tensor:
+        """By how much one step of plain gradient descent moves it, exactly, divided by the squared learning rate."""
+
+
 Computed = Callable[[nn.Module, dict[str, Tensor]], Tensor]
 """A tensor computed from a module with its weights and a batch."""
 

@@ -80,7 +80,14 @@ def test_a_workload_without_a_fault_is_clean(
     assert code == 0
     assert found["clean"]
     assert {each["where"] for each in found["checks"]} == {"random weights", "the weights after 100 evaluations"}
-    assert {each["check"] for each in found["checks"]} == {"fused", "blocks", "differences", "group", "closed form"}
+    assert {each["check"] for each in found["checks"]} == {
+        "fused",
+        "blocks",
+        "differences",
+        "group",
+        "closed form",
+        "sgd step",
+    }
     assert " holds    differences     q_MK " in said
     assert set(found["seconds"]) == {"training", "checking"}
 

@@ -122,7 +122,7 @@ class _Mixed(torch.autograd.Function):
 def test_the_block_engine_computes_the_gradient_of_each_training() -> None:
     parameters = defaults(CategoryPairs(), n_categories=3, n_positions=4)
     found = list(check(at_random_weights(CategoryPairs(), [Training(parameters, seed) for seed in (0, 1)])))
-    assert {each.check for each in found} == {"fused", "blocks", "differences", "group", "closed form"}
+    assert {each.check for each in found} == {"fused", "blocks", "differences", "group", "closed form", "sgd step"}
     assert all(each.verdict == "holds" for each in found)
     assert max(each.error or 0.0 for each in found if each.check != "differences") < 1e-15
 

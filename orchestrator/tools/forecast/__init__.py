@@ -1,0 +1,1 @@
+"""What a sweep would show and cost, before it runs: `attnsweep forecast`."""

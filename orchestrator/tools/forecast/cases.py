@@ -1,0 +1,89 @@
+"""The cases of a sweep: trainings that differ in init_sigma and seed alone, and the values of init_sigma they take."""
+
+import itertools
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from attnsweep.search_spaces.dimensions import Categorical, Conditional, Dimension, Float, Scalar, Varied
+from attnsweep.search_spaces.suggestion import undrawn, values_of
+from attnsweep.search_spaces.sweep import Sweep
+from attnsweep.workloads.engine.contract import Workload
+from attnsweep.workloads.errors import SpecError
+from attnsweep.workloads.parameters import TrainingParameters
+
+_SCALE = "init_sigma"
+_POINTS = 5
+_MOST_CASES = 8
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Case:
+    """One case.
+
+    Attributes:
+        chosen: The values of the parameters that vary besides init_sigma; of a range, its middle.
+        parameters: Of its trainings.
+        sigmas: The values of init_sigma, falling; of a range, five from its end to its start.
+    """
+
+    chosen: Mapping[str, Scalar]
+    parameters: TrainingParameters
+    sigmas: tuple[float | None, ...]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Cases:
+    """Some cases of a sweep, and how many it has."""
+
+    cases: tuple[Case, ...]
+    n_all: int
+
+
+def cases_of(spec: Sweep, workload: Workload[Any]) -> Cases:
+    """The first eight combinations of a sweep's choices that can be trained, ranges at their middle.
+
+    Raises:
+        SpecError: If none can be trained.
+    """
+    axes = {name: _values(dimension) for name, dimension in spec.varied().items()}
+    axes[_SCALE] = axes.get(_SCALE, [None])[:1]
+    found, refusal = [], None
+    for point in itertools.product(*axes.values()):
+        drawn = dict(zip(axes, point, strict=True))
+        while missing := undrawn(spec, drawn):
+            drawn |= {name: _values(dimension)[0] for name, dimension in missing.items()}
+        values = values_of(spec, drawn)
+        try:
+            parameters = workload.parameters.resolve(values)
+        except SpecError as error:
+            refusal = error
+            continue
+        varies = [*spec.varied(), *spec.conditional()]
+        chosen = {name: values[name] for name in varies if name in values and name != _SCALE}
+        found.append(Case(chosen=chosen, parameters=parameters, sigmas=_sigmas(spec, parameters, values)))
+    if not found and refusal is not None:
+        raise refusal
+    return Cases(cases=tuple(found[:_MOST_CASES]), n_all=len(found))
+
+
+def _values(dimension: Varied) -> list[Scalar]:
+    """All choices; of a range, its middle."""
+    if isinstance(dimension, Categorical):
+        return list(dimension.choices)
+    return dimension.model_copy(update={"points": 1}).grid()
+
+
+def _sigmas(spec: Sweep, parameters: TrainingParameters, values: Mapping[str, Scalar]) -> tuple[float | None, ...]:
+    dimension: Dimension | None = spec.space.get(_SCALE, parameters.init_sigma)
+    if isinstance(dimension, Conditional):
+        branch = dimension.then if values.get(dimension.on) in dimension.among else dimension.otherwise
+        dimension = parameters.init_sigma if branch is None else branch
+    if isinstance(dimension, Float):
+        found = dimension.model_copy(update={"points": _POINTS}).grid()
+    elif isinstance(dimension, Categorical):
+        found = list(dimension.choices)
+    else:
+        found = [parameters.init_sigma]
+    numbers = {float(each) for each in found if isinstance(each, int | float)}
+    return (*sorted(numbers, reverse=True), *([None] if None in found else []))

@@ -1,0 +1,189 @@
+"""The forecast of a sweep: orders, escapes and price, on the screen and as JSON."""
+
+import json
+import math
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+
+from rich.console import Console
+
+from attnsweep.orchestrator.analysis.rates.intervals import wilson
+from attnsweep.orchestrator.running.engine_choice import engine_for
+from attnsweep.orchestrator.tools.forecast.cases import Case, cases_of
+from attnsweep.orchestrator.tools.forecast.price import Price, price_of
+from attnsweep.search_spaces.sweep import Sweep
+from attnsweep.search_spaces.validation import check_sweep
+from attnsweep.workloads.engine.process import training_settings
+from attnsweep.workloads.forecast.forecast import Escape, EscapeForecast, forecast_escapes
+from attnsweep.workloads.registry import load_workload
+from attnsweep.workloads.user_code import UserCode, users_code
+
+_HALF_WIDTH = 0.02
+_MOST_SEEDS = 2**14
+
+
+@dataclass(frozen=True, kw_only=True)
+class Forecast:
+    """The forecast of a sweep.
+
+    Attributes:
+        sweep: Its name.
+        escapes: One for each case.
+        n_cases: How many cases the sweep has; those above eight are left out.
+        price: What the sweep costs.
+        engine: The engine that the price is for.
+        seconds: What the forecast took.
+    """
+
+    sweep: str
+    escapes: list[tuple[Case, EscapeForecast]]
+    n_cases: int
+    price: Price
+    engine: str
+    seconds: float
+
+    def content(self) -> dict[str, object]:
+        """All of it, as JSON holds it."""
+        return {
+            "sweep": self.sweep,
+            "n_cases": self.n_cases,
+            "cases": [_case_content(*each) for each in self.escapes],
+            "price": asdict(self.price) | {"engine": self.engine},
+            "seconds": self.seconds,
+        }
+
+    def to_json(self) -> str:
+        """One line of JSON, for scripts."""
+        return json.dumps(self.content(), allow_nan=False)
+
+    def print(self, console: Console) -> None:
+        """Prints the cases, then the price."""
+        lines = [self.sweep]
+        for case, found in self.escapes:
+            lines += _case_lines(case, found)
+        if self.n_cases > len(self.escapes):
+            lines.append(f"{self.n_cases - len(self.escapes)} more cases: choose one with --set")
+        for line in (*lines, *_price_lines(self.price, self.engine), f"forecast in {self.seconds:.0f} s"):
+            console.print(line, soft_wrap=True, markup=False)
+
+
+def forecast(
+    spec: Sweep, code: UserCode | None, n_seeds: int, console: Console, say: Callable[[str], None]
+) -> Forecast:
+    """Forecasts a sweep; writes nothing.
+
+    Args:
+        spec: The sweep.
+        code: The user's code in place of the file that the spec names.
+        n_seeds: Seeds of the pilots, for each value of init_sigma.
+        console: Told where compiled blocks would be faster but cannot be compiled.
+        say: Told what begins.
+
+    Raises:
+        UserError: If the sweep cannot be trained.
+    """
+    started = time.perf_counter()
+    workload = load_workload(spec.workload, code)
+    check_sweep(spec, workload.parameters)
+    cases = cases_of(spec, workload)
+    escapes = []
+    with training_settings(), users_code(workload.name, "a workload that trains", "see attnsweep.check_workload"):
+        for number, case in enumerate(cases.cases, 1):
+            say(f"pilots of case {number} of {len(cases.cases)} ...")
+            escapes.append((case, forecast_escapes(workload, case.parameters, case.sigmas, range(n_seeds))))
+    say("price ...")
+    engine = engine_for(spec, workload, "auto", console)
+    price = price_of(spec, workload, engine)
+    return Forecast(
+        sweep=spec.name,
+        escapes=escapes,
+        n_cases=cases.n_all,
+        price=price,
+        engine=engine,
+        seconds=time.perf_counter() - started,
+    )
+
+
+def seeds_for(share: float) -> int:
+    """The least number of trainings whose 95% interval (Wilson's) of this share is at most 0.02 to either side."""
+    low, high = 1, _MOST_SEEDS
+    while low < high:
+        middle = (low + high) // 2
+        least, most = wilson(share, middle)
+        low, high = (low, middle) if most - least <= 2 * _HALF_WIDTH else (middle + 1, high)
+    return low
+
+
+def _case_content(case: Case, found: EscapeForecast) -> dict[str, object]:
+    return {
+        "chosen": dict(case.chosen),
+        "law": found.law,
+        "threshold": found.threshold,
+        "orders": [asdict(each) for each in found.orders],
+        "escapes": [
+            {
+                "init_sigma": each.init_sigma,
+                "measured": each.is_measured,
+                "median": each.quantile(0.5),
+                "q90": each.quantile(0.9),
+                "share_within_n_steps": each.share,
+                "n_steps": each.n_steps,
+                "n_steps_for_95": _whole(each.quantile(0.95)),
+                "seeds_for_0.02": seeds_for(each.share),
+            }
+            for each in found.escapes
+        ],
+    }
+
+
+def _case_lines(case: Case, found: EscapeForecast) -> list[str]:
+    chosen = " ".join(f"{name}={_short(value)}" for name, value in case.chosen.items()) or "one case"
+    lines = [f"{chosen}: {found.law}"]
+    if found.orders:
+        orders = ", ".join(f"{each.parameter} {_or_dash(each.order, '.2f')}" for each in found.orders)
+        lines.append(f"  orders at the smallest init_sigma: {orders}")
+    if found.threshold is not None:
+        lines.append(
+            f"  threshold: norms change the orders at init_sigma = sqrt(layer_norm_eps) = {found.threshold:.2g}"
+        )
+    header = "  init_sigma  steps to leave: median      90%  leave within n_steps  n_steps for 95%  seeds for +-0.02"
+    return [*lines, header, *(_escape_line(each) for each in found.escapes)]
+
+
+def _escape_line(each: Escape) -> str:
+    sigma = "default" if each.init_sigma is None else f"{each.init_sigma:.3g}"
+    median, most = (_or_dash(each.quantile(share), ".0f") for share in (0.5, 0.9))
+    freed = _whole(each.quantile(0.95))
+    how = "" if each.is_measured else "  extrapolated"
+    return (
+        f"  {sigma:>10}  {median:>22} {most:>8}  {f'{each.share:.0%} of {each.n_steps}':>20}"
+        f"  {_or_dash(freed, 'd'):>15}  {seeds_for(each.share):>16}{how}"
+    )
+
+
+def _price_lines(price: Price, engine: str) -> list[str]:
+    most = "at most " if price.is_bound else ""
+    rows = ", ".join(f"{n:,} of {table}" for table, n in price.n_rows.items())
+    lines = [
+        f"price: {price.n_trainings:,} trainings, {most}{price.core_seconds:.0f} s on one core"
+        f" ({price.core_seconds / 3600:.2g} core-hours, engine {engine}); rows: {rows}; {price.n_bytes / 1e6:.3g} MB"
+    ]
+    if price.n_shapes > 1:
+        lines.append(
+            f"  {price.n_measured} of {price.n_shapes} shapes measured; a training of the dearest costs"
+            f" {price.spread:.1f} times one of the cheapest"
+        )
+    return lines
+
+
+def _short(value: object) -> str:
+    return f"{value:.3g}" if isinstance(value, float) else str(value)
+
+
+def _whole(steps: float | None) -> int | None:
+    return None if steps is None else math.ceil(steps)
+
+
+def _or_dash(value: float | None, form: str) -> str:
+    return "-" if value is None else f"{value:{form}}"

@@ -1,0 +1,66 @@
+"""`attnsweep forecast`: what it prints, and that it writes nothing."""
+
+import json
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from attnsweep.orchestrator.cli import app
+from attnsweep.orchestrator.tools.forecast.cases import cases_of
+from attnsweep.orchestrator.tools.forecast.forecast import seeds_for
+from attnsweep.search_spaces import Categorical, Conditional, Float, Sweep
+from attnsweep.workloads.category_pairs import CategoryPairs
+
+SPEC = Sweep(
+    name="tiny",
+    workload="category_pairs",
+    space={
+        "n_categories": 4,
+        "n_positions": 5,
+        "n_steps": 100,
+        "learning_rate": 0.1,
+        "init_sigma": Float(1e-4, 0.1, log=True),
+    },
+    sampler="random",
+    trials=10,
+    replicates=3,
+)
+
+
+def test_json_names_each_sigma_and_the_price(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "sweep.json").write_text(SPEC.to_json())
+    done = CliRunner().invoke(app, ["forecast", "sweep.json", "--seeds", "16", "--json"])
+    assert done.exit_code == 0, done.output
+    found = json.loads(done.stdout.splitlines()[-1])
+    (case,) = found["cases"]
+    assert [each["measured"] for each in case["escapes"]] == [True, True, False, False, False]
+    medians = [each["median"] for each in case["escapes"]]
+    assert medians == sorted(medians)
+    assert found["price"]["n_trainings"] == 30
+    assert found["price"]["n_rows"]["trainings"] == 30
+    assert found["price"]["core_seconds"] > 0
+    assert [path.name for path in tmp_path.iterdir()] == ["sweep.json"]
+
+
+def test_cases_are_the_combinations_of_choices_at_the_middle_of_ranges() -> None:
+    spec = SPEC.fix({"n_positions": 5}).but(
+        space={
+            **SPEC.space,
+            "qk": Categorical(("merged", "factored")),
+            "qk_rank": Conditional(on="qk", among=("factored",), then=Categorical((4, 8))),
+            "learning_rate": Float(1e-3, 1e-1, log=True),
+            "init_sigma": Categorical((0.01, None, 0.1)),
+        }
+    )
+    found = cases_of(spec, CategoryPairs())
+    assert [each.chosen["qk"] for each in found.cases] == ["merged", "factored"]
+    assert found.cases[1].chosen["qk_rank"] == 4
+    assert found.cases[0].parameters.learning_rate == pytest.approx(1e-2)
+    assert found.cases[0].sigmas == (0.1, 0.01, None)
+
+
+def test_seeds_for_a_rate() -> None:
+    assert seeds_for(0.5) == 2398
+    assert seeds_for(0.0) < seeds_for(0.1) < seeds_for(0.5)

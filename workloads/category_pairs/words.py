@@ -1,0 +1,126 @@
+"""The gradients of systems P and C as words, averaged over all texts: docs/theory.md, systems P and C.
+
+Axes: M position, N category, K = M - 1 predicted position, R row of k and q.
+"""
+
+from collections.abc import Iterator, Mapping
+
+import torch
+from torch import Tensor, nn
+
+from attnsweep.workloads.category_pairs.categories_only import CategoriesOnly
+from attnsweep.workloads.category_pairs.closed_forms_of_positions import components, mean, shift
+from attnsweep.workloads.category_pairs.positions_only import PositionsOnly
+from attnsweep.workloads.words.terms import GradientWords, Part, Term
+
+_REST: Part = "I - P"
+_MEAN: Part = "P"
+_LOGITS = "logits"
+"""The weight of terms that are by the product k^t q, until it is known whether k and q are trained or the product."""
+
+
+def words_of_positions(system: PositionsOnly) -> GradientWords:
+    """The words of the exact loss of system P, without softmax, in float64."""
+    v_NN, q_MK = system.v_NN.detach().double(), system.logits().detach().double()
+    N, M = system.n_categories, system.n_positions
+    a, b, A, B = components(v_NN)
+    mean_NN = mean(N)
+    rest_NN = torch.eye(N, dtype=torch.float64) - mean_NN
+    p, s_K = q_MK.diagonal().sum(), q_MK.sum(0)
+    everywhere_MK = torch.ones_like(q_MK)
+    terms = [
+        _pull(_LOGITS, _REST, "tr(v (I - P)) U", a * shift(M)),
+        _brake(_LOGITS, _REST, "|v (I - P)|^2 q", A * q_MK),
+        _pull(_LOGITS, _MEAN, "tr(v P) 1 1'", b * everywhere_MK),
+        _brake(_LOGITS, _MEAN, "|v P|^2 1 1' q", B * s_K * everywhere_MK),
+        _pull("v_NN", _REST, "tr(U' q) (I - P)", p * rest_NN),
+        _brake("v_NN", _REST, "|q|^2 v (I - P)", q_MK.square().sum() * v_NN @ rest_NN),
+        _pull("v_NN", _MEAN, "(1' q 1) P", s_K.sum() * mean_NN),
+        _brake("v_NN", _MEAN, "|1' q|^2 v P", s_K.square().sum() * v_NN @ mean_NN),
+    ]
+    weights = _weights_of(system)
+    return GradientWords(
+        terms=list(_of_weights(terms, 2 / N, weights)),
+        weights=weights,
+        zero_levels={_REST: (M - 1) * (1 - 1 / N), _MEAN: (M - 1) / N},
+        is_opposed=bool(a * b < 0),
+        legend="E = X U - v X q, averaged over all texts; U shifts by one position, P is the mean over categories; "
+        "all words times 2/N",
+    )
+
+
+def words_of_categories(system: CategoriesOnly) -> GradientWords:
+    """The words of the exact loss of system C, without softmax, in float64.
+
+    Its part P is what the current category alone tells of the target.
+    """
+    v_KM, q_NN = system.v_KM.detach().double(), system.logits().detach().double()
+    target_NN = system.target_NN.double()
+    N, (K, M) = target_NN.shape[0], v_KM.shape
+    own_KM, before_KM = torch.eye(M, dtype=torch.float64)[1:], torch.eye(K, M, dtype=torch.float64)
+    other_KM = 1 - own_KM
+    d_K, sg_K = (v_KM * own_KM).sum(1), (v_KM * other_KM).sum(1)
+    m_N, target_m_N, D_N = q_NN.mean(0), target_NN.mean(0), q_NN.diagonal()
+    rest_NN, target_rest_NN = q_NN - m_N, target_NN - target_m_N
+    predicted_KN = torch.outer(sg_K, m_N) + torch.outer(d_K, D_N)
+    wanted_KN = target_m_N.expand(K, N)
+
+    def by_values(of_KN: Tensor) -> Tensor:
+        return (of_KN @ m_N / N)[:, None] * other_KM + (of_KN @ D_N / N)[:, None] * own_KM
+
+    def by_logits(of_KN: Tensor) -> Tensor:
+        return (sg_K @ of_KN / N).expand(N, N) / N + torch.diag(d_K @ of_KN) / N
+
+    n_others = (v_KM * other_KM).square().sum()
+    terms = [
+        _pull(_LOGITS, _REST, "(Sum p) q*~", v_KM.diagonal().sum() * target_rest_NN / N**2),
+        _brake(_LOGITS, _REST, "(Sum n) q~", n_others * rest_NN / N**2),
+        _pull(_LOGITS, _MEAN, "Sum_i m* (sg_i + d_i [r = t])", by_logits(wanted_KN)),
+        _brake(_LOGITS, _MEAN, "Sum_i (sg_i m + d_i D) (sg_i + d_i [r = t])", by_logits(predicted_KN)),
+        _pull("v_KM", _REST, "E[q*~ q~] U", (rest_NN * target_rest_NN).mean() * before_KM),
+        _brake("v_KM", _REST, "E[q~ q~] v, j != i", rest_NN.square().mean() * v_KM * other_KM),
+        _pull("v_KM", _MEAN, "E[m* m]; j = i: E[m* D]", by_values(wanted_KN)),
+        _brake("v_KM", _MEAN, "E[(sg_i m + d_i D) m]; j = i: D", by_values(predicted_KN)),
+    ]
+    weights = _weights_of(system)
+    levels = {_REST: K * float(target_rest_NN.square().mean()), _MEAN: K * float(target_m_N.square().mean())}
+    return GradientWords(
+        terms=list(_of_weights(terms, 2.0, weights)),
+        weights=weights,
+        zero_levels=levels,
+        is_opposed=False,
+        legend="averaged over all texts; m(t) is the mean of q(r, t) over r, q~ = q - m, D(t) = q(t, t), * marks the "
+        "target; of row i of v: p predecessor, d own, sg and n sum and squares of the rest; all words times 2",
+    )
+
+
+def _pull(weight: str, part: Part, text: str, value: Tensor) -> Term:
+    return Term(weight=weight, part=part, is_pull=True, text=f"-{text}", value=-value)
+
+
+def _brake(weight: str, part: Part, text: str, value: Tensor) -> Term:
+    return Term(weight=weight, part=part, is_pull=False, text=text, value=value)
+
+
+def _weights_of(system: nn.Module) -> dict[str, Tensor]:
+    return {name: value.detach().double() for name, value in system.named_parameters()}
+
+
+def _of_weights(terms: list[Term], factor: float, weights: Mapping[str, Tensor]) -> Iterator[Term]:
+    """The terms by the weights that are trained, with their factor: S by k^t q is q S' by k and k S by q."""
+    q = next(name for name in weights if name.startswith("q_"))
+    k = next((name for name in weights if name.startswith("k_")), None)
+    for term in terms:
+        value = factor * term.value
+        if term.weight != _LOGITS:
+            yield _with(term, term.weight, term.text, value)
+        elif k is None:
+            yield _with(term, q, term.text, value)
+        else:
+            sign, word = ("-", term.text[1:]) if term.is_pull else ("", term.text)
+            yield _with(term, k, f"{sign}q ({word})'", weights[q] @ value.T)
+            yield _with(term, q, f"{sign}k ({word})", weights[k] @ value)
+
+
+def _with(term: Term, weight: str, text: str, value: Tensor) -> Term:
+    return Term(weight=weight, part=term.part, is_pull=term.is_pull, text=text, value=value)

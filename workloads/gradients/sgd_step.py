@@ -1,0 +1,77 @@
+"""One step of plain gradient descent moves each conserved quantity by exactly what the gradient says. Axes: L lane."""
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+
+import torch
+from torch import Tensor
+
+from attnsweep.workloads.engine.first_order import Sgd
+from attnsweep.workloads.engine.optimizers import Settings, State
+from attnsweep.workloads.gradients.engines import vmapped_gradients
+from attnsweep.workloads.gradients.finding import ROUNDING, Finding, judged, worst
+from attnsweep.workloads.gradients.subject import Subject
+from attnsweep.workloads.identities.identity import Conserved, Point, largest
+
+_MOVED = (
+    "a step of gradient descent moves it by something else: the gradient that the engine follows is not that of the "
+    "training alone, an identity fails, or the update is not plain descent"
+)
+
+
+def check_sgd_step(subject: Subject, points: Sequence[Point]) -> Iterator[Finding]:
+    """A row for each conserved quantity that is declared, with the worst of its declarations and trainings.
+
+    The engine takes a step about as long as the weights. Errors are relative to the size of the weights, and for
+    charges to its square.
+    """
+    size = [_norm(at.weights) for at in points]
+    rate = [size[lane] / at.scale for lane, at in enumerate(points)]
+    after = _stepped(subject, rate)
+    errors: dict[str, list[float]] = {}
+    for lane, at in enumerate(points):
+        training = subject.lanes.trainings[lane]
+        old, new, gradients = (
+            {name: value / size[lane] for name, value in state.items()}
+            for state in (at.weights, {name: value[lane] for name, value in after.items()}, at.gradients)
+        )
+        for each in subject.workload.identities(training.parameters):
+            if isinstance(each, Conserved):
+                predicted = each.conserved(old) + rate[lane] ** 2 * each.moved(gradients)
+                errors.setdefault(each.quantity, []).append(largest(each.conserved(new) - predicted))
+    for quantity, of_trainings in errors.items():
+        error = worst(of_trainings)
+        verdict = judged(error, ROUNDING)
+        yield Finding(
+            check="sgd step",
+            name="what the gradient predicts",
+            parameter=quantity,
+            where=subject.where,
+            error=error,
+            threshold=ROUNDING,
+            verdict=verdict,
+            message=_MOVED if verdict == "fails" else "",
+        )
+
+
+def _stepped(subject: Subject, rate: Sequence[float]) -> State:
+    """(L, ...) the weights after one step of the engine's gradient descent."""
+    rate_L = torch.tensor(rate, dtype=torch.float64)
+    nothing = torch.zeros_like(rate_L)
+    settings = Settings(
+        learning_rate=rate_L,
+        momentum=nothing,
+        weight_decay=nothing,
+        warmup_steps=nothing,
+        gradient_clip_norm=nothing + torch.nan,
+        learning_rate_schedule="constant",
+        n_steps=1,
+    )
+    weights = {name: value.clone() for name, value in subject.weights.items()}
+    Sgd(settings).take_step(weights, nothing, vmapped_gradients(subject), rate_L, {})
+    return weights
+
+
+def _norm(state: Mapping[str, Tensor]) -> float:
+    """At least the smallest positive number."""
+    return max(math.hypot(*(value.norm().item() for value in state.values())), torch.finfo(torch.float64).tiny)
