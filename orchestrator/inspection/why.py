@@ -158,7 +158,9 @@ def _meaning(words: GradientWords) -> str:
     if words.state() == "balanced":
         return "pull and brake cancel in all parts, as at a solution"
     norms = "grow" if words.growth() > 0 else "shrink"
-    return f"large words cancel, the pulls of I - P and P oppose each other, and a step downhill makes the norms {norms}"
+    return (
+        f"large words cancel, the pulls of I - P and P oppose each other, and a step downhill makes the norms {norms}"
+    )
 
 
 def _table(words: GradientWords) -> Table:
