@@ -129,7 +129,7 @@ def forecast(
         list[str] | None,
         typer.Option("--set", metavar="NAME=VALUE", help="Fix a parameter to one value; may be repeated."),
     ] = None,
-    seeds: Annotated[int, typer.Option(min=8, max=4096, help="Trainings of a pilot, for each init_sigma.")] = 128,
+    seeds: Annotated[int, typer.Option(min=8, max=4096, help="Trainings of a pilot, for each init_sigma.")] = 256,
     trust: Trust = False,
     as_json: AsJson = False,
 ) -> None:

@@ -122,6 +122,7 @@ def test_the_documents_have_their_examples() -> None:
         "check_find_first.py",
         "find_first_declared.py",
         "edge.py",
+        "drift.py",
     }
 
 

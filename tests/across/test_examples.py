@@ -8,12 +8,13 @@ import pytest
 from attnsweep.search_spaces.loading import load_sweep
 from attnsweep.search_spaces.validation import check_sweep
 from attnsweep.workloads.engine.contract import Workload
+from attnsweep.workloads.parameters import Value
 from attnsweep.workloads.registry import load_workload
 from attnsweep.workloads.testing import check_workload, defaults
 
 EXAMPLES = Path(__file__).parents[2] / "docs" / "examples"
 FILES = sorted(path.name for path in EXAMPLES.glob("*.py"))
-FEW_STEPS = {"optimizer": "lbfgs", "n_steps": 2}
+FEW_STEPS: dict[str, Value] = {"optimizer": "lbfgs", "n_steps": 2}
 """L-BFGS has no block engine, whose tracing takes seconds."""
 
 

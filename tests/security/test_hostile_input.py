@@ -224,6 +224,7 @@ OTHERS: list[Case] = [
     (["specs", "exits.py"], "exits.py: sweep(): got 'SystemExit: 0"),
     (["replay", "good", "9" * 30 + "/1"], "TRAINING_ID: got '999"),
     (["replay", "good", "x" * DEEP], "TRAINING_ID: got 'xxx"),
+    (["why", "good", "x" * DEEP], "TRAINING_ID: got 'xxx"),
     (["compare", "good", "good", "--by", "x" * DEEP], "--by: got 'xxx"),
     (["compare", "good", "loop"], PATHS["loop"]),
     (["score-heads", "heads.npy", "--window", HUGE], "window: got 1000"),

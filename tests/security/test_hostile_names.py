@@ -69,7 +69,7 @@ LOOKING = {
     "mlflow-sync": [],
 }
 """Commands that are safe on a stranger's sweep directory, with their further arguments."""
-LOADING: dict[str, list[str]] = {"resume": [], "replay": ["0/0"], "audit": [], "run": ["--local"]}
+LOADING: dict[str, list[str]] = {"resume": [], "replay": ["0/0"], "why": ["0/0"], "audit": [], "run": ["--local"]}
 """Commands that run the code of a sweep directory, if it is trusted."""
 
 

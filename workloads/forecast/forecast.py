@@ -23,7 +23,7 @@ _WHOLE = 0.1
 """The largest difference of an order from a whole number."""
 _DEFAULT = "null: the framework's default initialization has no scale"
 _ORDER_SEEDS = 8
-_BUDGETS = 4
+_BUDGETS = 2
 """Pilots train for up to so many times `n_steps`."""
 
 

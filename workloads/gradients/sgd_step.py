@@ -22,7 +22,7 @@ _MOVED = (
 def check_sgd_step(subject: Subject, points: Sequence[Point]) -> Iterator[Finding]:
     """A row for each conserved quantity that is declared, with the worst of its declarations and trainings.
 
-    The engine takes a step about as long as the weights. Errors are relative to the size of the weights, and for
+    The engine takes a step at most as long as the weights. Errors are relative to the size of the weights, and for
     charges to its square.
     """
     size = [_norm(at.weights) for at in points]

@@ -16,13 +16,14 @@ from attnsweep.workloads.identities.groups import (
     rescaling,
     values_and_output,
 )
-from attnsweep.workloads.identities.identity import Error, Identity, Point
+from attnsweep.workloads.identities.identity import Conserved, Error, Identity, Point
 from attnsweep.workloads.identities.parts import Part
 from attnsweep.workloads.identities.redundant import Reader, RedundantBias
 
 __all__ = (
     "AttentionRows",
     "ClosedForm",
+    "Conserved",
     "EqualSums",
     "Error",
     "Flat",

@@ -21,7 +21,7 @@ MAPS = torch.stack([one_hot([0, 0, 1, 2, 3]), one_hot([0, 0, 0, 1, 2])])
 
 
 def attention(module: nn.Module, token_BT: Tensor) -> Tensor:
-    return MAPS.view(2, 1, 1, 5, 5) * module.weight.sum()
+    return MAPS.view(2, 1, 1, 5, 5) * next(module.parameters()).sum()
 
 
 def test_planted_heads_get_their_scores_and_roles() -> None:

@@ -100,5 +100,5 @@ def test_one_encoders_words_read_as_derived() -> None:
 def test_a_sum_in_a_word_stands_in_brackets() -> None:
     A, B, C = map(Letter, "ABC")
     assert text_of(product(transposed(product(A, Sum((B, C)))), B)) == "(B + C)' A' B"
-    names = {Sum((B, C)): "D"}
+    names: dict[Expression, str] = {Sum((B, C)): "D"}
     assert text_of(product(A, transposed(Sum((B, C)))), names) == "A D'"
