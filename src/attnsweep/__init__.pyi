@@ -32,10 +32,13 @@ from .workloads.attention.sight import Sight as Sight
 from .workloads.diagnostics.matrices import score_matrices as score_matrices
 from .workloads.diagnostics.outcomes import at_level as at_level
 from .workloads.diagnostics.outcomes import has_diverged as has_diverged
+from .workloads.diagnostics.outcomes import judge_by_levels as judge_by_levels
+from .workloads.diagnostics.roles import PATTERN_SCORE_NAMES as PATTERN_SCORE_NAMES
 from .workloads.diagnostics.roles import Sentences as Sentences
 from .workloads.diagnostics.roles import count_roles as count_roles
 from .workloads.diagnostics.roles import label_roles as label_roles
 from .workloads.diagnostics.roles import role_scores as role_scores
+from .workloads.diagnostics.roles import score_patterns as score_patterns
 from .workloads.engine.contract import Batch as Batch
 from .workloads.engine.contract import Certificate as Certificate
 from .workloads.engine.contract import Evidence as Evidence

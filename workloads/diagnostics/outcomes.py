@@ -3,10 +3,12 @@
 The thresholds are ours; docs/zeros.md shows how much each of them matters.
 """
 
+from collections.abc import Mapping
+
 import numpy as np
 from numpy.typing import NDArray
 
-from attnsweep.workloads.engine.contract import Evidence
+from attnsweep.workloads.engine.contract import Evidence, Verdicts
 from attnsweep.workloads.engine.schedule import tail_start
 
 AT_LEVEL = 0.01
@@ -40,6 +42,28 @@ def is_moving(steps: NDArray[np.int64], loss: NDArray[np.float64]) -> NDArray[np
     """(L, P) bool, where losses (L, P) fell by over `MOVING_SHARE` in the last fifth of the steps (P,) so far."""
     before = np.searchsorted(steps, [tail_start(int(step)) for step in steps], side="right") - 1
     return loss < (1.0 - MOVING_SHARE) * loss[:, before]
+
+
+def judge_by_levels(evidence: Evidence, stuck: Mapping[str, str]) -> Verdicts:
+    """Labels each training at each probe by its `eval_loss` alone: a workload's `judge` in one line.
+
+    The first that holds: `diverged`; `solved`, below the level `solved`; the outcome of a level at which the loss
+    stands, with the level's name as its detail; `plateau`, with the detail `moving` while the loss still falls.
+
+    Args:
+        evidence: The measurements. Their levels are `solved`, `zero` and those of `stuck`.
+        stuck: The outcome at each level, such as `{"context": "marginal", "zero": "degenerate_zero"}`, in order of
+            precedence where levels lie close together.
+    """
+    loss, levels = evidence.metrics["eval_loss"], evidence.levels
+    return Verdicts.first_of(
+        {
+            "diverged": has_diverged(loss, levels["zero"]),
+            "solved": loss < levels["solved"][:, None],
+            **{(outcome, name): at_level(loss, levels[name]) for name, outcome in stuck.items()},
+            ("plateau", "moving"): is_moving(evidence.steps, loss),
+        }
+    )
 
 
 def onset_probe(outcome: NDArray[np.str_], last_probe: NDArray[np.int64]) -> NDArray[np.int64]:

@@ -7,13 +7,14 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import log_softmax
 
-from attnsweep.workloads.diagnostics import outcomes
+from attnsweep.workloads.diagnostics.outcomes import judge_by_levels
+from attnsweep.workloads.diagnostics.roles import PATTERN_SCORE_NAMES
 from attnsweep.workloads.engine.contract import Batch, Evidence, HeadScores, Lanes, Verdicts, Workload
 from attnsweep.workloads.engine.initialization import draw_parameters
 from attnsweep.workloads.engine.optimizers import State
 from attnsweep.workloads.engine.schedule import probe_steps
 from attnsweep.workloads.gpt.data import LEVEL, evaluation_batch, training_batch
-from attnsweep.workloads.gpt.heads import SCORE_NAMES, score_heads
+from attnsweep.workloads.gpt.heads import score_heads
 from attnsweep.workloads.gpt.identities import identities_of
 from attnsweep.workloads.gpt.model import GPT, freeze_base
 from attnsweep.workloads.gpt.parameters import GPTParameters
@@ -34,7 +35,7 @@ class GPTWorkload(Workload[GPTParameters]):
     parameters = GPTParameters
     summary = "minimal GPTs: when does attention begin to select, and induction heads emerge? (Boue 2025)"
 
-    head_score_names = SCORE_NAMES
+    head_score_names = PATTERN_SCORE_NAMES
     level_names = ("zero", "constant", "current", "context")
 
     def build(self, parameters: GPTParameters) -> GPT:
@@ -93,24 +94,15 @@ class GPTWorkload(Workload[GPTParameters]):
         return found | {"zero": zero, "solved": optimum + SOLVED_SHARE * (found["current"] - optimum)}
 
     def judge(self, parameters: GPTParameters, evidence: Evidence) -> Verdicts:
-        loss, levels = evidence.metrics["eval_loss"], evidence.levels
         further = TASKS[parameters.task].reference_names[1:]
-        return Verdicts.first_of(
-            {
-                "diverged": outcomes.has_diverged(loss, levels["zero"]),
-                "solved": loss < levels["solved"][:, None],
-                **{("marginal", name): outcomes.at_level(loss, levels[name]) for name in reversed(further)},
-                ("degenerate_zero", "constant"): outcomes.at_level(loss, levels["constant"]),
-                ("degenerate_zero", "zero"): outcomes.at_level(loss, levels["zero"]),
-                ("plateau", "moving"): outcomes.is_moving(evidence.steps, loss),
-            }
-        )
+        marginal = dict.fromkeys(reversed(further), "marginal")
+        return judge_by_levels(evidence, marginal | {"constant": "degenerate_zero", "zero": "degenerate_zero"})
 
     def identities(self, parameters: GPTParameters) -> tuple[Identity, ...]:
         return identities_of(parameters)
 
     def score_heads(self, lanes: Lanes[GPTParameters], state: State) -> HeadScores:
-        return score_heads(self.build(lanes.shared).to(lanes.device, lanes.dtype), lanes, state)
+        return score_heads(self.build(lanes.shared), lanes, state)
 
 
 def _built(parameters: GPTParameters) -> GPT:

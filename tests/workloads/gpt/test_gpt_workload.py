@@ -10,12 +10,12 @@ import pytest
 import torch
 from torch import Tensor
 
+from attnsweep.workloads.diagnostics.roles.token_heads import label_patterns
 from attnsweep.workloads.engine.contract import Evidence, Lanes, Training
 from attnsweep.workloads.engine.pack import Pack
 from attnsweep.workloads.engine.result import PackResult
 from attnsweep.workloads.gpt import GPTParameters, GPTWorkload
 from attnsweep.workloads.gpt.data import evaluation_batch
-from attnsweep.workloads.gpt.heads import label_heads
 from attnsweep.workloads.parameters import Value
 from attnsweep.workloads.testing import check_workload, defaults
 
@@ -133,8 +133,8 @@ def test_roles_follow_scores() -> None:
         "previous_token": np.array([[[0.6], [0.3]]]),
         "induction": np.array([[[0.1], [0.7]]]),
     }
-    assert label_heads(scores).tolist() == [[["previous_token"], ["induction"]]]
-    assert label_heads({name: value / 2 for name, value in scores.items()}).tolist() == [[["none"], ["none"]]]
+    assert label_patterns(scores).tolist() == [[["previous_token"], ["induction"]]]
+    assert label_patterns({name: value / 2 for name, value in scores.items()}).tolist() == [[["none"], ["none"]]]
 
 
 def test_a_low_rank_training_keeps_its_base() -> None:
