@@ -129,6 +129,8 @@ def forecast(
         list[str] | None,
         typer.Option("--set", metavar="NAME=VALUE", help="Fix a parameter to one value; may be repeated."),
     ] = None,
+    trials: Annotated[int | None, typer.Option(help="Number of configurations to train.")] = None,
+    replicates: Annotated[int | None, typer.Option(help="Number of trainings of each configuration.")] = None,
     seeds: Annotated[int, typer.Option(min=8, max=4096, help="Trainings of a pilot, for each init_sigma.")] = 256,
     trust: Trust = False,
     as_json: AsJson = False,
@@ -139,6 +141,8 @@ def forecast(
     from attnsweep.search_spaces.loading import assignment, load_sweep
 
     sweep = load_sweep(spec).fix(dict(assignment(text) for text in fixed or []))
+    budget = {"trials": trials, "replicates": replicates}
+    sweep = sweep.but(**{name: value for name, value in budget.items() if value is not None})
     code, stderr = code_for(spec, sweep, trusted=trust), PlainConsole(stderr=True)
     found = forecast_sweep(sweep, code, seeds, stderr, _say)
     found.print(stderr if as_json else PlainConsole(stderr=False))

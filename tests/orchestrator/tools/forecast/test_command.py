@@ -31,15 +31,15 @@ SPEC = Sweep(
 def test_json_names_each_sigma_and_the_price(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "sweep.json").write_text(SPEC.to_json())
-    done = CliRunner().invoke(app, ["forecast", "sweep.json", "--seeds", "16", "--json"])
+    done = CliRunner().invoke(app, ["forecast", "sweep.json", "--seeds", "16", "--trials", "7", "--json"])
     assert done.exit_code == 0, done.output
     found = json.loads(done.stdout.splitlines()[-1])
     (case,) = found["cases"]
     assert [each["measured"] for each in case["escapes"]] == [True, True, False, False, False]
     medians = [each["median"] for each in case["escapes"]]
     assert medians == sorted(medians)
-    assert found["price"]["n_trainings"] == 30
-    assert found["price"]["n_rows"]["trainings"] == 30
+    assert found["price"]["n_trainings"] == 21
+    assert found["price"]["n_rows"]["trainings"] == 21
     assert found["price"]["core_seconds"] > 0
     assert [path.name for path in tmp_path.iterdir()] == ["sweep.json"]
 
