@@ -90,7 +90,5 @@ def _mass(weight_NHBTT: Tensor, query_BT: Tensor, token_BT: Tensor, index: int) 
     sentences = Sentences(
         queries=query_BT, keys=torch.ones_like(query_BT), is_causal=True, query_tokens=token_BT, key_tokens=token_BT
     )
-    # Queries that do not count would add to the sum of all attention.
-    counted_NHBTT = weight_NHBTT * query_BT.unsqueeze(-1)
-    mass_NHP, uniform_P, total_NH = pattern_mass(counted_NHBTT, sentences.allowed(), sentences)
+    mass_NHP, uniform_P, total_NH = pattern_mass(weight_NHBTT, sentences.allowed(), sentences)
     return mass_NHP[..., index] / total_NH, uniform_P[index] / query_BT.sum()
