@@ -167,6 +167,7 @@ def test_the_example_workload_passes_the_conformance_suite(written: Path) -> Non
     run_python(examples()["check_find_first.py"], "check_find_first.py")
 
 
+@pytest.mark.slow
 def test_the_declarations_of_docs_gradients_hold(
     written: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -219,6 +220,7 @@ def test_the_python_of_docs_analysis_runs(tmp_path: Path, monkeypatch: pytest.Mo
     assert {each.parameter for each in names["found"].parameters} == {"init_sigma", "learning_rate"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", DOCUMENTS)
 def test_the_queries_of_a_document_run(name: str, ledger: Ledger) -> None:
     told = [shlex.split(line) for line in invocations(DOCUMENTS[name]) if line.startswith("query ")]

@@ -20,6 +20,8 @@ from attnsweep.orchestrator.report.page import make_report
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
 from attnsweep.orchestrator.tracking import sync
 
+pytestmark = pytest.mark.slow
+
 HERE = Path(__file__).parent
 VERSIONS = sorted(path.name for path in HERE.iterdir() if (path / "expected.json").exists())
 
@@ -56,7 +58,6 @@ def stored(path: Path, *columns: str) -> dict[str, list[object]]:
     return {f"{row['trial']}/{row['replicate']}": [row[name] for name in columns] for row in rows}
 
 
-@pytest.mark.slow
 def test_an_old_sweep_is_queried(
     golden: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -66,7 +67,6 @@ def test_an_old_sweep_is_queried(
     assert capsys.readouterr().out.split() == ["outcome,n", *(f"{outcome},{n}" for outcome, n in counts)]
 
 
-@pytest.mark.slow
 def test_an_old_sweep_is_reported(golden: Path) -> None:
     directory = SweepDirectory.open(golden / "finished")
     page, pictures = make_report([directory.place])
@@ -81,13 +81,11 @@ def test_an_old_sweep_equals_itself(
     assert json.loads(capsys.readouterr().out)["stuck_rate"]["difference"] == 0
 
 
-@pytest.mark.slow
 def test_an_old_sweep_passes_the_audit(golden: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     sync(SweepDirectory.open(golden / "finished"))
     assert attnsweep(monkeypatch, "audit", "finished") == 0
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(("golden", "name"), UNFINISHED, indirect=["golden"])
 def test_an_old_sweep_resumes_only_with_consent(
     golden: Path, name: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]

@@ -113,6 +113,7 @@ def test_the_shipped_sweeps_are_the_figures(name: str) -> None:
     assert (spec.trials, spec.replicates, spec.space["stop_when_solved"]) == (8, 20, False)
 
 
+@pytest.mark.slow
 def test_another_sweep_in_the_directory_is_refused(first: SweepDirectory) -> None:
     with pytest.raises(Exception, match="expected the sweep chiang_fig4 as shipped now"):
         swept("chiang_fig4", Path(str(first.place)).parent, QUIET)

@@ -39,6 +39,7 @@ def test_what_the_printed_solutions_answer(comparison: Comparison) -> None:
     assert max(ours.values()) < 1e-12
 
 
+@pytest.mark.slow
 def test_corrected_solutions_are_exact(comparison: Comparison) -> None:
     ((_, table),) = comparison.tables
     assert list(table[0][3:]) == ["corrected, q* signed", "corrected, q* non-negative"]

@@ -14,6 +14,8 @@ from attnsweep.reproduction.shin.zeros_figures import stationary_points_figure, 
 from attnsweep.reproduction.shin.zeros_search import FAMILIES, FoundPoints, find_points
 from attnsweep.workloads.category_pairs.equations import EquationCheck
 
+pytestmark = pytest.mark.slow
+
 CHECKS = [
     EquationCheck(equation="1", subject="a", statement="a = a", printed_error=1.0, right_error=0.0),
     EquationCheck(equation="2", subject="b", statement="b = b", printed_error=0.0, right_error=0.0),
@@ -35,7 +37,6 @@ def _rows(points: dict[str, FoundPoints]) -> dict[str, tuple[float | str, bool |
     return {row.name: (row.ours, row.agrees) for row in _compared(points).rows}
 
 
-@pytest.mark.slow
 def test_equations_are_judged_by_their_errors(points: dict[str, FoundPoints]) -> None:
     rows = _rows(points)
     assert rows["P 1: a"] == ("misprinted", False)
@@ -47,7 +48,6 @@ def test_equations_are_judged_by_their_errors(points: dict[str, FoundPoints]) ->
     assert table[4][-1] == "nan"
 
 
-@pytest.mark.slow
 def test_every_point_found_is_of_a_family_with_its_index(points: dict[str, FoundPoints]) -> None:
     rows = _rows(points)
     assert rows["P points of no known family"] == ("0 of 20 solves", True)
@@ -85,7 +85,6 @@ def test_the_tables_are_json(points: dict[str, FoundPoints]) -> None:
     assert json.loads(_compared(points).to_json())["tables"][0]["rows"][0][0] == "equation"
 
 
-@pytest.mark.slow
 def test_figures_are_written(points: dict[str, FoundPoints], tmp_path: Path) -> None:
     figures = {"points": stationary_points_figure(points), "valley": valley_figure(n_descents=4, n_steps=300)}
     for name, figure in figures.items():

@@ -38,6 +38,7 @@ def test_isolated_lanes_pass_even_where_they_stand_still(optimizer: str, init_si
     check_lanes_are_isolated(CategoryPairs(), _trainings(optimizer=optimizer, init_sigma=init_sigma))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("optimizer", OPTIMIZERS)
 def test_a_leak_of_what_is_not_finite_is_found(optimizer: str, monkeypatch: pytest.MonkeyPatch) -> None:
     for rule in (FirstOrder, Lbfgs):
@@ -103,6 +104,7 @@ class Accumulating(CategoryPairs):
         return super().batch(lanes, self._n_drawn)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("optimizer", OPTIMIZERS)
 def test_a_resumed_pack_passes(optimizer: str) -> None:
     check_resumed_equals_undisturbed(CategoryPairs(), _trainings(optimizer=optimizer))

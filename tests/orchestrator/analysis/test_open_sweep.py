@@ -99,6 +99,7 @@ def test_rates_are_those_of_the_summary_and_by_any_parameter(sweep: SweepData) -
     assert (tick_labels(alone, "x"), alone.get_ylabel()) == (["all trials"], "stuck rate")
 
 
+@pytest.mark.slow
 def test_outcomes_add_up_in_each_group(sweep: SweepData) -> None:
     found = sweep.outcomes(by="init_sigma")
     assert found.groups == ("1e-4..1e-3", "1e-3..1e-2", "1e-2..1e-1", "1e-1..1e0")

@@ -143,6 +143,7 @@ def _command(arguments: list[str], monkeypatch: pytest.MonkeyPatch) -> int:
     return int(ended.value.code or 0)
 
 
+@pytest.mark.slow
 def test_the_command_says_it_all(
     sweep: SweepDirectory, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

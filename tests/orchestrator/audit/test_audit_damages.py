@@ -37,6 +37,7 @@ def test_files_that_cannot_be_read(sweep: SweepDirectory) -> None:
     assert lines_of(found)[-2] == "files 3"
 
 
+@pytest.mark.slow
 def test_a_page_that_is_damaged_behind_a_whole_footer(sweep: SweepDirectory) -> None:
     (path,) = (folder_of(sweep) / "trainings").glob("*.parquet")
     content = bytearray(path.read_bytes())

@@ -73,6 +73,7 @@ def run(
     return int(ended.value.code or 0), said.err, json.loads(said.out) if said.out else {}
 
 
+@pytest.mark.slow
 def test_a_workload_without_a_fault_is_clean(
     user_file: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -92,6 +93,7 @@ def test_a_workload_without_a_fault_is_clean(
     assert set(found["seconds"]) == {"training", "checking"}
 
 
+@pytest.mark.slow
 def test_a_fault_is_named_and_ends_with_exit_code_1(
     user_file: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

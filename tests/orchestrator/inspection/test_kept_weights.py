@@ -39,6 +39,7 @@ def kept_files(sweep: SweepDirectory) -> list[Path]:
     return sorted((Path(str(sweep.place)) / "weights").glob("*"))
 
 
+@pytest.mark.slow
 def test_kept_weights_have_the_loss_of_their_training(sweep: SweepDirectory) -> None:
     said: list[str] = []
     keep_weights(sweep, [1], said.append)
@@ -54,6 +55,7 @@ def test_kept_weights_have_the_loss_of_their_training(sweep: SweepDirectory) -> 
     assert said == ["training 3 trainings again, to keep their weights ..."]
 
 
+@pytest.mark.slow
 def test_what_is_kept_already_is_not_trained_again(sweep: SweepDirectory) -> None:
     said: list[str] = []
     keep_weights(sweep, [0], said.append)

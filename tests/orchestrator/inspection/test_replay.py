@@ -129,6 +129,7 @@ def test_trainings_are_trained_again_in_the_order_asked_for(whole: SweepDirector
         retrain(whole, ["x"])
 
 
+@pytest.mark.slow
 def test_threads_are_as_they_were(whole: SweepDirectory) -> None:
     threads = torch.get_num_threads()
     torch.set_num_threads(2)

@@ -140,6 +140,7 @@ HARMLESS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("command", "name", "damage"), CASES)
 def test_a_command_names_the_file_that_is_damaged(
     command: str, name: str, damage: str, sweep: Path, told: Told

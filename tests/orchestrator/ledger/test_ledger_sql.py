@@ -264,6 +264,7 @@ UNUSUAL = {
 """Values that Python cannot represent, that Arrow changes, or that Parquet has no type for."""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("value", UNUSUAL)
 def test_every_type_of_value_is_written_in_every_format(
     value: str, ledger: Ledger, tmp_path: Path, capsys: pytest.CaptureFixture[str]

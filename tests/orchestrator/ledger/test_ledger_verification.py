@@ -75,6 +75,7 @@ def test_a_name_attests_each_byte_of_its_fragment(root: Path) -> None:
         assert digest in pq.read_metadata(trainings).metadata[b"digests"].decode()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("table", TABLES)
 def test_a_single_wrong_bit_anywhere_is_found(root: Path, table: str) -> None:
     path = file_of(root, table, "p1")

@@ -63,6 +63,7 @@ def test_each_figure_can_be_read(heads: SweepReport, curves: SweepReport, tmp_pa
     assert [(each.name, words) for each in pictures if (words := unreadable(each.figure))] == []
 
 
+@pytest.mark.slow
 def test_outcomes_are_bars_with_their_numbers_beside(heads: SweepReport) -> None:
     [picture] = _of(heads, "outcomes")
     (panel,) = picture.figure.axes
@@ -101,6 +102,7 @@ def test_cells_show_shares_and_intervals(heads: SweepReport) -> None:
     assert texts(solved.figure.axes[0])[0] == f"{first.solved.share:.2f}"
 
 
+@pytest.mark.slow
 def test_learning_curves_show_median_quartiles_and_levels(curves: SweepReport) -> None:
     drawn = _of(curves, "curves")
     assert len(drawn) == len(curves.curves) == 6

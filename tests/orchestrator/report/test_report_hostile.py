@@ -101,6 +101,7 @@ def test_what_was_said_is_there_to_read(hostile: tuple[Path, Element]) -> None:
     assert shlex.split(resume) == ["attnsweep", "resume", path.name]
 
 
+@pytest.mark.slow
 def test_its_figures_are_whole(hostile: tuple[Path, Element]) -> None:
     path, page = hostile
     images = page.all("img")

@@ -21,6 +21,8 @@ from tests.orchestrator.report.report_html import Element, read_html
 from tests.orchestrator.small_sweep import commit, open_writer, small_sweep, sweep_on_disk, trial_rows
 from tests.present import present
 
+pytestmark = pytest.mark.slow
+
 SIGMAS = (5e-4, 5e-3, 5e-2, 0.5)
 ENDS = (
     ["degenerate_zero"] * 3 + ["marginal"],
@@ -68,7 +70,6 @@ def _share(text: str) -> float:
     return share
 
 
-@pytest.mark.slow
 def test_the_answer(sweep: SweepDirectory, page: Element) -> None:
     [(stuck, solved, n)] = _rows(
         sweep,
@@ -83,7 +84,6 @@ def test_the_answer(sweep: SweepDirectory, page: Element) -> None:
     assert _share(page.one("p", id="solved-rate-1").text) == 0.47
 
 
-@pytest.mark.slow
 def test_stuck_rates_by_parameter(sweep: SweepDirectory, page: Element) -> None:
     for name in ("init_sigma", "learning_rate"):
         told = page.one("table", class_="by-parameter", data_parameter=name).rows()
@@ -138,7 +138,6 @@ def test_the_observed_cells(sweep: SweepDirectory, page: Element) -> None:
     assert "learning_rate 1e-3..1e-2, init_sigma 1e-4..1e-3: stuck 1.00 [0.51, 1.00] of 4 trainings, 1 trials" in titles
 
 
-@pytest.mark.slow
 def test_the_phase_diagram_is_an_independent_regression_of_the_trainings(tmp_path: Path) -> None:
     draws = np.random.default_rng(3)
     trials = []

@@ -124,6 +124,7 @@ def _half_drawn(journal: bytes, trial: int, n_drawn: int) -> bytes:
     return _journal([entry for entry in _entries(journal) if survives(entry)])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("n_drawn", range(5))
 @pytest.mark.parametrize("sampler", get_args(Sampler))
 def test_a_half_drawn_trial_of_an_earlier_journal_is_completed_by_its_own_sampler(
@@ -157,6 +158,7 @@ def test_a_half_drawn_trial_that_was_told_has_values_and_stays_as_it_is(tmp_path
     assert list(read_trials(directory)[5].params) == ["init_sigma"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("n_written", [0, 2, 4])
 def test_an_ask_in_a_storage_of_the_users_that_was_killed_is_completed(
     n_written: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -110,6 +110,7 @@ def test_of_the_users_it_names_the_file_and_what_it_imports_from_beside_it(folde
     assert Environment.current(_own(folder)).code.keys() - shipped == IMPORTED.keys()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("module", IMPORTED)
 def test_other_code_is_a_change_comments_and_docstrings_are_none(module: str, folder: Path) -> None:
     file = folder / IMPORTED[module]

@@ -148,6 +148,7 @@ def test_free_entries_beside_a_support_are_chosen_as_brute_force_does(seed: int,
             assert found[n_free].item() == pytest.approx(brute_force(head, [support], n_free), abs=1e-12)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("any_column", [False, True])
 @pytest.mark.parametrize("seed", range(3))
 def test_free_entries_and_blocks_are_chosen_together(seed: int, any_column: bool) -> None:

@@ -371,6 +371,7 @@ STATES: dict[str, set[str]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("optimizer", STATES)
 def test_what_a_checkpoint_holds(optimizer: str) -> None:
     """If this changes, raise `FORMAT`."""

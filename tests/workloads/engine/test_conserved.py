@@ -73,6 +73,7 @@ def test_one_step_moves_charges_by_the_squared_rate_times_that_of_the_gradient()
         assert moved[lane, 1] > 1e-12
 
 
+@pytest.mark.slow
 def test_gradient_descent_keeps_sums_and_adam_keeps_nothing() -> None:
     descent, adam = (
         ended(Pack(GPT, trainings([{}], optimizer=optimizer, learning_rate=1e-2, n_steps=30, dtype="float32")))
@@ -89,6 +90,7 @@ def test_a_training_that_does_not_declare_a_quantity_has_no_number_for_it() -> N
     assert_array_equal(np.isfinite(scale).all(1), [False, True, False])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("lanes", [[0], [2, 1], [1, 2, 0, 1]])
 def test_the_numbers_do_not_depend_on_the_pack(lanes: list[int]) -> None:
     all_trainings = trainings(LANES)

@@ -23,6 +23,7 @@ KINDS: dict[str, Callable[[Streams, tuple[int, ...], int], Tensor]] = {
 each_kind = pytest.mark.parametrize("kind", KINDS)
 
 
+@pytest.mark.slow
 @each_kind
 @given(st.lists(seeds, min_size=1, max_size=8, unique=True), st.data(), st.integers(0, 10**6))
 def test_a_draw_does_not_depend_on_the_pack(kind: str, pack: list[int], data: st.DataObject, step: int) -> None:

@@ -12,6 +12,7 @@ PAIRS = CategoryPairs()
 SEEDS = range(48)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("qk", "learning_rate", "sigmas"), [("merged", 0.03, (0.1, 1e-4)), ("factored", 0.1, (0.09, 0.02))]
 )

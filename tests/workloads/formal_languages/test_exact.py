@@ -35,6 +35,7 @@ def _bits(encoder: Encoder, language: str, text: Tensor, representation: str = "
     return softplus(-sign * _logits(encoder, language, text, representation)) / math.log(2.0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("scale", SCALES)
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("language", EXACT)

@@ -70,6 +70,7 @@ def findings_of(workload: Workload[Any], values: dict[str, Any]) -> list[Finding
     return [*check_vmapped(subject, points), *check_identities(subject, points)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("workload", "values", "declared"), CASES.values(), ids=CASES.keys())
 def test_what_a_shipped_workload_declares_holds(
     workload: Workload[Any], values: dict[str, Any], declared: set[str]

@@ -97,6 +97,7 @@ def test_logits_are_scaled_as_named(attention_scale: str) -> None:
             torch.testing.assert_close(given.view(B, Q, 6)[b, i], expected, rtol=1e-12, atol=1e-12)
 
 
+@pytest.mark.slow
 @STRUCTURED
 def test_the_decoder_does_not_see_the_future(structure: dict[str, Value]) -> None:
     model = random_model(small(**structure))

@@ -104,6 +104,7 @@ def test_failed_trainings_leave_their_pair_out(tmp_path: Path) -> None:
     assert (found.n_pairs, found.stuck.before.n, found.stuck.value) == (2, 2, 0.5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", [0, 50], ids=["paired", "not paired"])
 def test_where_trials_chose_how_many_they_needed_each_counts_once(tmp_path: Path, seed: int) -> None:
     """One configuration has two trainings, the other eight, all of which become stuck in B."""
@@ -184,6 +185,7 @@ def test_the_command_prints_and_exits_by_the_limit(
     assert _run([*names, "--at-most", "0.9"], monkeypatch) == 0
 
 
+@pytest.mark.slow
 def test_the_figure_draws_every_difference(pair: tuple[Path, Path]) -> None:
     found = compare(*pair, by="init_sigma")
     (panel,) = (figure := found.plot()).axes

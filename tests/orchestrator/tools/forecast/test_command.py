@@ -28,6 +28,7 @@ SPEC = Sweep(
 )
 
 
+@pytest.mark.slow
 def test_json_names_each_sigma_and_the_price(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "sweep.json").write_text(SPEC.to_json())
