@@ -76,8 +76,10 @@ def _certificates(**values: float | str) -> list[Certificate | None]:
         ({"curvature": -1.0, "start": 1.01}, True),
         # On its way: more steps free it in float32 too.
         ({"start": 1.001, "n_steps": 14}, True),
+        # float32 rounds the start up and holds it there; float64 goes on from there, but lacks steps from its own.
+        ({"start": 1 + 7e-8, "learning_rate": 0.2, "n_steps": 47}, False),
     ],
-    ids=["arithmetic", "loss", "steps"],
+    ids=["arithmetic", "loss", "steps", "arithmetic, from its end"],
 )
 def test_promotion_frees_what_only_rounding_holds(values: dict[str, float], agrees: bool) -> None:
     assert _certificates(**values) == [Certificate("promotion", agrees)] * 2
