@@ -4,32 +4,27 @@ import os
 import secrets
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, suppress
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
 from tests.end_to_end.chromium import Browser, open_browser
+from tests.ports import accepts_connections, free_ports
 
 SECONDS_TO_START = 120
 SECONDS_TO_STOP = 30
 
 
-def _free_ports(count: int) -> list[int]:
-    with ExitStack() as held:
-        sockets = [held.enter_context(socket.create_server(("127.0.0.1", 0))) for _ in range(count)]
-        return [one.getsockname()[1] for one in sockets]
-
-
-def _wait_until_started(head: subprocess.Popen[bytes], log: Path) -> None:
+def _wait_until_started(head: subprocess.Popen[bytes], dashboard_port: int, log: Path) -> None:
+    """Return once jobs can be submitted: `ray start` also goes on if its dashboard, which takes them, did not start."""
     deadline = time.monotonic() + SECONDS_TO_START
-    while "Ray runtime started" not in log.read_text():
+    while "Ray runtime started" not in log.read_text() or not accepts_connections(dashboard_port):
         with suppress(subprocess.TimeoutExpired):
             head.wait(timeout=0.1)
         if head.returncode is not None or time.monotonic() > deadline:
@@ -54,9 +49,10 @@ def ray_head() -> Iterator[Mapping[str, str]]:
     token = home / "auth_token"
     token.touch(mode=0o600)
     token.write_text(secrets.token_hex(32))
-    port, dashboard_port, client_port, agent_port = _free_ports(4)
+    port, dashboard_port, client_port, agent_port = free_ports(4)
     environment = {name: value for name, value in os.environ.items() if not name.startswith(("RAY_", "MLFLOW_"))}
     environment |= {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN_PATH": str(token)}
+    environment["RAY_DASHBOARD_STARTUP_TIMEOUT_S"] = str(SECONDS_TO_START)
     environment["MLFLOW_TRACKING_URI"] = "sqlite:////dev/null/mlflow.db"
     log = home / "head.log"
     with log.open("wb") as sink:
@@ -76,7 +72,7 @@ def ray_head() -> Iterator[Mapping[str, str]]:
             start_new_session=True,
         )
     try:
-        _wait_until_started(head, log)
+        _wait_until_started(head, dashboard_port, log)
         yield environment | {"RAY_API_SERVER_ADDRESS": f"http://127.0.0.1:{dashboard_port}"}
     finally:
         _stop(head)

@@ -2,7 +2,6 @@
 
 import os
 import signal
-import socket
 import subprocess
 import time
 import urllib.request
@@ -17,11 +16,6 @@ SECONDS_TO_STOP = 15
 
 _DIRECT = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 """Loopback is never asked for through a proxy."""
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as held:
-        return int(held.getsockname()[1])
 
 
 def answers(url: str) -> bool:

@@ -13,8 +13,9 @@ from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
 from attnsweep.orchestrator.tracking import add_report, sync
 from attnsweep.orchestrator.tracking.view import view_id
 from tests.end_to_end.chromium import Browser
-from tests.end_to_end.servers import answers, free_port, running
+from tests.end_to_end.servers import answers, running
 from tests.orchestrator.small_sweep import small_sweep, sweep_on_disk, trial_rows
+from tests.ports import free_ports
 
 
 @dataclass(frozen=True)
@@ -38,7 +39,7 @@ def shown(browser: Browser, _empty_mlflow_database: Path, tmp_path_factory: pyte
     ]
     directory = sweep_on_disk(home / "sweep", small_sweep("shown", description="A sweep to be looked at"), *trials)
     database = f"sqlite:///{shutil.copy(_empty_mlflow_database, home / 'mlflow.db')}"
-    port = free_port()
+    [port] = free_ports(1)
     url = f"http://127.0.0.1:{port}"
     command = [
         *(str(Path(sys.executable).with_name("mlflow")), "ui", "--backend-store-uri", database),

@@ -14,8 +14,9 @@ from attnsweep.orchestrator.running.study import Study
 from attnsweep.orchestrator.storage.sweep_directory import STUDY_FILE, SweepDirectory
 from attnsweep.search_spaces import Categorical, Float
 from tests.end_to_end.chromium import Browser
-from tests.end_to_end.servers import answers, free_port, running
+from tests.end_to_end.servers import answers, running
 from tests.orchestrator.small_sweep import small_sweep
+from tests.ports import free_ports
 
 pytestmark = pytest.mark.server
 _SPACE = {
@@ -48,7 +49,7 @@ def shown(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shown]:
     study.refuse(study.ask().trial, "heads do not divide the width")
     study.ask()
     study.save()
-    port = free_port()
+    [port] = free_ports(1)
     program = Path(sys.executable).with_name("optuna-dashboard")
     command = [str(program), str(home / "sweep" / STUDY_FILE), "--host", "127.0.0.1", "--port", str(port)]
     url = f"http://127.0.0.1:{port}"

@@ -18,7 +18,8 @@ from typing import Any
 import psycopg2
 import pytest
 
-from tests.end_to_end.servers import answers, free_port
+from tests.end_to_end.servers import answers
+from tests.ports import free_ports
 
 SECONDS_TO_WAIT = 120
 
@@ -97,7 +98,7 @@ class MlflowServer(Server):
 
     def __init__(self, database: str, home: Path) -> None:
         self.database = database
-        port = free_port()
+        [port] = free_ports(1)
         self.url = f"http://127.0.0.1:{port}"
         command = [
             *(str(Path(sys.executable).with_name("mlflow")), "server", "--backend-store-uri", database),

@@ -10,9 +10,11 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
+
+from tests.ports import free_ports
 
 PROGRAMS = ("slurmctld", "slurmd", "sbatch", "scontrol", "squeue", "srun")
 N_NODES = 3
@@ -96,7 +98,7 @@ def slurm_cluster() -> Iterator[SlurmCluster]:
     # Not pytest's own folder: its name is too long for some of Slurm's sockets.
     folder = Path(tempfile.mkdtemp(prefix="slurm-", dir="/tmp"))
     (folder / "state").mkdir()
-    ports = _free_ports(1 + N_NODES)
+    ports = free_ports(1 + N_NODES)
     host = socket.gethostname()
     names = [f"n{number}" for number in range(1, N_NODES + 1)]
     nodes = "\n".join(
@@ -147,12 +149,6 @@ def _answers(cluster: SlurmCluster, names: list[str]) -> bool:
     with suppress(AssertionError, subprocess.TimeoutExpired):
         return cluster.run("sinfo", "--noheader", "--Node", "--format=%T").split() == ["idle"] * len(names)
     return False
-
-
-def _free_ports(count: int) -> list[int]:
-    with ExitStack() as held:
-        sockets = [held.enter_context(socket.create_server(("127.0.0.1", 0))) for _ in range(count)]
-        return [one.getsockname()[1] for one in sockets]
 
 
 ENVIRONMENT = Path(sys.executable).parent
