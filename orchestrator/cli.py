@@ -13,13 +13,22 @@ from typer.exceptions import TyperException
 
 from attnsweep.orchestrator.checking_commands import EXIT_FAULT, audit, check_gradients, forecast, replay, why
 from attnsweep.orchestrator.running.signals import sigterm_as_ctrl_c
+from attnsweep.orchestrator.storage.annotation import Annotation, parse_tags
 from attnsweep.orchestrator.storage.credentials import without_credentials
 from attnsweep.orchestrator.storage.errors import PoolError, SweepError
 from attnsweep.orchestrator.storage.location import as_argument, local_path, locate
 from attnsweep.orchestrator.storage.ray_session import new_directory
 from attnsweep.orchestrator.tools import resource_options as on
 from attnsweep.orchestrator.tools.arguments import SweepDir, TrackingUri, check_texts
-from attnsweep.orchestrator.tools.commands import AsJson, doctor, prepare_corpus, score_heads, specs, workloads
+from attnsweep.orchestrator.tools.commands import (
+    AsJson,
+    doctor,
+    prepare_corpus,
+    score_heads,
+    specs,
+    sweep_names,
+    workloads,
+)
 from attnsweep.orchestrator.tools.trusting import Trust, code_for, trust_code_of
 from attnsweep.workloads.errors import UserError
 
@@ -32,7 +41,6 @@ app = typer.Typer(
     name="attnsweep",
     help="Run sweeps of small attention models, and measure how often their trainings get stuck.",
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
 )
 
@@ -69,7 +77,12 @@ def options(
 @app.command()
 def run(
     spec: Annotated[
-        str, typer.Argument(metavar="SPEC", help="The name of a shipped sweep, a Python file, or a sweep.json.")
+        str,
+        typer.Argument(
+            metavar="SPEC",
+            help="The name of a shipped sweep, a Python or YAML file, or a sweep.json.",
+            autocompletion=sweep_names,
+        ),
     ],
     directory: Annotated[
         str | None,
@@ -93,6 +106,11 @@ def run(
     engine: on.ByEngine = on.Engine.auto,
     pack_size: on.PackSize = None,
     max_failures: on.MaxFailures = None,
+    note: Annotated[str, typer.Option(help="A note, stored with the sweep.")] = "",
+    tags: Annotated[
+        list[str] | None,
+        typer.Option("--tag", metavar="NAME=VALUE", help="A tag, stored with the sweep; may be repeated."),
+    ] = None,
     keep_weights: Annotated[
         list[int] | None,
         typer.Option("--keep-weights", metavar="TRIAL", help="Keep the final weights of this trial; may be repeated."),
@@ -121,6 +139,7 @@ def run(
                 expected=f"the number of a trial, 0..{sweep.trials - 1}",
                 fix="choose another, or raise --trials",
             )
+    annotation = Annotation(note, parse_tags(tags or []))
     place = locate(new_directory(sweep.name, directory), "--dir")
 
     from attnsweep.orchestrator.running.session import run_or_resume, run_sweep
@@ -139,7 +158,7 @@ def run(
         max_failures=max_failures,
     )
     start = run_or_resume if or_resume else run_sweep
-    summary = start(sweep, place, resources, _stderr(), code)
+    summary = start(sweep, place, resources, _stderr(), code, annotation)
     if keep_weights and summary.finished:
         from attnsweep.orchestrator.inspection.kept_weights import keep_weights as keep
 
@@ -190,6 +209,19 @@ def status(directory: SweepDir) -> None:
     from attnsweep.orchestrator.report.screen.status import print_status
 
     print_status(directory)
+
+
+@app.command(name="list")
+def list_sweeps(
+    directories: Annotated[
+        list[str] | None, typer.Argument(metavar="[DIR...]", help="Folders, or s3://BUCKET/PREFIX; default: ./sweeps.")
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """List all sweeps below a folder: state, rates, size, tags."""
+    from attnsweep.orchestrator.report.screen.listing import print_list
+
+    print_list(directories or ["sweeps"], as_json=as_json)
 
 
 @app.command()

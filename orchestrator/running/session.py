@@ -20,6 +20,7 @@ from attnsweep.orchestrator.running.progress import ProgressDisplay, logging_pro
 from attnsweep.orchestrator.running.self_check import replay_some
 from attnsweep.orchestrator.running.signals import StopOnSignal
 from attnsweep.orchestrator.running.study import Study, check_storage
+from attnsweep.orchestrator.storage.annotation import Annotation
 from attnsweep.orchestrator.storage.credentials import refuse_credentials, without_credentials
 from attnsweep.orchestrator.storage.environment import Environment
 from attnsweep.orchestrator.storage.errors import PoolError, StoreError, SweepError
@@ -44,6 +45,7 @@ from attnsweep.workloads.parameters import Value
 from attnsweep.workloads.registry import load_workload
 from attnsweep.workloads.user_code import UserCode, user_code_of, users_code
 
+_NOTHING_TO_REMEMBER = Annotation()
 _PREDECESSOR_SECONDS = 1.1 * LEASE_SECONDS
 """How long a sweep in an object store looks taken after its driver was killed, and some."""
 _LOOK_SECONDS = 5.0
@@ -52,7 +54,12 @@ _SHOW_SECONDS_PER_TRAINER = 2.5e-4
 
 
 def run_sweep(
-    spec: Sweep, where: Location, resources: Resources, console: Console, code: UserCode | None = None
+    spec: Sweep,
+    where: Location,
+    resources: Resources,
+    console: Console,
+    code: UserCode | None = None,
+    annotation: Annotation = _NOTHING_TO_REMEMBER,
 ) -> Summary:
     """Runs a new sweep in a new directory.
 
@@ -62,6 +69,7 @@ def run_sweep(
         resources: What to run on.
         console: Where progress is shown.
         code: The user's code in place of the file that the spec names.
+        annotation: A note and tags, to be stored with it.
 
     Returns:
         How the sweep ended; `finished` is false where a signal ended it early.
@@ -86,12 +94,17 @@ def run_sweep(
     with open_resources(resources) as start_pool:
         defaults = {name: each.default for name, each in parameters.declared().items() if name not in spec.space}
         environment, files = Environment.current(workload, engine), sha256_of_files(_pinned(workload, spec))
-        directory = SweepDirectory.create(where, spec, defaults, environment, code, files)
+        directory = SweepDirectory.create(where, spec, defaults, environment, code, files, annotation)
         return session.run(directory, workload, start_pool)
 
 
 def run_or_resume(
-    spec: Sweep, where: Location, resources: Resources, console: Console, code: UserCode | None = None
+    spec: Sweep,
+    where: Location,
+    resources: Resources,
+    console: Console,
+    code: UserCode | None = None,
+    annotation: Annotation = _NOTHING_TO_REMEMBER,
 ) -> Summary:
     """Runs a sweep, or continues it where its directory holds it already: what a scheduler repeats until it succeeds.
 
@@ -99,14 +112,14 @@ def run_or_resume(
     killed on another machine may hold the sweep for some minutes, which are waited for.
 
     Args:
-        spec, where, resources, console, code: As `run_sweep` takes them.
+        spec, where, resources, console, code, annotation: As `run_sweep` takes them.
 
     Raises:
         UserError: As `run_sweep` and `resume_sweep` do; also if the directory holds a sweep of another spec.
         PoolError, SweepError: As they do.
     """
     if not SweepDirectory.is_there(where):
-        return run_sweep(spec, where, resources, console, code)
+        return run_sweep(spec, where, resources, console, code, annotation)
     found = SweepDirectory.open(where)
     workload = load_workload(spec.workload, code)
     spec, code = _resolved(spec, workload), user_code_of(workload)
