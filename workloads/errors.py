@@ -40,9 +40,11 @@ class SpecError(UserError):
 
 def did_you_mean(given: object, names: Iterable[str], otherwise: str) -> str:
     """A `fix` for a name that is not known: the known name that is most like it, else other advice."""
+    if not isinstance(given, str):
+        return otherwise
     # Without regard to case, as people type.
     known = {name.lower(): name for name in names}
-    close = difflib.get_close_matches(str(given).lower()[:_SHOWN_CHARACTERS], known, n=1)
+    close = difflib.get_close_matches(given.lower()[:_SHOWN_CHARACTERS], known, n=1)
     return f"did you mean {known[close[0]]}?" if close else otherwise
 
 

@@ -110,7 +110,7 @@ def workloads(
     ] = None,
 ) -> None:
     """List the installed workloads, or show one: its parameters, and the engine that trains it."""
-    from attnsweep.orchestrator.tools.listings import print_workload, print_workloads
+    from attnsweep.orchestrator.tools.workload_listings import print_workload, print_workloads
     from attnsweep.search_spaces.loading import assignment
 
     if name is None:

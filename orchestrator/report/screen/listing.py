@@ -61,11 +61,11 @@ def print_list(places: Sequence[Location], *, as_json: bool) -> None:
         return
     table = Table(
         Column("sweep", overflow="fold"),
-        "state",
+        Column("state", no_wrap=True),
         Column("trainings", justify="right"),
-        "stuck rate",
-        "solved rate",
-        Column("size", justify="right"),
+        Column("stuck rate", no_wrap=True),
+        Column("solved rate", no_wrap=True),
+        Column("size", justify="right", no_wrap=True),
         Column("tags, note", overflow="fold"),
         box=None,
         header_style="bold",
