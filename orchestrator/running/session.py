@@ -15,6 +15,7 @@ from attnsweep.orchestrator.ledger.schema import schemas_of
 from attnsweep.orchestrator.ledger.writer import LedgerWriter
 from attnsweep.orchestrator.report.screen.summary import Summary, summarize
 from attnsweep.orchestrator.running.engine_choice import compile_ahead, engine_for
+from attnsweep.orchestrator.running.few_steps import warn_of_few_steps
 from attnsweep.orchestrator.running.loop import Found, SweepLoop
 from attnsweep.orchestrator.running.progress import ProgressDisplay, logging_progress
 from attnsweep.orchestrator.running.self_check import replay_some
@@ -77,6 +78,7 @@ def run_sweep(
     parameters = workload.parameters
     spec = _resolved(spec, workload)
     SweepDirectory.check_new(where)
+    warn_of_few_steps(spec, workload, console)
     engine = engine_for(spec, workload, resources.engine, console)
     code = user_code_of(workload)
     if code is not None:
