@@ -14,7 +14,9 @@ from attnsweep.orchestrator.ledger.reader import Ledger
 from attnsweep.orchestrator.ledger.schema import schemas_of
 from attnsweep.orchestrator.ledger.writer import LedgerWriter
 from attnsweep.orchestrator.report.screen.summary import Summary, summarize
+from attnsweep.orchestrator.running.charges import check_charges
 from attnsweep.orchestrator.running.engine_choice import compile_ahead, engine_for
+from attnsweep.orchestrator.running.few_steps import warn_of_few_steps
 from attnsweep.orchestrator.running.loop import Found, SweepLoop
 from attnsweep.orchestrator.running.progress import ProgressDisplay, logging_progress
 from attnsweep.orchestrator.running.self_check import replay_some
@@ -85,6 +87,8 @@ def run_sweep(
     parameters = workload.parameters
     spec = _resolved(spec, workload)
     SweepDirectory.check_new(where)
+    check_charges(spec, workload)
+    warn_of_few_steps(spec, workload, console)
     engine = engine_for(spec, workload, resources.engine, console)
     code = user_code_of(workload)
     if code is not None:
