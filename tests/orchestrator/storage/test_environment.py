@@ -80,7 +80,7 @@ def test_of_ours_it_names_what_trains_and_what_makes_rows(workload: Workload[Any
     reading = {"files", "attention"} if workload.name == "translation" else set()
     assert (
         rooms
-        == {workload.name, "diagnostics", "engine", "errors", "identities", "parameters", "vocabulary", "words"}
+        == {workload.name, "diagnostics", "engine", "errors", "identities", "parameters", "vocabulary"}
         | reading
     )
     assert found >= {
