@@ -147,7 +147,9 @@ def _predicted(workload: Workload[Any], training: Training[Any]) -> float | None
 
 def _null(workload: Workload[Any], training: Training[Any]) -> list[str]:
     declared = workload.identities(training.parameters)
-    return [f"{', '.join(each.parameters)} ({each.name})" for each in declared if isinstance(each, KeyBias | NoGradient)]
+    return [
+        f"{', '.join(each.parameters)} ({each.name})" for each in declared if isinstance(each, KeyBias | NoGradient)
+    ]
 
 
 def _finite(content: Any) -> Any:

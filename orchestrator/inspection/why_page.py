@@ -183,6 +183,8 @@ def _notes(found: Why, rest: str) -> Iterator[str]:
     if found.null:
         yield f"no gradient by construction: {_listed(found.null)}"
     yield words.legend
+    if words.maps:
+        yield "attention maps: rows are queries, columns keys, averaged over the batch; darker is larger"
     if len(words.maps) > _MOST_MAPS:
         yield f"{len(words.maps) - _MOST_MAPS} more attention maps: --json"
 

@@ -38,9 +38,9 @@ class _Known:
         least_examples: The least `batch_size` at which means over examples say something.
     """
 
-    closed: Callable[[Any, nn.Module], GradientWords | None] = lambda parameters, module: None
+    closed: Callable[[Any, nn.Module], GradientWords | None] | None = None
     loss: Loss | None = None
-    groups: Callable[[nn.Module, Batch], Mapping[str, Tensor]] = lambda module, batch: {}
+    groups: Callable[[nn.Module, Batch], Mapping[str, Tensor]] | None = None
     least_examples: int | None = None
 
 
@@ -57,14 +57,14 @@ def gradient_words(
     """
     # Not of a user's subclass, which may have another loss.
     known = _KNOWN.get(type(workload), _Known())
-    if (closed := known.closed(parameters, module)) is not None:
+    if known.closed is not None and (closed := known.closed(parameters, module)) is not None:
         return closed
     loss = known.loss or workload.loss
     try:
         program = program_of(module, loss, batch)
     except NotTracedError:
         return whole_gradients(module, loss, batch)
-    return traced_words(program, known.groups(module, batch))
+    return traced_words(program, known.groups(module, batch) if known.groups else {})
 
 
 def batch_of(workload: Workload[Any], training: Training[Any]) -> Batch:

@@ -12,13 +12,13 @@ from attnsweep.workloads.words.program import VIEWS, Program, aten
 
 _LONGEST = 34
 """Characters of what is written out; longer texts get a letter."""
-_LETTERS = {
+_LETTERS: Mapping[Any, str] = {
     aten._softmax.default: "R",
     aten.relu.default: "M",
     aten.gelu.default: "M",
     aten.native_layer_norm.default: "N",
 }
-_FUNCTIONS = {
+_FUNCTIONS: Mapping[Any, str] = {
     aten._softmax.default: "a",
     aten._log_softmax.default: "log a",
     aten.relu.default: "m",
@@ -28,7 +28,7 @@ _FUNCTIONS = {
     aten.exp.default: "exp",
     aten.embedding.default: "rows",
 }
-_BACK = {aten._softmax.default: "aa", aten.relu.default: "mm"}
+_BACK: Mapping[Any, str] = {aten._softmax.default: "aa", aten.relu.default: "mm"}
 _PRODUCTS = (aten.mm.default, aten.bmm.default, aten.mv.default, aten.dot.default)
 _SUMS = (aten.add.Tensor, aten.sub.Tensor, aten.rsub.Scalar)
 _TURNED = (aten.t.default, aten.transpose.int, aten.permute.default)
@@ -86,12 +86,16 @@ class Reading:
             return above
         if user.target in _PRODUCTS:
             left, right = user.args[:2]
-            return f"{_factor(above)} {self._turned(right)}" if left is node else f"{self._turned(left)} {_factor(above)}"
+            return (
+                f"{_factor(above)} {self._turned(right)}" if left is node else f"{self._turned(left)} {_factor(above)}"
+            )
         if user.target in (aten.addmm.default, aten.baddbmm.default):
             bias, left, right = user.args[:3]
             if bias is node:
                 return f"1' {_factor(above)}"
-            return f"{_factor(above)} {self._turned(right)}" if left is node else f"{self._turned(left)} {_factor(above)}"
+            return (
+                f"{_factor(above)} {self._turned(right)}" if left is node else f"{self._turned(left)} {_factor(above)}"
+            )
         if user.target in _SUMS:
             is_minus = user.target == aten.rsub.Scalar or (user.target == aten.sub.Tensor and user.args[1] is node)
             return f"-{above}" if is_minus else above
@@ -105,7 +109,7 @@ class Reading:
             return f"{self._factor(other)} * {_factor(above)}"
         if user.target == aten.embedding.default:
             return f"{self._turned(user.args[1])} {_factor(above)}"
-        if (back := _BACK.get(user.target)) is not None:  # type: ignore[arg-type]
+        if (back := _BACK.get(user.target)) is not None:
             return f"{back}({self._text(user.args[0])}, {above})"
         return f"d{_name(user)}({above})"
 
@@ -145,7 +149,7 @@ class Reading:
         if node.target in VIEWS or _name(node) == "getitem":
             return self._named(node.all_input_nodes[0])
         if node not in self._letters:
-            kind = _LETTERS.get(node.target, "H")  # type: ignore[arg-type]
+            kind = _LETTERS.get(node.target, "H")
             self._counts[kind] = self._counts.get(kind, 0) + 1
             letter = self._letters[node] = f"{kind}{self._counts[kind]}"
             self._defined[letter] = self._formula(node)
@@ -163,7 +167,7 @@ class Reading:
             return " * ".join(of)
         if node.target == aten.addcmul.default:
             return f"{of[0]} + {of[1]} * {of[2]}"
-        name = _FUNCTIONS.get(node.target, _name(node))  # type: ignore[arg-type]
+        name = _FUNCTIONS.get(node.target, _name(node))
         return f"{name}({', '.join(of)})"
 
 
@@ -178,8 +182,8 @@ def _turns(node: fx.Node) -> bool:
         return True
     if node.target == aten.transpose.int:
         return {node.args[1], node.args[2]} in ({-1, -2},)
-    axes = list(node.args[1])  # type: ignore[arg-type]
-    return axes[-2:] == [len(axes) - 1, len(axes) - 2]
+    axes: Any = node.args[1]
+    return list(axes[-2:]) == [len(axes) - 1, len(axes) - 2]
 
 
 def _transposed(text: str) -> str:

@@ -52,7 +52,7 @@ class Balance:
         pull, brake: The terms' sizes: norm times the weight's norm, over the part's zero level.
         left: The norm of the sum of the words over the sum of their norms: 0 where they cancel, 1 where one is alone;
             1 too if all are 0.
-        work: The sizes of the products of pull and of brake with the weight, over the part's zero level: at most `size`.
+        work: The sizes of the products of pull and of brake with the weight, over the zero level; at most `size`.
     """
 
     weight: str
@@ -104,8 +104,8 @@ class GradientWords:
         return -sum(float((self.gradient(name) * value).sum()) for name, value in self.weights.items())
 
     def starved_parts(self) -> list[str]:
-        """Parts in which the words are small: those of one weight if words are products of all; else those of all, by the
-        work that they do."""
+        """Parts in which words are small: those of one weight if words are products of all weights; else those of all,
+        by their work."""
         return [part for part in self.zero_levels if self._fed(part) < _STARVED]
 
     def left(self, part: str) -> float:

@@ -89,9 +89,7 @@ def traced_words(program: Program, groups: Groups) -> GradientWords:
 def whole_gradients(module: nn.Module, loss: Callable[[nn.Module, Batch], Tensor], batch: Batch) -> GradientWords:
     """One word for each weight, its gradient: of a loss that is no program of basic operations."""
     weights = dict(module.named_parameters())
-    found = torch.autograd.grad(
-        loss(module, batch), list(weights.values()), materialize_grads=True, allow_unused=True
-    )
+    found = torch.autograd.grad(loss(module, batch), list(weights.values()), materialize_grads=True, allow_unused=True)
     return GradientWords(
         terms=[
             Term(weight=name, part="", kind="other", text=f"dL/d({name})", value=value)
@@ -177,7 +175,9 @@ def _pulled_back(
     found = torch.autograd.grad(
         values[output], [values[node] for node in nodes], cotangent, retain_graph=True, allow_unused=True
     )
-    full = [torch.zeros_like(values[node]) if value is None else value for node, value in zip(nodes, found, strict=True)]
+    full = [
+        torch.zeros_like(values[node]) if value is None else value for node, value in zip(nodes, found, strict=True)
+    ]
     by_node = dict(zip(nodes, full, strict=True))
     return by_node | {node: by_node[node.all_input_nodes[0]] for node in maps}
 
