@@ -19,7 +19,15 @@ from attnsweep.orchestrator.storage.location import as_argument, local_path, loc
 from attnsweep.orchestrator.storage.ray_session import new_directory
 from attnsweep.orchestrator.tools import resource_options as on
 from attnsweep.orchestrator.tools.arguments import SweepDir, TrackingUri, check_texts
-from attnsweep.orchestrator.tools.commands import AsJson, doctor, prepare_corpus, score_heads, specs, workloads
+from attnsweep.orchestrator.tools.commands import (
+    AsJson,
+    doctor,
+    new_workload,
+    prepare_corpus,
+    score_heads,
+    specs,
+    workloads,
+)
 from attnsweep.orchestrator.tools.trusting import Trust, code_for, trust_code_of
 from attnsweep.workloads.errors import UserError
 
@@ -307,6 +315,7 @@ app.command(name="prepare-corpus")(prepare_corpus)
 app.command()(doctor)
 app.command()(specs)
 app.command()(workloads)
+app.command(name="new-workload")(new_workload)
 
 
 def main() -> None:
