@@ -17,7 +17,15 @@ from attnsweep.orchestrator.storage.errors import PoolError, SweepError
 from attnsweep.orchestrator.storage.location import as_argument, local_path
 from attnsweep.orchestrator.storage.ray_session import new_directory
 from attnsweep.orchestrator.tools.arguments import SweepDir, check_texts
-from attnsweep.orchestrator.tools.commands import AsJson, doctor, prepare_corpus, score_heads, specs, workloads
+from attnsweep.orchestrator.tools.commands import (
+    AsJson,
+    doctor,
+    new_workload,
+    prepare_corpus,
+    score_heads,
+    specs,
+    workloads,
+)
 from attnsweep.workloads.errors import UserError
 
 if TYPE_CHECKING:
@@ -190,6 +198,7 @@ app.command(name="prepare-corpus")(prepare_corpus)
 app.command()(doctor)
 app.command()(specs)
 app.command()(workloads)
+app.command(name="new-workload")(new_workload)
 
 
 def main() -> None:

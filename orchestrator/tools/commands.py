@@ -119,6 +119,21 @@ def workloads(
         print_workload(name, dict(assignment(text) for text in fixed or []))
 
 
+def new_workload(
+    name: Annotated[
+        str, typer.Argument(metavar="NAME", help="Its name, such as copy_task: lower case and underscores.")
+    ],
+) -> None:
+    """Write NAME.py, a small workload with attention and its sweep, to be changed; print what to do next."""
+    from attnsweep.orchestrator.tools.new_workload.writing import next_commands, write_workload
+
+    typer.echo(f"{write_workload(name, Path())}: a workload and its sweep, which run as they are. Change them; next:")
+    commands = next_commands(name)
+    width = max(len(command) for command, _ in commands)
+    for command, purpose in commands:
+        typer.echo(f"  {command:{width}}  {purpose}")
+
+
 def doctor(
     address: Annotated[
         str | None, typer.Option(help="Check every node of this Ray cluster; default: only this machine, without Ray.")
