@@ -1,9 +1,23 @@
 """Commands that need no sweep. Light to import: each loads its libraries when it runs."""
 
+from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
 import typer
+
+from attnsweep.workloads.errors import UserError
+
+_LONGEST = 24
+"""Words of a sentence of a pair."""
+
+
+class Unit(StrEnum):
+    """The tokens of a text."""
+
+    characters = "characters"
+    words = "words"
+
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object on stdout.")]
 
@@ -43,8 +57,23 @@ def score_heads(
 
 
 def prepare_corpus(
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="Parallel sentences, as TSV, TSV.gz or Parquet.")],
+    file: Annotated[
+        Path,
+        typer.Argument(
+            metavar="FILE", help="Parallel sentences, as TSV, TSV.gz or Parquet; with --unit also a plain text."
+        ),
+    ],
     out: Annotated[Path, typer.Option(metavar="CORPUS.parquet", help="The file to write.")],
+    unit: Annotated[
+        Unit | None,
+        typer.Option(help="Make a text of one column for the workload `gpt`, whose tokens are these."),
+    ] = None,
+    column: Annotated[
+        str | None,
+        typer.Option(
+            metavar="COLUMN", help="With --unit: the column; default: the first, or the lines of a plain text."
+        ),
+    ] = None,
     source: Annotated[
         str | None,
         typer.Option(metavar="COLUMN", help="Column of source sentences; default: the first column of text."),
@@ -56,28 +85,57 @@ def prepare_corpus(
     min_frequency: Annotated[
         int, typer.Option(min=1, help="Words that are rarer than this in the training part become unknown words.")
     ] = 2,
-    longest: Annotated[int, typer.Option(min=1, help="Drop pairs with a sentence of more words than this.")] = 24,
+    longest: Annotated[
+        int | None,
+        typer.Option(min=1, help="Drop rows with more words or characters than this; default: 24 words for pairs."),
+    ] = None,
     held_out: Annotated[
-        float, typer.Option(help="Share of the sentences held out: half for validation, half for test.")
+        float, typer.Option(help="Share of the rows held out; of pairs half for validation, half for test.")
     ] = 0.1,
     lowercase: Annotated[
         bool, typer.Option("--lowercase/--no-lowercase", help="Whether to lowercase all text.")
     ] = True,
-    seed: Annotated[int, typer.Option(help="Seed of the choice of held-out sentences.")] = 0,
+    seed: Annotated[int, typer.Option(help="Seed of the choice of held-out rows.")] = 0,
     as_json: AsJson = False,
 ) -> None:
-    """Make a corpus for the workload `translation` from real parallel text."""
+    """Make a corpus: for `translation` from parallel text, or with --unit for `gpt` from one column of text."""
     from attnsweep.orchestrator.terminal import PlainConsole
-    from attnsweep.orchestrator.tools.prepare_corpus.command import prepare_file
+    from attnsweep.orchestrator.tools.prepare_corpus.command import Preparation, prepare_file
     from attnsweep.orchestrator.tools.prepare_corpus.preparation import PreparationSettings
+    from attnsweep.orchestrator.tools.prepare_corpus.text import PreparedText, TextSettings, prepare_text
 
-    settings = PreparationSettings(
-        min_frequency=min_frequency, longest=longest, held_out=held_out, lowercase=lowercase, seed=seed
-    )
-    preparation = prepare_file(file, out, source, target, settings)
+    _refuse_misplaced({"--column": column} if unit is None else {"--source": source, "--target": target}, unit)
+    preparation: Preparation | PreparedText
+    if unit is not None:
+        of_text = TextSettings(
+            unit=unit.value,
+            min_frequency=min_frequency,
+            longest=longest,
+            held_out=held_out,
+            lowercase=lowercase,
+            seed=seed,
+        )
+        preparation = prepare_text(file, out, column, of_text)
+    else:
+        settings = PreparationSettings(
+            min_frequency=min_frequency,
+            longest=_LONGEST if longest is None else longest,
+            held_out=held_out,
+            lowercase=lowercase,
+            seed=seed,
+        )
+        preparation = prepare_file(file, out, source, target, settings)
     preparation.print(PlainConsole(stderr=True))
     if as_json:
         typer.echo(preparation.to_json())
+
+
+def _refuse_misplaced(options: dict[str, str | None], unit: Unit | None) -> None:
+    for flag, value in options.items():
+        if value is not None:
+            given = "with --unit" if unit is not None else "without --unit"
+            fix = "give --column in its place" if unit is not None else "give --source and --target, or add --unit"
+            raise UserError(flag, given=value, expected=f"nothing {given}", fix=fix)
 
 
 def specs(
