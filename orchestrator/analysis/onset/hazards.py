@@ -160,6 +160,15 @@ def hazard_ratios(
     return tuple(ratios), note
 
 
+def ratio_label(ratio: HazardRatio) -> str:
+    """`1.8 [1.2, 2.7]`, `1 (reference)`, `0 (none reached it)`, or `-` if it cannot be estimated."""
+    if ratio.ratio is None:
+        return "-"
+    if ratio.low is None or ratio.high is None:
+        return "1 (reference)" if ratio.label == ratio.reference else "0 (none reached it)"
+    return f"{ratio.ratio:.2g} [{ratio.low:.2g}, {ratio.high:.2g}]"
+
+
 _Estimate = tuple[float | None, float | None, float | None]
 _NONE: _Estimate = (None, None, None)
 
@@ -175,7 +184,7 @@ def _fit(
         for index in range(len(factor.labels)):
             if came[at][index] == 0:
                 # The likelihood is largest at a ratio of 0, where these trainings say nothing about the others.
-                found[at, index] = (0.0, 0.0, None) if came[at].any() else _NONE
+                found[at, index] = (0.0, None, None) if came[at].any() else _NONE
                 inside &= factor.place != index
             elif index == references[at]:
                 found[at, index] = (1.0, None, None)

@@ -27,6 +27,8 @@ Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
 _NEGLIGIBLE = 1e-8
+_SMALLEST_SHOWN = 1e-4
+_MOST_CELLS = 150
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,12 +50,13 @@ class InteractionTest:
     def __str__(self) -> str:
         if self.p is None:
             return f"not tested: {self.note}"
-        return f"chi squared {self.statistic:.1f} with {self.degrees} degrees of freedom, {p_label(self.p)}"
+        sign = "= " if self.p >= _SMALLEST_SHOWN else ""
+        return f"chi squared {self.statistic:.1f} with {self.degrees} degrees of freedom, p {sign}{p_label(self.p)}"
 
 
 def p_label(p: float) -> str:
-    """`p = 0.023`, `p < 0.0001`."""
-    return f"p = {p:.2g}" if p >= 1e-4 else "p < 0.0001"
+    """`0.023`, or `< 0.0001`."""
+    return f"{p:.2g}" if p >= _SMALLEST_SHOWN else f"< {_SMALLEST_SHOWN:f}".rstrip("0")
 
 
 def interaction_test(n: Floats, k: Floats, first: Ints, second: Ints, cluster: Ints) -> InteractionTest:
@@ -69,8 +72,11 @@ def interaction_test(n: Floats, k: Floats, first: Ints, second: Ints, cluster: I
     cluster = np.unique(cluster[counted], return_inverse=True)[1]
     if not 0 < k.sum() < n.sum():
         return InteractionTest(0.0, 0, None, "all trainings end alike")
+    cell = np.unique(first * (second.max() + 1) + second, return_inverse=True)[1]
+    if (n_cells := int(cell.max()) + 1) > _MOST_CELLS or 2 * n_cells > cluster.max() + 1:
+        return InteractionTest(0.0, 0, None, f"too few trials, or too many cells ({n_cells})")
     main = _basis(np.column_stack([np.ones(len(n)), _dummies(first), _dummies(second)]))
-    extra = _dummies(np.unique(first * (second.max() + 1) + second, return_inverse=True)[1])
+    extra = _dummies(cell)
     extra = _basis(extra - main @ (main.T @ extra))
     if extra.shape[1] == 0:
         return InteractionTest(0.0, 0, None, "the cells with trials do not cross")
