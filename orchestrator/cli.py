@@ -118,7 +118,10 @@ def query(
 def compare(
     a: Annotated[str, typer.Argument(metavar="A", help="A sweep directory, or s3://BUCKET/PREFIX.")],
     b: Annotated[str, typer.Argument(metavar="B", help="Another sweep of the same workload.")],
-    by: Annotated[str | None, typer.Option(metavar="PARAM", help="Also compare within bins of this parameter.")] = None,
+    by: Annotated[
+        str | None,
+        typer.Option(metavar="PARAM[,PARAM]", help="Also compare in the bins of a parameter, or the cells of two."),
+    ] = None,
     at_most: Annotated[
         float | None,
         typer.Option(
