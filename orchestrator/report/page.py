@@ -1,4 +1,4 @@
-"""The page: one HTML file that contains its figures, loads nothing and runs no code; the figures are also beside it."""
+"""The page: one HTML file that contains its figures and loads nothing; the figures are also beside it."""
 
 import importlib.metadata
 import json
@@ -16,6 +16,7 @@ from attnsweep.orchestrator.analysis.rates.intervals import share_label
 from attnsweep.orchestrator.analysis.roles.results import step_label
 from attnsweep.orchestrator.report.pictures import Picture, Section, draw_overview, draw_sweep
 from attnsweep.orchestrator.report.portable import without_folders
+from attnsweep.orchestrator.report.script import page_script
 from attnsweep.orchestrator.report.sweep_report import SweepReport, read_sweep_report
 from attnsweep.orchestrator.storage.local import LocalFolder, refuse_link
 from attnsweep.orchestrator.storage.location import Location, locate
@@ -112,6 +113,7 @@ def render(shown: Sequence[Shown], overview: Picture | None) -> str:
         "seconds": _duration,
     }
     return environment.get_template("report.html.j2").render(
+        script=page_script(),
         shown=shown,
         overview=overview,
         meanings=OUTCOMES,

@@ -13,6 +13,7 @@ from attnsweep.orchestrator.analysis.results import SweepResults, read_results
 from attnsweep.orchestrator.ledger.reader import Ledger
 from attnsweep.orchestrator.report import facts
 from attnsweep.orchestrator.report.composition import RoleShare, role_composition
+from attnsweep.orchestrator.report.explorer.explorer import Explorer, read_explorer
 from attnsweep.orchestrator.report.plane import Plane, read_plane
 from attnsweep.orchestrator.report.regions import Regions, read_regions
 from attnsweep.orchestrator.report.role_hazards import RoleHazards, read_role_hazards
@@ -42,6 +43,7 @@ class SweepReport:
         totals: The totals of the ledger.
         failures: The errors, by kind.
         composition: The share of heads in each role by layer; empty if no head could have a role.
+        explorer: What the page's script draws; `None` if nothing varies.
         role_hazards: How much sooner roles emerge, by the same two parameters.
         length_note: Why curves of emergence are biased; empty if they are not.
     """
@@ -60,6 +62,7 @@ class SweepReport:
     failures: tuple[facts.Failure, ...]
     composition: tuple[RoleShare, ...]
     role_hazards: tuple[RoleHazards, ...]
+    explorer: Explorer | None
     length_note: str
 
     @property
@@ -137,6 +140,7 @@ def read_sweep_report(directory: SweepDirectory) -> SweepReport:
     with Ledger(directory.place).reading() as connection:
         results, pool = read_results(connection, directory.spec), pooling(directory.spec)
         regions = read_regions(connection, results.by_parameter, pool)
+        plane = read_plane(connection, directory.spec, regions)
         axes = [axis.parameter for axis in regions.axes] if regions else []
         hazards, length_note = (
             ((), "") if results.roles is None else read_role_hazards(connection, directory.spec, axes)
@@ -145,7 +149,7 @@ def read_sweep_report(directory: SweepDirectory) -> SweepReport:
             directory=directory,
             results=results,
             regions=regions,
-            plane=read_plane(connection, directory.spec, regions),
+            plane=plane,
             interactions=_interactions(connection, directory.spec, regions),
             outcomes=facts.outcome_shares(connection, pool),
             certificates=facts.certificate_shares(connection, pool),
@@ -156,6 +160,7 @@ def read_sweep_report(directory: SweepDirectory) -> SweepReport:
             failures=facts.failures(connection),
             composition=() if results.roles is None else role_composition(connection, pool),
             role_hazards=hazards,
+            explorer=read_explorer(connection, directory.spec, regions, plane, heads=results.roles is not None),
             length_note=length_note,
         )
 
