@@ -14,7 +14,7 @@ from attnsweep.orchestrator.ledger.reader import Ledger
 from attnsweep.orchestrator.ledger.schema import schemas_of
 from attnsweep.orchestrator.ledger.writer import LedgerWriter
 from attnsweep.orchestrator.report.screen.summary import Summary, summarize
-from attnsweep.orchestrator.running.engine_choice import compile_ahead, engine_for
+from attnsweep.orchestrator.running.engine_choice import Ahead, engine_for
 from attnsweep.orchestrator.running.loop import Found, SweepLoop
 from attnsweep.orchestrator.running.progress import ProgressDisplay, logging_progress
 from attnsweep.orchestrator.running.self_check import replay_some
@@ -77,13 +77,12 @@ def run_sweep(
     parameters = workload.parameters
     spec = _resolved(spec, workload)
     SweepDirectory.check_new(where)
-    engine = engine_for(spec, workload, resources.engine, console)
+    ahead = Ahead.of(spec, workload, resources, lambda: engine_for(spec, workload, resources.engine, console))
     code = user_code_of(workload)
     if code is not None:
         trust(code.sha256)
-    if engine == "blocks" and resources.starts_ray:
-        compile_ahead(spec, workload)
-    with open_resources(resources) as start_pool:
+    with open_resources(resources, ahead.programs) as start_pool:
+        engine = ahead.engine.result()
         defaults = {name: each.default for name, each in parameters.declared().items() if name not in spec.space}
         environment, files = Environment.current(workload, engine), sha256_of_files(_pinned(workload, spec))
         directory = SweepDirectory.create(where, spec, defaults, environment, code, files)
@@ -171,8 +170,9 @@ def resume_sweep(
             fix=f"restore them, or continue with attnsweep resume {as_argument(directory.place)} --accept-drift: "
             "column `environment` then distinguishes the rows",
         )
+    ahead = Ahead.of(directory.spec, workload, resources, lambda: directory.engine)
     try:
-        with open_resources(resources) as start_pool:
+        with open_resources(resources, ahead.programs) as start_pool:
             return session.run(directory, workload, start_pool, environment)
     except PoolError as error:
         raise SweepError(str(error), directory.place) from error
