@@ -123,7 +123,8 @@ class SweepLoop:
         # What is drawn next must not depend on other sweeps.
         of_user = None if study.learns else sizes_of_user(directory.spec.workload, directory.engine)
         self._sizes = PackSizes(pack_size, directory.place, of_user)
-        self._trials_per_pack = -(-(pack_size or PackSizer.smallest) // n_wanted(directory.spec.replicates, {}))
+        self._first_pack = pack_size or PackSizer.smallest
+        self._trials_per_pack = -(-self._first_pack // n_wanted(directory.spec.replicates, {}))
         self._trials = OpenTrials(directory, workload, study, self._backlog)
         self._retries = Retries(Checkpoints(directory.place, directory.environment))
         self._may_ask = True
@@ -248,7 +249,8 @@ class SweepLoop:
     def _ask_ahead(self) -> bool:
         """Asks for as many trainings as are under way: trainers whose packs end together find their next ones waiting.
 
-        Not where trials depend on how earlier ones ended, or on the time that is left.
+        While trainers start, for a first pack. Not where trials depend on how earlier ones ended, or on the time that
+        is left.
 
         Returns:
             Whether time ran out.
@@ -256,7 +258,7 @@ class SweepLoop:
         if self._study.learns or self._directory.spec.seconds is not None:
             return False
         until = time.monotonic() + _ASK_SECONDS
-        while self._n_to_ask and len(self._backlog) < self._n_under_way:
+        while self._n_to_ask and len(self._backlog) < (self._n_under_way or self._first_pack):
             self._trials.ask(self._trials_per_pack)
             if time.monotonic() >= until:
                 return True

@@ -32,7 +32,7 @@ from attnsweep.orchestrator.storage.stored_code import load_workload_of, named_b
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
 from attnsweep.orchestrator.storage.trust import trust
 from attnsweep.orchestrator.storage.whereabouts import Beacon
-from attnsweep.orchestrator.tracking import Projection, tracking_uri
+from attnsweep.orchestrator.tracking import Projection, processes, tracking_uri
 from attnsweep.orchestrator.training.messages import RunContext
 from attnsweep.orchestrator.training.pool import Pool
 from attnsweep.orchestrator.training.resources import Resources, StartPool, open_resources
@@ -77,6 +77,7 @@ def run_sweep(
     parameters = workload.parameters
     spec = _resolved(spec, workload)
     SweepDirectory.check_new(where)
+    processes.start_ahead()
     ahead = Ahead.of(spec, workload, resources, lambda: engine_for(spec, workload, resources.engine, console))
     code = user_code_of(workload)
     if code is not None:
@@ -170,6 +171,7 @@ def resume_sweep(
             fix=f"restore them, or continue with attnsweep resume {as_argument(directory.place)} --accept-drift: "
             "column `environment` then distinguishes the rows",
         )
+    processes.start_ahead()
     ahead = Ahead.of(directory.spec, workload, resources, lambda: directory.engine)
     try:
         with open_resources(resources, ahead.programs) as start_pool:

@@ -102,7 +102,8 @@ class TrainerPool:
         checkpoint_seconds: float = CHECKPOINT_SECONDS,
         programs: "Future[KnownPrograms] | None" = None,
     ) -> None:
-        self._programs, self._sent = programs, None
+        self._programs = programs
+        self._sent: ray.ObjectRef[KnownPrograms] | None = None
         self._modules = installed_modules(workload)
         self._environment = Environment(versions=versions(run.engine), code=digests_here(self._modules))
         self._digests = digests_by_text(self._modules)
