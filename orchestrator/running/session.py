@@ -41,6 +41,7 @@ from attnsweep.orchestrator.training.messages import RunContext
 from attnsweep.orchestrator.training.pool import Pool
 from attnsweep.orchestrator.training.resources import Resources, StartPool, open_resources
 from attnsweep.search_spaces.sweep import Sweep
+from attnsweep.search_spaces.validation import check_sweep
 from attnsweep.workloads.engine.contract import Workload
 from attnsweep.workloads.errors import UserError
 from attnsweep.workloads.registry import load_workload
@@ -138,7 +139,13 @@ def run_or_resume(
 
 
 def resume_sweep(
-    where: Location, resources: Resources, console: Console, *, accept_drift: bool = False, patience: float = 0.0
+    where: Location,
+    resources: Resources,
+    console: Console,
+    *,
+    accept_drift: bool = False,
+    patience: float = 0.0,
+    more_trials: int = 0,
 ) -> Summary:
     """Continues an interrupted sweep; a finished one is summarized again.
 
@@ -148,16 +155,18 @@ def resume_sweep(
         console: Where progress is shown.
         accept_drift: Continue even if versions or code differ from those that have trained so far.
         patience: Seconds to wait for another process that holds the sweep.
+        more_trials: Trials to add to the sweep, finished or not.
 
     Raises:
         UserError: If there is no sweep, its workload or a file that it names is missing or changed, the user's code in
             it is not trusted, versions or code differ and `accept_drift` is not given, or another process works on it.
         SweepError: If the sweep cannot continue.
     """
-    session = _Session(resources, console, patience)
+    session = _Session(resources, console, patience, more_trials)
     tracking_uri()
     directory = SweepDirectory.open(where)
     workload = load_workload_of(directory)
+    check_sweep(directory.spec.but(trials=directory.spec.trials + more_trials), workload.parameters)
     check_unchanged(directory, pinned(workload, directory.spec))
     environment = Environment.current(workload, directory.engine)
     changes = directory.changes(environment)
@@ -205,12 +214,14 @@ class _Session:
         resources: What it runs on.
         console: Where its progress is shown.
         patience: Seconds to wait for another process that holds the sweep.
+        more_trials: Trials that it adds to the sweep.
         began: When, on the monotonic clock.
     """
 
     resources: Resources
     console: Console
     patience: float = 0.0
+    more_trials: int = 0
     began: float = field(default_factory=time.monotonic)
 
     @property
@@ -248,6 +259,8 @@ class _Session:
             if environment is not None:
                 # Only under the writer's lock: before, another process may have been writing the sweep.
                 directory = directory.entering(environment)
+            if self.more_trials:
+                directory = directory.extended(self.more_trials)
             for words in writer.set_aside.values():
                 self.console.print(words)
             study = Study(directory)
@@ -288,7 +301,7 @@ class _Session:
             max_failures=self.resources.max_failures,
             followers=(display, projection),
         )
-        finished, replays = False, earlier_replays(directory)
+        finished, replays = False, None if self.more_trials else earlier_replays(directory)
         stop = StopOnSignal()
 
         shown = 0.0
