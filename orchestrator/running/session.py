@@ -2,14 +2,16 @@
 
 import shlex
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any
 
 import pyarrow as pa
 from rich.console import Console
 
+from attnsweep.orchestrator.inspection.bases import find_base
 from attnsweep.orchestrator.ledger.reader import Ledger
 from attnsweep.orchestrator.ledger.schema import schemas_of
 from attnsweep.orchestrator.ledger.writer import LedgerWriter
@@ -28,6 +30,7 @@ from attnsweep.orchestrator.storage.location import Location, as_argument
 from attnsweep.orchestrator.storage.named_files import check_unchanged, named_files, sha256_of_files
 from attnsweep.orchestrator.storage.owner import TakenError
 from attnsweep.orchestrator.storage.replays import earlier_replays
+from attnsweep.orchestrator.storage.stored_bases import offer_bases
 from attnsweep.orchestrator.storage.stored_code import load_workload_of, named_by_file_alone
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
 from attnsweep.orchestrator.storage.trust import trust
@@ -38,6 +41,7 @@ from attnsweep.orchestrator.training.pool import Pool
 from attnsweep.orchestrator.training.resources import Resources, StartPool, open_resources
 from attnsweep.search_spaces.sweep import Sweep
 from attnsweep.search_spaces.validation import check_sweep
+from attnsweep.workloads.base_names import NamedBase
 from attnsweep.workloads.engine.contract import Workload
 from attnsweep.workloads.errors import UserError
 from attnsweep.workloads.parameters import Value
@@ -75,8 +79,8 @@ def run_sweep(
     tracking_uri()
     workload = load_workload(spec.workload, code)
     parameters = workload.parameters
-    spec = _resolved(spec, workload)
     SweepDirectory.check_new(where)
+    spec, base = _resolved(spec, workload)
     engine = engine_for(spec, workload, resources.engine, console)
     code = user_code_of(workload)
     if code is not None:
@@ -86,7 +90,7 @@ def run_sweep(
     with open_resources(resources) as start_pool:
         defaults = {name: each.default for name, each in parameters.declared().items() if name not in spec.space}
         environment, files = Environment.current(workload, engine), sha256_of_files(_pinned(workload, spec))
-        directory = SweepDirectory.create(where, spec, defaults, environment, code, files)
+        directory = SweepDirectory.create(where, spec, defaults, environment, code, files, base)
         return session.run(directory, workload, start_pool)
 
 
@@ -109,7 +113,8 @@ def run_or_resume(
         return run_sweep(spec, where, resources, console, code)
     found = SweepDirectory.open(where)
     workload = load_workload(spec.workload, code)
-    spec, code = _resolved(spec, workload), user_code_of(workload)
+    offer_bases(found)
+    (spec, _), code = _resolved(spec, workload, found.bases), user_code_of(workload)
     _check_same(spec, code, found)
     if code is not None:
         # The user has given these very files again.
@@ -188,14 +193,19 @@ def _pinned(workload: Workload[Any], spec: Sweep) -> dict[str, Value]:
         return dict(workload.parameters.pinned(spec.fixed()))
 
 
-def _resolved(spec: Sweep, workload: Workload[Any]) -> Sweep:
-    """The spec as a sweep stores it, once it is known to fit its workload."""
+def _resolved(
+    spec: Sweep, workload: Workload[Any], known_bases: Mapping[str, str] = MappingProxyType({})
+) -> tuple[Sweep, NamedBase | None]:
+    """The spec as a sweep stores it, once it is known to fit its workload, and the weights that it starts from."""
+    base = find_base(workload, spec.fixed(), known_bases)
+    if base is not None:
+        spec = spec.fix({workload.parameters.base_field: base.name})
     spec = spec.fix(_pinned(workload, spec))
     check_sweep(spec, workload.parameters)
     refuse_credentials(spec)
     check_storage(spec)
     code = user_code_of(workload)
-    return spec if code is None else named_by_file_alone(spec, code)
+    return (spec if code is None else named_by_file_alone(spec, code)), base
 
 
 @dataclass(frozen=True)
@@ -295,7 +305,7 @@ class _Session:
 
     def _train(self, sweep: _OpenSweep, start_pool: StartPool) -> Summary:
         directory, study = sweep.directory, sweep.study
-        files = named_files(_pinned(sweep.workload, directory.spec))
+        files = (*named_files(_pinned(sweep.workload, directory.spec)), *directory.bases)
         pool = start_pool(sweep.workload, RunContext(directory.sweep, directory.environment, files, directory.engine))
         projection = Projection(directory)
         display = ProgressDisplay(self.console, directory.spec, sweep.rows)

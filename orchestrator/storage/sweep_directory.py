@@ -29,6 +29,7 @@ from attnsweep.orchestrator.storage.record_file import (
 )
 from attnsweep.search_spaces.dimensions import Scalar
 from attnsweep.search_spaces.sweep import Sweep, sha256_of
+from attnsweep.workloads.base_names import NAME, NamedBase
 from attnsweep.workloads.errors import SpecError, UserError
 from attnsweep.workloads.user_code import UserCode
 
@@ -36,11 +37,13 @@ SWEEP_FILE = "sweep.json"
 STUDY_FILE = "study.journal"
 _COURSE_FILE = "course.json"
 _CODE_FOLDER = "code"
+_BASES_FOLDER = "bases"
 _RESTORE = "restore the file: a sweep's record is not edited, run a new sweep instead"
 
 
 CodeFile = Annotated[str, Field(pattern=r"^[^/.\x00-\x1f][^/\x00-\x1f]*(/[^/.\x00-\x1f][^/\x00-\x1f]*)*\.py$")]
 Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
+BaseName = Annotated[str, Field(pattern=rf"^{NAME.pattern}$")]
 
 
 class _Stored(BaseModel):
@@ -55,6 +58,7 @@ class _Stored(BaseModel):
     # Left out where it is empty, as in records of earlier versions.
     code: Mapping[CodeFile, Sha256] = Field(default={}, exclude_if=lambda code: not code)
     files: Mapping[str, Sha256] = Field(default={}, exclude_if=lambda files: not files)
+    bases: Mapping[BaseName, str] = Field(default={}, exclude_if=lambda bases: not bases)
 
     @model_validator(mode="wrap")
     @classmethod
@@ -87,6 +91,7 @@ class SweepDirectory:
         environments: Environments of its trainings, oldest first, by the id in the ledger's `environment`.
         code: The sha256 of each of the user's files that are stored in the sweep, by its name.
         files: The sha256 of each file that the spec names, such as a corpus, by its path. They are not stored.
+        bases: The trained weights that the sweep starts from and has stored: by their name, what the user gave.
     """
 
     place: Place
@@ -98,6 +103,7 @@ class SweepDirectory:
     environments: Mapping[str, Environment] = field(default_factory=dict)
     code: Mapping[str, str] = field(default_factory=dict)
     files: Mapping[str, str] = field(default_factory=dict)
+    bases: Mapping[str, str] = field(default_factory=dict)
 
     @staticmethod
     def is_there(where: Location) -> bool:
@@ -135,6 +141,7 @@ class SweepDirectory:
         environment: Environment | None = None,
         code: UserCode | None = None,
         files: Mapping[str, str] = MappingProxyType({}),
+        base: NamedBase | None = None,
     ) -> "SweepDirectory":
         """Creates the directory and writes its record.
 
@@ -145,6 +152,7 @@ class SweepDirectory:
             environment: The environment that will train it, if known.
             code: The user's code that it runs, which is stored in it; `None` if it runs none.
             files: The sha256 of each file that the spec names, by its path.
+            base: The weights that it starts from, which are stored in it.
 
         Raises:
             UserError: If it holds another sweep, or anything else, or cannot be written. Of several processes at once
@@ -156,7 +164,8 @@ class SweepDirectory:
         environments = {environment.id: environment} if environment else {}
         stored = dict(code.sha256) if code else {}
         sha256, provenance = spec.sha256(), _provenance()
-        directory = cls(place, _identity(spec), spec, sha256, defaults, provenance, environments, stored, files)
+        bases = {base.name: base.origin} if base else {}
+        directory = cls(place, _identity(spec), spec, sha256, defaults, provenance, environments, stored, files, bases)
         _check_readable(directory)
         try:
             place.make()
@@ -164,6 +173,8 @@ class SweepDirectory:
                 # Before the record that names them. The names follow from the contents, so nothing is overwritten.
                 for name, text in code.texts.items():
                     place.put_text(code_file(stored[name]), text)
+            if base is not None:
+                place.put_text(base_file(base.name), base.text)
             place.put_new_text(SWEEP_FILE, directory._text())
         except FileExistsError as error:
             raise _taken(place) from error
@@ -262,6 +273,7 @@ class SweepDirectory:
                 environments=self.environments,
                 code=self.code,
                 files=self.files,
+                bases=self.bases,
             )
         )
 
@@ -269,6 +281,11 @@ class SweepDirectory:
 def code_file(sha256: str) -> str:
     """The name in a sweep directory of a user's file with this content."""
     return f"{_CODE_FOLDER}/{sha256}.py"
+
+
+def base_file(name: str) -> str:
+    """The name in a sweep directory of the weights of this name."""
+    return f"{_BASES_FOLDER}/{name}.json"
 
 
 def _check_readable(directory: SweepDirectory) -> None:
