@@ -15,6 +15,7 @@ from typing import Annotated, Any, Self
 
 from pydantic import BaseModel, ConfigDict, Field, ModelWrapValidatorHandler, model_validator
 
+from attnsweep.orchestrator.storage.annotation import Annotation
 from attnsweep.orchestrator.storage.credentials import without_credentials
 from attnsweep.orchestrator.storage.environment import Engine, Environment, versions
 from attnsweep.orchestrator.storage.location import Location, as_argument, locate
@@ -37,6 +38,7 @@ SWEEP_FILE = "sweep.json"
 STUDY_FILE = "study.journal"
 _COURSE_FILE = "course.json"
 _CODE_FOLDER = "code"
+_NOTHING_TO_REMEMBER = Annotation()
 _BASES_FOLDER = "bases"
 _RESTORE = "restore the file: a sweep's record is not edited, run a new sweep instead"
 
@@ -58,6 +60,8 @@ class _Stored(BaseModel):
     # Left out where it is empty, as in records of earlier versions.
     code: Mapping[CodeFile, Sha256] = Field(default={}, exclude_if=lambda code: not code)
     files: Mapping[str, Sha256] = Field(default={}, exclude_if=lambda files: not files)
+    note: str = Field(default="", exclude_if=lambda note: not note)
+    tags: Mapping[str, str] = Field(default={}, exclude_if=lambda tags: not tags)
     bases: Mapping[BaseName, str] = Field(default={}, exclude_if=lambda bases: not bases)
 
     @model_validator(mode="wrap")
@@ -91,6 +95,7 @@ class SweepDirectory:
         environments: Environments of its trainings, oldest first, by the id in the ledger's `environment`.
         code: The sha256 of each of the user's files that are stored in the sweep, by its name.
         files: The sha256 of each file that the spec names, such as a corpus, by its path. They are not stored.
+        note, tags: What the user wants to remember of it; no result depends on them.
         bases: The trained weights that the sweep starts from and has stored: by their name, what the user gave.
     """
 
@@ -103,6 +108,8 @@ class SweepDirectory:
     environments: Mapping[str, Environment] = field(default_factory=dict)
     code: Mapping[str, str] = field(default_factory=dict)
     files: Mapping[str, str] = field(default_factory=dict)
+    note: str = ""
+    tags: Mapping[str, str] = field(default_factory=dict)
     bases: Mapping[str, str] = field(default_factory=dict)
 
     @staticmethod
@@ -141,6 +148,7 @@ class SweepDirectory:
         environment: Environment | None = None,
         code: UserCode | None = None,
         files: Mapping[str, str] = MappingProxyType({}),
+        annotation: Annotation = _NOTHING_TO_REMEMBER,
         base: NamedBase | None = None,
     ) -> "SweepDirectory":
         """Creates the directory and writes its record.
@@ -152,6 +160,7 @@ class SweepDirectory:
             environment: The environment that will train it, if known.
             code: The user's code that it runs, which is stored in it; `None` if it runs none.
             files: The sha256 of each file that the spec names, by its path.
+            annotation: What the user wants to remember of it.
             base: The weights that it starts from, which are stored in it.
 
         Raises:
@@ -165,7 +174,10 @@ class SweepDirectory:
         stored = dict(code.sha256) if code else {}
         sha256, provenance = spec.sha256(), _provenance()
         bases = {base.name: base.origin} if base else {}
-        directory = cls(place, _identity(spec), spec, sha256, defaults, provenance, environments, stored, files, bases)
+        remembered = (annotation.note, annotation.tags)
+        directory = cls(
+            place, _identity(spec), spec, sha256, defaults, provenance, environments, stored, files, *remembered, bases
+        )
         _check_readable(directory)
         try:
             place.make()
@@ -273,6 +285,8 @@ class SweepDirectory:
                 environments=self.environments,
                 code=self.code,
                 files=self.files,
+                note=self.note,
+                tags=self.tags,
                 bases=self.bases,
             )
         )

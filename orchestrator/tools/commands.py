@@ -22,6 +22,20 @@ class Unit(StrEnum):
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object on stdout.")]
 
 
+def sweep_names() -> list[str]:
+    """The shipped sweeps, for a shell's completion."""
+    from attnsweep.search_spaces.loading import shipped_names
+
+    return shipped_names()
+
+
+def workload_names() -> list[str]:
+    """The installed workloads, for a shell's completion."""
+    from attnsweep.workloads.registry import registered_names
+
+    return registered_names()
+
+
 def score_heads(
     file: Annotated[
         Path, typer.Argument(metavar="FILE.npy", help="Attention matrices, an array of shape (n_heads, n, n).")
@@ -124,23 +138,28 @@ def _refuse_misplaced(options: dict[str, str | None], unit: Unit | None) -> None
             raise UserError(flag, given=value, expected=f"nothing {given}", fix=fix)
 
 
-def specs(name: Annotated[str | None, typer.Argument(help="The sweep to show.")] = None) -> None:
-    """List the shipped sweeps, or show one as JSON."""
-    from attnsweep.search_spaces.loading import load_sweep, shipped_names
+def specs(
+    name: Annotated[str | None, typer.Argument(help="The sweep to show.", autocompletion=sweep_names)] = None,
+    as_yaml: Annotated[bool, typer.Option("--yaml", help="Show it as YAML, without what has its default.")] = False,
+) -> None:
+    """List the shipped sweeps, or show one as JSON or YAML."""
+    from attnsweep.orchestrator.tools.listings import print_sweeps
+    from attnsweep.search_spaces.loading import load_sweep
 
-    if name is not None:
-        typer.echo(load_sweep(name).to_json())
-        return
-    width = max(map(len, shipped_names()))
-    for each in shipped_names():
-        typer.echo(f"{each:{width}}  {load_sweep(each).description}")
+    if name is None:
+        print_sweeps()
+    else:
+        sweep = load_sweep(name)
+        typer.echo(sweep.to_yaml().rstrip() if as_yaml else sweep.to_json())
 
 
 def workloads(
     name: Annotated[
         str | None,
         typer.Argument(
-            metavar="NAME", help="A workload's name, or FILE.py:CLASS: show also which engine trains it, and why."
+            metavar="NAME",
+            help="A workload's name, or FILE.py:CLASS: show its parameters, and which engine trains it.",
+            autocompletion=workload_names,
         ),
     ] = None,
     fixed: Annotated[
@@ -148,19 +167,29 @@ def workloads(
         typer.Option("--set", metavar="PARAMETER=VALUE", help="Set a parameter of that workload; may be repeated."),
     ] = None,
 ) -> None:
-    """List the installed workloads, or show one and the engine that trains it."""
-    from attnsweep.workloads.registry import load_workload, registered_names
+    """List the installed workloads, or show one: its parameters, and the engine that trains it."""
+    from attnsweep.orchestrator.tools.workload_listings import print_workload, print_workloads
+    from attnsweep.search_spaces.loading import assignment
 
-    if name is not None:
-        from attnsweep.orchestrator.tools.engine_of_shape import engine_of_shape
-        from attnsweep.search_spaces.loading import assignment
+    if name is None:
+        print_workloads()
+    else:
+        print_workload(name, dict(assignment(text) for text in fixed or []))
 
-        workload = load_workload(name)
-        typer.echo(f"{name:16} {workload.summary}")
-        typer.echo(f"{'engine':16} {engine_of_shape(workload, dict(assignment(text) for text in fixed or []))}")
-        return
-    for name in registered_names():
-        typer.echo(f"{name:16} {load_workload(name).summary}")
+
+def new_workload(
+    name: Annotated[
+        str, typer.Argument(metavar="NAME", help="Its name, such as copy_task: lower case and underscores.")
+    ],
+) -> None:
+    """Write NAME.py, a small workload with attention and its sweep, to be changed; print what to do next."""
+    from attnsweep.orchestrator.tools.new_workload.writing import next_commands, write_workload
+
+    typer.echo(f"{write_workload(name, Path())}: a workload and its sweep, which run as they are. Change them; next:")
+    commands = next_commands(name)
+    width = max(len(command) for command, _ in commands)
+    for command, purpose in commands:
+        typer.echo(f"  {command:{width}}  {purpose}")
 
 
 def doctor(
