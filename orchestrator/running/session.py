@@ -19,7 +19,7 @@ from attnsweep.orchestrator.running.engine_choice import compile_ahead, engine_f
 from attnsweep.orchestrator.running.few_steps import warn_of_few_steps
 from attnsweep.orchestrator.running.loop import Found, SweepLoop
 from attnsweep.orchestrator.running.progress import ProgressDisplay, logging_progress
-from attnsweep.orchestrator.running.resolution import pinned, resolved
+from attnsweep.orchestrator.running.resolution import check_same, pinned, resolved
 from attnsweep.orchestrator.running.self_check import replay_some
 from attnsweep.orchestrator.running.signals import StopOnSignal
 from attnsweep.orchestrator.running.study import Study
@@ -128,7 +128,7 @@ def run_or_resume(
     workload = load_workload(spec.workload, code)
     offer_bases(found)
     (spec, _), code = resolved(spec, workload, found.bases), user_code_of(workload)
-    _check_same(spec, code, found)
+    check_same(spec, code, found)
     if code is not None:
         # The user has given these very files again.
         trust(code.sha256)
@@ -137,24 +137,6 @@ def run_or_resume(
     tracking_uri()
     with open_resources(Resources(local=True)) as start_pool:
         return _Session(resources, console, _PREDECESSOR_SECONDS).run(found, workload, start_pool)
-
-
-def _check_same(spec: Sweep, code: UserCode | None, found: SweepDirectory) -> None:
-    """Refuses a sweep of another spec, or of other code of the user's."""
-    if spec.sha256() != found.spec_sha256:
-        raise UserError(
-            "--dir",
-            given=f"{found.place}, which holds another sweep: {found.spec.name}, spec {found.spec_sha256[:12]}",
-            expected=f"a new directory, or this sweep: {spec.name}, spec {spec.sha256()[:12]}",
-            fix=f"choose another --dir; to continue the other sweep: attnsweep resume {as_argument(found.place)}",
-        )
-    if dict(found.code) != (code.sha256 if code else {}):
-        raise UserError(
-            "--dir",
-            given=f"{found.place}, which holds this sweep with other code of {', '.join(found.code)}",
-            expected="a new directory, or this sweep with the files as they are",
-            fix=f"choose another --dir; to continue with the stored code: attnsweep resume {as_argument(found.place)}",
-        )
 
 
 def resume_sweep(
