@@ -32,6 +32,7 @@ from attnsweep.orchestrator.storage.location import Location, as_argument
 from attnsweep.orchestrator.storage.named_files import check_unchanged, named_files, sha256_of_files
 from attnsweep.orchestrator.storage.owner import TakenError
 from attnsweep.orchestrator.storage.replays import earlier_replays
+from attnsweep.orchestrator.storage.stored_bases import offer_bases
 from attnsweep.orchestrator.storage.stored_code import load_workload_of
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
 from attnsweep.orchestrator.storage.trust import trust
@@ -85,8 +86,8 @@ def run_sweep(
     tracking_uri()
     workload = load_workload(spec.workload, code)
     parameters = workload.parameters
-    spec = resolved(spec, workload)
     SweepDirectory.check_new(where)
+    spec, base = resolved(spec, workload)
     check_charges(spec, workload)
     warn_of_few_steps(spec, workload, console)
     engine = engine_for(spec, workload, resources.engine, console)
@@ -98,7 +99,7 @@ def run_sweep(
     with open_resources(resources) as start_pool:
         defaults = {name: each.default for name, each in parameters.declared().items() if name not in spec.space}
         environment, files = Environment.current(workload, engine), sha256_of_files(pinned(workload, spec))
-        directory = SweepDirectory.create(where, spec, defaults, environment, code, files, annotation)
+        directory = SweepDirectory.create(where, spec, defaults, environment, code, files, annotation, base)
         return session.run(directory, workload, start_pool)
 
 
@@ -126,7 +127,8 @@ def run_or_resume(
         return run_sweep(spec, where, resources, console, code, annotation)
     found = SweepDirectory.open(where)
     workload = load_workload(spec.workload, code)
-    spec, code = resolved(spec, workload), user_code_of(workload)
+    offer_bases(found)
+    (spec, _), code = resolved(spec, workload, found.bases), user_code_of(workload)
     check_same(spec, code, found)
     if code is not None:
         # The user has given these very files again.
@@ -286,7 +288,7 @@ class _Session:
 
     def _train(self, sweep: _OpenSweep, start_pool: StartPool) -> Summary:
         directory, study = sweep.directory, sweep.study
-        files = named_files(pinned(sweep.workload, directory.spec))
+        files = (*named_files(pinned(sweep.workload, directory.spec)), *directory.bases)
         pool = start_pool(sweep.workload, RunContext(directory.sweep, directory.environment, files, directory.engine))
         projection = Projection(directory)
         display = ProgressDisplay(self.console, directory.spec, sweep.rows)

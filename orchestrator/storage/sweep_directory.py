@@ -30,6 +30,7 @@ from attnsweep.orchestrator.storage.record_file import (
 )
 from attnsweep.search_spaces.dimensions import Scalar
 from attnsweep.search_spaces.sweep import Sweep, sha256_of
+from attnsweep.workloads.base_names import NAME, NamedBase
 from attnsweep.workloads.errors import SpecError, UserError
 from attnsweep.workloads.user_code import UserCode
 
@@ -38,11 +39,13 @@ STUDY_FILE = "study.journal"
 _COURSE_FILE = "course.json"
 _CODE_FOLDER = "code"
 _NOTHING_TO_REMEMBER = Annotation()
+_BASES_FOLDER = "bases"
 _RESTORE = "restore the file: a sweep's record is not edited, run a new sweep instead"
 
 
 CodeFile = Annotated[str, Field(pattern=r"^[^/.\x00-\x1f][^/\x00-\x1f]*(/[^/.\x00-\x1f][^/\x00-\x1f]*)*\.py$")]
 Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
+BaseName = Annotated[str, Field(pattern=rf"^{NAME.pattern}$")]
 
 
 class _Stored(BaseModel):
@@ -60,6 +63,7 @@ class _Stored(BaseModel):
     more_trials: int = Field(default=0, ge=0, exclude_if=lambda more: not more)
     note: str = Field(default="", exclude_if=lambda note: not note)
     tags: Mapping[str, str] = Field(default={}, exclude_if=lambda tags: not tags)
+    bases: Mapping[BaseName, str] = Field(default={}, exclude_if=lambda bases: not bases)
 
     @model_validator(mode="wrap")
     @classmethod
@@ -94,6 +98,7 @@ class SweepDirectory:
         files: The sha256 of each file that the spec names, such as a corpus, by its path. They are not stored.
         more_trials: The trials that were added later.
         note, tags: What the user wants to remember of it; no result depends on them.
+        bases: The trained weights that the sweep starts from and has stored: by their name, what the user gave.
     """
 
     place: Place
@@ -108,6 +113,7 @@ class SweepDirectory:
     more_trials: int = 0
     note: str = ""
     tags: Mapping[str, str] = field(default_factory=dict)
+    bases: Mapping[str, str] = field(default_factory=dict)
 
     @staticmethod
     def is_there(where: Location) -> bool:
@@ -146,6 +152,7 @@ class SweepDirectory:
         code: UserCode | None = None,
         files: Mapping[str, str] = MappingProxyType({}),
         annotation: Annotation = _NOTHING_TO_REMEMBER,
+        base: NamedBase | None = None,
     ) -> "SweepDirectory":
         """Creates the directory and writes its record.
 
@@ -157,6 +164,7 @@ class SweepDirectory:
             code: The user's code that it runs, which is stored in it; `None` if it runs none.
             files: The sha256 of each file that the spec names, by its path.
             annotation: What the user wants to remember of it.
+            base: The weights that it starts from, which are stored in it.
 
         Raises:
             UserError: If it holds another sweep, or anything else, or cannot be written. Of several processes at once
@@ -167,10 +175,20 @@ class SweepDirectory:
         cls.check_new(place)
         environments = {environment.id: environment} if environment else {}
         stored = dict(code.sha256) if code else {}
-        sha256, provenance = spec.sha256(), _provenance()
-        remembered = (annotation.note, annotation.tags)
+        bases = {base.name: base.origin} if base else {}
         directory = cls(
-            place, _identity(spec), spec, sha256, defaults, provenance, environments, stored, files, 0, *remembered
+            place=place,
+            sweep=_identity(spec),
+            spec=spec,
+            spec_sha256=spec.sha256(),
+            defaults=defaults,
+            provenance=_provenance(),
+            environments=environments,
+            code=stored,
+            files=files,
+            note=annotation.note,
+            tags=annotation.tags,
+            bases=bases,
         )
         _check_readable(directory)
         try:
@@ -179,6 +197,8 @@ class SweepDirectory:
                 # Before the record that names them. The names follow from the contents, so nothing is overwritten.
                 for name, text in code.texts.items():
                     place.put_text(code_file(stored[name]), text)
+            if base is not None:
+                place.put_text(base_file(base.name), base.text)
             place.put_new_text(SWEEP_FILE, directory._text())
         except FileExistsError as error:
             raise _taken(place) from error
@@ -290,6 +310,7 @@ class SweepDirectory:
                 more_trials=self.more_trials,
                 note=self.note,
                 tags=self.tags,
+                bases=self.bases,
             )
         )
 
@@ -301,6 +322,11 @@ def _with_more(spec: Sweep, trials: int) -> Sweep:
 def code_file(sha256: str) -> str:
     """The name in a sweep directory of a user's file with this content."""
     return f"{_CODE_FOLDER}/{sha256}.py"
+
+
+def base_file(name: str) -> str:
+    """The name in a sweep directory of the weights of this name."""
+    return f"{_BASES_FOLDER}/{name}.json"
 
 
 def _check_readable(directory: SweepDirectory) -> None:
