@@ -106,7 +106,7 @@ def test_the_command_line_takes_two_parameters(
 ) -> None:
     assert _run([*map(str, pair), "--by", "init_sigma,learning_rate", "--json"], monkeypatch) == 0
     printed = capsys.readouterr()
-    assert "init_sigma × learning_rate" in printed.err
+    assert "init_sigma ×" in printed.err
     assert "Does the change, as a factor of the odds, differ between these? " in printed.err
     assert json.loads(printed.out)["by"] == "init_sigma,learning_rate"
 
