@@ -59,13 +59,15 @@ def why(
 ) -> None:
     """Say why a training stands where it ended: the words of its gradients, which cancel and which are missing."""
     from attnsweep.orchestrator.inspection.why import why as why_training
+    from attnsweep.orchestrator.inspection.why_page import page_of
+    from attnsweep.orchestrator.inspection.why_screen import print_page
     from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
     from attnsweep.orchestrator.terminal import PlainConsole
 
     if trust:
         trust_code_of(directory)
     found = why_training(SweepDirectory.open(directory), training_id, str(directory))
-    found.print(PlainConsole(stderr=as_json))
+    print_page(page_of(found), PlainConsole(stderr=as_json))
     if as_json:
         typer.echo(found.to_json())
 

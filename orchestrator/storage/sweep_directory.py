@@ -15,6 +15,7 @@ from typing import Annotated, Any, Self
 
 from pydantic import BaseModel, ConfigDict, Field, ModelWrapValidatorHandler, model_validator
 
+from attnsweep.orchestrator.storage.annotation import Annotation
 from attnsweep.orchestrator.storage.credentials import without_credentials
 from attnsweep.orchestrator.storage.environment import Engine, Environment, versions
 from attnsweep.orchestrator.storage.location import Location, as_argument, locate
@@ -36,6 +37,7 @@ SWEEP_FILE = "sweep.json"
 STUDY_FILE = "study.journal"
 _COURSE_FILE = "course.json"
 _CODE_FOLDER = "code"
+_NOTHING_TO_REMEMBER = Annotation()
 _RESTORE = "restore the file: a sweep's record is not edited, run a new sweep instead"
 
 
@@ -55,6 +57,8 @@ class _Stored(BaseModel):
     # Left out where it is empty, as in records of earlier versions.
     code: Mapping[CodeFile, Sha256] = Field(default={}, exclude_if=lambda code: not code)
     files: Mapping[str, Sha256] = Field(default={}, exclude_if=lambda files: not files)
+    note: str = Field(default="", exclude_if=lambda note: not note)
+    tags: Mapping[str, str] = Field(default={}, exclude_if=lambda tags: not tags)
 
     @model_validator(mode="wrap")
     @classmethod
@@ -87,6 +91,7 @@ class SweepDirectory:
         environments: Environments of its trainings, oldest first, by the id in the ledger's `environment`.
         code: The sha256 of each of the user's files that are stored in the sweep, by its name.
         files: The sha256 of each file that the spec names, such as a corpus, by its path. They are not stored.
+        note, tags: What the user wants to remember of it; no result depends on them.
     """
 
     place: Place
@@ -98,6 +103,8 @@ class SweepDirectory:
     environments: Mapping[str, Environment] = field(default_factory=dict)
     code: Mapping[str, str] = field(default_factory=dict)
     files: Mapping[str, str] = field(default_factory=dict)
+    note: str = ""
+    tags: Mapping[str, str] = field(default_factory=dict)
 
     @staticmethod
     def is_there(where: Location) -> bool:
@@ -135,6 +142,7 @@ class SweepDirectory:
         environment: Environment | None = None,
         code: UserCode | None = None,
         files: Mapping[str, str] = MappingProxyType({}),
+        annotation: Annotation = _NOTHING_TO_REMEMBER,
     ) -> "SweepDirectory":
         """Creates the directory and writes its record.
 
@@ -145,6 +153,7 @@ class SweepDirectory:
             environment: The environment that will train it, if known.
             code: The user's code that it runs, which is stored in it; `None` if it runs none.
             files: The sha256 of each file that the spec names, by its path.
+            annotation: What the user wants to remember of it.
 
         Raises:
             UserError: If it holds another sweep, or anything else, or cannot be written. Of several processes at once
@@ -156,7 +165,10 @@ class SweepDirectory:
         environments = {environment.id: environment} if environment else {}
         stored = dict(code.sha256) if code else {}
         sha256, provenance = spec.sha256(), _provenance()
-        directory = cls(place, _identity(spec), spec, sha256, defaults, provenance, environments, stored, files)
+        remembered = (annotation.note, annotation.tags)
+        directory = cls(
+            place, _identity(spec), spec, sha256, defaults, provenance, environments, stored, files, *remembered
+        )
         _check_readable(directory)
         try:
             place.make()
@@ -262,6 +274,8 @@ class SweepDirectory:
                 environments=self.environments,
                 code=self.code,
                 files=self.files,
+                note=self.note,
+                tags=self.tags,
             )
         )
 

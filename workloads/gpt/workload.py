@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import log_softmax
 
-from attnsweep.workloads.diagnostics.outcomes import judge_by_levels
+from attnsweep.workloads.diagnostics.outcomes import is_overfit, judge_by_levels
 from attnsweep.workloads.diagnostics.roles import PATTERN_SCORE_NAMES
 from attnsweep.workloads.engine.contract import Batch, Evidence, HeadScores, Lanes, Verdicts, Workload
 from attnsweep.workloads.engine.initialization import draw_parameters
@@ -18,7 +18,7 @@ from attnsweep.workloads.gpt.heads import score_heads
 from attnsweep.workloads.gpt.identities import identities_of
 from attnsweep.workloads.gpt.model import GPT, freeze_base
 from attnsweep.workloads.gpt.parameters import GPTParameters
-from attnsweep.workloads.gpt.tasks import TASKS
+from attnsweep.workloads.gpt.tasks import TASKS, OwnText
 from attnsweep.workloads.identities import Identity
 
 SOLVED_SHARE = 0.05
@@ -86,7 +86,8 @@ class GPTWorkload(Workload[GPTParameters]):
 
     def levels(self, module: nn.Module, batch: Batch) -> dict[str, Tensor]:
         """Losses on the evaluation sequences: of uniform logits (`zero`), of the best constant, of the best function of
-        the current token, and in `induction` of the law that knows the segment's tokens but not their order."""
+        the current token, and in `induction` of the law that knows the segment's tokens but not their order. Of a text
+        the two are its training part's unigram and bigram law, and no level defines `solved`."""
         shape = cast(GPT, module).shape
         found = {name.removeprefix(LEVEL): value for name, value in batch.items() if name.startswith(LEVEL)}
         optimum = found.pop("optimum")
@@ -96,7 +97,10 @@ class GPTWorkload(Workload[GPTParameters]):
     def judge(self, parameters: GPTParameters, evidence: Evidence) -> Verdicts:
         further = TASKS[parameters.task].reference_names[1:]
         marginal = dict.fromkeys(reversed(further), "marginal")
-        return judge_by_levels(evidence, marginal | {"constant": "degenerate_zero", "zero": "degenerate_zero"})
+        stuck = marginal | {"constant": "degenerate_zero", "zero": "degenerate_zero"}
+        # Drawn sequences never repeat.
+        is_finite = parameters.task == OwnText.name
+        return judge_by_levels(evidence, stuck, {"overfit": is_overfit(evidence)} if is_finite else {})
 
     def identities(self, parameters: GPTParameters) -> tuple[Identity, ...]:
         return identities_of(parameters)

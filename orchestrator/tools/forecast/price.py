@@ -16,12 +16,11 @@ from attnsweep.orchestrator.storage.errors import PoolError
 from attnsweep.orchestrator.training.identity import Task, training_seed
 from attnsweep.orchestrator.training.messages import PackOrder, Progress, Raised, RunContext, Trained
 from attnsweep.orchestrator.training.trainer import Trainer
-from attnsweep.search_spaces.random_draws import RandomDraws
+from attnsweep.search_spaces.random_draws import drawn_parameters
 from attnsweep.search_spaces.replication import most_wanted
-from attnsweep.search_spaces.suggestion import values_of
 from attnsweep.search_spaces.sweep import Sweep
 from attnsweep.workloads.engine.contract import Training, Workload
-from attnsweep.workloads.errors import SpecError, UserError
+from attnsweep.workloads.errors import UserError
 from attnsweep.workloads.parameters import TrainingParameters
 
 _LANES = 64
@@ -80,7 +79,7 @@ def price_of(spec: Sweep, workload: Workload[Any], engine: Engine) -> Price:
     Raises:
         UserError: If no trial can be trained, or the workload's code fails.
     """
-    drawn = sorted(_drawn(spec, workload), key=lambda each: repr(each.static_key()))
+    drawn = sorted(drawn_parameters(spec, workload.parameters, _TRIALS), key=lambda each: repr(each.static_key()))
     shapes = [list(group) for _, group in groupby(drawn, key=lambda each: each.static_key())]
     shapes.sort(key=len, reverse=True)
     measured = [_measured(shape, spec, workload, engine) for shape in shapes[:_MOST_SHAPES]]
@@ -102,18 +101,6 @@ def price_of(spec: Sweep, workload: Workload[Any], engine: Engine) -> Price:
         n_shapes=len(shapes),
         n_measured=len(measured),
     )
-
-
-def _drawn(spec: Sweep, workload: Workload[Any]) -> list[TrainingParameters]:
-    draws, found, refusal = RandomDraws(spec), [], None
-    for trial in range(_TRIALS):
-        try:
-            found.append(workload.parameters.resolve(values_of(spec, draws.draw(trial)[0])))
-        except SpecError as error:
-            refusal = error
-    if not found and refusal is not None:
-        raise refusal
-    return found
 
 
 def _measured(shape: list[TrainingParameters], spec: Sweep, workload: Workload[Any], engine: Engine) -> _Measured:
