@@ -1,6 +1,5 @@
 """Rates as answers to a question: numbers, a table and a figure."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
