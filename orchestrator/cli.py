@@ -73,11 +73,16 @@ def options(
 
 
 @app.command()
-def status(directory: SweepDir) -> None:
+def status(
+    directory: SweepDir,
+    follow: Annotated[
+        bool, typer.Option("--follow", help="Show it again every two seconds, until the run ends.")
+    ] = False,
+) -> None:
     """Show the progress of a sweep."""
-    from attnsweep.orchestrator.report.screen.status import print_status
+    from attnsweep.orchestrator.report.screen.status import follow_status, print_status
 
-    print_status(directory)
+    (follow_status if follow else print_status)(directory)
 
 
 @app.command(name="list")
