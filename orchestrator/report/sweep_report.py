@@ -13,6 +13,7 @@ from attnsweep.orchestrator.ledger.reader import Ledger
 from attnsweep.orchestrator.report import facts
 from attnsweep.orchestrator.report.composition import RoleShare, role_composition
 from attnsweep.orchestrator.report.regions import Regions, read_regions
+from attnsweep.orchestrator.report.stuck_rows import StuckRow, stuck_rows
 from attnsweep.orchestrator.storage.local import LocalFolder
 from attnsweep.orchestrator.storage.location import as_argument
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
@@ -38,6 +39,7 @@ class SweepReport:
         costs: Core-seconds by pack size.
         totals: The totals of the ledger.
         failures: The errors, by kind.
+        stuck_rows: A few stuck trainings that stand for the others.
         composition: The share of heads in each role by layer; empty if no head could have a role.
     """
 
@@ -52,6 +54,7 @@ class SweepReport:
     costs: tuple[facts.PackCost, ...]
     totals: facts.Totals
     failures: tuple[facts.Failure, ...]
+    stuck_rows: tuple[StuckRow, ...]
     composition: tuple[RoleShare, ...]
 
     @property
@@ -105,6 +108,7 @@ class SweepReport:
         if self.n_failed:
             errors = "select trial, replicate, error from trainings where outcome = 'failed'"
             queries.append(("The errors", errors))
+        told += [("Why a training is stuck", f"attnsweep why {place} {row.name}") for row in self.stuck_rows]
         told += [(purpose, f"attnsweep query {place} {shlex.quote(sql)}") for purpose, sql in queries]
         told.append(("All rows, for your own analysis", f"attnsweep query {place} 'from trials' --format csv"))
         return told
@@ -141,6 +145,7 @@ def read_sweep_report(directory: SweepDirectory) -> SweepReport:
             costs=facts.pack_costs(connection),
             totals=facts.totals(connection),
             failures=facts.failures(connection),
+            stuck_rows=stuck_rows(connection),
             composition=() if results.roles is None else role_composition(connection, pool),
         )
 
