@@ -26,6 +26,7 @@ from attnsweep.orchestrator.tools.commands import (
     specs,
     workloads,
 )
+from attnsweep.orchestrator.tools.trusting import Trust, trust_code_of
 from attnsweep.workloads.errors import UserError
 
 if TYPE_CHECKING:

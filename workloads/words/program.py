@@ -166,7 +166,7 @@ def output_of(program: Program, values: Mapping[fx.Node, Any], term: fx.Node) ->
         term: From `terms_of`.
     """
     mine = _ancestors(term) & program.dependent(values)
-    order = [node for node in program.graph.graph.nodes if node in mine]
+    order: list[fx.Node] = [node for node in program.graph.graph.nodes if node in mine]
     last = max((order.index(reader) for _, place in program.places if (reader := reader_of(place)) in mine), default=0)
     for node in order[last:]:
         if node is term or not isinstance(values[node], Tensor) or values[node].dim() == 0:
