@@ -164,10 +164,12 @@ def report(
     if trust:
         for each in directories:
             trust_code_of(each)
-    pages = None
+    asks = None
     if why:
-        from attnsweep.orchestrator.inspection.why_page import pages_of as pages
-    typer.echo(write_report(directories, out, pages))
+        from attnsweep.orchestrator.inspection.why_page import pages_of
+
+        asks = pages_of
+    typer.echo(write_report(directories, out, asks))
 
 
 app.command(name="mlflow-sync")(mlflow_sync)

@@ -139,6 +139,7 @@ class Own(Workload[TrainingParameters]):
 """
 
 
+@pytest.mark.slow
 def test_a_users_training_has_its_page(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

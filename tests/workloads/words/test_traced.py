@@ -17,7 +17,7 @@ from attnsweep.workloads.words.program import NotTracedError, program_of
 from attnsweep.workloads.words.terms import GradientWords
 from attnsweep.workloads.words.traced import traced_words, whole_gradients
 
-FULL = {"expectation": "fixed_sample", "batch_size": 8, "n_categories": 3, "n_positions": 4}
+FULL: Mapping[str, Value] = {"expectation": "fixed_sample", "batch_size": 8, "n_categories": 3, "n_positions": 4}
 CASES: tuple[tuple[str, Mapping[str, Value]], ...] = (
     ("category_pairs", {**FULL, "variant": "solution_1"}),
     ("category_pairs", {**FULL, "variant": "solution_1", "attention_activation": "softmax", "qk": "merged"}),
@@ -74,7 +74,8 @@ class Regression(nn.Module):
         self.b = nn.Parameter(noise(3, 2))
 
     def forward(self, x: Tensor) -> Tensor:
-        return torch.relu(x @ self.V) @ self.W + self.b
+        answer: Tensor = torch.relu(x @ self.V) @ self.W + self.b
+        return answer
 
 
 def noise(seed: int, *shape: int) -> Tensor:
@@ -222,7 +223,8 @@ def test_attention_maps_are_averages_over_the_batch_with_queries_as_rows() -> No
             return torch.softmax(self.logits.expand(3, 1, 2, 2), -1)[:, 0] @ (x @ self.v).view(3, 2, 2)
 
     def loss(module: nn.Module, batch: Batch) -> Tensor:
-        return module(batch["x"]).square().mean()
+        error: Tensor = module(batch["x"]).square().mean()
+        return error
 
     (shown,) = words_of(Reader(), loss).maps
     torch.testing.assert_close(shown.weights_QT, torch.tensor([[0.5, 0.5], [0.75, 0.25]], dtype=torch.float64))
