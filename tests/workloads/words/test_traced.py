@@ -138,7 +138,8 @@ def test_parts_are_means_over_groups_and_what_they_leave() -> None:
 
 def test_a_penalty_is_no_pull_and_no_brake() -> None:
     def loss(module: Any, batch: Batch) -> Tensor:
-        return squared(module, batch) + 0.1 * module.V.square().sum()
+        penalty: Tensor = 0.1 * module.V.square().sum()
+        return squared(module, batch) + penalty
 
     module = Regression()
     words = words_of(module, loss)
