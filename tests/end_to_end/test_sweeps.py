@@ -203,6 +203,7 @@ def test_the_command_line_end_to_end(
     assert sum(result["outcomes"].values()) == 8
     assert 0 <= result["stuck_rate_low"] <= result["stuck_rate"] <= result["stuck_rate_high"] <= 1
     assert "attnsweep query s" in done.stderr
+    assert "warning: n_steps ends" in done.stderr
     assert (tmp_path / "sweeps" / "mlflow.db").exists()
     for command, wanted in (("status s", "8 of 8"), ("query s select+count(*)+from+trials --format csv", "4")):
         words = [word.replace("+", " ") for word in command.split()]
