@@ -48,8 +48,8 @@ ASKED = (SWEEP, "sweeps/edge", "sweeps/majority")
 """Sweeps whose documented queries are run on a small sweep of a reduced system."""
 PLACES = ("sweeps/", "s3://")
 ADDED_BY_A_READER = "workloads/formal_languages/majority.py"
-SET_BY_A_READER = ("corpus=", "language=majority")
-"""Settings that name a file or a language which only the reader has."""
+SET_BY_A_READER = ("corpus=", "task=text", "base=", "language=majority")
+"""Settings that need a file, a sweep or a language which only the reader has."""
 
 
 def blocks(text: str, language: str) -> list[str]:
