@@ -60,6 +60,7 @@ class _Stored(BaseModel):
     # Left out where it is empty, as in records of earlier versions.
     code: Mapping[CodeFile, Sha256] = Field(default={}, exclude_if=lambda code: not code)
     files: Mapping[str, Sha256] = Field(default={}, exclude_if=lambda files: not files)
+    more_trials: int = Field(default=0, ge=0, exclude_if=lambda more: not more)
     note: str = Field(default="", exclude_if=lambda note: not note)
     tags: Mapping[str, str] = Field(default={}, exclude_if=lambda tags: not tags)
     bases: Mapping[BaseName, str] = Field(default={}, exclude_if=lambda bases: not bases)
@@ -88,13 +89,14 @@ class SweepDirectory:
     Attributes:
         place: The directory, or the prefix in an object store.
         sweep: The sweep's identity, also in the ledger's column `sweep` and as the name of MLflow's parent run.
-        spec: What is swept.
-        spec_sha256: Hash of the stored spec.
+        spec: What is swept, with the trials that were added later.
+        spec_sha256: Hash of the stored spec, which is that of the sweep's start.
         defaults: The workload's values, at the sweep's start, for parameters that the spec does not name.
         provenance: Versions, git commit, hardware and command at the sweep's start.
         environments: Environments of its trainings, oldest first, by the id in the ledger's `environment`.
         code: The sha256 of each of the user's files that are stored in the sweep, by its name.
         files: The sha256 of each file that the spec names, such as a corpus, by its path. They are not stored.
+        more_trials: The trials that were added later.
         note, tags: What the user wants to remember of it; no result depends on them.
         bases: The trained weights that the sweep starts from and has stored: by their name, what the user gave.
     """
@@ -108,6 +110,7 @@ class SweepDirectory:
     environments: Mapping[str, Environment] = field(default_factory=dict)
     code: Mapping[str, str] = field(default_factory=dict)
     files: Mapping[str, str] = field(default_factory=dict)
+    more_trials: int = 0
     note: str = ""
     tags: Mapping[str, str] = field(default_factory=dict)
     bases: Mapping[str, str] = field(default_factory=dict)
@@ -172,11 +175,20 @@ class SweepDirectory:
         cls.check_new(place)
         environments = {environment.id: environment} if environment else {}
         stored = dict(code.sha256) if code else {}
-        sha256, provenance = spec.sha256(), _provenance()
         bases = {base.name: base.origin} if base else {}
-        remembered = (annotation.note, annotation.tags)
         directory = cls(
-            place, _identity(spec), spec, sha256, defaults, provenance, environments, stored, files, *remembered, bases
+            place=place,
+            sweep=_identity(spec),
+            spec=spec,
+            spec_sha256=spec.sha256(),
+            defaults=defaults,
+            provenance=_provenance(),
+            environments=environments,
+            code=stored,
+            files=files,
+            note=annotation.note,
+            tags=annotation.tags,
+            bases=bases,
         )
         _check_readable(directory)
         try:
@@ -211,7 +223,8 @@ class SweepDirectory:
                 expected=f"a sweep directory, with a {SWEEP_FILE} in it",
                 fix=f"give the directory that `attnsweep run` printed ({error.strerror})",
             ) from error
-        return cls(place, **{name: getattr(stored, name) for name in _Stored.model_fields})
+        found = cls(place, **{name: getattr(stored, name) for name in _Stored.model_fields})
+        return replace(found, spec=_with_more(stored.spec, stored.more_trials))
 
     @property
     def environment(self) -> str | None:
@@ -241,6 +254,15 @@ class SweepDirectory:
             self._course()
         except DamagedRecordError:
             self._put_course(_Course(finished=False, seconds=0.0))
+        return directory
+
+    def extended(self, more_trials: int) -> "SweepDirectory":
+        """Records that so many trials are added to the sweep, which is then not finished; returns the changed sweep."""
+        spec = _with_more(self.spec, more_trials)
+        directory = replace(self, spec=spec, more_trials=self.more_trials + more_trials)
+        # In this order: a sweep that is not finished and has nothing to do is finished by the next `resume`.
+        self._put_course(_Course(finished=False, seconds=self.seconds_spent))
+        self.place.put_text(SWEEP_FILE, directory._text())
         return directory
 
     def record(self) -> str:
@@ -278,18 +300,23 @@ class SweepDirectory:
         return record_text(
             _Stored(
                 sweep=self.sweep,
-                spec=self.spec,
+                spec=_with_more(self.spec, -self.more_trials),
                 spec_sha256=self.spec_sha256,
                 defaults=self.defaults,
                 provenance=self.provenance,
                 environments=self.environments,
                 code=self.code,
                 files=self.files,
+                more_trials=self.more_trials,
                 note=self.note,
                 tags=self.tags,
                 bases=self.bases,
             )
         )
+
+
+def _with_more(spec: Sweep, trials: int) -> Sweep:
+    return spec.but(trials=spec.trials + trials) if trials else spec
 
 
 def code_file(sha256: str) -> str:

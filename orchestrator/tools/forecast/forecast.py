@@ -169,7 +169,8 @@ def _price_lines(price: Price, engine: str) -> list[str]:
     most = "at most " if price.is_bound else ""
     rows = ", ".join(f"{n:,} of {table}" for table, n in price.n_rows.items())
     lines = [
-        f"price: {price.n_trainings:,} trainings, {most}{price.core_seconds:.0f} s on one core"
+        f"price: {price.n_trainings:,} trainings, {most}{price.core_seconds:.2g} s"
+        f" ({price.core_seconds_low:.2g} to {price.core_seconds_high:.2g}) of training on one core"
         f" ({price.core_seconds / 3600:.2g} core-hours, engine {engine}); rows: {rows}; {price.n_bytes / 1e6:.3g} MB"
     ]
     if price.n_shapes > 1:
