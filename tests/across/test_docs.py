@@ -159,6 +159,8 @@ def test_the_settings_of_a_documented_run_fit_its_workload(name: str, written: P
             settings = [after for word, after in pairwise(words) if word == "--set"]
             settings = [each for each in settings if not each.startswith(SET_BY_A_READER)]
             sweep = load_sweep(words[0]).fix(dict(map(assignment, settings)))
+            if "--trials" in words:
+                sweep = sweep.but(trials=int(words[words.index("--trials") + 1]))
             check_sweep(sweep, load_workload(sweep.workload).parameters)
 
 
