@@ -7,8 +7,10 @@ from optuna.distributions import BaseDistribution, CategoricalDistribution
 
 from attnsweep.search_spaces.dimensions import Scalar, Varied
 from attnsweep.search_spaces.optuna_internals import SearchSpaceTransform
-from attnsweep.search_spaces.suggestion import distributions, trial_seed, undrawn
+from attnsweep.search_spaces.suggestion import distributions, trial_seed, undrawn, values_of
 from attnsweep.search_spaces.sweep import Sweep
+from attnsweep.workloads.errors import SpecError
+from attnsweep.workloads.parameters import TrainingParameters
 
 
 class RandomDraws:
@@ -39,6 +41,23 @@ class RandomDraws:
                 drawn |= space.draw(self._generator)
                 used = used | space.distributions
         return drawn, used
+
+
+def drawn_parameters(sweep: Sweep, parameters: type[TrainingParameters], n_trials: int) -> list[TrainingParameters]:
+    """What the first trials of a sweep would train if its sampler were `random`, without those that it refuses.
+
+    Raises:
+        SpecError: If it refuses all.
+    """
+    draws, found, refusal = RandomDraws(sweep), [], None
+    for trial in range(n_trials):
+        try:
+            found.append(parameters.resolve(values_of(sweep, draws.draw(trial)[0])))
+        except SpecError as error:
+            refusal = error
+    if not found and refusal is not None:
+        raise refusal
+    return found
 
 
 class _Space:

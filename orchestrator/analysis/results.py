@@ -19,6 +19,7 @@ from attnsweep.orchestrator.analysis.rates.by_parameter import (
 )
 from attnsweep.orchestrator.analysis.rates.intervals import Rate, rate_label
 from attnsweep.orchestrator.analysis.roles.results import RoleResults, read_role_results
+from attnsweep.orchestrator.analysis.stuck_or_slow import StuckOrSlow, read_stuck_or_slow
 from attnsweep.search_spaces.sweep import Sweep
 
 
@@ -34,6 +35,7 @@ class SweepResults:
         by_parameter: The stuck rate by each swept parameter.
         best: The trial that the objective prefers; `None` if no trial is complete.
         roles: The roles of attention heads; `None` if no head could have a role.
+        stuck_or_slow: Which stuck trainings more steps free; `None` where no law says so.
     """
 
     outcomes: dict[str, int]
@@ -43,6 +45,7 @@ class SweepResults:
     by_parameter: tuple[ParameterRates, ...]
     best: BestTrial | None
     roles: RoleResults | None
+    stuck_or_slow: StuckOrSlow | None
 
     @property
     def n_trainings(self) -> int:
@@ -56,6 +59,7 @@ class SweepResults:
             "outcomes": self.outcomes,
             "stuck_rate": self.stuck.as_json(),
             "solved_rate": self.solved.as_json(),
+            "stuck_or_slow": None if self.stuck_or_slow is None else self.stuck_or_slow.as_json(),
             "loss_median": self.loss_median,
             "stuck_rate_by": [each.as_json() for each in self.by_parameter],
             "best_trial": None if self.best is None else dataclasses.asdict(self.best),
@@ -73,6 +77,9 @@ class SweepResults:
         yield from (f"| {outcome} | {count} |" for outcome, count in self.outcomes.items())
         yield ""
         yield f"Stuck rate: {rate_label(self.stuck)} (95% interval, trainings of one trial not taken as independent)"
+        if self.stuck_or_slow is not None:
+            yield ""
+            yield self.stuck_or_slow.sentence().capitalize()
         if self.best is not None:
             values = ", ".join(f"{name}={value_label(value)}" for name, value in self.best.parameters.items())
             yield ""
@@ -102,4 +109,5 @@ def read_results(connection: duckdb.DuckDBPyConnection, spec: Sweep) -> SweepRes
         rates_by(connection, spec),
         best_trial(connection, spec),
         read_role_results(connection, spec),
+        read_stuck_or_slow(connection),
     )

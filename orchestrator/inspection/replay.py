@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import torch
 
-from attnsweep.orchestrator.inspection.deviation import deviation
+from attnsweep.orchestrator.inspection.deviation import Deviation, deviation
 from attnsweep.orchestrator.inspection.replay_summary import Replay
 from attnsweep.orchestrator.ledger.reader import Ledger
 from attnsweep.orchestrator.storage.environment import Engine
@@ -103,6 +103,24 @@ def retrain(directory: SweepDirectory, training_ids: Sequence[str]) -> tuple[Lan
     tasks = recorded_tasks(workload, rows.take([place[each] for each in training_ids]))
     with training_settings():
         return _trained(workload, tasks, "cpu", directory.engine).final_state(np.arange(len(tasks)))
+
+
+def retrain_checked(directory: SweepDirectory, training_id: str) -> tuple[State, Deviation]:
+    """Trains one training again, alone, to its end.
+
+    Returns:
+        Its parameters and buffers by name, and how far its end is from the recorded one.
+    """
+    workload = load_workload_of(directory)
+    recorded = recorded_rows(Ledger(directory.place), [training_id])
+    tasks = recorded_tasks(workload, recorded.trainings)
+    (environment,) = recorded.trainings["environment"].to_pylist()
+    context = PackContext(directory.sweep, "replay", "cpu", platform.node())
+    with training_settings():
+        pack = _trained(workload, tasks, "cpu", directory.engine_of(environment))
+        rows = ended_rows(workload, tasks, pack, pack.result(), context)
+        _, state = pack.final_state(np.array([0]))
+    return {name: value[0] for name, value in state.items()}, deviation(recorded, rows)
 
 
 def find_training(ledger: Ledger, name: str) -> str:

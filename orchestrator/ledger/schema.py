@@ -70,6 +70,12 @@ def trainings_schema(parameters: type[TrainingParameters], level_names: Sequence
             _field("grad_norm", pa.float64(), "norm of eval_loss's gradient, at the last probe", null=_NOT_FINITE),
             _field("n_steps", pa.int32(), "optimizer steps taken"),
             _field("onset_step", pa.int32(), "step from which the outcome held", null="the training failed"),
+            _field(
+                "predicted_escape_step",
+                pa.int32(),
+                "step at which the loss falls below that of the start, by a law of the start: see docs/forecast.md",
+                null="no law is known, or it says never",
+            ),
             _field("diverged_step", pa.int32(), "first step whose loss was not finite", null="there was none"),
             _field(
                 "train_seconds",

@@ -19,7 +19,10 @@ from attnsweep.workloads.engine.contract import Certificate, Verdicts, Workload
 from attnsweep.workloads.engine.judging import judged
 from attnsweep.workloads.engine.pack import Pack
 from attnsweep.workloads.engine.result import HeadProbe, PackResult
+from attnsweep.workloads.forecast.prediction import predicted_escapes
 from attnsweep.workloads.vocabulary import STUCK_OUTCOMES
+
+_MOST_STEPS = 2**31 - 1
 
 
 @dataclass(frozen=True)
@@ -49,8 +52,10 @@ def ended_rows(
     verdicts = judged(workload, trainings[0].parameters, result.evidence)
     shares = np.array([task.certified_share for task in tasks])
     certificates = certify_stuck(workload, pack, shares, result, verdicts)
+    _, state = pack.final_state(np.arange(len(tasks)))
+    escapes = predicted_escapes(workload, trainings, state)
     return Rows(
-        trainings=trained_rows(workload, tasks, result, verdicts, certificates, context),
+        trainings=trained_rows(workload, tasks, result, verdicts, certificates, context, escapes),
         curves=curve_rows(workload, tasks, result, score_written(workload, pack, result) | _measured_by(certificates)),
         heads=head_rows(workload, tasks, result),
     )
@@ -82,8 +87,9 @@ def trained_rows(
     verdicts: Verdicts,
     certificates: Sequence[Certificate | None],
     context: PackContext,
+    escapes: NDArray[np.float64] | None = None,
 ) -> pa.Table:
-    """The `trainings` rows of a trained pack."""
+    """The `trainings` rows of a trained pack; `escapes` are the predicted ones (L,), NaN where there is none."""
     overflowed = result.diverged_step >= 0
     final, detail = result.at_last_probe(verdicts.outcome), result.at_last_probe(verdicts.detail)
     onset = result.evidence.steps[onset_probe(verdicts.outcome, result.last_probe)]
@@ -105,6 +111,7 @@ def trained_rows(
         **{f"level_{name}": levels[name] for name in workload.level_names if name in levels},
         n_steps=result.n_steps,
         onset_step=np.where(overflowed & (final != "diverged"), result.diverged_step, onset),
+        predicted_escape_step=[None] * len(tasks) if escapes is None else [_whole(step) for step in escapes],
         diverged_step=[int(step) if step >= 0 else None for step in result.diverged_step],
         train_seconds=result.train_seconds,
     )
@@ -231,3 +238,8 @@ def _training_id(workload: Workload[Any], task: Task) -> str:
 
 def _unless(overflowed: NDArray[np.bool_], values: NDArray[np.float64]) -> NDArray[np.float64]:
     return np.where(overflowed, np.nan, values)
+
+
+def _whole(step: float) -> int | None:
+    """A step as its column holds it."""
+    return int(min(step, _MOST_STEPS)) if np.isfinite(step) else None

@@ -212,6 +212,7 @@ def test_the_command_line_end_to_end(
     assert "attnsweep query s" in done.stderr
     with closing(sqlite3.connect(database)) as logged:
         assert logged.execute("select count(*) from runs where status = 'FINISHED'").fetchone() == (1 + 4,)
+    assert "warning: n_steps ends" in done.stderr
     for command, wanted in (("status s", "8 of 8"), ("query s select+count(*)+from+trials --format csv", "4")):
         words = [word.replace("+", " ") for word in command.split()]
         monkeypatch.chdir(tmp_path)

@@ -69,11 +69,13 @@ class ConservedQuantities:
         return found
 
 
+def conserved_by(workload: Workload[P], parameters: P) -> tuple[Conserved, ...]:
+    """What a training with these parameters declares as conserved."""
+    return tuple(each for each in workload.identities(parameters) if isinstance(each, Conserved))
+
+
 def _families(workload: Workload[P], lanes: Lanes[P], parameters: State) -> Iterator[_Family]:
-    declared: list[tuple[Conserved, ...]] = []
-    for training in lanes.trainings:
-        identities = workload.identities(training.parameters)
-        declared.append(tuple(each for each in identities if isinstance(each, Conserved)))
+    declared = [conserved_by(workload, training.parameters) for training in lanes.trainings]
     # They may hold slices, which cannot be hashed.
     different = [each for lane, each in enumerate(declared) if each and each not in declared[:lane]]
     for family in different:

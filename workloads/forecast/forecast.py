@@ -13,7 +13,8 @@ from numpy.typing import NDArray
 
 from attnsweep.workloads.engine.contract import Workload
 from attnsweep.workloads.forecast.escapes import escape_times
-from attnsweep.workloads.forecast.orders import NotAScaleFamilyError, Order, norm_threshold, orders, start_order
+from attnsweep.workloads.forecast.orders import Order, norm_threshold, orders, start_order
+from attnsweep.workloads.forecast.start import NotAScaleFamilyError
 from attnsweep.workloads.parameters import TrainingParameters
 
 _RATIO = 3.0

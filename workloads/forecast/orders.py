@@ -1,30 +1,20 @@
 """Orders of the gradient in init_sigma where trainings start: |gradient| ~ sigma^p, a p for each block of parameters.
 
-Axes: S seed, L lane (the S trainings at sigma, then the same at sigma / 3).
+Axes: S seed.
 """
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from attnsweep.workloads.engine.contract import Lanes, Training, Workload
-from attnsweep.workloads.engine.functional import over_lanes
-from attnsweep.workloads.engine.optimizers import State
-from attnsweep.workloads.engine.starting_state import starting_state
+from attnsweep.workloads.engine.contract import Training, Workload
 from attnsweep.workloads.errors import UserError
+from attnsweep.workloads.forecast.start import RATIO, Start, in_float64, scale_with_sigma
 from attnsweep.workloads.parameters import TrainingParameters
-
-_RATIO = 3.0
-_ROUNDING = 1e-12
-"""The relative difference within which two draws are the same draw."""
-
-
-class NotAScaleFamilyError(Exception):
-    """The starts at two values of init_sigma are not one normal draw at two scales; says why."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -57,11 +47,13 @@ def orders(
     Raises:
         NotAScaleFamilyError: If `init_sigma` does not scale what is drawn.
     """
-    exact = replace(parameters, dtype="float64")
-    trainings = [Training(replace(exact, init_sigma=each), seed) for each in (sigma, sigma / _RATIO) for seed in seeds]
-    weights, gradients = _at_the_start(workload, trainings)
-    _check_scales(weights, len(seeds))
-    return tuple(_order(name, gradient, len(seeds)) for name, gradient in gradients.items())
+    large, small = (
+        Start(workload, [in_float64(Training(parameters, seed), init_sigma=each) for seed in seeds])
+        for each in (sigma, sigma / RATIO)
+    )
+    scale_with_sigma(large.weights, small.weights)
+    below = small.gradients()
+    return tuple(order_of(name, gradient, below[name]) for name, gradient in large.gradients().items())
 
 
 def start_order(found: Sequence[Order]) -> float | None:
@@ -85,41 +77,17 @@ def norm_threshold(workload: Workload[Any], parameters: TrainingParameters, seed
         ]
     except UserError:
         return None  # These trainings accept one value only: they have no norm.
-    _, gradients = _at_the_start(workload, [Training(each, seed) for each in pair])
+    gradients = Start(workload, [Training(each, seed) for each in pair]).gradients()
     return sigma if any(not torch.allclose(each[0], each[1]) for each in gradients.values()) else None
 
 
-def _at_the_start(workload: Workload[Any], trainings: Sequence[Training[Any]]) -> tuple[State, State]:
-    """The weights (L, ...) by name with which trainings start, and the gradients of their first loss."""
-    lanes = Lanes(trainings, torch.device("cpu"))
-    weights, buffers, template = starting_state(workload, lanes)
-    leaves = {name: value.requires_grad_() for name, value in weights.items()}
-    (batch, *_) = workload.batches(lanes, range(1))
-    loss = over_lanes(template, workload.loss)(leaves, buffers, batch)
-    found = torch.autograd.grad(loss.sum(), list(leaves.values()), materialize_grads=True, allow_unused=True)
-    return {name: value.detach() for name, value in weights.items()}, dict(zip(leaves, found, strict=True))
-
-
-def _check_scales(weights: State, n_seeds: int) -> None:
-    """Checks that each parameter starts the same at both values of sigma, or in proportion, and that some do so."""
-    n_scaled = 0
-    for name, value in weights.items():
-        large, small = value[:n_seeds], value[n_seeds:]
-        if torch.equal(large, small):
-            continue
-        if not torch.allclose(large, _RATIO * small, rtol=_ROUNDING, atol=0.0):
-            raise NotAScaleFamilyError(f"{name} does not start in proportion to init_sigma")
-        n_scaled += 1
-    if n_scaled == 0:
-        raise NotAScaleFamilyError("no parameter starts in proportion to init_sigma")
-
-
-def _order(name: str, gradient: Tensor, n_seeds: int) -> Order:
-    norm = gradient.flatten(1).norm(dim=1)
-    has_one = (norm[:n_seeds] > 0) & (norm[n_seeds:] > 0)
+def order_of(name: str, large: Tensor, small: Tensor) -> Order:
+    """The order of one block, from its gradients (S, ...) at sigma and at sigma / 3."""
+    above, below = (gradient.flatten(1).norm(dim=1) for gradient in (large, small))
+    has_one = (above > 0) & (below > 0)
     if not has_one.any():
         return Order(parameter=name, order=None)
-    order_S = (norm[:n_seeds] / norm[n_seeds:])[has_one].log() / math.log(_RATIO)
+    order_S = (above / below)[has_one].log() / math.log(RATIO)
     return Order(
         parameter=name,
         order=float(order_S.quantile(0.5)),

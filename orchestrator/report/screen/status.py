@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from attnsweep.orchestrator.analysis.rates.answers import outcome_counts
 from attnsweep.orchestrator.analysis.rates.by_parameter import stuck_rate
 from attnsweep.orchestrator.analysis.rates.intervals import Rate, rate_label
+from attnsweep.orchestrator.analysis.stuck_or_slow import StuckOrSlow, read_stuck_or_slow
 from attnsweep.orchestrator.ledger.reader import Ledger
 from attnsweep.orchestrator.storage.location import Location, as_argument
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
@@ -31,7 +32,7 @@ def print_status(where: Location) -> None:
     directory = SweepDirectory.open(where)
     spec, now = directory.spec, datetime.now(UTC)
     said = None if directory.finished else read_whereabouts(directory.place)
-    outcomes, stuck, n_trials, last = Ledger(directory.place).ask(partial(_read, spec=spec))
+    outcomes, stuck, slow, n_trials, last = Ledger(directory.place).ask(partial(_read, spec=spec))
     console = PlainConsole(soft_wrap=True)
     state = "finished" if directory.finished else said.in_words(now) if said else "not finished"
     console.print(f"{directory.sweep}: {state}")
@@ -43,6 +44,8 @@ def print_status(where: Location) -> None:
     for outcome, count in outcomes.items():
         console.print(f"  {outcome:16} {count}")
     console.print(f"stuck rate  {rate_label(stuck)}")
+    if slow is not None:
+        console.print(slow.sentence())
     is_running = said is not None and said.is_running(now)
     if said is not None and is_running:
         _print_packs(said.packs, console)
@@ -59,8 +62,11 @@ def _print_packs(packs: Sequence[PackUnderWay], console: PlainConsole) -> None:
         console.print(f"  and {len(packs) - _SHOWN_PACKS} more packs")
 
 
-def _read(connection: "duckdb.DuckDBPyConnection", spec: Sweep) -> tuple[dict[str, int], Rate, int, str | None]:
+def _read(
+    connection: "duckdb.DuckDBPyConnection", spec: Sweep
+) -> tuple[dict[str, int], Rate, StuckOrSlow | None, int, str | None]:
     ((n_trials, last),) = connection.execute(
         "select count(distinct trial), strftime(max(finished_at), '%Y-%m-%d %H:%M:%S UTC') from trainings"
     ).fetchall()
-    return outcome_counts(connection), stuck_rate(connection, spec), n_trials, last
+    slow = read_stuck_or_slow(connection)
+    return outcome_counts(connection), stuck_rate(connection, spec), slow, n_trials, last

@@ -65,6 +65,7 @@ class Summary:
     def to_json(self) -> str:
         """The summary as one line of JSON, for scripts."""
         stuck, best, roles = self.results.stuck, self.results.best, self.results.roles
+        slow = self.results.stuck_or_slow
         content = {
             "directory": str(self.directory.place),
             "sweep": self.directory.sweep,
@@ -76,6 +77,7 @@ class Summary:
             "stuck_rate": stuck.share,
             "stuck_rate_low": stuck.low,
             "stuck_rate_high": stuck.high,
+            "stuck_or_slow": slow.as_json() if slow else None,
             "best_trial": best.trial if best else None,
             "replays": self.replays.as_json() if self.replays else None,
             "roles": roles.as_json() if roles else None,
@@ -94,6 +96,8 @@ class Summary:
         )
         console.print(_outcome_table(self.results.outcomes))
         console.print(f"stuck rate {rate_label(self.results.stuck)}, 95% interval over trials", markup=False)
+        if self.results.stuck_or_slow is not None:
+            console.print(self.results.stuck_or_slow.sentence(), soft_wrap=True, markup=False)
         for rates in self.results.by_parameter:
             console.print(_rate_table(rates))
         if self.results.roles is not None:

@@ -8,6 +8,7 @@ import pytest
 from attnsweep.orchestrator.analysis.best_trial import best_trial
 from attnsweep.orchestrator.analysis.rates.intervals import Rate
 from attnsweep.orchestrator.analysis.results import SweepResults, read_results
+from attnsweep.orchestrator.analysis.stuck_or_slow import read_stuck_or_slow
 from attnsweep.orchestrator.ledger.reader import Ledger
 from attnsweep.orchestrator.ledger.trial import complete_trials
 from attnsweep.search_spaces import Categorical, LossQuantile, Sequential
@@ -63,6 +64,32 @@ def summary(tmp_path_factory: pytest.TempPathFactory) -> SweepResults:
     sweep_on_disk(path, spec, trial_rows(0, STUCK), trial_rows(1, ["solved", "marginal", "solved", "solved"]))
     with Ledger(path).connect() as connection:
         return read_results(connection, spec)
+
+
+def test_stuck_or_slow_compares_the_steps_taken_with_those_predicted(tmp_path: Path) -> None:
+    predictions = {10: "stuck twenty times over", 70: "undecided", 200: "slow", None: "no law"}
+    trials = [
+        trial_rows(at, ["degenerate_zero", "runaway"], n_steps=100, predicted_escape_step=step)
+        for at, step in enumerate(predictions)
+    ]
+    solved = trial_rows(9, ["solved"], n_steps=10, predicted_escape_step=20)
+    spec = small_sweep("slow")
+    sweep_on_disk(tmp_path / "sweep", spec, *trials, solved)
+    with Ledger(tmp_path / "sweep").connect() as connection:
+        found = present(read_results(connection, spec).stuck_or_slow)
+    assert (found.stuck, found.slow, found.unknown) == (2, 1, 5)
+    assert found.ratio == pytest.approx(100 / 70)
+    assert "of 8 stuck trainings 2 took over 2 times" in found.sentence()
+
+
+def test_stuck_or_slow_says_nothing_without_predictions(tmp_path: Path) -> None:
+    spec = small_sweep("unknown")
+    sweep_on_disk(tmp_path / "sweep", spec, trial_rows(0, STUCK))
+    with Ledger(tmp_path / "sweep").connect() as connection:
+        assert read_results(connection, spec).stuck_or_slow is None
+    old = Path(__file__).parents[2] / "golden" / "0.1.0" / "finished"
+    with Ledger(old).connect() as connection:
+        assert read_stuck_or_slow(connection) is None
 
 
 def test_the_summary_is_plain_json_and_markdown(summary: SweepResults) -> None:

@@ -1,0 +1,106 @@
+"""Predicted escapes against trained ones, and what a prediction depends on."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+
+from attnsweep import defaults
+from attnsweep.workloads.category_pairs import CategoryPairs
+from attnsweep.workloads.engine.contract import Batch, Training
+from attnsweep.workloads.forecast.escapes import escape_times
+from attnsweep.workloads.forecast.linear import spectrum, steps_until
+from attnsweep.workloads.forecast.prediction import predicted_escapes
+from attnsweep.workloads.parameters import Value
+
+PAIRS = CategoryPairs()
+SMALL: Mapping[str, Value] = {"n_categories": 5, "n_positions": 8, "n_steps": 2000, "learning_rate": 0.1}
+
+
+def trainings(seeds: range, **values: Value) -> list[Training[Any]]:
+    return [Training(defaults(PAIRS, **{**SMALL, **values}), seed) for seed in seeds]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("values", "error"),
+    [
+        ({"init_sigma": 1e-4}, 0.03),
+        ({"init_sigma": 1e-3, "variant": "categories_only"}, 0.03),
+        ({"init_sigma": 1e-3, "weight_decay": 0.3}, 0.03),
+        ({"init_sigma": 0.03, "qk": "factored"}, 0.05),
+    ],
+)
+def test_each_seed_leaves_when_predicted(values: Mapping[str, Value], error: float) -> None:
+    several = trainings(range(40, 56), **values)
+    parameters = several[0].parameters
+    (trained,) = escape_times(PAIRS, parameters, [parameters.init_sigma], range(40, 56), 8000)
+    predicted = predicted_escapes(PAIRS, several)
+    assert np.abs(predicted / trained - 1).max() < error + 2 / trained.min()
+
+
+def test_a_prediction_depends_neither_on_the_lane_nor_on_its_neighbours() -> None:
+    several = trainings(range(5), init_sigma=1e-3) + trainings(range(2), init_sigma=3.0, learning_rate=0.01)
+    together = predicted_escapes(PAIRS, several)
+    alone = np.concatenate([predicted_escapes(PAIRS, [each]) for each in several[::-1]])[::-1]
+    assert np.array_equal(together, alone, equal_nan=True)
+    assert np.isfinite(together).tolist() == [True] * 5 + [False] * 2
+    in_float32 = [replace(each, parameters=replace(each.parameters, dtype="float32")) for each in several]
+    assert np.array_equal(predicted_escapes(PAIRS, in_float32), together, equal_nan=True)
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        {"optimizer": "adam"},
+        {"momentum": 0.9},
+        {"learning_rate_schedule": "cosine"},
+        {"gradient_clip_norm": 1.0},
+        {"init_sigma": None},
+        {"init_sigma": 0.0},
+        {"init_sigma": 1.0},
+        {"expectation": "sampled"},
+        {"attention_activation": "softmax"},
+        {"qk": "factored", "weight_decay": 0.1},
+        {"learning_rate": 10.0},
+    ],
+)
+def test_no_prediction_without_a_law(values: Mapping[str, Value]) -> None:
+    found = predicted_escapes(PAIRS, trainings(range(2), **{"init_sigma": 1e-3, **values}))
+    assert np.isnan(found).all()
+
+
+class OnlyFloat32(CategoryPairs):
+    """A workload whose loss refuses float64."""
+
+    def loss(self, module: nn.Module, batch: Batch) -> Tensor:
+        assert next(module.parameters()).dtype == torch.float32
+        return super().loss(module, batch)
+
+
+def test_code_that_cannot_compute_in_float64_has_no_prediction() -> None:
+    assert np.isnan(predicted_escapes(OnlyFloat32(), trainings(range(2), init_sigma=1e-3, dtype="float32"))).all()
+
+
+def test_spectrum_and_steps_are_those_of_gradient_descent_on_a_quadratic_loss() -> None:
+    generator = torch.Generator().manual_seed(3)
+    eigenvalues = torch.tensor([-2.0, -2.0, -0.7, 0.0, 0.0, 1.5], dtype=torch.float64)
+    basis, _ = torch.linalg.qr(torch.randn(6, 6, dtype=torch.float64, generator=generator))
+    hessian = basis * eigenvalues @ basis.T
+    delta = 1e-3 * torch.randn(3, 6, dtype=torch.float64, generator=generator)
+    nodes, weights = spectrum(lambda vectors: vectors @ hessian, delta)
+    assert weights.sum(1) == pytest.approx([1.0] * 3)
+    expected = []
+    for start in delta:
+        step, weight = 0, start
+        while weight @ hessian @ weight / 2 > -1.0:
+            weight, step = weight - 0.05 * hessian @ weight, step + 1
+        expected.append(step)
+    squared = (delta**2).sum(1, keepdim=True).numpy()
+    found = steps_until(np.ones(3), nodes, 1 - 0.05 * nodes, weights * squared)
+    assert found.tolist() == expected
+    assert steps_until(np.ones(1), np.array([[1.0]]), np.array([[0.9]]), np.ones((1, 1))).tolist() == [np.inf]

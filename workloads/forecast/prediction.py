@@ -1,0 +1,136 @@
+"""The step at which each training leaves its start, from the law of its loss there; no step of it is trained.
+
+Axes: L lane, n weight, m node.
+"""
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from attnsweep.workloads.diagnostics.outcomes import AT_LEVEL
+from attnsweep.workloads.engine.contract import Training, Workload
+from attnsweep.workloads.engine.optimizers import State
+from attnsweep.workloads.forecast.flow import times_until
+from attnsweep.workloads.forecast.linear import spectrum, steps_until
+from attnsweep.workloads.forecast.start import RATIO, Start, in_float64, scale_with_sigma
+from attnsweep.workloads.parameters import TrainingParameters
+
+_SAME_ORDER = 0.1
+"""The largest difference of an order from a whole number."""
+_MOST_LANES, _MOST_NUMBERS = 256, 2**20
+"""At once: trainings, and weights of all of them."""
+_CLOSER = 1e-3
+"""The part of the start at which the gradient is taken as linear."""
+
+
+def predicted_escapes(
+    workload: Workload[Any], trainings: Sequence[Training[Any]], buffers: State | None = None
+) -> NDArray[np.float64]:
+    """(L,) the predicted steps at which trainings leave their start, as `escape_times` defines it.
+
+    NaN without a law; infinite where the law says that the start is never left.
+
+    There is a law for plain gradient descent (SGD with a constant learning rate, no momentum or clipping) on a loss
+    that is the same at each step, from a start of order 1 or more: see docs/forecast.md. A prediction depends on the
+    training's parameters and seed alone.
+
+    Args:
+        workload: The problem.
+        trainings: Of one shape.
+        buffers: Theirs (L, ...) by name, where they are known.
+    """
+    found = np.full(len(trainings), np.nan)
+    chosen = [lane for lane, each in enumerate(trainings) if _descends_plainly(each.parameters)]
+    if not chosen:
+        return found
+    try:
+        exact = [in_float64(trainings[lane]) for lane in chosen]
+        scaled, n_weights = _scaled_by_sigma(workload, exact[0])
+    except Exception:  # noqa: BLE001  # A user's code need not work in float64, and no training is to fail for it.
+        return found
+    n_at_once = max(min(_MOST_LANES, _MOST_NUMBERS // n_weights), 1)
+    for first in range(0, len(exact), n_at_once):
+        part = slice(first, first + n_at_once)
+        lanes = torch.tensor(chosen[part])
+        its = None if buffers is None else {name: each[lanes.to(each.device)] for name, each in buffers.items()}
+        found[chosen[part]] = _NearStart(workload, exact[part], scaled, its).escapes()
+    return found
+
+
+def _descends_plainly(parameters: TrainingParameters) -> bool:
+    if not parameters.init_sigma or parameters.gradient_clip_norm is not None:
+        return False
+    plain = (parameters.optimizer, parameters.learning_rate_schedule, parameters.warmup_steps, parameters.momentum)
+    return (
+        plain == ("sgd", "constant", 0, 0.0) and parameters.gradient_clip_norm is None and bool(parameters.init_sigma)
+    )
+
+
+def _scaled_by_sigma(workload: Workload[Any], training: Training[Any]) -> tuple[list[str], int]:
+    """The names of the weights that start in proportion to init_sigma, and the number of all weights."""
+    sigma = training.parameters.init_sigma
+    large, small = (Start(workload, [in_float64(training, init_sigma=sigma / each)]) for each in (1, RATIO))
+    small.gradients()
+    return scale_with_sigma(large.weights, small.weights), large.rows.shape[1]
+
+
+def _orders(large: Tensor, small: Tensor) -> NDArray[np.float64]:
+    """(L,) the orders of whole gradients (L, n) at sigma and sigma / 3."""
+    return np.asarray(torch.log(large.norm(dim=1) / small.norm(dim=1)) / math.log(RATIO))
+
+
+class _NearStart:
+    """L trainings near the point that they start at with init_sigma 0."""
+
+    def __init__(
+        self, workload: Workload[Any], trainings: Sequence[Training[Any]], scaled: Sequence[str], buffers: State | None
+    ) -> None:
+        self._start = Start(workload, trainings, buffers)
+        self._rows, self._origin = self._start.rows, self._start.scaled(scaled, 0.0)
+        self._rate = np.array([each.parameters.learning_rate for each in trainings])
+        self._decay = np.array([each.parameters.weight_decay for each in trainings])
+        first, gradient = self._start.descent(self._rows)
+        third = self._origin + (self._rows - self._origin) / RATIO
+        self._orders = _orders(gradient, self._start.descent(third)[1])
+        self._zero, self._first = self._start.descent(self._origin)[0].numpy(), first.numpy()
+        self._held = np.minimum(self._zero, self._first)
+        self._level = self._held - AT_LEVEL * np.abs(self._held)
+
+    def escapes(self) -> NDArray[np.float64]:
+        """(L,) steps; NaN without a law."""
+        found = np.full(len(self._orders), np.nan)
+        if not self._start.is_exact:
+            return found
+        order = self._orders.round()
+        holds = (abs(self._orders - order) <= _SAME_ORDER) & (self._first <= self._zero + AT_LEVEL * abs(self._zero))
+        is_linear, flows = holds & (order == 1), holds & (order > 1) & (self._decay == 0)
+        if is_linear.any():
+            found[is_linear] = self._linear()[is_linear]
+        if flows.any():
+            found[flows] = self._flow()[flows]
+        return found
+
+    def _linear(self) -> NDArray[np.float64]:
+        delta = self._rows - self._origin
+        size = delta.norm(dim=1, keepdim=True)
+
+        def product(vectors: Tensor) -> Tensor:
+            closer: Tensor = _CLOSER * size
+            return self._start.descent(self._origin + closer * vectors)[1] / closer
+
+        nodes, weights = spectrum(product, delta)
+        growth = 1 - self._rate[:, None] * (nodes + self._decay[:, None])
+        steps = steps_until(self._zero - self._level, nodes, growth, weights * size.numpy() ** 2)
+        # Under steps too large for the curvature, the law is not that of the flow.
+        is_stable = np.where(nodes > 0, np.abs(growth), 0.0).max(1) < 1
+        return np.asarray(np.where(is_stable, steps, np.nan))
+
+    def _flow(self) -> NDArray[np.float64]:
+        held, level = torch.from_numpy(self._held), torch.from_numpy(self._level)
+        times = times_until(self._start.descent, self._rows, held, level)
+        return np.where(np.isfinite(times), np.ceil(times / self._rate), np.nan)
