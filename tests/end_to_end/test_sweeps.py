@@ -201,7 +201,7 @@ def test_the_command_line_end_to_end(
         text=True,
         cwd=tmp_path,
         env=environment,
-        timeout=120,
+        timeout=600,
         check=False,
     )
     assert done.returncode == 0, done.stderr

@@ -46,18 +46,18 @@ def small_sweep(**changes: Any) -> Sweep:
 
 def long_sweep(**changes: Any) -> Sweep:
     """2 trials x 2 trainings, each of ten slices of a `sliced` trainer."""
-    space = {"n_steps": 100, "n_categories": 3, "n_positions": 5, "init_sigma": Float(low=0.1, high=1.0)}
+    space = {"n_steps": 250, "n_categories": 3, "n_positions": 5, "init_sigma": Float(low=0.1, high=1.0)}
     return small_sweep(space=space | {"stop_when_solved": False}, trials=2, replicates=2).but(**changes)
 
 
 def sliced(base: type[Trainer] = Trainer) -> type[Trainer]:
-    """A trainer that reports after every 10 steps, however fast the machine, and returns the state of every pack."""
+    """A trainer that reports after every 25 steps, however fast the machine, and returns the state of every pack."""
 
     class Sliced(base):  # type: ignore[misc, valid-type]
         """A local class, which Ray sends to its workers by value."""
 
         def _train_slice(self, pack: Pack[Any]) -> bool:
-            return pack.advance(10)
+            return pack.advance(25)
 
         def hand_back(self) -> HandedBack:
             self._started = float("-inf")
