@@ -30,12 +30,12 @@ from attnsweep.orchestrator.training.error_text import STOPS, text_of
 from attnsweep.orchestrator.training.identity import Task
 from attnsweep.orchestrator.training.messages import Rows
 from attnsweep.orchestrator.training.rows import PackContext, curve_rows, ended_rows, failed_rows, head_rows
-from attnsweep.workloads.engine.blocks import Programs
 from attnsweep.workloads.engine.contract import Lanes, Training, Workload
 from attnsweep.workloads.engine.optimizers import State
 from attnsweep.workloads.engine.pack import Pack
 from attnsweep.workloads.engine.process import training_settings
 from attnsweep.workloads.engine.schedule import dense_probe_steps
+from attnsweep.workloads.engine.shape_programs import Programs
 from attnsweep.workloads.errors import UserError
 
 REPLAYED_SHARE = 0.01

@@ -15,7 +15,7 @@ from attnsweep.orchestrator.ledger.schema import schemas_of
 from attnsweep.orchestrator.ledger.writer import LedgerWriter
 from attnsweep.orchestrator.report.screen.summary import Summary, summarize
 from attnsweep.orchestrator.running.charges import check_charges
-from attnsweep.orchestrator.running.engine_choice import compile_ahead, engine_for
+from attnsweep.orchestrator.running.engine_choice import Ahead, engine_for
 from attnsweep.orchestrator.running.few_steps import warn_of_few_steps
 from attnsweep.orchestrator.running.loop import Found, SweepLoop
 from attnsweep.orchestrator.running.progress import ProgressDisplay, logging_progress
@@ -37,7 +37,7 @@ from attnsweep.orchestrator.storage.stored_code import load_workload_of
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
 from attnsweep.orchestrator.storage.trust import trust
 from attnsweep.orchestrator.storage.whereabouts import Beacon
-from attnsweep.orchestrator.tracking import Projection, tracking_uri
+from attnsweep.orchestrator.tracking import Projection, processes, tracking_uri
 from attnsweep.orchestrator.training.messages import RunContext
 from attnsweep.orchestrator.training.pool import Pool
 from attnsweep.orchestrator.training.resources import Resources, StartPool, open_resources
@@ -90,13 +90,13 @@ def run_sweep(
     spec, base = resolved(spec, workload)
     check_charges(spec, workload)
     warn_of_few_steps(spec, workload, console)
-    engine = engine_for(spec, workload, resources.engine, console)
+    processes.start_ahead()
+    ahead = Ahead.of(spec, workload, resources, lambda: engine_for(spec, workload, resources.engine, console))
     code = user_code_of(workload)
     if code is not None:
         trust(code.sha256)
-    if engine == "blocks" and resources.starts_ray:
-        compile_ahead(spec, workload)
-    with open_resources(resources) as start_pool:
+    with open_resources(resources, ahead.programs) as start_pool:
+        engine = ahead.engine.result()
         defaults = {name: each.default for name, each in parameters.declared().items() if name not in spec.space}
         environment, files = Environment.current(workload, engine), sha256_of_files(pinned(workload, spec))
         directory = SweepDirectory.create(where, spec, defaults, environment, code, files, annotation, base)
@@ -180,8 +180,10 @@ def resume_sweep(
             fix=f"restore them, or continue with attnsweep resume {as_argument(directory.place)} --accept-drift: "
             "column `environment` then distinguishes the rows",
         )
+    processes.start_ahead()
+    ahead = Ahead.of(directory.spec, workload, resources, lambda: directory.engine)
     try:
-        with open_resources(resources) as start_pool:
+        with open_resources(resources, ahead.programs) as start_pool:
             return session.run(directory, workload, start_pool, environment)
     except PoolError as error:
         raise SweepError(str(error), directory.place) from error

@@ -21,11 +21,11 @@ from attnsweep.reproduction.studies.metric_law import RunawayLaw
 from attnsweep.reproduction.studies.metric_slopes import Forecast, fitted_slope, law_rows
 from attnsweep.reproduction.threads import one_thread
 from attnsweep.workloads.category_pairs import CategoryPairs
-from attnsweep.workloads.engine.blocks import Programs
 from attnsweep.workloads.engine.contract import Lanes, Training
 from attnsweep.workloads.engine.judging import judged
 from attnsweep.workloads.engine.pack import Pack
 from attnsweep.workloads.engine.programs import NoCompilerError, block_engine
+from attnsweep.workloads.engine.shape_programs import Programs
 from attnsweep.workloads.parameters import Value
 from attnsweep.workloads.testing import defaults
 

@@ -121,7 +121,7 @@ class HazardRatios:
             panel.set_xscale("log")
             for row, each in enumerate(self.ratios):
                 if each.label == each.reference:
-                    panel.plot(1, row, marker="|", color=GREY)
+                    panel.plot(1, row, marker="D", color=GREY, markerfacecolor="white")
                 elif each.ratio is not None and each.low is not None and each.high is not None:
                     draw_interval(panel, row, (each.ratio, each.low, each.high), "x", fmt="o", color=BLUE)
             names = [f"{parameter_label(each.name)} {figure_text(each.label)}" for each in self.ratios]
@@ -253,7 +253,10 @@ def _regression(counts: _Counts, terms: Sequence[tuple[int, int]]) -> tuple[list
     model = GLM(np.column_stack([k, n - k]), design, family=families.Binomial(families.links.CLogLog()))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        fitted = model.fit(cov_type="cluster", cov_kwds={"groups": counts.trial[row]})
+        try:
+            fitted = model.fit(cov_type="cluster", cov_kwds={"groups": counts.trial[row]})
+        except np.linalg.LinAlgError:
+            return nothing, "the fit does not converge"
     reach = float(special.stdtrit(n_clusters - len(terms), 0.975)) * np.asarray(fitted.bse)[-len(terms) :]
     logs = np.asarray(fitted.params)[-len(terms) :]
     fine = np.isfinite(reach) & (np.abs(logs) < _LARGEST)
