@@ -1,8 +1,6 @@
 """The command line. Fast to import: torch, ray and mlflow are loaded by the commands that need them."""
 
 import sys
-from collections.abc import Callable
-from contextlib import suppress
 from enum import StrEnum
 from importlib.metadata import version
 from pathlib import Path
@@ -13,30 +11,34 @@ from typer.exceptions import TyperException
 
 from attnsweep.orchestrator.checking_commands import EXIT_FAULT, audit, check_gradients, forecast, replay, why
 from attnsweep.orchestrator.running.signals import sigterm_as_ctrl_c
+from attnsweep.orchestrator.running_commands import EXIT_INTERRUPTED, mlflow_sync, resume, run
 from attnsweep.orchestrator.storage.credentials import without_credentials
 from attnsweep.orchestrator.storage.errors import PoolError, SweepError
-from attnsweep.orchestrator.storage.location import as_argument, local_path, locate
+from attnsweep.orchestrator.storage.location import as_argument, local_path
 from attnsweep.orchestrator.storage.ray_session import new_directory
-from attnsweep.orchestrator.tools import resource_options as on
-from attnsweep.orchestrator.tools.arguments import SweepDir, TrackingUri, check_texts
-from attnsweep.orchestrator.tools.commands import AsJson, doctor, prepare_corpus, score_heads, specs, workloads
-from attnsweep.orchestrator.tools.trusting import Trust, code_for, trust_code_of
+from attnsweep.orchestrator.tools.arguments import SweepDir, check_texts
+from attnsweep.orchestrator.tools.commands import (
+    AsJson,
+    doctor,
+    new_workload,
+    prepare_corpus,
+    score_heads,
+    specs,
+    workloads,
+)
 from attnsweep.workloads.errors import UserError
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from attnsweep.orchestrator.report.screen.summary import Summary
-
 app = typer.Typer(
     name="attnsweep",
     help="Run sweeps of small attention models, and measure how often their trainings get stuck.",
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
 )
 
-EXIT_MISTAKE, EXIT_SOME_FAILED, EXIT_CHANGED, EXIT_INTERRUPTED = 2, 3, 4, 130
+EXIT_MISTAKE, EXIT_CHANGED = 2, 4
 _TYPED_CHARACTERS = 400
 """The length at which Typer's messages are cut, because they repeat what the user typed."""
 
@@ -56,6 +58,10 @@ def _print_version(wanted: bool) -> None:
         raise typer.Exit
 
 
+app.command()(run)
+app.command()(resume)
+
+
 @app.callback()
 def options(
     show_version: Annotated[
@@ -67,129 +73,24 @@ def options(
 
 
 @app.command()
-def run(
-    spec: Annotated[
-        str, typer.Argument(metavar="SPEC", help="The name of a shipped sweep, a Python file, or a sweep.json.")
-    ],
-    directory: Annotated[
-        str | None,
-        typer.Option("--dir", help="New sweep directory, or s3://BUCKET/PREFIX; default: ./sweeps/<name>-<time>."),
-    ] = None,
-    trials: Annotated[int | None, typer.Option(help="Number of configurations to train.")] = None,
-    replicates: Annotated[
-        int | None, typer.Option(help="Number of trainings of each configuration, each with its own seed.")
-    ] = None,
-    seed: Annotated[int | None, typer.Option(help="Seed of the sampler and of all trainings.")] = None,
-    fixed: Annotated[
-        list[str] | None,
-        typer.Option("--set", metavar="NAME=VALUE", help="Fix a parameter to one value; may be repeated."),
-    ] = None,
-    address: on.Address = None,
-    local: on.Local = False,
-    trainers: on.Trainers = None,
-    wait_nodes: on.WaitNodes = 0,
-    device: on.OnDevice = on.Device.auto,
-    priority: on.Priority = 0,
-    engine: on.ByEngine = on.Engine.auto,
-    pack_size: on.PackSize = None,
-    max_failures: on.MaxFailures = None,
-    keep_weights: Annotated[
-        list[int] | None,
-        typer.Option("--keep-weights", metavar="TRIAL", help="Keep the final weights of this trial; may be repeated."),
-    ] = None,
-    or_resume: Annotated[
-        bool, typer.Option("--or-resume", help="Continue the sweep if --dir holds it; for schedulers, which repeat.")
-    ] = False,
-    trust: Trust = False,
-    as_json: AsJson = False,
-) -> None:
-    """Run a sweep."""
-    from attnsweep.search_spaces.loading import assignment, load_sweep
-
-    sweep = load_sweep(spec).fix(dict(assignment(text) for text in fixed or []))
-    budget = {"trials": trials, "replicates": replicates, "seed": seed}
-    sweep = sweep.but(**{name: value for name, value in budget.items() if value is not None})
-    if or_resume and directory is None:
-        raise UserError(
-            "--or-resume", given="no --dir", expected="a directory that a repetition finds", fix="add --dir DIR"
-        )
-    for trial in keep_weights or []:
-        if not 0 <= trial < sweep.trials:
-            raise UserError(
-                "--keep-weights",
-                given=trial,
-                expected=f"the number of a trial, 0..{sweep.trials - 1}",
-                fix="choose another, or raise --trials",
-            )
-    place = locate(new_directory(sweep.name, directory), "--dir")
-
-    from attnsweep.orchestrator.running.session import run_or_resume, run_sweep
-    from attnsweep.orchestrator.training.resources import Resources
-
-    code = code_for(spec, sweep, trusted=trust)
-    resources = Resources(
-        address=address,
-        local=local,
-        n_trainers=on.parse_trainers(trainers),
-        n_nodes=wait_nodes,
-        device=device.value,
-        priority=priority,
-        engine=engine.value,
-        pack_size=pack_size,
-        max_failures=max_failures,
-    )
-    start = run_or_resume if or_resume else run_sweep
-    summary = start(sweep, place, resources, _stderr(), code)
-    if keep_weights and summary.finished:
-        from attnsweep.orchestrator.inspection.kept_weights import keep_weights as keep
-
-        keep(summary.directory, keep_weights, lambda line: typer.echo(line, err=True))
-    _conclude(summary, as_json=as_json)
-
-
-@app.command()
-def resume(
-    directory: SweepDir,
-    address: on.Address = None,
-    local: on.Local = False,
-    trainers: on.Trainers = None,
-    wait_nodes: on.WaitNodes = 0,
-    device: on.OnDevice = on.Device.auto,
-    priority: on.Priority = 0,
-    pack_size: on.PackSize = None,
-    max_failures: on.MaxFailures = None,
-    accept_drift: Annotated[
-        bool, typer.Option("--accept-drift", help="Resume although versions or code have changed.")
-    ] = False,
-    trust: Trust = False,
-    as_json: AsJson = False,
-) -> None:
-    """Resume an interrupted sweep."""
-    from attnsweep.orchestrator.running.session import resume_sweep
-    from attnsweep.orchestrator.training.resources import Resources
-
-    resources = Resources(
-        address=address,
-        local=local,
-        n_trainers=on.parse_trainers(trainers),
-        n_nodes=wait_nodes,
-        device=device.value,
-        priority=priority,
-        pack_size=pack_size,
-        max_failures=max_failures,
-    )
-    if trust:
-        trust_code_of(directory)
-    summary = resume_sweep(directory, resources, _stderr(), accept_drift=accept_drift)
-    _conclude(summary, as_json=as_json)
-
-
-@app.command()
 def status(directory: SweepDir) -> None:
     """Show the progress of a sweep."""
     from attnsweep.orchestrator.report.screen.status import print_status
 
     print_status(directory)
+
+
+@app.command(name="list")
+def list_sweeps(
+    directories: Annotated[
+        list[str] | None, typer.Argument(metavar="[DIR...]", help="Folders, or s3://BUCKET/PREFIX; default: ./sweeps.")
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """List all sweeps below a folder: state, rates, size, tags."""
+    from attnsweep.orchestrator.report.screen.listing import print_list
+
+    print_list(directories or ["sweeps"], as_json=as_json)
 
 
 @app.command()
@@ -217,7 +118,10 @@ def query(
 def compare(
     a: Annotated[str, typer.Argument(metavar="A", help="A sweep directory, or s3://BUCKET/PREFIX.")],
     b: Annotated[str, typer.Argument(metavar="B", help="Another sweep of the same workload.")],
-    by: Annotated[str | None, typer.Option(metavar="PARAM", help="Also compare within bins of this parameter.")] = None,
+    by: Annotated[
+        str | None,
+        typer.Option(metavar="PARAM[,PARAM]", help="Also compare in the bins of a parameter, or the cells of two."),
+    ] = None,
     at_most: Annotated[
         float | None,
         typer.Option(
@@ -255,17 +159,7 @@ def report(
     typer.echo(write_report(directories, out))
 
 
-@app.command(name="mlflow-sync")
-def mlflow_sync(directory: SweepDir, tracking_uri: TrackingUri = None) -> None:
-    """Log to MLflow the trials and the report that it lacks."""
-    from attnsweep.orchestrator import tracking
-    from attnsweep.orchestrator.running.progress import logging_progress
-    from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
-
-    sweep = SweepDirectory.open(directory)
-    done = tracking.sync(sweep, tracking_uri, logging_progress(_stderr()))
-    typer.echo(f"{done.n_logged} trials logged, {done.n_present} already there", err=True)
-    _add_report(lambda: tracking.add_report(sweep, tracking_uri))
+app.command(name="mlflow-sync")(mlflow_sync)
 
 
 @app.command()
@@ -307,6 +201,7 @@ app.command(name="prepare-corpus")(prepare_corpus)
 app.command()(doctor)
 app.command()(specs)
 app.command()(workloads)
+app.command(name="new-workload")(new_workload)
 
 
 def main() -> None:
@@ -338,26 +233,6 @@ def _complain(text: str) -> None:
     from attnsweep.orchestrator.terminal import plain
 
     typer.echo(f"attnsweep: {plain(without_credentials(text))}", err=True)
-
-
-def _conclude(summary: "Summary", *, as_json: bool) -> None:
-    summary.print(_stderr())
-    if as_json:
-        typer.echo(summary.to_json())
-    if not summary.finished:
-        raise typer.Exit(EXIT_INTERRUPTED)
-    if summary.in_mlflow:
-        from attnsweep.orchestrator import tracking
-
-        _add_report(lambda: tracking.have_report_added(summary.directory))
-    if summary.n_failed or summary.refused:
-        raise typer.Exit(EXIT_SOME_FAILED)
-
-
-def _add_report(add: Callable[[], None]) -> None:
-    """Adds the report to MLflow. It takes seconds, so it comes last, and Ctrl-C skips it."""
-    with suppress(KeyboardInterrupt), _stderr().status("drawing the report for MLflow; Ctrl-C skips it"):
-        add()
 
 
 def _stderr() -> "Console":

@@ -10,7 +10,7 @@ from importlib.metadata import EntryPoint
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
-from attnsweep.workloads.errors import UserError
+from attnsweep.workloads.errors import UserError, did_you_mean
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -92,8 +92,8 @@ def find_reproduction(name: str, reproductions: Mapping[str, Reproduction]) -> R
         UserError: If there is none.
     """
     if name not in reproductions:
-        names = ", ".join(reproductions)
-        raise UserError("NAME", given=name, expected=f"one of {names}", fix="see `attnsweep reproduce`")
+        fix = did_you_mean(name, reproductions, otherwise="see `attnsweep reproduce`")
+        raise UserError("NAME", given=name, expected=f"one of {', '.join(reproductions)}", fix=fix)
     return reproductions[name]
 
 

@@ -1,4 +1,4 @@
-"""Finding a sweep: by the name of a shipped one, in a user's Python file, or in a stored `sweep.json`."""
+"""Finding a sweep: by the name of a shipped one, in a user's Python or YAML file, or in a stored `sweep.json`."""
 
 import importlib
 import json
@@ -8,7 +8,8 @@ from typing import Any
 
 from attnsweep.search_spaces import catalog
 from attnsweep.search_spaces.sweep import Sweep
-from attnsweep.workloads.errors import SpecError, UserError
+from attnsweep.search_spaces.yaml_text import read_yaml
+from attnsweep.workloads.errors import SpecError, UserError, did_you_mean
 from attnsweep.workloads.files import given_file
 from attnsweep.workloads.user_code import load_module, users_code
 
@@ -35,11 +36,13 @@ def load_sweep(reference: str) -> Sweep:
         return _with_workload_beside(_made_by(module.sweep, reference), path)
     if path.suffix == ".json":
         return _stored(path)
+    if path.suffix in (".yaml", ".yml"):
+        return _with_workload_beside(_written(path), path)
     raise UserError(
         "SPEC",
         given=reference,
-        expected=f"one of {', '.join(shipped_names())}; a Python file with sweep(); or a sweep.json",
-        fix="see `attnsweep specs`",
+        expected=f"one of {', '.join(shipped_names())}; a Python file with sweep(); a YAML file; or a sweep.json",
+        fix=did_you_mean(reference, shipped_names(), otherwise="see `attnsweep specs`"),
     )
 
 
@@ -77,6 +80,14 @@ def _with_workload_beside(sweep: Sweep, path: Path) -> Sweep:
     if not colon or not place.endswith(".py"):
         return sweep
     return sweep.but(workload=f"{(path.resolve().parent / place)}:{class_name}")
+
+
+def _written(path: Path) -> Sweep:
+    try:
+        return Sweep.from_json(json.dumps(read_yaml(given_file(path, "SPEC", "a YAML file").read_text())))
+    except (OSError, ValueError, TypeError) as error:
+        # A TypeError is of a value that JSON lacks: a date.
+        raise UserError("SPEC", given=str(path), expected="a sweep as YAML", fix=f"correct it ({error})") from error
 
 
 def _stored(path: Path) -> Sweep:

@@ -1,10 +1,14 @@
 """The base of all spec parts: frozen, strict, and clear about a mistake."""
 
+import re
+from collections.abc import Iterable
 from typing import Any, Self
 
 from pydantic import BaseModel, ConfigDict, ModelWrapValidatorHandler, ValidationError, model_validator
 
-from attnsweep.workloads.errors import SpecError
+from attnsweep.workloads.errors import SpecError, did_you_mean
+
+_QUOTED = re.compile("'([^']*)'")
 
 
 class SpecModel(BaseModel):
@@ -18,22 +22,34 @@ class SpecModel(BaseModel):
         try:
             return validate(fields)
         except ValidationError as error:
-            raise first_mistake(error) from None
+            raise first_mistake(error, cls.model_fields) from None
 
 
-def first_mistake(error: ValidationError) -> SpecError:
-    """The first mistake that pydantic found, as a `SpecError`."""
+def first_mistake(error: ValidationError, fields: Iterable[str] = ()) -> SpecError:
+    """The first mistake that pydantic found, as a `SpecError`.
+
+    Args:
+        error: Pydantic's error.
+        fields: The fields that there are.
+    """
     first = error.errors(include_url=False)[0]
     place = ".".join(str(part) for part in first["loc"]) or "spec"
     hints = {
-        "extra_forbidden": ("no such field", "remove it, or correct its name"),
+        "extra_forbidden": (
+            "no such field",
+            did_you_mean(place.rpartition(".")[2], fields, otherwise="remove it, or correct its name"),
+        ),
         "missing": ("a value", f"give {place}"),
+        "model_type": (f"fields with values: {', '.join(fields)}", "correct it"),
+        "union_tag_not_found": ("a value, or a mapping that names its kind", "add its kind"),
         "union_tag_invalid": (
             f"a value, or one of the kinds {first.get('ctx', {}).get('expected_tags')}",
             "correct it",
         ),
     }
-    expected, fix = hints.get(first["type"], (_plain(first["msg"]), "correct it"))
+    choices = _QUOTED.findall(first.get("ctx", {}).get("expected", "")) if first["type"] == "literal_error" else ()
+    advice = did_you_mean(first["input"], choices, otherwise="correct it")
+    expected, fix = hints.get(first["type"], (_plain(first["msg"]), advice))
     given = "nothing" if first["type"] == "missing" else first["input"]
     return SpecError(place, given=given, expected=expected, fix=fix)
 

@@ -10,6 +10,7 @@ from pydantic import Field, ValidationError
 from attnsweep.search_spaces.dimensions import Categorical, Conditional, Dimension, Float, Int, Scalar, Varied
 from attnsweep.search_spaces.model import SpecModel, first_mistake
 from attnsweep.search_spaces.replication import Replicates
+from attnsweep.search_spaces.yaml_text import yaml_text
 from attnsweep.workloads.parameters import CERTIFIED_SHARE
 
 Sampler: TypeAlias = Literal["tpe", "random", "qmc", "grid", "cmaes", "boundary"]
@@ -73,6 +74,10 @@ class Sweep(SpecModel):
         """The spec as JSON text, the space in its order: samplers draw the parameters one after the other."""
         return _text(self.model_dump(mode="json"))
 
+    def to_yaml(self) -> str:
+        """The spec as YAML 1.2: a file that `attnsweep run` takes. What it does not say has its default."""
+        return yaml_text(_said(self))
+
     @classmethod
     def from_json(cls, text: str) -> Self:
         """Reads what `to_json` wrote.
@@ -117,6 +122,21 @@ class Sweep(SpecModel):
 def sha256_of(spec: object) -> str:
     """Identifies the content of a spec, given as plain JSON values."""
     return hashlib.sha256(_text(spec, sort_keys=True).encode()).hexdigest()
+
+
+def _said(part: SpecModel) -> dict[str, object]:
+    """A part of a spec as plain values, without what has its default."""
+    return {
+        name: _plain(value)
+        for name, field in type(part).model_fields.items()
+        if (value := getattr(part, name)) != field.default or name == "kind"
+    }
+
+
+def _plain(value: object) -> object:
+    if isinstance(value, SpecModel):
+        return _said(value)
+    return {name: _plain(each) for name, each in value.items()} if isinstance(value, Mapping) else value
 
 
 def _text(spec: object, *, sort_keys: bool = False) -> str:

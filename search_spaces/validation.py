@@ -9,6 +9,7 @@ from attnsweep.search_spaces.grid import grid_size
 from attnsweep.search_spaces.sweep import StuckRate, Sweep
 from attnsweep.workloads.errors import SpecError
 from attnsweep.workloads.parameters import Parameter, TrainingParameters, unknown_parameter
+from attnsweep.workloads.registry import parameters_of_others
 
 _MOST_COMBINATIONS = 4096
 _MOST_POINTS = 100_000
@@ -25,7 +26,7 @@ def check_sweep(sweep: Sweep, parameters: type[TrainingParameters]) -> None:
     declared = parameters.declared()
     for name, dimension in sweep.space.items():
         if name not in declared:
-            raise unknown_parameter(name, _shown(dimension), parameters)
+            raise unknown_parameter(name, _shown(dimension), parameters, parameters_of_others(sweep.workload))
         for value in _extremes(dimension):
             declared[name].accept(value)
         for each in _branches(dimension):

@@ -1,5 +1,8 @@
 """Errors that a user can correct: one line that says what was given, what is accepted and how to fix it."""
 
+import difflib
+from collections.abc import Iterable
+
 _SHOWN_CHARACTERS = 200
 """The longest text or number from outside that a message quotes in full."""
 
@@ -33,6 +36,16 @@ class UserError(Exception):
 
 class SpecError(UserError):
     """A sweep, search space or parameter that cannot be trained as written."""
+
+
+def did_you_mean(given: object, names: Iterable[str], otherwise: str) -> str:
+    """A `fix` for a name that is not known: the known name that is most like it, else other advice."""
+    if not isinstance(given, str):
+        return otherwise
+    # Without regard to case, as people type.
+    known = {name.lower(): name for name in names}
+    close = difflib.get_close_matches(given.lower()[:_SHOWN_CHARACTERS], known, n=1)
+    return f"did you mean {known[close[0]]}?" if close else otherwise
 
 
 def in_words(error: BaseException) -> str:

@@ -5,17 +5,16 @@ decides which trainings may share a pack.
 """
 
 import dataclasses
-import difflib
 import functools
 import math
 import sys
 import typing
 from collections.abc import Mapping
 from dataclasses import dataclass
-from types import NoneType
+from types import MappingProxyType, NoneType
 from typing import Any, ClassVar, Self, TypeAlias
 
-from attnsweep.workloads.errors import SpecError, UserError, in_words
+from attnsweep.workloads.errors import SpecError, UserError, did_you_mean, in_words
 
 Value: TypeAlias = bool | int | float | str | None
 
@@ -92,7 +91,8 @@ class Parameter:
         if self.kind is float and type(value) is int and abs(value) <= sys.float_info.max:
             number = float(value)
         if type(number) is not self.kind or not self._inside(number):
-            raise SpecError(self.name, given=value, expected=self.expected(), fix=f"it is: {self.doc}")
+            fix = did_you_mean(value, self.choices or (), otherwise=f"it is: {self.doc}")
+            raise SpecError(self.name, given=value, expected=self.expected(), fix=fix)
         return typing.cast(Value, number)
 
     def _inside(self, value: object) -> bool:
@@ -208,6 +208,9 @@ class TrainingParameters:
     variant_field: ClassVar[str | None] = None
     """The parameter that the ledger's `variant` column repeats."""
 
+    base_field: ClassVar[str | None] = None
+    """The parameter that names a training of another sweep, from whose weights this one starts: see `bases`."""
+
     @classmethod
     def declared(cls) -> dict[str, Parameter]:
         """The declared parameters by name, in order of declaration."""
@@ -318,17 +321,31 @@ def _static_names(parameters: type[TrainingParameters]) -> tuple[str, ...]:
     return tuple(name for name, declared in parameters.declared().items() if declared.static)
 
 
-def unknown_parameter(name: str, value: object, parameters: type[TrainingParameters]) -> SpecError:
-    """The error for a name that the workload does not declare, or has retired."""
+def unknown_parameter(
+    name: str,
+    value: object,
+    parameters: type[TrainingParameters],
+    others: Mapping[str, type[TrainingParameters]] = MappingProxyType({}),
+) -> SpecError:
+    """The error for a name that the workload does not declare, or has retired.
+
+    Args:
+        name: The name.
+        value: What was given for it.
+        parameters: What the workload declares.
+        others: What other workloads declare, by their names.
+    """
     declared, retired = parameters.declared(), parameters.retired()
     if name in retired:
         return SpecError(name, given=value, expected="no such parameter", fix=retired[name].retired or "")
-    close = difflib.get_close_matches(name, declared, n=1)
+    if owners := [workload for workload, other in others.items() if name in other.declared()]:
+        where = f"only of {' and '.join(owners)}"
+        return SpecError(name, given=value, expected=f"a parameter of this workload, not {where}", fix="remove it")
     return SpecError(
         name,
         given=value,
         expected="a parameter of the workload (" + ", ".join(declared) + ")",
-        fix=f"did you mean {close[0]}?" if close else "remove it, or correct its name",
+        fix=did_you_mean(name, declared, otherwise="remove it, or correct its name"),
     )
 
 

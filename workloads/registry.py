@@ -4,11 +4,12 @@ import dataclasses
 import importlib
 import importlib.metadata
 import typing
+from contextlib import suppress
 from types import ModuleType
 from typing import Any
 
 from attnsweep.workloads.engine.contract import Workload
-from attnsweep.workloads.errors import SpecError, UserError, in_words
+from attnsweep.workloads.errors import SpecError, UserError, did_you_mean, in_words
 from attnsweep.workloads.parameters import KINDS, Parameter, TrainingParameters
 from attnsweep.workloads.user_code import UserCode, read_user_code, user_file, users_code
 
@@ -18,6 +19,16 @@ ENTRY_POINT_GROUP = "attnsweep.workloads"
 def registered_names() -> list[str]:
     """The workloads that installed packages offer."""
     return sorted(entry.name for entry in importlib.metadata.entry_points(group=ENTRY_POINT_GROUP))
+
+
+def parameters_of_others(workload: str) -> dict[str, type[TrainingParameters]]:
+    """What the other registered workloads declare, by name; those that cannot be loaded are left out."""
+    found = {}
+    for name in registered_names():
+        if name != workload:
+            with suppress(UserError):
+                found[name] = load_workload(name).parameters
+    return found
 
 
 def load_workload(reference: str, code: UserCode | None = None) -> Workload[Any]:
@@ -42,7 +53,9 @@ def load_workload(reference: str, code: UserCode | None = None) -> Workload[Any]
             "workload",
             given=reference,
             expected=f"one of {', '.join(registered_names())}; or module:Class; or file.py:Class",
-            fix="correct its name, or install the package that offers it",
+            fix=did_you_mean(
+                reference, registered_names(), otherwise="correct its name, or install the package that offers it"
+            ),
         )
     return _instance(module, class_name, reference)
 

@@ -13,6 +13,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from itertools import groupby
 from typing import Any
 
@@ -25,12 +26,17 @@ from attnsweep.workloads.engine.checkpoint import from_bytes, to_bytes
 from attnsweep.workloads.engine.contract import Batch, Lanes, P, Training, Workload
 from attnsweep.workloads.engine.judging import judged, least_losses
 from attnsweep.workloads.engine.pack import Pack
+from attnsweep.workloads.engine.process import training_settings
 from attnsweep.workloads.engine.result import PackResult
-from attnsweep.workloads.errors import SpecError
+from attnsweep.workloads.errors import SpecError, UserError
 from attnsweep.workloads.parameters import Value
 
 RELATIVE_TOLERANCE = 1e-5
 """Largest relative difference of a loss between packs."""
+
+_TRAININGS = 7
+"""Trainings of each shape."""
+_QUICK_TRAININGS, _QUICK_STEPS = 3, 6
 
 _LOSSES = ("loss", "eval_loss")
 _IS_VICTIM = "attnsweep.workloads.testing: whose loss turns NaN"
@@ -44,26 +50,47 @@ def _to_stderr(line: str) -> None:
 
 
 def check_workload(
-    workload: Workload[P], parameters: Sequence[P], device: str = "cpu", say: Callable[[str], None] = _to_stderr
+    workload: Workload[P],
+    parameters: Sequence[P],
+    device: str = "cpu",
+    say: Callable[[str], None] = _to_stderr,
+    *,
+    quick: bool = False,
 ) -> None:
     """Runs every check of this module; trainings that may share a pack are checked together.
+
+    Nothing is compiled: the checks train with the vmapped engine, with the settings of a trainer (one thread).
 
     Args:
         workload: Yours.
         parameters: A few settings for each shape of the problem.
         device: The device to train on, such as `cpu` or `cuda`.
         say: Told of each check as it begins and, with its seconds, as it ends; writes to stderr by default.
+        quick: Make the same checks with few trainings of few steps, while you write the workload. It takes a small part
+            of the time, and does not see what only later steps do.
     """
+    started = time.perf_counter()
     with _timed(say, f"{workload.name}: parameters are refused"):
         check_parameters_are_refused(workload)
+    if quick:
+        parameters = [_shortened(each) for each in parameters]
     ordered = sorted(parameters, key=lambda each: repr(each.static_key()))
     shapes = [list(same_shape) for _, same_shape in groupby(ordered, key=lambda each: each.static_key())]
     for number, settings in enumerate(shapes, 1):
-        trainings = [Training(settings[seed % len(settings)], seed) for seed in range(7)]
+        n_trainings = max(_QUICK_TRAININGS, len(settings)) if quick else _TRAININGS
+        trainings = [Training(settings[seed % len(settings)], seed) for seed in range(n_trainings)]
         for check in _CHECKS_OF_A_SHAPE:
             title = check.__name__.removeprefix("check_").replace("_", " ")
-            with _timed(say, f"{workload.name}, shape {number} of {len(shapes)}: {title}"):
+            with _timed(say, f"{workload.name}, shape {number} of {len(shapes)}: {title}"), training_settings():
                 check(workload, trainings, device)
+    say(f"{workload.name}: every check holds, {time.perf_counter() - started:.1f} s")
+
+
+def _shortened(parameters: P) -> P:
+    try:
+        return replace(parameters, n_steps=min(parameters.n_steps, _QUICK_STEPS))
+    except UserError:  # `n_steps` follows from another parameter.
+        return parameters
 
 
 @contextmanager

@@ -3,6 +3,7 @@
 The package is fast to import: modules that compute are imported when they are called.
 """
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -27,13 +28,14 @@ def open_sweep(directory: "Location | str", *more: "Location | str") -> "SweepDa
 
 
 def compare(
-    a: "SweepData | Location | str", b: "SweepData | Location | str", *, by: str | None = None
+    a: "SweepData | Location | str", b: "SweepData | Location | str", *, by: str | Sequence[str] | None = None
 ) -> "SweepComparison":
     """Compares the stuck rates of `a` and `b`, if possible on pairs of trainings with equal configuration and seed.
 
     Args:
         a, b: Opened sweeps, or their directories.
-        by: A parameter; the stuck rates are also compared in each of its bins.
+        by: A parameter, or two: the stuck rates are also compared in each bin, or in each cell of the two, and a test
+            says whether the change differs between these.
 
     Raises:
         UserError: For a directory without a sweep, sweeps of different workloads, or an unknown parameter.

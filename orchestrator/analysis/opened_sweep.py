@@ -9,21 +9,30 @@ import duckdb
 import pyarrow as pa
 
 from attnsweep.orchestrator.analysis.importance import Importance, importance
-from attnsweep.orchestrator.analysis.onset.onset import Onset, OnsetCurve, onset_curves, outcome_onsets
+from attnsweep.orchestrator.analysis.onset.onset import Onset, onset_by, outcome_onsets
 from attnsweep.orchestrator.analysis.phase.diagram import PhaseDiagram, read_phase_diagram
 from attnsweep.orchestrator.analysis.rates.answers import OutcomeRates, StuckRates, outcome_rates
 from attnsweep.orchestrator.analysis.rates.by_parameter import (
     ParameterRates,
+    counts_by_trial,
     rates_by,
     rates_in_bins,
-    stuck_counts,
-    stuck_rate,
     swept_names,
 )
-from attnsweep.orchestrator.analysis.rates.grouping import Group, dimension_of, groups_by, parameters_of, values_of
+from attnsweep.orchestrator.analysis.rates.crossing import names_of, read_crossing
+from attnsweep.orchestrator.analysis.rates.ending import Ending, closest, read_ending
+from attnsweep.orchestrator.analysis.rates.grouping import dimension_of, parameters_of, values_of
 from attnsweep.orchestrator.analysis.rates.intervals import pooling, trials_count_once
-from attnsweep.orchestrator.analysis.roles.history import role_histories
-from attnsweep.orchestrator.analysis.roles.results import layer_names_of, layer_title
+from attnsweep.orchestrator.analysis.rates.two_way import (
+    CellRate,
+    Interaction,
+    Interactions,
+    cell_rates,
+    counted_trials,
+    read_interaction,
+    read_interactions,
+)
+from attnsweep.orchestrator.analysis.roles.emergence_by import read_emergence
 from attnsweep.orchestrator.ledger.query import answer
 from attnsweep.orchestrator.ledger.reader import Ledger
 from attnsweep.orchestrator.ledger.sql import param_column
@@ -108,84 +117,122 @@ class SweepData:
         with self.reading() as connection:
             return _as_format(answer(connection, query), format)
 
-    def stuck_rates(self, by: str | Sequence[str] | None = None) -> StuckRates:
-        """The stuck rate with its interval, over all trials and in the bins of each parameter.
+    def stuck_rates(
+        self, by: str | Sequence[str] | None = None, *, outcome: str = "stuck", detail: str | None = None
+    ) -> StuckRates:
+        """The stuck rate, or the rate of one outcome, over all trials and in the bins of each parameter.
 
         Args:
-            by: A parameter or several; default those that a sweep varies, or in which the sweeps differ.
+            by: A parameter or several; default those that a sweep varies, or in which the sweeps differ. If two are
+                named, the rates in the cells of both are given too.
+            outcome: An outcome such as `degenerate_zero`; `stuck` for all those that count as stuck.
+            detail: An `outcome_detail` such as `mean`; default any.
+
+        Raises:
+            UserError: For an unknown parameter, outcome or detail.
         """
         by = [by] if isinstance(by, str) else by
         with self.reading() as connection:
-            overall = stuck_rate(connection, *self._specs)
+            ending, cells = read_ending(connection, outcome, detail), tuple[CellRate, ...]()
+            overall = pooling(*self._specs)([(n, k) for _, n, k in counts_by_trial(connection, (), ending)])
+            if by is not None and len(by) == 2:
+                crossing = read_crossing(connection, self._specs, names_of(by))
+                cells = cell_rates(crossing, counted_trials(connection, ending), self._specs)
             if len(self.directories) == 1 and (by is None or set(by) <= set(swept_names(self.directories[0].spec))):
-                rates = rates_by(connection, self.directories[0].spec)
+                rates = rates_by(connection, self.directories[0].spec, ending)
                 chosen = rates if by is None else tuple(each for name in by for each in rates if each.parameter == name)
-                return StuckRates(overall, chosen)
+                return StuckRates(overall, chosen, ending, cells)
             names = self._differing(connection) if by is None else list(by)
-            return StuckRates(overall, tuple(self._rates_by(connection, name) for name in names))
+            return StuckRates(overall, tuple(self._rates_by(connection, name, ending) for name in names), ending, cells)
 
-    def outcomes(self, by: str | None = None) -> OutcomeRates:
+    def outcomes(self, by: str | Sequence[str] | None = None) -> OutcomeRates:
         """The rate of each outcome with its interval.
 
         Args:
-            by: A parameter whose bins are the groups; default one group of all trials.
+            by: A parameter whose bins are the groups, or two whose cells are; default one group of all trials.
+
+        Raises:
+            UserError: For an unknown parameter, or more than two.
         """
         with self.reading() as connection:
-            return outcome_rates(connection, by or "", self._groups(connection, by), pooling(*self._specs))
+            crossing = read_crossing(connection, self._specs, names_of(by))
+            return outcome_rates(connection, crossing, pooling(*self._specs))
 
-    def phase_diagram(self, x: str, y: str) -> PhaseDiagram:
-        """The probability to end stuck over two parameters.
+    def phase_diagram(self, x: str, y: str, *, outcome: str = "stuck", detail: str | None = None) -> PhaseDiagram:
+        """The probability to end stuck, or with one outcome, over two parameters.
 
         Args:
             x, y: Names of parameters whose values are numbers. Trials where one is null are left out.
+            outcome, detail: As for `stuck_rates`.
+
+        Raises:
+            UserError: For an unknown parameter, one without numbers, or an unknown outcome or detail.
         """
         with self.reading() as connection:
-            return read_phase_diagram(connection, self._specs, x, y)
+            return read_phase_diagram(connection, self._specs, x, y, read_ending(connection, outcome, detail))
 
-    def emergence(self, role: str, by: str | None = None, layer: int | None = None) -> Onset:
+    def interaction(self, a: str, b: str, *, outcome: str = "stuck", detail: str | None = None) -> Interaction:
+        """The rate in the cells of two parameters, and a test whether the effect of one depends on the other.
+
+        Args:
+            a, b: Two parameters.
+            outcome, detail: As for `stuck_rates`.
+
+        Raises:
+            UserError: For an unknown parameter, outcome or detail.
+        """
+        first, second = names_of([a, b])
+        with self.reading() as connection:
+            ending = read_ending(connection, outcome, detail)
+            return read_interaction(connection, self._specs, (first, second), ending)
+
+    def interactions(
+        self, parameters: Sequence[str] | None = None, *, outcome: str = "stuck", detail: str | None = None
+    ) -> Interactions:
+        """Tests all pairs of parameters, with p-values adjusted for the number of pairs.
+
+        Args:
+            parameters: The parameters; default those that a sweep varies, or in which the sweeps differ.
+            outcome, detail: As for `stuck_rates`.
+
+        Raises:
+            UserError: For an unknown parameter, outcome or detail.
+        """
+        with self.reading() as connection:
+            names = self._differing(connection) if parameters is None else list(parameters)
+            return read_interactions(connection, self._specs, names, read_ending(connection, outcome, detail))
+
+    def emergence(self, role: str, by: str | Sequence[str] | None = None, layer: int | None = None) -> Onset:
         """When a role emerges, that is, comes to stay in some head; failed and diverged trainings are left out.
 
         Args:
             role: The role's label: `positional`, `syntactic`, `rare_token`, or a workload's own.
-            by: A parameter whose bins are the groups, or `layer`; default one group of all trials.
+            by: A parameter whose bins are the groups, or two; `layer` may be one of them. Default one group.
             layer: The number of a layer; default any layer.
-        """
-        once = trials_count_once(*self._specs)
-        with self.reading() as connection:
-            found = role_histories(connection, any_layer=layer is None and by != "layer")
-            chosen = [each for each in found if each.role == role and layer in (None, each.layer)]
-            if not chosen:
-                there = sorted({each.role for each in found if layer in (None, each.layer)})
-                raise UserError(
-                    "role",
-                    given=role,
-                    expected=f"one of {', '.join(there)}" if there else "a workload with attention heads",
-                    fix="see docs/roles.md",
-                )
-            if by != "layer":
-                groups = self._groups(connection, by)
-                return Onset(role, by or "", onset_curves(chosen[0].onsets, groups, once_per_trial=once))
-            names = layer_names_of(self.directories[0].spec.workload)
-            curves: list[OnsetCurve] = []
-            for each in chosen:
-                group = Group(layer_title(names, each.layer), frozenset(each.trial.tolist()))
-                curves += onset_curves(each.onsets, [group], once_per_trial=once)
-            return Onset(role, by, tuple(curves))
 
-    def onset(self, outcome: str, by: str | None = None) -> Onset:
+        Raises:
+            UserError: For an unknown role or parameter, or more than two parameters.
+        """
+        with self.reading() as connection:
+            return read_emergence(connection, self._specs, role, names_of(by), layer)
+
+    def onset(self, outcome: str, by: str | Sequence[str] | None = None) -> Onset:
         """The step from which trainings had the outcome they ended with; failed trainings are left out.
 
         Args:
             outcome: The outcome, such as `solved`.
-            by: A parameter whose bins are the groups; default one group of all trials.
+            by: A parameter whose bins are the groups, or two; default one group of all trials.
+
+        Raises:
+            UserError: For an unknown outcome or parameter, or more than two parameters.
         """
         if outcome not in OUTCOMES:
-            expected = f"one of {', '.join(OUTCOMES)}"
-            raise UserError("outcome", given=outcome, expected=expected, fix="see docs/outcomes.md")
+            expected, fix = f"one of {', '.join(OUTCOMES)}", closest(outcome, OUTCOMES, "see docs/outcomes.md")
+            raise UserError("outcome", given=outcome, expected=expected, fix=fix)
         with self.reading() as connection:
-            times, groups = outcome_onsets(connection, outcome), self._groups(connection, by)
+            crossing = read_crossing(connection, self._specs, names_of(by))
             once = trials_count_once(*self._specs)
-            return Onset(outcome, by or "", onset_curves(times, groups, once_per_trial=once))
+            return onset_by(outcome, outcome_onsets(connection, outcome), crossing, once_per_trial=once)
 
     def importance(self) -> Importance:
         """Which parameters decide whether a trial is among the best by the sweep's objective: PED-ANOVA.
@@ -207,12 +254,12 @@ class SweepData:
     def _specs(self) -> list[Sweep]:
         return [each.spec for each in self.directories]
 
-    def _rates_by(self, connection: duckdb.DuckDBPyConnection, name: str) -> ParameterRates:
+    def _rates_by(self, connection: duckdb.DuckDBPyConnection, name: str, ending: Ending) -> ParameterRates:
         values = values_of(connection, name)
         dimension, kept = dimension_of(self._specs, name, values)
         if dimension is None:
             return ParameterRates(name, "", Categorical(choices=(None,)), ())
-        counted = [(kept[trial], (n, k)) for trial, n, k in stuck_counts(connection) if trial in kept]
+        counted = [(kept[trial], (n, k)) for trial, n, k in counts_by_trial(connection, (), ending) if trial in kept]
         where = "" if len(kept) == len(values) else "where it is set"
         return rates_in_bins(name, dimension, counted, pooling(*self._specs), where)
 
@@ -225,12 +272,6 @@ class SweepData:
             if (n_values or 0) > 1:
                 varied.setdefault(name)
         return list(varied)
-
-    def _groups(self, connection: duckdb.DuckDBPyConnection, by: str | None) -> list[Group]:
-        if by is None:
-            trials = connection.execute("select trial from trials").fetchall()
-            return [Group("all", frozenset(trial for (trial,) in trials))]
-        return groups_by(self._specs, by, values_of(connection, by))
 
 
 def _as_format(table: pa.Table, format: TableFormat) -> Any:

@@ -10,6 +10,8 @@ from pathlib import Path
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from attnsweep.orchestrator.analysis.labels import clipped, plain_label, value_label
+from attnsweep.orchestrator.analysis.onset.hazards import ratio_label
+from attnsweep.orchestrator.analysis.rates.interaction import p_label
 from attnsweep.orchestrator.analysis.rates.intervals import share_label
 from attnsweep.orchestrator.analysis.roles.results import step_label
 from attnsweep.orchestrator.report.pictures import Picture, Section, draw_overview, draw_sweep
@@ -105,6 +107,8 @@ def render(shown: Sequence[Shown], overview: Picture | None) -> str:
         "told": lambda values: [(name, value_label(value)) for name, value in values.items()],
         "parameter": plain_label,
         "emerges": step_label,
+        "chance": p_label,
+        "hazard": ratio_label,
         "seconds": _duration,
     }
     return environment.get_template("report.html.j2").render(

@@ -13,15 +13,17 @@ from matplotlib.figure import Figure
 from attnsweep.orchestrator.analysis.figures.style import BLUE
 from attnsweep.orchestrator.analysis.rates.figure import stuck_rate_figure
 from attnsweep.orchestrator.analysis.rates.intervals import rate_label
+from attnsweep.orchestrator.analysis.rates.map_figure import map_gid
 from attnsweep.orchestrator.analysis.roles.figure import emergence_figure
 from attnsweep.orchestrator.report.figures.cells import cells_figure
 from attnsweep.orchestrator.report.figures.curves import curve_figures
 from attnsweep.orchestrator.report.figures.heads import composition_figure
 from attnsweep.orchestrator.report.figures.shares import outcome_shares_figure, shares_figure
 from attnsweep.orchestrator.report.images import as_png, as_svg, data_uri, inline_svg
+from attnsweep.orchestrator.report.plane import Plane
 from attnsweep.orchestrator.report.sweep_report import SweepReport
 
-Section = Literal["stuck", "phase", "cells", "outcomes", "curves", "composition", "emergence", "sweeps"]
+Section = Literal["stuck", "phase", "by_outcome", "cells", "outcomes", "curves", "composition", "emergence", "sweeps"]
 
 
 @dataclass(frozen=True)
@@ -111,18 +113,32 @@ def _drawn(report: SweepReport) -> Iterator[Picture]:
 
 
 def _phase(report: SweepReport) -> Iterator[Picture]:
-    if report.regions is None or len(report.regions.axes) < 2:
+    if report.regions is None or report.plane is None:
         return
     axes = " and ".join(axis.parameter for axis in report.regions.axes)
-    if report.diagram is not None and report.diagram.surface is not None:
-        alt = f"Model of the share that ends stuck, by {axes}: {report.diagram.note}"
-        yield Picture("phase", "phase_diagram", alt, report.diagram.plot_model())
+    diagram = report.plane.stuck
+    if diagram is not None and diagram.surface is not None:
+        alt = f"Model of the share that ends stuck, by {axes}: {diagram.note}"
+        yield Picture("phase", "phase_diagram", alt, diagram.plot_model())
         alt = "Residuals of the model: observed and expected stuck share in cells; the table below has the numbers"
-        yield Picture("phase", "phase_residuals", alt, report.diagram.plot_residuals())
+        yield Picture("phase", "phase_residuals", alt, diagram.plot_residuals())
+    for each in report.plane.by_outcome:
+        alt = f"Model of the share of trainings that {each.ending.verb}, by {axes}: {each.note}"
+        yield Picture("by_outcome", f"phase_diagram_{each.ending.outcome}", alt, each.plot_model())
+    yield _outcome_map(report.plane, axes)
     for measure in ("stuck", "solved"):
         drawn = cells_figure(report.regions, measure)
         alt = f"Share of trainings that end {measure}, by {axes}; the table below has the numbers"
         yield Picture("cells", f"cells_{measure}", alt, drawn.figure, drawn.hover)
+
+
+def _outcome_map(plane: Plane, axes: str) -> Picture:
+    rates, hover = plane.outcomes, {}
+    for label, place, cell in zip(rates.groups, rates.places, rates.rates, strict=True):
+        shares = "; ".join(f"{name} {rate_label(rate)}" for name, rate in zip(rates.outcomes, cell, strict=True))
+        hover[map_gid(place)] = f"{label}: {shares}"
+    alt = f"The most frequent outcome, by {axes}"
+    return Picture("cells", "outcome_map", alt, rates.plot_map(), hover)
 
 
 def _file_name(text: str) -> str:

@@ -6,19 +6,21 @@ from dataclasses import dataclass
 import duckdb
 
 from attnsweep.orchestrator.analysis.learning_curves import LearningCurve, read_learning_curves
-from attnsweep.orchestrator.analysis.phase.diagram import PhaseDiagram, read_phase_diagram
+from attnsweep.orchestrator.analysis.rates.ending import Ending
 from attnsweep.orchestrator.analysis.rates.intervals import Rate, pooling
+from attnsweep.orchestrator.analysis.rates.two_way import Interactions, read_interactions
 from attnsweep.orchestrator.analysis.results import SweepResults, read_results
 from attnsweep.orchestrator.ledger.reader import Ledger
 from attnsweep.orchestrator.report import facts
 from attnsweep.orchestrator.report.composition import RoleShare, role_composition
+from attnsweep.orchestrator.report.plane import Plane, read_plane
 from attnsweep.orchestrator.report.regions import Regions, read_regions
+from attnsweep.orchestrator.report.role_hazards import RoleHazards, read_role_hazards
 from attnsweep.orchestrator.storage.local import LocalFolder
 from attnsweep.orchestrator.storage.location import as_argument
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
 from attnsweep.search_spaces.replication import most_wanted
 from attnsweep.search_spaces.sweep import Sweep
-from attnsweep.workloads.errors import UserError
 from attnsweep.workloads.vocabulary import STUCK_OUTCOMES
 
 
@@ -30,7 +32,8 @@ class SweepReport:
         directory: The sweep.
         results: Rates, the best trial, roles.
         regions: The rates along the parameters that matter most; `None` if none varies unconditionally.
-        diagram: The phase diagram over two of these; `None` if there are not two with numeric values.
+        plane: The phase diagrams and outcomes over two of these; `None` if there are not two.
+        interactions: The tests of all pairs of parameters that vary unconditionally; `None` without a pair.
         outcomes: The share of each outcome.
         certificates: The share of stuck labels that each test confirms.
         curves: Learning curves by outcome.
@@ -39,12 +42,15 @@ class SweepReport:
         totals: The totals of the ledger.
         failures: The errors, by kind.
         composition: The share of heads in each role by layer; empty if no head could have a role.
+        role_hazards: How much sooner roles emerge, by the same two parameters.
+        length_note: Why curves of emergence are biased; empty if they are not.
     """
 
     directory: SweepDirectory
     results: SweepResults
     regions: Regions | None
-    diagram: PhaseDiagram | None
+    plane: Plane | None
+    interactions: Interactions | None
     outcomes: tuple[facts.OutcomeShare, ...]
     certificates: tuple[facts.CertificateShare, ...]
     curves: tuple[LearningCurve, ...]
@@ -53,6 +59,8 @@ class SweepReport:
     totals: facts.Totals
     failures: tuple[facts.Failure, ...]
     composition: tuple[RoleShare, ...]
+    role_hazards: tuple[RoleHazards, ...]
+    length_note: str
 
     @property
     def solved(self) -> Rate:
@@ -129,11 +137,16 @@ def read_sweep_report(directory: SweepDirectory) -> SweepReport:
     with Ledger(directory.place).reading() as connection:
         results, pool = read_results(connection, directory.spec), pooling(directory.spec)
         regions = read_regions(connection, results.by_parameter, pool)
+        axes = [axis.parameter for axis in regions.axes] if regions else []
+        hazards, length_note = (
+            ((), "") if results.roles is None else read_role_hazards(connection, directory.spec, axes)
+        )
         return SweepReport(
             directory=directory,
             results=results,
             regions=regions,
-            diagram=_diagram(connection, directory.spec, regions),
+            plane=read_plane(connection, directory.spec, regions),
+            interactions=_interactions(connection, directory.spec, regions),
             outcomes=facts.outcome_shares(connection, pool),
             certificates=facts.certificate_shares(connection, pool),
             curves=read_learning_curves(connection),
@@ -142,14 +155,13 @@ def read_sweep_report(directory: SweepDirectory) -> SweepReport:
             totals=facts.totals(connection),
             failures=facts.failures(connection),
             composition=() if results.roles is None else role_composition(connection, pool),
+            role_hazards=hazards,
+            length_note=length_note,
         )
 
 
-def _diagram(connection: duckdb.DuckDBPyConnection, spec: Sweep, regions: Regions | None) -> PhaseDiagram | None:
-    if regions is None or len(regions.axes) < 2:
+def _interactions(connection: duckdb.DuckDBPyConnection, spec: Sweep, regions: Regions | None) -> Interactions | None:
+    names = [each.rates.parameter for each in regions.explained] if regions else []
+    if regions is None or len(names) < 2:
         return None
-    try:
-        return read_phase_diagram(connection, [spec], *(axis.parameter for axis in regions.axes))
-    except UserError:
-        # The values of a parameter are not numbers: the report has the cells only.
-        return None
+    return read_interactions(connection, [spec], names, Ending(regions.measure))

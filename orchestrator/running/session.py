@@ -15,14 +15,16 @@ from attnsweep.orchestrator.ledger.schema import schemas_of
 from attnsweep.orchestrator.ledger.writer import LedgerWriter
 from attnsweep.orchestrator.report.screen.summary import Summary, summarize
 from attnsweep.orchestrator.running.charges import check_charges
-from attnsweep.orchestrator.running.engine_choice import compile_ahead, engine_for
+from attnsweep.orchestrator.running.engine_choice import Ahead, engine_for
 from attnsweep.orchestrator.running.few_steps import warn_of_few_steps
 from attnsweep.orchestrator.running.loop import Found, SweepLoop
 from attnsweep.orchestrator.running.progress import ProgressDisplay, logging_progress
+from attnsweep.orchestrator.running.resolution import check_same, pinned, resolved
 from attnsweep.orchestrator.running.self_check import replay_some
 from attnsweep.orchestrator.running.signals import StopOnSignal
-from attnsweep.orchestrator.running.study import Study, check_storage
-from attnsweep.orchestrator.storage.credentials import refuse_credentials, without_credentials
+from attnsweep.orchestrator.running.study import Study
+from attnsweep.orchestrator.storage.annotation import Annotation
+from attnsweep.orchestrator.storage.credentials import without_credentials
 from attnsweep.orchestrator.storage.environment import Environment
 from attnsweep.orchestrator.storage.errors import PoolError, StoreError, SweepError
 from attnsweep.orchestrator.storage.lease import LEASE_SECONDS
@@ -30,11 +32,12 @@ from attnsweep.orchestrator.storage.location import Location, as_argument
 from attnsweep.orchestrator.storage.named_files import check_unchanged, named_files, sha256_of_files
 from attnsweep.orchestrator.storage.owner import TakenError
 from attnsweep.orchestrator.storage.replays import earlier_replays
-from attnsweep.orchestrator.storage.stored_code import load_workload_of, named_by_file_alone
+from attnsweep.orchestrator.storage.stored_bases import offer_bases
+from attnsweep.orchestrator.storage.stored_code import load_workload_of
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
 from attnsweep.orchestrator.storage.trust import trust
 from attnsweep.orchestrator.storage.whereabouts import Beacon
-from attnsweep.orchestrator.tracking import Projection, tracking_uri
+from attnsweep.orchestrator.tracking import Projection, processes, tracking_uri
 from attnsweep.orchestrator.training.messages import RunContext
 from attnsweep.orchestrator.training.pool import Pool
 from attnsweep.orchestrator.training.resources import Resources, StartPool, open_resources
@@ -42,10 +45,10 @@ from attnsweep.search_spaces.sweep import Sweep
 from attnsweep.search_spaces.validation import check_sweep
 from attnsweep.workloads.engine.contract import Workload
 from attnsweep.workloads.errors import UserError
-from attnsweep.workloads.parameters import Value
 from attnsweep.workloads.registry import load_workload
-from attnsweep.workloads.user_code import UserCode, user_code_of, users_code
+from attnsweep.workloads.user_code import UserCode, user_code_of
 
+_NOTHING_TO_REMEMBER = Annotation()
 _PREDECESSOR_SECONDS = 1.1 * LEASE_SECONDS
 """How long a sweep in an object store looks taken after its driver was killed, and some."""
 _LOOK_SECONDS = 5.0
@@ -54,7 +57,12 @@ _SHOW_SECONDS_PER_TRAINER = 2.5e-4
 
 
 def run_sweep(
-    spec: Sweep, where: Location, resources: Resources, console: Console, code: UserCode | None = None
+    spec: Sweep,
+    where: Location,
+    resources: Resources,
+    console: Console,
+    code: UserCode | None = None,
+    annotation: Annotation = _NOTHING_TO_REMEMBER,
 ) -> Summary:
     """Runs a new sweep in a new directory.
 
@@ -64,6 +72,7 @@ def run_sweep(
         resources: What to run on.
         console: Where progress is shown.
         code: The user's code in place of the file that the spec names.
+        annotation: A note and tags, to be stored with it.
 
     Returns:
         How the sweep ended; `finished` is false where a signal ended it early.
@@ -77,25 +86,30 @@ def run_sweep(
     tracking_uri()
     workload = load_workload(spec.workload, code)
     parameters = workload.parameters
-    spec = _resolved(spec, workload)
     SweepDirectory.check_new(where)
+    spec, base = resolved(spec, workload)
     check_charges(spec, workload)
     warn_of_few_steps(spec, workload, console)
-    engine = engine_for(spec, workload, resources.engine, console)
+    processes.start_ahead()
+    ahead = Ahead.of(spec, workload, resources, lambda: engine_for(spec, workload, resources.engine, console))
     code = user_code_of(workload)
     if code is not None:
         trust(code.sha256)
-    if engine == "blocks" and resources.starts_ray:
-        compile_ahead(spec, workload)
-    with open_resources(resources) as start_pool:
+    with open_resources(resources, ahead.programs) as start_pool:
+        engine = ahead.engine.result()
         defaults = {name: each.default for name, each in parameters.declared().items() if name not in spec.space}
-        environment, files = Environment.current(workload, engine), sha256_of_files(_pinned(workload, spec))
-        directory = SweepDirectory.create(where, spec, defaults, environment, code, files)
+        environment, files = Environment.current(workload, engine), sha256_of_files(pinned(workload, spec))
+        directory = SweepDirectory.create(where, spec, defaults, environment, code, files, annotation, base)
         return session.run(directory, workload, start_pool)
 
 
 def run_or_resume(
-    spec: Sweep, where: Location, resources: Resources, console: Console, code: UserCode | None = None
+    spec: Sweep,
+    where: Location,
+    resources: Resources,
+    console: Console,
+    code: UserCode | None = None,
+    annotation: Annotation = _NOTHING_TO_REMEMBER,
 ) -> Summary:
     """Runs a sweep, or continues it where its directory holds it already: what a scheduler repeats until it succeeds.
 
@@ -103,18 +117,19 @@ def run_or_resume(
     killed on another machine may hold the sweep for some minutes, which are waited for.
 
     Args:
-        spec, where, resources, console, code: As `run_sweep` takes them.
+        spec, where, resources, console, code, annotation: As `run_sweep` takes them.
 
     Raises:
         UserError: As `run_sweep` and `resume_sweep` do; also if the directory holds a sweep of another spec.
         PoolError, SweepError: As they do.
     """
     if not SweepDirectory.is_there(where):
-        return run_sweep(spec, where, resources, console, code)
+        return run_sweep(spec, where, resources, console, code, annotation)
     found = SweepDirectory.open(where)
     workload = load_workload(spec.workload, code)
-    spec, code = _resolved(spec, workload), user_code_of(workload)
-    _check_same(spec, code, found)
+    offer_bases(found)
+    (spec, _), code = resolved(spec, workload, found.bases), user_code_of(workload)
+    check_same(spec, code, found)
     if code is not None:
         # The user has given these very files again.
         trust(code.sha256)
@@ -125,26 +140,14 @@ def run_or_resume(
         return _Session(resources, console, _PREDECESSOR_SECONDS).run(found, workload, start_pool)
 
 
-def _check_same(spec: Sweep, code: UserCode | None, found: SweepDirectory) -> None:
-    """Refuses a sweep of another spec, or of other code of the user's."""
-    if spec.sha256() != found.spec_sha256:
-        raise UserError(
-            "--dir",
-            given=f"{found.place}, which holds another sweep: {found.spec.name}, spec {found.spec_sha256[:12]}",
-            expected=f"a new directory, or this sweep: {spec.name}, spec {spec.sha256()[:12]}",
-            fix=f"choose another --dir; to continue the other sweep: attnsweep resume {as_argument(found.place)}",
-        )
-    if dict(found.code) != (code.sha256 if code else {}):
-        raise UserError(
-            "--dir",
-            given=f"{found.place}, which holds this sweep with other code of {', '.join(found.code)}",
-            expected="a new directory, or this sweep with the files as they are",
-            fix=f"choose another --dir; to continue with the stored code: attnsweep resume {as_argument(found.place)}",
-        )
-
-
 def resume_sweep(
-    where: Location, resources: Resources, console: Console, *, accept_drift: bool = False, patience: float = 0.0
+    where: Location,
+    resources: Resources,
+    console: Console,
+    *,
+    accept_drift: bool = False,
+    patience: float = 0.0,
+    more_trials: int = 0,
 ) -> Summary:
     """Continues an interrupted sweep; a finished one is summarized again.
 
@@ -154,17 +157,19 @@ def resume_sweep(
         console: Where progress is shown.
         accept_drift: Continue even if versions or code differ from those that have trained so far.
         patience: Seconds to wait for another process that holds the sweep.
+        more_trials: Trials to add to the sweep, finished or not.
 
     Raises:
         UserError: If there is no sweep, its workload or a file that it names is missing or changed, the user's code in
             it is not trusted, versions or code differ and `accept_drift` is not given, or another process works on it.
         SweepError: If the sweep cannot continue.
     """
-    session = _Session(resources, console, patience)
+    session = _Session(resources, console, patience, more_trials)
     tracking_uri()
     directory = SweepDirectory.open(where)
     workload = load_workload_of(directory)
-    check_unchanged(directory, _pinned(workload, directory.spec))
+    check_sweep(directory.spec.but(trials=directory.spec.trials + more_trials), workload.parameters)
+    check_unchanged(directory, pinned(workload, directory.spec))
     environment = Environment.current(workload, directory.engine)
     changes = directory.changes(environment)
     if changes and not accept_drift:
@@ -175,31 +180,13 @@ def resume_sweep(
             fix=f"restore them, or continue with attnsweep resume {as_argument(directory.place)} --accept-drift: "
             "column `environment` then distinguishes the rows",
         )
+    processes.start_ahead()
+    ahead = Ahead.of(directory.spec, workload, resources, lambda: directory.engine)
     try:
-        with open_resources(resources) as start_pool:
+        with open_resources(resources, ahead.programs) as start_pool:
             return session.run(directory, workload, start_pool, environment)
     except PoolError as error:
         raise SweepError(str(error), directory.place) from error
-
-
-def _pinned(workload: Workload[Any], spec: Sweep) -> dict[str, Value]:
-    """What the workload records for the files that the spec names.
-
-    Raises:
-        UserError: If a file is missing or another than recorded, or if the workload's own code fails.
-    """
-    with users_code(f"{spec.workload}: pinned", "values to record, by name", "correct it, or leave it out"):
-        return dict(workload.parameters.pinned(spec.fixed()))
-
-
-def _resolved(spec: Sweep, workload: Workload[Any]) -> Sweep:
-    """The spec as a sweep stores it, once it is known to fit its workload."""
-    spec = spec.fix(_pinned(workload, spec))
-    check_sweep(spec, workload.parameters)
-    refuse_credentials(spec)
-    check_storage(spec)
-    code = user_code_of(workload)
-    return spec if code is None else named_by_file_alone(spec, code)
 
 
 @dataclass(frozen=True)
@@ -231,12 +218,14 @@ class _Session:
         resources: What it runs on.
         console: Where its progress is shown.
         patience: Seconds to wait for another process that holds the sweep.
+        more_trials: Trials that it adds to the sweep.
         began: When, on the monotonic clock.
     """
 
     resources: Resources
     console: Console
     patience: float = 0.0
+    more_trials: int = 0
     began: float = field(default_factory=time.monotonic)
 
     @property
@@ -274,6 +263,8 @@ class _Session:
             if environment is not None:
                 # Only under the writer's lock: before, another process may have been writing the sweep.
                 directory = directory.entering(environment)
+            if self.more_trials:
+                directory = directory.extended(self.more_trials)
             for words in writer.set_aside.values():
                 self.console.print(words)
             study = Study(directory)
@@ -299,7 +290,7 @@ class _Session:
 
     def _train(self, sweep: _OpenSweep, start_pool: StartPool) -> Summary:
         directory, study = sweep.directory, sweep.study
-        files = named_files(_pinned(sweep.workload, directory.spec))
+        files = (*named_files(pinned(sweep.workload, directory.spec)), *directory.bases)
         pool = start_pool(sweep.workload, RunContext(directory.sweep, directory.environment, files, directory.engine))
         projection = Projection(directory)
         display = ProgressDisplay(self.console, directory.spec, sweep.rows)
@@ -314,7 +305,7 @@ class _Session:
             max_failures=self.resources.max_failures,
             followers=(display, projection),
         )
-        finished, replays = False, earlier_replays(directory)
+        finished, replays = False, None if self.more_trials else earlier_replays(directory)
         stop = StopOnSignal()
 
         shown = 0.0

@@ -6,7 +6,7 @@ import os
 import stat
 import uuid
 from collections.abc import Callable, Collection, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from io import FileIO
 from pathlib import Path
@@ -130,6 +130,15 @@ class LocalFolder:
             for folder in folders:
                 self._own(folder).mkdir(exist_ok=True)
             sync(self.path)
+
+    def sizes(self) -> dict[str, int]:
+        found = {}
+        for folder, _, files in os.walk(self.path):
+            for file in files:
+                path = Path(folder, file)
+                with suppress(FileNotFoundError):  # A running sweep removes files.
+                    found[str(path.relative_to(self.path))] = path.lstat().st_size
+        return found
 
     def names(self, folder: str) -> list[str]:
         return [path.stem for path in (self.path / folder).glob("*.parquet")]

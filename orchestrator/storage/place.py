@@ -82,6 +82,9 @@ class Place(Protocol):
 
     def make_folders(self, folders: Collection[str]) -> None: ...
 
+    def sizes(self) -> dict[str, int]:
+        """The bytes of every file below the place, by its path there. Links are not followed."""
+
     def names(self, folder: str) -> list[str]:
         """The names of a folder's Parquet files, without the suffix."""
 

@@ -140,6 +140,10 @@ class ObjectPrefix:
             if not self._has_objects(folder):
                 self.put_text(f"{folder}/{_FOLDER_MARK}", "")
 
+    def sizes(self) -> dict[str, int]:
+        with self.answering():
+            return {found["path"]: found["size"] for page in self._store.list() for found in page}
+
     def names(self, folder: str) -> list[str]:
         return [name.removesuffix(".parquet") for name in self.texts(folder) if name.endswith(".parquet")]
 

@@ -1,11 +1,39 @@
 """Commands that need no sweep. Light to import: each loads its libraries when it runs."""
 
+from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from attnsweep.workloads.errors import UserError
+
+_LONGEST = 24
+"""Words of a sentence of a pair."""
+
+
+class Unit(StrEnum):
+    """The tokens of a text."""
+
+    characters = "characters"
+    words = "words"
+
+
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object on stdout.")]
+
+
+def sweep_names() -> list[str]:
+    """The shipped sweeps, for a shell's completion."""
+    from attnsweep.search_spaces.loading import shipped_names
+
+    return shipped_names()
+
+
+def workload_names() -> list[str]:
+    """The installed workloads, for a shell's completion."""
+    from attnsweep.workloads.registry import registered_names
+
+    return registered_names()
 
 
 def score_heads(
@@ -29,8 +57,23 @@ def score_heads(
 
 
 def prepare_corpus(
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="Parallel sentences, as TSV, TSV.gz or Parquet.")],
+    file: Annotated[
+        Path,
+        typer.Argument(
+            metavar="FILE", help="Parallel sentences, as TSV, TSV.gz or Parquet; with --unit also a plain text."
+        ),
+    ],
     out: Annotated[Path, typer.Option(metavar="CORPUS.parquet", help="The file to write.")],
+    unit: Annotated[
+        Unit | None,
+        typer.Option(help="Make a text of one column for the workload `gpt`, whose tokens are these."),
+    ] = None,
+    column: Annotated[
+        str | None,
+        typer.Option(
+            metavar="COLUMN", help="With --unit: the column; default: the first, or the lines of a plain text."
+        ),
+    ] = None,
     source: Annotated[
         str | None,
         typer.Option(metavar="COLUMN", help="Column of source sentences; default: the first column of text."),
@@ -42,47 +85,81 @@ def prepare_corpus(
     min_frequency: Annotated[
         int, typer.Option(min=1, help="Words that are rarer than this in the training part become unknown words.")
     ] = 2,
-    longest: Annotated[int, typer.Option(min=1, help="Drop pairs with a sentence of more words than this.")] = 24,
+    longest: Annotated[
+        int | None,
+        typer.Option(min=1, help="Drop rows with more words or characters than this; default: 24 words for pairs."),
+    ] = None,
     held_out: Annotated[
-        float, typer.Option(help="Share of the sentences held out: half for validation, half for test.")
+        float, typer.Option(help="Share of the rows held out; of pairs half for validation, half for test.")
     ] = 0.1,
     lowercase: Annotated[
         bool, typer.Option("--lowercase/--no-lowercase", help="Whether to lowercase all text.")
     ] = True,
-    seed: Annotated[int, typer.Option(help="Seed of the choice of held-out sentences.")] = 0,
+    seed: Annotated[int, typer.Option(help="Seed of the choice of held-out rows.")] = 0,
     as_json: AsJson = False,
 ) -> None:
-    """Make a corpus for the workload `translation` from real parallel text."""
+    """Make a corpus: for `translation` from parallel text, or with --unit for `gpt` from one column of text."""
     from attnsweep.orchestrator.terminal import PlainConsole
-    from attnsweep.orchestrator.tools.prepare_corpus.command import prepare_file
+    from attnsweep.orchestrator.tools.prepare_corpus.command import Preparation, prepare_file
     from attnsweep.orchestrator.tools.prepare_corpus.preparation import PreparationSettings
+    from attnsweep.orchestrator.tools.prepare_corpus.text import PreparedText, TextSettings, prepare_text
 
-    settings = PreparationSettings(
-        min_frequency=min_frequency, longest=longest, held_out=held_out, lowercase=lowercase, seed=seed
-    )
-    preparation = prepare_file(file, out, source, target, settings)
+    _refuse_misplaced({"--column": column} if unit is None else {"--source": source, "--target": target}, unit)
+    preparation: Preparation | PreparedText
+    if unit is not None:
+        of_text = TextSettings(
+            unit=unit.value,
+            min_frequency=min_frequency,
+            longest=longest,
+            held_out=held_out,
+            lowercase=lowercase,
+            seed=seed,
+        )
+        preparation = prepare_text(file, out, column, of_text)
+    else:
+        settings = PreparationSettings(
+            min_frequency=min_frequency,
+            longest=_LONGEST if longest is None else longest,
+            held_out=held_out,
+            lowercase=lowercase,
+            seed=seed,
+        )
+        preparation = prepare_file(file, out, source, target, settings)
     preparation.print(PlainConsole(stderr=True))
     if as_json:
         typer.echo(preparation.to_json())
 
 
-def specs(name: Annotated[str | None, typer.Argument(help="The sweep to show.")] = None) -> None:
-    """List the shipped sweeps, or show one as JSON."""
-    from attnsweep.search_spaces.loading import load_sweep, shipped_names
+def _refuse_misplaced(options: dict[str, str | None], unit: Unit | None) -> None:
+    for flag, value in options.items():
+        if value is not None:
+            given = "with --unit" if unit is not None else "without --unit"
+            fix = "give --column in its place" if unit is not None else "give --source and --target, or add --unit"
+            raise UserError(flag, given=value, expected=f"nothing {given}", fix=fix)
 
-    if name is not None:
-        typer.echo(load_sweep(name).to_json())
-        return
-    width = max(map(len, shipped_names()))
-    for each in shipped_names():
-        typer.echo(f"{each:{width}}  {load_sweep(each).description}")
+
+def specs(
+    name: Annotated[str | None, typer.Argument(help="The sweep to show.", autocompletion=sweep_names)] = None,
+    as_yaml: Annotated[bool, typer.Option("--yaml", help="Show it as YAML, without what has its default.")] = False,
+) -> None:
+    """List the shipped sweeps, or show one as JSON or YAML."""
+    from attnsweep.orchestrator.tools.listings import print_sweeps
+    from attnsweep.search_spaces.loading import load_sweep
+
+    if name is None:
+        print_sweeps()
+    else:
+        sweep = load_sweep(name)
+        typer.echo(sweep.to_yaml().rstrip() if as_yaml else sweep.to_json())
 
 
 def workloads(
     name: Annotated[
         str | None,
         typer.Argument(
-            metavar="NAME", help="A workload's name, or FILE.py:CLASS: show also which engine trains it, and why."
+            metavar="NAME",
+            help="A workload's name, or FILE.py:CLASS: show its parameters, and which engine trains it.",
+            autocompletion=workload_names,
         ),
     ] = None,
     fixed: Annotated[
@@ -90,19 +167,29 @@ def workloads(
         typer.Option("--set", metavar="PARAMETER=VALUE", help="Set a parameter of that workload; may be repeated."),
     ] = None,
 ) -> None:
-    """List the installed workloads, or show one and the engine that trains it."""
-    from attnsweep.workloads.registry import load_workload, registered_names
+    """List the installed workloads, or show one: its parameters, and the engine that trains it."""
+    from attnsweep.orchestrator.tools.workload_listings import print_workload, print_workloads
+    from attnsweep.search_spaces.loading import assignment
 
-    if name is not None:
-        from attnsweep.orchestrator.tools.engine_of_shape import engine_of_shape
-        from attnsweep.search_spaces.loading import assignment
+    if name is None:
+        print_workloads()
+    else:
+        print_workload(name, dict(assignment(text) for text in fixed or []))
 
-        workload = load_workload(name)
-        typer.echo(f"{name:16} {workload.summary}")
-        typer.echo(f"{'engine':16} {engine_of_shape(workload, dict(assignment(text) for text in fixed or []))}")
-        return
-    for name in registered_names():
-        typer.echo(f"{name:16} {load_workload(name).summary}")
+
+def new_workload(
+    name: Annotated[
+        str, typer.Argument(metavar="NAME", help="Its name, such as copy_task: lower case and underscores.")
+    ],
+) -> None:
+    """Write NAME.py, a small workload with attention and its sweep, to be changed; print what to do next."""
+    from attnsweep.orchestrator.tools.new_workload.writing import next_commands, write_workload
+
+    typer.echo(f"{write_workload(name, Path())}: a workload and its sweep, which run as they are. Change them; next:")
+    commands = next_commands(name)
+    width = max(len(command) for command, _ in commands)
+    for command, purpose in commands:
+        typer.echo(f"  {command:{width}}  {purpose}")
 
 
 def doctor(

@@ -195,12 +195,13 @@ class SweepRuns:
             "mlflow.source.git.commit": provenance.get("git_commit"),
             "mlflow.note.content": _description(self._directory, ""),
         }
+        known = {name: value for name, value in tags.items() if value is not None}
         created = provenance.get("created_at")
         return self._client.create_run(
             self._experiment,
             start_time=round(1000 * datetime.fromisoformat(created).timestamp()) if created else None,
             run_name=self._directory.sweep,
-            tags=self._shared_tags | {name: value for name, value in tags.items() if value is not None},
+            tags={**self._directory.tags, **self._shared_tags, **known},
         )
 
     def _fill_parent(self) -> None:
@@ -257,6 +258,7 @@ def _description(directory: SweepDirectory, result: str) -> str:
     lines = [
         spec.description or spec.name,
         "",
+        *([directory.note, ""] if directory.note else []),
         f"`{directory.place.full_name}` on {directory.provenance.get('host', 'an unknown host')}; "
         f"{spec.trials} trials x {spec.replicates} replicates, sampler {spec.sampler}.",
         "",

@@ -132,13 +132,28 @@ def test_each_check_is_named_as_it_begins_and_timed_as_it_ends(capsys: pytest.Ca
     said: list[str] = []
     settings = [defaults(CategoryPairs(), **(SMALL | {"n_steps": n})) for n in (2, 4)]
     check_workload(CategoryPairs(), settings, say=said.append)
-    assert len(said) == 2 * (1 + 2 * 5)
+    assert len(said) == 2 * (1 + 2 * 5) + 1
     assert said[:3] == [
         "category_pairs: parameters are refused ...",
         said[1],
         "category_pairs, shape 1 of 2: verdicts ...",
     ]
-    assert re.fullmatch(r"category_pairs, shape 2 of 2: resumed equals undisturbed: holds, \d+\.\d s", said[-1])
+    assert re.fullmatch(r"category_pairs, shape 2 of 2: resumed equals undisturbed: holds, \d+\.\d s", said[-2])
+    assert re.fullmatch(r"category_pairs: every check holds, \d+\.\d s", said[-1])
     with pytest.raises(RuntimeError, match="no_such_device"):
         check_workload(CategoryPairs(), settings, device="no_such_device")
     assert capsys.readouterr().err.splitlines()[-1] == "category_pairs, shape 1 of 2: verdicts ..."
+
+
+def test_the_quick_check_makes_every_check_with_fewer_and_shorter_trainings() -> None:
+    said: list[str] = []
+    settings = [defaults(CategoryPairs(), **(SMALL | {"n_steps": 10**6, "init_sigma": sigma})) for sigma in (0.1, 0.2)]
+    check_workload(CategoryPairs(), settings, say=said.append, quick=True)
+    assert sum(": holds, " in line for line in said) == 1 + 5
+    for wrong, found in (
+        (Ranked, "differ between packs"),
+        (Accumulating, "resumed from a checkpoint ends differently"),
+    ):
+        sampled = {"variant": "categories_only", "expectation": "sampled", "stop_when_solved": False}
+        with pytest.raises(AssertionError, match=found):
+            check_workload(wrong(), [defaults(wrong(), **(SMALL | sampled))], say=said.append, quick=True)

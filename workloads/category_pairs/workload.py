@@ -19,7 +19,6 @@ from attnsweep.workloads.category_pairs.identities import identities_of
 from attnsweep.workloads.category_pairs.parameters import CategoryPairsParameters
 from attnsweep.workloads.category_pairs.positions_only import PositionsOnly
 from attnsweep.workloads.category_pairs.reference_levels import reference_levels
-from attnsweep.workloads.category_pairs.words import words_of_categories, words_of_positions
 from attnsweep.workloads.diagnostics import outcomes
 from attnsweep.workloads.diagnostics.promotion import can_be_promoted, certify_by_promotion
 from attnsweep.workloads.engine.contract import (
@@ -34,7 +33,6 @@ from attnsweep.workloads.engine.contract import (
 )
 from attnsweep.workloads.engine.optimizers import State
 from attnsweep.workloads.identities import Identity
-from attnsweep.workloads.words.terms import GradientWords
 
 System = PositionsOnly | CategoriesOnly
 
@@ -148,14 +146,6 @@ class CategoryPairs(Workload[CategoryPairsParameters]):
 
     def identities(self, parameters: CategoryPairsParameters) -> tuple[Identity, ...]:
         return identities_of(parameters)
-
-    def words(self, parameters: CategoryPairsParameters, module: nn.Module) -> GradientWords | None:
-        """Of the exact loss of the reduced systems without softmax."""
-        if parameters.is_full or parameters.attention_activation != "identity":
-            return None
-        if isinstance(module, CategoriesOnly):
-            return words_of_categories(module)
-        return words_of_positions(cast(PositionsOnly, module))
 
     def score_heads(self, lanes: Lanes[CategoryPairsParameters], state: State) -> HeadScores | None:
         return score_full_heads(lanes.shared, state) if lanes.shared.is_full else None

@@ -4,6 +4,7 @@ The thresholds are ours; docs/zeros.md shows how much each of them matters.
 """
 
 from collections.abc import Mapping
+from types import MappingProxyType
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,6 +20,9 @@ DIVERGED_FACTOR = 3.0
 """A loss above this multiple of the zero predictor's, and above its own start, has diverged."""
 MOVING_SHARE = 0.01
 """A loss that fell by more than this share over the last fifth of the steps still moves."""
+OVERFIT_SHARE = 0.05
+"""A training on a finite text is overfit if its held-out loss has risen by this share above its minimum while its
+training loss kept falling."""
 
 
 def gamma(evidence: Evidence) -> NDArray[np.float64]:
@@ -44,22 +48,40 @@ def is_moving(steps: NDArray[np.int64], loss: NDArray[np.float64]) -> NDArray[np
     return loss < (1.0 - MOVING_SHARE) * loss[:, before]
 
 
-def judge_by_levels(evidence: Evidence, stuck: Mapping[str, str]) -> Verdicts:
+def is_overfit(evidence: Evidence) -> NDArray[np.bool_]:
+    """(L, P) bool, where the held-out loss is `OVERFIT_SHARE` above its minimum, and the training loss below its value
+    at that minimum."""
+    eval_loss, train_loss = evidence.metrics["eval_loss"], evidence.metrics["loss"]
+    least = np.fmin.accumulate(eval_loss, axis=1)
+    at_least = np.maximum.accumulate(np.where(eval_loss == least, np.arange(eval_loss.shape[1]), 0), axis=1)
+    then = np.take_along_axis(train_loss, at_least, axis=1)
+    risen: NDArray[np.bool_] = eval_loss > (1.0 + OVERFIT_SHARE) * least
+    return risen & (train_loss < then)
+
+
+def judge_by_levels(
+    evidence: Evidence,
+    stuck: Mapping[str, str],
+    before_levels: Mapping[str, NDArray[np.bool_]] = MappingProxyType({}),
+) -> Verdicts:
     """Labels each training at each probe by its `eval_loss` alone: a workload's `judge` in one line.
 
-    The first that holds: `diverged`; `solved`, below the level `solved`; the outcome of a level at which the loss
-    stands, with the level's name as its detail; `plateau`, with the detail `moving` while the loss still falls.
+    The first that holds: `diverged`; `solved`, below the level `solved`; an outcome of `before_levels`; the outcome of
+    a level at which the loss stands, with the level's name as its detail; `plateau`, with the detail `moving` while the
+    loss still falls.
 
     Args:
         evidence: The measurements. Their levels are `solved`, `zero` and those of `stuck`.
         stuck: The outcome at each level, such as `{"context": "marginal", "zero": "degenerate_zero"}`, in order of
             precedence where levels lie close together.
+        before_levels: Where further outcomes hold, (L, P), such as `{"overfit": is_overfit(evidence)}`.
     """
     loss, levels = evidence.metrics["eval_loss"], evidence.levels
     return Verdicts.first_of(
         {
             "diverged": has_diverged(loss, levels["zero"]),
             "solved": loss < levels["solved"][:, None],
+            **before_levels,
             **{(outcome, name): at_level(loss, levels[name]) for name, outcome in stuck.items()},
             ("plateau", "moving"): is_moving(evidence.steps, loss),
         }

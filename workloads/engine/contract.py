@@ -17,7 +17,6 @@ from attnsweep.workloads.engine.streams import Streams
 from attnsweep.workloads.identities.identity import Identity
 from attnsweep.workloads.parameters import TrainingParameters
 from attnsweep.workloads.vocabulary import JUDGED_OUTCOMES
-from attnsweep.workloads.words.terms import GradientWords
 
 Batch = dict[str, Tensor]
 """Tensors by name. A batch of all lanes has a leading lane axis; a batch of one training has none."""
@@ -333,16 +332,6 @@ class Workload(ABC, Generic[P]):
         """
         del parameters
         return ()
-
-    def words(self, parameters: P, module: nn.Module) -> GradientWords | None:
-        """The words of the gradients of a training; `None`, the default, where none are known. See `attnsweep why`.
-
-        Args:
-            parameters: Those of the training.
-            module: Its module, with its weights and buffers.
-        """
-        del parameters, module
-        return None
 
     def score_heads(self, lanes: Lanes[P], state: State) -> HeadScores | None:
         """Scores and roles of the attention heads at a probe, for all lanes at once; `None` where there are none.

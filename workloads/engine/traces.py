@@ -29,7 +29,7 @@ def traced(function: Callable[..., Any], examples: Sequence[Tensor]) -> fx.Graph
     """
     try:
         # The attention that PyTorch fuses is one operation, without a rule.
-        with sdpa_kernel(SDPBackend.MATH), _OneHotByComparison():
+        with sdpa_kernel(SDPBackend.MATH), OneHotByComparison():
             graph = make_fx(
                 functionalize(function, remove="mutations"), decomposition_table=_decompositions(), tracing_mode="fake"
             )(*examples)
@@ -57,7 +57,7 @@ def multiplications_of(graph: fx.GraphModule) -> int:
     return sum(each.meta["val"].numel() * each.args[0].meta["val"].shape[-1] for each in products)
 
 
-class _OneHotByComparison(TorchFunctionMode):
+class OneHotByComparison(TorchFunctionMode):
     """Computes one-hot vectors without a look at the values, which a trace has none of."""
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:

@@ -1,15 +1,38 @@
 """The parameters of the training of a GPT."""
 
+import json
+from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import ClassVar
 
 from attnsweep.workloads.attention.attention import QK_FORMS, check_heads
 from attnsweep.workloads.attention.layers import ACTIVATIONS
 from attnsweep.workloads.attention.logit_scale import ATTENTION_SCALES
+from attnsweep.workloads.bases import read_base
 from attnsweep.workloads.errors import SpecError
 from attnsweep.workloads.gpt.model import POSITIONS, GPTShape
 from attnsweep.workloads.gpt.tasks import TASKS
-from attnsweep.workloads.parameters import TrainingParameters, parameter
+from attnsweep.workloads.gpt.text import read_text
+from attnsweep.workloads.parameters import TrainingParameters, Value, parameter
+
+_N_WORDS = 4
+_OF_MODEL = (
+    "n_words",
+    "n_tokens",
+    "n_blocks",
+    "n_heads",
+    "d_model",
+    "d_ffn",
+    "positions",
+    "tied",
+    "qk",
+    "qk_rank",
+    "activation",
+    "layer_norm_eps",
+    "attention_scale",
+)
+"""The parameters that define a model and its function, besides its weights."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -18,6 +41,7 @@ class GPTParameters(TrainingParameters):
 
     Raises:
         SpecError: For sizes that do not fit.
+        UserError: If the corpus cannot be read.
     """
 
     init_sigma: float | None = parameter(
@@ -36,7 +60,13 @@ class GPTParameters(TrainingParameters):
     )
 
     task: str = parameter("bigram_table", "what is to be predicted", choices=tuple(TASKS), static=True)
-    n_words: int = parameter(4, "size of the vocabulary", low=2, high=64, static=True)
+    corpus: str | None = parameter(
+        None, "text: a file that attnsweep prepare-corpus --unit wrote", static=True, since="0.2"
+    )
+    corpus_digest: str | None = parameter(None, "content of the corpus file; follows from it", static=True, since="0.2")
+    n_words: int = parameter(
+        _N_WORDS, "size of the vocabulary; with task=text that of the corpus", low=2, high=2**31 - 1, static=True
+    )
     n_tokens: int = parameter(5, "tokens of a sequence", low=3, high=1024, static=True)
     batch_size: int = parameter(64, "sequences per step", low=1, high=1_000_000, static=True)
     eval_batch_size: int = parameter(256, "sequences that no step sees, judged by", low=1, high=1_000_000, static=True)
@@ -75,6 +105,13 @@ class GPTParameters(TrainingParameters):
         high=10_000,
         static=True,
     )
+    base: str | None = parameter(
+        None,
+        "with lora_rank: the training of another sweep whose weights are frozen, as SWEEP_DIR:TRIAL/REPLICATE; null = "
+        "those of the untrained training of the same seed",
+        static=True,
+        since="0.2",
+    )
     lora_scale: float = parameter(1.0, "factor of the updates: alpha / rank in Hu et al. 2021", above=0.0)
     activation: str = parameter("relu", "of the feed-forward parts", choices=tuple(ACTIVATIONS), static=True)
     layer_norm_eps: float = parameter(1e-5, "added to the variance, inside the root; 0 too", low=0.0)
@@ -85,6 +122,7 @@ class GPTParameters(TrainingParameters):
     )
 
     variant_field: ClassVar[str | None] = "task"
+    base_field: ClassVar[str | None] = "base"
 
     @property
     def shape(self) -> GPTShape:
@@ -113,4 +151,54 @@ class GPTParameters(TrainingParameters):
                 expected="false with lora_rank: an update of the head is none of the embeddings",
                 fix="remove tied, or lora_rank",
             )
-        TASKS[self.task].check(self.n_words, self.n_tokens)
+        for name, value in self.pinned(self.values()).items():
+            object.__setattr__(self, name, value)
+        self._check_base()
+        TASKS[self.task].check(self.n_words, self.n_tokens, self.corpus)
+
+    def _check_base(self) -> None:
+        if self.base is None:
+            return
+        if self.lora_rank is None:
+            raise SpecError("base", given=self.base, expected="null without lora_rank", fix="give lora_rank too")
+        of_base = read_base(self.base).parameters
+        for name in ("lora_rank", "tied"):
+            if of_base[name]:
+                raise SpecError("base", given=self.base, expected=f"a training without {name}", fix="choose another")
+        others = {name: of_base[name] for name in _OF_MODEL if of_base[name] != getattr(self, name)}
+        if others:
+            raise SpecError(
+                next(iter(others)),
+                given=getattr(self, next(iter(others))),
+                expected=f"{next(iter(others.values()))}, as the base has: the model is the same but for the updates",
+                fix=" ".join(f"--set {name}={json.dumps(value)}" for name, value in others.items()),
+            )
+
+    @classmethod
+    def pinned(cls, values: Mapping[str, Value]) -> dict[str, Value]:
+        """The absolute path of the corpus file, the digest of its content, and the size of its vocabulary."""
+        corpus = values.get("corpus")
+        if not isinstance(corpus, str):
+            return {}
+        path = Path(corpus).absolute()
+        text = read_text(path)
+        pinned: dict[str, Value] = {
+            "corpus": str(path),
+            "corpus_digest": text.digest,
+            "n_words": len(text.words),
+        }
+        if values.get("corpus_digest") not in (None, text.digest):
+            raise SpecError(
+                "corpus_digest",
+                given=values["corpus_digest"],
+                expected=f"{text.digest}, as {path} has",
+                fix="the file has changed since the sweep began: restore it, or begin another sweep",
+            )
+        if values.get("n_words", _N_WORDS) not in (_N_WORDS, len(text.words)):
+            raise SpecError(
+                "n_words",
+                given=values["n_words"],
+                expected=f"{len(text.words)}, the vocabulary of {path}",
+                fix="leave it out: it follows from the corpus",
+            )
+        return pinned

@@ -7,7 +7,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import log_softmax
 
-from attnsweep.workloads.diagnostics.outcomes import judge_by_levels
+from attnsweep.workloads.bases import read_base
+from attnsweep.workloads.diagnostics.outcomes import is_overfit, judge_by_levels
 from attnsweep.workloads.diagnostics.roles import PATTERN_SCORE_NAMES
 from attnsweep.workloads.engine.contract import Batch, Evidence, HeadScores, Lanes, Verdicts, Workload
 from attnsweep.workloads.engine.initialization import draw_parameters
@@ -18,7 +19,7 @@ from attnsweep.workloads.gpt.heads import score_heads
 from attnsweep.workloads.gpt.identities import identities_of
 from attnsweep.workloads.gpt.model import GPT, freeze_base
 from attnsweep.workloads.gpt.parameters import GPTParameters
-from attnsweep.workloads.gpt.tasks import TASKS
+from attnsweep.workloads.gpt.tasks import TASKS, OwnText
 from attnsweep.workloads.identities import Identity
 
 SOLVED_SHARE = 0.05
@@ -45,11 +46,19 @@ class GPTWorkload(Workload[GPTParameters]):
         return model
 
     def initial(self, module: nn.Module, lanes: Lanes[GPTParameters]) -> State:
-        """Also draws the frozen base of low-rank updates: that of the training of the same seed without them."""
+        """Also the frozen base of low-rank updates: the weights of `base`, else what the training of the same seed
+        without updates starts from."""
         del module
         whole = _built(lanes.shared).to(lanes.device, lanes.dtype)
         drawn = draw_parameters(whole, lanes.tensor("init_sigma", torch.float64), lanes.streams)
-        return {name: torch.zeros_like(value) if name.endswith("up.weight") else value for name, value in drawn.items()}
+        base = {} if lanes.shared.base is None else read_base(lanes.shared.base).weights
+
+        def start(name: str, value: Tensor) -> Tensor:
+            if name.endswith("up.weight"):
+                return torch.zeros_like(value)
+            return base[name].to(value).expand_as(value).clone() if name in base else value
+
+        return {name: start(name, value) for name, value in drawn.items()}
 
     def batch(self, lanes: Lanes[GPTParameters], step: int) -> Batch:
         return training_batch(lanes, step)
@@ -86,7 +95,8 @@ class GPTWorkload(Workload[GPTParameters]):
 
     def levels(self, module: nn.Module, batch: Batch) -> dict[str, Tensor]:
         """Losses on the evaluation sequences: of uniform logits (`zero`), of the best constant, of the best function of
-        the current token, and in `induction` of the law that knows the segment's tokens but not their order."""
+        the current token, and in `induction` of the law that knows the segment's tokens but not their order. Of a text
+        the two are its training part's unigram and bigram law, and no level defines `solved`."""
         shape = cast(GPT, module).shape
         found = {name.removeprefix(LEVEL): value for name, value in batch.items() if name.startswith(LEVEL)}
         optimum = found.pop("optimum")
@@ -96,7 +106,10 @@ class GPTWorkload(Workload[GPTParameters]):
     def judge(self, parameters: GPTParameters, evidence: Evidence) -> Verdicts:
         further = TASKS[parameters.task].reference_names[1:]
         marginal = dict.fromkeys(reversed(further), "marginal")
-        return judge_by_levels(evidence, marginal | {"constant": "degenerate_zero", "zero": "degenerate_zero"})
+        stuck = marginal | {"constant": "degenerate_zero", "zero": "degenerate_zero"}
+        # Drawn sequences never repeat.
+        is_finite = parameters.task == OwnText.name
+        return judge_by_levels(evidence, stuck, {"overfit": is_overfit(evidence)} if is_finite else {})
 
     def identities(self, parameters: GPTParameters) -> tuple[Identity, ...]:
         return identities_of(parameters)

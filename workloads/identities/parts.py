@@ -1,6 +1,5 @@
 """Names a matrix inside a module's parameters, such as the keys of one head in a projection of all heads."""
 
-import difflib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -8,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from attnsweep.workloads.errors import SpecError
+from attnsweep.workloads.errors import SpecError, did_you_mean
 
 _TRANSPOSE, _COLUMN, _ROW = "transpose", "column", "row"
 _SHAPED: Mapping[str, Callable[[Tensor], Tensor]] = {
@@ -58,12 +57,11 @@ class Part:
             SpecError: If there is no such parameter.
         """
         if self.parameter not in state:
-            close = difflib.get_close_matches(self.parameter, state, n=1)
             raise SpecError(
                 "identities",
                 given=f'Part("{self.parameter}")',
                 expected=f"a parameter of the module: {', '.join(state)}",
-                fix=f"did you mean {close[0]}?" if close else "correct its name",
+                fix=did_you_mean(self.parameter, state, otherwise="correct its name"),
             )
         value = state[self.parameter]
         for step in self.steps:

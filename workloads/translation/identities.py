@@ -32,11 +32,13 @@ Layer = tuple[Part, Part]
 """A layer's weight (inputs, outputs) and bias."""
 
 _FEED_FORWARD = ("encoder_ffn", "decoder_ffn")
+_KEYS_OF = {"encoder_self": "encoder_self", "decoder_self": "decoder_self", "encoder_end": "cross"}
+"""The layer whose keys are made of a norm's output."""
 
 
 def identities_of(parameters: TranslationParameters) -> tuple[Identity, ...]:
     """All that hold for a training with these parameters."""
-    return (*_of_streams(), *_of_heads(parameters), *_of_feed_forward(), *_of_norms())
+    return (*_of_streams(), *_of_heads(parameters), *_of_feed_forward(), *_of_norms(parameters))
 
 
 def _of_streams() -> Iterator[Identity]:
@@ -53,19 +55,28 @@ def _of_streams() -> Iterator[Identity]:
 
 
 def _of_heads(parameters: TranslationParameters) -> Iterator[Identity]:
-    D, C = parameters.d_model, parameters.d_model // parameters.n_heads
+    E = parameters.d_model // parameters.n_heads
+    C = parameters.qk_rank or E
+    is_factored = parameters.qk == "factored"
+    made_keys = parameters.n_heads * C if is_factored else 0
     for layer in LAYERS:
         query, key_value, output = _queries(layer), _keys_and_values(layer), _part(f"{layer}.out_weight_DD")
         weights = partial(_weights, layer)
         yield AttentionRows(name=f"attention of {layer}", weights=weights, is_causal=layer == "decoder_self")
-        yield KeyBias(name=layer, key=key_value[1][:D], query=query[1])
+        if is_factored:
+            yield KeyBias(name=layer, key=key_value[1][:made_keys], query=query[1])
         readers = (Reader(_part(f"{layer}.out_bias_D"), output),)
-        yield RedundantBias(name=f"the values' bias of {layer}", bias=key_value[1][D:], readers=readers)
+        yield RedundantBias(name=f"the values' bias of {layer}", bias=key_value[1][made_keys:], readers=readers)
         for head in range(parameters.n_heads):
-            name, key = f"{layer}, head {head}", slice(head * C, (head + 1) * C)
-            value = slice(D + key.start, D + key.stop)
-            yield queries_and_keys(name, _columns(query, key), _columns(key_value, key))
-            yield values_and_output(name, _columns(key_value, value), output[key])
+            name, key, mixed = f"{layer}, head {head}", _slice(head, C), _slice(head, E)
+            if is_factored:
+                yield queries_and_keys(name, _columns(query, key), _columns(key_value, key))
+            value = slice(made_keys + mixed.start, made_keys + mixed.stop)
+            yield values_and_output(name, _columns(key_value, value), output[mixed])
+
+
+def _slice(head: int, width: int) -> slice:
+    return slice(head * width, (head + 1) * width)
 
 
 def _of_feed_forward() -> Iterator[Identity]:
@@ -73,12 +84,22 @@ def _of_feed_forward() -> Iterator[Identity]:
         yield relu_neurons(layer, _first(layer), _part(f"{layer}.second_weight_WD"))
 
 
-def _of_norms() -> Iterator[Identity]:
+def _of_norms(parameters: TranslationParameters) -> Iterator[Identity]:
     for norm, layers in _readers().items():
         gain, bias = _part(f"norms.{norm}.gain_D"), _part(f"norms.{norm}.bias_D")
-        yield norm_gain(f"norm {norm}", (gain, bias), [weight for weight, _ in layers])
+        weights = [weight for weight, _ in layers]
+        if parameters.qk == "merged" and norm in _KEYS_OF:
+            weights += _merged_keys(parameters, _KEYS_OF[norm])
+        yield norm_gain(f"norm {norm}", (gain, bias), weights)
         readers = [Reader(own_bias, weight) for weight, own_bias in layers]
         yield RedundantBias(name=f"the bias of norm {norm}", bias=bias, readers=readers)
+
+
+def _merged_keys(parameters: TranslationParameters, layer: str) -> list[Part]:
+    """What reads a norm's output as keys, where that output itself is the key: by channel of the key."""
+    weight, bias = _queries(layer)
+    heads = [_slice(head, parameters.d_model) for head in range(parameters.n_heads)]
+    return [part for some in heads for part in (weight[:, some].T, bias[some].column)]
 
 
 def _readers() -> Mapping[str, Sequence[Layer]]:

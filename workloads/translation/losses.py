@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn.functional import log_softmax
 
+from attnsweep.workloads.diagnostics.ngrams import CountedLaws
 from attnsweep.workloads.engine.contract import Batch
 from attnsweep.workloads.translation.corpus import PAD, SOS, Side
 
@@ -58,11 +59,6 @@ def _mean(value_BT: Tensor, counts_BT: Tensor) -> Tensor:
     return (value_BT * counts_BT).sum() / counts_BT.sum()
 
 
-_PRIOR_SIGHTINGS = 1.0
-"""The weight, in occurrences, of the prior law mixed into the counts: uniform for unigrams, unigram for bigrams.
-Ours."""
-
-
 class ReferenceLaws:
     """Unigram and bigram law of a language, counted on some sentences.
 
@@ -72,29 +68,17 @@ class ReferenceLaws:
     """
 
     def __init__(self, side: Side, sentences: NDArray[np.int64]) -> None:
-        self._n_words = V = len(side.words)
         tokens = side.tokens[sentences]
         is_token = np.arange(tokens.shape[1]) < side.lengths[sentences, None]
-        words, before = tokens[is_token], preceding(tokens)[is_token]
-        seen = np.bincount(words, minlength=V)
-        self._unigram = (seen + _PRIOR_SIGHTINGS / V) / (seen.sum() + _PRIOR_SIGHTINGS)
-        self._seen_before = np.bincount(before, minlength=V)
-        self._pairs, self._seen_pairs = np.unique(before * V + words, return_counts=True)
+        self._laws = CountedLaws(preceding(tokens)[is_token], tokens[is_token], len(side.words))
 
     def unigram_nats(self, tokens_NT: NDArray[np.int64]) -> NDArray[np.float64]:
         """(N, T) -log p of each token under the unigram law."""
-        nats: NDArray[np.float64] = -np.log(self._unigram[tokens_NT])
-        return nats
+        return self._laws.unigram_nats(tokens_NT)
 
     def bigram_nats(self, tokens_NT: NDArray[np.int64]) -> NDArray[np.float64]:
         """(N, T) -log p of each token given the one before it; SOS comes before the first."""
-        before_NT = preceding(tokens_NT)
-        key_NT = before_NT * self._n_words + tokens_NT
-        place_NT = np.searchsorted(self._pairs, key_NT).clip(max=self._pairs.size - 1)
-        seen_NT = np.where(self._pairs[place_NT] == key_NT, self._seen_pairs[place_NT], 0)
-        prior_NT = _PRIOR_SIGHTINGS * self._unigram[tokens_NT]
-        nats: NDArray[np.float64] = -np.log((seen_NT + prior_NT) / (self._seen_before[before_NT] + _PRIOR_SIGHTINGS))
-        return nats
+        return self._laws.bigram_nats(preceding(tokens_NT), tokens_NT)
 
 
 def preceding(tokens_NT: NDArray[np.int64]) -> NDArray[np.int64]:

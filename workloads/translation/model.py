@@ -40,6 +40,8 @@ class TranslationModel(nn.Module):
             n_heads=parameters.n_heads,
             d_ffn=parameters.d_ffn,
             eps_inside_root=parameters.layer_norm_convention == "inside_root",
+            qk=parameters.qk,
+            qk_rank=parameters.qk_rank,
         )
         self.translator = Translator(shape, parameters.attention_scale, parameters.layer_norm_eps)
         self.structure = Structure(parameters, longest)

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
 
+from attnsweep.workloads.attention.attention import QK_FORMS, check_heads
 from attnsweep.workloads.attention.logit_scale import ATTENTION_SCALES
 from attnsweep.workloads.errors import SpecError
 from attnsweep.workloads.parameters import TrainingParameters, Value, parameter
@@ -85,6 +86,21 @@ class TranslationParameters(TrainingParameters):
 
     n_heads: int = parameter(8, "attention heads of each layer", low=1, high=1000, static=True)
     d_model: int = parameter(64, "width of the model", low=2, high=10_000, static=True)
+    qk: str = parameter(
+        "factored",
+        "queries' and keys' matrices apart, or their product as one parameter",
+        choices=QK_FORMS,
+        static=True,
+        since="0.2",
+    )
+    qk_rank: int | None = parameter(
+        None,
+        "width of a head's queries and keys, where factored; null = d_model / n_heads",
+        low=1,
+        high=10_000,
+        static=True,
+        since="0.2",
+    )
     d_ffn: int = parameter(256, "width of the feed-forward parts", low=1, high=100_000, static=True)
     layer_norm_eps: float = parameter(1e-6, "epsilon of LayerNorm, by layer_norm_convention", low=0.0)
     layer_norm_convention: str = parameter(
@@ -95,7 +111,7 @@ class TranslationParameters(TrainingParameters):
     )
     attention_scale: str = parameter(
         "inv_sqrt_d",
-        "multiplies the logits; d = width of a head, n = keys that a query sees",
+        "multiplies the logits; d = width of a head's queries (merged: d_model / n_heads), n = keys that a query sees",
         choices=ATTENTION_SCALES,
     )
     window: int | None = parameter(
@@ -157,13 +173,7 @@ class TranslationParameters(TrainingParameters):
             )
         if self.n_steps == 0:
             object.__setattr__(self, "n_steps", self.n_epochs * (n_sentences // self.batch_size))
-        if self.d_model % self.n_heads:
-            raise SpecError(
-                "n_heads",
-                given=self.n_heads,
-                expected=f"a divisor of d_model={self.d_model}",
-                fix="change n_heads or d_model",
-            )
+        check_heads(self.d_model, self.n_heads, self.qk, self.qk_rank)
         self._check_epsilon()
 
     def _follow_corpus(self) -> None:

@@ -1,7 +1,8 @@
 """The translator: a pre-norm encoder-decoder with one block each.
 
 Axes of one training: B sentence, S source token, T target token, Q query token, K key token, R = B S or B T rows, D
-model, H head, C = D / H channel of a head, E = 2 D keys and values, W feed-forward, V word of a vocabulary.
+model, H head, C channel of a head's queries and keys, E keys and values of all heads, W feed-forward, V word of a
+vocabulary.
 
     x' = x + Attention(LN(x)),  x'' = x' + FFN(LN(x')),  and LN once more at the end of encoder and decoder
 
@@ -36,6 +37,8 @@ class TranslatorShape:
         n_source_words, n_target_words: Sizes of the vocabularies, specials included.
         longest: The most tokens of a sentence.
         eps_inside_root: Whether LayerNorm divides by sqrt(variance + eps), as PyTorch, or by deviation + eps, as Conti.
+        qk: A name among `QK_FORMS`: see `attnsweep.Attention`.
+        qk_rank: C, for `factored`; `None` = D / H.
     """
 
     n_source_words: int
@@ -45,6 +48,23 @@ class TranslatorShape:
     n_heads: int
     d_ffn: int
     eps_inside_root: bool = True
+    qk: str = "factored"
+    qk_rank: int | None = None
+
+    @property
+    def value_width(self) -> int:
+        """Channels of a head's values, D / H: the d of `attention_scale` with `merged`."""
+        return self.d_model // self.n_heads
+
+    @property
+    def key_width(self) -> int:
+        """Channels C of a head's queries and keys. With `merged` the keys are the tokens themselves."""
+        return self.d_model if self.qk == "merged" else self.qk_rank or self.value_width
+
+    @property
+    def made_keys(self) -> int:
+        """Channels of all heads' keys that a layer computes; 0 with `merged`."""
+        return 0 if self.qk == "merged" else self.n_heads * self.key_width
 
 
 class LayerNorm(nn.Module):
@@ -62,18 +82,21 @@ class LayerNorm(nn.Module):
 
 
 class Attention(nn.Module):
-    """Multi-head attention. Keys and values come from the queries' own rows (self-attention) or from others (cross)."""
+    """Multi-head attention. Keys and values come from the queries' own rows (self-attention) or from others (cross).
+
+    Parameters are drawn by their names, so the names are those of the default form, in which queries have D channels.
+    """
 
     def __init__(self, shape: TranslatorShape) -> None:
         super().__init__()
-        D = shape.d_model
-        self.query_weight_DD = nn.Parameter(torch.zeros(D, D))
-        self.query_bias_D = nn.Parameter(torch.zeros(D))
-        self.key_value_weight_DE = nn.Parameter(torch.zeros(D, 2 * D))
-        self.key_value_bias_E = nn.Parameter(torch.zeros(2 * D))
+        D, HC = shape.d_model, shape.n_heads * shape.key_width
+        self.query_weight_DD = nn.Parameter(torch.zeros(D, HC))
+        self.query_bias_D = nn.Parameter(torch.zeros(HC))
+        self.key_value_weight_DE = nn.Parameter(torch.zeros(D, shape.made_keys + D))
+        self.key_value_bias_E = nn.Parameter(torch.zeros(shape.made_keys + D))
         self.out_weight_DD = nn.Parameter(torch.zeros(D, D))
         self.out_bias_D = nn.Parameter(torch.zeros(D))
-        self._n_heads = shape.n_heads
+        self._n_heads, self._widths = shape.n_heads, [shape.made_keys, D]
 
     def forward(self, asking_RD: Tensor, asked_RD: Tensor, sight: Sight, scale: LogitScale) -> tuple[Tensor, Tensor]:
         """The output at the queries, (R, D), and the attention weights, (B, H, Q, K).
@@ -87,16 +110,19 @@ class Attention(nn.Module):
         B, Q, n_keys = sight.bias_BQK.shape
         filled = -n_keys % _VECTOR
         factor_R1 = scale.of(sight.log_n_BQ).view(B * Q, 1)
-        query_RD = torch.addmm(self.query_bias_D, asking_RD, self.query_weight_DD) * factor_R1
+        query = torch.addmm(self.query_bias_D, asking_RD, self.query_weight_DD) * factor_R1
         key_value_RE = torch.addmm(self.key_value_bias_E, asked_RD, self.key_value_weight_DE)
-        query_BHQC = query_RD.view(B, Q, self._n_heads, -1).transpose(1, 2)
         key_value_BKE = pad(key_value_RE.view(B, n_keys, -1), (0, 0, 0, filled))
-        by_head = key_value_BKE.view(B, n_keys + filled, 2, self._n_heads, -1).permute(2, 0, 3, 1, 4)
-        key_BHKC, value_BHKC = by_head.unbind()
+        key, value = key_value_BKE.split(self._widths, dim=-1)
+        query_BHQC, value_BHKC = self._by_head(query.view(B, Q, -1)), self._by_head(value)
+        key_BHKC = self._by_head(key) if key.shape[-1] else pad(asked_RD.view(B, 1, n_keys, -1), (0, 0, 0, filled))
         logit_BHQK = query_BHQC @ key_BHKC.mT + pad(sight.bias_BQK, (0, filled), value=-torch.inf).unsqueeze(1)
         weight_BHQK = torch.softmax(logit_BHQK, dim=-1)
         mixed_RD = (weight_BHQK @ value_BHKC).transpose(1, 2).reshape(B * Q, -1)
         return torch.addmm(self.out_bias_D, mixed_RD, self.out_weight_DD), weight_BHQK[..., :n_keys]
+
+    def _by_head(self, x: Tensor) -> Tensor:
+        return x.view(*x.shape[:2], self._n_heads, -1).transpose(1, 2)
 
 
 class FeedForward(nn.Module):
@@ -147,7 +173,7 @@ class Translator(nn.Module):
         self.norms = nn.ModuleDict({name: LayerNorm(D, eps_inside_root=shape.eps_inside_root) for name in norms})
         self.word_weight_DV = nn.Parameter(torch.zeros(D, shape.n_target_words))
         self.word_bias_V = nn.Parameter(torch.zeros(shape.n_target_words))
-        built = logit_scale(attention_scale, D // shape.n_heads)
+        built = logit_scale(attention_scale, shape.value_width if shape.qk == "merged" else shape.key_width)
         for name, value in (
             ("position_PD", sinusoids(shape.longest, D)),
             ("layer_norm_eps", torch.tensor(layer_norm_eps, dtype=torch.float64)),

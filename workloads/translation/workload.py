@@ -5,7 +5,6 @@ from typing import cast
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from attnsweep.workloads.diagnostics import outcomes
@@ -29,9 +28,6 @@ share of the gap up to the law of the target alone. Ours."""
 IGNORES_SOURCE = 0.01
 """The output counts as independent of the source if another sentence's source costs less than this, in nats per token.
 Ours."""
-OVERFIT_SHARE = 0.05
-"""A training is overfit if its held-out loss has risen by this share above its minimum while its training loss kept
-falling. Ours."""
 
 
 def judge_translation(evidence: Evidence) -> Verdicts:
@@ -43,21 +39,13 @@ def judge_translation(evidence: Evidence) -> Verdicts:
         {
             "diverged": outcomes.has_diverged(loss, levels["uniform"]),
             "solved": loss < levels["solved"][:, None],
-            "overfit": _is_overfit(loss, evidence.metrics["loss"]),
+            "overfit": outcomes.is_overfit(evidence),
             ("degenerate_zero", "unigram"): ignores_source & at_unigram,
             ("degenerate_zero", "bigram"): ignores_source & at_bigram,
             ("marginal", "language_model"): ignores_source,
             ("plateau", "moving"): outcomes.is_moving(evidence.steps, loss),
         }
     )
-
-
-def _is_overfit(eval_loss: NDArray[np.float64], train_loss: NDArray[np.float64]) -> NDArray[np.bool_]:
-    least = np.fmin.accumulate(eval_loss, axis=1)
-    at_least = np.maximum.accumulate(np.where(eval_loss == least, np.arange(eval_loss.shape[1]), 0), axis=1)
-    then = np.take_along_axis(train_loss, at_least, axis=1)
-    risen: NDArray[np.bool_] = eval_loss > (1.0 + OVERFIT_SHARE) * least
-    return risen & (train_loss < then)
 
 
 class Translation(Workload[TranslationParameters]):

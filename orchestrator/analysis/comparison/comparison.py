@@ -1,5 +1,6 @@
 """The comparison of two sweeps as an answer: numbers, a sentence, a table and a figure."""
 
+import dataclasses
 import textwrap
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -8,7 +9,9 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from attnsweep.orchestrator.analysis.comparison.difference import RateDifference, difference_label
-from attnsweep.orchestrator.analysis.labels import parameter_label, value_label
+from attnsweep.orchestrator.analysis.labels import value_label
+from attnsweep.orchestrator.analysis.rates.crossing import by_label
+from attnsweep.orchestrator.analysis.rates.interaction import InteractionTest
 from attnsweep.search_spaces.dimensions import Scalar
 
 if TYPE_CHECKING:
@@ -17,11 +20,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class GroupDifference:
-    """The difference in the stuck rate in one bin of a parameter.
+    """The difference in the stuck rate in one bin of a parameter, or in one cell of two.
 
     Attributes:
-        label: The bin's label.
-        n: Pairs in the bin; without pairs, trainings of both sweeps.
+        label: The label of the bin or cell.
+        n: Pairs in it; without pairs, trainings of both sweeps.
         stuck: The difference in the stuck rate.
     """
 
@@ -30,7 +33,7 @@ class GroupDifference:
     stuck: RateDifference
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class SweepComparison:
     """Sweep B against sweep A.
 
@@ -42,8 +45,9 @@ class SweepComparison:
         changed: Parameters with one value throughout A and another throughout B; pairs are equal in all others.
         stuck: The difference in the stuck rate.
         outcomes: The difference in the rate of each outcome that occurs, the most frequent in A first.
-        by: The parameter whose bins are the groups; empty if none was asked for.
+        by: The parameter whose bins are the groups, or two with a comma between them; empty if none was asked for.
         groups: The difference in the stuck rate in each group.
+        by_test: The test whether the change, as a factor of the odds, differs between the groups; `None` without them.
     """
 
     a: str
@@ -56,6 +60,10 @@ class SweepComparison:
     outcomes: Mapping[str, RateDifference]
     by: str
     groups: tuple[GroupDifference, ...]
+    by_test: InteractionTest | None = None
+
+    def __repr__(self) -> str:
+        return f"SweepComparison({self.a} -> {self.b}: {self.sentence()})"
 
     def sentence(self) -> str:
         """`stuck rate changed by +0.12 [0.08, 0.16]`, and whether the interval excludes 0."""
@@ -86,6 +94,7 @@ class SweepComparison:
             "outcomes": {outcome: each.as_json() for outcome, each in self.outcomes.items()},
             "by": self.by or None,
             "groups": [{"label": each.label, "n": each.n} | each.stuck.as_json() for each in self.groups],
+            "by_test": None if self.by_test is None else dataclasses.asdict(self.by_test),
         }
 
     def to_arrow(self) -> pa.Table:
@@ -112,7 +121,7 @@ class SweepComparison:
 
         rows = [("stuck rate", self.stuck)]
         rows += [(outcome.replace("_", " "), each) for outcome, each in self.outcomes.items()]
-        rows += [(f"stuck rate, {parameter_label(self.by)} {each.label}", each.stuck) for each in self.groups]
+        rows += [(f"stuck rate, {by_label(self.by)} {each.label}", each.stuck) for each in self.groups]
         with house_style():
             figure, panel = new_figure(1.5 * WIDTH, 1.2 + 0.3 * len(rows), grid="x")
             panel.axvline(0, color=GREY, linewidth=0.8)

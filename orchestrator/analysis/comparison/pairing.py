@@ -14,7 +14,10 @@ from attnsweep.orchestrator.analysis.comparison.difference import (
     unpaired_difference,
 )
 from attnsweep.orchestrator.analysis.opened_sweep import SweepData
+from attnsweep.orchestrator.analysis.rates.crossing import Crossing, names_of
+from attnsweep.orchestrator.analysis.rates.ending import closest
 from attnsweep.orchestrator.analysis.rates.grouping import Group, groups_by
+from attnsweep.orchestrator.analysis.rates.interaction import InteractionTest, interaction_test
 from attnsweep.orchestrator.analysis.rates.intervals import pooling, trials_count_once, weights_of_equal_trials
 from attnsweep.orchestrator.ledger.sql import IS_JUDGED
 from attnsweep.search_spaces.dimensions import Scalar
@@ -52,7 +55,7 @@ class _Pairs:
     cluster: Sequence[int]
 
 
-def compare_sweeps(a: SweepData, b: SweepData, *, by: str | None = None) -> SweepComparison:
+def compare_sweeps(a: SweepData, b: SweepData, *, by: str | Sequence[str] | None = None) -> SweepComparison:
     """Compares two opened sweeps: see `attnsweep.orchestrator.analysis.compare`."""
     workloads = [each.directories[0].spec.workload for each in (a, b)]
     if workloads[0] != workloads[1]:
@@ -68,7 +71,10 @@ def compare_sweeps(a: SweepData, b: SweepData, *, by: str | None = None) -> Swee
     paired = len(pairs.rows_a) > 0 and len(pairs.rows_a) >= _ENOUGH_PAIRS * min(len(before.trial), len(after.trial))
     outcomes = sorted({*before.outcome, *after.outcome}, key=lambda name: (-list(before.outcome).count(name), name))
     specs = [each.spec for sweep in (a, b) for each in sweep.directories]
-    found = _differences(specs, before, after, pairs if paired else None, [_STUCK_RATE, *outcomes])
+    used = pairs if paired else None
+    found = _differences(specs, before, after, used, [_STUCK_RATE, *outcomes])
+    crossing = _crossing(names_of(by, "--by"), specs, before, after, changed)
+    groups, by_test = ((), None) if not crossing.names else _by(crossing, specs, before, after, used)
     return SweepComparison(
         a=", ".join(each.sweep for each in a.directories),
         b=", ".join(each.sweep for each in b.directories),
@@ -78,8 +84,9 @@ def compare_sweeps(a: SweepData, b: SweepData, *, by: str | None = None) -> Swee
         changed=changed,
         stuck=found[0],
         outcomes=dict(zip(outcomes, found[1:], strict=True)),
-        by=by or "",
-        groups=() if by is None else tuple(_by(by, specs, before, after, pairs if paired else None, changed)),
+        by=crossing.by,
+        groups=groups,
+        by_test=by_test,
     )
 
 
@@ -150,36 +157,79 @@ def _differences(
     return paired_differences(has_a[:, rows_a], has_b[:, rows_b], cluster, weight, pool)
 
 
-def _by(
-    name: str,
+def _crossing(
+    names: Sequence[str],
     specs: Sequence[Sweep],
     before: _Trainings,
     after: _Trainings,
-    pairs: _Pairs | None,
     changed: Mapping[str, object],
-) -> list[GroupDifference]:
-    for each in (before, after):
-        if name not in each.parameters:
+) -> Crossing:
+    """The bins of these parameters. Trials of B are numbered after those of A, so that one set of bins holds both."""
+    apart, axes = _apart(before), []
+    for name in names:
+        for each in (before, after):
+            if name not in each.parameters:
+                raise UserError(
+                    "--by",
+                    given=name,
+                    expected=f"one of {', '.join(each.parameters)}",
+                    fix=closest(name, each.parameters, "name a parameter that both sweeps have"),
+                )
+        if name in changed:
             raise UserError(
                 "--by",
                 given=name,
-                expected=f"one of {', '.join(each.parameters)}",
-                fix="name a parameter that both sweeps have",
+                expected="a parameter that varies within A and B",
+                fix="leave it out: A and B differ in this parameter, so it is compared anyway",
             )
-    if name in changed:
-        raise UserError(
-            "--by",
-            given=name,
-            expected="a parameter that varies within A and B",
-            fix="leave out --by: A and B differ in this parameter, so it is compared anyway",
-        )
-    # Trials of B are numbered after those of A, so that one set of bins holds both.
-    values = dict(zip(before.trial, before.parameters[name], strict=True))
-    apart = max(before.trial, default=0) + 1
-    values |= {apart + trial: value for trial, value in zip(after.trial, after.parameters[name], strict=True)}
-    groups = groups_by(specs, name, values)
+        values = dict(zip(before.trial, before.parameters[name], strict=True))
+        values |= {apart + trial: value for trial, value in zip(after.trial, after.parameters[name], strict=True)}
+        axes.append(tuple(groups_by(specs, name, values)))
+    return Crossing(tuple(names), tuple(axes), frozenset([*before.trial, *(apart + trial for trial in after.trial)]))
+
+
+def _apart(before: _Trainings) -> int:
+    return max(before.trial, default=0) + 1
+
+
+def _by(
+    crossing: Crossing, specs: Sequence[Sweep], before: _Trainings, after: _Trainings, pairs: _Pairs | None
+) -> tuple[tuple[GroupDifference, ...], InteractionTest]:
+    apart, groups = _apart(before), crossing.groups()
     found = (_group_difference(group, specs, apart, before, after, pairs) for group in groups)
-    return [each for each in found if each.n]
+    place = {trial: at for at, group in enumerate(groups) for trial in group.trials}
+    test = _change_by(place, specs, before, after, pairs)
+    return tuple(each for each in found if each.n), test
+
+
+def _change_by(
+    place: Mapping[int, int], specs: Sequence[Sweep], before: _Trainings, after: _Trainings, pairs: _Pairs | None
+) -> InteractionTest:
+    """Whether the change from A to B interacts with the group, by configuration or, without pairs, by trial."""
+    apart, counts = _apart(before), defaultdict[tuple[int, int, int], list[int]](lambda: [0, 0])
+    if pairs is not None:
+        rows = zip(pairs.rows_a, pairs.rows_b, pairs.cluster, strict=True)
+        ends = [
+            (sweep, place[before.trial[a]], cluster, stuck)
+            for a, b, cluster in rows
+            for sweep, stuck in enumerate((before.stuck[a], after.stuck[b]))
+        ]
+    else:
+        shifts = ((0, before, 0), (1, after, apart))
+        ends = [
+            (sweep, place[shift + trial], shift + trial, stuck)
+            for sweep, each, shift in shifts
+            for trial, stuck in zip(each.trial, each.stuck, strict=True)
+        ]
+    for sweep, group, cluster, stuck in ends:
+        counts[sweep, group, cluster][0] += 1
+        counts[sweep, group, cluster][1] += stuck
+    if not counts:
+        return InteractionTest(0.0, 0, None, "nothing to compare")
+    sweeps, groups, clusters = np.array(list(counts)).T
+    n, k = np.array(list(counts.values()), dtype=np.float64).T
+    weight = np.full(len(n), n.mean()) if trials_count_once(*specs) else n
+    return interaction_test(weight, k / n * weight, sweeps, groups, np.unique(clusters, return_inverse=True)[1])
 
 
 def _group_difference(

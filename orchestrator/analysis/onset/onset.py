@@ -1,22 +1,29 @@
 """The step from which trainings have an outcome or a role, and the share that has it by step. Axes: R training."""
 
-from collections.abc import Iterable, Sequence
+import itertools
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import duckdb
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
-from attnsweep.orchestrator.analysis.labels import parameter_label
-from attnsweep.orchestrator.analysis.onset.share_by_step import CurvePoint, share_by_step
-from attnsweep.orchestrator.analysis.rates.grouping import Group
+from attnsweep.orchestrator.analysis.onset.hazards import Factor, HazardRatios, hazard_ratios
+from attnsweep.orchestrator.analysis.onset.onset_times import OnsetTimes
+from attnsweep.orchestrator.analysis.onset.share_by_step import CurvePoint
+from attnsweep.orchestrator.analysis.rates.crossing import Crossing, by_label
 from attnsweep.orchestrator.ledger.sql import IS_JUDGED
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
+_HALF = 0.5
+_ENDS: tuple[Callable[[CurvePoint], float], ...] = (
+    lambda point: point.share,
+    lambda point: point.high,
+    lambda point: point.low,
+)
 _OUTCOME_ONSETS = f"""
 select trial, outcome = $outcome as came, diverged_step is not null or n_steps < param_n_steps or outcome = 'solved'
     as ended, case when came then onset_step else n_steps end as step, param_n_steps as budget
@@ -24,38 +31,19 @@ from trainings where {IS_JUDGED} order by trial, replicate
 """
 
 
-@dataclass(frozen=True, eq=False, slots=True)
-class OnsetTimes:
-    """The step at which each training reached an outcome or a role, or at which it was censored.
+@dataclass(frozen=True, slots=True)
+class HalfReached:
+    """The step by which half of all trainings of a group have reached it, read off the points of the curve.
 
     Attributes:
-        trial: (R,) the training's trial.
-        step: (R,) the step at which the training reached it, or was censored.
-        came: (R,) whether it was reached; false means censored.
+        step: The first step at which the curve is at least 1/2; `None` if it stays below.
+        low, high: The 95% interval: the first steps at which the upper and the lower end of the band are at least 1/2;
+            `None` if that end stays below, so that the interval is open.
     """
 
-    trial: NDArray[np.int64]
-    step: NDArray[np.int64]
-    came: NDArray[np.bool_]
-
-    def of(self, trials: Iterable[int]) -> "OnsetTimes":
-        """The times of some trials."""
-        inside = np.isin(self.trial, list(trials))
-        return OnsetTimes(self.trial[inside], self.step[inside], self.came[inside])
-
-    @property
-    def n_came(self) -> int:
-        """The number of trainings that reached it."""
-        return int(self.came.sum())
-
-    @property
-    def median_step(self) -> float | None:
-        """The median step of those that reached it; `None` if none did."""
-        return float(np.median(self.step[self.came])) if self.n_came else None
-
-    def curve(self, *, once_per_trial: bool) -> tuple[CurvePoint, ...]:
-        """The share that has reached it, by step."""
-        return share_by_step(self.step, self.came, self.trial, once_per_trial=once_per_trial)
+    step: int | None
+    low: int | None
+    high: int | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,39 +52,85 @@ class OnsetCurve:
 
     Attributes:
         label: The group's label.
+        labels: The labels of the group's bins, one for each parameter.
         n_trials, n_trainings: Their numbers in the group.
         n_came: Trainings of the group that reached it.
         median_step: The median step of those; `None` if there are none.
+        half: The step by which half of all its trainings have reached it.
         curve: The Kaplan-Meier estimate, up to 64 points.
     """
 
     label: str
+    labels: tuple[str, ...]
     n_trials: int
     n_trainings: int
     n_came: int
     median_step: float | None
+    half: HalfReached
     curve: tuple[CurvePoint, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, eq=False, slots=True, repr=False)
 class Onset:
     """When trainings reach an outcome or a role.
 
     Attributes:
         what: The outcome or the role.
-        by: The parameter whose bins are the groups; empty for one group of all trials.
+        by: The parameter whose bins are the groups, or two with a comma between them; empty for one group of all
+            trials.
         curves: One for each group that has trainings.
+        note: What a reader must know to judge the curves; empty if there is nothing.
     """
 
     what: str
     by: str
     curves: tuple[OnsetCurve, ...]
+    note: str
+    _times: OnsetTimes
+    _factors: tuple[Factor, ...]
+    _once_per_trial: bool
+
+    def __repr__(self) -> str:
+        n, came = (sum(getattr(each, name) for each in self.curves) for name in ("n_trainings", "n_came"))
+        by, note = self.by and f" by {self.by}", self.note and f"; {self.note}"
+        return f"Onset({self.what}{by}: reached by {came:,} of {n:,} trainings{note})"
+
+    def hazard_ratios(self) -> HazardRatios:
+        """How much sooner the trainings in each bin reach it, in comparison with a bin of reference.
+
+        Raises:
+            UserError: Without a parameter in `by`.
+        """
+        found = hazard_ratios(self._times, self._factors, once_per_trial=self._once_per_trial)
+        return HazardRatios(self.what, *found)
+
+    def medians(self) -> pa.Table:
+        """One row per group: its trials and trainings, and the step by which half have reached it with its interval."""
+        return pa.table(
+            {
+                "group": pa.array([each.label for each in self.curves], pa.string()),
+                **{
+                    name: pa.array([getattr(each, name) for each in self.curves], pa.int64())
+                    for name in ("n_trials", "n_trainings", "n_came")
+                },
+                "half_step": pa.array([each.half.step for each in self.curves], pa.int64()),
+                "low": pa.array([each.half.low for each in self.curves], pa.int64()),
+                "high": pa.array([each.half.high for each in self.curves], pa.int64()),
+            }
+        )
 
     def to_arrow(self) -> pa.Table:
-        """One row per group and step: `share` with `low` and `high`, its pointwise 95% interval."""
-        rows = [(each.label, point) for each in self.curves for point in each.curve]
+        """One row per group and step: `share` with `low` and `high`, its pointwise 95% interval.
+
+        If there are two parameters, `param_<name>` holds the label of each one's bin.
+        """
+        rows = [(each, point) for each in self.curves for point in each.curve]
         columns = {name: [getattr(point, name) for _, point in rows] for name in ("step", "share", "low", "high")}
-        return pa.table({"group": [label for label, _ in rows], **columns})
+        groups = {"group": [each.label for each, _ in rows]}
+        if len(self._factors) > 1:
+            for axis, factor in enumerate(self._factors):
+                groups[f"param_{factor.name}"] = [each.labels[axis] for each, _ in rows]
+        return pa.table({**groups, **columns})
 
     def plot(self) -> "Figure":
         """One line per group with its pointwise 95% band."""
@@ -120,26 +154,63 @@ class Onset:
             scale_shares(panel, "share that has reached it")
             if self.curves:
                 scale_steps(panel, sorted({point.step for each in self.curves for point in each.curve}))
-                title = parameter_label(self.by) if self.by else None
+                title = by_label(self.by) or None
                 legend_below(figure, {str(line.get_label()): line for line in panel.get_lines()}, title, 1)
         return figure
 
 
-def onset_curves(times: OnsetTimes, groups: Sequence[Group], *, once_per_trial: bool = False) -> tuple[OnsetCurve, ...]:
-    """A curve for each group that has trainings.
+def onset_by(
+    what: str, times: OnsetTimes, crossing: Crossing, *, once_per_trial: bool = False, note: str = ""
+) -> Onset:
+    """The curve of each group of trials.
 
     Args:
+        what: The outcome or the role.
         times: The times of all trainings.
-        groups: The groups of trials.
+        crossing: The groups.
         once_per_trial: Whether each trial counts once, whatever its number of trainings.
+        note: What a reader must know.
     """
+    factors = factors_of(times, crossing)
+    return Onset(what, crossing.by, onset_curves(times, factors, once_per_trial), note, times, factors, once_per_trial)
+
+
+def factors_of(times: OnsetTimes, crossing: Crossing) -> tuple[Factor, ...]:
+    """The bin of each training, for each parameter of the crossing."""
     found = []
-    for group in groups:
-        inside = times.of(group.trials)
-        if n_trainings := len(inside.step):
-            n_trials, curve = len(np.unique(inside.trial)), inside.curve(once_per_trial=once_per_trial)
-            found.append(OnsetCurve(group.label, n_trials, n_trainings, inside.n_came, inside.median_step, curve))
+    for name, axis in zip(crossing.names, crossing.axes, strict=True):
+        place = {trial: at for at, group in enumerate(axis) for trial in group.trials}
+        bins = np.array([place[trial] for trial in times.trial.tolist()], np.int64)
+        found.append(Factor(name, tuple(group.label for group in axis), bins))
     return tuple(found)
+
+
+def onset_curves(times: OnsetTimes, factors: Sequence[Factor], once_per_trial: bool) -> tuple[OnsetCurve, ...]:
+    """A curve for each combination of bins that has trainings, the last factor fastest; one of all without factors."""
+    found = []
+    for place in itertools.product(*(range(len(factor.labels)) for factor in factors)):
+        inside = np.ones(len(times.step), np.bool_)
+        for factor, at in zip(factors, place, strict=True):
+            inside &= factor.place == at
+        if inside.any():
+            labels = tuple(factor.labels[at] for factor, at in zip(factors, place, strict=True))
+            found.append(_curve(labels, times.where(inside), once_per_trial))
+    return tuple(found)
+
+
+def _curve(labels: tuple[str, ...], times: OnsetTimes, once_per_trial: bool) -> OnsetCurve:
+    curve = times.curve(once_per_trial=once_per_trial)
+    ends = (next((point.step for point in curve if end(point) >= _HALF), None) for end in _ENDS)
+    return OnsetCurve(
+        " × ".join(labels) or "all",
+        labels,
+        len(np.unique(times.trial)),
+        len(times.step),
+        times.n_came,
+        times.median_step,
+        HalfReached(*ends),
+        curve,
+    )
 
 
 def outcome_onsets(connection: duckdb.DuckDBPyConnection, outcome: str) -> OnsetTimes:

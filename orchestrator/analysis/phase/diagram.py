@@ -1,4 +1,4 @@
-"""The probability to end stuck over the plane of two parameters, read from a ledger. Axes: T trial."""
+"""The probability of an ending over the plane of two parameters, read from a ledger. Axes: T trial."""
 
 import dataclasses
 from collections.abc import Sequence
@@ -12,6 +12,8 @@ import pyarrow as pa
 from attnsweep.orchestrator.analysis.phase.fit import fit_surface
 from attnsweep.orchestrator.analysis.phase.residuals import ResidualBin, binned_residuals, pearson_residuals
 from attnsweep.orchestrator.analysis.phase.surface import Floats, PlaneAxis, Surface, TrialCounts
+from attnsweep.orchestrator.analysis.rates.by_parameter import counts_by_trial
+from attnsweep.orchestrator.analysis.rates.ending import STUCK, Ending
 from attnsweep.orchestrator.analysis.rates.grouping import is_logarithmic, values_of
 from attnsweep.orchestrator.analysis.rates.intervals import trials_count_once
 from attnsweep.search_spaces.sweep import Sweep
@@ -21,15 +23,16 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
-@dataclass(frozen=True, eq=False, slots=True)
+@dataclass(frozen=True, eq=False, slots=True, repr=False)
 class PhaseDiagram:
-    """The probability to end stuck over two parameters.
+    """The probability to end stuck, or with one outcome, over two parameters.
 
     Attributes:
         x, y: The parameters.
         trials: The observed counts.
         surface: The model; `None` if there is nothing to fit, and `note` says why.
         note: What a reader must know to judge the diagram.
+        ending: What the probability is of.
     """
 
     x: PlaneAxis
@@ -37,6 +40,10 @@ class PhaseDiagram:
     trials: TrialCounts
     surface: Surface | None
     note: str
+    ending: Ending = STUCK
+
+    def __repr__(self) -> str:
+        return f"PhaseDiagram({self.ending.share_label} over {self.x.name}, {self.y.name}: {self.note})"
 
     def at(self, x: float | Floats, y: float | Floats) -> tuple[Floats, Floats, Floats]:
         """The probability with the bounds of its 95% band; bounds are NaN where no band is claimed.
@@ -49,7 +56,7 @@ class PhaseDiagram:
         return self.surface.at(x, y)
 
     def contour(self) -> list[Floats]:
-        """The lines on which half of the trainings are stuck, each (n, 2): x and y; only within the range tried.
+        """The lines on which half of the trainings have the ending, each (n, 2): x and y; only within the range tried.
 
         Their 95% band is where the band of the probability contains 1/2.
         """
@@ -79,28 +86,31 @@ class PhaseDiagram:
         """The model beside its residuals, with the note; without a model, the trials alone."""
         from attnsweep.orchestrator.analysis.phase.figure import phase_figure
 
-        return phase_figure((self.x, self.y), self.trials, self.surface, self.note)
+        return phase_figure((self.x, self.y), self.trials, self.surface, self.note, self.ending)
 
     def plot_model(self) -> "Figure":
-        """The probability to end stuck with its 50% line and band, and the trials in the same colours."""
+        """The probability with its 50% line and band, and the trials in the same colours."""
         from attnsweep.orchestrator.analysis.phase.figure import model_figure
 
-        return model_figure((self.x, self.y), self.trials, self.surface)
+        return model_figure((self.x, self.y), self.trials, self.surface, self.ending)
 
     def plot_residuals(self) -> "Figure":
         """Observed and expected shares in cells of the plane."""
         from attnsweep.orchestrator.analysis.phase.figure import residual_figure
 
-        return residual_figure((self.x, self.y), self.residuals())
+        return residual_figure((self.x, self.y), self.residuals(), self.ending)
 
 
-def read_phase_diagram(connection: duckdb.DuckDBPyConnection, specs: Sequence[Sweep], x: str, y: str) -> PhaseDiagram:
+def read_phase_diagram(
+    connection: duckdb.DuckDBPyConnection, specs: Sequence[Sweep], x: str, y: str, ending: Ending = STUCK
+) -> PhaseDiagram:
     """The phase diagram of a ledger; trials where one of the parameters is null are left out.
 
     Args:
         connection: From `Ledger.connect`.
         specs: The specs of the sweeps in the ledger.
         x, y: The names of two parameters.
+        ending: What the probability is of.
 
     Raises:
         UserError: For a parameter that does not exist, or whose values are not numbers.
@@ -110,12 +120,12 @@ def read_phase_diagram(connection: duckdb.DuckDBPyConnection, specs: Sequence[Sw
         odd = next((each for each in column.values() if isinstance(each, bool | str)), None)
         if odd is not None:
             raise UserError(
-                name, given=odd, expected="a parameter whose values are numbers", fix="use stuck_rates(by=[...])"
+                name,
+                given=odd,
+                expected="a parameter whose values are numbers",
+                fix="use stuck_rates(by=[...]), or outcomes(by=[...]) for a map",
             )
-    counts = connection.execute(
-        "select trial, n_trainings - n_failed, n_stuck from trials where n_trainings > n_failed order by trial"
-    ).fetchall()
-    rows = [(values[x][trial], values[y][trial], n, k) for trial, n, k in counts]
+    rows = [(values[x][trial], values[y][trial], n, k) for trial, n, k in counts_by_trial(connection, (), ending) if n]
     kept = np.array([row for row in rows if None not in row], dtype=np.float64)
     if not len(kept):
         raise UserError(
@@ -123,16 +133,18 @@ def read_phase_diagram(connection: duckdb.DuckDBPyConnection, specs: Sequence[Sw
         )
     trials = TrialCounts(*kept.T)
     weight = np.full(len(kept), trials.n.mean()) if trials_count_once(*specs) else trials.n
-    diagram = fit_phase_diagram(_axis(specs, x, trials.x), _axis(specs, y, trials.y), trials, weight)
+    diagram = fit_phase_diagram(_axis(specs, x, trials.x), _axis(specs, y, trials.y), trials, weight, ending)
     if len(kept) == len(rows):
         return diagram
     left_out = f"{len(rows) - len(kept):,} trials without a value are left out"
     return dataclasses.replace(diagram, note=f"{diagram.note}; {left_out}")
 
 
-def fit_phase_diagram(x: PlaneAxis, y: PlaneAxis, trials: TrialCounts, weight: Floats) -> PhaseDiagram:
+def fit_phase_diagram(
+    x: PlaneAxis, y: PlaneAxis, trials: TrialCounts, weight: Floats, ending: Ending = STUCK
+) -> PhaseDiagram:
     """Fits the model to trials; arguments as for `fit_surface`."""
-    return PhaseDiagram(x, y, trials, *fit_surface(x, y, trials, weight))
+    return PhaseDiagram(x, y, trials, *fit_surface(x, y, trials, weight, ending), ending)
 
 
 def _axis(specs: Sequence[Sweep], name: str, values: Floats) -> PlaneAxis:

@@ -16,10 +16,11 @@ from matplotlib.patches import Rectangle
 from attnsweep.orchestrator.analysis.figures.axes import scale_logarithmic
 from attnsweep.orchestrator.analysis.figures.panels import WIDTH, fix_tick_sizes, new_planes
 from attnsweep.orchestrator.analysis.figures.style import VERMILION, house_style, letters_on
-from attnsweep.orchestrator.analysis.figures.texts import legend_below
+from attnsweep.orchestrator.analysis.figures.texts import figure_text, legend_below
 from attnsweep.orchestrator.analysis.labels import parameter_label
 from attnsweep.orchestrator.analysis.phase.residuals import ResidualBin, binned_residuals
 from attnsweep.orchestrator.analysis.phase.surface import PlaneAxis, Surface, TrialCounts
+from attnsweep.orchestrator.analysis.rates.ending import Ending
 
 Plane: TypeAlias = tuple[PlaneAxis, PlaneAxis]
 
@@ -32,52 +33,54 @@ _ROOM = 0.14, 0.1
 
 
 @house_style()
-def phase_figure(plane: Plane, trials: TrialCounts, surface: Surface | None, note: str) -> Figure:
+def phase_figure(plane: Plane, trials: TrialCounts, surface: Surface | None, note: str, ending: Ending) -> Figure:
     """The model beside its residuals; without a model, the trials alone. The note is above them."""
     if surface is None:
         figure, (panel,) = new_planes(1, WIDTH, _HEIGHT)
-        _draw_model(figure, panel, plane, trials, surface)
+        _draw_model(figure, panel, plane, trials, surface, ending)
         figure.suptitle("\n".join(textwrap.wrap(note, 60)), fontsize="medium")
         return figure
     figure, (left, right) = new_planes(2, 2 * WIDTH, _HEIGHT + 0.3)
-    _draw_model(figure, left, plane, trials, surface)
-    _draw_residuals(figure, right, plane, binned_residuals(surface, trials))
+    _draw_model(figure, left, plane, trials, surface, ending)
+    _draw_residuals(figure, right, plane, binned_residuals(surface, trials), ending)
     figure.suptitle("\n".join(textwrap.wrap(note, 120)), fontsize="medium")
     return figure
 
 
 @house_style()
-def model_figure(plane: Plane, trials: TrialCounts, surface: Surface | None) -> Figure:
-    """The probability to end stuck with its 50% line and band, and the observed shares in the same colours."""
+def model_figure(plane: Plane, trials: TrialCounts, surface: Surface | None, ending: Ending) -> Figure:
+    """The probability of an ending with its 50% line and band, and the observed shares in the same colours."""
     figure, (panel,) = new_planes(1, WIDTH, _HEIGHT)
-    _draw_model(figure, panel, plane, trials, surface)
+    _draw_model(figure, panel, plane, trials, surface, ending)
     return figure
 
 
 @house_style()
-def residual_figure(plane: Plane, cells: Sequence[ResidualBin]) -> Figure:
+def residual_figure(plane: Plane, cells: Sequence[ResidualBin], ending: Ending) -> Figure:
     """Observed and expected shares in cells of the plane."""
     figure, (panel,) = new_planes(1, WIDTH, _HEIGHT)
-    _draw_residuals(figure, panel, plane, cells)
+    _draw_residuals(figure, panel, plane, cells, ending)
     return figure
 
 
-def _draw_model(figure: Figure, panel: Axes, plane: Plane, trials: TrialCounts, surface: Surface | None) -> None:
-    handles: dict[str, Artist] = {} if surface is None else _draw_surface(panel, surface)
+def _draw_model(
+    figure: Figure, panel: Axes, plane: Plane, trials: TrialCounts, surface: Surface | None, ending: Ending
+) -> None:
+    handles: dict[str, Artist] = {} if surface is None else _draw_surface(panel, surface, f"half {ending.verb}")
     cells = binned_residuals(surface, trials) if surface is not None and len(trials.x) > _MOST_POINTS else ()
     name, points = _draw_observed(panel, plane, trials, cells)
-    panel.set_title("share of trainings that end stuck")
-    _finish(figure, panel, plane, ScalarMappable(Normalize(0, 1)), "stuck share")
+    panel.set_title(figure_text(f"share of trainings that {ending.verb}", 48))
+    _finish(figure, panel, plane, ScalarMappable(Normalize(0, 1)), figure_text(f"{ending.label} share", 40))
     legend_below(figure, handles | {name: points}, columns=3)
 
 
-def _draw_surface(panel: Axes, surface: Surface) -> dict[str, Artist]:
-    """Draws the model, and returns its marks for the legend, by name."""
+def _draw_surface(panel: Axes, surface: Surface, half: str) -> dict[str, Artist]:
+    """Draws the model, and returns its marks for the legend, by name; `half` names the line of probability 1/2."""
     x, y, probability, low, high = surface.grid()
     panel.pcolormesh(x, y, probability, vmin=0, vmax=1, shading="gouraud", rasterized=True)
     handles: dict[str, Artist] = {}
     for line in surface.contour():
-        (handles["half are stuck"],) = panel.plot(line[:, 0], line[:, 1], color=VERMILION, linewidth=1.8)
+        (handles[half],) = panel.plot(line[:, 0], line[:, 1], color=VERMILION, linewidth=1.8)
     # Positive inside the band, so that its edge is where one of the bounds is 1/2.
     depth = np.minimum(0.5 - low, high - 0.5)
     if (depth >= 0).any():
@@ -98,7 +101,7 @@ def _draw_observed(panel: Axes, plane: Plane, trials: TrialCounts, cells: Sequen
     return name, Line2D([], [], color="0.6", marker=marker, markeredgecolor="black", linestyle="none")
 
 
-def _draw_residuals(figure: Figure, panel: Axes, plane: Plane, cells: Sequence[ResidualBin]) -> None:
+def _draw_residuals(figure: Figure, panel: Axes, plane: Plane, cells: Sequence[ResidualBin], ending: Ending) -> None:
     z_colours = ScalarMappable(Normalize(-_MOST_Z, _MOST_Z), "PuOr_r")
     for each in cells:
         corner, width, height = (each.x_low, each.y_low), each.x_high - each.x_low, each.y_high - each.y_low
@@ -116,7 +119,7 @@ def _draw_residuals(figure: Figure, panel: Axes, plane: Plane, cells: Sequence[R
             color=letters_on(patch.get_facecolor()),
             fontweight="bold" if z > _SURPRISING else "normal",
         )
-    panel.set_title("observed (expected) stuck share")
+    panel.set_title(figure_text(f"observed (expected) {ending.label} share", 48))
     _finish(figure, panel, plane, z_colours, "z of observed less expected; bold: |z| > 2")
 
 

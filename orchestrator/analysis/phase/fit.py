@@ -1,13 +1,14 @@
 """Fits the surface of a phase diagram: a logistic regression with its uncertainty. Axes: T trial.
 
-logit P(stuck) is a polynomial of the two parameters, each scaled to -1..1, by its logarithm where the space is
-logarithmic. It is linear; the product is added from 20 trials on, the squares from 30 on where each parameter has three
-values (5 trials per term). The trainings of one trial are not independent, so the covariance is the sandwich with
-scores summed by trial, times T / (T - terms). Bands use Student's t with T - terms degrees of freedom. They are
-pointwise: the delta method on the linear predictor, where it is exact. A trial counts as many trainings as it has;
-under `Sequential` replication, where that number depends on how they ended, all trials count the same.
+The logit of the probability to end stuck (or with another ending) is a polynomial of the two parameters, each scaled to
+-1..1, by its logarithm where the space is logarithmic. It is linear; the product is added from 20 trials on, the
+squares from 30 on where each parameter has three values (5 trials per term). The trainings of one trial are not
+independent, so the covariance is the sandwich with scores summed by trial, times T / (T - terms). Bands use Student's t
+with T - terms degrees of freedom. They are pointwise: the delta method on the linear predictor, where it is exact. A
+trial counts as many trainings as it has; under `Sequential` replication, where that number depends on how they ended,
+all trials count the same.
 
-If a plane of the model separates trials with stuck trainings from trials without, the likelihood has no maximum. A
+If a plane of the model separates trials with such trainings from trials without, the likelihood has no maximum. A
 linear program detects this. A ridge penalty then gives a surface, for which no band is claimed.
 
 In simulation (30 to 120 trials x 8, intra-trial correlation 0.4) the band covers the truth in 92 to 96% of cases; the
@@ -30,6 +31,7 @@ from attnsweep.orchestrator.analysis.phase.surface import (
     design_matrix,
     expit,
 )
+from attnsweep.orchestrator.analysis.rates.ending import STUCK, Ending
 
 _TRIALS_PER_TERM = 5
 _RIDGE = 0.1
@@ -37,22 +39,25 @@ _RIDGE = 0.1
 maximum."""
 
 
-def fit_surface(x: PlaneAxis, y: PlaneAxis, trials: TrialCounts, weight: Floats) -> tuple[Surface | None, str]:
+def fit_surface(
+    x: PlaneAxis, y: PlaneAxis, trials: TrialCounts, weight: Floats, ending: Ending = STUCK
+) -> tuple[Surface | None, str]:
     """Fits the model.
 
     Args:
         x, y: The parameters.
         trials: Each with at least one training.
         weight: (T,) the weight of each trial in the fit, in trainings.
+        ending: What the counts are of.
 
     Returns:
         The surface, `None` if there is nothing to fit; and a note that says what was fitted, or why nothing was.
     """
-    n_trials, total, stuck = len(trials.n), int(trials.n.sum()), int(trials.k.sum())
+    n_trials, total, n_with = len(trials.n), int(trials.n.sum()), int(trials.k.sum())
     counted = f"{total:,} trainings of {n_trials:,} trials"
-    if stuck in (0, total):
-        which = "none" if stuck == 0 else "all"
-        return None, f"{which} of {counted} are stuck: there is no boundary to fit"
+    if n_with in (0, total):
+        which = "none" if n_with == 0 else "all"
+        return None, f"{which} of {counted} {ending.verb}: there is no boundary to fit"
     if x.low == x.high or y.low == y.high:
         same = x.name if x.low == x.high else y.name
         return None, f"{same} is the same in {counted}: there is no plane to fit"
@@ -61,9 +66,9 @@ def fit_surface(x: PlaneAxis, y: PlaneAxis, trials: TrialCounts, weight: Floats)
     if n_terms == 0:
         return None, f"too few for a model ({counted} in too few places of the plane)"
     design = design[:, :n_terms]
-    note = f"{counted}; logit P(stuck) of {', '.join(TERMS[:n_terms])}"
+    note = f"{counted}; logit P({ending.label}) of {', '.join(TERMS[:n_terms])}"
     if _is_separated(design, trials):
-        surface, why = None, "stuck and other trials are separated"
+        surface, why = None, f"{ending.label} and other trials are separated"
     else:
         surface, why = _maximum_likelihood((x, y), design, trials, weight), "maximum likelihood does not converge"
     if surface is None:
@@ -86,7 +91,11 @@ def _maximum_likelihood(
     groups = {"groups": np.arange(n_trials)}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        fitted = GLM(counts, design, family=families.Binomial()).fit(cov_type="cluster", cov_kwds=groups)
+        try:
+            fitted = GLM(counts, design, family=families.Binomial()).fit(cov_type="cluster", cov_kwds=groups)
+        except np.linalg.LinAlgError:
+            # The iteration went so far that every probability is 0 or 1.
+            return None
     if not (fitted.converged and np.isfinite(fitted.params).all() and np.isfinite(fitted.cov_params()).all()):
         return None
     quantile = float(special.stdtrit(n_trials - n_terms, 0.975))

@@ -17,16 +17,16 @@ _BINS = 4
 
 @dataclass(frozen=True, slots=True)
 class ResidualBin:
-    """Observed and expected stuck trainings in one cell of the plane.
+    """Observed and expected trainings with the ending in one cell of the plane.
 
     Attributes:
         x_low, x_high, y_low, y_high: The ends of the cell.
         n_trials, n: Trials and trainings in the cell.
-        k: Trainings that are stuck.
-        expected: The number of stuck trainings that the model expects.
+        k: Trainings with the ending.
+        expected: The number of them that the model expects.
         z: (k - expected) over its standard deviation; `None` for one trial. The standard deviation is the larger of
             two: that of independent trainings, and that from the spread between trials, which alone would be far too
-            small if few stuck trainings are expected.
+            small if few such trainings are expected.
     """
 
     x_low: float

@@ -1,4 +1,4 @@
-"""The surface of a phase diagram: the probability to end stuck at any point of the plane. Axes: T trial, G grid."""
+"""The surface of a phase diagram: the probability of an ending at any point of the plane. Axes: T trial, G grid."""
 
 from dataclasses import dataclass
 
@@ -41,7 +41,7 @@ class TrialCounts:
     Attributes:
         x, y: (T,) the values of the two parameters.
         n: (T,) trainings counted.
-        k: (T,) those of them that are stuck.
+        k: (T,) those of them that have the ending.
     """
 
     x: Floats
@@ -91,7 +91,7 @@ class Surface:
         return x, y, *self.at(x[None, :], y[:, None])
 
     def contour(self) -> list[Floats]:
-        """The lines on which half of the trainings are stuck, each (n, 2): x and y; only within the range tried."""
+        """The lines of probability 1/2, each (n, 2): x and y; only within the range tried."""
         from contourpy import contour_generator
 
         axis = np.linspace(-1, 1, _GRID)

@@ -1,38 +1,51 @@
 """Rates as answers to a question: numbers, a table and a figure."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import duckdb
 import pyarrow as pa
 
-from attnsweep.orchestrator.analysis.labels import parameter_label
 from attnsweep.orchestrator.analysis.rates.by_parameter import ParameterRates
-from attnsweep.orchestrator.analysis.rates.grouping import Group
+from attnsweep.orchestrator.analysis.rates.crossing import Crossing, by_label
+from attnsweep.orchestrator.analysis.rates.ending import Ending
 from attnsweep.orchestrator.analysis.rates.intervals import Pooling, Rate, rate_label
+from attnsweep.orchestrator.analysis.rates.two_way import CellRate, with_rates
 from attnsweep.orchestrator.ledger.sql import IS_JUDGED
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class StuckRates:
-    """The stuck rate, over all trials and by each parameter.
+    """The stuck rate, or the rate of one outcome, over all trials and by each parameter.
 
     Attributes:
         overall: The rate over all trials.
         by_parameter: The rates in the bins of each parameter.
+        ending: What the rate is of.
+        cells: If two parameters were named, the rates in the cells of both.
     """
 
     overall: Rate
     by_parameter: tuple[ParameterRates, ...]
+    ending: Ending
+    cells: tuple[CellRate, ...] = ()
+
+    def __repr__(self) -> str:
+        by = ", ".join(each.title for each in self.by_parameter)
+        return f"StuckRates({self.ending.share_label} {rate_label(self.overall)}{by and f'; by {by}'})"
 
     def to_arrow(self) -> pa.Table:
-        """One row per bin, the first row over all trials: `n` trainings, `k` stuck, `rate` with its 95% interval."""
+        """One row per bin and per cell, the first row over all trials.
+
+        `n` trainings, `k` with the ending, `rate` with its 95% interval. A cell has both parameters and both labels.
+        """
         rows: list[tuple[str, str, int | None, Rate]] = [("", "", None, self.overall)]
         rows += [(each.title, one.label, one.n_trials, one.rate) for each in self.by_parameter for one in each.bins]
+        crossed = " × ".join(each.title for each in self.by_parameter)
+        rows += [(crossed, " × ".join(each.labels), each.n_trials, each.rate) for each in self.cells]
         labels = pa.table(
             {
                 "parameter": [row[0] for row in rows],
@@ -40,7 +53,7 @@ class StuckRates:
                 "n_trials": pa.array([row[2] for row in rows], pa.int64()),
             }
         )
-        return _with_rates(labels, [row[3] for row in rows])
+        return with_rates(labels, [row[3] for row in rows])
 
     def plot(self) -> "Figure":
         """One panel per parameter with 95% intervals; without parameters, the rate over all trials."""
@@ -48,20 +61,25 @@ class StuckRates:
 
         drawn = [each for each in self.by_parameter if each.bins]
         if drawn:
-            return stuck_rate_figure(drawn, title=f"stuck rate {rate_label(self.overall)}")
-        return grouped_rates_figure(["all trials"], {"": [self.overall]}, "stuck rate")
+            return stuck_rate_figure(
+                drawn, f"{self.ending.share_label} {rate_label(self.overall)}", self.ending.share_label
+            )
+        return grouped_rates_figure(["all trials"], {"": [self.overall]}, self.ending.share_label)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class OutcomeRates:
     """The rate of each outcome.
 
     Attributes:
-        by: The parameter whose bins are the groups; empty for one group of all trials.
+        by: The parameter whose bins are the groups, or two with a comma between them; empty for one group of all
+            trials.
         groups: The labels of the groups.
         outcomes: The outcomes that occur except `failed`, the most frequent first.
         rates: For each group the rate of each outcome among its trainings that did not fail.
         n_failed: The number of failed trainings in all groups.
+        bins: The labels of the bins of each parameter.
+        places: For each group the number of its bin on each axis.
     """
 
     by: str
@@ -69,25 +87,57 @@ class OutcomeRates:
     outcomes: tuple[str, ...]
     rates: tuple[tuple[Rate, ...], ...]
     n_failed: int
+    bins: tuple[tuple[str, ...], ...]
+    places: tuple[tuple[int, ...], ...]
+
+    def __repr__(self) -> str:
+        where = f" in {len(self.groups)} groups by {self.by}" if self.by else ""
+        return f"OutcomeRates({', '.join(self.outcomes)}{where})"
+
+    def most_frequent(self) -> dict[tuple[int, ...], tuple[str, Rate]]:
+        """The most frequent outcome of each group that has trainings, and its rate, by the group's place."""
+        found = {}
+        for place, rates in zip(self.places, self.rates, strict=True):
+            known = [(outcome, rate) for outcome, rate in zip(self.outcomes, rates, strict=True) if rate.n]
+            if known:
+                found[place] = max(known, key=lambda pair: pair[1].share or 0.0)
+        return found
 
     def to_arrow(self) -> pa.Table:
-        """One row per group and outcome: `n` trainings, `k` with the outcome, `rate` with its 95% interval."""
+        """One row per group and outcome: `n` trainings, `k` with the outcome, `rate` with its 95% interval.
+
+        If there are two parameters, `param_<name>` holds the label of each one's bin.
+        """
         rows = [
-            (group, outcome, rate)
-            for group, rates in zip(self.groups, self.rates, strict=True)
+            (at, outcome, rate)
+            for at, rates in enumerate(self.rates)
             for outcome, rate in zip(self.outcomes, rates, strict=True)
         ]
-        labels = pa.table({"group": [row[0] for row in rows], "outcome": [row[1] for row in rows]})
-        return _with_rates(labels, [row[2] for row in rows])
+        labels = pa.table({"group": [self.groups[row[0]] for row in rows], "outcome": [row[1] for row in rows]})
+        if len(self.bins) > 1:
+            for axis, name in enumerate(self.by.split(",")):
+                named = [self.bins[axis][self.places[row[0]][axis]] for row in rows]
+                labels = labels.append_column(f"param_{name}", pa.array(named, pa.string()))
+        return with_rates(labels, [row[2] for row in rows])
 
     def plot(self) -> "Figure":
-        """The rate of each outcome with its 95% interval, the groups side by side."""
+        """The rate of each outcome with its 95% interval, the groups side by side.
+
+        With two parameters, a map: each cell has the colour of its most frequent outcome.
+        """
         from attnsweep.orchestrator.analysis.rates.figure import grouped_rates_figure
 
+        if len(self.bins) > 1:
+            return self.plot_map()
         names = [name.replace("_", " ") for name in self.outcomes]
         groups = dict(zip(self.groups, self.rates, strict=True))
-        legend = parameter_label(self.by) if self.by else ""
-        return grouped_rates_figure(names, groups, "share of trainings, 95% interval", legend)
+        return grouped_rates_figure(names, groups, "share of trainings, 95% interval", by_label(self.by))
+
+    def plot_map(self) -> "Figure":
+        """The cells of two parameters in the colours of their most frequent outcomes."""
+        from attnsweep.orchestrator.analysis.rates.map_figure import outcome_map_figure
+
+        return outcome_map_figure(self.by.split(","), self.bins, self.most_frequent())
 
 
 def outcome_counts(connection: duckdb.DuckDBPyConnection) -> dict[str, int]:
@@ -96,15 +146,12 @@ def outcome_counts(connection: duckdb.DuckDBPyConnection) -> dict[str, int]:
     return dict(rows)
 
 
-def outcome_rates(
-    connection: duckdb.DuckDBPyConnection, by: str, groups: Sequence[Group], pool: Pooling
-) -> OutcomeRates:
+def outcome_rates(connection: duckdb.DuckDBPyConnection, crossing: Crossing, pool: Pooling) -> OutcomeRates:
     """The rate of each outcome in each group of trials.
 
     Args:
         connection: With the views of a ledger.
-        by: The parameter whose bins are the groups; empty for one group of all trials.
-        groups: The groups.
+        crossing: The groups.
         pool: How to combine trials: from `pooling`.
     """
     totals = outcome_counts(connection)
@@ -114,21 +161,9 @@ def outcome_rates(
         f"select trial, outcome, count(*) from trainings where {IS_JUDGED} group by all"
     ).fetchall():
         counts.setdefault(trial, {})[outcome] = count
-    rates = []
-    for group in groups:
+    rates, cells = [], crossing.cells()
+    for group in cells.values():
         inside = [counts[trial] for trial in sorted(group.trials & counts.keys())]
         rates.append(tuple(pool([(sum(each.values()), each.get(name, 0)) for each in inside]) for name in totals))
-    return OutcomeRates(by, tuple(group.label for group in groups), tuple(totals), tuple(rates), n_failed)
-
-
-def _with_rates(labels: pa.Table, rates: Sequence[Rate]) -> pa.Table:
-    columns: dict[str, pa.Array] = {
-        "n": pa.array([rate.n for rate in rates], pa.int64()),
-        "k": pa.array([rate.k for rate in rates], pa.int64()),
-        "rate": pa.array([rate.share for rate in rates], pa.float64()),
-        "low": pa.array([rate.low for rate in rates], pa.float64()),
-        "high": pa.array([rate.high for rate in rates], pa.float64()),
-    }
-    for name, column in columns.items():
-        labels = labels.append_column(name, column)
-    return labels
+    labels = tuple(group.label for group in cells.values())
+    return OutcomeRates(crossing.by, labels, tuple(totals), tuple(rates), n_failed, crossing.bins, tuple(cells))

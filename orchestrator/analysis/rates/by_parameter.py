@@ -9,8 +9,9 @@ import duckdb
 
 from attnsweep.orchestrator.analysis.labels import value_label
 from attnsweep.orchestrator.analysis.rates.bins import place_in_bins
+from attnsweep.orchestrator.analysis.rates.ending import STUCK, Ending
 from attnsweep.orchestrator.analysis.rates.intervals import Pooling, Rate, pooling
-from attnsweep.orchestrator.ledger.sql import param_column
+from attnsweep.orchestrator.ledger.sql import IS_JUDGED, param_column
 from attnsweep.search_spaces.dimensions import Categorical, Conditional, Float, Int, Varied
 from attnsweep.search_spaces.sweep import Sweep
 
@@ -71,7 +72,7 @@ def stuck_rate(connection: duckdb.DuckDBPyConnection, *specs: Sweep) -> Rate:
 
     A diverged training counts as not stuck; a failed one does not count.
     """
-    return pooling(*specs)([(n, k) for _, n, k in stuck_counts(connection)])
+    return pooling(*specs)([(n, k) for _, n, k in counts_by_trial(connection)])
 
 
 def solved_rate(connection: duckdb.DuckDBPyConnection, *specs: Sweep) -> Rate:
@@ -87,25 +88,35 @@ def loss_median(connection: duckdb.DuckDBPyConnection) -> float | None:
     return median if median is not None and math.isfinite(median) else None
 
 
-def rates_by(connection: duckdb.DuckDBPyConnection, spec: Sweep) -> tuple[ParameterRates, ...]:
-    """The stuck rate by each parameter that the sweep varies, in the order of its search space.
+def rates_by(connection: duckdb.DuckDBPyConnection, spec: Sweep, ending: Ending = STUCK) -> tuple[ParameterRates, ...]:
+    """The rate of an ending, such as the stuck rate, by each parameter that the sweep varies.
 
-    The bins are those of `place_in_bins`. A conditional parameter has rates for each of its branches that varies.
+    They are in the order of the search space. The bins are those of `place_in_bins`. A conditional parameter has rates
+    for each of its branches that varies.
 
     Args:
         connection: From `Ledger.connect`.
         spec: The sweep.
+        ending: What the rate is of.
     """
     names = swept_names(spec)
-    rows = stuck_counts(connection, names)
+    rows = counts_by_trial(connection, names, ending)
     return binned_rates(spec, [row[3:] for row in rows], [(n, k) for _, n, k, *_ in rows], pooling(spec))
 
 
-def stuck_counts(connection: duckdb.DuckDBPyConnection, names: Sequence[str] = ()) -> list[tuple[Any, ...]]:
-    """One row per trial: its number, its trainings that did not fail, those that are stuck, the parameters `names`."""
+def counts_by_trial(
+    connection: duckdb.DuckDBPyConnection, names: Sequence[str] = (), ending: Ending = STUCK
+) -> list[tuple[Any, ...]]:
+    """One row per trial: its number, its judged trainings, those with this ending, the parameters `names`."""
+    counted = (
+        f"select trial, count(*) filter ({IS_JUDGED}) as n, count(*) filter ({IS_JUDGED} and {ending.condition}) as k"
+        " from trainings group by trial"
+    )
+    if not names:
+        return connection.execute(f"{counted} order by trial").fetchall()
     columns = "".join(f", {param_column(name)}" for name in names)
     return connection.execute(
-        f"select trial, n_trainings - n_failed, n_stuck{columns} from trials order by trial"
+        f"with counted as ({counted}) select trial, n, k{columns} from counted join trials using (trial) order by trial"
     ).fetchall()
 
 

@@ -20,14 +20,15 @@ _WIDE = 10
 
 
 @house_style()
-def stuck_rate_figure(rates: Sequence[ParameterRates], title: str = "") -> Figure:
-    """The stuck rate against each swept parameter: one panel each, 95% intervals, the number of trials above each bin.
+def stuck_rate_figure(rates: Sequence[ParameterRates], title: str = "", label: str = "stuck rate") -> Figure:
+    """A rate against each swept parameter: one panel each, 95% intervals, the number of trials above each bin.
 
     Args:
         rates: From `rates_by`; at least one.
         title: The title above all panels.
+        label: The name of the rate.
     """
-    figure, panels = new_share_panels(len(rates), "stuck rate", title)
+    figure, panels = new_share_panels(len(rates), label, title)
     for panel, each in zip(panels, rates, strict=True):
         _draw(panel, each)
     if len(rates) == 1 and rates[0].bins[0].low is None:

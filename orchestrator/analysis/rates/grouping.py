@@ -6,6 +6,7 @@ from dataclasses import dataclass
 import duckdb
 
 from attnsweep.orchestrator.analysis.rates.bins import place_in_bins
+from attnsweep.orchestrator.analysis.rates.ending import closest
 from attnsweep.orchestrator.ledger.sql import param_column
 from attnsweep.search_spaces.dimensions import Categorical, Conditional, Float, Int, Scalar, Varied
 from attnsweep.search_spaces.sweep import Sweep
@@ -40,7 +41,10 @@ def values_of(connection: duckdb.DuckDBPyConnection, name: str) -> dict[int, Sca
     known = parameters_of(connection)
     if name not in known:
         raise UserError(
-            "parameter", given=name, expected=f"one of {', '.join(known)}", fix="name it as in the search space"
+            "parameter",
+            given=name,
+            expected=f"one of {', '.join(known)}",
+            fix=closest(name, known, "name it as in the search space"),
         )
     return dict(connection.execute(f"select trial, {param_column(name)} from trials order by trial").fetchall())
 

@@ -12,7 +12,7 @@ import duckdb
 import numpy as np
 from numpy.typing import NDArray
 
-from attnsweep.orchestrator.analysis.onset.onset import OnsetTimes
+from attnsweep.orchestrator.analysis.onset.onset_times import OnsetTimes
 from attnsweep.workloads.vocabulary import NO_ROLE
 
 _SCORES: Mapping[str, str] = MappingProxyType(

@@ -39,7 +39,11 @@ def print_comparison(comparison: SweepComparison, console: Console) -> None:
     rows = {"stuck": comparison.stuck} | dict(comparison.outcomes)
     console.print(_table("", rows))
     if comparison.by:
-        console.print(_table(comparison.by, {each.label: each.stuck for each in comparison.groups}))
+        title = comparison.by.replace(",", " × ")
+        console.print(_table(title, {each.label: each.stuck for each in comparison.groups}))
+    if comparison.by_test is not None:
+        words = f"Does the change, as a factor of the odds, differ between these? {comparison.by_test}"
+        console.print(words, soft_wrap=True, markup=False, highlight=False)
     if comparison.stuck.p is not None:
         console.print(
             f"McNemar's exact test, pairs taken as independent: p = {comparison.stuck.p:.2g}", highlight=False

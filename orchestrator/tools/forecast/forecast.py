@@ -9,6 +9,7 @@ from dataclasses import asdict, dataclass
 from rich.console import Console
 
 from attnsweep.orchestrator.analysis.rates.intervals import wilson
+from attnsweep.orchestrator.inspection.bases import find_base
 from attnsweep.orchestrator.running.engine_choice import engine_for
 from attnsweep.orchestrator.tools.forecast.cases import Case, cases_of
 from attnsweep.orchestrator.tools.forecast.price import Price, price_of
@@ -85,6 +86,8 @@ def forecast(
     """
     started = time.perf_counter()
     workload = load_workload(spec.workload, code)
+    if (base := find_base(workload, spec.fixed())) is not None:
+        spec = spec.fix({workload.parameters.base_field: base.name})
     check_sweep(spec, workload.parameters)
     cases = cases_of(spec, workload)
     escapes = []

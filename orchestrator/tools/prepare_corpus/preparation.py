@@ -3,24 +3,29 @@
 Axis: N sentence pair.
 """
 
-import hashlib
 from dataclasses import asdict, dataclass
 from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from attnsweep.orchestrator.tools.prepare_corpus.raw_text import RawPairs
-from attnsweep.orchestrator.tools.prepare_corpus.words import Sentences, learn_vocabulary, split_into_words
+from attnsweep.orchestrator.tools.prepare_corpus.rows import (
+    Reasons,
+    in_words,
+    mark_duplicates,
+    read_texts,
+    refuse_none,
+    shares,
+    unknown_share,
+)
+from attnsweep.orchestrator.tools.prepare_corpus.words import Sentences, learn_vocabulary, split
 from attnsweep.workloads.errors import UserError
 from attnsweep.workloads.translation.corpus import SPECIALS, TEST, TRAIN, UNK, VALID, Corpus
 from attnsweep.workloads.translation.prepared import PART_NAMES, make_corpus, make_side
 
 _REASONS = ("not_utf8", "not_text", "empty_side", "too_long", "duplicate")
-_NO_TEXT = r"[\p{Cc}\x{FFFD}]"
-"""Control characters, and the replacement character, which another program wrote for bytes it could not decode."""
 _MOST = 2**31 - 1
 
 
@@ -125,7 +130,7 @@ def prepare(raw: RawPairs, settings: PreparationSettings) -> PreparedCorpus:
         raise UserError(
             "--held-out",
             given=settings.held_out,
-            expected=f"a share that leaves pairs in every part, not {_counts(pairs)}",
+            expected=f"a share that leaves pairs in every part, not {in_words(pairs)}",
             fix="choose another share or --seed, or give more sentences",
         )
     sides = [_with_vocabulary(raw.names[index], usable, index, part == TRAIN, settings) for index in range(2)]
@@ -141,7 +146,7 @@ def prepare(raw: RawPairs, settings: PreparationSettings) -> PreparedCorpus:
             pairs=pairs,
             words=BySide(len(source.words), len(target.words)),
             unknown_share={
-                name: BySide(*(_unknown_share(side.filter(part == number)) for side in sides))
+                name: BySide(*(unknown_share(side.filter(part == number), UNK) for side in sides))
                 for number, name in enumerate(PART_NAMES)
             },
             mean_length=BySide(float(source.lengths.mean()), float(target.lengths.mean())),
@@ -159,29 +164,17 @@ class _Usable:
 
 
 def _usable(raw: RawPairs, settings: PreparationSettings) -> _Usable:
-    reason = np.full(len(raw.source), "", dtype=object)
-    is_utf8 = _is_utf8(raw.source) & _is_utf8(raw.target)
-    _mark(reason, "not_utf8", ~is_utf8)
-    texts = [_texts(column, is_utf8) for column in (raw.source, raw.target)]
-    for column in texts:
-        _mark(reason, "not_text", _mask(pc.match_substring_regex(column, _NO_TEXT)))
-    sides = [split_into_words(column.to_pylist(), lowercase=settings.lowercase) for column in texts]
+    reasons = Reasons(len(raw.source))
+    texts = read_texts([raw.source, raw.target], reasons)
+    sides = [split(column.to_pylist(), "words", lowercase=settings.lowercase) for column in texts]
     for side in sides:
-        _mark(reason, "empty_side", side.lengths == 0)
+        reasons.mark("empty_side", side.lengths == 0)
     for side in sides:
-        _mark(reason, "too_long", side.lengths > settings.longest)
-    _mark_duplicates(reason, sides)
-    counts = {each: int((reason == each).sum()) for each in _REASONS}
-    dropped = {"wrong_number_of_fields": raw.n_wrong_fields, **counts}
-    kept = reason == ""
-    if not kept.any():
-        why = _counts({name: count for name, count in dropped.items() if count})
-        raise UserError(
-            "FILE",
-            given=f"{sum(dropped.values())} rows, of which none can be used" + (f" ({why})" if why else ""),
-            expected="pairs of sentences",
-            fix="see --source, --target and --longest",
-        )
+        reasons.mark("too_long", side.lengths > settings.longest)
+    mark_duplicates(sides, reasons)
+    dropped = {"wrong_number_of_fields": raw.n_wrong_fields, **{each: reasons.count(each) for each in _REASONS}}
+    kept = reasons.kept
+    refuse_none(dropped, kept, "pairs of sentences", "see --source, --target and --longest")
     return _Usable(
         texts=[column.filter(pa.array(kept)) for column in texts],
         sides=[side.filter(kept) for side in sides],
@@ -194,7 +187,9 @@ def _with_vocabulary(
 ) -> Sentences:
     """One side, with words numbered by the vocabulary of its training part."""
     texts = usable.texts[index].filter(pa.array(is_trained)).to_pylist()
-    words = learn_vocabulary(texts, min_frequency=settings.min_frequency, lowercase=settings.lowercase)
+    words = learn_vocabulary(
+        texts, "words", min_frequency=settings.min_frequency, lowercase=settings.lowercase, specials=SPECIALS
+    )
     if len(words) == len(SPECIALS):
         raise UserError(
             "--min-frequency",
@@ -202,72 +197,10 @@ def _with_vocabulary(
             expected=f"a number that some word of {name} reaches",
             fix="lower it, or give more sentences",
         )
-    return usable.sides[index].renumber(words)
-
-
-def _mark(reason: NDArray[np.object_], name: str, mask: NDArray[np.bool_]) -> None:
-    reason[(reason == "") & mask] = name
-
-
-def _is_utf8(column: pa.LargeBinaryArray) -> NDArray[np.bool_]:
-    try:
-        column.cast(pa.large_string())
-    except pa.ArrowInvalid:
-        return np.array([each is None or _decodes(each) for each in column.to_pylist()])
-    return np.ones(len(column), dtype=bool)
-
-
-def _decodes(text: bytes) -> bool:
-    try:
-        text.decode()
-    except UnicodeDecodeError:
-        return False
-    return True
-
-
-def _texts(column: pa.LargeBinaryArray, is_utf8: NDArray[np.bool_]) -> pa.LargeStringArray:
-    """(N,) trimmed texts; empty where a text is missing or cannot be decoded."""
-    whole = pc.fill_null(pc.if_else(pa.array(is_utf8), column, b""), b"")
-    return pc.utf8_trim_whitespace(whole.cast(pa.large_string()))
-
-
-def _mark_duplicates(reason: NDArray[np.object_], sides: list[Sentences]) -> None:
-    """Marks pairs with the same words as an earlier pair."""
-    rows = np.flatnonzero(reason == "")
-    source, target = (_numbered(side.joined())[rows] for side in sides)
-    _, first = np.unique(source * len(reason) + target, return_index=True)
-    is_later = np.zeros(len(reason), dtype=bool)
-    is_later[rows] = True
-    is_later[rows[first]] = False
-    _mark(reason, "duplicate", is_later)
+    return usable.sides[index].renumber(words, UNK)
 
 
 def _parts(source: Sentences, settings: PreparationSettings) -> NDArray[np.int64]:
     """(N,) the part of each pair: a function of its source sentence and the seed, whatever else is in the file."""
-    sentences = source.joined().dictionary_encode()
-    share = np.array([_share_of(each, settings.seed) for each in sentences.dictionary.to_pylist()])
-    of_sentence = np.select([share < settings.held_out / 2, share < settings.held_out], [TEST, VALID], TRAIN)
-    parts: NDArray[np.int64] = of_sentence[sentences.indices.to_numpy()].astype(np.int64)
-    return parts
-
-
-def _share_of(sentence: str, seed: int) -> float:
-    """A pseudo-random number in 0..1, a function of the sentence and the seed."""
-    digest = hashlib.blake2b(f"{seed} {sentence}".encode(), digest_size=8).digest()
-    return int.from_bytes(digest, "big") / 2**64
-
-
-def _unknown_share(side: Sentences) -> float:
-    return float((side.numbers.flatten().to_numpy() == UNK).mean())
-
-
-def _numbered(texts: pa.StringArray) -> NDArray[np.int64]:
-    return texts.dictionary_encode().indices.to_numpy().astype(np.int64)  # type: ignore[no-any-return]
-
-
-def _mask(array: pa.BooleanArray) -> NDArray[np.bool_]:
-    return array.to_numpy(zero_copy_only=False)  # type: ignore[no-any-return]
-
-
-def _counts(numbers: dict[str, int]) -> str:
-    return ", ".join(f"{name.replace('_', ' ')} {number}" for name, number in numbers.items())
+    share = shares(source, settings.seed)
+    return np.select([share < settings.held_out / 2, share < settings.held_out], [TEST, VALID], TRAIN)

@@ -1,4 +1,4 @@
-"""From a file of parallel text to two columns of bytes, whose content is checked later, row by row.
+"""From a file of text to columns of bytes, whose content is checked later, row by row.
 
 pyarrow's CSV reader is not used: it fails on a row that has both a wrong number of fields and a byte that is not UTF-8,
 and on a line longer than its block.
@@ -6,9 +6,11 @@ and on a line longer than its block.
 
 import gzip
 import zlib
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -23,6 +25,7 @@ _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 _STRUCT = "translation"
 """The column of Hugging Face's translation data sets (opus_books and others): a struct with a field per language."""
 _ACCEPTED = "parallel sentences: a TSV with a header line (or its .gz), or Parquet"
+_ACCEPTED_ROWS = "a plain text, a TSV with a header line and --column (or their .gz), or Parquet"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -51,33 +54,100 @@ def read_pairs(path: Path, source: str | None, target: str | None) -> RawPairs:
     Raises:
         UserError: If the file has another format, or lacks the columns.
     """
-    given_file(path, "FILE", _ACCEPTED)
+    with _reading(path, _ACCEPTED):
+        if _begins(path, _PARQUET):
+            there, read = _parquet_columns(path)
+            fix = f"give the text that it was made of (columns {', '.join(pq.read_schema(path).names)})"
+        else:
+            there, read = _tsv_columns(path)
+            fix = "separate the columns by tabs, and name them in the first line"
+        chosen = _choose(path, there, source, target, fix)
+        columns, n_wrong_fields = read(chosen)
+    return RawPairs(names=chosen, source=columns[0], target=columns[1], n_wrong_fields=n_wrong_fields)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RawRows:
+    """N rows of text, as bytes.
+
+    Attributes:
+        name: The name of the column; empty for the lines of a plain text.
+        texts: (N,) large_binary; null where the file has no value.
+        n_wrong_fields: The number of further rows, whose number of fields differs from the header's.
+    """
+
+    name: str
+    texts: pa.LargeBinaryArray
+    n_wrong_fields: int = 0
+
+
+def read_rows(path: Path, column: str | None) -> RawRows:
+    """Reads one column of a file, or the lines of a plain text.
+
+    Args:
+        path: Parquet, or with `column` a TSV with a header line, or else plain text; the latter two also gzipped.
+        column: The name of the column; by default that of the first column of text, or the lines of a plain text.
+
+    Raises:
+        UserError: If the file has another format, or lacks the column.
+    """
+    with _reading(path, _ACCEPTED_ROWS):
+        if column is None and not _begins(path, _PARQUET):
+            return RawRows(name="", texts=_lines(_content(path)))
+        there, read = _parquet_columns(path) if _begins(path, _PARQUET) else _tsv_columns(path)
+        if column is None and there:
+            column = there[0]
+        if column is None or there.count(column) != 1:
+            raise UserError(
+                "--column",
+                given=column,
+                expected=f"the name of one column of text among {', '.join(there) or 'none'}",
+                fix=f"see the columns of {path}",
+            )
+        (texts,), n_wrong_fields = read((column,))
+    return RawRows(name=column, texts=texts, n_wrong_fields=n_wrong_fields)
+
+
+@contextmanager
+def _reading(path: Path, accepted: str) -> Iterator[None]:
+    given_file(path, "FILE", accepted)
     try:
-        with path.open("rb") as file:
-            magic = file.read(4)
-        if magic == _PARQUET:
-            return _read_parquet(path, source, target)
-        with gzip.open(path) if magic.startswith(_GZIP) else path.open("rb") as stream:
-            return _read_tsv(path, stream.read(), source, target)
+        yield
     except (OSError, EOFError, zlib.error, pa.ArrowInvalid) as error:
         reason = getattr(error, "strerror", None) or str(error).splitlines()[0]
-        raise UserError("FILE", given=str(path), expected=_ACCEPTED, fix=f"check the path ({reason})") from error
+        raise UserError("FILE", given=str(path), expected=accepted, fix=f"check the path ({reason})") from error
 
 
-def _read_tsv(path: Path, content: bytes, source: str | None, target: str | None) -> RawPairs:
-    header, _, body = content.removeprefix(_BYTE_ORDER_MARK).partition(b"\n")
+def _begins(path: Path, magic: bytes) -> bool:
+    with path.open("rb") as file:
+        return file.read(len(magic)) == magic
+
+
+def _content(path: Path) -> bytes:
+    with gzip.open(path) if _begins(path, _GZIP) else path.open("rb") as stream:
+        return stream.read().removeprefix(_BYTE_ORDER_MARK)
+
+
+_Read: TypeAlias = Callable[[tuple[str, ...]], tuple[list[pa.LargeBinaryArray], int]]
+"""Reads columns by name, and counts the further rows whose number of fields is wrong."""
+
+
+def _tsv_columns(path: Path) -> tuple[list[str], _Read]:
+    """The names of the columns, and how to read some of them."""
+    header, _, body = _content(path).partition(b"\n")
     try:
         names = header.decode().removesuffix("\r").split("\t")
     except UnicodeDecodeError as error:
         raise UserError(
             "FILE", given=str(path), expected=_ACCEPTED, fix=f"write it in UTF-8 (its header line: {error.reason})"
         ) from error
-    chosen = _choose(path, names, source, target, "separate the columns by tabs, and name them in the first line")
-    fields = pc.split_pattern(_lines(body), "\t")
-    is_whole = pc.equal(pc.list_value_length(fields), len(names))
-    whole = fields.filter(is_whole)
-    columns = [pc.list_element(whole, names.index(name)) for name in chosen]
-    return RawPairs(names=chosen, source=columns[0], target=columns[1], n_wrong_fields=len(fields) - len(whole))
+
+    def read(chosen: tuple[str, ...]) -> tuple[list[pa.LargeBinaryArray], int]:
+        fields = pc.split_pattern(_lines(body), "\t")
+        whole = fields.filter(pc.equal(pc.list_value_length(fields), len(names)))
+        return [pc.list_element(whole, names.index(name)) for name in chosen], len(fields) - len(whole)
+
+    return names, read
 
 
 def _lines(body: bytes) -> pa.LargeBinaryArray:
@@ -91,22 +161,20 @@ def _lines(body: bytes) -> pa.LargeBinaryArray:
     )
 
 
-def _read_parquet(path: Path, source: str | None, target: str | None) -> RawPairs:
+def _parquet_columns(path: Path) -> tuple[list[str], _Read]:
+    """The names of the columns of text, and how to read some of them."""
     schema = pq.read_schema(path)
     is_struct = _STRUCT in schema.names and pa.types.is_struct(schema.field(_STRUCT).type)
     fields = list(schema.field(_STRUCT).type if is_struct else schema)
-    there = [field.name for field in fields if _is_text(field.type)]
-    chosen = _choose(
-        path, there, source, target, f"give the text that it was made of (columns {', '.join(schema.names)})"
-    )
-    if is_struct:
-        structs = pq.read_table(path, columns=[_STRUCT], partitioning=None)[_STRUCT].combine_chunks()
-        columns = [pc.struct_field(structs, name) for name in chosen]
-    else:
+
+    def read(chosen: tuple[str, ...]) -> tuple[list[pa.LargeBinaryArray], int]:
+        if is_struct:
+            structs = pq.read_table(path, columns=[_STRUCT], partitioning=None)[_STRUCT].combine_chunks()
+            return [_as_bytes(pc.struct_field(structs, name)) for name in chosen], 0
         table = pq.read_table(path, columns=list(chosen), partitioning=None)
-        columns = [table[name].combine_chunks() for name in chosen]
-    first, second = (_as_bytes(column) for column in columns)
-    return RawPairs(names=chosen, source=first, target=second)
+        return [_as_bytes(table[name].combine_chunks()) for name in chosen], 0
+
+    return [field.name for field in fields if _is_text(field.type)], read
 
 
 def _is_text(kind: pa.DataType) -> bool:

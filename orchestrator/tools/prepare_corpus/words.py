@@ -1,24 +1,25 @@
-"""Sentences as words, and the vocabulary of some of them, by Hugging Face's tokenizers.
+"""Sentences as words or characters, and the vocabulary of some of them, by Hugging Face's tokenizers.
 
 A word is a run of letters, digits and underscores, or a run of other visible characters: `don't` is three words. This
-is the library's usual `Whitespace`, so "..." and '?"' are one word each.
+is the library's usual `Whitespace`, so "..." and '?"' are one word each. A character is a code point after NFC.
 """
 
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import chain
+from typing import Literal, TypeAlias
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
-from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, trainers
-
-from attnsweep.workloads.translation.corpus import SPECIALS, UNK
+from tokenizers import Regex, Tokenizer, models, normalizers, pre_tokenizers, trainers
 
 # Set explicitly: else the library warns on stderr whenever the process forks after using threads.
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "true")
+
+Unit: TypeAlias = Literal["words", "characters"]
 
 _CHUNK_ROWS = 10_000
 """Rows encoded at once: an encoding takes kilobytes, of which only a few bytes of numbers are kept."""
@@ -50,20 +51,20 @@ class Sentences:
         """The sentences where the mask is true."""
         return Sentences(words=self.words, numbers=self.numbers.filter(pa.array(mask)))
 
-    def renumber(self, vocabulary: Sequence[str]) -> "Sentences":
-        """The same sentences, indexed by another vocabulary; words that it lacks become `UNK`."""
+    def renumber(self, vocabulary: Sequence[str], unknown: int) -> "Sentences":
+        """The same sentences, indexed by another vocabulary; words that it lacks become `unknown`."""
         place = {word: number for number, word in enumerate(vocabulary)}
-        table = np.array([place.get(word, UNK) for word in self.words], dtype=np.int32)
+        table = np.array([place.get(word, unknown) for word in self.words], dtype=np.int32)
         numbers = table[self.numbers.flatten().to_numpy()]
         return Sentences(
             words=tuple(vocabulary), numbers=pa.ListArray.from_arrays(_offsets(self.lengths), pa.array(numbers))
         )
 
 
-def split_into_words(texts: Sequence[str], *, lowercase: bool) -> Sentences:
-    """Normalizes sentences (NFC) and splits them into words."""
+def split(texts: Sequence[str], unit: Unit, *, lowercase: bool) -> Sentences:
+    """Normalizes sentences (NFC) and splits them into words or characters."""
     # Without specials, so that a literal <eos> in a text stays text.
-    tokenizer = _trained(texts, min_frequency=0, lowercase=lowercase, specials=())
+    tokenizer = _trained(texts, unit, min_frequency=0, lowercase=lowercase, specials=())
     words = _words(tokenizer)
     chunks = []
     for start in range(0, len(texts), _CHUNK_ROWS):
@@ -73,16 +74,21 @@ def split_into_words(texts: Sequence[str], *, lowercase: bool) -> Sentences:
     return Sentences(words=words, numbers=pa.concat_arrays(chunks or [pa.array([], pa.list_(pa.int32()))]))
 
 
-def learn_vocabulary(texts: Sequence[str], *, min_frequency: int, lowercase: bool) -> tuple[str, ...]:
+def learn_vocabulary(
+    texts: Sequence[str], unit: Unit, *, min_frequency: int, lowercase: bool, specials: Sequence[str]
+) -> tuple[str, ...]:
     """The specials, then the words that occur often enough, by falling frequency, ties in the order of their bytes."""
-    return _words(_trained(texts, min_frequency=min_frequency, lowercase=lowercase, specials=SPECIALS))
+    return _words(_trained(texts, unit, min_frequency=min_frequency, lowercase=lowercase, specials=specials))
 
 
-def _trained(texts: Sequence[str], *, min_frequency: int, lowercase: bool, specials: Sequence[str]) -> Tokenizer:
-    tokenizer = Tokenizer(models.WordLevel(unk_token=SPECIALS[UNK]))
+def _trained(
+    texts: Sequence[str], unit: Unit, *, min_frequency: int, lowercase: bool, specials: Sequence[str]
+) -> Tokenizer:
+    tokenizer = Tokenizer(models.WordLevel())
     steps = [normalizers.Lowercase()] if lowercase else []
     tokenizer.normalizer = normalizers.Sequence([*steps, normalizers.NFC()])
-    tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
+    is_words = unit == "words"
+    tokenizer.pre_tokenizer = pre_tokenizers.Whitespace() if is_words else pre_tokenizers.Split(Regex("."), "isolated")
     # The trainer's own limit is 30,000 words.
     trainer = trainers.WordLevelTrainer(
         vocab_size=2**31 - 1, min_frequency=min_frequency, show_progress=False, special_tokens=list(specials)

@@ -79,9 +79,7 @@ def test_of_ours_it_names_what_trains_and_what_makes_rows(workload: Workload[Any
     # A translator may read a corpus that the user names; its attention is made of parts that others use too.
     reading = {"files", "attention"} if workload.name == "translation" else set()
     assert (
-        rooms
-        == {workload.name, "diagnostics", "engine", "errors", "identities", "parameters", "vocabulary", "words"}
-        | reading
+        rooms == {workload.name, "diagnostics", "engine", "errors", "identities", "parameters", "vocabulary"} | reading
     )
     assert found >= {
         "orchestrator.training.trainer",

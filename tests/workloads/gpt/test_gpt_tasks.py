@@ -22,7 +22,7 @@ STREAMS = Streams(torch.tensor([3, 11]))
 
 
 def drawn(task: str, n_words: int, B: int, T: int, contrast: float = 1.5) -> tuple[Laws, Sequences]:
-    laws = TASKS[task].laws(STREAMS, n_words, torch.full((2,), contrast, dtype=torch.float64))
+    laws = TASKS[task].laws(STREAMS, n_words, torch.full((2,), contrast, dtype=torch.float64), None)
     return laws, TASKS[task].sequences(STREAMS, "batch", laws, n_words, (B, T), 0)
 
 
@@ -123,6 +123,8 @@ def test_levels_of_induction() -> None:
         ({"task": "order_2_chain", "n_words": 17}, r"n_words: got 17, expected at most 16 with task=order_2_chain"),
         ({"task": "induction", "n_tokens": 7}, r"n_tokens: got 7, expected at least 8 with task=induction"),
         ({"task": "induction", "n_tokens": 16}, r"n_words: got 4, expected at least 8 with task=induction"),
+        ({"n_words": 65}, r"n_words: got 65, expected at most 64 with task=bigram_table"),
+        ({"task": "text"}, r"corpus: got None, expected a file with task=text"),
         ({"n_heads": 3}, r"n_heads: got 3, expected a divisor of d_model=16"),
         ({"qk": "merged", "qk_rank": 4}, r"qk_rank: got 4, expected null with qk=merged"),
         ({"tied": True, "lora_rank": 4}, r"tied: got True, expected false with lora_rank"),

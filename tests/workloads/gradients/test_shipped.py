@@ -54,6 +54,16 @@ CASES: dict[str, tuple[Workload[Any], dict[str, Any], set[str]]] = {
         {"n_heads": 2, "d_ffn": 8, "attention_scale": "log_n_inv_sqrt_d"},
         {"key bias", "redundant bias", "group", "row sums", "attention rows"},
     ),
+    "translator, merged": (
+        Translation(),
+        {"qk": "merged", "attention_scale": "log_n_inv_sqrt_d"},
+        {"redundant bias", "group", "row sums", "attention rows"},
+    ),
+    "translator, wide keys": (
+        Translation(),
+        {"qk_rank": 5},
+        {"key bias", "redundant bias", "group", "row sums", "attention rows"},
+    ),
     "translator, deviation + eps": (
         Translation(),
         {"layer_norm_convention": "outside_root", "label_smoothing": 0.1, "window": 1, "num_pos": 1},

@@ -9,6 +9,7 @@ from torch.nn.functional import cross_entropy, pad
 from attnsweep.workloads.attention.logit_scale import ATTENTION_SCALES, logit_scale
 from attnsweep.workloads.attention.sight import Sight
 from attnsweep.workloads.engine.contract import Batch
+from attnsweep.workloads.errors import SpecError
 from attnsweep.workloads.parameters import Value
 from attnsweep.workloads.translation.corpus import EOS, PAD, SOS, UNK
 from attnsweep.workloads.translation.lookup import studied_corpus
@@ -95,6 +96,42 @@ def test_logits_are_scaled_as_named(attention_scale: str) -> None:
             assert not weight[b, :, i][:, ~seen[b, i]].any()
             expected = torch.cat(mixed) @ layer.out_weight_DD + layer.out_bias_D
             torch.testing.assert_close(given.view(B, Q, 6)[b, i], expected, rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("qk_rank", [None, 3, 9])
+def test_the_merged_form_is_the_product_of_the_factors(qk_rank: int | None) -> None:
+    parameters = small(qk_rank=qk_rank)
+    factored = random_model(parameters)
+    merged = random_model(small(qk="merged"))
+    H, D = parameters.n_heads, parameters.d_model
+    C = qk_rank or D // H
+    state, found = factored.state_dict(), merged.state_dict()
+    for layer in (f"translator.{name}" for name in LAYERS):
+        query, key = state[f"{layer}.query_weight_DD"], state[f"{layer}.key_value_weight_DE"][:, : H * C]
+        by_head = [(query[:, at : at + C], key[:, at : at + C], at) for at in range(0, H * C, C)]
+        # The scale is 1 / sqrt(C) with factors, and 1 / sqrt(D / H) with their product.
+        ratio = (D / H / C) ** 0.5
+        products = [one @ other.T for one, other, _ in by_head]
+        biases = [state[f"{layer}.query_bias_D"][at : at + C] @ other.T for _, other, at in by_head]
+        state[f"{layer}.query_weight_DD"] = ratio * torch.cat(products, 1)
+        state[f"{layer}.query_bias_D"] = ratio * torch.cat(biases)
+        for name in ("key_value_weight_DE", "key_value_bias_E"):
+            state[f"{layer}.{name}"] = state[f"{layer}.{name}"][..., H * C :]
+    state["translator.scale"] = found["translator.scale"]
+    merged.load_state_dict(state)
+    batch = batch_of(parameters, BATCH)
+    is_word_BT = batch["read"] != PAD
+    expected, given = (model(batch)[is_word_BT] for model in (factored, merged))
+    torch.testing.assert_close(given, expected, rtol=1e-9, atol=1e-9)
+
+
+def test_trainings_of_the_default_form_keep_their_ids() -> None:
+    assert not {"qk", "qk_rank"} & small().identity().keys()
+    assert small(qk="merged").identity()["qk"] == "merged"
+    assert small(qk_rank=3).identity()["qk_rank"] == 3
+    assert len({each.static_key() for each in (small(), small(qk="merged"), small(qk_rank=3))}) == 3
+    with pytest.raises(SpecError, match="qk_rank: got 3, expected null with qk=merged"):
+        small(qk="merged", qk_rank=3)
 
 
 @pytest.mark.slow

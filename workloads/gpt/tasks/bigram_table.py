@@ -17,9 +17,9 @@ class BigramTable(Task):
     name = "bigram_table"
     summary = "targets that a random table reads from the current and the previous token"
 
-    def laws(self, streams: Streams, n_words: int, contrast_L: Tensor) -> Laws:
+    def laws(self, streams: Streams, n_words: int, contrast_L: Tensor, corpus: str | None) -> Laws:
         """`table` (L, P, V) int64."""
-        del contrast_L
+        del contrast_L, corpus
         return {"table": streams.integers("task/table", (n_words, n_words), n_words)}
 
     def sequences(

@@ -27,7 +27,8 @@ class Induction(Task):
     summary = "the next token of a repeated random segment"
     reference_names = ("constant", "current", "context")
 
-    def check(self, n_words: int, n_tokens: int) -> None:
+    def check(self, n_words: int, n_tokens: int, corpus: str | None) -> None:
+        super().check(n_words, n_tokens, corpus)
         if n_tokens < 2 * _SHORTEST_SHARE:
             raise SpecError(
                 "n_tokens",

@@ -20,8 +20,8 @@ class Order2Chain(Task):
     name = "order_2_chain"
     summary = "the next token of a random Markov chain of order 2"
 
-    def check(self, n_words: int, n_tokens: int) -> None:
-        del n_tokens
+    def check(self, n_words: int, n_tokens: int, corpus: str | None) -> None:
+        super().check(n_words, n_tokens, corpus)
         if n_words > _MOST_WORDS:
             raise SpecError(
                 "n_words",
@@ -30,8 +30,9 @@ class Order2Chain(Task):
                 fix="lower n_words",
             )
 
-    def laws(self, streams: Streams, n_words: int, contrast_L: Tensor) -> Laws:
+    def laws(self, streams: Streams, n_words: int, contrast_L: Tensor, corpus: str | None) -> Laws:
         """`next` (L, P, V) float64, and `pair` (L, P), the stationary law of pairs."""
+        del corpus
         V = n_words
         logits_LPV = contrast_L.view(-1, 1, 1) * streams.normal("task/chain", (V * V, V))
         next_LPV = logits_LPV.softmax(-1)

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from attnsweep.workloads.engine.streams import Streams
+from attnsweep.workloads.errors import SpecError
 
 Laws = dict[str, Tensor]
 """What defines the distributions of L trainings: tensors (L, ...) by name."""
@@ -30,6 +31,10 @@ class Sequences:
     counts_LBT: Tensor
 
 
+_MOST_WORDS = 64
+"""Of languages that are drawn."""
+
+
 class Task(ABC):
     """A distribution of sequences for each training, drawn from the training's own streams."""
 
@@ -38,23 +43,32 @@ class Task(ABC):
     reference_names: ClassVar[tuple[str, ...]] = ("constant", "current")
     """The reference predictors that are no solution, from the worst to the best."""
 
-    def check(self, n_words: int, n_tokens: int) -> None:
-        """Checks that the sizes fit the task.
+    def check(self, n_words: int, n_tokens: int, corpus: str | None) -> None:
+        """Checks that the sizes fit the task, and that a corpus is given only where one is read.
 
         Raises:
-            SpecError: If they do not.
+            SpecError: If not.
         """
-        del n_words, n_tokens
+        del n_tokens
+        if corpus is not None:
+            raise SpecError(
+                "corpus", given=corpus, expected=f"null with task={self.name}", fix="remove it, or choose task=text"
+            )
+        if n_words > _MOST_WORDS:
+            raise SpecError(
+                "n_words", given=n_words, expected=f"at most {_MOST_WORDS} with task={self.name}", fix="lower n_words"
+            )
 
-    def laws(self, streams: Streams, n_words: int, contrast_L: Tensor) -> Laws:
+    def laws(self, streams: Streams, n_words: int, contrast_L: Tensor, corpus: str | None) -> Laws:
         """The distributions; none if those of all trainings are the same.
 
         Args:
             streams: Those of the L trainings.
             n_words: V.
             contrast_L: The parameter `chain_contrast`, float64.
+            corpus: The file of a prepared text, where the task reads one.
         """
-        del streams, n_words, contrast_L
+        del streams, n_words, contrast_L, corpus
         return {}
 
     @abstractmethod
@@ -77,7 +91,8 @@ class Task(ABC):
         """-log p of the targets, (L, B, T) float64, under predictors by name; only those that count have a meaning.
 
         They are `constant`, the best prediction that does not depend on the input; `current`, the best that depends on
-        the current token alone; `optimum`, the best of all; and further ones among `reference_names`.
+        the current token alone; `optimum`, the best of all, NaN if nobody knows it; and further ones among
+        `reference_names`.
         """
 
     def needs_previous(self, drawn: Sequences) -> Tensor:

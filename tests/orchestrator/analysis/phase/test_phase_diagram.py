@@ -86,7 +86,7 @@ def test_separated_trials_have_a_surface_and_no_band() -> None:
     assert np.isnan([low, high]).all()
     assert diagram.to_arrow()["low"].null_count == diagram.to_arrow().num_rows
     assert len(diagram.contour()) == 1
-    assert legend(diagram.plot()) == ["half are stuck", "trial"]
+    assert legend(diagram.plot()) == ["half end stuck", "trial"]
 
 
 def test_one_mixed_trial_on_the_wrong_side_ends_the_separation() -> None:
@@ -101,7 +101,7 @@ def test_one_mixed_trial_on_the_wrong_side_ends_the_separation() -> None:
 @pytest.mark.parametrize(("k", "which"), [(0, "none"), (8, "all")])
 def test_a_constant_outcome_has_no_surface_and_says_so(k: int, which: str) -> None:
     diagram = _diagram(lambda *_: np.full(60, k))
-    assert diagram.note == f"{which} of 480 trainings of 60 trials are stuck: there is no boundary to fit"
+    assert diagram.note == f"{which} of 480 trainings of 60 trials end stuck: there is no boundary to fit"
     assert (diagram.surface, diagram.residuals(), diagram.contour()) == (None, (), [])
     assert diagram.to_arrow().num_rows == 0
     with pytest.raises(ValueError, match="no boundary to fit"):
@@ -142,7 +142,7 @@ def test_the_figure_shows_surface_boundary_band_trials_and_residuals() -> None:
     assert surface.get_xlabel() == residuals.get_xlabel() == "initialization $σ$"
     assert (surface.get_xscale(), surface.get_yscale()) == ("log", "linear")
     assert figure.get_suptitle() == diagram.note
-    assert legend(figure) == ["half are stuck", "its 95% band", "trial"]
+    assert legend(figure) == ["half end stuck", "its 95% band", "trial"]
     assert diagram.surface is not None
     (mesh,) = [each for each in surface.collections if isinstance(each, QuadMesh)]
     assert np.asarray(mesh.get_array()) == pytest.approx(diagram.surface.grid()[2])

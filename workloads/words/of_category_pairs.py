@@ -3,6 +3,7 @@
 Axes: M position, N category, K = M - 1 predicted position, R row of k and q.
 """
 
+import re
 from collections.abc import Iterator, Mapping
 
 import torch
@@ -11,17 +12,19 @@ from torch import Tensor, nn
 from attnsweep.workloads.category_pairs.categories_only import CategoriesOnly
 from attnsweep.workloads.category_pairs.closed_forms_of_positions import components, mean, shift
 from attnsweep.workloads.category_pairs.positions_only import PositionsOnly
-from attnsweep.workloads.words.terms import GradientWords, Part, Term
+from attnsweep.workloads.words.attention_maps import AttentionMap, evenness
+from attnsweep.workloads.words.terms import GradientWords, Term
 
-_REST: Part = "I - P"
-_MEAN: Part = "P"
+_REST = "I - P"
+_MEAN = "P"
 _LOGITS = "logits"
 """The weight of terms that are by the product k^t q, until it is known whether k and q are trained or the product."""
 
 
-def words_of_positions(system: PositionsOnly) -> GradientWords:
-    """The words of the exact loss of system P, without softmax, in float64."""
-    v_NN, q_MK = system.v_NN.detach().double(), system.logits().detach().double()
+def words_of_positions(system: PositionsOnly, *, softmax: bool = False) -> GradientWords:
+    """The words of the exact loss of system P, in float64."""
+    v_NN, logits_MK = system.v_NN.detach().double(), system.logits().detach().double()
+    q_MK = logits_MK.softmax(0) if softmax else logits_MK
     N, M = system.n_categories, system.n_positions
     a, b, A, B = components(v_NN)
     mean_NN = mean(N)
@@ -38,14 +41,18 @@ def words_of_positions(system: PositionsOnly) -> GradientWords:
         _pull("v_NN", _MEAN, "(1' q 1) P", s_K.sum() * mean_NN),
         _brake("v_NN", _MEAN, "|1' q|^2 v P", s_K.square().sum() * v_NN @ mean_NN),
     ]
+    if softmax:
+        terms = [_through_softmax(term, q_MK) for term in terms]
     weights = _weights_of(system)
+    reads = "A is the softmax of the columns of q; " if softmax else ""
     return GradientWords(
         terms=list(_of_weights(terms, 2 / N, weights)),
         weights=weights,
         zero_levels={_REST: (M - 1) * (1 - 1 / N), _MEAN: (M - 1) / N},
         is_opposed=bool(a * b < 0),
-        legend="E = X U - v X q, averaged over all texts; U shifts by one position, P is the mean over categories; "
-        "all words times 2/N",
+        legend=f"E = X U - v X {'A' if softmax else 'q'}, averaged over all texts; U shifts by one position, P is the "
+        f"mean over categories; {reads}all words times 2/N",
+        maps=[_map(q_MK, softmax)],
     )
 
 
@@ -91,15 +98,39 @@ def words_of_categories(system: CategoriesOnly) -> GradientWords:
         is_opposed=False,
         legend="averaged over all texts; m(t) is the mean of q(r, t) over r, q~ = q - m, D(t) = q(t, t), * marks the "
         "target; of row i of v: p predecessor, d own, sg and n sum and squares of the rest; all words times 2",
+        maps=[_map(q_NN, softmax=False)],
     )
 
 
-def _pull(weight: str, part: Part, text: str, value: Tensor) -> Term:
-    return Term(weight=weight, part=part, is_pull=True, text=f"-{text}", value=-value)
+def _through_softmax(term: Term, weights_MK: Tensor) -> Term:
+    """A term by attention weights as one by logits; where it reads the weights, A."""
+    if term.weight != _LOGITS:
+        return _with(term, term.weight, _reading_weights(term.text), term.value)
+    value = weights_MK * (term.value - (weights_MK * term.value).sum(0))
+    sign, word = ("-", term.text[1:]) if term.kind == "pull" else ("", term.text)
+    return _with(term, _LOGITS, f"{sign}aa(q, {_reading_weights(word)})", value)
 
 
-def _brake(weight: str, part: Part, text: str, value: Tensor) -> Term:
-    return Term(weight=weight, part=part, is_pull=False, text=text, value=value)
+def _reading_weights(text: str) -> str:
+    return re.sub(r"\bq\b", "A", text)
+
+
+def _map(weights_TQ: Tensor, softmax: bool) -> AttentionMap:
+    """Columns read rows; without a softmax, weights of both signs."""
+    by_query = weights_TQ.T
+    return AttentionMap(
+        name="attention" if softmax else "attention, without a softmax",
+        weights_QT=by_query,
+        evenness=float(evenness(by_query).mean()) if softmax else None,
+    )
+
+
+def _pull(weight: str, part: str, text: str, value: Tensor) -> Term:
+    return Term(weight=weight, part=part, kind="pull", text=f"-{text}", value=-value)
+
+
+def _brake(weight: str, part: str, text: str, value: Tensor) -> Term:
+    return Term(weight=weight, part=part, kind="brake", text=text, value=value)
 
 
 def _weights_of(system: nn.Module) -> dict[str, Tensor]:
@@ -117,10 +148,10 @@ def _of_weights(terms: list[Term], factor: float, weights: Mapping[str, Tensor])
         elif k is None:
             yield _with(term, q, term.text, value)
         else:
-            sign, word = ("-", term.text[1:]) if term.is_pull else ("", term.text)
+            sign, word = ("-", term.text[1:]) if term.kind == "pull" else ("", term.text)
             yield _with(term, k, f"{sign}q ({word})'", weights[q] @ value.T)
             yield _with(term, q, f"{sign}k ({word})", weights[k] @ value)
 
 
 def _with(term: Term, weight: str, text: str, value: Tensor) -> Term:
-    return Term(weight=weight, part=term.part, is_pull=term.is_pull, text=text, value=value)
+    return Term(weight=weight, part=term.part, kind=term.kind, text=text, value=value)

@@ -1,0 +1,269 @@
+"""How much sooner trainings reach an outcome or a role under one setting than under another: hazard ratios.
+
+The hazard is the chance to reach it in the next short while, of a training that has not reached it. A ratio of 2 means
+that this chance is twice as large as in the bin of reference, at every step. Probes see only in which interval between
+two probes a training came to it, and many trainings share an interval. So the model is a regression of the chance per
+interval with the complementary log-log link, which has the ratios of a continuous proportional-hazards (Cox) model and,
+unlike Cox's partial likelihood, no bias from ties. It has one term for each interval and one for each bin of each
+factor except the reference: with two factors, the ratios of one are at equal values of the other.
+
+Trainings of one trial are not independent: the covariance is the sandwich with scores summed by trial, and the
+intervals use Student's t. They are not adjusted for the number of bins.
+
+In simulation (40 trials x 6, times shared within trials, two factors) the intervals cover the true ratio in 92 to 96%
+of cases; the tests repeat it.
+
+Source: Prentice & Gloeckler 1978, Biometrics 34 (grouped times); Lin & Wei 1989, JASA 84 (the sandwich). Axes: R
+training, U trial in one combination of bins, J interval.
+"""
+
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from attnsweep.orchestrator.analysis.labels import parameter_label
+from attnsweep.orchestrator.analysis.onset.onset_times import OnsetTimes
+from attnsweep.orchestrator.analysis.rates.intervals import weights_of_equal_trials
+from attnsweep.workloads.errors import UserError
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+_MOST_INTERVALS = 16
+"""More intervals than this between steps at which trainings came to it are merged, with equally many in each."""
+_LARGEST = 12.0
+"""A log ratio beyond this is that of a bin whose trainings all come at once: it has no estimate."""
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Factor:
+    """A parameter, or the layer, by which trainings are grouped.
+
+    Attributes:
+        name: Its name.
+        labels: The labels of its bins.
+        place: (R,) the number of each training's bin.
+    """
+
+    name: str
+    labels: tuple[str, ...]
+    place: Ints
+
+
+@dataclass(frozen=True, slots=True)
+class HazardRatio:
+    """The hazard in one bin over that in the bin of reference.
+
+    Attributes:
+        name: The parameter.
+        label: The bin.
+        reference: The bin of reference.
+        n_trainings, n_came: Trainings in the bin, and those that reached it.
+        ratio: 1 for the reference, 0 if no training of the bin reached it, `None` if it cannot be estimated.
+        low, high: Its 95% interval; `None` where there is none.
+    """
+
+    name: str
+    label: str
+    reference: str
+    n_trainings: int
+    n_came: int
+    ratio: float | None
+    low: float | None
+    high: float | None
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class HazardRatios:
+    """The hazard ratios of all bins.
+
+    Attributes:
+        what: The outcome or the role.
+        ratios: One for each bin of each parameter.
+        note: Why ratios could not be estimated; else empty.
+    """
+
+    what: str
+    ratios: tuple[HazardRatio, ...]
+    note: str
+
+    def __repr__(self) -> str:
+        names = ", ".join(dict.fromkeys(each.name for each in self.ratios))
+        return f"HazardRatios({self.what} by {names}{self.note and f': {self.note}'})"
+
+    def to_arrow(self) -> pa.Table:
+        """One row per bin: `ratio` with its 95% interval `low` to `high`, relative to the bin `reference`."""
+        kinds = {"name": pa.string(), "label": pa.string(), "reference": pa.string()}
+        kinds |= dict.fromkeys(("n_trainings", "n_came"), pa.int64())
+        kinds |= dict.fromkeys(("ratio", "low", "high"), pa.float64())
+        return pa.table(
+            {name: pa.array([getattr(each, name) for each in self.ratios], kind) for name, kind in kinds.items()}
+        )
+
+    def plot(self) -> "Figure":
+        """The ratios with their intervals, on a logarithmic axis; bins without an estimate have no mark."""
+        from attnsweep.orchestrator.analysis.figures.marks import draw_interval
+        from attnsweep.orchestrator.analysis.figures.panels import WIDTH, new_figure
+        from attnsweep.orchestrator.analysis.figures.style import BLUE, GREY, house_style
+        from attnsweep.orchestrator.analysis.figures.texts import figure_text
+
+        with house_style():
+            figure, panel = new_figure(1.5 * WIDTH, 1.1 + 0.3 * len(self.ratios), grid="x")
+            panel.axvline(1, color=GREY, linewidth=0.8)
+            panel.set_xscale("log")
+            for row, each in enumerate(self.ratios):
+                if each.label == each.reference:
+                    panel.plot(1, row, marker="D", color=GREY, markerfacecolor="white")
+                elif each.ratio is not None and each.low is not None and each.high is not None:
+                    draw_interval(panel, row, (each.ratio, each.low, each.high), "x", fmt="o", color=BLUE)
+            names = [f"{parameter_label(each.name)} {figure_text(each.label)}" for each in self.ratios]
+            panel.set_yticks(range(len(names)), names)
+            panel.set_ylim(len(names) - 0.5, -0.5)
+            panel.set_xlabel("hazard ratio (95% interval)")
+            panel.set_title(figure_text(self.note or f"{self.what.replace('_', ' ')}: how much sooner", 60))
+        return figure
+
+
+def hazard_ratios(
+    times: OnsetTimes, factors: Sequence[Factor], *, once_per_trial: bool = False
+) -> tuple[tuple[HazardRatio, ...], str]:
+    """The ratio of each bin of each factor, and a note if they could not be estimated.
+
+    Args:
+        times: The times of all trainings.
+        factors: One or two.
+        once_per_trial: Whether each trial counts once, whatever its number of trainings.
+
+    Raises:
+        UserError: Without a factor.
+    """
+    if not factors:
+        raise UserError("by", given=None, expected="a parameter, whose bins are compared", fix="add by=")
+    came = [np.bincount(factor.place, times.came, len(factor.labels)).astype(int) for factor in factors]
+    references = [int(each.argmax()) for each in came]
+    found, note = _fit(times, factors, came, references, once_per_trial)
+    ratios = []
+    for at, factor in enumerate(factors):
+        n = np.bincount(factor.place, minlength=len(factor.labels))
+        reference = factor.labels[references[at]]
+        for index, label in enumerate(factor.labels):
+            numbers = (int(n[index]), int(came[at][index]))
+            ratios.append(HazardRatio(factor.name, label, reference, *numbers, *found.get((at, index), _NONE)))
+    return tuple(ratios), note
+
+
+def ratio_label(ratio: HazardRatio) -> str:
+    """`1.8 [1.2, 2.7]`, `1 (reference)`, `0 (none reached it)`, or `-` if it cannot be estimated."""
+    if ratio.ratio is None:
+        return "-"
+    if ratio.low is None or ratio.high is None:
+        return "1 (reference)" if ratio.label == ratio.reference else "0 (none reached it)"
+    return f"{ratio.ratio:.2g} [{ratio.low:.2g}, {ratio.high:.2g}]"
+
+
+_Estimate = tuple[float | None, float | None, float | None]
+_NONE: _Estimate = (None, None, None)
+
+
+def _fit(
+    times: OnsetTimes, factors: Sequence[Factor], came: Sequence[Ints], references: Sequence[int], once_per_trial: bool
+) -> tuple[dict[tuple[int, int], _Estimate], str]:
+    """The estimates by the numbers of factor and bin."""
+    found: dict[tuple[int, int], _Estimate] = {}
+    terms = []
+    inside = np.ones(len(times.step), np.bool_)
+    for at, factor in enumerate(factors):
+        for index in range(len(factor.labels)):
+            if came[at][index] == 0:
+                # The likelihood is largest at a ratio of 0, where these trainings say nothing about the others.
+                found[at, index] = (0.0, None, None) if came[at].any() else _NONE
+                inside &= factor.place != index
+            elif index == references[at]:
+                found[at, index] = (1.0, None, None)
+            else:
+                terms.append((at, index))
+    if not times.came.any():
+        return found, "no training reached it"
+    if not terms:
+        return found, "only one bin has trainings that reached it"
+    counts = _Counts.of(times.where(inside), [factor.place[inside] for factor in factors], once_per_trial)
+    estimates, note = _regression(counts, terms)
+    return found | dict(zip(terms, estimates, strict=True)), note
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class _Counts:
+    """Trainings at risk in each interval, and those that came in it, by trial and bins.
+
+    Attributes:
+        trial: (U,) the trial.
+        places: (U, factors) the bins.
+        at_risk, came: (U, J) weighted numbers of trainings.
+    """
+
+    trial: Ints
+    places: Ints
+    at_risk: Floats
+    came: Floats
+
+    @classmethod
+    def of(cls, times: OnsetTimes, places: Sequence[Ints], once_per_trial: bool) -> "_Counts":
+        steps = np.sort(times.step[times.came])
+        last_J = np.unique(steps)
+        if len(last_J) > _MOST_INTERVALS:
+            last_J = np.unique(steps[np.linspace(0, len(steps) - 1, _MOST_INTERVALS + 1).astype(int)[1:]])
+        # A training that is censored inside an interval says nothing about it.
+        interval_R = np.searchsorted(last_J, times.step, side="left")
+        n_at_risk_R = np.where(times.came, interval_R + 1, np.searchsorted(last_J, times.step, side="right"))
+        keys, row_R = np.unique(np.column_stack([times.trial, *places]), axis=0, return_inverse=True)
+        weight_R = weights_of_equal_trials(times.trial) if once_per_trial else np.ones(len(times.step))
+        at_risk, came = (np.zeros((len(keys), len(last_J) + 1)) for _ in range(2))
+        np.add.at(at_risk, (row_R.ravel(), np.maximum(n_at_risk_R - 1, 0)), weight_R * (n_at_risk_R > 0))
+        np.add.at(came, (row_R.ravel(), np.minimum(interval_R, len(last_J))), weight_R * times.came)
+        at_risk, came = at_risk[:, ::-1].cumsum(axis=1)[:, ::-1][:, :-1], came[:, :-1]
+        # An interval in which all that are left come says nothing about ratios.
+        told_J = came.sum(axis=0) < at_risk.sum(axis=0)
+        return cls(keys[:, 0], keys[:, 1:], at_risk[:, told_J], came[:, told_J])
+
+
+def _regression(counts: _Counts, terms: Sequence[tuple[int, int]]) -> tuple[list[_Estimate], str]:
+    import statsmodels.genmod.families as families
+    from scipy import special
+    from statsmodels.genmod.generalized_linear_model import GLM
+
+    nothing: list[_Estimate] = [_NONE] * len(terms)
+    row, interval = np.nonzero(counts.at_risk)
+    n_clusters = len(np.unique(counts.trial))
+    if not len(row) or n_clusters <= len(terms) + 1:
+        return nothing, "too few trials, or all come at once"
+    effects = np.column_stack([counts.places[row, at] == index for at, index in terms]).astype(np.float64)
+    present, renumbered = np.unique(interval, return_inverse=True)
+    design = np.column_stack([np.eye(len(present))[renumbered], effects])
+    if np.linalg.matrix_rank(design) < design.shape[1]:
+        return nothing, "the bins cannot be told apart"
+    n, k = counts.at_risk[row, interval], counts.came[row, interval]
+    model = GLM(np.column_stack([k, n - k]), design, family=families.Binomial(families.links.CLogLog()))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        try:
+            fitted = model.fit(cov_type="cluster", cov_kwds={"groups": counts.trial[row]})
+        except np.linalg.LinAlgError:
+            return nothing, "the fit does not converge"
+    reach = float(special.stdtrit(n_clusters - len(terms), 0.975)) * np.asarray(fitted.bse)[-len(terms) :]
+    logs = np.asarray(fitted.params)[-len(terms) :]
+    fine = np.isfinite(reach) & (np.abs(logs) < _LARGEST)
+    if not fitted.converged:
+        return nothing, "the fit does not converge"
+    estimates = [
+        (float(np.exp(log)), float(np.exp(log - half)), float(np.exp(log + half))) if good else _NONE
+        for log, half, good in zip(logs, reach, fine, strict=True)
+    ]
+    return estimates, "" if fine.all() else "a bin whose trainings all come at once has no ratio"

@@ -1,0 +1,87 @@
+"""Which trainings a rate is of: the stuck ones, or those that ended with one outcome, or with one detail of it."""
+
+import difflib
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import duckdb
+
+from attnsweep.orchestrator.analysis.labels import outcome_order
+from attnsweep.orchestrator.ledger.sql import IS_JUDGED, literal
+from attnsweep.workloads.errors import UserError
+from attnsweep.workloads.vocabulary import JUDGED_OUTCOMES
+
+_STUCK = "stuck"
+
+
+@dataclass(frozen=True, slots=True)
+class Ending:
+    """The end of the trainings that a rate is of.
+
+    Attributes:
+        outcome: An outcome's label, or `stuck` for all outcomes that count as stuck.
+        detail: An `outcome_detail`; `None` for any.
+    """
+
+    outcome: str = _STUCK
+    detail: str | None = None
+
+    @property
+    def condition(self) -> str:
+        """The SQL condition on `trainings`."""
+        outcome = _STUCK if self.outcome == _STUCK else f"outcome = {literal(self.outcome)}"
+        return outcome if self.detail is None else f"{outcome} and outcome_detail = {literal(self.detail)}"
+
+    @property
+    def label(self) -> str:
+        """`stuck`, `marginal`, `marginal (mean)`."""
+        words = self.outcome.replace("_", " ")
+        return words if self.detail is None else f"{words} ({self.detail.replace('_', ' ')})"
+
+    @property
+    def share_label(self) -> str:
+        """The name of the rate: `stuck rate`, or `share of marginal (mean)`."""
+        return "stuck rate" if self == STUCK else f"share of {self.label}"
+
+    @property
+    def verb(self) -> str:
+        """What trainings do: `end stuck`, `end as marginal (mean)`."""
+        return f"end {self.label}" if self.outcome == _STUCK else f"end as {self.label}"
+
+
+STUCK = Ending()
+
+
+def read_ending(connection: duckdb.DuckDBPyConnection, outcome: str = _STUCK, detail: str | None = None) -> Ending:
+    """The ending with these labels.
+
+    Args:
+        connection: From `Ledger.connect`.
+        outcome: An outcome's label, or `stuck`.
+        detail: An `outcome_detail` that occurs with this outcome; `None` for any.
+
+    Raises:
+        UserError: For an outcome that cannot occur, or a detail that does not.
+    """
+    if (outcome, detail) == (_STUCK, None):
+        return STUCK
+    seen = connection.execute(f"select distinct outcome, stuck, outcome_detail from trainings where {IS_JUDGED}")
+    rows = seen.fetchall()
+    known = sorted({*JUDGED_OUTCOMES, *(row[0] for row in rows)}, key=outcome_order)
+    _check("outcome", outcome, [_STUCK, *known])
+    if detail is not None:
+        inside = [row for row in rows if (row[1] if outcome == _STUCK else row[0] == outcome)]
+        _check("detail", detail, sorted({row[2] for row in inside if row[2]}))
+    return Ending(outcome, detail)
+
+
+def closest(given: str, known: Iterable[str], otherwise: str) -> str:
+    """`did you mean marginal?`, or `otherwise` if nothing known is similar."""
+    close = difflib.get_close_matches(given, list(known), n=1)
+    return f"did you mean {close[0]}?" if close else otherwise
+
+
+def _check(subject: str, given: str, known: list[str]) -> None:
+    if given not in known:
+        expected = f"one of {', '.join(known)}" if known else "none: this outcome has no details here"
+        raise UserError(subject, given=given, expected=expected, fix=closest(given, known, "see docs/outcomes.md"))

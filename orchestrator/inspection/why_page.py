@@ -1,0 +1,201 @@
+"""The page about a training, in words: which words vanish and why, the way out, the forecast, the certificate."""
+
+import math
+from collections.abc import Iterator, Sequence
+
+from attnsweep.orchestrator.inspection.why import Why
+from attnsweep.orchestrator.report.why_page import WhyPage, shown_map
+from attnsweep.workloads.words.attention_maps import AttentionMap
+from attnsweep.workloads.words.terms import Balance, GradientWords, Term
+
+_MOST_MAPS = 4
+_LEAST_SHARE = 0.01
+"""Of the largest size: weights whose words are all smaller get one line together."""
+_MOST_NAMES = 8
+
+
+def page_of(found: Why) -> WhyPage:
+    """One training's page."""
+    words = found.words
+    facts = [(words.state(), _meaning(words))]
+    facts += [("way out", way) for way in _way_out(found)]
+    facts += [("forecast", _forecast(found)), ("certificate", _certificate(found))]
+    columns, rows, rest = _product_table(words) if words.is_product else _places_table(words)
+    return WhyPage(
+        name=found.name,
+        headline=_headline(found),
+        facts=tuple(facts),
+        columns=columns,
+        rows=rows,
+        notes=tuple(_notes(found, rest)),
+        maps=tuple(shown_map(_map_title(each), each.weights_QT.tolist()) for each in words.maps[:_MOST_MAPS]),
+        curve=tuple((step, value) for step, value in found.curve if value is not None),
+        replay=found.replay_command,
+    )
+
+
+def _headline(found: Why) -> str:
+    row = found.row
+    detail = f" ({row['outcome_detail']})" if row["outcome_detail"] else ""
+    loss = "" if row["eval_loss"] is None else f", loss {row['eval_loss']:.4g} after {row['n_steps']} steps"
+    return f"{found.name}  {row['outcome']}{detail}{loss}"
+
+
+def _meaning(words: GradientWords) -> str:
+    """The state in a sentence."""
+    state, starved = words.state(), words.starved_parts()
+    if state == "undivided":
+        return _undivided(words)
+    if len(starved) == len(words.zero_levels):
+        return "all words are small, so the weights hardly move: a zero of the gradient, or close to one"
+    if state == "moving":
+        part = max((each for each in words.zero_levels if each not in starved), key=words.left)
+        worst = max((each for each in words.balances() if each.part == part), key=lambda each: each.left * each.size)
+        return f"the words of {worst.weight} in {part} do not cancel: {worst.left:.0%} is left"
+    if starved:
+        return "pull and brake cancel where the words are large, and no word is large in " + ", ".join(starved)
+    if state == "balanced":
+        return "pull and brake cancel in all parts, as at a solution"
+    norms = "grow" if words.growth() > 0 else "shrink"
+    return (
+        f"large words cancel, the pulls of I - P and P oppose each other, and a step downhill makes the norms {norms}"
+    )
+
+
+def _undivided(words: GradientWords) -> str:
+    sizes = {name: float(words.gradient(name).norm() * value.norm()) for name, value in words.weights.items()}
+    top = max(sizes, key=lambda name: sizes[name])
+    starved = [name for name, size in sizes.items() if size < _LEAST_SHARE * sizes[top]]
+    more = f"; below 1% of that: {_listed(starved)}" if starved else ""
+    return f"no single output is judged, so pull and brake are not told apart; the largest gradient is by {top}{more}"
+
+
+def _way_out(found: Why) -> Iterator[str]:
+    """The escape that it would need: the part to grow, the weight whose pull is the fastest there, and how fast."""
+    words = found.words
+    starved = words.starved_parts()
+    for part in starved:
+        of = [each for each in words.balances() if each.part == part and each.size > 0]
+        if not of:
+            yield f"none through {part}: all its words are 0"
+            continue
+        fastest = min(of, key=lambda each: _steps_per_e(found, each))
+        fed = "size" if words.is_product else "work"
+        have = min(each.size for each in of) if words.is_product else max(each.work for each in of)
+        yield (
+            f"{part}, where the words have {fed} {have:.1g} (4 {'or more ' if words.is_product else ''}at a solution); "
+            f"the fastest is {fastest.weight}, {_speed(found, fastest)}"
+        )
+
+
+def _steps_per_e(found: Why, of: Balance) -> float:
+    """Steps of plain gradient descent in which a weight changes by its own norm, by a part's words alone."""
+    mine = [term.value for term in found.words.terms if (term.weight, term.part) == (of.weight, of.part)]
+    speed = found.training.parameters.learning_rate * float(sum(mine[1:], mine[0]).norm())
+    return float(found.words.weights[of.weight].norm()) / speed if speed > 0 else math.inf
+
+
+def _speed(found: Why, of: Balance) -> str:
+    steps = _steps_per_e(found, of)
+    if not math.isfinite(steps):
+        return "whose words cancel"
+    by = "" if found.training.parameters.optimizer == "sgd" else " of plain gradient descent at the same rate"
+    return f"which they change by its own norm in {steps:.2g} steps{by}"
+
+
+def _forecast(found: Why) -> str:
+    predicted, n_steps = found.predicted_escape, found.row["n_steps"]
+    if predicted is None:
+        return (
+            "no law for this start (a law needs plain gradient descent, a small init_sigma, and a loss that is the "
+            "same at each step)"
+        )
+    if not math.isfinite(predicted):
+        return "the law of its start says that it never leaves"
+    verdict = "so it left long ago, and stands elsewhere" if predicted < n_steps else "so it is slow, not stuck"
+    if predicted < n_steps and found.words.state() == "starved":
+        verdict = "but it is starved: rounding may hold it"
+    return f"by the law of its start it leaves at step {predicted:.0f}; it trained {n_steps}, {verdict}"
+
+
+def _certificate(found: Why) -> str:
+    row = found.row
+    match row["certified"]:
+        case None:
+            return "the label was not tested"
+        case True:
+            return f"{row['certificate']} confirms {row['outcome']}"
+    return f"{row['certificate']} does not confirm {row['outcome']}"
+
+
+def _product_table(words: GradientWords) -> tuple[tuple[str, ...], tuple[tuple[str, ...], ...], str]:
+    rows = []
+    for each in words.balances():
+        pull, brake = (_text(words, each, kind) for kind in ("pull", "brake"))
+        rows.append(
+            (each.weight, each.part, pull, f"{each.pull:.1e}", brake, f"{each.brake:.1e}", f"{each.left:.1e}"),
+        )
+    return ("by", "part", "pull", "size", "brake", "size", "left"), tuple(rows), ""
+
+
+def _text(words: GradientWords, of: Balance, kind: str) -> str:
+    mine = (term for term in words.terms if (term.weight, term.part, term.kind) == (of.weight, of.part, kind))
+    return " + ".join(term.text for term in mine)
+
+
+def _places_table(words: GradientWords) -> tuple[tuple[str, ...], tuple[tuple[str, ...], ...], str]:
+    """A row for each word, with its pull, its brake and what is left of them in each part."""
+    places = dict.fromkeys((term.weight, term.text) for term in words.terms)
+    parts = list(words.zero_levels) or [""]
+    sized = {place: [_sizes(words, place, part) for part in parts] for place in places}
+    top = max((max(pull, brake) for cells in sized.values() for pull, brake, _ in cells), default=0.0)
+    rows, small = [], []
+    for (weight, text), cells in sized.items():
+        if max(max(pull, brake) for pull, brake, _ in cells) < _LEAST_SHARE * top:
+            small.append(weight)
+            continue
+        numbers = [f"{pull:.1e} {brake:.1e} {left:4.0%}" for pull, brake, left in cells]
+        rows.append((weight, text, *(numbers if words.zero_levels else [f"{cells[0][0]:.1e}"])))
+    columns = ("by", "word", *(f"{part}: pull, brake, left" if part else "size" for part in parts))
+    rest = f"all words below 1% of the largest: {_listed(dict.fromkeys(small))}" if small else ""
+    return columns, tuple(rows), rest
+
+
+def _sizes(words: GradientWords, place: tuple[str, str], part: str) -> tuple[float, float, float]:
+    """Pull and brake of one word, and what is left of them. Without parts, its size counts as pull."""
+    weight, text = place
+    mine = [term for term in words.terms if (term.weight, term.text) == (weight, text) and term.part == part]
+    scale = float(words.weights[weight].norm()) / words.zero_levels.get(part, 1.0)
+    pull = sum(float(term.value.norm()) for term in mine if term.kind != "brake") * scale
+    brake = sum(float(term.value.norm()) for term in mine if term.kind == "brake") * scale
+    total: Sequence[Term] = mine
+    left = float(sum(term.value for term in total).norm()) * scale if total else 0.0  # type: ignore[union-attr]
+    return pull, brake, left / (pull + brake) if pull + brake else 1.0
+
+
+def _notes(found: Why, rest: str) -> Iterator[str]:
+    words = found.words
+    norms = [f"|{name}| = {float(value.norm()):.2g}" for name, value in words.weights.items()]
+    over = "over the part's zero level" if words.zero_levels else "not scaled"
+    yield f"sizes: of a word times its weight, {over}; left: |sum| over sum of norms; {_listed(norms)}"
+    if rest:
+        yield rest
+    if found.null:
+        yield f"no gradient by construction: {_listed(found.null)}"
+    yield words.legend
+    if words.maps:
+        yield "attention maps: rows are queries, columns keys, averaged over the batch; darker is larger"
+    if len(words.maps) > _MOST_MAPS:
+        yield f"{len(words.maps) - _MOST_MAPS} more attention maps: --json"
+
+
+def _map_title(of: AttentionMap) -> str:
+    even = "" if of.evenness is None else f", evenness {of.evenness:.2f} (1: uniform)"
+    into = [f"{part} {size:.1e}" for part, size in of.entering.items() if part]
+    return f"{of.name}{even}" + (f"; gradient by its logits: {', '.join(into)}" if into else "")
+
+
+def _listed(names: Sequence[str] | dict[str, None]) -> str:
+    found = list(names)
+    more = f", and {len(found) - _MOST_NAMES} more" if len(found) > _MOST_NAMES else ""
+    return ", ".join(found[:_MOST_NAMES]) + more

@@ -1,0 +1,124 @@
+"""`attnsweep list`: all sweeps below folders or prefixes of an object store, the newest first."""
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from pathlib import PurePosixPath
+from typing import Any
+
+import duckdb
+from rich.filesize import decimal
+from rich.table import Column, Table
+
+from attnsweep.orchestrator.analysis.rates.by_parameter import solved_rate, stuck_rate
+from attnsweep.orchestrator.analysis.rates.intervals import Rate, share_label
+from attnsweep.orchestrator.ledger.reader import Ledger
+from attnsweep.orchestrator.storage.location import Location, as_argument, locate
+from attnsweep.orchestrator.storage.place import Place
+from attnsweep.orchestrator.storage.sweep_directory import SWEEP_FILE, SweepDirectory
+from attnsweep.orchestrator.storage.whereabouts import read_whereabouts
+from attnsweep.orchestrator.terminal import PlainConsole
+from attnsweep.workloads.errors import UserError
+
+_NOT_MEASURED = Rate(0, 0, None, None)
+
+
+@dataclass(frozen=True)
+class Listed:
+    """One sweep, as its directory describes it.
+
+    Attributes:
+        place: Its directory, or its prefix in an object store.
+        state: `finished`, `running`, `not finished`, or why it cannot be read.
+        n_trainings: Rows in its ledger.
+        stuck, solved: Rates over its trials.
+        n_bytes: The size of all its files.
+        created_at: When it was started, in ISO format; empty if that is not recorded.
+        note, tags: What the user wants to remember of it.
+    """
+
+    place: str
+    state: str
+    n_trainings: int
+    stuck: Rate
+    solved: Rate
+    n_bytes: int
+    created_at: str
+    note: str = ""
+    tags: Mapping[str, str] | None = None
+
+
+def print_list(places: Sequence[Location], *, as_json: bool) -> None:
+    """Prints all sweeps below these places on stdout. A sweep that cannot be read is listed with the reason.
+
+    Raises:
+        UserError: If a place does not exist.
+    """
+    found = sorted((one for place in places for one in _sweeps_below(locate(place))), key=_newest_first, reverse=True)
+    if as_json:
+        print(json.dumps([_plain(one) for one in found], allow_nan=False))  # noqa: T201  # The command's answer.
+        return
+    table = Table(
+        Column("sweep", overflow="fold"),
+        Column("state", no_wrap=True),
+        Column("trainings", justify="right"),
+        Column("stuck rate", no_wrap=True),
+        Column("solved rate", no_wrap=True),
+        Column("size", justify="right", no_wrap=True),
+        Column("tags, note", overflow="fold"),
+        box=None,
+        header_style="bold",
+    )
+    for one in found:
+        remembered = [f"{name}={value}" for name, value in (one.tags or {}).items()] + [one.note] * bool(one.note)
+        rates = (share_label(one.stuck), share_label(one.solved))
+        size = decimal(one.n_bytes)
+        table.add_row(as_argument(one.place), one.state, f"{one.n_trainings:,}", *rates, size, "; ".join(remembered))
+    PlainConsole().print(table if found else "no sweep there")
+
+
+def _sweeps_below(place: Place) -> Iterator[Listed]:
+    sizes = place.sizes()
+    if not sizes and place.is_vacant():
+        raise UserError("DIR", given=str(place), expected="a folder with sweeps below it", fix="check the path")
+    folders = {PurePosixPath(path).parent for path in sizes if PurePosixPath(path).name == SWEEP_FILE}
+    for folder in folders:
+        if folder.parents and not folders.isdisjoint(folder.parents):
+            continue  # A part of another sweep.
+        n_bytes = sum(size for path, size in sizes.items() if PurePosixPath(path).is_relative_to(folder))
+        yield _listed(place if folder == PurePosixPath() else locate(f"{place}/{folder}"), n_bytes)
+
+
+def _listed(place: Place, n_bytes: int) -> Listed:
+    try:
+        directory = SweepDirectory.open(place)
+        state = _state(directory)
+    except UserError as error:
+        return Listed(str(place), f"damaged: {error.given}", 0, _NOT_MEASURED, _NOT_MEASURED, n_bytes, "")
+    try:
+        n_trainings, stuck, solved = Ledger(place).ask(lambda connection: _rates(connection, directory))
+    except UserError:
+        n_trainings, stuck, solved = 0, _NOT_MEASURED, _NOT_MEASURED
+    created = str(directory.provenance.get("created_at", ""))
+    return Listed(str(place), state, n_trainings, stuck, solved, n_bytes, created, directory.note, directory.tags)
+
+
+def _state(directory: SweepDirectory) -> str:
+    if directory.finished:
+        return "finished"
+    said = read_whereabouts(directory.place)
+    return "running" if said is not None and said.is_running(datetime.now(UTC)) else "not finished"
+
+
+def _rates(connection: duckdb.DuckDBPyConnection, directory: SweepDirectory) -> tuple[int, Rate, Rate]:
+    ((n_trainings,),) = connection.execute("select count(*) from trainings").fetchall()
+    return n_trainings, stuck_rate(connection, directory.spec), solved_rate(connection, directory.spec)
+
+
+def _newest_first(one: Listed) -> tuple[str, str]:
+    return one.created_at, one.place
+
+
+def _plain(one: Listed) -> dict[str, Any]:
+    return asdict(one) | {"stuck": one.stuck.as_json(), "solved": one.solved.as_json(), "tags": dict(one.tags or {})}

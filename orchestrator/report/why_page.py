@@ -1,0 +1,89 @@
+"""One page about why a training stands where it ended, as data: the terminal prints it, and the report shows it."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+_MOST_CELLS = 40
+"""Of a map, along each side; larger maps are averaged."""
+_LEAST_SPAN = 0.1
+"""Of a logarithm of the loss, over the height of a curve: a flat curve looks flat."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ShownMap:
+    """The attention of one head.
+
+    Attributes:
+        title: Its name, and what is measured about it.
+        cells: Rows are queries, columns are keys; from 0 to 1, relative to the largest.
+    """
+
+    title: str
+    cells: tuple[tuple[float, ...], ...]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class WhyPage:
+    """What there is to say about one training.
+
+    Attributes:
+        name: TRIAL/REPLICATE.
+        headline: Its outcome and loss.
+        facts: (name, text): the state and what it means, the way out, the forecast, the certificate.
+        columns, rows: The words with their numbers.
+        notes: How to read them.
+        maps: The attention.
+        curve: `eval_loss` at its probes, as (step, value), rising steps.
+        replay: The command that trains it again.
+    """
+
+    name: str
+    headline: str
+    facts: tuple[tuple[str, str], ...]
+    columns: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+    notes: tuple[str, ...]
+    maps: tuple[ShownMap, ...]
+    curve: tuple[tuple[int, float], ...]
+    replay: str
+
+    def heights(self) -> list[tuple[int, float]]:
+        """The curve as (step, height), from 0 to 1, of the logarithm of the loss."""
+        points = [(step, math.log(value)) for step, value in self.curve if value > 0]
+        if not points:
+            return []
+        low = min(height for _, height in points)
+        span = max(max(height for _, height in points) - low, _LEAST_SPAN)
+        return [(step, (height - low) / span) for step, height in points]
+
+    def polyline(self, width: int, height: int) -> str:
+        """The curve as the points of an SVG polyline, over the order of its probes."""
+        points = self.heights()
+        across = width / max(len(points) - 1, 1)
+        return " ".join(f"{at * across:.1f},{height * (1 - y):.1f}" for at, (_, y) in enumerate(points))
+
+    @property
+    def ends(self) -> str:
+        """The curve's first and last value, in words."""
+        if not self.curve:
+            return ""
+        (first, at_first), (last, at_last) = self.curve[0], self.curve[-1]
+        return f"{at_first:.3g} at step {first} to {at_last:.3g} at {last}"
+
+
+def shown_map(title: str, weights: Sequence[Sequence[float]]) -> ShownMap:
+    """A map of at most 40 x 40 cells; of weights of both signs, their sizes."""
+    rows = [_averaged([abs(value) for value in row]) for row in weights]
+    columns = [_averaged(list(column)) for column in zip(*rows, strict=True)]
+    top = max((value for column in columns for value in column if math.isfinite(value)), default=0.0) or 1.0
+    cells = tuple(
+        tuple(value / top if math.isfinite(value) else 0.0 for value in row) for row in zip(*columns, strict=True)
+    )
+    return ShownMap(title=title, cells=cells)
+
+
+def _averaged(values: list[float]) -> list[float]:
+    size = math.ceil(len(values) / _MOST_CELLS)
+    groups = [values[first : first + size] for first in range(0, len(values), size)]
+    return [sum(group) / len(group) for group in groups]

@@ -1,0 +1,202 @@
+"""The commands that run sweeps: `run`, `resume`, `mlflow-sync`. Light to import: each loads its libraries itself."""
+
+from collections.abc import Callable
+from contextlib import suppress
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from attnsweep.orchestrator.storage.annotation import Annotation, parse_tags
+from attnsweep.orchestrator.storage.location import locate
+from attnsweep.orchestrator.storage.ray_session import new_directory
+from attnsweep.orchestrator.tools import hooks
+from attnsweep.orchestrator.tools import resource_options as on
+from attnsweep.orchestrator.tools.arguments import SweepDir, TrackingUri
+from attnsweep.orchestrator.tools.commands import AsJson, sweep_names
+from attnsweep.orchestrator.tools.trusting import Trust, code_for, trust_code_of
+from attnsweep.workloads.errors import UserError
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from attnsweep.orchestrator.report.screen.summary import Summary
+
+EXIT_SOME_FAILED, EXIT_INTERRUPTED = 3, 130
+
+
+def run(
+    spec: Annotated[
+        str,
+        typer.Argument(
+            metavar="SPEC",
+            help="The name of a shipped sweep, a Python or YAML file, or a sweep.json.",
+            autocompletion=sweep_names,
+        ),
+    ],
+    directory: Annotated[
+        str | None,
+        typer.Option("--dir", help="New sweep directory, or s3://BUCKET/PREFIX; default: ./sweeps/<name>-<time>."),
+    ] = None,
+    trials: Annotated[int | None, typer.Option(help="Number of configurations to train.")] = None,
+    replicates: Annotated[
+        int | None, typer.Option(help="Number of trainings of each configuration, each with its own seed.")
+    ] = None,
+    seed: Annotated[int | None, typer.Option(help="Seed of the sampler and of all trainings.")] = None,
+    fixed: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="NAME=VALUE", help="Fix a parameter to one value; may be repeated."),
+    ] = None,
+    address: on.Address = None,
+    local: on.Local = False,
+    trainers: on.Trainers = None,
+    wait_nodes: on.WaitNodes = 0,
+    device: on.OnDevice = on.Device.auto,
+    priority: on.Priority = 0,
+    engine: on.ByEngine = on.Engine.auto,
+    pack_size: on.PackSize = None,
+    max_failures: on.MaxFailures = None,
+    note: Annotated[str, typer.Option(help="A note, stored with the sweep.")] = "",
+    tags: Annotated[
+        list[str] | None,
+        typer.Option("--tag", metavar="NAME=VALUE", help="A tag, stored with the sweep; may be repeated."),
+    ] = None,
+    keep_weights: Annotated[
+        list[int] | None,
+        typer.Option("--keep-weights", metavar="TRIAL", help="Keep the final weights of this trial; may be repeated."),
+    ] = None,
+    or_resume: Annotated[
+        bool, typer.Option("--or-resume", help="Continue the sweep if --dir holds it; for schedulers, which repeat.")
+    ] = False,
+    on_finish: hooks.OnFinish = None,
+    on_failure: hooks.OnFailure = None,
+    trust: Trust = False,
+    as_json: AsJson = False,
+) -> None:
+    """Run a sweep."""
+    from attnsweep.search_spaces.loading import assignment, load_sweep
+
+    sweep = load_sweep(spec).fix(dict(assignment(text) for text in fixed or []))
+    budget = {"trials": trials, "replicates": replicates, "seed": seed}
+    sweep = sweep.but(**{name: value for name, value in budget.items() if value is not None})
+    if or_resume and directory is None:
+        raise UserError(
+            "--or-resume", given="no --dir", expected="a directory that a repetition finds", fix="add --dir DIR"
+        )
+    for trial in keep_weights or []:
+        if not 0 <= trial < sweep.trials:
+            raise UserError(
+                "--keep-weights",
+                given=trial,
+                expected=f"the number of a trial, 0..{sweep.trials - 1}",
+                fix="choose another, or raise --trials",
+            )
+    annotation = Annotation(note, parse_tags(tags or []))
+    place = locate(new_directory(sweep.name, directory), "--dir")
+
+    from attnsweep.orchestrator.running.session import run_or_resume, run_sweep
+    from attnsweep.orchestrator.training.resources import Resources
+
+    code = code_for(spec, sweep, trusted=trust)
+    resources = Resources(
+        address=address,
+        local=local,
+        n_trainers=on.parse_trainers(trainers),
+        n_nodes=wait_nodes,
+        device=device.value,
+        priority=priority,
+        engine=engine.value,
+        pack_size=pack_size,
+        max_failures=max_failures,
+    )
+    start = run_or_resume if or_resume else run_sweep
+    with hooks.telling_faults(on_failure):
+        summary = start(sweep, place, resources, _stderr(), code, annotation)
+    if keep_weights and summary.finished:
+        from attnsweep.orchestrator.inspection.kept_weights import keep_weights as keep
+
+        keep(summary.directory, keep_weights, lambda line: typer.echo(line, err=True))
+    _conclude(summary, on_finish, as_json=as_json)
+
+
+def resume(
+    directory: SweepDir,
+    address: on.Address = None,
+    local: on.Local = False,
+    trainers: on.Trainers = None,
+    wait_nodes: on.WaitNodes = 0,
+    device: on.OnDevice = on.Device.auto,
+    priority: on.Priority = 0,
+    pack_size: on.PackSize = None,
+    max_failures: on.MaxFailures = None,
+    trials: Annotated[
+        str | None, typer.Option(metavar="+N", help="Add this many trials to the sweep, finished or not.")
+    ] = None,
+    accept_drift: Annotated[
+        bool, typer.Option("--accept-drift", help="Resume although versions or code have changed.")
+    ] = False,
+    on_finish: hooks.OnFinish = None,
+    on_failure: hooks.OnFailure = None,
+    trust: Trust = False,
+    as_json: AsJson = False,
+) -> None:
+    """Resume an interrupted sweep."""
+    from attnsweep.orchestrator.running.session import resume_sweep
+    from attnsweep.orchestrator.training.resources import Resources
+
+    resources = Resources(
+        address=address,
+        local=local,
+        n_trainers=on.parse_trainers(trainers),
+        n_nodes=wait_nodes,
+        device=device.value,
+        priority=priority,
+        pack_size=pack_size,
+        max_failures=max_failures,
+    )
+    if trust:
+        trust_code_of(directory)
+    with hooks.telling_faults(on_failure):
+        summary = resume_sweep(
+            directory, resources, _stderr(), accept_drift=accept_drift, more_trials=on.parse_more(trials)
+        )
+    _conclude(summary, on_finish, as_json=as_json)
+
+
+def mlflow_sync(directory: SweepDir, tracking_uri: TrackingUri = None) -> None:
+    """Log to MLflow the trials and the report that it lacks."""
+    from attnsweep.orchestrator import tracking
+    from attnsweep.orchestrator.running.progress import logging_progress
+    from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
+
+    sweep = SweepDirectory.open(directory)
+    done = tracking.sync(sweep, tracking_uri, logging_progress(_stderr()))
+    typer.echo(f"{done.n_logged} trials logged, {done.n_present} already there", err=True)
+    _add_report(lambda: tracking.add_report(sweep, tracking_uri))
+
+
+def _conclude(summary: "Summary", on_finish: str | None, *, as_json: bool) -> None:
+    summary.print(_stderr())
+    if as_json:
+        typer.echo(summary.to_json())
+    if not summary.finished:
+        raise typer.Exit(EXIT_INTERRUPTED)
+    if on_finish is not None:
+        hooks.call(on_finish, summary.to_json())
+    if summary.in_mlflow:
+        from attnsweep.orchestrator import tracking
+
+        _add_report(lambda: tracking.have_report_added(summary.directory))
+    if summary.n_failed or summary.refused:
+        raise typer.Exit(EXIT_SOME_FAILED)
+
+
+def _add_report(add: Callable[[], None]) -> None:
+    """Adds the report to MLflow. It takes seconds, so it comes last, and Ctrl-C skips it."""
+    with suppress(KeyboardInterrupt), _stderr().status("drawing the report for MLflow; Ctrl-C skips it"):
+        add()
+
+
+def _stderr() -> "Console":
+    from attnsweep.orchestrator.terminal import PlainConsole
+
+    return PlainConsole(stderr=True)

@@ -1,0 +1,63 @@
+"""A note and tags: what a user wants to remember of a sweep. No result depends on them."""
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from attnsweep.workloads.errors import UserError
+
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,99}")
+_MOST_CHARACTERS = 5000
+"""MLflow's limit for the value of a tag."""
+
+
+@dataclass(frozen=True)
+class Annotation:
+    """What a user wants to remember of a sweep.
+
+    Attributes:
+        note: Free text.
+        tags: Values by name: letters, digits, `_`, `.` and `-`.
+
+    Raises:
+        UserError: If a tag's name has other characters or belongs to MLflow or attnsweep, or a text is too long.
+    """
+
+    note: str = ""
+    tags: Mapping[str, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        for name, value in self.tags.items():
+            if not _NAME.fullmatch(name) or name.startswith(("mlflow.", "attnsweep.")):
+                raise UserError(
+                    "--tag",
+                    given=name,
+                    expected="a name of letters, digits, _ . and -, not beginning with mlflow. or attnsweep.",
+                    fix="for example --tag paper=figure-4",
+                )
+            _check_length("--tag", value)
+        _check_length("--note", self.note)
+
+
+def parse_tags(texts: Iterable[str]) -> dict[str, str]:
+    """Tags from the command line, each as NAME=VALUE.
+
+    Raises:
+        UserError: If one is no NAME=VALUE, or a name is given twice.
+    """
+    tags: dict[str, str] = {}
+    for text in texts:
+        name, equals, value = text.partition("=")
+        if not equals or name in tags:
+            raise UserError(
+                "--tag", given=text, expected="NAME=VALUE, each name once", fix="for example --tag paper=figure-4"
+            )
+        tags[name] = value
+    return tags
+
+
+def _check_length(subject: str, text: str) -> None:
+    if len(text) > _MOST_CHARACTERS:
+        raise UserError(
+            subject, given=text, expected=f"at most {_MOST_CHARACTERS} characters", fix="shorten it, or name a file"
+        )

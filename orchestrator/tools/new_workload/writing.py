@@ -1,0 +1,75 @@
+"""Writes the file of a new workload: the template `look_back.py` under the user's names."""
+
+import importlib.util
+import keyword
+import re
+from pathlib import Path
+
+from attnsweep.orchestrator.storage.output_file import unwritable
+from attnsweep.workloads.errors import UserError
+from attnsweep.workloads.registry import registered_names
+
+_TEMPLATE = Path(__file__).with_name("look_back.py")
+_NAME, _CLASS = "look_back", "LookBack"
+"""The names of the template."""
+_LONGEST = 40
+_VALID = re.compile(r"[a-z][a-z0-9]*(_[a-z0-9]+)*")
+
+
+def write_workload(name: str, folder: Path) -> Path:
+    """Writes `name`.py into the folder, and returns its path.
+
+    Args:
+        name: Its name in lower case; the workload's class is called the same in CamelCase.
+        folder: Where to write.
+
+    Raises:
+        UserError: For a bad name, a file that exists, or a folder that cannot be written. Nothing is written then.
+    """
+    _check_name(name)
+    path = folder / f"{name}.py"
+    content = _TEMPLATE.read_text(encoding="utf-8").replace(_NAME, name).replace(_CLASS, class_name(name))
+    try:
+        with path.open("x", encoding="utf-8") as file:
+            file.write(content)
+    except FileExistsError as error:
+        raise UserError(
+            "NAME", given=name, expected=f"a name for which there is no {path}", fix="choose another, or move the file"
+        ) from error
+    except OSError as error:
+        raise unwritable(path, "NAME", error.strerror) from error
+    return path
+
+
+def class_name(name: str) -> str:
+    """The workload's class: `copy_task` gives `CopyTask`."""
+    return "".join(part.capitalize() for part in name.split("_"))
+
+
+def next_commands(name: str) -> list[tuple[str, str]]:
+    """What to do with the file: commands, and what each is for."""
+    file, workload = f"{name}.py", f"{name}.py:{class_name(name)}"
+    return [
+        (f"attnsweep run {file} --local", "run its sweep in this process; without --local, on all cores"),
+        (f"python {file}", "check what the engine relies on, in about a minute at most"),
+        (f"attnsweep check-gradients {workload}", "check its gradients in float64"),
+        (f"attnsweep forecast {file}", "what a sweep will cost, and how many trainings will leave their start"),
+    ]
+
+
+def _check_name(name: str) -> None:
+    if len(name) > _LONGEST or not _VALID.fullmatch(name):
+        raise _refused(
+            name, f"lower-case letters, digits and single underscores, at most {_LONGEST}, such as copy_task"
+        )
+    if keyword.iskeyword(name) or keyword.iskeyword(class_name(name)):
+        raise _refused(name, "a name that is no word of Python's own")
+    if name in registered_names():
+        raise _refused(name, "a name that no installed workload has")
+    # Python looks beside a script first, so torch.py would be imported in place of PyTorch.
+    if importlib.util.find_spec(name) is not None:
+        raise _refused(name, "a name that no installed module has")
+
+
+def _refused(name: str, expected: str) -> UserError:
+    return UserError("NAME", given=name, expected=expected, fix="choose another")

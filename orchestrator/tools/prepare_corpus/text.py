@@ -1,0 +1,207 @@
+"""`attnsweep prepare-corpus --unit`: one column of text for the workload `gpt`. Axis: N row."""
+
+import hashlib
+import json
+import shlex
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+from numpy.typing import NDArray
+from rich import box
+from rich.console import Console
+from rich.table import Table
+
+from attnsweep.orchestrator.storage.output_file import check_output, writing_file
+from attnsweep.orchestrator.tools.prepare_corpus.raw_text import RawRows, read_rows
+from attnsweep.orchestrator.tools.prepare_corpus.rows import (
+    Reasons,
+    mark_duplicates,
+    read_texts,
+    refuse_none,
+    shares,
+    unknown_share,
+)
+from attnsweep.orchestrator.tools.prepare_corpus.words import Sentences, Unit, learn_vocabulary, split
+from attnsweep.workloads.errors import UserError
+from attnsweep.workloads.gpt.text import (
+    DIGEST_KEY,
+    PART_NAMES,
+    SCHEMA,
+    SCHEMA_VERSION,
+    SPECIALS,
+    UNK,
+    VERSION_KEY,
+    WORDS_KEY,
+    Text,
+    is_text,
+    make_text,
+)
+
+_REASONS = ("not_utf8", "not_text", "empty", "too_long", "duplicate")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TextSettings:
+    """How a text is prepared.
+
+    Attributes:
+        unit: What a token is.
+        min_frequency: Tokens rarer than this in the training part become unknown.
+        longest: The most tokens of a row that is kept; `None` for no limit.
+        held_out: Share of the rows held out.
+        lowercase: Whether text is lowercased.
+        seed: The seed of the choice of held-out rows.
+
+    Raises:
+        UserError: If a value is out of its range.
+    """
+
+    unit: Unit
+    min_frequency: int = 2
+    longest: int | None = None
+    held_out: float = 0.1
+    lowercase: bool = True
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if not 0 < self.held_out < 1:
+            raise UserError(
+                "--held-out", given=self.held_out, expected="a share between 0 and 1", fix="for example --held-out 0.1"
+            )
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PreparedText:
+    """A text that was written.
+
+    Attributes:
+        out: Its file.
+        text: Its content.
+        facts: Its origin, its settings, and how many rows were used: what `--json` prints.
+    """
+
+    out: Path
+    text: Text
+    facts: dict[str, Any]
+
+    @property
+    def next_command(self) -> str:
+        """The next command to type."""
+        settings = {"task": "text", "corpus": str(self.out), "n_tokens": 32, "optimizer": "adam", "learning_rate": 0.01}
+        options = " ".join(f"--set {shlex.quote(f'{name}={value}')}" for name, value in settings.items())
+        return f"attnsweep run gpt_stages {options} --trials 4 --replicates 4"
+
+    def to_json(self) -> str:
+        """One line of JSON, for scripts."""
+        content = {"corpus": str(self.out), "digest": self.text.digest, **self.facts, "next": self.next_command}
+        return json.dumps(content, allow_nan=False)
+
+    def print(self, console: Console) -> None:
+        """Prints the report with the next command to type."""
+        grid = Table(box=box.SIMPLE_HEAD)
+        grid.add_column("rows")
+        grid.add_column(f"{self.facts['rows']:,}", justify="right")
+        for reason, count in self.facts["dropped"].items():
+            grid.add_row(f"dropped: {reason.replace('_', ' ')}", f"{count:,}")
+        grid.add_row("kept", f"{self.facts['kept']:,}")
+        grid.add_row("vocabulary", f"{len(self.text.words):,}")
+        for part in PART_NAMES:
+            name = part.replace("_", " ")
+            grid.add_row(f"tokens, {name}", f"{self.facts['tokens'][part]:,}")
+            grid.add_row(f"unknown tokens, {name}", f"{self.facts['unknown_share'][part]:.1%}")
+        console.print(grid)
+        console.print(f"corpus   {self.out} (digest {self.text.digest})", soft_wrap=True, markup=False)
+        console.print(f"next     {self.next_command}", soft_wrap=True, markup=False)
+
+
+def prepare_text(file: Path, out: Path, column: str | None, settings: TextSettings) -> PreparedText:
+    """Prepares one column of a file, or a plain text.
+
+    Args:
+        file, column: As `read_rows` takes them.
+        out: The file to write.
+        settings: The settings of the preparation.
+
+    Raises:
+        UserError: If the file cannot be used, or the text cannot be written. Nothing has been written then.
+    """
+    check_output(out)
+    if out.exists() and not is_text(out):
+        raise UserError(
+            "--out", given=str(out), expected="a new file, or a prepared text to replace", fix="choose another"
+        )
+    raw = read_rows(file, column)
+    rows, is_held_out, dropped = _usable(raw, settings)
+    words = learn_vocabulary(
+        rows.texts.filter(pa.array(~is_held_out)).to_pylist(),
+        settings.unit,
+        min_frequency=settings.min_frequency,
+        lowercase=settings.lowercase,
+        specials=SPECIALS,
+    )
+    numbered = rows.sentences.renumber(words, UNK)
+    text = make_text(words, numbered.numbers, is_held_out)
+    parts = dict(zip(PART_NAMES, (numbered.filter(~is_held_out), numbered.filter(is_held_out)), strict=True))
+    with file.open("rb") as stream:
+        sha256 = hashlib.file_digest(stream, "sha256").hexdigest()
+    facts = {
+        "origin": {"file": file.name, "sha256": sha256, "column": raw.name},
+        "settings": asdict(settings),
+        "rows": len(is_held_out) + sum(dropped.values()),
+        "kept": len(is_held_out),
+        "dropped": dropped,
+        "words": len(words),
+        "tokens": {"train": len(text.train), "held_out": len(text.held_out)},
+        "unknown_share": {name: unknown_share(part, UNK) for name, part in parts.items()},
+    }
+    _write(text, numbered.numbers, is_held_out, facts, out)
+    return PreparedText(out=out, text=text, facts=facts)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Rows:
+    """The kept rows: their (N,) texts, and the same as tokens."""
+
+    texts: pa.LargeStringArray
+    sentences: Sentences
+
+
+def _usable(raw: RawRows, settings: TextSettings) -> tuple[_Rows, NDArray[np.bool_], dict[str, int]]:
+    """The kept rows, which of them are held out, and the number of dropped rows by reason."""
+    reasons = Reasons(len(raw.texts))
+    (texts,) = read_texts([raw.texts], reasons)
+    sentences = split(texts.to_pylist(), settings.unit, lowercase=settings.lowercase)
+    reasons.mark("empty", sentences.lengths == 0)
+    if settings.longest is not None:
+        reasons.mark("too_long", sentences.lengths > settings.longest)
+    mark_duplicates([sentences], reasons)
+    dropped = {"wrong_number_of_fields": raw.n_wrong_fields, **{each: reasons.count(each) for each in _REASONS}}
+    kept = reasons.kept
+    refuse_none(dropped, kept, "rows of text", "see --column and --longest")
+    rows = _Rows(texts=texts.filter(pa.array(kept)), sentences=sentences.filter(kept))
+    is_held_out = shares(rows.sentences, settings.seed) < settings.held_out
+    if is_held_out.all() or not is_held_out.any():
+        raise UserError(
+            "--held-out",
+            given=settings.held_out,
+            expected=f"a share that leaves some of {len(is_held_out)} rows in each part",
+            fix="choose another share or --seed, or give more rows",
+        )
+    return rows, is_held_out, dropped
+
+
+def _write(text: Text, rows: pa.ListArray, is_held_out: NDArray[np.bool_], facts: dict[str, Any], out: Path) -> None:
+    contents = {
+        VERSION_KEY: str(SCHEMA_VERSION),
+        DIGEST_KEY: text.digest,
+        WORDS_KEY: json.dumps(text.words, ensure_ascii=False),
+        "facts": json.dumps(facts, ensure_ascii=False, allow_nan=False),
+    }
+    part = pa.DictionaryArray.from_arrays(pa.array(is_held_out.astype(np.int8)), pa.array(PART_NAMES))
+    table = pa.Table.from_arrays([rows, part], schema=SCHEMA.with_metadata(contents))
+    with writing_file(out) as path:
+        pq.write_table(table, path, compression="zstd")

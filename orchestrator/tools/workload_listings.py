@@ -1,0 +1,54 @@
+"""The installed workloads, and the parameters of one, as tables."""
+
+from collections.abc import Mapping
+
+from attnsweep.orchestrator.terminal import PlainConsole
+from attnsweep.orchestrator.tools.engine_of_shape import engine_of_shape
+from attnsweep.orchestrator.tools.listings import listing
+from attnsweep.workloads.parameters import Parameter, Value
+from attnsweep.workloads.registry import load_workload, registered_names
+
+
+def print_workloads() -> None:
+    """Prints the installed workloads."""
+    table = listing("workload", "what it trains")
+    for name in registered_names():
+        table.add_row(name, load_workload(name).summary)
+    PlainConsole().print(table)
+
+
+def print_workload(name: str, values: Mapping[str, Value]) -> None:
+    """Prints one workload, the engine that trains a shape of it, and its parameters.
+
+    Args:
+        name: A workload's name, or FILE.py:CLASS.
+        values: The parameters of the shape that are not at their defaults.
+
+    Raises:
+        UserError: If there is no such workload, or it does not accept the values.
+    """
+    workload = load_workload(name)
+    console = PlainConsole()
+    console.print(f"{name}: {workload.summary}")
+    console.print(f"engine: {engine_of_shape(workload, values)}\n")
+    table = listing("parameter", "type", "default", "range", "static", "meaning")
+    for each in workload.parameters.declared().values():
+        default = _shown(values.get(each.name, each.default))
+        table.add_row(each.name, each.kind.__name__, default, _range(each), "static" if each.static else "", each.doc)
+    console.print(table)
+    console.print("\nTrainings that differ in a static parameter are in different packs.")
+
+
+def _range(parameter: Parameter) -> str:
+    if parameter.choices is not None:
+        words = [", ".join(parameter.choices)]
+    else:
+        bounds = {"> ": parameter.above, ">= ": parameter.low, "<= ": parameter.high}
+        words = [" and ".join(f"{sign}{bound:g}" for sign, bound in bounds.items() if bound is not None)]
+    return ", or ".join(filter(None, [*words, "null" if parameter.optional else ""]))
+
+
+def _shown(value: Value) -> str:
+    if isinstance(value, float):
+        return f"{value:g}"
+    return "null" if value is None else str(value).lower() if isinstance(value, bool) else str(value)

@@ -1,0 +1,64 @@
+"""YAML 1.2, in which `on` is a text and `1e-3` a number, as in JSON."""
+
+import io
+from collections.abc import Mapping, Sequence
+
+from ruamel.yaml import YAML
+from ruamel.yaml.comments import CommentedSeq
+from ruamel.yaml.error import YAMLError
+from ruamel.yaml.nodes import ScalarNode
+from ruamel.yaml.representer import RoundTripRepresenter
+from ruamel.yaml.scalarstring import DoubleQuotedScalarString
+
+_WIDTH = 120
+
+
+def read_yaml(text: str) -> object:
+    """The values of a YAML text: mappings, lists, texts, numbers, true, false and null.
+
+    Raises:
+        ValueError: If it is no YAML, or if a mapping has a key twice.
+    """
+    try:
+        return YAML(typ="safe", pure=True).load(text)
+    except (YAMLError, RecursionError) as error:
+        raise ValueError(_in_words(error)) from error
+
+
+def yaml_text(values: Mapping[str, object]) -> str:
+    """Values as YAML. Texts are quoted, so that readers of YAML 1.1 take `on` and `no` for texts too."""
+    writer = YAML()
+    writer.Representer = _Representer
+    writer.width = _WIDTH
+    written = io.StringIO()
+    writer.dump(_styled(values), written)
+    return written.getvalue()
+
+
+class _Representer(RoundTripRepresenter):
+    """Writes null as `null`, not as nothing."""
+
+
+def _null(representer: RoundTripRepresenter, value: None) -> ScalarNode:
+    del value
+    return representer.represent_scalar("tag:yaml.org,2002:null", "null")
+
+
+_Representer.add_representer(type(None), _null)
+
+
+def _styled(value: object) -> object:
+    if isinstance(value, str):
+        return DoubleQuotedScalarString(value)
+    if isinstance(value, Mapping):
+        return {_styled(name) if name == "on" else name: _styled(each) for name, each in value.items()}
+    if isinstance(value, Sequence):
+        items = CommentedSeq([_styled(each) for each in value])
+        items.fa.set_flow_style()
+        return items
+    return value
+
+
+def _in_words(error: Exception) -> str:
+    problem, mark = getattr(error, "problem", None), getattr(error, "problem_mark", None)
+    return f"{problem}, line {mark.line + 1}" if problem and mark else "it is no YAML, or nested too deeply"

@@ -1,0 +1,101 @@
+"""`attnsweep new-workload`: the file that it writes is a workload and a sweep as written; mistakes write nothing."""
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from attnsweep.orchestrator import cli
+from attnsweep.orchestrator.tools.new_workload.writing import next_commands, write_workload
+from attnsweep.search_spaces.loading import load_sweep
+from attnsweep.search_spaces.validation import check_sweep
+from attnsweep.workloads.errors import UserError
+from attnsweep.workloads.registry import load_workload
+from attnsweep.workloads.testing import check_workload, defaults
+
+
+def _run(monkeypatch: pytest.MonkeyPatch, name: str) -> int:
+    monkeypatch.setattr(sys, "argv", ["attnsweep", "new-workload", name])
+    with pytest.raises(SystemExit) as ended:
+        cli.main()
+    return int(ended.value.code or 0)
+
+
+def test_the_file_is_written_with_the_commands_to_go_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert _run(monkeypatch, "copy_task") == 0
+    text = (tmp_path / "copy_task.py").read_text()
+    assert "class CopyTask(at.Workload[CopyTaskParameters]):" in text
+    assert "look_back" not in text.lower()
+    assert "LookBack" not in text
+    printed = capsys.readouterr().out
+    assert printed.startswith("copy_task.py: ")
+    for command in ("run copy_task.py --local", "check-gradients copy_task.py:CopyTask", "forecast copy_task.py"):
+        assert f"  attnsweep {command} " in printed
+    assert "  python copy_task.py " in printed
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["copy_task", "tensor", "x1"])
+def test_the_file_is_a_workload_and_a_sweep_as_written(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    write_workload(name, Path())
+    sweep = load_sweep(f"{name}.py")
+    workload = load_workload(sweep.workload)
+    assert (workload.name, sweep.name) == (name, name)
+    check_sweep(sweep, workload.parameters)
+    named = f"attnsweep check-gradients {Path(sweep.workload).name}"
+    assert named in [command for command, _ in next_commands(name)]
+    if name == "copy_task":
+        check_workload(workload, [defaults(workload), defaults(workload, init_sigma=1e-3)], quick=True)
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("Copy", "lower-case letters"),
+        ("copy-task", "lower-case letters"),
+        ("../copy", "lower-case letters"),
+        ("copy.py", "lower-case letters"),
+        ("_copy", "lower-case letters"),
+        ("1copy", "lower-case letters"),
+        ("copy__task", "lower-case letters"),
+        ("copy\n", "lower-case letters"),
+        ("", "lower-case letters"),
+        ("c" * 41, "at most 40"),
+        ("lambda", "no word of Python's own"),
+        ("none", "no word of Python's own"),
+        ("gpt", "no installed workload"),
+        ("torch", "no installed module"),
+        ("json", "no installed module"),
+    ],
+)
+def test_a_bad_name_is_refused_and_nothing_written(
+    name: str, expected: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(UserError, match=f"NAME: got .*{expected}.*choose another"):
+        write_workload(name, Path())
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_file_that_exists_is_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "mine.py").write_text("mine")
+    assert _run(monkeypatch, "mine") == 2
+    assert capsys.readouterr().err.startswith("attnsweep: NAME: got 'mine', expected a name for which there is no mine")
+    assert (tmp_path / "mine.py").read_text() == "mine"
+    (tmp_path / "linked.py").symlink_to(tmp_path / "elsewhere.py")
+    assert _run(monkeypatch, "linked") == 2
+    assert not (tmp_path / "elsewhere.py").exists()
+
+
+def test_a_folder_that_cannot_be_written_is_named(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"NAME: got .*gone.*mine.py', expected a file that can be written"):
+        write_workload("mine", tmp_path / "gone")

@@ -1,0 +1,114 @@
+"""A sweep as YAML: what is read, what is written, and what is said of a mistake."""
+
+from pathlib import Path
+
+import pytest
+import yaml
+
+from attnsweep import Categorical, Conditional, Float, Int, Sequential, StuckRate, Sweep
+from attnsweep.search_spaces.loading import load_sweep, shipped_names
+from attnsweep.search_spaces.yaml_text import read_yaml, yaml_text
+from attnsweep.workloads.errors import UserError
+
+WRITTEN = """
+name: mine
+workload: category_pairs
+space:
+  variant: {kind: categorical, choices: [positions_only, categories_only]}
+  attention_activation:
+    kind: conditional
+    on: variant
+    among: [positions_only]
+    then: {kind: categorical, choices: [identity, softmax]}
+  init_sigma: {kind: float, low: 1e-4, high: 3, log: true}
+  gradient_clip_norm: null
+  n_categories: {kind: int, low: 4, high: 12}
+  skip: true
+trials: 20
+replicates: {width: 0.1, at_most: 64}
+objective: {kind: stuck_rate, direction: maximize}
+"""
+
+MEANT = Sweep(
+    name="mine",
+    workload="category_pairs",
+    space={
+        "variant": Categorical(("positions_only", "categories_only")),
+        "attention_activation": Conditional(
+            on="variant", among=("positions_only",), then=Categorical(("identity", "softmax"))
+        ),
+        "init_sigma": Float(1e-4, 3.0, log=True),
+        "gradient_clip_norm": None,
+        "n_categories": Int(4, 12),
+        "skip": True,
+    },
+    trials=20,
+    replicates=Sequential(width=0.1, at_most=64),
+    objective=StuckRate(direction="maximize"),
+)
+
+
+def load(folder: Path, text: str, name: str = "sweep.yaml") -> Sweep:
+    (folder / name).write_text(text)
+    return load_sweep(str(folder / name))
+
+
+def test_a_file_is_the_sweep_that_its_python_would_be(tmp_path: Path) -> None:
+    assert load(tmp_path, WRITTEN).to_json() == MEANT.to_json()
+    assert load(tmp_path, WRITTEN, "sweep.yml") == MEANT
+
+
+@pytest.mark.parametrize("name", shipped_names())
+def test_what_is_written_is_read_back_in_its_order(name: str, tmp_path: Path) -> None:
+    sweep = load_sweep(name)
+    assert load(tmp_path, sweep.to_yaml()).to_json() == sweep.to_json()
+
+
+def test_what_has_its_default_is_left_out() -> None:
+    assert Sweep(name="a", workload="b", space={"x": 1.5}, trials=3).to_yaml() == (
+        'name: "a"\nworkload: "b"\nspace:\n  x: 1.5\ntrials: 3\n'
+    )
+
+
+def test_another_reader_sees_the_same_values() -> None:
+    values = {"on": "off", "a": {"on": [None, True, "no", 0.5, 3, "1e-3", "2020-01-01"]}, "b": "x: 'y'\n\"z\""}
+    assert read_yaml(yaml_text(values)) == values
+    assert yaml.safe_load(yaml_text(values)) == values
+
+
+def test_a_workload_beside_the_file_is_found(tmp_path: Path) -> None:
+    sweep = load(tmp_path, "name: a\nworkload: mine.py:Mine\nspace: {}\ntrials: 1\n")
+    assert sweep.workload == f"{tmp_path}/mine.py:Mine"
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("a: 1\na: 2", 'found duplicate key "a"'),
+        ("a: [", "line 1"),
+        ("a: !!python/object:os.system x", "could not determine a constructor"),
+        ("a: 2026-01-01", "Object of type date is not JSON serializable"),
+        ("&a [*a]", "Circular reference"),
+        pytest.param("[" * 1000, "nested too deeply", id="deep"),
+        ("- 1", "expected fields with values: name, workload"),
+        ("", "expected fields with values: name, workload"),
+        (
+            "name: a\nworkload: b\nspace: {}\ntrails: 3\ntrials: 1",
+            "trails: got 3, expected no such field; did you mean",
+        ),
+        (
+            "name: a\nworkload: b\nspace: {x: {low: 0.1}}\ntrials: 1",
+            "expected a value, or a mapping that names its kind",
+        ),
+        ("name: a\nworkload: b\nspace: {}\ntrials: 1\nsampler: boundry", "did you mean boundary?"),
+    ],
+)
+def test_a_mistake_is_named(text: str, said: str, tmp_path: Path) -> None:
+    with pytest.raises(UserError) as raised:
+        load(tmp_path, text)
+    assert said in str(raised.value)
+
+
+def test_no_file(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"SPEC: .*expected a YAML file"):
+        load_sweep(str(tmp_path / "none.yaml"))

@@ -1,0 +1,190 @@
+"""A user's text as a task of GPTs: windows, held-out part, levels, outcomes, and the file that names it.
+
+Axes: L lane, B sequence, T token.
+"""
+
+import math
+from collections import Counter
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+import torch
+
+from attnsweep.orchestrator.storage.named_files import named_files
+from attnsweep.workloads.engine.contract import Evidence, Lanes, Training
+from attnsweep.workloads.engine.pack import Pack
+from attnsweep.workloads.engine.result import PackResult
+from attnsweep.workloads.errors import UserError
+from attnsweep.workloads.files import take_over
+from attnsweep.workloads.gpt import GPTParameters, GPTWorkload
+from attnsweep.workloads.gpt.data import evaluation_batch, training_batch
+from attnsweep.workloads.gpt.text import END, Text, read_text
+from attnsweep.workloads.parameters import Value
+from attnsweep.workloads.testing import defaults
+from tests.workloads.gpt.own_text import RHYME, prepared
+
+WORKLOAD = GPTWorkload()
+TINY: dict[str, Value] = {"task": "text", "n_tokens": 8, "n_steps": 6, "batch_size": 4, "eval_batch_size": 6}
+
+
+def parameters(corpus: Path, /, **values: Value) -> GPTParameters:
+    return defaults(WORKLOAD, **{**TINY, "corpus": str(corpus), **values})
+
+
+def lanes_of(corpus: Path, n: int = 2, **values: Value) -> Lanes[GPTParameters]:
+    return Lanes([Training(parameters(corpus, **values), seed) for seed in range(n)], torch.device("cpu"))
+
+
+def ended(*trainings: Training[GPTParameters]) -> PackResult:
+    pack = Pack(WORKLOAD, trainings)
+    while not pack.advance(1_000):
+        pass
+    return pack.result()
+
+
+def written(text: Text, part: np.ndarray) -> list[str]:
+    return "".join(text.words[token] if token != END else "\n" for token in part).splitlines()
+
+
+@pytest.mark.parametrize("unit", ["characters", "words"])
+def test_a_text_is_read_as_it_was_prepared(tmp_path: Path, unit: str) -> None:
+    text = read_text(prepared(tmp_path, unit=unit, min_frequency=1))  # type: ignore[arg-type]
+    train, held_out = written(text, text.train), written(text, text.held_out)
+    lines = RHYME if unit == "characters" else ["".join(line.split()) for line in RHYME]
+    known = [line for line in lines if line in train]
+    assert train == known
+    assert len(train) + len(held_out) == len(lines)
+    assert 8 < len(held_out) < 28
+    # Digits or numbers may be unknown, because only the training part makes the vocabulary.
+    assert all(line[3:] in {each[3:] for each in lines} or "<unk>" in line for line in held_out)
+
+
+def test_steps_see_the_training_part_and_losses_the_held_out_part(tmp_path: Path) -> None:
+    corpus = prepared(tmp_path)
+    text, lanes = read_text(corpus), lanes_of(corpus)
+    for batch, part in ((training_batch(lanes, 3), text.train), (evaluation_batch(lanes), text.held_out)):
+        windows = {tuple(row) for row in np.lib.stride_tricks.sliding_window_view(part, 9).tolist()}
+        whole = torch.cat([batch["token"], batch["target"][..., -1:]], -1)
+        assert {tuple(row) for row in whole.flatten(0, 1).tolist()} <= windows
+        assert torch.equal(batch["token"][..., 1:], batch["target"][..., :-1])
+        torch.testing.assert_close(batch["weight"].sum((1, 2)), torch.ones(2))
+    assert not torch.equal(training_batch(lanes, 3)["token"], training_batch(lanes, 4)["token"])
+    assert not torch.equal(training_batch(lanes, 3)["token"][0], training_batch(lanes, 3)["token"][1])
+
+
+def test_every_window_is_drawn(tmp_path: Path) -> None:
+    corpus = prepared(tmp_path, ["ab" * 3 + str(line) for line in range(20)], min_frequency=1)
+    batch = training_batch(lanes_of(corpus, batch_size=500), 0)
+    text = read_text(corpus)
+    found = {tuple(row) for row in batch["token"].flatten(0, 1).tolist()}
+    assert found == {tuple(text.train[first : first + 8].tolist()) for first in range(len(text.train) - 8)}
+
+
+def test_levels_are_the_training_parts_laws_on_held_out_windows(tmp_path: Path) -> None:
+    corpus = prepared(tmp_path)
+    lanes, train = lanes_of(corpus), read_text(corpus).train.tolist()
+    batch, V = evaluation_batch(lanes), lanes.shared.n_words
+    ones, pairs, firsts = Counter(train[1:]), Counter(pairwise(train)), Counter(train[:-1])
+    unigram = [(ones[word] + 1 / V) / (len(train) - 1 + 1) for word in range(V)]
+    expected = {"constant": 0.0, "current": 0.0}
+    for token, target in zip(batch["token"][1].flatten().tolist(), batch["target"][1].flatten().tolist(), strict=True):
+        expected["constant"] -= math.log(unigram[target]) / 48
+        expected["current"] -= math.log((pairs[token, target] + unigram[target]) / (firsts[token] + 1)) / 48
+    for name, value in expected.items():
+        assert batch[f"level/{name}"][1].item() == pytest.approx(value, rel=1e-6)
+    assert expected["current"] < expected["constant"] < math.log(V)
+    assert batch["level/optimum"].isnan().all()
+
+
+def test_a_text_is_never_solved_and_may_be_overfit(tmp_path: Path) -> None:
+    levels = {"zero": 4.0, "constant": 3.0, "current": 2.0, "solved": math.nan}
+    held_out = [[4.0, 1.0, 1.2, 1.2], [4.0, 1.0, 1.2, 1.2], [4.0, 3.5, 3.0, 2.01], [4.0, 3.5, 3.2, 0.001]]
+    train = [[4.0, 1.0, 0.5, 0.5], [4.0, 1.0, 1.1, 1.1], [4.0, 3.5, 3.0, 2.0], [4.0, 3.5, 3.2, 0.001]]
+    evidence = Evidence(
+        steps=np.array([0, 5, 10, 20]),
+        metrics={"eval_loss": np.array(held_out), "loss": np.array(train)},
+        levels={name: np.full(4, value) for name, value in levels.items()},
+    )
+    found = WORKLOAD.judge(parameters(prepared(tmp_path)), evidence)
+    assert list(zip(found.outcome[:, -1], found.detail[:, -1], strict=True)) == [
+        ("overfit", ""),
+        ("plateau", ""),
+        ("marginal", "current"),
+        ("plateau", "moving"),
+    ]
+    assert (found.outcome[2, 2], found.detail[2, 2]) == ("degenerate_zero", "constant")
+
+
+@pytest.mark.slow
+def test_a_short_text_is_learned_by_heart(tmp_path: Path) -> None:
+    random = np.random.default_rng(0).choice(list("abcdefgh "), (40, 12))
+    corpus = prepared(tmp_path, ["".join(row) for row in random])
+    values = {"n_steps": 200, "learning_rate": 1e-2, "d_model": 32, "eval_batch_size": 64, "batch_size": 16}
+    found = WORKLOAD.judge(parameters(corpus), ended(Training(parameters(corpus, **values), 0)).evidence)
+    assert found.outcome[0, -1] == "overfit"
+
+
+def test_a_training_is_the_same_to_the_last_bit_in_any_pack(tmp_path: Path) -> None:
+    corpus = prepared(tmp_path)
+    trainings = [Training(parameters(corpus, d_model=8), seed) for seed in range(3)]
+    whole, alone = ended(*trainings).evidence, ended(trainings[1]).evidence
+    for metric, table in alone.metrics.items():
+        np.testing.assert_array_equal(whole.metrics[metric][1:2], table, err_msg=metric)
+    for level, losses in alone.levels.items():
+        np.testing.assert_array_equal(whole.levels[level][1:2], losses, err_msg=level)
+
+
+def test_the_content_of_a_text_is_part_of_a_training(tmp_path: Path) -> None:
+    corpus = prepared(tmp_path)
+    before = parameters(corpus)
+    pinned = GPTParameters.pinned({"task": "text", "corpus": str(corpus)})
+    assert pinned == {"corpus": str(corpus), "corpus_digest": read_text(corpus).digest, "n_words": before.n_words}
+    # What a run records, compares on resume, and sends to its trainers.
+    assert named_files(pinned) == (str(corpus),)
+    prepared(tmp_path, RHYME[1:])
+    assert parameters(corpus).corpus_digest != before.corpus_digest
+    assert parameters(corpus).identity() != before.identity()
+    with pytest.raises(UserError, match=r"corpus_digest: got .* the file has changed since the sweep began"):
+        GPTParameters.resolve(before.values())
+
+
+def test_a_worker_reads_the_file_that_it_was_sent(tmp_path: Path) -> None:
+    corpus = prepared(tmp_path)
+    expected = parameters(corpus)
+    take_over({str(corpus): corpus.read_bytes()})
+    corpus.unlink()
+    assert parameters(corpus) == expected
+
+
+def test_trainings_without_a_text_are_those_of_before() -> None:
+    assert "corpus" not in defaults(WORKLOAD).identity()
+    assert "corpus_digest" not in defaults(WORKLOAD).identity()
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"n_words": 7}, r"n_words: got 7, expected \d+, the vocabulary of .*; leave it out"),
+        ({"n_tokens": 1024}, r"n_tokens: got 1024, expected below \d+, the tokens of the smaller part"),
+        ({"task": "bigram_table"}, r"corpus: got .*, expected null with task=bigram_table"),
+        ({"corpus": "missing.parquet"}, r"corpus: got '.*missing.parquet', expected a prepared text"),
+    ],
+)
+def test_what_does_not_fit_is_refused(tmp_path: Path, values: dict[str, Value], message: str) -> None:
+    corpus = prepared(tmp_path, RHYME[:30])
+    with pytest.raises(UserError, match=message):
+        parameters(corpus, **values)
+
+
+def test_a_changed_file_is_refused(tmp_path: Path) -> None:
+    corpus = prepared(tmp_path)
+    table = pq.read_table(corpus)
+    pq.write_table(table.slice(1), corpus)
+    with pytest.raises(UserError, match="expected the digest it was written with"):
+        read_text(corpus)
+    pq.write_table(table.replace_schema_metadata(None), corpus)
+    with pytest.raises(UserError, match=r"expected a text of one column, prepared for task=text; prepare it: "):
+        read_text(corpus)

@@ -1,0 +1,38 @@
+"""The unigram and the bigram law of a text: what a prediction costs that sees nothing, or the current token only."""
+
+import numpy as np
+from numpy.typing import NDArray
+
+_PRIOR_SIGHTINGS = 1.0
+"""The weight, in occurrences, of the prior law mixed into the counts: uniform for unigrams, unigram for bigrams.
+Ours."""
+
+
+class CountedLaws:
+    """Unigram and bigram law, counted on some pairs of adjacent tokens.
+
+    Args:
+        before, tokens: (n,) int64, each token and the one before it.
+        n_words: The size V of the vocabulary.
+    """
+
+    def __init__(self, before: NDArray[np.int64], tokens: NDArray[np.int64], n_words: int) -> None:
+        self._n_words = n_words
+        seen = np.bincount(tokens, minlength=n_words)
+        self._unigram = (seen + _PRIOR_SIGHTINGS / n_words) / (seen.sum() + _PRIOR_SIGHTINGS)
+        self._seen_before = np.bincount(before, minlength=n_words)
+        self._pairs, self._seen_pairs = np.unique(before * n_words + tokens, return_counts=True)
+
+    def unigram_nats(self, tokens: NDArray[np.int64]) -> NDArray[np.float64]:
+        """(...) -log p of tokens (...) under the unigram law."""
+        nats: NDArray[np.float64] = -np.log(self._unigram[tokens])
+        return nats
+
+    def bigram_nats(self, before: NDArray[np.int64], tokens: NDArray[np.int64]) -> NDArray[np.float64]:
+        """(...) -log p of tokens (...) given those before them."""
+        key = before * self._n_words + tokens
+        place = np.searchsorted(self._pairs, key).clip(max=self._pairs.size - 1)
+        seen = np.where(self._pairs[place] == key, self._seen_pairs[place], 0)
+        prior = _PRIOR_SIGHTINGS * self._unigram[tokens]
+        nats: NDArray[np.float64] = -np.log((seen + prior) / (self._seen_before[before] + _PRIOR_SIGHTINGS))
+        return nats
