@@ -122,6 +122,22 @@ def test_the_process_that_logged_a_sweep_adds_its_report(
 
 
 @pytest.mark.slow
+def test_a_process_that_was_started_before_ray_is_taken_after_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    processes.start_ahead()
+    [process] = processes._idle
+    processes.start_ahead()
+    assert processes._idle == [process]
+    monkeypatch.setenv("RAY_CLIENT_MODE", "0")
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", "/tmp/torchinductor")
+    assert processes.idle_or_new() is process
+    processes.keep(process)
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", "sqlite:///other.db")
+    other = processes.idle_or_new()
+    assert (process.status is None, other is process) == (False, False)
+    other.end()
+
+
+@pytest.mark.slow
 def test_ctrl_c_skips_the_report_and_ends_the_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     directory = sweep_on_disk(tmp_path / "sweep", small_sweep("skipped"), trial_rows(0, SOLVED))
     with socket.create_server(("127.0.0.1", 0)) as server:
