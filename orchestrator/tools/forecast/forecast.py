@@ -9,6 +9,7 @@ from dataclasses import asdict, dataclass
 from rich.console import Console
 
 from attnsweep.orchestrator.analysis.rates.intervals import wilson
+from attnsweep.orchestrator.inspection.bases import find_base
 from attnsweep.orchestrator.running.engine_choice import engine_for
 from attnsweep.orchestrator.tools.forecast.cases import Case, cases_of
 from attnsweep.orchestrator.tools.forecast.price import Price, price_of
@@ -85,6 +86,8 @@ def forecast(
     """
     started = time.perf_counter()
     workload = load_workload(spec.workload, code)
+    if (base := find_base(workload, spec.fixed())) is not None:
+        spec = spec.fix({workload.parameters.base_field: base.name})
     check_sweep(spec, workload.parameters)
     cases = cases_of(spec, workload)
     escapes = []
@@ -166,7 +169,8 @@ def _price_lines(price: Price, engine: str) -> list[str]:
     most = "at most " if price.is_bound else ""
     rows = ", ".join(f"{n:,} of {table}" for table, n in price.n_rows.items())
     lines = [
-        f"price: {price.n_trainings:,} trainings, {most}{price.core_seconds:.0f} s on one core"
+        f"price: {price.n_trainings:,} trainings, {most}{price.core_seconds:.2g} s"
+        f" ({price.core_seconds_low:.2g} to {price.core_seconds_high:.2g}) of training on one core"
         f" ({price.core_seconds / 3600:.2g} core-hours, engine {engine}); rows: {rows}; {price.n_bytes / 1e6:.3g} MB"
     ]
     if price.n_shapes > 1:
