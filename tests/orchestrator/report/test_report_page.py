@@ -105,7 +105,7 @@ def test_where_no_model_is_fitted_the_cells_stand_alone_and_the_page_says_why(tm
     ]  # fmt: skip
     for name, rows, why in (
         ("words", trials, "No model: a model needs two parameters whose values are numbers."),
-        ("solved", [trial_rows(0, ["solved"] * 4)], "No model: none of 4 trainings of 1 trials are stuck"),
+        ("solved", [trial_rows(0, ["solved"] * 4)], "No model: none of 4 trainings of 1 trials end stuck"),
     ):
         given = spec if name == "words" else small_sweep("one")
         text, pictures = make_report([sweep_on_disk(tmp_path / name, given, *rows).place])
