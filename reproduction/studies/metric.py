@@ -1,6 +1,6 @@
 """The metric of attention: the same functions trained as k^t q (merged) or as k and q (factored), system P.
 
-Two laws for small starts, and what follows for runaways: docs/zeros.md, merged or factored. The loss is exact, the
+Laws of escape times and of runaways for small starts: docs/zeros.md, merged or factored. The loss is exact, the
 optimizer gradient descent. Axes: L training.
 """
 
@@ -15,6 +15,7 @@ from rich.console import Console
 
 from attnsweep.reproduction.comparison import ComparedValue, Comparison, save_figure
 from attnsweep.reproduction.rows import mean_row, median_row, share_row
+from attnsweep.reproduction.studies.metric_border import factored_exponent
 from attnsweep.reproduction.studies.metric_figure import Measured, metric_figure
 from attnsweep.reproduction.studies.metric_flow import opposed_shares
 from attnsweep.reproduction.studies.metric_law import RunawayLaw
@@ -210,7 +211,8 @@ def _slope_rows(name: str, counts: list[tuple[float, int, int]]) -> list[Compare
         return []
     slope, half = fitted_slope(sigma, k, n)
     name = f"{name}, factored: slope of log share against log sigma"
-    return [ComparedValue(name=name, published=None, ours=slope, low=slope - half, high=slope + half)]
+    derived = f"{factored_exponent(N, M):.3f} (derived, for small sigma)"
+    return [ComparedValue(name=name, published=derived, ours=slope, low=slope - half, high=slope + half)]
 
 
 def _escape_probes(form: str, sigma: float) -> NDArray[np.int64]:

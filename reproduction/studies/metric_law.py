@@ -53,10 +53,15 @@ class RunawayLaw:
         rates, modes_FF = np.linalg.eigh(_linear(n_categories, n_positions))
         growth = math.log1p(learning_rate * rates[3]), math.log1p(learning_rate * rates[2])
         modes = np.stack([modes_FF[:, 3], modes_FF[:, 2]])
-        found = {"n_categories": n_categories, "n_positions": n_positions, "growth": growth, "modes": modes}
         descent = _Descent(n_categories, n_positions, learning_rate)
         equal, opposite = (_border(descent, modes, growth[0] / growth[1], sign) for sign in (1.0, -1.0))
-        return cls(**found, borders=(equal, opposite))
+        return cls(
+            n_categories=n_categories,
+            n_positions=n_positions,
+            growth=growth,
+            modes=modes,
+            borders=(equal, opposite),
+        )
 
     @property
     def exponent(self) -> float:

@@ -10,6 +10,7 @@ import torch
 from rich.console import Console
 
 from attnsweep.reproduction.studies import metric, metric_flow, metric_full, metric_law, metric_slopes, precision
+from attnsweep.reproduction.studies.metric_border import factored_exponent
 from attnsweep.reproduction.studies.metric_law import RunawayLaw, coordinates
 from attnsweep.workloads.category_pairs.positions_only import PositionsOnly
 from attnsweep.workloads.engine.streams import Streams
@@ -129,10 +130,37 @@ def test_the_interval_of_a_corrected_share_covers_and_a_slope_through_counts_fol
 
 def test_the_flow_turns_to_the_faster_mode_the_longer_it_grows() -> None:
     header, *lines = metric_flow.opposed_shares(4, 5, 256)
-    assert len(header) == 3
-    shares = [float(line[1]) for line in lines]
-    assert shares[0] > 0.05
-    assert shares[-1] < shares[0] / 3
+    assert len(header) == 5
+    opposed, strongly = ([float(line[column]) for line in lines] for column in (1, 3))
+    assert opposed[0] > 0.05
+    assert opposed[-1] < opposed[0] / 3
+    assert all(one >= other for one, other in zip(opposed, strongly, strict=True))
+
+
+def test_the_exponent_of_the_factored_share_is_derived() -> None:
+    assert factored_exponent(10, 20) == pytest.approx(1.5685, abs=1e-4)
+    assert factored_exponent(4, 12) > 0
+
+
+def test_the_flow_leaves_the_border_at_the_derived_rate() -> None:
+    N, M, K = 10, 20, 19
+    shift, ones = np.eye(M, K), np.ones((M, K))
+    # Five directions share k^t u, in proportions that the derivation does not use.
+    z = np.linalg.qr(np.column_stack([np.ones(K), np.random.default_rng(0).normal(size=(K, 5))]))[0].T
+    shares = np.array([1.0, 2.0, 3.0, 4.0, 5.0])
+    weight = np.append(2 / (M * K), shares / shares.sum() * (1 / (N - 1) + 2 * (M - 2) / (M * M * K)))
+    u = np.sqrt(weight)[:, None] * z
+    a, b = 1.0, -2 / M
+    k = u @ (a * shift + b * ones).T
+    b += 1e-9
+    path = []
+    while a < 40:
+        pull, logits = a * shift + b * ones, k.T @ u
+        moves = u @ pull.T, k @ pull, (N - 1) * float((logits * shift).sum()), float(logits.sum())
+        k, u, a, b = (value + 2e-3 / a * move for value, move in zip((k, u, a, b), moves, strict=True))
+        path.append((a, abs(b / a + 2 / M)))
+    (a0, one), (a1, two) = path[len(path) // 2], path[-1]
+    assert math.log(two / one) / math.log(a1 / a0) == pytest.approx(factored_exponent(N, M), abs=0.01)
 
 
 def test_a_slope_of_exact_powers_is_found() -> None:

@@ -21,6 +21,8 @@ from tests.orchestrator.small_sweep import commit, folder_of, open_writer, small
 from tests.present import present
 
 SOLVED = ["solved"] * 4
+PLAIN = {"n_steps": 8}
+"""A space that varies nothing: its report has two figures."""
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -55,7 +57,7 @@ def test_the_report_is_an_artifact_of_the_sweeps_run(client: MlflowClient, tmp_p
 
 @pytest.mark.slow
 def test_a_report_is_drawn_again_when_there_are_more_rows(client: MlflowClient, tmp_path: Path) -> None:
-    directory = sweep_on_disk(tmp_path / "sweep", small_sweep("grown"), trial_rows(0, SOLVED))
+    directory = sweep_on_disk(tmp_path / "sweep", small_sweep("grown", space=PLAIN), trial_rows(0, SOLVED))
     sync(directory)
     add_report(directory)
     before, written = everything_stored(), _report(client, directory).stat()
@@ -102,7 +104,7 @@ def test_a_store_that_is_gone_is_a_warning(tmp_path: Path, caplog: pytest.LogCap
 def test_the_process_that_logged_a_sweep_adds_its_report(
     client: MlflowClient, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    directory = sweep_on_disk(tmp_path / "sweep", small_sweep("elsewhere"), trial_rows(0, SOLVED))
+    directory = sweep_on_disk(tmp_path / "sweep", small_sweep("elsewhere", space=PLAIN), trial_rows(0, SOLVED))
     projection = Projection(directory)
     projection.close()
     have_report_added(directory)
