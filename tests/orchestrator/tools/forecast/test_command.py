@@ -32,8 +32,8 @@ SPEC = Sweep(
 @pytest.mark.slow
 def test_json_names_each_sigma_and_the_price(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "sweep.json").write_text(SPEC.to_json())
-    done = CliRunner().invoke(app, ["forecast", "sweep.json", "--seeds", "16", "--trials", "7", "--json"])
+    (tmp_path / "tiny.json").write_text(SPEC.to_json())
+    done = CliRunner().invoke(app, ["forecast", "tiny.json", "--seeds", "16", "--trials", "7", "--json"])
     assert done.exit_code == 0, done.output
     found = json.loads(done.stdout.splitlines()[-1])
     (case,) = found["cases"]
@@ -44,7 +44,7 @@ def test_json_names_each_sigma_and_the_price(tmp_path: Path, monkeypatch: pytest
     assert found["price"]["n_rows"]["trainings"] == 21
     price = found["price"]
     assert 0 < price["core_seconds_low"] <= price["core_seconds"] <= price["core_seconds_high"]
-    assert [path.name for path in tmp_path.iterdir()] == ["sweep.json"]
+    assert [path.name for path in tmp_path.iterdir()] == ["tiny.json"]
 
 
 def test_cases_are_the_combinations_of_choices_at_the_middle_of_ranges() -> None:
