@@ -22,10 +22,10 @@ import torch
 from two_layer_attention import NextToken
 
 from attnsweep.workloads.category_pairs import CategoryPairs
-from attnsweep.workloads.engine.blocks import Programs
 from attnsweep.workloads.engine.contract import Training, Workload
 from attnsweep.workloads.engine.pack import Pack
 from attnsweep.workloads.engine.programs import block_engine
+from attnsweep.workloads.engine.shape_programs import Programs
 from attnsweep.workloads.formal_languages import FormalLanguages
 from attnsweep.workloads.testing import defaults
 

@@ -36,11 +36,11 @@ from torch.utils.flop_counter import FlopCounterMode
 from attnsweep.workloads.category_pairs import CategoryPairs
 from attnsweep.workloads.category_pairs.full_model import FullModel
 from attnsweep.workloads.category_pairs.parameters import FULL_VARIANTS, CategoryPairsParameters
-from attnsweep.workloads.engine.blocks import Programs
 from attnsweep.workloads.engine.contract import Lanes, Training
 from attnsweep.workloads.engine.optimizers import State
 from attnsweep.workloads.engine.pack import Pack
 from attnsweep.workloads.engine.process import training_settings
+from attnsweep.workloads.engine.shape_programs import Programs
 from attnsweep.workloads.testing import defaults
 
 WORKLOAD = CategoryPairs()

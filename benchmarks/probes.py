@@ -15,10 +15,10 @@ from pathlib import Path
 from typing import Any
 
 from attnsweep.workloads.category_pairs import CategoryPairs
-from attnsweep.workloads.engine.blocks import Programs
 from attnsweep.workloads.engine.contract import Training, Workload
 from attnsweep.workloads.engine.pack import Pack
 from attnsweep.workloads.engine.process import training_settings
+from attnsweep.workloads.engine.shape_programs import Programs
 from attnsweep.workloads.formal_languages import FormalLanguages
 from attnsweep.workloads.parameters import Value
 from attnsweep.workloads.testing import defaults

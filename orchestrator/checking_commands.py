@@ -108,6 +108,7 @@ def check_gradients(
     as_json: AsJson = False,
 ) -> None:
     """Check the gradients of a workload in float64, one row per check; exit code 1 if one fails."""
+    from attnsweep.orchestrator.inspection.bases import find_base
     from attnsweep.orchestrator.inspection.gradients import check_workload
     from attnsweep.orchestrator.terminal import PlainConsole
     from attnsweep.search_spaces.loading import assignment
@@ -115,6 +116,8 @@ def check_gradients(
 
     loaded = load_workload(workload)
     values = dict(assignment(text) for text in fixed or [])
+    if (base := find_base(loaded, values)) is not None:
+        values[loaded.parameters.base_field] = base.name
     report = check_workload(loaded, values, _say, compiles=engine == on.Engine.blocks)
     report.print(PlainConsole(stderr=as_json))
     if as_json:

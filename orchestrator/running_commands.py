@@ -128,6 +128,9 @@ def resume(
     priority: on.Priority = 0,
     pack_size: on.PackSize = None,
     max_failures: on.MaxFailures = None,
+    trials: Annotated[
+        str | None, typer.Option(metavar="+N", help="Add this many trials to the sweep, finished or not.")
+    ] = None,
     accept_drift: Annotated[
         bool, typer.Option("--accept-drift", help="Resume although versions or code have changed.")
     ] = False,
@@ -153,7 +156,9 @@ def resume(
     if trust:
         trust_code_of(directory)
     with hooks.telling_faults(on_failure):
-        summary = resume_sweep(directory, resources, _stderr(), accept_drift=accept_drift)
+        summary = resume_sweep(
+            directory, resources, _stderr(), accept_drift=accept_drift, more_trials=on.parse_more(trials)
+        )
     _conclude(summary, on_finish, as_json=as_json)
 
 

@@ -208,6 +208,9 @@ class TrainingParameters:
     variant_field: ClassVar[str | None] = None
     """The parameter that the ledger's `variant` column repeats."""
 
+    base_field: ClassVar[str | None] = None
+    """The parameter that names a training of another sweep, from whose weights this one starts: see `bases`."""
+
     @classmethod
     def declared(cls) -> dict[str, Parameter]:
         """The declared parameters by name, in order of declaration."""

@@ -48,9 +48,15 @@ def trained_weights(directory: Location, training: str) -> State:
     """
     sweep = SweepDirectory.open(directory)
     training_id = find_training(Ledger(sweep.place), training)
-    if (name := _kept(sweep.place).get(training_id)) is not None:
-        return _read(sweep.place, name)
+    if (kept := kept_weights(sweep, training_id)) is not None:
+        return kept
     return {name: value[0] for name, value in retrain(sweep, [training_id])[1].items()}
+
+
+def kept_weights(directory: SweepDirectory, training_id: str) -> State | None:
+    """The weights of a training by name; `None` if they were not kept. Raises UserError if the file is damaged."""
+    name = _kept(directory.place).get(training_id)
+    return None if name is None else _read(directory.place, name)
 
 
 def keep_weights(directory: SweepDirectory, trials: Collection[int], say: Callable[[str], None]) -> None:

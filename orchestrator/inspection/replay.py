@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import torch
 
-from attnsweep.orchestrator.inspection.deviation import deviation
+from attnsweep.orchestrator.inspection.deviation import Deviation, deviation
 from attnsweep.orchestrator.inspection.replay_summary import Replay
 from attnsweep.orchestrator.ledger.reader import Ledger
 from attnsweep.orchestrator.storage.environment import Engine
@@ -30,12 +30,12 @@ from attnsweep.orchestrator.training.error_text import STOPS, text_of
 from attnsweep.orchestrator.training.identity import Task
 from attnsweep.orchestrator.training.messages import Rows
 from attnsweep.orchestrator.training.rows import PackContext, curve_rows, ended_rows, failed_rows, head_rows
-from attnsweep.workloads.engine.blocks import Programs
 from attnsweep.workloads.engine.contract import Lanes, Training, Workload
 from attnsweep.workloads.engine.optimizers import State
 from attnsweep.workloads.engine.pack import Pack
 from attnsweep.workloads.engine.process import training_settings
 from attnsweep.workloads.engine.schedule import dense_probe_steps
+from attnsweep.workloads.engine.shape_programs import Programs
 from attnsweep.workloads.errors import UserError
 
 REPLAYED_SHARE = 0.01
@@ -103,6 +103,24 @@ def retrain(directory: SweepDirectory, training_ids: Sequence[str]) -> tuple[Lan
     tasks = recorded_tasks(workload, rows.take([place[each] for each in training_ids]))
     with training_settings():
         return _trained(workload, tasks, "cpu", directory.engine).final_state(np.arange(len(tasks)))
+
+
+def retrain_checked(directory: SweepDirectory, training_id: str) -> tuple[State, Deviation]:
+    """Trains one training again, alone, to its end.
+
+    Returns:
+        Its parameters and buffers by name, and how far its end is from the recorded one.
+    """
+    workload = load_workload_of(directory)
+    recorded = recorded_rows(Ledger(directory.place), [training_id])
+    tasks = recorded_tasks(workload, recorded.trainings)
+    (environment,) = recorded.trainings["environment"].to_pylist()
+    context = PackContext(directory.sweep, "replay", "cpu", platform.node())
+    with training_settings():
+        pack = _trained(workload, tasks, "cpu", directory.engine_of(environment))
+        rows = ended_rows(workload, tasks, pack, pack.result(), context)
+        _, state = pack.final_state(np.array([0]))
+    return {name: value[0] for name, value in state.items()}, deviation(recorded, rows)
 
 
 def find_training(ledger: Ledger, name: str) -> str:

@@ -13,7 +13,7 @@ from matplotlib.figure import Figure
 from attnsweep.orchestrator.analysis.figures.style import BLUE
 from attnsweep.orchestrator.analysis.rates.figure import stuck_rate_figure
 from attnsweep.orchestrator.analysis.rates.intervals import rate_label
-from attnsweep.orchestrator.analysis.rates.map_figure import map_gid, outcome_map_figure
+from attnsweep.orchestrator.analysis.rates.map_figure import map_gid
 from attnsweep.orchestrator.analysis.roles.figure import emergence_figure
 from attnsweep.orchestrator.report.figures.cells import cells_figure
 from attnsweep.orchestrator.report.figures.curves import curve_figures
@@ -138,7 +138,7 @@ def _outcome_map(plane: Plane, axes: str) -> Picture:
         shares = "; ".join(f"{name} {rate_label(rate)}" for name, rate in zip(rates.outcomes, cell, strict=True))
         hover[map_gid(place)] = f"{label}: {shares}"
     alt = f"The most frequent outcome, by {axes}"
-    return Picture("cells", "outcome_map", alt, outcome_map_figure(rates), hover)
+    return Picture("cells", "outcome_map", alt, rates.plot_map(), hover)
 
 
 def _file_name(text: str) -> str:

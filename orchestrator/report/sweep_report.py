@@ -17,6 +17,7 @@ from attnsweep.orchestrator.report.explorer.explorer import Explorer, read_explo
 from attnsweep.orchestrator.report.plane import Plane, read_plane
 from attnsweep.orchestrator.report.regions import Regions, read_regions
 from attnsweep.orchestrator.report.role_hazards import RoleHazards, read_role_hazards
+from attnsweep.orchestrator.report.stuck_rows import StuckRow, stuck_rows
 from attnsweep.orchestrator.storage.local import LocalFolder
 from attnsweep.orchestrator.storage.location import as_argument
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
@@ -42,6 +43,7 @@ class SweepReport:
         costs: Core-seconds by pack size.
         totals: The totals of the ledger.
         failures: The errors, by kind.
+        stuck_rows: A few stuck trainings that stand for the others.
         composition: The share of heads in each role by layer; empty if no head could have a role.
         explorer: What the page's script draws; `None` if nothing varies.
         role_hazards: How much sooner roles emerge, by the same two parameters.
@@ -60,6 +62,7 @@ class SweepReport:
     costs: tuple[facts.PackCost, ...]
     totals: facts.Totals
     failures: tuple[facts.Failure, ...]
+    stuck_rows: tuple[StuckRow, ...]
     composition: tuple[RoleShare, ...]
     role_hazards: tuple[RoleHazards, ...]
     explorer: Explorer | None
@@ -116,6 +119,7 @@ class SweepReport:
         if self.n_failed:
             errors = "select trial, replicate, error from trainings where outcome = 'failed'"
             queries.append(("The errors", errors))
+        told += [("Why a training is stuck", f"attnsweep why {place} {row.name}") for row in self.stuck_rows]
         told += [(purpose, f"attnsweep query {place} {shlex.quote(sql)}") for purpose, sql in queries]
         told.append(("All rows, for your own analysis", f"attnsweep query {place} 'from trials' --format csv"))
         return told
@@ -158,6 +162,7 @@ def read_sweep_report(directory: SweepDirectory) -> SweepReport:
             costs=facts.pack_costs(connection),
             totals=facts.totals(connection),
             failures=facts.failures(connection),
+            stuck_rows=stuck_rows(connection),
             composition=() if results.roles is None else role_composition(connection, pool),
             role_hazards=hazards,
             explorer=read_explorer(connection, directory.spec, regions, plane, heads=results.roles is not None),

@@ -1,22 +1,26 @@
 """Which engine takes the steps of a new sweep, from its beginning to its end."""
 
 import threading
+from collections.abc import Callable
+from concurrent.futures import Future
 from contextlib import suppress
+from dataclasses import dataclass, field
 from math import ceil, prod
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
 from rich.console import Console
 
 from attnsweep.orchestrator.storage.environment import Engine
 from attnsweep.orchestrator.training.error_text import STOPS
+from attnsweep.orchestrator.training.resources import Resources
 from attnsweep.search_spaces.dimensions import Categorical, Int
 from attnsweep.search_spaces.replication import most_wanted
 from attnsweep.search_spaces.sweep import Sweep
 from attnsweep.workloads.engine.block_step import StepGraph
-from attnsweep.workloads.engine.blocks import Programs
 from attnsweep.workloads.engine.contract import Training, Workload
 from attnsweep.workloads.engine.pack import Pack
 from attnsweep.workloads.engine.programs import NoCompilerError, block_engine
+from attnsweep.workloads.engine.shape_programs import KnownPrograms, Programs
 
 _SECONDS_SAVED_BY_BLOCKS, _SECONDS_SAVED_BY_GRADIENTS = 1e-9, 1.5e-10
 """For each number that a step computes. The vmapped engine takes 1 ns, of which blocks leave a tenth (system P) to a
@@ -65,15 +69,51 @@ def steps_of_a_shape(spec: Sweep, workload: Workload[Any]) -> int:
     return ceil(trainings / n_shapes) * n_steps
 
 
-def compile_ahead(spec: Sweep, workload: Workload[Any]) -> None:
-    """Compiles the program of a sweep's first shape while Ray starts; trainers that need it sooner wait for it."""
+@dataclass(frozen=True)
+class Ahead:
+    """What a thread prepares while Ray starts.
 
-    def compile_first() -> None:
-        # Whatever keeps it from being compiled, the first trainer meets it too, and says so.
-        with suppress(BaseException):
-            Pack(workload, [Training(_a_training(spec, workload), 0)], programs=Programs()).compile()
+    Attributes:
+        engine: Of the sweep.
+        programs: Of its first shape, for trainers.
+    """
 
-    threading.Thread(target=compile_first, name="compile-ahead", daemon=True).start()
+    engine: "Future[Engine]" = field(default_factory=Future)
+    programs: "Future[KnownPrograms]" = field(default_factory=Future)
+
+    @classmethod
+    def of(cls, spec: Sweep, workload: Workload[Any], resources: Resources, choose: Callable[[], Engine]) -> Self:
+        """Chooses the engine, then compiles what the first pack needs. What is raised meanwhile is raised by `engine`.
+
+        Args:
+            spec: The sweep.
+            workload: Its workload.
+            resources: What it runs on. What trains in this process compiles its own programs: PyTorch traces in one
+                thread at a time.
+            choose: Chooses the engine.
+        """
+        ahead = cls()
+
+        def prepare() -> None:
+            try:
+                ahead.engine.set_result(choose())
+            except BaseException as error:  # noqa: BLE001  # Raised where the result is asked for.
+                ahead.engine.set_exception(error)
+                return
+            is_compiled = ahead.engine.result() == "blocks" and not resources.local and resources.device != "cuda"
+            ahead.programs.set_result(_first_programs(spec, workload) if is_compiled else KnownPrograms())
+
+        threading.Thread(target=prepare, name="ahead", daemon=True).start()
+        return ahead
+
+
+def _first_programs(spec: Sweep, workload: Workload[Any]) -> KnownPrograms:
+    """The program of a sweep's first shape, compiled if this machine has not done so before."""
+    found = KnownPrograms()
+    # Whatever keeps it from being compiled, the first trainer meets it too, and says so.
+    with suppress(BaseException):
+        Pack(workload, [Training(_a_training(spec, workload), 0)], programs=Programs(found)).compile()
+    return found.as_sent()
 
 
 def _pays(spec: Sweep, workload: Workload[Any]) -> bool:

@@ -11,7 +11,7 @@ import pyarrow as pa
 from attnsweep.orchestrator.ledger.writer import LedgerWriter
 from attnsweep.orchestrator.running.backlog import Backlog, SizerOf
 from attnsweep.orchestrator.running.checkpoints import Checkpoints
-from attnsweep.orchestrator.running.pack_sizes import PackSizer, PackSizes
+from attnsweep.orchestrator.running.pack_sizes import PackSizer, PackSizes, sizes_of_user
 from attnsweep.orchestrator.running.retries import Retries
 from attnsweep.orchestrator.running.study import Study
 from attnsweep.orchestrator.running.trials import OpenTrials
@@ -120,8 +120,11 @@ class SweepLoop:
         self._max_failures = float("inf") if max_failures is None else max_failures
         self._followers = followers
         self._backlog = Backlog()
-        self._sizes = PackSizes(pack_size, directory.place)
-        self._trials_per_pack = -(-(pack_size or PackSizer.smallest) // n_wanted(directory.spec.replicates, {}))
+        # What is drawn next must not depend on other sweeps.
+        of_user = None if study.learns else sizes_of_user(directory.spec.workload, directory.engine)
+        self._sizes = PackSizes(pack_size, directory.place, of_user)
+        self._first_pack = pack_size or PackSizer.smallest
+        self._trials_per_pack = -(-self._first_pack // n_wanted(directory.spec.replicates, {}))
         self._trials = OpenTrials(directory, workload, study, self._backlog)
         self._retries = Retries(Checkpoints(directory.place, directory.environment))
         self._may_ask = True
@@ -160,6 +163,8 @@ class SweepLoop:
             # Packs that have ended have ended all the same.
             self._commit_ended()
             raise
+        finally:
+            self._sizes.save_for_user()
 
     @property
     def n_asked(self) -> int:
@@ -244,7 +249,8 @@ class SweepLoop:
     def _ask_ahead(self) -> bool:
         """Asks for as many trainings as are under way: trainers whose packs end together find their next ones waiting.
 
-        Not where trials depend on how earlier ones ended, or on the time that is left.
+        While trainers start, for a first pack. Not where trials depend on how earlier ones ended, or on the time that
+        is left.
 
         Returns:
             Whether time ran out.
@@ -252,7 +258,7 @@ class SweepLoop:
         if self._study.learns or self._directory.spec.seconds is not None:
             return False
         until = time.monotonic() + _ASK_SECONDS
-        while self._n_to_ask and len(self._backlog) < self._n_under_way:
+        while self._n_to_ask and len(self._backlog) < (self._n_under_way or self._first_pack):
             self._trials.ask(self._trials_per_pack)
             if time.monotonic() >= until:
                 return True
@@ -286,6 +292,7 @@ class SweepLoop:
                 self._retries.again(order)
             case Trained():
                 self._n_trained += len(order.tasks)
+                self._sizes.trained(report.lane_steps)
                 if order.checkpoint is None:
                     self._sizer(order).measured(len(order.tasks), report.lane_steps / report.seconds)
                 self._ended.append((order, report.rows))

@@ -1,21 +1,30 @@
 """How many trainings make a pack: found by measurement, for each shape and type of accelerator, and kept in the sweep.
 
-No row depends on it but by the columns that name its pack.
+A sweep begins with the sizes that this user's last sweep of the workload found on such a machine. No row depends on
+them but by the columns that name its pack.
 """
 
+import hashlib
 import json
+import platform
 from collections.abc import Mapping
 from contextlib import suppress
-from typing import Annotated
+from pathlib import Path
+from typing import Annotated, TypeAlias
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from attnsweep.orchestrator.storage.environment import Engine
 from attnsweep.orchestrator.storage.errors import StoreError
+from attnsweep.orchestrator.storage.local import LocalFolder
 from attnsweep.orchestrator.storage.place import Place
+from attnsweep.orchestrator.storage.user_state import state_folder
 from attnsweep.orchestrator.training.identity import Shape
 from attnsweep.workloads.errors import UserError
 
 _FILE = "pack_sizes.json"
+_FEWEST_LANE_STEPS = 1_000_000
+"""That a run trains before later sweeps begin with its sizes. In a shorter one starting a pack is most of its time."""
 _Size = Annotated[int, Field(ge=1)]
 _Rate = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 
@@ -33,6 +42,10 @@ class Measured(BaseModel):
     rates: Mapping[_Size, _Rate]
     limit: _Size
 
+    def without_limit(self) -> "Measured":
+        """The same for a machine whose memory is not known to be short."""
+        return self.model_copy(update={"limit": max(PackSizer.largest, *self.rates)})
+
 
 class _Kept(BaseModel):
     """The file: by the type of accelerator, by the shape as JSON."""
@@ -42,43 +55,95 @@ class _Kept(BaseModel):
     sizes: Mapping[str, Mapping[str, Measured]]
 
 
+_Sizes: TypeAlias = Mapping[str, Mapping[str, Measured]]
+
+
+def sizes_of_user(workload: str, engine: Engine) -> Path | None:
+    """The folder with the sizes that this user's sweeps of a workload found on machines like this one.
+
+    `None` where the user has no home.
+    """
+    kind = [workload, engine, platform.machine(), _processor()]
+    with suppress(RuntimeError):
+        return state_folder() / "pack_sizes" / hashlib.sha256(json.dumps(kind).encode()).hexdigest()[:16]
+    return None
+
+
+def _processor() -> str:
+    """The processor's model, where Linux names it."""
+    with suppress(OSError):
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines()
+        return next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), "")
+    return ""
+
+
 class PackSizes:
-    """The sizers of a sweep. They begin with what its earlier runs have measured.
+    """The sizers of a sweep. They begin with what its earlier runs have measured, or else other sweeps of the user.
 
     Args:
         fixed: The size to use throughout; `None` finds one, and keeps what it finds.
         place: The sweep.
+        of_user: From `sizes_of_user`; `None` if it must not depend on other sweeps.
     """
 
-    def __init__(self, fixed: int | None, place: Place) -> None:
-        self._fixed, self._place = fixed, place
+    def __init__(self, fixed: int | None, place: Place, of_user: Path | None = None) -> None:
+        self._fixed, self._place, self._of_user = fixed, place, of_user
         self._kept = {} if fixed else _read(place)
+        self._of_others = {} if fixed or of_user is None else _read(LocalFolder(of_user))
         self._sizers: dict[tuple[str, Shape], PackSizer] = {}
+        self._n_lane_steps = 0
 
     def sizer(self, accelerator: str, shape: Shape) -> "PackSizer":
         """The sizer of packs of a shape on a type of accelerator."""
         found = self._sizers.get((accelerator, shape))
         if found is None:
-            found = PackSizer(self._fixed, self._kept.get(accelerator, {}).get(json.dumps(shape)))
+            known = (sizes.get(accelerator, {}).get(json.dumps(shape)) for sizes in (self._kept, self._of_others))
+            found = PackSizer(self._fixed, next((each for each in known if each is not None), None))
             self._sizers[accelerator, shape] = found
         return found
+
+    def trained(self, lane_steps: int) -> None:
+        """Counts what was trained."""
+        self._n_lane_steps += lane_steps
 
     def save(self) -> None:
         """Writes what was found since, if any size is new. A failure to write it never stops a sweep."""
         if self._fixed:
             return
-        found = {accelerator: dict(by_shape) for accelerator, by_shape in self._kept.items()}
+        found = self._with_found(self._kept)
+        if _sizes_in(found) != _sizes_in(self._kept):
+            self._kept = found
+            with suppress(StoreError):
+                _write(found, self._place)
+
+    def save_for_user(self) -> None:
+        """Writes what was found for this user's later sweeps, if this run has trained for long enough to know.
+
+        Limits are left out: memory may be free by then.
+        """
+        if self._fixed or self._of_user is None or self._n_lane_steps < _FEWEST_LANE_STEPS:
+            return
+        with suppress(OSError, StoreError):
+            self._of_user.mkdir(mode=0o700, parents=True, exist_ok=True)
+            place = LocalFolder(self._of_user)
+            found = self._with_found(_read(place))
+            for by_shape in found.values():
+                by_shape.update({shape: each.without_limit() for shape, each in by_shape.items() if each.rates})
+            _write(found, place)
+
+    def _with_found(self, kept: _Sizes) -> dict[str, dict[str, Measured]]:
+        found = {accelerator: dict(by_shape) for accelerator, by_shape in kept.items()}
         for (accelerator, shape), sizer in self._sizers.items():
             if (measured := sizer.found) is not None:
                 found.setdefault(accelerator, {})[json.dumps(shape)] = measured
-        if _sizes_in(found) == _sizes_in(self._kept):
-            return
-        self._kept = found
-        with suppress(StoreError):
-            self._place.put_passing_text(_FILE, _Kept(sizes=found).model_dump_json() + "\n")
+        return found
 
 
-def _read(place: Place) -> Mapping[str, Mapping[str, Measured]]:
+def _write(sizes: _Sizes, place: Place) -> None:
+    place.put_passing_text(_FILE, _Kept(sizes=sizes).model_dump_json() + "\n")
+
+
+def _read(place: Place) -> _Sizes:
     """What earlier runs have found; nothing where that cannot be read."""
     try:
         return _Kept.model_validate_json(place.read_text(_FILE)).sizes
@@ -86,7 +151,7 @@ def _read(place: Place) -> Mapping[str, Mapping[str, Measured]]:
         return {}
 
 
-def _sizes_in(kept: Mapping[str, Mapping[str, Measured]]) -> object:
+def _sizes_in(kept: _Sizes) -> object:
     """All but the rates, which change with every pack."""
     return {
         (accelerator, shape): (sorted(measured.rates), measured.limit)

@@ -1,7 +1,10 @@
 """The spec that a sweep stores: what the user gave, once it is known to fit its workload."""
 
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any
 
+from attnsweep.orchestrator.inspection.bases import find_base
 from attnsweep.orchestrator.running.study import check_storage
 from attnsweep.orchestrator.storage.credentials import refuse_credentials
 from attnsweep.orchestrator.storage.location import as_argument
@@ -9,6 +12,7 @@ from attnsweep.orchestrator.storage.stored_code import named_by_file_alone
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
 from attnsweep.search_spaces.sweep import Sweep
 from attnsweep.search_spaces.validation import check_sweep
+from attnsweep.workloads.base_names import NamedBase
 from attnsweep.workloads.engine.contract import Workload
 from attnsweep.workloads.errors import UserError
 from attnsweep.workloads.parameters import Value
@@ -25,14 +29,25 @@ def pinned(workload: Workload[Any], spec: Sweep) -> dict[str, Value]:
         return dict(workload.parameters.pinned(spec.fixed()))
 
 
-def resolved(spec: Sweep, workload: Workload[Any]) -> Sweep:
-    """The spec as a sweep stores it, once it is known to fit its workload."""
+def resolved(
+    spec: Sweep, workload: Workload[Any], known_bases: Mapping[str, str] = MappingProxyType({})
+) -> tuple[Sweep, NamedBase | None]:
+    """The spec as a sweep stores it, once it is known to fit its workload, and the weights that it starts from.
+
+    Args:
+        spec: What the user gave.
+        workload: Its workload.
+        known_bases: Those that its directory has stored, and what the user gave for them.
+    """
+    base = find_base(workload, spec.fixed(), known_bases)
+    if base is not None:
+        spec = spec.fix({workload.parameters.base_field: base.name})
     spec = spec.fix(pinned(workload, spec))
     check_sweep(spec, workload.parameters)
     refuse_credentials(spec)
     check_storage(spec)
     code = user_code_of(workload)
-    return spec if code is None else named_by_file_alone(spec, code)
+    return (spec if code is None else named_by_file_alone(spec, code)), base
 
 
 def check_same(spec: Sweep, code: UserCode | None, found: SweepDirectory) -> None:

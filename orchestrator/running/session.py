@@ -15,7 +15,7 @@ from attnsweep.orchestrator.ledger.schema import schemas_of
 from attnsweep.orchestrator.ledger.writer import LedgerWriter
 from attnsweep.orchestrator.report.screen.summary import Summary, summarize
 from attnsweep.orchestrator.running.charges import check_charges
-from attnsweep.orchestrator.running.engine_choice import compile_ahead, engine_for
+from attnsweep.orchestrator.running.engine_choice import Ahead, engine_for
 from attnsweep.orchestrator.running.few_steps import warn_of_few_steps
 from attnsweep.orchestrator.running.loop import Found, SweepLoop
 from attnsweep.orchestrator.running.progress import ProgressDisplay, logging_progress
@@ -32,15 +32,17 @@ from attnsweep.orchestrator.storage.location import Location, as_argument
 from attnsweep.orchestrator.storage.named_files import check_unchanged, named_files, sha256_of_files
 from attnsweep.orchestrator.storage.owner import TakenError
 from attnsweep.orchestrator.storage.replays import earlier_replays
+from attnsweep.orchestrator.storage.stored_bases import offer_bases
 from attnsweep.orchestrator.storage.stored_code import load_workload_of
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
 from attnsweep.orchestrator.storage.trust import trust
 from attnsweep.orchestrator.storage.whereabouts import Beacon
-from attnsweep.orchestrator.tracking import Projection, tracking_uri
+from attnsweep.orchestrator.tracking import Projection, processes, tracking_uri
 from attnsweep.orchestrator.training.messages import RunContext
 from attnsweep.orchestrator.training.pool import Pool
 from attnsweep.orchestrator.training.resources import Resources, StartPool, open_resources
 from attnsweep.search_spaces.sweep import Sweep
+from attnsweep.search_spaces.validation import check_sweep
 from attnsweep.workloads.engine.contract import Workload
 from attnsweep.workloads.errors import UserError
 from attnsweep.workloads.registry import load_workload
@@ -84,20 +86,20 @@ def run_sweep(
     tracking_uri()
     workload = load_workload(spec.workload, code)
     parameters = workload.parameters
-    spec = resolved(spec, workload)
     SweepDirectory.check_new(where)
+    spec, base = resolved(spec, workload)
     check_charges(spec, workload)
     warn_of_few_steps(spec, workload, console)
-    engine = engine_for(spec, workload, resources.engine, console)
+    processes.start_ahead()
+    ahead = Ahead.of(spec, workload, resources, lambda: engine_for(spec, workload, resources.engine, console))
     code = user_code_of(workload)
     if code is not None:
         trust(code.sha256)
-    if engine == "blocks" and resources.starts_ray:
-        compile_ahead(spec, workload)
-    with open_resources(resources) as start_pool:
+    with open_resources(resources, ahead.programs) as start_pool:
+        engine = ahead.engine.result()
         defaults = {name: each.default for name, each in parameters.declared().items() if name not in spec.space}
         environment, files = Environment.current(workload, engine), sha256_of_files(pinned(workload, spec))
-        directory = SweepDirectory.create(where, spec, defaults, environment, code, files, annotation)
+        directory = SweepDirectory.create(where, spec, defaults, environment, code, files, annotation, base)
         return session.run(directory, workload, start_pool)
 
 
@@ -125,7 +127,8 @@ def run_or_resume(
         return run_sweep(spec, where, resources, console, code, annotation)
     found = SweepDirectory.open(where)
     workload = load_workload(spec.workload, code)
-    spec, code = resolved(spec, workload), user_code_of(workload)
+    offer_bases(found)
+    (spec, _), code = resolved(spec, workload, found.bases), user_code_of(workload)
     check_same(spec, code, found)
     if code is not None:
         # The user has given these very files again.
@@ -138,7 +141,13 @@ def run_or_resume(
 
 
 def resume_sweep(
-    where: Location, resources: Resources, console: Console, *, accept_drift: bool = False, patience: float = 0.0
+    where: Location,
+    resources: Resources,
+    console: Console,
+    *,
+    accept_drift: bool = False,
+    patience: float = 0.0,
+    more_trials: int = 0,
 ) -> Summary:
     """Continues an interrupted sweep; a finished one is summarized again.
 
@@ -148,16 +157,18 @@ def resume_sweep(
         console: Where progress is shown.
         accept_drift: Continue even if versions or code differ from those that have trained so far.
         patience: Seconds to wait for another process that holds the sweep.
+        more_trials: Trials to add to the sweep, finished or not.
 
     Raises:
         UserError: If there is no sweep, its workload or a file that it names is missing or changed, the user's code in
             it is not trusted, versions or code differ and `accept_drift` is not given, or another process works on it.
         SweepError: If the sweep cannot continue.
     """
-    session = _Session(resources, console, patience)
+    session = _Session(resources, console, patience, more_trials)
     tracking_uri()
     directory = SweepDirectory.open(where)
     workload = load_workload_of(directory)
+    check_sweep(directory.spec.but(trials=directory.spec.trials + more_trials), workload.parameters)
     check_unchanged(directory, pinned(workload, directory.spec))
     environment = Environment.current(workload, directory.engine)
     changes = directory.changes(environment)
@@ -169,8 +180,10 @@ def resume_sweep(
             fix=f"restore them, or continue with attnsweep resume {as_argument(directory.place)} --accept-drift: "
             "column `environment` then distinguishes the rows",
         )
+    processes.start_ahead()
+    ahead = Ahead.of(directory.spec, workload, resources, lambda: directory.engine)
     try:
-        with open_resources(resources) as start_pool:
+        with open_resources(resources, ahead.programs) as start_pool:
             return session.run(directory, workload, start_pool, environment)
     except PoolError as error:
         raise SweepError(str(error), directory.place) from error
@@ -205,12 +218,14 @@ class _Session:
         resources: What it runs on.
         console: Where its progress is shown.
         patience: Seconds to wait for another process that holds the sweep.
+        more_trials: Trials that it adds to the sweep.
         began: When, on the monotonic clock.
     """
 
     resources: Resources
     console: Console
     patience: float = 0.0
+    more_trials: int = 0
     began: float = field(default_factory=time.monotonic)
 
     @property
@@ -248,6 +263,8 @@ class _Session:
             if environment is not None:
                 # Only under the writer's lock: before, another process may have been writing the sweep.
                 directory = directory.entering(environment)
+            if self.more_trials:
+                directory = directory.extended(self.more_trials)
             for words in writer.set_aside.values():
                 self.console.print(words)
             study = Study(directory)
@@ -273,7 +290,7 @@ class _Session:
 
     def _train(self, sweep: _OpenSweep, start_pool: StartPool) -> Summary:
         directory, study = sweep.directory, sweep.study
-        files = named_files(pinned(sweep.workload, directory.spec))
+        files = (*named_files(pinned(sweep.workload, directory.spec)), *directory.bases)
         pool = start_pool(sweep.workload, RunContext(directory.sweep, directory.environment, files, directory.engine))
         projection = Projection(directory)
         display = ProgressDisplay(self.console, directory.spec, sweep.rows)
@@ -288,7 +305,7 @@ class _Session:
             max_failures=self.resources.max_failures,
             followers=(display, projection),
         )
-        finished, replays = False, earlier_replays(directory)
+        finished, replays = False, None if self.more_trials else earlier_replays(directory)
         stop = StopOnSignal()
 
         shown = 0.0

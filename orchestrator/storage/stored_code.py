@@ -4,6 +4,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from attnsweep.orchestrator.storage.stored_bases import offer_bases
 from attnsweep.orchestrator.storage.sweep_directory import SWEEP_FILE, SweepDirectory, code_file
 from attnsweep.orchestrator.storage.trust import is_trusted, trust
 from attnsweep.search_spaces.sweep import Sweep
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def load_workload_of(directory: SweepDirectory) -> "Workload[Any]":
-    """The workload of a sweep: of its stored code, or the installed one that it names.
+    """The workload of a sweep: of its stored code, or the installed one that it names. It finds the sweep's bases.
 
     Raises:
         UserError: If it is gone, its code is not trusted, or a stored file is not the one that the sweep recorded.
@@ -24,6 +25,7 @@ def load_workload_of(directory: SweepDirectory) -> "Workload[Any]":
 
     code = code_of(directory)
     check_trusted(code, directory.place)
+    offer_bases(directory)
     return load_workload(directory.spec.workload, code)
 
 

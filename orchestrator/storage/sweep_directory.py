@@ -30,6 +30,7 @@ from attnsweep.orchestrator.storage.record_file import (
 )
 from attnsweep.search_spaces.dimensions import Scalar
 from attnsweep.search_spaces.sweep import Sweep, sha256_of
+from attnsweep.workloads.base_names import NAME, NamedBase
 from attnsweep.workloads.errors import SpecError, UserError
 from attnsweep.workloads.user_code import UserCode
 
@@ -38,11 +39,13 @@ STUDY_FILE = "study.journal"
 _COURSE_FILE = "course.json"
 _CODE_FOLDER = "code"
 _NOTHING_TO_REMEMBER = Annotation()
+_BASES_FOLDER = "bases"
 _RESTORE = "restore the file: a sweep's record is not edited, run a new sweep instead"
 
 
 CodeFile = Annotated[str, Field(pattern=r"^[^/.\x00-\x1f][^/\x00-\x1f]*(/[^/.\x00-\x1f][^/\x00-\x1f]*)*\.py$")]
 Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
+BaseName = Annotated[str, Field(pattern=rf"^{NAME.pattern}$")]
 
 
 class _Stored(BaseModel):
@@ -57,8 +60,10 @@ class _Stored(BaseModel):
     # Left out where it is empty, as in records of earlier versions.
     code: Mapping[CodeFile, Sha256] = Field(default={}, exclude_if=lambda code: not code)
     files: Mapping[str, Sha256] = Field(default={}, exclude_if=lambda files: not files)
+    more_trials: int = Field(default=0, ge=0, exclude_if=lambda more: not more)
     note: str = Field(default="", exclude_if=lambda note: not note)
     tags: Mapping[str, str] = Field(default={}, exclude_if=lambda tags: not tags)
+    bases: Mapping[BaseName, str] = Field(default={}, exclude_if=lambda bases: not bases)
 
     @model_validator(mode="wrap")
     @classmethod
@@ -84,14 +89,16 @@ class SweepDirectory:
     Attributes:
         place: The directory, or the prefix in an object store.
         sweep: The sweep's identity, also in the ledger's column `sweep` and as the name of MLflow's parent run.
-        spec: What is swept.
-        spec_sha256: Hash of the stored spec.
+        spec: What is swept, with the trials that were added later.
+        spec_sha256: Hash of the stored spec, which is that of the sweep's start.
         defaults: The workload's values, at the sweep's start, for parameters that the spec does not name.
         provenance: Versions, git commit, hardware and command at the sweep's start.
         environments: Environments of its trainings, oldest first, by the id in the ledger's `environment`.
         code: The sha256 of each of the user's files that are stored in the sweep, by its name.
         files: The sha256 of each file that the spec names, such as a corpus, by its path. They are not stored.
+        more_trials: The trials that were added later.
         note, tags: What the user wants to remember of it; no result depends on them.
+        bases: The trained weights that the sweep starts from and has stored: by their name, what the user gave.
     """
 
     place: Place
@@ -103,8 +110,10 @@ class SweepDirectory:
     environments: Mapping[str, Environment] = field(default_factory=dict)
     code: Mapping[str, str] = field(default_factory=dict)
     files: Mapping[str, str] = field(default_factory=dict)
+    more_trials: int = 0
     note: str = ""
     tags: Mapping[str, str] = field(default_factory=dict)
+    bases: Mapping[str, str] = field(default_factory=dict)
 
     @staticmethod
     def is_there(where: Location) -> bool:
@@ -143,6 +152,7 @@ class SweepDirectory:
         code: UserCode | None = None,
         files: Mapping[str, str] = MappingProxyType({}),
         annotation: Annotation = _NOTHING_TO_REMEMBER,
+        base: NamedBase | None = None,
     ) -> "SweepDirectory":
         """Creates the directory and writes its record.
 
@@ -154,6 +164,7 @@ class SweepDirectory:
             code: The user's code that it runs, which is stored in it; `None` if it runs none.
             files: The sha256 of each file that the spec names, by its path.
             annotation: What the user wants to remember of it.
+            base: The weights that it starts from, which are stored in it.
 
         Raises:
             UserError: If it holds another sweep, or anything else, or cannot be written. Of several processes at once
@@ -164,10 +175,20 @@ class SweepDirectory:
         cls.check_new(place)
         environments = {environment.id: environment} if environment else {}
         stored = dict(code.sha256) if code else {}
-        sha256, provenance = spec.sha256(), _provenance()
-        remembered = (annotation.note, annotation.tags)
+        bases = {base.name: base.origin} if base else {}
         directory = cls(
-            place, _identity(spec), spec, sha256, defaults, provenance, environments, stored, files, *remembered
+            place=place,
+            sweep=_identity(spec),
+            spec=spec,
+            spec_sha256=spec.sha256(),
+            defaults=defaults,
+            provenance=_provenance(),
+            environments=environments,
+            code=stored,
+            files=files,
+            note=annotation.note,
+            tags=annotation.tags,
+            bases=bases,
         )
         _check_readable(directory)
         try:
@@ -176,6 +197,8 @@ class SweepDirectory:
                 # Before the record that names them. The names follow from the contents, so nothing is overwritten.
                 for name, text in code.texts.items():
                     place.put_text(code_file(stored[name]), text)
+            if base is not None:
+                place.put_text(base_file(base.name), base.text)
             place.put_new_text(SWEEP_FILE, directory._text())
         except FileExistsError as error:
             raise _taken(place) from error
@@ -200,7 +223,8 @@ class SweepDirectory:
                 expected=f"a sweep directory, with a {SWEEP_FILE} in it",
                 fix=f"give the directory that `attnsweep run` printed ({error.strerror})",
             ) from error
-        return cls(place, **{name: getattr(stored, name) for name in _Stored.model_fields})
+        found = cls(place, **{name: getattr(stored, name) for name in _Stored.model_fields})
+        return replace(found, spec=_with_more(stored.spec, stored.more_trials))
 
     @property
     def environment(self) -> str | None:
@@ -230,6 +254,15 @@ class SweepDirectory:
             self._course()
         except DamagedRecordError:
             self._put_course(_Course(finished=False, seconds=0.0))
+        return directory
+
+    def extended(self, more_trials: int) -> "SweepDirectory":
+        """Records that so many trials are added to the sweep, which is then not finished; returns the changed sweep."""
+        spec = _with_more(self.spec, more_trials)
+        directory = replace(self, spec=spec, more_trials=self.more_trials + more_trials)
+        # In this order: a sweep that is not finished and has nothing to do is finished by the next `resume`.
+        self._put_course(_Course(finished=False, seconds=self.seconds_spent))
+        self.place.put_text(SWEEP_FILE, directory._text())
         return directory
 
     def record(self) -> str:
@@ -267,22 +300,33 @@ class SweepDirectory:
         return record_text(
             _Stored(
                 sweep=self.sweep,
-                spec=self.spec,
+                spec=_with_more(self.spec, -self.more_trials),
                 spec_sha256=self.spec_sha256,
                 defaults=self.defaults,
                 provenance=self.provenance,
                 environments=self.environments,
                 code=self.code,
                 files=self.files,
+                more_trials=self.more_trials,
                 note=self.note,
                 tags=self.tags,
+                bases=self.bases,
             )
         )
+
+
+def _with_more(spec: Sweep, trials: int) -> Sweep:
+    return spec.but(trials=spec.trials + trials) if trials else spec
 
 
 def code_file(sha256: str) -> str:
     """The name in a sweep directory of a user's file with this content."""
     return f"{_CODE_FOLDER}/{sha256}.py"
+
+
+def base_file(name: str) -> str:
+    """The name in a sweep directory of the weights of this name."""
+    return f"{_BASES_FOLDER}/{name}.json"
 
 
 def _check_readable(directory: SweepDirectory) -> None:

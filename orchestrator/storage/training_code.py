@@ -9,7 +9,7 @@ import functools
 import hashlib
 import importlib.util
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -41,10 +41,31 @@ def installed_modules(workload: "Workload[Any]") -> list[str]:
     return [name for name in _followed(scope) if scope.is_installed(name)]
 
 
-def digests_here(modules: Iterable[str]) -> dict[str, str]:
-    """A digest of the code of each of these modules that this process would import."""
+def digests_here(modules: Iterable[str], known: Mapping[str, str] | None = None) -> dict[str, str]:
+    """A digest of the code of each of these modules that this process would import.
+
+    Args:
+        modules: Their names.
+        known: Digests by the sha256 of a module's text, for texts that need not be parsed again.
+    """
+    found = {}
+    for name, text in _texts_here(modules).items():
+        found[name] = (known or {}).get(_sha256(text)) or _read(text)[0]
+    return found
+
+
+def digests_by_text(modules: Iterable[str]) -> dict[str, str]:
+    """The digests of these modules by the sha256 of their texts, for a process that has the same texts."""
+    return {_sha256(text): _read(text)[0] for text in _texts_here(modules).values()}
+
+
+def _texts_here(modules: Iterable[str]) -> dict[str, bytes]:
     files = {name: _file_of(name) for name in modules}
-    return {name: _read(file.read_bytes())[0] for name, file in files.items() if file is not None}
+    return {name: file.read_bytes() for name, file in files.items() if file is not None}
+
+
+def _sha256(text: bytes) -> str:
+    return hashlib.sha256(text).hexdigest()
 
 
 def _followed(scope: "_Scope") -> dict[str, str]:

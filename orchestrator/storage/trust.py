@@ -6,10 +6,11 @@ to whoever copied it, and an object store knows no user.
 
 import hashlib
 import json
-import os
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
+
+from attnsweep.orchestrator.storage.user_state import state_folder
 
 _trusted_here: set[str] = set()
 """What this process trusts: the list cannot be written where there is no home."""
@@ -48,6 +49,4 @@ def _digest(code: Mapping[str, str]) -> str:
 
 def _list() -> Path:
     """The list. Raises RuntimeError where the user has no home."""
-    state = os.environ.get("XDG_STATE_HOME", "")
-    folder = Path(state) if state.startswith("/") else Path.home() / ".local" / "state"
-    return folder / "attnsweep" / "trusted-code"
+    return state_folder() / "trusted-code"

@@ -1,5 +1,6 @@
 """Options of `run` and `resume` that say what to train on. Light to import."""
 
+import re
 from enum import StrEnum
 from typing import Annotated
 
@@ -45,6 +46,19 @@ PackSize = Annotated[
     int | None, typer.Option(min=1, help="Trainings fused into one program; default: tuned for speed.")
 ]
 MaxFailures = Annotated[int | None, typer.Option(min=0, help="Stop the run when more trainings than this have failed.")]
+
+
+def parse_more(text: str | None) -> int:
+    """How many trials `resume --trials` adds.
+
+    Raises:
+        UserError: If the text is not +N.
+    """
+    if text is None:
+        return 0
+    if not re.fullmatch(r"\+[1-9][0-9]{0,8}", text):
+        raise UserError("--trials", given=text, expected="+N, the trials to add", fix="for example --trials +64")
+    return int(text)
 
 
 def parse_trainers(text: str | None) -> int | tuple[int, int] | None:

@@ -29,14 +29,21 @@ def trust_code_of(directory: str) -> None:
 def code_for(reference: str, sweep: "Sweep", *, trusted: bool) -> "UserCode | None":
     """The user's code of a sweep in a JSON file; `None` for a sweep in a Python file, which is run with its workload.
 
+    The weights that a stored sweep starts from are found in its directory.
+
     Raises:
         UserError: If the code is not trusted, or a stored file is not the one that the sweep recorded.
     """
     if not reference.endswith(".json"):
         return None
+    from attnsweep.orchestrator.storage.stored_bases import offer_bases
     from attnsweep.orchestrator.storage.stored_code import check_trusted, code_of_json, trust_code
+    from attnsweep.orchestrator.storage.sweep_directory import SWEEP_FILE, SweepDirectory
 
-    code = code_of_json(Path(reference), sweep)
+    path = Path(reference)
+    if path.name == SWEEP_FILE:
+        offer_bases(SweepDirectory.open(path.parent))
+    code = code_of_json(path, sweep)
     if trusted:
         trust_code(code, _say)
     check_trusted(code, reference)

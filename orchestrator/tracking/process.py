@@ -8,6 +8,7 @@ kill closes it. It imports neither torch nor Ray.
 """
 
 import contextlib
+import importlib
 import json
 import os
 import signal
@@ -22,7 +23,7 @@ from typing import Any, TextIO
 from attnsweep.orchestrator.storage.location import locate
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
 from attnsweep.orchestrator.tracking.report import problem_adding_report
-from attnsweep.orchestrator.tracking.store import in_one_line
+from attnsweep.orchestrator.tracking.store import in_one_line, set_environment
 from attnsweep.orchestrator.tracking.sync import Mirror
 from attnsweep.workloads.errors import UserError
 
@@ -173,6 +174,10 @@ def main() -> None:
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
     jobs: SimpleQueue[Callable[[], str | None]] = SimpleQueue()
     threading.Thread(target=_listen, args=(sys.stdin, answers, jobs), name="driver", daemon=True).start()
+    set_environment()
+    # Whatever keeps MLflow from being imported, the first job meets it too, and says so.
+    with contextlib.suppress(Exception):
+        importlib.import_module("mlflow")
     while True:
         print(json.dumps({"ended": jobs.get()()}), file=answers, flush=True)
 

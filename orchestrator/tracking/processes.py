@@ -12,10 +12,15 @@ from typing import IO
 
 _PROGRAM = "from attnsweep.orchestrator.tracking.process import main; main()"
 
+_OF_LIBRARIES = ("RAY_", "PYTHONBREAKPOINT", "TORCH", "MKL_")
+
 
 @dataclass(frozen=True)
 class Surroundings:
-    """The working directory and environment variables in which a process was started, and which MLflow reads."""
+    """The working directory and environment variables in which a process was started, and which MLflow reads.
+
+    Not the variables that Ray and PyTorch set where they start: a process may be started before.
+    """
 
     folder: Path
     variables: dict[str, str]
@@ -23,7 +28,8 @@ class Surroundings:
     @staticmethod
     def current() -> "Surroundings":
         """Those of this process."""
-        return Surroundings(Path.cwd(), dict(os.environ))
+        variables = {name: value for name, value in os.environ.items() if not name.startswith(_OF_LIBRARIES)}
+        return Surroundings(Path.cwd(), variables)
 
 
 class WritingProcess:
@@ -93,6 +99,11 @@ def idle_or_new() -> WritingProcess:
     # They read settings that have changed since.
     end_idle_processes()
     return WritingProcess()
+
+
+def start_ahead() -> None:
+    """Starts a process for `idle_or_new`, unless there is one: it imports MLflow while the caller does other things."""
+    keep(idle_or_new())
 
 
 def keep(process: WritingProcess) -> None:

@@ -22,7 +22,7 @@ class RunContext:
     Attributes:
         sweep: The sweep's name.
         environment: The id of the environment that trains them.
-        files: Absolute paths on the driver's machine.
+        files: Absolute paths on the driver's machine, and names of the bases that the trainings start from.
         engine: What takes the steps of its trainings.
     """
 

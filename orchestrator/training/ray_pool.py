@@ -4,6 +4,7 @@ import re
 import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from concurrent.futures import Future, wait
 from dataclasses import dataclass, replace
 from typing import Any, NoReturn, cast
 
@@ -18,7 +19,7 @@ from ray.util.scheduling_strategies import (
 
 from attnsweep.orchestrator.storage.environment import Environment, versions
 from attnsweep.orchestrator.storage.errors import PoolError
-from attnsweep.orchestrator.storage.training_code import digests_here, installed_modules
+from attnsweep.orchestrator.storage.training_code import digests_by_text, digests_here, installed_modules
 from attnsweep.orchestrator.training.cluster import usable_nodes
 from attnsweep.orchestrator.training.messages import (
     CHECKPOINT_SECONDS,
@@ -38,6 +39,7 @@ from attnsweep.orchestrator.training.shares import Amount, Node, TrainerShare, W
 from attnsweep.orchestrator.training.shipment import Shipment
 from attnsweep.orchestrator.training.trainer_actor import Settled, TrainerActor
 from attnsweep.workloads.engine.contract import Workload
+from attnsweep.workloads.engine.shape_programs import KnownPrograms
 
 _LOOK_SECONDS = 1.0
 """Seconds between two queries for the nodes that are up, and for those that Ray is about to remove."""
@@ -55,6 +57,7 @@ class _Trainer:
         accelerator: The type of what it trains on, once it has settled.
         is_up: Whether it has settled.
         is_leaving: Whether it ends as soon as it has handed back its pack.
+        has_programs: Whether the programs that the driver compiled were sent to it.
     """
 
     actor: "ActorHandle[TrainerActor]"
@@ -63,6 +66,7 @@ class _Trainer:
     accelerator: str = ""
     is_up: bool = False
     is_leaving: bool = False
+    has_programs: bool = False
 
 
 class TrainerPool:
@@ -81,6 +85,7 @@ class TrainerPool:
         n_nodes: Nodes that have to be up before the first trainer starts.
         priority: Among the sweeps on the cluster; those of higher priority come first.
         checkpoint_seconds: Seconds between two checkpoints of a pack.
+        programs: Compiled by this process meanwhile; no pack is handed out before they are sent to its trainer.
 
     Raises:
         PoolError: From `reports`, if Ray is gone, or all nodes are given up.
@@ -95,9 +100,13 @@ class TrainerPool:
         n_nodes: int = 0,
         priority: int = 0,
         checkpoint_seconds: float = CHECKPOINT_SECONDS,
+        programs: "Future[KnownPrograms] | None" = None,
     ) -> None:
+        self._programs = programs
+        self._sent: ray.ObjectRef[KnownPrograms] | None = None
         self._modules = installed_modules(workload)
         self._environment = Environment(versions=versions(run.engine), code=digests_here(self._modules))
+        self._digests = digests_by_text(self._modules)
         self._shipment, self._run = ray.put(Shipment(workload, run.files)), run
         self._wanted, self._n_nodes = wanted, n_nodes
         self._checkpoint_seconds = checkpoint_seconds
@@ -130,14 +139,18 @@ class TrainerPool:
         if self._n_nodes:
             return f"{self._n_nodes} nodes; {len(self._nodes)} are up"
         if self.n_placed:
-            return ""
+            return "" if self._are_compiled else "the compiler"
         others = self._neighbours.waiting_for
         return f"cores: {others}" if others else f"Ray to start {self.n_trainers} trainers"
 
     @property
     def has_idle(self) -> bool:
         """Whether a pack can be handed out."""
-        return bool(self._idle)
+        return bool(self._idle) and self._are_compiled
+
+    @property
+    def _are_compiled(self) -> bool:
+        return self._programs is None or self._programs.done()
 
     @property
     def accelerator(self) -> str:
@@ -156,7 +169,13 @@ class TrainerPool:
     def train(self, order: PackOrder) -> None:
         """Hands a pack to an idle trainer."""
         number = self._idle.pop(0)
-        self._running[self._trainers[number].actor.start.remote(order, self.n_trainers)] = (number, order)
+        trainer = self._trainers[number]
+        if self._programs is not None and self._run.engine == "blocks" and not trainer.has_programs:
+            self._sent = self._sent or ray.put(self._programs.result())
+            # An actor answers its calls in their order.
+            trainer.actor.take_programs.remote(self._sent)
+            trainer.has_programs = True
+        self._running[trainer.actor.start.remote(order, self.n_trainers)] = (number, order)
 
     def reports(self, timeout: float) -> Reports:
         """The reports received within `timeout` seconds. Packs that only made progress continue to train."""
@@ -183,8 +202,11 @@ class TrainerPool:
     def _collect_within(self, timeout: float) -> Reports:
         waited_for = [*self._running, *self._placing]
         if not waited_for:
-            # Until a node comes.
-            time.sleep(timeout)
+            if self._programs is not None and not self._programs.done():
+                wait([self._programs], timeout)
+            else:
+                # Until a node comes.
+                time.sleep(timeout)
             return []
         ready, _ = ray.wait(waited_for, timeout=timeout)
         if ready:
@@ -347,7 +369,7 @@ class TrainerPool:
         )
         self._n_started += 1
         self._trainers[self._n_started] = _Trainer(actor, share, node_id)
-        self._placing[actor.settle.remote(self._modules)] = self._n_started
+        self._placing[actor.settle.remote(self._modules, self._digests)] = self._n_started
 
     def _end(self, number: int) -> None:
         """Ends a trainer; the next look, which comes at once, replaces it where it is still wanted."""

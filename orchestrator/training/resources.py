@@ -12,8 +12,11 @@ from attnsweep.orchestrator.training.shares import Device, Wanted
 from attnsweep.workloads.errors import UserError
 
 if TYPE_CHECKING:
+    from concurrent.futures import Future
+
     from attnsweep.orchestrator.storage.environment import Engine
     from attnsweep.workloads.engine.contract import Workload
+    from attnsweep.workloads.engine.shape_programs import KnownPrograms
 
 StartPool: TypeAlias = "Callable[[Workload[Any], RunContext], Pool]"
 """Starts the trainers of a workload, for one run."""
@@ -79,8 +82,12 @@ class Resources:
 
 
 @contextmanager
-def open_resources(resources: Resources) -> Iterator[StartPool]:
+def open_resources(resources: Resources, programs: "Future[KnownPrograms] | None" = None) -> Iterator[StartPool]:
     """A context that yields a function to start trainers on these resources. A Ray started here ends with it.
+
+    Args:
+        resources: What a run may use.
+        programs: Compiled meanwhile; trainers in other processes wait for them, and need not compile them.
 
     Raises:
         UserError: If the resources are not available.
@@ -107,6 +114,7 @@ def open_resources(resources: Resources) -> Iterator[StartPool]:
             n_nodes=resources.n_nodes,
             priority=resources.priority,
             checkpoint_seconds=resources.checkpoint_seconds,
+            programs=programs,
         )
 
 

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from attnsweep.workloads.engine.contract import Workload
-from attnsweep.workloads.files import take_over
+from attnsweep.workloads.files import given_file, take_over
 from attnsweep.workloads.user_code import UserCode, user_code_of
 
 
@@ -17,7 +17,7 @@ class Shipment:
 
     Args:
         workload: The problem.
-        files: Absolute paths of the files that its trainings read.
+        files: What its trainings read, as `given_file` finds it: absolute paths, and names of bases.
     """
 
     def __init__(self, workload: Workload[Any], files: Sequence[str] = ()) -> None:
@@ -25,7 +25,9 @@ class Shipment:
         self._files = files
 
     def __reduce__(self) -> tuple[object, ...]:
-        files = {path: Path(path).read_bytes() for path in self._files}
+        files = {
+            path: given_file(Path(path), "files", "a file that trainings read").read_bytes() for path in self._files
+        }
         # The workload is the state, because that is unpickled after the code has been offered.
         return _unloaded, (user_code_of(self.workload), files), self.workload
 

@@ -20,11 +20,11 @@ from attnsweep.orchestrator.training.messages import (
     Trained,
 )
 from attnsweep.orchestrator.training.rows import PackContext, ended_rows
-from attnsweep.workloads.engine.blocks import Programs
 from attnsweep.workloads.engine.checkpoint import CheckpointError, from_bytes, to_bytes
 from attnsweep.workloads.engine.contract import Workload
 from attnsweep.workloads.engine.pack import Pack
 from attnsweep.workloads.engine.process import training_settings
+from attnsweep.workloads.engine.shape_programs import Programs
 
 WORTH_KEEPING_SECONDS = 2.0
 """A pack that has trained for less time is handed back without its state."""

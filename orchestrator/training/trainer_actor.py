@@ -13,6 +13,7 @@ from attnsweep.orchestrator.storage.training_code import digests_here
 from attnsweep.orchestrator.training.messages import RunContext
 from attnsweep.orchestrator.training.shipment import Shipment
 from attnsweep.orchestrator.training.trainer import Trainer
+from attnsweep.workloads.engine.shape_programs import KnownPrograms, Programs
 from attnsweep.workloads.errors import UserError
 
 
@@ -47,13 +48,19 @@ class TrainerActor(Trainer):
     def __init__(self, shipment: Shipment, run: RunContext, device: str, checkpoint_seconds: float) -> None:
         super().__init__(shipment.workload, run, device, checkpoint_seconds)
 
-    def settle(self, modules: Sequence[str]) -> Settled:
+    def take_programs(self, programs: KnownPrograms) -> None:
+        """Takes the programs that the driver has compiled; others are compiled here where they are needed."""
+        if self._programs is not None:
+            self._programs = Programs(programs)
+
+    def settle(self, modules: Sequence[str], digests: Mapping[str, str]) -> Settled:
         """Answers once Ray has given the trainer its resources and its process is up.
 
         From here on a SIGTERM, which a machine sends before it is taken away, makes the trainer hand back its pack.
 
         Args:
             modules: Whose code the driver compares with its own.
+            digests: By the sha256 of a module's text, the digests that the driver knows.
         """
         before = signal.getsignal(signal.SIGTERM)
 
@@ -65,7 +72,8 @@ class TrainerActor(Trainer):
 
         signal.signal(signal.SIGTERM, leave)
         node = str(ray.get_runtime_context().get_node_id())
-        return Settled(node, platform.node(), self.accelerator, _versions_here(self._run.engine), digests_here(modules))
+        code = digests_here(modules, digests)
+        return Settled(node, platform.node(), self.accelerator, _versions_here(self._run.engine), code)
 
 
 def _versions_here(engine: Engine) -> Mapping[str, str]:

@@ -1,6 +1,6 @@
 """The metric of attention: the same functions trained as k^t q (merged) or as k and q (factored), system P.
 
-Two laws for small starts, and what follows for runaways: docs/zeros.md, merged or factored. The loss is exact, the
+Laws of escape times and of runaways for small starts: docs/zeros.md, merged or factored. The loss is exact, the
 optimizer gradient descent. Axes: L training.
 """
 
@@ -9,33 +9,35 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 from rich.console import Console
 
 from attnsweep.reproduction.comparison import ComparedValue, Comparison, save_figure
 from attnsweep.reproduction.rows import mean_row, median_row, share_row
+from attnsweep.reproduction.studies.metric_border import factored_exponent
 from attnsweep.reproduction.studies.metric_figure import Measured, metric_figure
 from attnsweep.reproduction.studies.metric_flow import opposed_shares
+from attnsweep.reproduction.studies.metric_law import RunawayLaw
+from attnsweep.reproduction.studies.metric_slopes import Forecast, fitted_slope, law_rows
 from attnsweep.reproduction.threads import one_thread
 from attnsweep.workloads.category_pairs import CategoryPairs
-from attnsweep.workloads.engine.blocks import Programs
-from attnsweep.workloads.engine.contract import Training
+from attnsweep.workloads.engine.contract import Lanes, Training
 from attnsweep.workloads.engine.judging import judged
 from attnsweep.workloads.engine.pack import Pack
 from attnsweep.workloads.engine.programs import NoCompilerError, block_engine
+from attnsweep.workloads.engine.shape_programs import Programs
 from attnsweep.workloads.parameters import Value
 from attnsweep.workloads.testing import defaults
 
 WORKLOAD = CategoryPairs()
 N, M, LEARNING_RATE = 10, 20, 0.03
 _ROOT = math.sqrt(((M - N + 1) / 2) ** 2 + N - 1)
-LAMBDA_PLUS, LAMBDA_MINUS = (2 / N * math.sqrt((M - 1) * ((N - 1 + M) / 2 + sign * _ROOT)) for sign in (1, -1))
-GROWTH_PLUS, GROWTH_MINUS = (math.log1p(LEARNING_RATE * rate) for rate in (LAMBDA_PLUS, LAMBDA_MINUS))
-"""Growth per step of the two unstable modes of the zero: ln(1 + learning rate * lambda)."""
+LAMBDA_PLUS = 2 / N * math.sqrt((M - 1) * ((N - 1 + M) / 2 + _ROOT))
+GROWTH_PLUS = math.log1p(LEARNING_RATE * LAMBDA_PLUS)
+"""Growth per step of the faster unstable mode of the zero: ln(1 + learning rate * lambda)."""
 LEFT_BELOW = 0.99
 """The zero is left where the level falls below this."""
-_SMALL = 1e-3
-"""The law of the merged share is of leading order in sigma: it is fitted to at most this."""
 _PACK = 4096
 _WORTH_COMPILING = 256
 """Trainings from which on compiling their step takes less time than it saves."""
@@ -73,19 +75,21 @@ def reproduce(directory: Path, console: Console) -> Comparison:
 def compare(directory: Path, console: Console, size: Size) -> Comparison:
     """The study with these numbers of seeds."""
     rows: list[ComparedValue] = []
-    measured = Measured(runaways={}, escapes={}, laws=(GROWTH_PLUS / GROWTH_MINUS - 1, GROWTH_PLUS))
     with one_thread():
+        law = RunawayLaw.of(N, M, LEARNING_RATE)
+        measured = Measured(runaways={}, escapes={}, share=law.share, growth=law.growth[0])
+        forecasts: list[Forecast] = []
         for draw in range(size.n_draws):
-            for form, sigmas, n in (
-                ("merged", size.merged, size.n_merged),
-                ("factored", size.factored, size.n_factored),
-            ):
-                console.print(f"draw {draw + 1}: {form}, {n:,} seeds for each of {len(sigmas)} sigmas")
-                rows += _runaways(form, sigmas, n, draw, measured)
+            console.print(f"draw {draw + 1}: merged, {size.n_merged:,} seeds for each of {len(size.merged)} sigmas")
+            rows += _merged_runaways(size, draw, law, measured, forecasts)
+            console.print(
+                f"draw {draw + 1}: factored, {size.n_factored:,} seeds for each of {len(size.factored)} sigmas"
+            )
+            rows += _factored_runaways(size, draw, measured)
             for form, sigmas in (("merged", size.merged_escape), ("factored", size.factored_escape)):
                 rows += _escapes(form, sigmas, size.n_escape, draw, measured)
-        for form in ("merged", "factored"):
-            rows += _slope_rows("all draws", form, measured.runaways[form])
+        rows += law_rows(law, forecasts)
+        rows += _slope_rows("all draws", measured.runaways["factored"])
         console.print("the scale-free flow")
         table = opposed_shares(N, M, size.n_flow)
     return Comparison(
@@ -96,7 +100,9 @@ def compare(directory: Path, console: Console, size: Size) -> Comparison:
         figures=save_figure(metric_figure(measured), directory, "metric"),
         notes=[
             f"N = {N}, M = {M}, learning rate {LEARNING_RATE}. No published value: the derived ones are ours.",
-            "Slopes of shares: weighted least squares of logarithms, over sigma <= 0.001 (merged) or all (factored).",
+            "Shares, merged: beside each the share of the same starts that the law expects to run away.",
+            "Given the starts: the law's share, plus the measured minus the expected share (a control variate).",
+            "Slope of factored shares: weighted least squares of logarithms, over all sigmas.",
             "Slopes of times: one per seed, between the two smallest sigmas; the mean over seeds.",
         ],
     )
@@ -128,6 +134,11 @@ class _Ends:
     outcome: NDArray[np.str_]
     escape: NDArray[np.float64]
 
+    @property
+    def n_away(self) -> int:
+        """How many ran away."""
+        return int((self.outcome == "runaway").sum())
+
 
 _known: list[Programs] = []
 
@@ -150,49 +161,58 @@ def _n_steps(form: str, sigma: float) -> int:
     return 1000 + round(4 / (sigma * GROWTH_PLUS))
 
 
-def _runaways(form: str, sigmas: tuple[float, ...], n: int, draw: int, measured: Measured) -> list[ComparedValue]:
-    rows, counts = [], []
-    for sigma in sigmas:
-        ends = _train(form, sigma, range(draw * n, (draw + 1) * n), _n_steps(form, sigma))
-        n_away, n_decided = (int(np.isin(ends.outcome, names).sum()) for names in (["runaway"], ["runaway", "solved"]))
-        rows.append(share_row(f"draw {draw + 1}, {form}, sigma {sigma:g}: runaway", n_away, n))
-        counts.append(n_away)
-        measured.runaways.setdefault(form, []).append((sigma, n_away, n))
-        if n_decided < n:
-            rows.append(share_row("  neither solved nor running away yet", n - n_decided, n))
-    return [
-        *rows,
-        *_slope_rows(f"draw {draw + 1}", form, [(sigma, k, n) for sigma, k in zip(sigmas, counts, strict=True)]),
-    ]
+def _merged_runaways(
+    size: Size, draw: int, law: RunawayLaw, measured: Measured, forecasts: list[Forecast]
+) -> list[ComparedValue]:
+    seeds, rows = range(draw * size.n_merged, (draw + 1) * size.n_merged), []
+    faster, slower = _amplitudes(law, seeds)
+    for sigma in size.merged:
+        ends = _train("merged", sigma, seeds, _n_steps("merged", sigma))
+        expected = law.forecast(sigma * faster, sigma * slower)
+        forecasts.append(Forecast(sigma=sigma, is_away=ends.outcome == "runaway", expected=expected))
+        claim = f"{expected.mean():.4f} (law, these starts)"
+        rows += _share_rows(f"draw {draw + 1}, merged, sigma {sigma:g}", ends, claim)
+        measured.runaways.setdefault("merged", []).append((sigma, ends.n_away, len(seeds)))
+    return rows
 
 
-def _slope_rows(name: str, form: str, counts: list[tuple[float, int, int]]) -> list[ComparedValue]:
-    """The slope of the share, from (sigma, runaways, trainings); no row if fewer than two sigmas have runaways."""
-    largest, derived = (_SMALL, GROWTH_PLUS / GROWTH_MINUS - 1) if form == "merged" else (1.0, None)
-    sigma, k, n = np.array([each for each in counts if each[0] <= largest and each[1]]).reshape(-1, 3).T
+def _amplitudes(law: RunawayLaw, seeds: range) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """(L,) amplitudes of the two modes in these seeds' starts at `init_sigma` 1, to which starts are proportional."""
+    parameters = defaults(WORKLOAD, n_categories=law.n_categories, n_positions=law.n_positions, init_sigma=1.0)
+    lanes = Lanes([Training(parameters, seed) for seed in seeds], torch.device("cpu"))
+    start = WORKLOAD.initial(WORKLOAD.build(parameters).to(lanes.dtype), lanes)
+    return law.amplitudes(start["q_MK"], start["v_NN"])
+
+
+def _factored_runaways(size: Size, draw: int, measured: Measured) -> list[ComparedValue]:
+    seeds, rows = range(draw * size.n_factored, (draw + 1) * size.n_factored), []
+    counts = []
+    for sigma in size.factored:
+        ends = _train("factored", sigma, seeds, _n_steps("factored", sigma))
+        rows += _share_rows(f"draw {draw + 1}, factored, sigma {sigma:g}", ends, None)
+        counts.append((sigma, ends.n_away, len(seeds)))
+    measured.runaways.setdefault("factored", []).extend(counts)
+    return [*rows, *_slope_rows(f"draw {draw + 1}", counts)]
+
+
+def _share_rows(name: str, ends: "_Ends", published: str | None) -> list[ComparedValue]:
+    n = len(ends.outcome)
+    n_undecided = n - int(np.isin(ends.outcome, ["runaway", "solved"]).sum())
+    rows = [share_row(f"{name}: runaway", ends.n_away, n, published=published)]
+    if n_undecided:
+        rows.append(share_row("  neither solved nor running away yet", n_undecided, n))
+    return rows
+
+
+def _slope_rows(name: str, counts: list[tuple[float, int, int]]) -> list[ComparedValue]:
+    """The slope of the factored share, from (sigma, runaways, trainings); no row if fewer than two sigmas have some."""
+    sigma, k, n = np.array([each for each in counts if each[1]]).reshape(-1, 3).T
     if len(np.unique(sigma)) < 2:
         return []
-    slope, half = _slope(sigma, k, n)
-    return [
-        ComparedValue(
-            name=f"{name}, {form}: slope of log share against log sigma",
-            published=None if derived is None else f"{derived:.3f} (derived)",
-            ours=slope,
-            low=slope - half,
-            high=slope + half,
-            agrees=None if derived is None else slope - half <= derived <= slope + half,
-        )
-    ]
-
-
-def _slope(sigmas: NDArray[np.float64], counts: NDArray[np.float64], n: NDArray[np.float64]) -> tuple[float, float]:
-    """The slope of log share against log sigma, and half its 95% interval; shares weigh by their own error."""
-    share = counts / n
-    weight = n * share / (1 - share)
-    x, y = np.log(sigmas), np.log(share)
-    centred = x - np.average(x, weights=weight)
-    information = float((weight * centred**2).sum())
-    return float((weight * centred * y).sum()) / information, 1.96 / math.sqrt(information)
+    slope, half = fitted_slope(sigma, k, n)
+    name = f"{name}, factored: slope of log share against log sigma"
+    derived = f"{factored_exponent(N, M):.3f} (derived, for small sigma)"
+    return [ComparedValue(name=name, published=derived, ours=slope, low=slope - half, high=slope + half)]
 
 
 def _escape_probes(form: str, sigma: float) -> NDArray[np.int64]:

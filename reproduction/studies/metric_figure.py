@@ -1,5 +1,6 @@
 """The figure of the study of merged and factored attention."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -18,16 +19,18 @@ class Measured:
     Attributes:
         runaways: By form: (sigma, runaways, trainings) of each draw.
         escapes: By form: (sigma, quartiles of the steps to leave the zero) of each draw.
-        laws: The derived slope of the merged share, and the growth per step of the faster mode.
+        share: The derived share of runaways at a sigma, merged.
+        growth: ln(1 + learning rate * lambda) of the faster mode, per step.
     """
 
     runaways: dict[str, list[tuple[float, int, int]]]
     escapes: dict[str, list[tuple[float, float, float, float]]]
-    laws: tuple[float, float]
+    share: Callable[[float], float]
+    growth: float
 
 
 def metric_figure(measured: Measured) -> Figure:
-    """Shares of runaways, and escape times, against sigma; lines: the derived slopes through the smallest sigma."""
+    """Shares of runaways, and escape times, against sigma; lines: the derived share, and derived slopes of times."""
     figure = Figure(figsize=(9.6, 3.6), layout="constrained", dpi=160)
     left, right = figure.subplots(1, 2)
     for form, found in measured.runaways.items():
@@ -55,15 +58,10 @@ def metric_figure(measured: Measured) -> Figure:
 
 
 def _draw_laws(left: Axes, right: Axes, measured: Measured) -> None:
-    slope, growth = measured.laws
-    merged = [each for each in measured.runaways.get("merged", []) if each[1]]
-    if merged:
-        sigma = min(merged)[0]
-        k, n = (sum(each[place] for each in merged if each[0] == sigma) for place in (1, 2))
-        x = np.geomspace(sigma, 0.1, 50)
-        left.plot(x, k / n * (x / sigma) ** slope, color=_COLOURS["merged"], linewidth=0.8)
+    x = np.geomspace(min(measured.runaways["merged"])[0], 0.1, 50)
+    left.plot(x, [measured.share(sigma) for sigma in x], color=_COLOURS["merged"], linewidth=0.8)
     for form, found in measured.escapes.items():
         sigma, _, middle, _ = min(found)
         x = np.geomspace(sigma, 0.1, 50)
-        law = middle - np.log(x / sigma) / growth if form == "merged" else middle * sigma / x
+        law = middle - np.log(x / sigma) / measured.growth if form == "merged" else middle * sigma / x
         right.plot(x, law, color=_COLOURS[form], linewidth=0.8)

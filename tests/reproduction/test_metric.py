@@ -9,7 +9,9 @@ import pytest
 import torch
 from rich.console import Console
 
-from attnsweep.reproduction.studies import metric, metric_flow, metric_full, precision
+from attnsweep.reproduction.studies import metric, metric_flow, metric_full, metric_law, metric_slopes, precision
+from attnsweep.reproduction.studies.metric_border import factored_exponent
+from attnsweep.reproduction.studies.metric_law import RunawayLaw, coordinates
 from attnsweep.workloads.category_pairs.positions_only import PositionsOnly
 from attnsweep.workloads.engine.streams import Streams
 from attnsweep.workloads.parameters import Value
@@ -52,21 +54,117 @@ def test_the_study_of_full_models_has_a_border_for_each_form() -> None:
     assert all(0.9e-6 < float(row.ours) < 1.1e-2 for row in borders)
 
 
+LAW = RunawayLaw.of(metric.N, metric.M, metric.LEARNING_RATE)
+
+
 def test_the_derived_rates_are_those_of_the_source() -> None:
-    assert pytest.approx([3.9726, 2.5017], abs=1e-4) == [metric.LAMBDA_PLUS, metric.LAMBDA_MINUS]
-    assert pytest.approx(0.556, abs=1e-3) == metric.GROWTH_PLUS / metric.GROWTH_MINUS - 1
+    rates = [math.expm1(growth) / metric.LEARNING_RATE for growth in LAW.growth]
+    assert rates == pytest.approx([3.9726, 2.5017], abs=1e-4)
+    assert pytest.approx(LAW.growth[0]) == metric.GROWTH_PLUS
+    assert LAW.exponent == pytest.approx(0.556, abs=1e-3)
+
+
+def test_the_derived_shares_are_those_that_others_measured() -> None:
+    # 12,288 trainings each, of other seeds than ours.
+    measured = {1e-2: 0.1261, 1e-3: 0.0403, 1e-4: 0.0127, 1e-5: 0.00358}
+    for sigma, share in measured.items():
+        assert abs(LAW.share(sigma) - share) < 2.0 * math.sqrt(share / 12_288), sigma
+    slopes = [math.log10(LAW.share(10 * sigma) / LAW.share(sigma)) for sigma in measured]
+    assert slopes == pytest.approx([0.345, 0.509, 0.551, 0.5555], abs=1e-3)
+
+
+def test_descent_of_the_four_numbers_is_that_of_the_workload() -> None:
+    N, M, learning_rate = 4, 5, 0.07
+    system = PositionsOnly(N, M, softmax=False, qk_rank=None).double()
+    on, off, alpha, beta = 0.3, -0.2, 0.5, -0.4
+    shift, mean = torch.eye(M, M - 1, dtype=torch.float64), torch.full((N, N), 1 / N, dtype=torch.float64)
+    with torch.no_grad():
+        system.q_MK.copy_(off + (on - off) * shift)
+        system.v_NN.copy_(alpha * torch.eye(N) + (beta - alpha) * mean)
+    start = coordinates(system.q_MK.detach()[None], system.v_NN.detach()[None])
+    descent = metric_law._Descent(N, M, learning_rate)
+    optimizer = torch.optim.SGD(system.parameters(), lr=learning_rate)
+    for _ in range(3):
+        optimizer.zero_grad()
+        system.population_loss().backward()
+        optimizer.step()
+    expected = coordinates(system.q_MK.detach()[None], system.v_NN.detach()[None])
+    assert descent.after(start, 3) == pytest.approx(expected, abs=1e-12)
+
+
+@pytest.mark.slow
+def test_the_law_expects_each_training_from_its_start() -> None:
+    sigma, seeds = 1e-2, range(128)
+    ends = metric._train("merged", sigma, seeds, 600)
+    faster, slower = metric._amplitudes(LAW, seeds)
+    assert faster.std() == pytest.approx(1.0, abs=0.15)
+    expected = LAW.forecast(sigma * faster, sigma * slower)
+    assert 8 < ends.n_away < 30
+    assert ((ends.outcome == "runaway") == expected).all()
+    # A law with the two signs exchanged, or with another exponent, would not.
+    assert (LAW.forecast(sigma * faster, -sigma * slower) != expected).sum() > 5
+
+
+def test_the_interval_of_a_corrected_share_covers_and_a_slope_through_counts_follows_its_seeds() -> None:
+    draw, n, sigmas = np.random.default_rng(0), 4096, (1e-2, 1e-3, 1e-4)
+    covered, local, through_counts = [], [], []
+    for _ in range(100):
+        faster, slower = draw.normal(size=(2, n))
+        forecasts = []
+        for sigma in sigmas:
+            expected = LAW.forecast(sigma * faster, sigma * slower)
+            # What the law does not know: one start of 500 ends otherwise, as often one way as the other.
+            flips = draw.random(n) < np.where(expected, 1, expected.mean() / (1 - expected.mean())) / 500
+            forecasts.append(metric_slopes.Forecast(sigma=sigma, is_away=expected ^ flips, expected=expected))
+        rows = {row.name: row for row in metric_slopes.law_rows(LAW, forecasts)}
+        row = rows["merged: slope of log share against log sigma, 0.0001 to 0.001"]
+        assert row.low is not None
+        assert row.high is not None
+        covered.append(row.agrees)
+        local.append(float(row.ours))
+        counts = np.array([each.is_away.sum() for each in forecasts[1:]], dtype=float)
+        through_counts.append(metric_slopes.fitted_slope(np.array(sigmas[1:]), counts, np.full(2, float(n)))[0])
+    assert np.mean(covered) > 0.93
+    assert np.std(local) < 0.5 * np.std(through_counts)
 
 
 def test_the_flow_turns_to_the_faster_mode_the_longer_it_grows() -> None:
     header, *lines = metric_flow.opposed_shares(4, 5, 256)
-    assert len(header) == 3
-    shares = [float(line[1]) for line in lines]
-    assert shares[0] > 0.05
-    assert shares[-1] < shares[0] / 3
+    assert len(header) == 5
+    opposed, strongly = ([float(line[column]) for line in lines] for column in (1, 3))
+    assert opposed[0] > 0.05
+    assert opposed[-1] < opposed[0] / 3
+    assert all(one >= other for one, other in zip(opposed, strongly, strict=True))
+
+
+def test_the_exponent_of_the_factored_share_is_derived() -> None:
+    assert factored_exponent(10, 20) == pytest.approx(1.5685, abs=1e-4)
+    assert factored_exponent(4, 12) > 0
+
+
+def test_the_flow_leaves_the_border_at_the_derived_rate() -> None:
+    N, M, K = 10, 20, 19
+    shift, ones = np.eye(M, K), np.ones((M, K))
+    # Five directions share k^t u, in proportions that the derivation does not use.
+    z = np.linalg.qr(np.column_stack([np.ones(K), np.random.default_rng(0).normal(size=(K, 5))]))[0].T
+    shares = np.array([1.0, 2.0, 3.0, 4.0, 5.0])
+    weight = np.append(2 / (M * K), shares / shares.sum() * (1 / (N - 1) + 2 * (M - 2) / (M * M * K)))
+    u = np.sqrt(weight)[:, None] * z
+    a, b = 1.0, -2 / M
+    k = u @ (a * shift + b * ones).T
+    b += 1e-9
+    path = []
+    while a < 40:
+        pull, logits = a * shift + b * ones, k.T @ u
+        moves = u @ pull.T, k @ pull, (N - 1) * float((logits * shift).sum()), float(logits.sum())
+        k, u, a, b = (value + 2e-3 / a * move for value, move in zip((k, u, a, b), moves, strict=True))
+        path.append((a, abs(b / a + 2 / M)))
+    (a0, one), (a1, two) = path[len(path) // 2], path[-1]
+    assert math.log(two / one) / math.log(a1 / a0) == pytest.approx(factored_exponent(N, M), abs=0.01)
 
 
 def test_a_slope_of_exact_powers_is_found() -> None:
-    slope, half = metric._slope(np.array([1e-2, 1e-3, 1e-4]), np.array([1e4, 1e3, 1e2]), np.full(3, 1e6))
+    slope, half = metric_slopes.fitted_slope(np.array([1e-2, 1e-3, 1e-4]), np.array([1e4, 1e3, 1e2]), np.full(3, 1e6))
     assert slope == pytest.approx(1.0)
     assert 0 < half < 0.1
 

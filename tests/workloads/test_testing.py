@@ -14,6 +14,7 @@ from attnsweep.workloads.engine.contract import Batch, Evidence, Lanes, Training
 from attnsweep.workloads.engine.first_order import FirstOrder
 from attnsweep.workloads.engine.lbfgs import Lbfgs
 from attnsweep.workloads.engine.optimizers import Evaluate, State
+from attnsweep.workloads.parameters import Value
 from attnsweep.workloads.testing import (
     check_fused_equals_alone,
     check_lanes_are_isolated,
@@ -23,7 +24,7 @@ from attnsweep.workloads.testing import (
     defaults,
 )
 
-SMALL = {"n_categories": 3, "n_positions": 4, "n_steps": 40}
+SMALL: dict[str, Value] = {"n_categories": 3, "n_positions": 4, "n_steps": 40}
 OPTIMIZERS = ["sgd", "adam", "adamw", "lbfgs"]
 
 
@@ -154,6 +155,6 @@ def test_the_quick_check_makes_every_check_with_fewer_and_shorter_trainings() ->
         (Ranked, "differ between packs"),
         (Accumulating, "resumed from a checkpoint ends differently"),
     ):
-        sampled = {"variant": "categories_only", "expectation": "sampled", "stop_when_solved": False}
+        sampled: dict[str, Value] = {"variant": "categories_only", "expectation": "sampled", "stop_when_solved": False}
         with pytest.raises(AssertionError, match=found):
             check_workload(wrong(), [defaults(wrong(), **(SMALL | sampled))], say=said.append, quick=True)

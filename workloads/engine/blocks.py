@@ -6,7 +6,7 @@ Axes: A active lane of the pack, N block, W lane of a block (last), S step.
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from itertools import takewhile
-from typing import Any, Protocol
+from typing import Any, Protocol, Self
 
 import torch
 from torch import Tensor, nn
@@ -17,8 +17,7 @@ from attnsweep.workloads.engine.first_order import FirstOrder
 from attnsweep.workloads.engine.gradients import GradientGraph, GradientProgram, gradient_graph
 from attnsweep.workloads.engine.layout import Layout
 from attnsweep.workloads.engine.optimizers import State
-from attnsweep.workloads.engine.programs import Step, loaded, loaded_gradient
-from attnsweep.workloads.engine.traces import NoRuleError
+from attnsweep.workloads.engine.programs import Step
 from attnsweep.workloads.parameters import TrainingParameters
 
 _WIDTH = 64
@@ -91,39 +90,61 @@ class StepPrograms(Protocol):
         """The program of their loss and its gradient, where steps have none; `None` if it is vmapped."""
 
 
+@dataclass(frozen=True)
+class Blocking:
+    """How the program of a step reads trainings.
+
+    Attributes:
+        width: W, the lanes of a block.
+        updated: Names of the inputs that it updates.
+        shapes: Of the batch that it is made for.
+    """
+
+    width: int
+    updated: tuple[str, ...]
+    shapes: Hashable
+
+
+@dataclass(frozen=True)
+class TracedStep:
+    """The step of a shape, ready to be compiled.
+
+    Attributes:
+        step: Of one training.
+        examples: A block of its inputs, with lanes last.
+        blocking: How its program reads trainings.
+    """
+
+    step: StepGraph
+    examples: Sequence[Tensor]
+    blocking: Blocking
+
+    @classmethod
+    def of(cls, problem: Problem, optimizer: FirstOrder, rows: Tensor, buffers: State, batch: Batch) -> Self:
+        """Traces the step of trainings (L, ...); the batch is of one step.
+
+        Raises:
+            NoRuleError: If it cannot be computed for a block.
+        """
+        inputs = step_inputs(optimizer, problem.layout, rows, buffers)
+        step = step_graph(problem.workload, problem.template, optimizer, inputs, batch)
+        width = _width(inputs, step)
+        blocks = _Blocks(inputs, width)
+        examples = [*blocks.of(0), *blocks.of_steps(optimizer, range(1), [batch])[0][0]]
+        return cls(step, examples, Blocking(width, step.updated, shapes_of(batch)))
+
+
 class BlockProgram:
     """The compiled step of one shape.
 
     Args:
-        problem: What is minimized.
-        optimizer: The update rule.
-        rows, buffers, batch: (L, ...) of any trainings of the shape; the batch is of one step.
-        make: Makes the step of a block; `interpreted` takes no compiler.
-
-    Attributes:
-        width: W, the lanes of a block.
-
-    Raises:
-        NoRuleError: If the step cannot be computed for a block.
-        NoCompilerError: If this machine cannot compile it.
+        layout: Of the rows.
+        blocking: How the program reads trainings.
+        run: Takes a step of one block.
     """
 
-    def __init__(
-        self,
-        problem: Problem,
-        optimizer: FirstOrder,
-        rows: Tensor,
-        buffers: State,
-        batch: Batch,
-        make: Callable[[StepGraph, Sequence[Tensor]], Step] = loaded,
-    ) -> None:
-        self._layout = problem.layout
-        inputs = step_inputs(optimizer, self._layout, rows, buffers)
-        self._step = step_graph(problem.workload, problem.template, optimizer, inputs, batch)
-        self.width = _width(inputs, self._step)
-        self._shapes = shapes_of(batch)
-        blocks = _Blocks(inputs, self.width)
-        self._run = make(self._step, [*blocks.of(0), *blocks.of_steps(optimizer, range(1), [batch])[0][0]])
+    def __init__(self, layout: Layout, blocking: Blocking, run: Step) -> None:
+        self._layout, self._blocking, self._run = layout, blocking, run
 
     def advance(
         self,
@@ -135,11 +156,11 @@ class BlockProgram:
     ) -> None:
         """See `StepProgram`."""
         inputs = step_inputs(optimizer, self._layout, rows, buffers)
-        blocks = _Blocks(inputs, self.width)
+        blocks = _Blocks(inputs, self._blocking.width)
         while optimizer.n_updates < until:
             start = optimizer.n_updates
             found = batches(start, min(until, start + _STEPS_AT_ONCE))
-            drawn = list(takewhile(lambda batch: shapes_of(batch) == self._shapes, found))
+            drawn = list(takewhile(lambda batch: shapes_of(batch) == self._blocking.shapes, found))
             if not drawn:
                 break
             steps = range(start, start + len(drawn))
@@ -149,48 +170,8 @@ class BlockProgram:
                 for of_step in of_block:
                     self._run([*block, *of_step])
             optimizer.n_updates += len(steps)
-        for name in self._step.updated:
+        for name in self._blocking.updated:
             inputs[name].copy_(blocks.lanes_of(name))
-
-
-class Programs:
-    """The programs of a trainer's workload, by shape. What cannot be computed for a block has none."""
-
-    def __init__(self) -> None:
-        self._known: dict[Hashable, BlockProgram | None] = {}
-        self._gradients: dict[Hashable, GradientProgram | None] = {}
-
-    def of(
-        self, problem: Problem, optimizer: FirstOrder, rows: Tensor, buffers: State, batch: Batch
-    ) -> BlockProgram | None:
-        """The program of a shape, which is compiled at the first call on this machine.
-
-        Args:
-            problem, optimizer, rows, buffers, batch: As `BlockProgram` takes them.
-
-        Raises:
-            NoCompilerError: If this machine cannot compile it.
-        """
-        key = (problem.parameters.static_key(), optimizer.operations, shapes_of(batch))
-        if key not in self._known:
-            try:
-                self._known[key] = BlockProgram(problem, optimizer, rows, buffers, batch)
-            except NoRuleError:
-                self._known[key] = None
-        return self._known[key]
-
-    def gradient_of(self, problem: Problem, rows: Tensor, buffers: State, batch: Batch) -> GradientProgram | None:
-        """The program of a shape's gradient; see `of`."""
-        key = (problem.parameters.static_key(), shapes_of(batch))
-        if key not in self._gradients:
-            try:
-                graph = problem.gradient_graph(rows, buffers, batch)
-            except NoRuleError:
-                self._gradients[key] = None
-            else:
-                run = loaded_gradient(graph, GradientProgram.examples(graph, rows, buffers, batch))
-                self._gradients[key] = GradientProgram(graph, run)
-        return self._gradients[key]
 
 
 def shapes_of(batch: Batch) -> Hashable:

@@ -33,20 +33,35 @@ _BUFFER, _BATCH = "buffer", "batch"
 
 
 @dataclass(frozen=True)
+class Parts:
+    """The parts that an evaluation takes the data in.
+
+    Attributes:
+        split: The tensor that is taken in parts, as the workload says.
+        number: How many parts.
+    """
+
+    split: Split | None
+    number: int
+
+    def inputs(self, buffers: State, batch: Batch, lanes: Tensor, part: int) -> list[Tensor]:
+        """The tensors that a loss reads besides its parameters, of some lanes (W,), on one part of the data."""
+        return [value[lanes] for value in _part(_read(buffers, batch), self, part).values()]
+
+
+@dataclass(frozen=True)
 class GradientGraph:
     """The loss and gradient of a group on one part of the data.
 
     Attributes:
         graph: From the rows (W, n) and the tensors `names` (W, ...) to the losses (W,) and gradients (W, n).
         names: The tensors that a loss reads besides its parameters, `buffer/<name>` or `batch/<name>`.
-        split: The one among them that is taken in parts, as the workload says.
-        n_parts: How many parts an evaluation takes.
+        parts: The parts of the data.
     """
 
     graph: fx.GraphModule
     names: tuple[str, ...]
-    split: Split | None
-    n_parts: int
+    parts: Parts
 
     @property
     def n_operations(self) -> int:
@@ -56,11 +71,7 @@ class GradientGraph:
     @property
     def n_numbers(self) -> int:
         """How many numbers an evaluation of one lane computes: a measure of its time."""
-        return numbers_of(self.graph) * self.n_parts // _WIDTH
-
-    def inputs(self, buffers: State, batch: Batch, lanes: Tensor, part: int) -> list[Tensor]:
-        """The tensors `names` of some lanes (W,), on one part of the data."""
-        return [value[lanes] for value in _part(_read(buffers, batch), self.split, self.n_parts, part).values()]
+        return numbers_of(self.graph) * self.parts.number // _WIDTH
 
 
 def gradient_graph(
@@ -84,7 +95,7 @@ def gradient_graph(
     """
     rows, buffers, batch = examples
     read = _read(buffers, batch)
-    n_parts = _n_parts(read, split)
+    parts = Parts(split, _n_parts(read, split))
     names, loss_of = tuple(read), one_lane(template, workload.loss)
 
     def descend(rows_Wn: Tensor, *values: Tensor) -> tuple[Tensor, Tensor]:
@@ -94,8 +105,8 @@ def gradient_graph(
         return loss_W, layout.rows(gradients)
 
     first = torch.zeros(_WIDTH, dtype=torch.int64)
-    part = [value[first] for value in _part(read, split, n_parts, 0).values()]
-    found = GradientGraph(traced(descend, [rows[first], *part]), names, split, n_parts)
+    part = [value[first] for value in _part(read, parts, 0).values()]
+    found = GradientGraph(traced(descend, [rows[first], *part]), names, parts)
     check_known(found.graph)
     if found.n_numbers < _FEWEST_NUMBERS:
         raise NoRuleError(f"an evaluation computes less than {_FEWEST_NUMBERS:,} numbers")
@@ -106,12 +117,12 @@ class GradientProgram:
     """The compiled loss and gradient of one shape.
 
     Args:
-        graph: What is computed.
-        run: Its program, which adds to losses (W,) and gradients (W, n), its first inputs, those of a part.
+        parts: The parts of the data.
+        run: The program of a part, which adds to losses (W,) and gradients (W, n), its first inputs, those of the part.
     """
 
-    def __init__(self, graph: GradientGraph, run: Callable[[list[Tensor]], object]) -> None:
-        self._graph, self._run = graph, run
+    def __init__(self, parts: Parts, run: Callable[[list[Tensor]], object]) -> None:
+        self._parts, self._run = parts, run
 
     def descent(self, rows: Tensor, buffers: State, batch: Batch, lanes: Tensor | None) -> tuple[Tensor, Tensor]:
         """The losses (K,) and gradients (K, n).
@@ -129,8 +140,8 @@ class GradientProgram:
             # Tensors of their own: a trace may show parts of its inputs by their places in memory.
             rows_Wn, lane_W = rows.detach()[place_W], place_W if lanes is None else lanes[place_W]
             loss_W, gradient_Wn = rows.new_zeros(_WIDTH), torch.zeros_like(rows_Wn)
-            for part in range(self._graph.n_parts):
-                self._run([loss_W, gradient_Wn, rows_Wn, *self._graph.inputs(buffers, batch, lane_W, part)])
+            for part in range(self._parts.number):
+                self._run([loss_W, gradient_Wn, rows_Wn, *self._parts.inputs(buffers, batch, lane_W, part)])
             losses.append(loss_W)
             gradients.append(gradient_Wn)
         return torch.cat(losses)[:n_lanes], torch.cat(gradients)[:n_lanes]
@@ -140,7 +151,12 @@ class GradientProgram:
         """Inputs of the program of a graph."""
         first = torch.zeros(_WIDTH, dtype=torch.int64)
         rows_Wn = rows.detach()[first]
-        return [rows.new_zeros(_WIDTH), torch.zeros_like(rows_Wn), rows_Wn, *graph.inputs(buffers, batch, first, 0)]
+        return [
+            rows.new_zeros(_WIDTH),
+            torch.zeros_like(rows_Wn),
+            rows_Wn,
+            *graph.parts.inputs(buffers, batch, first, 0),
+        ]
 
 
 def adding(graph: GradientGraph) -> Callable[..., list[Tensor]]:
@@ -150,7 +166,7 @@ def adding(graph: GradientGraph) -> Callable[..., list[Tensor]]:
 
     def add(loss_W: Tensor, gradient_Wn: Tensor, *inputs: Tensor) -> list[Tensor]:
         for total, of_part in zip((loss_W, gradient_Wn), interpreter.run(*inputs), strict=True):
-            total.add_(of_part / graph.n_parts)
+            total.add_(of_part / graph.parts.number)
         return [loss_W.new_zeros(1)]
 
     return add
@@ -180,8 +196,8 @@ def _n_parts(read: State, split: Split | None) -> int:
     raise NoRuleError(f"{split.name}: its {n_rows} rows cannot be split into equal parts of about {split.most_rows}")
 
 
-def _part(read: State, split: Split | None, n_parts: int, part: int) -> State:
+def _part(read: State, parts: Parts, part: int) -> State:
     return {
-        name: value.unflatten(1, (n_parts, -1))[:, part] if _is_split(name, split) else value
+        name: value.unflatten(1, (parts.number, -1))[:, part] if _is_split(name, parts.split) else value
         for name, value in read.items()
     }

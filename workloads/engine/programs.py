@@ -84,8 +84,8 @@ def compiler() -> str:
     return found.stdout.splitlines()[0]
 
 
-def loaded(step: StepGraph, examples: Sequence[Tensor]) -> Step:
-    """The program of a step for blocks, compiled if this machine has not done so before.
+def compiled(step: StepGraph, examples: Sequence[Tensor]) -> Path:
+    """The file of a step's program for blocks, compiled if this machine has not done so before.
 
     Args:
         step: The step of one training.
@@ -94,25 +94,44 @@ def loaded(step: StepGraph, examples: Sequence[Tensor]) -> Step:
     Raises:
         NoCompilerError: If it has to be compiled and cannot be, or cannot be kept.
     """
-    return _loaded(_key(step.graph, step.inputs, examples), lambda: over_block(step, examples), examples)
+    return _compiled(_key(step.graph, step.inputs, examples), lambda: over_block(step, examples), examples)
 
 
-def loaded_gradient(gradient: GradientGraph, examples: Sequence[Tensor]) -> Step:
-    """The program of a gradient for groups of lanes; see `loaded`.
+def compiled_gradient(gradient: GradientGraph, examples: Sequence[Tensor]) -> Path:
+    """The file of a gradient's program for groups of lanes; see `compiled`.
 
     Args:
         gradient: What is computed.
         examples: From `GradientProgram.examples`.
     """
-    key = _key(gradient.graph, (*gradient.names, str(gradient.n_parts)), examples)
-    return _loaded(key, lambda: make_fx(adding(gradient), tracing_mode="fake")(*examples), examples)
+    key = _key(gradient.graph, (*gradient.names, str(gradient.parts.number)), examples)
+    return _compiled(key, lambda: make_fx(adding(gradient), tracing_mode="fake")(*examples), examples)
+
+
+def loaded(program: Path) -> Step:
+    """A program, from its file."""
+    run: Step = torch._C._aoti.AOTIModelContainerRunnerCpu(str(program), 1).run
+    return run
+
+
+def loaded_bytes(program: bytes) -> Step:
+    """A program that another process has compiled, from what its file holds.
+
+    Raises:
+        NoCompilerError: If this user has no folder for programs.
+    """
+    # Not among the programs kept here: those are named by what they were compiled from.
+    with tempfile.TemporaryDirectory(dir=_folder()) as folder:
+        file = Path(folder) / "sent.so"
+        file.write_bytes(program)
+        return loaded(file)
 
 
 def interpreted(step: StepGraph, examples: Sequence[Tensor]) -> Step:
-    """What `loaded` compiles, computed operation by operation: the same formulas without the compiler.
+    """What `compiled` compiles, computed operation by operation: the same formulas without the compiler.
 
     Args:
-        step, examples: As `loaded` takes them.
+        step, examples: As `compiled` takes them.
     """
     graph = over_block(step, examples)
     return lambda inputs: graph(*inputs)
@@ -135,7 +154,7 @@ def over_block(step: StepGraph, examples: Sequence[Tensor]) -> fx.GraphModule:
     return graph
 
 
-def _loaded(key: str, graph: Callable[[], fx.GraphModule], examples: Sequence[Tensor]) -> Step:
+def _compiled(key: str, graph: Callable[[], fx.GraphModule], examples: Sequence[Tensor]) -> Path:
     folder = _folder()
     library = folder / f"{key}.so"
     with (folder / f"{library.stem}.lock").open("w") as lock:
@@ -143,7 +162,7 @@ def _loaded(key: str, graph: Callable[[], fx.GraphModule], examples: Sequence[Te
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not library.exists():
             _compile(graph(), examples, library)
-    return torch._C._aoti.AOTIModelContainerRunnerCpu(str(library), 1).run
+    return library
 
 
 def _compile(graph: fx.GraphModule, examples: Sequence[Tensor], library: Path) -> None:

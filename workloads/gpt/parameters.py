@@ -1,5 +1,6 @@
 """The parameters of the training of a GPT."""
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -8,6 +9,7 @@ from typing import ClassVar
 from attnsweep.workloads.attention.attention import QK_FORMS, check_heads
 from attnsweep.workloads.attention.layers import ACTIVATIONS
 from attnsweep.workloads.attention.logit_scale import ATTENTION_SCALES
+from attnsweep.workloads.bases import read_base
 from attnsweep.workloads.errors import SpecError
 from attnsweep.workloads.gpt.model import POSITIONS, GPTShape
 from attnsweep.workloads.gpt.tasks import TASKS
@@ -15,6 +17,22 @@ from attnsweep.workloads.gpt.text import read_text
 from attnsweep.workloads.parameters import TrainingParameters, Value, parameter
 
 _N_WORDS = 4
+_OF_MODEL = (
+    "n_words",
+    "n_tokens",
+    "n_blocks",
+    "n_heads",
+    "d_model",
+    "d_ffn",
+    "positions",
+    "tied",
+    "qk",
+    "qk_rank",
+    "activation",
+    "layer_norm_eps",
+    "attention_scale",
+)
+"""The parameters that define a model and its function, besides its weights."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -87,6 +105,13 @@ class GPTParameters(TrainingParameters):
         high=10_000,
         static=True,
     )
+    base: str | None = parameter(
+        None,
+        "with lora_rank: the training of another sweep whose weights are frozen, as SWEEP_DIR:TRIAL/REPLICATE; null = "
+        "those of the untrained training of the same seed",
+        static=True,
+        since="0.2",
+    )
     lora_scale: float = parameter(1.0, "factor of the updates: alpha / rank in Hu et al. 2021", above=0.0)
     activation: str = parameter("relu", "of the feed-forward parts", choices=tuple(ACTIVATIONS), static=True)
     layer_norm_eps: float = parameter(1e-5, "added to the variance, inside the root; 0 too", low=0.0)
@@ -97,6 +122,7 @@ class GPTParameters(TrainingParameters):
     )
 
     variant_field: ClassVar[str | None] = "task"
+    base_field: ClassVar[str | None] = "base"
 
     @property
     def shape(self) -> GPTShape:
@@ -127,7 +153,26 @@ class GPTParameters(TrainingParameters):
             )
         for name, value in self.pinned(self.values()).items():
             object.__setattr__(self, name, value)
+        self._check_base()
         TASKS[self.task].check(self.n_words, self.n_tokens, self.corpus)
+
+    def _check_base(self) -> None:
+        if self.base is None:
+            return
+        if self.lora_rank is None:
+            raise SpecError("base", given=self.base, expected="null without lora_rank", fix="give lora_rank too")
+        of_base = read_base(self.base).parameters
+        for name in ("lora_rank", "tied"):
+            if of_base[name]:
+                raise SpecError("base", given=self.base, expected=f"a training without {name}", fix="choose another")
+        others = {name: of_base[name] for name in _OF_MODEL if of_base[name] != getattr(self, name)}
+        if others:
+            raise SpecError(
+                next(iter(others)),
+                given=getattr(self, next(iter(others))),
+                expected=f"{next(iter(others.values()))}, as the base has: the model is the same but for the updates",
+                fix=" ".join(f"--set {name}={json.dumps(value)}" for name, value in others.items()),
+            )
 
     @classmethod
     def pinned(cls, values: Mapping[str, Value]) -> dict[str, Value]:

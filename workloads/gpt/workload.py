@@ -7,6 +7,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import log_softmax
 
+from attnsweep.workloads.bases import read_base
 from attnsweep.workloads.diagnostics.outcomes import is_overfit, judge_by_levels
 from attnsweep.workloads.diagnostics.roles import PATTERN_SCORE_NAMES
 from attnsweep.workloads.engine.contract import Batch, Evidence, HeadScores, Lanes, Verdicts, Workload
@@ -45,11 +46,19 @@ class GPTWorkload(Workload[GPTParameters]):
         return model
 
     def initial(self, module: nn.Module, lanes: Lanes[GPTParameters]) -> State:
-        """Also draws the frozen base of low-rank updates: that of the training of the same seed without them."""
+        """Also the frozen base of low-rank updates: the weights of `base`, else what the training of the same seed
+        without updates starts from."""
         del module
         whole = _built(lanes.shared).to(lanes.device, lanes.dtype)
         drawn = draw_parameters(whole, lanes.tensor("init_sigma", torch.float64), lanes.streams)
-        return {name: torch.zeros_like(value) if name.endswith("up.weight") else value for name, value in drawn.items()}
+        base = {} if lanes.shared.base is None else read_base(lanes.shared.base).weights
+
+        def start(name: str, value: Tensor) -> Tensor:
+            if name.endswith("up.weight"):
+                return torch.zeros_like(value)
+            return base[name].to(value).expand_as(value).clone() if name in base else value
+
+        return {name: start(name, value) for name, value in drawn.items()}
 
     def batch(self, lanes: Lanes[GPTParameters], step: int) -> Batch:
         return training_batch(lanes, step)

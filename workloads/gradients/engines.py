@@ -3,13 +3,13 @@
 import torch
 from torch import Tensor
 
-from attnsweep.workloads.engine.blocks import BlockProgram, Problem
+from attnsweep.workloads.engine import programs
+from attnsweep.workloads.engine.blocks import BlockProgram, Problem, TracedStep
 from attnsweep.workloads.engine.first_order import FirstOrder, Sgd
 from attnsweep.workloads.engine.functional import over_lanes
 from attnsweep.workloads.engine.gradients import GradientProgram, adding
 from attnsweep.workloads.engine.layout import Layout
 from attnsweep.workloads.engine.optimizers import Settings, State
-from attnsweep.workloads.engine.programs import interpreted, loaded, loaded_gradient
 from attnsweep.workloads.engine.traces import NoRuleError
 from attnsweep.workloads.engine.update_rules import UPDATE_RULES
 from attnsweep.workloads.gradients.subject import Subject
@@ -55,8 +55,10 @@ def _of_step(subject: Subject, problem: Problem, *, compiled: bool) -> Tensor:
         raise NoRuleError("its optimizer searches along lines")
     before = problem.layout.rows(subject.weights)
     after, optimizer = before.clone(), Sgd(_descent(before.shape[0]))
-    make = loaded if compiled else interpreted
-    program = BlockProgram(problem, optimizer, after, subject.buffers, subject.batch, make)
+    traced = TracedStep.of(problem, optimizer, after, subject.buffers, subject.batch)
+    given = traced.step, traced.examples
+    run = programs.loaded(programs.compiled(*given)) if compiled else programs.interpreted(*given)
+    program = BlockProgram(problem.layout, traced.blocking, run)
     program.advance(optimizer, after, subject.buffers, lambda _, __: [subject.batch], 1)
     return (before - after) / _RATE
 
@@ -66,8 +68,9 @@ def _of_gradient(subject: Subject, problem: Problem, *, compiled: bool) -> Tenso
     given = problem.layout.rows(subject.weights), subject.buffers, subject.batch
     graph = problem.gradient_graph(*given)
     add = adding(graph)
-    run = loaded_gradient(graph, GradientProgram.examples(graph, *given)) if compiled else lambda inputs: add(*inputs)
-    return GradientProgram(graph, run).descent(*given, None)[1]
+    examples = GradientProgram.examples(graph, *given)
+    run = programs.loaded(programs.compiled_gradient(graph, examples)) if compiled else lambda inputs: add(*inputs)
+    return GradientProgram(graph.parts, run).descent(*given, None)[1]
 
 
 def _descent(n_lanes: int) -> Settings:

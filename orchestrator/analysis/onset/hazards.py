@@ -10,8 +10,9 @@ factor except the reference: with two factors, the ratios of one are at equal va
 Trainings of one trial are not independent: the covariance is the sandwich with scores summed by trial, and the
 intervals use Student's t. They are not adjusted for the number of bins.
 
-In simulation (40 trials x 6, times shared within trials, two factors) the intervals cover the true ratio in 92 to 96%
-of cases; the tests repeat it.
+In simulation (40 and 100 trials x 6, times dependent within trials, two factors, 150 sweeps each) the intervals cover
+the ratio of a very large sweep in 95% and 93% of cases; the tests repeat it with fewer. That ratio is the one over all
+trials: where trials differ much from each other, it is nearer to 1 than the ratio at equal other conditions.
 
 Source: Prentice & Gloeckler 1978, Biometrics 34 (grouped times); Lin & Wei 1989, JASA 84 (the sandwich). Axes: R
 training, U trial in one combination of bins, J interval.
@@ -121,7 +122,7 @@ class HazardRatios:
             panel.set_xscale("log")
             for row, each in enumerate(self.ratios):
                 if each.label == each.reference:
-                    panel.plot(1, row, marker="|", color=GREY)
+                    panel.plot(1, row, marker="D", color=GREY, markerfacecolor="white")
                 elif each.ratio is not None and each.low is not None and each.high is not None:
                     draw_interval(panel, row, (each.ratio, each.low, each.high), "x", fmt="o", color=BLUE)
             names = [f"{parameter_label(each.name)} {figure_text(each.label)}" for each in self.ratios]
@@ -253,7 +254,10 @@ def _regression(counts: _Counts, terms: Sequence[tuple[int, int]]) -> tuple[list
     model = GLM(np.column_stack([k, n - k]), design, family=families.Binomial(families.links.CLogLog()))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        fitted = model.fit(cov_type="cluster", cov_kwds={"groups": counts.trial[row]})
+        try:
+            fitted = model.fit(cov_type="cluster", cov_kwds={"groups": counts.trial[row]})
+        except np.linalg.LinAlgError:
+            return nothing, "the fit does not converge"
     reach = float(special.stdtrit(n_clusters - len(terms), 0.975)) * np.asarray(fitted.bse)[-len(terms) :]
     logs = np.asarray(fitted.params)[-len(terms) :]
     fine = np.isfinite(reach) & (np.abs(logs) < _LARGEST)

@@ -91,7 +91,11 @@ def _maximum_likelihood(
     groups = {"groups": np.arange(n_trials)}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        fitted = GLM(counts, design, family=families.Binomial()).fit(cov_type="cluster", cov_kwds=groups)
+        try:
+            fitted = GLM(counts, design, family=families.Binomial()).fit(cov_type="cluster", cov_kwds=groups)
+        except np.linalg.LinAlgError:
+            # The iteration went so far that every probability is 0 or 1.
+            return None
     if not (fitted.converged and np.isfinite(fitted.params).all() and np.isfinite(fitted.cov_params()).all()):
         return None
     quantile = float(special.stdtrit(n_trials - n_terms, 0.975))

@@ -1,6 +1,5 @@
 """Rates as answers to a question: numbers, a table and a figure."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -95,12 +94,14 @@ class OutcomeRates:
         where = f" in {len(self.groups)} groups by {self.by}" if self.by else ""
         return f"OutcomeRates({', '.join(self.outcomes)}{where})"
 
-    @staticmethod
-    def most_frequent(rates: Sequence[Rate]) -> int | None:
-        """The number of the outcome with the highest rate in a group; `None` for a group without trainings."""
-        shares = [rate.share for rate in rates]
-        known = [share for share in shares if share is not None]
-        return shares.index(max(known)) if known else None
+    def most_frequent(self) -> dict[tuple[int, ...], tuple[str, Rate]]:
+        """The most frequent outcome of each group that has trainings, and its rate, by the group's place."""
+        found = {}
+        for place, rates in zip(self.places, self.rates, strict=True):
+            known = [(outcome, rate) for outcome, rate in zip(self.outcomes, rates, strict=True) if rate.n]
+            if known:
+                found[place] = max(known, key=lambda pair: pair[1].share or 0.0)
+        return found
 
     def to_arrow(self) -> pa.Table:
         """One row per group and outcome: `n` trainings, `k` with the outcome, `rate` with its 95% interval.
@@ -125,13 +126,18 @@ class OutcomeRates:
         With two parameters, a map: each cell has the colour of its most frequent outcome.
         """
         from attnsweep.orchestrator.analysis.rates.figure import grouped_rates_figure
-        from attnsweep.orchestrator.analysis.rates.map_figure import outcome_map_figure
 
         if len(self.bins) > 1:
-            return outcome_map_figure(self)
+            return self.plot_map()
         names = [name.replace("_", " ") for name in self.outcomes]
         groups = dict(zip(self.groups, self.rates, strict=True))
         return grouped_rates_figure(names, groups, "share of trainings, 95% interval", by_label(self.by))
+
+    def plot_map(self) -> "Figure":
+        """The cells of two parameters in the colours of their most frequent outcomes."""
+        from attnsweep.orchestrator.analysis.rates.map_figure import outcome_map_figure
+
+        return outcome_map_figure(self.by.split(","), self.bins, self.most_frequent())
 
 
 def outcome_counts(connection: duckdb.DuckDBPyConnection) -> dict[str, int]:

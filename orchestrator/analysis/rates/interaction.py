@@ -89,8 +89,8 @@ def interaction_test(n: Floats, k: Floats, first: Ints, second: Ints, cluster: I
     variances, directions = np.linalg.eigh(score_C.T @ score_C)
     informed = variances > _NEGLIGIBLE * max(variances.max(), _NEGLIGIBLE)
     degrees = int(informed.sum())
-    if degrees == 0 or degrees >= len(score_C):
-        return InteractionTest(0.0, 0, None, "too few trials")
+    if degrees == 0:
+        return InteractionTest(0.0, 0, None, "trainings end in both ways in too few cells")
     along = directions[:, informed].T @ score_C.sum(axis=0)
     return _result(float((np.square(along) / variances[informed]).sum()), degrees)
 

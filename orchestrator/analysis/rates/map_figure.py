@@ -1,8 +1,7 @@
 """Figures of cells of two parameters: a rate with the test of interaction, and the most frequent outcome."""
 
 import textwrap
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
 
 from matplotlib import colormaps, rcParams
 from matplotlib.axes import Axes
@@ -16,35 +15,44 @@ from attnsweep.orchestrator.analysis.figures.texts import figure_text, legend_be
 from attnsweep.orchestrator.analysis.labels import parameter_label
 from attnsweep.orchestrator.analysis.rates.intervals import Rate, decimals
 
-if TYPE_CHECKING:
-    from attnsweep.orchestrator.analysis.rates.answers import OutcomeRates
-    from attnsweep.orchestrator.analysis.rates.two_way import Interaction
-
 
 @house_style()
-def interaction_figure(interaction: "Interaction") -> Figure:
-    """The rate in each cell with its interval; cells without trials are left white."""
-    figure, panel = new_cells(interaction.by, interaction.bins)
-    for cell in interaction.cells:
-        draw_cell(panel, cell.place, cell.rate, f"cell-{cell.place[0]}-{cell.place[1]}")
-    panel.set_title(f"{interaction.ending.share_label}, 95% interval")
-    words = f"Interaction: {interaction.test}"
-    figure.suptitle("\n".join(textwrap.wrap(words, int(12 * figure.get_figwidth()))), fontsize="medium")
+def rate_map_figure(
+    names: Sequence[str], bins: Sequence[Sequence[str]], cells: Mapping[tuple[int, ...], Rate], title: str, note: str
+) -> Figure:
+    """The rate in each cell with its interval; cells without trials are left white.
+
+    Args:
+        names: The two parameters.
+        bins: The labels of the bins of each.
+        cells: The rate of each cell, by the numbers of its bins.
+        title: The name of the rate.
+        note: A sentence above the figure.
+    """
+    figure, panel = new_cells(names, bins)
+    for place, rate in cells.items():
+        draw_cell(panel, place, rate, f"cell-{place[0]}-{place[1]}")
+    panel.set_title(f"{title}, 95% interval")
+    figure.suptitle("\n".join(textwrap.wrap(note, int(12 * figure.get_figwidth()))), fontsize="medium")
     return figure
 
 
 @house_style()
-def outcome_map_figure(rates: "OutcomeRates") -> Figure:
-    """Each cell in the colour of its most frequent outcome, whose share and interval are written in."""
-    figure, panel = new_cells(rates.by.split(","), rates.bins)
+def outcome_map_figure(
+    names: Sequence[str], bins: Sequence[Sequence[str]], cells: Mapping[tuple[int, ...], tuple[str, Rate]]
+) -> Figure:
+    """Each cell in the colour of its most frequent outcome, whose share and interval are written in.
+
+    Args:
+        names: The two parameters.
+        bins: The labels of the bins of each.
+        cells: The most frequent outcome of each cell and its rate, by the numbers of the cell's bins.
+    """
+    figure, panel = new_cells(names, bins)
     handles = {}
-    for place, cell in zip(rates.places, rates.rates, strict=True):
-        at = rates.most_frequent(cell)
-        if at is None:
-            continue
-        outcome = rates.outcomes[at]
+    for place, (outcome, rate) in cells.items():
         colour = OUTCOME_COLOURS.get(outcome, GREY)
-        draw_cell(panel, place, cell[at], map_gid(place), colour)
+        draw_cell(panel, place, rate, map_gid(place), colour)
         handles[outcome] = Patch(color=colour)
     panel.set_title("most frequent outcome, its share")
     legend_below(figure, handles, columns=3)

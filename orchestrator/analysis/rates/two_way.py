@@ -64,9 +64,10 @@ class Interaction:
 
     def plot(self) -> "Figure":
         """The rate in each cell with its interval, and the test above them."""
-        from attnsweep.orchestrator.analysis.rates.map_figure import interaction_figure
+        from attnsweep.orchestrator.analysis.rates.map_figure import rate_map_figure
 
-        return interaction_figure(self)
+        rates = {cell.place: cell.rate for cell in self.cells}
+        return rate_map_figure(self.by, self.bins, rates, self.ending.share_label, f"Interaction: {self.test}")
 
 
 @dataclass(frozen=True, slots=True, repr=False)

@@ -9,6 +9,7 @@ from dataclasses import asdict, dataclass
 from rich.console import Console
 
 from attnsweep.orchestrator.analysis.rates.intervals import wilson
+from attnsweep.orchestrator.inspection.bases import find_base
 from attnsweep.orchestrator.running.engine_choice import engine_for
 from attnsweep.orchestrator.tools.forecast.cases import Case, cases_of
 from attnsweep.orchestrator.tools.forecast.price import Price, price_of
@@ -85,6 +86,8 @@ def forecast(
     """
     started = time.perf_counter()
     workload = load_workload(spec.workload, code)
+    if (base := find_base(workload, spec.fixed())) is not None:
+        spec = spec.fix({workload.parameters.base_field: base.name})
     check_sweep(spec, workload.parameters)
     cases = cases_of(spec, workload)
     escapes = []
@@ -125,6 +128,7 @@ def _case_content(case: Case, found: EscapeForecast) -> dict[str, object]:
             {
                 "init_sigma": each.init_sigma,
                 "measured": each.is_measured,
+                "n_left_out": each.n_left_out,
                 "median": each.quantile(0.5),
                 "q90": each.quantile(0.9),
                 "share_within_n_steps": each.share,
@@ -155,7 +159,8 @@ def _escape_line(each: Escape) -> str:
     sigma = "default" if each.init_sigma is None else f"{each.init_sigma:.3g}"
     median, most = (_or_dash(each.quantile(share), ".0f") for share in (0.5, 0.9))
     freed = _whole(each.quantile(0.95))
-    how = "" if each.is_measured else "  extrapolated"
+    how = "" if each.is_measured else "  by law"
+    how += f"  {each.n_left_out} left out: their pilots took too long" if each.n_left_out else ""
     return (
         f"  {sigma:>10}  {median:>22} {most:>8}  {f'{each.share:.0%} of {each.n_steps}':>20}"
         f"  {_or_dash(freed, 'd'):>15}  {seeds_for(each.share):>16}{how}"
@@ -166,7 +171,8 @@ def _price_lines(price: Price, engine: str) -> list[str]:
     most = "at most " if price.is_bound else ""
     rows = ", ".join(f"{n:,} of {table}" for table, n in price.n_rows.items())
     lines = [
-        f"price: {price.n_trainings:,} trainings, {most}{price.core_seconds:.0f} s on one core"
+        f"price: {price.n_trainings:,} trainings, {most}{price.core_seconds:.2g} s"
+        f" ({price.core_seconds_low:.2g} to {price.core_seconds_high:.2g}) of training on one core"
         f" ({price.core_seconds / 3600:.2g} core-hours, engine {engine}); rows: {rows}; {price.n_bytes / 1e6:.3g} MB"
     ]
     if price.n_shapes > 1:

@@ -2,15 +2,18 @@
 
 import io
 import platform
+import statistics
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from attnsweep.orchestrator.running.pack_sizes import PackSizer
 from attnsweep.orchestrator.storage.environment import Engine
 from attnsweep.orchestrator.storage.errors import PoolError
 from attnsweep.orchestrator.training.identity import Task, training_seed
@@ -23,12 +26,15 @@ from attnsweep.workloads.engine.contract import Training, Workload
 from attnsweep.workloads.errors import UserError
 from attnsweep.workloads.parameters import TrainingParameters
 
-_LANES = 64
+_SMALL, _LARGE = PackSizer.smallest, 512
+"""Sizes of packs that are measured; the large one is at most half of a shape's trainings."""
 _TRIALS = 64
 _MOST_SHAPES = 4
-_SECONDS_A_SHAPE = 5.0
+_SECONDS_A_PACK = 4.0
+"""Of CPU: on a busy machine a pilot takes longer, and is no shorter."""
 _FEWEST_STEPS, _LONGER = 16, 4
 """Steps of the first pilot of a shape, and how many times as many each further one has."""
+_REPEATS = 3
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -37,7 +43,8 @@ class Price:
 
     Attributes:
         n_trainings: The most that it trains.
-        core_seconds: Of training, on one core or GPU of this machine.
+        core_seconds: Of training, on one core or GPU of this machine: the sum of `train_seconds`.
+        core_seconds_low, core_seconds_high: The same from the fastest and from the slowest of three repetitions.
         is_bound: Whether pilots were cut short, so that trainings may end sooner than this counts.
         spread: The largest over the least seconds a training, of the shapes that were measured.
         n_rows: By table.
@@ -47,6 +54,8 @@ class Price:
 
     n_trainings: int
     core_seconds: float
+    core_seconds_low: float
+    core_seconds_high: float
     is_bound: bool
     spread: float
     n_rows: dict[str, int]
@@ -57,17 +66,24 @@ class Price:
 
 @dataclass(frozen=True, slots=True)
 class _Measured:
-    """One shape: seconds, bytes and rows of one training, its share of trials, and whether it was cut short."""
+    """One shape.
 
-    weight: float
-    seconds: float
+    Attributes:
+        n_trainings: How many of them the sweep has.
+        seconds: Of all of them: by the median, the least and the most of what was measured.
+        n_bytes, rows: Of one training.
+        is_bound: Whether pilots were cut short.
+    """
+
+    n_trainings: float
+    seconds: tuple[float, float, float]
     n_bytes: float
     rows: dict[str, float]
     is_bound: bool
 
 
 def price_of(spec: Sweep, workload: Workload[Any], engine: Engine) -> Price:
-    """Trains a pack of 64 for each of the four most frequent shapes, for some five seconds each, compiling apart.
+    """Trains packs of two sizes for each of the four most frequent shapes, each for some seconds, compiling apart.
 
     Args:
         spec: The sweep.
@@ -82,69 +98,106 @@ def price_of(spec: Sweep, workload: Workload[Any], engine: Engine) -> Price:
     drawn = sorted(drawn_parameters(spec, workload.parameters, _TRIALS), key=lambda each: repr(each.static_key()))
     shapes = [list(group) for _, group in groupby(drawn, key=lambda each: each.static_key())]
     shapes.sort(key=len, reverse=True)
-    measured = [_measured(shape, spec, workload, engine) for shape in shapes[:_MOST_SHAPES]]
-    total = sum(each.weight for each in measured)
     n_trainings = spec.trials * most_wanted(spec.replicates)
-
-    def mean(values: Sequence[float]) -> float:
-        return sum(each.weight * value for each, value in zip(measured, values, strict=True)) / total
-
-    seconds = [each.seconds for each in measured]
+    n_drawn = sum(map(len, shapes[:_MOST_SHAPES]))
+    # One for all packs, as a sweep has it: it loads each program once.
+    trainer = Trainer(workload, RunContext(spec.name, engine=engine), "cpu")
+    measured = [
+        _measured(shape, n_trainings * len(shape) / n_drawn, spec, workload, trainer) for shape in shapes[:_MOST_SHAPES]
+    ]
+    per_training = [each.seconds[0] / each.n_trainings for each in measured]
     tables = sorted({table for each in measured for table in each.rows})
+    seconds, low, high = (sum(each.seconds[at] for each in measured) for at in range(3))
     return Price(
         n_trainings=n_trainings,
-        core_seconds=n_trainings * mean(seconds),
+        core_seconds=seconds,
+        core_seconds_low=low,
+        core_seconds_high=high,
         is_bound=any(each.is_bound for each in measured),
-        spread=max(seconds) / min(seconds),
-        n_rows={table: round(n_trainings * mean([each.rows.get(table, 0.0) for each in measured])) for table in tables},
-        n_bytes=round(n_trainings * mean([each.n_bytes for each in measured])),
+        spread=max(per_training) / min(per_training),
+        n_rows={name: round(sum(each.n_trainings * each.rows.get(name, 0.0) for each in measured)) for name in tables},
+        n_bytes=round(sum(each.n_trainings * each.n_bytes for each in measured)),
         n_shapes=len(shapes),
         n_measured=len(measured),
     )
 
 
-def _measured(shape: list[TrainingParameters], spec: Sweep, workload: Workload[Any], engine: Engine) -> _Measured:
-    trained, seconds, n_steps = _longest(shape, spec, workload, engine)
-    whole = shape[0].n_steps
+def seconds_of_packs(n_trainings: int, seconds: Mapping[int, float]) -> float:
+    """The seconds of all trainings of a shape, in the packs that one trainer makes of them.
+
+    Args:
+        n_trainings: Their number.
+        seconds: Of a pack, by one or two sizes. Between and beyond these, a further training costs the same each time.
+    """
+    (smallest, at_smallest), *_, (largest, at_largest) = [*sorted(seconds.items()), *sorted(seconds.items())]
+    each = at_smallest / smallest
+    if largest > smallest:
+        each = min(max((at_largest - at_smallest) / (largest - smallest), 0.0), each)
+    sizer, total, left = PackSizer(None), 0.0, n_trainings
+    while left:
+        size = min(sizer.size(left), left)
+        its = max(at_largest + each * (size - largest), each * size)
+        sizer.measured(size, size / its)
+        total, left = total + its, left - size
+    return total
+
+
+def _measured(
+    shape: list[TrainingParameters], n_trainings: float, spec: Sweep, workload: Workload[Any], trainer: Trainer
+) -> _Measured:
+    n_all = max(round(n_trainings), 1)
+    large = min(_LARGE, n_all // 2)
+    sizes = [min(_SMALL, n_all), *([large] if large > _SMALL else [])]
+    pilots = [_longest(shape, size, spec, workload, trainer) for size in sizes]
+    (trained, _, n_steps), n_lanes, whole = pilots[-1], sizes[-1], shape[0].n_steps
     probes = len(workload.probe_steps(shape[0])) / len(workload.probe_steps(_shortened(shape[0], n_steps)))
     tables = {"trainings": trained.rows.trainings, "curves": trained.rows.curves, "heads": trained.rows.heads}
     grows = {name: 1.0 if name == "trainings" else probes for name in tables}
     present = {name: table for name, table in tables.items() if table is not None}
+    of_packs = [[each * whole / steps for each in seconds] for _, seconds, steps in pilots]
+    median, low, high = (
+        seconds_of_packs(n_all, dict(zip(sizes, map(choose, of_packs), strict=True)))
+        for choose in (statistics.median, min, max)
+    )
     return _Measured(
-        weight=len(shape),
-        seconds=seconds / _LANES * whole / n_steps,
-        n_bytes=sum(_bytes_of(table) * grows[name] for name, table in present.items()) / _LANES,
-        rows={name: table.num_rows * grows[name] / _LANES for name, table in present.items()},
-        is_bound=n_steps < whole,
+        n_trainings=n_trainings,
+        seconds=(median, low, high),
+        n_bytes=sum(_bytes_of(table) * grows[name] for name, table in present.items()) / n_lanes,
+        rows={name: table.num_rows * grows[name] / n_lanes for name, table in present.items()},
+        is_bound=any(steps < whole for _, _, steps in pilots),
     )
 
 
 def _longest(
-    shape: list[TrainingParameters], spec: Sweep, workload: Workload[Any], engine: Engine
-) -> tuple[Trained, float, int]:
-    """The longest pack that the seconds of a pilot allow, the seconds it took, and its steps."""
+    shape: list[TrainingParameters], n_lanes: int, spec: Sweep, workload: Workload[Any], trainer: Trainer
+) -> tuple[Trained, list[float], int]:
+    """The longest pack that the seconds of a pilot allow, the seconds that each repetition took, and its steps."""
     whole = shape[0].n_steps
     n_steps = _shortened(shape[0], min(_FEWEST_STEPS, whole)).n_steps
     # What is loaded or compiled at first is no price of a step.
-    _train(shape, spec, workload, engine, n_steps)
+    _train(_tasks(shape, n_lanes, spec, n_steps), workload, trainer)
     while True:
-        trained, seconds = _train(shape, spec, workload, engine, n_steps)
-        if n_steps == whole or _LONGER * seconds > _SECONDS_A_SHAPE:
-            return trained, seconds, n_steps
+        tasks = _tasks(shape, n_lanes, spec, n_steps)
+        started = time.process_time()
+        trained, seconds = _train(tasks, workload, trainer)
+        if n_steps == whole or _LONGER * (time.process_time() - started) > _SECONDS_A_PACK:
+            again = [_train(tasks, workload, trainer)[1] for _ in range(_REPEATS - 1)]
+            return trained, [seconds, *again], n_steps
         n_steps = min(_LONGER * n_steps, whole)
 
 
-def _train(
-    shape: list[TrainingParameters], spec: Sweep, workload: Workload[Any], engine: Engine, n_steps: int
-) -> tuple[Trained, float]:
-    """A pack of this shape, and the seconds it took."""
+def _tasks(shape: list[TrainingParameters], n_lanes: int, spec: Sweep, n_steps: int) -> list[Task]:
+    """Trainings of so many lanes, shortened to some steps."""
     tasks = []
-    for lane in range(_LANES):
+    for lane in range(n_lanes):
         trial, replicate = lane % len(shape), lane // len(shape)
         parameters = _shortened(shape[trial], n_steps)
         tasks.append(Task(trial, replicate, Training(parameters, training_seed(spec.seed, trial, replicate))))
-    trainer = Trainer(workload, RunContext(spec.name, engine=engine), "cpu")
-    started = time.perf_counter()
+    return tasks
+
+
+def _train(tasks: list[Task], workload: Workload[Any], trainer: Trainer) -> tuple[Trained, float]:
+    """A trained pack, and the seconds for which it trained."""
     report = trainer.start(PackOrder("forecast", tasks))
     while isinstance(report, Progress):
         report = trainer.proceed()
@@ -157,7 +210,7 @@ def _train(
         )
     if not isinstance(report, Trained):
         raise PoolError("the pilot was interrupted")
-    return report, time.perf_counter() - started
+    return report, float(pc.sum(report.rows.trainings["train_seconds"]).as_py())
 
 
 def _shortened(parameters: TrainingParameters, n_steps: int) -> TrainingParameters:

@@ -12,6 +12,7 @@ from attnsweep.orchestrator.report.sweep_report import SweepReport, read_sweep_r
 from tests.orchestrator.drawn import bands, bars, intervals, legend, lines, texts, tick_labels, unreadable
 from tests.orchestrator.head_rows import head_rows, sweep_with_heads
 from tests.orchestrator.small_sweep import small_sweep, sweep_on_disk, trial_rows
+from tests.present import present
 
 ENDS = ["solved", "marginal", "degenerate_zero", "plateau", "runaway", "diverged", "failed"]
 TIMELINES = {(0, 0): "..ppp", (0, 1): ".sss.", (1, 0): "rr...", (1, 1): "....."}
@@ -58,7 +59,7 @@ def test_each_figure_can_be_read(heads: SweepReport, curves: SweepReport, tmp_pa
     pictures = [picture for report in (heads, curves, few) for picture in draw_sweep(report)]
     pictures.append(draw_overview([heads, few]))
     assert {each.section for each in pictures} == {
-        *("stuck", "phase", "cells", "outcomes", "curves", "composition", "emergence", "sweeps"),
+        *("stuck", "phase", "by_outcome", "cells", "outcomes", "curves", "composition", "emergence", "sweeps"),
     }
     assert [(each.name, words) for each in pictures if (words := unreadable(each.figure))] == []
 
@@ -84,7 +85,7 @@ def test_sweeps_are_bars_side_by_side(heads: SweepReport, curves: SweepReport) -
 
 def test_cells_show_shares_and_intervals(heads: SweepReport) -> None:
     assert heads.regions is not None
-    stuck, solved = _of(heads, "cells")
+    _, stuck, solved = _of(heads, "cells")
     (panel,) = stuck.figure.axes
     known = [each for each in heads.regions.cells if each.stuck.share is not None]
     assert texts(panel)[::2] == [f"{each.stuck.share:.2f}" for each in known]
@@ -121,6 +122,21 @@ def test_learning_curves_show_median_quartiles_and_levels(curves: SweepReport) -
             assert set(texts(panel)) == {level.name for level in seen}
 
 
+def test_the_map_shows_the_most_frequent_outcome_and_all_in_its_hover(heads: SweepReport) -> None:
+    rates, drawn = present(heads.plane).outcomes, _of(heads, "cells")[0]
+    (panel,) = drawn.figure.axes
+    assert texts(panel)[::2] == [f"{max(rate.share or 0 for rate in cell):.2f}" for cell in rates.rates]
+    assert len(drawn.hover) == len(rates.groups)
+    first = drawn.hover["cell-outcome-0-0"]
+    assert all(f"{name} {rate.share:.2f} [" in first for name, rate in zip(rates.outcomes, rates.rates[0], strict=True))
+
+
+def test_each_outcome_has_a_diagram(heads: SweepReport) -> None:
+    names = [each.name.removeprefix("phase_diagram_") for each in _of(heads, "by_outcome")]
+    assert names == [each.ending.outcome for each in present(heads.plane).by_outcome]
+    assert {"solved", "marginal", "degenerate_zero"} <= set(names)
+
+
 def test_the_composition_of_layers_is_bars_by_role(heads: SweepReport) -> None:
     [picture] = _of(heads, "composition")
     (panel,) = picture.figure.axes
@@ -130,7 +146,7 @@ def test_the_composition_of_layers_is_bars_by_role(heads: SweepReport) -> None:
 
 
 def test_the_phase_diagram_is_drawn_in_two_parts(heads: SweepReport) -> None:
-    assert heads.diagram is not None
+    diagram = present(present(heads.plane).stuck)
     model, residuals = _of(heads, "phase")
-    assert lines(model.figure.axes[0]) == [line.tolist() for line in heads.diagram.contour()]
-    assert len(residuals.figure.axes[0].patches) == len(heads.diagram.residuals())
+    assert lines(model.figure.axes[0]) == [line.tolist() for line in diagram.contour()]
+    assert len(residuals.figure.axes[0].patches) == len(diagram.residuals())

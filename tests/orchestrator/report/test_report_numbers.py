@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import statsmodels.api as sm
 
+from attnsweep.orchestrator.analysis import open_sweep
 from attnsweep.orchestrator.analysis.learning_curves import read_learning_curves
 from attnsweep.orchestrator.analysis.rates.by_parameter import rates_by
 from attnsweep.orchestrator.analysis.rates.intervals import pooled_rate
@@ -134,7 +135,7 @@ def test_the_observed_cells(sweep: SweepDirectory, page: Element) -> None:
         assert f"solved {solved / n:.2f} [" in cell
         assert f"1 trials, {n} trainings" in cell
     titles = [title.text for title in page.all("title")[1:]]
-    assert len(titles) == 16
+    assert len(titles) == 24
     assert "learning_rate 1e-3..1e-2, init_sigma 1e-4..1e-3: stuck 1.00 [0.51, 1.00] of 4 trainings, 1 trials" in titles
 
 
@@ -166,6 +167,13 @@ def test_the_phase_diagram_is_an_independent_regression_of_the_trainings(tmp_pat
         )
         assert (int(row[3]), int(row[4])) == (inside.sum(), stuck[inside].sum())
         assert float(row[5]) == pytest.approx(expected[inside].sum(), abs=0.051)
+
+
+def test_interactions_are_those_of_python(sweep: SweepDirectory, page: Element) -> None:
+    found = open_sweep(sweep.place).interactions()
+    told = page.one("table", class_="interactions").rows()
+    assert [row[0] for row in told] == [" × ".join(pair.by) for pair in found.pairs]
+    assert told[0][1] == str(found.pairs[0].test)
 
 
 def test_cost_by_pack_size(sweep: SweepDirectory, page: Element) -> None:

@@ -1,15 +1,21 @@
 """How large packs get, and what a later run knows of it."""
 
 import os
+import re
 import signal
 from pathlib import Path
+from typing import Any
 
 import pytest
+import torch
 
 from attnsweep.orchestrator.ledger.reader import Ledger
+from attnsweep.orchestrator.running import pack_sizes
 from attnsweep.orchestrator.running.loop import SweepLoop
-from attnsweep.orchestrator.running.pack_sizes import PackSizer, PackSizes
+from attnsweep.orchestrator.running.pack_sizes import Measured, PackSizer, PackSizes, sizes_of_user
 from attnsweep.orchestrator.storage.local import LocalFolder
+from attnsweep.workloads.category_pairs import CategoryPairs
+from attnsweep.workloads.engine.contract import Batch, Lanes
 from tests.fault import sweeps
 
 MANY = 10**6
@@ -120,3 +126,72 @@ def test_a_resumed_sweep_begins_with_the_sizes_found_and_its_rows_do_not_depend_
     assert sweeps.resume(path).finished
     assert {*Ledger(path).trainings(columns=["pack_size"])["pack_size"].to_pylist()} == {64, 16, 8}
     assert sweeps.outcomes(path) == sweeps.outcomes(tmp_path / "undisturbed")
+
+
+def test_a_later_sweep_begins_with_the_sizes_of_this_one_but_not_with_its_limit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    of_user = sizes_of_user("category_pairs", "blocks")
+    (tmp_path / "a").mkdir()
+    (tmp_path / "b").mkdir()
+    sizes = PackSizes(None, LocalFolder(tmp_path / "a"), of_user)
+    _measured(sizes, {64: 100, 128: 180, 256: 181})
+    sizes.sizer(H100, SHAPE).out_of_memory(256)
+    sizes.save_for_user()
+    later = LocalFolder(tmp_path / "b")
+    assert PackSizes(None, later, of_user).sizer(H100, SHAPE).size(MANY) == PackSizer.smallest  # A short run.
+    sizes.trained(10**7)
+    sizes.save_for_user()
+    assert PackSizes(None, later, of_user).sizer(H100, SHAPE).size(MANY) == 128
+    assert PackSizes(None, later, of_user).sizer(H100, SHAPE).found == Measured(
+        rates=sizes.sizer(H100, SHAPE).found.rates,  # type: ignore[union-attr]
+        limit=PackSizer.largest,
+    )
+    for other in (sizes_of_user("category_pairs", "vmapped"), sizes_of_user("gpt", "blocks"), None):
+        assert PackSizes(None, later, other).sizer(H100, SHAPE).size(MANY) == PackSizer.smallest
+    # What the sweep itself has measured comes first.
+    _measured(PackSizes(None, later), {64: 100})
+    assert PackSizes(None, later, of_user).sizer(H100, SHAPE).size(MANY) == PackSizer.smallest
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("sampler", "first"), [("random", 16), ("tpe", 64)])
+def test_rows_do_not_depend_on_what_other_sweeps_found(
+    no_mlflow: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sampler: str, first: int
+) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    monkeypatch.setattr(pack_sizes, "_FEWEST_LANE_STEPS", 1)
+    spec = sweeps.small_sweep(trials=30, sampler=sampler)
+    spec = spec.but(space=dict(spec.space) | {"optimizer": "sgd", "n_steps": 5})
+    sweeps.run(spec, tmp_path / "a")
+    if sampler == "random":
+        (file,) = (tmp_path / "state" / "attnsweep" / "pack_sizes").rglob("*.json")
+        file.write_text(re.sub(r'"rates":\{[^}]*\}', '"rates":{"16":2.0,"32":1.0}', file.read_text()))
+    sweeps.run(spec, tmp_path / "b")
+    assert Ledger(tmp_path / "b").trainings(columns=["pack_size"])["pack_size"][0].as_py() == first
+    assert sweeps.outcomes(tmp_path / "b") == sweeps.outcomes(tmp_path / "a")
+
+
+class Hungry(CategoryPairs):
+    """System P on a GPU whose memory holds 20 trainings."""
+
+    def batch(self, lanes: Lanes[Any], step: int) -> Batch:
+        if len(lanes.trainings) > 20:
+            raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB.")
+        return super().batch(lanes, step)
+
+
+@pytest.mark.slow
+def test_packs_that_do_not_fit_into_a_gpu_are_halved_and_no_such_pack_is_made_again(
+    no_mlflow: None, tmp_path: Path
+) -> None:
+    spec = sweeps.small_sweep(trials=40, workload=f"{__name__}:Hungry")
+    spec = spec.but(space=dict(spec.space) | {"optimizer": "sgd", "n_steps": 5})
+    summary = sweeps.run(spec, tmp_path / "s")
+    assert (summary.finished, summary.n_failed) == (True, 0)
+    sizes = Ledger(tmp_path / "s").trainings(columns=["pack_size"])["pack_size"].to_pylist()
+    # The first pack of 64 became four of 16, and all later packs are no larger than that.
+    assert {*sizes[:64]} == {16}
+    assert max(sizes) == 16
+    assert '"limit":16' in (tmp_path / "s" / "pack_sizes.json").read_text()

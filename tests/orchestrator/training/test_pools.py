@@ -1,6 +1,7 @@
 """The conformance suite of the protocol `Pool`, run on both implementations."""
 
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future
 from contextlib import closing
 from typing import Any
 
@@ -22,9 +23,12 @@ from attnsweep.orchestrator.training.pool import Pool
 from attnsweep.orchestrator.training.ray_pool import TrainerPool
 from attnsweep.orchestrator.training.shares import Wanted
 from attnsweep.orchestrator.training.trainer import Trainer
-from attnsweep.orchestrator.training.trainer_actor import TrainerActor
+from attnsweep.orchestrator.training.trainer_actor import Settled, TrainerActor
 from attnsweep.workloads.category_pairs import CategoryPairs
+from attnsweep.workloads.engine.blocks import TracedStep
 from attnsweep.workloads.engine.contract import Training
+from attnsweep.workloads.engine.pack import Pack
+from attnsweep.workloads.engine.shape_programs import KnownPrograms, Programs
 from attnsweep.workloads.testing import defaults
 from tests.fault.sweeps import sliced
 
@@ -126,8 +130,27 @@ def test_a_pack_that_is_handed_back_goes_on_elsewhere(start_pool: Callable[[], P
 
 
 @pytest.mark.ray
-def test_a_worker_with_the_drivers_compiler_is_used(local_ray: str, compiled_blocks: None) -> None:
-    """Otherwise the pool would give its node up, and raise."""
-    with closing(TrainerPool(WORKLOAD, RunContext("s", engine="blocks"), Wanted(1, 1))) as pool:
-        while not pool.has_idle:
+def test_a_worker_with_the_drivers_compiler_is_used_and_gets_its_programs(
+    local_ray: str, compiled_blocks: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A worker with another compiler would be given up."""
+
+    class Untracing(TrainerActor):
+        """A trainer that cannot trace: it has the driver's programs, or none."""
+
+        def settle(self, *args: Any) -> Settled:
+            TracedStep.of = None  # type: ignore[assignment, method-assign]
+            return super().settle(*args)
+
+    monkeypatch.setattr("attnsweep.orchestrator.training.ray_pool.TrainerActor", Untracing)
+    small = {"variant": "positions_only", "n_categories": 3, "n_positions": 5}
+    order, programs = _order("p", 60, **small), Future[KnownPrograms]()
+    known = KnownPrograms()
+    Pack(WORKLOAD, [order.tasks[0].training], programs=Programs(known)).compile()
+    run = RunContext("s", engine="blocks")
+    with closing(TrainerPool(WORKLOAD, run, Wanted(1, 1), programs=programs)) as pool:
+        while pool.waiting_for != "the compiler":
             assert pool.reports(0.5) == []
+        assert not pool.has_idle
+        programs.set_result(known.as_sent())
+        assert isinstance(_trained(pool, order), Trained)

@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import pickle
 import stat
 from collections.abc import Sequence
 from pathlib import Path
@@ -14,7 +15,7 @@ from torch import Tensor
 
 from attnsweep.workloads.category_pairs import CategoryPairs
 from attnsweep.workloads.engine.block_step import LEARNING_RATE, NUMBER, has_lane_axis, step_inputs
-from attnsweep.workloads.engine.blocks import Programs
+from attnsweep.workloads.engine.blocks import TracedStep
 from attnsweep.workloads.engine.contract import Batch, Lanes, Training, Workload
 from attnsweep.workloads.engine.first_order import Adam, FirstOrder
 from attnsweep.workloads.engine.judging import judged
@@ -22,6 +23,7 @@ from attnsweep.workloads.engine.lanes_last import OverLanes
 from attnsweep.workloads.engine.layout import prefixed
 from attnsweep.workloads.engine.pack import Pack
 from attnsweep.workloads.engine.programs import NoCompilerError, block_engine
+from attnsweep.workloads.engine.shape_programs import KnownPrograms, Programs
 from attnsweep.workloads.engine.traces import NoRuleError
 from attnsweep.workloads.formal_languages import FormalLanguages
 from attnsweep.workloads.gpt import GPTWorkload
@@ -214,6 +216,20 @@ def test_a_program_is_compiled_once_per_machine(programs: Programs, monkeypatch:
     # Another process of this machine has no program yet, and finds it where the first one left it.
     monkeypatch.setattr(torch._inductor, "aot_compile", None)
     assert differing(expected, ended(CategoryPairs(), trainings, Programs())) == []
+
+
+@pytest.mark.slow
+def test_a_program_that_was_sent_is_neither_traced_nor_compiled(
+    programs: Programs, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    workload, trainings, known = CategoryPairs(), trainings_of("P", 2), KnownPrograms()
+    expected = ended(workload, trainings, Programs(known))
+    sent = pickle.loads(pickle.dumps(known.as_sent()))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setattr(TracedStep, "of", None)
+    assert differing(expected, ended(workload, trainings, Programs(sent))) == []
+    # It is not kept among the programs that this machine has compiled.
+    assert list((tmp_path / "attnsweep" / "programs").iterdir()) == []
 
 
 def test_without_a_compiler_there_are_no_blocks(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

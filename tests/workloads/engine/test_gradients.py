@@ -9,11 +9,11 @@ from torch import Tensor
 from torch.fx.experimental.proxy_tensor import make_fx
 
 from attnsweep.workloads.category_pairs import CategoryPairs
-from attnsweep.workloads.engine.blocks import Programs
 from attnsweep.workloads.engine.contract import Batch, Training
 from attnsweep.workloads.engine.gradients import GradientProgram, adding
 from attnsweep.workloads.engine.layout import ROWS
 from attnsweep.workloads.engine.pack import Pack
+from attnsweep.workloads.engine.shape_programs import Programs
 from attnsweep.workloads.engine.traces import NoRuleError, operations_of
 from attnsweep.workloads.testing import defaults
 
@@ -42,9 +42,9 @@ def test_gradients_of_groups_are_those_of_each_lane(settings: dict[str, Any]) ->
     pack = Pack(CategoryPairs(), trainings_of(13, dtype="float64", **settings))
     pack.advance(3)
     graph = pack._problem.gradient_graph(pack._rows, pack._buffers, pack._batch_at(0))
-    assert graph.n_parts == (1 if settings.get("batch_size") == 40 else 3)
+    assert graph.parts.number == (1 if settings.get("batch_size") == 40 else 3)
     add, batch = adding(graph), pack._batch_at(0)
-    program = GradientProgram(graph, lambda inputs: add(*inputs))
+    program = GradientProgram(graph.parts, lambda inputs: add(*inputs))
     for lanes in (None, torch.tensor([12, 3, 4, 5, 0, 9, 1, 2, 11])):
         rows = pack._rows if lanes is None else pack._rows[lanes]
         found = program.descent(rows, pack._buffers, batch, lanes)
@@ -69,7 +69,7 @@ def test_operations_that_the_compiler_refuses_are_replaced() -> None:
     add, inputs = adding(graph), GradientProgram.examples(graph, pack._rows, pack._buffers, {})
     assert not refused & {node.target for node in operations_of(make_fx(add)(*inputs))}
     loss, gradients = pack._evaluate({ROWS: pack._rows}, 0)
-    found = GradientProgram(graph, lambda inputs: add(*inputs)).descent(pack._rows, pack._buffers, {}, None)
+    found = GradientProgram(graph.parts, lambda inputs: add(*inputs)).descent(pack._rows, pack._buffers, {}, None)
     torch.testing.assert_close(found, (loss, gradients[ROWS]), rtol=1e-11, atol=1e-13)
 
 

@@ -124,7 +124,6 @@ def test_levels_of_induction() -> None:
         ({"task": "induction", "n_tokens": 7}, r"n_tokens: got 7, expected at least 8 with task=induction"),
         ({"task": "induction", "n_tokens": 16}, r"n_words: got 4, expected at least 8 with task=induction"),
         ({"n_words": 65}, r"n_words: got 65, expected at most 64 with task=bigram_table"),
-        ({"corpus": __file__}, r"corpus: got .*, expected a text of one column"),
         ({"task": "text"}, r"corpus: got None, expected a file with task=text"),
         ({"n_heads": 3}, r"n_heads: got 3, expected a divisor of d_model=16"),
         ({"qk": "merged", "qk_rank": 4}, r"qk_rank: got 4, expected null with qk=merged"),

@@ -30,7 +30,7 @@ WORKLOAD = GPTWorkload()
 TINY: dict[str, Value] = {"task": "text", "n_tokens": 8, "n_steps": 6, "batch_size": 4, "eval_batch_size": 6}
 
 
-def parameters(corpus: Path, **values: Value) -> GPTParameters:
+def parameters(corpus: Path, /, **values: Value) -> GPTParameters:
     return defaults(WORKLOAD, **{**TINY, "corpus": str(corpus), **values})
 
 

@@ -1,5 +1,6 @@
 """The comparison of two sweeps: pairing, numbers, exit codes."""
 
+import dataclasses
 import json
 import sys
 from pathlib import Path
@@ -70,6 +71,44 @@ def test_pairs_agree_in_seed_and_in_all_parameters_but_those_compared(pair: tupl
     assert [each.n for each in found.groups] == [24, 24, 24, 24]
     assert np.average([present(each.stuck.value) for each in found.groups]) == pytest.approx(found.stuck.value)
     assert compare(*pair).stuck == found.stuck
+
+
+@pytest.mark.slow
+def test_cells_of_two_parameters_and_whether_the_change_differs_between_them(tmp_path: Path) -> None:
+    """In B, trainings with 8 categories become stuck; those with 4 stay as they are."""
+    rng, sweeps = np.random.default_rng(4), []
+    before = rng.choice(["solved", "marginal"], (40, 4), p=[0.7, 0.3])
+    for name, eps in (("a", 1e-5), ("b", 1e-3)):
+        trials = []
+        for number, ends in enumerate(before):
+            categories = 4 + 4 * (number % 2)
+            is_hit = (rng.random(4) < 0.6) & (categories == 8) & (name == "b")
+            given = {"param_n_categories": categories, "param_layer_norm_eps": eps}
+            trials.append(_trial(number, np.where(is_hit, "marginal", ends).tolist(), **given))
+        sweeps.append(_write(tmp_path / name, *trials))
+    found = compare(*sweeps, by=["n_categories", "init_sigma"])
+    assert (found.paired, found.by) == (True, "n_categories,init_sigma")
+    assert [each.label for each in found.groups][:2] == ["4 × 1e-4..1e-3", "4 × 1e-3..1e-2"]
+    assert sum(each.n for each in found.groups) == 160
+    assert {each.stuck.value for each in found.groups if each.label.startswith("4 ")} == {0.0}
+    by_one = [compare(*sweeps, by=name).by_test for name in ("n_categories", "init_sigma")]
+    assert [present(present(test).p) < 0.01 for test in by_one] == [True, False]
+    assert present(by_one[0]).degrees == 1
+    assert found.as_json()["by_test"] == dataclasses.asdict(present(found.by_test))
+    assert compare(*sweeps).by_test is None
+    with pytest.raises(UserError, match=r"--by: got 'init_sigm', .*; did you mean init_sigma\?"):
+        compare(*sweeps, by="n_categories,init_sigm")
+
+
+@pytest.mark.slow
+def test_the_command_line_takes_two_parameters(
+    pair: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert _run([*map(str, pair), "--by", "init_sigma,learning_rate", "--json"], monkeypatch) == 0
+    printed = capsys.readouterr()
+    assert "init_sigma ×" in printed.err
+    assert "Does the change, as a factor of the odds, differ between these? " in printed.err
+    assert json.loads(printed.out)["by"] == "init_sigma,learning_rate"
 
 
 @pytest.mark.slow

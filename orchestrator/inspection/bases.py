@@ -1,0 +1,109 @@
+"""From the name of a training of another sweep to its weights, for a workload that starts from them."""
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+import pyarrow.compute as pc
+import torch
+
+from attnsweep.orchestrator.inspection.kept_weights import kept_weights
+from attnsweep.orchestrator.inspection.replay import find_training, recorded_tasks, retrain_checked
+from attnsweep.orchestrator.ledger.reader import Ledger
+from attnsweep.orchestrator.storage.stored_code import load_workload_of
+from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
+from attnsweep.workloads.base_names import HOW_TO_NAME, NAME, NamedBase, base_name
+from attnsweep.workloads.bases import Base, base_text
+from attnsweep.workloads.engine.contract import Workload
+from attnsweep.workloads.engine.optimizers import State
+from attnsweep.workloads.errors import UserError
+from attnsweep.workloads.files import given_file, take_over
+from attnsweep.workloads.parameters import Value
+
+
+def find_base(
+    workload: Workload[Any], values: Mapping[str, Value], known: Mapping[str, str] = MappingProxyType({})
+) -> NamedBase | None:
+    """The base that values of parameters name, which this process then finds by its name; `None` if they name none.
+
+    Args:
+        workload: The workload that starts from it.
+        values: Fixed values of parameters, by name.
+        known: The bases that a sweep directory has stored, and what the user gave for them. They are taken where the
+            sweep that they are of is gone.
+
+    Raises:
+        UserError: If there is no such training of this workload, or its weights cannot be had.
+    """
+    field = workload.parameters.base_field
+    given = None if field is None else values.get(field)
+    if not isinstance(given, str):
+        return None
+    if NAME.fullmatch(given):
+        return _offered(given, given)
+    where, colon, training = given.rpartition(":")
+    if not colon or not where or not training:
+        raise UserError("base", given=given, expected=HOW_TO_NAME, fix="name it so")
+    stored = next((name for name, origin in known.items() if origin == given), None)
+    if stored is not None and not SweepDirectory.is_there(where):
+        return _offered(stored, given)
+    with _about(given):
+        name, text = _read(SweepDirectory.open(where), training, workload.name)
+    take_over({name: text.encode()})
+    return NamedBase(name=name, origin=given, text=text)
+
+
+def _offered(name: str, origin: str) -> NamedBase:
+    file = given_file(Path(name), "base", HOW_TO_NAME, "name the training itself")
+    return NamedBase(name=name, origin=origin, text=file.read_text())
+
+
+def _read(sweep: SweepDirectory, training: str, workload: str) -> tuple[str, str]:
+    if sweep.spec.workload != workload:
+        raise UserError(
+            "base", given=sweep.spec.workload, expected=f"a sweep of the workload {workload}", fix="choose another"
+        )
+    ledger = Ledger(sweep.place)
+    training_id = find_training(ledger, training)
+    row = ledger.trainings(filter=pc.field("training_id") == training_id)
+    (outcome,) = row["outcome"].to_pylist()
+    weights = kept_weights(sweep, training_id)
+    if weights is None:
+        if outcome == "failed":
+            raise _no_weights(outcome, "a training that ended")
+        weights = _replayed(sweep, training_id)
+    if not all(bool(torch.isfinite(value).all()) for value in weights.values()):
+        raise _no_weights(outcome, "finite weights")
+    (task,) = recorded_tasks(load_workload_of(sweep), row)
+    text = base_text(Base(workload=workload, parameters=task.training.parameters.values(), weights=weights))
+    return base_name(training_id, text), text
+
+
+def _replayed(sweep: SweepDirectory, training_id: str) -> State:
+    weights, deviation = retrain_checked(sweep, training_id)
+    if not deviation.agrees:
+        raise UserError(
+            "base",
+            given=f"a training that ends otherwise when trained again ({', '.join(deviation.disagreements())})",
+            expected="one that is repeated to the last bit, or whose weights were kept",
+            fix="run its sweep with --keep-weights, with the versions and on the kind of machine of this run",
+        )
+    return weights
+
+
+def _no_weights(outcome: str, expected: str) -> UserError:
+    return UserError("base", given=f"a training whose outcome is {outcome}", expected=expected, fix="choose another")
+
+
+@contextmanager
+def _about(given: str) -> Iterator[None]:
+    """Errors name the parameter and what the user gave, whatever was wrong with it."""
+    try:
+        yield
+    except UserError as error:
+        subject = "" if error.subject == "base" else f"{error.subject}: "
+        raise UserError(
+            f"base={given}", given=error.given, expected=f"{subject}{error.expected}", fix=error.fix
+        ) from error

@@ -1,0 +1,34 @@
+"""The trained weights that a sweep starts from: stored in its directory, named by what they hold."""
+
+from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory, base_file
+from attnsweep.workloads.base_names import is_text_of
+from attnsweep.workloads.errors import UserError
+from attnsweep.workloads.files import take_over
+
+
+def offer_bases(directory: SweepDirectory) -> None:
+    """Puts a sweep's bases where its workload finds them in this process.
+
+    Raises:
+        UserError: If one is missing, or is not the one that the sweep recorded.
+    """
+    for name in directory.bases:
+        take_over({name: _stored(directory, name).encode()})
+
+
+def _stored(directory: SweepDirectory, name: str) -> str:
+    file = f"{directory.place}/{base_file(name)}"
+    try:
+        text = directory.place.read_text(base_file(name))
+    except (OSError, ValueError) as error:
+        given = getattr(error, "strerror", None) or str(error)
+    else:
+        if is_text_of(name, text):
+            return text
+        given = "other bytes than were written"
+    raise UserError(
+        file,
+        given=given,
+        expected=f"the weights of {directory.bases[name]}, as the sweep stored them",
+        fix="restore the file from a copy",
+    )
