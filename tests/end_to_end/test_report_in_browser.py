@@ -102,7 +102,7 @@ def _opened(browser: Browser, page: str) -> Iterator[Ledger]:
 
 
 def _answers(ledger: Ledger, sql: str) -> list[dict[str, Any]]:
-    return query_all([ledger], sql).to_pylist()
+    return list(query_all([ledger], sql).to_pylist())
 
 
 def _texts(browser: Browser, selector: str) -> list[str]:

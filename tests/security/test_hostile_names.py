@@ -21,10 +21,10 @@ from attnsweep.orchestrator.analysis import open_sweep
 from attnsweep.orchestrator.ledger.query import query_all, render
 from attnsweep.orchestrator.ledger.reader import Ledger
 from attnsweep.orchestrator.report.page import write_report
-from attnsweep.orchestrator.report.script import page_script
 from attnsweep.orchestrator.report.screen.comparison import compare_directories
 from attnsweep.orchestrator.report.screen.status import print_status
 from attnsweep.orchestrator.report.screen.summary import summarize
+from attnsweep.orchestrator.report.script import page_script
 from attnsweep.orchestrator.running.progress import ProgressDisplay
 from attnsweep.orchestrator.storage.location import as_argument
 from attnsweep.orchestrator.storage.ray_session import new_directory

@@ -77,7 +77,10 @@ def read_samples(connection: duckdb.DuckDBPyConnection, trials: Iterable[int], *
     roles: dict[tuple[int, int], list[tuple[int, tuple[str, ...]]]] = {}
     for trial, replicate, layer, of in connection.execute(_HEADS).fetchall() if heads else ():
         roles.setdefault((trial, replicate), []).append((layer, tuple(of)))
-    return tuple(Sample(*key, tuple(curves.get(key, ())), tuple(roles.get(key, ()))) for key in chosen)
+    return tuple(
+        Sample(trial, replicate, tuple(curves.get((trial, replicate), ())), tuple(roles.get((trial, replicate), ())))
+        for trial, replicate in chosen
+    )
 
 
 def thinned(probes: Sequence[tuple[int, float]]) -> list[tuple[int, float]]:
