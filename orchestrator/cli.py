@@ -26,6 +26,7 @@ from attnsweep.orchestrator.tools.commands import (
     specs,
     workloads,
 )
+from attnsweep.orchestrator.tools.trusting import Trust, trust_code_of
 from attnsweep.workloads.errors import UserError
 
 if TYPE_CHECKING:
@@ -73,11 +74,16 @@ def options(
 
 
 @app.command()
-def status(directory: SweepDir) -> None:
+def status(
+    directory: SweepDir,
+    follow: Annotated[
+        bool, typer.Option("--follow", help="Show it again every two seconds, until the run ends.")
+    ] = False,
+) -> None:
     """Show the progress of a sweep."""
-    from attnsweep.orchestrator.report.screen.status import print_status
+    from attnsweep.orchestrator.report.screen.status import follow_status, print_status
 
-    print_status(directory)
+    (follow_status if follow else print_status)(directory)
 
 
 @app.command(name="list")
@@ -152,11 +158,23 @@ def compact(directory: SweepDir) -> None:
 def report(
     directories: Annotated[list[str], typer.Argument(metavar="DIR...", help="One sweep directory or several.")],
     out: Annotated[Path | None, typer.Option(help="HTML file to write; default: DIR/report/report.html.")] = None,
+    why: Annotated[
+        bool, typer.Option("--why", help="Also train up to three stuck trainings again, and say why they are stuck.")
+    ] = False,
+    trust: Trust = False,
 ) -> None:
     """Write one HTML file with figures, and print its path."""
     from attnsweep.orchestrator.report.page import write_report
 
-    typer.echo(write_report(directories, out))
+    if trust:
+        for each in directories:
+            trust_code_of(each)
+    asks = None
+    if why:
+        from attnsweep.orchestrator.inspection.why_page import pages_of
+
+        asks = pages_of
+    typer.echo(write_report(directories, out, asks))
 
 
 app.command(name="mlflow-sync")(mlflow_sync)

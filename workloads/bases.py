@@ -66,4 +66,4 @@ def _content(value: Tensor) -> dict[str, object]:
 def _tensor(content: Mapping[str, object]) -> Tensor:
     dtype = np.dtype(str(content["dtype"]))
     array = np.frombuffer(base64.b64decode(str(content["values"])), dtype.newbyteorder("<")).astype(dtype)
-    return torch.from_numpy(array.reshape(content["shape"]))  # type: ignore[arg-type]  # a list of whole numbers
+    return torch.from_numpy(array.reshape(content["shape"]))

@@ -3,15 +3,25 @@
 import math
 from collections.abc import Iterator, Sequence
 
-from attnsweep.orchestrator.inspection.why import Why
+from attnsweep.orchestrator.inspection.why import Why, why
+from attnsweep.orchestrator.report.sweep_report import SweepReport
 from attnsweep.orchestrator.report.why_page import WhyPage, shown_map
 from attnsweep.workloads.words.attention_maps import AttentionMap
 from attnsweep.workloads.words.terms import Balance, GradientWords, Term
 
 _MOST_MAPS = 4
 _LEAST_SHARE = 0.01
-"""Of the largest size: weights whose words are all smaller get one line together."""
+"""Of the largest size in a part: weights whose words are smaller in all parts get one line together."""
 _MOST_NAMES = 8
+
+
+def pages_of(report: SweepReport) -> list[WhyPage]:
+    """The pages of a sweep's chosen stuck rows. Those whose weights were not kept are trained again.
+
+    Raises:
+        UserError: If the sweep's code is not trusted, or fails.
+    """
+    return [page_of(why(report.directory, row.name, report.place)) for row in report.stuck_rows]
 
 
 def page_of(found: Why) -> WhyPage:
@@ -148,16 +158,16 @@ def _places_table(words: GradientWords) -> tuple[tuple[str, ...], tuple[tuple[st
     places = dict.fromkeys((term.weight, term.text) for term in words.terms)
     parts = list(words.zero_levels) or [""]
     sized = {place: [_sizes(words, place, part) for part in parts] for place in places}
-    top = max((max(pull, brake) for cells in sized.values() for pull, brake, _ in cells), default=0.0)
+    tops = [max(max(cells[at][:2]) for cells in sized.values()) for at in range(len(parts))]
     rows, small = [], []
     for (weight, text), cells in sized.items():
-        if max(max(pull, brake) for pull, brake, _ in cells) < _LEAST_SHARE * top:
+        if all(max(pull, brake) <= _LEAST_SHARE * top for (pull, brake, _), top in zip(cells, tops, strict=True)):
             small.append(weight)
             continue
         numbers = [f"{pull:.1e} {brake:.1e} {left:4.0%}" for pull, brake, left in cells]
         rows.append((weight, text, *(numbers if words.zero_levels else [f"{cells[0][0]:.1e}"])))
     columns = ("by", "word", *(f"{part}: pull, brake, left" if part else "size" for part in parts))
-    rest = f"all words below 1% of the largest: {_listed(dict.fromkeys(small))}" if small else ""
+    rest = f"below 1% of the largest word in each part: {_listed(dict.fromkeys(small))}" if small else ""
     return columns, tuple(rows), rest
 
 

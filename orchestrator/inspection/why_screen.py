@@ -32,8 +32,7 @@ def print_page(page: WhyPage, console: Console) -> None:
 
 def _drawn_map(of: ShownMap) -> list[str]:
     """Two characters a cell; darker is larger."""
-    levels = len(_SHADES) - 1
-    rows = ["".join(2 * _SHADES[math.ceil(levels * value - 0.5)] for value in row) for row in of.cells]
+    rows = ["".join(2 * _SHADES[of.shade(value)] for value in row) for row in of.cells]
     return [of.title, *(f"  |{row}|" for row in rows)]
 
 

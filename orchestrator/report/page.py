@@ -2,7 +2,7 @@
 
 import importlib.metadata
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -16,13 +16,18 @@ from attnsweep.orchestrator.analysis.rates.intervals import share_label
 from attnsweep.orchestrator.analysis.roles.results import step_label
 from attnsweep.orchestrator.report.pictures import Picture, Section, draw_overview, draw_sweep
 from attnsweep.orchestrator.report.portable import without_folders
+from attnsweep.orchestrator.report.stuck_rows import RULE
 from attnsweep.orchestrator.report.sweep_report import SweepReport, read_sweep_report
+from attnsweep.orchestrator.report.why_page import WhyPage
 from attnsweep.orchestrator.storage.local import LocalFolder, refuse_link
 from attnsweep.orchestrator.storage.location import Location, locate
 from attnsweep.orchestrator.storage.output_file import make_folder, refuse_special, writing_file
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
 from attnsweep.workloads.errors import UserError
 from attnsweep.workloads.vocabulary import OUTCOMES, STUCK_OUTCOMES
+
+Asks = Callable[[SweepReport], Sequence[WhyPage]]
+"""From a sweep to pages about its stuck rows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +36,7 @@ class Shown:
 
     report: SweepReport
     pictures: tuple[Picture, ...]
+    why: tuple[WhyPage, ...] = ()
 
     def of(self, section: Section) -> list[Picture]:
         """The figures of one section."""
@@ -42,12 +48,14 @@ class Shown:
         return json.dumps(json.loads(self.report.directory.spec.to_json()), indent=2, ensure_ascii=False)
 
 
-def write_report(directories: Sequence[Location], out: Path | None) -> Path:
+def write_report(directories: Sequence[Location], out: Path | None, asks: Asks | None = None) -> Path:
     """Writes the report on one or several sweeps, with PNG and SVG of each figure in `<name>_figures` beside it.
 
     Args:
         directories: At least one.
         out: The file; `None` is `report/report.html` in the directory of the one sweep.
+        asks: What says why some stuck trainings of a sweep stand where they ended; without it, the page has the
+            commands that do.
 
     Returns:
         The path of the file.
@@ -70,16 +78,19 @@ def write_report(directories: Sequence[Location], out: Path | None) -> Path:
         refuse_link(out.parent)
         refuse_link(_figures_folder(out))
     refuse_special(out)
-    page, pictures = make_report(directories)
+    page, pictures = make_report(directories, asks)
     _write(out, page, pictures)
     return out
 
 
-def make_report(directories: Sequence[Location]) -> tuple[str, list[Picture]]:
+def make_report(directories: Sequence[Location], asks: Asks | None = None) -> tuple[str, list[Picture]]:
     """The page and its pictures; nothing is written. Arguments and errors as for `write_report`."""
     reports = [read_sweep_report(SweepDirectory.open(each)) for each in directories]
     several = len(reports) > 1
-    shown = [Shown(each, draw_sweep(each, f"{at}_" if several else "")) for at, each in enumerate(reports, 1)]
+    shown = [
+        Shown(each, draw_sweep(each, f"{at}_" if several else ""), tuple(asks(each)) if asks else ())
+        for at, each in enumerate(reports, 1)
+    ]
     overview = draw_overview(reports) if several else None
     pictures = [picture for each in shown for picture in each.pictures] + ([overview] if overview else [])
     return render(shown, overview), pictures
@@ -116,6 +127,7 @@ def render(shown: Sequence[Shown], overview: Picture | None) -> str:
         overview=overview,
         meanings=OUTCOMES,
         stuck=STUCK_OUTCOMES,
+        rule=RULE,
         made=datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
         version=importlib.metadata.version("attnsweep"),
     )

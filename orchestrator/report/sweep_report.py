@@ -16,6 +16,7 @@ from attnsweep.orchestrator.report.composition import RoleShare, role_compositio
 from attnsweep.orchestrator.report.plane import Plane, read_plane
 from attnsweep.orchestrator.report.regions import Regions, read_regions
 from attnsweep.orchestrator.report.role_hazards import RoleHazards, read_role_hazards
+from attnsweep.orchestrator.report.stuck_rows import StuckRow, stuck_rows
 from attnsweep.orchestrator.storage.local import LocalFolder
 from attnsweep.orchestrator.storage.location import as_argument
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
@@ -41,6 +42,7 @@ class SweepReport:
         costs: Core-seconds by pack size.
         totals: The totals of the ledger.
         failures: The errors, by kind.
+        stuck_rows: A few stuck trainings that stand for the others.
         composition: The share of heads in each role by layer; empty if no head could have a role.
         role_hazards: How much sooner roles emerge, by the same two parameters.
         length_note: Why curves of emergence are biased; empty if they are not.
@@ -58,6 +60,7 @@ class SweepReport:
     costs: tuple[facts.PackCost, ...]
     totals: facts.Totals
     failures: tuple[facts.Failure, ...]
+    stuck_rows: tuple[StuckRow, ...]
     composition: tuple[RoleShare, ...]
     role_hazards: tuple[RoleHazards, ...]
     length_note: str
@@ -113,6 +116,7 @@ class SweepReport:
         if self.n_failed:
             errors = "select trial, replicate, error from trainings where outcome = 'failed'"
             queries.append(("The errors", errors))
+        told += [("Why a training is stuck", f"attnsweep why {place} {row.name}") for row in self.stuck_rows]
         told += [(purpose, f"attnsweep query {place} {shlex.quote(sql)}") for purpose, sql in queries]
         told.append(("All rows, for your own analysis", f"attnsweep query {place} 'from trials' --format csv"))
         return told
@@ -154,6 +158,7 @@ def read_sweep_report(directory: SweepDirectory) -> SweepReport:
             costs=facts.pack_costs(connection),
             totals=facts.totals(connection),
             failures=facts.failures(connection),
+            stuck_rows=stuck_rows(connection),
             composition=() if results.roles is None else role_composition(connection, pool),
             role_hazards=hazards,
             length_note=length_note,

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 _MOST_CELLS = 40
 """Of a map, along each side; larger maps are averaged."""
+N_SHADES = 4
 _LEAST_SPAN = 0.1
 """Of a logarithm of the loss, over the height of a curve: a flat curve looks flat."""
 
@@ -21,6 +22,23 @@ class ShownMap:
 
     title: str
     cells: tuple[tuple[float, ...], ...]
+
+    @property
+    def size(self) -> tuple[int, int]:
+        """Columns and rows."""
+        return len(self.cells[0]) if self.cells else 0, len(self.cells)
+
+    def shade(self, value: float) -> int:
+        """The shade of a cell, from 0 to `N_SHADES`."""
+        return math.ceil(N_SHADES * value - 0.5)
+
+    def paths(self) -> list[tuple[float, str]]:
+        """For each shade but 0 its opacity, and its cells as an SVG path of unit squares."""
+        found: dict[int, list[str]] = {}
+        for y, row in enumerate(self.cells):
+            for x, value in enumerate(row):
+                found.setdefault(self.shade(value), []).append(f"M{x} {y}h1v1h-1z")
+        return [(shade / N_SHADES, "".join(found[shade])) for shade in sorted(found) if shade]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -57,11 +75,12 @@ class WhyPage:
         span = max(max(height for _, height in points) - low, _LEAST_SPAN)
         return [(step, (height - low) / span) for step, height in points]
 
-    def polyline(self, width: int, height: int) -> str:
-        """The curve as the points of an SVG polyline, over the order of its probes."""
+    def path(self, width: int, height: int) -> str:
+        """The curve as an SVG path, over the order of its probes; empty without one."""
         points = self.heights()
         across = width / max(len(points) - 1, 1)
-        return " ".join(f"{at * across:.1f},{height * (1 - y):.1f}" for at, (_, y) in enumerate(points))
+        corners = " ".join(f"{at * across:.1f},{height * (1 - y):.1f}" for at, (_, y) in enumerate(points))
+        return f"M{corners}" if points else ""
 
     @property
     def ends(self) -> str:

@@ -12,14 +12,14 @@ from typing import IO
 
 _PROGRAM = "from attnsweep.orchestrator.tracking.process import main; main()"
 
-_OF_RAY = ("RAY_", "PYTHONBREAKPOINT")
+_OF_LIBRARIES = ("RAY_", "PYTHONBREAKPOINT", "TORCH", "MKL_")
 
 
 @dataclass(frozen=True)
 class Surroundings:
     """The working directory and environment variables in which a process was started, and which MLflow reads.
 
-    Not the variables that Ray sets where it starts: a process may be started before.
+    Not the variables that Ray and PyTorch set where they start: a process may be started before.
     """
 
     folder: Path
@@ -28,7 +28,7 @@ class Surroundings:
     @staticmethod
     def current() -> "Surroundings":
         """Those of this process."""
-        variables = {name: value for name, value in os.environ.items() if not name.startswith(_OF_RAY)}
+        variables = {name: value for name, value in os.environ.items() if not name.startswith(_OF_LIBRARIES)}
         return Surroundings(Path.cwd(), variables)
 
 

@@ -48,8 +48,8 @@ ASKED = (SWEEP, "sweeps/edge", "sweeps/majority")
 """Sweeps whose documented queries are run on a small sweep of a reduced system."""
 PLACES = ("sweeps/", "s3://")
 ADDED_BY_A_READER = "workloads/formal_languages/majority.py"
-SET_BY_A_READER = ("corpus=", "language=majority")
-"""Settings that name a file or a language which only the reader has."""
+SET_BY_A_READER = ("corpus=", "task=text", "base=", "language=majority")
+"""Settings that need a file, a sweep or a language which only the reader has."""
 
 
 def blocks(text: str, language: str) -> list[str]:
@@ -159,6 +159,8 @@ def test_the_settings_of_a_documented_run_fit_its_workload(name: str, written: P
             settings = [after for word, after in pairwise(words) if word == "--set"]
             settings = [each for each in settings if not each.startswith(SET_BY_A_READER)]
             sweep = load_sweep(words[0]).fix(dict(map(assignment, settings)))
+            if "--trials" in words:
+                sweep = sweep.but(trials=int(words[words.index("--trials") + 1]))
             check_sweep(sweep, load_workload(sweep.workload).parameters)
 
 

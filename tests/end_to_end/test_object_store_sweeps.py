@@ -34,7 +34,7 @@ SPEC = Sweep(
     name="small",
     workload="category_pairs",
     space={
-        "n_steps": 40,
+        "n_steps": 10,
         "n_categories": 4,
         "n_positions": 6,
         "init_sigma": Float(low=1e-4, high=1.0, log=True),

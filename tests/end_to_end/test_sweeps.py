@@ -3,9 +3,11 @@
 import json
 import os
 import signal
+import sqlite3
 import subprocess
 import sys
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -33,7 +35,7 @@ def _sweep(**changes: Any) -> Sweep:
         name="small",
         workload="category_pairs",
         space={
-            "n_steps": 40,
+            "n_steps": 10,
             "n_categories": 4,
             "n_positions": 6,
             "optimizer": Categorical(choices=("sgd", "adam")),
@@ -178,6 +180,7 @@ def test_trials_that_the_workload_refuses_are_counted_and_the_rest_trained(tmp_p
     assert json.loads(report.to_json())["refused_trials"] == len(report.refused)
 
 
+@pytest.mark.usefixtures("mlflow_uri")
 def test_the_command_line_end_to_end(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -185,6 +188,10 @@ def test_the_command_line_end_to_end(
 
     Tests of jobs and of what listens run the same command with Ray.
     """
+    # MLflow takes seconds to make its tables.
+    database = tmp_path / "sweeps" / "mlflow.db"
+    database.parent.mkdir()
+    (tmp_path / "mlflow.db").rename(database)
     attnsweep = str(Path(sys.executable).parent / "attnsweep")
     environment = {name: value for name, value in os.environ.items() if not name.startswith(("RAY_", "MLFLOW_"))}
     budget = ["--trials", "4", "--replicates", "2", "--local", "--set", "n_steps=30"]
@@ -194,7 +201,7 @@ def test_the_command_line_end_to_end(
         text=True,
         cwd=tmp_path,
         env=environment,
-        timeout=120,
+        timeout=600,
         check=False,
     )
     assert done.returncode == 0, done.stderr
@@ -203,8 +210,9 @@ def test_the_command_line_end_to_end(
     assert sum(result["outcomes"].values()) == 8
     assert 0 <= result["stuck_rate_low"] <= result["stuck_rate"] <= result["stuck_rate_high"] <= 1
     assert "attnsweep query s" in done.stderr
+    with closing(sqlite3.connect(database)) as logged:
+        assert logged.execute("select count(*) from runs where status = 'FINISHED'").fetchone() == (1 + 4,)
     assert "warning: n_steps ends" in done.stderr
-    assert (tmp_path / "sweeps" / "mlflow.db").exists()
     for command, wanted in (("status s", "8 of 8"), ("query s select+count(*)+from+trials --format csv", "4")):
         words = [word.replace("+", " ") for word in command.split()]
         monkeypatch.chdir(tmp_path)

@@ -30,7 +30,7 @@ def small_sweep(**changes: Any) -> Sweep:
         name="small",
         workload="category_pairs",
         space={
-            "n_steps": 40,
+            "n_steps": 10,
             "n_categories": 3,
             "n_positions": 5,
             "optimizer": Categorical(choices=("sgd", "adam")),

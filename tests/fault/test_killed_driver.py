@@ -50,9 +50,12 @@ def _run_until_killed(path: Path, point: str, mlflow_uri: str, **resources: Any)
 
 
 @pytest.fixture(scope="module")
-def undisturbed(mlflow_database: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Not in MLflow, since nothing is compared there."""
     path = tmp_path_factory.mktemp("undisturbed") / "small"
-    sweeps.run(sweeps.small_sweep(), path)
+    with pytest.MonkeyPatch.context() as environment:
+        environment.setenv("MLFLOW_TRACKING_URI", OUT_OF_REACH)
+        sweeps.run(sweeps.small_sweep(), path)
     return path
 
 

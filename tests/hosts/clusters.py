@@ -47,8 +47,8 @@ class HostedCluster:
     def host(self, number: int) -> Host:
         return self.network.hosts[number]
 
-    def start_head(self, variables: Mapping[str, str] = NONE) -> None:
-        """The token, and the head, on a new host 1."""
+    def start_head(self, variables: Mapping[str, str] = NONE, *, takes_jobs: bool = True) -> None:
+        """The token, and the head, on a new host 1. The dashboard takes the jobs; it is half a dozen processes."""
         head = self.network.add(1)
         if 2 in self.network.hosts:
             self._give_token(head, self.host(2).path("/root/.ray/auth_token").read_text())
@@ -56,7 +56,7 @@ class HostedCluster:
             generate = f"umask 077 && {BIN / 'ray'} get-auth-token --generate"
             head.run("bash", "-c", generate, variables=self.variables)
         settings = [f"--system-config={json.dumps(self._system_config)}"] if self._system_config else []
-        ports = ["--port=6379", "--dashboard-port=8265"]
+        ports = ["--port=6379", "--dashboard-port=8265" if takes_jobs else "--include-dashboard=false"]
         words = ["start", "--head", *ports, *SMALL, *settings]
         head.run(BIN / "ray", *words, variables={**self.variables, **variables})
 

@@ -1,6 +1,7 @@
 """A sweep on three hosts: each trains a part of it, and the rows are those of one host, to the last bit."""
 
 import json
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -14,25 +15,29 @@ from tests.hosts.clusters import HEAD, HostedCluster
 from tests.hosts.namespaces import Network
 
 pytestmark = [pytest.mark.ray, pytest.mark.timeout(900)]
-RUN = ["run", "quickstart", "--trials", "8", "--replicates", "4", "--set", "n_steps=1000", "--pack-size", "4", "--json"]
+SLOW = Path(__file__).with_name("slow.py")
+N_STEPS = 60
+RUN = ["run", "/srv/slow.py", "--set", f"n_steps={N_STEPS}", "--pack-size", "4", "--json"]
 
 
-@pytest.fixture(scope="module")
-def three_hosts(new_network: Callable[[], Network]) -> HostedCluster:
-    """A head and two workers."""
-    cluster = HostedCluster(new_network(), MLFLOW_TRACKING_URI="sqlite:////dev/null/mlflow.db")
-    cluster.start_head()
+def _three_hosts(network: Network, *, takes_jobs: bool) -> HostedCluster:
+    """A head and two workers. A pack lasts for seconds, so that no host trains all before another has begun."""
+    shutil.copy(SLOW, network.shared)
+    cluster = HostedCluster(network, MLFLOW_TRACKING_URI="sqlite:////dev/null/mlflow.db", NAP="0.05")
+    cluster.start_head(takes_jobs=takes_jobs)
     cluster.start_workers([2, 3])
     return cluster
 
 
 @pytest.fixture(scope="module")
 def on_one_host(no_mlflow: None, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The same sweep, trained in this process."""
+    """The same sweep, trained in this process without naps."""
     del no_mlflow
-    path = tmp_path_factory.mktemp("on_one_host") / "sweep"
-    sweeps.run(load_sweep("quickstart").but(trials=8, replicates=4).fix({"n_steps": 1000}), path)
-    return path
+    folder = tmp_path_factory.mktemp("on_one_host")
+    file = folder / "slow.py"
+    file.write_text(SLOW.read_text().replace("/srv/slow.py", str(file)))
+    sweeps.run(load_sweep(str(file)).fix({"n_steps": N_STEPS}), folder / "sweep")
+    return folder / "sweep"
 
 
 def _assert_spread(said: str, path: Path, on_one_host: Path) -> None:
@@ -48,13 +53,15 @@ def _summary(said: str) -> dict[str, Any]:
     return found
 
 
-def test_by_the_clusters_address(three_hosts: HostedCluster, on_one_host: Path) -> None:
+def test_by_the_clusters_address(new_network: Callable[[], Network], on_one_host: Path) -> None:
+    three_hosts = _three_hosts(new_network(), takes_jobs=False)
     said = three_hosts.run(1, "attnsweep", *RUN, "--dir", "/srv/by_address", "--address", HEAD, seconds=200)
     _assert_spread(said, three_hosts.network.shared / "by_address", on_one_host)
 
 
 @pytest.mark.scale
-def test_as_a_job(three_hosts: HostedCluster, on_one_host: Path) -> None:
+def test_as_a_job(new_network: Callable[[], Network], on_one_host: Path) -> None:
+    three_hosts = _three_hosts(new_network(), takes_jobs=True)
     job = [
         "job",
         "submit",

@@ -228,6 +228,20 @@ FAULTS_OF_SWEEPS = (
         ("tests/orchestrator/analysis/onset/test_share_by_step.py",),
     ),
     Fault(
+        "trainings of one trial taken as independent in hazard ratios",
+        "orchestrator/analysis/onset/hazards.py",
+        '"groups": counts.trial[row]',
+        '"groups": np.arange(len(row))',
+        ("tests/orchestrator/analysis/onset/test_hazards.py",),
+    ),
+    Fault(
+        "an interaction of what single parameters already explain",
+        "orchestrator/analysis/rates/interaction.py",
+        "(extra - main @ projection)",
+        "extra",
+        (f"{_RATES}/test_interaction.py",),
+    ),
+    Fault(
         "a difference of the wrong sign",
         "orchestrator/analysis/comparison/difference.py",
         "after & ~before, before & ~after",

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from attnsweep.workloads.category_pairs import CategoryPairs, certificates
+from attnsweep.workloads.diagnostics import kicks
 from attnsweep.workloads.diagnostics.kicks import kick_and_train
 from attnsweep.workloads.engine.contract import Batch, Training, Workload
 from attnsweep.workloads.engine.pack import Pack
@@ -123,6 +124,8 @@ def test_no_certificate_mixes_devices(
     monkeypatch.setattr(certificates, "RESET_STEPS", 3)
     monkeypatch.setattr(certificates, "_SMALL_SHARE", 1.0)
     monkeypatch.setattr(certificates, "kick_and_train", partial(kick_and_train, n_steps=3))
+    monkeypatch.setattr(kicks, "KICKS", kicks.KICKS[:1])
+    monkeypatch.setattr(kicks, "_ROUNDS", 1)
     workload = CategoryPairs()
     trainings = [Training(defaults(workload, **values), seed) for seed in range(2)]
     ended = _ended(workload, trainings, device).final_state(np.arange(2))

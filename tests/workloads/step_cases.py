@@ -91,14 +91,14 @@ def unprobed(workload: Workload[Any]) -> Workload[Any]:
     return found
 
 
-def steps_of(workload: Workload[Any], values: dict[str, Value]) -> Watch:
+def steps_of(workload: Workload[Any], values: dict[str, Value], n_steps: int = N_STEPS) -> Watch:
     """What the steps between the probes of two trainings ask of the device."""
-    settings = values | {"n_steps": N_STEPS, "stop_when_solved": False}
+    settings = values | {"n_steps": n_steps, "stop_when_solved": False}
     trainings = [Training(defaults(workload, **settings), seed) for seed in range(2)]
     pack = Pack(unprobed(workload), trainings, pretend_device())
     pack.advance(FIRST_STEPS)
     with watched() as watch:
-        assert not pack.advance(N_STEPS - FIRST_STEPS - LAST_STEPS)
+        assert not pack.advance(n_steps - FIRST_STEPS - LAST_STEPS)
     return watch
 
 
@@ -166,7 +166,7 @@ class PicksTexts(CategoryPairs):
 
 @pytest.mark.parametrize(("workload", "kind"), [(ReadsALength(), NUMBER_READ), (PicksTexts(), SHAPE_FROM_DATA)])
 def test_a_wait_is_found_with_its_line(workload: Workload[Any], kind: str) -> None:
-    watch = steps_of(workload, P | ADAM | {"expectation": "sampled"})
+    watch = steps_of(workload, P | ADAM | {"expectation": "sampled"}, n_steps=8)
     found = [note for note in watch.notes if "step_cases.py" in note.place]
     assert [note.kind for note in found] == [kind]
     lines, first = inspect.getsourcelines(type(workload).batch)

@@ -62,7 +62,7 @@ def is_overfit(evidence: Evidence) -> NDArray[np.bool_]:
 def judge_by_levels(
     evidence: Evidence,
     stuck: Mapping[str, str],
-    before_levels: Mapping[str, NDArray[np.bool_]] = MappingProxyType({}),
+    before_levels: Mapping[str | tuple[str, str], NDArray[np.bool_]] = MappingProxyType({}),
 ) -> Verdicts:
     """Labels each training at each probe by its `eval_loss` alone: a workload's `judge` in one line.
 

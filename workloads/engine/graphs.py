@@ -1,7 +1,7 @@
-"""Trains a pack by CUDA graphs: a step's kernels are captured once and then replayed, without Python between them.
+"""Trains a pack by CUDA graphs: the kernels of some steps are captured once and then replayed, without Python between.
 
 No command chooses it: it has not run on a GPU, and is tested with a stand-in for CUDA's graphs, on CPUs.
-`benchmarks/gpu.py` measures it. Axes: L lane.
+`benchmarks/gpu.py` measures it. Axes: L lane, S step.
 """
 
 from collections.abc import Callable, Sequence
@@ -19,6 +19,9 @@ from attnsweep.workloads.engine.layout import ROWS, prefixed, under
 from attnsweep.workloads.engine.optimizers import State
 
 _RATE, _NUMBER, _BATCH = "rate", "number", "batch"
+_STEPS_A_REPLAY = 16
+"""Launching a graph costs as much as some kernels, and what the steps read is copied by as many kernels for all of them
+as for one."""
 
 
 class Graph(Protocol):
@@ -52,35 +55,37 @@ class Graphs:
 
     Args:
         new_graph: Makes an empty graph.
+        n_steps: Steps of a replay; where fewer are left before a probe, they are replayed one by one.
     """
 
-    def __init__(self, new_graph: Callable[[], Graph] = CudaGraph) -> None:
-        self._new_graph = new_graph
+    def __init__(self, new_graph: Callable[[], Graph] = CudaGraph, n_steps: int = _STEPS_A_REPLAY) -> None:
+        self._new_graph, self._n_steps = new_graph, n_steps
 
     def of(self, problem: Problem, optimizer: FirstOrder, rows: Tensor, buffers: State, batch: Batch) -> "GraphedStep":
         """The step of batches of this shape; the other arguments are those of `Programs.of`."""
         del optimizer, rows, buffers
-        return GraphedStep(problem, batch, self._new_graph)
+        return GraphedStep(problem, batch, self._new_graph, self._n_steps)
 
     def gradient_of(self, problem: Problem, rows: Tensor, buffers: State, batch: Batch) -> None:
         """None: a search's evaluations differ from each other."""
 
 
 class GraphedStep:
-    """The step of one shape, captured anew for each set of lanes.
+    """The steps of one shape, captured anew for each set of lanes.
 
     Args:
         problem: What is minimized.
         batch: (L, ...), of the shape.
-        new_graph: Makes an empty graph.
+        new_graph, n_steps: As `Graphs` takes them.
     """
 
-    def __init__(self, problem: Problem, batch: Batch, new_graph: Callable[[], Graph]) -> None:
+    def __init__(self, problem: Problem, batch: Batch, new_graph: Callable[[], Graph], n_steps: int) -> None:
         self._layout = problem.layout
         self._loss = over_lanes(problem.template, problem.workload.loss)
         self._shapes = shapes_of(batch)
-        self._new_graph = new_graph
-        self._captured: tuple[Graph, Tensor, State] | None = None
+        self._new_graph, self._n_steps = new_graph, n_steps
+        self._rows: Tensor | None = None
+        self._captured: dict[int, tuple[Graph, State]] = {}
 
     def advance(
         self,
@@ -93,29 +98,52 @@ class GraphedStep:
         """Takes all lanes on to step `until`; as `BlockProgram.advance`."""
         while optimizer.n_updates < until:
             start = optimizer.n_updates
-            found = batches(start, min(until, start + STEPS_AHEAD))
+            found = list(batches(start, min(until, start + STEPS_AHEAD)))
+            while len(found) < min(self._n_steps, until - start):
+                found += batches(start + len(found), min(until, start + self._n_steps))
             drawn = list(takewhile(lambda batch: shapes_of(batch) == self._shapes, found))
             if not drawn:
                 break
             ahead = optimizer.ahead(range(start, start + len(drawn)))
-            for batch, (rate_L, numbers) in zip(drawn, ahead, strict=True):
-                read = {_RATE: rate_L, **prefixed(_NUMBER, numbers), **prefixed(_BATCH, batch)}
-                self._take(optimizer, rows, buffers, read)
-                optimizer.n_updates += 1
+            read = [
+                {_RATE: rate_L, **prefixed(_NUMBER, numbers), **prefixed(_BATCH, batch)}
+                for batch, (rate_L, numbers) in zip(drawn, ahead, strict=True)
+            ]
+            while read:
+                n_taken = self._take(optimizer, rows, buffers, read)
+                optimizer.n_updates += n_taken
+                read = read[n_taken:]
 
-    def _take(self, optimizer: FirstOrder, rows: Tensor, buffers: State, read: State) -> None:
-        # Lanes that leave make new tensors of all state: their memory is no longer that of the graph.
-        if self._captured is not None and self._captured[1] is rows:
-            graph, _, memory = self._captured
-            for name, value in read.items():
-                memory[name].copy_(value)
-            graph.replay()
-            return
-        # The first step is taken without a graph: it allocates what steps keep, and what libraries need.
-        self._step(optimizer, rows, buffers, read)
-        graph, memory = self._new_graph(), {name: value.clone() for name, value in read.items()}
-        graph.capture(lambda: self._step(optimizer, rows, buffers, memory))
-        self._captured = graph, rows, memory
+    def _take(self, optimizer: FirstOrder, rows: Tensor, buffers: State, read: Sequence[State]) -> int:
+        """Takes the first of the steps that read this; returns how many."""
+        # Lanes that leave make new tensors of all state: their memory is no longer that of the graphs.
+        if self._rows is not rows:
+            self._rows, self._captured = rows, {}
+            # The first step is taken without a graph: it allocates what steps keep, and what libraries need.
+            self._step(optimizer, rows, buffers, read[0])
+            return 1
+        n_steps = self._n_steps if len(read) >= self._n_steps else 1
+        if n_steps not in self._captured:
+            self._captured[n_steps] = self._capture(optimizer, rows, buffers, read[:n_steps])
+        graph, memory = self._captured[n_steps]
+        for name, values in memory.items():
+            torch.stack([of_step[name] for of_step in read[:n_steps]], out=values)
+        graph.replay()
+        return n_steps
+
+    def _capture(
+        self, optimizer: FirstOrder, rows: Tensor, buffers: State, read: Sequence[State]
+    ) -> tuple[Graph, State]:
+        """A graph of as many steps, and the memory (S, ...) where they find what they read."""
+        memory = {name: torch.stack([of_step[name] for of_step in read]) for name in read[0]}
+
+        def take_all() -> None:
+            for number in range(len(read)):
+                self._step(optimizer, rows, buffers, {name: values[number] for name, values in memory.items()})
+
+        graph = self._new_graph()
+        graph.capture(take_all)
+        return graph, memory
 
     def _step(self, optimizer: FirstOrder, rows: Tensor, buffers: State, read: State) -> None:
         leaf = rows.detach().requires_grad_()

@@ -1,5 +1,7 @@
 """When trainings leave the level at which they start. Axes: S seed, G value of init_sigma, L lane = (G, S), P probe."""
 
+import math
+import time
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
@@ -28,8 +30,11 @@ def escape_times(
     seeds: Sequence[int],
     most_steps: int,
     programs: StepPrograms | None = None,
+    seconds: float = math.inf,
 ) -> NDArray[np.float64]:
     """The steps (G, S) at which trainings leave their start; infinite for those that do not within `most_steps`.
+
+    NaN for those that had not left when the time was up.
 
     A training has left at the first probe whose `eval_loss` is more than 1% below the reference level `zero`, or below
     its own loss at step 0 if that is smaller or the workload has no such level. Horizons are doubled, so a training
@@ -42,21 +47,25 @@ def escape_times(
         seeds: S seeds, the same at each sigma.
         most_steps: The longest horizon.
         programs: Compiled steps; `None` for the vmapped engine.
+        seconds: Of CPU, after which no longer horizon is begun.
     """
     trainings = [Training(replace(parameters, init_sigma=sigma), seed) for sigma in sigmas for seed in seeds]
-    times = np.full(len(trainings), np.inf)
+    times, started = np.full(len(trainings), np.inf), time.process_time()
     waiting, horizon = np.arange(len(trainings)), min(_FIRST_HORIZON, most_steps)
-    if _depends_on_its_end(parameters):
+    if depends_on_its_end(parameters):
         horizon = most_steps = parameters.n_steps
     while True:
         times[waiting] = _times(workload, [trainings[lane] for lane in waiting], horizon, programs)
         waiting = waiting[~np.isfinite(times[waiting])]
         if waiting.size == 0 or horizon == most_steps:
             return times.reshape(len(sigmas), len(seeds))
+        if time.process_time() - started > seconds:
+            times[waiting] = np.nan
+            return times.reshape(len(sigmas), len(seeds))
         horizon = min(2 * horizon, most_steps)
 
 
-def _depends_on_its_end(parameters: TrainingParameters) -> bool:
+def depends_on_its_end(parameters: TrainingParameters) -> bool:
     """Whether a shorter training is another training: its learning rate falls towards the end, or it counts epochs."""
     if parameters.learning_rate_schedule != "constant":
         return True
@@ -71,6 +80,13 @@ def _times(
     workload: Workload[Any], trainings: Sequence[Training[Any]], horizon: int, programs: StepPrograms | None
 ) -> NDArray[np.float64]:
     """(L,) the steps at which trainings leave within this horizon."""
+    return _left(probed(workload, trainings, horizon, programs))
+
+
+def probed(
+    workload: Workload[Any], trainings: Sequence[Training[Any]], horizon: int, programs: StepPrograms | None = None
+) -> Evidence:
+    """The measurements of trainings that take so many steps, at probes that are at most 2% apart."""
     if trainings[0].parameters.n_steps != horizon:
         trainings = [replace(each, parameters=replace(each.parameters, n_steps=horizon)) for each in trainings]
     n_probes = int(np.log(horizon) / np.log(_SPACING)) + 2
@@ -78,7 +94,7 @@ def _times(
     pack = Pack(workload, trainings, extra_probe_steps=probes.tolist(), programs=programs)
     while not pack.advance(_MANY):
         pass
-    return _left(pack.result().evidence)
+    return pack.result().evidence
 
 
 def _left(evidence: Evidence) -> NDArray[np.float64]:

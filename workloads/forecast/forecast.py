@@ -5,15 +5,16 @@ Axes: S seed, G value of init_sigma.
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from attnsweep.workloads.engine.contract import Workload
+from attnsweep.workloads.engine.contract import Training, Workload
 from attnsweep.workloads.forecast.escapes import escape_times
 from attnsweep.workloads.forecast.orders import Order, norm_threshold, orders, start_order
+from attnsweep.workloads.forecast.prediction import predicted_escapes
 from attnsweep.workloads.forecast.start import NotAScaleFamilyError
 from attnsweep.workloads.parameters import TrainingParameters
 
@@ -24,6 +25,8 @@ _WHOLE = 0.1
 """The largest difference of an order from a whole number."""
 _DEFAULT = "null: the framework's default initialization has no scale"
 _ORDER_SEEDS = 8
+_PILOT_SECONDS = 10.0
+"""Of CPU, for the pilots of one case: when they are spent, no longer pilot is begun."""
 _BUDGETS = 2
 """Pilots train for up to so many times `n_steps`."""
 
@@ -34,8 +37,9 @@ class Escape:
 
     Attributes:
         init_sigma: `None` for the framework's default.
-        is_measured: Whether pilots trained at this value; else their times were extrapolated.
-        times: (S,) steps to leave the start; infinite for trainings that stay longer than any pilot trained.
+        is_measured: Whether pilots trained at this value; else their times follow from a law.
+        times: (S,) steps to leave the start; infinite for trainings that stay longer than any pilot trained, NaN for
+            those left out, because their pilots took too long.
         n_steps: The budget of the sweep.
     """
 
@@ -45,13 +49,18 @@ class Escape:
     n_steps: int
 
     @property
+    def n_left_out(self) -> int:
+        """The number of trainings whose pilots took too long."""
+        return int(np.isnan(self.times).sum())
+
+    @property
     def share(self) -> float:
-        """Of the trainings, those that leave within `n_steps`."""
+        """Of the trainings, those that leave within `n_steps`; those left out count as if they did not."""
         return float((self.times <= self.n_steps).mean())
 
     def quantile(self, share: float) -> float | None:
         """The steps after which this share of the trainings has left; `None` if that is longer than any pilot."""
-        found = float(np.quantile(self.times, share, method="higher"))
+        found = float(np.quantile(np.nan_to_num(self.times, nan=np.inf, posinf=np.inf), share, method="higher"))
         return found if math.isfinite(found) else None
 
 
@@ -99,7 +108,11 @@ def forecast_escapes(
     except NotAScaleFamilyError as error:
         law = f"not a scale family: {error}"
     threshold = norm_threshold(workload, parameters, seeds[0]) if scales else None
-    times = _times(workload, parameters, sigmas, seeds, pilots, order if pilots else None)
+    predicted = _predicted(workload, parameters, scales, seeds)
+    others = [sigma for sigma in sigmas if sigma not in predicted]
+    times = dict(predicted)
+    if others:
+        times |= _times(workload, parameters, others, seeds, pilots, order if pilots else None)
     return EscapeForecast(
         orders=found,
         law=law,
@@ -107,7 +120,7 @@ def forecast_escapes(
         escapes=tuple(
             Escape(
                 init_sigma=sigma,
-                is_measured=not _is_below(sigma, pilots),
+                is_measured=sigma not in predicted and not _is_below(sigma, pilots),
                 times=times[sigma],
                 n_steps=parameters.n_steps,
             )
@@ -138,6 +151,18 @@ def extrapolated(
         return np.full_like(small, np.inf)
     steps_per_e = (small - large)[both].mean() / math.log(pilots[0] / pilots[1])
     return np.asarray(small + steps_per_e * math.log(pilots[1] / sigma))
+
+
+def _predicted(
+    workload: Workload[Any], parameters: TrainingParameters, scales: Sequence[float], seeds: Sequence[int]
+) -> dict[float | None, NDArray[np.float64]]:
+    """The times (S,) by init_sigma, of the values at which each training has a law of its own."""
+    found: dict[float | None, NDArray[np.float64]] = {}
+    for sigma in scales:
+        times = predicted_escapes(workload, [Training(replace(parameters, init_sigma=sigma), seed) for seed in seeds])
+        if not np.isnan(times).any():
+            found[sigma] = times
+    return found
 
 
 _Ladder = list[tuple[float, tuple[Order, ...]]]
@@ -199,7 +224,7 @@ def _times(
         pilots = None
     else:
         trained += [sigma for sigma in pilots if sigma not in trained]
-    found = escape_times(workload, parameters, trained, seeds, _BUDGETS * parameters.n_steps)
+    found = escape_times(workload, parameters, trained, seeds, _BUDGETS * parameters.n_steps, seconds=_PILOT_SECONDS)
     times = dict(zip(trained, found, strict=True))
     if pilots is not None and order is not None:
         base = np.stack([times[sigma] for sigma in pilots])

@@ -166,18 +166,24 @@ def output_of(program: Program, values: Mapping[fx.Node, Any], term: fx.Node) ->
         term: From `terms_of`.
     """
     mine = _ancestors(term) & program.dependent(values)
-    order = [node for node in program.graph.graph.nodes if node in mine]
+    order: list[fx.Node] = [node for node in program.graph.graph.nodes if node in mine]
     last = max((order.index(reader) for _, place in program.places if (reader := reader_of(place)) in mine), default=0)
     for node in order[last:]:
         if node is term or not isinstance(values[node], Tensor) or values[node].dim() == 0:
             return None
         if _passes_all(order, program, node, term):
-            while len(node.users) == 1 and (after := next(iter(node.users))).target in _UP_TO_OUTPUT:
-                if after is term or values[after].dim() == 0:
-                    break
-                node = after
-            return node
+            return _to_the_end(node, values, term)
     return None
+
+
+def _to_the_end(node: fx.Node, values: Mapping[fx.Node, Any], term: fx.Node) -> fx.Node:
+    """The last of the tensors that show a tensor's numbers, or sums of them, one after the other."""
+    while len(node.users) == 1:
+        (after,) = node.users
+        if after.target not in _UP_TO_OUTPUT or after is term or values[after].dim() == 0:
+            break
+        node = after
+    return node
 
 
 def _passes_all(order: Sequence[fx.Node], program: Program, node: fx.Node, term: fx.Node) -> bool:

@@ -1,9 +1,13 @@
 """`attnsweep status`: the progress of a sweep, from its ledger and its driver's last report; also while it runs."""
 
-from collections.abc import Sequence
-from datetime import UTC, datetime
+import threading
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import TYPE_CHECKING
+
+from rich.live import Live
 
 from attnsweep.orchestrator.analysis.rates.answers import outcome_counts
 from attnsweep.orchestrator.analysis.rates.by_parameter import stuck_rate
@@ -12,7 +16,7 @@ from attnsweep.orchestrator.analysis.stuck_or_slow import StuckOrSlow, read_stuc
 from attnsweep.orchestrator.ledger.reader import Ledger
 from attnsweep.orchestrator.storage.location import Location, as_argument
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
-from attnsweep.orchestrator.storage.whereabouts import PackUnderWay, read_whereabouts
+from attnsweep.orchestrator.storage.whereabouts import PackUnderWay, read_whereabouts, span
 from attnsweep.orchestrator.terminal import PlainConsole
 from attnsweep.search_spaces.replication import most_wanted
 from attnsweep.search_spaces.sweep import Sweep
@@ -21,6 +25,32 @@ if TYPE_CHECKING:
     import duckdb
 
 _SHOWN_PACKS = 16
+_LOOK_SECONDS = 2.0
+_RECENT = timedelta(minutes=5)
+"""The time over which the speed is measured."""
+
+
+@dataclass(frozen=True)
+class _Counts:
+    """What the ledger says.
+
+    Attributes:
+        outcomes: Trainings by outcome.
+        stuck: The stuck rate.
+        slow: Whether the stuck trainings had time enough; `None` where no law says so.
+        n_trials: Trials with trainings.
+        last: When the last training finished.
+        per_second: Trainings per second of late; `None` before the second one.
+        failure: The last failed training and the end of its error, in words; `None` without one.
+    """
+
+    outcomes: dict[str, int]
+    stuck: Rate
+    slow: StuckOrSlow | None
+    n_trials: int
+    last: datetime | None
+    per_second: float | None
+    failure: str | None
 
 
 def print_status(where: Location) -> None:
@@ -29,44 +59,107 @@ def print_status(where: Location) -> None:
     Raises:
         UserError: If there is no sweep in the directory.
     """
-    directory = SweepDirectory.open(where)
+    console = PlainConsole(soft_wrap=True)
+    for line in _lines(SweepDirectory.open(where)):
+        console.print(line)
+
+
+def follow_status(where: Location) -> None:
+    """Prints the status anew every two seconds, until the sweep is finished or its driver has ended.
+
+    Raises:
+        UserError: If there is no sweep in the directory.
+    """
+    ticks = threading.Event()
+    with Live(console=PlainConsole(), auto_refresh=False) as live:
+        while True:
+            directory = SweepDirectory.open(where)
+            live.update("\n".join(_lines(directory)), refresh=True)
+            said = read_whereabouts(directory.place)
+            if directory.finished or said is None or not said.is_running(datetime.now(UTC)):
+                return
+            ticks.wait(_LOOK_SECONDS)
+
+
+def _lines(directory: SweepDirectory) -> Iterator[str]:
     spec, now = directory.spec, datetime.now(UTC)
     said = None if directory.finished else read_whereabouts(directory.place)
-    outcomes, stuck, slow, n_trials, last = Ledger(directory.place).ask(partial(_read, spec=spec))
-    console = PlainConsole(soft_wrap=True)
+    counts = Ledger(directory.place).ask(partial(_read, spec=spec))
     state = "finished" if directory.finished else said.in_words(now) if said else "not finished"
-    console.print(f"{directory.sweep}: {state}")
-    asked = f"{said.n_asked} of {spec.trials} drawn, {n_trials}" if said else f"{n_trials} of {spec.trials}"
-    console.print(f"trials      {asked} with trainings in the ledger")
-    most = spec.trials * most_wanted(spec.replicates)
+    yield f"{directory.sweep}: {state}"
+    asked = (
+        f"{said.n_asked} of {spec.trials} drawn, {counts.n_trials}" if said else f"{counts.n_trials} of {spec.trials}"
+    )
+    yield f"trials      {asked} with trainings in the ledger"
+    most, n_trainings = spec.trials * most_wanted(spec.replicates), sum(counts.outcomes.values())
     of = f"of {most}" if isinstance(spec.replicates, int) else f"of at most {most}"
-    console.print(f"trainings   {sum(outcomes.values())} {of} in the ledger, the last at {last or '-'}")
-    for outcome, count in outcomes.items():
-        console.print(f"  {outcome:16} {count}")
-    console.print(f"stuck rate  {rate_label(stuck)}")
-    if slow is not None:
-        console.print(slow.sentence())
+    yield f"trainings   {n_trainings} {of} in the ledger, the last at {_utc(counts.last)}"
+    for outcome, count in counts.outcomes.items():
+        yield f"  {outcome:16} {count}"
+    yield f"stuck rate  {rate_label(counts.stuck)}"
+    if counts.slow is not None:
+        yield counts.slow.sentence()
+    if counts.failure is not None:
+        yield f"failed      {counts.failure}"
     is_running = said is not None and said.is_running(now)
     if said is not None and is_running:
-        _print_packs(said.packs, console)
+        if counts.per_second:
+            left = timedelta(seconds=(most - n_trainings) / counts.per_second)
+            at_most = "" if isinstance(spec.replicates, int) else "at most "
+            yield f"speed       {counts.per_second:.3g} trainings per second, {at_most}{span(left)} left"
+        yield from _packs(said.packs)
     if not directory.finished and not is_running:
-        console.print(f"continue with  attnsweep resume {as_argument(directory.place)}")
+        yield f"continue with  attnsweep resume {as_argument(directory.place)}"
 
 
-def _print_packs(packs: Sequence[PackUnderWay], console: PlainConsole) -> None:
+def _packs(packs: Sequence[PackUnderWay]) -> Iterator[str]:
     if packs:
-        console.print(f"under way   {sum(pack.n_trainings for pack in packs)} trainings")
+        yield f"under way   {sum(pack.n_trainings for pack in packs)} trainings"
     for pack in packs[:_SHOWN_PACKS]:
-        console.print(f"  {pack.pack:16} {pack.n_trainings} trainings, step {pack.step} of {pack.n_steps}")
+        yield f"  {pack.pack:16} {pack.n_trainings} trainings, step {pack.step} of {pack.n_steps}"
     if len(packs) > _SHOWN_PACKS:
-        console.print(f"  and {len(packs) - _SHOWN_PACKS} more packs")
+        yield f"  and {len(packs) - _SHOWN_PACKS} more packs"
 
 
-def _read(
-    connection: "duckdb.DuckDBPyConnection", spec: Sweep
-) -> tuple[dict[str, int], Rate, StuckOrSlow | None, int, str | None]:
+def _utc(time: datetime | None) -> str:
+    return "-" if time is None else f"{time:%Y-%m-%d %H:%M:%S} UTC"
+
+
+def _read(connection: "duckdb.DuckDBPyConnection", spec: Sweep) -> _Counts:
     ((n_trials, last),) = connection.execute(
-        "select count(distinct trial), strftime(max(finished_at), '%Y-%m-%d %H:%M:%S UTC') from trainings"
+        "select count(distinct trial), max(finished_at)::timestamp from trainings"
     ).fetchall()
-    slow = read_stuck_or_slow(connection)
-    return outcome_counts(connection), stuck_rate(connection, spec), slow, n_trials, last
+    return _Counts(
+        outcomes=outcome_counts(connection),
+        stuck=stuck_rate(connection, spec),
+        slow=read_stuck_or_slow(connection),
+        n_trials=n_trials,
+        last=last,
+        per_second=_speed(connection),
+        failure=_last_failure(connection),
+    )
+
+
+def _speed(connection: "duckdb.DuckDBPyConnection") -> float | None:
+    """Trainings per second between the first and the last commit of late; those of the first commit took longer."""
+    ((n, seconds),) = connection.execute(
+        """
+        with recent as (
+            select finished_at::timestamp as ended from trainings
+            where finished_at >= (select max(finished_at) from trainings) - ?
+        )
+        select count(*) filter (ended > (select min(ended) from recent)), epoch(max(ended) - min(ended)) from recent
+        """,
+        [_RECENT],
+    ).fetchall()
+    return n / seconds if seconds else None
+
+
+def _last_failure(connection: "duckdb.DuckDBPyConnection") -> str | None:
+    found = connection.execute(
+        "select trial, replicate, error from trainings where outcome = 'failed' order by finished_at desc limit 1"
+    ).fetchone()
+    if found is None:
+        return None
+    trial, replicate, error = found
+    return f"last: {trial}/{replicate}, {(error or '').rstrip().rpartition(chr(10))[2][:200]}"

@@ -128,6 +128,7 @@ def _case_content(case: Case, found: EscapeForecast) -> dict[str, object]:
             {
                 "init_sigma": each.init_sigma,
                 "measured": each.is_measured,
+                "n_left_out": each.n_left_out,
                 "median": each.quantile(0.5),
                 "q90": each.quantile(0.9),
                 "share_within_n_steps": each.share,
@@ -158,7 +159,8 @@ def _escape_line(each: Escape) -> str:
     sigma = "default" if each.init_sigma is None else f"{each.init_sigma:.3g}"
     median, most = (_or_dash(each.quantile(share), ".0f") for share in (0.5, 0.9))
     freed = _whole(each.quantile(0.95))
-    how = "" if each.is_measured else "  extrapolated"
+    how = "" if each.is_measured else "  by law"
+    how += f"  {each.n_left_out} left out: their pilots took too long" if each.n_left_out else ""
     return (
         f"  {sigma:>10}  {median:>22} {most:>8}  {f'{each.share:.0%} of {each.n_steps}':>20}"
         f"  {_or_dash(freed, 'd'):>15}  {seeds_for(each.share):>16}{how}"

@@ -3,6 +3,7 @@
 import io
 import platform
 import statistics
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from itertools import groupby
@@ -30,6 +31,7 @@ _SMALL, _LARGE = PackSizer.smallest, 512
 _TRIALS = 64
 _MOST_SHAPES = 4
 _SECONDS_A_PACK = 4.0
+"""Of CPU: on a busy machine a pilot takes longer, and is no shorter."""
 _FEWEST_STEPS, _LONGER = 16, 4
 """Steps of the first pilot of a shape, and how many times as many each further one has."""
 _REPEATS = 3
@@ -147,7 +149,7 @@ def _measured(
     large = min(_LARGE, n_all // 2)
     sizes = [min(_SMALL, n_all), *([large] if large > _SMALL else [])]
     pilots = [_longest(shape, size, spec, workload, trainer) for size in sizes]
-    (trained, _, n_steps), n_lanes, whole = pilots[0], sizes[0], shape[0].n_steps
+    (trained, _, n_steps), n_lanes, whole = pilots[-1], sizes[-1], shape[0].n_steps
     probes = len(workload.probe_steps(shape[0])) / len(workload.probe_steps(_shortened(shape[0], n_steps)))
     tables = {"trainings": trained.rows.trainings, "curves": trained.rows.curves, "heads": trained.rows.heads}
     grows = {name: 1.0 if name == "trainings" else probes for name in tables}
@@ -176,8 +178,9 @@ def _longest(
     _train(_tasks(shape, n_lanes, spec, n_steps), workload, trainer)
     while True:
         tasks = _tasks(shape, n_lanes, spec, n_steps)
+        started = time.process_time()
         trained, seconds = _train(tasks, workload, trainer)
-        if n_steps == whole or _LONGER * seconds > _SECONDS_A_PACK:
+        if n_steps == whole or _LONGER * (time.process_time() - started) > _SECONDS_A_PACK:
             again = [_train(tasks, workload, trainer)[1] for _ in range(_REPEATS - 1)]
             return trained, [seconds, *again], n_steps
         n_steps = min(_LONGER * n_steps, whole)

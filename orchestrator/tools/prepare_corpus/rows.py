@@ -81,7 +81,8 @@ def shares(sentences: Sentences, seed: int) -> NDArray[np.float64]:
     """(N,) pseudo-random numbers in 0..1: functions of the sentence and the seed, whatever else is in the file."""
     texts = sentences.joined().dictionary_encode()
     share = np.array([_share_of(each, seed) for each in texts.dictionary.to_pylist()])
-    return share[texts.indices.to_numpy()]
+    of_row: NDArray[np.float64] = share[texts.indices.to_numpy()]
+    return of_row
 
 
 def unknown_share(side: Sentences, unknown: int) -> float:

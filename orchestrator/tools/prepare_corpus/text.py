@@ -92,6 +92,7 @@ class PreparedText:
     def next_command(self) -> str:
         """The next command to type."""
         settings = {"task": "text", "corpus": str(self.out), "n_tokens": 32, "optimizer": "adam", "learning_rate": 0.01}
+        settings |= {"n_steps": 500, "probe_every": 50}
         options = " ".join(f"--set {shlex.quote(f'{name}={value}')}" for name, value in settings.items())
         return f"attnsweep run gpt_stages {options} --trials 4 --replicates 4"
 

@@ -254,8 +254,8 @@ def test_interactions_are_rarely_found_where_there_are_none(n_trials: int, n_bin
         if n_trials == 40:
             # Each training as a cluster of its own.
             stuck = np.concatenate([np.arange(8) < each for each in k]).astype(float)
-            apart = [np.repeat(each, 8) for each in (first, second)]
-            p = interaction_test(np.ones(stuck.size), stuck, *apart, np.arange(stuck.size)).p
+            a, b = np.repeat(first, 8), np.repeat(second, 8)
+            p = interaction_test(np.ones(stuck.size), stuck, a, b, np.arange(stuck.size)).p
             naive.append((1.0 if p is None else p) < 0.05)
     assert np.mean(found) < 0.09
     assert not naive or np.mean(naive) > 0.25

@@ -2,6 +2,7 @@
 
 import json
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -70,8 +71,24 @@ def test_a_training_at_the_zero_is_starved(
     lines = page.splitlines()
     assert lines[0].startswith(f"{name}  degenerate_zero (zero), loss 1 after 20 steps")
     assert lines[1].startswith("starved: ")
+    assert any(line.startswith("way out: P, where the words have size ") for line in lines)
+    assert any(line.startswith("forecast: by the law of its start it leaves at step ") for line in lines)
+    assert "certificate: the label was not tested" in lines
+    assert sum(line.startswith("  |") for line in lines) == 3  # One row for each of M - 1 predicted positions.
     assert any(line.startswith("loss   ▁▁") and "1 at step 0 to 1 at 20" in line for line in lines)
     assert lines[-1] == f"replay attnsweep replay {sweep.place} {name}"
+
+
+def test_a_softmax_has_its_words_and_its_map(
+    sweep: SweepDirectory, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code, out, page = asked(sweep, of(sweep, 1e-4, "softmax"), monkeypatch, capsys)
+    assert code == 0
+    found = json.loads(out)
+    assert "-aa(q, tr(v (I - P)) U)" in {word["word"] for word in found["words"]}
+    (shown,) = found["attention"]
+    assert shown["evenness"] == pytest.approx(1.0, abs=1e-6)
+    assert "attention, evenness 1.00 (1: uniform)" in page
 
 
 def test_kept_weights_give_the_same_page(
@@ -83,19 +100,62 @@ def test_kept_weights_give_the_same_page(
     assert asked(sweep, name, monkeypatch, capsys) == before
 
 
-@pytest.mark.parametrize(
-    ("init_sigma", "activation", "said"),
-    [(1e4, "identity", "which ended as diverged"), (1e-4, "softmax", "whose workload knows the words")],
-)
-def test_a_training_without_words_is_a_mistake_with_its_reason(
-    sweep: SweepDirectory,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-    init_sigma: float,
-    activation: str,
-    said: str,
+def test_a_training_without_an_end_is_a_mistake_with_its_reason(
+    sweep: SweepDirectory, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    code, out, err = asked(sweep, of(sweep, init_sigma, activation), monkeypatch, capsys)
+    code, out, err = asked(sweep, of(sweep, 1e4, "identity"), monkeypatch, capsys)
     assert (code, out) == (2, "")
-    assert said in err
+    assert "which ended as diverged" in err
     assert "Traceback" not in err
+
+
+OWN = """
+import torch
+from torch import nn
+from torch.nn.functional import mse_loss
+
+from attnsweep import TrainingParameters, Verdicts, Workload
+
+class Own(Workload[TrainingParameters]):
+    name = "own"
+    summary = "a product of two weights"
+    parameters = TrainingParameters
+    level_names = ("zero",)
+
+    def build(self, parameters):
+        module = nn.Module()
+        module.u, module.w = nn.Parameter(torch.zeros(3, 1)), nn.Parameter(torch.zeros(3, 1))
+        return module
+
+    def loss(self, module, batch):
+        return mse_loss(module.u * module.w, torch.arange(3)[:, None].to(module.u.dtype))
+
+    def levels(self, module, batch):
+        return {"zero": module.u.new_tensor(5 / 3), "solved": module.u.new_tensor(1e-3)}
+
+    def judge(self, parameters, evidence):
+        level = evidence.metrics["eval_loss"]
+        return Verdicts.first_of({"solved": level < 1e-3, ("degenerate_zero", "zero"): level > 1.6})
+"""
+
+
+@pytest.mark.slow
+def test_a_users_training_has_its_page(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "own.py").write_text(OWN)
+    spec = Sweep(
+        name="own",
+        workload=f"{tmp_path / 'own.py'}:Own",
+        space={"init_sigma": 1e-4, "n_steps": 10, "learning_rate": 0.01, "optimizer": "sgd", "dtype": "float64"},
+        trials=1,
+        replicates=1,
+    )
+    found = trained_sweep(tmp_path / "sweep", spec)
+    code, out, page = asked(found, "0/0", monkeypatch, capsys)
+    assert code == 0
+    told = json.loads(out)
+    assert (told["outcome"], told["state"]) == ("degenerate_zero", "starved")
+    assert {(word["weight"], word["word"]) for word in told["words"]} == {("u", "w * C"), ("w", "u * C")}
+    assert "forecast: " in page
+    assert "way out: rest, where the words have work " in page

@@ -9,6 +9,7 @@ from xml.etree import ElementTree
 import pytest
 
 from attnsweep.orchestrator.report.page import write_report
+from attnsweep.orchestrator.report.why_page import WhyPage, shown_map
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
 from attnsweep.search_spaces import Categorical
 from tests.orchestrator.report.report_html import Element, read_html
@@ -30,7 +31,7 @@ def hostile(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Element]:
     trials = [
         trial_rows(
             at,
-            ["solved", "failed"],
+            ["marginal", "failed"],
             variant=value,
             param_variant=value,
             param_init_sigma=0.05,
@@ -49,7 +50,21 @@ def hostile(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Element]:
     record["sweep"] = NASTY + LONG
     record["provenance"] |= {"command": NASTY, "host": LONG, NASTY: NASTY, "versions": {NASTY: LONG}}
     (home / "sweep.json").write_text(json.dumps(record))
-    return home, read_html(write_report([home], None).read_text())
+    return home, read_html(write_report([home], None, lambda _: [_nasty_page()]).read_text())
+
+
+def _nasty_page() -> WhyPage:
+    return WhyPage(
+        name=NASTY,
+        headline=NASTY,
+        facts=((NASTY, LONG), (LONG, NASTY)),
+        columns=(NASTY, LONG),
+        rows=((NASTY, LONG), (LONG, NASTY)),
+        notes=(NASTY, LONG),
+        maps=(shown_map(NASTY, [[0.0, -1.0], [float("nan"), 0.5]]),),
+        curve=((0, 2.0), (1, float("1e-300")), (2, 0.0)),
+        replay=NASTY,
+    )
 
 
 @pytest.mark.slow
@@ -81,7 +96,9 @@ def test_nothing_becomes_markup(hostile: tuple[Path, Element]) -> None:
         *("svg", "g", "defs", "path", "use", "clippath", "rect", "pattern"),
     }
     assert len(page.all("main")) == 1
-    assert len(page.all("style")) == 1 + len(page.all("svg"))
+    # Drawings of the figures bring styles of their own; those of the page about a training have none.
+    assert len(page.all("style")) == 1 + len(page.all("svg")) - 2
+    assert SCRIPT in page.one("div", class_="why").one("h3").text
 
 
 @pytest.mark.slow

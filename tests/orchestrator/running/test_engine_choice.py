@@ -40,7 +40,7 @@ def without_compiler(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterato
 
 def test_steps_are_counted_per_shape() -> None:
     workload = CategoryPairs()
-    assert steps_of_a_shape(small_sweep(), workload) == 8 * 4 / 2 * 40
+    assert steps_of_a_shape(small_sweep(), workload) == 8 * 4 / 2 * 10
     space = {"n_steps": 100, "n_positions": Int(4, 7), "dtype": Categorical(("float32", "float64"))}
     assert steps_of_a_shape(small_sweep(space=space, trials=80, replicates=2), workload) == 80 * 2 / 8 * 100
 

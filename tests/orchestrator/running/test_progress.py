@@ -1,6 +1,7 @@
 """The display of a running sweep: a live bar, plain lines, and `attnsweep status` from another terminal."""
 
 import re
+import threading
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from io import StringIO
@@ -10,14 +11,14 @@ import pyarrow as pa
 import pytest
 from rich.console import Console
 
-from attnsweep.orchestrator.report.screen.status import print_status
+from attnsweep.orchestrator.report.screen.status import follow_status, print_status
 from attnsweep.orchestrator.running.progress import ProgressDisplay
 from attnsweep.orchestrator.storage.local import LocalFolder
 from attnsweep.orchestrator.storage.place import Place
 from attnsweep.orchestrator.storage.whereabouts import Beacon, PackUnderWay, Whereabouts, span
 from attnsweep.orchestrator.terminal import PlainConsole
 from attnsweep.search_spaces import Sequential
-from tests.orchestrator.small_sweep import folder_of, small_sweep, sweep_on_disk, trial_rows
+from tests.orchestrator.small_sweep import FINISHED, folder_of, small_sweep, sweep_on_disk, trial_rows
 
 PACKS = [PackUnderWay(pack=f"00000{n}-0000-32", n_trainings=32, step=120 + 280 * n, n_steps=500) for n in range(2)]
 RULE = Sequential(width=0.45, at_most=24, batch=8)
@@ -166,3 +167,30 @@ def test_a_sweep_does_not_stop_for_want_of_a_sign_of_life(tmp_path: Path) -> Non
 def test_spans_of_time_in_words() -> None:
     spans = [timedelta(seconds=59), timedelta(seconds=130), timedelta(hours=2), timedelta(days=3)]
     assert [span(each) for each in spans] == ["59 s", "2 min", "2 h", "3 days"]
+
+
+def test_status_says_how_long_and_what_failed_last(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    rows = trial_rows(0, ["solved"] * 4) + trial_rows(1, ["solved"] * 3 + ["failed"])
+    for row in rows:
+        row["finished_at"] = FINISHED + timedelta(seconds=8 * row["trial"] - 600 * (row["replicate"] == 0))
+    rows[-1]["error"] = "Traceback:\n  of a line\nValueError: no such word\n"
+    sweep = sweep_on_disk(tmp_path / "s", small_sweep("s"), rows)
+    Beacon(sweep.place).show("training", 2, ())
+    lines = _status(sweep.place, capsys)
+    # 3 later than the first in 8 s: what ended over five minutes before is not counted; 8 are to come.
+    assert lines[-2:] == [
+        "failed      last: 1/3, ValueError: no such word",
+        "speed       0.375 trainings per second, 21 s left",
+    ]
+
+
+def test_status_is_followed_until_the_run_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("attnsweep.orchestrator.report.screen.status._LOOK_SECONDS", 0.0)
+    sweep = sweep_on_disk(tmp_path / "s", small_sweep("s"), trial_rows(0, ["solved"] * 4))
+    beacon = Beacon(sweep.place)
+    beacon.show("training", 2, ())
+    followed = threading.Thread(target=follow_status, args=(sweep.place,))
+    followed.start()
+    beacon.end()
+    followed.join(timeout=60)
+    assert not followed.is_alive()

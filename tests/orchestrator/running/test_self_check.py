@@ -1,6 +1,7 @@
 """The self-check: a hundredth of a sweep's trainings is trained again at its end, in other packs."""
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -18,11 +19,25 @@ from tests.orchestrator.trained_sweep import FRAGILE, edit_row, records, trained
 from tests.present import present
 
 
-@pytest.fixture
-def spec(tmp_path: Path) -> Sweep:
-    file = tmp_path / "fragile.py"
+@pytest.fixture(scope="module")
+def spec(tmp_path_factory: pytest.TempPathFactory) -> Sweep:
+    file = tmp_path_factory.mktemp("fragile") / "fragile.py"
     file.write_text(FRAGILE)
     return load_sweep(str(file))
+
+
+@pytest.fixture(scope="module")
+def whole(spec: Sweep, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Trained once, in packs of three."""
+    path = tmp_path_factory.mktemp("whole") / "s"
+    trained_sweep(path, spec, pack_size=3)
+    return path
+
+
+@pytest.fixture
+def directory(whole: Path, tmp_path: Path) -> SweepDirectory:
+    """A copy, to be changed."""
+    return SweepDirectory.open(Path(shutil.copytree(whole, tmp_path / "s")))
 
 
 def _pool(directory: SweepDirectory) -> LocalPool:
@@ -30,8 +45,7 @@ def _pool(directory: SweepDirectory) -> LocalPool:
 
 
 @pytest.mark.slow
-def test_a_finished_sweep_has_replayed_two_trainings_at_least(spec: Sweep, tmp_path: Path) -> None:
-    directory = trained_sweep(tmp_path / "s", spec)
+def test_a_finished_sweep_has_replayed_two_trainings_at_least(directory: SweepDirectory) -> None:
     found = read_replays(directory)
     assert found is not None
     assert list(found.deviations.values()) == [0.0, 0.0]
@@ -41,8 +55,7 @@ def test_a_finished_sweep_has_replayed_two_trainings_at_least(spec: Sweep, tmp_p
 
 
 @pytest.mark.slow
-def test_what_ends_otherwise_alone_is_named(spec: Sweep, tmp_path: Path) -> None:
-    directory = trained_sweep(tmp_path / "s", spec)
+def test_what_ends_otherwise_alone_is_named(directory: SweepDirectory) -> None:
     before = read_replays(directory)
     assert before is not None
     chosen = min(before.deviations)
@@ -59,16 +72,14 @@ def test_what_ends_otherwise_alone_is_named(spec: Sweep, tmp_path: Path) -> None
 
 
 @pytest.mark.slow
-def test_a_stop_records_nothing(spec: Sweep, tmp_path: Path) -> None:
-    directory = trained_sweep(tmp_path / "s", spec)
+def test_a_stop_records_nothing(directory: SweepDirectory, tmp_path: Path) -> None:
     (tmp_path / "s" / "replays.json").unlink()
     assert replay_some(directory, load_workload(directory.spec.workload), _pool(directory), lambda: True) is None
     assert read_replays(directory) is None
 
 
 @pytest.mark.slow
-def test_more_than_two_share_packs_of_their_shape(spec: Sweep, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    directory = trained_sweep(tmp_path / "s", spec, pack_size=3)
+def test_more_than_two_share_packs_of_their_shape(directory: SweepDirectory, monkeypatch: pytest.MonkeyPatch) -> None:
     rows = records(directory)
     chosen = [row["training_id"] for row in rows if row["outcome"] != "failed"]
     monkeypatch.setattr(self_check, "to_replay", lambda *_: chosen)
@@ -93,10 +104,9 @@ def test_more_than_two_share_packs_of_their_shape(spec: Sweep, tmp_path: Path, m
 
 @pytest.mark.slow
 def test_a_training_that_raises_only_when_it_is_replayed_is_named(
-    spec: Sweep, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    directory: SweepDirectory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It is found although it shares a pack with another one."""
-    directory = trained_sweep(tmp_path / "s", spec)
     fine = [row["training_id"] for row in records(directory, outcome="plateau")]
     failed = records(directory, outcome="failed")[:2]
     for row in failed:

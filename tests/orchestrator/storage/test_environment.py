@@ -4,13 +4,17 @@ import importlib
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 import pytest
 
 from attnsweep.orchestrator.storage.environment import Environment
+from attnsweep.orchestrator.training.identity import Task
+from attnsweep.orchestrator.training.messages import PackOrder, Progress, RunContext, Trained
+from attnsweep.orchestrator.training.trainer import Trainer
 from attnsweep.workloads.category_pairs import CategoryPairs
-from attnsweep.workloads.engine.contract import Workload
+from attnsweep.workloads.engine.contract import Training, Workload
 from attnsweep.workloads.formal_languages import FormalLanguages
 from attnsweep.workloads.registry import load_workload
 from attnsweep.workloads.translation import Translation
@@ -79,7 +83,9 @@ def test_of_ours_it_names_what_trains_and_what_makes_rows(workload: Workload[Any
     # A translator may read a corpus that the user names; its attention is made of parts that others use too.
     reading = {"files", "attention"} if workload.name == "translation" else set()
     assert (
-        rooms == {workload.name, "diagnostics", "engine", "errors", "identities", "parameters", "vocabulary"} | reading
+        rooms
+        == {workload.name, "diagnostics", "engine", "errors", "forecast", "identities", "parameters", "vocabulary"}
+        | reading
     )
     assert found >= {
         "orchestrator.training.trainer",
@@ -99,8 +105,35 @@ def test_of_ours_it_names_what_trains_and_what_makes_rows(workload: Workload[Any
         "workloads.testing",
         "workloads.registry",
     }
+    # What is said about gradients must not change the code that a training is recorded with.
+    assert not [name for name in found if name.startswith(("workloads.words", "workloads.gradients"))]
     # Each name must be a module: any other name would never change.
     assert all(importlib.util.find_spec(f"attnsweep.{name}") for name in found - {"attnsweep"})
+
+
+def test_all_that_a_training_executes_is_named() -> None:
+    parameters = CategoryPairs.parameters.resolve(
+        {"n_steps": 2, "n_categories": 3, "n_positions": 4, "init_sigma": 1e-4, "record_charges": True}
+    )
+    task = Task(0, 0, Training(parameters, 0))
+    trainer = Trainer(CategoryPairs(), RunContext("sweep"), "cpu")
+    executed: set[str] = set()
+
+    def note(frame: FrameType, event: str, _: object) -> None:
+        if event == "call":
+            executed.add(frame.f_globals.get("__name__", ""))
+
+    sys.setprofile(note)
+    try:
+        report = trainer.start(PackOrder("pack", [task]))
+        while isinstance(report, Progress):
+            report = trainer.proceed()
+    finally:
+        sys.setprofile(None)
+    assert isinstance(report, Trained)
+    ours = {name.removeprefix("attnsweep.") for name in executed if name.startswith("attnsweep.")}
+    assert {"orchestrator.training.trainer", "workloads.engine.pack", "workloads.category_pairs.workload"} <= ours
+    assert ours <= Environment.current(CategoryPairs()).code.keys()
 
 
 def test_of_the_users_it_names_the_file_and_what_it_imports_from_beside_it(folder: Path) -> None:

@@ -218,7 +218,7 @@ def test_a_killed_driver_leaves_no_process_behind(number: signal.Signals, silent
 
 @pytest.mark.slow
 def test_the_process_loads_neither_torch_nor_ray(client: MlflowClient, tmp_path: Path) -> None:
-    directory = sweep_on_disk(tmp_path / "sweep", small_sweep("light"), trial_rows(0, SOLVED))
+    directory = sweep_on_disk(tmp_path / "sweep", small_sweep("light", space={"n_steps": 8}), trial_rows(0, SOLVED))
     loaded = (
         "import io, json, sys; from dataclasses import asdict; from attnsweep.orchestrator.tracking import process;"
         f"start = process.Start({str(directory.place)!r}, {tracking_uri()!r}, 0.0);"

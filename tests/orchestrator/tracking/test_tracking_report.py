@@ -21,6 +21,8 @@ from tests.orchestrator.small_sweep import commit, folder_of, open_writer, small
 from tests.present import present
 
 SOLVED = ["solved"] * 4
+PLAIN = {"n_steps": 8}
+"""A space that varies nothing: its report has two figures."""
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -55,7 +57,7 @@ def test_the_report_is_an_artifact_of_the_sweeps_run(client: MlflowClient, tmp_p
 
 @pytest.mark.slow
 def test_a_report_is_drawn_again_when_there_are_more_rows(client: MlflowClient, tmp_path: Path) -> None:
-    directory = sweep_on_disk(tmp_path / "sweep", small_sweep("grown"), trial_rows(0, SOLVED))
+    directory = sweep_on_disk(tmp_path / "sweep", small_sweep("grown", space=PLAIN), trial_rows(0, SOLVED))
     sync(directory)
     add_report(directory)
     before, written = everything_stored(), _report(client, directory).stat()
@@ -102,7 +104,7 @@ def test_a_store_that_is_gone_is_a_warning(tmp_path: Path, caplog: pytest.LogCap
 def test_the_process_that_logged_a_sweep_adds_its_report(
     client: MlflowClient, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    directory = sweep_on_disk(tmp_path / "sweep", small_sweep("elsewhere"), trial_rows(0, SOLVED))
+    directory = sweep_on_disk(tmp_path / "sweep", small_sweep("elsewhere", space=PLAIN), trial_rows(0, SOLVED))
     projection = Projection(directory)
     projection.close()
     have_report_added(directory)
@@ -117,6 +119,22 @@ def test_the_process_that_logged_a_sweep_adds_its_report(
     [warning] = [record.getMessage() for record in caplog.records if record.name.startswith("attnsweep")]
     assert warning.startswith("no report in MLflow: ")
     assert "4 trainings" in _report(client, directory).read_text()
+
+
+@pytest.mark.slow
+def test_a_process_that_was_started_before_ray_is_taken_after_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    processes.start_ahead()
+    [process] = processes._idle
+    processes.start_ahead()
+    assert processes._idle == [process]
+    monkeypatch.setenv("RAY_CLIENT_MODE", "0")
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", "/tmp/torchinductor")
+    assert processes.idle_or_new() is process
+    processes.keep(process)
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", "sqlite:///other.db")
+    other = processes.idle_or_new()
+    assert (process.status is None, other is process) == (False, False)
+    other.end()
 
 
 @pytest.mark.slow

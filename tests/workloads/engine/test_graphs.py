@@ -51,20 +51,24 @@ def _trained(name: str, graphs: Graphs | None) -> Pack[Any]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", CASES)
-def test_replayed_steps_are_those_of_the_pack_to_the_last_bit(name: str) -> None:
+@pytest.mark.parametrize(("name", "n_steps"), [*((name, 3) for name in CASES), ("P, Adam", 1)])
+def test_replayed_steps_are_those_of_the_pack_to_the_last_bit(name: str, n_steps: int) -> None:
     graphs: list[RecordedGraph] = []
 
     def new_graph() -> RecordedGraph:
         graphs.append(RecordedGraph())
         return graphs[-1]
 
-    replayed, plain = _trained(name, Graphs(new_graph)), _trained(name, None)
+    replayed, plain = _trained(name, Graphs(new_graph, n_steps)), _trained(name, None)
     assert torch.equal(replayed._final_rows, plain._final_rows)
     for metric, table in plain.result().evidence.metrics.items():
         assert replayed.result().evidence.metrics[metric].tobytes() == table.tobytes(), metric
-    # A graph for each shape of batch and set of lanes; all other steps are replays.
-    assert sum(graph.n_replays for graph in graphs) == 40 - len(graphs)
+    # The first step of a shape of batch is not replayed, and all others are, as many at a time as come before a probe.
+    n_replays = sum(graph.n_replays for graph in graphs)
+    if n_steps == 1:
+        assert (n_replays, len(graphs)) == (39, 1)
+    elif name != "translation":
+        assert (n_replays < 30, len(graphs)) == (True, 2)
 
 
 @pytest.mark.slow

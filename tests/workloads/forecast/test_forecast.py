@@ -6,7 +6,8 @@ import pytest
 from attnsweep import defaults
 from attnsweep.workloads.category_pairs import CategoryPairs
 from attnsweep.workloads.forecast.escapes import escape_times
-from attnsweep.workloads.forecast.forecast import extrapolated, forecast_escapes
+from attnsweep.workloads.forecast.forecast import Escape, extrapolated, forecast_escapes
+from attnsweep.workloads.parameters import Value
 
 PAIRS = CategoryPairs()
 SEEDS = range(48)
@@ -14,14 +15,19 @@ SEEDS = range(48)
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("qk", "learning_rate", "sigmas"), [("merged", 0.03, (0.1, 1e-4)), ("factored", 0.1, (0.09, 0.02))]
+    ("values", "sigmas"),
+    [
+        ({"learning_rate": 0.03}, (0.1, 1e-4)),
+        ({"learning_rate": 0.03, "momentum": 0.5}, (0.1, 1e-4)),
+        ({"learning_rate": 0.1, "qk": "factored"}, (0.09, 0.02)),
+    ],
 )
 def test_forecast_is_within_a_tenth_of_the_trained_median(
-    qk: str, learning_rate: float, sigmas: tuple[float, float]
+    values: dict[str, Value], sigmas: tuple[float, float]
 ) -> None:
-    parameters = defaults(PAIRS, n_categories=5, n_positions=8, qk=qk, learning_rate=learning_rate, n_steps=2000)
+    parameters = defaults(PAIRS, n_categories=5, n_positions=8, n_steps=2000, **values)
     found = forecast_escapes(PAIRS, parameters, sigmas, SEEDS)
-    assert [each.is_measured for each in found.escapes] == [True, False]
+    assert not found.escapes[1].is_measured
     (trained,) = escape_times(PAIRS, parameters, sigmas[1:], SEEDS, 8000)
     assert found.escapes[1].quantile(0.5) == pytest.approx(np.median(trained), rel=0.1)
     assert np.corrcoef(found.escapes[1].times, trained)[0, 1] > 0.9
@@ -57,3 +63,11 @@ def test_laws() -> None:
     assert extrapolated(1, pilots, times, 0.1 / np.e**3) == pytest.approx([27.0, 39.0])
     assert extrapolated(2, pilots, times, pilots[1] / 10) == pytest.approx([150.0, 270.0])
     assert extrapolated(3, pilots, times, pilots[1] / 10) == pytest.approx([1500.0, 2700.0])
+
+
+def test_pilots_end_when_their_time_is_up() -> None:
+    parameters = defaults(PAIRS, n_categories=4, n_positions=5, learning_rate=1e-6, n_steps=4000)
+    (times,) = escape_times(PAIRS, parameters, [1e-3], range(4), 4000, seconds=0.0)
+    assert np.isnan(times).all()
+    left_out = Escape(init_sigma=1e-3, is_measured=True, times=np.array([3.0, np.nan]), n_steps=10)
+    assert (left_out.n_left_out, left_out.share, left_out.quantile(0.9)) == (1, 0.5, None)

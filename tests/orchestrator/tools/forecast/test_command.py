@@ -9,6 +9,7 @@ from typer.testing import CliRunner
 from attnsweep.orchestrator.cli import app
 from attnsweep.orchestrator.tools.forecast.cases import cases_of
 from attnsweep.orchestrator.tools.forecast.forecast import seeds_for
+from attnsweep.orchestrator.tools.forecast.price import seconds_of_packs
 from attnsweep.search_spaces import Categorical, Conditional, Float, Sweep
 from attnsweep.workloads.category_pairs import CategoryPairs
 
@@ -31,18 +32,19 @@ SPEC = Sweep(
 @pytest.mark.slow
 def test_json_names_each_sigma_and_the_price(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "sweep.json").write_text(SPEC.to_json())
-    done = CliRunner().invoke(app, ["forecast", "sweep.json", "--seeds", "16", "--trials", "7", "--json"])
+    (tmp_path / "tiny.json").write_text(SPEC.to_json())
+    done = CliRunner().invoke(app, ["forecast", "tiny.json", "--seeds", "16", "--trials", "7", "--json"])
     assert done.exit_code == 0, done.output
     found = json.loads(done.stdout.splitlines()[-1])
     (case,) = found["cases"]
-    assert [each["measured"] for each in case["escapes"]] == [True, True, False, False, False]
+    assert [each["measured"] for each in case["escapes"]] == [True, False, False, False, False]
     medians = [each["median"] for each in case["escapes"]]
     assert medians == sorted(medians)
     assert found["price"]["n_trainings"] == 21
     assert found["price"]["n_rows"]["trainings"] == 21
-    assert found["price"]["core_seconds"] > 0
-    assert [path.name for path in tmp_path.iterdir()] == ["sweep.json"]
+    price = found["price"]
+    assert 0 < price["core_seconds_low"] <= price["core_seconds"] <= price["core_seconds_high"]
+    assert [path.name for path in tmp_path.iterdir()] == ["tiny.json"]
 
 
 def test_cases_are_the_combinations_of_choices_at_the_middle_of_ranges() -> None:
@@ -60,6 +62,15 @@ def test_cases_are_the_combinations_of_choices_at_the_middle_of_ranges() -> None
     assert found.cases[1].chosen["qk_rank"] == 4
     assert found.cases[0].parameters.learning_rate == pytest.approx(1e-2)
     assert found.cases[0].sigmas == (0.1, 0.01, None)
+
+
+def test_a_price_is_that_of_the_packs_that_the_sweep_makes() -> None:
+    """Packs of 64, 128 and 256 while larger ones are faster, then the rest in one, at 1 s and 1 ms a training."""
+    n_packs = 4
+    assert seconds_of_packs(1024, {64: 1.064, 512: 1.512}) == pytest.approx(n_packs + 1.024)
+    alike = seconds_of_packs(1024, {64: 0.64, 512: 5.12})
+    assert alike == pytest.approx(10.24)
+    assert seconds_of_packs(10, {10: 2.0}) == pytest.approx(2.0)
 
 
 def test_seeds_for_a_rate() -> None:
