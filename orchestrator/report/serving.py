@@ -117,7 +117,7 @@ def _handler(served: ServedReport) -> type[BaseHTTPRequestHandler]:
         sys_version = ""
 
         def do_GET(self) -> None:
-            port = int(self.server.server_address[1])
+            port = int(self.connection.getsockname()[1])
             host, cookies = self.headers.get("Host", ""), self.headers.get("Cookie", "")
             status, text, more = served.answer(self.path, host, cookies, port)
             content = text.encode("utf-8", errors="replace")

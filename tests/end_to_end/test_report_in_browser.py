@@ -190,6 +190,28 @@ def test_a_table_is_sorted_by_a_click_on_its_head(page: str, browser: Browser) -
             assert [int(each) for each in _texts(browser, column)] == expected
 
 
+def test_on_a_dark_page_letters_change_but_not_those_on_data(page: str, browser: Browser) -> None:
+    fills = (
+        "[...element.querySelectorAll(%r)].map(each => getComputedStyle(each.querySelector('use, path') ?? each).fill)"
+    )
+    ticks, letters = fills % ".drawing [id*='text_'] g", fills % ".drawing [id$='-share'] g"
+    paper = "getComputedStyle(element.querySelector(\".drawing [id$='patch_1'] path\")).fill"
+    seen = {}
+    for scheme in ("light", "dark"):
+        feature = {"name": "prefers-color-scheme", "value": scheme}
+        browser.driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": [feature]})
+        try:
+            with _opened(browser, page):
+                seen[scheme] = [browser.evaluate(each, "//body") for each in (ticks, letters, paper)]
+        finally:
+            browser.driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": []})
+    assert set(seen["light"][0]) == {"rgb(0, 0, 0)"}
+    assert set(seen["dark"][0]) == {"rgb(236, 236, 236)"}
+    assert seen["light"][1]
+    assert seen["dark"][1] == seen["light"][1]
+    assert (seen["light"][2], seen["dark"][2]) == ("rgb(255, 255, 255)", "rgb(22, 24, 27)")
+
+
 def test_what_is_hostile_stays_text(page: str, browser: Browser) -> None:
     with _opened(browser, page):
         assert browser.evaluate("element.querySelectorAll('[onerror], img[src=\"x\"]').length", "//html") == 0

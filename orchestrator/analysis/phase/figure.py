@@ -103,7 +103,7 @@ def _draw_observed(panel: Axes, plane: Plane, trials: TrialCounts, cells: Sequen
 
 def _draw_residuals(figure: Figure, panel: Axes, plane: Plane, cells: Sequence[ResidualBin], ending: Ending) -> None:
     z_colours = ScalarMappable(Normalize(-_MOST_Z, _MOST_Z), "PuOr_r")
-    for each in cells:
+    for number, each in enumerate(cells):
         corner, width, height = (each.x_low, each.y_low), each.x_high - each.x_low, each.y_high - each.y_low
         colour = "white" if each.z is None else z_colours.to_rgba(np.array(each.z))
         patch = Rectangle(corner, width, height, facecolor=colour, edgecolor="0.6", linewidth=0.5)
@@ -118,6 +118,8 @@ def _draw_residuals(figure: Figure, panel: Axes, plane: Plane, cells: Sequence[R
             va="center",
             color=letters_on(patch.get_facecolor()),
             fontweight="bold" if z > _SURPRISING else "normal",
+            # A page in dark colours recolours letters, except those with a gid.
+            gid=f"residual-{number}",
         )
     panel.set_title(figure_text(f"observed (expected) {ending.label} share", 48))
     _finish(figure, panel, plane, z_colours, "z of observed less expected; bold: |z| > 2")

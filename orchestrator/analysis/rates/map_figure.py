@@ -104,5 +104,7 @@ def draw_cell(panel: Axes, place: tuple[int, ...], rate: Rate, gid: str, colour:
     patch.set_facecolor(colour or colormaps[rcParams["image.cmap"]](share))
     letters, digits = letters_on(patch.get_facecolor()), decimals(low, high)
     size = rcParams["xtick.labelsize"]
-    panel.text(x, y, f"{share:.{digits}f}", ha="center", va="bottom", color=letters, fontsize=size)
-    panel.text(x, y - 0.08, f"{low:.{digits}f}–{high:.{digits}f}", ha="center", va="top", color=letters)
+    # A page in dark colours recolours letters, except those with a gid.
+    said, interval = f"{share:.{digits}f}", f"{low:.{digits}f}–{high:.{digits}f}"
+    panel.text(x, y, said, ha="center", va="bottom", color=letters, fontsize=size, gid=f"{gid}-share")
+    panel.text(x, y - 0.08, interval, ha="center", va="top", color=letters, gid=f"{gid}-interval")
