@@ -12,7 +12,7 @@ from attnsweep.orchestrator.analysis.figures.style import GREY, OUTCOME_COLOURS
 from attnsweep.orchestrator.analysis.labels import clipped, outcome_order, plain_label, value_label
 from attnsweep.orchestrator.analysis.rates.by_parameter import swept_names
 from attnsweep.orchestrator.analysis.rates.grouping import is_logarithmic, parameters_of
-from attnsweep.orchestrator.ledger.sql import param_column
+from attnsweep.orchestrator.ledger.sql import IS_JUDGED, param_column
 from attnsweep.orchestrator.report.explorer.columns import coded, counts, measures
 from attnsweep.orchestrator.report.portable import without_folders
 from attnsweep.search_spaces.dimensions import Categorical, Conditional, Dimension
@@ -59,11 +59,13 @@ class Points:
         trials: (T,) the trials' numbers.
         axes: The swept parameters, then the median loss.
         trainings: The columns `trial`, `replicate`, `outcome`, `detail` and `eval_loss`.
+        judged: The outcomes that count in rates.
     """
 
     trials: NDArray[np.int64]
     axes: tuple[Axis, ...]
     trainings: pa.Table
+    judged: frozenset[str]
 
     def axis(self, name: str) -> Axis:
         """The axis of this name."""
@@ -89,7 +91,7 @@ class Points:
                     "name": text(name),
                     "colour": OUTCOME_COLOURS.get(name, GREY),
                     "stuck": name in STUCK_OUTCOMES,
-                    "judged": name != "failed",
+                    "judged": name in self.judged,
                 }
                 for name in outcomes
             ],
@@ -114,7 +116,10 @@ def read_points(connection: duckdb.DuckDBPyConnection, spec: Sweep) -> Points | 
     positive = loss[loss > 0]
     log = len(positive) == int(np.isfinite(loss).sum()) and is_logarithmic([], LOSS, positive.tolist())
     axes = [_axis(spec, name, trials[f"param_{name}"]) for name in names] + [Axis(LOSS, log, loss)]
-    return Points(trials["trial"].to_numpy().astype(np.int64), tuple(axes), connection.sql(_TRAININGS).to_arrow_table())
+    rows = connection.sql(_TRAININGS).to_arrow_table()
+    judged = connection.execute(f"select distinct outcome from trainings where {IS_JUDGED}").fetchall()
+    numbers = trials["trial"].to_numpy().astype(np.int64)
+    return Points(numbers, tuple(axes), rows, frozenset(outcome for (outcome,) in judged))
 
 
 def text(value: object) -> str:

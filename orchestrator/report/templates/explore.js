@@ -10,6 +10,7 @@ function makeSelect(label, options, chosen, onChange) {
 function makeTrialField(view) {
   const field = make("input", { type: "number", min: "0", step: "1" });
   field.addEventListener("change", () => {
+    if (field.value === "") return;
     const at = placeOf(view.sweep, Number(field.value));
     if (at >= 0) view.choose(at);
     else view.detail.replaceChildren(make("p", {}, `This sweep has no trial ${field.value}.`));
