@@ -13,7 +13,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Rectangle
 
-from attnsweep.orchestrator.analysis.figures.axes import scale_logarithmic
+from attnsweep.orchestrator.analysis.figures.axes import scale_logarithmic, title_panel
 from attnsweep.orchestrator.analysis.figures.panels import WIDTH, fix_tick_sizes, new_planes
 from attnsweep.orchestrator.analysis.figures.style import VERMILION, house_style, letters_on
 from attnsweep.orchestrator.analysis.figures.texts import figure_text, legend_below
@@ -69,8 +69,8 @@ def _draw_model(
     handles: dict[str, Artist] = {} if surface is None else _draw_surface(panel, surface, f"half {ending.verb}")
     cells = binned_residuals(surface, trials) if surface is not None and len(trials.x) > _MOST_POINTS else ()
     name, points = _draw_observed(panel, plane, trials, cells)
-    panel.set_title(figure_text(f"share of trainings that {ending.verb}", 48))
     _finish(figure, panel, plane, ScalarMappable(Normalize(0, 1)), figure_text(f"{ending.label} share", 40))
+    title_panel(panel, figure_text(f"share of trainings that {ending.verb}", 48))
     legend_below(figure, handles | {name: points}, columns=3)
 
 
@@ -121,8 +121,8 @@ def _draw_residuals(figure: Figure, panel: Axes, plane: Plane, cells: Sequence[R
             # A page in dark colours recolours letters, except those with a gid.
             gid=f"residual-{number}",
         )
-    panel.set_title(figure_text(f"observed (expected) {ending.label} share", 48))
     _finish(figure, panel, plane, z_colours, "z of observed less expected; bold: |z| > 2")
+    title_panel(panel, figure_text(f"observed (expected) {ending.label} share", 48))
 
 
 def _finish(figure: Figure, panel: Axes, plane: Plane, colours: ScalarMappable, label: str) -> None:
