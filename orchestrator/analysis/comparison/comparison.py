@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from attnsweep.orchestrator.analysis.answer import DrawnAnswer
 from attnsweep.orchestrator.analysis.comparison.difference import RateDifference, difference_label
 from attnsweep.orchestrator.analysis.labels import value_label
 from attnsweep.orchestrator.analysis.rates.crossing import by_label
@@ -34,7 +35,7 @@ class GroupDifference:
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class SweepComparison:
+class SweepComparison(DrawnAnswer):
     """Sweep B against sweep A.
 
     Attributes:
@@ -62,8 +63,8 @@ class SweepComparison:
     groups: tuple[GroupDifference, ...]
     by_test: InteractionTest | None = None
 
-    def __repr__(self) -> str:
-        return f"SweepComparison({self.a} -> {self.b}: {self.sentence()})"
+    def _in_words(self) -> str:
+        return f"{self.a} -> {self.b}: {self.sentence()}"
 
     def sentence(self) -> str:
         """`stuck rate changed by +0.12 [0.08, 0.16]`, and whether the interval excludes 0."""
