@@ -119,10 +119,11 @@ class SweepComparison(DrawnAnswer):
         from attnsweep.orchestrator.analysis.figures.marks import draw_interval
         from attnsweep.orchestrator.analysis.figures.panels import WIDTH, new_figure
         from attnsweep.orchestrator.analysis.figures.style import BLUE, GREY, VERMILION, house_style
+        from attnsweep.orchestrator.analysis.figures.texts import figure_text
 
         rows = [("stuck rate", self.stuck)]
-        rows += [(outcome.replace("_", " "), each) for outcome, each in self.outcomes.items()]
-        rows += [(f"stuck rate, {by_label(self.by)} {each.label}", each.stuck) for each in self.groups]
+        rows += [(figure_text(outcome.replace("_", " ")), each) for outcome, each in self.outcomes.items()]
+        rows += [(f"stuck rate, {by_label(self.by)} {figure_text(each.label, 40)}", each.stuck) for each in self.groups]
         with house_style():
             figure, panel = new_figure(1.5 * WIDTH, 1.2 + 0.3 * len(rows), grid="x")
             panel.axvline(0, color=GREY, linewidth=0.8)

@@ -3,6 +3,8 @@
 import base64
 import builtins
 import re
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -20,6 +22,15 @@ from tests.orchestrator.small_sweep import small_sweep, sweep_on_disk, trial_row
 
 HOSTILE = "<script>alert('\x1b[2J')</script>"
 BY = ("init_sigma", "learning_rate")
+IN_A_KERNEL = """
+import sys, types
+sys.modules["ipywidgets"] = None
+sys.modules["IPython"] = types.ModuleType("IPython")
+sys.modules["IPython"].get_ipython = lambda: types.SimpleNamespace(config={"IPKernelApp": {}})
+import attnsweep
+print(attnsweep.open_sweep(sys.argv[1]).trials().num_rows)
+"""
+"""DuckDB takes an interpreter without a file for a notebook if IPython says that it is one."""
 ASKED: dict[str, Callable[[SweepData], Answer]] = {
     "StuckRates": lambda sweep: sweep.stuck_rates(by=BY),
     "OutcomeRates": lambda sweep: sweep.outcomes(by="init_sigma"),
@@ -97,7 +108,7 @@ def test_the_page_shows_the_numbers_and_says_what_is_left_out(sweep: SweepData) 
 def test_a_diagram_without_a_model_shows_its_trials(hostile: SweepData) -> None:
     diagram = hostile.phase_diagram(*BY)
     assert diagram.surface is None
-    assert _cells(diagram._repr_html_())[:2] == [[*BY, "n", "k"], ["1", "0.01", "2", "0"]]
+    assert _cells(diagram._repr_html_())[:2] == [[*BY, "n", "k"], ["0.1", "0.01", "2", "0"]]
 
 
 @pytest.mark.slow
@@ -108,6 +119,13 @@ def test_a_sweep_shows_what_it_holds_so_far(sweep: SweepData) -> None:
     heading, *rows = _cells(sweep._repr_html_())
     assert heading == ["sweep", "outcome", "trials", "trainings"]
     assert [(row[1], int(row[3])) for row in rows] == [(each["outcome"], each["n"]) for each in counts]
+
+
+@pytest.mark.slow
+def test_a_sweep_opens_in_a_notebook_without_widgets(sweep: SweepData) -> None:
+    command = [sys.executable, "-c", IN_A_KERNEL, str(sweep.directories[0].place)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (done.stdout, done.returncode) == ("40\n", 0), done.stderr
 
 
 @pytest.mark.slow
