@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     import duckdb
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, repr=False)
 class Summary:
     """The end of a run.
 
@@ -51,6 +51,11 @@ class Summary:
     mlflow: str
     in_mlflow: bool
     replays: Replays | None
+
+    def __repr__(self) -> str:
+        counts = ", ".join(f"{outcome} {count:,}" for outcome, count in self.results.outcomes.items())
+        state = "finished" if self.finished else "not finished"
+        return f"Summary({self.directory.place}: {state}, {self.n_trials:,} trials, {counts or 'no trainings'})"
 
     @property
     def n_trainings(self) -> int:
