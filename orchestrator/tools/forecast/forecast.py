@@ -9,14 +9,16 @@ from dataclasses import asdict, dataclass
 from rich.console import Console
 
 from attnsweep.orchestrator.analysis.rates.intervals import wilson
-from attnsweep.orchestrator.inspection.bases import find_base
 from attnsweep.orchestrator.running.engine_choice import engine_for
+from attnsweep.orchestrator.running.resolution import resolved
+from attnsweep.orchestrator.storage.environment import Environment
+from attnsweep.orchestrator.storage.promise import Promise, remember_promise
 from attnsweep.orchestrator.tools.forecast.cases import Case, cases_of
 from attnsweep.orchestrator.tools.forecast.price import Price, price_of
 from attnsweep.search_spaces.sweep import Sweep
-from attnsweep.search_spaces.validation import check_sweep
 from attnsweep.workloads.engine.process import training_settings
 from attnsweep.workloads.forecast.forecast import Escape, EscapeForecast, forecast_escapes
+from attnsweep.workloads.forecast.plateau import Plateau
 from attnsweep.workloads.registry import load_workload
 from attnsweep.workloads.user_code import UserCode, users_code
 
@@ -72,7 +74,7 @@ class Forecast:
 def forecast(
     spec: Sweep, code: UserCode | None, n_seeds: int, console: Console, say: Callable[[str], None]
 ) -> Forecast:
-    """Forecasts a sweep; writes nothing.
+    """Forecasts a sweep. Its price is remembered for the run that follows; nothing else is written.
 
     Args:
         spec: The sweep.
@@ -86,9 +88,7 @@ def forecast(
     """
     started = time.perf_counter()
     workload = load_workload(spec.workload, code)
-    if (base := find_base(workload, spec.fixed())) is not None:
-        spec = spec.fix({workload.parameters.base_field: base.name})
-    check_sweep(spec, workload.parameters)
+    spec, _ = resolved(spec, workload)
     cases = cases_of(spec, workload)
     escapes = []
     with training_settings(), users_code(workload.name, "a workload that trains", "see attnsweep.check_workload"):
@@ -98,6 +98,7 @@ def forecast(
     say("price ...")
     engine = engine_for(spec, workload, "auto", console)
     price = price_of(spec, workload, engine)
+    remember_promise(spec, Environment.current(workload, engine).id, _promise(price))
     return Forecast(
         sweep=spec.name,
         escapes=escapes,
@@ -105,6 +106,17 @@ def forecast(
         price=price,
         engine=engine,
         seconds=time.perf_counter() - started,
+    )
+
+
+def _promise(price: Price) -> Promise:
+    return Promise(
+        seconds=price.core_seconds,
+        seconds_low=price.core_seconds_low,
+        seconds_high=price.core_seconds_high,
+        is_bound=price.is_bound,
+        n_rows=sum(price.n_rows.values()),
+        n_bytes=price.n_bytes,
     )
 
 
@@ -124,6 +136,7 @@ def _case_content(case: Case, found: EscapeForecast) -> dict[str, object]:
         "law": found.law,
         "threshold": found.threshold,
         "orders": [asdict(each) for each in found.orders],
+        "plateau": asdict(found.plateau) if found.plateau else None,
         "escapes": [
             {
                 "init_sigma": each.init_sigma,
@@ -147,12 +160,25 @@ def _case_lines(case: Case, found: EscapeForecast) -> list[str]:
     if found.orders:
         orders = ", ".join(f"{each.parameter} {_or_dash(each.order, '.2f')}" for each in found.orders)
         lines.append(f"  orders at the smallest init_sigma: {orders}")
+    if found.plateau is not None:
+        lines.append(_plateau_line(found.plateau))
     if found.threshold is not None:
         lines.append(
             f"  threshold: norms change the orders at init_sigma = sqrt(layer_norm_eps) = {found.threshold:.2g}"
         )
     header = "  init_sigma  steps to leave: median      90%  leave within n_steps  n_steps for 95%  seeds for +-0.02"
     return [*lines, header, *(_escape_line(each) for each in found.escapes)]
+
+
+def _plateau_line(plateau: Plateau) -> str:
+    orders = (
+        f"{each.parameter} -"
+        if each.order is None
+        else f"{each.parameter} {each.order:.1f} ({each.low:.1f} to {each.high:.1f})"
+        for each in plateau.orders
+    )
+    steps = f"steps {plateau.first} to {plateau.last}, {plateau.n_seeds} seeds"
+    return f"  orders at the longest plateau ({steps}), of the blocks that are still small: {', '.join(orders)}"
 
 
 def _escape_line(each: Escape) -> str:
