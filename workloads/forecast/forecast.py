@@ -14,7 +14,6 @@ from numpy.typing import NDArray
 from attnsweep.workloads.engine.contract import Training, Workload
 from attnsweep.workloads.forecast.escapes import escape_times
 from attnsweep.workloads.forecast.orders import Order, norm_threshold, orders, start_order
-from attnsweep.workloads.forecast.plateau import Plateau, longest_plateau
 from attnsweep.workloads.forecast.prediction import predicted_escapes
 from attnsweep.workloads.forecast.start import NotAScaleFamilyError
 from attnsweep.workloads.parameters import TrainingParameters
@@ -28,8 +27,6 @@ _DEFAULT = "null: the framework's default initialization has no scale"
 _ORDER_SEEDS = 8
 _PILOT_SECONDS = 10.0
 """Of CPU, for the pilots of one case: when they are spent, no longer pilot is begun."""
-_PLATEAU_SECONDS = 10.0
-"""Of CPU, for the pilot of a case that looks for its plateau."""
 _BUDGETS = 2
 """Pilots train for up to so many times `n_steps`."""
 
@@ -73,14 +70,12 @@ class EscapeForecast:
 
     Attributes:
         orders: Of each block of parameters, at the smallest value of init_sigma; empty if there are none.
-        plateau: The longest plateau after the start, at the same value, where the start has order 0 and says nothing.
         law: How times follow init_sigma, or why no law is used, in words.
         threshold: The value of init_sigma at which norms change the orders, if there is one.
         escapes: One for each value of init_sigma, in the order given.
     """
 
     orders: tuple[Order, ...]
-    plateau: Plateau | None
     law: str
     threshold: float | None
     escapes: tuple[Escape, ...]
@@ -102,7 +97,6 @@ def forecast_escapes(
     """
     scales = sorted({sigma for sigma in sigmas if sigma}, reverse=True)
     found: tuple[Order, ...] = ()
-    plateau: Plateau | None = None
     pilots: tuple[float, float] | None = None
     try:
         if not scales:
@@ -110,8 +104,6 @@ def forecast_escapes(
         ladder = _ladder(workload, parameters, scales, seeds[:_ORDER_SEEDS])
         found = ladder[-1][1]
         order, law = _law(found, parameters)
-        if order == 0:
-            plateau = longest_plateau(workload, parameters, scales[-1], seeds[:_ORDER_SEEDS], _PLATEAU_SECONDS)
         pilots = None if order is None else _pilots(ladder, order)
     except NotAScaleFamilyError as error:
         law = f"not a scale family: {error}"
@@ -123,7 +115,6 @@ def forecast_escapes(
         times |= _times(workload, parameters, others, seeds, pilots, order if pilots else None)
     return EscapeForecast(
         orders=found,
-        plateau=plateau,
         law=law,
         threshold=threshold,
         escapes=tuple(

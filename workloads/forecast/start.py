@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from attnsweep.workloads.engine.contract import Batch, Lanes, Training, Workload
+from attnsweep.workloads.engine.contract import Lanes, Training, Workload
 from attnsweep.workloads.engine.functional import over_lanes
 from attnsweep.workloads.engine.layout import Layout
 from attnsweep.workloads.engine.optimizers import State
@@ -48,8 +48,7 @@ class Start:
     def __init__(
         self, workload: Workload[Any], trainings: Sequence[Training[Any]], buffers: State | None = None
     ) -> None:
-        self._workload, self._lanes = workload, Lanes(trainings, torch.device("cpu"))
-        lanes = self._lanes
+        lanes = Lanes(trainings, torch.device("cpu"))
         if buffers is None:
             self.weights, self._buffers, template = starting_state(workload, lanes)
         else:
@@ -59,7 +58,8 @@ class Start:
             self._buffers = {name: in_type(buffers, lanes.dtype)[name].cpu() for name, _ in template.named_buffers()}
         self._loss = over_lanes(template, workload.loss)
         self._layout = Layout(self.weights)
-        self._batch, second = self._batch_of(0), self._batch_of(1)
+        (self._batch, *_) = workload.batches(lanes, range(1))
+        (second, *_) = workload.batches(lanes, range(1, 2))
         self.is_exact = all(torch.equal(value, second[name]) for name, value in self._batch.items())
 
     @property
@@ -73,29 +73,14 @@ class Start:
 
     def descent(self, rows: Tensor) -> tuple[Tensor, Tensor]:
         """The losses (L,) at some weights (L, n), and their gradients (L, n)."""
-        return self._descent(rows, self._batch)
+        leaf = rows.detach().requires_grad_()
+        loss = self._loss(self._layout.views(leaf), self._buffers, self._batch)
+        (gradient,) = torch.autograd.grad(loss.sum(), leaf, materialize_grads=True)
+        return loss.detach(), gradient
 
     def gradients(self) -> State:
         """The gradients (L, ...) by name, at the start."""
         return self._layout.views(self.descent(self.rows)[1])
-
-    def gradients_at(self, weights: State, n_batches: int) -> State:
-        """The gradients (L, ...) by name at other weights (L, ...), their mean over the batches of the first steps."""
-        rows = self._layout.rows(weights)
-        batches = [self._batch] if self.is_exact else [self._batch_of(step) for step in range(n_batches)]
-        return self._layout.views(
-            sum((self._descent(rows, batch)[1] for batch in batches), torch.zeros(())) / len(batches)
-        )
-
-    def _batch_of(self, step: int) -> Batch:
-        (batch, *_) = self._workload.batches(self._lanes, range(step, step + 1))
-        return batch
-
-    def _descent(self, rows: Tensor, batch: Batch) -> tuple[Tensor, Tensor]:
-        leaf = rows.detach().requires_grad_()
-        loss = self._loss(self._layout.views(leaf), self._buffers, batch)
-        (gradient,) = torch.autograd.grad(loss.sum(), leaf, materialize_grads=True)
-        return loss.detach(), gradient
 
 
 def scale_with_sigma(large: State, small: State) -> list[str]:

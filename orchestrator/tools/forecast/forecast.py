@@ -18,7 +18,6 @@ from attnsweep.orchestrator.tools.forecast.price import Price, price_of
 from attnsweep.search_spaces.sweep import Sweep
 from attnsweep.workloads.engine.process import training_settings
 from attnsweep.workloads.forecast.forecast import Escape, EscapeForecast, forecast_escapes
-from attnsweep.workloads.forecast.plateau import Plateau
 from attnsweep.workloads.registry import load_workload
 from attnsweep.workloads.user_code import UserCode, users_code
 
@@ -136,7 +135,6 @@ def _case_content(case: Case, found: EscapeForecast) -> dict[str, object]:
         "law": found.law,
         "threshold": found.threshold,
         "orders": [asdict(each) for each in found.orders],
-        "plateau": asdict(found.plateau) if found.plateau else None,
         "escapes": [
             {
                 "init_sigma": each.init_sigma,
@@ -160,25 +158,12 @@ def _case_lines(case: Case, found: EscapeForecast) -> list[str]:
     if found.orders:
         orders = ", ".join(f"{each.parameter} {_or_dash(each.order, '.2f')}" for each in found.orders)
         lines.append(f"  orders at the smallest init_sigma: {orders}")
-    if found.plateau is not None:
-        lines.append(_plateau_line(found.plateau))
     if found.threshold is not None:
         lines.append(
             f"  threshold: norms change the orders at init_sigma = sqrt(layer_norm_eps) = {found.threshold:.2g}"
         )
     header = "  init_sigma  steps to leave: median      90%  leave within n_steps  n_steps for 95%  seeds for +-0.02"
     return [*lines, header, *(_escape_line(each) for each in found.escapes)]
-
-
-def _plateau_line(plateau: Plateau) -> str:
-    orders = (
-        f"{each.parameter} -"
-        if each.order is None
-        else f"{each.parameter} {each.order:.1f} ({each.low:.1f} to {each.high:.1f})"
-        for each in plateau.orders
-    )
-    steps = f"steps {plateau.first} to {plateau.last}, {plateau.n_seeds} seeds"
-    return f"  orders at the longest plateau ({steps}), of the blocks that are still small: {', '.join(orders)}"
 
 
 def _escape_line(each: Escape) -> str:
