@@ -120,7 +120,7 @@ def test_the_interval_of_a_corrected_share_covers_and_a_slope_through_counts_fol
         row = rows["merged: slope of log share against log sigma, 0.0001 to 0.001"]
         assert row.low is not None
         assert row.high is not None
-        covered.append(row.agrees)
+        covered.append(bool(row.agrees))
         local.append(float(row.ours))
         counts = np.array([each.is_away.sum() for each in forecasts[1:]], dtype=float)
         through_counts.append(metric_slopes.fitted_slope(np.array(sigmas[1:]), counts, np.full(2, float(n)))[0])

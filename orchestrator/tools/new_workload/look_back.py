@@ -76,7 +76,8 @@ class LookBack(at.Workload[LookBackParameters]):
 
     def levels(self, module: nn.Module, batch: at.Batch) -> dict[str, torch.Tensor]:
         """Losses to compare with: `solved`, below which a training counts as solved, and those of level_names."""
-        zero = module.head.bias.new_tensor(module.word.num_embeddings).log()  # all words are equally likely
+        logits, _ = module(batch["token"])
+        zero = torch.full_like(logits[0, 0, 0], logits.shape[-1]).log()  # all words are equally likely
         return {"zero": zero, "solved": 0.1 * zero}
 
     def judge(self, parameters: LookBackParameters, evidence: at.Evidence) -> at.Verdicts:
@@ -91,9 +92,19 @@ class LookBack(at.Workload[LookBackParameters]):
 
 def sweep() -> at.Sweep:
     """What `attnsweep run look_back.py` runs: 8 configurations with 4 seeds each."""
-    fixed = {"optimizer": "adam", "learning_rate": 1e-2, "n_steps": 400, "dtype": "float32"}
-    space = fixed | {"init_sigma": at.Float(1e-4, 1.0, log=True)}
-    return at.Sweep(name="look_back", workload="look_back.py:LookBack", space=space, trials=8, replicates=4)
+    return at.Sweep(
+        name="look_back",
+        workload="look_back.py:LookBack",
+        space={
+            "init_sigma": at.Float(1e-4, 1.0, log=True),
+            "optimizer": "adam",
+            "learning_rate": 1e-2,
+            "n_steps": 400,
+            "dtype": "float32",
+        },
+        trials=8,
+        replicates=4,
+    )
 
 
 if __name__ == "__main__":
