@@ -79,7 +79,7 @@ def _parts(
         shifted = copy.deepcopy(module)
         with torch.no_grad():
             for name, value in shifted.named_parameters():
-                value += sign * length * direction[name]
+                value.add_(direction[name], alpha=sign * length)
         words = gradient_words(workload, training.parameters, shifted, batch)
         for term in words.terms:
             if term.part in words.zero_levels:
