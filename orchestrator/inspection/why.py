@@ -22,6 +22,7 @@ from attnsweep.workloads.forecast.prediction import predicted_escapes
 from attnsweep.workloads.identities.flat import KeyBias, NoGradient
 from attnsweep.workloads.user_code import users_code
 from attnsweep.workloads.words.declared import batch_of, gradient_words
+from attnsweep.workloads.words.saddle import Saddle, saddle_of
 from attnsweep.workloads.words.terms import GradientWords
 
 WITHOUT_END = ("failed", "diverged", "pruned")
@@ -38,6 +39,8 @@ class Why:
         row: The training's row of `trainings`.
         training: Its parameters and seed.
         words: Of its gradients, where it ended.
+        saddle: The direction in which the loss curves down most; `None` unless a part is starved and the loss has
+            second derivatives.
         curve: Its `eval_loss` at its probes, as (step, value).
         predicted_escape: The step at which the law of its start says that it leaves; `None` without a law, infinite
             where it never does.
@@ -48,6 +51,7 @@ class Why:
     row: Mapping[str, Any]
     training: Training[Any]
     words: GradientWords
+    saddle: Saddle | None
     curve: Sequence[tuple[int, float]]
     predicted_escape: float | None
     null: Sequence[str]
@@ -72,6 +76,7 @@ class Why:
             "predicted_escape_step": escape,
             "norms": {name: float(value.norm()) for name, value in self.words.weights.items()},
             "growth": self.words.growth(),
+            "smallest_curvature": None if self.saddle is None else asdict(self.saddle),
             "balances": [asdict(each) for each in self.words.balances()],
             "words": [
                 {
@@ -121,23 +126,29 @@ def why(directory: SweepDirectory, name: str, shown: str) -> Why:
     losses = ledger.curves(filter=mine & (pc.field("metric") == "eval_loss") & (pc.field("trial") == row["trial"]))
     curve = sorted(zip(losses["step"].to_pylist(), losses["value"].to_pylist(), strict=True))
     with training_settings(), users_code(workload.name, _EXPECTED, _FIX):
+        words, saddle = _words(workload, task.training, {key: value[0] for key, value in state.items()})
         return Why(
             sweep=shown,
             row=row,
             training=task.training,
-            words=_words(workload, task.training, {key: value[0] for key, value in state.items()}),
+            words=words,
+            saddle=saddle,
             curve=curve,
             predicted_escape=_predicted(workload, task.training),
             null=_null(workload, task.training),
         )
 
 
-def _words(workload: Workload[Any], training: Training[Any], state: Mapping[str, torch.Tensor]) -> GradientWords:
+def _words(
+    workload: Workload[Any], training: Training[Any], state: Mapping[str, torch.Tensor]
+) -> tuple[GradientWords, Saddle | None]:
     """In float64, whatever it was trained in."""
     module = workload.build(training.parameters).double()
     own = {name: value.to(torch.float64) if value.is_floating_point() else value for name, value in state.items()}
     module.load_state_dict(own, strict=False)
-    return gradient_words(workload, training.parameters, module, batch_of(workload, training))
+    batch = batch_of(workload, training)
+    words = gradient_words(workload, training.parameters, module, batch)
+    return words, saddle_of(workload, training, module, batch) if words.starved_parts() else None
 
 
 def _predicted(workload: Workload[Any], training: Training[Any]) -> float | None:

@@ -1,7 +1,7 @@
 """The page about a training, in words: which words vanish and why, the way out, the forecast, the certificate."""
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 
 from attnsweep.orchestrator.inspection.why import Why, why
 from attnsweep.orchestrator.report.sweep_report import SweepReport
@@ -29,6 +29,7 @@ def page_of(found: Why) -> WhyPage:
     words = found.words
     facts = [(words.state(), _meaning(words))]
     facts += [("way out", way) for way in _way_out(found)]
+    facts += [("curvature", text) for text in _curvature(found)]
     facts += [("forecast", _forecast(found)), ("certificate", _certificate(found))]
     columns, rows, rest = _product_table(words) if words.is_product else _places_table(words)
     return WhyPage(
@@ -38,7 +39,9 @@ def page_of(found: Why) -> WhyPage:
         columns=columns,
         rows=rows,
         notes=tuple(_notes(found, rest)),
-        maps=tuple(shown_map(_map_title(each), each.weights_QT.tolist()) for each in words.maps[:_MOST_MAPS]),
+        maps=tuple(
+            shown_map(_map_title(each, words.zero_levels), each.weights_QT.tolist()) for each in words.maps[:_MOST_MAPS]
+        ),
         curve=tuple((step, value) for step, value in found.curve if value is not None),
         replay=found.replay_command,
     )
@@ -57,13 +60,16 @@ def _meaning(words: GradientWords) -> str:
     if state == "undivided":
         return _undivided(words)
     if len(starved) == len(words.zero_levels):
-        return "all words are small, so the weights hardly move: a zero of the gradient, or close to one"
+        if words.is_product:
+            return "all words are small, so the weights hardly move: a zero of the gradient, or close to one"
+        return "the words do little work in any part: the answer is near that of a zero, or not yet far from it"
     if state == "moving":
         part = max((each for each in words.zero_levels if each not in starved), key=words.left)
         worst = max((each for each in words.balances() if each.part == part), key=lambda each: each.left * each.size)
         return f"the words of {worst.weight} in {part} do not cancel: {worst.left:.0%} is left"
     if starved:
-        return "pull and brake cancel where the words are large, and no word is large in " + ", ".join(starved)
+        small = "no word is large" if words.is_product else "the words do little work"
+        return f"pull and brake cancel where the words are large, and {small} in {', '.join(starved)}"
     if state == "balanced":
         return "pull and brake cancel in all parts, as at a solution"
     norms = "grow" if words.growth() > 0 else "shrink"
@@ -98,6 +104,29 @@ def _way_out(found: Why) -> Iterator[str]:
         )
 
 
+def _curvature(found: Why) -> Iterator[str]:
+    """Whether the loss curves down in some direction, which weights and parts that is, and how fast it is left."""
+    saddle = found.saddle
+    if saddle is None:
+        if found.words.starved_parts():
+            yield "not known: the loss has no second derivatives"
+        return
+    if not saddle.is_negative:
+        yield "no direction was found in which the loss curves down"
+        return
+    weights = [f"{name} {share:.0%}" for name, share in _largest(saddle.weights) if share >= _LEAST_SHARE]
+    parts = [f"{part} {value:+.2g}" for part, value in _largest(saddle.parts)]
+    steps = _rounded(saddle.steps(found.training.parameters.learning_rate))
+    yield (
+        f"the loss curves down along {_listed(weights)}; second derivative {saddle.curvature:.2g} "
+        f"({_listed(parts)}); a deviation grows e-fold in {steps} steps{_plain(found)}"
+    )
+
+
+def _largest(of: Mapping[str, float]) -> list[tuple[str, float]]:
+    return sorted(of.items(), key=lambda each: -abs(each[1]))
+
+
 def _steps_per_e(found: Why, of: Balance) -> float:
     """Steps of plain gradient descent in which a weight changes by its own norm, by a part's words alone."""
     mine = [term.value for term in found.words.terms if (term.weight, term.part) == (of.weight, of.part)]
@@ -109,8 +138,17 @@ def _speed(found: Why, of: Balance) -> str:
     steps = _steps_per_e(found, of)
     if not math.isfinite(steps):
         return "whose words cancel"
-    by = "" if found.training.parameters.optimizer == "sgd" else " of plain gradient descent at the same rate"
-    return f"which they change by its own norm in {steps:.2g} steps{by}"
+    return f"which they change by its own norm in {_rounded(steps)} steps{_plain(found)}"
+
+
+def _plain(found: Why) -> str:
+    """What steps are counted, where the training takes others."""
+    return "" if found.training.parameters.optimizer == "sgd" else " of plain gradient descent at the same rate"
+
+
+def _rounded(steps: float) -> str:
+    """Two digits; written out below a million."""
+    return f"{float(f'{steps:.2g}'):,.0f}" if 10 <= steps < 1e6 else f"{steps:.2g}"
 
 
 def _forecast(found: Why) -> str:
@@ -122,10 +160,10 @@ def _forecast(found: Why) -> str:
         )
     if not math.isfinite(predicted):
         return "the law of its start says that it never leaves"
-    verdict = "so it left long ago, and stands elsewhere" if predicted < n_steps else "so it is slow, not stuck"
+    verdict = "so it has left its start" if predicted < n_steps else "so it is slow, not stuck"
     if predicted < n_steps and found.words.state() == "starved":
         verdict = "but it is starved: rounding may hold it"
-    return f"by the law of its start it leaves at step {predicted:.0f}; it trained {n_steps}, {verdict}"
+    return f"by the law of its start it leaves at step {predicted:.0f}; it trained {n_steps} steps, {verdict}"
 
 
 def _certificate(found: Why) -> str:
@@ -199,9 +237,9 @@ def _notes(found: Why, rest: str) -> Iterator[str]:
         yield f"{len(words.maps) - _MOST_MAPS} more attention maps: --json"
 
 
-def _map_title(of: AttentionMap) -> str:
+def _map_title(of: AttentionMap, counting: Collection[str]) -> str:
     even = "" if of.evenness is None else f", evenness {of.evenness:.2f} (1: uniform)"
-    into = [f"{part} {size:.1e}" for part, size in of.entering.items() if part]
+    into = [f"{part} {size:.1e}" for part, size in of.entering.items() if part in counting]
     return f"{of.name}{even}" + (f"; gradient by its logits: {', '.join(into)}" if into else "")
 
 

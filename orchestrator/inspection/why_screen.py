@@ -20,11 +20,17 @@ def print_page(page: WhyPage, console: Console) -> None:
             console.print(line, soft_wrap=True, markup=False)
 
     say(page.headline, *(f"{name}: {text}" for name, text in page.facts), "")
-    table = Table(*page.columns, box=None, header_style="bold")
+    table = Table(box=None, header_style="bold")
+    for column in page.columns:
+        # A name that is cut off may be that of several weights.
+        table.add_column(column, overflow="fold")
     for row in page.rows:
         table.add_row(*row)
     console.print(table)
-    say(*page.notes, "")
+    for note in page.notes:
+        # Definitions of a deep model fill many lines: broken between words.
+        console.print(note, markup=False, highlight=False)
+    say("")
     for each in page.maps:
         say(*_drawn_map(each), "")
     say(*_drawn_curve(page), f"replay {page.replay}")

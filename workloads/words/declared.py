@@ -59,12 +59,17 @@ def gradient_words(
     known = _KNOWN.get(type(workload), _Known())
     if known.closed is not None and (closed := known.closed(parameters, module)) is not None:
         return closed
-    loss = known.loss or workload.loss
+    loss = loss_of(workload)
     try:
         program = program_of(module, loss, batch)
     except NotTracedError:
         return whole_gradients(module, loss, batch)
     return traced_words(program, known.groups(module, batch) if known.groups else {})
+
+
+def loss_of(workload: Workload[Any]) -> Loss:
+    """The loss of one training, as a program of basic operations where the workload's own is written for speed."""
+    return _KNOWN.get(type(workload), _Known()).loss or workload.loss
 
 
 def batch_of(workload: Workload[Any], training: Training[Any]) -> Batch:

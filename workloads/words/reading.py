@@ -187,9 +187,31 @@ def _turns(node: fx.Node) -> bool:
 
 
 def _transposed(text: str) -> str:
-    if " " not in text and "(" not in text:
-        return text[:-1] if text.endswith("'") else f"{text}'"
-    return text[1:-2] if text.startswith("(") and text.endswith(")'") else f"({text})'"
+    """A product is turned factor by factor: (A B)' = B' A'."""
+    if text.startswith("-"):
+        return f"-{_transposed(text[1:])}"
+    factors = _factors(text)
+    if len(factors) == 1 and text.startswith("(") and text.endswith(")'"):
+        return text[1:-2]
+    if any(each in "+-*" for each in factors):
+        return f"({text})'"
+    return " ".join(_turned_factor(each) for each in reversed(factors))
+
+
+def _turned_factor(text: str) -> str:
+    return text.removesuffix("'") if text.endswith("'") else f"{text}'"
+
+
+def _factors(text: str) -> list[str]:
+    """What stands between spaces outside brackets."""
+    found, depth = [""], 0
+    for character in text:
+        depth += (character in "([") - (character in ")]")
+        if character == " " and not depth:
+            found.append("")
+        else:
+            found[-1] += character
+    return found
 
 
 def _factor(text: str) -> str:

@@ -73,6 +73,12 @@ def test_a_training_at_the_zero_is_starved(
     assert lines[1].startswith("starved: ")
     assert any(line.startswith("way out: P, where the words have size ") for line in lines)
     assert any(line.startswith("forecast: by the law of its start it leaves at step ") for line in lines)
+    curvature = found["smallest_curvature"]
+    assert curvature["is_negative"]
+    assert sum(curvature["parts"].values()) == pytest.approx(curvature["curvature"], rel=1e-5)
+    # At the zero q and v escape together: the fastest direction of q v has equal shares of both.
+    assert curvature["weights"] == pytest.approx({"q_MK": 0.5, "v_NN": 0.5}, abs=1e-3)
+    assert any(line.startswith("curvature: the loss curves down along ") for line in lines)
     assert "certificate: the label was not tested" in lines
     assert sum(line.startswith("  |") for line in lines) == 3  # One row for each of M - 1 predicted positions.
     assert any(line.startswith("loss   ▁▁") and "1 at step 0 to 1 at 20" in line for line in lines)
