@@ -1,6 +1,6 @@
 """The commands that run sweeps: `run`, `resume`, `mlflow-sync`. Light to import: each loads its libraries itself."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from contextlib import suppress
 from typing import TYPE_CHECKING, Annotated
 
@@ -90,7 +90,7 @@ def run(
                 expected=f"the number of a trial, 0..{sweep.trials - 1}",
                 fix="choose another, or raise --trials",
             )
-    annotation = Annotation(note, parse_tags(tags or []))
+    annotation = Annotation(note, parse_tags(tags or []), tuple(sorted({*(keep_weights or ())})))
     place = locate(new_directory(sweep.name, directory), "--dir")
 
     from attnsweep.orchestrator.running.session import run_or_resume, run_sweep
@@ -111,10 +111,8 @@ def run(
     start = run_or_resume if or_resume else run_sweep
     with hooks.telling_faults(on_failure):
         summary = start(sweep, place, resources, _stderr(), code, annotation)
-    if keep_weights and summary.finished:
-        from attnsweep.orchestrator.inspection.kept_weights import keep_weights as keep
-
-        keep(summary.directory, keep_weights, lambda line: typer.echo(line, err=True))
+    # A repetition of `--or-resume` may name further trials.
+    _keep_weights(summary, {*annotation.keep_weights, *summary.directory.keep_weights})
     _conclude(summary, on_finish, as_json=as_json)
 
 
@@ -159,6 +157,7 @@ def resume(
         summary = resume_sweep(
             directory, resources, _stderr(), accept_drift=accept_drift, more_trials=on.parse_more(trials)
         )
+    _keep_weights(summary, summary.directory.keep_weights)
     _conclude(summary, on_finish, as_json=as_json)
 
 
@@ -172,6 +171,14 @@ def mlflow_sync(directory: SweepDir, tracking_uri: TrackingUri = None) -> None:
     done = tracking.sync(sweep, tracking_uri, logging_progress(_stderr()))
     typer.echo(f"{done.n_logged} trials logged, {done.n_present} already there", err=True)
     _add_report(lambda: tracking.add_report(sweep, tracking_uri))
+
+
+def _keep_weights(summary: "Summary", trials: Collection[int]) -> None:
+    """Keeps the final weights of some trials, once the sweep is finished. Idempotent."""
+    if trials and summary.finished:
+        from attnsweep.orchestrator.inspection.kept_weights import keep_weights
+
+        keep_weights(summary.directory, trials, lambda line: typer.echo(line, err=True))
 
 
 def _conclude(summary: "Summary", on_finish: str | None, *, as_json: bool) -> None:

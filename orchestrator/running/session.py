@@ -31,6 +31,7 @@ from attnsweep.orchestrator.storage.lease import LEASE_SECONDS
 from attnsweep.orchestrator.storage.location import Location, as_argument
 from attnsweep.orchestrator.storage.named_files import check_unchanged, named_files, sha256_of_files
 from attnsweep.orchestrator.storage.owner import TakenError
+from attnsweep.orchestrator.storage.promise import take_promise
 from attnsweep.orchestrator.storage.replays import earlier_replays
 from attnsweep.orchestrator.storage.stored_bases import offer_bases
 from attnsweep.orchestrator.storage.stored_code import load_workload_of
@@ -104,6 +105,7 @@ def run_sweep(
         defaults = {name: each.default for name, each in parameters.declared().items() if name not in spec.space}
         environment, files = Environment.current(workload, engine), sha256_of_files(pinned(workload, spec))
         directory = SweepDirectory.create(where, spec, defaults, environment, code, files, annotation, base)
+        take_promise(directory)
         return session.run(directory, workload, start_pool)
 
 

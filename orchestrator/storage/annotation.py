@@ -1,4 +1,4 @@
-"""A note and tags: what a user wants to remember of a sweep. No result depends on them."""
+"""What a user wants to remember or keep of a sweep: a note, tags, weights. No result depends on them."""
 
 import re
 from collections.abc import Iterable, Mapping
@@ -13,11 +13,12 @@ _MOST_CHARACTERS = 5000
 
 @dataclass(frozen=True)
 class Annotation:
-    """What a user wants to remember of a sweep.
+    """What a user wants to remember or keep of a sweep.
 
     Attributes:
         note: Free text.
         tags: Values by name: letters, digits, `_`, `.` and `-`.
+        keep_weights: The numbers of the trials whose final weights `attnsweep run` or `resume` keeps at the end.
 
     Raises:
         UserError: If a tag's name has other characters or belongs to MLflow or attnsweep, or a text is too long.
@@ -25,6 +26,7 @@ class Annotation:
 
     note: str = ""
     tags: Mapping[str, str] = field(default_factory=dict)
+    keep_weights: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
         for name, value in self.tags.items():

@@ -45,6 +45,7 @@ _RESTORE = "restore the file: a sweep's record is not edited, run a new sweep in
 
 CodeFile = Annotated[str, Field(pattern=r"^[^/.\x00-\x1f][^/\x00-\x1f]*(/[^/.\x00-\x1f][^/\x00-\x1f]*)*\.py$")]
 Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
+TrialNumber = Annotated[int, Field(ge=0)]
 BaseName = Annotated[str, Field(pattern=rf"^{NAME.pattern}$")]
 
 
@@ -64,6 +65,7 @@ class _Stored(BaseModel):
     note: str = Field(default="", exclude_if=lambda note: not note)
     tags: Mapping[str, str] = Field(default={}, exclude_if=lambda tags: not tags)
     bases: Mapping[BaseName, str] = Field(default={}, exclude_if=lambda bases: not bases)
+    keep_weights: tuple[TrialNumber, ...] = Field(default=(), exclude_if=lambda trials: not trials)
 
     @model_validator(mode="wrap")
     @classmethod
@@ -99,6 +101,7 @@ class SweepDirectory:
         more_trials: The trials that were added later.
         note, tags: What the user wants to remember of it; no result depends on them.
         bases: The trained weights that the sweep starts from and has stored: by their name, what the user gave.
+        keep_weights: The trials whose final weights are kept at its end.
     """
 
     place: Place
@@ -114,6 +117,7 @@ class SweepDirectory:
     note: str = ""
     tags: Mapping[str, str] = field(default_factory=dict)
     bases: Mapping[str, str] = field(default_factory=dict)
+    keep_weights: tuple[int, ...] = ()
 
     @staticmethod
     def is_there(where: Location) -> bool:
@@ -189,6 +193,7 @@ class SweepDirectory:
             note=annotation.note,
             tags=annotation.tags,
             bases=bases,
+            keep_weights=annotation.keep_weights,
         )
         _check_readable(directory)
         try:
@@ -311,6 +316,7 @@ class SweepDirectory:
                 note=self.note,
                 tags=self.tags,
                 bases=self.bases,
+                keep_weights=self.keep_weights,
             )
         )
 

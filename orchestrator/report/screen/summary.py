@@ -16,6 +16,7 @@ from attnsweep.orchestrator.analysis.rates.intervals import rate_label
 from attnsweep.orchestrator.analysis.results import SweepResults, read_results
 from attnsweep.orchestrator.analysis.roles.results import RoleResults, step_label
 from attnsweep.orchestrator.ledger.reader import Ledger
+from attnsweep.orchestrator.report.screen.promised import Promised, read_promised
 from attnsweep.orchestrator.storage.location import as_argument
 from attnsweep.orchestrator.storage.replays import Replays
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
@@ -39,6 +40,7 @@ class Summary:
         mlflow: How to open the sweep in MLflow, or why MLflow does not have all of it.
         in_mlflow: Whether MLflow has all of it.
         replays: The results of the self-check; `None` if there was none yet.
+        promised: What a forecast promised, beside what the sweep took; `None` without a promise or before its end.
     """
 
     directory: SweepDirectory
@@ -51,6 +53,7 @@ class Summary:
     mlflow: str
     in_mlflow: bool
     replays: Replays | None
+    promised: Promised | None = None
 
     def __repr__(self) -> str:
         counts = ", ".join(f"{outcome} {count:,}" for outcome, count in self.results.outcomes.items())
@@ -86,6 +89,7 @@ class Summary:
             "best_trial": best.trial if best else None,
             "replays": self.replays.as_json() if self.replays else None,
             "roles": roles.as_json() if roles else None,
+            "price": self.promised.as_json() if self.promised else None,
             "seconds": round(self.seconds, 3),
             "trainings_per_second": round(self.trainings_per_second, 3),
         }
@@ -118,6 +122,8 @@ class Summary:
             n_refused = len(self.refused)
             console.print(f"{n_refused} trials refused, such as #{trial}: {reason}", soft_wrap=True, markup=False)
         console.print(f"{self.seconds:.1f} s, {self.trainings_per_second:.0f} trainings per second")
+        if self.promised is not None:
+            console.print(self.promised.sentence(), soft_wrap=True, highlight=False, markup=False)
         for line in self.next_steps(place):
             console.print(line, soft_wrap=True, highlight=False, markup=False)
 
@@ -158,11 +164,12 @@ def summarize(
         replays: The results of the self-check.
     """
 
-    def read(connection: "duckdb.DuckDBPyConnection") -> tuple[SweepResults, int]:
+    def read(connection: "duckdb.DuckDBPyConnection") -> tuple[SweepResults, int, Promised | None]:
         ((n_trials,),) = connection.execute("select count(distinct trial) from trainings").fetchall()
-        return read_results(connection, directory.spec), n_trials
+        promised = read_promised(connection, directory) if finished else None
+        return read_results(connection, directory.spec), n_trials, promised
 
-    results, n_trials = Ledger(directory.place).ask(read)
+    results, n_trials, promised = Ledger(directory.place).ask(read)
     return Summary(
         directory=directory,
         results=results,
@@ -174,6 +181,7 @@ def summarize(
         mlflow=mlflow,
         in_mlflow=in_mlflow,
         replays=replays,
+        promised=promised,
     )
 
 

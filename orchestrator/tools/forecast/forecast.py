@@ -9,12 +9,13 @@ from dataclasses import asdict, dataclass
 from rich.console import Console
 
 from attnsweep.orchestrator.analysis.rates.intervals import wilson
-from attnsweep.orchestrator.inspection.bases import find_base
 from attnsweep.orchestrator.running.engine_choice import engine_for
+from attnsweep.orchestrator.running.resolution import resolved
+from attnsweep.orchestrator.storage.environment import Environment
+from attnsweep.orchestrator.storage.promise import Promise, remember_promise
 from attnsweep.orchestrator.tools.forecast.cases import Case, cases_of
 from attnsweep.orchestrator.tools.forecast.price import Price, price_of
 from attnsweep.search_spaces.sweep import Sweep
-from attnsweep.search_spaces.validation import check_sweep
 from attnsweep.workloads.engine.process import training_settings
 from attnsweep.workloads.forecast.forecast import Escape, EscapeForecast, forecast_escapes
 from attnsweep.workloads.registry import load_workload
@@ -72,7 +73,7 @@ class Forecast:
 def forecast(
     spec: Sweep, code: UserCode | None, n_seeds: int, console: Console, say: Callable[[str], None]
 ) -> Forecast:
-    """Forecasts a sweep; writes nothing.
+    """Forecasts a sweep. Its price is remembered for the run that follows; nothing else is written.
 
     Args:
         spec: The sweep.
@@ -86,9 +87,7 @@ def forecast(
     """
     started = time.perf_counter()
     workload = load_workload(spec.workload, code)
-    if (base := find_base(workload, spec.fixed())) is not None:
-        spec = spec.fix({workload.parameters.base_field: base.name})
-    check_sweep(spec, workload.parameters)
+    spec, _ = resolved(spec, workload)
     cases = cases_of(spec, workload)
     escapes = []
     with training_settings(), users_code(workload.name, "a workload that trains", "see attnsweep.check_workload"):
@@ -98,6 +97,7 @@ def forecast(
     say("price ...")
     engine = engine_for(spec, workload, "auto", console)
     price = price_of(spec, workload, engine)
+    remember_promise(spec, Environment.current(workload, engine).id, _promise(price))
     return Forecast(
         sweep=spec.name,
         escapes=escapes,
@@ -105,6 +105,17 @@ def forecast(
         price=price,
         engine=engine,
         seconds=time.perf_counter() - started,
+    )
+
+
+def _promise(price: Price) -> Promise:
+    return Promise(
+        seconds=price.core_seconds,
+        seconds_low=price.core_seconds_low,
+        seconds_high=price.core_seconds_high,
+        is_bound=price.is_bound,
+        n_rows=sum(price.n_rows.values()),
+        n_bytes=price.n_bytes,
     )
 
 

@@ -32,6 +32,8 @@ _TRIALS = 64
 _MOST_SHAPES = 4
 _SECONDS_A_PACK = 4.0
 """Of CPU: on a busy machine a pilot takes longer, and is no shorter."""
+_SECONDS = 60.0
+"""Of CPU, for all packs: shapes that are left by then are left out, but for the first one."""
 _FEWEST_STEPS, _LONGER = 16, 4
 """Steps of the first pilot of a shape, and how many times as many each further one has."""
 _REPEATS = 3
@@ -82,13 +84,16 @@ class _Measured:
     is_bound: bool
 
 
-def price_of(spec: Sweep, workload: Workload[Any], engine: Engine) -> Price:
+def price_of(spec: Sweep, workload: Workload[Any], engine: Engine, seconds: float = _SECONDS) -> Price:
     """Trains packs of two sizes for each of the four most frequent shapes, each for some seconds, compiling apart.
+
+    Shapes that are not measured count as those that are.
 
     Args:
         spec: The sweep.
         workload: Its workload.
         engine: What would take the sweep's steps.
+        seconds: Of CPU, after which no further shape is begun; the most frequent one is always measured.
 
     The trials are drawn at random from the sweep's space, whatever its sampler is.
 
@@ -99,24 +104,29 @@ def price_of(spec: Sweep, workload: Workload[Any], engine: Engine) -> Price:
     shapes = [list(group) for _, group in groupby(drawn, key=lambda each: each.static_key())]
     shapes.sort(key=len, reverse=True)
     n_trainings = spec.trials * most_wanted(spec.replicates)
-    n_drawn = sum(map(len, shapes[:_MOST_SHAPES]))
     # One for all packs, as a sweep has it: it loads each program once.
     trainer = Trainer(workload, RunContext(spec.name, engine=engine), "cpu")
-    measured = [
-        _measured(shape, n_trainings * len(shape) / n_drawn, spec, workload, trainer) for shape in shapes[:_MOST_SHAPES]
-    ]
+    measured: list[_Measured] = []
+    until = time.process_time() + seconds
+    for shape in shapes[:_MOST_SHAPES]:
+        if not measured or time.process_time() < until:
+            measured.append(_measured(shape, n_trainings * len(shape) / len(drawn), spec, workload, trainer))
+    scale = n_trainings / sum(each.n_trainings for each in measured)
     per_training = [each.seconds[0] / each.n_trainings for each in measured]
     tables = sorted({table for each in measured for table in each.rows})
-    seconds, low, high = (sum(each.seconds[at] for each in measured) for at in range(3))
+    core_seconds, low, high = (scale * sum(each.seconds[at] for each in measured) for at in range(3))
     return Price(
         n_trainings=n_trainings,
-        core_seconds=seconds,
+        core_seconds=core_seconds,
         core_seconds_low=low,
         core_seconds_high=high,
         is_bound=any(each.is_bound for each in measured),
         spread=max(per_training) / min(per_training),
-        n_rows={name: round(sum(each.n_trainings * each.rows.get(name, 0.0) for each in measured)) for name in tables},
-        n_bytes=round(sum(each.n_trainings * each.n_bytes for each in measured)),
+        n_rows={
+            name: round(scale * sum(each.n_trainings * each.rows.get(name, 0.0) for each in measured))
+            for name in tables
+        },
+        n_bytes=round(scale * sum(each.n_trainings * each.n_bytes for each in measured)),
         n_shapes=len(shapes),
         n_measured=len(measured),
     )

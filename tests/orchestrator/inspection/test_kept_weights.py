@@ -1,17 +1,22 @@
 """Weights that are kept are those with which the trainings ended; others are trained again to the same bits."""
 
+import os
+import signal
 import sys
 from pathlib import Path
 
 import pytest
 import torch
+from typer.testing import CliRunner
 
 from attnsweep import Categorical, Ledger, Sweep, UserError, trained_weights
 from attnsweep.orchestrator import cli
 from attnsweep.orchestrator.inspection.gradients import check_sweep
 from attnsweep.orchestrator.inspection.kept_weights import keep_weights
+from attnsweep.orchestrator.running.loop import SweepLoop
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
 from attnsweep.workloads.category_pairs.positions_only import PositionsOnly
+from tests.fault import sweeps
 from tests.orchestrator.trained_sweep import trained_sweep
 
 SPEC = Sweep(
@@ -100,3 +105,25 @@ def test_run_keeps_the_weights_of_a_trial_or_refuses_before_it_begins(
     assert ended.value.code == 2
     assert "--keep-weights: got 2, expected the number of a trial, 0..1" in capsys.readouterr().err
     assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("no_mlflow")
+def test_a_sweep_that_is_resumed_keeps_the_weights_that_its_first_run_was_asked_for(tmp_path: Path) -> None:
+    spec, path = tmp_path / "small.json", tmp_path / "run"
+    spec.write_text(SPEC.to_json())
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(SweepLoop, "_commit", sweeps.after_commit(1, lambda: os.kill(os.getpid(), signal.SIGINT)))
+        arguments = ["run", str(spec), "--dir", str(path), "--local", "--pack-size", "3", "--keep-weights", "1"]
+        assert CliRunner().invoke(cli.app, arguments).exit_code == 130
+    sweep = SweepDirectory.open(path)
+    assert (sweep.finished, sweep.keep_weights, kept_files(sweep)) == (False, (1,), [])
+    assert CliRunner().invoke(cli.app, ["resume", str(path), "--local"]).exit_code == 0
+    rows = Ledger(path).trainings(columns=["training_id", "trial"]).to_pylist()
+    assert {file.name.partition("-")[0] for file in kept_files(sweep)} == {
+        row["training_id"] for row in rows if row["trial"] == 1
+    }
+    # A finished sweep, resumed, mends what is missing.
+    kept_files(sweep)[0].unlink()
+    assert CliRunner().invoke(cli.app, ["resume", str(path), "--local"]).exit_code == 0
+    assert len(kept_files(sweep)) == 3

@@ -1,4 +1,4 @@
-"""`attnsweep forecast`: what it prints, and that it writes nothing."""
+"""`attnsweep forecast`: what it prints, and what `run` says of it."""
 
 import json
 from pathlib import Path
@@ -9,7 +9,7 @@ from typer.testing import CliRunner
 from attnsweep.orchestrator.cli import app
 from attnsweep.orchestrator.tools.forecast.cases import cases_of
 from attnsweep.orchestrator.tools.forecast.forecast import seeds_for
-from attnsweep.orchestrator.tools.forecast.price import seconds_of_packs
+from attnsweep.orchestrator.tools.forecast.price import price_of, seconds_of_packs
 from attnsweep.search_spaces import Categorical, Conditional, Float, Sweep
 from attnsweep.workloads.category_pairs import CategoryPairs
 
@@ -30,8 +30,10 @@ SPEC = Sweep(
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("no_mlflow")
 def test_json_names_each_sigma_and_the_price(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     (tmp_path / "tiny.json").write_text(SPEC.to_json())
     done = CliRunner().invoke(app, ["forecast", "tiny.json", "--seeds", "16", "--trials", "7", "--json"])
     assert done.exit_code == 0, done.output
@@ -44,7 +46,22 @@ def test_json_names_each_sigma_and_the_price(tmp_path: Path, monkeypatch: pytest
     assert found["price"]["n_rows"]["trainings"] == 21
     price = found["price"]
     assert 0 < price["core_seconds_low"] <= price["core_seconds"] <= price["core_seconds_high"]
-    assert [path.name for path in tmp_path.iterdir()] == ["tiny.json"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["state", "tiny.json"]
+    done = CliRunner().invoke(
+        app, ["run", "tiny.json", "--dir", "s", "--trials", "7", "--seed", "3", "--local", "--json"]
+    )
+    compared = json.loads(done.stdout.splitlines()[-1])["price"]
+    assert compared["promised"]["seconds"] == price["core_seconds"]
+    assert compared["took"]["n_rows"] > 21
+
+
+@pytest.mark.slow
+def test_shapes_for_which_the_time_is_short_count_as_those_that_were_measured() -> None:
+    workload = CategoryPairs()
+    both = SPEC.but(space={**SPEC.space, "optimizer": Categorical(("sgd", "adam"))})
+    found = price_of(both, workload, "vmapped", seconds=0.0)
+    assert (found.n_shapes, found.n_measured) == (2, 1)
+    assert found.n_rows["trainings"] == found.n_trainings == 30
 
 
 def test_cases_are_the_combinations_of_choices_at_the_middle_of_ranges() -> None:

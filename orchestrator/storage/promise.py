@@ -1,0 +1,80 @@
+"""What `attnsweep forecast` promises that a sweep costs: kept for this user on this machine, then with the sweep."""
+
+import hashlib
+import json
+import platform
+from contextlib import suppress
+from pathlib import Path
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from attnsweep.orchestrator.storage.errors import StoreError
+from attnsweep.orchestrator.storage.local import LocalFolder
+from attnsweep.orchestrator.storage.place import Place
+from attnsweep.orchestrator.storage.record_file import parse_record, record_text
+from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
+from attnsweep.orchestrator.storage.user_state import state_folder
+from attnsweep.search_spaces.sweep import Sweep
+from attnsweep.workloads.errors import UserError
+
+PROMISE_FILE = "promise.json"
+
+
+class Promise(BaseModel):
+    """What a forecast says that a sweep costs.
+
+    Attributes:
+        seconds: Of training, on one core or GPU of this machine: the sum of `train_seconds`.
+        seconds_low, seconds_high: Its range.
+        is_bound: Whether trainings may end sooner than this counts.
+        n_rows: Of all tables.
+        n_bytes: On disk, all tables.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    seconds: float = Field(ge=0, allow_inf_nan=False)
+    seconds_low: float = Field(ge=0, allow_inf_nan=False)
+    seconds_high: float = Field(ge=0, allow_inf_nan=False)
+    is_bound: bool
+    n_rows: int = Field(ge=0)
+    n_bytes: int = Field(ge=0)
+
+
+def remember_promise(spec: Sweep, environment: str, promise: Promise) -> None:
+    """Keeps a promise for this user. An earlier one for the same sweep is replaced. A failure is no error.
+
+    Args:
+        spec: The sweep, as a sweep directory would store it.
+        environment: The id of the environment that would train it.
+        promise: The promise.
+    """
+    with suppress(OSError, RuntimeError, StoreError, UserError):
+        folder = _of_user(spec, environment)
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        LocalFolder(folder).put_passing_text(PROMISE_FILE, record_text(promise))
+
+
+def take_promise(directory: SweepDirectory) -> None:
+    """Copies what was promised for a new sweep to its directory, if anything was. A failure is no error."""
+    with suppress(OSError, RuntimeError, StoreError, UserError):
+        promise = _read(LocalFolder(_of_user(directory.spec, directory.environment or "")))
+        if promise is not None:
+            directory.place.put_passing_text(PROMISE_FILE, record_text(promise))
+
+
+def promise_of(directory: SweepDirectory) -> Promise | None:
+    """What was promised for a sweep; `None` if nothing was, if it cannot be read, or if trials were added since."""
+    return None if directory.more_trials else _read(directory.place)
+
+
+def _of_user(spec: Sweep, environment: str) -> Path:
+    """The folder of the promise. The price does not depend on the sweep's seed."""
+    key = [spec.but(seed=0).sha256(), environment, platform.node()]
+    return state_folder() / "promises" / hashlib.sha256(json.dumps(key).encode()).hexdigest()[:16]
+
+
+def _read(place: Place) -> Promise | None:
+    with suppress(OSError, UserError, ValueError):
+        return parse_record(place.read_text(PROMISE_FILE), Promise)
+    return None
