@@ -41,7 +41,6 @@ SWEEP = "sweeps/first"
 ASKED = (SWEEP, "sweeps/edge", "sweeps/majority")
 """Sweeps whose documented queries are run on a small sweep of a reduced system."""
 PLACES = ("sweeps/", "s3://")
-SMALL_TRANSLATORS = '"n_sentences": 400, "batch_size": 100, "n_heads": 2, "d_model": 4, "d_ffn": 4, "n_probes": 2'
 SET_BY_A_READER = ("corpus=", "task=text", "base=", "language=majority")
 """Settings that need a file, a sweep or a language which only the reader has."""
 
@@ -198,45 +197,6 @@ def test_the_python_of_docs_analysis_runs(tmp_path: Path, monkeypatch: pytest.Mo
     assert "lines on which half are stuck" in printed
     assert "stuck rate changed by +0.00" in printed
     assert {each.parameter for each in names["found"].parameters} == {"init_sigma", "learning_rate"}
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("place", "smaller", "last"),
-    [
-        pytest.param(
-            0,
-            {"trials=64": "trials=12", "replicates=8": "replicates=2", '"n_steps": 250': '"n_steps": 2'},
-            "rates",
-            marks=pytest.mark.scale,
-        ),
-        pytest.param(
-            1,
-            {"replicates=8": "replicates=2", '"n_epochs": 3': SMALL_TRANSLATORS},
-            "emergence",
-            marks=pytest.mark.scale,
-        ),
-        (2, {'"n_steps": 150': '"n_steps": 60'}, "found"),
-    ],
-    ids=["plane", "roles", "own"],
-)
-def test_an_example_of_docs_notebooks_runs(
-    place: int,
-    smaller: dict[str, str],
-    last: str,
-    written: Path,
-    mlflow_database: str,
-    capfd: pytest.CaptureFixture[str],
-) -> None:
-    block = snippets("notebooks.md")[place]
-    for given, less in smaller.items():
-        assert block.count(given) == 1
-        block = block.replace(given, less)
-    names, _ = run_python(block, "docs/notebooks.md")
-    assert "<table>" in names[last]._repr_html_()
-    directory = SweepDirectory.open(re.findall(r'run_sweep\(spec, "([^"]+)"', block)[0])
-    assert directory.finished
-    assert "trainings/s" in capfd.readouterr().err
 
 
 @pytest.mark.slow
