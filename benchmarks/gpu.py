@@ -27,6 +27,7 @@ from torch.utils._pytree import tree_leaves
 
 from attnsweep.workloads.category_pairs import CategoryPairs
 from attnsweep.workloads.engine.contract import Training, Workload
+from attnsweep.workloads.engine.device_memory import CudaMemory, MemoryOfPacks
 from attnsweep.workloads.engine.graphs import Graphs
 from attnsweep.workloads.engine.judging import judged
 from attnsweep.workloads.engine.pack import Pack
@@ -168,6 +169,9 @@ def main() -> None:
             for name in SHAPES
         },
         "graphs_are_eager": _in_time(until, lambda: graphs_are_eager(options.device)) if is_cuda else "needs CUDA",
+        "memory": {name: _in_time(until, partial(memory_of, name, options.device)) for name in SHAPES}
+        if is_cuda
+        else "needs CUDA",
         "processes": _in_time(until, lambda: processes_against_one(options.device)),
     }
     _write(found, options.out)
@@ -261,6 +265,22 @@ def graphs_are_eager(device: str, size: int = 64, n_steps: int = 100) -> dict[st
             eager, graphed = (pack.checkpoint()["rows"].tobytes() for pack in packs)
             found[name] = eager == graphed
     return found
+
+
+def memory_of(name: str, device: str, size: int = 4096) -> dict[str, object]:
+    """MiB of a large pack beside what two small ones predict, and the largest pack that they predict to fit."""
+    memory = CudaMemory(device)
+
+    def train(n_lanes: int) -> None:
+        _pack(SHAPES[name], n_lanes, device, "eager").advance(4)
+
+    model = MemoryOfPacks.measured(train, memory)
+    try:
+        peak: object = memory.peak_of(partial(train, size)) // 2**20
+    except torch.OutOfMemoryError:
+        peak = "out of memory"
+    most = model.most_lanes(memory.free())
+    return {"lanes": size, "peak_mib": peak, "predicted_mib": round(model.peak(size) / 2**20), "most_lanes": most}
 
 
 def outcomes_agree(device: str, size: int = 128) -> dict[str, object]:

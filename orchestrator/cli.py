@@ -161,11 +161,20 @@ def report(
     why: Annotated[
         bool, typer.Option("--why", help="Also train up to three stuck trainings again, and say why they are stuck.")
     ] = False,
+    watch: Annotated[
+        bool, typer.Option("--watch", help="Write it again whenever a ledger has changed, until the run ends.")
+    ] = False,
     trust: Trust = False,
 ) -> None:
     """Write one HTML file with figures, and print its path."""
     from attnsweep.orchestrator.report.page import write_report
+    from attnsweep.orchestrator.report.watching import watch_report
 
+    if watch and why:
+        raise UserError("--why", given="--why --watch", expected="one of them", fix="leave --watch out")
+    if watch:
+        watch_report(directories, out, typer.echo)
+        return
     if trust:
         for each in directories:
             trust_code_of(each)
@@ -175,6 +184,17 @@ def report(
 
         asks = pages_of
     typer.echo(write_report(directories, out, asks))
+
+
+@app.command()
+def serve(
+    directories: Annotated[list[str], typer.Argument(metavar="DIR...", help="One sweep directory or several.")],
+    port: Annotated[int, typer.Option(min=0, max=65535, help="Port to listen on; 0: any free one.")] = 0,
+) -> None:
+    """Show the report in a browser on this machine, made again while the sweeps run."""
+    from attnsweep.orchestrator.report.serving import serve_report
+
+    serve_report(directories, port, typer.echo)
 
 
 app.command(name="mlflow-sync")(mlflow_sync)

@@ -47,8 +47,8 @@ def best_trial(connection: duckdb.DuckDBPyConnection, spec: Sweep) -> BestTrial 
     if not values:
         return None
     value = min(values.values()) if spec.objective.direction == "minimize" else max(values.values())
-    losses = objective_values(ended, LossQuantile())
-    trial = min((each for each in values if values[each] == value), key=lambda each: (losses[each], each))
+    losses = objective_values({each: ended[each] for each in values if values[each] == value}, LossQuantile())
+    trial = min(losses, key=lambda each: (losses[each], each))
     judged = ended[trial].judged
     rate = trial_rate(spec.replicates, sum(each.stuck for each in judged), len(judged))
     return BestTrial(trial, value, _parameters(connection, trial, swept_names(spec)), rate)

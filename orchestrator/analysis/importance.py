@@ -20,6 +20,7 @@ import numpy as np
 import pyarrow as pa
 from optuna.distributions import BaseDistribution
 
+from attnsweep.orchestrator.analysis.answer import DrawnAnswer
 from attnsweep.orchestrator.analysis.labels import parameter_label
 from attnsweep.orchestrator.analysis.rates.by_parameter import swept_names
 from attnsweep.orchestrator.ledger.sql import IS_JUDGED, param_column
@@ -50,8 +51,8 @@ class ParameterImportance:
     chance: float
 
 
-@dataclass(frozen=True, slots=True)
-class Importance:
+@dataclass(frozen=True, slots=True, repr=False)
+class Importance(DrawnAnswer):
     """The importance of all parameters.
 
     Attributes:
@@ -68,6 +69,10 @@ class Importance:
     n_best: int
     parameters: tuple[ParameterImportance, ...]
     note: str
+
+    def _in_words(self) -> str:
+        found = ", ".join(f"{each.parameter} {each.importance:.2g}" for each in self.parameters)
+        return f"{self.objective}: {self.note or found}"
 
     def to_arrow(self) -> pa.Table:
         """One row per parameter."""

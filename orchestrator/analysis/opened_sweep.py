@@ -3,12 +3,12 @@
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any, Literal, TypeAlias
+from typing import Any
 
 import duckdb
-import pyarrow as pa
 
 from attnsweep.orchestrator.analysis.importance import Importance, importance
+from attnsweep.orchestrator.analysis.labels import clipped
 from attnsweep.orchestrator.analysis.onset.onset import Onset, onset_by, outcome_onsets
 from attnsweep.orchestrator.analysis.phase.diagram import PhaseDiagram, read_phase_diagram
 from attnsweep.orchestrator.analysis.rates.answers import OutcomeRates, StuckRates, outcome_rates
@@ -20,7 +20,7 @@ from attnsweep.orchestrator.analysis.rates.by_parameter import (
     swept_names,
 )
 from attnsweep.orchestrator.analysis.rates.crossing import names_of, read_crossing
-from attnsweep.orchestrator.analysis.rates.ending import Ending, closest, read_ending
+from attnsweep.orchestrator.analysis.rates.ending import Ending, read_ending
 from attnsweep.orchestrator.analysis.rates.grouping import dimension_of, parameters_of, values_of
 from attnsweep.orchestrator.analysis.rates.intervals import pooling, trials_count_once
 from attnsweep.orchestrator.analysis.rates.two_way import (
@@ -33,6 +33,7 @@ from attnsweep.orchestrator.analysis.rates.two_way import (
     read_interactions,
 )
 from attnsweep.orchestrator.analysis.roles.emergence_by import read_emergence
+from attnsweep.orchestrator.analysis.tables import TableFormat, as_format, html_table, html_text
 from attnsweep.orchestrator.ledger.query import answer
 from attnsweep.orchestrator.ledger.reader import Ledger
 from attnsweep.orchestrator.ledger.sql import param_column
@@ -40,18 +41,18 @@ from attnsweep.orchestrator.ledger.verification import naming_damage
 from attnsweep.orchestrator.ledger.views import connect
 from attnsweep.orchestrator.storage.location import Location
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
+from attnsweep.orchestrator.terminal import plain
 from attnsweep.search_spaces.dimensions import Categorical
 from attnsweep.search_spaces.sweep import Sweep
-from attnsweep.workloads.errors import UserError
+from attnsweep.workloads.errors import UserError, did_you_mean
 from attnsweep.workloads.vocabulary import OUTCOMES
 
-TableFormat: TypeAlias = Literal["arrow", "pandas", "polars"]
-
+_MOST_CHARACTERS = 300
 _TRIALS_APART = 1_000_000
 """The distance between the numbers of trial 0 of two sweeps; no sweep has as many trials."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class SweepData:
     """A sweep's tables, and answers computed from them. Each answer uses all rows committed so far.
 
@@ -60,7 +61,7 @@ class SweepData:
     """
 
     directories: tuple[SweepDirectory, ...]
-    _ledgers: tuple[Ledger, ...] = field(repr=False, compare=False)
+    _ledgers: tuple[Ledger, ...] = field(compare=False)
 
     @classmethod
     def open(cls, *where: Location) -> "SweepData":
@@ -81,6 +82,18 @@ class SweepData:
         data = cls(directories, tuple(Ledger(each.place) for each in directories))
         data.connect().close()
         return data
+
+    def __repr__(self) -> str:
+        sweeps = ", ".join(f"{each.place}: {each.spec.trials:,} trials" for each in self.directories)
+        return plain(clipped(f"SweepData({self._specs[0].workload}; {sweeps})", _MOST_CHARACTERS))
+
+    def _repr_html_(self) -> str:
+        """What is there so far: the trainings by sweep and outcome."""
+        found = self.sql(
+            "select sweep, outcome, count(distinct trial) as trials, count(*) as trainings "
+            "from trainings group by all order by min(trial), trainings desc, outcome"
+        )
+        return f"<p>{html_text(repr(self), _MOST_CHARACTERS)}</p>{html_table(found)}"
 
     def connect(self) -> duckdb.DuckDBPyConnection:
         """A DuckDB connection to the views `trainings`, `curves`, `heads` and `trials` as they are now."""
@@ -115,7 +128,7 @@ class SweepData:
             UserError: If DuckDB refuses the query, the query has no result, or the format's library is missing.
         """
         with self.reading() as connection:
-            return _as_format(answer(connection, query), format)
+            return as_format(answer(connection, query), format)
 
     def stuck_rates(
         self, by: str | Sequence[str] | None = None, *, outcome: str = "stuck", detail: str | None = None
@@ -227,8 +240,8 @@ class SweepData:
             UserError: For an unknown outcome or parameter, or more than two parameters.
         """
         if outcome not in OUTCOMES:
-            expected, fix = f"one of {', '.join(OUTCOMES)}", closest(outcome, OUTCOMES, "see docs/outcomes.md")
-            raise UserError("outcome", given=outcome, expected=expected, fix=fix)
+            fix = did_you_mean(outcome, OUTCOMES, otherwise="see docs/outcomes.md")
+            raise UserError("outcome", given=outcome, expected=f"one of {', '.join(OUTCOMES)}", fix=fix)
         with self.reading() as connection:
             crossing = read_crossing(connection, self._specs, names_of(by))
             once = trials_count_once(*self._specs)
@@ -272,23 +285,3 @@ class SweepData:
             if (n_values or 0) > 1:
                 varied.setdefault(name)
         return list(varied)
-
-
-def _as_format(table: pa.Table, format: TableFormat) -> Any:
-    if format not in ("arrow", "pandas", "polars"):
-        raise UserError("format", given=format, expected="arrow, pandas or polars", fix="leave it out for arrow")
-    try:
-        if format == "pandas":
-            return table.to_pandas()
-        if format == "polars":
-            import polars
-
-            return polars.from_arrow(table)
-    except ModuleNotFoundError as error:
-        raise UserError(
-            "format",
-            given=format,
-            expected=f"{format} to be installed",
-            fix=f"pip install {format}, or take format='arrow'",
-        ) from error
-    return table

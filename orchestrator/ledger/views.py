@@ -62,8 +62,10 @@ def _define(connection: "duckdb.DuckDBPyConnection", sweeps: Sequence[Tables], t
     columns = (name for tables in sweeps for name in tables["trainings"].schema.names)
     connection.execute(f"CREATE VIEW trials AS {trials_view(list(dict.fromkeys(columns)))}")
     connection.execute("SET TimeZone = 'UTC'")
-    # The progress bar would be drawn on stdout, among the results.
-    connection.execute("SET enable_progress_bar = false")
+    # The progress bar would be drawn on stdout, among the results. In Jupyter without ipywidgets, DuckDB has none and
+    # refuses to be told so.
+    if connection.execute("SELECT current_setting('enable_progress_bar')").fetchone() == (True,):
+        connection.execute("SET enable_progress_bar = false")
     connection.execute("SET lock_configuration = true")
 
 

@@ -10,6 +10,17 @@ import matplotlib
 from matplotlib.figure import Figure
 
 _SVG = "http://www.w3.org/2000/svg"
+_DARK = """
+@media screen and (prefers-color-scheme: dark) {
+[id$="patch_1"] > path, [id*="axes_"] > g:first-child > path[style*="fill: #ffffff"] { fill: #16181b !important; }
+[id*="text_"] g { fill: #ececec !important; }
+[style*="stroke: #000000"] { stroke: #ababab !important; }
+[style*="stroke: #595959"] { stroke: #ababab !important; }
+[style*="stroke: #e6e6e6"] { stroke: #33363b !important; }
+[style*="fill: #595959"] { fill: #ababab !important; }
+}
+"""
+"""The names are those that Matplotlib gives to the parts of an SVG file; the colours are the page's."""
 
 
 def _lay_out(figure: Figure) -> None:
@@ -50,6 +61,14 @@ def as_svg(figure: Figure, hover: Mapping[str, str] | None = None) -> str:
             title.text = words
             group.insert(0, title)
     return ElementTree.tostring(root, encoding="unicode")
+
+
+def in_both_schemes(svg: str) -> str:
+    """A drawing for a page: on a dark page its paper, letters and lines change colour, and its data do not.
+
+    Letters that stand on a colour of the data keep theirs: a `gid` of their own tells them from others.
+    """
+    return svg.replace("</style>", f"{_DARK}</style>", 1)
 
 
 def inline_svg(svg: str, prefix: str) -> str:

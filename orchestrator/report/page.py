@@ -1,8 +1,10 @@
-"""The page: one HTML file that contains its figures, loads nothing and runs no code; the figures are also beside it."""
+"""The page: one HTML file that contains its figures and loads nothing; the figures are also beside it."""
 
+import gc
 import importlib.metadata
 import json
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -16,6 +18,7 @@ from attnsweep.orchestrator.analysis.rates.intervals import share_label
 from attnsweep.orchestrator.analysis.roles.results import step_label
 from attnsweep.orchestrator.report.pictures import Picture, Section, draw_overview, draw_sweep
 from attnsweep.orchestrator.report.portable import without_folders
+from attnsweep.orchestrator.report.script import page_script
 from attnsweep.orchestrator.report.stuck_rows import RULE
 from attnsweep.orchestrator.report.sweep_report import SweepReport, read_sweep_report
 from attnsweep.orchestrator.report.why_page import WhyPage
@@ -48,6 +51,23 @@ class Shown:
         return json.dumps(json.loads(self.report.directory.spec.to_json()), indent=2, ensure_ascii=False)
 
 
+@contextmanager
+def _uncollected() -> Iterator[None]:
+    """Collects no garbage meanwhile, as a `with` block or a decorator.
+
+    Figures are many small objects, which the collector would search again and again: an eighth of a report's time.
+    """
+    if not gc.isenabled():
+        yield
+        return
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()
+
+
+@_uncollected()
 def write_report(directories: Sequence[Location], out: Path | None, asks: Asks | None = None) -> Path:
     """Writes the report on one or several sweeps, with PNG and SVG of each figure in `<name>_figures` beside it.
 
@@ -79,13 +99,31 @@ def write_report(directories: Sequence[Location], out: Path | None, asks: Asks |
         refuse_link(_figures_folder(out))
     refuse_special(out)
     page, pictures = make_report(directories, asks)
+    folder = _figures_folder(out)
     _write(out, page, pictures)
+    for picture in pictures:
+        _put(folder / f"{picture.name}.png", picture.png)
     return out
 
 
+@_uncollected()
+def write_vector_report(report: SweepReport, out: Path) -> None:
+    """Writes the report on one sweep with its figures as SVG alone: bitmaps would double the time.
+
+    Args:
+        report: The sweep.
+        out: The file.
+    """
+    _write(out, *_drawn([report], None))
+
+
+@_uncollected()
 def make_report(directories: Sequence[Location], asks: Asks | None = None) -> tuple[str, list[Picture]]:
     """The page and its pictures; nothing is written. Arguments and errors as for `write_report`."""
-    reports = [read_sweep_report(SweepDirectory.open(each)) for each in directories]
+    return _drawn([read_sweep_report(SweepDirectory.open(each)) for each in directories], asks)
+
+
+def _drawn(reports: Sequence[SweepReport], asks: Asks | None) -> tuple[str, list[Picture]]:
     several = len(reports) > 1
     shown = [
         Shown(each, draw_sweep(each, f"{at}_" if several else ""), tuple(asks(each)) if asks else ())
@@ -123,6 +161,7 @@ def render(shown: Sequence[Shown], overview: Picture | None) -> str:
         "seconds": _duration,
     }
     return environment.get_template("report.html.j2").render(
+        script=page_script(),
         shown=shown,
         overview=overview,
         meanings=OUTCOMES,
@@ -153,7 +192,6 @@ def _write(out: Path, page: str, pictures: Iterable[Picture]) -> None:
     make_folder(folder, "--out")
     for picture in pictures:
         _put(folder / f"{picture.name}.svg", picture.svg.encode())
-        _put(folder / f"{picture.name}.png", picture.png)
     # A path may contain surrogates: it need not be UTF-8.
     _put(out, page.encode("utf-8", errors="replace"))
 

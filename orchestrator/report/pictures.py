@@ -19,7 +19,7 @@ from attnsweep.orchestrator.report.figures.cells import cells_figure
 from attnsweep.orchestrator.report.figures.curves import curve_figures
 from attnsweep.orchestrator.report.figures.heads import composition_figure
 from attnsweep.orchestrator.report.figures.shares import outcome_shares_figure, shares_figure
-from attnsweep.orchestrator.report.images import as_png, as_svg, data_uri, inline_svg
+from attnsweep.orchestrator.report.images import as_png, as_svg, data_uri, in_both_schemes, inline_svg
 from attnsweep.orchestrator.report.plane import Plane
 from attnsweep.orchestrator.report.sweep_report import SweepReport
 
@@ -57,12 +57,12 @@ class Picture:
     @property
     def source(self) -> Markup:
         """The source of an `img`."""
-        return Markup(data_uri(self.svg))
+        return Markup(data_uri(in_both_schemes(self.svg)))
 
     @property
     def drawing(self) -> Markup:
         """The drawing inlined in the page: only inlined drawings show `hover`."""
-        return Markup(inline_svg(self.svg, self.name))
+        return Markup(inline_svg(in_both_schemes(self.svg), self.name))
 
 
 def draw_sweep(report: SweepReport, prefix: str = "") -> tuple[Picture, ...]:

@@ -13,6 +13,7 @@ from attnsweep.orchestrator.analysis.results import SweepResults, read_results
 from attnsweep.orchestrator.ledger.reader import Ledger
 from attnsweep.orchestrator.report import facts
 from attnsweep.orchestrator.report.composition import RoleShare, role_composition
+from attnsweep.orchestrator.report.explorer.explorer import Explorer, read_explorer
 from attnsweep.orchestrator.report.plane import Plane, read_plane
 from attnsweep.orchestrator.report.regions import Regions, read_regions
 from attnsweep.orchestrator.report.role_hazards import RoleHazards, read_role_hazards
@@ -44,6 +45,7 @@ class SweepReport:
         failures: The errors, by kind.
         stuck_rows: A few stuck trainings that stand for the others.
         composition: The share of heads in each role by layer; empty if no head could have a role.
+        explorer: What the page's script draws; `None` if nothing varies.
         role_hazards: How much sooner roles emerge, by the same two parameters.
         length_note: Why curves of emergence are biased; empty if they are not.
     """
@@ -63,6 +65,7 @@ class SweepReport:
     stuck_rows: tuple[StuckRow, ...]
     composition: tuple[RoleShare, ...]
     role_hazards: tuple[RoleHazards, ...]
+    explorer: Explorer | None
     length_note: str
 
     @property
@@ -141,6 +144,7 @@ def read_sweep_report(directory: SweepDirectory) -> SweepReport:
     with Ledger(directory.place).reading() as connection:
         results, pool = read_results(connection, directory.spec), pooling(directory.spec)
         regions = read_regions(connection, results.by_parameter, pool)
+        plane = read_plane(connection, directory.spec, regions)
         axes = [axis.parameter for axis in regions.axes] if regions else []
         hazards, length_note = (
             ((), "") if results.roles is None else read_role_hazards(connection, directory.spec, axes)
@@ -149,7 +153,7 @@ def read_sweep_report(directory: SweepDirectory) -> SweepReport:
             directory=directory,
             results=results,
             regions=regions,
-            plane=read_plane(connection, directory.spec, regions),
+            plane=plane,
             interactions=_interactions(connection, directory.spec, regions),
             outcomes=facts.outcome_shares(connection, pool),
             certificates=facts.certificate_shares(connection, pool),
@@ -161,6 +165,7 @@ def read_sweep_report(directory: SweepDirectory) -> SweepReport:
             stuck_rows=stuck_rows(connection),
             composition=() if results.roles is None else role_composition(connection, pool),
             role_hazards=hazards,
+            explorer=read_explorer(connection, directory.spec, regions, plane, heads=results.roles is not None),
             length_note=length_note,
         )
 

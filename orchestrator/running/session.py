@@ -38,6 +38,7 @@ from attnsweep.orchestrator.storage.stored_code import load_workload_of
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
 from attnsweep.orchestrator.storage.trust import trust
 from attnsweep.orchestrator.storage.whereabouts import Beacon
+from attnsweep.orchestrator.terminal import PlainConsole
 from attnsweep.orchestrator.tracking import Projection, processes, tracking_uri
 from attnsweep.orchestrator.training.messages import RunContext
 from attnsweep.orchestrator.training.pool import Pool
@@ -50,6 +51,7 @@ from attnsweep.workloads.registry import load_workload
 from attnsweep.workloads.user_code import UserCode, user_code_of
 
 _NOTHING_TO_REMEMBER = Annotation()
+_THIS_MACHINE = Resources()
 _PREDECESSOR_SECONDS = 1.1 * LEASE_SECONDS
 """How long a sweep in an object store looks taken after its driver was killed, and some."""
 _LOOK_SECONDS = 5.0
@@ -60,8 +62,8 @@ _SHOW_SECONDS_PER_TRAINER = 2.5e-4
 def run_sweep(
     spec: Sweep,
     where: Location,
-    resources: Resources,
-    console: Console,
+    resources: Resources = _THIS_MACHINE,
+    console: Console | None = None,
     code: UserCode | None = None,
     annotation: Annotation = _NOTHING_TO_REMEMBER,
 ) -> Summary:
@@ -70,8 +72,9 @@ def run_sweep(
     Args:
         spec: What is swept.
         where: The sweep directory to make.
-        resources: What to run on.
-        console: Where progress is shown.
+        resources: What to run on; default Ray, on this machine or at `RAY_ADDRESS`. `Resources(local=True)` trains in
+            this process.
+        console: Where progress is shown; default stderr, or the output of a notebook's cell.
         code: The user's code in place of the file that the spec names.
         annotation: A note and tags, to be stored with it.
 
@@ -83,6 +86,7 @@ def run_sweep(
         PoolError: If Ray does not start. Nothing has been written.
         SweepError: If the sweep cannot continue.
     """
+    console = console or PlainConsole(stderr=True)
     session = _Session(resources, console)
     tracking_uri()
     workload = load_workload(spec.workload, code)
@@ -144,8 +148,8 @@ def run_or_resume(
 
 def resume_sweep(
     where: Location,
-    resources: Resources,
-    console: Console,
+    resources: Resources = _THIS_MACHINE,
+    console: Console | None = None,
     *,
     accept_drift: bool = False,
     patience: float = 0.0,
@@ -155,8 +159,7 @@ def resume_sweep(
 
     Args:
         where: The sweep directory.
-        resources: What to run on.
-        console: Where progress is shown.
+        resources, console: As for `run_sweep`.
         accept_drift: Continue even if versions or code differ from those that have trained so far.
         patience: Seconds to wait for another process that holds the sweep.
         more_trials: Trials to add to the sweep, finished or not.
@@ -166,7 +169,7 @@ def resume_sweep(
             it is not trusted, versions or code differ and `accept_drift` is not given, or another process works on it.
         SweepError: If the sweep cannot continue.
     """
-    session = _Session(resources, console, patience, more_trials)
+    session = _Session(resources, console or PlainConsole(stderr=True), patience, more_trials)
     tracking_uri()
     directory = SweepDirectory.open(where)
     workload = load_workload_of(directory)

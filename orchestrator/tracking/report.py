@@ -3,8 +3,7 @@
 import logging
 from pathlib import Path
 
-from attnsweep.orchestrator.analysis.results import read_results
-from attnsweep.orchestrator.ledger.reader import Ledger
+from attnsweep.orchestrator.analysis.results import SweepResults
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
 from attnsweep.orchestrator.terminal import plain
 from attnsweep.orchestrator.tracking.runs import SweepRuns
@@ -29,11 +28,14 @@ def problem_adding_report(directory: SweepDirectory, uri: str) -> str | None:
     """Adds the report; why it could not, in one line, or `None`."""
 
     def write(folder: Path) -> None:
-        from attnsweep.orchestrator.report.page import write_report
+        from attnsweep.orchestrator.report.page import write_vector_report
+        from attnsweep.orchestrator.report.sweep_report import read_sweep_report
 
+        # Opened again: the directory may have been damaged since.
+        report = read_sweep_report(SweepDirectory.open(directory.place))
         (folder / "report").mkdir()
-        write_report([directory.place], folder / "report" / "report.html")
-        _write_figures(directory, folder / "figures")
+        write_vector_report(report, folder / "report" / "report.html")
+        _write_figures(report.results, directory.sweep, folder / "figures")
 
     try:
         SweepRuns(directory, uri).add_report(write)
@@ -42,17 +44,17 @@ def problem_adding_report(directory: SweepDirectory, uri: str) -> str | None:
     return None
 
 
-def _write_figures(directory: SweepDirectory, folder: Path) -> None:
+def _write_figures(found: SweepResults, title: str, folder: Path) -> None:
     """The figures that MLflow's page of the sweep's run shows without the report."""
     from attnsweep.orchestrator.analysis.rates.figure import stuck_rate_figure
     from attnsweep.orchestrator.analysis.roles.figure import emergence_figure
+    from attnsweep.orchestrator.report.images import as_png
 
-    found = Ledger(directory.place).ask(lambda connection: read_results(connection, directory.spec))
     folder.mkdir()
     if found.n_trainings and found.by_parameter:
-        stuck_rate_figure(found.by_parameter, title=directory.sweep).savefig(folder / "stuck_rate.png")
+        (folder / "stuck_rate.png").write_bytes(as_png(stuck_rate_figure(found.by_parameter, title=title)))
     if found.roles is not None:
-        emergence_figure(found.roles, title=directory.sweep).savefig(folder / "roles.png")
+        (folder / "roles.png").write_bytes(as_png(emergence_figure(found.roles, title=title)))
 
 
 def warn_of(problem: str | None, directory: SweepDirectory) -> None:

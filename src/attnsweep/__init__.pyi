@@ -1,5 +1,6 @@
 from .orchestrator.analysis import compare as compare
 from .orchestrator.analysis import open_sweep as open_sweep
+from .orchestrator.analysis.answer import Answer as Answer
 from .orchestrator.analysis.opened_sweep import SweepData as SweepData
 from .orchestrator.analysis.roles.rates import role_rates as role_rates
 from .orchestrator.analysis.roles.rates import role_rates_by as role_rates_by

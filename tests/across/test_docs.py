@@ -1,12 +1,10 @@
-"""The documents are correct: their examples run, their commands exist, their columns are the ledger's."""
+"""The documents are correct: their examples run, their columns are the ledger's."""
 
 import contextlib
 import io
 import json
 import re
 import shlex
-import shutil
-import subprocess
 import sys
 from collections.abc import Iterator
 from itertools import pairwise
@@ -16,7 +14,6 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from typer.main import get_group
 from typer.testing import CliRunner
 
 from attnsweep.orchestrator.cli import app
@@ -37,23 +34,16 @@ from attnsweep.workloads.parameters import Value
 from attnsweep.workloads.registry import load_workload
 from attnsweep.workloads.testing import defaults
 from attnsweep.workloads.vocabulary import OUTCOMES
+from tests.across.documents import DOCUMENTS, README, blocks, invocations
 from tests.orchestrator.small_sweep import small_sweep, sweep_on_disk, trial_rows
 
-ROOT = Path(__file__).parents[2]
-README = (ROOT / "README.md").read_text()
-DOCUMENTS = {path.name: path.read_text() for path in (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")))}
-COMMANDS = get_group(app).commands
 SWEEP = "sweeps/first"
 ASKED = (SWEEP, "sweeps/edge", "sweeps/majority")
 """Sweeps whose documented queries are run on a small sweep of a reduced system."""
 PLACES = ("sweeps/", "s3://")
-ADDED_BY_A_READER = "workloads/formal_languages/majority.py"
+SMALL_TRANSLATORS = '"n_sentences": 400, "batch_size": 100, "n_heads": 2, "d_model": 4, "d_ffn": 4, "n_probes": 2'
 SET_BY_A_READER = ("corpus=", "task=text", "base=", "language=majority")
 """Settings that need a file, a sweep or a language which only the reader has."""
-
-
-def blocks(text: str, language: str) -> list[str]:
-    return re.findall(rf"^```{language}\n(.*?)^```$", text, re.DOTALL | re.MULTILINE)
 
 
 def examples() -> dict[str, str]:
@@ -76,18 +66,6 @@ def run_python(code: str, name: str) -> tuple[dict[str, Any], str]:
     with contextlib.redirect_stdout(printed):
         exec(compile(code, name, "exec"), names)
     return names, printed.getvalue()
-
-
-def invocations(text: str) -> list[str]:
-    """Every `attnsweep ...` command in a document's code."""
-    shell = [line for block in blocks(text, "bash") for line in block.splitlines()]
-    prose = re.sub(r"^```.*?^```$", "", text, flags=re.DOTALL | re.MULTILINE)
-    spans = [" ".join(span.split()) for span in re.findall(r"`([^`]+)`", prose)]
-    return [
-        found[1]
-        for line in (*shell, *spans)
-        if (found := re.search(r"(?:^|[/ ])attnsweep (?!import )([a-z].*)$", line))
-    ]
 
 
 @pytest.fixture
@@ -223,6 +201,45 @@ def test_the_python_of_docs_analysis_runs(tmp_path: Path, monkeypatch: pytest.Mo
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize(
+    ("place", "smaller", "last"),
+    [
+        pytest.param(
+            0,
+            {"trials=64": "trials=12", "replicates=8": "replicates=2", '"n_steps": 250': '"n_steps": 2'},
+            "rates",
+            marks=pytest.mark.scale,
+        ),
+        pytest.param(
+            1,
+            {"replicates=8": "replicates=2", '"n_epochs": 3': SMALL_TRANSLATORS},
+            "emergence",
+            marks=pytest.mark.scale,
+        ),
+        (2, {'"n_steps": 150': '"n_steps": 60'}, "found"),
+    ],
+    ids=["plane", "roles", "own"],
+)
+def test_an_example_of_docs_notebooks_runs(
+    place: int,
+    smaller: dict[str, str],
+    last: str,
+    written: Path,
+    mlflow_database: str,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    block = snippets("notebooks.md")[place]
+    for given, less in smaller.items():
+        assert block.count(given) == 1
+        block = block.replace(given, less)
+    names, _ = run_python(block, "docs/notebooks.md")
+    assert "<table>" in names[last]._repr_html_()
+    directory = SweepDirectory.open(re.findall(r'run_sweep\(spec, "([^"]+)"', block)[0])
+    assert directory.finished
+    assert "trainings/s" in capfd.readouterr().err
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("name", DOCUMENTS)
 def test_the_queries_of_a_document_run(name: str, ledger: Ledger) -> None:
     told = [shlex.split(line) for line in invocations(DOCUMENTS[name]) if line.startswith("query ")]
@@ -294,68 +311,6 @@ def test_the_queries_on_translators_run(tmp_path: Path) -> None:
 
 def test_the_python_of_docs_grammar_runs() -> None:
     assert " -> " in run_python(snippets("grammar.md")[0], "docs/grammar.md")[1]
-
-
-@pytest.mark.parametrize("name", DOCUMENTS)
-def test_the_commands_and_options_of_a_document_exist(name: str) -> None:
-    for line in invocations(DOCUMENTS[name]):
-        command, *words = line.split()
-        assert command in COMMANDS, f"attnsweep {line}"
-        known = {option for parameter in COMMANDS[command].params for option in parameter.opts}
-        used = {word.partition("=")[0] for word in words if word.startswith("--")}
-        assert used <= known, f"attnsweep {line}"
-    every = {option for command in COMMANDS.values() for parameter in command.params for option in parameter.opts}
-    spoken = set(re.findall(r"`(--[a-z-]+)", DOCUMENTS[name]))
-    assert spoken <= every
-
-
-def test_every_command_is_in_a_document() -> None:
-    assert {line.split()[0] for text in DOCUMENTS.values() for line in invocations(text)} == set(COMMANDS)
-
-
-def anchors(text: str) -> set[str]:
-    """The anchors of a page: its headings in lower case, without punctuation, with dashes for spaces."""
-    headings = re.findall(r"^#+ (.+)$", re.sub(r"^```.*?^```$", "", text, flags=re.DOTALL | re.MULTILINE), re.MULTILINE)
-    return {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings}
-
-
-@pytest.mark.parametrize("name", DOCUMENTS)
-def test_the_links_of_a_document_lead_somewhere(name: str) -> None:
-    home = ROOT if name == "README.md" else ROOT / "docs"
-    for target, anchor in re.findall(r"\]\(([^)#:]*)#?([^):]*)\)", DOCUMENTS[name]):
-        page = home / target if target else home / name
-        assert page.exists(), target
-        assert not anchor or anchor in anchors(page.read_text()), f"{target}#{anchor}"
-
-
-@pytest.mark.parametrize("name", DOCUMENTS)
-def test_the_files_that_a_document_names_hold_what_it_says(name: str) -> None:
-    """`folder/file.py`, and the definitions named after it: `folder/file.py`, `name` and `name.part`."""
-    for match in re.finditer(r"`(\w+/[\w/]+\.py)`((?:,?(?:\s+and)?\s+`[\w.]+`)*)", DOCUMENTS[name]):
-        path, definitions = match.groups()
-        if path == ADDED_BY_A_READER:
-            continue
-        code = (ROOT / path).read_text()
-        for definition in re.findall(r"`(?:\w+\.)*(\w+)`", definitions):
-            assert re.search(rf"(def|class) {definition}\b|^    {definition}:", code, re.MULTILINE), (
-                f"{path} {definition}"
-            )
-
-
-@pytest.mark.slow
-def test_the_site_builds_without_a_warning(tmp_path: Path) -> None:
-    """Builds the site like `make docs`, in a copy, because the build writes the command-line reference beside the
-    pages."""
-    for name in ("docs", "infra"):
-        shutil.copytree(ROOT / name, tmp_path / name, ignore=shutil.ignore_patterns("_build", "ledgers"))
-    shutil.copy(ROOT / "CHANGELOG.md", tmp_path)
-    site = tmp_path / "site"
-    options = ["--fail-on-warning", "--keep-going", "--nitpicky", "--quiet"]
-    command = [sys.executable, "-m", "sphinx", *options, str(tmp_path / "docs"), str(site)]
-    built = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert (built.returncode, built.stderr) == (0, "")
-    assert "attnsweep.open_sweep" in (site / "reference" / "api.html").read_text()
-    assert "mlflow-sync" in (site / "reference" / "command_line.html").read_text()
 
 
 def as_rows(schema: pa.Schema) -> str:

@@ -1,16 +1,37 @@
-"""The report in a real browser, at a desk and on a phone: nothing scrolls sideways, fetches, fails or is missing."""
+"""The report in a real browser, at a desk and on a phone: nothing scrolls sideways, fetches, fails or is missing; what
+its script shows of a point are the ledger's numbers; without the script the rest is there."""
 
 import json
+import shlex
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
+from selenium.webdriver import ActionChains
+from selenium.webdriver.support.wait import WebDriverWait
 
+from attnsweep.orchestrator.ledger.query import query_all
+from attnsweep.orchestrator.ledger.reader import Ledger
 from attnsweep.orchestrator.report.page import write_report
-from tests.end_to_end.chromium import Browser
+from attnsweep.search_spaces import Categorical
+from tests.end_to_end.chromium import SECONDS_TO_SHOW, Browser
 from tests.orchestrator.small_sweep import small_sweep, sweep_on_disk, trial_rows
 
 WIDTHS = {"desk": 1280, "phone": 390}
 ERRORS = ("ValueError: no", "RuntimeError: " + "m" * 3000)
+HOSTILE = "<img src=x onerror=alert(1)></script><script>x()</script>"
+FIND_TRIAL = """((wanted) => {
+    const [box, tip] = [element.getBoundingClientRect(), element.querySelector('.tip')];
+    for (let top = 0; top < box.height; top += 6) for (let left = 0; left < box.width; left += 6) {
+        const place = { clientX: box.left + left, clientY: box.top + top };
+        element.dispatchEvent(new PointerEvent('pointermove', place));
+        if (!tip.hidden && tip.textContent.startsWith(`trial ${wanted}\\n`)) return [left, top];
+    }
+    return null;
+})(%d)"""
+"""Where a user who moves the pointer over the points finds a trial."""
 
 
 @pytest.fixture(scope="module")
@@ -21,6 +42,8 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> str:
             ["solved", ("degenerate_zero", "marginal", "runaway", "plateau")[at % 4], "diverged", "failed"],
             param_init_sigma=(5e-4, 5e-3, 5e-2, 0.5)[at % 4],
             param_learning_rate=(5e-3, 5e-2)[at // 4],
+            param_variant=("positions_only", HOSTILE)[at % 2],
+            outcome_detail=HOSTILE,
             level_zero=8.0,
             level_mean=7.5,
             loss_level=0.7,
@@ -30,6 +53,7 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> str:
     ]
     home = tmp_path_factory.mktemp("report") / ("a long folder " * 8) / "sweep"
     spec = small_sweep("read", trials=8, description="word" * 100)
+    spec = spec.but(space={**spec.space, "variant": Categorical(choices=("positions_only", HOSTILE))})
     return write_report([sweep_on_disk(home, spec, *trials).place], None).resolve().as_uri()
 
 
@@ -65,3 +89,148 @@ def test_the_report_fits_and_is_whole(width: int, page: str, browser: Browser, t
     asked = [each["params"]["request"]["url"] for each in messages if each["method"] == "Network.requestWillBeSent"]
     assert {url for url in asked if not url.startswith("data:")} <= {page, "about:blank"}
     assert page in asked
+
+
+@contextmanager
+def _opened(browser: Browser, page: str) -> Iterator[Ledger]:
+    """The page, drawn, in the browser; and its ledger."""
+    browser.log("browser")
+    browser.open(page)
+    browser.find("//section[contains(@class, 'explore')][@aria-busy='false']")
+    yield Ledger(Path(page.removeprefix("file://").replace("%20", " ")).parents[1])
+    assert browser.log("browser") == []
+
+
+def _answers(ledger: Ledger, sql: str) -> list[dict[str, Any]]:
+    return list(query_all([ledger], sql).to_pylist())
+
+
+def _texts(browser: Browser, selector: str) -> list[str]:
+    return list(
+        browser.evaluate(f"[...element.querySelectorAll({selector!r})].map(each => each.textContent)", "//body")
+    )
+
+
+def _six_digits(value: float | None) -> str:
+    return "-" if value is None else f"{value:.6g}"
+
+
+def test_a_click_on_a_point_shows_the_ledgers_numbers(page: str, browser: Browser) -> None:
+    with _opened(browser, page) as ledger:
+        plate = browser.find("//div[@class='plate']")
+        browser.evaluate("element.scrollIntoView({block: 'center'})", "//div[@class='plate']")
+        left, top = browser.evaluate(FIND_TRIAL % 3, "//div[@class='plate']")
+        size = plate.size
+        pointer = ActionChains(browser.driver)
+        pointer.move_to_element_with_offset(plate, left - size["width"] // 2, top - size["height"] // 2)
+        pointer.click().perform()
+
+        (trial,) = _answers(
+            ledger,
+            "select param_init_sigma, param_learning_rate, param_variant, loss_median from trials where trial = 3",
+        )
+        told = dict(zip(_texts(browser, ".detail dt"), _texts(browser, ".detail dd"), strict=True))
+        assert told.pop("variant") == trial.pop("param_variant") == HOSTILE
+        assert list(told) == [name.removeprefix("param_") for name in trial]
+        assert [float(each) for each in told.values()] == [float(_six_digits(each)) for each in trial.values()]
+
+        rows = _answers(
+            ledger, "select replicate, outcome, outcome_detail, eval_loss from trainings where trial = 3 order by 1"
+        )
+        cells = _texts(browser, ".replicates td:not(:last-child)")
+        assert cells == [
+            text
+            for row in rows
+            for text in (str(row["replicate"]), row["outcome"], HOSTILE, _six_digits(row["eval_loss"]))
+        ]
+
+        curve = _answers(ledger, "from curves where trial = 3 and replicate = 0 and metric = 'eval_loss' order by step")
+        first, last = curve[0], curve[-1]
+        assert _texts(browser, ".curve figcaption") == [
+            f"evaluation loss from {first['value']:g} at step {first['step']} to {last['value']:g} at step"
+            f" {last['step']}; the height is logarithmic"
+        ]
+        commands = [shlex.split(each) for each in _texts(browser, ".detail pre.command")]
+        assert commands == [["attnsweep", verb, "sweep", "3/0"] for verb in ("replay", "why")]
+
+
+def test_a_brush_keeps_the_trials_that_pass_it(page: str, browser: Browser) -> None:
+    with _opened(browser, page) as ledger:
+        inside = "//p[contains(@class, 'inside')]"
+        assert browser.find(inside).text.startswith("8 of 8 trials")
+        plate = browser.find("//div[contains(@class, 'brushed')]")
+        # The first axis, init_sigma, from its lower end to its middle.
+        across = 48 - plate.size["width"] // 2
+        pointer = ActionChains(browser.driver)
+        pointer.move_to_element_with_offset(plate, across, plate.size["height"] // 2 - 1).click_and_hold()
+        pointer.move_to_element_with_offset(plate, across, 5).release().perform()
+        ((n, k),) = [
+            tuple(row.values())
+            for row in _answers(
+                ledger,
+                "select count(*), count(*) filter (stuck) from trainings"
+                " where outcome <> 'failed' and param_init_sigma < 0.01",
+            )
+        ]
+        WebDriverWait(browser.driver, SECONDS_TO_SHOW).until(
+            lambda _: browser.find(inside).text.startswith("4 of 8 trials are in the brushes")
+        )
+        assert browser.find(inside).text.endswith(f"of their {n} trainings that did not fail, {k} are stuck.")
+        browser.click("//button[text()='Clear the brushes']")
+        assert browser.find(inside).text.startswith("8 of 8 trials")
+
+
+def test_a_table_is_sorted_by_a_click_on_its_head(page: str, browser: Browser) -> None:
+    with _opened(browser, page):
+        column = "table.outcomes td:nth-child(2)"
+        before = _texts(browser, column)
+        numbers = sorted(int(each) for each in before)
+        for expected in (numbers, numbers[::-1], [int(each) for each in before]):
+            browser.click("//table[contains(@class, 'outcomes')]//button[text()='trainings']")
+            assert [int(each) for each in _texts(browser, column)] == expected
+
+
+def test_on_a_dark_page_letters_change_but_not_those_on_data(page: str, browser: Browser) -> None:
+    fills = (
+        "[...element.querySelectorAll(%r)].map(each => getComputedStyle(each.querySelector('use, path') ?? each).fill)"
+    )
+    ticks, letters = fills % ".drawing [id*='text_'] g", fills % ".drawing [id$='-share'] g"
+    paper = "getComputedStyle(element.querySelector(\".drawing [id$='patch_1'] path\")).fill"
+    seen = {}
+    for scheme in ("light", "dark"):
+        feature = {"name": "prefers-color-scheme", "value": scheme}
+        browser.driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": [feature]})
+        try:
+            with _opened(browser, page):
+                seen[scheme] = [browser.evaluate(each, "//body") for each in (ticks, letters, paper)]
+        finally:
+            browser.driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": []})
+    assert set(seen["light"][0]) == {"rgb(0, 0, 0)"}
+    assert set(seen["dark"][0]) == {"rgb(236, 236, 236)"}
+    assert seen["light"][1]
+    assert seen["dark"][1] == seen["light"][1]
+    assert (seen["light"][2], seen["dark"][2]) == ("rgb(255, 255, 255)", "rgb(22, 24, 27)")
+
+
+def test_what_is_hostile_stays_text(page: str, browser: Browser) -> None:
+    with _opened(browser, page):
+        assert browser.evaluate("element.querySelectorAll('[onerror], img[src=\"x\"]').length", "//html") == 0
+        assert browser.evaluate("document.scripts.length", "//html") == 2
+
+
+def test_without_its_script_and_in_print_the_page_is_as_it_was(page: str, browser: Browser) -> None:
+    shown = "element.innerText"
+    browser.driver.execute_cdp_cmd("Emulation.setScriptExecutionDisabled", {"value": True})
+    try:
+        browser.open(page)
+        without = browser.evaluate(shown, "//body")
+        assert "Phase diagram" in without
+        assert not {"Explore", "Clear the brushes"} & set(without.splitlines())
+    finally:
+        browser.driver.execute_cdp_cmd("Emulation.setScriptExecutionDisabled", {"value": False})
+    with _opened(browser, page):
+        browser.driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": "print"})
+        try:
+            assert "".join(browser.evaluate(shown, "//body").split()) == "".join(without.split())
+        finally:
+            browser.driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": ""})

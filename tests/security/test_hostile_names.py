@@ -24,6 +24,7 @@ from attnsweep.orchestrator.report.page import write_report
 from attnsweep.orchestrator.report.screen.comparison import compare_directories
 from attnsweep.orchestrator.report.screen.status import print_status
 from attnsweep.orchestrator.report.screen.summary import summarize
+from attnsweep.orchestrator.report.script import page_script
 from attnsweep.orchestrator.running.progress import ProgressDisplay
 from attnsweep.orchestrator.storage.location import as_argument
 from attnsweep.orchestrator.storage.ray_session import new_directory
@@ -226,7 +227,10 @@ def test_a_report_stays_in_its_directory(hostile: SweepDirectory) -> None:
     before = {path for path in folder_of(hostile).parent.rglob("*") if "report" not in path.parts}
     page = write_report([hostile.place], None)
     assert page == folder_of(hostile) / "report" / "report.html"
-    assert "<script" not in page.read_text()
+    # The data, and our own script, which alone the page's policy allows.
+    found = re.findall("<script[^>]*>", page.read_text())
+    assert found == ['<script type="application/json" id="points-1">', '<script type="module">']
+    assert f"script-src '{page_script().hash}'; style-src" in page.read_text()
     after = {path for path in folder_of(hostile).parent.rglob("*") if "report" not in path.parts}
     assert after == before
 

@@ -1,7 +1,7 @@
 """Trains a pack by CUDA graphs: the kernels of some steps are captured once and then replayed, without Python between.
 
 No command chooses it: it has not run on a GPU, and is tested with a stand-in for CUDA's graphs, on CPUs.
-`benchmarks/gpu.py` measures it. Axes: L lane, S step.
+`benchmarks/gpu.py` measures it. Axes: A lane of the pack, L lane of its bucket, S step.
 """
 
 from collections.abc import Callable, Sequence
@@ -15,7 +15,8 @@ from attnsweep.workloads.engine.blocks import Problem, shapes_of
 from attnsweep.workloads.engine.contract import Batch
 from attnsweep.workloads.engine.first_order import STEPS_AHEAD, FirstOrder
 from attnsweep.workloads.engine.functional import over_lanes
-from attnsweep.workloads.engine.layout import ROWS, prefixed, under
+from attnsweep.workloads.engine.lane_memory import Bucket, LaneMemory, filled_up
+from attnsweep.workloads.engine.layout import ROWS, Layout, prefixed, under
 from attnsweep.workloads.engine.optimizers import State
 
 _RATE, _NUMBER, _BATCH = "rate", "number", "batch"
@@ -60,31 +61,39 @@ class Graphs:
 
     def __init__(self, new_graph: Callable[[], Graph] = CudaGraph, n_steps: int = _STEPS_A_REPLAY) -> None:
         self._new_graph, self._n_steps = new_graph, n_steps
+        self._layout: Layout | None = None
+        self._memory = LaneMemory()
 
     def of(self, problem: Problem, optimizer: FirstOrder, rows: Tensor, buffers: State, batch: Batch) -> "GraphedStep":
         """The step of batches of this shape; the other arguments are those of `Programs.of`."""
         del optimizer, rows, buffers
-        return GraphedStep(problem, batch, self._new_graph, self._n_steps)
+        # The steps of a pack with batches of several shapes change the same state; each pack has a layout of its own.
+        if problem.layout is not self._layout:
+            self._layout, self._memory = problem.layout, LaneMemory()
+        return GraphedStep(problem, batch, self._memory, self._new_graph, self._n_steps)
 
     def gradient_of(self, problem: Problem, rows: Tensor, buffers: State, batch: Batch) -> None:
         """None: a search's evaluations differ from each other."""
 
 
 class GraphedStep:
-    """The steps of one shape, captured anew for each set of lanes.
+    """The steps of one shape, captured anew for each bucket of lanes.
 
     Args:
         problem: What is minimized.
-        batch: (L, ...), of the shape.
+        batch: (A, ...), of the shape.
+        memory: The pack's.
         new_graph, n_steps: As `Graphs` takes them.
     """
 
-    def __init__(self, problem: Problem, batch: Batch, new_graph: Callable[[], Graph], n_steps: int) -> None:
+    def __init__(
+        self, problem: Problem, batch: Batch, memory: LaneMemory, new_graph: Callable[[], Graph], n_steps: int
+    ) -> None:
         self._layout = problem.layout
         self._loss = over_lanes(problem.template, problem.workload.loss)
         self._shapes = shapes_of(batch)
-        self._new_graph, self._n_steps = new_graph, n_steps
-        self._rows: Tensor | None = None
+        self._memory, self._new_graph, self._n_steps = memory, new_graph, n_steps
+        self._bucket: Bucket | None = None
         self._captured: dict[int, tuple[Graph, State]] = {}
 
     def advance(
@@ -96,6 +105,7 @@ class GraphedStep:
         until: int,
     ) -> None:
         """Takes all lanes on to step `until`; as `BlockProgram.advance`."""
+        bucket = self._memory.bucket_of(optimizer, rows, buffers)
         while optimizer.n_updates < until:
             start = optimizer.n_updates
             found = list(batches(start, min(until, start + STEPS_AHEAD)))
@@ -106,48 +116,59 @@ class GraphedStep:
                 break
             ahead = optimizer.ahead(range(start, start + len(drawn)))
             read = [
-                {_RATE: rate_L, **prefixed(_NUMBER, numbers), **prefixed(_BATCH, batch)}
-                for batch, (rate_L, numbers) in zip(drawn, ahead, strict=True)
+                {_RATE: rate_A, **prefixed(_NUMBER, numbers), **prefixed(_BATCH, batch)}
+                for batch, (rate_A, numbers) in zip(drawn, ahead, strict=True)
             ]
             while read:
-                n_taken = self._take(optimizer, rows, buffers, read)
+                n_taken = self._take(bucket, read)
                 optimizer.n_updates += n_taken
                 read = read[n_taken:]
 
-    def _take(self, optimizer: FirstOrder, rows: Tensor, buffers: State, read: Sequence[State]) -> int:
-        """Takes the first of the steps that read this; returns how many."""
-        # Lanes that leave make new tensors of all state: their memory is no longer that of the graphs.
-        if self._rows is not rows:
-            self._rows, self._captured = rows, {}
+    def _take(self, bucket: Bucket, read: Sequence[State]) -> int:
+        """Takes the first of the steps that read this, (A, ...); returns how many."""
+        if self._bucket is not bucket:
+            self._bucket, self._captured = bucket, {}
             # The first step is taken without a graph: it allocates what steps keep, and what libraries need.
-            self._step(optimizer, rows, buffers, read[0])
+            self._step(bucket, _filled_up(read[0], bucket.size))
             return 1
         n_steps = self._n_steps if len(read) >= self._n_steps else 1
         if n_steps not in self._captured:
-            self._captured[n_steps] = self._capture(optimizer, rows, buffers, read[:n_steps])
+            self._captured[n_steps] = self._capture(bucket, read[:n_steps])
         graph, memory = self._captured[n_steps]
+        n_lanes = len(read[0][_RATE])
         for name, values in memory.items():
-            torch.stack([of_step[name] for of_step in read[:n_steps]], out=values)
+            out = values[:, :n_lanes] if _is_by_lane(name) else values
+            torch.stack([of_step[name] for of_step in read[:n_steps]], out=out)
         graph.replay()
         return n_steps
 
-    def _capture(
-        self, optimizer: FirstOrder, rows: Tensor, buffers: State, read: Sequence[State]
-    ) -> tuple[Graph, State]:
+    def _capture(self, bucket: Bucket, read: Sequence[State]) -> tuple[Graph, State]:
         """A graph of as many steps, and the memory (S, ...) where they find what they read."""
-        memory = {name: torch.stack([of_step[name] for of_step in read]) for name in read[0]}
+        filled = [_filled_up(of_step, bucket.size) for of_step in read]
+        memory = {name: torch.stack([of_step[name] for of_step in filled]) for name in filled[0]}
 
         def take_all() -> None:
             for number in range(len(read)):
-                self._step(optimizer, rows, buffers, {name: values[number] for name, values in memory.items()})
+                self._step(bucket, {name: values[number] for name, values in memory.items()})
 
         graph = self._new_graph()
         graph.capture(take_all)
         return graph, memory
 
-    def _step(self, optimizer: FirstOrder, rows: Tensor, buffers: State, read: State) -> None:
-        leaf = rows.detach().requires_grad_()
-        loss_L = self._loss(self._layout.views(leaf), buffers, under(_BATCH, read))
+    def _step(self, bucket: Bucket, read: State) -> None:
+        leaf = bucket.rows.detach().requires_grad_()
+        loss_L = self._loss(self._layout.views(leaf), bucket.buffers, under(_BATCH, read))
         # Lanes do not mix, so the sum's gradient is each lane's own.
         (gradient,) = torch.autograd.grad(loss_L.sum(), leaf, materialize_grads=True)
-        optimizer.take_step({ROWS: rows}, loss_L.detach(), {ROWS: gradient}, read[_RATE], under(_NUMBER, read))
+        own = {ROWS: bucket.rows}
+        bucket.optimizer.take_step(own, loss_L.detach(), {ROWS: gradient}, read[_RATE], under(_NUMBER, read))
+
+
+def _is_by_lane(name: str) -> bool:
+    """Whether a step reads one value for each lane."""
+    return not name.startswith(f"{_NUMBER}/")
+
+
+def _filled_up(read: State, size: int) -> State:
+    """What a bucket of this size reads where its lanes (A, ...) read this."""
+    return {name: filled_up(value, size) if _is_by_lane(name) else value for name, value in read.items()}

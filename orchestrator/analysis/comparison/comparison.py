@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from attnsweep.orchestrator.analysis.answer import DrawnAnswer
 from attnsweep.orchestrator.analysis.comparison.difference import RateDifference, difference_label
 from attnsweep.orchestrator.analysis.labels import value_label
 from attnsweep.orchestrator.analysis.rates.crossing import by_label
@@ -34,7 +35,7 @@ class GroupDifference:
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class SweepComparison:
+class SweepComparison(DrawnAnswer):
     """Sweep B against sweep A.
 
     Attributes:
@@ -62,8 +63,8 @@ class SweepComparison:
     groups: tuple[GroupDifference, ...]
     by_test: InteractionTest | None = None
 
-    def __repr__(self) -> str:
-        return f"SweepComparison({self.a} -> {self.b}: {self.sentence()})"
+    def _in_words(self) -> str:
+        return f"{self.a} -> {self.b}: {self.sentence()}"
 
     def sentence(self) -> str:
         """`stuck rate changed by +0.12 [0.08, 0.16]`, and whether the interval excludes 0."""
@@ -118,10 +119,11 @@ class SweepComparison:
         from attnsweep.orchestrator.analysis.figures.marks import draw_interval
         from attnsweep.orchestrator.analysis.figures.panels import WIDTH, new_figure
         from attnsweep.orchestrator.analysis.figures.style import BLUE, GREY, VERMILION, house_style
+        from attnsweep.orchestrator.analysis.figures.texts import figure_text
 
         rows = [("stuck rate", self.stuck)]
-        rows += [(outcome.replace("_", " "), each) for outcome, each in self.outcomes.items()]
-        rows += [(f"stuck rate, {by_label(self.by)} {each.label}", each.stuck) for each in self.groups]
+        rows += [(figure_text(outcome.replace("_", " ")), each) for outcome, each in self.outcomes.items()]
+        rows += [(f"stuck rate, {by_label(self.by)} {figure_text(each.label, 40)}", each.stuck) for each in self.groups]
         with house_style():
             figure, panel = new_figure(1.5 * WIDTH, 1.2 + 0.3 * len(rows), grid="x")
             panel.axvline(0, color=GREY, linewidth=0.8)

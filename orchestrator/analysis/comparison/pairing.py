@@ -15,14 +15,13 @@ from attnsweep.orchestrator.analysis.comparison.difference import (
 )
 from attnsweep.orchestrator.analysis.opened_sweep import SweepData
 from attnsweep.orchestrator.analysis.rates.crossing import Crossing, names_of
-from attnsweep.orchestrator.analysis.rates.ending import closest
 from attnsweep.orchestrator.analysis.rates.grouping import Group, groups_by
 from attnsweep.orchestrator.analysis.rates.interaction import InteractionTest, interaction_test
 from attnsweep.orchestrator.analysis.rates.intervals import pooling, trials_count_once, weights_of_equal_trials
 from attnsweep.orchestrator.ledger.sql import IS_JUDGED
 from attnsweep.search_spaces.dimensions import Scalar
 from attnsweep.search_spaces.sweep import Sweep
-from attnsweep.workloads.errors import UserError
+from attnsweep.workloads.errors import UserError, did_you_mean
 
 _STUCK_RATE = "stuck"
 _ENOUGH_PAIRS = 0.5
@@ -173,7 +172,7 @@ def _crossing(
                     "--by",
                     given=name,
                     expected=f"one of {', '.join(each.parameters)}",
-                    fix=closest(name, each.parameters, "name a parameter that both sweeps have"),
+                    fix=did_you_mean(name, each.parameters, otherwise="name a parameter that both sweeps have"),
                 )
         if name in changed:
             raise UserError(

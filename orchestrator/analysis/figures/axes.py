@@ -5,11 +5,13 @@ from collections.abc import Sequence
 from typing import Literal
 
 from matplotlib.axes import Axes
-from matplotlib.ticker import FormatStrFormatter, LogLocator, MaxNLocator, NullFormatter
+from matplotlib.axis import Axis
+from matplotlib.ticker import FormatStrFormatter, FuncFormatter, LogLocator, MaxNLocator, NullFormatter, ScalarFormatter
 
 from attnsweep.orchestrator.analysis.figures.texts import figure_text
 
 _MANYFOLD, _TWO_DECADES = 10, 100
+_SUPERSCRIPTS = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 _LONG = 36
 """Labels are slanted if the longest one's length times their number exceeds this."""
 
@@ -28,6 +30,7 @@ def scale_steps(panel: Axes, steps: Sequence[int]) -> None:
         decades = range(math.ceil(math.log10(first) + 1e-9), math.floor(math.log10(steps[-1])) + 1)
         panel.set_xticks([0.0, *(10.0**each for each in decades)])
         panel.minorticks_off()
+        label_powers(panel.xaxis)
     panel.set_xlim(left=0)
     panel.set_xlabel("optimizer steps")
 
@@ -36,10 +39,32 @@ def scale_logarithmic(panel: Axes, axis: Literal["x", "y"], low: float, high: fl
     """A logarithmic axis whose labels do not touch, however few or many powers of ten it holds."""
     getattr(panel, f"set_{axis}scale")("log")
     ticks = panel.xaxis if axis == "x" else panel.yaxis
-    ticks.set_minor_formatter(NullFormatter())
+    label_powers(ticks)
     if high / low < _TWO_DECADES:
         ticks.set_major_locator(LogLocator(subs=(1, 3)) if high / low > _MANYFOLD else MaxNLocator(4))
         ticks.set_major_formatter(FormatStrFormatter("%g"))
+
+
+def label_powers(axis: Axis) -> None:
+    """Labels the powers of ten at an axis's major ticks. Matplotlib's own labels are formulas, which cost more than
+    the rest of the figure."""
+    axis.set_major_formatter(FuncFormatter(lambda value, _: power_label(round(math.log10(value))) if value else "0"))
+    axis.set_minor_formatter(NullFormatter())
+
+
+def power_label(power: int) -> str:
+    """10⁻⁴ for -4."""
+    return "10" + str(power).translate(_SUPERSCRIPTS)
+
+
+def title_panel(panel: Axes, title: str) -> None:
+    """Puts a title above a panel whose axes are complete.
+
+    At a given height, Matplotlib need not measure all labels of the vertical axis several times to find one. It must
+    where a power of ten may stand above the axis.
+    """
+    may_be_in_the_way = isinstance(panel.yaxis.get_major_formatter(), ScalarFormatter)
+    panel.set_title(title, y=None if may_be_in_the_way else 1.0)
 
 
 def name_places(panel: Axes, names: Sequence[str]) -> None:

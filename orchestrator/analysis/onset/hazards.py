@@ -27,6 +27,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from attnsweep.orchestrator.analysis.answer import DrawnAnswer
 from attnsweep.orchestrator.analysis.labels import parameter_label
 from attnsweep.orchestrator.analysis.onset.onset_times import OnsetTimes
 from attnsweep.orchestrator.analysis.rates.intervals import weights_of_equal_trials
@@ -83,7 +84,7 @@ class HazardRatio:
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class HazardRatios:
+class HazardRatios(DrawnAnswer):
     """The hazard ratios of all bins.
 
     Attributes:
@@ -96,9 +97,9 @@ class HazardRatios:
     ratios: tuple[HazardRatio, ...]
     note: str
 
-    def __repr__(self) -> str:
+    def _in_words(self) -> str:
         names = ", ".join(dict.fromkeys(each.name for each in self.ratios))
-        return f"HazardRatios({self.what} by {names}{self.note and f': {self.note}'})"
+        return f"{self.what} by {names}{self.note and f': {self.note}'}"
 
     def to_arrow(self) -> pa.Table:
         """One row per bin: `ratio` with its 95% interval `low` to `high`, relative to the bin `reference`."""

@@ -9,6 +9,7 @@ import duckdb
 import numpy as np
 import pyarrow as pa
 
+from attnsweep.orchestrator.analysis.answer import DrawnAnswer
 from attnsweep.orchestrator.analysis.onset.hazards import Factor, HazardRatios, hazard_ratios
 from attnsweep.orchestrator.analysis.onset.onset_times import OnsetTimes
 from attnsweep.orchestrator.analysis.onset.share_by_step import CurvePoint
@@ -71,7 +72,7 @@ class OnsetCurve:
 
 
 @dataclass(frozen=True, eq=False, slots=True, repr=False)
-class Onset:
+class Onset(DrawnAnswer):
     """When trainings reach an outcome or a role.
 
     Attributes:
@@ -90,10 +91,10 @@ class Onset:
     _factors: tuple[Factor, ...]
     _once_per_trial: bool
 
-    def __repr__(self) -> str:
+    def _in_words(self) -> str:
         n, came = (sum(getattr(each, name) for each in self.curves) for name in ("n_trainings", "n_came"))
         by, note = self.by and f" by {self.by}", self.note and f"; {self.note}"
-        return f"Onset({self.what}{by}: reached by {came:,} of {n:,} trainings{note})"
+        return f"{self.what}{by}: reached by {came:,} of {n:,} trainings{note}"
 
     def hazard_ratios(self) -> HazardRatios:
         """How much sooner the trainings in each bin reach it, in comparison with a bin of reference.
@@ -118,6 +119,9 @@ class Onset:
                 "high": pa.array([each.half.high for each in self.curves], pa.int64()),
             }
         )
+
+    def _shown(self) -> pa.Table:
+        return self.medians()
 
     def to_arrow(self) -> pa.Table:
         """One row per group and step: `share` with `low` and `high`, its pointwise 95% interval.

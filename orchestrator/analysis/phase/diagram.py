@@ -9,6 +9,7 @@ import duckdb
 import numpy as np
 import pyarrow as pa
 
+from attnsweep.orchestrator.analysis.answer import DrawnAnswer
 from attnsweep.orchestrator.analysis.phase.fit import fit_surface
 from attnsweep.orchestrator.analysis.phase.residuals import ResidualBin, binned_residuals, pearson_residuals
 from attnsweep.orchestrator.analysis.phase.surface import Floats, PlaneAxis, Surface, TrialCounts
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, eq=False, slots=True, repr=False)
-class PhaseDiagram:
+class PhaseDiagram(DrawnAnswer):
     """The probability to end stuck, or with one outcome, over two parameters.
 
     Attributes:
@@ -42,8 +43,8 @@ class PhaseDiagram:
     note: str
     ending: Ending = STUCK
 
-    def __repr__(self) -> str:
-        return f"PhaseDiagram({self.ending.share_label} over {self.x.name}, {self.y.name}: {self.note})"
+    def _in_words(self) -> str:
+        return f"{self.ending.share_label} over {self.x.name}, {self.y.name}: {self.note}"
 
     def at(self, x: float | Floats, y: float | Floats) -> tuple[Floats, Floats, Floats]:
         """The probability with the bounds of its 95% band; bounds are NaN where no band is claimed.
@@ -81,6 +82,26 @@ class PhaseDiagram:
             x, y = np.meshgrid(x, y)
         numbers = {self.x.name: x, self.y.name: y, "probability": probability, "low": low, "high": high}
         return pa.table({name: pa.array(each.ravel(), from_pandas=True) for name, each in numbers.items()})
+
+    def _shown(self) -> pa.Table:
+        """The cells of the residuals; without a model, the trials."""
+        x, y = self.x.name, self.y.name
+        if self.surface is None:
+            observed = {x: self.trials.x, y: self.trials.y, "n": self.trials.n, "k": self.trials.k}
+            return pa.table({name: pa.array(each) for name, each in observed.items()})
+        rows = [
+            {
+                x: f"{each.x_low:.3g}..{each.x_high:.3g}",
+                y: f"{each.y_low:.3g}..{each.y_high:.3g}",
+                "n_trials": each.n_trials,
+                "n": each.n,
+                "k": each.k,
+                "expected": each.expected,
+                "z": each.z,
+            }
+            for each in self.residuals()
+        ]
+        return pa.Table.from_pylist(rows)
 
     def plot(self) -> "Figure":
         """The model beside its residuals, with the note; without a model, the trials alone."""

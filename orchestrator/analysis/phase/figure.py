@@ -13,7 +13,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Rectangle
 
-from attnsweep.orchestrator.analysis.figures.axes import scale_logarithmic
+from attnsweep.orchestrator.analysis.figures.axes import scale_logarithmic, title_panel
 from attnsweep.orchestrator.analysis.figures.panels import WIDTH, fix_tick_sizes, new_planes
 from attnsweep.orchestrator.analysis.figures.style import VERMILION, house_style, letters_on
 from attnsweep.orchestrator.analysis.figures.texts import figure_text, legend_below
@@ -69,8 +69,8 @@ def _draw_model(
     handles: dict[str, Artist] = {} if surface is None else _draw_surface(panel, surface, f"half {ending.verb}")
     cells = binned_residuals(surface, trials) if surface is not None and len(trials.x) > _MOST_POINTS else ()
     name, points = _draw_observed(panel, plane, trials, cells)
-    panel.set_title(figure_text(f"share of trainings that {ending.verb}", 48))
     _finish(figure, panel, plane, ScalarMappable(Normalize(0, 1)), figure_text(f"{ending.label} share", 40))
+    title_panel(panel, figure_text(f"share of trainings that {ending.verb}", 48))
     legend_below(figure, handles | {name: points}, columns=3)
 
 
@@ -103,7 +103,7 @@ def _draw_observed(panel: Axes, plane: Plane, trials: TrialCounts, cells: Sequen
 
 def _draw_residuals(figure: Figure, panel: Axes, plane: Plane, cells: Sequence[ResidualBin], ending: Ending) -> None:
     z_colours = ScalarMappable(Normalize(-_MOST_Z, _MOST_Z), "PuOr_r")
-    for each in cells:
+    for number, each in enumerate(cells):
         corner, width, height = (each.x_low, each.y_low), each.x_high - each.x_low, each.y_high - each.y_low
         colour = "white" if each.z is None else z_colours.to_rgba(np.array(each.z))
         patch = Rectangle(corner, width, height, facecolor=colour, edgecolor="0.6", linewidth=0.5)
@@ -118,9 +118,11 @@ def _draw_residuals(figure: Figure, panel: Axes, plane: Plane, cells: Sequence[R
             va="center",
             color=letters_on(patch.get_facecolor()),
             fontweight="bold" if z > _SURPRISING else "normal",
+            # A page in dark colours recolours letters, except those with a gid.
+            gid=f"residual-{number}",
         )
-    panel.set_title(figure_text(f"observed (expected) {ending.label} share", 48))
     _finish(figure, panel, plane, z_colours, "z of observed less expected; bold: |z| > 2")
+    title_panel(panel, figure_text(f"observed (expected) {ending.label} share", 48))
 
 
 def _finish(figure: Figure, panel: Axes, plane: Plane, colours: ScalarMappable, label: str) -> None:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 import duckdb
 import pyarrow as pa
 
+from attnsweep.orchestrator.analysis.answer import DrawnAnswer
 from attnsweep.orchestrator.analysis.rates.by_parameter import ParameterRates
 from attnsweep.orchestrator.analysis.rates.crossing import Crossing, by_label
 from attnsweep.orchestrator.analysis.rates.ending import Ending
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class StuckRates:
+class StuckRates(DrawnAnswer):
     """The stuck rate, or the rate of one outcome, over all trials and by each parameter.
 
     Attributes:
@@ -33,9 +34,9 @@ class StuckRates:
     ending: Ending
     cells: tuple[CellRate, ...] = ()
 
-    def __repr__(self) -> str:
+    def _in_words(self) -> str:
         by = ", ".join(each.title for each in self.by_parameter)
-        return f"StuckRates({self.ending.share_label} {rate_label(self.overall)}{by and f'; by {by}'})"
+        return f"{self.ending.share_label} {rate_label(self.overall)}{by and f'; by {by}'}"
 
     def to_arrow(self) -> pa.Table:
         """One row per bin and per cell, the first row over all trials.
@@ -68,7 +69,7 @@ class StuckRates:
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class OutcomeRates:
+class OutcomeRates(DrawnAnswer):
     """The rate of each outcome.
 
     Attributes:
@@ -90,9 +91,9 @@ class OutcomeRates:
     bins: tuple[tuple[str, ...], ...]
     places: tuple[tuple[int, ...], ...]
 
-    def __repr__(self) -> str:
+    def _in_words(self) -> str:
         where = f" in {len(self.groups)} groups by {self.by}" if self.by else ""
-        return f"OutcomeRates({', '.join(self.outcomes)}{where})"
+        return f"{', '.join(self.outcomes)}{where}"
 
     def most_frequent(self) -> dict[tuple[int, ...], tuple[str, Rate]]:
         """The most frequent outcome of each group that has trainings, and its rate, by the group's place."""

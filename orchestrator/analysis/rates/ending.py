@@ -1,14 +1,12 @@
 """Which trainings a rate is of: the stuck ones, or those that ended with one outcome, or with one detail of it."""
 
-import difflib
-from collections.abc import Iterable
 from dataclasses import dataclass
 
 import duckdb
 
 from attnsweep.orchestrator.analysis.labels import outcome_order
 from attnsweep.orchestrator.ledger.sql import IS_JUDGED, literal
-from attnsweep.workloads.errors import UserError
+from attnsweep.workloads.errors import UserError, did_you_mean
 from attnsweep.workloads.vocabulary import JUDGED_OUTCOMES
 
 _STUCK = "stuck"
@@ -75,13 +73,9 @@ def read_ending(connection: duckdb.DuckDBPyConnection, outcome: str = _STUCK, de
     return Ending(outcome, detail)
 
 
-def closest(given: str, known: Iterable[str], otherwise: str) -> str:
-    """`did you mean marginal?`, or `otherwise` if nothing known is similar."""
-    close = difflib.get_close_matches(given, list(known), n=1)
-    return f"did you mean {close[0]}?" if close else otherwise
-
-
 def _check(subject: str, given: str, known: list[str]) -> None:
     if given not in known:
         expected = f"one of {', '.join(known)}" if known else "none: this outcome has no details here"
-        raise UserError(subject, given=given, expected=expected, fix=closest(given, known, "see docs/outcomes.md"))
+        raise UserError(
+            subject, given=given, expected=expected, fix=did_you_mean(given, known, otherwise="see docs/outcomes.md")
+        )

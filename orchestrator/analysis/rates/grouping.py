@@ -6,11 +6,10 @@ from dataclasses import dataclass
 import duckdb
 
 from attnsweep.orchestrator.analysis.rates.bins import place_in_bins
-from attnsweep.orchestrator.analysis.rates.ending import closest
 from attnsweep.orchestrator.ledger.sql import param_column
 from attnsweep.search_spaces.dimensions import Categorical, Conditional, Float, Int, Scalar, Varied
 from attnsweep.search_spaces.sweep import Sweep
-from attnsweep.workloads.errors import UserError
+from attnsweep.workloads.errors import UserError, did_you_mean
 
 _MOST_VALUES = 8
 """Up to this many distinct numbers get a bin each."""
@@ -44,7 +43,7 @@ def values_of(connection: duckdb.DuckDBPyConnection, name: str) -> dict[int, Sca
             "parameter",
             given=name,
             expected=f"one of {', '.join(known)}",
-            fix=closest(name, known, "name it as in the search space"),
+            fix=did_you_mean(name, known, otherwise="name it as in the search space"),
         )
     return dict(connection.execute(f"select trial, {param_column(name)} from trials order by trial").fetchall())
 

@@ -8,7 +8,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch, Rectangle
 
-from attnsweep.orchestrator.analysis.figures.axes import name_places
+from attnsweep.orchestrator.analysis.figures.axes import name_places, title_panel
 from attnsweep.orchestrator.analysis.figures.panels import WIDTH, new_planes
 from attnsweep.orchestrator.analysis.figures.style import GREY, OUTCOME_COLOURS, house_style, letters_on
 from attnsweep.orchestrator.analysis.figures.texts import figure_text, legend_below
@@ -32,7 +32,7 @@ def rate_map_figure(
     figure, panel = new_cells(names, bins)
     for place, rate in cells.items():
         draw_cell(panel, place, rate, f"cell-{place[0]}-{place[1]}")
-    panel.set_title(f"{title}, 95% interval")
+    title_panel(panel, f"{title}, 95% interval")
     figure.suptitle("\n".join(textwrap.wrap(note, int(12 * figure.get_figwidth()))), fontsize="medium")
     return figure
 
@@ -54,7 +54,7 @@ def outcome_map_figure(
         colour = OUTCOME_COLOURS.get(outcome, GREY)
         draw_cell(panel, place, rate, map_gid(place), colour)
         handles[outcome] = Patch(color=colour)
-    panel.set_title("most frequent outcome, its share")
+    title_panel(panel, "most frequent outcome, its share")
     legend_below(figure, handles, columns=3)
     return figure
 
@@ -104,5 +104,7 @@ def draw_cell(panel: Axes, place: tuple[int, ...], rate: Rate, gid: str, colour:
     patch.set_facecolor(colour or colormaps[rcParams["image.cmap"]](share))
     letters, digits = letters_on(patch.get_facecolor()), decimals(low, high)
     size = rcParams["xtick.labelsize"]
-    panel.text(x, y, f"{share:.{digits}f}", ha="center", va="bottom", color=letters, fontsize=size)
-    panel.text(x, y - 0.08, f"{low:.{digits}f}–{high:.{digits}f}", ha="center", va="top", color=letters)
+    # A page in dark colours recolours letters, except those with a gid.
+    said, interval = f"{share:.{digits}f}", f"{low:.{digits}f}–{high:.{digits}f}"
+    panel.text(x, y, said, ha="center", va="bottom", color=letters, fontsize=size, gid=f"{gid}-share")
+    panel.text(x, y - 0.08, interval, ha="center", va="top", color=letters, gid=f"{gid}-interval")

@@ -9,6 +9,7 @@ import duckdb
 import numpy as np
 import pyarrow as pa
 
+from attnsweep.orchestrator.analysis.answer import Answer, DrawnAnswer
 from attnsweep.orchestrator.analysis.rates.by_parameter import counts_by_trial
 from attnsweep.orchestrator.analysis.rates.crossing import Crossing, read_crossing
 from attnsweep.orchestrator.analysis.rates.ending import Ending
@@ -38,7 +39,7 @@ class CellRate:
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class Interaction:
+class Interaction(DrawnAnswer):
     """A rate in the cells of two parameters, and whether the effect of one parameter depends on the other.
 
     Attributes:
@@ -55,8 +56,8 @@ class Interaction:
     cells: tuple[CellRate, ...]
     test: InteractionTest
 
-    def __repr__(self) -> str:
-        return f"Interaction({self.by[0]} x {self.by[1]} on the {self.ending.share_label}: {self.test})"
+    def _in_words(self) -> str:
+        return f"{self.by[0]} x {self.by[1]} on the {self.ending.share_label}: {self.test}"
 
     def to_arrow(self) -> pa.Table:
         """One row per cell: `param_<name>` holds the label of the bin; then trials, trainings, rate and interval."""
@@ -71,7 +72,7 @@ class Interaction:
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class Interactions:
+class Interactions(Answer):
     """All pairs of several parameters.
 
     Attributes:
@@ -85,10 +86,10 @@ class Interactions:
     pairs: tuple[Interaction, ...]
     p_adjusted: tuple[float | None, ...]
 
-    def __repr__(self) -> str:
+    def _in_words(self) -> str:
         n_shown = sum(p is not None and p < 0.05 for p in self.p_adjusted)
         pairs = f"{len(self.pairs)} pairs of parameters, {n_shown} with adjusted p < 0.05"
-        return f"Interactions({pairs}, on the {self.ending.share_label})"
+        return f"{pairs}, on the {self.ending.share_label}"
 
     def to_arrow(self) -> pa.Table:
         """One row per pair: the parameters, the statistic, its degrees of freedom, `p` and `p_adjusted`."""

@@ -9,12 +9,11 @@ from attnsweep.orchestrator.analysis.onset.hazards import Factor
 from attnsweep.orchestrator.analysis.onset.onset import Onset, factors_of, onset_curves
 from attnsweep.orchestrator.analysis.onset.onset_times import OnsetTimes
 from attnsweep.orchestrator.analysis.rates.crossing import read_crossing
-from attnsweep.orchestrator.analysis.rates.ending import closest
 from attnsweep.orchestrator.analysis.rates.intervals import trials_count_once
 from attnsweep.orchestrator.analysis.roles.history import RoleHistory, role_histories
 from attnsweep.orchestrator.analysis.roles.results import layer_names_of, layer_title
 from attnsweep.search_spaces.sweep import Sweep
-from attnsweep.workloads.errors import UserError
+from attnsweep.workloads.errors import UserError, did_you_mean
 
 LAYER = "layer"
 
@@ -43,7 +42,7 @@ def read_emergence(
             "role",
             given=role,
             expected=f"one of {', '.join(there)}" if there else "a workload with attention heads",
-            fix=closest(role, there, "see docs/roles.md"),
+            fix=did_you_mean(role, there, otherwise="see docs/roles.md"),
         )
     columns = zip(*((each.trial, each.step, each.emerged) for each in chosen), strict=True)
     times = OnsetTimes(*(np.concatenate(column) for column in columns))

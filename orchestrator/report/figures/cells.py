@@ -7,6 +7,7 @@ from matplotlib.axis import Axis
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
+from attnsweep.orchestrator.analysis.figures.axes import power_label, title_panel
 from attnsweep.orchestrator.analysis.figures.style import VERMILION, house_style
 from attnsweep.orchestrator.analysis.rates.by_parameter import ParameterRates
 from attnsweep.orchestrator.analysis.rates.intervals import rate_label
@@ -44,7 +45,7 @@ def cells_figure(regions: Regions, measure: str) -> CellsFigure:
         hover[gid] = f"{places}: {measure} {rate_label(rate)} trainings, {cell.n_trials} trials"
     _mark_edges(panel.xaxis, across, ha="center")
     _mark_edges(panel.yaxis, up, ha="right")
-    panel.set_title(f"{measure} share observed, 95% interval")
+    title_panel(panel, f"{measure} share observed, 95% interval")
     if regions.best is not None:
         column, row = regions.best.place
         frame = Rectangle((column - 0.47, row - 0.47), 0.94, 0.94, fill=False, edgecolor=VERMILION, linewidth=1.8)
@@ -62,6 +63,6 @@ def _mark_edges(axis: Axis, rates: ParameterRates, ha: str) -> None:
 
 
 def _number(value: float) -> str:
-    """`$10^{-4}$` for a power of ten with many zeros; else up to three digits."""
+    """10⁻⁴ for a power of ten with many zeros; else up to three digits."""
     power = round(math.log10(value)) if value > 0 else 0
-    return f"$10^{{{power}}}$" if abs(power) > 1 and value == float(f"1e{power}") else f"{value:.3g}"
+    return power_label(power) if abs(power) > 1 and value == float(f"1e{power}") else f"{value:.3g}"

@@ -8,7 +8,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FormatStrFormatter, LogLocator, NullLocator
 
-from attnsweep.orchestrator.analysis.figures.axes import scale_steps
+from attnsweep.orchestrator.analysis.figures.axes import label_powers, scale_steps, title_panel
 from attnsweep.orchestrator.analysis.figures.panels import new_figure
 from attnsweep.orchestrator.analysis.figures.style import GREY, OUTCOME_COLOURS, house_style
 from attnsweep.orchestrator.analysis.figures.texts import figure_text
@@ -57,7 +57,7 @@ def _curve_figure(curve: LearningCurve, levels: Sequence[ReferenceLevel], togeth
     panel.set_ylabel("evaluation loss")
     name = figure_text(curve.outcome.replace("_", " "))
     s = "" if curve.n_trainings == 1 else "s"
-    panel.set_title(f"{name}, {curve.n_trainings:,} training{s}")
+    title_panel(panel, f"{name}, {curve.n_trainings:,} training{s}")
     return figure
 
 
@@ -71,6 +71,7 @@ def _scale_losses(panel: Axes, curves: Sequence[LearningCurve], levels: Sequence
         lowest, highest = max(lowest, min(known) / _BEYOND_LEVELS), min(highest, max(known) * _BEYOND_LEVELS)
     if lowest > 0 and math.log10(highest / lowest) >= _DECADES:
         panel.set_yscale("log")
+        label_powers(panel.yaxis)
         room = (highest / lowest) ** 0.05
         panel.set_ylim(lowest / room, highest * room)
         if math.log10(highest / lowest) < _FEW_DECADES:

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     import duckdb
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, repr=False)
 class Summary:
     """The end of a run.
 
@@ -54,6 +54,11 @@ class Summary:
     in_mlflow: bool
     replays: Replays | None
     promised: Promised | None = None
+
+    def __repr__(self) -> str:
+        counts = ", ".join(f"{outcome} {count:,}" for outcome, count in self.results.outcomes.items())
+        state = "finished" if self.finished else "not finished"
+        return f"Summary({self.directory.place}: {state}, {self.n_trials:,} trials, {counts or 'no trainings'})"
 
     @property
     def n_trainings(self) -> int:

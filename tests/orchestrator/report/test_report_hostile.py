@@ -9,6 +9,7 @@ from xml.etree import ElementTree
 import pytest
 
 from attnsweep.orchestrator.report.page import write_report
+from attnsweep.orchestrator.report.script import page_script
 from attnsweep.orchestrator.report.why_page import WhyPage, shown_map
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
 from attnsweep.search_spaces import Categorical
@@ -70,13 +71,17 @@ def _nasty_page() -> WhyPage:
 @pytest.mark.slow
 def test_nothing_becomes_markup(hostile: tuple[Path, Element]) -> None:
     _, page = hostile
-    assert page.all("script") == []
+    data, code = page.all("script")
+    assert data.attributes["type"] == "application/json"
+    assert json.loads(data.text)["details"][0].startswith(SCRIPT)
+    assert code.text == page_script().text
     everything = _every(page)
     assert not [name for each in everything for name in each.attributes if name.startswith("on")]
     assert {each.tag for each in everything} <= {
         *(
             "html",
             "head",
+            "script",
             "meta",
             "link",
             "title",

@@ -1,0 +1,149 @@
+"""Every trial and every training of a sweep, as columns for the page's script."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import duckdb
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from attnsweep.orchestrator.analysis.figures.style import GREY, OUTCOME_COLOURS
+from attnsweep.orchestrator.analysis.labels import clipped, outcome_order, plain_label, value_label
+from attnsweep.orchestrator.analysis.rates.by_parameter import swept_names
+from attnsweep.orchestrator.analysis.rates.grouping import is_logarithmic, parameters_of
+from attnsweep.orchestrator.ledger.sql import IS_JUDGED, param_column
+from attnsweep.orchestrator.report.explorer.columns import coded, counts, measures
+from attnsweep.orchestrator.report.portable import without_folders
+from attnsweep.search_spaces.dimensions import Categorical, Conditional, Dimension
+from attnsweep.search_spaces.sweep import Sweep
+from attnsweep.workloads.vocabulary import STUCK_OUTCOMES
+
+LOSS = "loss_median"
+"""The measure of a trial beside its parameters: its median loss, of the view `trials`."""
+_TRAININGS = """
+select trial, replicate, outcome, coalesce(outcome_detail, '') as detail, eval_loss from trainings
+order by trial, replicate
+"""
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Axis:
+    """What one trial has one value of: a swept parameter, or the median loss.
+
+    Attributes:
+        name: The parameter's name, or `loss_median`.
+        log: Whether its axis is logarithmic.
+        values: One for each trial: numbers with NaN for null, or places in `choices`.
+        choices: The labels of the values; empty if they are numbers.
+    """
+
+    name: str
+    log: bool
+    values: NDArray[np.float64]
+    choices: tuple[str, ...] = ()
+
+    def as_json(self) -> dict[str, Any]:
+        """For the page's script."""
+        column = counts(self.values.astype(np.int64)) if self.choices else measures(self.values)
+        label = "median evaluation loss" if self.name == LOSS else plain_label(self.name)
+        shown = {"name": text(self.name), "label": text(label), "choices": [text(each) for each in self.choices]}
+        return shown | {"log": self.log, "values": column}
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Points:
+    """All trials in the order of their numbers, and all trainings in the order of trial and replicate.
+
+    Attributes:
+        trials: (T,) the trials' numbers.
+        axes: The swept parameters, then the median loss.
+        trainings: The columns `trial`, `replicate`, `outcome`, `detail` and `eval_loss`.
+        judged: The outcomes that count in rates.
+    """
+
+    trials: NDArray[np.int64]
+    axes: tuple[Axis, ...]
+    trainings: pa.Table
+    judged: frozenset[str]
+
+    def axis(self, name: str) -> Axis:
+        """The axis of this name."""
+        return next(each for each in self.axes if each.name == name)
+
+    def as_json(self) -> dict[str, Any]:
+        """For the page's script."""
+        whose = self.trainings["trial"].to_numpy()
+        outcomes = sorted(self.trainings["outcome"].unique().to_pylist(), key=outcome_order)
+        _, outcome = coded(self.trainings["outcome"].to_pylist(), outcomes)
+        details, detail = coded(self.trainings["detail"].to_pylist(), [])
+        sizes = np.searchsorted(whose, self.trials, "right") - np.searchsorted(whose, self.trials, "left")
+        return {
+            "trial": counts(self.trials),
+            "size": counts(sizes),
+            "axes": [each.as_json() for each in self.axes],
+            "replicate": counts(self.trainings["replicate"].to_numpy().astype(np.int64)),
+            "outcome": counts(outcome),
+            "detail": counts(detail),
+            "loss": measures(_numbers(self.trainings["eval_loss"])),
+            "outcomes": [
+                {
+                    "name": text(name),
+                    "colour": OUTCOME_COLOURS.get(name, GREY),
+                    "stuck": name in STUCK_OUTCOMES,
+                    "judged": name in self.judged,
+                }
+                for name in outcomes
+            ],
+            "details": [text(each) for each in details],
+        }
+
+
+def read_points(connection: duckdb.DuckDBPyConnection, spec: Sweep) -> Points | None:
+    """Reads the trials and trainings from a ledger; `None` without any, or if the sweep varies no parameter.
+
+    Args:
+        connection: From `Ledger.connect`.
+        spec: The sweep.
+    """
+    known = set(parameters_of(connection))
+    names = [name for name in swept_names(spec) if name in known]
+    columns = "".join(f", {param_column(name)}" for name in names)
+    trials = connection.sql(f"select trial, loss_median{columns} from trials order by trial").to_arrow_table()
+    if not names or not len(trials):
+        return None
+    loss = _numbers(trials[LOSS])
+    positive = loss[loss > 0]
+    log = len(positive) == int(np.isfinite(loss).sum()) and is_logarithmic([], LOSS, positive.tolist())
+    axes = [_axis(spec, name, trials[f"param_{name}"]) for name in names] + [Axis(LOSS, log, loss)]
+    rows = connection.sql(_TRAININGS).to_arrow_table()
+    judged = connection.execute(f"select distinct outcome from trainings where {IS_JUDGED}").fetchall()
+    numbers = trials["trial"].to_numpy().astype(np.int64)
+    return Points(numbers, tuple(axes), rows, frozenset(outcome for (outcome,) in judged))
+
+
+def text(value: object) -> str:
+    """Any text as the page shows it: short, without folders of this machine."""
+    return clipped(without_folders(str(value)), 60)
+
+
+def _axis(spec: Sweep, name: str, column: pa.ChunkedArray) -> Axis:
+    choices = _choices(spec.space[name])
+    is_number = pa.types.is_integer(column.type) or pa.types.is_floating(column.type)
+    if is_number and not choices:
+        numbers = _numbers(column)
+        return Axis(name, is_logarithmic([spec], name, numbers[np.isfinite(numbers)].tolist()), numbers)
+    values, places = coded(column.to_pylist(), choices)
+    return Axis(name, False, places.astype(np.float64), tuple(value_label(value) for value in values))
+
+
+def _choices(dimension: Dimension) -> tuple[object, ...]:
+    if isinstance(dimension, Conditional):
+        return _choices(dimension.then) or _choices(dimension.otherwise)
+    return tuple(dimension.choices) if isinstance(dimension, Categorical) else ()
+
+
+def _numbers(column: pa.ChunkedArray) -> NDArray[np.float64]:
+    """The column with NaN for null and for what is not finite."""
+    values = np.array(column.cast(pa.float64()).to_numpy(), dtype=np.float64)
+    return np.where(np.isfinite(values), values, np.nan)

@@ -1,0 +1,105 @@
+// Puts the parts together for each sweep of the page. Without this script the page shows everything else.
+
+function makeSelect(label, options, chosen, onChange) {
+  const select = make("select", {}, ...options.map((text, at) => make("option", { value: String(at) }, text)));
+  select.value = String(chosen);
+  select.addEventListener("change", () => onChange(Number(select.value)));
+  return make("label", {}, label, select);
+}
+
+function makeTrialField(view) {
+  const field = make("input", { type: "number", min: "0", step: "1" });
+  field.addEventListener("change", () => {
+    if (field.value === "") return;
+    const at = placeOf(view.sweep, Number(field.value));
+    if (at >= 0) view.choose(at);
+    else view.detail.replaceChildren(make("p", {}, `This sweep has no trial ${field.value}.`));
+  });
+  return make("label", {}, "trial", field);
+}
+
+function legendOf(colours) {
+  return colours.legend.map(([colour, label]) => {
+    const swatch = make("i", {});
+    swatch.style.background = colour;
+    return make("span", {}, swatch, label);
+  });
+}
+
+function countsInside(sweep, inside) {
+  let trials = 0;
+  const counts = new Array(sweep.outcomes.length).fill(0);
+  for (let at = 0; at < sweep.trial.length; at += 1) {
+    if (!inside[at]) continue;
+    trials += 1;
+    for (let one = sweep.first[at]; one < sweep.first[at + 1]; one += 1) counts[sweep.outcome[one]] += 1;
+  }
+  const { n, k } = shareOf(sweep, counts, (outcome) => outcome.stuck);
+  const said = (number) => number.toLocaleString("en");
+  return `${said(trials)} of ${said(sweep.trial.length)} trials are in the brushes; of their ${said(n)} trainings that did not fail, ${said(k)} are stuck.`;
+}
+
+async function explore(section) {
+  const sweep = await unpackSweep(JSON.parse(document.getElementById(section.dataset.points).textContent));
+  const endings = endingsOf(sweep);
+  const state = { x: sweep.first_axes[0], y: sweep.first_axes[1], ending: endings[0], chosen: null, inside: new Uint8Array(sweep.trial.length).fill(1) };
+  const view = { sweep, state, scales: [], detail: make("div", { class: "detail", "aria-live": "polite" }) };
+  for (const axis of sweep.axes) {
+    view.scales.push(scaleAxis(axis));
+    await breath();
+  }
+  const [scatter, parallel] = [makeScatter(view), makeParallel(view)];
+  view.settled = () => section.setAttribute("aria-busy", String(!(scatter.points.done && parallel.lines.done)));
+  const legend = make("p", { class: "legend note" });
+  const inside = make("p", { class: "note inside" });
+
+  view.choose = (at) => { state.chosen = at; scatter.mark(); showTrial(sweep, at, view.detail); };
+  view.brushed = () => { inside.textContent = countsInside(sweep, state.inside); scatter.draw(); parallel.draw(); };
+  const recolour = () => {
+    state.scheme = schemeColours();
+    state.colours = colourTrials(sweep, state.ending, state.scheme);
+    legend.replaceChildren(...legendOf(state.colours));
+    scatter.draw();
+    parallel.draw();
+  };
+
+  const names = sweep.axes.map((axis) => axis.label);
+  const clear = make("button", { type: "button" }, "Clear the brushes");
+  clear.addEventListener("click", parallel.clear);
+  section.append(
+    make("div", { class: "controls" },
+      makeSelect("across", names, state.x, (at) => { state.x = at; scatter.draw(); }),
+      makeSelect("up", names, state.y, (at) => { state.y = at; scatter.draw(); }),
+      makeSelect("colour", endings.map((each) => each.label), 0, (at) => { state.ending = endings[at]; recolour(); }),
+      makeTrialField(view)),
+    legend,
+    make("div", { class: "beside" }, scatter.element, view.detail),
+    make("h3", {}, "All swept parameters"),
+    make("p", { class: "note" }, `Draw along an axis to keep the trials that pass there, here and above; click the axis to release it.${parallel.note}`),
+    parallel.element,
+    make("div", { class: "controls" }, clear, inside),
+    make("div", { class: "figures large" }, ...sweep.extremes.map((each) => makeExtremes(view, each))),
+  );
+  view.detail.append(make("p", { class: "note" }, "Click a point, or give a trial's number."));
+  section.hidden = false;
+  inside.textContent = countsInside(sweep, state.inside);
+  recolour();
+  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", recolour);
+  let width = section.clientWidth;
+  new ResizeObserver(() => {
+    if (section.clientWidth === width) return;
+    width = section.clientWidth;
+    scatter.draw();
+    parallel.draw();
+  }).observe(section);
+}
+
+async function start() {
+  document.querySelectorAll("main table:not(.regions)").forEach(makeSortable);
+  for (const section of document.querySelectorAll("section.explore")) {
+    await breath();
+    await explore(section);
+  }
+}
+
+start();

@@ -1,0 +1,163 @@
+// Canvases, scales, colours, and drawing in slices that leave the browser free to answer.
+
+const SLICE_MS = 10;
+const PER_SLICE = 400;
+const SHADES = 11;
+
+function make(tag, attributes = {}, ...children) {
+  const element = document.createElement(tag);
+  for (const [name, value] of Object.entries(attributes)) element.setAttribute(name, value);
+  element.append(...children);
+  return element;
+}
+
+// Calls work(from, to) until all of `n` is done, some at a time; a later call with the same `owner` ends this one.
+// `settled` is told when `owner.done` changes.
+function inSlices(owner, n, work, settled) {
+  owner.run = (owner.run ?? 0) + 1;
+  const mine = owner.run;
+  owner.done = false;
+  settled();
+  let at = 0;
+  const slice = () => {
+    if (owner.run !== mine) return;
+    const until = performance.now() + SLICE_MS;
+    while (at < n && performance.now() < until) {
+      const end = Math.min(at + PER_SLICE, n);
+      work(at, end);
+      at = end;
+    }
+    if (at < n) requestAnimationFrame(slice);
+    else {
+      owner.done = true;
+      settled();
+    }
+  };
+  slice();
+}
+
+// Two canvases on top of each other: the drawing, and above it what changes with the pointer.
+function makePlate(height, label) {
+  const below = make("canvas", { role: "img", "aria-label": label });
+  const above = make("canvas", { "aria-hidden": "true" });
+  const element = make("div", { class: "plate" }, below, above);
+  element.style.height = `${height}px`;
+  const plate = { element, below, above, width: 0, height };
+  plate.fit = () => {
+    const ratio = window.devicePixelRatio || 1;
+    plate.width = element.clientWidth;
+    for (const canvas of [below, above]) {
+      canvas.width = Math.round(plate.width * ratio);
+      canvas.height = Math.round(height * ratio);
+      canvas.getContext("2d").setTransform(ratio, 0, 0, ratio, 0, 0);
+    }
+  };
+  plate.clear = (canvas) => {
+    const pen = canvas.getContext("2d");
+    pen.clearRect(0, 0, plate.width, height);
+    return pen;
+  };
+  return plate;
+}
+
+function channels(colour) {
+  return [1, 3, 5].map((at) => parseInt(colour.slice(at, at + 2), 16));
+}
+
+function mixed(from, to, share) {
+  const end = channels(to);
+  return `#${channels(from).map((each, at) => Math.round(each + share * (end[at] - each)).toString(16).padStart(2, "0")).join("")}`;
+}
+
+// The page's own colours, as its style sheet has them for the scheme in force.
+function schemeColours() {
+  const style = getComputedStyle(document.documentElement);
+  const of = (name) => style.getPropertyValue(name).trim();
+  const [ink, soft, line, paper, mark] = ["--ink", "--soft", "--line", "--paper", "--mark"].map(of);
+  const weight = (colour) => channels(colour).reduce((sum, each) => sum + each, 0);
+  // Black on a dark page would not be seen.
+  const seen = (colour) => (Math.abs(weight(colour) - weight(paper)) < 130 ? ink : colour);
+  return { ink, soft, line, paper, mark, seen };
+}
+
+// The colour of each trial: a palette, each trial's place in it, and a legend.
+function colourTrials(sweep, ending, scheme) {
+  const n = sweep.trial.length;
+  const of = new Uint8Array(n);
+  if (ending.test === null) {
+    const palette = sweep.outcomes.map((each) => scheme.seen(each.colour));
+    for (let at = 0; at < n; at += 1) {
+      const counts = outcomesOf(sweep, at);
+      of[at] = counts.indexOf(Math.max(...counts));
+    }
+    return { of, palette, legend: sweep.outcomes.map((each, at) => [palette[at], each.name]) };
+  }
+  const none = mixed(scheme.paper, scheme.soft, 0.4);
+  const all = scheme.seen(ending.colour ?? scheme.mark);
+  const palette = Array.from({ length: SHADES }, (_, step) => mixed(none, all, step / (SHADES - 1)));
+  for (let at = 0; at < n; at += 1) {
+    const { n: judged, k } = shareOf(sweep, outcomesOf(sweep, at), ending.test);
+    of[at] = judged ? Math.round((k / judged) * (SHADES - 1)) : 0;
+  }
+  return { of, palette, legend: [0, 5, 10].map((step) => [palette[step], `${step * 10}% of a trial's trainings`]) };
+}
+
+const RAISED = "⁰¹²³⁴⁵⁶⁷⁸⁹";
+function powerOfTen(power) {
+  if (power >= -2 && power <= 3) return String(Number((10 ** power).toPrecision(1)));
+  return `10${power < 0 ? "⁻" : ""}${[...String(Math.abs(power))].map((digit) => RAISED[digit]).join("")}`;
+}
+
+function logTicks(low, high) {
+  const decades = [];
+  const every = Math.ceil((high - low) / 7);
+  for (let power = Math.ceil(low); power <= high; power += 1) {
+    if (power % every === 0) decades.push([power, powerOfTen(power)]);
+  }
+  if (decades.length > 2) return decades;
+  const ticks = [];
+  for (let power = Math.floor(low); power <= high; power += 1) {
+    for (const digit of [1, 2, 5]) {
+      const at = power + Math.log10(digit);
+      if (at >= low && at <= high) ticks.push([at, shown(digit * 10 ** power)]);
+    }
+  }
+  return ticks;
+}
+
+function linearTicks(low, high) {
+  const rough = (high - low) / 5;
+  const unit = 10 ** Math.floor(Math.log10(rough));
+  const step = [1, 2, 5, 10].find((each) => each * unit >= rough) * unit;
+  const ticks = [];
+  for (let at = Math.ceil(low / step); at * step <= high; at += 1) ticks.push([at * step, shown(at * step)]);
+  return ticks;
+}
+
+// Where the values of an axis lie, from 0 to 1 (NaN for null), and its ticks as [place, label].
+function scaleAxis(axis) {
+  const n = axis.choices.length;
+  if (n) {
+    const ticks = axis.choices.map((label, at) => [(at + 0.5) / n, label.length > 14 ? `${label.slice(0, 13)}…` : label]);
+    return { places: Float32Array.from(axis.values, (value) => (value + 0.5) / n), ticks, band: 1 / n };
+  }
+  const scaled = Float64Array.from(axis.values, axis.log ? Math.log10 : Number);
+  let low = Infinity;
+  let high = -Infinity;
+  for (const each of scaled) {
+    if (each < low) low = each;
+    if (each > high) high = each;
+  }
+  if (low === high || low === Infinity) [low, high] = low === Infinity ? [0, 1] : [low - 0.5, low + 0.5];
+  const room = 0.03 * (high - low);
+  low -= room;
+  high += room;
+  const place = (value) => (value - low) / (high - low);
+  const ticks = (axis.log ? logTicks : linearTicks)(low, high).map(([at, label]) => [place(at), label]);
+  return { places: Float32Array.from(scaled, place), ticks, band: 0 };
+}
+
+// The same part of -0.5 to 0.5 for a trial in each drawing: trials with one choice do not cover each other.
+function jitter(at) {
+  return ((at * 0.6180339887) % 1) - 0.5;
+}

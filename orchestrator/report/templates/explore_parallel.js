@@ -1,0 +1,130 @@
+// Trials as lines over all axes; a part of an axis that the pointer marks chooses the trials that pass through it.
+
+const MOST_LINES = 5000;
+const SIDE = 48;
+const TOP = 26;
+const FOOT = 14;
+const GRIP = 22; // of an axis, to either side, in pixels
+
+function makeParallel(view) {
+  const { sweep, state } = view;
+  const plate = makePlate(270, "All swept parameters side by side, one line for each trial");
+  plate.element.classList.add("brushed");
+  const n = sweep.trial.length;
+  const every = Math.ceil(n / MOST_LINES);
+  const lines = {};
+  const brushes = new Map();
+  let held = null;
+
+  const across = (axis) => SIDE + (axis * (plate.width - 2 * SIDE)) / Math.max(sweep.axes.length - 1, 1);
+  const up = (place) => plate.height - FOOT - place * (plate.height - TOP - FOOT);
+
+  function drawLine(pen, at) {
+    pen.beginPath();
+    let isDown = false;
+    view.scales.forEach(({ places, band }, axis) => {
+      const place = places[at] + jitter(at) * 0.5 * band;
+      if (Number.isNaN(place)) isDown = false;
+      else if (isDown) pen.lineTo(across(axis), up(place));
+      else pen.moveTo(across(axis), up(place));
+      if (!Number.isNaN(place)) isDown = true;
+    });
+    pen.stroke();
+  }
+
+  function drawAxes() {
+    const pen = plate.clear(plate.above);
+    const { ink, soft, mark, paper } = state.scheme;
+    pen.font = "12px system-ui, sans-serif";
+    view.scales.forEach(({ ticks }, axis) => {
+      const left = across(axis);
+      const isLast = axis === sweep.axes.length - 1;
+      pen.strokeStyle = soft;
+      pen.beginPath();
+      pen.moveTo(left, up(0));
+      pen.lineTo(left, up(1));
+      pen.stroke();
+      pen.textAlign = axis === 0 ? "left" : isLast ? "right" : "center";
+      const room = (plate.width - 2 * SIDE) / Math.max(sweep.axes.length - 1, 1) - 6;
+      pen.fillStyle = ink;
+      pen.fillText(sweep.axes[axis].name, left + (axis === 0 ? 4 - SIDE : isLast ? SIDE - 4 : 0), 13, Math.max(room, 40));
+      pen.textAlign = isLast ? "left" : "right";
+      pen.lineWidth = 3;
+      pen.strokeStyle = paper;
+      for (const [place, label] of ticks) {
+        const from = left + (isLast ? 5 : -5);
+        pen.strokeText(label, from, up(place) + 4, SIDE - 8);
+        pen.fillText(label, from, up(place) + 4, SIDE - 8);
+      }
+      pen.lineWidth = 1;
+      if (brushes.has(axis)) {
+        const [low, high] = brushes.get(axis);
+        pen.fillStyle = mark;
+        pen.globalAlpha = 0.35;
+        pen.fillRect(left - 7, up(high), 14, up(low) - up(high));
+        pen.globalAlpha = 1;
+      }
+    });
+  }
+
+  function draw() {
+    plate.fit();
+    drawAxes();
+    const pen = plate.clear(plate.below);
+    pen.lineWidth = 1;
+    const { of, palette } = state.colours;
+    pen.globalAlpha = n > 300 ? 0.25 : 0.6;
+    inSlices(lines, Math.ceil(n / every), (from, to) => {
+      for (let at = from * every; at < to * every && at < n; at += every) {
+        if (!state.inside[at]) continue;
+        pen.strokeStyle = palette[of[at]];
+        drawLine(pen, at);
+      }
+    }, view.settled);
+  }
+
+  function applyBrushes() {
+    state.inside.fill(1);
+    for (const [axis, [low, high]] of brushes) {
+      const { places } = view.scales[axis];
+      for (let at = 0; at < n; at += 1) {
+        if (!(places[at] >= low && places[at] <= high)) state.inside[at] = 0;
+      }
+    }
+    view.brushed();
+  }
+
+  function placeAt(event) {
+    const box = plate.element.getBoundingClientRect();
+    const place = (plate.height - FOOT - (event.clientY - box.top)) / (plate.height - TOP - FOOT);
+    return { left: event.clientX - box.left, place: Math.min(Math.max(place, 0), 1) };
+  }
+
+  plate.element.addEventListener("pointerdown", (event) => {
+    const { left, place } = placeAt(event);
+    const axis = sweep.axes.findIndex((_, each) => Math.abs(across(each) - left) < GRIP);
+    if (axis < 0) return;
+    plate.element.setPointerCapture(event.pointerId);
+    held = { axis, from: place };
+    brushes.delete(axis);
+  });
+  plate.element.addEventListener("pointermove", (event) => {
+    if (held === null) return;
+    const { place } = placeAt(event);
+    const ends = [Math.min(held.from, place), Math.max(held.from, place)];
+    // A click, which clears the brush, moves a little too.
+    if (ends[1] - ends[0] > 0.01) brushes.set(held.axis, ends);
+    drawAxes();
+  });
+  const release = () => {
+    if (held === null) return;
+    held = null;
+    applyBrushes();
+  };
+  plate.element.addEventListener("pointerup", release);
+  plate.element.addEventListener("pointercancel", release);
+
+  const clear = () => { brushes.clear(); applyBrushes(); };
+  const note = every === 1 ? "" : ` Drawn are ${Math.ceil(n / every).toLocaleString("en")} of the lines, every ${every}th trial; brushes and counts take all.`;
+  return { element: plate.element, draw, clear, lines, note };
+}

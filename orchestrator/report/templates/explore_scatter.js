@@ -1,0 +1,118 @@
+// Trials as points in the plane of two axes.
+
+const MARGIN = { left: 62, right: 12, top: 10, bottom: 44 };
+const REACH = 12; // of the pointer, in pixels
+
+function makeScatter(view) {
+  const { sweep, state } = view;
+  const plate = makePlate(400, "All trials in the plane of two parameters; the table below lists the chosen one");
+  const tip = make("div", { class: "tip", hidden: "" });
+  plate.element.append(tip);
+  const points = {};
+  const n = sweep.trial.length;
+  const size = n > 20000 ? 2 : n > 2000 ? 4 : 7;
+  let x = new Float32Array(n);
+  let y = new Float32Array(n);
+
+  function placePoints() {
+    const [across, up] = [view.scales[state.x], view.scales[state.y]];
+    const [wide, high] = [plate.width - MARGIN.left - MARGIN.right, plate.height - MARGIN.top - MARGIN.bottom];
+    for (let at = 0; at < n; at += 1) {
+      const [right, raised] = [jitter(at) * 0.7 * across.band, jitter(at + 7919) * 0.7 * up.band];
+      x[at] = MARGIN.left + (across.places[at] + right) * wide;
+      y[at] = MARGIN.top + (1 - up.places[at] - raised) * high;
+    }
+  }
+
+  function drawFrame(pen) {
+    const { ink, line } = state.scheme;
+    const [right, bottom] = [plate.width - MARGIN.right, plate.height - MARGIN.bottom];
+    pen.font = "12px system-ui, sans-serif";
+    pen.strokeStyle = line;
+    pen.fillStyle = ink;
+    pen.strokeRect(MARGIN.left, MARGIN.top, right - MARGIN.left, bottom - MARGIN.top);
+    pen.textAlign = "center";
+    for (const [place, label] of view.scales[state.x].ticks) {
+      pen.fillText(label, MARGIN.left + place * (right - MARGIN.left), bottom + 16);
+    }
+    pen.fillText(sweep.axes[state.x].name, (MARGIN.left + right) / 2, plate.height - 8);
+    pen.textAlign = "right";
+    for (const [place, label] of view.scales[state.y].ticks) {
+      pen.fillText(label, MARGIN.left - 5, bottom - place * (bottom - MARGIN.top) + 4, MARGIN.left - 18);
+    }
+    pen.save();
+    pen.translate(11, (MARGIN.top + bottom) / 2);
+    pen.rotate(-Math.PI / 2);
+    pen.textAlign = "center";
+    pen.fillText(sweep.axes[state.y].name, 0, 0);
+    pen.restore();
+  }
+
+  function draw() {
+    plate.fit();
+    placePoints();
+    const pen = plate.clear(plate.below);
+    drawFrame(pen);
+    const { of, palette } = state.colours;
+    inSlices(points, n, (from, to) => {
+      for (let at = from; at < to; at += 1) {
+        if (Number.isNaN(x[at]) || Number.isNaN(y[at])) continue;
+        pen.fillStyle = state.inside[at] ? palette[of[at]] : state.scheme.line;
+        pen.globalAlpha = state.inside[at] ? 0.85 : 0.35;
+        pen.fillRect(x[at] - size / 2, y[at] - size / 2, size, size);
+      }
+      pen.globalAlpha = 1;
+    }, view.settled);
+    mark();
+  }
+
+  function mark(hovered = null) {
+    const pen = plate.clear(plate.above);
+    pen.lineWidth = 2;
+    for (const [at, colour] of [[state.chosen, state.scheme.ink], [hovered, state.scheme.soft]]) {
+      if (at === null || Number.isNaN(x[at]) || Number.isNaN(y[at])) continue;
+      pen.strokeStyle = colour;
+      pen.strokeRect(x[at] - size / 2 - 3, y[at] - size / 2 - 3, size + 6, size + 6);
+    }
+  }
+
+  function nearest(event) {
+    const box = plate.element.getBoundingClientRect();
+    const [left, top] = [event.clientX - box.left, event.clientY - box.top];
+    let found = null;
+    let least = REACH * REACH;
+    for (let at = 0; at < n; at += 1) {
+      const distance = (x[at] - left) ** 2 + (y[at] - top) ** 2;
+      if (distance < least && state.inside[at]) [found, least] = [at, distance];
+    }
+    return found;
+  }
+
+  function hover(event) {
+    const at = nearest(event);
+    mark(at);
+    tip.hidden = at === null;
+    if (at === null) return;
+    tip.textContent = tipOf(sweep, at);
+    const room = plate.width - tip.offsetWidth - 4;
+    tip.style.left = `${Math.max(4, Math.min(x[at] + 12, room))}px`;
+    tip.style.top = `${Math.max(4, y[at] - tip.offsetHeight - 10)}px`;
+  }
+
+  plate.element.addEventListener("pointermove", hover);
+  plate.element.addEventListener("pointerleave", () => { tip.hidden = true; mark(); });
+  plate.element.addEventListener("click", (event) => {
+    const at = nearest(event);
+    if (at !== null) view.choose(at);
+  });
+  return { element: plate.element, draw, mark, points };
+}
+
+function tipOf(sweep, at) {
+  const lines = [`trial ${sweep.trial[at]}`];
+  for (const axis of sweep.axes) lines.push(`${axis.name} ${axisText(axis, at)}`);
+  outcomesOf(sweep, at).forEach((count, which) => {
+    if (count) lines.push(`${count} ${sweep.outcomes[which].name}`);
+  });
+  return lines.join("\n");
+}

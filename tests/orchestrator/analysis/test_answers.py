@@ -1,0 +1,181 @@
+"""What all answers share: tables in three formats, one line of text, and HTML in which untrusted names are escaped."""
+
+import base64
+import builtins
+import re
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from attnsweep.orchestrator.analysis import compare, open_sweep
+from attnsweep.orchestrator.analysis.answer import Answer
+from attnsweep.orchestrator.analysis.opened_sweep import SweepData
+from attnsweep.orchestrator.analysis.tables import html_table
+from attnsweep.workloads.errors import UserError
+from tests.orchestrator.head_rows import head_rows, sweep_with_heads
+from tests.orchestrator.small_sweep import small_sweep, sweep_on_disk, trial_rows
+
+HOSTILE = "<script>alert('\x1b[2J')</script>"
+BY = ("init_sigma", "learning_rate")
+IN_A_KERNEL = """
+import sys, types
+sys.modules["ipywidgets"] = None
+sys.modules["IPython"] = types.ModuleType("IPython")
+sys.modules["IPython"].get_ipython = lambda: types.SimpleNamespace(config={"IPKernelApp": {}})
+import attnsweep
+print(attnsweep.open_sweep(sys.argv[1]).trials().num_rows)
+"""
+"""DuckDB takes an interpreter without a file for a notebook if IPython says that it is one."""
+ASKED: dict[str, Callable[[SweepData], Answer]] = {
+    "StuckRates": lambda sweep: sweep.stuck_rates(by=BY),
+    "OutcomeRates": lambda sweep: sweep.outcomes(by="init_sigma"),
+    "PhaseDiagram": lambda sweep: sweep.phase_diagram(*BY),
+    "Interaction": lambda sweep: sweep.interaction(*BY),
+    "Interactions": lambda sweep: sweep.interactions(),
+    "Onset": lambda sweep: sweep.onset("solved", by="init_sigma"),
+    "HazardRatios": lambda sweep: sweep.onset("solved", by="init_sigma").hazard_ratios(),
+    "Importance": lambda sweep: sweep.importance(),
+    "SweepComparison": lambda sweep: compare(sweep, sweep, by="init_sigma"),
+}
+
+
+@pytest.fixture(scope="module")
+def sweep(tmp_path_factory: pytest.TempPathFactory) -> SweepData:
+    rng, trials = np.random.default_rng(0), []
+    for number in range(40):
+        sigma, rate = 10 ** rng.uniform(-4, 0), 10 ** rng.uniform(-3, -1)
+        ends = rng.choice(["solved", "marginal"], 4, p=[0.2, 0.8] if sigma < 0.01 else [0.8, 0.2]).tolist()
+        given = {"param_init_sigma": sigma, "param_learning_rate": rate, "param_n_steps": 8, "onset_step": 4}
+        trials.append(trial_rows(number, ends, **given))
+    path = tmp_path_factory.mktemp("sweeps") / "one"
+    sweep_on_disk(path, small_sweep("one", trials=40), *trials)
+    return open_sweep(path)
+
+
+@pytest.fixture(scope="module")
+def hostile(tmp_path_factory: pytest.TempPathFactory) -> SweepData:
+    trials = [trial_rows(n, [HOSTILE, "solved"], param_attention_scale=(HOSTILE, "one")[n % 2]) for n in range(12)]
+    path = tmp_path_factory.mktemp("sweeps") / "<b>hostile"
+    sweep_on_disk(path, small_sweep("hostile", trials=12, replicates=2), *trials)
+    return open_sweep(path)
+
+
+def _cells(page: str) -> list[list[str]]:
+    rows = re.findall(r"<tr>(.*?)</tr>", page)
+    return [re.findall(r"<t[hd][^>]*>(.*?)</t[hd]>", row) for row in rows]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ASKED)
+def test_an_answer_has_three_tables_one_line_and_a_page(sweep: SweepData, name: str) -> None:
+    answer = ASKED[name](sweep)
+    table = answer.to_arrow()
+    assert list(answer.to_pandas().columns) == answer.to_polars().columns == table.column_names
+    assert len(answer.to_pandas()) == answer.to_polars().height == table.num_rows > 0
+    assert answer.to_polars().to_dicts() == table.to_pylist()
+    assert re.fullmatch(rf"{name}\(.{{10,285}}\)", repr(answer))
+    page = answer._repr_html_()
+    assert page.startswith(f"<p><b>{name}</b> ")
+    assert len(_cells(page)) > 1
+    images = re.findall(r'src="data:image/png;base64,([^"]+)"', page)
+    assert [base64.b64decode(each)[:4] for each in images] == [b"\x89PNG"] * hasattr(answer, "plot")
+    assert len(page) < 200_000
+
+
+@pytest.mark.slow
+def test_the_page_shows_the_numbers_and_says_what_is_left_out(sweep: SweepData) -> None:
+    pairs = sweep.interactions()
+    (row,) = pairs.to_arrow().to_pylist()
+    heading, shown = _cells(pairs._repr_html_())
+    assert heading == pairs.to_arrow().column_names
+    assert shown == [row["first"], row["second"], *(f"{row[name]:.4g}" for name in heading[2:])]
+    page = html_table(sweep.sql("select trial, replicate from trainings order by all"))
+    assert _cells(page)[1:] == [[f"{number // 4}", f"{number % 4}"] for number in range(20)]
+    assert "<p>140 more rows: " in page
+    # The step by which half have solved it, by group, not the 64 points of each curve.
+    onset = sweep.onset("solved", by="init_sigma")
+    assert [row[0] for row in _cells(onset._repr_html_())[1:]] == [each.label for each in onset.curves]
+    diagram = sweep.phase_diagram(*BY)
+    assert [int(row[4]) for row in _cells(diagram._repr_html_())[1:]] == [each.k for each in diagram.residuals()]
+
+
+@pytest.mark.slow
+def test_a_diagram_without_a_model_shows_its_trials(hostile: SweepData) -> None:
+    diagram = hostile.phase_diagram(*BY)
+    assert diagram.surface is None
+    assert _cells(diagram._repr_html_())[:2] == [[*BY, "n", "k"], ["0.1", "0.01", "2", "0"]]
+
+
+@pytest.mark.slow
+def test_a_sweep_shows_what_it_holds_so_far(sweep: SweepData) -> None:
+    (where,) = sweep.directories
+    assert repr(sweep) == f"SweepData(category_pairs; {where.place}: 40 trials)"
+    counts = sweep.sql("select outcome, count(*) as n from trainings group by 1 order by 2 desc").to_pylist()
+    heading, *rows = _cells(sweep._repr_html_())
+    assert heading == ["sweep", "outcome", "trials", "trainings"]
+    assert [(row[1], int(row[3])) for row in rows] == [(each["outcome"], each["n"]) for each in counts]
+
+
+@pytest.mark.slow
+def test_a_sweep_opens_in_a_notebook_without_widgets(sweep: SweepData) -> None:
+    command = [sys.executable, "-c", IN_A_KERNEL, str(sweep.directories[0].place)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (done.stdout, done.returncode) == ("40\n", 0), done.stderr
+
+
+@pytest.mark.slow
+def test_untrusted_names_are_escaped(hostile: SweepData) -> None:
+    answers = (
+        hostile.outcomes(by="attention_scale"),
+        hostile.stuck_rates(by="attention_scale"),
+        hostile.onset("solved", by="attention_scale"),
+        hostile.interaction("attention_scale", "optimizer"),
+        compare(hostile, hostile, by="attention_scale"),
+    )
+    for shown in (hostile, *answers):
+        page = shown._repr_html_()
+        assert "&lt;" in page
+        assert r"\x1b[2J" in page or shown is hostile
+        assert re.findall(r"<script|<b>hostile|\x1b", page) == []
+        assert "\x1b" not in repr(shown)
+
+
+@pytest.mark.parametrize("library", ["pandas", "polars"])
+@pytest.mark.slow
+def test_a_missing_library_is_named_with_its_install(
+    sweep: SweepData, monkeypatch: pytest.MonkeyPatch, library: str
+) -> None:
+    rates, real = sweep.stuck_rates(), builtins.__import__
+
+    def without(name: str, *rest: Any) -> Any:
+        if name == library:
+            raise ModuleNotFoundError(name)
+        return real(name, *rest)
+
+    monkeypatch.setattr(builtins, "__import__", without)
+    with pytest.raises(UserError, match=f"got '{library}', expected {library} to be installed; pip install {library}"):
+        getattr(rates, f"to_{library}")()
+
+
+@pytest.mark.slow
+def test_a_name_with_a_slip_gets_the_name_that_was_meant(sweep: SweepData, tmp_path: Path) -> None:
+    rows = trial_rows(0, ["solved"])
+    sweep_with_heads(tmp_path / "heads", small_sweep("heads"), [rows], head_rows(rows[0], {(0, 0): "..ppp"}))
+    heads = open_sweep(tmp_path / "heads")
+    slips: dict[str, Callable[[], object]] = {
+        "init_sigma": lambda: sweep.stuck_rates(by="init_sgima"),
+        "learning_rate": lambda: sweep.phase_diagram("init_sigma", "Learning_Rate"),
+        "degenerate_zero": lambda: sweep.interaction(*BY, outcome="degenerate"),
+        "solved": lambda: sweep.onset("Solved"),
+        "n_steps": lambda: compare(sweep, sweep, by="nsteps"),
+        "pandas": lambda: sweep.trials("panda"),  # type: ignore[arg-type]
+        "positional": lambda: heads.emergence("Positonal"),
+    }
+    for meant, ask in slips.items():
+        with pytest.raises(UserError, match=f"did you mean {meant}[?]"):
+            ask()
