@@ -1,4 +1,4 @@
-"""The folder of what attnsweep remembers for a user between sweeps: code that they trust, and pack sizes."""
+"""The folder of what attnsweep remembers for a user between sweeps: trusted code, pack sizes, promised prices."""
 
 import os
 from pathlib import Path
