@@ -35,9 +35,9 @@ class StuckOrSlow:
     def sentence(self) -> str:
         """The answer in one line."""
         return (
-            f"stuck or slow: of {self.stuck + self.slow + self.unknown} stuck trainings {self.stuck} took over"
-            f" {_WELL_PAST:g} times the steps in which they were to leave their start, {self.slow} stopped before,"
-            f" {self.unknown} unknown"
+            f"stuck or slow: of {self.stuck + self.slow + self.unknown} stuck trainings, {self.stuck} took at least"
+            f" {_WELL_PAST:g} times the steps predicted for leaving their start, {self.slow} stopped before those steps,"
+            f" of {self.unknown} it is not known"
         )
 
 

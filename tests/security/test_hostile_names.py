@@ -70,7 +70,14 @@ LOOKING = {
     "mlflow-sync": [],
 }
 """Commands that are safe on a stranger's sweep directory, with their further arguments."""
-LOADING: dict[str, list[str]] = {"resume": [], "replay": ["0/0"], "why": ["0/0"], "audit": [], "run": ["--local"]}
+LOADING: dict[str, list[str]] = {
+    "resume": [],
+    "replay": ["0/0"],
+    "why": ["0/0"],
+    "report --why": [],
+    "audit": [],
+    "run": ["--local"],
+}
 """Commands that run the code of a sweep directory, if it is trusted."""
 
 
@@ -246,7 +253,7 @@ def ran(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
     evil, ran = tmp_path / "s" / "evil.py", tmp_path / "ran"
     spec = small_sweep("s", workload=f"{evil}:Workload", trials=1)
-    rows = trial_rows(0, ["solved"] * 4)
+    rows = trial_rows(0, ["solved"] * 3 + ["degenerate_zero"])
     # Without heads nobody would ask for the names of their layers.
     heads = [head for row in rows for head in head_rows(row, {(0, 0): "..pp"})]
     sweep_with_heads(tmp_path / "s", spec, [rows], heads)
@@ -268,7 +275,7 @@ def test_looking_at_a_directory_runs_none_of_its_code(command: str, ran: Path, m
 def test_the_others_run_it_only_with_trust(
     command: str, ran: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    words = (command, "s/sweep.json" if command == "run" else "s", *LOADING[command])
+    words = (*command.split(), "s/sweep.json" if command == "run" else "s", *LOADING[command])
     assert _exit_code(monkeypatch, *words) == 2
     assert not ran.exists()
     said = capsys.readouterr().err

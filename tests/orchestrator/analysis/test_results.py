@@ -79,7 +79,7 @@ def test_stuck_or_slow_compares_the_steps_taken_with_those_predicted(tmp_path: P
         found = present(read_results(connection, spec).stuck_or_slow)
     assert (found.stuck, found.slow, found.unknown) == (2, 1, 5)
     assert found.ratio == pytest.approx(100 / 70)
-    assert "of 8 stuck trainings 2 took over 2 times" in found.sentence()
+    assert "of 8 stuck trainings, 2 took at least 2 times" in found.sentence()
 
 
 def test_stuck_or_slow_says_nothing_without_predictions(tmp_path: Path) -> None:
