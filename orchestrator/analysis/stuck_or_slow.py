@@ -36,7 +36,7 @@ class StuckOrSlow:
         """The answer in one line."""
         return (
             f"stuck or slow: of {self.stuck + self.slow + self.unknown} stuck trainings, {self.stuck} took at least"
-            f" {_WELL_PAST:g} times the steps predicted for leaving their start, {self.slow} stopped before those steps,"
+            f" {_WELL_PAST:g} times the steps predicted for leaving their start, {self.slow} stopped earlier,"
             f" of {self.unknown} it is not known"
         )
 
