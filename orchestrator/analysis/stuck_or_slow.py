@@ -1,6 +1,7 @@
 """Stuck, or slow? The steps that stuck trainings took, against those in which they were to leave their start."""
 
 import dataclasses
+import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,7 +21,7 @@ class StuckOrSlow:
         stuck: Trained for at least twice the predicted steps: more of them would not have helped.
         slow: Still where they started, and trained for fewer steps than predicted: more of them free them.
         unknown: No law is known, or the steps decide neither.
-        ratio: The median of trained over predicted steps.
+        ratio: The median of trained over predicted steps; infinite where most leave at once.
     """
 
     stuck: int
@@ -30,7 +31,7 @@ class StuckOrSlow:
 
     def as_json(self) -> dict[str, Any]:
         """The same as plain values for JSON."""
-        return dataclasses.asdict(self)
+        return dataclasses.asdict(self) | {"ratio": self.ratio if math.isfinite(self.ratio) else None}
 
     def sentence(self) -> str:
         """The answer in one line."""

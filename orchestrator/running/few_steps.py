@@ -6,31 +6,31 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from rich.console import Console
 
 from attnsweep.orchestrator.training.identity import training_seed
 from attnsweep.search_spaces.random_draws import drawn_parameters
 from attnsweep.search_spaces.sweep import Sweep
 from attnsweep.workloads.engine.contract import Training, Workload
 from attnsweep.workloads.engine.process import training_settings
+from attnsweep.workloads.errors import UserError
 from attnsweep.workloads.forecast.prediction import predicted_escapes
 from attnsweep.workloads.parameters import TrainingParameters
+from attnsweep.workloads.user_code import users_code
 
 _TRIALS = 64
 _SECONDS = 1.0
 _SHARE = 0.05
 
 
-def warn_of_few_steps(spec: Sweep, workload: Workload[Any], console: Console, seconds: float = _SECONDS) -> None:
-    """Prints one line if the budget decides the outcome of over 5% of the trainings whose start has a law.
+def few_steps_warning(spec: Sweep, workload: Workload[Any], seconds: float = _SECONDS) -> str | None:
+    """One line if the budget decides the outcome of over 5% of the trainings whose start has a law.
 
     Looks at one training of each of 64 trials drawn at random, shape by shape, until the time is up. Nothing is
-    trained.
+    trained. Of a shape for which the workload's code raises, nothing is known: the rows will say why.
 
     Args:
         spec: A sweep that fits its workload.
         workload: Its workload.
-        console: Where to print.
         seconds: How long to look at most.
     """
     drawn = sorted(drawn_parameters(spec, workload.parameters, _TRIALS), key=_shape)
@@ -42,17 +42,14 @@ def warn_of_few_steps(spec: Sweep, workload: Workload[Any], console: Console, se
             found = _predicted(spec, workload, parameters, until)
             steps.append(found)
             budgets += [each.n_steps for each in parameters[: len(found)]]
-    predicted = np.concatenate(steps)
+    predicted = np.concatenate([np.empty(0), *steps])
     is_known, is_late = ~np.isnan(predicted), predicted > budgets
     if is_late.sum() <= _SHARE * is_known.sum():
-        return
-    console.print(
+        return None
+    return (
         f"warning: n_steps ends {is_late.sum()} of {is_known.sum()} trainings, drawn from this sweep at random, before"
         f" they leave their start, which takes them {np.median(predicted[is_late]):.0f} steps in the median: they will"
-        " look stuck. attnsweep forecast says more",
-        soft_wrap=True,
-        markup=False,
-        highlight=False,
+        " look stuck. attnsweep forecast says more"
     )
 
 
@@ -72,7 +69,11 @@ def _predicted(
         n_known, started = sum(map(len, parts)), time.monotonic()
         if n_known >= len(trainings) or started + expected > until:
             break
-        parts.append(predicted_escapes(workload, trainings[n_known : n_known + n_next]))
+        try:
+            with users_code(workload.name, "a workload that trains", "see attnsweep.check_workload"):
+                parts.append(predicted_escapes(workload, trainings[n_known : n_known + n_next]))
+        except UserError:
+            break
         seconds = time.monotonic() - started
         expected = seconds if n_known == 0 else 4 * seconds
     return np.concatenate(parts)

@@ -16,7 +16,7 @@ from attnsweep.orchestrator.ledger.writer import LedgerWriter
 from attnsweep.orchestrator.report.screen.summary import Summary, summarize
 from attnsweep.orchestrator.running.charges import check_charges
 from attnsweep.orchestrator.running.engine_choice import Ahead, engine_for
-from attnsweep.orchestrator.running.few_steps import warn_of_few_steps
+from attnsweep.orchestrator.running.few_steps import few_steps_warning
 from attnsweep.orchestrator.running.loop import Found, SweepLoop
 from attnsweep.orchestrator.running.progress import ProgressDisplay, logging_progress
 from attnsweep.orchestrator.running.resolution import check_same, pinned, resolved
@@ -94,13 +94,15 @@ def run_sweep(
     SweepDirectory.check_new(where)
     spec, base = resolved(spec, workload)
     check_charges(spec, workload)
-    warn_of_few_steps(spec, workload, console)
+    warning = few_steps_warning(spec, workload)
     processes.start_ahead()
     ahead = Ahead.of(spec, workload, resources, lambda: engine_for(spec, workload, resources.engine, console))
     code = user_code_of(workload)
     if code is not None:
         trust(code.sha256)
     with open_resources(resources, ahead.programs) as start_pool:
+        if warning is not None:
+            console.print(warning, soft_wrap=True, markup=False, highlight=False)
         engine = ahead.engine.result()
         defaults = {name: each.default for name, each in parameters.declared().items() if name not in spec.space}
         environment, files = Environment.current(workload, engine), sha256_of_files(pinned(workload, spec))

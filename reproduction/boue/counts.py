@@ -121,8 +121,8 @@ def _further() -> Iterator[ComparedValue]:
 
 def _flat() -> ComparedValue:
     """Directions in which the loss is constant whatever the weights: key biases, and constants added to a row."""
+    # Without the words: the tasks have fewer, and the declarations do not depend on their number.
     parameters = GPTParameters(
-        n_words=BASE.n_words,
         n_tokens=BASE.n_context,
         d_model=BASE.d_model,
         n_heads=BASE.n_heads,

@@ -140,7 +140,7 @@ def _sweep(replicates: object) -> Sweep:
         (2**31, "replicates: got 2147483648, expected less than or equal to 2147483647; correct it"),
         (True, "replicates: got True, expected a whole number, or a Sequential; correct it"),
         ("8", "replicates: got '8', expected a whole number, or a Sequential; correct it"),
-        ({"widht": 0.1}, "widht: got 0.1, expected no such field; remove it, or correct its name"),
+        ({"widht": 0.1}, "widht: got 0.1, expected no such field; did you mean width?"),
         ({"width": 1.5}, "width: got 1.5, expected less than 1; correct it"),
         ({"at_most": 4}, "at_most: got 4, expected at least batch=8; raise at_most"),
     ],

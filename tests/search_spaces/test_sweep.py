@@ -119,7 +119,7 @@ def _sweep(**fields: Any) -> Sweep:
     [
         ({"trials": 0}, "trials: got 0, expected greater than or equal to 1; correct it"),
         ({"replicates": 0}, "replicates: got 0, expected greater than or equal to 1; correct it"),
-        ({"replicate": 2}, "replicate: got 2, expected no such field; remove it, or correct its name"),
+        ({"replicate": 2}, "replicate: got 2, expected no such field; did you mean replicates?"),
         (
             {"sampler": "bo"},
             "sampler: got 'bo', expected 'tpe', 'random', 'qmc', 'grid', 'cmaes' or 'boundary'; correct it",

@@ -24,7 +24,7 @@ from attnsweep.workloads.parameters import TrainingParameters, parameter
         ("learning_rate", "0.1", "learning_rate: got '0.1', expected a finite number > 0"),
         ("n_steps", 1.5, "n_steps: got 1.5, expected a whole number >= 1 and <= 2.14748e+09"),
         ("n_steps", True, "n_steps: got True, expected a whole number"),
-        ("optimizer", "sdg", "optimizer: got 'sdg', expected one of sgd, adam, adamw, lbfgs; it is: update rule"),
+        ("optimizer", "sdg", "optimizer: got 'sdg', expected one of sgd, adam, adamw, lbfgs; did you mean sgd?"),
         ("stop_when_solved", 1, "stop_when_solved: got 1, expected true or false"),
     ],
 )

@@ -82,6 +82,14 @@ def test_stuck_or_slow_compares_the_steps_taken_with_those_predicted(tmp_path: P
     assert "of 8 stuck trainings, 2 took at least 2 times" in found.sentence()
 
 
+def test_stuck_or_slow_is_json_where_trainings_leave_at_once(tmp_path: Path) -> None:
+    spec = small_sweep("at_once")
+    sweep_on_disk(tmp_path / "sweep", spec, trial_rows(0, ["runaway"], n_steps=100, predicted_escape_step=0))
+    with Ledger(tmp_path / "sweep").connect() as connection:
+        found = present(read_results(connection, spec).stuck_or_slow)
+    assert found.as_json() == {"stuck": 1, "slow": 0, "unknown": 0, "ratio": None}
+
+
 def test_stuck_or_slow_says_nothing_without_predictions(tmp_path: Path) -> None:
     spec = small_sweep("unknown")
     sweep_on_disk(tmp_path / "sweep", spec, trial_rows(0, STUCK))

@@ -1,15 +1,24 @@
 """The warning of a run whose trainings end before they can leave their start."""
 
-import io
+from torch import nn
 
-from attnsweep.orchestrator.running.few_steps import warn_of_few_steps
-from attnsweep.orchestrator.terminal import PlainConsole
+from attnsweep.orchestrator.running.few_steps import few_steps_warning
 from attnsweep.search_spaces import Categorical, Conditional, Float, Sweep
 from attnsweep.search_spaces.dimensions import Dimension
 from attnsweep.workloads.category_pairs import CategoryPairs
+from attnsweep.workloads.category_pairs.parameters import CategoryPairsParameters
+
+WORKLOAD = CategoryPairs()
 
 
-def said(**space: Dimension) -> str:
+class Fragile(CategoryPairs):
+    """A workload whose own code raises."""
+
+    def build(self, parameters: CategoryPairsParameters) -> nn.Module:
+        raise SystemExit(f"planted for {parameters.variant}")
+
+
+def said(workload: CategoryPairs = WORKLOAD, **space: Dimension) -> str:
     small: dict[str, Dimension] = {
         "n_categories": 4,
         "n_positions": 5,
@@ -18,9 +27,7 @@ def said(**space: Dimension) -> str:
         "n_steps": 2000,
     }
     spec = Sweep(name="w", workload="category_pairs", space={**small, **space}, sampler="random", trials=4)
-    out = io.StringIO()
-    warn_of_few_steps(spec, CategoryPairs(), PlainConsole(file=out), seconds=60.0)
-    return out.getvalue()
+    return few_steps_warning(spec, workload, seconds=60.0) or ""
 
 
 def test_one_line_says_how_many_trainings_end_too_early() -> None:
@@ -41,3 +48,7 @@ def test_nothing_is_said_where_n_steps_suffice_or_no_law_is_known() -> None:
     )
     assert "trainings, drawn" in mixed
     assert "of 64" not in mixed
+
+
+def test_a_workload_that_raises_is_left_to_its_rows() -> None:
+    assert said(Fragile(), n_steps=8) == ""

@@ -87,15 +87,17 @@ def test_a_file_that_exists_is_kept(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "mine.py").write_text("mine")
-    assert _run(monkeypatch, "mine") == 2
-    assert capsys.readouterr().err.startswith("attnsweep: NAME: got 'mine', expected a name for which there is no mine")
-    assert (tmp_path / "mine.py").read_text() == "mine"
+    (tmp_path / "kept_one.py").write_text("mine")
+    assert _run(monkeypatch, "kept_one") == 2
+    assert capsys.readouterr().err.startswith(
+        "attnsweep: NAME: got 'kept_one', expected a name for which there is no kept_one"
+    )
+    assert (tmp_path / "kept_one.py").read_text() == "mine"
     (tmp_path / "linked.py").symlink_to(tmp_path / "elsewhere.py")
     assert _run(monkeypatch, "linked") == 2
     assert not (tmp_path / "elsewhere.py").exists()
 
 
 def test_a_folder_that_cannot_be_written_is_named(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match=r"NAME: got .*gone.*mine.py', expected a file that can be written"):
-        write_workload("mine", tmp_path / "gone")
+    with pytest.raises(UserError, match=r"NAME: got .*gone.*kept_one.py', expected a file that can be written"):
+        write_workload("kept_one", tmp_path / "gone")
