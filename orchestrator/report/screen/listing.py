@@ -1,6 +1,7 @@
 """`attnsweep list`: all sweeps below folders or prefixes of an object store, the newest first."""
 
 import json
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
@@ -21,6 +22,7 @@ from attnsweep.orchestrator.storage.whereabouts import read_whereabouts
 from attnsweep.orchestrator.terminal import PlainConsole
 from attnsweep.workloads.errors import UserError
 
+_WIDEST = 10_000
 _NOT_MEASURED = Rate(0, 0, None, None)
 
 
@@ -75,7 +77,10 @@ def print_list(places: Sequence[Location], *, as_json: bool) -> None:
         rates = (share_label(one.stuck), share_label(one.solved))
         size = decimal(one.n_bytes)
         table.add_row(as_argument(one.place), one.state, f"{one.n_trainings:,}", *rates, size, "; ".join(remembered))
-    PlainConsole().print(table if found else "no sweep there")
+    console = PlainConsole()
+    # Wider than the terminal if need be: a path that is cut into pieces cannot be copied.
+    width = max(console.width, console.measure(table, options=console.options.update_width(_WIDEST)).maximum)
+    PlainConsole(width=width).print(table if found else "no sweep there")
 
 
 def _sweeps_below(place: Place) -> Iterator[Listed]:
@@ -84,10 +89,15 @@ def _sweeps_below(place: Place) -> Iterator[Listed]:
         raise UserError("DIR", given=str(place), expected="a folder with sweeps below it", fix="check the path")
     folders = {PurePosixPath(path).parent for path in sizes if PurePosixPath(path).name == SWEEP_FILE}
     for folder in folders:
-        if folder.parents and not folders.isdisjoint(folder.parents):
-            continue  # A part of another sweep.
+        if not folders.isdisjoint(folder.parents) or _is_in_mlflow(folder):
+            continue  # A part of another sweep, or a copy of its record.
         n_bytes = sum(size for path, size in sizes.items() if PurePosixPath(path).is_relative_to(folder))
         yield _listed(place if folder == PurePosixPath() else locate(f"{place}/{folder}"), n_bytes)
+
+
+def _is_in_mlflow(folder: PurePosixPath) -> bool:
+    """Whether it is `RUN_ID/artifacts`, where MLflow keeps a sweep's record."""
+    return folder.name == "artifacts" and re.fullmatch(r"[0-9a-f]{32}", folder.parent.name) is not None
 
 
 def _listed(place: Place, n_bytes: int) -> Listed:

@@ -1,6 +1,7 @@
 """`attnsweep list`: all sweeps below a folder, with what the user wants to remember of them."""
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -60,6 +61,19 @@ def test_a_damaged_sweep_is_listed_with_the_reason(begun: Path, capsys: pytest.C
     (begun / "deep" / "begun" / "sweep.json").write_text("{")
     (one,) = listed(begun, capsys=capsys)
     assert str(one["state"]).startswith("damaged: ")
+
+
+def test_the_copy_of_a_record_in_mlflow_is_no_sweep(begun: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    copy = begun / "mlflow-artifacts" / "1" / ("0" * 31 + "f") / "artifacts"
+    copy.mkdir(parents=True)
+    shutil.copy(begun / "deep" / "begun" / "sweep.json", copy)
+    assert [one["place"] for one in listed(begun, capsys=capsys)] == [str(begun / "deep" / "begun")]
+
+
+def test_a_path_is_never_cut(begun: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "60")
+    print_list([str(begun)], as_json=False)
+    assert f"{begun}/deep/begun " in capsys.readouterr().out
 
 
 def test_there_is_no_such_folder(tmp_path: Path) -> None:
