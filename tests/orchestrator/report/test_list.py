@@ -12,7 +12,9 @@ from attnsweep.orchestrator.cli import app
 from attnsweep.orchestrator.ledger.reader import Ledger
 from attnsweep.orchestrator.report.screen.listing import print_list
 from attnsweep.orchestrator.storage.annotation import Annotation, parse_tags
+from attnsweep.orchestrator.storage.errors import SweepError
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
+from attnsweep.orchestrator.tools.hooks import telling_faults
 from attnsweep.workloads.errors import UserError
 from tests.orchestrator.small_sweep import small_sweep
 from tests.orchestrator.trained_sweep import trained_sweep
@@ -114,3 +116,10 @@ def test_a_run_remembers_and_tells(tmp_path: Path, no_mlflow: None) -> None:
     assert "ended with exit code 1" in done.stderr
     found = SweepDirectory.open(tmp_path / "s")
     assert (found.note, dict(found.tags)) == ("a", {"b": "c=d"})
+
+
+def test_a_fault_is_told_and_still_raised(tmp_path: Path) -> None:
+    told = tmp_path / "told.json"
+    with pytest.raises(SweepError), telling_faults(f"cat > {told}"):
+        raise SweepError("the disk is full", "sweeps/a")
+    assert json.loads(told.read_text()) == {"directory": "sweeps/a", "error": "the disk is full"}
