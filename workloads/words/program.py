@@ -165,7 +165,7 @@ def output_of(program: Program, values: Mapping[fx.Node, Any], term: fx.Node) ->
         values: Those of its nodes.
         term: From `terms_of`.
     """
-    mine = _ancestors(term) & program.dependent(values)
+    mine = ancestors(term) & program.dependent(values)
     order: list[fx.Node] = [node for node in program.graph.graph.nodes if node in mine]
     last = max((order.index(reader) for _, place in program.places if (reader := reader_of(place)) in mine), default=0)
     for node in order[last:]:
@@ -195,7 +195,8 @@ def _passes_all(order: Sequence[fx.Node], program: Program, node: fx.Node, term:
     return term not in reached
 
 
-def _ancestors(node: fx.Node) -> set[fx.Node]:
+def ancestors(node: fx.Node) -> set[fx.Node]:
+    """The node and all that its value depends on."""
     found, queue = {node}, [node]
     while queue:
         for each in queue.pop().all_input_nodes:

@@ -8,7 +8,7 @@ from typing import Any
 
 from torch import fx
 
-from attnsweep.workloads.words.program import VIEWS, Program, aten
+from attnsweep.workloads.words.program import VIEWS, Program, ancestors, aten
 
 _LONGEST = 34
 """Characters of what is written out; longer texts get a letter."""
@@ -219,10 +219,4 @@ def _factor(text: str) -> str:
 
 
 def _inputs(node: fx.Node) -> set[fx.Node]:
-    found, queue = {node}, [node]
-    while queue:
-        for each in queue.pop().all_input_nodes:
-            if each not in found:
-                found.add(each)
-                queue.append(each)
-    return {each for each in found if each.op == "placeholder"}
+    return {each for each in ancestors(node) if each.op == "placeholder"}
