@@ -200,6 +200,7 @@ time.sleep(600)
 """
 
 
+@pytest.mark.sample("9")
 @pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
 def test_a_killed_driver_leaves_no_process_behind(number: signal.Signals, silent_store: str, tmp_path: Path) -> None:
