@@ -97,5 +97,6 @@ def _drawn_means(values_CN: Floats, end: float, seed: int = 0) -> Floats:
 @lru_cache(maxsize=8)
 def _weights(n: int, seed: int) -> Floats:
     """(D, n) weights that sum to 1, uniform over all such."""
-    drawn = np.random.default_rng(seed).standard_exponential((_N_DRAWS, n))
-    return drawn / drawn.sum(axis=1, keepdims=True)
+    drawn_DN: Floats = np.random.default_rng(seed).standard_exponential((_N_DRAWS, n))
+    drawn_DN /= drawn_DN.sum(axis=1, keepdims=True)
+    return drawn_DN
