@@ -1,6 +1,7 @@
 """The sweep behind a reproduction: it runs, and resumes, as any other sweep does."""
 
 from pathlib import Path
+from typing import Literal
 
 from rich.console import Console
 
@@ -10,32 +11,32 @@ from attnsweep.orchestrator.training.resources import Resources
 from attnsweep.search_spaces.loading import load_sweep
 from attnsweep.workloads.errors import UserError
 
-_RESOURCES = Resources(engine="vmapped")
-"""The documents' numbers were measured with this engine; the other one differs in the last digits."""
 
-
-def swept(name: str, directory: Path, console: Console) -> SweepDirectory:
+def swept(
+    name: str, directory: Path, console: Console, engine: Literal["auto", "vmapped"] = "vmapped"
+) -> SweepDirectory:
     """Runs or resumes a shipped sweep to its end.
 
     Args:
         name: The name of the shipped sweep.
         directory: The directory of the reproduction; the sweep is in a folder `name` inside.
         console: Shows progress and summary.
+        engine: The engine with which the documents' numbers were measured; the others differ in the last digits.
 
     Raises:
         UserError: If the folder holds another sweep.
         SweepError: If the sweep cannot continue.
         KeyboardInterrupt: If a signal stopped the sweep early; it can be resumed.
     """
-    path, spec = directory / name, load_sweep(name)
+    path, spec, resources = directory / name, load_sweep(name), Resources(engine=engine)
     if (path / SWEEP_FILE).exists():
         if SweepDirectory.open(path).spec != spec:
             raise UserError(
                 "--dir", given=str(path), expected=f"the sweep {name} as shipped now", fix="choose another --dir"
             )
-        summary = resume_sweep(path, _RESOURCES, console)
+        summary = resume_sweep(path, resources, console)
     else:
-        summary = run_sweep(spec, path, _RESOURCES, console)
+        summary = run_sweep(spec, path, resources, console)
     summary.print(console)
     if not summary.finished:
         raise KeyboardInterrupt
