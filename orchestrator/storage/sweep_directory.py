@@ -36,6 +36,7 @@ from attnsweep.workloads.user_code import UserCode
 
 SWEEP_FILE = "sweep.json"
 STUDY_FILE = "study.journal"
+REPORT_FILE = "report/report.html"
 _COURSE_FILE = "course.json"
 _CODE_FOLDER = "code"
 _NOTHING_TO_REMEMBER = Annotation()

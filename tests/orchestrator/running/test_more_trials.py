@@ -14,7 +14,7 @@ from tests.orchestrator.small_sweep import small_sweep
 
 
 def run(*arguments: str | Path) -> str:
-    done = CliRunner().invoke(app, [*map(str, arguments), "--local"], catch_exceptions=False)
+    done = CliRunner().invoke(app, [*map(str, arguments), "--local", "--no-report"], catch_exceptions=False)
     assert done.exit_code == 0, done.stderr
     return done.stderr
 
@@ -38,6 +38,7 @@ def test_more_trials_end_as_if_they_had_been_there_from_the_start(tmp_path: Path
     whole = spec_file(tmp_path, small_sweep("s", sampler="random", trials=3))
     run("run", whole, "--dir", tmp_path / "whole")
     assert rows(tmp_path / "grown") == rows(tmp_path / "whole")
+    assert not (tmp_path / "grown" / "report").exists()
     found = SweepDirectory.open(tmp_path / "grown")
     assert (found.finished, found.spec.trials, found.more_trials) == (True, 3, 1)
     # A scheduler that repeats the first command finds its sweep.
