@@ -132,6 +132,9 @@ def resume(
     trials: Annotated[
         str | None, typer.Option(metavar="+N", help="Add this many trials to the sweep, finished or not.")
     ] = None,
+    replicates: Annotated[
+        str | None, typer.Option(metavar="+N", help="Add this many trainings to each trial, with seeds of their own.")
+    ] = None,
     accept_drift: Annotated[
         bool, typer.Option("--accept-drift", help="Resume although versions or code have changed.")
     ] = False,
@@ -159,7 +162,12 @@ def resume(
         trust_code_of(directory)
     with hooks.telling_faults(on_failure):
         summary = resume_sweep(
-            directory, resources, _stderr(), accept_drift=accept_drift, more_trials=on.parse_more(trials)
+            directory,
+            resources,
+            _stderr(),
+            accept_drift=accept_drift,
+            more_trials=on.parse_more(trials, "--trials", "trials"),
+            more_replicates=on.parse_more(replicates, "--replicates", "replicates"),
         )
     _keep_weights(summary, summary.directory.keep_weights)
     _conclude(summary, on_finish, report=not no_report, as_json=as_json)
