@@ -155,6 +155,20 @@ def compact(directory: SweepDir) -> None:
 
 
 @app.command()
+def gc(
+    directories: Annotated[list[str], typer.Argument(metavar="DIR...", help="One sweep directory or several.")],
+    delete: Annotated[
+        bool, typer.Option("--delete", help="Remove these files; without it they are only shown.")
+    ] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Show what a sweep directory no longer needs, and free it."""
+    from attnsweep.orchestrator.report.screen.garbage import collect_garbage
+
+    collect_garbage(directories, delete=delete, as_json=as_json)
+
+
+@app.command()
 def report(
     directories: Annotated[list[str], typer.Argument(metavar="DIR...", help="One sweep directory or several.")],
     out: Annotated[Path | None, typer.Option(help="HTML file to write; default: DIR/report/report.html.")] = None,

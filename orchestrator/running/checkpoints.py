@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from attnsweep.orchestrator.storage.place import CHECKPOINTS as FOLDER
 from attnsweep.orchestrator.storage.place import Place, digest
 
 if TYPE_CHECKING:
     from attnsweep.orchestrator.training.messages import PackOrder
 
-FOLDER = "checkpoints"
 _SCHEMA = pa.schema(
     [
         ("trial", pa.list_(pa.int32())),
