@@ -155,6 +155,19 @@ def compact(directory: SweepDir) -> None:
 
 
 @app.command()
+def merge(
+    out: Annotated[str, typer.Argument(metavar="OUT", help="New directory, or s3://BUCKET/PREFIX.")],
+    directories: Annotated[list[str], typer.Argument(metavar="DIR...", help="Finished sweeps of one workload.")],
+) -> None:
+    """Merge several sweeps of one workload into a new directory, for analysis."""
+    from attnsweep.orchestrator.analysis.merging import merge_sweeps
+
+    merged = merge_sweeps(out, directories)
+    n_trainings = sum(each.n_trainings for each in merged.sources)
+    typer.echo(f"{merged.place}: {n_trainings:,} trainings of {len(merged.sources)} sweeps")
+
+
+@app.command()
 def gc(
     directories: Annotated[list[str], typer.Argument(metavar="DIR...", help="One sweep directory or several.")],
     delete: Annotated[

@@ -22,6 +22,7 @@ from attnsweep.orchestrator.storage.record_file import (
     reason_of,
     record_text,
 )
+from attnsweep.orchestrator.storage.sources import Source
 from attnsweep.search_spaces.dimensions import Scalar
 from attnsweep.search_spaces.sweep import Sweep, sha256_of
 from attnsweep.workloads.base_names import NAME, NamedBase
@@ -63,6 +64,7 @@ class _Stored(BaseModel):
     tags: Mapping[str, str] = Field(default={}, exclude_if=lambda tags: not tags)
     bases: Mapping[BaseName, str] = Field(default={}, exclude_if=lambda bases: not bases)
     keep_weights: tuple[TrialNumber, ...] = Field(default=(), exclude_if=lambda trials: not trials)
+    sources: tuple[Source, ...] = Field(default=(), exclude_if=lambda sources: not sources)
 
     @model_validator(mode="wrap")
     @classmethod
@@ -100,6 +102,7 @@ class SweepDirectory:
         note, tags: What the user wants to remember of it; no result depends on them.
         bases: The trained weights that the sweep starts from and has stored: by their name, what the user gave.
         keep_weights: The trials whose final weights are kept at its end.
+        sources: The sweeps that it was merged from; none for a sweep that was run.
     """
 
     place: Place
@@ -117,6 +120,7 @@ class SweepDirectory:
     tags: Mapping[str, str] = field(default_factory=dict)
     bases: Mapping[str, str] = field(default_factory=dict)
     keep_weights: tuple[int, ...] = ()
+    sources: tuple[Source, ...] = ()
 
     @staticmethod
     def is_there(where: Location) -> bool:
@@ -156,6 +160,7 @@ class SweepDirectory:
         files: Mapping[str, str] = MappingProxyType({}),
         annotation: Annotation = _NOTHING_TO_REMEMBER,
         base: NamedBase | None = None,
+        sources: tuple[Source, ...] = (),
     ) -> "SweepDirectory":
         """Creates the directory and writes its record.
 
@@ -168,6 +173,7 @@ class SweepDirectory:
             files: The sha256 of each file that the spec names, by its path.
             annotation: What the user wants to remember of it.
             base: The weights that it starts from, which are stored in it.
+            sources: The sweeps that it is merged from.
 
         Raises:
             UserError: If it holds another sweep, or anything else, or cannot be written. Of several processes at once
@@ -193,6 +199,7 @@ class SweepDirectory:
             tags=annotation.tags,
             bases=bases,
             keep_weights=annotation.keep_weights,
+            sources=sources,
         )
         _check_readable(directory)
         try:
@@ -272,6 +279,11 @@ class SweepDirectory:
         return tuple(accumulate(self.more_replicates, initial=now - self._added.replicates))
 
     @property
+    def all_sweeps(self) -> frozenset[str]:
+        """The sweeps whose rows it holds."""
+        return frozenset({self.sweep, *(each.sweep for each in self.sources)})
+
+    @property
     def is_extended(self) -> bool:
         """Whether anything was added after the sweep's start."""
         return bool(self._added)
@@ -339,6 +351,7 @@ class SweepDirectory:
                 tags=self.tags,
                 bases=self.bases,
                 keep_weights=self.keep_weights,
+                sources=self.sources,
             )
         )
 
