@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from contextlib import closing
+from dataclasses import dataclass
 from functools import partial
 
 import duckdb
@@ -14,6 +15,7 @@ from attnsweep.orchestrator.ledger.compaction import sorted_batches
 from attnsweep.orchestrator.ledger.fragments import TABLES, Snapshot, Stamp, clashing, open_snapshot, publish
 from attnsweep.orchestrator.storage.annotation import Annotation
 from attnsweep.orchestrator.storage.location import Location, as_argument
+from attnsweep.orchestrator.storage.place import Place
 from attnsweep.orchestrator.storage.sources import TRIALS_APART, Source, refuse_merged, source_file
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
 from attnsweep.search_spaces.dimensions import Categorical, Dimension
@@ -143,28 +145,36 @@ def _shared_defaults(directories: Sequence[SweepDirectory], spec: Sweep) -> dict
 
 
 def _publish(directory: SweepDirectory, sources: Sequence[SweepDirectory], snapshots: Sequence[Snapshot]) -> None:
-    """Writes all rows as one fragment. Sources without rows add none."""
-    parts = [
-        (each, snapshot, number * TRIALS_APART)
-        for number, (each, snapshot) in enumerate(zip(sources, snapshots, strict=True))
-        if snapshot.rows()
-    ]
-    tables = [table for table in TABLES if any(table in snapshot.files for _, snapshot, _ in parts)] or ["trainings"]
-    directory.place.make_folders(tables)
+    """Writes all rows as one fragment; none if there are no rows."""
     contents = {}
-    for table in tables:
-        schema = pa.unify_schemas([snapshot.dataset(table).schema for _, snapshot, _ in parts])
-        contents[table] = schema, _rows(parts, table, schema)
-    if parts:
+    for table in TABLES:
+        # A sweep without rows, or without attention heads, has no files of the table.
+        parts = [
+            _Part(each.place, snapshot, number * TRIALS_APART)
+            for number, (each, snapshot) in enumerate(zip(sources, snapshots, strict=True))
+            if snapshot.files.get(table)
+        ]
+        if parts:
+            schema = pa.unify_schemas([part.snapshot.dataset(table).schema for part in parts])
+            contents[table] = schema, _rows(parts, table, schema)
+    directory.place.make_folders([*contents] or ["trainings"])
+    if contents:
         publish(directory.place, "sweeps", contents, Stamp(spec_sha256=directory.spec_sha256))
 
 
-def _rows(
-    parts: Sequence[tuple[SweepDirectory, Snapshot, int]], table: str, schema: pa.Schema
-) -> Iterator[pa.RecordBatch]:
-    for directory, snapshot, first_trial in parts:
-        fit = partial(_fitted, schema=schema, first_trial=first_trial)
-        yield from map(fit, sorted_batches(directory.place, snapshot, table))
+@dataclass(frozen=True)
+class _Part:
+    """A sweep's rows, and what its trial 0 is called."""
+
+    place: Place
+    snapshot: Snapshot
+    first_trial: int
+
+
+def _rows(parts: Sequence[_Part], table: str, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+    for part in parts:
+        fit = partial(_fitted, schema=schema, first_trial=part.first_trial)
+        yield from map(fit, sorted_batches(part.place, part.snapshot, table))
 
 
 def _fitted(rows: pa.RecordBatch, schema: pa.Schema, first_trial: int) -> pa.RecordBatch:
