@@ -128,6 +128,10 @@ def compare(
         str | None,
         typer.Option(metavar="PARAM[,PARAM]", help="Also compare in the bins of a parameter, or the cells of two."),
     ] = None,
+    outcome: Annotated[
+        str, typer.Option(help="Compare the rate of this outcome; stuck: all that count as stuck.")
+    ] = "stuck",
+    detail: Annotated[str | None, typer.Option(help="Of this outcome, only trainings with this detail.")] = None,
     at_most: Annotated[
         float | None,
         typer.Option(
@@ -136,13 +140,13 @@ def compare(
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Compare the stuck rates of two sweeps."""
+    """Compare the stuck rates, or those of one outcome, of two sweeps."""
     from attnsweep.orchestrator.report.screen.comparison import compare_directories, to_json
 
-    comparison = compare_directories(a, b, by, _stderr())
+    comparison = compare_directories(a, b, by, _stderr(), outcome, detail)
     if as_json:
         typer.echo(to_json(comparison))
-    if at_most is not None and comparison.stuck.exceeds(at_most):
+    if at_most is not None and comparison.rate.exceeds(at_most):
         raise typer.Exit(EXIT_CHANGED)
 
 
