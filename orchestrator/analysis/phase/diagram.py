@@ -153,8 +153,8 @@ def read_phase_diagram(
         raise UserError(
             f"{x}, {y}", given="null in every trial", expected="numbers", fix="choose parameters that were set"
         )
-    n, k, *places = kept.T
-    trials = TrialCounts(*places, n, k)
+    n_T, k_T, x_T, y_T = kept.T
+    trials = TrialCounts(x_T, y_T, n_T, k_T)
     weight = np.full(len(kept), trials.n.mean()) if trials_count_once(*specs) else trials.n
     diagram = fit_phase_diagram(_axis(specs, x, trials.x), _axis(specs, y, trials.y), trials, weight, ending)
     if len(kept) == len(rows):

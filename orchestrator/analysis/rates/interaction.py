@@ -81,8 +81,8 @@ def interaction_test(n: Floats, k: Floats, first: Ints, second: Ints, cluster: I
     extra = _basis(np.eye(n_cells) - main @ main.T)
     if extra.shape[1] == 0:
         return InteractionTest(0.0, 0, None, "the cells with trials do not cross")
-    n_B = np.bincount(cell, n)
-    probability = fit_logistic(main, n_B, np.bincount(cell, k)).probability
+    n_B, k_B = (np.bincount(cell, each).astype(np.float64) for each in (n, k))
+    probability = fit_logistic(main, n_B, k_B).probability
     weight = n_B * probability * (1 - probability)
     # The part of the extra terms that the model without interaction cannot take up.
     projection = np.linalg.lstsq(main.T @ (weight[:, None] * main), main.T @ (weight[:, None] * extra), rcond=None)[0]
