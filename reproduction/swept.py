@@ -10,17 +10,22 @@ from attnsweep.orchestrator.training.resources import Resources
 from attnsweep.search_spaces.loading import load_sweep
 from attnsweep.workloads.errors import UserError
 
-_RESOURCES = Resources(engine="vmapped")
+RESOURCES = Resources(engine="vmapped")
 """The documents' numbers were measured with this engine; the other one differs in the last digits."""
 
 
-def swept(name: str, directory: Path, console: Console) -> SweepDirectory:
+def swept(
+    name: str, directory: Path, console: Console, *, seed: int | None = None, resources: Resources = RESOURCES
+) -> SweepDirectory:
     """Runs or resumes a shipped sweep to its end.
 
     Args:
         name: The name of the shipped sweep.
-        directory: The directory of the reproduction; the sweep is in a folder `name` inside.
+        directory: The directory of the reproduction; the sweep is in a folder `name` inside, which may hold it with
+            another seed.
         console: Shows progress and summary.
+        seed: Of a new sweep; default that of the shipped one.
+        resources: What to run on.
 
     Raises:
         UserError: If the folder holds another sweep.
@@ -29,13 +34,14 @@ def swept(name: str, directory: Path, console: Console) -> SweepDirectory:
     """
     path, spec = directory / name, load_sweep(name)
     if (path / SWEEP_FILE).exists():
-        if SweepDirectory.open(path).spec != spec:
+        if SweepDirectory.open(path).spec.but(seed=spec.seed) != spec:
             raise UserError(
                 "--dir", given=str(path), expected=f"the sweep {name} as shipped now", fix="choose another --dir"
             )
-        summary = resume_sweep(path, _RESOURCES, console)
+        summary = resume_sweep(path, resources, console)
     else:
-        summary = run_sweep(spec, path, _RESOURCES, console)
+        spec = spec if seed is None else spec.but(seed=seed)
+        summary = run_sweep(spec, path, resources, console)
     summary.print(console)
     if not summary.finished:
         raise KeyboardInterrupt
