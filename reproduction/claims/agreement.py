@@ -10,6 +10,8 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import numpy as np
+
 from attnsweep.reproduction.claims.claim import Claim
 
 FAMILY_ERROR = 0.05
@@ -40,7 +42,7 @@ def p_value(claim: Claim, again: Measured) -> float:
     if claim.kind == "share":
         assert claim.k is not None
         assert again.k is not None
-        table = [[claim.k, claim.n - claim.k], [again.k, again.n - again.k]]
+        table = np.array([[claim.k, claim.n - claim.k], [again.k, again.n - again.k]])
         return float(stats.fisher_exact(table)[1])
     z = float(stats.norm.ppf(0.5 + claim.level / 2))
     if claim.kind == "rate":
