@@ -264,10 +264,8 @@ def _exact_table(exact: dict[str, Tensor], w: int, p: int, T: int) -> _TextTable
 def _mean_error_table(table: PublishedTable, ours: list[float], exact: dict[str, Tensor], T: int) -> _TextTable:
     """The thesis's second number: the distance over the number of entries."""
     names = [name for name in exact if name != "nearest"]
-    rows = [
-        [str(head + 1), *(f"{each / T**2:.4f}" for each in (published, ours[head], *(exact[n][head] for n in names)))]
-        for head, published in enumerate(table.distances)
-    ]
+    distances = zip(table.distances, ours, *(exact[name].tolist() for name in names), strict=True)
+    rows = [[str(head), *(f"{each / T**2:.4f}" for each in of_head)] for head, of_head in enumerate(distances, 1)]
     return f"Mean error per entry: distance / {T**2}", [["head", "published", "drawn", *names], *rows]
 
 
