@@ -79,6 +79,7 @@ class Group(_Strict):
     Attributes:
         name: Of the group.
         command: What measured the numbers.
+        ledger: The sweep of docs/ledgers that the numbers are read from, if it is there.
         source: The entry of `attnsweep.reproduction.claims.sources` that measures them again; empty if none can.
         measured: The day of the measurement.
         versions: Of attnsweep and torch.
@@ -88,6 +89,7 @@ class Group(_Strict):
 
     name: str
     command: str
+    ledger: str = ""
     source: str = ""
     measured: str
     versions: str

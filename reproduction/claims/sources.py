@@ -14,11 +14,22 @@ from rich.console import Console
 from attnsweep.orchestrator.analysis import open_sweep
 from attnsweep.orchestrator.analysis.rates.intervals import Rate, pooled_rate
 from attnsweep.orchestrator.running.session import run_or_resume
+from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
 from attnsweep.orchestrator.training.resources import Resources
-from attnsweep.reproduction.catalog import REPRODUCTIONS
+from attnsweep.reproduction.chiang import fig4, parity, table1
 from attnsweep.reproduction.claims.claim import Trained
 from attnsweep.reproduction.comparison import ComparedValue, Comparison
-from attnsweep.reproduction.studies import metric, metric_full, positions, precision
+from attnsweep.reproduction.shin import fig1, fig2
+from attnsweep.reproduction.studies import (
+    full_models,
+    gpt_stages,
+    metric,
+    metric_full,
+    positions,
+    precision,
+    translator_heads,
+    translator_structure,
+)
 from attnsweep.reproduction.swept import swept
 from attnsweep.reproduction.threads import one_thread
 from attnsweep.search_spaces.loading import assignment, load_sweep
@@ -31,19 +42,6 @@ _SEEDS_APART = 10**6
 _INTERVAL = re.compile(r"(\S+) \[(\S+), (\S+)\]")
 _COUNTS = ("trainings", "heads")
 """Columns of tables that say how many there are."""
-_SWEEPS = {
-    "shin-fig1": "shin_solution_2",
-    "shin-fig2": "shin_flavours",
-    "chiang-fig4": "chiang_fig4",
-    "chiang-fig4-long": "chiang_fig4_long",
-    "chiang-parity": "chiang_parity",
-    "chiang-table1": "translation_lengths",
-    "gpt-stages": "gpt_stages",
-    "zeros-full": "stuck_full",
-    "translator-heads": "head_roles",
-    "translator-structure": "attention_structure",
-}
-"""The sweep behind a reproduction."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,12 +81,51 @@ def measure_sweep(trained: Trained, run: Run) -> Rate:
     return pooled_rate(list(zip(n, k, strict=True)))
 
 
-def _swept(name: str) -> Callable[[Run], Numbers]:
-    reproduction = next(each for each in REPRODUCTIONS if each.name == name)
+def measure_ledger(source: str, sweep: SweepDirectory, directory: Path) -> Numbers:
+    """The numbers that a source reads from a finished sweep; it may draw figures into the directory.
 
+    Raises:
+        KeyError: If the source trains without a sweep.
+    """
+    return _SWEPT[source][1](sweep, directory)
+
+
+def _quickstart(sweep: SweepDirectory, _: Path) -> Numbers:
+    opened = open_sweep(sweep.place)
+    found = {outcome: opened.stuck_rates(outcome=outcome).overall.interval for outcome in ("stuck", "solved")}
+    diagram = opened.phase_diagram("init_sigma", "learning_rate")
+    for rate in (0.0003, 0.003):
+        value, low, high = (float(each) for each in diagram.at(0.001, rate))
+        found[f"modelled at init_sigma 0.001, learning rate {rate:g}: stuck"] = value, low, high
+    [rates] = opened.stuck_rates(by="init_sigma").by_parameter
+    found |= {f"init_sigma {each.label}: stuck": each.rate.interval for each in rates.bins}
+    return {name: interval for name, interval in found.items() if interval is not None}
+
+
+def _compared(compare: Callable[..., Comparison], *more: str) -> Callable[[SweepDirectory, Path], Numbers]:
+    return lambda sweep, directory: numbers_of(compare(sweep, directory, *more))
+
+
+_SWEPT: Mapping[str, tuple[str, Callable[[SweepDirectory, Path], Numbers]]] = {
+    "quickstart": ("quickstart", _quickstart),
+    "shin-fig1": ("shin_solution_2", _compared(fig1.compare)),
+    "shin-fig2": ("shin_flavours", _compared(fig2.compare)),
+    "chiang-fig4": ("chiang_fig4", _compared(fig4.compare, "chiang-fig4")),
+    "chiang-fig4-long": ("chiang_fig4_long", _compared(fig4.compare, "chiang-fig4-long")),
+    "chiang-parity": ("chiang_parity", _compared(parity.compare)),
+    "chiang-table1": ("translation_lengths", _compared(table1.compare)),
+    "gpt-stages": ("gpt_stages", _compared(gpt_stages.compare)),
+    "zeros-full": ("stuck_full", _compared(full_models.compare)),
+    "translator-heads": ("head_roles", _compared(translator_heads.compare)),
+    "translator-structure": ("attention_structure", _compared(translator_structure.compare)),
+}
+"""The sweep behind a source, and what reads it."""
+
+
+def _swept(name: str) -> Callable[[Run], Numbers]:
     def measured(run: Run) -> Numbers:
-        swept(_SWEEPS[name], run.directory, run.console, seed=run.seed, resources=_RESOURCES)
-        return numbers_of(reproduction.run(run.directory, run.console))
+        sweep = swept(_SWEPT[name][0], run.directory, run.console, seed=run.seed, resources=_RESOURCES)
+        return measure_ledger(name, sweep, run.directory)
 
     return measured
 
@@ -123,28 +160,11 @@ def _precision(run: Run) -> Numbers:
     return numbers_of(precision.compare(sweep, run.console, run.first_seed))
 
 
-def _quickstart(run: Run) -> Numbers:
-    directory = run.directory / "quickstart"
-    swept("quickstart", run.directory, run.console, seed=run.seed, resources=_RESOURCES)
-    opened = open_sweep(directory)
-    by_outcome = {outcome: opened.stuck_rates(outcome=outcome).overall for outcome in ("stuck", "solved")}
-    found = {outcome: rate.interval for outcome, rate in by_outcome.items()}
-    diagram = opened.phase_diagram("init_sigma", "learning_rate")
-    for rate in (0.0003, 0.003):
-        value, low, high = (float(each) for each in diagram.at(0.001, rate))
-        found[f"modelled at init_sigma 0.001, learning rate {rate:g}: stuck"] = value, low, high
-    [rates] = opened.stuck_rates(by="init_sigma").by_parameter
-    decade = next(each for each in rates.bins if each.label == "1e-4..1e-3")
-    found[f"init_sigma {decade.label}: stuck"] = decade.rate.interval
-    return {name: interval for name, interval in found.items() if interval is not None}
-
-
 SOURCES: Mapping[str, Callable[[Run], Numbers]] = {
-    **{name: _swept(name) for name in _SWEEPS},
+    **{name: _swept(name) for name in _SWEPT},
     "metric": _metric,
     "metric-full": _metric_full,
     "precision": _precision,
-    "quickstart": _quickstart,
     **{f"runaways-{each:g}": _runaways(each) for each in positions.LEARNING_RATES},
     "valley": _valley,
 }
