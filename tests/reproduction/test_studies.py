@@ -132,7 +132,7 @@ def test_roles_of_translators_are_those_of_the_ledger(tmp_path: Path) -> None:
     assert row.ours == 0.75
     assert row.low is not None
     at_end = {tuple(line[:2]): line[2:] for line in dict(found.tables)["At the end of training"]}
-    assert at_end["syntactic", "decoder_self"] == ["0.75 [0.20, 0.97]", "37.5%", "2"]
+    assert at_end["syntactic", "decoder_self"] == ["0.75 [0.20, 0.97]", "37.5%", "1"]
 
 
 def test_restricted_attention_is_held_against_full(tmp_path: Path) -> None:
