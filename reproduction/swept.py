@@ -1,6 +1,7 @@
 """The sweep behind a reproduction: it runs, and resumes, as any other sweep does."""
 
 from pathlib import Path
+from typing import Literal
 
 from rich.console import Console
 
@@ -8,14 +9,18 @@ from attnsweep.orchestrator.running.session import resume_sweep, run_sweep
 from attnsweep.orchestrator.storage.sweep_directory import SWEEP_FILE, SweepDirectory
 from attnsweep.orchestrator.training.resources import Resources
 from attnsweep.search_spaces.loading import load_sweep
+from attnsweep.search_spaces.sweep import Sweep
 from attnsweep.workloads.errors import UserError
-
-RESOURCES = Resources(engine="vmapped")
-"""The documents' numbers were measured with this engine; the other one differs in the last digits."""
 
 
 def swept(
-    name: str, directory: Path, console: Console, *, seed: int | None = None, resources: Resources = RESOURCES
+    name: str,
+    directory: Path,
+    console: Console,
+    engine: Literal["auto", "vmapped"] = "vmapped",
+    *,
+    seed: int | None = None,
+    local: bool = False,
 ) -> SweepDirectory:
     """Runs or resumes a shipped sweep to its end.
 
@@ -24,17 +29,18 @@ def swept(
         directory: The directory of the reproduction; the sweep is in a folder `name` inside, which may hold it with
             another seed.
         console: Shows progress and summary.
+        engine: The engine with which the documents' numbers were measured; the others differ in the last digits.
         seed: Of a new sweep; default that of the shipped one.
-        resources: What to run on.
+        local: Train in this process, without Ray.
 
     Raises:
         UserError: If the folder holds another sweep.
         SweepError: If the sweep cannot continue.
         KeyboardInterrupt: If a signal stopped the sweep early; it can be resumed.
     """
-    path, spec = directory / name, load_sweep(name)
+    path, spec, resources = directory / name, load_sweep(name), Resources(engine=engine, local=local)
     if (path / SWEEP_FILE).exists():
-        if SweepDirectory.open(path).spec.but(seed=spec.seed) != spec:
+        if not is_same_but_for_seed(SweepDirectory.open(path).spec, spec):
             raise UserError(
                 "--dir", given=str(path), expected=f"the sweep {name} as shipped now", fix="choose another --dir"
             )
@@ -46,3 +52,8 @@ def swept(
     if not summary.finished:
         raise KeyboardInterrupt
     return summary.directory
+
+
+def is_same_but_for_seed(one: Sweep, other: Sweep) -> bool:
+    """Whether two sweeps differ in nothing but the seed, as the documents' numbers and their second measurement do."""
+    return one.but(seed=other.seed) == other

@@ -124,7 +124,7 @@ _SWEPT: Mapping[str, tuple[str, Callable[[SweepDirectory, Path], Numbers]]] = {
 
 def _swept(name: str) -> Callable[[Run], Numbers]:
     def measured(run: Run) -> Numbers:
-        sweep = swept(_SWEPT[name][0], run.directory, run.console, seed=run.seed, resources=_RESOURCES)
+        sweep = swept(_SWEPT[name][0], run.directory, run.console, seed=run.seed, local=True)
         return measure_ledger(name, sweep, run.directory)
 
     return measured
@@ -156,7 +156,7 @@ def _metric_full(run: Run) -> Numbers:
 
 
 def _precision(run: Run) -> Numbers:
-    sweep = swept("precision_border", run.directory, run.console, seed=run.seed, resources=_RESOURCES)
+    sweep = swept("precision_border", run.directory, run.console, seed=run.seed, local=True)
     return numbers_of(precision.compare(sweep, run.console, run.first_seed))
 
 
