@@ -7,10 +7,11 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
+from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
 from attnsweep.reproduction.claims.agreement import FAMILY_ERROR, Measured, effective_n
 from attnsweep.reproduction.claims.claim import Stated, load_claims
 from attnsweep.reproduction.claims.recorded import Tested, verdicts, write_record
-from attnsweep.reproduction.claims.sources import Run, measure, measure_sweep
+from attnsweep.reproduction.claims.sources import SWEPT, Numbers, Run, measure, measure_ledger, measure_sweep
 from attnsweep.workloads.errors import UserError, did_you_mean
 
 FOLDER = Path("docs/claims")
@@ -22,13 +23,14 @@ def main() -> int:
     parser.add_argument("name", help="a group of docs/claims/*.toml")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--dir", type=Path, default=Path("sweeps/claims"))
+    parser.add_argument("--sweep", type=Path, help="a finished sweep on the other seed, in place of a new one")
     parser.add_argument("--record", action="store_true", help=f"write the result into {FOLDER}/again")
     given = parser.parse_args()
     console = Console(stderr=True)
     try:
         chosen = group_named(given.name, load_claims(FOLDER))
         run = Run(given.seed, given.dir / f"{given.name}-{given.seed}", console)
-        pairs = measured_again(chosen, run)
+        pairs = measured_again(chosen, run, given.sweep)
     except UserError as error:
         print(error, file=sys.stderr)  # noqa: T201
         return 2
@@ -53,10 +55,19 @@ def group_named(name: str, claims: list[Stated]) -> list[Stated]:
     return [each for each in claims if each.group.name == name]
 
 
-def measured_again(chosen: list[Stated], run: Run) -> list[tuple[Stated, Measured]]:
-    """The claims of a group with their values on another seed; those without a value there are left out."""
+def measured_again(chosen: list[Stated], run: Run, sweep: Path | None = None) -> list[tuple[Stated, Measured]]:
+    """The claims of a group with their values on another seed; those without a value there are left out.
+
+    Args:
+        chosen: The claims.
+        run: What to run with.
+        sweep: Where a sweep on another seed is that has ended; `None` to run one.
+
+    Raises:
+        UserError: If there is no sweep, or the group's numbers do not come from one.
+    """
     source = chosen[0].group.source
-    numbers = measure(source, run) if source else {}
+    numbers = _numbers(source, run, sweep) if source else {}
     pairs = []
     for stated in chosen:
         claim = stated.claim
@@ -75,6 +86,14 @@ def measured_again(chosen: list[Stated], run: Run) -> list[tuple[Stated, Measure
             k = round(value * n)
         pairs.append((stated, Measured(value=value, low=low, high=high, n=n, k=k)))
     return pairs
+
+
+def _numbers(source: str, run: Run, sweep: Path | None) -> Numbers:
+    if sweep is None:
+        return measure(source, run)
+    if source not in SWEPT:
+        raise UserError("--sweep", given=str(sweep), expected="a group measured by a sweep", fix="leave it out")
+    return measure_ledger(source, SweepDirectory.open(sweep), run.directory)
 
 
 def _print(found: list[Tested], console: Console) -> None:

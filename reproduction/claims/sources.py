@@ -87,7 +87,7 @@ def measure_ledger(source: str, sweep: SweepDirectory, directory: Path) -> Numbe
     Raises:
         KeyError: If the source trains without a sweep.
     """
-    return _SWEPT[source][1](sweep, directory)
+    return SWEPT[source][1](sweep, directory)
 
 
 def _quickstart(sweep: SweepDirectory, _: Path) -> Numbers:
@@ -106,7 +106,7 @@ def _compared(compare: Callable[..., Comparison], *more: str) -> Callable[[Sweep
     return lambda sweep, directory: numbers_of(compare(sweep, directory, *more))
 
 
-_SWEPT: Mapping[str, tuple[str, Callable[[SweepDirectory, Path], Numbers]]] = {
+SWEPT: Mapping[str, tuple[str, Callable[[SweepDirectory, Path], Numbers]]] = {
     "quickstart": ("quickstart", _quickstart),
     "shin-fig1": ("shin_solution_2", _compared(fig1.compare)),
     "shin-fig2": ("shin_flavours", _compared(fig2.compare)),
@@ -124,7 +124,7 @@ _SWEPT: Mapping[str, tuple[str, Callable[[SweepDirectory, Path], Numbers]]] = {
 
 def _swept(name: str) -> Callable[[Run], Numbers]:
     def measured(run: Run) -> Numbers:
-        sweep = swept(_SWEPT[name][0], run.directory, run.console, seed=run.seed, local=True)
+        sweep = swept(SWEPT[name][0], run.directory, run.console, seed=run.seed, local=True)
         return measure_ledger(name, sweep, run.directory)
 
     return measured
@@ -161,7 +161,7 @@ def _precision(run: Run) -> Numbers:
 
 
 SOURCES: Mapping[str, Callable[[Run], Numbers]] = {
-    **{name: _swept(name) for name in _SWEPT},
+    **{name: _swept(name) for name in SWEPT},
     "metric": _metric,
     "metric-full": _metric_full,
     "precision": _precision,

@@ -4,13 +4,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from rich.console import Console
 
 from attnsweep.orchestrator.ledger.reader import Ledger
 from attnsweep.orchestrator.ledger.verification import verify
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
+from attnsweep.reproduction.claims.__main__ import measured_again
 from attnsweep.reproduction.claims.claim import load_claims
 from attnsweep.reproduction.claims.pages import flat, flaws
-from attnsweep.reproduction.claims.sources import measure_ledger
+from attnsweep.reproduction.claims.recorded import verdicts
+from attnsweep.reproduction.claims.sources import Run, measure_ledger
 from attnsweep.reproduction.ledgers import publish
 from attnsweep.workloads.errors import UserError
 from tests.across.documents import DOCUMENTS, ROOT
@@ -19,7 +22,8 @@ from tests.orchestrator.small_sweep import small_sweep, sweep_on_disk, trial_row
 FOLDER = ROOT / "docs" / "ledgers"
 LEDGERS = sorted(path for path in FOLDER.iterdir() if path.is_dir())
 MOST_BYTES = 20e6
-CLAIMS = [each for each in load_claims(ROOT / "docs" / "claims") if each.group.ledger]
+ALL = load_claims(ROOT / "docs" / "claims")
+CLAIMS = [each for each in ALL if each.group.ledger]
 
 
 def test_together_they_are_small() -> None:
@@ -38,6 +42,7 @@ def test_a_ledger_opens_and_is_listed(path: Path) -> None:
     assert " /" not in sweep.provenance["command"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("group", sorted({each.group.name for each in CLAIMS}))
 def test_numbers_from_a_ledger_are_those_of_the_page(group: str, tmp_path: Path) -> None:
     stated = [each for each in CLAIMS if each.group.name == group]
@@ -47,6 +52,16 @@ def test_numbers_from_a_ledger_are_those_of_the_page(group: str, tmp_path: Path)
         value, low, high = found[each.claim.row]
         recomputed = each.claim.model_copy(update={"value": value, "low": low, "high": high})
         assert list(flaws(recomputed, flat(DOCUMENTS[each.page]))) == [], each.name
+
+
+@pytest.mark.slow
+def test_claims_are_compared_with_a_sweep_that_has_run(tmp_path: Path) -> None:
+    chosen = [each for each in CLAIMS if each.group.name == "readme"]
+    run = Run(1, tmp_path, Console(quiet=True))
+    found = verdicts(measured_again(chosen, run, FOLDER / "quickstart"))
+    assert [(each.stated, each.agrees, round(each.p, 1)) for each in found] == [(each, True, 1.0) for each in chosen]
+    with pytest.raises(UserError, match="expected a group measured by a sweep"):
+        measured_again([each for each in ALL if each.group.name == "valley"], run, FOLDER / "quickstart")
 
 
 def test_a_published_sweep_has_the_same_rows_and_no_journal(tmp_path: Path) -> None:
