@@ -64,6 +64,20 @@ def test_full_models_are_judged_again_as_they_were(stuck_full: SweepDirectory, t
 
 
 @pytest.mark.slow
+def test_rates_of_a_sweep_over_precision_are_given_for_each(stuck_full: SweepDirectory) -> None:
+    judged = Judged(stuck_full)
+    for row in judged.rows[: len(judged.rows) // 2]:
+        row["param_dtype"] = "float64"
+    counts = {line[0]: int(line[1]) for line in full_models._rates(judged, judged.outcome())[1:]}
+    sigma = judged.rows[0]["param_init_sigma"]
+    at_sigma = [row for row in judged.rows if row["param_init_sigma"] == sigma]
+    for dtype in ("float32", "float64"):
+        expected = [row for row in at_sigma if row["param_dtype"] == dtype]
+        assert counts.get(f"dtype = {dtype}, init_sigma = {sigma}", 0) == len(expected)
+    assert counts[f"init_sigma = {sigma}"] == len(at_sigma)
+
+
+@pytest.mark.slow
 def test_a_cut_off_is_moved_and_put_back(stuck_full: SweepDirectory) -> None:
     judged = Judged(stuck_full)
     before, value = judged.outcome(), outcomes.STATIONARY_GAMMA
