@@ -74,7 +74,8 @@ def measure_sweep(trained: Trained, run: Run) -> Rate:
         sweep = sweep.but(trials=trained.trials)
     if trained.replicates is not None:
         sweep = sweep.but(replicates=trained.replicates)
-    directory = run.directory / "-".join([trained.sweep, *(text.replace("=", "_") for text in trained.fixed)])
+    name = [trained.sweep, *(text.replace("=", "_") for text in trained.fixed), f"{sweep.trials}x{sweep.replicates}"]
+    directory = run.directory / "-".join(name)
     run_or_resume(sweep, directory, _RESOURCES, run.console)
     counts = open_sweep(directory).sql(trained.counts).to_pydict()
     n, k = counts.values()
