@@ -24,14 +24,14 @@ class Measured:
 
     Attributes:
         value, low, high: The number and its interval, of the claim's level.
-        n: Number of trainings, or of what else was sampled.
+        n: Number of trainings, or of what else was sampled, if it is known.
         k: How many have the property, for a share of independent trainings.
     """
 
     value: float
     low: float
     high: float
-    n: int
+    n: int | None = None
     k: int | None = None
 
 
@@ -41,7 +41,9 @@ def p_value(claim: Claim, again: Measured) -> float:
 
     if claim.kind == "share":
         assert claim.k is not None
+        assert claim.n is not None
         assert again.k is not None
+        assert again.n is not None
         table = np.array([[claim.k, claim.n - claim.k], [again.k, again.n - again.k]])
         return float(stats.fisher_exact(table)[1])
     z = float(stats.norm.ppf(0.5 + claim.level / 2))

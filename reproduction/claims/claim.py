@@ -39,7 +39,7 @@ class Claim(_Strict):
             source prints.
         sentence: The page's text up to and with the interval, as long as it takes to occur once.
         value, low, high: The number and its interval, with more digits than the page where they are known.
-        n: Number of trainings, or of what else was sampled.
+        n: Number of trainings, or of what else was sampled, if it is on record.
         k: How many of them have the property, for kind `share`.
         kind: `share` of independent trainings; `rate`, a share over trials whose trainings depend on each other;
             `estimate` of anything else.
@@ -55,7 +55,7 @@ class Claim(_Strict):
     value: float
     low: float
     high: float
-    n: int
+    n: int | None = None
     k: int | None = None
     kind: Literal["share", "rate", "estimate"]
     scale: Literal["linear", "log"] = "linear"
@@ -68,8 +68,8 @@ class Claim(_Strict):
     def _check(self) -> Self:
         if not self.low <= self.value <= self.high:
             raise ValueError(f"{self.row}: got {self.value} outside of [{self.low}, {self.high}]")
-        if (self.kind == "share") != (self.k is not None):
-            raise ValueError(f"{self.row}: k is given if and only if kind is share")
+        if (self.kind == "share") != (self.k is not None) or (self.k is not None and self.n is None):
+            raise ValueError(f"{self.row}: a share has k and n, and nothing else has k")
         return self
 
 

@@ -103,6 +103,11 @@ def _quickstart(sweep: SweepDirectory, _: Path) -> Numbers:
     return {name: interval for name, interval in found.items() if interval is not None}
 
 
+def _stuck(sweep: SweepDirectory, _: Path) -> Numbers:
+    interval = open_sweep(sweep.place).stuck_rates().overall.interval
+    return {} if interval is None else {"stuck": interval}
+
+
 def _compared(compare: Callable[..., Comparison], *more: str) -> Callable[[SweepDirectory, Path], Numbers]:
     return lambda sweep, directory: numbers_of(compare(sweep, directory, *more))
 
@@ -115,6 +120,8 @@ SWEPT: Mapping[str, tuple[str, Callable[[SweepDirectory, Path], Numbers]]] = {
     "chiang-fig4-long": ("chiang_fig4_long", _compared(fig4.compare, "chiang-fig4-long")),
     "chiang-parity": ("chiang_parity", _compared(parity.compare)),
     "chiang-table1": ("translation_lengths", _compared(table1.compare)),
+    "first-lengths": ("first_lengths", _stuck),
+    "parity-learnability": ("parity_learnability", _stuck),
     "gpt-stages": ("gpt_stages", _compared(gpt_stages.compare)),
     "zeros-full": ("stuck_full", _compared(full_models.compare)),
     "translator-heads": ("head_roles", _compared(translator_heads.compare)),
