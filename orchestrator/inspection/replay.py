@@ -167,6 +167,8 @@ def recorded_tasks(workload: Workload[Any], trainings: pa.Table) -> list[Task]:
             row["trial"],
             row["replicate"],
             Training(workload.parameters.recorded(row), row["seed"]),
+            # A column that rows of earlier versions lack.
+            pruned_step=row.get("pruned_step"),
         )
         for row in trainings.to_pylist()
     ]
@@ -215,7 +217,8 @@ def _trained(
     workload: Workload[Any], tasks: Sequence[Task], device: str, engine: Engine, probe_steps: Sequence[int] = ()
 ) -> Pack[Any]:
     programs = Programs() if engine == "blocks" else None
-    pack = Pack(workload, [task.training for task in tasks], device, probe_steps, programs)
+    prune_at = [task.pruned_step for task in tasks]
+    pack = Pack(workload, [task.training for task in tasks], device, probe_steps, programs, prune_at=prune_at)
     while not pack.advance(1):
         pass
     return pack

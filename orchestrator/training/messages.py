@@ -34,11 +34,19 @@ class RunContext:
 
 @dataclass(frozen=True)
 class PackOrder:
-    """A pack to train, from its start or from a checkpoint."""
+    """A pack to train, from its start or from a checkpoint.
+
+    Attributes:
+        pack: Its name.
+        tasks: Its trainings.
+        checkpoint: Its state; `None` for its start.
+        waits: Whether it waits at each probe to be told which of its trainings are pruned.
+    """
 
     pack: str
     tasks: "Sequence[Task]"
     checkpoint: bytes | None = None
+    waits: bool = False
 
     @property
     def shape(self) -> "Shape":
@@ -51,6 +59,27 @@ class Progress:
     """A pack that is still training: the step it has reached and, at intervals, its state."""
 
     step: int
+    checkpoint: bytes | None = None
+
+
+Standing: TypeAlias = tuple[str, bool, float | None]
+"""The outcome of a training, whether it is stuck, and its `eval_loss`; `None` if that is not finite."""
+
+
+@dataclass(frozen=True)
+class Probed:
+    """A pack that waits at a probe to be told which of its trainings are pruned.
+
+    Attributes:
+        step: The step of the probe.
+        reached: How each training would have ended here, or has ended before.
+        running: The positions in the pack of those that have not ended.
+        checkpoint: At intervals, its state.
+    """
+
+    step: int
+    reached: Sequence[Standing]
+    running: Sequence[int]
     checkpoint: bytes | None = None
 
 
@@ -108,7 +137,7 @@ class TrainerLost:
     out_of_memory: bool
 
 
-Report: TypeAlias = Progress | HandedBack | Trained | Raised
+Report: TypeAlias = Progress | Probed | HandedBack | Trained | Raised
 """A trainer's answer."""
 Reports: TypeAlias = list[tuple[PackOrder, Report | TrainerLost]]
 """The reports that a pool has received, in order."""

@@ -26,7 +26,7 @@ from attnsweep.workloads.engine.judging import judged, least_losses
 from attnsweep.workloads.engine.layout import ROWS, Layout, prefixed, under
 from attnsweep.workloads.engine.optimizers import State
 from attnsweep.workloads.engine.precision import in_type, is_rounded, measurable
-from attnsweep.workloads.engine.readings import numbers_of, to_numpy
+from attnsweep.workloads.engine.readings import descent, numbers_of, to_numpy
 from attnsweep.workloads.engine.record import Record
 from attnsweep.workloads.engine.result import PackResult
 from attnsweep.workloads.engine.starting_state import starting_state
@@ -56,6 +56,7 @@ class Pack(Generic[P]):
         programs: Compiled steps, for the block engine, or graphs; `None` for the vmapped engine.
         start: Parameters and buffers (L, ...) by name that replace those that the workload draws, in any
             floating-point type: such as where other trainings ended.
+        prune_at: (L,) the probe at which each training is pruned, where that is known already; `None` for the others.
     """
 
     def __init__(
@@ -66,6 +67,7 @@ class Pack(Generic[P]):
         extra_probe_steps: Sequence[int] = (),
         programs: StepPrograms | None = None,
         start: State | None = None,
+        prune_at: Sequence[int | None] | None = None,
     ) -> None:
         self._workload = workload
         self._all = Lanes(trainings, torch.device(device))
@@ -89,7 +91,7 @@ class Pack(Generic[P]):
         own_steps = workload.probe_steps(self._lanes.shared)
         self._probe_steps = sorted({*own_steps, *extra_probe_steps})
         self._own_probes = np.searchsorted(self._probe_steps, own_steps)
-        self._record = Record(self._probe_steps, found, len(trainings))
+        self._record = Record(self._probe_steps, found, prune_at or [None] * len(trainings))
         self._next_probe, self._n_evaluations = 0, 0
         self._position = np.arange(len(trainings))
         self._drawn: list[Batch] = []
@@ -103,13 +105,14 @@ class Pack(Generic[P]):
         checkpoint: Checkpoint,
         device: str = "cpu",
         programs: StepPrograms | None = None,
+        prune_at: Sequence[int | None] | None = None,
     ) -> Self:
         """The pack that `checkpoint` was taken of. On the same kind of device its results are the same to the last bit.
 
         Raises:
             CheckpointError: If the checkpoint is of other trainings.
         """
-        pack = cls(workload, trainings, device, programs=programs)
+        pack = cls(workload, trainings, device, programs=programs, prune_at=prune_at)
         if str(checkpoint["fingerprint"]) != pack._fingerprint():
             raise CheckpointError(f"{workload.name}: the checkpoint is of other trainings, or of another version")
         pack._restore(checkpoint)
@@ -130,16 +133,22 @@ class Pack(Generic[P]):
         return self._probe_steps[max(self._next_probe - 1, 0)]
 
     @property
+    def running(self) -> list[int]:
+        """The positions in the pack of the trainings that have not ended."""
+        return list(map(int, self._position))
+
+    @property
     def _at_own_probe(self) -> bool:
         """Whether the next probe is one of the workload's."""
         return self._next_probe in self._own_probes
 
-    def advance(self, n_evaluations: int) -> bool:
-        """Trains on for at most `n_evaluations` evaluations of the pack; True when all trainings have ended.
+    def advance(self, n_evaluations: int, n_probes: int | None = None) -> bool:
+        """Trains on for at most so many evaluations and probes of the pack; True when all trainings have ended.
 
-        An evaluation is a step, except for optimizers that search along lines.
+        An evaluation is a step, except for optimizers that search along lines. By default probes are not limited.
         """
         stop_at = self._n_evaluations + n_evaluations
+        last_probe = None if n_probes is None else self._next_probe + n_probes
         while not self.done:
             started = time.perf_counter()
             evaluations_left = stop_at - self._n_evaluations
@@ -152,11 +161,17 @@ class Pack(Generic[P]):
             if self._at_own_probe:
                 self._drop_ended()
             self._next_probe += 1
+            if self._next_probe == last_probe:
+                return self.done
         return True
 
+    def prune(self, positions: Sequence[int]) -> None:
+        """Ends the trainings at these positions at the probe just recorded: no step may have been taken since."""
+        self._record.prune(np.asarray(positions, dtype=np.int64), self.step)
+        self._drop(np.isin(self._position, positions))
+
     def result(self) -> PackResult:
-        """The measurements. The pack must be done."""
-        assert self.done
+        """The measurements so far; of trainings that have not ended, up to the last probe."""
         return self._record.result()
 
     def final_state(self, positions: NDArray[np.int64]) -> tuple[Lanes[P], State]:
@@ -197,8 +212,9 @@ class Pack(Generic[P]):
         if self._lanes.dtype == torch.bfloat16:
             state = in_type(state, torch.bfloat16)
         self._optimizer.load_state_dict(state)
-        self._record.restore(under("record", checkpoint))
         self._next_probe = int(checkpoint["next_probe"])
+        self._record.restore(under("record", checkpoint), self.step)
+        self._drop(self._record.is_pruned(self._position, self.step))
 
     def _fingerprint(self) -> str:
         n_parameters = self._final_rows.shape[1]
@@ -296,7 +312,7 @@ class Pack(Generic[P]):
             buffers, batch = _rows(buffers, lanes), _rows(batch, lanes)
         leaf, dtype = parameters[ROWS].detach().requires_grad_(), self._lanes.loss_dtype
         of_loss = self._layout.views(leaf.to(dtype)), in_type(buffers, dtype), in_type(batch, dtype)
-        loss, gradient = _descent("loss", self._loss(*of_loss), leaf)
+        loss, gradient = descent("loss", self._loss(*of_loss), leaf)
         return loss.to(leaf.dtype), {ROWS: gradient}
 
     def _batch_at(self, step: int) -> Batch:
@@ -325,7 +341,7 @@ class Pack(Generic[P]):
         batch = measurable(self._eval_batch) | prefixed(DESCENDED, descended)
         leaf = measurable({ROWS: self._rows.detach()})[ROWS].requires_grad_()
         eval_loss_A, measures = self._examine(self._layout.views(leaf), measurable(self._buffers), batch)
-        eval_loss_A, gradient = _descent("eval_loss", eval_loss_A, leaf)
+        eval_loss_A, gradient = descent("eval_loss", eval_loss_A, leaf)
         with torch.no_grad():
             loss_A = descended["train_loss"] if descended else self._train_loss()
             if self._at_own_probe:
@@ -349,6 +365,9 @@ class Pack(Generic[P]):
         """Removes from the batch the lanes that ended at the probe just recorded."""
         is_over = self._next_probe == len(self._probe_steps) - 1
         ended = ~self._optimizer.is_running.cpu().numpy() | (is_over or self._is_solved())
+        self._drop(ended | self._record.is_pruned(self._position, self._probe_steps[self._next_probe]))
+
+    def _drop(self, ended: NDArray[np.bool_]) -> None:
         if ended.any():
             self._final_rows[self._on_device(self._position[ended])] = self._rows[self._on_device(ended)]
             self._keep(self._position[~ended])
@@ -375,13 +394,6 @@ class Pack(Generic[P]):
         self._eval_batch = _rows(self._eval_batch, lanes)
         self._drawn = [_rows(batch, lanes) for batch in self._drawn]
         self._optimizer.select(lanes)
-
-
-def _descent(name: str, loss: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:
-    """A loss (K,) of rows (K, n), and its gradients (K, n)."""
-    # Lanes do not mix, so the sum's gradient is each lane's own.
-    (gradient,) = torch.autograd.grad(numbers_of(name, loss).sum(), rows, materialize_grads=True)
-    return loss.detach(), gradient
 
 
 def _rows(state: State, lanes: Tensor) -> State:

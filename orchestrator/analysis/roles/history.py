@@ -1,6 +1,7 @@
 """For each training and role, the probe since which some head has the role, from the ledger's `heads`.
 
-Left out are trainings without heads, and failed and diverged ones: heads with non-finite weights have no role.
+Left out are trainings without heads, and failed, diverged and pruned ones: heads with non-finite weights have no role,
+and nobody knows which one those of a pruned training would have had.
 """
 
 from collections.abc import Mapping
@@ -23,7 +24,7 @@ _SCORES: Mapping[str, str] = MappingProxyType(
 _ANY_LAYER = -1
 
 _JUDGED = """
-judged as (select trial, replicate, n_steps from trainings where outcome not in ('failed', 'diverged')),
+judged as (select trial, replicate, n_steps from trainings where outcome not in ('failed', 'diverged', 'pruned')),
 chosen as (select trial, replicate, {layer} as layer, step, role{scores} from heads semi join judged
     using (trial, replicate))
 """
