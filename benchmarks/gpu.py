@@ -13,7 +13,9 @@ on the CPU.
 import argparse
 import json
 import multiprocessing
+import sys
 import time
+import traceback
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
@@ -202,7 +204,17 @@ def ways(name: str) -> list[str]:
 
 
 def _in_time(until: float, measure: Callable[[], object]) -> object:
-    return measure() if time.monotonic() < until else "left out: the time was up"
+    """What was measured. A measurement that fails leaves its reason, and the others their figures."""
+    if time.monotonic() > until:
+        return "left out: the time was up"
+    started = time.monotonic()
+    try:
+        found = measure()
+    except Exception as error:  # noqa: BLE001 - a device fails in ways that no list holds
+        traceback.print_exc()
+        found = f"failed: {type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"
+    print(f"{time.monotonic() - started:.1f} s: {measure}: {json.dumps(found)}", file=sys.stderr, flush=True)
+    return found
 
 
 def rates(name: str, how: str, device: str, until: float) -> dict[str, object]:
@@ -216,12 +228,13 @@ def rates(name: str, how: str, device: str, until: float) -> dict[str, object]:
             found[str(size)] = "left out: the time was up"
             break
         try:
-            rate, peak = _rate(shape, size, device, how)
+            rate, peak, build_seconds = _rate(shape, size, device, how)
         except torch.OutOfMemoryError:
             found[str(size)] = "out of memory"
             break
         found[str(size)] = {
             "lane_steps_per_second": round(rate),
+            "build_seconds": round(build_seconds, 2),
             "predicted": round(model.predicted(size, how)),
             "peak_mib": peak,
         }
@@ -232,13 +245,17 @@ def _pack(shape: Shape, size: int, device: str, how: str) -> Pack[Any]:
     return Pack(unprobed(shape.workload), shape.trainings(size), device, programs=Graphs() if how == "graphs" else None)
 
 
-def _rate(shape: Shape, size: int, device: str, how: str = "eager", seconds: float = 3.0) -> tuple[float, int | None]:
-    """Lane-steps per second, and MiB of the device's memory."""
+def _rate(
+    shape: Shape, size: int, device: str, how: str = "eager", seconds: float = 3.0
+) -> tuple[float, int | None, float]:
+    """Lane-steps per second, MiB of the device's memory, and seconds until the pack had taken its first steps."""
     if device.startswith("cuda"):
         torch.cuda.reset_peak_memory_stats(device)
+    built = time.perf_counter()
     pack = _pack(shape, size, device, how)
     pack.advance(4)
     _wait(device)
+    build_seconds = time.perf_counter() - built
     started, n_steps = time.perf_counter(), 0
     while n_steps + 4 < shape.most_steps and time.perf_counter() - started < seconds:
         pack.advance(4)
@@ -246,7 +263,7 @@ def _rate(shape: Shape, size: int, device: str, how: str = "eager", seconds: flo
         _wait(device)
     rate = size * n_steps / (time.perf_counter() - started)
     peak = torch.cuda.max_memory_allocated(device) // 2**20 if device.startswith("cuda") else None
-    return rate, peak
+    return rate, peak, build_seconds
 
 
 def _wait(device: str) -> None:

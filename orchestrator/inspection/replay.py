@@ -35,7 +35,7 @@ from attnsweep.workloads.engine.optimizers import State
 from attnsweep.workloads.engine.pack import Pack
 from attnsweep.workloads.engine.process import training_settings
 from attnsweep.workloads.engine.schedule import dense_probe_steps
-from attnsweep.workloads.engine.shape_programs import Programs
+from attnsweep.workloads.engine.step_programs import step_programs
 from attnsweep.workloads.errors import UserError
 
 REPLAYED_SHARE = 0.01
@@ -216,7 +216,7 @@ def _write_trace(traced: Rows, folder: Path) -> None:
 def _trained(
     workload: Workload[Any], tasks: Sequence[Task], device: str, engine: Engine, probe_steps: Sequence[int] = ()
 ) -> Pack[Any]:
-    programs = Programs() if engine == "blocks" else None
+    programs = step_programs(device, blocks=engine == "blocks")
     prune_at = [task.pruned_step for task in tasks]
     pack = Pack(workload, [task.training for task in tasks], device, probe_steps, programs, prune_at=prune_at)
     while not pack.advance(1):

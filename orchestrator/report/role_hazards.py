@@ -9,7 +9,7 @@ from attnsweep.orchestrator.analysis.onset.hazards import HazardRatios
 from attnsweep.orchestrator.analysis.onset.onset import onset_by
 from attnsweep.orchestrator.analysis.rates.crossing import read_crossing
 from attnsweep.orchestrator.analysis.rates.intervals import trials_count_once
-from attnsweep.orchestrator.analysis.roles.emergence_by import length_note
+from attnsweep.orchestrator.analysis.roles.emergence_by import ending_note
 from attnsweep.orchestrator.analysis.roles.history import role_histories
 from attnsweep.search_spaces.sweep import Sweep
 
@@ -25,7 +25,7 @@ class RoleHazards:
 def read_role_hazards(
     connection: duckdb.DuckDBPyConnection, spec: Sweep, names: Sequence[str]
 ) -> tuple[tuple[RoleHazards, ...], str]:
-    """The ratios for each role that emerges somewhere, and why curves of emergence are biased if they are.
+    """The ratios for each role that emerges somewhere, and what they assume of trainings that ended early.
 
     Args:
         connection: From `Ledger.connect`.
@@ -40,4 +40,4 @@ def read_role_hazards(
         for layer, onset in onsets
         if names and any(curve.n_came for curve in onset.curves)
     )
-    return found, length_note(histories)
+    return found, ending_note(histories)

@@ -47,7 +47,7 @@ class SweepReport:
         composition: The share of heads in each role by layer; empty if no head could have a role.
         explorer: What the page's script draws; `None` if nothing varies.
         role_hazards: How much sooner roles emerge, by the same two parameters.
-        length_note: Why curves of emergence are biased; empty if they are not.
+        ending_note: What curves of emergence assume of trainings that ended early; empty if none did.
     """
 
     directory: SweepDirectory
@@ -66,7 +66,7 @@ class SweepReport:
     composition: tuple[RoleShare, ...]
     role_hazards: tuple[RoleHazards, ...]
     explorer: Explorer | None
-    length_note: str
+    ending_note: str
 
     @property
     def solved(self) -> Rate:
@@ -146,7 +146,7 @@ def read_sweep_report(directory: SweepDirectory) -> SweepReport:
         regions = read_regions(connection, results.by_parameter, pool)
         plane = read_plane(connection, directory.spec, regions)
         axes = [axis.parameter for axis in regions.axes] if regions else []
-        hazards, length_note = (
+        hazards, ending_note = (
             ((), "") if results.roles is None else read_role_hazards(connection, directory.spec, axes)
         )
         return SweepReport(
@@ -166,7 +166,7 @@ def read_sweep_report(directory: SweepDirectory) -> SweepReport:
             composition=() if results.roles is None else role_composition(connection, pool),
             role_hazards=hazards,
             explorer=read_explorer(connection, directory.spec, regions, plane, heads=results.roles is not None),
-            length_note=length_note,
+            ending_note=ending_note,
         )
 
 

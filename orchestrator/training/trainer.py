@@ -26,7 +26,7 @@ from attnsweep.workloads.engine.checkpoint import CheckpointError, from_bytes, t
 from attnsweep.workloads.engine.contract import Workload
 from attnsweep.workloads.engine.pack import Pack
 from attnsweep.workloads.engine.process import training_settings
-from attnsweep.workloads.engine.shape_programs import Programs
+from attnsweep.workloads.engine.step_programs import step_programs
 
 WORTH_KEEPING_SECONDS = 2.0
 """A pack that has trained for less time is handed back without its state."""
@@ -60,8 +60,7 @@ class Trainer:
         self._run = run
         self._device = device
         self._checkpoint_seconds = checkpoint_seconds
-        # Blocks are compiled for CPUs alone.
-        self._programs = Programs() if run.engine == "blocks" and device == "cpu" else None
+        self._programs = step_programs(device, blocks=run.engine == "blocks")
         self._order: PackOrder | None = None
         self._pack: Pack[Any] | None = None
         self._told_step = 0

@@ -50,7 +50,7 @@ class TrainerActor(Trainer):
 
     def take_programs(self, programs: KnownPrograms) -> None:
         """Takes the programs that the driver has compiled; others are compiled here where they are needed."""
-        if self._programs is not None:
+        if isinstance(self._programs, Programs):
             self._programs = Programs(programs)
 
     def settle(self, modules: Sequence[str], digests: Mapping[str, str]) -> Settled:

@@ -258,8 +258,8 @@ FAULTS_OF_SWEEPS = (
     Fault(
         "emergence dated from the first probe with the role",
         "orchestrator/analysis/roles/history.py",
-        "list_filter(steps, lambda step: step > last_without)",
-        "list_filter(steps, lambda step: step > -1)",
+        "and fewest_with > 0",
+        "and n_with > 0",
         ("tests/orchestrator/analysis/roles/test_role_emergence.py",),
     ),
     Fault(

@@ -95,6 +95,7 @@ class GraphedStep:
         self._memory, self._new_graph, self._n_steps = memory, new_graph, n_steps
         self._bucket: Bucket | None = None
         self._captured: dict[int, tuple[Graph, State]] = {}
+        self._cannot_capture = False
 
     def advance(
         self,
@@ -126,14 +127,21 @@ class GraphedStep:
 
     def _take(self, bucket: Bucket, read: Sequence[State]) -> int:
         """Takes the first of the steps that read this, (A, ...); returns how many."""
-        if self._bucket is not bucket:
+        if self._bucket is not bucket or self._cannot_capture:
             self._bucket, self._captured = bucket, {}
             # The first step is taken without a graph: it allocates what steps keep, and what libraries need.
             self._step(bucket, _filled_up(read[0], bucket.size))
             return 1
         n_steps = self._n_steps if len(read) >= self._n_steps else 1
         if n_steps not in self._captured:
-            self._captured[n_steps] = self._capture(bucket, read[:n_steps])
+            try:
+                self._captured[n_steps] = self._capture(bucket, read[:n_steps])
+            except torch.OutOfMemoryError:
+                raise
+            except RuntimeError:
+                # A user's loss can ask for what no graph holds, such as a copy from the host. Nothing was computed yet.
+                self._cannot_capture = True
+                return self._take(bucket, read)
         graph, memory = self._captured[n_steps]
         n_lanes = len(read[0][_RATE])
         for name, values in memory.items():

@@ -164,10 +164,13 @@ def _summed(encoder: Encoder, attention: list[Tensor]) -> Tensor:
 
 
 def _cross_entropy(logit_B: Tensor, sign_B: Tensor) -> Tensor:
-    # log_softmax works row by row. Elementwise functions process the remainder beyond full vectors in another way,
-    # which rounds differently, and the remainder depends on the pack.
-    signed_B2 = torch.stack([sign_B * logit_B, torch.zeros_like(logit_B)], dim=-1)
-    return -log_softmax(signed_B2, dim=-1)[:, 0].mean()
+    # softplus(-sign * logit) as the second row of a log_softmax, which works row by row. Elementwise functions process
+    # the remainder beyond full vectors in another way, which rounds differently, and the remainder depends on the pack.
+    # The 0 stands first: the gradient then is that of the other entry, exp(-margin), and is 0 nowhere. With the margin
+    # first it is 1 - 1. In float32 the loss itself would be 0 beyond a margin of 17.
+    against_B = (-sign_B * logit_B).to(torch.float64)
+    rows_B2 = torch.stack([torch.zeros_like(against_B), against_B], dim=-1)
+    return -log_softmax(rows_B2, dim=-1)[:, 0].mean().to(logit_B.dtype)
 
 
 def _accuracy(logit_B: Tensor, sign_B: Tensor) -> Tensor:

@@ -56,7 +56,8 @@ class OnsetCurve:
         labels: The labels of the group's bins, one for each parameter.
         n_trials, n_trainings: Their numbers in the group.
         n_came: Trainings of the group that reached it.
-        median_step: The median step of those; `None` if there are none.
+        median_step: The step by which half of those have reached it (`OnsetTimes.median_step`); `None` if there are
+            none.
         half: The step by which half of all its trainings have reached it.
         curve: The Kaplan-Meier estimate, up to 64 points.
     """
@@ -66,7 +67,7 @@ class OnsetCurve:
     n_trials: int
     n_trainings: int
     n_came: int
-    median_step: float | None
+    median_step: int | None
     half: HalfReached
     curve: tuple[CurvePoint, ...]
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from attnsweep.orchestrator.analysis.onset.share_by_step import CurvePoint, share_by_step
+from attnsweep.orchestrator.analysis.onset.share_by_step import CurvePoint, median_of_those_that_come, share_by_step
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -32,9 +32,10 @@ class OnsetTimes:
         return int(self.came.sum())
 
     @property
-    def median_step(self) -> float | None:
-        """The median step of those that reached it; `None` if none did."""
-        return float(np.median(self.step[self.came])) if self.n_came else None
+    def median_step(self) -> int | None:
+        """The step by which half of those that reach it at all, within the steps seen, have reached it; `None` if none
+        does. Like the curve, it takes into account that censored trainings might have reached it later."""
+        return median_of_those_that_come(self.step, self.came)
 
     def curve(self, *, once_per_trial: bool) -> tuple[CurvePoint, ...]:
         """The share that has reached it, by step."""

@@ -24,6 +24,8 @@ from attnsweep.search_spaces.confidence_sequence import sequential_interval
 
 _MOST_POINTS = 64
 """The most points of a curve."""
+_ROUNDING = 1e-9
+"""By how much, relatively, rounding may take a share below one that it equals."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +48,12 @@ def share_by_step(
         came: (R,) whether it was reached; false means censored.
         trial: (R,) the training's trial.
         once_per_trial: Whether each trial counts once, whatever its number of trainings.
+
+    Returns:
+        The points; none without trainings.
     """
+    if len(step) == 0:
+        return ()
     times_T = np.union1d(step, [0])
     place_R, n_times = np.searchsorted(times_T, step), len(times_T)
     weight_R = weights_of_equal_trials(trial) if once_per_trial else np.ones(len(step))
@@ -69,6 +76,20 @@ def share_by_step(
         low, high = interval(1.0 - without_T[at], n)
         points.append(CurvePoint(int(times_T[at]), float(1.0 - without_T[at]), low, high))
     return tuple(points)
+
+
+def median_of_those_that_come(step: NDArray[np.int64], came: NDArray[np.bool_]) -> int | None:
+    """The first step at which the Kaplan-Meier estimate is at least half of its last value; `None` if that is 0.
+
+    Args:
+        step, came: (R,) as in `share_by_step`.
+    """
+    times_T, came_T = np.unique(step[came], return_counts=True)
+    if len(times_T) == 0:
+        return None
+    at_risk_T = len(step) - np.searchsorted(np.sort(step), times_T)
+    share_T = 1.0 - np.cumprod(1.0 - came_T / at_risk_T)
+    return int(times_T[np.argmax(share_T >= share_T[-1] / 2 * (1 - _ROUNDING))])
 
 
 def _sequential(share: float, n: float) -> tuple[float, float]:

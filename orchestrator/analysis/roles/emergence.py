@@ -1,8 +1,4 @@
-"""When roles emerge: the share of trainings in which a role has emerged, by step.
-
-A role has emerged in a training at the first probe from which some head of the layer has it at every later probe; it
-need not be the same head. The one definition of this is the SQL of `roles.history`.
-"""
+"""When roles emerge: the share of trainings in which a role has emerged, by step. What that means: `roles.history`."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -23,18 +19,19 @@ class RoleEmergence:
     Attributes:
         layer: The layer's number; `None` for any layer.
         role: The role's label.
-        n_trainings, n_emerged: Trainings that count, and those in which the role emerged.
-        median_step: The median step of emergence among those in which it emerged; `None` if there are none. The step is
-            that of the first probe that shows the role: nothing is known between two probes.
-        median_share: The median of that step divided by the number of steps that the training took.
-        curve: The share of trainings in which the role has emerged, by step, up to 64 points.
+        n_trainings, n_emerged: Trainings with enough probes to confirm an emergence, and those in which the role
+            emerged.
+        median_step: The step by which half of those in which it emerges have it, by the curve; `None` if there are
+            none. The step is that of the first probe that shows the role: nothing is known between two probes.
+        median_share: That step divided by the number of steps that the trainings took; `None` too if they differ in it.
+        curve: The share of trainings in which the role has emerged, by step, up to 64 points; none without trainings.
     """
 
     layer: int | None
     role: str
     n_trainings: int
     n_emerged: int
-    median_step: float | None
+    median_step: int | None
     median_share: float | None
     curve: tuple[CurvePoint, ...]
 
@@ -61,14 +58,14 @@ def emergence_of(histories: Sequence[RoleHistory], spec: Sweep) -> tuple[RoleEme
 
 
 def _emergence(history: RoleHistory, *, once_per_trial: bool) -> RoleEmergence:
-    onsets = history.onsets
-    share = history.step[history.emerged] / np.maximum(history.n_steps[history.emerged], 1)
+    onsets, lengths = history.onsets, np.unique(history.n_steps[history.is_followed])
+    median = onsets.median_step
     return RoleEmergence(
         history.layer,
         history.role,
-        len(history.step),
+        len(onsets.step),
         onsets.n_came,
-        onsets.median_step,
-        float(np.median(share)) if len(share) else None,
+        median,
+        median / max(int(lengths[0]), 1) if median is not None and len(lengths) == 1 else None,
         onsets.curve(once_per_trial=once_per_trial),
     )

@@ -44,24 +44,25 @@ def read_emergence(
             expected=f"one of {', '.join(there)}" if there else "a workload with attention heads",
             fix=did_you_mean(role, there, otherwise="see docs/roles.md"),
         )
-    columns = zip(*((each.trial, each.step, each.emerged) for each in chosen), strict=True)
+    onsets = [each.onsets for each in chosen]
+    columns = zip(*((each.trial, each.step, each.came) for each in onsets), strict=True)
     times = OnsetTimes(*(np.concatenate(column) for column in columns))
     crossing = read_crossing(connection, specs, [name for name in names if name != LAYER])
     factors = {factor.name: factor for factor in factors_of(times, crossing)}
     if LAYER in names:
         titles = layer_names_of(specs[0].workload)
-        place = np.repeat(np.arange(len(chosen)), [len(each.trial) for each in chosen])
+        place = np.repeat(np.arange(len(chosen)), [len(each.trial) for each in onsets])
         factors[LAYER] = Factor(LAYER, tuple(layer_title(titles, each.layer) for each in chosen), place)
     ordered, once = tuple(factors[name] for name in names), trials_count_once(*specs)
-    return Onset(role, ",".join(names), onset_curves(times, ordered, once), length_note(chosen), times, ordered, once)
+    return Onset(role, ",".join(names), onset_curves(times, ordered, once), ending_note(chosen), times, ordered, once)
 
 
-def length_note(histories: Sequence[RoleHistory]) -> str:
-    """Why curves of emergence are biased, if trainings have different lengths; else empty."""
-    lengths = np.unique(np.concatenate([each.n_steps for each in histories])) if histories else np.empty(0)
-    if len(lengths) <= 1:
+def ending_note(histories: Sequence[RoleHistory]) -> str:
+    """What curves of emergence assume, if trainings ended before their step budget; else empty."""
+    n_ended = max((int((each.n_steps < each.budget)[each.is_followed].sum()) for each in histories), default=0)
+    if n_ended == 0:
         return ""
     return (
-        f"biased: trainings have {lengths[0]:,} to {lengths[-1]:,} steps, and a shorter one has less time to lose "
-        "the role again"
+        f"{n_ended:,} trainings ended before their step budget and are censored there, as if the role would have "
+        "emerged in them later as often as in the others"
     )

@@ -1,4 +1,10 @@
-"""For each training and role, the probe since which some head has the role, from the ledger's `heads`.
+"""For each training and role, the probe at which the role emerged, from the ledger's `heads`.
+
+A role emerges at the first probe at which some head of the layer has it and at which some head, not always the same
+one, still has it `FURTHER_PROBES` probes later and at all probes between. Later probes change nothing, so whether a
+role has emerged by a probe does not depend on how long the training went on, as the estimate of `share_by_step`
+requires. A training in which the role has not emerged is censored at the last probe with enough probes after it: an
+emergence later than that could not have been confirmed.
 
 Left out are trainings without heads, and failed, diverged and pruned ones: heads with non-finite weights have no role,
 and nobody knows which one those of a pruned training would have had.
@@ -21,10 +27,15 @@ _SCORES: Mapping[str, str] = MappingProxyType(
 )
 """The score that decides each label. If the score is measured, the role could occur."""
 
+FURTHER_PROBES = 1
+"""A role must still hold at so many probes after the one at which it emerges. A workload's probes lie up to a factor of
+two in steps apart, so more of them would leave no time to confirm what emerges in the second half of a training."""
+
 _ANY_LAYER = -1
 
 _JUDGED = """
-judged as (select trial, replicate, n_steps from trainings where outcome not in ('failed', 'diverged', 'pruned')),
+judged as (select trial, replicate, n_steps, param_n_steps from trainings
+    where outcome not in ('failed', 'diverged', 'pruned')),
 chosen as (select trial, replicate, {layer} as layer, step, role{scores} from heads semi join judged
     using (trial, replicate))
 """
@@ -37,16 +48,23 @@ held as (
     select trial, replicate, layer, step, role, count(*) as n_with from chosen where role <> '{none}' group by all
 ),
 looked_at as (
-    select cell, trial, replicate, step, n_heads, coalesce(n_with, 0) as n_with
-    from cells join probes using (layer) left join held using (trial, replicate, layer, step, role)
+    select *, count(*) over stretch as n_seen, min(n_with) over stretch as fewest_with
+    from (
+        select cell, trial, replicate, step, n_heads, coalesce(n_with, 0) as n_with
+        from cells join probes using (layer) left join held using (trial, replicate, layer, step, role)
+    )
+    window stretch as (
+        partition by cell, trial, replicate order by step rows between current row and {further} following
+    )
 ),
 histories as (
-    select cell, trial, replicate, max(step) as last_step, coalesce(max(step) filter (n_with = 0), -1) as last_without,
-        list(step) as steps, arg_max(n_heads, step) as n_heads, arg_max(n_with, step) as n_with
+    select cell, trial, replicate, arg_max(n_heads, step) as n_heads, arg_max(n_with, step) as n_with,
+        min(step) filter (n_seen = {n_probes} and fewest_with > 0) as emerged_at,
+        coalesce(max(step) filter (n_seen = {n_probes}), -1) as last_confirmed
     from looked_at group by all
 )
-select cell, trial, last_without < last_step as emerged, n_heads, n_with, n_steps,
-    if(emerged, list_min(list_filter(steps, lambda step: step > last_without)), last_step) as step
+select cell, trial, emerged_at is not null as emerged, n_heads, n_with, n_steps, param_n_steps as budget,
+    coalesce(emerged_at, last_confirmed) as step
 from histories join judged using (trial, replicate) order by cell, trial, replicate
 """
 
@@ -55,14 +73,16 @@ from histories join judged using (trial, replicate) order by cell, trial, replic
 class RoleHistory:
     """One role in one layer: when it emerged in each training, and how many heads have it at the last probe.
 
+    The two differ: a role that has emerged may be lost later, and one that only the last probe shows is not confirmed.
+
     Attributes:
         layer: The layer's number; `None` for any layer.
         role: The role's label.
         trial: (R,) the trial of each training.
-        emerged: (R,) whether some head has the role at the last probe.
-        step: (R,) the step of the first probe from which on some head of the layer (not always the same one) has the
-            role. If the role did not emerge, the step of the last probe, at which the training is censored.
-        n_steps: (R,) the optimizer steps taken.
+        emerged: (R,) whether the role emerged.
+        step: (R,) the step of the probe at which it did; else that of the last probe at which it could have been
+            confirmed, where the training is censored, or -1 if there is none.
+        n_steps, budget: (R,) the optimizer steps taken, and those that the training was given.
         n_heads, n_with: (R,) the heads of the layer, and those with the role, at the last probe.
     """
 
@@ -72,18 +92,25 @@ class RoleHistory:
     emerged: NDArray[np.bool_]
     step: NDArray[np.int64]
     n_steps: NDArray[np.int64]
+    budget: NDArray[np.int64]
     n_heads: NDArray[np.int64]
     n_with: NDArray[np.int64]
 
     @property
+    def is_followed(self) -> NDArray[np.bool_]:
+        """(R,) whether the training has enough probes to confirm an emergence at the first one."""
+        return self.step >= 0
+
+    @property
     def onsets(self) -> OnsetTimes:
-        """When the role emerged in each training."""
-        return OnsetTimes(self.trial, self.step, self.emerged)
+        """When the role emerged, in each training that is followed."""
+        return OnsetTimes(self.trial, self.step, self.emerged).where(self.is_followed)
 
     def counts(self) -> dict[int, tuple[int, int]]:
-        """For each trial the number of its trainings, and of those in which the role emerged."""
+        """For each trial the number of its trainings, and of those in which some head has the role at the last
+        probe."""
         trials, place = np.unique(self.trial, return_inverse=True)
-        n, k = np.bincount(place), np.bincount(place, self.emerged).astype(int)
+        n, k = np.bincount(place), np.bincount(place, self.n_with > 0).astype(int)
         return dict(zip(trials.tolist(), zip(n.tolist(), k.tolist(), strict=True), strict=True))
 
 
@@ -99,7 +126,8 @@ def role_histories(connection: duckdb.DuckDBPyConnection, *, any_layer: bool = F
     numbers = list(range(len(cells)))
     judged = _JUDGED.format(layer=layer, scores="")
     rows = connection.execute(
-        _HISTORIES.format(judged=judged, none=NO_ROLE), [numbers, [at for at, _ in cells], [role for _, role in cells]]
+        _HISTORIES.format(judged=judged, none=NO_ROLE, further=FURTHER_PROBES, n_probes=FURTHER_PROBES + 1),
+        [numbers, [at for at, _ in cells], [role for _, role in cells]],
     ).fetchnumpy()
     edges = np.searchsorted(rows["cell"], [*numbers, len(cells)])
     return tuple(
@@ -109,7 +137,8 @@ def role_histories(connection: duckdb.DuckDBPyConnection, *, any_layer: bool = F
 
 
 def _history(layer: int, role: str, rows: Mapping[str, NDArray[Any]]) -> RoleHistory:
-    numbers = {name: np.asarray(rows[name], np.int64) for name in ("trial", "step", "n_steps", "n_heads", "n_with")}
+    names = ("trial", "step", "n_steps", "budget", "n_heads", "n_with")
+    numbers = {name: np.asarray(rows[name], np.int64) for name in names}
     emerged = np.asarray(rows["emerged"], np.bool_)
     return RoleHistory(layer=None if layer == _ANY_LAYER else layer, role=role, emerged=emerged, **numbers)
 

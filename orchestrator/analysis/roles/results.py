@@ -117,10 +117,12 @@ def read_role_results(connection: duckdb.DuckDBPyConnection, spec: Sweep) -> Rol
 
 
 def step_label(when: RoleEmergence) -> str:
-    """`2,000 (25% through)`: the median step of emergence, and its share of the steps; `-` if no role emerged."""
-    if when.median_step is None or when.median_share is None:
+    """`2,000 (25% through)`: the median step of emergence, and its share of the steps if all trainings took as many;
+    `-` if no role emerged."""
+    if when.median_step is None:
         return "-"
-    return f"{when.median_step:,.0f} ({when.median_share:.0%} through)"
+    through = "" if when.median_share is None else f" ({when.median_share:.0%} through)"
+    return f"{when.median_step:,}{through}"
 
 
 def layer_title(names: Sequence[str], layer: int | None) -> str:

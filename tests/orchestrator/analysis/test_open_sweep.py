@@ -258,7 +258,7 @@ def test_several_sweeps_are_read_as_one(tmp_path: Path, sweep: SweepData) -> Non
 
 def test_roles_emerge_by_layer_and_by_parameter(tmp_path: Path) -> None:
     trials = [trial_rows(n, ["plateau"] * 2, param_init_sigma=sigma) for n, sigma in enumerate((1e-3, 0.5))]
-    lines = {0: {(0, 0): ".pppp", (1, 0): "....."}, 1: {(0, 0): "...pp", (1, 0): "....p"}}
+    lines = {0: {(0, 0): ".pppp", (1, 0): "....."}, 1: {(0, 0): "...pp", (1, 0): "..pp."}}
     heads = [row for rows in trials for each in rows for row in head_rows(each, lines[each["trial"]])]
     sweep_with_heads(tmp_path / "r", small_sweep("r", workload="translation"), trials, heads)
     data = open_sweep(tmp_path / "r")

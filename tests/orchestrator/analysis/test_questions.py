@@ -177,26 +177,27 @@ def test_onset_by_two_parameters_has_curves_medians_and_ratios(sweep: SweepData)
         sweep.onset("solved").hazard_ratios()
 
 
-def test_roles_emerge_by_layer_and_parameter_with_ratios_and_a_note_on_lengths(tmp_path: Path) -> None:
+def test_roles_emerge_by_layer_and_parameter_with_ratios_and_a_note_on_early_ends(tmp_path: Path) -> None:
     trials = [
-        trial_rows(n, ["plateau"] * 3, param_init_sigma=(1e-3, 0.5)[n % 2], n_steps=8 if n else 4) for n in range(8)
+        trial_rows(n, ["plateau"] * 3, param_init_sigma=(1e-3, 0.5)[n % 2], n_steps=8 if n else 4, param_n_steps=8)
+        for n in range(8)
     ]
-    early, late = {(0, 0): ".pppp", (1, 0): "...pp"}, {(0, 0): "...pp", (1, 0): "....p"}
+    early, late = {(0, 0): ".pppp", (1, 0): "..ppp"}, {(0, 0): "..pp.", (1, 0): "...pp"}
     heads = [row for rows in trials for each in rows for row in head_rows(each, late if each["trial"] % 2 else early)]
     sweep_with_heads(tmp_path / "r", small_sweep("r", workload="translation"), trials, heads)
     data = open_sweep(tmp_path / "r")
     found = data.emergence("positional", by=["layer", "init_sigma"])
     assert [(each.label, each.half.step) for each in found.curves] == [
         ("encoder self × 1e-3..1e-2", 1),
-        ("encoder self × 1e-1..1e0", 4),
-        ("decoder self × 1e-3..1e-2", 4),
-        ("decoder self × 1e-1..1e0", 8),
+        ("encoder self × 1e-1..1e0", 2),
+        ("decoder self × 1e-3..1e-2", 2),
+        ("decoder self × 1e-1..1e0", 4),
     ]
-    assert found.note.startswith("biased: trainings have 4 to 8 steps, ")
-    assert "biased" in repr(found)
+    assert found.note.startswith("3 trainings ended before their step budget and are censored there, ")
+    assert found.note in repr(found)
     assert [each.name for each in found.hazard_ratios().ratios] == ["layer"] * 2 + ["init_sigma"] * 2
     one = data.emergence("positional", by="init_sigma", layer=1)
-    assert [(each.label, each.half.step) for each in one.curves] == [("1e-3..1e-2", 4), ("1e-1..1e0", 8)]
+    assert [(each.label, each.half.step) for each in one.curves] == [("1e-3..1e-2", 2), ("1e-1..1e0", 4)]
     with pytest.raises(UserError, match=r"role: got 'positionl', .*; did you mean positional?"):
         data.emergence("positionl")
 

@@ -1,11 +1,14 @@
-"""When roles emerge: the first probe from which they stay."""
+"""When roles emerge: the first probe that has them and whose successor has them too."""
 
 import itertools
 from pathlib import Path
 
+import pytest
+
 from attnsweep.orchestrator.analysis.roles.emergence import RoleEmergence, role_emergence
 from attnsweep.orchestrator.analysis.roles.history import RoleHistory, role_histories
 from attnsweep.orchestrator.ledger.reader import Ledger
+from tests.orchestrator.analysis.roles.simulated_roles import Design, simulate
 from tests.orchestrator.head_rows import Timelines, head_rows, sweep_with_heads
 from tests.orchestrator.small_sweep import STEPS, small_sweep, trial_rows
 
@@ -33,25 +36,27 @@ def _emergence(ledger: Ledger, layer: int | None, role: str) -> RoleEmergence:
     return one
 
 
-def test_a_role_emerges_where_it_stays_from(tmp_path: Path) -> None:
+def test_a_role_emerges_where_it_holds_at_the_next_probe_too(tmp_path: Path) -> None:
     """Timelines at STEPS 0, 1, 2, 4, 8."""
     ledger = _ledger(
         tmp_path / "s",
         {(0, 0): "ppppp", (0, 1): "....."},
-        {(0, 0): ".pp.p", (0, 1): "....."},  # holds, is lost, holds again
-        {(0, 0): ".pp..", (0, 1): "...pp"},  # another head takes over
-        {(0, 0): ".ppp.", (0, 1): "....."},  # lost for good: censored at the end
-        {(0, 0): ".p", (0, 1): ".."},  # ended early
-        {(0, 0): "...", (0, 1): ".s."},  # ended early without: censored there
+        {(0, 0): ".p.pp", (0, 1): "....."},  # one probe is not enough
+        {(0, 0): ".p...", (0, 1): "..pp."},  # another head takes over, and the role is lost again
+        {(0, 0): "....p", (0, 1): "....."},  # not confirmed: censored at the probe before
+        {(0, 0): ".pp", (0, 1): "..."},  # ended early
+        {(0, 0): "...", (0, 1): ".s."},  # ended early without: censored at the probe before
+        {(0, 0): "p", (0, 1): "."},  # one probe says nothing
     )
     history = _history(ledger, 0, "positional")
-    assert history.emerged.tolist() == [True, True, True, False, True, False]
-    assert history.step.tolist() == [0, 8, 1, 8, 1, 2]
-    assert history.n_with.tolist() == [1, 1, 1, 0, 1, 0]
-    assert history.n_heads.tolist() == [2] * 6
+    assert history.emerged.tolist() == [True, True, True, False, True, False, False]
+    assert history.step.tolist() == [0, 4, 1, 4, 1, 1, -1]
+    assert history.n_with.tolist() == [1, 1, 0, 1, 1, 0, 1]
+    assert history.counts() == {0: (7, 5)}
+    assert history.n_heads.tolist() == [2] * 7
     found = _emergence(ledger, 0, "positional")
     assert (found.n_trainings, found.n_emerged) == (6, 4)
-    assert (found.median_step, found.median_share) == (1.0, 1 / 8)
+    assert (found.median_step, found.median_share) == (1, 1 / 8)
     never = _emergence(ledger, 0, "syntactic")
     assert (never.n_emerged, never.median_step, never.median_share) == (0, None, None)
     assert [point.share for point in never.curve] == [0.0] * len(never.curve)
@@ -60,16 +65,36 @@ def test_a_role_emerges_where_it_stays_from(tmp_path: Path) -> None:
 def test_any_layer_takes_heads_of_all_layers_together(tmp_path: Path) -> None:
     ledger = _ledger(tmp_path / "s", {(0, 0): ".p...", (1, 0): "..ppp"}, {(0, 0): "...p.", (1, 0): "....."})
     assert _history(ledger, 0, "positional").emerged.tolist() == [False, False]
-    assert _history(ledger, 1, "positional").step.tolist() == [2, 8]
-    assert _history(ledger, None, "positional").step.tolist() == [1, 8]
+    assert _history(ledger, 1, "positional").step.tolist() == [2, 4]
+    assert _history(ledger, None, "positional").step.tolist() == [1, 4]
     assert _history(ledger, None, "positional").n_heads.tolist() == [2, 2]
 
 
-def test_it_is_the_first_probe_from_which_the_role_stays(tmp_path: Path) -> None:
-    """All possible timelines."""
-    timelines = ["".join(letters) for letters in itertools.product("p.", repeat=len(STEPS))]
-    ledger = _ledger(tmp_path / "s", *({(0, 0): letters} for letters in timelines))
-    history = _history(ledger, 0, "positional")
-    assert history.emerged.tolist() == [letters.endswith("p") for letters in timelines]
-    firsts = [len(letters.rstrip("p")) if letters.endswith("p") else len(STEPS) - 1 for letters in timelines]
-    assert history.step.tolist() == [STEPS[first] for first in firsts]
+def test_what_a_training_did_later_changes_nothing_before(tmp_path: Path) -> None:
+    """All timelines, to all lengths: one that is cut short shows the emergence of the whole one, or is censored before
+    it. So lengths may differ."""
+    whole = ["".join(letters) for letters in itertools.product("p.", repeat=len(STEPS))]
+    cut = [letters[:length] for letters in whole for length in range(2, len(STEPS) + 1)]
+    history = _history(_ledger(tmp_path / "s", *({(0, 0): letters} for letters in cut)), 0, "positional")
+    for letters, emerged, step in zip(cut, history.emerged, history.step, strict=True):
+        assert emerged == ("pp" in letters)
+        assert step == STEPS[letters.index("pp") if emerged else len(letters) - 2]
+
+
+def test_a_sweep_of_single_probes_has_no_curve_but_has_rates(tmp_path: Path) -> None:
+    ledger = _ledger(tmp_path / "s", {(0, 0): "p"}, {(0, 0): "."})
+    found = _emergence(ledger, 0, "positional")
+    assert (found.n_trainings, found.n_emerged, found.median_step, found.curve) == (0, 0, None, ())
+    assert _history(ledger, 0, "positional").counts() == {0: (2, 1)}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "design",
+    [Design(n_probes=(2, 7)), Design(chances=(0.2, 0.8), n_probes=(2, 7), n_trials=20, replicates=4)],
+    ids=["trainings", "trials"],
+)
+def test_where_lengths_differ_the_curve_covers_the_truth(design: Design, tmp_path: Path) -> None:
+    found = simulate(tmp_path / "s", design, n_sweeps=60)
+    assert found.mean == pytest.approx(found.truth, abs=0.03)
+    assert found.covered >= 0.85
