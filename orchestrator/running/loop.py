@@ -11,7 +11,7 @@ import pyarrow as pa
 from attnsweep.orchestrator.ledger.writer import LedgerWriter
 from attnsweep.orchestrator.running.backlog import Backlog, SizerOf
 from attnsweep.orchestrator.running.checkpoints import Checkpoints
-from attnsweep.orchestrator.running.pack_sizes import PackSizer, PackSizes, sizes_of_user
+from attnsweep.orchestrator.running.pack_sizes import PackSizer, PackSizes
 from attnsweep.orchestrator.running.pruning import Pruning
 from attnsweep.orchestrator.running.retries import Retries
 from attnsweep.orchestrator.running.study import Study
@@ -122,9 +122,7 @@ class SweepLoop:
         self._max_failures = float("inf") if max_failures is None else max_failures
         self._followers = followers
         self._backlog = Backlog(keeps_trials=directory.spec.pruner is not None)
-        # What is drawn next must not depend on other sweeps.
-        of_user = None if study.learns else sizes_of_user(directory.spec.workload, directory.engine)
-        self._sizes = PackSizes(pack_size, directory.place, of_user)
+        self._sizes = PackSizes.of_sweep(pack_size, directory, learns=study.learns)
         self._first_pack = pack_size or PackSizer.smallest
         self._trials_per_pack = -(-self._first_pack // n_wanted(directory.spec.replicates, {}))
         self._trials = OpenTrials(directory, workload, study, self._backlog)
@@ -303,7 +301,8 @@ class SweepLoop:
                 self._n_trained += len(order.tasks)
                 self._sizes.trained(report.lane_steps)
                 if order.checkpoint is None:
-                    self._sizer(order).measured(len(order.tasks), report.lane_steps / report.seconds)
+                    work = self._pruning.lane_steps(order, report)
+                    self._sizer(order).measured(len(order.tasks), work / report.seconds)
                 self._ended.append((order, report.rows))
             case Raised():
                 self._isolate(order, report)

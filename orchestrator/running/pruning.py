@@ -8,7 +8,7 @@ import pyarrow as pa
 
 from attnsweep.orchestrator.ledger.trial import EndedTrainings, Ending
 from attnsweep.orchestrator.running.study import Study
-from attnsweep.orchestrator.training.messages import PackOrder, Probed
+from attnsweep.orchestrator.training.messages import PackOrder, Probed, Trained
 from attnsweep.search_spaces.replication import n_wanted
 from attnsweep.search_spaces.sweep import Sweep
 
@@ -69,6 +69,12 @@ class Pruning:
         if not running:
             self.close(lanes)
         return pruned
+
+    def lane_steps(self, order: PackOrder, trained: Trained) -> int:
+        """The work of a pack, for the choice of pack sizes: what was pruned counts as if trained to its end."""
+        if not self._is_on:
+            return trained.lane_steps
+        return sum(task.training.parameters.n_steps for task in order.tasks)
 
     def close(self, trials: Iterable[int]) -> None:
         """From here on these trials are not decided: some of their trainings have ended for good."""

@@ -15,12 +15,13 @@ from attnsweep.orchestrator.ledger.reader import Ledger
 from attnsweep.orchestrator.ledger.schema import schemas_of
 from attnsweep.orchestrator.ledger.writer import LedgerWriter
 from attnsweep.orchestrator.running.loop import SweepLoop
+from attnsweep.orchestrator.running.pack_sizes import PackSizer
 from attnsweep.orchestrator.running.pruning import Pruning
 from attnsweep.orchestrator.running.study import Study, read_trials
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
 from attnsweep.orchestrator.training.identity import tasks_of
 from attnsweep.orchestrator.training.local_pool import LocalPool
-from attnsweep.orchestrator.training.messages import PackOrder, Probed, RunContext
+from attnsweep.orchestrator.training.messages import PackOrder, Probed, Rows, RunContext, Trained
 from attnsweep.search_spaces import LossQuantile, Sweep, ThresholdPruner
 from attnsweep.workloads.category_pairs import CategoryPairs
 from tests.orchestrator.small_sweep import small_sweep
@@ -103,6 +104,17 @@ def test_a_trial_is_no_longer_decided_once_one_of_its_packs_has_ended(directory:
     pruning.close([1])
     assert pruning.answer(failed, _probed(4, 5.0, 5.0)) == []
     assert study.pruned == {}
+
+
+def test_a_trial_that_has_rows_or_is_told_is_not_decided(directory: SweepDirectory) -> None:
+    study, _ = _begun(directory, 3)
+    study.tell(1, 1.0)
+    study.save()
+    study = Study(directory)
+    pruning = Pruning(directory.spec, study)
+    pruning.begin(pa.table({"trial": pa.array([0], pa.int32())}))
+    order = pruning.prepared(_pack(directory, study, *((trial, each) for trial in range(3) for each in range(2))))
+    assert pruning.answer(order, _probed(4, *[5.0] * 6)) == [4, 5]
 
 
 def test_a_decision_outlives_the_driver_and_a_step_is_decided_once(directory: SweepDirectory) -> None:
@@ -231,3 +243,14 @@ def test_lost_rows_of_a_pruned_trial_are_pruned_again(trained: SweepDirectory, c
     _continued(copy)
     assert _ends(copy) == _ends(trained)
     assert _states(copy) == _states(trained)
+
+
+def test_pack_sizes_are_judged_by_the_trials_that_a_pack_settles(directory: SweepDirectory) -> None:
+    study, pruning = _begun(directory, 1)
+    order = pruning.prepared(_pack(directory, study, (0, 0), (0, 1)))
+    trained = Trained(Rows(NO_ROWS, NO_ROWS, None), lane_steps=4, seconds=1.0)
+    assert pruning.lane_steps(order, trained) == 2 * 8
+    sizer, strict = PackSizer(None, slack=4), PackSizer(None)
+    for each in (sizer, strict):
+        each.measured(60, 100.0)
+    assert (sizer.size(10**6), strict.size(10**6)) == (128, 64)
