@@ -19,23 +19,18 @@ import traceback
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from itertools import cycle, islice
 from pathlib import Path
 from typing import Any
 
 import torch
+from shared.gpu_bits import bits_by_neighbours, graphs_are_eager, outcomes_agree, whole_trainings_by_neighbours
+from shared.gpu_shapes import SHAPES, Shape, pack_of, unprobed, ways
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from attnsweep.workloads.category_pairs import CategoryPairs
-from attnsweep.workloads.engine.contract import Training, Workload
 from attnsweep.workloads.engine.device_memory import CudaMemory, MemoryOfPacks
 from attnsweep.workloads.engine.graphs import Graphs
-from attnsweep.workloads.engine.judging import judged
 from attnsweep.workloads.engine.pack import Pack
-from attnsweep.workloads.formal_languages import FormalLanguages
-from attnsweep.workloads.parameters import TrainingParameters
-from attnsweep.workloads.testing import defaults
 from attnsweep.workloads.translation import Translation
 
 LAUNCH_SECONDS = {"eager": 8e-6, "graphs": 2.5e-6}
@@ -45,30 +40,6 @@ BYTES_PER_SECOND = 3.0e12
 SIZES = (64, 1024, 4096, 16384)
 MOST_LANES = {"eager": 4096, "graphs": 16384}
 """Of packs that are launched in this way, where there are two: building a large pack takes longer than measuring it."""
-ENDLESS: dict[str, Any] = {"n_steps": 10**7, "stop_when_solved": False, "learning_rate": 1e-3, "init_sigma": 0.05}
-STRINGS: dict[str, Any] = {"n_epochs": 4, "steps_per_epoch": 2048, "eval_batch_size": 1, "test_batch_size": 1}
-
-
-@dataclass(frozen=True)
-class Shape:
-    """One shape to measure.
-
-    Attributes:
-        workload: Its problem.
-        settings: Parameters of its trainings, in turn.
-        most_steps: The steps that all its trainings take before the first may end.
-    """
-
-    workload: Workload[Any]
-    settings: list[dict[str, Any]]
-    most_steps: int = 10**6
-
-    def trainings(self, size: int) -> list[Training[Any]]:
-        """So many trainings."""
-        return [
-            Training(defaults(self.workload, **each), seed)
-            for seed, each in enumerate(islice(cycle(self.settings), size))
-        ]
 
 
 @dataclass
@@ -106,48 +77,11 @@ class _Counting(TorchDispatchMode):
 
 def model_of(shape: Shape, size: int = 8, n_steps: int = 4) -> Model:
     """Counts a few steps of a small pack on the CPU."""
-    pack = _pack(shape, size, "cpu", "eager")
+    pack = pack_of(shape, size, "cpu", "eager")
     pack.advance(4)
     with _Counting() as counted:
         pack.advance(n_steps)
     return Model(counted.kernels / n_steps, counted.bytes / n_steps / size)
-
-
-def unprobed(workload: Workload[Any]) -> Workload[Any]:
-    """The same problem, probed at both ends only: its steps are measured."""
-
-    class Unprobed(type(workload)):  # type: ignore[misc]
-        def probe_steps(self, parameters: TrainingParameters) -> tuple[int, ...]:
-            return 0, parameters.n_steps
-
-    found: Workload[Any] = Unprobed()
-    return found
-
-
-PAIRS = CategoryPairs()
-SHAPES = {
-    "system P, float64": Shape(PAIRS, [ENDLESS | {"variant": "positions_only"}]),
-    "system C, float64": Shape(PAIRS, [ENDLESS | {"variant": "categories_only"}]),
-    "FIRST, lengths 10 to 300": Shape(
-        FormalLanguages(),
-        [
-            STRINGS | {"language": "first", "train_length": n, "test_ladder": False, "stop_when_solved": False}
-            for n in (10, 30, 100, 300)
-        ],
-    ),
-    "solution 3, L-BFGS, float64": Shape(
-        PAIRS,
-        [
-            {"variant": "solution_3", "expectation": "fixed_sample", "batch_size": 50, "optimizer": "lbfgs"}
-            | {"n_steps": 10**6, "stop_when_solved": False}
-        ],
-        most_steps=36,
-    ),
-    "translation, float32": Shape(
-        Translation(),
-        [{"n_sentences": 200, "eval_sentences": 8, "head_sentences": 0, "test_sentences": 4, "n_steps": 10**7}],
-    ),
-}
 
 
 def main() -> None:
@@ -202,12 +136,6 @@ def predictions(name: str) -> dict[str, object]:
     }
 
 
-def ways(name: str) -> list[str]:
-    """How a shape's kernels can be launched. Steps that search along lines differ, so they have no graph."""
-    searches = any(each.get("optimizer") == "lbfgs" for each in SHAPES[name].settings)
-    return ["eager"] if searches else list(LAUNCH_SECONDS)
-
-
 def _in_time(until: float, measure: Callable[[], object]) -> object:
     """What was measured. A measurement that fails leaves its reason, and the others their figures."""
     if time.monotonic() > until:
@@ -247,10 +175,6 @@ def rates(name: str, how: str, device: str, until: float) -> dict[str, object]:
     return found
 
 
-def _pack(shape: Shape, size: int, device: str, how: str) -> Pack[Any]:
-    return Pack(unprobed(shape.workload), shape.trainings(size), device, programs=Graphs() if how == "graphs" else None)
-
-
 def _rate(
     shape: Shape, size: int, device: str, how: str = "eager", seconds: float = 2.0
 ) -> tuple[float, int | None, float]:
@@ -258,7 +182,7 @@ def _rate(
     if device.startswith("cuda"):
         torch.cuda.reset_peak_memory_stats(device)
     built = time.perf_counter()
-    pack = _pack(shape, size, device, how)
+    pack = pack_of(shape, size, device, how)
     pack.advance(4)
     _wait(device)
     build_seconds = time.perf_counter() - built
@@ -275,59 +199,6 @@ def _rate(
 def _wait(device: str) -> None:
     if device.startswith("cuda"):
         torch.cuda.synchronize(device)
-
-
-def bits_by_neighbours(device: str, width: int = 64, n_steps: int = 40) -> dict[str, object]:
-    """Whether a training is the same to the last bit first in a pack, moved within it, and alone in a pack as wide.
-
-    Beside it, whether it is so in a pack that is as wide as it has trainings, where it is alone.
-    """
-    found: dict[str, object] = {}
-    for name, shape in SHAPES.items():
-        one, *others = shape.trainings(width)
-        packs = [([one], width), ([one, *others], width), ([*others[1:], one], width), ([one], None)]
-        alone, first, moved, narrow = (_rows(shape, trainings, device, each, n_steps) for trainings, each in packs)
-        found[name] = {
-            "equal": bool((alone[0] == first[0]).all() and (alone[0] == moved[-1]).all()),
-            "equal_if_narrow": bool((alone[0] == narrow[0]).all()),
-        }
-    return found
-
-
-def _rows(shape: Shape, trainings: list[Training[Any]], device: str, width: int | None, n_steps: int) -> Any:
-    """The parameters (L, n) of a pack after some steps."""
-    is_searched = any(each.get("optimizer") == "lbfgs" for each in shape.settings)
-    graphs = Graphs() if device.startswith("cuda") and not is_searched else None
-    pack = Pack(unprobed(shape.workload), trainings, device, programs=graphs, width=width)
-    pack.advance(n_steps)
-    return pack.checkpoint()["rows"]
-
-
-def whole_trainings_by_neighbours(device: str, size: int = 50, n_compared: int = 4) -> dict[str, object]:
-    """How many whole trainings have the same losses, to the last bit, among others that end earlier and alone."""
-    searched = {"expectation": "fixed_sample", "batch_size": 50, "optimizer": "lbfgs", "n_steps": 60}
-    cases: dict[str, dict[str, Any]] = {
-        "system P, Adam": {"variant": "positions_only", "optimizer": "adam", "n_steps": 1000, "learning_rate": 0.02},
-        "solution 3, L-BFGS, float32": searched | {"variant": "solution_3", "dtype": "float32"},
-        "solution 1, L-BFGS, float64": searched | {"variant": "solution_1", "dtype": "float64"},
-    }
-    found: dict[str, object] = {}
-    for name, settings in cases.items():
-        trainings = Shape(PAIRS, [settings | {"init_sigma": sigma} for sigma in (0.3, 0.01, 0.1, 1.0)]).trainings(size)
-        together = _losses(trainings, device)
-        alone = [_losses([trainings[lane]], device)[0] for lane in range(n_compared)]
-        equal = sum(each.tobytes() == together[lane].tobytes() for lane, each in enumerate(alone))
-        found[name] = {"compared": n_compared, "equal": equal}
-    return found
-
-
-def _losses(trainings: list[Training[Any]], device: str) -> Any:
-    """(L, P) losses of whole trainings of category pairs, at all probes."""
-    graphs = Graphs() if device.startswith("cuda") else None
-    pack = Pack(PAIRS, trainings, device, programs=graphs, width=64)
-    while not pack.advance(1000):
-        pass
-    return pack.result().evidence.metrics["loss"]
 
 
 def seconds_of_head_scores(device: str, size: int = 256) -> dict[str, object]:
@@ -349,25 +220,12 @@ def seconds_of_head_scores(device: str, size: int = 256) -> dict[str, object]:
     }
 
 
-def graphs_are_eager(device: str, size: int = 64, n_steps: int = 100) -> dict[str, bool]:
-    """Whether a pack's checkpoint is the same, to the last bit, with graphs and without."""
-    found = {}
-    for name in SHAPES:
-        if "graphs" in ways(name):
-            packs = [_pack(SHAPES[name], size, device, how) for how in ("eager", "graphs")]
-            for pack in packs:
-                pack.advance(n_steps)
-            eager, graphed = (pack.checkpoint()["rows"].tobytes() for pack in packs)
-            found[name] = eager == graphed
-    return found
-
-
 def memory_of(name: str, device: str, size: int = 4096) -> dict[str, object]:
     """MiB of a large pack beside what two small ones predict, and the largest pack that they predict to fit."""
     memory = CudaMemory(device)
 
     def train(n_lanes: int) -> None:
-        _pack(SHAPES[name], n_lanes, device, "eager").advance(4)
+        pack_of(SHAPES[name], n_lanes, device, "eager").advance(4)
 
     model = MemoryOfPacks.measured(train, memory)
     try:
@@ -376,24 +234,6 @@ def memory_of(name: str, device: str, size: int = 4096) -> dict[str, object]:
         peak = "out of memory"
     most = model.most_lanes(memory.free())
     return {"lanes": size, "peak_mib": peak, "predicted_mib": round(model.peak(size) / 2**20), "most_lanes": most}
-
-
-def outcomes_agree(device: str, size: int = 128) -> dict[str, object]:
-    """Whole trainings of system P on the device and on the CPU: how many end with the same outcome."""
-    settings = [
-        {"variant": "positions_only", "n_steps": 2000, "learning_rate": rate, "init_sigma": sigma}
-        for rate in (1e-3, 1e-2, 5e-2)
-        for sigma in (1e-3, 1e-2, 1e-1, 1.0)
-    ]
-    shape = Shape(PAIRS, settings)
-    ends = []
-    for each in (device, "cpu"):
-        pack = Pack(PAIRS, shape.trainings(size), each)
-        while not pack.advance(1000):
-            pass
-        result = pack.result()
-        ends.append(result.at_last_probe(judged(PAIRS, shape.trainings(1)[0].parameters, result.evidence).outcome))
-    return {"trainings": size, "equal": int((ends[0] == ends[1]).sum())}
 
 
 def processes_against_one(device: str, n_processes: int = 4) -> dict[str, float]:

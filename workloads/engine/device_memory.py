@@ -1,6 +1,6 @@
 """How many trainings fit the memory of a device, found from what two small packs of them take.
 
-No command uses it: it has not run on a GPU, and is tested with a stand-in for CUDA's counters, on CPUs.
+No command uses it. It is tested with a stand-in for CUDA's counters, on CPUs.
 `benchmarks/gpu.py` compares what it predicts with what larger packs take.
 """
 

@@ -1,7 +1,7 @@
 """Trains a pack by CUDA graphs: the kernels of some steps are captured once and then replayed, without Python between.
 
-No command chooses it: it has not run on a GPU, and is tested with a stand-in for CUDA's graphs, on CPUs.
-`benchmarks/gpu.py` measures it. Axes: A lane of the pack, L lane of its bucket, S step.
+Tested with a stand-in for CUDA's graphs, on CPUs; `benchmarks/gpu.py` measures it. Axes: A lane of the pack, L lane of
+its bucket, S step.
 """
 
 from collections.abc import Callable, Sequence
@@ -78,7 +78,7 @@ class Graphs:
 
 
 class GraphedStep:
-    """The steps of one shape, captured anew for each bucket of lanes.
+    """The steps of one shape.
 
     Args:
         problem: What is minimized.

@@ -55,7 +55,7 @@ class Bucket:
 
 
 class LaneMemory:
-    """The bucket of a pack, whose lanes only leave. When those left fit a smaller size, they move to it."""
+    """The bucket of a pack, whose lanes only leave. It stays as large as the pack was."""
 
     def __init__(self) -> None:
         self._bucket: Bucket | None = None
@@ -63,29 +63,15 @@ class LaneMemory:
     def bucket_of(self, optimizer: FirstOrder, rows: Tensor, buffers: State) -> Bucket:
         """The bucket that lanes (A, ...) are in, after they have been moved there if they were elsewhere."""
         bucket = self._bucket
-        if bucket is not None and bucket.has(rows):
+        if bucket is None:
+            bucket = self._bucket = Bucket(len(rows), optimizer, rows, buffers)
+        elif bucket.has(rows):
             return bucket
-        n_lanes = len(rows)
-        # The first is as large as the pack, so that a pack without losses computes no copies.
-        size = n_lanes if bucket is None else min(size_of(n_lanes), bucket.size)
-        # An operation that the lanes left no longer need, such as clipping, stays: it changes none of their bits.
-        if bucket is None or size != bucket.size:
-            bucket = self._bucket = Bucket(size, optimizer, rows, buffers)
         else:
+            # An operation that the lanes left no longer need, such as clipping, stays: it changes none of their bits.
             bucket.load(optimizer, rows, buffers)
         bucket.lend(optimizer, rows)
         return bucket
-
-
-def size_of(n_lanes: int) -> int:
-    """The size of the bucket for so many lanes: a power of two, or three quarters of one.
-
-    A third of its lanes at most are copies, and a pack that loses its lanes one by one is captured anew twice for each
-    halving.
-    """
-    power = 1 << (n_lanes - 1).bit_length()
-    three_quarters = power * 3 // 4
-    return three_quarters if n_lanes <= three_quarters else power
 
 
 def _state_of(optimizer: FirstOrder, rows: Tensor) -> State:
