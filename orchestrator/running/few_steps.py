@@ -26,7 +26,8 @@ def few_steps_warning(spec: Sweep, workload: Workload[Any], seconds: float = _SE
     """One line if the budget decides the outcome of over 5% of the trainings whose start has a law.
 
     Looks at one training of each of 64 trials drawn at random, or of as many as the sweep has, shape by shape, until
-    the time is up. Nothing is trained. Of a shape for which the workload's code raises, nothing is known: the rows will say why.
+    the time is up. Nothing is trained. Of a shape for which the workload's code raises, nothing is known: the rows will
+    say why.
 
     Args:
         spec: A sweep that fits its workload.
