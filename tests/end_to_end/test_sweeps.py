@@ -208,7 +208,8 @@ def test_the_command_line_end_to_end(
     assert result["directory"] == "s"
     assert sum(result["outcomes"].values()) == 8
     assert 0 <= result["stuck_rate_low"] <= result["stuck_rate"] <= result["stuck_rate_high"] <= 1
-    assert "attnsweep query s" in done.stderr
+    assert done.stderr.index("report   s/report/report.html") < done.stderr.index("attnsweep query s")
+    assert "8 trainings" in (tmp_path / "s" / "report" / "report.html").read_text()
     with closing(sqlite3.connect(database)) as logged:
         assert logged.execute("select count(*) from runs where status = 'FINISHED'").fetchone() == (1 + 4,)
     assert "warning: n_steps ends" in done.stderr

@@ -17,7 +17,7 @@ from tests.hosts.namespaces import Network
 pytestmark = [pytest.mark.ray, pytest.mark.timeout(900)]
 SLOW = Path(__file__).with_name("slow.py")
 N_STEPS = 60
-RUN = ["run", "/srv/slow.py", "--set", f"n_steps={N_STEPS}", "--pack-size", "4", "--json"]
+RUN = ["run", "/srv/slow.py", "--no-report", "--set", f"n_steps={N_STEPS}", "--pack-size", "4", "--json"]
 
 
 def _hosts(network: Network, workers: Sequence[int], *, takes_jobs: bool) -> HostedCluster:
