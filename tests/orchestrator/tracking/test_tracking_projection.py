@@ -224,7 +224,7 @@ def test_the_process_loads_neither_torch_nor_ray(client: MlflowClient, tmp_path:
         "import io, json, sys; from dataclasses import asdict; from attnsweep.orchestrator.tracking import process;"
         f"start = process.Start({str(directory.place)!r}, {tracking_uri()!r}, 0.0);"
         "projector = process._Projector(start, io.StringIO()); projector._closing.set(); projector.run();"
-        "problem = projector._problem or process.AddReport(start.directory, start.uri).problem();"
+        "problem = projector._problem or process.DrawReport(start.directory, start.uri, keep=False).problem();"
         "assert problem is None, problem; assert 'matplotlib' in sys.modules;"
         "print(sorted({name.partition('.')[0] for name in sys.modules} & {'torch', 'ray'}))"
     )
