@@ -39,14 +39,16 @@ class PackOrder:
     Attributes:
         pack: Its name.
         tasks: Its trainings.
-        checkpoint: Its state; `None` for its start.
+        checkpoint: Its state.
         waits: Whether it waits at each probe to be told which of its trainings are pruned.
+        as_in: The size of the pack that its trainings are to be equal to, to the last bit, on a GPU; `None` for any.
     """
 
     pack: str
     tasks: "Sequence[Task]"
     checkpoint: bytes | None = None
     waits: bool = False
+    as_in: int | None = None
 
     @property
     def shape(self) -> "Shape":

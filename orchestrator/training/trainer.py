@@ -10,6 +10,7 @@ from typing import Any
 import torch
 
 from attnsweep.orchestrator.training.error_text import STOPS, text_of
+from attnsweep.orchestrator.training.identity import pruned_steps
 from attnsweep.orchestrator.training.messages import (
     CHECKPOINT_SECONDS,
     HandedBack,
@@ -27,6 +28,7 @@ from attnsweep.workloads.engine.contract import Workload
 from attnsweep.workloads.engine.pack import Pack
 from attnsweep.workloads.engine.process import training_settings
 from attnsweep.workloads.engine.step_programs import step_programs
+from attnsweep.workloads.engine.width import width_on
 
 WORTH_KEEPING_SECONDS = 2.0
 """A pack that has trained for less time is handed back without its state."""
@@ -34,6 +36,8 @@ SLICE_SECONDS = 1.0
 """How long a call trains before it reports, up to `_MANY_TRAINERS`: Ray cannot cancel a running call."""
 _MANY_TRAINERS = 1000
 """From so many on slices grow with their number: each report costs the driver a fraction of a millisecond."""
+_STEPS_TO_SAVING = 20
+"""Times as long as it takes to save its state a pack trains before it does so again."""
 _LOOKS_PER_SLICE = 8
 """Reads of the clock per slice: an evaluation takes from half a millisecond to several seconds."""
 
@@ -66,7 +70,7 @@ class Trainer:
         self._told_step = 0
         self._evaluations_per_look = 1
         self._slice_seconds = SLICE_SECONDS
-        self._started = self._saved = 0.0
+        self._started = self._saves_at = 0.0
         self._is_leaving = False
 
     @property
@@ -92,7 +96,8 @@ class Trainer:
         """
         self._order, self._pack = order, None
         self._slice_seconds = slice_seconds(n_trainers)
-        self._started = self._saved = time.perf_counter()
+        self._started = time.perf_counter()
+        self._saves_at = self._started + self._checkpoint_seconds
         return self.proceed()
 
     @training_settings()
@@ -125,7 +130,7 @@ class Trainer:
             self._pack = self._begun(self._order)
             self._evaluations_per_look, self._told_step = 1, 0
         if pruned:
-            self._pack.prune(pruned)
+            self._pack.prune(dict.fromkeys(pruned, self._pack.step))
         # A pack that was handed back at a probe has not been told.
         if not self._is_to_tell(self._pack):
             self._train_slice(self._pack)
@@ -148,10 +153,14 @@ class Trainer:
         return self._order is not None and self._order.waits
 
     def _checkpoint_if_due(self, pack: Pack[Any]) -> bytes | None:
-        if time.perf_counter() - self._saved < self._checkpoint_seconds:
+        started = time.perf_counter()
+        if started < self._saves_at:
             return None
-        self._saved = time.perf_counter()
-        return to_bytes(pack.checkpoint())
+        state = to_bytes(pack.checkpoint())
+        # The state of a large pack on a GPU takes gigabytes, and seconds.
+        pause = max(self._checkpoint_seconds, _STEPS_TO_SAVING * (time.perf_counter() - started))
+        self._saves_at = time.perf_counter() + pause
+        return state
 
     def _hand_back(self) -> HandedBack:
         pack, self._order, self._pack = self._pack, None, None
@@ -160,13 +169,18 @@ class Trainer:
         return HandedBack(to_bytes(pack.checkpoint()))
 
     def _begun(self, order: PackOrder) -> Pack[Any]:
+        pack = self._from_checkpoint_or_start(order)
+        pack.prune(pruned_steps(order.tasks))
+        return pack
+
+    def _from_checkpoint_or_start(self, order: PackOrder) -> Pack[Any]:
         trainings = [task.training for task in order.tasks]
-        prune_at = [task.pruned_step for task in order.tasks]
+        width = width_on(self._device, order.as_in or len(trainings))
         if order.checkpoint is not None:
             with contextlib.suppress(CheckpointError):
-                checkpoint = from_bytes(order.checkpoint)
-                return Pack.resumed(self._workload, trainings, checkpoint, self._device, self._programs, prune_at)
-        return Pack(self._workload, trainings, self._device, programs=self._programs, prune_at=prune_at)
+                state = from_bytes(order.checkpoint)
+                return Pack.resumed(self._workload, trainings, state, self._device, self._programs, width)
+        return Pack(self._workload, trainings, self._device, programs=self._programs, width=width)
 
     def _ended(self, order: PackOrder, pack: Pack[Any]) -> Trained:
         result = pack.result()
