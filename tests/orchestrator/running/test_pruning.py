@@ -259,7 +259,7 @@ def test_pack_sizes_are_judged_by_the_trials_that_a_pack_settles(directory: Swee
     assert (sizer.size(10**6), strict.size(10**6)) == (128, 64)
 
 
-@pytest.mark.slow
+@pytest.mark.scale
 def test_the_command_line_prunes_a_stuck_rate_on_demand(tmp_path: Path, no_mlflow: None) -> None:
     spec = small_sweep("s", trials=2, replicates=1, pruner="median")
     (tmp_path / "s.yaml").write_text(spec.to_yaml())
