@@ -28,7 +28,7 @@ from attnsweep.orchestrator.storage.output_file import make_folder, writing_file
 from attnsweep.orchestrator.storage.stored_code import load_workload_of
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
 from attnsweep.orchestrator.training.error_text import STOPS, text_of
-from attnsweep.orchestrator.training.identity import Task, pruned_steps
+from attnsweep.orchestrator.training.identity import Task
 from attnsweep.orchestrator.training.messages import Rows
 from attnsweep.orchestrator.training.rows import PackContext, curve_rows, ended_rows, failed_rows, head_rows
 from attnsweep.workloads.engine.contract import Lanes, Training, Workload
@@ -226,8 +226,9 @@ def _trained(
     width: int | None = None,
 ) -> Pack[Any]:
     programs = step_programs(device, blocks=engine == "blocks")
-    pack = Pack(workload, [task.training for task in tasks], device, probe_steps, programs, width=width)
-    pack.prune(pruned_steps(tasks))
+    prune_at = [task.pruned_step for task in tasks]
+    trainings = [task.training for task in tasks]
+    pack = Pack(workload, trainings, device, probe_steps, programs, width=width, prune_at=prune_at)
     while not pack.advance(1):
         pass
     return pack

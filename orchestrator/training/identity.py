@@ -2,7 +2,7 @@
 
 import hashlib
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -39,11 +39,6 @@ class Task:
         """Equal for two trainings if and only if they may share a pack."""
         shape: Shape = self.training.parameters.static_key()
         return shape
-
-
-def pruned_steps(tasks: Sequence[Task]) -> dict[int, int]:
-    """The steps at which trainings are known to be pruned, by their position."""
-    return {lane: task.pruned_step for lane, task in enumerate(tasks) if task.pruned_step is not None}
 
 
 def training_seed(sweep_seed: int, trial: int, replicate: int) -> int:

@@ -39,7 +39,7 @@ class PackOrder:
     Attributes:
         pack: Its name.
         tasks: Its trainings.
-        checkpoint: Its state.
+        checkpoint: Its state; `None` for its start.
         waits: Whether it waits at each probe to be told which of its trainings are pruned.
         as_in: The size of the pack that its trainings are to be equal to, to the last bit, on a GPU; `None` for any.
     """

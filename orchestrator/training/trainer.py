@@ -10,7 +10,6 @@ from typing import Any
 import torch
 
 from attnsweep.orchestrator.training.error_text import STOPS, text_of
-from attnsweep.orchestrator.training.identity import pruned_steps
 from attnsweep.orchestrator.training.messages import (
     CHECKPOINT_SECONDS,
     HandedBack,
@@ -130,7 +129,7 @@ class Trainer:
             self._pack = self._begun(self._order)
             self._evaluations_per_look, self._told_step = 1, 0
         if pruned:
-            self._pack.prune(dict.fromkeys(pruned, self._pack.step))
+            self._pack.prune(pruned)
         # A pack that was handed back at a probe has not been told.
         if not self._is_to_tell(self._pack):
             self._train_slice(self._pack)
@@ -169,18 +168,14 @@ class Trainer:
         return HandedBack(to_bytes(pack.checkpoint()))
 
     def _begun(self, order: PackOrder) -> Pack[Any]:
-        pack = self._from_checkpoint_or_start(order)
-        pack.prune(pruned_steps(order.tasks))
-        return pack
-
-    def _from_checkpoint_or_start(self, order: PackOrder) -> Pack[Any]:
         trainings = [task.training for task in order.tasks]
         width = width_on(self._device, order.as_in or len(trainings))
+        prune_at = [task.pruned_step for task in order.tasks]
         if order.checkpoint is not None:
             with contextlib.suppress(CheckpointError):
                 state = from_bytes(order.checkpoint)
-                return Pack.resumed(self._workload, trainings, state, self._device, self._programs, width)
-        return Pack(self._workload, trainings, self._device, programs=self._programs, width=width)
+                return Pack.resumed(self._workload, trainings, state, self._device, self._programs, width, prune_at)
+        return Pack(self._workload, trainings, self._device, programs=self._programs, width=width, prune_at=prune_at)
 
     def _ended(self, order: PackOrder, pack: Pack[Any]) -> Trained:
         result = pack.result()

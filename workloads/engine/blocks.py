@@ -57,7 +57,7 @@ class Problem:
         return gradient_graph(self.workload, self.template, self.layout, split, (rows, buffers, batch))
 
     def step_graph(self, optimizer: Optimizer, rows: Tensor, buffers: State, batch: Batch) -> StepGraph:
-        """The step of trainings like these, (L, ...), as blocks are computed by it.
+        """The step of one of these trainings (L, ...), as blocks are computed by it.
 
         Raises:
             NoRuleError: If it cannot be computed for a block; it says why.
@@ -70,13 +70,11 @@ class Problem:
     def compiled_graph(
         self, optimizer: Optimizer, rows: Tensor, buffers: State, batch: Batch
     ) -> StepGraph | GradientGraph:
-        """What the engine of blocks compiles for these trainings: their step, or else their loss and its gradient.
+        """Their step, or else their loss and its gradient.
 
         Raises:
-            NoRuleError: If it compiles neither; it says why.
+            NoRuleError: If neither can be compiled; it says why.
         """
-        if self.parameters.dtype == "bfloat16":
-            raise NoRuleError("bfloat16 is not compiled")
         try:
             return self.step_graph(optimizer, rows, buffers, batch)
         except NoRuleError as no_step:

@@ -1,6 +1,6 @@
 """The measurements of a pack so far. Axes: L lane (all trainings of the pack), A active lane, P probe."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -20,21 +20,24 @@ class Record:
     Args:
         steps: (P,) of the probes.
         levels: (L,) by name.
-        n_lanes: L.
+        prune_at: (L,) the step at which each training is pruned, where that is known already.
 
     Attributes:
         last_probe, diverged_step, pruned_step, n_steps: (L,) as in `PackResult`.
         seconds: (L,) each training's share of the wall time.
     """
 
-    def __init__(self, steps: Sequence[int], levels: dict[str, NDArray[np.float64]], n_lanes: int) -> None:
+    def __init__(
+        self, steps: Sequence[int], levels: dict[str, NDArray[np.float64]], prune_at: Sequence[int | None]
+    ) -> None:
+        n_lanes = len(prune_at)
         self._steps = np.array(steps, dtype=np.int64)
         self._levels = levels
         self._metrics: dict[str, NDArray[np.float64]] = {}
         self._heads: list[HeadProbe] = []
         self.last_probe = np.zeros(n_lanes, dtype=np.int64)
         self.diverged_step = np.full(n_lanes, _NEVER, dtype=np.int64)
-        self.pruned_step = np.full(n_lanes, _NEVER, dtype=np.int64)
+        self.pruned_step = np.array([_NEVER if step is None else step for step in prune_at], dtype=np.int64)
         self.n_steps = np.zeros(n_lanes, dtype=np.int64)
         self.seconds = np.zeros(n_lanes)
 
@@ -56,11 +59,10 @@ class Record:
         self.n_steps[lanes] = n_steps
         self.diverged_step[lanes] = np.where(is_finite, _NEVER, n_steps)
 
-    def prune(self, steps: Mapping[int, int], since: int) -> None:
-        """Records at which steps some lanes are pruned, but not before this step; those pruned already stay so."""
-        for lane, step in steps.items():
-            if self.pruned_step[lane] == _NEVER:
-                self.pruned_step[lane] = max(step, since)
+    def prune(self, lanes: NDArray[np.int64], step: int) -> None:
+        """Records that some lanes (A,) are pruned at this step; those that were pruned before stay so."""
+        new = lanes[self.pruned_step[lanes] == _NEVER]
+        self.pruned_step[new] = step
 
     def is_pruned(self, lanes: NDArray[np.int64], step: int) -> NDArray[np.bool_]:
         """(A,) whether some lanes (A,) are pruned at this step, or were before."""
@@ -99,10 +101,15 @@ class Record:
             **prefixed("heads", _joined(self._heads)),
         }
 
-    def restore(self, arrays: Checkpoint) -> None:
-        """Replaces the measurements by those of another record of the same trainings."""
+    def restore(self, arrays: Checkpoint, step: int) -> None:
+        """Replaces the measurements by those of another record of the same trainings, at its last probe.
+
+        A training that the other record does not know to be pruned cannot be pruned before this step.
+        """
+        due = np.where(self.pruned_step == _NEVER, _NEVER, np.maximum(self.pruned_step, step))
         for name in ("last_probe", "diverged_step", "pruned_step", "n_steps", "seconds"):
             setattr(self, name, arrays[name].copy())
+        self.pruned_step = np.where(self.pruned_step == _NEVER, due, self.pruned_step)
         self._metrics = {name: table.copy() for name, table in under("metrics", arrays).items()}
         self._heads = _parted(under("heads", arrays))
 
