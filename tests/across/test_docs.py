@@ -38,7 +38,7 @@ from tests.across.documents import DOCUMENTS, README, blocks, invocations
 from tests.orchestrator.small_sweep import small_sweep, sweep_on_disk, trial_rows
 
 SWEEP = "sweeps/first"
-ASKED = (SWEEP, "sweeps/edge", "sweeps/majority")
+ASKED = (SWEEP, "sweeps/edge", "sweeps/best", "sweeps/majority")
 """Sweeps whose documented queries are run on a small sweep of a reduced system."""
 PLACES = ("sweeps/", "s3://")
 SET_BY_A_READER = ("corpus=", "task=text", "base=", "language=majority")
@@ -99,6 +99,7 @@ def test_the_documents_have_their_examples() -> None:
         "check_find_first.py",
         "find_first_declared.py",
         "edge.py",
+        "best.py",
         "drift.py",
     }
 
@@ -121,7 +122,7 @@ def test_the_workload_of_the_readme_is_a_part_of_the_whole_one() -> None:
     assert all(part in examples()["find_first.py"] for part in [*parts[0].splitlines(), *parts[1:]])
 
 
-@pytest.mark.parametrize("name", ["my_sweep.py", "two_systems.py", "find_first.py", "edge.py"])
+@pytest.mark.parametrize("name", ["my_sweep.py", "two_systems.py", "find_first.py", "edge.py", "best.py"])
 def test_an_example_is_a_sweep_that_fits_its_workload(name: str, written: Path) -> None:
     sweep = load_sweep(name)
     check_sweep(sweep, load_workload(sweep.workload).parameters)

@@ -8,8 +8,10 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from optuna.trial import TrialState
+from typer.testing import CliRunner
 
 from attnsweep.orchestrator.audit.audit import audit
+from attnsweep.orchestrator.cli import app
 from attnsweep.orchestrator.inspection.replay import replay
 from attnsweep.orchestrator.ledger.reader import Ledger
 from attnsweep.orchestrator.ledger.schema import schemas_of
@@ -24,6 +26,7 @@ from attnsweep.orchestrator.training.local_pool import LocalPool
 from attnsweep.orchestrator.training.messages import PackOrder, Probed, Rows, RunContext, Trained
 from attnsweep.search_spaces import LossQuantile, Sweep, ThresholdPruner
 from attnsweep.workloads.category_pairs import CategoryPairs
+from attnsweep.workloads.errors import SpecError
 from tests.orchestrator.small_sweep import small_sweep
 from tests.orchestrator.trained_sweep import edit_row, records, trained_sweep
 
@@ -254,3 +257,16 @@ def test_pack_sizes_are_judged_by_the_trials_that_a_pack_settles(directory: Swee
     for each in (sizer, strict):
         each.measured(60, 100.0)
     assert (sizer.size(10**6), strict.size(10**6)) == (128, 64)
+
+
+@pytest.mark.scale
+def test_the_command_line_prunes_a_stuck_rate_on_demand(tmp_path: Path, no_mlflow: None) -> None:
+    spec = small_sweep("s", trials=2, replicates=1, pruner="median")
+    (tmp_path / "s.yaml").write_text(spec.to_yaml())
+    command = ["run", str(tmp_path / "s.yaml"), "--dir", str(tmp_path / "s"), "--local"]
+    with pytest.raises(SpecError, match="pruner: got 'median with the objective stuck_rate'"):
+        CliRunner().invoke(app, command, catch_exceptions=False)
+    assert not (tmp_path / "s").exists()
+    done = CliRunner().invoke(app, [*command, "--prune-anyway"], catch_exceptions=False)
+    assert done.exit_code == 0, done.stderr
+    assert SweepDirectory.open(tmp_path / "s").spec == spec.but(prune_anyway=True)
