@@ -32,7 +32,7 @@ from attnsweep.workloads.user_code import UserCode
 SWEEP_FILE = "sweep.json"
 STUDY_FILE = "study.journal"
 REPORT_FILE = "report/report.html"
-_COURSE_FILE = "course.json"
+COURSE_FILE = "course.json"
 _CODE_FOLDER = "code"
 _NOTHING_TO_REMEMBER = Annotation()
 _BASES_FOLDER = "bases"
@@ -210,7 +210,7 @@ class SweepDirectory:
                     place.put_text(code_file(stored[name]), text)
             if base is not None:
                 place.put_text(base_file(base.name), base.text)
-            place.put_new_text(SWEEP_FILE, directory._text())
+            place.put_new_text(SWEEP_FILE, directory.text())
         except FileExistsError as error:
             raise _taken(place) from error
         except OSError as error:
@@ -260,7 +260,7 @@ class SweepDirectory:
         """Records this environment as the latest and returns the changed sweep. Replaces a damaged `course.json`."""
         others = {name: each for name, each in self.environments.items() if name != environment.id}
         directory = replace(self, environments={**others, environment.id: environment})
-        self.place.put_text(SWEEP_FILE, directory._text())
+        self.place.put_text(SWEEP_FILE, directory.text())
         try:
             self._course()
         except DamagedRecordError:
@@ -300,7 +300,7 @@ class SweepDirectory:
         )
         # In this order: a sweep that is not finished and has nothing to do is finished by the next `resume`.
         self._put_course(_Course(finished=False, seconds=self.seconds_spent))
-        self.place.put_text(SWEEP_FILE, directory._text())
+        self.place.put_text(SWEEP_FILE, directory.text())
         return directory
 
     def record(self) -> str:
@@ -323,18 +323,19 @@ class SweepDirectory:
 
     def _course(self) -> _Course:
         try:
-            return read_record(self.place, _COURSE_FILE, _Course, f"write it anew with: {self._resume}")
+            return read_record(self.place, COURSE_FILE, _Course, f"write it anew with: {self._resume}")
         except FileNotFoundError:
             return _Course(finished=False, seconds=0.0)
 
     def _put_course(self, course: _Course) -> None:
-        self.place.put_text(_COURSE_FILE, record_text(course))
+        self.place.put_text(COURSE_FILE, record_text(course))
 
     @property
     def _resume(self) -> str:
         return f"attnsweep resume {as_argument(self.place)}"
 
-    def _text(self) -> str:
+    def text(self) -> str:
+        """The record of this identity, as `sweep.json` holds it."""
         return record_text(
             _Stored(
                 sweep=self.sweep,
@@ -373,7 +374,7 @@ def _check_readable(directory: SweepDirectory) -> None:
         SpecError: If not.
     """
     try:
-        parse_record(directory._text(), _Stored)
+        parse_record(directory.text(), _Stored)
     except ValueError as error:
         raise SpecError(
             "SPEC",

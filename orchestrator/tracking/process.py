@@ -23,7 +23,7 @@ from typing import Any, TextIO
 from attnsweep.orchestrator.storage.location import locate
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
 from attnsweep.orchestrator.tracking.report import problem_drawing
-from attnsweep.orchestrator.tracking.store import in_one_line, set_environment
+from attnsweep.orchestrator.tracking.store import can_be_made, in_one_line, set_environment, tracking_uri
 from attnsweep.orchestrator.tracking.sync import Mirror
 from attnsweep.workloads.errors import UserError
 
@@ -184,7 +184,8 @@ def main() -> None:
     set_environment()
     # Whatever keeps MLflow from being imported, the first job meets it too, and says so.
     with contextlib.suppress(Exception):
-        importlib.import_module("mlflow")
+        if can_be_made(tracking_uri()):
+            importlib.import_module("mlflow")
     while True:
         print(json.dumps({"ended": jobs.get()()}), file=answers, flush=True)
 

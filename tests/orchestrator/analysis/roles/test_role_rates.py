@@ -345,6 +345,8 @@ def test_mlflow_has_the_figure_and_the_table(
         "figures/roles.png",
     }
     assert "| positional | encoder_self | 0.38 [" in parent.data.tags["mlflow.note.content"]
+    assert parent.data.metrics["roles/positional_encoder_self_rate"] == pytest.approx(0.375)
+    assert parent.data.metrics["roles/positional_encoder_self_median_step"] > 0
 
 
 def test_the_section_of_docs_roles_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
