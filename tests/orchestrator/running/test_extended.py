@@ -16,6 +16,7 @@ from attnsweep.orchestrator.storage.extension import Extension
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
 from attnsweep.orchestrator.training.resources import Resources
 from attnsweep.search_spaces import LossQuantile
+from attnsweep.search_spaces.pruners import MedianPruner
 from attnsweep.workloads.errors import UserError
 from tests.fault import sweeps
 from tests.orchestrator.small_sweep import small_sweep
@@ -97,6 +98,13 @@ def test_what_is_added_has_a_sign(option: str, text: str, tmp_path: Path) -> Non
     SweepDirectory.create(tmp_path / "s", small_sweep("s"), {})
     with pytest.raises(UserError, match=rf"{option}: got .*, expected \+N"):
         run("resume", tmp_path / "s", f"{option}={text}")
+
+
+def test_replicates_are_not_added_behind_a_pruners_back(tmp_path: Path) -> None:
+    spec = small_sweep("s", pruner=MedianPruner(), objective=LossQuantile())
+    SweepDirectory.create(tmp_path / "s", spec, {})
+    with pytest.raises(UserError, match=r"--replicates: got '\+2', expected a sweep without a pruner"):
+        run("resume", tmp_path / "s", "--replicates", "+2")
 
 
 def test_replicates_that_a_rule_decides_are_not_added(tmp_path: Path) -> None:
