@@ -20,7 +20,7 @@ class Extension:
         """The spec with what is added, which may be negative to take it away again.
 
         Raises:
-            UserError: If a rule decides how many replicates a trial gets.
+            UserError: If a rule decides how many replicates a trial gets, or a pruner which trials go on.
         """
         if not self.replicates:
             return spec.but(trials=spec.trials + self.trials) if self.trials else spec
@@ -30,5 +30,12 @@ class Extension:
                 given=f"+{self.replicates}",
                 expected=f"a sweep with a fixed number of replicates; in this one a rule decides: {spec.replicates}",
                 fix="add trials, or run a new sweep with another rule",
+            )
+        if spec.pruner is not None:
+            raise UserError(
+                "--replicates",
+                given=f"+{self.replicates}",
+                expected="a sweep without a pruner: it has decided by the replicates of the start",
+                fix="add trials, or run a new sweep with more replicates",
             )
         return spec.but(trials=spec.trials + self.trials, replicates=spec.replicates + self.replicates)

@@ -40,6 +40,7 @@ def sources(tmp_path: Path) -> tuple[SweepDirectory, SweepDirectory]:
     return wide, narrow
 
 
+@pytest.mark.slow
 def test_answers_are_those_of_the_sweeps_opened_together(
     sources: tuple[SweepDirectory, SweepDirectory], tmp_path: Path
 ) -> None:
@@ -93,16 +94,14 @@ def test_rows_that_are_missing_or_strange_are_found(
     assert f"1 sweeps that were not merged into it: {sources[1].sweep}" in said
 
 
-@pytest.mark.parametrize("command", ["resume", "replay", "why"])
-def test_nothing_is_trained_in_it(command: str, sources: tuple[SweepDirectory, SweepDirectory], tmp_path: Path) -> None:
-    place = str(merge_sweeps(tmp_path / "all", [each.place for each in sources]).place)
-    with pytest.raises(UserError, match=r"got '2 sweeps that were merged for analysis'.*name the sweep itself: .*wide"):
-        CliRunner().invoke(app, [command, place, *([] if command == "resume" else ["0/0"])], catch_exceptions=False)
-
-
-def test_mlflow_gets_no_second_runs(sources: tuple[SweepDirectory, SweepDirectory], tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="merged for analysis"):
-        sync(merge_sweeps(tmp_path / "all", [each.place for each in sources]))
+def test_nothing_is_trained_in_it(sources: tuple[SweepDirectory, SweepDirectory], tmp_path: Path) -> None:
+    merged = merge_sweeps(tmp_path / "all", [each.place for each in sources])
+    says = r"got '2 sweeps that were merged for analysis'.*name the sweep itself: .*wide"
+    for words in (["resume"], ["replay", "0/0"], ["why", "0/0"]):
+        with pytest.raises(UserError, match=says):
+            CliRunner().invoke(app, [words[0], str(merged.place), *words[1:]], catch_exceptions=False)
+    with pytest.raises(UserError, match=says):
+        sync(merged)
 
 
 def test_the_command_merges_and_status_tells(sources: tuple[SweepDirectory, SweepDirectory], tmp_path: Path) -> None:
