@@ -85,6 +85,7 @@ class Pack(Generic[P]):
         self._layout = Layout(parameters)
         self._rows = self._layout.rows(parameters)
         self._optimizer = optimizer_of(self._lanes)
+        self._optimizer.keeps_width = width is not None
         self._loss = over_lanes(template, workload.loss)
         self._examine = over_lanes(template, partial(examined, workload))
         self._eval_batch = workload.eval_batch(self._lanes)
@@ -309,15 +310,12 @@ class Pack(Generic[P]):
         if program is not None:
             loss, gradient = program.descent(parameters[ROWS], buffers, batch, lanes)
             return loss, {ROWS: gradient}
-        rows, n_wanted = parameters[ROWS], len(parameters[ROWS])
         if lanes is not None:
-            if self._width:
-                rows, lanes = filled_up(rows, self._width), filled_up(lanes, self._width)
             buffers, batch = selected(buffers, lanes), selected(batch, lanes)
-        leaf, dtype = rows.detach().requires_grad_(), self._lanes.loss_dtype
+        leaf, dtype = parameters[ROWS].detach().requires_grad_(), self._lanes.loss_dtype
         of_loss = self._layout.views(leaf.to(dtype)), in_type(buffers, dtype), in_type(batch, dtype)
         loss, gradient = descent("loss", self._loss(*of_loss), leaf)
-        return loss.to(leaf.dtype)[:n_wanted], {ROWS: gradient[:n_wanted]}
+        return loss.to(leaf.dtype), {ROWS: gradient}
 
     def _batch_at(self, step: int) -> Batch:
         # Kept, because some optimizers ask for the same batch at every step.

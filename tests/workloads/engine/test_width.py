@@ -23,7 +23,11 @@ ENDING: dict[str, Value] = PAIRS | {"variant": "positions_only", "optimizer": "a
 SEARCHED: dict[str, Value] = {"expectation": "fixed_sample", "optimizer": "lbfgs", "n_steps": 30}
 STRINGS: dict[str, Value] = {"n_steps": 20, "train_length": 5, "eval_batch_size": 6, "test_batch_size": 4}
 CASES: dict[str, tuple[Workload[Any], dict[str, Value], tuple[float, ...]]] = {
-    "P, solved at different steps": (CategoryPairs(), ENDING | {"init_sigma": 0.3, "record_charges": True}, (0.2, 0.1, 0.05)),
+    "P, solved at different steps": (
+        CategoryPairs(),
+        ENDING | {"init_sigma": 0.3, "record_charges": True},
+        (0.2, 0.1, 0.05),
+    ),
     "S3, L-BFGS": (CategoryPairs(), PAIRS | SEARCHED | {"variant": "solution_3"}, (1.0, 0.5, 0.1)),
     "FIRST": (FormalLanguages(), STRINGS | {"language": "first", "longest_test_length": 8}, (1e-3, 1e-2, 0.1)),
     "translation, with heads": (Translation(), SMALL | {"n_steps": 10}, (1e-3, 1e-2, 0.1)),
