@@ -48,7 +48,10 @@ def test_numbers_from_a_ledger_are_those_of_the_page(group: str, tmp_path: Path)
     stated = [each for each in CLAIMS if each.group.name == group]
     sweep = SweepDirectory.open(FOLDER / stated[0].group.ledger)
     found = measure_ledger(stated[0].group.source, sweep, tmp_path)
+    twins = {each.claim.twin for each in stated}  # Those on the page's second seed.
     for each in stated:
+        if each.claim.row in twins:
+            continue
         value, low, high = found[each.claim.row]
         recomputed = each.claim.model_copy(update={"value": value, "low": low, "high": high})
         assert list(flaws(recomputed, flat(DOCUMENTS[each.page]))) == [], each.name
