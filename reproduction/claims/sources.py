@@ -8,6 +8,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 from rich.console import Console
 
@@ -119,6 +120,7 @@ SWEPT: Mapping[str, tuple[str, Callable[[SweepDirectory, Path], Numbers]]] = {
     "shin-fig2": ("shin_flavours", _compared(fig2.compare)),
     "chiang-fig4": ("chiang_fig4", _compared(fig4.compare, "chiang-fig4")),
     "chiang-fig4-long": ("chiang_fig4_long", _compared(fig4.compare, "chiang-fig4-long")),
+    "chiang-fig4-logits": ("chiang_fig4_logits", _compared(fig4.compare, "chiang-fig4-logits")),
     "chiang-parity": ("chiang_parity", _compared(parity.compare)),
     "chiang-table1": ("translation_lengths", _compared(table1.compare)),
     "first-lengths": ("first_lengths", _stuck),
@@ -133,7 +135,9 @@ SWEPT: Mapping[str, tuple[str, Callable[[SweepDirectory, Path], Numbers]]] = {
 
 def _swept(name: str) -> Callable[[Run], Numbers]:
     def measured(run: Run) -> Numbers:
-        sweep = swept(SWEPT[name][0], run.directory, run.console, seed=run.seed, local=True)
+        shipped, _ = SWEPT[name]
+        engine: Literal["auto", "vmapped"] = "auto" if shipped.startswith("chiang_fig4") else "vmapped"
+        sweep = swept(shipped, run.directory, run.console, engine, seed=run.seed, local=True)
         return measure_ledger(name, sweep, run.directory)
 
     return measured
