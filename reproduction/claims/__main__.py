@@ -71,6 +71,9 @@ def measured_again(chosen: list[Stated], run: Run, sweep: Path | None = None) ->
     pairs = []
     for stated in chosen:
         claim = stated.claim
+        if claim.seeds == f"sweep seed {run.seed}":
+            run.console.print(f"measured on this seed already: {stated.name}")
+            continue
         if claim.trained is not None:
             found = measure_sweep(claim.trained, run).interval
         elif claim.row in numbers:

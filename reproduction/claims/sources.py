@@ -8,6 +8,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 from rich.console import Console
 
@@ -114,10 +115,12 @@ def _compared(compare: Callable[..., Comparison], *more: str) -> Callable[[Sweep
 
 SWEPT: Mapping[str, tuple[str, Callable[[SweepDirectory, Path], Numbers]]] = {
     "quickstart": ("quickstart", _quickstart),
+    "precision": ("precision_border", lambda sweep, _: _numbers(precision.sweep_rows(sweep))),
     "shin-fig1": ("shin_solution_2", _compared(fig1.compare)),
     "shin-fig2": ("shin_flavours", _compared(fig2.compare)),
     "chiang-fig4": ("chiang_fig4", _compared(fig4.compare, "chiang-fig4")),
     "chiang-fig4-long": ("chiang_fig4_long", _compared(fig4.compare, "chiang-fig4-long")),
+    "chiang-fig4-logits": ("chiang_fig4_logits", _compared(fig4.compare, "chiang-fig4-logits")),
     "chiang-parity": ("chiang_parity", _compared(parity.compare)),
     "chiang-table1": ("translation_lengths", _compared(table1.compare)),
     "first-lengths": ("first_lengths", _stuck),
@@ -132,7 +135,9 @@ SWEPT: Mapping[str, tuple[str, Callable[[SweepDirectory, Path], Numbers]]] = {
 
 def _swept(name: str) -> Callable[[Run], Numbers]:
     def measured(run: Run) -> Numbers:
-        sweep = swept(SWEPT[name][0], run.directory, run.console, seed=run.seed, local=True)
+        shipped, _ = SWEPT[name]
+        engine: Literal["auto", "vmapped"] = "auto" if shipped.startswith("chiang_fig4") else "vmapped"
+        sweep = swept(shipped, run.directory, run.console, engine, seed=run.seed, local=True)
         return measure_ledger(name, sweep, run.directory)
 
     return measured
@@ -163,16 +168,16 @@ def _metric_full(run: Run) -> Numbers:
     return numbers_of(metric_full.compare(run.console, metric_full.SIGMAS, seeds, metric_full.VALUES))
 
 
-def _precision(run: Run) -> Numbers:
-    sweep = swept("precision_border", run.directory, run.console, seed=run.seed, local=True)
-    return numbers_of(precision.compare(sweep, run.console, run.first_seed))
+def _first_order(run: Run) -> Numbers:
+    seeds = range(run.first_seed, run.first_seed + precision.N_FIRST_ORDER)
+    return _numbers(precision.first_order_rows(precision.FIRST_ORDER_SIGMAS, seeds))
 
 
 SOURCES: Mapping[str, Callable[[Run], Numbers]] = {
     **{name: _swept(name) for name in SWEPT},
     "metric": _metric,
     "metric-full": _metric_full,
-    "precision": _precision,
+    "precision-first-order": _first_order,
     **{f"runaways-{each:g}": _runaways(each) for each in positions.LEARNING_RATES},
     "valley": _valley,
 }

@@ -1,11 +1,13 @@
 """The border of the zero by precision (docs/zeros.md), from the sweep `precision_border`. Axes: R row of the ledger."""
 
 import math
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 from rich.console import Console
+from scipy import special
 
 from attnsweep.orchestrator.ledger.reader import Ledger
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
@@ -48,6 +50,21 @@ def reproduce(directory: Path, console: Console) -> Comparison:
 
 def compare(sweep: SweepDirectory, console: Console, first_seed: int = 0) -> Comparison:
     """Reads a finished sweep, and trains by gradient descent in bfloat16 with seeds from `first_seed` on."""
+    console.print("gradient descent in bfloat16")
+    return Comparison(
+        title="Below which initialization does rounding hold a training at the zero?",
+        source="attnsweep, docs/zeros.md",
+        rows=[*sweep_rows(sweep), *first_order_rows(FIRST_ORDER_SIGMAS, range(first_seed, first_seed + N_FIRST_ORDER))],
+        notes=[
+            "Border: the sigma at which half of the trainings end at the zero, by logistic regression on log sigma; "
+            "the interval is the profile likelihood's, wider where the shares scatter by more than chance.",
+            f"The derived border agrees if it is within a factor of {_WITHIN:g} of ours.",
+        ],
+    )
+
+
+def sweep_rows(sweep: SweepDirectory) -> list[ComparedValue]:
+    """The borders of L-BFGS, and how many stuck trainings promotion frees."""
     with Ledger(sweep.place).reading() as connection:
         found = connection.execute(
             "select param_qk, param_dtype, param_init_sigma, outcome = 'degenerate_zero', certificate, certified"
@@ -63,38 +80,27 @@ def compare(sweep: SweepDirectory, console: Console, first_seed: int = 0) -> Com
         tested = [row[5] for row in found if row[1] == dtype and row[4] == "promotion"]
         if tested:
             rows.append(share_row(f"{dtype}: stuck trainings that float64 frees", tested.count(False), len(tested)))
-    console.print("gradient descent in bfloat16")
-    with one_thread():
-        rows += _first_order_rows(FIRST_ORDER_SIGMAS, range(first_seed, first_seed + N_FIRST_ORDER))
-    return Comparison(
-        title="Below which initialization does rounding hold a training at the zero?",
-        source="attnsweep, docs/zeros.md",
-        rows=rows,
-        notes=[
-            "Border: the sigma at which half of the trainings end at the zero, by logistic regression on log sigma; "
-            "the interval is the profile likelihood's, trainings taken as independent.",
-            f"The derived border agrees if it is within a factor of {_WITHIN:g} of ours.",
-        ],
-    )
+    return rows
 
 
-def _first_order_rows(sigmas: tuple[float, ...], seeds: range) -> list[ComparedValue]:
+def first_order_rows(sigmas: tuple[float, ...], seeds: range) -> list[ComparedValue]:
     """Gradient descent with three factors in bfloat16: who is still at the zero after some eight escape times."""
     n, m = 5, 6
     growth = LEARNING_RATE * 2 / n * math.sqrt((m - 1) * ((n - 1 + m) / 2 + math.sqrt(((m - n + 1) / 2) ** 2 + n - 1)))
     values: dict[str, Value] = {"n_categories": n, "n_positions": m, "qk": "factored", "dtype": "bfloat16"}
-    is_held = {
-        float32_state: np.concatenate(
-            [
-                _is_held(
-                    seeds,
-                    values | {"init_sigma": s, "float32_state": float32_state, "n_steps": round(4 / (s * growth))},
-                )
-                for s in sigmas
-            ]
-        )
-        for float32_state in (False, True)
-    }
+    with one_thread():
+        is_held = {
+            float32_state: np.concatenate(
+                [
+                    _is_held(
+                        seeds,
+                        values | {"init_sigma": s, "float32_state": float32_state, "n_steps": round(4 / (s * growth))},
+                    )
+                    for s in sigmas
+                ]
+            )
+            for float32_state in (False, True)
+        }
     border, low, high = half_point(np.log(np.repeat(sigmas, len(seeds))), is_held[False].astype(np.float64))
     derived = UNIT_ROUNDOFF["bfloat16"] / growth
     return [
@@ -138,18 +144,39 @@ def _border_row(
 
 
 def half_point(x: NDArray[np.float64], holds: NDArray[np.float64]) -> tuple[float, float, float]:
-    """Where a falling logistic curve through (x, holds), (R,) each, crosses one half, with its 95% interval.
+    """Where a falling curve through (x, holds), (R,) each, crosses one half, with its 95% interval.
 
-    The likelihood is computed on a grid: borders are sharp, so that its maximum may lie at infinite steepness.
+    The curve may be logistic, or fall faster on either side: a sampler that looks for a border may leave a gap about
+    it, and what crosses the gap decides. The border is the logistic one's. The interval is the union of the three
+    profile likelihoods', and wider where the shares at the values of x scatter by more than chance (quasi-likelihood,
+    McCullagh & Nelder 1989, section 4.5). The likelihoods are computed on a grid: borders are sharp, so that the
+    maximum may lie at infinite steepness.
     """
     borders = np.linspace(x.min(), x.max(), 401)
     steepness = np.geomspace(0.3, 100, 25)
-    deviance = np.array([[_deviance(steep * (x - border), holds) for steep in steepness] for border in borders])
-    profile = deviance.min(1)
-    inside = borders[profile <= profile.min() + 3.84]
-    return float(borders[profile.argmin()]), float(inside[0]), float(inside[-1])
+    values, place = np.unique(x, return_inverse=True)
+    n = np.bincount(place).astype(np.float64)
+    k = np.bincount(place, weights=holds).astype(np.float64)
+    predictor = steepness[:, np.newaxis] * (values - borders[:, np.newaxis, np.newaxis])
+    profiles = [_deviance(log_shares, n, k).min(1) for log_shares in _curves(predictor)]
+    profile = np.min(profiles, axis=0)
+    saturated = -2 * float((special.xlogy(k, k / n) + special.xlogy(n - k, 1 - k / n)).sum())
+    dispersion = max(1.0, (profile.min() - saturated) / max(len(values) - 2, 1))
+    inside = borders[profile <= profile.min() + 3.84 * dispersion]
+    return float(borders[profiles[0].argmin()]), float(inside[0]), float(inside[-1])
 
 
-def _deviance(predictor: NDArray[np.float64], holds: NDArray[np.float64]) -> float:
-    """-2 log likelihood of a share that falls with the predictor."""
-    return float(2 * np.logaddexp(0, np.where(holds > 0, predictor, -predictor)).sum())
+def _curves(predictor: NDArray[np.float64]) -> Iterator[tuple[NDArray[np.float64], NDArray[np.float64]]]:
+    """Three curves that fall with a predictor and are one half where it is 0: logarithms of share and complement."""
+    yield special.log_expit(-predictor), special.log_expit(predictor)
+    for sign in (1, -1):
+        falling = -math.log(2) * np.exp(np.clip(sign * predictor, -700, 700))
+        rising = np.maximum(np.log(-np.expm1(falling)), -1e9)
+        yield (falling, rising) if sign == 1 else (rising, falling)
+
+
+def _deviance(
+    log_shares: tuple[NDArray[np.float64], NDArray[np.float64]], n: NDArray[np.float64], k: NDArray[np.float64]
+) -> NDArray[np.float64]:
+    """-2 log likelihood of k of n, over the last axis."""
+    return np.asarray(-2 * (k * log_shares[0] + (n - k) * log_shares[1]).sum(-1))

@@ -200,9 +200,22 @@ class _Loss(torch.nn.Module):
 
 @pytest.mark.scale
 def test_a_float32_state_frees_what_gradient_descent_in_bfloat16_holds() -> None:
-    border, with_state = precision._first_order_rows((0.1, 0.005), range(4))
+    border, with_state = precision.first_order_rows((0.1, 0.005), range(4))
     assert 0.005 < float(border.ours) < 0.1
     assert with_state.ours == 0.0
+
+
+@pytest.mark.simulation
+@pytest.mark.parametrize("towards", [1, -1])
+def test_the_border_is_covered_where_the_curve_is_not_logistic_and_no_value_is_near(towards: int) -> None:
+    """Two clusters of trials on either side of the border, as the sampler `boundary` may leave them."""
+    values = np.repeat(np.array([-2.0, -0.9, -0.8, 0.45, 0.5, 2.0]), 16)
+    share = 0.5 ** np.exp(1.5 * values) if towards == 1 else 1 - 0.5 ** np.exp(-1.5 * values)
+    n_covered, random = 0, np.random.default_rng(0)
+    for _ in range(60):
+        _, low, high = precision.half_point(values, (random.random(values.size) < share).astype(float))
+        n_covered += low <= 0 <= high
+    assert n_covered >= 54
 
 
 def test_the_border_of_a_logistic_share_is_found() -> None:
