@@ -1,10 +1,10 @@
-"""Progress of a sweep on stderr: a live bar on a terminal, plain lines elsewhere."""
+"""Progress of a sweep: a live bar on a terminal and in a notebook's cell, plain lines elsewhere."""
 
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
 import pyarrow as pa
 from rich.console import Console, RenderableType
@@ -13,10 +13,13 @@ from rich.text import Text
 
 from attnsweep.orchestrator.ledger.trial import complete_among
 from attnsweep.orchestrator.storage.whereabouts import PackUnderWay, packs_in_words
+from attnsweep.orchestrator.terminal import plain
 from attnsweep.search_spaces.replication import most_wanted
 from attnsweep.search_spaces.sweep import Sweep
 
 _PLAIN_SECONDS = 5.0
+_CELL_SECONDS = 0.25
+"""Between two pictures of the bar in a notebook, each of which is a message to the browser."""
 
 
 class _TwoLines(Progress):
@@ -26,14 +29,33 @@ class _TwoLines(Progress):
 
     def get_renderables(self) -> Iterable[RenderableType]:
         yield from super().get_renderables()
-        yield Text(self.words, no_wrap=True, overflow="ellipsis")
+        # A notebook renders it with Rich's own console, which shows control characters as they are.
+        yield Text(plain(self.words), no_wrap=True, overflow="ellipsis")
+
+
+class _Cell:
+    """One output of a notebook's cell, drawn again in its place. Rich itself needs ipywidgets for that, whose output is
+    lost when the notebook is saved."""
+
+    def __init__(self, shown: Progress) -> None:
+        from IPython.display import display  # Only here: a notebook has it, attnsweep does not ask for it.
+
+        self._shown = shown
+        self._last = time.monotonic()
+        self._handle: Any = display(shown, display_id=True)
+
+    def draw(self, *, at_once: bool = False) -> None:
+        if at_once or time.monotonic() - self._last >= _CELL_SECONDS:
+            self._last = time.monotonic()
+            self._handle.update(self._shown)
 
 
 class ProgressDisplay:
     """Shows trials, trainings, outcomes, trainings per second and the time left.
 
     Args:
-        console: The console to write to; its `is_terminal` decides between a live bar and plain lines.
+        console: The console to write to; whether it is a terminal or a notebook's cell decides between a live bar and
+            plain lines.
         spec: The sweep, for its budget.
         done: The ledger's rows from earlier runs.
     """
@@ -59,15 +81,19 @@ class ProgressDisplay:
         )
         self._task = self._bar.add_task("", total=self._n_trainings, completed=self._n_done, rate="")
         self._bar.words = self._in_words()
+        self._cell: _Cell | None = None
 
     def __enter__(self) -> Self:
         self._bar.start()
+        if self._console.is_jupyter:
+            self._cell = _Cell(self._bar)
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._bar.stop()
+        self._draw_cell(at_once=True)
 
     def rows_committed(self, trainings: pa.Table) -> None:
         """Counts rows that have reached the ledger."""
@@ -83,6 +109,7 @@ class ProgressDisplay:
             rate=f"{self._rate():.0f}/s",
         )
         self._bar.words = self._in_words()
+        self._draw_cell()
         if self._n_done == self._n_trainings:
             self._print_line(self._line())
 
@@ -99,13 +126,18 @@ class ProgressDisplay:
         """
         self._packs = packs_in_words(packs)
         self._bar.words = f"waiting for {waiting_for}" if waiting_for else self._in_words()
+        self._draw_cell()
         if time.monotonic() - self._last_line >= _PLAIN_SECONDS:
             self._print_line(f"waiting for {waiting_for}" if waiting_for else self._line())
 
     def _print_line(self, line: str) -> None:
         self._last_line = time.monotonic()
-        if not self._console.is_terminal:
+        if not self._console.is_terminal and self._cell is None:
             self._console.print(line, soft_wrap=True, markup=False)
+
+    def _draw_cell(self, *, at_once: bool = False) -> None:
+        if self._cell is not None:
+            self._cell.draw(at_once=at_once)
 
     def _line(self) -> str:
         left = f"{(self._n_trainings - self._n_done) / self._rate():.0f}" if self._rate() else "-"

@@ -11,7 +11,7 @@ from attnsweep.orchestrator.analysis.results import SweepResults
 from attnsweep.orchestrator.storage.sweep_directory import SWEEP_FILE, SweepDirectory
 from attnsweep.orchestrator.tracking.content import TrialContent
 from attnsweep.orchestrator.tracking.store import experiment, open_client
-from attnsweep.orchestrator.tracking.view import view_of_trials
+from attnsweep.orchestrator.tracking.view import links, view_of_trials
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
@@ -77,11 +77,16 @@ class SweepRuns:
         self._client.set_terminated(self._parent_id, "KILLED")
 
     def logged(self) -> tuple[set[int], dict[int, str]]:
-        """The trials that have a finished run; and the ids of unfinished runs, by trial."""
+        """The trials that have a finished run; and the ids of unfinished runs, by trial.
+
+        A run is unfinished too if replicates were added to its trial since.
+        """
         finished, unfinished = set(), {}
+        # Where a rule decides about replicates, a complete trial stays as it is.
+        n_before = {float(n) for n in self._directory.stages[:-1]}
         for run in self._search("trial"):
             trial = trial_of(run)
-            if run.info.status == "FINISHED":
+            if run.info.status == "FINISHED" and run.data.metrics.get("n_trainings") not in n_before:
                 finished.add(trial)
             else:
                 unfinished[trial] = run.info.run_id
@@ -160,10 +165,13 @@ class SweepRuns:
             "stuck_rate_high": findings.stuck.high,
             "solved_rate": findings.solved.share,
             "loss_median": findings.loss_median,
+            **_role_metrics(findings),
         }
         metrics = [Metric(name, float(value), ended, 0) for name, value in numbers.items() if value is not None]
         self._fill(parent, metrics, {})
-        client.set_tag(parent, "mlflow.note.content", _description(self._directory, findings.markdown()))
+        client.set_tag(
+            parent, "mlflow.note.content", _description(self._directory, self._experiment, findings.markdown())
+        )
         client.set_experiment_tag(self._experiment, *view_of_trials(self._directory.spec, self._parent.info.start_time))
         client.set_terminated(parent, "FINISHED", ended)
         client.set_tag(parent, N_PROJECTED, str(findings.n_trainings))
@@ -193,7 +201,7 @@ class SweepRuns:
             "attnsweep.workload": spec.workload,
             "attnsweep.sampler": spec.sampler,
             "mlflow.source.git.commit": provenance.get("git_commit"),
-            "mlflow.note.content": _description(self._directory, ""),
+            "mlflow.note.content": _description(self._directory, self._experiment, ""),
         }
         known = {name: value for name, value in tags.items() if value is not None}
         created = provenance.get("created_at")
@@ -253,7 +261,18 @@ def experiment_name(workload: str) -> str:
     return workload.rpartition(":")[2]
 
 
-def _description(directory: SweepDirectory, result: str) -> str:
+def _role_metrics(findings: SweepResults) -> dict[str, float | None]:
+    """How often and when each role emerges in each layer: MLflow draws metrics with a common prefix in one section."""
+    if findings.roles is None:
+        return {}
+    found = {}
+    for rate, when in findings.roles.rows():
+        name = re.sub(r"\W", "_", f"{rate.role}_{findings.roles.layer_name(rate.layer)}")
+        found |= {f"roles/{name}_rate": rate.rate.share, f"roles/{name}_median_step": when.median_step}
+    return found
+
+
+def _description(directory: SweepDirectory, experiment: str, result: str) -> str:
     spec = directory.spec
     lines = [
         spec.description or spec.name,
@@ -263,6 +282,8 @@ def _description(directory: SweepDirectory, result: str) -> str:
         f"{spec.trials} trials x {spec.replicates} replicates, sampler {spec.sampler}.",
         "",
         result or "No summary yet.",
+        "",
+        links(spec, experiment),
         "Report with all figures: `report/report.html` among the artifacts.",
     ]
     return "\n".join(lines)

@@ -1,19 +1,35 @@
-"""A saved view of MLflow's table of runs, with the columns in which the trials of a sweep differ."""
+"""A saved view of MLflow's runs: a table with the columns in which the trials of a sweep differ, and charts of them.
+
+MLflow keeps no unfolded runs in a saved view, and nests runs only if they are sorted by time. The view therefore sorts
+by kind: the runs of sweeps come first, and below them all their trials.
+"""
 
 import base64
 import json
 import zlib
+from typing import Any
 
+from attnsweep.search_spaces.dimensions import Float, Int, Varied
 from attnsweep.search_spaces.sweep import Sweep
 
 _TAG = "mlflow.sharedViewState."
 METRICS = ("stuck_rate", "solved_rate", "loss_median")
 """The metrics shown. They are few, because parameters follow them and a laptop's screen fits seven columns."""
+_SECTION = "attnsweep"
+_MOST_RUNS = 100
+"""The runs in a chart: what MLflow's page has loaded before somebody asks for more."""
+_MOST_AXES = 8
 
 
 def view_id(spec: Sweep) -> str:
     """The view's name in an address: `?viewStateShareKey=...`."""
     return f"attnsweep.{spec.name}"
+
+
+def links(spec: Sweep, experiment: str) -> str:
+    """Links to the view from another page of MLflow, in Markdown."""
+    page = f"#/experiments/{experiment}/runs?workflowType=machine_learning&viewStateShareKey={view_id(spec)}"
+    return f"[Table of all trials]({page}), [charts of them]({page}&compareRunsMode=CHART)."
 
 
 def view_of_trials(spec: Sweep, created: int) -> tuple[str, str]:
@@ -30,10 +46,41 @@ def view_of_trials(spec: Sweep, created: int) -> tuple[str, str]:
     columns = [f"metrics.`{name}`" for name in METRICS] + [f"params.`{name}`" for name in swept]
     state = {
         "searchFilter": f"tags.`attnsweep.name` = '{spec.name}'",
-        "orderByKey": "attributes.start_time",
-        "orderByAsc": False,
+        "orderByKey": "tags.`attnsweep.kind`",
+        "orderByAsc": True,
         "selectedColumns": columns,
+        "runsHiddenMode": "SHOW_ALL",
+        "compareRunSections": [{"uuid": _SECTION, "name": _SECTION, "display": True, "isReordered": False}],
+        "compareRunCharts": _charts(swept, spec.varied()),
     }
     packed = base64.b64encode(zlib.compress(json.dumps(state).encode())).decode()
     view = {"name": f"{spec.name}: trials", "createdAt": created, "updatedAt": created, "state": f"deflate;{packed}"}
     return f"{_TAG}{view_id(spec)}", json.dumps(view)
+
+
+def _charts(swept: list[str], varied: dict[str, Varied]) -> list[dict[str, Any]]:
+    """The stuck rate by the first two parameters, learning curves, and all parameters at once."""
+    rate = {"key": "stuck_rate", "type": "METRIC"}
+    axes = [{"key": name, "type": "PARAM"} for name in swept[:2]]
+    charts: list[dict[str, Any]] = []
+    if len(axes) == 2 and all(isinstance(varied.get(name), Float | Int) for name in swept[:2]):
+        charts.append({"type": "CONTOUR", "xaxis": axes[0], "yaxis": axes[1], "zaxis": rate})
+    charts += [{"type": "SCATTER", "xaxis": axis, "yaxis": rate} for axis in axes]
+    charts.append(
+        {
+            "type": "LINE",
+            "metricKey": "loss_curve/median",
+            "lineSmoothness": 0,
+            "xAxisKey": "step",
+            "xAxisScaleType": "linear",
+            "scaleType": "log",
+            "yAxisKey": "metric",
+            "yAxisExpressions": [],
+            "range": {},
+            "useGlobalXaxisKey": True,
+        }
+    )
+    if swept:
+        charts.append({"type": "PARALLEL", "selectedParams": swept[:_MOST_AXES], "selectedMetrics": [rate["key"]]})
+    common = {"metricSectionId": _SECTION, "runsCountToCompare": _MOST_RUNS, "deleted": False, "isGenerated": False}
+    return [{"uuid": f"{_SECTION}-{at}", **common, **chart} for at, chart in enumerate(charts)]

@@ -1,56 +1,65 @@
-"""The examples of docs/notebooks.md run, smaller than they stand there."""
+"""The notebooks of docs/notebooks run, and give what they show."""
 
 import re
+import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
+import nbformat
 import pytest
 
-from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
-from tests.across.test_docs import examples, run_python, snippets
+from tests.across.documents import ROOT
+from tests.across.test_docs import examples
 
-SMALL_TRANSLATORS = '"n_sentences": 400, "batch_size": 100, "n_heads": 2, "d_model": 4, "d_ffn": 4, "n_probes": 2'
+FOLDER = ROOT / "docs" / "notebooks"
+NOTEBOOKS = sorted(FOLDER.glob("*.ipynb"))
+MOST_BYTES = 150_000
+COLOURS = re.compile(r"\x1b\[[\d;]*m")
+PROGRESS = re.compile(r"trainings ━+ (\d+)/\1 \d+/s .*\ntrials (\d+)/\2  \w+ \d")
+
+
+def _cells(notebook: Path) -> list[Any]:
+    return [cell for cell in nbformat.read(notebook, as_version=4).cells if cell.cell_type == "code"]
+
+
+def _shown(cell: Any) -> list[tuple[list[str], str]]:
+    """A cell's outputs: their types, and their text without numbers."""
+    given = [output.get("data", {"text/plain": output.get("text", "")}) for output in cell.outputs]
+    return [(sorted(each), re.sub(r"[\d.:\s]+|nan", "#", each["text/plain"], flags=re.IGNORECASE)) for each in given]
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("place", "smaller", "last"),
+    "name",
     [
-        pytest.param(
-            0,
-            {"trials=64": "trials=12", "replicates=8": "replicates=2", '"n_steps": 250': '"n_steps": 2'},
-            "rates",
-            marks=pytest.mark.scale,
-        ),
-        pytest.param(
-            1,
-            {"replicates=8": "replicates=2", '"n_epochs": 3': SMALL_TRANSLATORS},
-            "emergence",
-            marks=pytest.mark.scale,
-        ),
-        (2, {'"n_steps": 150': '"n_steps": 60'}, "found"),
+        pytest.param("emergence", marks=[pytest.mark.scale, pytest.mark.ray]),
+        "own_workload",
+        pytest.param("stuck_rates", marks=pytest.mark.scale),
     ],
-    ids=["plane", "roles", "own"],
 )
-def test_an_example_of_docs_notebooks_runs(
-    place: int,
-    smaller: dict[str, str],
-    last: str,
-    tmp_path: Path,
-    mlflow_database: str,
-    monkeypatch: pytest.MonkeyPatch,
-    capfd: pytest.CaptureFixture[str],
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.syspath_prepend(tmp_path)
-    (tmp_path / "find_first.py").write_text(examples()["find_first.py"])
-    block = snippets("notebooks.md")[place]
-    for given, less in smaller.items():
-        assert block.count(given) == 1
-        block = block.replace(given, less)
-    names, _ = run_python(block, "docs/notebooks.md")
-    assert "<table>" in names[last]._repr_html_()
-    directory = SweepDirectory.open(re.findall(r'run_sweep\(spec, "([^"]+)"', block)[0])
-    assert directory.finished
-    assert "trainings/s" in capfd.readouterr().err
-    sys.modules.pop("find_first", None)
+def test_a_notebook_gives_what_it_shows(name: str, tmp_path: Path, mlflow_database: str) -> None:
+    stored = FOLDER / f"{name}.ipynb"
+    subprocess.run([sys.executable, FOLDER / "execute.py", "--into", tmp_path, stored], check=True)
+    before, after = _cells(stored), _cells(tmp_path / stored.name)
+    assert [cell.source for cell in after] == [cell.source for cell in before]
+    for was, now in zip(before, after, strict=True):
+        assert _shown(now) == _shown(was), now.source
+    [run] = [cell for cell in after if "run_sweep(" in cell.source]
+    pictures = [COLOURS.sub("", output.data["text/plain"]) for output in run.outputs]
+    assert sum(bool(PROGRESS.match(each)) for each in pictures) == 1, pictures
+
+
+@pytest.mark.parametrize("notebook", NOTEBOOKS, ids=lambda path: path.stem)
+def test_a_notebook_is_stored_with_the_outputs_of_a_run_from_top_to_bottom(notebook: Path) -> None:
+    cells = _cells(notebook)
+    assert [cell.execution_count for cell in cells] == list(range(1, len(cells) + 1))
+    assert cells[-1].outputs
+    text = notebook.read_text()
+    assert len(text) < MOST_BYTES
+    assert not re.search(r"/tmp/|/home/|/root/", text)
+
+
+def test_the_notebook_on_a_workload_has_that_of_the_guide() -> None:
+    cell = _cells(FOLDER / "own_workload.ipynb")[0]
+    assert cell.source.removeprefix("%%writefile ").strip() == examples()["find_first.py"].removeprefix("# ").strip()

@@ -111,7 +111,6 @@ def a_step(count: int) -> float:
     "system P, sampled, Adam",
     "system C, AdamW with schedule, clipping and decay",
     "solution 3, L-BFGS",
-    "translation, Adam",
 )
 @pytest.mark.parametrize("name", CASES)
 def test_a_step_keeps_to_its_budget_and_never_waits(name: str) -> None:

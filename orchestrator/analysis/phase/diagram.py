@@ -15,7 +15,7 @@ from attnsweep.orchestrator.analysis.phase.residuals import ResidualBin, binned_
 from attnsweep.orchestrator.analysis.phase.surface import Floats, PlaneAxis, Surface, TrialCounts
 from attnsweep.orchestrator.analysis.rates.by_parameter import counts_by_trial
 from attnsweep.orchestrator.analysis.rates.ending import STUCK, Ending
-from attnsweep.orchestrator.analysis.rates.grouping import is_logarithmic, values_of
+from attnsweep.orchestrator.analysis.rates.grouping import check_parameter, is_logarithmic
 from attnsweep.orchestrator.analysis.rates.intervals import trials_count_once
 from attnsweep.search_spaces.sweep import Sweep
 from attnsweep.workloads.errors import UserError
@@ -136,9 +136,11 @@ def read_phase_diagram(
     Raises:
         UserError: For a parameter that does not exist, or whose values are not numbers.
     """
-    values = {name: values_of(connection, name) for name in (x, y)}
-    for name, column in values.items():
-        odd = next((each for each in column.values() if isinstance(each, bool | str)), None)
+    for name in (x, y):
+        check_parameter(connection, name)
+    rows = [row[1:] for row in counts_by_trial(connection, (x, y), ending) if row[1]]
+    for name, column in zip((x, y), list(zip(*rows, strict=True))[2:], strict=False):
+        odd = next((each for each in column if isinstance(each, bool | str)), None)
         if odd is not None:
             raise UserError(
                 name,
@@ -146,13 +148,13 @@ def read_phase_diagram(
                 expected="a parameter whose values are numbers",
                 fix="use stuck_rates(by=[...]), or outcomes(by=[...]) for a map",
             )
-    rows = [(values[x][trial], values[y][trial], n, k) for trial, n, k in counts_by_trial(connection, (), ending) if n]
     kept = np.array([row for row in rows if None not in row], dtype=np.float64)
     if not len(kept):
         raise UserError(
             f"{x}, {y}", given="null in every trial", expected="numbers", fix="choose parameters that were set"
         )
-    trials = TrialCounts(*kept.T)
+    n_T, k_T, x_T, y_T = kept.T
+    trials = TrialCounts(x_T, y_T, n_T, k_T)
     weight = np.full(len(kept), trials.n.mean()) if trials_count_once(*specs) else trials.n
     diagram = fit_phase_diagram(_axis(specs, x, trials.x), _axis(specs, y, trials.y), trials, weight, ending)
     if len(kept) == len(rows):

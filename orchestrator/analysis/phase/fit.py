@@ -17,10 +17,9 @@ tests repeat it.
 Source: Liang & Zeger 1986 (sandwich by clusters); Albert & Anderson 1984, Konis 2007 (separation).
 """
 
-import warnings
-
 import numpy as np
 
+from attnsweep.orchestrator.analysis.logistic import fit_logistic
 from attnsweep.orchestrator.analysis.phase.residuals import pearson_residuals
 from attnsweep.orchestrator.analysis.phase.surface import (
     TERMS,
@@ -34,6 +33,7 @@ from attnsweep.orchestrator.analysis.phase.surface import (
 from attnsweep.orchestrator.analysis.rates.ending import STUCK, Ending
 
 _TRIALS_PER_TERM = 5
+_FEW_TRIALS = 1000
 _RIDGE = 0.1
 """The ridge penalty of squared coefficients, in trials' worth of log-likelihood; used if the likelihood has no
 maximum."""
@@ -81,27 +81,19 @@ def _maximum_likelihood(
     axes: tuple[PlaneAxis, PlaneAxis], design: Floats, trials: TrialCounts, weight: Floats
 ) -> Surface | None:
     """The surface of maximum likelihood; `None` if the iteration diverges."""
-    import statsmodels.genmod.families as families
     from scipy import special
-    from statsmodels.genmod.generalized_linear_model import GLM
 
     # Each trial is one row, whose score is the sum of its trainings' scores, so each row is a cluster.
     share, (n_trials, n_terms) = trials.k / trials.n, design.shape
-    counts = np.column_stack([share * weight, (1 - share) * weight])
-    groups = {"groups": np.arange(n_trials)}
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        try:
-            fitted = GLM(counts, design, family=families.Binomial()).fit(cov_type="cluster", cov_kwds=groups)
-        except np.linalg.LinAlgError:
-            # The iteration went so far that every probability is 0 or 1.
-            return None
-    if not (fitted.converged and np.isfinite(fitted.params).all() and np.isfinite(fitted.cov_params()).all()):
+    fitted = fit_logistic(design, weight, share * weight)
+    if not fitted.has_converged:
         return None
+    score_T = (weight * (share - fitted.probability))[:, None] * design
+    bread = np.linalg.inv(fitted.information)
+    covariance = bread @ (score_T.T @ score_T) @ bread * (n_trials / (n_trials - n_terms))
     quantile = float(special.stdtrit(n_trials - n_terms, 0.975))
-    dispersion = float(np.square(pearson_residuals(trials, fitted.mu)).sum() / (n_trials - n_terms))
-    coefficients, covariance = np.asarray(fitted.params), np.asarray(fitted.cov_params())
-    return Surface(*axes, TERMS[:n_terms], coefficients, covariance, quantile, dispersion)
+    dispersion = float(np.square(pearson_residuals(trials, fitted.probability)).sum() / (n_trials - n_terms))
+    return Surface(*axes, TERMS[:n_terms], fitted.coefficients, covariance, quantile, dispersion)
 
 
 def _ridge(axes: tuple[PlaneAxis, PlaneAxis], design: Floats, trials: TrialCounts, weight: Floats) -> Surface:
@@ -129,7 +121,20 @@ def _supported_terms(design: Floats) -> int:
 
 
 def _is_separated(design: Floats, trials: TrialCounts) -> bool:
-    """Whether the likelihood grows without bound in some direction of the coefficients: Konis's linear program."""
+    """Whether the likelihood grows without bound in some direction of the coefficients.
+
+    If some of the trials allow no such direction, all do not; and where trials are many, a few of them usually do.
+    """
+    few = np.linspace(0, len(design) - 1, min(len(design), _FEW_TRIALS)).astype(np.int64)
+    if len(few) < len(design) and np.linalg.matrix_rank(design[few]) == design.shape[1]:
+        some = TrialCounts(*(getattr(trials, name)[few] for name in ("x", "y", "n", "k")))
+        if not _has_direction(design[few], some):
+            return False
+    return _has_direction(design, trials)
+
+
+def _has_direction(design: Floats, trials: TrialCounts) -> bool:
+    """Konis's linear program."""
     from scipy import optimize
 
     mixed = (trials.k > 0) & (trials.k < trials.n)

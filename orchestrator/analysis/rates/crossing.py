@@ -38,6 +38,10 @@ class Crossing:
         """The labels of the bins, for each parameter."""
         return tuple(tuple(group.label for group in axis) for axis in self.axes)
 
+    def across(self, other: "Crossing") -> "Crossing":
+        """The bins of these parameters and of those of another crossing of the same trials."""
+        return Crossing((*self.names, *other.names), (*self.axes, *other.axes), self.everything)
+
     def cells(self) -> dict[tuple[int, ...], Group]:
         """The groups that hold trials, by the numbers of their bins; the second parameter runs fastest."""
         found = {}

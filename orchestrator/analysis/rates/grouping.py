@@ -31,12 +31,8 @@ def parameters_of(connection: duckdb.DuckDBPyConnection) -> list[str]:
     return [name.removeprefix("param_") for name in columns if name.startswith("param_")]
 
 
-def values_of(connection: duckdb.DuckDBPyConnection, name: str) -> dict[int, Scalar]:
-    """A parameter's value in each trial.
-
-    Raises:
-        UserError: For a parameter that the ledger has no column for.
-    """
+def check_parameter(connection: duckdb.DuckDBPyConnection, name: str) -> None:
+    """Refuses a parameter that the ledger has no column for, with a `UserError`."""
     known = parameters_of(connection)
     if name not in known:
         raise UserError(
@@ -45,6 +41,15 @@ def values_of(connection: duckdb.DuckDBPyConnection, name: str) -> dict[int, Sca
             expected=f"one of {', '.join(known)}",
             fix=did_you_mean(name, known, otherwise="name it as in the search space"),
         )
+
+
+def values_of(connection: duckdb.DuckDBPyConnection, name: str) -> dict[int, Scalar]:
+    """A parameter's value in each trial.
+
+    Raises:
+        UserError: For a parameter that the ledger has no column for.
+    """
+    check_parameter(connection, name)
     return dict(connection.execute(f"select trial, {param_column(name)} from trials order by trial").fetchall())
 
 
@@ -100,9 +105,10 @@ def groups_by(specs: Sequence[Sweep], name: str, values: Mapping[int, Scalar]) -
     groups = [Group("null", frozenset(values.keys() - kept.keys()))]
     if dimension is not None:
         ranges, place = place_in_bins(dimension, list(kept.values()))
-        for index, (label, _, _) in enumerate(ranges):
-            inside = frozenset(trial for trial, at in zip(kept, place, strict=True) if at == index)
-            groups.append(Group(label, inside))
+        inside: list[list[int]] = [[] for _ in ranges]
+        for trial, at in zip(kept, place, strict=True):
+            inside[at].append(trial)
+        groups += [Group(label, frozenset(trials)) for (label, _, _), trials in zip(ranges, inside, strict=True)]
     return [group for group in groups if group.trials]
 
 

@@ -13,15 +13,16 @@ below 0.05 in 0 to 6% of cases. It is far below 5% where most cells hold few tri
 errs on the safe side. The tests repeat the simulation.
 
 Source: Boos 1992, The American Statistician 46 (generalized score tests); Guo et al. 2005, Statistics in Medicine 24
-(their size with few clusters). Axes: R row, C cluster.
+(their size with few clusters). Axes: R row, C cluster, B cell.
 """
 
-import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
+
+from attnsweep.orchestrator.analysis.logistic import fit_logistic
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -72,20 +73,22 @@ def interaction_test(n: Floats, k: Floats, first: Ints, second: Ints, cluster: I
     cluster = np.unique(cluster[counted], return_inverse=True)[1]
     if not 0 < k.sum() < n.sum():
         return InteractionTest(0.0, 0, None, "all trainings end alike")
-    cell = np.unique(first * (second.max() + 1) + second, return_inverse=True)[1]
-    if (n_cells := int(cell.max()) + 1) > _MOST_CELLS or 2 * n_cells > cluster.max() + 1:
+    places, cell = np.unique(np.column_stack([first, second]), axis=0, return_inverse=True)
+    if (n_cells := len(places)) > _MOST_CELLS or 2 * n_cells > cluster.max() + 1:
         return InteractionTest(0.0, 0, None, f"too few trials, or too many cells ({n_cells})")
-    main = _basis(np.column_stack([np.ones(len(n)), _dummies(first), _dummies(second)]))
-    extra = _dummies(cell)
-    extra = _basis(extra - main @ (main.T @ extra))
+    # All rows of a cell have the same terms, so the model is fitted to cells.
+    main = _basis(np.column_stack([np.ones(n_cells), _dummies(places[:, 0]), _dummies(places[:, 1])]))
+    extra = _basis(np.eye(n_cells) - main @ main.T)
     if extra.shape[1] == 0:
         return InteractionTest(0.0, 0, None, "the cells with trials do not cross")
-    expected = _expected(n, k, main)
-    weight = expected * (1 - expected / n)
+    n_B, k_B = (np.bincount(cell, each).astype(np.float64) for each in (n, k))
+    probability = fit_logistic(main, n_B, k_B).probability
+    weight = n_B * probability * (1 - probability)
     # The part of the extra terms that the model without interaction cannot take up.
     projection = np.linalg.lstsq(main.T @ (weight[:, None] * main), main.T @ (weight[:, None] * extra), rcond=None)[0]
-    score_R = (k - expected)[:, None] * (extra - main @ projection)
-    score_C = np.stack([np.bincount(cluster, column) for column in score_R.T], axis=1)
+    terms = extra - main @ projection
+    left = k - n * probability[cell]
+    score_C = np.stack([np.bincount(cluster, left * column[cell]) for column in terms.T], axis=1)
     variances, directions = np.linalg.eigh(score_C.T @ score_C)
     informed = variances > _NEGLIGIBLE * max(variances.max(), _NEGLIGIBLE)
     degrees = int(informed.sum())
@@ -110,17 +113,6 @@ def _result(statistic: float, degrees: int) -> InteractionTest:
     from scipy import special
 
     return InteractionTest(statistic, degrees, float(special.chdtrc(degrees, statistic)))
-
-
-def _expected(n: Floats, k: Floats, main: Floats) -> Floats:
-    import statsmodels.genmod.families as families
-    from statsmodels.genmod.generalized_linear_model import GLM
-
-    with warnings.catch_warnings():
-        # Where a bin has no ending at all, its coefficient goes to minus infinity; the expected counts converge.
-        warnings.simplefilter("ignore")
-        fitted = GLM(np.column_stack([k, n - k]), main, family=families.Binomial()).fit()
-    return np.asarray(n * fitted.mu)
 
 
 def _dummies(bins: Ints) -> Floats:

@@ -120,18 +120,17 @@ def read_interaction(
     Raises:
         UserError: For a parameter that the ledger has no column for.
     """
-    crossing = read_crossing(connection, specs, by)
-    counts = counted_trials(connection, ending)
-    first, second = crossing.bins
-    test = _test(crossing, counts, once_per_trial=trials_count_once(*specs))
-    return Interaction(by, ending, (first, second), cell_rates(crossing, counts, specs), test)
+    return _interaction(read_crossing(connection, specs, by), counted_trials(connection, ending), specs, ending)
 
 
 def read_interactions(
     connection: duckdb.DuckDBPyConnection, specs: Sequence[Sweep], names: Sequence[str], ending: Ending
 ) -> Interactions:
     """The interactions of all pairs of these parameters; arguments as for `read_interaction`."""
-    found = [read_interaction(connection, specs, pair, ending) for pair in itertools.combinations(names, 2)]
+    counts = counted_trials(connection, ending)
+    single = [read_crossing(connection, specs, (name,)) for name in names]
+    pairs = (first.across(second) for first, second in itertools.combinations(single, 2))
+    found = [_interaction(pair, counts, specs, ending) for pair in pairs]
     found.sort(key=lambda each: (each.test.p is None, each.test.p))
     return Interactions(ending, tuple(found), tuple(adjusted([each.test.p for each in found])))
 
@@ -173,6 +172,14 @@ def with_rates(table: pa.Table, rates: Sequence[Rate]) -> pa.Table:
     for name, column in columns.items():
         table = table.append_column(name, column)
     return table
+
+
+def _interaction(
+    crossing: Crossing, counts: dict[int, tuple[int, int]], specs: Sequence[Sweep], ending: Ending
+) -> Interaction:
+    (first, second), bins = crossing.names, crossing.bins
+    test = _test(crossing, counts, once_per_trial=trials_count_once(*specs))
+    return Interaction((first, second), ending, (bins[0], bins[1]), cell_rates(crossing, counts, specs), test)
 
 
 def _test(crossing: Crossing, counts: dict[int, tuple[int, int]], *, once_per_trial: bool) -> InteractionTest:
