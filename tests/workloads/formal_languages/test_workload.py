@@ -58,6 +58,19 @@ def test_a_training_is_the_same_to_the_last_bit_in_any_pack(pack_size: int) -> N
         np.testing.assert_array_equal(whole[metric][4 : 4 + pack_size], table, err_msg=metric)
 
 
+@pytest.mark.parametrize("margin", [-30.0, 0.0, 5.0, 18.0, 30.0, 80.0])
+def test_the_loss_has_a_gradient_at_every_margin(margin: float) -> None:
+    for sign in (1.0, -1.0):
+        logit = torch.tensor([sign * margin], requires_grad=True)
+        bits = WORKLOAD.eval_loss(torch.nn.Identity(), {"logit": logit, "sign": torch.tensor([sign])})
+        bits.backward()
+        assert bits.dtype == torch.float32
+        exact = math.log1p(math.exp(-margin)) / math.log(2)
+        assert bits.item() == pytest.approx(exact, rel=2e-3, abs=1e-15)
+        assert logit.grad is not None
+        assert sign * logit.grad.item() == pytest.approx(-1 / (1 + math.exp(margin)) / math.log(2), rel=1e-5, abs=0.0)
+
+
 @pytest.mark.parametrize(
     ("values", "message"),
     [
