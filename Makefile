@@ -4,7 +4,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help sweep quick test test-all planted check docs notebooks bench clean
+.PHONY: help sweep quick test test-all planted check docs notebooks claims bench clean
 
 help:
 	@echo 'make sweep   build $(VENV), install, run the shipped quickstart sweep'
@@ -15,6 +15,7 @@ help:
 	@echo 'make check   format, lint, types, layers'
 	@echo 'make docs    build the site in docs/_build; warnings are errors'
 	@echo 'make notebooks  run the notebooks in docs/notebooks and store their outputs'
+	@echo 'make claims NAME=...  measure numbers of the documents again on another seed (docs/claims.md); SEED=1'
 	@echo 'make bench   run every benchmark in benchmarks/'
 	@echo 'make clean   remove $(VENV) and the caches; sweeps/ is kept'
 
@@ -49,6 +50,10 @@ docs: $(VENV)/.installed-docs
 
 notebooks: $(VENV)/.installed-test
 	$(BIN)/python docs/notebooks/execute.py
+
+SEED ?= 1
+claims: $(VENV)/.installed
+	$(BIN)/python -m attnsweep.reproduction.claims '$(NAME)' --seed $(SEED)
 
 bench: $(VENV)/.installed-test
 	set -e; for benchmark in benchmarks/*.py; do echo "== $$benchmark" >&2; $(BIN)/python $$benchmark; done

@@ -3,16 +3,16 @@
     python benchmarks/figure4.py [--sample-epochs 2] [--epochs 100] [--out benchmarks/figure4.json]
     python benchmarks/figure4.py --device cuda [--seeds 2000]
 
-The figure is 160 trainings of 100 epochs. An epoch is 100 steps of one string, then 100 test strings of length 1,000.
-Three commands train it: `attnsweep reproduce chiang-fig4`, which is pinned to the vmapped engine and compares the
-figure with the published one; and, with the same settings, `attnsweep run chiang_fig4 --engine blocks`, first with no
-compiled program on the machine (`blocks_cold`), then with the one that is there (`blocks_warm`).
+The figure is 160 trainings of 100 epochs, 20 seeds a cell as in the paper. An epoch is 100 steps of one string, then
+100 test strings of length 1,000. Three commands train it, all `attnsweep run chiang_fig4 --replicates 20`: `--engine
+vmapped`, and `--engine blocks`, first with no compiled program on the machine (`blocks_cold`), then with the one that
+is there (`blocks_warm`).
 The peer, in the same run, is plain PyTorch written after the authors' procedure: `TransformerEncoderLayer`, one
 training after the other, one string at a time, no shortcuts. It is timed for a sample of epochs at each length, with
 one thread and with PyTorch's default, and the faster of the two counts. `lane_step` gives the cost of a step as a + b
 lanes, fitted to packs of two sizes, and its arithmetic as a share of what a large matrix product reaches on one core.
-With fewer `--epochs` the trainings of both sides are shorter, and the reproduction, which is pinned, is left out. What
-a sweep costs whatever its length then weighs more, so the ratios are below those of the figure.
+With fewer `--epochs` the trainings of both sides are shorter. What a sweep costs whatever its length then weighs more,
+so the ratios are below those of the figure.
 
 With `--device cuda` no figure is drawn: it measures the steps per second of 8 configurations x `--seeds` lanes, and the
 same share. This path has not been run on a GPU yet.
@@ -46,12 +46,7 @@ from attnsweep.workloads.testing import defaults
 LENGTHS = (10, 30, 100, 300)
 SCALES = ("inv_sqrt_d", "log_n_query_inv_sqrt_d")
 N_SEEDS, N_EPOCHS, N_STEPS, N_TESTS, TEST_LENGTH = 20, 100, 100, 100, 1000
-_BLOCKS = ("run", "chiang_fig4", "--engine", "blocks", "--dir", "sweep", "--json")
-COMMANDS: dict[str, tuple[str, ...]] = {
-    "reproduction": ("reproduce", "chiang-fig4", "--dir", "figure4", "--json"),
-    "blocks_cold": _BLOCKS,
-    "blocks_warm": _BLOCKS,
-}
+ENGINES = {"vmapped": "vmapped", "blocks_cold": "blocks", "blocks_warm": "blocks"}
 FIGURE_PACK = 80
 """Lanes per pack: half of the figure, for each of two trainers."""
 
@@ -102,10 +97,8 @@ def _on_cpu(sample_epochs: int, n_epochs: int) -> dict[str, object]:
 
 
 def _commands(n_epochs: int) -> dict[str, tuple[str, ...]]:
-    if n_epochs == N_EPOCHS:
-        return COMMANDS
-    blocks = (*_BLOCKS, "--set", f"n_epochs={n_epochs}")
-    return {"blocks_cold": blocks, "blocks_warm": blocks}
+    figure = ("run", "chiang_fig4", "--replicates", f"{N_SEEDS}", "--set", f"n_epochs={n_epochs}")
+    return {name: (*figure, "--engine", engine, "--dir", "sweep", "--json") for name, engine in ENGINES.items()}
 
 
 def _on_cuda(n_seeds: int) -> dict[str, object]:

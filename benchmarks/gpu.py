@@ -1,4 +1,4 @@
-"""The fused engine on a GPU: speed by pack size, several processes against one pack, outcomes against the CPU's.
+"""The fused engine on a GPU: speed by pack size, several processes against one pack, bits, outcomes against the CPU's.
 
     python benchmarks/gpu.py [--device cuda] [--seconds 420] [--out benchmarks/gpu.json]
     python benchmarks/gpu.py --predict --out benchmarks/gpu_predictions.json
@@ -43,6 +43,8 @@ LAUNCH_SECONDS = {"eager": 8e-6, "graphs": 2.5e-6}
 BYTES_PER_SECOND = 3.0e12
 """Memory bandwidth of an H100 (HBM3), as reached by elementwise kernels."""
 SIZES = (64, 1024, 4096, 16384)
+MOST_LANES = {"eager": 4096, "graphs": 16384}
+"""Of packs that are launched in this way, where there are two: building a large pack takes longer than measuring it."""
 ENDLESS: dict[str, Any] = {"n_steps": 10**7, "stop_when_solved": False, "learning_rate": 1e-3, "init_sigma": 0.05}
 STRINGS: dict[str, Any] = {"n_epochs": 4, "steps_per_epoch": 2048, "eval_batch_size": 1, "test_batch_size": 1}
 
@@ -143,7 +145,7 @@ SHAPES = {
     ),
     "translation, float32": Shape(
         Translation(),
-        [{"n_sentences": 200, "eval_sentences": 8, "head_sentences": 16, "test_sentences": 4, "n_steps": 10**7}],
+        [{"n_sentences": 200, "eval_sentences": 8, "head_sentences": 0, "test_sentences": 4, "n_steps": 10**7}],
     ),
 }
 
@@ -166,15 +168,18 @@ def main() -> None:
         "device": torch.cuda.get_device_name(options.device) if is_cuda else options.device,
         "torch": torch.__version__,
         "outcomes": _in_time(until, lambda: outcomes_agree(options.device)),
-        "rates": {
-            name: {how: _in_time(until, partial(rates, name, how, options.device, until)) for how in ways(name)}
-            for name in SHAPES
-        },
+        "bits": _in_time(until, lambda: bits_by_neighbours(options.device)),
+        "whole_trainings": _in_time(until, lambda: whole_trainings_by_neighbours(options.device)),
         "graphs_are_eager": _in_time(until, lambda: graphs_are_eager(options.device)) if is_cuda else "needs CUDA",
         "memory": {name: _in_time(until, partial(memory_of, name, options.device)) for name in SHAPES}
         if is_cuda
         else "needs CUDA",
+        "head_scores": _in_time(until, lambda: seconds_of_head_scores(options.device)),
         "processes": _in_time(until, lambda: processes_against_one(options.device)),
+        "rates": {
+            name: {how: _in_time(until, partial(rates, name, how, options.device, until)) for how in ways(name)}
+            for name in SHAPES
+        },
     }
     _write(found, options.out)
 
@@ -223,7 +228,8 @@ def rates(name: str, how: str, device: str, until: float) -> dict[str, object]:
     if how == "graphs" and not device.startswith("cuda"):
         return {"left out": "needs CUDA"}
     model = model_of(shape)
-    for size in (1, *SIZES):
+    most = MOST_LANES[how] if len(ways(name)) > 1 else max(SIZES)
+    for size in (1, *(each for each in SIZES if each <= most)):
         if time.monotonic() > until:
             found[str(size)] = "left out: the time was up"
             break
@@ -246,7 +252,7 @@ def _pack(shape: Shape, size: int, device: str, how: str) -> Pack[Any]:
 
 
 def _rate(
-    shape: Shape, size: int, device: str, how: str = "eager", seconds: float = 3.0
+    shape: Shape, size: int, device: str, how: str = "eager", seconds: float = 2.0
 ) -> tuple[float, int | None, float]:
     """Lane-steps per second, MiB of the device's memory, and seconds until the pack had taken its first steps."""
     if device.startswith("cuda"):
@@ -269,6 +275,78 @@ def _rate(
 def _wait(device: str) -> None:
     if device.startswith("cuda"):
         torch.cuda.synchronize(device)
+
+
+def bits_by_neighbours(device: str, width: int = 64, n_steps: int = 40) -> dict[str, object]:
+    """Whether a training is the same to the last bit first in a pack, moved within it, and alone in a pack as wide.
+
+    Beside it, whether it is so in a pack that is as wide as it has trainings, where it is alone.
+    """
+    found: dict[str, object] = {}
+    for name, shape in SHAPES.items():
+        one, *others = shape.trainings(width)
+        packs = [([one], width), ([one, *others], width), ([*others[1:], one], width), ([one], None)]
+        alone, first, moved, narrow = (_rows(shape, trainings, device, each, n_steps) for trainings, each in packs)
+        found[name] = {
+            "equal": bool((alone[0] == first[0]).all() and (alone[0] == moved[-1]).all()),
+            "equal_if_narrow": bool((alone[0] == narrow[0]).all()),
+        }
+    return found
+
+
+def _rows(shape: Shape, trainings: list[Training[Any]], device: str, width: int | None, n_steps: int) -> Any:
+    """The parameters (L, n) of a pack after some steps."""
+    is_searched = any(each.get("optimizer") == "lbfgs" for each in shape.settings)
+    graphs = Graphs() if device.startswith("cuda") and not is_searched else None
+    pack = Pack(unprobed(shape.workload), trainings, device, programs=graphs, width=width)
+    pack.advance(n_steps)
+    return pack.checkpoint()["rows"]
+
+
+def whole_trainings_by_neighbours(device: str, size: int = 50, n_compared: int = 4) -> dict[str, object]:
+    """How many whole trainings have the same losses, to the last bit, among others that end earlier and alone."""
+    searched = {"expectation": "fixed_sample", "batch_size": 50, "optimizer": "lbfgs", "n_steps": 60}
+    cases: dict[str, dict[str, Any]] = {
+        "system P, Adam": {"variant": "positions_only", "optimizer": "adam", "n_steps": 1000, "learning_rate": 0.02},
+        "solution 3, L-BFGS, float32": searched | {"variant": "solution_3", "dtype": "float32"},
+        "solution 1, L-BFGS, float64": searched | {"variant": "solution_1", "dtype": "float64"},
+    }
+    found: dict[str, object] = {}
+    for name, settings in cases.items():
+        trainings = Shape(PAIRS, [settings | {"init_sigma": sigma} for sigma in (0.3, 0.01, 0.1, 1.0)]).trainings(size)
+        together = _losses(trainings, device)
+        alone = [_losses([trainings[lane]], device)[0] for lane in range(n_compared)]
+        equal = sum(each.tobytes() == together[lane].tobytes() for lane, each in enumerate(alone))
+        found[name] = {"compared": n_compared, "equal": equal}
+    return found
+
+
+def _losses(trainings: list[Training[Any]], device: str) -> Any:
+    """(L, P) losses of whole trainings of category pairs, at all probes."""
+    graphs = Graphs() if device.startswith("cuda") else None
+    pack = Pack(PAIRS, trainings, device, programs=graphs, width=64)
+    while not pack.advance(1000):
+        pass
+    return pack.result().evidence.metrics["loss"]
+
+
+def seconds_of_head_scores(device: str, size: int = 256) -> dict[str, object]:
+    """Seconds of one look at the heads of some translators, beside those of their first 32 steps."""
+    settings = {"n_steps": 10**7, "test_sentences": 4, "eval_sentences": 8, "head_sentences": 200}
+    trainings = Shape(Translation(), [settings]).trainings(size)
+    pack = Pack(unprobed(Translation()), trainings, device, programs=Graphs() if device.startswith("cuda") else None)
+    looked = time.perf_counter()
+    pack.advance(0)
+    pack.advance(17)
+    _wait(device)
+    trained = time.perf_counter()
+    pack.advance(32)
+    _wait(device)
+    return {
+        "trainings": size,
+        "seconds_until_step_17": round(trained - looked, 2),
+        "seconds_of_32_steps": round(time.perf_counter() - trained, 2),
+    }
 
 
 def graphs_are_eager(device: str, size: int = 64, n_steps: int = 100) -> dict[str, bool]:

@@ -128,6 +128,10 @@ def compare(
         str | None,
         typer.Option(metavar="PARAM[,PARAM]", help="Also compare in the bins of a parameter, or the cells of two."),
     ] = None,
+    outcome: Annotated[
+        str, typer.Option(help="Compare the rate of this outcome; stuck: all that count as stuck.")
+    ] = "stuck",
+    detail: Annotated[str | None, typer.Option(help="Of this outcome, only trainings with this detail.")] = None,
     at_most: Annotated[
         float | None,
         typer.Option(
@@ -136,13 +140,13 @@ def compare(
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Compare the stuck rates of two sweeps."""
+    """Compare the stuck rates, or those of one outcome, of two sweeps."""
     from attnsweep.orchestrator.report.screen.comparison import compare_directories, to_json
 
-    comparison = compare_directories(a, b, by, _stderr())
+    comparison = compare_directories(a, b, by, _stderr(), outcome, detail)
     if as_json:
         typer.echo(to_json(comparison))
-    if at_most is not None and comparison.stuck.exceeds(at_most):
+    if at_most is not None and comparison.rate.exceeds(at_most):
         raise typer.Exit(EXIT_CHANGED)
 
 
@@ -152,6 +156,33 @@ def compact(directory: SweepDir) -> None:
     from attnsweep.orchestrator.ledger.compaction import compact as compact_ledger
 
     compact_ledger(directory)
+
+
+@app.command()
+def merge(
+    out: Annotated[str, typer.Argument(metavar="OUT", help="New directory, or s3://BUCKET/PREFIX.")],
+    directories: Annotated[list[str], typer.Argument(metavar="DIR...", help="Finished sweeps of one workload.")],
+) -> None:
+    """Merge several sweeps of one workload into a new directory, for analysis."""
+    from attnsweep.orchestrator.analysis.merging import merge_sweeps
+
+    merged = merge_sweeps(out, directories)
+    n_trainings = sum(each.n_trainings for each in merged.sources)
+    typer.echo(f"{merged.place}: {n_trainings:,} trainings of {len(merged.sources)} sweeps")
+
+
+@app.command()
+def gc(
+    directories: Annotated[list[str], typer.Argument(metavar="DIR...", help="One sweep directory or several.")],
+    delete: Annotated[
+        bool, typer.Option("--delete", help="Remove these files; without it they are only shown.")
+    ] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Show what a sweep directory no longer needs, and free it."""
+    from attnsweep.orchestrator.report.screen.garbage import collect_garbage
+
+    collect_garbage(directories, delete=delete, as_json=as_json)
 
 
 @app.command()

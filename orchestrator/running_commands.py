@@ -1,7 +1,7 @@
 """The commands that run sweeps: `run`, `resume`, `mlflow-sync`. Light to import: each loads its libraries itself."""
 
-from collections.abc import Callable, Collection
-from contextlib import suppress
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from attnsweep.orchestrator.report.screen.summary import Summary
 
 EXIT_SOME_FAILED, EXIT_INTERRUPTED = 3, 130
+
+NoReport = Annotated[bool, typer.Option("--no-report", help="Draw no report when the sweep is finished.")]
 
 
 def run(
@@ -69,6 +71,7 @@ def run(
     ] = False,
     on_finish: hooks.OnFinish = None,
     on_failure: hooks.OnFailure = None,
+    no_report: NoReport = False,
     trust: Trust = False,
     as_json: AsJson = False,
 ) -> None:
@@ -113,7 +116,7 @@ def run(
         summary = start(sweep, place, resources, _stderr(), code, annotation)
     # A repetition of `--or-resume` may name further trials.
     _keep_weights(summary, {*annotation.keep_weights, *summary.directory.keep_weights})
-    _conclude(summary, on_finish, as_json=as_json)
+    _conclude(summary, on_finish, report=not no_report, as_json=as_json)
 
 
 def resume(
@@ -129,11 +132,15 @@ def resume(
     trials: Annotated[
         str | None, typer.Option(metavar="+N", help="Add this many trials to the sweep, finished or not.")
     ] = None,
+    replicates: Annotated[
+        str | None, typer.Option(metavar="+N", help="Add this many trainings to each trial, with seeds of their own.")
+    ] = None,
     accept_drift: Annotated[
         bool, typer.Option("--accept-drift", help="Resume although versions or code have changed.")
     ] = False,
     on_finish: hooks.OnFinish = None,
     on_failure: hooks.OnFailure = None,
+    no_report: NoReport = False,
     trust: Trust = False,
     as_json: AsJson = False,
 ) -> None:
@@ -155,10 +162,15 @@ def resume(
         trust_code_of(directory)
     with hooks.telling_faults(on_failure):
         summary = resume_sweep(
-            directory, resources, _stderr(), accept_drift=accept_drift, more_trials=on.parse_more(trials)
+            directory,
+            resources,
+            _stderr(),
+            accept_drift=accept_drift,
+            more_trials=on.parse_more(trials, "--trials", "trials"),
+            more_replicates=on.parse_more(replicates, "--replicates", "replicates"),
         )
     _keep_weights(summary, summary.directory.keep_weights)
-    _conclude(summary, on_finish, as_json=as_json)
+    _conclude(summary, on_finish, report=not no_report, as_json=as_json)
 
 
 def mlflow_sync(directory: SweepDir, tracking_uri: TrackingUri = None) -> None:
@@ -170,7 +182,8 @@ def mlflow_sync(directory: SweepDir, tracking_uri: TrackingUri = None) -> None:
     sweep = SweepDirectory.open(directory)
     done = tracking.sync(sweep, tracking_uri, logging_progress(_stderr()))
     typer.echo(f"{done.n_logged} trials logged, {done.n_present} already there", err=True)
-    _add_report(lambda: tracking.add_report(sweep, tracking_uri))
+    with _drawing():
+        tracking.add_report(sweep, tracking_uri)
 
 
 def _keep_weights(summary: "Summary", trials: Collection[int]) -> None:
@@ -181,26 +194,35 @@ def _keep_weights(summary: "Summary", trials: Collection[int]) -> None:
         keep_weights(summary.directory, trials, lambda line: typer.echo(line, err=True))
 
 
-def _conclude(summary: "Summary", on_finish: str | None, *, as_json: bool) -> None:
-    summary.print(_stderr())
+def _conclude(summary: "Summary", on_finish: str | None, *, report: bool, as_json: bool) -> None:
+    summary.print(_stderr(), report=report)
     if as_json:
         typer.echo(summary.to_json())
     if not summary.finished:
         raise typer.Exit(EXIT_INTERRUPTED)
     if on_finish is not None:
         hooks.call(on_finish, summary.to_json())
-    if summary.in_mlflow:
-        from attnsweep.orchestrator import tracking
-
-        _add_report(lambda: tracking.have_report_added(summary.directory))
+    if report:
+        _draw_report(summary)
     if summary.n_failed or summary.refused:
         raise typer.Exit(EXIT_SOME_FAILED)
 
 
-def _add_report(add: Callable[[], None]) -> None:
-    """Adds the report to MLflow. It takes seconds, so it comes last, and Ctrl-C skips it."""
-    with suppress(KeyboardInterrupt), _stderr().status("drawing the report for MLflow; Ctrl-C skips it"):
-        add()
+def _draw_report(summary: "Summary") -> None:
+    """Draws the report where it is missing or has become old."""
+    from attnsweep.orchestrator import tracking
+
+    keep = summary.has_trained or not summary.has_report
+    if keep or summary.in_mlflow:
+        with _drawing():
+            tracking.have_report_drawn(summary.directory, keep=keep, in_mlflow=summary.in_mlflow)
+
+
+@contextmanager
+def _drawing() -> Iterator[None]:
+    """Around drawing the report. It takes seconds, so it comes last, and Ctrl-C skips it."""
+    with suppress(KeyboardInterrupt), _stderr().status("drawing the report; Ctrl-C skips it"):
+        yield
 
 
 def _stderr() -> "Console":

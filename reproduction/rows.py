@@ -60,14 +60,14 @@ def mean_row(
     mean, low, high = mean_interval(values)
     if math.isfinite(low):
         low, high = max(low, possible[0]), min(high, possible[1])
-    return _row(name, mean, low, high, published, agrees_within)
+    return estimate_row(name, mean, low, high, published, agrees_within)
 
 
 def mean_difference_row(
     name: str, values: Sequence[float], others: Sequence[float], *, published: str | None = None
 ) -> ComparedValue:
     """The mean of a sample minus another's. The published claim, if there is one, is that the first is larger."""
-    return _row(name, *mean_interval(values, others), published, None if published is None else ABOVE_ZERO)
+    return estimate_row(name, *mean_interval(values, others), published, None if published is None else ABOVE_ZERO)
 
 
 def share_row(
@@ -78,7 +78,7 @@ def share_row(
     assert rate.share is not None
     assert rate.low is not None
     assert rate.high is not None
-    return _row(name, rate.share, rate.low, rate.high, published, agrees_within)
+    return estimate_row(name, rate.share, rate.low, rate.high, published, agrees_within)
 
 
 def median_row(
@@ -99,7 +99,7 @@ def median_row(
     # scipy's stub says that this is a float.
     interval: Any = stats.quantile_test(values, p=0.5, alternative="two-sided").confidence_interval(0.95)
     above = None if agrees_above is None else (math.nextafter(agrees_above, math.inf), math.inf)
-    return _row(name, float(np.median(values)), float(interval.low), float(interval.high), published, above)
+    return estimate_row(name, float(np.median(values)), float(interval.low), float(interval.high), published, above)
 
 
 def median_difference_row(
@@ -117,7 +117,7 @@ def median_difference_row(
     found = stats.bootstrap((values, others), difference, n_resamples=9_999, rng=np.random.default_rng(_SEED))
     low, high = found.confidence_interval
     ours = float(np.median(values) - np.median(others))
-    return _row(name, ours, float(low), float(high), published, ABOVE_ZERO)
+    return estimate_row(name, ours, float(low), float(high), published, ABOVE_ZERO)
 
 
 def ratio_row(
@@ -142,15 +142,16 @@ def ratio_row(
         math.exp(each)
         for each in mean_interval([math.log(each) for each in values], [math.log(each) for each in others])
     )
-    row = _row(name, ours, low, high, published, agrees_within)
+    row = estimate_row(name, ours, low, high, published, agrees_within)
     if agrees_within is None or row.agrees or high < agrees_within[0] or low > agrees_within[1]:
         return row
     return dataclasses.replace(row, agrees=None)
 
 
-def _row(
+def estimate_row(
     name: str, ours: float, low: float, high: float, published: float | str | None, agrees_within: Bounds | None
 ) -> ComparedValue:
+    """An estimate with its 95% interval; infinite bounds mean that it has none. Arguments: `mean_row`."""
     is_estimated = math.isfinite(low)
     agrees = None if agrees_within is None else is_estimated and agrees_within[0] <= low and high <= agrees_within[1]
     return ComparedValue(

@@ -1,6 +1,7 @@
 """The sweep behind a reproduction: it runs, and resumes, as any other sweep does."""
 
 from pathlib import Path
+from typing import Literal
 
 from rich.console import Console
 
@@ -8,35 +9,51 @@ from attnsweep.orchestrator.running.session import resume_sweep, run_sweep
 from attnsweep.orchestrator.storage.sweep_directory import SWEEP_FILE, SweepDirectory
 from attnsweep.orchestrator.training.resources import Resources
 from attnsweep.search_spaces.loading import load_sweep
+from attnsweep.search_spaces.sweep import Sweep
 from attnsweep.workloads.errors import UserError
 
-_RESOURCES = Resources(engine="vmapped")
-"""The documents' numbers were measured with this engine; the other one differs in the last digits."""
 
-
-def swept(name: str, directory: Path, console: Console) -> SweepDirectory:
+def swept(
+    name: str,
+    directory: Path,
+    console: Console,
+    engine: Literal["auto", "vmapped"] = "vmapped",
+    *,
+    seed: int | None = None,
+    local: bool = False,
+) -> SweepDirectory:
     """Runs or resumes a shipped sweep to its end.
 
     Args:
         name: The name of the shipped sweep.
-        directory: The directory of the reproduction; the sweep is in a folder `name` inside.
+        directory: The directory of the reproduction; the sweep is in a folder `name` inside, which may hold it with
+            another seed.
         console: Shows progress and summary.
+        engine: The engine with which the documents' numbers were measured; the others differ in the last digits.
+        seed: Of a new sweep; default that of the shipped one.
+        local: Train in this process, without Ray.
 
     Raises:
         UserError: If the folder holds another sweep.
         SweepError: If the sweep cannot continue.
         KeyboardInterrupt: If a signal stopped the sweep early; it can be resumed.
     """
-    path, spec = directory / name, load_sweep(name)
+    path, spec, resources = directory / name, load_sweep(name), Resources(engine=engine, local=local)
     if (path / SWEEP_FILE).exists():
-        if SweepDirectory.open(path).spec != spec:
+        if not is_same_but_for_seed(SweepDirectory.open(path).spec, spec):
             raise UserError(
                 "--dir", given=str(path), expected=f"the sweep {name} as shipped now", fix="choose another --dir"
             )
-        summary = resume_sweep(path, _RESOURCES, console)
+        summary = resume_sweep(path, resources, console)
     else:
-        summary = run_sweep(spec, path, _RESOURCES, console)
+        spec = spec if seed is None else spec.but(seed=seed)
+        summary = run_sweep(spec, path, resources, console)
     summary.print(console)
     if not summary.finished:
         raise KeyboardInterrupt
     return summary.directory
+
+
+def is_same_but_for_seed(one: Sweep, other: Sweep) -> bool:
+    """Whether two sweeps differ in nothing but the seed, as the documents' numbers and their second measurement do."""
+    return one.but(seed=other.seed) == other

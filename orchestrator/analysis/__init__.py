@@ -28,20 +28,29 @@ def open_sweep(directory: "Location | str", *more: "Location | str") -> "SweepDa
 
 
 def compare(
-    a: "SweepData | Location | str", b: "SweepData | Location | str", *, by: str | Sequence[str] | None = None
+    a: "SweepData | Location | str",
+    b: "SweepData | Location | str",
+    *,
+    by: str | Sequence[str] | None = None,
+    outcome: str = "stuck",
+    detail: str | None = None,
 ) -> "SweepComparison":
-    """Compares the stuck rates of `a` and `b`, if possible on pairs of trainings with equal configuration and seed.
+    """Compares the rates of `a` and `b`, if possible on pairs of trainings with equal configuration and seed.
 
     Args:
         a, b: Opened sweeps, or their directories.
-        by: A parameter, or two: the stuck rates are also compared in each bin, or in each cell of the two, and a test
-            says whether the change differs between these.
+        by: A parameter, or two: the rates are also compared in each bin, or in each cell of the two, and a test says
+            whether the change differs between these.
+        outcome: The rate to compare: of an outcome such as `degenerate_zero`; `stuck` for all those that count as
+            stuck.
+        detail: An `outcome_detail` such as `mean`; default any.
 
     Raises:
-        UserError: For a directory without a sweep, sweeps of different workloads, or an unknown parameter.
+        UserError: For a directory without a sweep, sweeps of different workloads, an unknown parameter, outcome
+            or detail.
     """
     from attnsweep.orchestrator.analysis.comparison.pairing import compare_sweeps
     from attnsweep.orchestrator.analysis.opened_sweep import SweepData
 
     first, second = (each if isinstance(each, SweepData) else open_sweep(each) for each in (a, b))
-    return compare_sweeps(first, second, by=by)
+    return compare_sweeps(first, second, by=by, outcome=outcome, detail=detail)

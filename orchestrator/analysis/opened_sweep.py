@@ -40,6 +40,7 @@ from attnsweep.orchestrator.ledger.sql import param_column
 from attnsweep.orchestrator.ledger.verification import naming_damage
 from attnsweep.orchestrator.ledger.views import connect
 from attnsweep.orchestrator.storage.location import Location
+from attnsweep.orchestrator.storage.sources import TRIALS_APART
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
 from attnsweep.orchestrator.terminal import plain
 from attnsweep.search_spaces.dimensions import Categorical
@@ -48,8 +49,6 @@ from attnsweep.workloads.errors import UserError, did_you_mean
 from attnsweep.workloads.vocabulary import OUTCOMES
 
 _MOST_CHARACTERS = 300
-_TRIALS_APART = 1_000_000
-"""The distance between the numbers of trial 0 of two sweeps; no sweep has as many trials."""
 
 
 @dataclass(frozen=True, repr=False)
@@ -68,7 +67,7 @@ class SweepData:
         """Opens the sweeps at these places, at least one: see `attnsweep.orchestrator.analysis.open_sweep`."""
         directories = tuple(SweepDirectory.open(each) for each in where)
         for index, each in enumerate(directories):
-            if each.sweep in (other.sweep for other in directories[:index]):
+            if any(each.all_sweeps & other.all_sweeps for other in directories[:index]):
                 raise UserError(
                     "DIR", given=str(each.place), expected="a sweep that was not named before", fix="leave it out"
                 )
@@ -97,7 +96,7 @@ class SweepData:
 
     def connect(self) -> duckdb.DuckDBPyConnection:
         """A DuckDB connection to the views `trainings`, `curves`, `heads` and `trials` as they are now."""
-        return connect([ledger.tables() for ledger in self._ledgers], _TRIALS_APART)
+        return connect([ledger.tables() for ledger in self._ledgers], TRIALS_APART)
 
     @contextmanager
     def reading(self) -> Iterator[duckdb.DuckDBPyConnection]:
@@ -155,7 +154,7 @@ class SweepData:
                 rates = rates_by(connection, self.directories[0].spec, ending)
                 chosen = rates if by is None else tuple(each for name in by for each in rates if each.parameter == name)
                 return StuckRates(overall, chosen, ending, cells)
-            names = self._differing(connection) if by is None else list(by)
+            names = self.differing(connection) if by is None else list(by)
             return StuckRates(overall, tuple(self._rates_by(connection, name, ending) for name in names), ending, cells)
 
     def outcomes(self, by: str | Sequence[str] | None = None) -> OutcomeRates:
@@ -212,7 +211,7 @@ class SweepData:
             UserError: For an unknown parameter, outcome or detail.
         """
         with self.reading() as connection:
-            names = self._differing(connection) if parameters is None else list(parameters)
+            names = self.differing(connection) if parameters is None else list(parameters)
             return read_interactions(connection, self._specs, names, read_ending(connection, outcome, detail))
 
     def emergence(self, role: str, by: str | Sequence[str] | None = None, layer: int | None = None) -> Onset:
@@ -276,7 +275,8 @@ class SweepData:
         where = "" if len(kept) == len(values) else "where it is set"
         return rates_in_bins(name, dimension, counted, pooling(*self._specs), where)
 
-    def _differing(self, connection: duckdb.DuckDBPyConnection) -> list[str]:
+    def differing(self, connection: duckdb.DuckDBPyConnection) -> list[str]:
+        """The parameters that a sweep varies, or in which the sweeps differ. The connection is from `reading`."""
         varied = dict.fromkeys(name for each in self.directories for name in swept_names(each.spec))
         for name in parameters_of(connection):
             ((n_values,),) = connection.execute(

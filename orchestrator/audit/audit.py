@@ -11,6 +11,7 @@ import duckdb
 import pyarrow as pa
 
 from attnsweep.orchestrator.audit.check_files import check_files, check_links, count_files
+from attnsweep.orchestrator.audit.check_merge import audit_merged
 from attnsweep.orchestrator.audit.check_mlflow import compare_logged
 from attnsweep.orchestrator.audit.check_trainings import compare_trainings
 from attnsweep.orchestrator.audit.check_trials import RESTORE, RESUME, compare_trials, count_trials, count_wanted
@@ -56,6 +57,8 @@ def audit(where: Location, uri: str | None = None, say: Callable[[str], None] | 
     except DamagedRecordError as damage:
         check = Check(f"{SWEEP_FILE} cannot be read: nothing else was checked", (_problem(damage),))
         return Audit(directory=str(where), sweep=None, finished=None, counts={}, checks=(check,))
+    if directory.sources:
+        return audit_merged(directory)
     _check_trust(directory)
     known, unreadable = _is_finished(directory)
     finished = bool(known)

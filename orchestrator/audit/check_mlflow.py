@@ -7,7 +7,7 @@ from attnsweep.orchestrator.audit.check_trials import complete
 from attnsweep.orchestrator.audit.evidence import Books
 from attnsweep.orchestrator.audit.problems import Faults, Problem
 from attnsweep.orchestrator.tracking.content import TrialValues
-from attnsweep.orchestrator.tracking.lookup import Logged
+from attnsweep.orchestrator.tracking.lookup import Child, Logged
 
 _SYNC = "log what is missing with: attnsweep mlflow-sync DIR"
 _LOG_AGAIN = (
@@ -50,13 +50,19 @@ def compare_logged(logged: Logged, books: Books) -> tuple[Problem, ...]:
     runs = Counter(child.trial for child in logged.children)
     several = sorted(trial for trial, n in runs.items() if n > 1)
     faults.add(_TWICE, *(f"{trial} ({', '.join(logged.runs_of(trial))})" for trial in several))
-    unknown = sorted(runs.keys() - trials)
+    # While replicates are added, trials that were complete before have runs and are not complete.
+    before = {trial.number for trial in books.asked} if books.directory.more_replicates and not books.finished else ()
+    unknown = sorted(runs.keys() - trials - {*before})
     faults.add(_UNKNOWN, *(f"{trial} ({', '.join(logged.runs_of(trial))})" for trial in unknown))
     for child in sorted(logged.children, key=lambda child: child.trial):
-        if child.finished and child.trial in trials:
+        if child.finished and child.trial in trials and not (before and _is_behind(child, books)):
             deviation = _deviation(child.values, books.values[child.trial])
             faults.add(_VALUES, *([f"{child.trial} ({child.run_id}: {deviation})"] if deviation else []))
     return faults.problems()
+
+
+def _is_behind(child: Child, books: Books) -> bool:
+    return child.values.metrics.get("n_trainings") != books.values[child.trial].metrics["n_trainings"]
 
 
 def _deviation(logged: TrialValues, recorded: TrialValues) -> str | None:

@@ -4,8 +4,9 @@ from optuna.trial import FrozenTrial, TrialState
 
 from attnsweep.orchestrator.audit.evidence import KEYS, Books
 from attnsweep.orchestrator.audit.problems import Faults, Problem
-from attnsweep.orchestrator.ledger.trial import complete_among
+from attnsweep.orchestrator.ledger.trial import EndedTrainings, complete_among
 from attnsweep.orchestrator.running.study import refusal
+from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
 from attnsweep.search_spaces.replication import n_wanted
 from attnsweep.search_spaces.suggestion import undrawn
 
@@ -88,15 +89,23 @@ def _compare(trial: FrozenTrial, books: Books, faults: Faults) -> None:
     faults.add(
         _SURPLUS, *(f"{number}/{replicate}" for replicate in sorted(ended.by_replicate) if replicate not in wanted)
     )
-    n_missing = sum(replicate not in ended.by_replicate for replicate in wanted)
+    # Replicates that were added and are not trained yet are no fault of a trial that was told without them.
+    due = wanted if books.finished or not books.directory.more_replicates else range(books.directory.stages[0])
+    n_missing = sum(replicate not in ended.by_replicate for replicate in due)
     if trial.state == TrialState.RUNNING:
         faults.add(_NOT_TOLD, *([f"{number}"] if books.finished else []))
     elif trial.state not in _TOLD:
         faults.add(_FOREIGN, f"{number} ({trial.state.name})")
     elif n_missing:
-        faults.add(_UNTRAINED, f"{number} ({n_missing} of {len(wanted)} missing)")
-    elif (value := ended.value(books.directory.spec.objective)) != trial.value:
-        faults.add(_VALUE, f"{number} ({trial.value}, not {value})")
+        faults.add(_UNTRAINED, f"{number} ({n_missing} of {len(due)} missing)")
+    elif trial.value not in (values := _values(books.directory, ended)):
+        faults.add(_VALUE, f"{number} ({trial.value}, not {values[-1]})")
+
+
+def _values(directory: SweepDirectory, ended: EndedTrainings) -> list[float | None]:
+    """The values that a trial may have been told with: of all its trainings, or of those before an addition."""
+    objective = directory.spec.objective
+    return [*(ended.first(n).value(objective) for n in directory.stages[:-1]), ended.value(objective)]
 
 
 def _compare_drawn(trial: FrozenTrial, books: Books, faults: Faults) -> None:

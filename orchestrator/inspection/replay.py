@@ -9,7 +9,8 @@ import hashlib
 import math
 import platform
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +37,7 @@ from attnsweep.workloads.engine.pack import Pack
 from attnsweep.workloads.engine.process import training_settings
 from attnsweep.workloads.engine.schedule import dense_probe_steps
 from attnsweep.workloads.engine.step_programs import step_programs
+from attnsweep.workloads.engine.width import width_on
 from attnsweep.workloads.errors import UserError
 
 REPLAYED_SHARE = 0.01
@@ -70,7 +72,10 @@ def replay(directory: SweepDirectory, name: str, trace: Path | None = None) -> R
     tasks = recorded_tasks(workload, recorded.trainings)
     (task,) = tasks
     probe_steps = dense_probe_steps(task.training.parameters.n_steps) if trace is not None else ()
-    replayed, traced = _train_alone(workload, tasks, directory.sweep, device, engine, probe_steps)
+    (pack_size,) = recorded.trainings["pack_size"].to_pylist()
+    train = partial(_trained, workload, tasks, device, engine, probe_steps, width_on(device, pack_size))
+    context = PackContext(directory.sweep, "replay", device, platform.node())
+    replayed, traced = _train_alone(workload, tasks, context, train)
     if trace is not None:
         _write_trace(traced, trace)
     return Replay(
@@ -185,13 +190,12 @@ def to_replay(trainings: pa.Table, sweep_seed: int) -> list[str]:
 
 
 def _train_alone(
-    workload: Workload[Any], tasks: Sequence[Task], sweep: str, device: str, engine: Engine, probe_steps: Sequence[int]
+    workload: Workload[Any], tasks: Sequence[Task], context: PackContext, train: Callable[[], Pack[Any]]
 ) -> tuple[Rows, Rows]:
     """The rows that a trainer would return, also if the training raises; and the rows with the additional probes."""
-    context = PackContext(sweep, "replay", device, platform.node())
     try:
         with training_settings():
-            pack = _trained(workload, tasks, device, engine, probe_steps)
+            pack = train()
             result = pack.result()
             usual = result.at(workload.probe_steps(tasks[0].training.parameters))
             rows = ended_rows(workload, tasks, pack, usual, context)
@@ -212,10 +216,15 @@ def _write_trace(traced: Rows, folder: Path) -> None:
 
 
 def _trained(
-    workload: Workload[Any], tasks: Sequence[Task], device: str, engine: Engine, probe_steps: Sequence[int] = ()
+    workload: Workload[Any],
+    tasks: Sequence[Task],
+    device: str,
+    engine: Engine,
+    probe_steps: Sequence[int] = (),
+    width: int | None = None,
 ) -> Pack[Any]:
     programs = step_programs(device, blocks=engine == "blocks")
-    pack = Pack(workload, [task.training for task in tasks], device, probe_steps, programs)
+    pack = Pack(workload, [task.training for task in tasks], device, probe_steps, programs, width=width)
     while not pack.advance(1):
         pass
     return pack

@@ -109,7 +109,7 @@ def why(directory: SweepDirectory, name: str, shown: str) -> Why:
     Raises:
         UserError: If there is no such training, it has no end to look at, or the user's code fails.
     """
-    ledger = Ledger(directory.place)
+    workload, ledger = load_workload_of(directory), Ledger(directory.place)
     mine = pc.field("training_id") == find_training(ledger, name)
     rows = ledger.trainings(filter=mine)
     (row,) = rows.to_pylist()
@@ -120,7 +120,6 @@ def why(directory: SweepDirectory, name: str, shown: str) -> Why:
             expected="a training whose last weights are finite",
             fix='see: attnsweep query DIR "select trial, replicate from trainings where stuck"',
         )
-    workload = load_workload_of(directory)
     (task,) = recorded_tasks(workload, rows)
     state = ended_states(directory, [row["training_id"]])
     losses = ledger.curves(filter=mine & (pc.field("metric") == "eval_loss") & (pc.field("trial") == row["trial"]))

@@ -107,15 +107,7 @@ def merge(place: Place, names: Collection[str]) -> str:
     every = open_snapshot(place)
     chosen = Snapshot({table: {name: files[name] for name in names} for table, files in every.files.items()})
     stamp = Stamp(spec_sha256=_one_spec(place, chosen), replaces=tuple(sorted(names)))
-    with naming_damage([place]):
-        trials = np.unique(chosen.dataset("trainings").to_table(columns=["trial"])["trial"].to_numpy())
-    contents = {}
-    for table, files in chosen.files.items():
-        dataset = chosen.dataset(table)
-        n_cells = sum(file.rows for file in files.values()) * len(dataset.schema)
-        n_parts = min(1 + n_cells // _CELLS_AT_ONCE, len(trials))
-        parts = np.array_split(trials, n_parts)
-        contents[table] = dataset.schema, _sorted_batches(place, dataset, SORT_KEYS[table], parts)
+    contents = {table: (chosen.dataset(table).schema, sorted_batches(place, chosen, table)) for table in chosen.files}
     merged = publish(place, MERGED.removesuffix("-"), contents, stamp)
     for table in chosen.files:
         place.remove(table, [f"{name}.parquet" for name in names])
@@ -139,7 +131,23 @@ def due(rows: Mapping[str, int]) -> list[str]:
     return chosen
 
 
-def _sorted_batches(
+def sorted_batches(place: Place, snapshot: Snapshot, table: str) -> Iterator[pa.RecordBatch]:
+    """The rows of a table in order, with `_CELLS_AT_ONCE` cells in memory at a time.
+
+    Args:
+        place: The sweep directory.
+        snapshot: Its files, with at least one row.
+        table: The table's name.
+    """
+    with naming_damage([place]):
+        trials = np.unique(snapshot.dataset("trainings").to_table(columns=["trial"])["trial"].to_numpy())
+    dataset = snapshot.dataset(table)
+    n_cells = sum(file.rows for file in snapshot.files[table].values()) * len(dataset.schema)
+    n_parts = min(1 + n_cells // _CELLS_AT_ONCE, len(trials))
+    yield from _batches(place, dataset, SORT_KEYS[table], np.array_split(trials, n_parts))
+
+
+def _batches(
     place: Place, dataset: ds.Dataset, keys: tuple[str, ...], parts: list[NDArray[np.int32]]
 ) -> Iterator[pa.RecordBatch]:
     """The rows in order, one range of trials at a time. The files' statistics let Arrow skip the other ranges."""

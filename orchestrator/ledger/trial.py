@@ -48,6 +48,10 @@ class EndedTrainings:
         """Whether each training is stuck, for `n_wanted`; `None` if it failed."""
         return {number: ending.stuck if ending.is_judged else None for number, ending in self.by_replicate.items()}
 
+    def first(self, n: int) -> "EndedTrainings":
+        """Those with the first `n` numbers."""
+        return EndedTrainings({number: ending for number, ending in self.by_replicate.items() if number < n})
+
     def value(self, objective: StuckRate | LossQuantile) -> float | None:
         """The value that the study is told; `None` if all trainings failed."""
         judged = self.judged

@@ -25,7 +25,8 @@ from attnsweep.orchestrator.report.why_page import WhyPage
 from attnsweep.orchestrator.storage.local import LocalFolder, refuse_link
 from attnsweep.orchestrator.storage.location import Location, locate
 from attnsweep.orchestrator.storage.output_file import make_folder, refuse_special, writing_file
-from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
+from attnsweep.orchestrator.storage.place import Place
+from attnsweep.orchestrator.storage.sweep_directory import REPORT_FILE, SweepDirectory
 from attnsweep.workloads.errors import UserError
 from attnsweep.workloads.vocabulary import OUTCOMES, STUCK_OUTCOMES
 
@@ -93,10 +94,7 @@ def write_report(directories: Sequence[Location], out: Path | None, asks: Asks |
             raise UserError(
                 "--out", given=None, expected="a file, for a sweep in an object store", fix="add --out FILE.html"
             )
-        out = place.path / "report" / "report.html"
-        # The directory may be a stranger's, and a link in it could redirect the write.
-        refuse_link(out.parent)
-        refuse_link(_figures_folder(out))
+        out = _own_file(place)
     refuse_special(out)
     page, pictures = make_report(directories, asks)
     folder = _figures_folder(out)
@@ -106,15 +104,31 @@ def write_report(directories: Sequence[Location], out: Path | None, asks: Asks |
     return out
 
 
-@_uncollected()
-def write_vector_report(report: SweepReport, out: Path) -> None:
-    """Writes the report on one sweep with its figures as SVG alone: bitmaps would double the time.
+@dataclass(frozen=True, slots=True)
+class VectorReport:
+    """The report on one sweep with its figures as SVG alone: bitmaps would double the time."""
 
-    Args:
-        report: The sweep.
-        out: The file.
-    """
-    _write(out, *_drawn([report], None))
+    page: str
+    pictures: Sequence[Picture]
+
+    @classmethod
+    @_uncollected()
+    def draw(cls, report: SweepReport) -> "VectorReport":
+        """Draws it; nothing is written."""
+        return cls(*_drawn([report], None))
+
+    def write(self, out: Path) -> None:
+        """Writes the page and, beside it, its figures. PNG files that an earlier report has left there are removed."""
+        _write(out, self.page, self.pictures)
+        for picture in self.pictures:
+            (_figures_folder(out) / f"{picture.name}.png").unlink(missing_ok=True)
+
+    def keep(self, place: Place) -> None:
+        """Writes it into the sweep's directory; in an object store only the page, which contains its figures."""
+        if isinstance(place, LocalFolder):
+            self.write(_own_file(place))
+        else:
+            place.put_text(REPORT_FILE, self.page)
 
 
 @_uncollected()
@@ -181,6 +195,14 @@ def _duration(seconds: float) -> str:
 def _portable(value: object) -> object:
     """A value as the page shows it: without folders of this machine. Our own drawings are unchanged."""
     return without_folders(value) if type(value) is str else value
+
+
+def _own_file(place: LocalFolder) -> Path:
+    """The report's file in a sweep's directory, which may be a stranger's: a link in it could redirect the write."""
+    out = place.path / REPORT_FILE
+    refuse_link(out.parent)
+    refuse_link(_figures_folder(out))
+    return out
 
 
 def _figures_folder(out: Path) -> Path:

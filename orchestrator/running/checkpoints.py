@@ -12,12 +12,11 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from attnsweep.orchestrator.storage.place import Place, digest
+from attnsweep.orchestrator.storage.place import CHECKPOINTS, Place, digest
 
 if TYPE_CHECKING:
     from attnsweep.orchestrator.training.messages import PackOrder
 
-FOLDER = "checkpoints"
 _SCHEMA = pa.schema(
     [
         ("trial", pa.list_(pa.int32())),
@@ -70,9 +69,9 @@ class Checkpoints:
             },
             _SCHEMA,
         )
-        self._place.make_folders([FOLDER])
+        self._place.make_folders([CHECKPOINTS])
         # Uncompressed: the numbers of a state hardly compress.
-        name = self._place.publish(order.pack, {FOLDER: partial(pq.write_table, table, compression="none")})
+        name = self._place.publish(order.pack, {CHECKPOINTS: partial(pq.write_table, table, compression="none")})
         if self._files.get(order.pack) != name:
             self.remove(order.pack)
         self._latest[order.pack], self._files[order.pack] = state, name
@@ -85,19 +84,19 @@ class Checkpoints:
         """Removes the checkpoint of a pack."""
         self._latest.pop(pack, None)
         if (name := self._files.pop(pack, None)) is not None:
-            self._place.remove(FOLDER, [f"{name}.parquet"])
+            self._place.remove(CHECKPOINTS, [f"{name}.parquet"])
 
     def load(self) -> list[Saved]:
         """The checkpoints of earlier runs. Unreadable ones are removed."""
-        if not self._place.has_folder(FOLDER):
+        if not self._place.has_folder(CHECKPOINTS):
             return []
-        self._place.remove(FOLDER, self._place.unfinished(FOLDER))
+        self._place.remove(CHECKPOINTS, self._place.unfinished(CHECKPOINTS))
         found = {}
-        for name in sorted(self._place.names(FOLDER)):
+        for name in sorted(self._place.names(CHECKPOINTS)):
             pack = name.rpartition("-")[0]
             saved = self._read(pack, name)
             if saved is None or pack in found:
-                self._place.remove(FOLDER, [f"{name}.parquet"])
+                self._place.remove(CHECKPOINTS, [f"{name}.parquet"])
                 continue
             found[pack] = saved
             self._latest[pack], self._files[pack] = saved.state, name
@@ -105,7 +104,7 @@ class Checkpoints:
 
     def _read(self, pack: str, name: str) -> Saved | None:
         try:
-            with self._place.answering(), self._place.open_file(FOLDER, name) as file:
+            with self._place.answering(), self._place.open_file(CHECKPOINTS, name) as file:
                 if digest(file) != name.rpartition("-")[2]:
                     return None
                 file.seek(0)

@@ -25,15 +25,16 @@ _SHARE = 0.05
 def few_steps_warning(spec: Sweep, workload: Workload[Any], seconds: float = _SECONDS) -> str | None:
     """One line if the budget decides the outcome of over 5% of the trainings whose start has a law.
 
-    Looks at one training of each of 64 trials drawn at random, shape by shape, until the time is up. Nothing is
-    trained. Of a shape for which the workload's code raises, nothing is known: the rows will say why.
+    Looks at one training of each of 64 trials drawn at random, or of as many as the sweep has, shape by shape, until
+    the time is up. Nothing is trained. Of a shape for which the workload's code raises, nothing is known: the rows will
+    say why.
 
     Args:
         spec: A sweep that fits its workload.
         workload: Its workload.
         seconds: How long to look at most.
     """
-    drawn = sorted(drawn_parameters(spec, workload.parameters, _TRIALS), key=_shape)
+    drawn = sorted(drawn_parameters(spec, workload.parameters, _TRIALS)[: spec.trials], key=_shape)
     until = time.monotonic() + seconds
     steps, budgets = [], []
     with training_settings():

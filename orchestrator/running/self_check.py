@@ -10,6 +10,7 @@ from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+import pyarrow as pa
 import pyarrow.compute as pc
 
 from attnsweep.orchestrator.inspection.deviation import Deviation, deviation
@@ -21,6 +22,7 @@ from attnsweep.orchestrator.training.identity import Shape, Task
 from attnsweep.orchestrator.training.messages import PackOrder, Raised, Rows, Trained
 from attnsweep.orchestrator.training.pool import Pool
 from attnsweep.workloads.engine.contract import Workload
+from attnsweep.workloads.engine.width import width_on
 
 _N_ALONE = 2
 _MOST_LANES = 64
@@ -48,8 +50,7 @@ def replay_some(
     recorded = _by_training(rows)
     ids = {_place(of_one): each for each, of_one in recorded.items()}
     tasks = {each: recorded_tasks(workload, recorded[each].trainings)[0] for each in chosen}
-    # Larger packs than before might not fit into memory.
-    waiting = _packs(tasks, min(_MOST_LANES, pc.max(rows.trainings["pack_size"]).as_py() or 1))
+    waiting = _packs(tasks, rows.trainings)
     found: dict[str, Deviation] = {}
     in_packs: list[str] = []
     n_losses = 0
@@ -72,21 +73,32 @@ def replay_some(
                 case _ if order not in pool.running:
                     n_losses += not isinstance(report, Raised)
                     # Each alone: one of them may be the cause, or memory.
-                    waiting += [PackOrder(each, [tasks[each]]) for each in tasks if tasks[each] in order.tasks]
+                    alone = {each: task for each, task in tasks.items() if task in order.tasks}
+                    waiting += [PackOrder(each, [task], as_in=order.as_in) for each, task in alone.items()]
     return _record(directory, found, in_packs, {})
 
 
-def _packs(tasks: Mapping[str, Task], most_lanes: int) -> list[PackOrder]:
-    """The packs, those that take longest first. Each has the id of its first training as name."""
+def _packs(tasks: Mapping[str, Task], recorded: pa.Table) -> list[PackOrder]:
+    """The packs, those that take longest first. Each has the id of its first training as name.
+
+    Args:
+        tasks: By training id.
+        recorded: Their rows of `trainings`.
+    """
+    columns = recorded.select(["training_id", "device", "pack_size"]).to_pylist()
+    sizes = {row["training_id"]: row["pack_size"] or 1 for row in columns}
+    widths = {row["training_id"]: width_on(row["device"] or "cpu", sizes[row["training_id"]]) for row in columns}
+    # Larger packs than before might not fit into memory.
+    most_lanes = min(_MOST_LANES, max(sizes.values()))
     chosen = list(tasks)
-    by_shape: dict[Shape, list[str]] = defaultdict(list)
+    alike: dict[tuple[Shape, int | None], list[str]] = defaultdict(list)
     for each in chosen[_N_ALONE:]:
-        by_shape[tasks[each].shape].append(each)
+        alike[tasks[each].shape, widths[each]].append(each)
     packs = [
-        lanes[start : start + most_lanes] for lanes in by_shape.values() for start in range(0, len(lanes), most_lanes)
+        lanes[start : start + most_lanes] for lanes in alike.values() for start in range(0, len(lanes), most_lanes)
     ]
     packs += [[each] for each in chosen[:_N_ALONE]]
-    return [PackOrder(lanes[0], [tasks[each] for each in lanes]) for lanes in packs]
+    return [PackOrder(lanes[0], [tasks[each] for each in lanes], as_in=sizes[lanes[0]]) for lanes in packs]
 
 
 def _by_training(rows: Rows) -> dict[str, Rows]:

@@ -27,6 +27,7 @@ from attnsweep.orchestrator.storage.annotation import Annotation
 from attnsweep.orchestrator.storage.credentials import without_credentials
 from attnsweep.orchestrator.storage.environment import Environment
 from attnsweep.orchestrator.storage.errors import PoolError, StoreError, SweepError
+from attnsweep.orchestrator.storage.extension import Extension
 from attnsweep.orchestrator.storage.lease import LEASE_SECONDS
 from attnsweep.orchestrator.storage.location import Location, as_argument
 from attnsweep.orchestrator.storage.named_files import check_unchanged, named_files, sha256_of_files
@@ -52,6 +53,7 @@ from attnsweep.workloads.user_code import UserCode, user_code_of
 
 _NOTHING_TO_REMEMBER = Annotation()
 _THIS_MACHINE = Resources()
+_NOTHING_MORE = Extension()
 _PREDECESSOR_SECONDS = 1.1 * LEASE_SECONDS
 """How long a sweep in an object store looks taken after its driver was killed, and some."""
 _LOOK_SECONDS = 5.0
@@ -156,6 +158,7 @@ def resume_sweep(
     accept_drift: bool = False,
     patience: float = 0.0,
     more_trials: int = 0,
+    more_replicates: int = 0,
 ) -> Summary:
     """Continues an interrupted sweep; a finished one is summarized again.
 
@@ -165,17 +168,19 @@ def resume_sweep(
         accept_drift: Continue even if versions or code differ from those that have trained so far.
         patience: Seconds to wait for another process that holds the sweep.
         more_trials: Trials to add to the sweep, finished or not.
+        more_replicates: Replicates to add to each trial. Trials that have ended keep the value that the study was told.
 
     Raises:
         UserError: If there is no sweep, its workload or a file that it names is missing or changed, the user's code in
             it is not trusted, versions or code differ and `accept_drift` is not given, or another process works on it.
         SweepError: If the sweep cannot continue.
     """
-    session = _Session(resources, console or PlainConsole(stderr=True), patience, more_trials)
+    more = Extension(more_trials, more_replicates)
+    session = _Session(resources, console or PlainConsole(stderr=True), patience, more)
     tracking_uri()
     directory = SweepDirectory.open(where)
     workload = load_workload_of(directory)
-    check_sweep(directory.spec.but(trials=directory.spec.trials + more_trials), workload.parameters)
+    check_sweep(more.of(directory.spec), workload.parameters)
     check_unchanged(directory, pinned(workload, directory.spec))
     environment = Environment.current(workload, directory.engine)
     changes = directory.changes(environment)
@@ -225,14 +230,14 @@ class _Session:
         resources: What it runs on.
         console: Where its progress is shown.
         patience: Seconds to wait for another process that holds the sweep.
-        more_trials: Trials that it adds to the sweep.
+        more: What it adds to the sweep.
         began: When, on the monotonic clock.
     """
 
     resources: Resources
     console: Console
     patience: float = 0.0
-    more_trials: int = 0
+    more: Extension = _NOTHING_MORE
     began: float = field(default_factory=time.monotonic)
 
     @property
@@ -270,8 +275,8 @@ class _Session:
             if environment is not None:
                 # Only under the writer's lock: before, another process may have been writing the sweep.
                 directory = directory.entering(environment)
-            if self.more_trials:
-                directory = directory.extended(self.more_trials)
+            if self.more:
+                directory = directory.extended(self.more)
             for words in writer.set_aside.values():
                 self.console.print(words)
             study = Study(directory)
@@ -312,7 +317,7 @@ class _Session:
             max_failures=self.resources.max_failures,
             followers=(display, projection),
         )
-        finished, replays = False, None if self.more_trials else earlier_replays(directory)
+        finished, replays = False, None if self.more else earlier_replays(directory)
         stop = StopOnSignal()
 
         shown = 0.0

@@ -1,6 +1,7 @@
 """Stopping on request: the first Ctrl-C or SIGTERM ends the sweep in order, a second one at once."""
 
 import signal
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -24,7 +25,10 @@ def sigterm_as_ctrl_c() -> Iterator[None]:
 
 
 class StopOnSignal:
-    """A context in which SIGINT and SIGTERM set `requested` instead of raising; a second signal raises."""
+    """A context in which SIGINT and SIGTERM set `requested` instead of raising; a second signal raises.
+
+    Python delivers signals to the main thread. In any other, as in a web server, `requested` stays false.
+    """
 
     def __init__(self) -> None:
         self.requested = False
@@ -32,7 +36,8 @@ class StopOnSignal:
         self._before: dict[signal.Signals, Any] = {}
 
     def __enter__(self) -> Self:
-        for number in _SIGNALS:
+        is_main = threading.current_thread() is threading.main_thread()
+        for number in _SIGNALS if is_main else ():
             self._before[number] = signal.signal(number, self._stop)
         return self
 

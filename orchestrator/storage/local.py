@@ -176,7 +176,7 @@ class LocalFolder:
         return name
 
     def remove(self, folder: str, files: Collection[str]) -> None:
-        path = self._own(folder)
+        path = self._own(folder) if folder else self.path
         with self.writing():
             for file in files:
                 _unlink(path / file)

@@ -11,6 +11,8 @@ import pyarrow as pa
 
 ASIDE = "set_aside"
 """The folder of files that no longer count. The user may delete them."""
+CHECKPOINTS = "checkpoints"
+"""The folder of the states of unfinished packs."""
 
 
 def digest(file: BufferedReader | pa.NativeFile) -> str:
@@ -110,7 +112,7 @@ class Place(Protocol):
         """
 
     def remove(self, folder: str, files: Collection[str]) -> None:
-        """Removes files, named with their suffix. Durable once this returns."""
+        """Removes files of a folder, "" for the place itself, named with their suffix. Durable once this returns."""
 
     def set_aside(self, folder: str, name: str) -> None:
         """Moves a Parquet file to `set_aside/<folder>`, where no reader looks."""

@@ -65,7 +65,7 @@ def take_promise(directory: SweepDirectory) -> None:
 
 def promise_of(directory: SweepDirectory) -> Promise | None:
     """What was promised for a sweep; `None` if nothing was, if it cannot be read, or if trials were added since."""
-    return None if directory.more_trials else _read(directory.place)
+    return None if directory.is_extended else _read(directory.place)
 
 
 def _of_user(spec: Sweep, environment: str) -> Path:

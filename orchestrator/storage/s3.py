@@ -182,7 +182,7 @@ class ObjectPrefix:
     def remove(self, folder: str, files: Collection[str]) -> None:
         if files:
             with self.answering():
-                self._store.delete([f"{folder}/{file}" for file in files])
+                self._store.delete([f"{folder}/{file}" if folder else file for file in files])
 
     def set_aside(self, folder: str, name: str) -> None:
         key = f"{folder}/{name}.parquet"

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from attnsweep.orchestrator.storage.sources import refuse_merged
 from attnsweep.orchestrator.storage.stored_bases import offer_bases
 from attnsweep.orchestrator.storage.sweep_directory import SWEEP_FILE, SweepDirectory, code_file
 from attnsweep.orchestrator.storage.trust import is_trusted, trust
@@ -33,8 +34,10 @@ def code_of(directory: SweepDirectory) -> UserCode | None:
     """The user's code that a sweep runs; `None` if it runs that of an installed package. Runs nothing.
 
     Raises:
-        UserError: If a file is missing, or is not the one that the sweep recorded.
+        UserError: If a file is missing, or is not the one that the sweep recorded; if nothing is trained in the
+            directory, because it was merged for analysis.
     """
+    refuse_merged(directory.place, directory.sources)
     file = user_file(directory.spec.workload)
     if file is None:
         return None

@@ -1,26 +1,20 @@
 """The record of a sweep, `sweep.json`: the resolved spec, and where and how it was run."""
 
-import getpass
-import os
-import platform
-import secrets
-import shlex
-import subprocess
-import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime
+from itertools import accumulate
 from types import MappingProxyType
 from typing import Annotated, Any, Self
 
 from pydantic import BaseModel, ConfigDict, Field, ModelWrapValidatorHandler, model_validator
 
 from attnsweep.orchestrator.storage.annotation import Annotation
-from attnsweep.orchestrator.storage.credentials import without_credentials
-from attnsweep.orchestrator.storage.environment import Engine, Environment, versions
+from attnsweep.orchestrator.storage.environment import Engine, Environment
+from attnsweep.orchestrator.storage.extension import Extension
 from attnsweep.orchestrator.storage.location import Location, as_argument, locate
 from attnsweep.orchestrator.storage.output_file import unwritable
 from attnsweep.orchestrator.storage.place import Place
+from attnsweep.orchestrator.storage.provenance import current_provenance, new_identity
 from attnsweep.orchestrator.storage.record_file import (
     DamagedRecordError,
     parse_record,
@@ -28,6 +22,7 @@ from attnsweep.orchestrator.storage.record_file import (
     reason_of,
     record_text,
 )
+from attnsweep.orchestrator.storage.sources import Source
 from attnsweep.search_spaces.dimensions import Scalar
 from attnsweep.search_spaces.sweep import Sweep, sha256_of
 from attnsweep.workloads.base_names import NAME, NamedBase
@@ -36,7 +31,8 @@ from attnsweep.workloads.user_code import UserCode
 
 SWEEP_FILE = "sweep.json"
 STUDY_FILE = "study.journal"
-_COURSE_FILE = "course.json"
+REPORT_FILE = "report/report.html"
+COURSE_FILE = "course.json"
 _CODE_FOLDER = "code"
 _NOTHING_TO_REMEMBER = Annotation()
 _BASES_FOLDER = "bases"
@@ -45,6 +41,7 @@ _RESTORE = "restore the file: a sweep's record is not edited, run a new sweep in
 
 CodeFile = Annotated[str, Field(pattern=r"^[^/.\x00-\x1f][^/\x00-\x1f]*(/[^/.\x00-\x1f][^/\x00-\x1f]*)*\.py$")]
 Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
+Addend = Annotated[int, Field(gt=0)]
 TrialNumber = Annotated[int, Field(ge=0)]
 BaseName = Annotated[str, Field(pattern=rf"^{NAME.pattern}$")]
 
@@ -62,10 +59,12 @@ class _Stored(BaseModel):
     code: Mapping[CodeFile, Sha256] = Field(default={}, exclude_if=lambda code: not code)
     files: Mapping[str, Sha256] = Field(default={}, exclude_if=lambda files: not files)
     more_trials: int = Field(default=0, ge=0, exclude_if=lambda more: not more)
+    more_replicates: tuple[Addend, ...] = Field(default=(), exclude_if=lambda more: not more)
     note: str = Field(default="", exclude_if=lambda note: not note)
     tags: Mapping[str, str] = Field(default={}, exclude_if=lambda tags: not tags)
     bases: Mapping[BaseName, str] = Field(default={}, exclude_if=lambda bases: not bases)
     keep_weights: tuple[TrialNumber, ...] = Field(default=(), exclude_if=lambda trials: not trials)
+    sources: tuple[Source, ...] = Field(default=(), exclude_if=lambda sources: not sources)
 
     @model_validator(mode="wrap")
     @classmethod
@@ -91,7 +90,7 @@ class SweepDirectory:
     Attributes:
         place: The directory, or the prefix in an object store.
         sweep: The sweep's identity, also in the ledger's column `sweep` and as the name of MLflow's parent run.
-        spec: What is swept, with the trials that were added later.
+        spec: What is swept, with the trials and replicates that were added later.
         spec_sha256: Hash of the stored spec, which is that of the sweep's start.
         defaults: The workload's values, at the sweep's start, for parameters that the spec does not name.
         provenance: Versions, git commit, hardware and command at the sweep's start.
@@ -99,9 +98,11 @@ class SweepDirectory:
         code: The sha256 of each of the user's files that are stored in the sweep, by its name.
         files: The sha256 of each file that the spec names, such as a corpus, by its path. They are not stored.
         more_trials: The trials that were added later.
+        more_replicates: The replicates that were added to each trial later, each time.
         note, tags: What the user wants to remember of it; no result depends on them.
         bases: The trained weights that the sweep starts from and has stored: by their name, what the user gave.
         keep_weights: The trials whose final weights are kept at its end.
+        sources: The sweeps that it was merged from; none for a sweep that was run.
     """
 
     place: Place
@@ -114,10 +115,12 @@ class SweepDirectory:
     code: Mapping[str, str] = field(default_factory=dict)
     files: Mapping[str, str] = field(default_factory=dict)
     more_trials: int = 0
+    more_replicates: tuple[int, ...] = ()
     note: str = ""
     tags: Mapping[str, str] = field(default_factory=dict)
     bases: Mapping[str, str] = field(default_factory=dict)
     keep_weights: tuple[int, ...] = ()
+    sources: tuple[Source, ...] = ()
 
     @staticmethod
     def is_there(where: Location) -> bool:
@@ -157,6 +160,7 @@ class SweepDirectory:
         files: Mapping[str, str] = MappingProxyType({}),
         annotation: Annotation = _NOTHING_TO_REMEMBER,
         base: NamedBase | None = None,
+        sources: tuple[Source, ...] = (),
     ) -> "SweepDirectory":
         """Creates the directory and writes its record.
 
@@ -169,6 +173,7 @@ class SweepDirectory:
             files: The sha256 of each file that the spec names, by its path.
             annotation: What the user wants to remember of it.
             base: The weights that it starts from, which are stored in it.
+            sources: The sweeps that it is merged from.
 
         Raises:
             UserError: If it holds another sweep, or anything else, or cannot be written. Of several processes at once
@@ -182,11 +187,11 @@ class SweepDirectory:
         bases = {base.name: base.origin} if base else {}
         directory = cls(
             place=place,
-            sweep=_identity(spec),
+            sweep=new_identity(spec.name),
             spec=spec,
             spec_sha256=spec.sha256(),
             defaults=defaults,
-            provenance=_provenance(),
+            provenance=current_provenance(),
             environments=environments,
             code=stored,
             files=files,
@@ -194,6 +199,7 @@ class SweepDirectory:
             tags=annotation.tags,
             bases=bases,
             keep_weights=annotation.keep_weights,
+            sources=sources,
         )
         _check_readable(directory)
         try:
@@ -204,7 +210,7 @@ class SweepDirectory:
                     place.put_text(code_file(stored[name]), text)
             if base is not None:
                 place.put_text(base_file(base.name), base.text)
-            place.put_new_text(SWEEP_FILE, directory._text())
+            place.put_new_text(SWEEP_FILE, directory.text())
         except FileExistsError as error:
             raise _taken(place) from error
         except OSError as error:
@@ -229,7 +235,7 @@ class SweepDirectory:
                 fix=f"give the directory that `attnsweep run` printed ({error.strerror})",
             ) from error
         found = cls(place, **{name: getattr(stored, name) for name in _Stored.model_fields})
-        return replace(found, spec=_with_more(stored.spec, stored.more_trials))
+        return replace(found, spec=found._added.of(stored.spec))
 
     @property
     def environment(self) -> str | None:
@@ -254,20 +260,47 @@ class SweepDirectory:
         """Records this environment as the latest and returns the changed sweep. Replaces a damaged `course.json`."""
         others = {name: each for name, each in self.environments.items() if name != environment.id}
         directory = replace(self, environments={**others, environment.id: environment})
-        self.place.put_text(SWEEP_FILE, directory._text())
+        self.place.put_text(SWEEP_FILE, directory.text())
         try:
             self._course()
         except DamagedRecordError:
             self._put_course(_Course(finished=False, seconds=0.0))
         return directory
 
-    def extended(self, more_trials: int) -> "SweepDirectory":
-        """Records that so many trials are added to the sweep, which is then not finished; returns the changed sweep."""
-        spec = _with_more(self.spec, more_trials)
-        directory = replace(self, spec=spec, more_trials=self.more_trials + more_trials)
+    @property
+    def stages(self) -> tuple[int, ...]:
+        """The replicates of a trial at the sweep's start and after each addition; empty where a rule decides.
+
+        A trial that was told keeps its value in the study when replicates are added.
+        """
+        now = self.spec.replicates
+        if not isinstance(now, int):
+            return ()
+        return tuple(accumulate(self.more_replicates, initial=now - self._added.replicates))
+
+    @property
+    def all_sweeps(self) -> frozenset[str]:
+        """The sweeps whose rows it holds."""
+        return frozenset({self.sweep, *(each.sweep for each in self.sources)})
+
+    @property
+    def is_extended(self) -> bool:
+        """Whether anything was added after the sweep's start."""
+        return bool(self._added)
+
+    @property
+    def _added(self) -> Extension:
+        return Extension(self.more_trials, sum(self.more_replicates))
+
+    def extended(self, more: Extension) -> "SweepDirectory":
+        """Records what is added to the sweep, which is then not finished; returns the changed sweep."""
+        replicates = (*self.more_replicates, *([more.replicates] if more.replicates else []))
+        directory = replace(
+            self, spec=more.of(self.spec), more_trials=self.more_trials + more.trials, more_replicates=replicates
+        )
         # In this order: a sweep that is not finished and has nothing to do is finished by the next `resume`.
         self._put_course(_Course(finished=False, seconds=self.seconds_spent))
-        self.place.put_text(SWEEP_FILE, directory._text())
+        self.place.put_text(SWEEP_FILE, directory.text())
         return directory
 
     def record(self) -> str:
@@ -290,22 +323,23 @@ class SweepDirectory:
 
     def _course(self) -> _Course:
         try:
-            return read_record(self.place, _COURSE_FILE, _Course, f"write it anew with: {self._resume}")
+            return read_record(self.place, COURSE_FILE, _Course, f"write it anew with: {self._resume}")
         except FileNotFoundError:
             return _Course(finished=False, seconds=0.0)
 
     def _put_course(self, course: _Course) -> None:
-        self.place.put_text(_COURSE_FILE, record_text(course))
+        self.place.put_text(COURSE_FILE, record_text(course))
 
     @property
     def _resume(self) -> str:
         return f"attnsweep resume {as_argument(self.place)}"
 
-    def _text(self) -> str:
+    def text(self) -> str:
+        """The record of this identity, as `sweep.json` holds it."""
         return record_text(
             _Stored(
                 sweep=self.sweep,
-                spec=_with_more(self.spec, -self.more_trials),
+                spec=Extension(-self._added.trials, -self._added.replicates).of(self.spec),
                 spec_sha256=self.spec_sha256,
                 defaults=self.defaults,
                 provenance=self.provenance,
@@ -313,16 +347,14 @@ class SweepDirectory:
                 code=self.code,
                 files=self.files,
                 more_trials=self.more_trials,
+                more_replicates=self.more_replicates,
                 note=self.note,
                 tags=self.tags,
                 bases=self.bases,
                 keep_weights=self.keep_weights,
+                sources=self.sources,
             )
         )
-
-
-def _with_more(spec: Sweep, trials: int) -> Sweep:
-    return spec.but(trials=spec.trials + trials) if trials else spec
 
 
 def code_file(sha256: str) -> str:
@@ -342,7 +374,7 @@ def _check_readable(directory: SweepDirectory) -> None:
         SpecError: If not.
     """
     try:
-        parse_record(directory._text(), _Stored)
+        parse_record(directory.text(), _Stored)
     except ValueError as error:
         raise SpecError(
             "SPEC",
@@ -354,32 +386,3 @@ def _check_readable(directory: SweepDirectory) -> None:
 
 def _taken(place: Place) -> UserError:
     return UserError("--dir", given=str(place), expected="a new or empty directory", fix="choose another")
-
-
-def _identity(spec: Sweep) -> str:
-    """A readable name. Its random end distinguishes sweeps that start in the same second."""
-    return f"{spec.name}-{datetime.now(UTC):%Y%m%d-%H%M%S}-{secrets.token_hex(2)}"
-
-
-def _provenance() -> dict[str, Any]:
-    command = shlex.join(without_credentials(word) for word in sys.argv)
-    return {
-        "created_at": datetime.now(UTC).isoformat(timespec="seconds"),
-        # A path need not be UTF-8; a record is.
-        "command": command.encode(errors="backslashreplace").decode(),
-        "user": getpass.getuser(),
-        "host": platform.node(),
-        "platform": platform.platform(),
-        "cpus": os.cpu_count(),
-        "git_commit": _git_commit(),
-        "versions": versions(),
-    }
-
-
-def _git_commit() -> str | None:
-    """The commit of the working directory, if it is a git checkout."""
-    try:
-        found = subprocess.run(["git", "rev-parse", "HEAD"], capture_output=True, text=True, check=False, timeout=5)
-    except (OSError, subprocess.TimeoutExpired):
-        return None
-    return found.stdout.strip() or None

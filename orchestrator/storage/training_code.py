@@ -157,26 +157,26 @@ def _read(source: bytes) -> tuple[str, tuple[tuple[int, str], ...]]:
     """A digest of the code, and the names that it imports, each with its number of leading dots."""
     try:
         tree = ast.parse(source)
-        code = repr(_plain(tree)).encode(errors="surrogatepass")
+        code = _plain(tree).encode(errors="surrogatepass")
         imports = tuple(dict.fromkeys(imports_of(tree)))
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         code, imports = source, ()
     return hashlib.sha256(code).hexdigest()[:16], imports
 
 
-def _plain(node: object) -> object:
-    """The tree as nested lists, without docstrings and positions.
+def _plain(node: object) -> str:
+    """The tree as the text of nested lists, without docstrings and positions.
 
     Empty fields are left out: new versions of Python add some.
     """
-    match node:
-        case ast.AST():
-            fields = [(name, _plain(value)) for name, value in ast.iter_fields(node) if value is not None]
-            return [type(node).__name__, *((name, value) for name, value in fields if value != [])]
-        case list():
-            return [_plain(each) for each in node if not _is_text(each)]
-        case _:
-            return repr(node)
+    if isinstance(node, ast.AST):
+        fields = [(name, _plain(value)) for name in node._fields if (value := getattr(node, name, None)) is not None]
+        shown = [f"({name!r}, {text})" for name, text in fields if text != "[]"]
+        return f"[{', '.join([repr(type(node).__name__), *shown])}]"
+    if isinstance(node, list):
+        return f"[{', '.join([_plain(each) for each in node if not _is_text(each)])}]"
+    # Twice, since a list shows its texts in quotes.
+    return repr(repr(node))
 
 
 def _is_text(node: object) -> bool:

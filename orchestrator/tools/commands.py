@@ -42,6 +42,14 @@ def score_heads(
     ],
     window: Annotated[int | None, typer.Option(help="Rows of a block; default: the value that fits best.")] = None,
     num_pos: Annotated[int | None, typer.Option(help="Number of blocks; default: the value that fits best.")] = None,
+    free_entries: Annotated[
+        int | None,
+        typer.Option(metavar="M", help="Also measure distances to each family plus at most M entries anywhere."),
+    ] = None,
+    any_row_sum: Annotated[
+        bool,
+        typer.Option("--any-row-sum", help="Accept rows that do not sum to 1: matrices captured with dropout on."),
+    ] = False,
     as_json: AsJson = False,
 ) -> None:
     """Score attention matrices: the roles that need no tokens, and the exact distance to each structure."""
@@ -49,7 +57,14 @@ def score_heads(
     from attnsweep.workloads.diagnostics.matrices import score_matrices
 
     matrices = head_scores.load_matrices(file)
-    found = score_matrices(matrices, window=window, num_pos=num_pos, subject="FILE.npy")
+    found = score_matrices(
+        matrices,
+        window=window,
+        num_pos=num_pos,
+        free_entries=free_entries,
+        any_row_sum=any_row_sum,
+        subject="FILE.npy",
+    )
     if as_json:
         typer.echo(head_scores.as_json(found, file))
     else:

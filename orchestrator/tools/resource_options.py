@@ -48,8 +48,8 @@ PackSize = Annotated[
 MaxFailures = Annotated[int | None, typer.Option(min=0, help="Stop the run when more trainings than this have failed.")]
 
 
-def parse_more(text: str | None) -> int:
-    """How many trials `resume --trials` adds.
+def parse_more(text: str | None, option: str, what: str) -> int:
+    """How many trials or replicates `resume` adds.
 
     Raises:
         UserError: If the text is not +N.
@@ -57,7 +57,7 @@ def parse_more(text: str | None) -> int:
     if text is None:
         return 0
     if not re.fullmatch(r"\+[1-9][0-9]{0,8}", text):
-        raise UserError("--trials", given=text, expected="+N, the trials to add", fix="for example --trials +64")
+        raise UserError(option, given=text, expected=f"+N, the {what} to add", fix=f"for example {option} +8")
     return int(text)
 
 

@@ -5,9 +5,9 @@ run per sweep, and a child run per trial.
 MLflow itself is imported on first use.
 """
 
-from attnsweep.orchestrator.tracking.projection import Projection, have_report_added
+from attnsweep.orchestrator.tracking.projection import Projection, have_report_drawn
 from attnsweep.orchestrator.tracking.report import add_report
 from attnsweep.orchestrator.tracking.store import tracking_uri
 from attnsweep.orchestrator.tracking.sync import SyncResult, sync
 
-__all__ = ["Projection", "SyncResult", "add_report", "have_report_added", "sync", "tracking_uri"]
+__all__ = ["Projection", "SyncResult", "add_report", "have_report_drawn", "sync", "tracking_uri"]

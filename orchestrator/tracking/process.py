@@ -2,7 +2,7 @@
 
 Each line is one JSON object. For each sweep the driver sends a `Start`, then `{"told": [TRIAL, ...]}` and at last
 `{"close": IN_HASTE}`. This process answers with a `State` whenever something has changed, at most ten times a second,
-and with `{"ended": null}` when it has logged everything. To an `AddReport` it answers `{"ended": PROBLEM}`, `null` for
+and with `{"ended": null}` when it has logged everything. To an `DrawReport` it answers `{"ended": PROBLEM}`, `null` for
 none. Then it waits for what the driver sends next. It ends at once when the driver's end of the pipe is closed, as a
 kill closes it. It imports neither torch nor Ray.
 """
@@ -22,8 +22,8 @@ from typing import Any, TextIO
 
 from attnsweep.orchestrator.storage.location import locate
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
-from attnsweep.orchestrator.tracking.report import problem_adding_report
-from attnsweep.orchestrator.tracking.store import in_one_line, set_environment
+from attnsweep.orchestrator.tracking.report import problem_drawing
+from attnsweep.orchestrator.tracking.store import can_be_made, in_one_line, set_environment, tracking_uri
 from attnsweep.orchestrator.tracking.sync import Mirror
 from attnsweep.workloads.errors import UserError
 
@@ -42,18 +42,25 @@ class Start:
 
 
 @dataclass(frozen=True, slots=True)
-class AddReport:
-    """Draw the report of the sweep in this directory, and add it to the sweep's run in the MLflow store of this URI."""
+class DrawReport:
+    """Draw the report of a sweep.
+
+    Attributes:
+        report_of: The sweep's directory.
+        report_to: The URI of the MLflow store whose run of the sweep gets it; `None` for none.
+        keep: Whether the directory gets it.
+    """
 
     report_of: str
-    uri: str
+    report_to: str | None
+    keep: bool
 
     def problem(self) -> str | None:
         """Does so; why it could not, in one line."""
         try:
-            return problem_adding_report(SweepDirectory.open(locate(self.report_of)), self.uri)
+            return problem_drawing(SweepDirectory.open(locate(self.report_of)), self.report_to, keep=self.keep)
         except UserError as error:
-            return in_one_line(error)
+            return f"no report: {in_one_line(error)}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,7 +184,8 @@ def main() -> None:
     set_environment()
     # Whatever keeps MLflow from being imported, the first job meets it too, and says so.
     with contextlib.suppress(Exception):
-        importlib.import_module("mlflow")
+        if can_be_made(tracking_uri()):
+            importlib.import_module("mlflow")
     while True:
         print(json.dumps({"ended": jobs.get()()}), file=answers, flush=True)
 
@@ -188,7 +196,7 @@ def _listen(lines: TextIO, answers: TextIO, jobs: "SimpleQueue[Callable[[], str 
     for line in lines:
         message = json.loads(line)
         if "report_of" in message:
-            jobs.put(AddReport(**message).problem)
+            jobs.put(DrawReport(**message).problem)
         elif projector is None or "uri" in message:
             projector = _Projector(Start(**message), answers)
             jobs.put(projector.run)

@@ -5,6 +5,7 @@ import atexit
 import os
 import subprocess
 import sys
+import threading
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -87,17 +88,20 @@ class WritingProcess:
 
 
 _idle: list[WritingProcess] = []
+_taking = threading.Lock()
+"""Held while one is taken from the list: sweeps may run in several threads."""
 
 
 def idle_or_new() -> WritingProcess:
     """A process with nothing to do, which reads the same settings as this one. Those with other settings are ended."""
     surroundings = Surroundings.current()
-    for each in _idle:
-        if each.fits(surroundings):
-            _idle.remove(each)
-            return each
-    # They read settings that have changed since.
-    end_idle_processes()
+    with _taking:
+        for each in _idle:
+            if each.fits(surroundings):
+                _idle.remove(each)
+                return each
+        # They read settings that have changed since.
+        end_idle_processes()
     return WritingProcess()
 
 

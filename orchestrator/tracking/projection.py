@@ -17,7 +17,7 @@ from attnsweep.orchestrator.storage.location import as_argument
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
 from attnsweep.orchestrator.terminal import plain
 from attnsweep.orchestrator.tracking import processes
-from attnsweep.orchestrator.tracking.process import AddReport, Start, State
+from attnsweep.orchestrator.tracking.process import DrawReport, Start, State
 from attnsweep.orchestrator.tracking.report import warn_of
 from attnsweep.orchestrator.tracking.store import tracking_uri
 from attnsweep.orchestrator.tracking.sync import OnProgress, SyncResult
@@ -169,13 +169,18 @@ class Projection:
             )
 
 
-def have_report_added(directory: SweepDirectory) -> None:
-    """Has the process that logged a sweep draw its report and add it, where the caller has not imported MLflow.
+def have_report_drawn(directory: SweepDirectory, *, keep: bool, in_mlflow: bool) -> None:
+    """Has the process that logged a sweep draw its report once, where the caller has not imported MLflow.
 
-    As `tracking.report.add_report` otherwise. An exception meanwhile, such as Ctrl-C, ends the process.
+    A failure is a warning. An exception meanwhile, such as Ctrl-C, ends the process.
+
+    Args:
+        directory: The sweep.
+        keep: Whether its directory gets the report.
+        in_mlflow: Whether its run in MLflow gets the report, if it does not have it for these rows.
     """
     process = processes.idle_or_new()
-    message = asdict(AddReport(str(directory.place), tracking_uri()))
+    message = asdict(DrawReport(str(directory.place), tracking_uri() if in_mlflow else None, keep))
     try:
         with suppress(OSError):
             process.requests.write(json.dumps(message) + "\n")
@@ -189,4 +194,4 @@ def have_report_added(directory: SweepDirectory) -> None:
         processes.keep(process)
     else:
         process.end()
-    warn_of(answer.get("ended", f"its process ended with status {process.status}"), directory)
+    warn_of(answer.get("ended", f"no report: its process ended with status {process.status}"), directory)

@@ -77,11 +77,16 @@ class SweepRuns:
         self._client.set_terminated(self._parent_id, "KILLED")
 
     def logged(self) -> tuple[set[int], dict[int, str]]:
-        """The trials that have a finished run; and the ids of unfinished runs, by trial."""
+        """The trials that have a finished run; and the ids of unfinished runs, by trial.
+
+        A run is unfinished too if replicates were added to its trial since.
+        """
         finished, unfinished = set(), {}
+        # Where a rule decides about replicates, a complete trial stays as it is.
+        n_before = {float(n) for n in self._directory.stages[:-1]}
         for run in self._search("trial"):
             trial = trial_of(run)
-            if run.info.status == "FINISHED":
+            if run.info.status == "FINISHED" and run.data.metrics.get("n_trainings") not in n_before:
                 finished.add(trial)
             else:
                 unfinished[trial] = run.info.run_id

@@ -137,6 +137,15 @@ def database_of(uri: str) -> Path | None:
     return Path(uri.removeprefix(scheme)).resolve() if uri.startswith(scheme) else None
 
 
+def can_be_made(uri: str) -> bool:
+    """Whether a store may be there: a local database is not where a file stands in the place of its folder.
+
+    Such a database is refused before MLflow is imported, which takes seconds.
+    """
+    database = database_of(uri)
+    return database is None or next(folder for folder in database.parents if folder.exists()).is_dir()
+
+
 @functools.cache
 def _make_quick(database: Path) -> None:
     """Turns on write-ahead logging, so that the half dozen commits of a run do not each wait for the disk.

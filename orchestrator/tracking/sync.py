@@ -10,6 +10,7 @@ from attnsweep.orchestrator.analysis.results import SweepResults, read_results
 from attnsweep.orchestrator.ledger.reader import Ledger
 from attnsweep.orchestrator.ledger.trial import complete_trials
 from attnsweep.orchestrator.storage.credentials import without_credentials
+from attnsweep.orchestrator.storage.sources import refuse_merged
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
 from attnsweep.orchestrator.tracking.content import trial_contents
 from attnsweep.orchestrator.tracking.runs import SweepRuns
@@ -99,6 +100,7 @@ def sync(directory: SweepDirectory, uri: str | None = None, on_progress: OnProgr
         UserError: If another process works on the sweep, the store does not accept the runs, or the ledger cannot be
             read.
     """
+    refuse_merged(directory.place, directory.sources)
     store = tracking_uri(uri)
     with closing(directory.place.lock("mlflow-sync")):
         set_environment()

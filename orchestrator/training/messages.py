@@ -34,11 +34,19 @@ class RunContext:
 
 @dataclass(frozen=True)
 class PackOrder:
-    """A pack to train, from its start or from a checkpoint."""
+    """A pack to train, from its start or from a checkpoint.
+
+    Attributes:
+        pack: Its name.
+        tasks: Its trainings.
+        checkpoint: Its state.
+        as_in: The size of the pack that its trainings are to be equal to, to the last bit, on a GPU; `None` for any.
+    """
 
     pack: str
     tasks: "Sequence[Task]"
     checkpoint: bytes | None = None
+    as_in: int | None = None
 
     @property
     def shape(self) -> "Shape":

@@ -25,6 +25,7 @@ from attnsweep.workloads.engine.contract import Workload
 from attnsweep.workloads.engine.pack import Pack
 from attnsweep.workloads.engine.process import training_settings
 from attnsweep.workloads.engine.step_programs import step_programs
+from attnsweep.workloads.engine.width import width_on
 
 WORTH_KEEPING_SECONDS = 2.0
 """A pack that has trained for less time is handed back without its state."""
@@ -32,6 +33,8 @@ SLICE_SECONDS = 1.0
 """How long a call trains before it reports, up to `_MANY_TRAINERS`: Ray cannot cancel a running call."""
 _MANY_TRAINERS = 1000
 """From so many on slices grow with their number: each report costs the driver a fraction of a millisecond."""
+_STEPS_TO_SAVING = 20
+"""Times as long as it takes to save its state a pack trains before it does so again."""
 _LOOKS_PER_SLICE = 8
 """Reads of the clock per slice: an evaluation takes from half a millisecond to several seconds."""
 
@@ -63,7 +66,7 @@ class Trainer:
         self._pack: Pack[Any] | None = None
         self._evaluations_per_look = 1
         self._slice_seconds = SLICE_SECONDS
-        self._started = self._saved = 0.0
+        self._started = self._saves_at = 0.0
         self._is_leaving = False
 
     @property
@@ -89,7 +92,8 @@ class Trainer:
         """
         self._order, self._pack = order, None
         self._slice_seconds = slice_seconds(n_trainers)
-        self._started = self._saved = time.perf_counter()
+        self._started = time.perf_counter()
+        self._saves_at = self._started + self._checkpoint_seconds
         return self.proceed()
 
     @training_settings()
@@ -121,10 +125,14 @@ class Trainer:
             return self._ended(self._order, self._pack)
         if self._is_leaving:
             return self.hand_back()
-        if time.perf_counter() - self._saved < self._checkpoint_seconds:
+        started = time.perf_counter()
+        if started < self._saves_at:
             return Progress(self._pack.step)
-        self._saved = time.perf_counter()
-        return Progress(self._pack.step, to_bytes(self._pack.checkpoint()))
+        state = to_bytes(self._pack.checkpoint())
+        # The state of a large pack on a GPU takes gigabytes, and seconds.
+        pause = max(self._checkpoint_seconds, _STEPS_TO_SAVING * (time.perf_counter() - started))
+        self._saves_at = time.perf_counter() + pause
+        return Progress(self._pack.step, state)
 
     def _hand_back(self) -> HandedBack:
         pack, self._order, self._pack = self._pack, None, None
@@ -134,12 +142,12 @@ class Trainer:
 
     def _begun(self, order: PackOrder) -> Pack[Any]:
         trainings = [task.training for task in order.tasks]
+        width = width_on(self._device, order.as_in or len(trainings))
         if order.checkpoint is not None:
             with contextlib.suppress(CheckpointError):
-                return Pack.resumed(
-                    self._workload, trainings, from_bytes(order.checkpoint), self._device, self._programs
-                )
-        return Pack(self._workload, trainings, self._device, programs=self._programs)
+                state = from_bytes(order.checkpoint)
+                return Pack.resumed(self._workload, trainings, state, self._device, self._programs, width)
+        return Pack(self._workload, trainings, self._device, programs=self._programs, width=width)
 
     def _ended(self, order: PackOrder, pack: Pack[Any]) -> Trained:
         result = pack.result()

@@ -10,7 +10,8 @@ from numpy.typing import NDArray
 
 from attnsweep.orchestrator.ledger.reader import Ledger
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
-from attnsweep.reproduction.rows import mean_interval
+from attnsweep.reproduction.bounded import bounded_mean_intervals
+from attnsweep.reproduction.rows import Bounds
 
 STEPS_PER_EPOCH = 100
 """Steps per epoch in the paper. A sweep's own epochs only set how often it measures."""
@@ -64,12 +65,20 @@ class Curve:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Panel:
-    """A row of the figure: a metric, its label, and the value that guessing reaches, if it is known."""
+    """A row of the figure.
+
+    Attributes:
+        metric, label: What it shows.
+        chance: The value that guessing reaches, if it is known.
+        limits: Of the axis.
+        ends: The lowest and the highest possible value; without a highest one, 0 and the highest of any training.
+    """
 
     metric: str
     label: str
     chance: float | None = None
-    limits: tuple[float, float] | None = None
+    limits: Bounds | None = None
+    ends: Bounds | None = None
 
 
 Curves = Mapping[tuple[Cell, str], Curve]
@@ -101,6 +110,13 @@ def cells_of(curves: Curves) -> list[Cell]:
     return sorted({cell for cell, _ in curves}, key=lambda cell: (order.index(cell.attention_scale), cell.train_length))
 
 
+def from_zero(curves: Curves, metric: str) -> Bounds:
+    """0, and the highest value that any training has at any time."""
+    return 0.0, max(
+        float(values.max()) for (_, name), curve in curves.items() if name == metric for values in curve.values
+    )
+
+
 def draw_curves(curves: Curves, panels: Sequence[Panel]) -> Figure:
     """Means over seeds with their 95% intervals."""
     cells = cells_of(curves)
@@ -116,7 +132,8 @@ def draw_curves(curves: Curves, panels: Sequence[Panel]) -> Figure:
             _frame(place, panel)
             for cell in cells:
                 if cell.attention_scale == scale:
-                    _draw(place, curves[cell, panel.metric], colours[cell.train_length], panel.limits)
+                    ends = panel.ends or from_zero(curves, panel.metric)
+                    _draw(place, curves[cell, panel.metric], colours[cell.train_length], ends)
     for place, scale in zip(axes[0], scales, strict=True):
         place.set_title(SCALES[scale], fontsize=9)
     for place in axes[-1]:
@@ -146,11 +163,8 @@ def _frame(place: Axes, panel: Panel) -> None:
     place.tick_params(labelsize=7)
 
 
-def _draw(place: Axes, curve: Curve, colour: str, limits: tuple[float, float] | None) -> None:
-    mean, low, high = np.array([mean_interval(values.tolist()) for values in curve.values]).T
-    # Student's interval can leave the range of the values; the band is cut there.
-    floor, ceiling = (0.0, np.inf) if limits is None else (max(0.0, limits[0]), limits[1])
-    place.fill_between(
-        curve.epochs, np.clip(low, floor, ceiling), np.clip(high, floor, ceiling), color=colour, alpha=0.2, linewidth=0
-    )
+def _draw(place: Axes, curve: Curve, colour: str, ends: Bounds) -> None:
+    bands = [bounded_mean_intervals(values[None], ends) for values in curve.values]
+    mean, low, high = np.concatenate(bands, axis=1)
+    place.fill_between(curve.epochs, low, high, color=colour, alpha=0.2, linewidth=0)
     place.plot(curve.epochs, mean, color=colour, linewidth=1.2)

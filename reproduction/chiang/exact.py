@@ -60,14 +60,22 @@ def answers(encoder: Encoder, language: str, length: int, n_strings: int) -> Ans
     text_BN = torch.rand(n_strings, length, generator=torch.Generator().manual_seed(length)) < 0.5
     n_logits = encoder.shape.n_heads * ((length + 1) ** 2 if representation == "positions" else 16)
     logit_B = torch.cat(
-        [_logits(encoder, language, part, representation) for part in torch.split(text_BN, max(_ROOM // n_logits, 1))]
+        [logits(encoder, language, part, representation) for part in torch.split(text_BN, max(_ROOM // n_logits, 1))]
     )
     is_in_B = of.contains(text_BN, torch.full((n_strings,), length))
     signed_B = torch.where(is_in_B, logit_B, -logit_B)
     return Answers(bits_B=softplus(-signed_B) / math.log(2.0), is_right_B=signed_B > 0)
 
 
-def _logits(encoder: Encoder, language: str, text_BN: Tensor, representation: str) -> Tensor:
+def logits(encoder: Encoder, language: str, text_BN: Tensor, representation: str) -> Tensor:
+    """An encoder's logits (B,) for strings of one length.
+
+    Args:
+        encoder: In double precision.
+        language: The language's name.
+        text_BN: The bits.
+        representation: `positions` or `kinds` (`tokens.tokenize`).
+    """
     length_B = torch.full(text_BN.shape[:1], text_BN.shape[1])
     tokens = tokenize(LANGUAGES[language], text_BN, length_B, representation)
     with torch.no_grad():

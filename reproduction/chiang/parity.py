@@ -5,6 +5,7 @@ from pathlib import Path
 from rich.console import Console
 
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
+from attnsweep.reproduction.bounded import bounded_mean_row
 from attnsweep.reproduction.chiang.curves import (
     Cell,
     Curves,
@@ -15,11 +16,12 @@ from attnsweep.reproduction.chiang.curves import (
     read_curves,
 )
 from attnsweep.reproduction.comparison import ComparedValue, Comparison, save_figure
-from attnsweep.reproduction.rows import mean_row, share_row
+from attnsweep.reproduction.rows import share_row
 from attnsweep.reproduction.swept import swept
 
 CHANCE = (0.4, 0.6)
 """Mean accuracies that count as chance."""
+ACCURACIES = (0.0, 1.0)
 
 
 def reproduce(directory: Path, console: Console) -> Comparison:
@@ -36,8 +38,16 @@ def compare(sweep: SweepDirectory, directory: Path) -> Comparison:
         curves,
         (
             Panel(metric="eval_loss", label="cross-entropy at the\ntraining length (bits)", chance=1.0),
-            Panel(metric="accuracy", label="accuracy at the\ntraining length", chance=0.5, limits=(0.35, 1.02)),
-            Panel(metric=test_accuracy, label=f"accuracy at {length}", chance=0.5, limits=(0.35, 1.02)),
+            Panel(
+                metric="accuracy",
+                label="accuracy at the\ntraining length",
+                chance=0.5,
+                limits=(0.35, 1.02),
+                ends=ACCURACIES,
+            ),
+            Panel(
+                metric=test_accuracy, label=f"accuracy at {length}", chance=0.5, limits=(0.35, 1.02), ends=ACCURACIES
+            ),
         ),
     )
     return Comparison(
@@ -59,14 +69,10 @@ def _rows(cell: Cell, curves: Curves, test_accuracy: str, length: int) -> list[C
     own, test = curves[cell, "accuracy"].final, curves[cell, test_accuracy].final
     name = f"{scale}, n = {cell.train_length}"
     return [
-        mean_row(
-            f"{name}: accuracy at {cell.train_length}",
-            own,
-            published="chance",
-            agrees_within=CHANCE,
-            possible=(0.0, 1.0),
+        *(
+            bounded_mean_row(f"{name}: accuracy at {at}", values, ACCURACIES, published="chance", agrees_within=CHANCE)
+            for at, values in ((cell.train_length, own), (length, test))
         ),
-        mean_row(f"{name}: accuracy at {length}", test, published="chance", agrees_within=CHANCE, possible=(0.0, 1.0)),
         share_row(
             f"{name}: seeds that learn it",
             sum(value == 1.0 for value in own),

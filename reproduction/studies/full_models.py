@@ -148,6 +148,13 @@ def _rates(judged: Judged, outcome: NDArray[np.str_]) -> Table:
         for value in sorted(set(values), key=lambda each: (each is None, str(type(each)), each or 0)):
             chosen = asked & np.array([each == value for each in values])
             lines.append(_rate_line(f"{column.removeprefix('param_')} = {value}", judged, outcome, chosen))
+    dtype, sigma = judged.column("param_dtype"), judged.column("param_init_sigma")
+    if len(set(dtype)) > 1:
+        for pair in sorted(
+            set(zip(dtype, sigma, strict=True)), key=lambda each: (each[0], each[1] is None, each[1] or 0)
+        ):
+            chosen = (dtype == pair[0]) & np.array([each == pair[1] for each in sigma])
+            lines.append(_rate_line(f"dtype = {pair[0]}, init_sigma = {pair[1]}", judged, outcome, chosen))
     exponent = np.floor(np.log10(judged.column("param_layer_norm_eps").astype(float)))
     decades = {f"layer_norm_eps 1e{low}..1e{low + 1}": exponent == low for low in range(-7, -1)}
     return [*lines, *(_rate_line(name, judged, outcome, chosen) for name, chosen in decades.items())]
@@ -198,12 +205,12 @@ def _shares(found: list[NDArray[np.str_]]) -> Iterator[str]:
 
 
 def _certificates(judged: Judged) -> Table:
-    certified: dict[tuple[str, str, str], list[bool]] = {}
+    certified: dict[tuple[str, str, str, str], list[bool]] = {}
     for row in judged.rows:
         if row["certificate"] is not None:
-            key = (row["outcome"], row["outcome_detail"] or "", row["certificate"])
+            key = (row["param_dtype"], row["outcome"], row["outcome_detail"] or "", row["certificate"])
             certified.setdefault(key, []).append(row["certified"])
     return [
-        ["outcome", "detail", "certificate", "tested", "agree"],
+        ["dtype", "outcome", "detail", "certificate", "tested", "agree"],
         *([*key, str(len(each)), str(sum(each))] for key, each in sorted(certified.items())),
     ]

@@ -49,6 +49,7 @@ class Size:
 
     Attributes:
         n_draws: Independent sets of seeds; each gets its own rows.
+        first_draw: The first of them; those before it are other trainings.
         n_merged, n_factored: Seeds per draw and sigma, for the shares of runaways.
         n_escape: Seeds per draw and sigma, for the escape times.
         n_flow: Starts of the scale-free flow.
@@ -57,6 +58,7 @@ class Size:
     """
 
     n_draws: int = 2
+    first_draw: int = 0
     n_merged: int = 12_288
     n_factored: int = 6_144
     n_escape: int = 512
@@ -79,7 +81,7 @@ def compare(directory: Path, console: Console, size: Size) -> Comparison:
         law = RunawayLaw.of(N, M, LEARNING_RATE)
         measured = Measured(runaways={}, escapes={}, share=law.share, growth=law.growth[0])
         forecasts: list[Forecast] = []
-        for draw in range(size.n_draws):
+        for draw in range(size.first_draw, size.first_draw + size.n_draws):
             console.print(f"draw {draw + 1}: merged, {size.n_merged:,} seeds for each of {len(size.merged)} sigmas")
             rows += _merged_runaways(size, draw, law, measured, forecasts)
             console.print(

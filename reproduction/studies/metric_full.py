@@ -20,7 +20,7 @@ from attnsweep.workloads.testing import defaults
 WORKLOAD = CategoryPairs()
 SIGMAS = (1e-2, 3e-3, 1e-3, 3e-4, 1e-4, 3e-5, 1e-5)
 N_SEEDS = 8
-_VALUES: dict[str, Value] = {
+VALUES: dict[str, Value] = {
     "n_categories": 10,
     "n_positions": 20,
     "expectation": "fixed_sample",
@@ -33,18 +33,19 @@ _VALUES: dict[str, Value] = {
 
 def reproduce(directory: Path, console: Console) -> Comparison:  # noqa: ARG001
     """Trains solutions 1 and 3 from ever smaller starts, in both forms."""
-    return compare(console, SIGMAS, N_SEEDS, _VALUES)
+    return compare(console, SIGMAS, range(N_SEEDS), VALUES)
 
 
-def compare(console: Console, sigmas: tuple[float, ...], n_seeds: int, values: dict[str, Value]) -> Comparison:
-    """The study at some starts, with some seeds each, of models with these values."""
+def compare(console: Console, sigmas: tuple[float, ...], seeds: range, values: dict[str, Value]) -> Comparison:
+    """The study at some starts, with these seeds each, of models with these values."""
+    n_seeds = len(seeds)
     rows = []
     with one_thread():
         for variant in ("solution_3", "solution_1"):
             borders = {}
             for form in ("factored", "merged"):
                 console.print(f"training {variant}, {form}")
-                counts = [_zeros(n_seeds, values | {"variant": variant, "qk": form, "init_sigma": s}) for s in sigmas]
+                counts = [_zeros(seeds, values | {"variant": variant, "qk": form, "init_sigma": s}) for s in sigmas]
                 for sigma, n_zeros in zip(sigmas, counts, strict=True):
                     rows.append(share_row(f"{variant}, {form}, sigma {sigma:g}: at the zero", n_zeros, n_seeds))
                 borders[form] = _border(sigmas, counts, n_seeds)
@@ -66,10 +67,10 @@ def compare(console: Console, sigmas: tuple[float, ...], n_seeds: int, values: d
     )
 
 
-def _zeros(n_seeds: int, values: dict[str, Value]) -> int:
+def _zeros(seeds: range, values: dict[str, Value]) -> int:
     """How many of these trainings end at the zero."""
     parameters = defaults(WORKLOAD, **values)
-    pack = Pack(WORKLOAD, [Training(parameters, seed) for seed in range(n_seeds)])
+    pack = Pack(WORKLOAD, [Training(parameters, seed) for seed in seeds])
     while not pack.advance(10_000):
         pass
     result = pack.result()

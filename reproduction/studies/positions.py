@@ -27,6 +27,8 @@ from attnsweep.workloads.testing import defaults
 WORKLOAD = CategoryPairs()
 N, M = 10, 20
 """Categories and positions, unless stated otherwise."""
+SIGMAS, LEARNING_RATES = (1e-3, 1e-2, 1e-1), (0.003, 0.01, 0.03)
+"""Where runaways are counted."""
 NEARLY_ALL = (0.8, 1.0)
 _BLUE, _ORANGE, _GREEN, _GREY = "#0072B2", "#D55E00", "#009E73", "#595959"
 _PASSING_SIGMA = 1e-3
@@ -41,6 +43,7 @@ class Size:
         n_passing, n_valley, n_softmax: Seeds for the plateaus, the valley and softmax.
         valley_time: Learning rate times number of steps of the trainings in which runaways are counted.
         passing_steps, valley_steps, softmax_steps: Steps of the three figures.
+        first_seed: Seeds count from here.
     """
 
     n_passing: int = 64
@@ -50,6 +53,7 @@ class Size:
     passing_steps: int = 2000
     valley_steps: int = 20_000
     softmax_steps: int = 30_000
+    first_seed: int = 0
 
 
 def reproduce(directory: Path, console: Console) -> Comparison:
@@ -100,9 +104,9 @@ class _Trained:
         return self.evidence.metrics["eval_loss"]
 
 
-def _train(n_seeds: int, **values: Value) -> _Trained:
+def _train(n_seeds: int, first_seed: int, **values: Value) -> _Trained:
     parameters = defaults(WORKLOAD, **({"n_categories": N, "n_positions": M} | values))
-    pack = Pack(WORKLOAD, [Training(parameters, seed) for seed in range(n_seeds)])
+    pack = Pack(WORKLOAD, [Training(parameters, first_seed + seed) for seed in range(n_seeds)])
     while not pack.advance(10_000):
         pass
     result = pack.result()
@@ -118,7 +122,12 @@ def _plateaus(size: Size) -> tuple[Figure, list[ComparedValue]]:
     for panel, (n, m, learning_rate) in zip(axes, ((10, 20, 0.01), (3, 40, 0.005)), strict=True):
         sizes: dict[str, Value] = {"n_categories": n, "n_positions": m, "learning_rate": learning_rate}
         trained = _train(
-            size.n_passing, **sizes, init_sigma=_PASSING_SIGMA, n_steps=size.passing_steps, stop_when_solved=False
+            size.n_passing,
+            size.first_seed,
+            **sizes,
+            init_sigma=_PASSING_SIGMA,
+            n_steps=size.passing_steps,
+            stop_when_solved=False,
         )
         _draw_plateaus(panel, trained, n, m, learning_rate)
         rows += _plateau_rows(trained, n, m, learning_rate)
@@ -159,19 +168,31 @@ def _plateau_rows(trained: _Trained, n: int, m: int, learning_rate: float) -> li
 
 def _valley(size: Size) -> tuple[Figure, list[ComparedValue]]:
     """Trainings that descend the valley at infinity, and the effect of the reset on them."""
-    rows = []
-    for sigma in (1e-3, 1e-2, 1e-1):
-        for learning_rate in (0.003, 0.01, 0.03):
-            n_steps = round(size.valley_time / learning_rate)
-            trained = _train(size.n_valley, init_sigma=sigma, learning_rate=learning_rate, n_steps=n_steps)
-            name = f"init_sigma {sigma:g}, learning rate {learning_rate:g}, {n_steps:,} steps: runaway"
-            rows.append(_share(name, trained.outcome == "runaway"))
-    trained = _train(size.n_valley, init_sigma=1e-2, learning_rate=0.01, n_steps=size.valley_steps)
+    figure, found = _followed(size)
+    return figure, [*(runaways(size, sigma, rate) for sigma in SIGMAS for rate in LEARNING_RATES), *found]
+
+
+def valley_rows(size: Size) -> list[ComparedValue]:
+    """Trainings that are followed far down the valley, without a figure."""
+    return _followed(size)[1]
+
+
+def _followed(size: Size) -> tuple[Figure, list[ComparedValue]]:
+    trained = _train(size.n_valley, size.first_seed, init_sigma=1e-2, learning_rate=0.01, n_steps=size.valley_steps)
     is_runaway = trained.outcome == "runaway"
-    rows.append(_share(f"init_sigma 0.01, learning rate 0.01, {size.valley_steps:,} steps: runaway", is_runaway))
+    rows = [_share(f"init_sigma 0.01, learning rate 0.01, {size.valley_steps:,} steps: runaway", is_runaway)]
     if is_runaway.any():
         rows += _runaway_rows(trained, is_runaway)
     return _valley_figure(trained, is_runaway), rows
+
+
+def runaways(size: Size, sigma: float, learning_rate: float) -> ComparedValue:
+    """The share of trainings that run away, from starts of one size and by one learning rate."""
+    n_steps = round(size.valley_time / learning_rate)
+    values: dict[str, Value] = {"init_sigma": sigma, "learning_rate": learning_rate, "n_steps": n_steps}
+    trained = _train(size.n_valley, size.first_seed, **values)
+    name = f"init_sigma {sigma:g}, learning rate {learning_rate:g}, {n_steps:,} steps: runaway"
+    return _share(name, trained.outcome == "runaway")
 
 
 def _runaway_rows(trained: _Trained, is_runaway: NDArray[np.bool_]) -> list[ComparedValue]:
@@ -233,6 +254,7 @@ def _softmax(size: Size) -> tuple[Figure, list[ComparedValue]]:
     """
     trained = _train(
         size.n_softmax,
+        size.first_seed,
         attention_activation="softmax",
         init_sigma=0.1,
         learning_rate=0.03,

@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 from rich.console import Console
 
 from attnsweep.orchestrator.ledger.reader import Ledger
+from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
 from attnsweep.reproduction.comparison import ComparedValue, Comparison
 from attnsweep.reproduction.rows import share_row
 from attnsweep.reproduction.swept import swept
@@ -42,7 +43,11 @@ def derived_border(dtype: str, form: str) -> float:
 
 def reproduce(directory: Path, console: Console) -> Comparison:
     """Trains 2,304 small models, most of them about the border."""
-    sweep = swept("precision_border", directory, console)
+    return compare(swept("precision_border", directory, console), console)
+
+
+def compare(sweep: SweepDirectory, console: Console, first_seed: int = 0) -> Comparison:
+    """Reads a finished sweep, and trains by gradient descent in bfloat16 with seeds from `first_seed` on."""
     with Ledger(sweep.place).reading() as connection:
         found = connection.execute(
             "select param_qk, param_dtype, param_init_sigma, outcome = 'degenerate_zero', certificate, certified"
@@ -60,7 +65,7 @@ def reproduce(directory: Path, console: Console) -> Comparison:
             rows.append(share_row(f"{dtype}: stuck trainings that float64 frees", tested.count(False), len(tested)))
     console.print("gradient descent in bfloat16")
     with one_thread():
-        rows += _first_order_rows(FIRST_ORDER_SIGMAS, N_FIRST_ORDER)
+        rows += _first_order_rows(FIRST_ORDER_SIGMAS, range(first_seed, first_seed + N_FIRST_ORDER))
     return Comparison(
         title="Below which initialization does rounding hold a training at the zero?",
         source="attnsweep, docs/zeros.md",
@@ -73,7 +78,7 @@ def reproduce(directory: Path, console: Console) -> Comparison:
     )
 
 
-def _first_order_rows(sigmas: tuple[float, ...], n_seeds: int) -> list[ComparedValue]:
+def _first_order_rows(sigmas: tuple[float, ...], seeds: range) -> list[ComparedValue]:
     """Gradient descent with three factors in bfloat16: who is still at the zero after some eight escape times."""
     n, m = 5, 6
     growth = LEARNING_RATE * 2 / n * math.sqrt((m - 1) * ((n - 1 + m) / 2 + math.sqrt(((m - n + 1) / 2) ** 2 + n - 1)))
@@ -82,7 +87,7 @@ def _first_order_rows(sigmas: tuple[float, ...], n_seeds: int) -> list[ComparedV
         float32_state: np.concatenate(
             [
                 _is_held(
-                    n_seeds,
+                    seeds,
                     values | {"init_sigma": s, "float32_state": float32_state, "n_steps": round(4 / (s * growth))},
                 )
                 for s in sigmas
@@ -90,7 +95,7 @@ def _first_order_rows(sigmas: tuple[float, ...], n_seeds: int) -> list[ComparedV
         )
         for float32_state in (False, True)
     }
-    border, low, high = half_point(np.log(np.repeat(sigmas, n_seeds)), is_held[False].astype(np.float64))
+    border, low, high = half_point(np.log(np.repeat(sigmas, len(seeds))), is_held[False].astype(np.float64))
     derived = UNIT_ROUNDOFF["bfloat16"] / growth
     return [
         ComparedValue(
@@ -107,11 +112,11 @@ def _first_order_rows(sigmas: tuple[float, ...], n_seeds: int) -> list[ComparedV
     ]
 
 
-def _is_held(n_seeds: int, values: dict[str, Value]) -> NDArray[np.bool_]:
+def _is_held(seeds: range, values: dict[str, Value]) -> NDArray[np.bool_]:
     """Which of these trainings end within 1% of the zero level."""
     workload = CategoryPairs()
     parameters = defaults(workload, **values, learning_rate=LEARNING_RATE)
-    pack = Pack(workload, [Training(parameters, seed) for seed in range(n_seeds)])
+    pack = Pack(workload, [Training(parameters, seed) for seed in seeds])
     while not pack.advance(10_000):
         pass
     return np.asarray(pack.result().last("eval_loss") > 0.99)

@@ -33,6 +33,7 @@ def submitted(ray_head: Mapping[str, str], tmp_path_factory: pytest.TempPathFact
     job = submit(
         ray_head,
         *(BIN / "attnsweep", "run", "quickstart", "--trials", "4", "--replicates", "4", "--set", "n_steps=50"),
+        "--no-report",
         *("--trainers", "1", "--dir", directory, "--json"),
     )
     assert job.returncode == 0, job.stdout

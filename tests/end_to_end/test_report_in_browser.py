@@ -1,8 +1,10 @@
 """The report in a real browser, at a desk and on a phone: nothing scrolls sideways, fetches, fails or is missing; what
 its script shows of a point are the ledger's numbers; without the script the rest is there."""
 
+import itertools
 import json
 import shlex
+from collections import defaultdict
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -12,6 +14,7 @@ import pytest
 from selenium.webdriver import ActionChains
 from selenium.webdriver.support.wait import WebDriverWait
 
+from attnsweep.orchestrator import report
 from attnsweep.orchestrator.ledger.query import query_all
 from attnsweep.orchestrator.ledger.reader import Ledger
 from attnsweep.orchestrator.report.page import write_report
@@ -89,6 +92,64 @@ def test_the_report_fits_and_is_whole(width: int, page: str, browser: Browser, t
     asked = [each["params"]["request"]["url"] for each in messages if each["method"] == "Network.requestWillBeSent"]
     assert {url for url in asked if not url.startswith("data:")} <= {page, "about:blank"}
     assert page in asked
+
+
+RECORDED = """
+window.written = [];
+const fillText = CanvasRenderingContext2D.prototype.fillText;
+CanvasRenderingContext2D.prototype.fillText = function (text, x, y, ...room) {
+  const wide = Math.min(this.measureText(text).width, room[0] ?? Infinity);
+  const left = x - { left: 0, start: 0, center: wide / 2, right: wide }[this.textAlign];
+  if (text && !this.getTransform().b) window.written.push([this.canvas.ariaLabel, text, left, left + wide, y]);
+  return fillText.call(this, text, x, y, ...room);
+};
+"""
+
+
+def test_no_label_covers_another_where_there_is_little_room(page: str, browser: Browser) -> None:
+    added = browser.driver.execute_cdp_cmd("Page.addScriptToEvaluateOnNewDocument", {"source": RECORDED})
+    try:
+        with browser.as_wide_as(230), _opened(browser, page):
+            first = browser.evaluate("window.written.splice(0)", "//html")
+            browser.click("//section[contains(@class, 'explore')]//select/option[starts-with(text(), 'learning')]")
+            browser.find("//section[contains(@class, 'explore')][@aria-busy='false']")
+            second = browser.evaluate("window.written", "//html")
+    finally:
+        browser.driver.execute_cdp_cmd("Page.removeScriptToEvaluateOnNewDocument", added)
+    assert {"0.01", "init_sigma"} <= {text for _, text, *_ in first}
+    assert {"0.01", "learning_rate"} <= {text for _, text, *_ in second}
+    for written in (first, second):
+        lines: dict[tuple[str, int], set[tuple[str, float, float]]] = defaultdict(set)
+        for canvas, text, left, right, height in written:
+            lines[canvas, round(height)].add((text, left, right))
+        pairs = (pair for line in lines.values() for pair in itertools.combinations(sorted(line), 2))
+        assert [(a, b) for a, b in pairs if a[1] < b[2] and b[1] < a[2]] == []
+
+
+@pytest.mark.parametrize(
+    ("ticks", "band", "length", "kept"),
+    [
+        ([[at / 8, f"10⁻{at}"] for at in range(9)], 0, 320, 9),
+        ([[at / 8, f"10⁻{at}"] for at in range(9)], 0, 150, 5),
+        ([[(at + 0.5) / 4, f"a_long_choice_{at}"] for at in range(4)], 1 / 4, 276, 4),
+        ([[(at + 0.5) / 12, f"a_long_choice_{at}"] for at in range(12)], 1 / 12, 276, 4),
+    ],
+    ids=["few numbers", "many numbers", "few choices", "many choices"],
+)
+def test_labels_of_ticks_do_not_touch(
+    ticks: list[list[Any]], band: float, length: int, kept: int, browser: Browser
+) -> None:
+    source = (Path(report.__file__).parent / "templates" / "explore_drawing.js").read_text()
+    measure = (
+        "const pen = document.createElement('canvas').getContext('2d'); pen.font = '12px sans-serif';"
+        "const found = roomyTicks(pen, {ticks: arguments[0], band: arguments[1]}, arguments[2]);"
+        "return found.map(([place, label]) => [place * arguments[2], label, pen.measureText(label).width]);"
+    )
+    browser.open("about:blank")
+    found = browser.driver.execute_script(f"{source}\n{measure}", ticks, band, length)
+    assert len(found) == kept
+    assert all(a[0] + a[2] / 2 < b[0] - b[2] / 2 for a, b in itertools.pairwise(found))
+    assert all(label for _, label, _ in found)
 
 
 @contextmanager

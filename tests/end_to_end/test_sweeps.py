@@ -58,12 +58,10 @@ def _rows(path: Path) -> pa.Table:
     return Ledger(path).trainings().sort_by([("trial", "ascending"), ("replicate", "ascending")])
 
 
-def test_every_training_is_one_row(tmp_path: Path, mlflow_uri: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("MLFLOW_TRACKING_URI", mlflow_uri)
+def test_every_training_is_one_row(tmp_path: Path) -> None:
     report = _run(_sweep(), tmp_path / "s")
     rows = _rows(tmp_path / "s")
     assert report.finished
-    assert report.in_mlflow
     assert list(zip(rows["trial"].to_pylist(), rows["replicate"].to_pylist(), strict=True)) == [
         (trial, replicate) for trial in range(8) for replicate in range(8)
     ]
@@ -75,13 +73,14 @@ def test_every_training_is_one_row(tmp_path: Path, mlflow_uri: str, monkeypatch:
     assert set(pc.unique(curves["training_id"]).to_pylist()) == set(rows["training_id"].to_pylist())
 
 
+@pytest.mark.scale
 @pytest.mark.parametrize(
     "trainers",
-    [{}, pytest.param({"local": False, "n_trainers": 2}, marks=[pytest.mark.ray, pytest.mark.scale])],
+    [{}, pytest.param({"local": False, "n_trainers": 2}, marks=pytest.mark.ray)],
     ids=["here", "on Ray"],
 )
 def test_a_training_does_not_depend_on_pack_or_trainer(trainers: dict[str, Any], tmp_path: Path) -> None:
-    """In `make test`, the hosts in namespaces have the trainers on Ray."""
+    """In `make test`, hosts in namespaces train in packs of another size than this process."""
     whole = _sweep(trials=8, replicates=8)
     here, there = tmp_path / "here", tmp_path / "there"
     _run(whole, here, pack_size=64)
@@ -155,13 +154,13 @@ def _interrupt_after(n_commits: int) -> Callable[..., None]:
 
 
 def test_a_budget_of_time_ends_the_asking_for_good(tmp_path: Path) -> None:
-    report = _run(_sweep(trials=10**6, replicates=4, seconds=1.0), tmp_path / "s", pack_size=16)
+    report = _run(_sweep(trials=10**6, replicates=4, seconds=0.3), tmp_path / "s", pack_size=16)
     assert report.finished
     assert 0 < report.n_trainings < 10**5
     directory = SweepDirectory.open(tmp_path / "s")
     assert all(each.is_told for each in Study(directory).asked())
     assert directory.finished
-    assert directory.seconds_spent > 1.0
+    assert directory.seconds_spent > 0.3
     again = resume_sweep(tmp_path / "s", Resources(local=True), Console(stderr=True))
     assert again.n_trainings == report.n_trainings
 
@@ -209,7 +208,8 @@ def test_the_command_line_end_to_end(
     assert result["directory"] == "s"
     assert sum(result["outcomes"].values()) == 8
     assert 0 <= result["stuck_rate_low"] <= result["stuck_rate"] <= result["stuck_rate_high"] <= 1
-    assert "attnsweep query s" in done.stderr
+    assert done.stderr.index("report   s/report/report.html") < done.stderr.index("attnsweep query s")
+    assert "8 trainings" in (tmp_path / "s" / "report" / "report.html").read_text()
     with closing(sqlite3.connect(database)) as logged:
         assert logged.execute("select count(*) from runs where status = 'FINISHED'").fetchone() == (1 + 4,)
     assert "warning: n_steps ends" in done.stderr

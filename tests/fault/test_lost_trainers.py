@@ -2,7 +2,6 @@
 
 import os
 import signal
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -19,30 +18,18 @@ from attnsweep.orchestrator.training.ray_pool import TrainerPool
 from attnsweep.orchestrator.training.trainer_actor import TrainerActor
 from attnsweep.workloads.engine.pack import Pack
 from tests.fault import sweeps
+from tests.fault.conftest import NODE
 from tests.fault.servers import wait_until
 
 pytestmark = pytest.mark.usefixtures("cluster")
-_QUICK_TO_NOTICE = {
-    "health_check_initial_delay_ms": 0,
-    "health_check_period_ms": 500,
-    "health_check_timeout_ms": 500,
-    "health_check_failure_threshold": 3,
-}
 
 
 @pytest.fixture(scope="module")
-def cluster(no_mlflow: None) -> Iterator[Cluster]:
+def cluster(empty_cluster: Cluster) -> Cluster:
     """A head without cores and two nodes with one core each, so each node has one trainer."""
-    del no_mlflow
-    ray.shutdown()
-    head = {"num_cpus": 0, "_system_config": _QUICK_TO_NOTICE, "include_dashboard": False}
-    cluster = Cluster(initialize_head=True, head_node_args=head)
     for _ in range(2):
-        cluster.add_node(num_cpus=1)
-    ray.init(address=cluster.address, log_to_driver=False)
-    yield cluster
-    ray.shutdown()
-    cluster.shutdown()
+        empty_cluster.add_node(**NODE)
+    return empty_cluster
 
 
 @pytest.fixture(scope="module")
@@ -95,20 +82,69 @@ def _assert_undisturbed(path: Path, undisturbed: Path) -> None:
     assert sweeps.told(path) == sweeps.told(undisturbed)
 
 
-def test_a_killed_trainers_pack_goes_on_from_its_checkpoint(
-    undisturbed: Path,
+def _is_alive(node: str) -> bool:
+    return any(each["NodeID"] == node and each["Alive"] for each in ray.nodes())
+
+
+def _drain(node: Any) -> None:
+    reason = autoscaler_pb2.DrainNodeReason.Value("DRAIN_NODE_REASON_PREEMPTION")  # type: ignore[attr-defined]  # generated
+    client = control_store()
+    assert client is not None
+    accepted, why = client.drain_node(node.node_id, reason, "test", 2**62)
+    assert accepted, why
+
+
+def test_a_killed_trainer_a_drained_node_a_lost_node_and_a_dead_raylet_lose_nothing(
+    cluster: Cluster,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     received: list[tuple[PackOrder, Report | TrainerLost]],
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
-    monkeypatch.setattr(
-        "attnsweep.orchestrator.training.ray_pool.TrainerActor", _once(tmp_path / "mark", signal.SIGKILL)
-    )
-    sweeps.run(sweeps.long_sweep(), tmp_path / "s", **sweeps.ON_RAY, checkpoint_seconds=0.0)
-    (lost,) = [order for order, report in received if isinstance(report, TrainerLost)]
-    assert any(order.pack == lost.pack and order.checkpoint is not None for order, _ in received)
-    _assert_undisturbed(tmp_path / "s", undisturbed)
+    """One after the other in one sweep; for each node that goes another one comes."""
+    spec = sweeps.long_sweep(trials=12)
+    sweeps.run(spec, tmp_path / "undisturbed")
+    going, second = cluster.worker_nodes
+    train, n_trained, added = TrainerPool.train, 0, []
+
+    def train_and_drain(pool: TrainerPool, order: PackOrder) -> None:
+        nonlocal n_trained
+        train(pool, order)
+        n_trained += 1
+        # The two packs that began first, of which one lost its trainer; now two are under way again.
+        if n_trained == 4:
+            added.append(cluster.add_node(**NODE))
+            _drain(going)
+
+    def remove() -> None:
+        cluster.remove_node(second, allow_graceful=False)
+        cluster.add_node(**NODE)
+
+    def kill() -> None:
+        (raylet,) = added[0].all_processes["raylet"]
+        os.kill(raylet.process.pid, signal.SIGKILL)
+        # Its trainer may live on for a moment and could train everything that is left.
+        wait_until(lambda: not _is_alive(added[0].node_id), "the loss of the node to be noticed")
+        cluster.add_node(**NODE)
+
+    trainer = _once(tmp_path / "mark", signal.SIGKILL)
+    _wait_for_both_trainers(monkeypatch)
+    monkeypatch.setattr(TrainerPool, "train", train_and_drain)
+    monkeypatch.setattr("attnsweep.orchestrator.training.ray_pool.TrainerActor", trainer)
+    monkeypatch.setattr("attnsweep.orchestrator.training.ray_pool._LOOK_SECONDS", 0.0)
+    monkeypatch.setattr(SweepLoop, "_commit", sweeps.after_commit(4, remove))
+    monkeypatch.setattr(SweepLoop, "_commit", sweeps.after_commit(6, kill))
+    disturbed = {"local": False, "n_trainers": 2, "pack_size": 2, "checkpoint_seconds": 0.0}
+    assert sweeps.run(spec, tmp_path / "s", **disturbed).finished
+
+    first_lost = next(order for order, report in received if isinstance(report, TrainerLost))
+    assert any(order.pack == first_lost.pack and order.checkpoint is not None for order, _ in received)
+    assert any(isinstance(report, HandedBack) and report.checkpoint is not None for _, report in received)
+    told = [line.split(":")[0] for line in capsys.readouterr().err.splitlines() if "the cluster: " in line]
+    assert sorted(told) == ["joined the cluster"] * 3 + ["left the cluster"] * 3
+    _assert_undisturbed(tmp_path / "s", tmp_path / "undisturbed")
     assert list((tmp_path / "s" / "checkpoints").iterdir()) == []
+    cluster.remove_node(going)
 
 
 @pytest.mark.scale
@@ -126,73 +162,6 @@ def test_a_trainer_told_to_go_hands_back_its_pack(
     assert back.checkpoint is not None
     assert not any(isinstance(report, TrainerLost) for _, report in received)
     _assert_undisturbed(tmp_path / "s", undisturbed)
-
-
-def test_a_drained_node_hands_back_its_pack(
-    cluster: Cluster,
-    undisturbed: Path,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    received: list[tuple[PackOrder, Report | TrainerLost]],
-) -> None:
-    (going, _) = cluster.worker_nodes
-    train, n_trained = TrainerPool.train, 0
-
-    def train_and_drain(pool: TrainerPool, order: PackOrder) -> None:
-        nonlocal n_trained
-        train(pool, order)
-        n_trained += 1
-        if n_trained == 2:
-            cluster.add_node(num_cpus=1)
-            reason = autoscaler_pb2.DrainNodeReason.Value("DRAIN_NODE_REASON_PREEMPTION")  # type: ignore[attr-defined]  # generated
-            client = control_store()
-            assert client is not None
-            accepted, why = client.drain_node(going.node_id, reason, "test", 2**62)
-            assert accepted, why
-
-    _wait_for_both_trainers(monkeypatch)
-    monkeypatch.setattr(TrainerPool, "train", train_and_drain)
-    monkeypatch.setattr("attnsweep.orchestrator.training.ray_pool.TrainerActor", sweeps.sliced(TrainerActor))
-    monkeypatch.setattr("attnsweep.orchestrator.training.ray_pool._LOOK_SECONDS", 0.0)
-    sweeps.run(sweeps.long_sweep(), tmp_path / "s", local=False, n_trainers=2, pack_size=2)
-    assert any(isinstance(report, HandedBack) for _, report in received)
-    assert not any(isinstance(report, TrainerLost) for _, report in received)
-    _assert_undisturbed(tmp_path / "s", undisturbed)
-    cluster.remove_node(going)
-
-
-def _is_alive(node: str) -> bool:
-    return any(each["NodeID"] == node and each["Alive"] for each in ray.nodes())
-
-
-def test_a_node_and_a_raylet_that_die_lose_nothing(
-    cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """One node is removed after the first pack, another's raylet is killed after the third, and two nodes are added."""
-    spec = sweeps.small_sweep()
-    sweeps.run(spec, tmp_path / "undisturbed")
-    first, second = cluster.worker_nodes
-
-    def remove() -> None:
-        cluster.remove_node(first, allow_graceful=False)
-        cluster.add_node(num_cpus=1)
-
-    def kill() -> None:
-        (raylet,) = second.all_processes["raylet"]
-        os.kill(raylet.process.pid, signal.SIGKILL)
-        # Its trainer may live on for a moment and could train everything that is left.
-        wait_until(lambda: not _is_alive(second.node_id), "the loss of the node to be noticed")
-        cluster.add_node(num_cpus=1)
-
-    _wait_for_both_trainers(monkeypatch)
-    monkeypatch.setattr(SweepLoop, "_commit", sweeps.after_commit(1, remove))
-    monkeypatch.setattr(SweepLoop, "_commit", sweeps.after_commit(3, kill))
-    report = sweeps.run(spec, tmp_path / "s", local=False, n_trainers=2, pack_size=4)
-    assert report.finished
-    told = [line.split(":")[0] for line in capsys.readouterr().err.splitlines() if "the cluster: " in line]
-    assert sorted(told) == ["joined the cluster"] * 2 + ["left the cluster"] * 2
-    assert sweeps.outcomes(tmp_path / "s") == sweeps.outcomes(tmp_path / "undisturbed")
-    assert sweeps.told(tmp_path / "s") == sweeps.told(tmp_path / "undisturbed")
 
 
 @pytest.mark.scale

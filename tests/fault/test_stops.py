@@ -174,7 +174,7 @@ def test_a_busy_trainer_and_a_silent_mlflow_share_the_time_that_a_stop_has(
 
 @pytest.mark.parametrize(("point", "on"), STARTING_AND_ENDING)
 def test_sigterm_is_ctrl_c_from_beginning_to_end(point: str, on: str, tmp_path: Path) -> None:
-    words = ["run", "quickstart", "--trials", "1", "--replicates", "1", on, "--dir", str(tmp_path / "s")]
+    words = ["run", "quickstart", "--trials", "1", "--replicates", "1", on, "--no-report", "--dir", str(tmp_path / "s")]
     done = subprocess.run(
         [sys.executable, "-c", TERMINATED, point, *words],
         cwd=ROOT,

@@ -101,6 +101,7 @@ def start(local_ray: str, mlflow_database: str, tmp_path: Path) -> Iterator[Call
             N_STEPS,
             "--pack-size",
             "4",
+            "--no-report",
         ]
         command: list[str | Path] = [Path(sys.executable).with_name("attnsweep"), *words, *options]
         started.append(

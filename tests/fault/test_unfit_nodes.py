@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import ray
 from ray.cluster_utils import Cluster
 
 import attnsweep
@@ -18,21 +17,16 @@ from attnsweep.orchestrator.training.ray_pool import TrainerPool
 from attnsweep.orchestrator.training.shares import Wanted
 from attnsweep.workloads.category_pairs import CategoryPairs
 from tests.fault import sweeps
+from tests.fault.conftest import NODE
 
 BROKEN = "libcudart.so.12: cannot open shared object file"
 SECONDS = 120
 
 
 @pytest.fixture(scope="module")
-def cluster(no_mlflow: None) -> Iterator[Cluster]:
+def cluster(empty_cluster: Cluster) -> Cluster:
     """A head without cores."""
-    del no_mlflow
-    ray.shutdown()
-    cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 0, "include_dashboard": False})
-    ray.init(address=cluster.address, log_to_driver=False)
-    yield cluster
-    ray.shutdown()
-    cluster.shutdown()
+    return empty_cluster
 
 
 @pytest.fixture
@@ -41,7 +35,7 @@ def add_node(cluster: Cluster) -> Iterator[Callable[..., Any]]:
     added = []
 
     def add(folder: Path | None = None) -> Any:
-        added.append(cluster.add_node(num_cpus=1, env_vars={"PYTHONPATH": str(folder)} if folder else None))
+        added.append(cluster.add_node(**NODE, env_vars={"PYTHONPATH": str(folder)} if folder else None))
         return added[-1]
 
     yield add

@@ -68,7 +68,7 @@ def undisturbed(new_network: Callable[[], Network]) -> Path:
     shutil.copy(SLOW, network.shared)
     host = network.add(1)
     here = {"MLFLOW_TRACKING_URI": "sqlite:////srv/mlflow.db"}
-    host.run(BIN / "attnsweep", "run", "/srv/slow.py", "--local", "--dir", "/srv/s", variables=here)
+    host.run(BIN / "attnsweep", "run", "/srv/slow.py", "--local", "--no-report", "--dir", "/srv/s", variables=here)
     host.end()
     return network.shared / "s"
 
@@ -79,8 +79,8 @@ class _Run(Driver):
     def __init__(self, cluster: HostedCluster, name: str, *options: str) -> None:
         self._cluster, self._directory = cluster, f"/srv/{name}"
         self.path = cluster.network.shared / name
-        words = ["run", "/srv/slow.py", "--dir", self._directory, "--address", HEAD, "--pack-size", "4", *options]
-        super().__init__(cluster.start(1, "attnsweep", *words))
+        words = ["run", "/srv/slow.py", "--dir", self._directory, "--address", HEAD, "--pack-size", "4", "--no-report"]
+        super().__init__(cluster.start(1, "attnsweep", *words, *options))
 
     def assert_undisturbed(self, undisturbed: Path) -> set[str]:
         """It ends, with the rows of an undisturbed one; returns the hosts that trained."""
@@ -220,6 +220,7 @@ def test_the_drivers_host_dies_while_the_directory_is_in_an_object_store(
     credentials |= {"AWS_ACCESS_KEY_ID": "key", "AWS_SECRET_ACCESS_KEY": "secret", "AWS_DEFAULT_REGION": "us-east-1"}
     cluster.run(1, "python", "-c", _MAKE_BUCKET, variables=credentials)
     command = ["run", "/srv/slow.py", "--dir", "s3://sweeps/s", "--address", HEAD, "--pack-size", "4", "--or-resume"]
+    command.append("--no-report")
     run = Driver(cluster.start(3, "attnsweep", *command, variables=credentials))
     run.hear(r"trainings [1-9]\d*/32 ")
     for host in (1, 2):

@@ -24,7 +24,7 @@ def test_an_autoscaler_without_a_worker_hears_what_a_sweep_wants(new_network: Ca
         shutil.copy(HERE / name, network.shared)
     host = network.add(1)
     host.run("bash", "-c", f"umask 077 && {BIN}/ray get-auth-token --generate", variables=TOKEN)
-    words = ["run", "/srv/slow.py", "--dir", "/srv/s", "--address", "auto", "--trainers", "2"]
+    words = ["run", "/srv/slow.py", "--no-report", "--dir", "/srv/s", "--address", "auto", "--trainers", "2"]
     variables = TOKEN | MLFLOW | {"PATH": f"{BIN}:/usr/sbin:/usr/bin:/sbin:/bin", "RAY_USAGE_STATS_ENABLED": "0"}
     said = host.run(BIN / "python", "/srv/autoscaled.py", *words, seconds=500, variables=variables)
     assert "2 more trainers are requested from Ray; they start when nodes with room for them join" in said
@@ -49,7 +49,7 @@ def with_broken_torch(cluster: HostedCluster) -> dict[str, str]:
     return {"PYTHONPATH": "/srv/broken"}
 
 
-RUN = ["run", "/srv/slow.py", "--dir", "/srv/s", "--address", HEAD, "--pack-size", "4"]
+RUN = ["run", "/srv/slow.py", "--no-report", "--dir", "/srv/s", "--address", HEAD, "--pack-size", "4"]
 
 
 def test_a_host_with_a_broken_library_is_named(cluster: HostedCluster, with_broken_torch: dict[str, str]) -> None:

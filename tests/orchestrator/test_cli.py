@@ -28,7 +28,7 @@ def _mistake(arguments: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pyte
     [
         (
             ["quikstart"],
-            "SPEC: got 'quikstart', expected one of attention_structure, chiang_fig4, chiang_fig4_long, ",
+            "SPEC: got 'quikstart', expected one of attention_structure, chiang_fig4, chiang_fig4_logits, ",
         ),
         (["quickstart", "--set", "init_sigm=1"], "init_sigm: got 1, expected a parameter of the workload"),
         (["quickstart", "--set", "init_sigma=-1"], "init_sigma: got -1, expected a finite number >= 0, or null"),

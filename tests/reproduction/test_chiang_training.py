@@ -30,7 +30,8 @@ pytestmark = pytest.mark.usefixtures("no_mlflow")
 def _small(name: str, directory: Path, lengths: tuple[int, ...], **values: Any) -> SweepDirectory:
     spec = load_sweep(name).fix(SMALL | values)
     space = {**spec.space, "train_length": Categorical(choices=lengths)}
-    spec = spec.but(space=space, replicates=3, trials=2 * len(lengths))
+    n_scales = 1 if name == "chiang_fig4_logits" else 2
+    spec = spec.but(space=space, replicates=3, trials=n_scales * len(lengths))
     return run_sweep(spec, directory / name, Resources(local=True), QUIET).directory
 
 
@@ -67,7 +68,7 @@ def _final(sweep: SweepDirectory, metric: str, length: int, scale: str) -> list[
 def test_figure_4_compares_where_the_ledgers_curves_end(first: SweepDirectory, tmp_path: Path) -> None:
     comparison = chiang_fig4.compare(first, tmp_path, "chiang-fig4")
     rows = _drawn(comparison, "chiang-fig4")
-    assert any(note.startswith("0 of 12 trainings end at a loss of exactly 0") for note in comparison.notes)
+    assert all(row.low is not None and row.high is not None for row in comparison.rows)
     assert longest_test_length(first) == 20
     bits = _final(first, "cross_entropy_20", 5, "inv_sqrt_d")
     assert len(bits) == 3
@@ -76,11 +77,22 @@ def test_figure_4_compares_where_the_ledgers_curves_end(first: SweepDirectory, t
     [claim] = rows["unscaled, n = 5 above 2, accuracy"]
     assert claim["ours"] == pytest.approx(np.mean(longer) - np.mean(shorter))
     assert claim["agrees"] == (claim["low"] > 0)
-    [scaled] = rows["scaled, n = 5: bits"]
-    assert scaled["published"] == "~0"
+    [scaled] = rows["scaled, n = 5: share of seeds below 0.05 bits"]
+    assert scaled["published"] == "all at ~0"
     assert scaled["agrees"] is False  # 12 steps teach nothing
     right = _final(first, "accuracy_20", 2, "log_n_query_inv_sqrt_d")
     assert rows["scaled, n = 2: share of seeds with accuracy 1"][0]["ours"] == np.mean(np.array(right) == 1.0)
+
+
+@pytest.mark.slow
+def test_equation_2_is_compared_without_unscaled_cells(tmp_path: Path) -> None:
+    sweep = _small("chiang_fig4_logits", tmp_path, (2, 5), longest_test_length=20)
+    comparison = chiang_fig4.compare(sweep, tmp_path, "chiang-fig4-logits")
+    rows = _drawn(comparison, "chiang-fig4-logits")
+    assert all(name.startswith("scaled, n = ") for name in rows)
+    assert len(rows["scaled, n = 2: share of seeds with accuracy 1"]) == 2
+    assert comparison.notes[0].startswith("Scaled: log n multiplies the logits")
+    assert not comparison.notes[1].startswith("Scaled")
 
 
 @pytest.mark.slow
@@ -104,13 +116,15 @@ def test_parity_is_held_against_chance(tmp_path: Path) -> None:
     assert rows["unscaled, n = 2: seeds that learn it"][0]["ours"] == np.mean(np.array(own) == 1.0)
 
 
-@pytest.mark.parametrize("name", ["chiang_fig4", "chiang_fig4_long", "chiang_parity"])
+@pytest.mark.parametrize("name", ["chiang_fig4", "chiang_fig4_logits", "chiang_fig4_long", "chiang_parity"])
 def test_the_shipped_sweeps_are_the_figures(name: str) -> None:
     spec = load_sweep(name)
-    epochs = {"chiang_fig4": 100, "chiang_fig4_long": 1000, "chiang_parity": 100}[name]
+    epochs = {"chiang_fig4_long": 1000}.get(name, 100)
     fixed = spec.fixed()
     assert int(fixed["n_epochs"] or 0) * int(fixed["steps_per_epoch"] or 0) == epochs * 100
-    assert (spec.trials, spec.replicates, spec.space["stop_when_solved"]) == (8, 20, False)
+    n_seeds = 20 if name == "chiang_parity" else 100
+    n_cells = 4 if name == "chiang_fig4_logits" else 8
+    assert (spec.trials, spec.replicates, spec.space["stop_when_solved"]) == (n_cells, n_seeds, False)
 
 
 @pytest.mark.slow

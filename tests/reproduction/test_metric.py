@@ -46,7 +46,7 @@ def test_the_laws_of_small_starts_show_at_a_small_size(tmp_path: Path) -> None:
 def test_the_study_of_full_models_has_a_border_for_each_form() -> None:
     small: dict[str, Value] = {"n_categories": 3, "n_positions": 4, "batch_size": 8, "n_steps": 3}
     small |= {"expectation": "fixed_sample", "optimizer": "lbfgs", "learning_rate": 1.0}
-    found = metric_full.compare(Console(file=io.StringIO()), (1e-2, 1e-6), 2, small)
+    found = metric_full.compare(Console(file=io.StringIO()), (1e-2, 1e-6), range(2), small)
     borders = [row for row in found.rows if "border in" in row.name]
     assert [row.name.split(":")[0] for row in borders] == [
         f"{variant}, {form}" for variant in ("solution_3", "solution_1") for form in ("factored", "merged")
@@ -200,7 +200,7 @@ class _Loss(torch.nn.Module):
 
 @pytest.mark.scale
 def test_a_float32_state_frees_what_gradient_descent_in_bfloat16_holds() -> None:
-    border, with_state = precision._first_order_rows((0.1, 0.005), 4)
+    border, with_state = precision._first_order_rows((0.1, 0.005), range(4))
     assert 0.005 < float(border.ours) < 0.1
     assert with_state.ours == 0.0
 

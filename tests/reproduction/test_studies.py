@@ -64,6 +64,20 @@ def test_full_models_are_judged_again_as_they_were(stuck_full: SweepDirectory, t
 
 
 @pytest.mark.slow
+def test_rates_of_a_sweep_over_precision_are_given_for_each(stuck_full: SweepDirectory) -> None:
+    judged = Judged(stuck_full)
+    for row in judged.rows[: len(judged.rows) // 2]:
+        row["param_dtype"] = "float64"
+    counts = {line[0]: int(line[1]) for line in full_models._rates(judged, judged.outcome())[1:]}
+    sigma = judged.rows[0]["param_init_sigma"]
+    at_sigma = [row for row in judged.rows if row["param_init_sigma"] == sigma]
+    for dtype in ("float32", "float64"):
+        expected = [row for row in at_sigma if row["param_dtype"] == dtype]
+        assert counts.get(f"dtype = {dtype}, init_sigma = {sigma}", 0) == len(expected)
+    assert counts[f"init_sigma = {sigma}"] == len(at_sigma)
+
+
+@pytest.mark.slow
 def test_a_cut_off_is_moved_and_put_back(stuck_full: SweepDirectory) -> None:
     judged = Judged(stuck_full)
     before, value = judged.outcome(), outcomes.STATIONARY_GAMMA
@@ -132,7 +146,7 @@ def test_roles_of_translators_are_those_of_the_ledger(tmp_path: Path) -> None:
     assert row.ours == 0.75
     assert row.low is not None
     at_end = {tuple(line[:2]): line[2:] for line in dict(found.tables)["At the end of training"]}
-    assert at_end["syntactic", "decoder_self"] == ["0.75 [0.20, 0.97]", "37.5%", "2"]
+    assert at_end["syntactic", "decoder_self"] == ["0.75 [0.20, 0.97]", "37.5%", "1"]
 
 
 def test_restricted_attention_is_held_against_full(tmp_path: Path) -> None:

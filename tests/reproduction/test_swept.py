@@ -5,7 +5,8 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from attnsweep.reproduction.swept import swept
+from attnsweep.reproduction.swept import is_same_but_for_seed, swept
+from attnsweep.search_spaces.loading import load_sweep
 from attnsweep.workloads.errors import UserError
 from tests.orchestrator.small_sweep import small_sweep, sweep_on_disk
 
@@ -14,3 +15,9 @@ def test_a_directory_with_another_sweep_of_that_name_is_refused(tmp_path: Path) 
     sweep_on_disk(tmp_path / "shin_flavours", small_sweep("shin_flavours"))
     with pytest.raises(UserError, match="expected the sweep shin_flavours as shipped now; choose another --dir"):
         swept("shin_flavours", tmp_path, Console(quiet=True))
+
+
+def test_the_shipped_sweep_with_another_seed_is_the_same() -> None:
+    shipped = load_sweep("quickstart")
+    assert is_same_but_for_seed(shipped.but(seed=5), shipped)
+    assert not is_same_but_for_seed(shipped.but(seed=5, replicates=4), shipped)

@@ -227,6 +227,6 @@ class TestLoading:
         assert "mine.py" in str(raised.value)
 
     def test_an_unknown_name_lists_what_there_is(self) -> None:
-        listed = "attention_structure, chiang_fig4, chiang_fig4_long, chiang_parity, first_lengths, gpt_stages, "
+        listed = "attention_structure, chiang_fig4, chiang_fig4_logits, chiang_fig4_long, chiang_parity, "
         with pytest.raises(UserError, match=rf"SPEC: got 'quikstart', expected one of {listed}"):
             load_sweep("quikstart")

@@ -18,6 +18,7 @@ from mlflow import MlflowClient
 
 from attnsweep.orchestrator import cli
 from attnsweep.orchestrator.analysis import open_sweep
+from attnsweep.orchestrator.analysis.merging import merge_sweeps
 from attnsweep.orchestrator.ledger.query import query_all, render
 from attnsweep.orchestrator.ledger.reader import Ledger
 from attnsweep.orchestrator.report.page import write_report
@@ -25,6 +26,7 @@ from attnsweep.orchestrator.report.screen.comparison import compare_directories
 from attnsweep.orchestrator.report.screen.status import print_status
 from attnsweep.orchestrator.report.screen.summary import summarize
 from attnsweep.orchestrator.report.script import page_script
+from attnsweep.orchestrator.report.serving import serve_report
 from attnsweep.orchestrator.running.progress import ProgressDisplay
 from attnsweep.orchestrator.storage.location import as_argument
 from attnsweep.orchestrator.storage.ray_session import new_directory
@@ -63,13 +65,17 @@ NAMES = [
 ]
 LOOKING = {
     "status": [],
+    "list": [],
     "query": ["from trials"],
     "report": [],
     "compare": ["s"],
     "compact": [],
+    "gc": ["--delete"],
     "mlflow-sync": [],
 }
 """Commands that are safe on a stranger's sweep directory, with their further arguments."""
+ALSO_LOOKING = {"merge", "serve"}
+"""The same, of which one takes several sweeps and one goes on until Ctrl-C."""
 LOADING: dict[str, list[str]] = {
     "resume": [],
     "replay": ["0/0"],
@@ -271,6 +277,23 @@ def test_looking_at_a_directory_runs_none_of_its_code(command: str, ran: Path, m
     assert not ran.exists()
 
 
+@pytest.mark.slow
+def test_neither_merging_nor_serving_runs_its_code(ran: Path, tmp_path: Path) -> None:
+    first = SweepDirectory.open("s")
+    second = sweep_on_disk(tmp_path / "t", first.spec.but(name="t"), trial_rows(0, ["solved"] * 4))
+    for each in (first, second):
+        each.record_run(finished=True, seconds=1.0)
+    merge_sweeps("both", ["s", "t"])
+
+    def end(url: str) -> None:
+        assert url.startswith("http://127.0.0.1:")
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        serve_report(["both"], 0, end)
+    assert not ran.exists()
+
+
 @pytest.mark.parametrize("command", LOADING)
 def test_the_others_run_it_only_with_trust(
     command: str, ran: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
@@ -295,9 +318,9 @@ def test_the_documents_tell_the_ones_from_the_others() -> None:
         (security, r"can be looked at \((.*?)\)", r"Only (.*?) run code of a sweep directory"),
         (readme, r"if you have trusted it\. (.*?) run none of it", r"runs as you\. (.*?) also run the code"),
     ):
-        for pattern, commands in ((looking, LOOKING), (loading, LOADING)):
+        for pattern, commands in ((looking, {*LOOKING, *ALSO_LOOKING}), (loading, {*LOADING})):
             (named,) = re.findall(pattern, text)
-            assert set(re.findall(r"`(.*?)`", named)) == set(commands)
+            assert set(re.findall(r"`(.*?)`", named)) == commands
 
 
 def _exit_code(monkeypatch: pytest.MonkeyPatch, *words: str) -> object:

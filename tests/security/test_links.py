@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from attnsweep.orchestrator.ledger.compaction import compact
-from attnsweep.orchestrator.report.page import write_report
+from attnsweep.orchestrator.report.page import VectorReport, write_report
 from attnsweep.orchestrator.storage.local import LocalFolder
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
 from attnsweep.orchestrator.tracking import sync
@@ -95,6 +95,8 @@ def test_a_report_is_not_written_through_a_link(folder: str, sweep: Path, tmp_pa
     link.symlink_to(tmp_path / "other")
     with pytest.raises(UserError, match=rf"^{link}: {REFUSED}"):
         write_report([sweep], None)
+    with pytest.raises(UserError, match=rf"^{link}: {REFUSED}"):
+        VectorReport("page", ()).keep(LocalFolder(sweep))
     assert list((tmp_path / "other").iterdir()) == []
 
 

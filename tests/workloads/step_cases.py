@@ -72,8 +72,8 @@ CASES = {
     "solution 2, L-BFGS": Case(CategoryPairs(), FULL | {"variant": "solution_2"}, 561),
     "solution 3, L-BFGS": Case(CategoryPairs(), FULL | {"variant": "solution_3"}, 561),
     "combined, L-BFGS": Case(CategoryPairs(), FULL | {"variant": "combined", "flavour": "lean_1"}, 678),
-    "FIRST, Adam": Case(FormalLanguages(), FIRST, 196),
-    "PARITY, Adam": Case(FormalLanguages(), PARITY, 196),
+    "FIRST, Adam": Case(FormalLanguages(), FIRST, 201),
+    "PARITY, Adam": Case(FormalLanguages(), PARITY, 201),
     "table of bigrams, SGD": Case(GPTWorkload(), TABLE | {"optimizer": "sgd"}, 194),
     "induction, Adam": Case(GPTWorkload(), INDUCTION, 332),
     "translation, Adam": Case(Translation(), TRANSLATOR, 430),
@@ -111,7 +111,6 @@ def a_step(count: int) -> float:
     "system P, sampled, Adam",
     "system C, AdamW with schedule, clipping and decay",
     "solution 3, L-BFGS",
-    "translation, Adam",
 )
 @pytest.mark.parametrize("name", CASES)
 def test_a_step_keeps_to_its_budget_and_never_waits(name: str) -> None:

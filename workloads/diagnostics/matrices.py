@@ -14,15 +14,18 @@ from attnsweep.workloads.diagnostics.roles.counts import count_roles
 from attnsweep.workloads.diagnostics.roles.scores import POSITIONAL_SHARE, role_scores
 from attnsweep.workloads.diagnostics.roles.sentences import Sentences
 from attnsweep.workloads.diagnostics.structure import (
+    band_support,
     best_blocks,
+    blocks_with_free_entries,
     checked_attention,
     distances_to_bands,
     distances_to_blocks,
     distances_to_diagonal,
     permutation_test,
+    support_with_free_entries,
 )
 from attnsweep.workloads.diagnostics.structure.blocks import check_blocks_fit
-from attnsweep.workloads.errors import UserError
+from attnsweep.workloads.errors import SpecError, UserError
 
 NOT_MEASURED = ("duplicate_token", "induction", "rare_token", "syntactic")
 """Scores that need tokens."""
@@ -36,7 +39,8 @@ class MatrixScores:
     Attributes:
         scores: (H,) by name; NaN if a score is not defined. Distances are exact, in the entrywise L1 norm. Scores
             ending in `_z` compare the distance with those of the same matrix after the entries of each row are
-            shuffled: far below 0 means nearer than chance.
+            shuffled: far below 0 means nearer than chance. Those ending in `_plus_e` are distances to the family with
+            free entries.
         is_positional: (H,) whether the positional role holds in this one matrix.
         window, num_pos: (H,) the w and p of Sigma_3 (and the w of Sigma_2) at which distances are measured.
         bands: (H, W) distance to Sigma_2(w) for w = 0..T-1.
@@ -58,6 +62,7 @@ def score_matrices(
     *,
     window: int | None = None,
     num_pos: int | None = None,
+    free_entries: int | None = None,
     any_row_sum: bool = False,
     subject: str = "attention",
 ) -> MatrixScores:
@@ -67,11 +72,12 @@ def score_matrices(
         matrices: (H, T, T) weights after softmax, rows are queries.
         window, num_pos: The w and p of Sigma_3. A `None` is chosen for each head, and again for each of its shuffles,
             so that Sigma_3 is nearest; blocks have at least two rows.
+        free_entries: Also measure distances to P + E, where E has at most this many entries anywhere.
         any_row_sum: Accept rows that do not sum to 1 (captured with dropout on).
         subject: The name of the matrices in errors.
 
     Raises:
-        UserError: If they are not attention matrices, or the blocks do not fit.
+        UserError: If they are not attention matrices, or the blocks or the free entries do not fit.
     """
     attention = checked_attention(matrices, any_row_sum=any_row_sum, subject=subject)
     if attention.ndim != 3:
@@ -81,6 +87,7 @@ def score_matrices(
             expected="(n_heads, n, n)",
             fix="fold layers and heads into the first axis",
         )
+    _check_free_entries(free_entries, attention.shape[-1])
     allowed = _allowed(attention.shape[-1], window, num_pos)
     blocks = distances_to_blocks(attention).masked_fill(~allowed, torch.inf)
     best = blocks.flatten(1).argmin(1)
@@ -101,6 +108,8 @@ def score_matrices(
     ]
     any_column = distances_to_blocks(attention, any_column=True).flatten(1)
     scores["sigma_3_any_column"] = any_column.gather(1, best.unsqueeze(1)).squeeze(1).numpy()
+    if free_entries is not None:
+        scores |= _plus_free_entries(attention, at_window.tolist(), at_num_pos.tolist(), free_entries)
     return MatrixScores(
         scores=scores,
         is_positional=scores["positional_share"] >= POSITIONAL_SHARE,
@@ -124,6 +133,31 @@ def _allowed(T: int, window: int | None, num_pos: int | None) -> Tensor:
         # Two-row blocks do not fit this many times. Only one-row blocks are left, and those are the identity.
         allowed = fits & by_num_pos & (by_window if window is not None else w == 1)
     return allowed
+
+
+def _check_free_entries(free_entries: int | None, T: int) -> None:
+    if free_entries is not None and not 0 <= free_entries <= T * T:
+        raise SpecError(
+            "free_entries", given=free_entries, expected=f"0..{T * T} (n * n)", fix="the thesis has as many as tokens"
+        )
+
+
+def _plus_free_entries(
+    attention: Tensor, windows: list[int], num_pos: list[int], n_free: int
+) -> dict[str, NDArray[np.float64]]:
+    """(H,) distances to each family with at most `n_free` entries of E, at each head's own w and p."""
+    T = attention.shape[-1]
+    found: dict[str, list[Tensor]] = {}
+    for head, w, p in zip(attention, windows, num_pos, strict=True):
+        of_head = {
+            "sigma_1": support_with_free_entries(head, band_support(T, 0), n_free),
+            "sigma_2": support_with_free_entries(head, band_support(T, min(w, T - 1)), n_free),
+            "sigma_3": blocks_with_free_entries(head, w, p, n_free),
+            "sigma_3_any_column": blocks_with_free_entries(head, w, p, n_free, any_column=True),
+        }
+        for name, distance in of_head.items():
+            found.setdefault(f"{name}_plus_e", []).append(distance[-1])
+    return {name: torch.stack(distances).numpy() for name, distances in found.items()}
 
 
 def _at(bands: Tensor, window_H: Tensor) -> Tensor:

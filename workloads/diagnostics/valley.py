@@ -1,4 +1,4 @@
-"""The valley at infinity of system P, and the reset that proves a training to be in it.
+"""The valley at infinity of system P, and the reset that shows a training to be held by it alone.
 
 For v = alpha (I - P) + beta P with P = 11^t/N the best q reaches the level ((N-1)/N) (1-rho)^2 / ((N-1) + M rho^2),
 rho = beta/alpha. The level is 0 at rho = 1, and falls towards (1 - 1/N)/M as rho -> -infinity. A barrier separates the

@@ -15,9 +15,10 @@ from attnsweep.workloads.engine.blocks import Problem, shapes_of
 from attnsweep.workloads.engine.contract import Batch
 from attnsweep.workloads.engine.first_order import STEPS_AHEAD, FirstOrder
 from attnsweep.workloads.engine.functional import over_lanes
-from attnsweep.workloads.engine.lane_memory import Bucket, LaneMemory, filled_up
+from attnsweep.workloads.engine.lane_memory import Bucket, LaneMemory
 from attnsweep.workloads.engine.layout import ROWS, Layout, prefixed, under
 from attnsweep.workloads.engine.optimizers import State
+from attnsweep.workloads.engine.width import filled_up
 
 _RATE, _NUMBER, _BATCH = "rate", "number", "batch"
 _STEPS_A_REPLAY = 16

@@ -12,6 +12,7 @@ from torch import Tensor
 from attnsweep.workloads.engine.first_order import FirstOrder
 from attnsweep.workloads.engine.layout import ROWS
 from attnsweep.workloads.engine.optimizers import Settings, State
+from attnsweep.workloads.engine.width import filled_up
 
 
 class Bucket:
@@ -85,11 +86,6 @@ def size_of(n_lanes: int) -> int:
     power = 1 << (n_lanes - 1).bit_length()
     three_quarters = power * 3 // 4
     return three_quarters if n_lanes <= three_quarters else power
-
-
-def filled_up(value: Tensor, size: int) -> Tensor:
-    """A copy (L, ...) of `value` (A, ...), with its last lane repeated."""
-    return value[torch.arange(size, device=value.device).clamp(max=len(value) - 1)]
 
 
 def _state_of(optimizer: FirstOrder, rows: Tensor) -> State:

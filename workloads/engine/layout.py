@@ -63,3 +63,8 @@ def under(prefix: str, values: Mapping[str, V]) -> dict[str, V]:
     """The inverse of `prefixed`: the values under a prefix, by their own names; empty if there are none."""
     start = f"{prefix}/"
     return {name.removeprefix(start): value for name, value in values.items() if name.startswith(start)}
+
+
+def selected(state: State, lanes: Tensor) -> State:
+    """The lanes (K,) int64 of tensors (L, ...)."""
+    return {name: value[lanes] for name, value in state.items()}

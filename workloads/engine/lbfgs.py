@@ -9,7 +9,8 @@ that have ended, or have reached the last of the stops, are left out. A lane may
 waits for the others.
 
 The lanes' decisions are masks on the device. The host reads a few counts, once in an evaluation: it must know how many
-lanes to evaluate. Evaluating all of them would need no reading, but compute those that have ended or wait.
+lanes to evaluate. Evaluating all of them would need no reading, but compute those that have ended or wait: so it is in
+packs that keep their width.
 """
 
 from collections.abc import Mapping, Sequence
@@ -226,9 +227,13 @@ class Lbfgs(Optimizer):
         """Loss (L,) and gradient (L, n): of searching lanes at their trial points, of the others at their iterates."""
         now, step = self._now, self.batch_step(0)
         trial = now.point.addcmul(self._search.step_size[:, None], now.direction)
-        if n_searching == trial.shape[0]:
+        if self.keeps_width or n_searching == trial.shape[0]:
             loss, gradients = evaluate(unflattened(trial, parameters), step)
-            return loss, flattened(gradients)
+            found = loss, flattened(gradients)
+            if n_searching == trial.shape[0]:
+                return found
+            is_open = self._search.is_open
+            return torch.where(is_open, found[0], now.loss), _where(is_open, found[1], now.gradient)
         searching = torch.nonzero_static(self._search.is_open, size=n_searching)[:, 0]
         loss, gradients = evaluate(unflattened(trial[searching], parameters), step, searching)
         return now.loss.index_copy(0, searching, loss), now.gradient.index_copy(0, searching, flattened(gradients))

@@ -67,7 +67,10 @@ class Optimizer(ABC):
         settings: Those of the lanes that are still in the batch.
         steps: (L,) int64 updates taken; constant once a lane has ended.
         is_finite: (L,) bool, false from the first step whose loss was not finite; `steps` is then that step.
+        keeps_width: Whether the objective is evaluated for all lanes, also for those whose values are not needed.
     """
+
+    keeps_width = False
 
     def __init__(self, settings: Settings) -> None:
         self.settings = settings

@@ -1,12 +1,13 @@
 """A pack: many trainings of one workload in one batched program.
 
-Axes: L lane (all trainings of the pack), A active lane (those not yet ended), P probe.
+Axes: L lane (all trainings of the pack), A active lane (those not yet ended), P probe. In a pack of fixed width the
+tensors (A, ...) have W lanes, of which the first A are the active ones, and the others copies (`width`).
 """
 
 import time
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from functools import partial
-from typing import Any, Generic, Self
+from typing import Any, Generic, Self, TypeVar
 
 import numpy as np
 import torch
@@ -17,13 +18,13 @@ from attnsweep.workloads.engine.block_step import StepGraph, step_graph, step_in
 from attnsweep.workloads.engine.blocks import Problem, StepProgram, StepPrograms, shapes_of
 from attnsweep.workloads.engine.checkpoint import Checkpoint, CheckpointError, fingerprint
 from attnsweep.workloads.engine.conserved import ConservedQuantities
-from attnsweep.workloads.engine.contract import Batch, Lanes, P, Training, Workload
+from attnsweep.workloads.engine.contract import Batch, HeadScores, Lanes, P, Training, Workload
 from attnsweep.workloads.engine.examination import DESCENDED, examined
 from attnsweep.workloads.engine.first_order import FirstOrder, norm_per_lane
-from attnsweep.workloads.engine.functional import over_lanes
+from attnsweep.workloads.engine.functional import descent, over_lanes
 from attnsweep.workloads.engine.gradients import GradientGraph, GradientProgram
 from attnsweep.workloads.engine.judging import judged, least_losses
-from attnsweep.workloads.engine.layout import ROWS, Layout, prefixed, under
+from attnsweep.workloads.engine.layout import ROWS, Layout, prefixed, selected, under
 from attnsweep.workloads.engine.optimizers import State
 from attnsweep.workloads.engine.precision import in_type, is_rounded, measurable
 from attnsweep.workloads.engine.readings import numbers_of, to_numpy
@@ -32,6 +33,9 @@ from attnsweep.workloads.engine.result import PackResult
 from attnsweep.workloads.engine.starting_state import starting_state
 from attnsweep.workloads.engine.traces import NoRuleError
 from attnsweep.workloads.engine.update_rules import optimizer_of
+from attnsweep.workloads.engine.width import filled_up
+
+Array = TypeVar("Array", Tensor, NDArray[Any])
 
 _PROBES_AHEAD = 2
 """How many probes a lane may run ahead of the slowest one. A pack of 64 lanes that waits at every probe needs 121
@@ -56,6 +60,8 @@ class Pack(Generic[P]):
         programs: Compiled steps, for the block engine, or graphs; `None` for the vmapped engine.
         start: Parameters and buffers (L, ...) by name that replace those that the workload draws, in any
             floating-point type: such as where other trainings ended.
+        width: W, the lanes that the pack computes until its last training has ended; `None` for those that have not
+            ended alone.
     """
 
     def __init__(
@@ -66,17 +72,20 @@ class Pack(Generic[P]):
         extra_probe_steps: Sequence[int] = (),
         programs: StepPrograms | None = None,
         start: State | None = None,
+        width: int | None = None,
     ) -> None:
-        self._workload = workload
+        self._workload, self._width = workload, width
         self._all = Lanes(trainings, torch.device(device))
-        self._lanes = self._all
+        self._position = np.arange(len(trainings))
+        self._lanes = self._all.select(self._filled_up(self._position)) if width else self._all
         parameters, self._buffers, template = starting_state(workload, self._lanes, start)
         self._template, self._programs = template, None if is_rounded(self._lanes) else programs
         self._known: dict[Hashable, StepProgram | None] = {}
-        self._conserved = ConservedQuantities(workload, self._lanes, measurable(parameters))
+        self._conserved = ConservedQuantities(workload, self._all, measurable(self._active(parameters)))
         self._layout = Layout(parameters)
         self._rows = self._layout.rows(parameters)
         self._optimizer = optimizer_of(self._lanes)
+        self._optimizer.keeps_width = width is not None
         self._loss = over_lanes(template, workload.loss)
         self._examine = over_lanes(template, partial(examined, workload))
         self._eval_batch = workload.eval_batch(self._lanes)
@@ -84,14 +93,13 @@ class Pack(Generic[P]):
         found = to_numpy(levels(*map(measurable, (self._parameters, self._buffers, self._eval_batch))))
         self._least_loss = self._on_device(least_losses(workload, found))
         self._all_buffers = self._buffers
-        self._final_rows = torch.empty_like(self._rows)
+        self._final_rows = torch.empty_like(self._rows[: len(trainings)])
 
         own_steps = workload.probe_steps(self._lanes.shared)
         self._probe_steps = sorted({*own_steps, *extra_probe_steps})
         self._own_probes = np.searchsorted(self._probe_steps, own_steps)
-        self._record = Record(self._probe_steps, found, len(trainings))
+        self._record = Record(self._probe_steps, self._active(found), len(trainings))
         self._next_probe, self._n_evaluations = 0, 0
-        self._position = np.arange(len(trainings))
         self._drawn: list[Batch] = []
         self._first_drawn, self._drawn_for = 0, self._position
 
@@ -103,13 +111,14 @@ class Pack(Generic[P]):
         checkpoint: Checkpoint,
         device: str = "cpu",
         programs: StepPrograms | None = None,
+        width: int | None = None,
     ) -> Self:
         """The pack that `checkpoint` was taken of. On the same kind of device its results are the same to the last bit.
 
         Raises:
             CheckpointError: If the checkpoint is of other trainings.
         """
-        pack = cls(workload, trainings, device, programs=programs)
+        pack = cls(workload, trainings, device, programs=programs, width=width)
         if str(checkpoint["fingerprint"]) != pack._fingerprint():
             raise CheckpointError(f"{workload.name}: the checkpoint is of other trainings, or of another version")
         pack._restore(checkpoint)
@@ -165,11 +174,11 @@ class Pack(Generic[P]):
         Of trainings that have not ended: where they are.
         """
         lanes = torch.from_numpy(positions).to(self._all.device)
-        return self._all.select(lanes), _rows(self._layout.views(self._all_rows()) | self._all_buffers, lanes)
+        return self._all.select(lanes), selected(self._layout.views(self._all_rows()) | self._all_buffers, lanes)
 
     def _all_rows(self) -> Tensor:
         rows = self._final_rows.clone()
-        rows[self._on_device(self._position)] = self._rows
+        rows[self._on_device(self._position)] = self._rows[: self._position.size]
         return rows
 
     def checkpoint(self) -> Checkpoint:
@@ -192,7 +201,7 @@ class Pack(Generic[P]):
         self._batch_at(int(checkpoint["first_drawn"]))
         self._keep(checkpoint["position"])
         self._final_rows = self._on_device(checkpoint["rows"]).to(self._lanes.dtype)
-        self._rows = self._final_rows[self._on_device(self._position)]
+        self._rows = self._final_rows[self._filled_up(self._position)]
         state = {name: self._on_device(array) for name, array in under("optimizer", checkpoint).items()}
         if self._lanes.dtype == torch.bfloat16:
             state = in_type(state, torch.bfloat16)
@@ -206,6 +215,15 @@ class Pack(Generic[P]):
 
     def _on_device(self, array: NDArray[Any]) -> Tensor:
         return torch.tensor(array, device=self._all.device)
+
+    def _filled_up(self, lanes: NDArray[np.int64]) -> Tensor:
+        """The lanes (A,), and the copies that keep the pack's width."""
+        chosen = self._on_device(lanes)
+        return filled_up(chosen, self._width) if self._width and lanes.size else chosen
+
+    def _active(self, by_name: Mapping[str, Array]) -> dict[str, Array]:
+        """Of values (W, ...) those of the active lanes, (A, ...)."""
+        return {name: value[: self._position.size] for name, value in by_name.items()}
 
     def _train(self, most_evaluations: int) -> bool:
         """Trains up to the next probe, or for so many evaluations; returns whether the probe was reached."""
@@ -293,10 +311,10 @@ class Pack(Generic[P]):
             loss, gradient = program.descent(parameters[ROWS], buffers, batch, lanes)
             return loss, {ROWS: gradient}
         if lanes is not None:
-            buffers, batch = _rows(buffers, lanes), _rows(batch, lanes)
+            buffers, batch = selected(buffers, lanes), selected(batch, lanes)
         leaf, dtype = parameters[ROWS].detach().requires_grad_(), self._lanes.loss_dtype
         of_loss = self._layout.views(leaf.to(dtype)), in_type(buffers, dtype), in_type(batch, dtype)
-        loss, gradient = _descent("loss", self._loss(*of_loss), leaf)
+        loss, gradient = descent("loss", self._loss(*of_loss), leaf)
         return loss.to(leaf.dtype), {ROWS: gradient}
 
     def _batch_at(self, step: int) -> Batch:
@@ -312,20 +330,22 @@ class Pack(Generic[P]):
         return self._probe_steps[self._next_probe : ahead[-1] + 1]
 
     def _record_probe(self) -> None:
-        self._record.add_metrics(self._next_probe, self._position, self._probe())
+        probe, position = self._next_probe, self._position
+        self._record.add_metrics(probe, position, self._active(self._probe()))
         heads = self._workload.score_heads(self._lanes, measurable(self._parameters | self._buffers))
         if heads is not None:
-            self._record.add_heads(self._next_probe, self._position, heads)
+            heads = HeadScores(scores=self._active(heads.scores), role=heads.role[: position.size])
+            self._record.add_heads(probe, position, heads)
         if self._at_own_probe:
             is_finite, n_steps = self._optimizer.is_finite.cpu().numpy(), self._optimizer.steps.cpu().numpy()
-            self._record.add_progress(self._next_probe, self._position, is_finite, n_steps)
+            self._record.add_progress(probe, position, is_finite[: position.size], n_steps[: position.size])
 
     def _probe(self) -> dict[str, NDArray[np.float64]]:
         descended = measurable(self._optimizer.descended())
         batch = measurable(self._eval_batch) | prefixed(DESCENDED, descended)
         leaf = measurable({ROWS: self._rows.detach()})[ROWS].requires_grad_()
         eval_loss_A, measures = self._examine(self._layout.views(leaf), measurable(self._buffers), batch)
-        eval_loss_A, gradient = _descent("eval_loss", eval_loss_A, leaf)
+        eval_loss_A, gradient = descent("eval_loss", eval_loss_A, leaf)
         with torch.no_grad():
             loss_A = descended["train_loss"] if descended else self._train_loss()
             if self._at_own_probe:
@@ -336,7 +356,7 @@ class Pack(Generic[P]):
                     "eval_loss": eval_loss_A,
                     "grad_norm": norm_per_lane({ROWS: gradient}),
                     "param_norm": norm_per_lane({ROWS: leaf}),
-                    **self._conserved.measured(self._position, self._layout.views(leaf)),
+                    **self._conserved.measured(self._position, self._active(self._layout.views(leaf))),
                     **measures,
                 }
             )
@@ -348,10 +368,11 @@ class Pack(Generic[P]):
     def _drop_ended(self) -> None:
         """Removes from the batch the lanes that ended at the probe just recorded."""
         is_over = self._next_probe == len(self._probe_steps) - 1
-        ended = ~self._optimizer.is_running.cpu().numpy() | (is_over or self._is_solved())
-        if ended.any():
+        is_running = self._optimizer.is_running.cpu().numpy()[: self._position.size]
+        ended = np.flatnonzero(~is_running | (is_over or self._is_solved()))
+        if ended.size:
             self._final_rows[self._on_device(self._position[ended])] = self._rows[self._on_device(ended)]
-            self._keep(self._position[~ended])
+            self._keep(np.delete(self._position, ended))
 
     def _is_solved(self) -> NDArray[np.bool_]:
         shared = self._lanes.shared
@@ -365,24 +386,13 @@ class Pack(Generic[P]):
         """Keeps only the lanes at these positions in the pack."""
         if position.size == self._position.size:
             return
-        lanes = self._on_device(np.searchsorted(self._position, position))
+        lanes = self._filled_up(np.searchsorted(self._position, position))
         self._position, self._rows = position, self._rows[lanes]
         if self.done:
             return
         self._lanes = self._lanes.select(lanes)
-        self._buffers = _rows(self._buffers, lanes)
+        self._buffers = selected(self._buffers, lanes)
         self._least_loss = self._least_loss[lanes]
-        self._eval_batch = _rows(self._eval_batch, lanes)
-        self._drawn = [_rows(batch, lanes) for batch in self._drawn]
+        self._eval_batch = selected(self._eval_batch, lanes)
+        self._drawn = [selected(batch, lanes) for batch in self._drawn]
         self._optimizer.select(lanes)
-
-
-def _descent(name: str, loss: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:
-    """A loss (K,) of rows (K, n), and its gradients (K, n)."""
-    # Lanes do not mix, so the sum's gradient is each lane's own.
-    (gradient,) = torch.autograd.grad(numbers_of(name, loss).sum(), rows, materialize_grads=True)
-    return loss.detach(), gradient
-
-
-def _rows(state: State, lanes: Tensor) -> State:
-    return {name: value[lanes] for name, value in state.items()}

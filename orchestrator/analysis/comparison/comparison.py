@@ -12,6 +12,7 @@ from attnsweep.orchestrator.analysis.answer import DrawnAnswer
 from attnsweep.orchestrator.analysis.comparison.difference import RateDifference, difference_label
 from attnsweep.orchestrator.analysis.labels import value_label
 from attnsweep.orchestrator.analysis.rates.crossing import by_label
+from attnsweep.orchestrator.analysis.rates.ending import Ending
 from attnsweep.orchestrator.analysis.rates.interaction import InteractionTest
 from attnsweep.search_spaces.dimensions import Scalar
 
@@ -21,17 +22,17 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class GroupDifference:
-    """The difference in the stuck rate in one bin of a parameter, or in one cell of two.
+    """The difference in the rate in one bin of a parameter, or in one cell of two.
 
     Attributes:
         label: The label of the bin or cell.
         n: Pairs in it; without pairs, trainings of both sweeps.
-        stuck: The difference in the stuck rate.
+        rate: The difference.
     """
 
     label: str
     n: int
-    stuck: RateDifference
+    rate: RateDifference
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -44,10 +45,12 @@ class SweepComparison(DrawnAnswer):
         n_configurations: Distinct configurations of the pairs.
         paired: Whether only the pairs are compared.
         changed: Parameters with one value throughout A and another throughout B; pairs are equal in all others.
+        ending: What is compared: the stuck trainings, or those of one outcome.
+        rate: The difference in their rate.
         stuck: The difference in the stuck rate.
         outcomes: The difference in the rate of each outcome that occurs, the most frequent in A first.
         by: The parameter whose bins are the groups, or two with a comma between them; empty if none was asked for.
-        groups: The difference in the stuck rate in each group.
+        groups: The difference in the rate in each group.
         by_test: The test whether the change, as a factor of the odds, differs between the groups; `None` without them.
     """
 
@@ -57,6 +60,8 @@ class SweepComparison(DrawnAnswer):
     n_configurations: int
     paired: bool
     changed: Mapping[str, tuple[Scalar, Scalar]]
+    ending: Ending
+    rate: RateDifference
     stuck: RateDifference
     outcomes: Mapping[str, RateDifference]
     by: str
@@ -68,10 +73,10 @@ class SweepComparison(DrawnAnswer):
 
     def sentence(self) -> str:
         """`stuck rate changed by +0.12 [0.08, 0.16]`, and whether the interval excludes 0."""
-        if self.stuck.value is None:
-            return "stuck rate: nothing to compare, every training failed in one of the sweeps"
-        shown = "" if self.stuck.is_shown else ": no difference is shown"
-        return f"stuck rate changed by {difference_label(self.stuck)}{shown}"
+        if self.rate.value is None:
+            return f"{self.ending.share_label}: nothing to compare, every training failed in one of the sweeps"
+        shown = "" if self.rate.is_shown else ": no difference is shown"
+        return f"{self.ending.share_label} changed by {difference_label(self.rate)}{shown}"
 
     def how(self) -> str:
         """How the trainings were compared: in pairs or not, and how many."""
@@ -90,19 +95,24 @@ class SweepComparison(DrawnAnswer):
             "n_pairs": self.n_pairs,
             "n_configurations": self.n_configurations,
             "changed_parameters": {name: {"a": old, "b": new} for name, (old, new) in self.changed.items()},
+            "rate_of": {"outcome": self.ending.outcome, "detail": self.ending.detail},
+            "rate": self.rate.as_json(),
+            "difference_is_shown": self.rate.is_shown,
             "stuck_rate": self.stuck.as_json(),
-            "difference_is_shown": self.stuck.is_shown,
             "outcomes": {outcome: each.as_json() for outcome, each in self.outcomes.items()},
             "by": self.by or None,
-            "groups": [{"label": each.label, "n": each.n} | each.stuck.as_json() for each in self.groups],
+            "groups": [{"label": each.label, "n": each.n} | each.rate.as_json() for each in self.groups],
             "by_test": None if self.by_test is None else dataclasses.asdict(self.by_test),
         }
 
     def to_arrow(self) -> pa.Table:
-        """One row for the stuck rate, each outcome and each group: rates in A and B, difference and interval."""
+        """One row for the stuck rate, each outcome, the detail if one was named, and each group: both rates, difference
+        and interval."""
         rows: list[tuple[str, str, RateDifference]] = [("stuck rate", "", self.stuck)]
         rows += [("outcome", outcome, each) for outcome, each in self.outcomes.items()]
-        rows += [(f"stuck rate by {self.by}", each.label, each.stuck) for each in self.groups]
+        if self.ending.detail is not None:
+            rows.append((self.ending.share_label, "", self.rate))
+        rows += [(f"{self.ending.share_label} by {self.by}", each.label, each.rate) for each in self.groups]
         numbers = {
             "a": [each.before.share for _, _, each in rows],
             "b": [each.after.share for _, _, each in rows],
@@ -123,7 +133,10 @@ class SweepComparison(DrawnAnswer):
 
         rows = [("stuck rate", self.stuck)]
         rows += [(figure_text(outcome.replace("_", " ")), each) for outcome, each in self.outcomes.items()]
-        rows += [(f"stuck rate, {by_label(self.by)} {figure_text(each.label, 40)}", each.stuck) for each in self.groups]
+        name = figure_text(self.ending.share_label)
+        if self.ending.detail is not None:
+            rows.append((name, self.rate))
+        rows += [(f"{name}, {by_label(self.by)} {figure_text(each.label, 40)}", each.rate) for each in self.groups]
         with house_style():
             figure, panel = new_figure(1.5 * WIDTH, 1.2 + 0.3 * len(rows), grid="x")
             panel.axvline(0, color=GREY, linewidth=0.8)

@@ -2,6 +2,7 @@
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -15,6 +16,7 @@ from attnsweep.orchestrator.analysis.comparison.difference import (
 )
 from attnsweep.orchestrator.analysis.opened_sweep import SweepData
 from attnsweep.orchestrator.analysis.rates.crossing import Crossing, names_of
+from attnsweep.orchestrator.analysis.rates.ending import Ending, read_ending
 from attnsweep.orchestrator.analysis.rates.grouping import Group, groups_by
 from attnsweep.orchestrator.analysis.rates.interaction import InteractionTest, interaction_test
 from attnsweep.orchestrator.analysis.rates.intervals import pooling, trials_count_once, weights_of_equal_trials
@@ -23,7 +25,8 @@ from attnsweep.search_spaces.dimensions import Scalar
 from attnsweep.search_spaces.sweep import Sweep
 from attnsweep.workloads.errors import UserError, did_you_mean
 
-_STUCK_RATE = "stuck"
+_STUCK, _ENDED = "stuck", "ended"
+"""Rates of no single outcome: of the stuck trainings, and of those with the ending that was asked for."""
 _ENOUGH_PAIRS = 0.5
 """Pairs are compared if they are at least this share of the smaller sweep. Fewer would leave out most trainings."""
 
@@ -38,11 +41,13 @@ class _Trainings:
     seed: Sequence[int]
     outcome: Sequence[str]
     stuck: Sequence[bool]
+    ended: Sequence[bool]
     parameters: Mapping[str, Sequence[Scalar]]
 
     def has(self, thing: str) -> list[bool]:
-        """Whether each training has this outcome, or is stuck."""
-        return list(self.stuck) if thing == _STUCK_RATE else [outcome == thing for outcome in self.outcome]
+        """Whether each training has this outcome, is stuck, or has ended as was asked for."""
+        columns = {_STUCK: self.stuck, _ENDED: self.ended}
+        return list(columns[thing]) if thing in columns else [outcome == thing for outcome in self.outcome]
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -54,7 +59,14 @@ class _Pairs:
     cluster: Sequence[int]
 
 
-def compare_sweeps(a: SweepData, b: SweepData, *, by: str | Sequence[str] | None = None) -> SweepComparison:
+def compare_sweeps(
+    a: SweepData,
+    b: SweepData,
+    *,
+    by: str | Sequence[str] | None = None,
+    outcome: str = "stuck",
+    detail: str | None = None,
+) -> SweepComparison:
     """Compares two opened sweeps: see `attnsweep.orchestrator.analysis.compare`."""
     workloads = [each.directories[0].spec.workload for each in (a, b)]
     if workloads[0] != workloads[1]:
@@ -64,14 +76,15 @@ def compare_sweeps(a: SweepData, b: SweepData, *, by: str | Sequence[str] | None
             expected=f"one of {workloads[0]}, as A is",
             fix="compare sweeps of one workload",
         )
-    before, after = _read(a), _read(b)
+    ending = _ending(a, b, outcome, detail)
+    before, after = _read(a, ending), _read(b, ending)
     changed = _changed(before, after)
     pairs = _pairs(before, after, changed)
     paired = len(pairs.rows_a) > 0 and len(pairs.rows_a) >= _ENOUGH_PAIRS * min(len(before.trial), len(after.trial))
     outcomes = sorted({*before.outcome, *after.outcome}, key=lambda name: (-list(before.outcome).count(name), name))
     specs = [each.spec for sweep in (a, b) for each in sweep.directories]
     used = pairs if paired else None
-    found = _differences(specs, before, after, used, [_STUCK_RATE, *outcomes])
+    rate, stuck, *others = _differences(specs, before, after, used, [_ENDED, _STUCK, *outcomes])
     crossing = _crossing(names_of(by, "--by"), specs, before, after, changed)
     groups, by_test = ((), None) if not crossing.names else _by(crossing, specs, before, after, used)
     return SweepComparison(
@@ -81,18 +94,29 @@ def compare_sweeps(a: SweepData, b: SweepData, *, by: str | Sequence[str] | None
         n_configurations=len(set(pairs.cluster)),
         paired=paired,
         changed=changed,
-        stuck=found[0],
-        outcomes=dict(zip(outcomes, found[1:], strict=True)),
+        ending=ending,
+        rate=rate,
+        stuck=stuck,
+        outcomes=dict(zip(outcomes, others, strict=True)),
         by=crossing.by,
         groups=groups,
         by_test=by_test,
     )
 
 
-def _read(data: SweepData) -> _Trainings:
+def _ending(a: SweepData, b: SweepData, outcome: str, detail: str | None) -> Ending:
+    """What the rate is of. A detail may occur in one of the sweeps only."""
+    with a.reading() as connection, suppress(UserError):
+        return read_ending(connection, outcome, detail)
+    with b.reading() as connection:
+        return read_ending(connection, outcome, detail)
+
+
+def _read(data: SweepData, ending: Ending) -> _Trainings:
     with data.reading() as connection:
         table = connection.sql(
-            "select trial, seed, outcome::varchar as outcome, stuck, columns('param_.*') "
+            "select trial, seed, outcome::varchar as outcome, stuck, "
+            f"coalesce({ending.condition}, false) as ended, columns('param_.*') "
             f"from trainings where {IS_JUDGED} order by trial, replicate"
         ).to_arrow_table()
     columns = {name: table[name].to_pylist() for name in table.column_names}
@@ -101,6 +125,7 @@ def _read(data: SweepData) -> _Trainings:
         columns.pop("seed"),
         columns.pop("outcome"),
         columns.pop("stuck"),
+        columns.pop("ended"),
         {name.removeprefix("param_"): values for name, values in columns.items()},
     )
 
@@ -209,20 +234,20 @@ def _change_by(
     if pairs is not None:
         rows = zip(pairs.rows_a, pairs.rows_b, pairs.cluster, strict=True)
         ends = [
-            (sweep, place[before.trial[a]], cluster, stuck)
+            (sweep, place[before.trial[a]], cluster, ended)
             for a, b, cluster in rows
-            for sweep, stuck in enumerate((before.stuck[a], after.stuck[b]))
+            for sweep, ended in enumerate((before.ended[a], after.ended[b]))
         ]
     else:
         shifts = ((0, before, 0), (1, after, apart))
         ends = [
-            (sweep, place[shift + trial], shift + trial, stuck)
+            (sweep, place[shift + trial], shift + trial, ended)
             for sweep, each, shift in shifts
-            for trial, stuck in zip(each.trial, each.stuck, strict=True)
+            for trial, ended in zip(each.trial, each.ended, strict=True)
         ]
-    for sweep, group, cluster, stuck in ends:
+    for sweep, group, cluster, ended in ends:
         counts[sweep, group, cluster][0] += 1
-        counts[sweep, group, cluster][1] += stuck
+        counts[sweep, group, cluster][1] += ended
     if not counts:
         return InteractionTest(0.0, 0, None, "nothing to compare")
     sweeps, groups, clusters = np.array(list(counts)).T
@@ -242,7 +267,7 @@ def _group_difference(
     if pairs is not None:
         chosen = [index for index, row in enumerate(pairs.rows_a) if before.trial[row] in group.trials]
         inside = _Pairs(*([rows[each] for each in chosen] for rows in (pairs.rows_a, pairs.rows_b, pairs.cluster)))
-        return GroupDifference(group.label, len(chosen), _differences(specs, before, after, inside, [_STUCK_RATE])[0])
+        return GroupDifference(group.label, len(chosen), _differences(specs, before, after, inside, [_ENDED])[0])
     counts_a, counts_b = _counts_in(group, before, 0), _counts_in(group, after, apart)
     found = unpaired_difference(counts_a, counts_b, pooling(*specs))
     return GroupDifference(group.label, sum(n for n, _ in counts_a + counts_b), found)
@@ -250,7 +275,7 @@ def _group_difference(
 
 def _counts_in(group: Group, trainings: _Trainings, shift: int) -> list[tuple[int, int]]:
     rows = [row for row, trial in enumerate(trainings.trial) if trial + shift in group.trials]
-    return _by_trial([trainings.trial[row] for row in rows], [trainings.stuck[row] for row in rows])
+    return _by_trial([trainings.trial[row] for row in rows], [trainings.ended[row] for row in rows])
 
 
 def _by_trial(trials: Sequence[int], has: Sequence[bool]) -> list[tuple[int, int]]:

@@ -2,17 +2,22 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import overload
 
 import duckdb
 import numpy as np
+import pyarrow as pa
 
+from attnsweep.orchestrator.analysis.answer import Answer
 from attnsweep.orchestrator.analysis.rates.by_parameter import ParameterRates, binned_rates, swept_names
 from attnsweep.orchestrator.analysis.rates.intervals import (
     Rate,
     pooling,
+    share_label,
     trials_count_once,
     weights_of_equal_trials,
 )
+from attnsweep.orchestrator.analysis.rates.two_way import with_rates
 from attnsweep.orchestrator.analysis.roles.history import RoleHistory, role_histories
 from attnsweep.orchestrator.ledger.sql import param_column
 from attnsweep.search_spaces.sweep import Sweep
@@ -50,7 +55,67 @@ class RoleRatesBy:
     by_parameter: tuple[ParameterRates, ...]
 
 
-def role_rates(connection: duckdb.DuckDBPyConnection, spec: Sweep, *, any_layer: bool = False) -> tuple[RoleRate, ...]:
+@dataclass(frozen=True, repr=False)
+class RoleRates(Answer, Sequence[RoleRate]):
+    """How often each role occurs in each layer: a sequence with one element for each, and a table."""
+
+    rates: tuple[RoleRate, ...]
+
+    @overload
+    def __getitem__(self, index: int) -> RoleRate: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> tuple[RoleRate, ...]: ...
+
+    def __getitem__(self, index: int | slice) -> RoleRate | tuple[RoleRate, ...]:
+        return self.rates[index]
+
+    def __len__(self) -> int:
+        return len(self.rates)
+
+    def _in_words(self) -> str:
+        words = (f"{each.role} in {_layer(each.layer)} {share_label(each.rate)}" for each in self.rates)
+        return "; ".join(words) or "no heads that could have a role"
+
+    def to_arrow(self) -> pa.Table:
+        """One row per layer and role: the share of trainings with its interval, and the share of heads."""
+        table = with_rates(_layers_and_roles(self.rates), [each.rate for each in self.rates])
+        return table.append_column("head_share", pa.array([each.head_share for each in self.rates], pa.float64()))
+
+
+@dataclass(frozen=True, repr=False)
+class RoleRatesByParameter(Answer, Sequence[RoleRatesBy]):
+    """How often each role occurs in each layer, by each swept parameter: a sequence, and a table."""
+
+    rates: tuple[RoleRatesBy, ...]
+
+    @overload
+    def __getitem__(self, index: int) -> RoleRatesBy: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> tuple[RoleRatesBy, ...]: ...
+
+    def __getitem__(self, index: int | slice) -> RoleRatesBy | tuple[RoleRatesBy, ...]:
+        return self.rates[index]
+
+    def __len__(self) -> int:
+        return len(self.rates)
+
+    def _in_words(self) -> str:
+        parameters = dict.fromkeys(by.parameter for each in self.rates for by in each.by_parameter)
+        return f"{', '.join(dict.fromkeys(each.role for each in self.rates))} by {', '.join(parameters)}"
+
+    def to_arrow(self) -> pa.Table:
+        """One row per layer, role, parameter and bin: the share of trainings with its interval."""
+        rows = [(each, by, one) for each in self.rates for by in each.by_parameter for one in by.bins]
+        table = _layers_and_roles([each for each, _, _ in rows])
+        table = table.append_column("parameter", pa.array([by.title for _, by, _ in rows], pa.string()))
+        table = table.append_column("bin", pa.array([one.label for _, _, one in rows], pa.string()))
+        table = table.append_column("n_trials", pa.array([one.n_trials for _, _, one in rows], pa.int64()))
+        return with_rates(table, [one.rate for _, _, one in rows])
+
+
+def role_rates(connection: duckdb.DuckDBPyConnection, spec: Sweep, *, any_layer: bool = False) -> RoleRates:
     """The share of trainings and of heads with each role, layer by layer, for all roles that occur or could occur.
 
     The interval does not treat the trainings of one trial as independent. Failed and diverged trainings, and those
@@ -61,12 +126,12 @@ def role_rates(connection: duckdb.DuckDBPyConnection, spec: Sweep, *, any_layer:
         spec: The sweep.
         any_layer: Whether to take the heads of all layers together.
     """
-    return rates_of(role_histories(connection, any_layer=any_layer), spec)
+    return RoleRates(rates_of(role_histories(connection, any_layer=any_layer), spec))
 
 
 def role_rates_by(
     connection: duckdb.DuckDBPyConnection, spec: Sweep, *, any_layer: bool = False
-) -> tuple[RoleRatesBy, ...]:
+) -> RoleRatesByParameter:
     """The share of trainings with each role by each parameter that the sweep varies.
 
     Args:
@@ -74,7 +139,9 @@ def role_rates_by(
         spec: The sweep.
         any_layer: Whether to take the heads of all layers together.
     """
-    return rates_by_parameter_of(role_histories(connection, any_layer=any_layer), connection, spec)
+    return RoleRatesByParameter(
+        rates_by_parameter_of(role_histories(connection, any_layer=any_layer), connection, spec)
+    )
 
 
 def rates_of(histories: Sequence[RoleHistory], spec: Sweep) -> tuple[RoleRate, ...]:
@@ -97,6 +164,15 @@ def rates_by_parameter_of(
         rates = binned_rates(spec, [values[trial] for trial in counts], list(counts.values()), pooling(spec))
         found.append(RoleRatesBy(each.layer, each.role, rates))
     return tuple(found)
+
+
+def _layers_and_roles(rates: Sequence[RoleRate | RoleRatesBy]) -> pa.Table:
+    layers = pa.array([each.layer for each in rates], pa.int32())
+    return pa.table({"layer": layers, "role": pa.array([each.role for each in rates], pa.string())})
+
+
+def _layer(layer: int | None) -> str:
+    return "any layer" if layer is None else f"layer {layer}"
 
 
 def _head_share(history: RoleHistory, spec: Sweep) -> float:

@@ -13,13 +13,15 @@ from attnsweep.orchestrator.analysis.comparison.difference import RateDifference
 from attnsweep.orchestrator.analysis.rates.intervals import Rate, rate_label
 
 
-def compare_directories(a: str, b: str, by: str | None, console: Console) -> SweepComparison:
+def compare_directories(
+    a: str, b: str, by: str | None, console: Console, outcome: str = "stuck", detail: str | None = None
+) -> SweepComparison:
     """Compares two sweeps and prints the comparison.
 
     Raises:
         UserError: See `attnsweep.orchestrator.analysis.compare`.
     """
-    comparison = compare(a, b, by=by)
+    comparison = compare(a, b, by=by, outcome=outcome, detail=detail)
     print_comparison(comparison, console)
     return comparison
 
@@ -37,17 +39,17 @@ def print_comparison(comparison: SweepComparison, console: Console) -> None:
         console.print(f"differ in {change_label(comparison.changed)}", soft_wrap=True, markup=False, highlight=False)
     console.print(comparison.how(), soft_wrap=True, markup=False, highlight=False)
     rows = {"stuck": comparison.stuck} | dict(comparison.outcomes)
+    if comparison.ending.detail is not None:
+        rows[comparison.ending.label] = comparison.rate
     console.print(_table("", rows))
     if comparison.by:
         title = comparison.by.replace(",", " × ")
-        console.print(_table(title, {each.label: each.stuck for each in comparison.groups}))
+        console.print(_table(title, {each.label: each.rate for each in comparison.groups}))
     if comparison.by_test is not None:
         words = f"Does the change, as a factor of the odds, differ between these? {comparison.by_test}"
         console.print(words, soft_wrap=True, markup=False, highlight=False)
-    if comparison.stuck.p is not None:
-        console.print(
-            f"McNemar's exact test, pairs taken as independent: p = {comparison.stuck.p:.2g}", highlight=False
-        )
+    if comparison.rate.p is not None:
+        console.print(f"McNemar's exact test, pairs taken as independent: p = {comparison.rate.p:.2g}", highlight=False)
     console.print(comparison.sentence(), soft_wrap=True, markup=False, highlight=False)
 
 

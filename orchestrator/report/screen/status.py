@@ -87,6 +87,8 @@ def _lines(directory: SweepDirectory) -> Iterator[str]:
     counts = Ledger(directory.place).ask(partial(_read, spec=spec))
     state = "finished" if directory.finished else said.in_words(now) if said else "not finished"
     yield f"{directory.sweep}: {state}"
+    if directory.sources:
+        yield f"merged from {', '.join(each.sweep for each in directory.sources)}"
     asked = (
         f"{said.n_asked} of {spec.trials} drawn, {counts.n_trials}" if said else f"{counts.n_trials} of {spec.trials}"
     )

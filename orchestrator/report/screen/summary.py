@@ -19,7 +19,7 @@ from attnsweep.orchestrator.ledger.reader import Ledger
 from attnsweep.orchestrator.report.screen.promised import Promised, read_promised
 from attnsweep.orchestrator.storage.location import as_argument
 from attnsweep.orchestrator.storage.replays import Replays
-from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
+from attnsweep.orchestrator.storage.sweep_directory import REPORT_FILE, SweepDirectory
 
 if TYPE_CHECKING:
     import duckdb
@@ -66,6 +66,16 @@ class Summary:
         return self.results.n_trainings
 
     @property
+    def has_trained(self) -> bool:
+        """Whether this run has added trainings to the ledger."""
+        return self.trainings_per_second > 0
+
+    @property
+    def has_report(self) -> bool:
+        """Whether the directory holds a report, of these rows or of earlier ones."""
+        return self.directory.place.has_text(REPORT_FILE)
+
+    @property
     def n_failed(self) -> int:
         """The number of trainings that raised an error."""
         return self.results.outcomes.get("failed", 0)
@@ -95,8 +105,13 @@ class Summary:
         }
         return json.dumps(content, allow_nan=False)
 
-    def print(self, console: Console) -> None:
-        """Prints the summary with the next commands to type."""
+    def print(self, console: Console, *, report: bool = False) -> None:
+        """Prints the summary with the next commands to type.
+
+        Args:
+            console: Where.
+            report: Whether the report is drawn after it.
+        """
         place = as_argument(self.directory.place)
         console.print(
             Text.assemble(
@@ -124,6 +139,8 @@ class Summary:
         console.print(f"{self.seconds:.1f} s, {self.trainings_per_second:.0f} trainings per second")
         if self.promised is not None:
             console.print(self.promised.sentence(), soft_wrap=True, highlight=False, markup=False)
+        if report and self.finished:
+            console.print(f"report   {place}/{REPORT_FILE}", soft_wrap=True, highlight=False, markup=False)
         for line in self.next_steps(place):
             console.print(line, soft_wrap=True, highlight=False, markup=False)
 

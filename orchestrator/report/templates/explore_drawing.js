@@ -157,6 +157,45 @@ function scaleAxis(axis) {
   return { places: Float32Array.from(scaled, place), ticks, band: 0 };
 }
 
+// The label, cut where it is wider than its room.
+function cutLabel(pen, label, room) {
+  let end = label.length;
+  let cut = label;
+  while (end > 0 && pen.measureText(cut).width > room) {
+    end -= 1;
+    cut = `${label.slice(0, end)}…`;
+  }
+  return end > 0 ? cut : "";
+}
+
+const GAP = 6; // between two labels, in pixels
+const LEAST_ROOM = 44; // for a cut label that still says something
+
+// The ticks along a line of so many pixels, without those whose labels would touch: every second, third, ...
+// The labels of choices are also cut.
+function roomyTicks(pen, { ticks, band }, length) {
+  const widths = ticks.map(([, label]) => (band ? Math.min(pen.measureText(label).width, LEAST_ROOM) : pen.measureText(label).width));
+  for (let every = 1; ; every += 1) {
+    const kept = ticks.map((_, at) => at).filter((at) => at % every === 0);
+    const fits = kept.slice(1).every((at, index) => {
+      const before = kept[index];
+      return (ticks[at][0] - ticks[before][0]) * length >= (widths[at] + widths[before]) / 2 + GAP;
+    });
+    if (!fits) continue;
+    const room = band ? every * band * length - GAP : Infinity;
+    return kept.map((at) => [ticks[at][0], cutLabel(pen, ticks[at][1], room)]);
+  }
+}
+
+const LINE = 14; // of text, in pixels
+
+// The same along a line that goes up: labels are as high as a line of text, and as wide as there is room.
+function stackedTicks(pen, { ticks }, length, room) {
+  let every = 1;
+  while (ticks.slice(every).some(([place], at) => (place - ticks[at][0]) * length < LINE)) every += 1;
+  return ticks.filter((_, at) => at % every === 0).map(([place, label]) => [place, cutLabel(pen, label, room)]);
+}
+
 // The same part of -0.5 to 0.5 for a trial in each drawing: trials with one choice do not cover each other.
 function jitter(at) {
   return ((at * 0.6180339887) % 1) - 0.5;

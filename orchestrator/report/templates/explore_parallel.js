@@ -2,7 +2,7 @@
 
 const MOST_LINES = 5000;
 const SIDE = 48;
-const TOP = 26;
+const TOP = 40;
 const FOOT = 14;
 const GRIP = 22; // of an axis, to either side, in pixels
 
@@ -36,7 +36,8 @@ function makeParallel(view) {
     const pen = plate.clear(plate.above);
     const { ink, soft, mark, paper } = state.scheme;
     pen.font = "12px system-ui, sans-serif";
-    view.scales.forEach(({ ticks }, axis) => {
+    const room = (plate.width - 2 * SIDE) / Math.max(sweep.axes.length - 1, 1);
+    view.scales.forEach((scale, axis) => {
       const left = across(axis);
       const isLast = axis === sweep.axes.length - 1;
       pen.strokeStyle = soft;
@@ -45,16 +46,17 @@ function makeParallel(view) {
       pen.lineTo(left, up(1));
       pen.stroke();
       pen.textAlign = axis === 0 ? "left" : isLast ? "right" : "center";
-      const room = (plate.width - 2 * SIDE) / Math.max(sweep.axes.length - 1, 1) - 6;
       pen.fillStyle = ink;
-      pen.fillText(sweep.axes[axis].name, left + (axis === 0 ? 4 - SIDE : isLast ? SIDE - 4 : 0), 13, Math.max(room, 40));
+      // On two lines in turn, so that each name has the room of two; those at the ends also have what is beside them.
+      const name = cutLabel(pen, sweep.axes[axis].name, axis === 0 || isLast ? room + SIDE - GAP : 2 * room - GAP);
+      pen.fillText(name, left + (axis === 0 ? 4 - SIDE : isLast ? SIDE - 4 : 0), axis % 2 ? 12 + LINE : 12);
       pen.textAlign = isLast ? "left" : "right";
       pen.lineWidth = 3;
       pen.strokeStyle = paper;
-      for (const [place, label] of ticks) {
+      for (const [place, label] of stackedTicks(pen, scale, up(0) - up(1), Math.min(room, SIDE) - 8)) {
         const from = left + (isLast ? 5 : -5);
-        pen.strokeText(label, from, up(place) + 4, SIDE - 8);
-        pen.fillText(label, from, up(place) + 4, SIDE - 8);
+        pen.strokeText(label, from, up(place) + 4);
+        pen.fillText(label, from, up(place) + 4);
       }
       pen.lineWidth = 1;
       if (brushes.has(axis)) {

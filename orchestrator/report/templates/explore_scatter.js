@@ -32,13 +32,13 @@ function makeScatter(view) {
     pen.fillStyle = ink;
     pen.strokeRect(MARGIN.left, MARGIN.top, right - MARGIN.left, bottom - MARGIN.top);
     pen.textAlign = "center";
-    for (const [place, label] of view.scales[state.x].ticks) {
+    for (const [place, label] of roomyTicks(pen, view.scales[state.x], right - MARGIN.left)) {
       pen.fillText(label, MARGIN.left + place * (right - MARGIN.left), bottom + 16);
     }
     pen.fillText(sweep.axes[state.x].name, (MARGIN.left + right) / 2, plate.height - 8);
     pen.textAlign = "right";
-    for (const [place, label] of view.scales[state.y].ticks) {
-      pen.fillText(label, MARGIN.left - 5, bottom - place * (bottom - MARGIN.top) + 4, MARGIN.left - 18);
+    for (const [place, label] of stackedTicks(pen, view.scales[state.y], bottom - MARGIN.top, MARGIN.left - 24)) {
+      pen.fillText(label, MARGIN.left - 5, bottom - place * (bottom - MARGIN.top) + 4);
     }
     pen.save();
     pen.translate(11, (MARGIN.top + bottom) / 2);

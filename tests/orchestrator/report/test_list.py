@@ -110,7 +110,7 @@ def test_a_run_remembers_and_tells(tmp_path: Path, no_mlflow: None) -> None:
     spec, told = tmp_path / "sweep.yaml", tmp_path / "told.json"
     spec.write_text(small_sweep("small").to_yaml())
     arguments = ["run", str(spec), "--local", "--dir", str(tmp_path / "s"), "--note", "a", "--tag", "b=c=d", "--json"]
-    done = CliRunner().invoke(app, [*arguments, "--on-finish", f"cat > {told}; exit 1"])
+    done = CliRunner().invoke(app, [*arguments, "--no-report", "--on-finish", f"cat > {told}; exit 1"])
     assert done.exit_code == 0
     assert json.loads(told.read_text()) == json.loads(done.stdout.splitlines()[-1])
     assert "ended with exit code 1" in done.stderr

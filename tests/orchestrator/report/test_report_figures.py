@@ -49,15 +49,27 @@ def curves(tmp_path_factory: pytest.TempPathFactory) -> SweepReport:
     return _report(tmp_path_factory.mktemp("sweeps") / "curves", 40, with_heads=False)
 
 
-def _of(report: SweepReport, section: Section) -> list[Picture]:
-    return [each for each in draw_sweep(report) if each.section == section]
+@pytest.fixture(scope="module")
+def of_heads(heads: SweepReport) -> list[Picture]:
+    return list(draw_sweep(heads))
+
+
+@pytest.fixture(scope="module")
+def of_curves(curves: SweepReport) -> list[Picture]:
+    """Of two reports on the same trainings, what the one with heads does not show."""
+    return [each for each in draw_sweep(curves) if each.section == "curves"]
+
+
+def _of(pictures: list[Picture], section: Section) -> list[Picture]:
+    return [each for each in pictures if each.section == section]
 
 
 @pytest.mark.slow
-def test_each_figure_can_be_read(heads: SweepReport, curves: SweepReport, tmp_path: Path) -> None:
+def test_each_figure_can_be_read(
+    heads: SweepReport, of_heads: list[Picture], of_curves: list[Picture], tmp_path: Path
+) -> None:
     few = _report(tmp_path / "few", 4)
-    pictures = [picture for report in (heads, curves, few) for picture in draw_sweep(report)]
-    pictures.append(draw_overview([heads, few]))
+    pictures = [*of_heads, *of_curves, *draw_sweep(few), draw_overview([heads, few])]
     assert {each.section for each in pictures} == {
         *("stuck", "phase", "by_outcome", "cells", "outcomes", "curves", "composition", "emergence", "sweeps"),
     }
@@ -65,8 +77,8 @@ def test_each_figure_can_be_read(heads: SweepReport, curves: SweepReport, tmp_pa
 
 
 @pytest.mark.slow
-def test_outcomes_are_bars_with_their_numbers_beside(heads: SweepReport) -> None:
-    [picture] = _of(heads, "outcomes")
+def test_outcomes_are_bars_with_their_numbers_beside(heads: SweepReport, of_heads: list[Picture]) -> None:
+    [picture] = _of(of_heads, "outcomes")
     (panel,) = picture.figure.axes
     assert bars(panel) == [each.rate.share for each in heads.outcomes]
     bounds = [row[2:] for row in intervals(panel, "x")]
@@ -83,9 +95,9 @@ def test_sweeps_are_bars_side_by_side(heads: SweepReport, curves: SweepReport) -
     assert tick_labels(panel, "y") == ["1. heads", "2. curves"]
 
 
-def test_cells_show_shares_and_intervals(heads: SweepReport) -> None:
+def test_cells_show_shares_and_intervals(heads: SweepReport, of_heads: list[Picture]) -> None:
     assert heads.regions is not None
-    _, stuck, solved = _of(heads, "cells")
+    _, stuck, solved = _of(of_heads, "cells")
     (panel,) = stuck.figure.axes
     known = [each for each in heads.regions.cells if each.stuck.share is not None]
     assert texts(panel)[::2] == [f"{each.stuck.share:.2f}" for each in known]
@@ -104,8 +116,8 @@ def test_cells_show_shares_and_intervals(heads: SweepReport) -> None:
 
 
 @pytest.mark.slow
-def test_learning_curves_show_median_quartiles_and_levels(curves: SweepReport) -> None:
-    drawn = _of(curves, "curves")
+def test_learning_curves_show_median_quartiles_and_levels(curves: SweepReport, of_curves: list[Picture]) -> None:
+    drawn = _of(of_curves, "curves")
     assert len(drawn) == len(curves.curves) == 6
     for picture, curve in zip(drawn, curves.curves, strict=True):
         (panel,) = picture.figure.axes
@@ -122,8 +134,10 @@ def test_learning_curves_show_median_quartiles_and_levels(curves: SweepReport) -
             assert set(texts(panel)) == {level.name for level in seen}
 
 
-def test_the_map_shows_the_most_frequent_outcome_and_all_in_its_hover(heads: SweepReport) -> None:
-    rates, drawn = present(heads.plane).outcomes, _of(heads, "cells")[0]
+def test_the_map_shows_the_most_frequent_outcome_and_all_in_its_hover(
+    heads: SweepReport, of_heads: list[Picture]
+) -> None:
+    rates, drawn = present(heads.plane).outcomes, _of(of_heads, "cells")[0]
     (panel,) = drawn.figure.axes
     assert texts(panel)[::2] == [f"{max(rate.share or 0 for rate in cell):.2f}" for cell in rates.rates]
     assert len(drawn.hover) == len(rates.groups)
@@ -131,22 +145,22 @@ def test_the_map_shows_the_most_frequent_outcome_and_all_in_its_hover(heads: Swe
     assert all(f"{name} {rate.share:.2f} [" in first for name, rate in zip(rates.outcomes, rates.rates[0], strict=True))
 
 
-def test_each_outcome_has_a_diagram(heads: SweepReport) -> None:
-    names = [each.name.removeprefix("phase_diagram_") for each in _of(heads, "by_outcome")]
+def test_each_outcome_has_a_diagram(heads: SweepReport, of_heads: list[Picture]) -> None:
+    names = [each.name.removeprefix("phase_diagram_") for each in _of(of_heads, "by_outcome")]
     assert names == [each.ending.outcome for each in present(heads.plane).by_outcome]
     assert {"solved", "marginal", "degenerate_zero"} <= set(names)
 
 
-def test_the_composition_of_layers_is_bars_by_role(heads: SweepReport) -> None:
-    [picture] = _of(heads, "composition")
+def test_the_composition_of_layers_is_bars_by_role(heads: SweepReport, of_heads: list[Picture]) -> None:
+    [picture] = _of(of_heads, "composition")
     (panel,) = picture.figure.axes
     assert bars(panel) == [each.rate.share for each in heads.composition]
     assert tick_labels(panel, "y") == ["layer 0", "layer 1"]
     assert legend(picture.figure) == ["positional", "none"]
 
 
-def test_the_phase_diagram_is_drawn_in_two_parts(heads: SweepReport) -> None:
+def test_the_phase_diagram_is_drawn_in_two_parts(heads: SweepReport, of_heads: list[Picture]) -> None:
     diagram = present(present(heads.plane).stuck)
-    model, residuals = _of(heads, "phase")
+    model, residuals = _of(of_heads, "phase")
     assert lines(model.figure.axes[0]) == [line.tolist() for line in diagram.contour()]
     assert len(residuals.figure.axes[0].patches) == len(diagram.residuals())

@@ -111,7 +111,7 @@ def test_resume_replay_and_a_new_run_need_only_the_sweep(whole: Path, tmp_path: 
     assert run_or_resume(updates(origin), path, LOCAL, QUIET).finished
     forget()
     with pytest.MonkeyPatch.context() as patch:
-        again = ["attnsweep", "run", str(path / "sweep.json"), "--local", "--engine", "vmapped"]
+        again = ["attnsweep", "run", str(path / "sweep.json"), "--local", "--no-report", "--engine", "vmapped"]
         patch.setattr(sys, "argv", [*again, "--dir", str(tmp_path / "again")])
         with pytest.raises(SystemExit) as ended:
             cli.main()

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from attnsweep.orchestrator.running.checkpoints import FOLDER, Checkpoints, Saved
+from attnsweep.orchestrator.running.checkpoints import Checkpoints, Saved
 from attnsweep.orchestrator.storage.local import LocalFolder
-from attnsweep.orchestrator.storage.place import Place
+from attnsweep.orchestrator.storage.place import CHECKPOINTS, Place
 from attnsweep.orchestrator.training.identity import Task
 from attnsweep.orchestrator.training.messages import PackOrder
 from attnsweep.workloads.category_pairs import CategoryPairs
@@ -52,26 +52,26 @@ def test_an_object_store_keeps_them_too(s3: str) -> None:
 @pytest.mark.parametrize("place", [0, 100, -1])
 def test_a_wrong_bit_makes_it_as_good_as_none(tmp_path: Path, place: int) -> None:
     Checkpoints(LocalFolder(tmp_path)).put(_order("a", (0, 0)), b"state" * 100)
-    (file,) = (tmp_path / FOLDER).iterdir()
+    (file,) = (tmp_path / CHECKPOINTS).iterdir()
     content = bytearray(file.read_bytes())
     content[place] ^= 1
     file.write_bytes(content)
     assert Checkpoints(LocalFolder(tmp_path)).load() == []
-    assert list((tmp_path / FOLDER).iterdir()) == []
+    assert list((tmp_path / CHECKPOINTS).iterdir()) == []
 
 
 @pytest.mark.parametrize(
     "make", [os.mkfifo, lambda path: path.symlink_to(path), lambda path: path.symlink_to("/dev/zero")]
 )
 def test_what_is_no_file_is_as_good_as_none(make: Callable[[Path], None], tmp_path: Path) -> None:
-    (tmp_path / FOLDER).mkdir()
-    make(tmp_path / FOLDER / "a-0123.parquet")
+    (tmp_path / CHECKPOINTS).mkdir()
+    make(tmp_path / CHECKPOINTS / "a-0123.parquet")
     assert Checkpoints(LocalFolder(tmp_path)).load() == []
-    assert list((tmp_path / FOLDER).iterdir()) == []
+    assert list((tmp_path / CHECKPOINTS).iterdir()) == []
 
 
 def test_a_folder_in_the_place_of_a_checkpoint_is_left_to_the_user(tmp_path: Path) -> None:
-    (tmp_path / FOLDER / "a-0123.parquet").mkdir(parents=True)
+    (tmp_path / CHECKPOINTS / "a-0123.parquet").mkdir(parents=True)
     with pytest.raises(UserError, match=r"/a-0123.parquet: got 'a folder', expected a file that .*; remove the folder"):
         Checkpoints(LocalFolder(tmp_path)).load()
 
@@ -82,7 +82,7 @@ def test_two_of_one_pack_as_a_kill_leaves_them_become_one(tmp_path: Path, monkey
         patch.setattr(Checkpoints, "remove", lambda *_: None)
         checkpoints.put(_order("a", (0, 0)), b"early")
         checkpoints.put(_order("a", (0, 0)), b"late")
-    assert len(list((tmp_path / FOLDER).iterdir())) == 2
+    assert len(list((tmp_path / CHECKPOINTS).iterdir())) == 2
     (saved,) = Checkpoints(LocalFolder(tmp_path)).load()
     assert saved.state in (b"early", b"late")
-    assert len(list((tmp_path / FOLDER).iterdir())) == 1
+    assert len(list((tmp_path / CHECKPOINTS).iterdir())) == 1

@@ -18,7 +18,7 @@ class Fragile(CategoryPairs):
         raise SystemExit(f"planted for {parameters.variant}")
 
 
-def said(workload: CategoryPairs = WORKLOAD, **space: Dimension) -> str:
+def said(workload: CategoryPairs = WORKLOAD, trials: int = 100, **space: Dimension) -> str:
     small: dict[str, Dimension] = {
         "n_categories": 4,
         "n_positions": 5,
@@ -26,13 +26,14 @@ def said(workload: CategoryPairs = WORKLOAD, **space: Dimension) -> str:
         "learning_rate": Float(0.05, 0.1),
         "n_steps": 2000,
     }
-    spec = Sweep(name="w", workload="category_pairs", space={**small, **space}, sampler="random", trials=4)
+    spec = Sweep(name="w", workload="category_pairs", space={**small, **space}, sampler="random", trials=trials)
     return few_steps_warning(spec, workload, seconds=60.0) or ""
 
 
 def test_one_line_says_how_many_trainings_end_too_early() -> None:
     (line,) = said(n_steps=8).splitlines()
     assert line.startswith("warning: n_steps ends 64 of 64 trainings")
+    assert said(trials=3, n_steps=8).startswith("warning: n_steps ends 3 of 3 trainings")
     half = said(learning_rate=Categorical((1e-5, 0.1)))
     assert 16 < int(half.split()[3]) < 48
 

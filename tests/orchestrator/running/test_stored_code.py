@@ -82,7 +82,8 @@ def test_resume_replay_and_audit_work_once_the_folder_is_gone(folder: Path, tmp_
 
 def _run_again(path: Path, again: Path) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(sys, "argv", ["attnsweep", "run", str(path / "sweep.json"), "--local", "--dir", str(again)])
+        words = ["run", str(path / "sweep.json"), "--local", "--no-report", "--dir", str(again)]
+        patch.setattr(sys, "argv", ["attnsweep", *words])
         with pytest.raises(SystemExit) as ended:
             cli.main()
     assert ended.value.code in (None, 0)

@@ -9,6 +9,7 @@ import pytest
 
 from attnsweep.orchestrator import cli
 from attnsweep.orchestrator.analysis import compare, open_sweep
+from attnsweep.orchestrator.report.page import VectorReport
 from attnsweep.orchestrator.storage.lease import LEASE_FILE
 from attnsweep.orchestrator.storage.s3 import ObjectPrefix
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
@@ -52,6 +53,11 @@ def test_status(sweep: SweepDirectory, on_disk: SweepDirectory, capsys: pytest.C
     told, expected = (_told(capsys, "status", each.place).splitlines()[1:-1] for each in (sweep, on_disk))
     assert told == expected
     assert told[1] == "trainings   24 of 24 in the ledger, the last at 2025-11-01 12:00:05 UTC"
+
+
+def test_a_store_keeps_the_page_of_a_report(sweep: SweepDirectory) -> None:
+    VectorReport("<p>its figures are inside</p>", ()).keep(sweep.place)
+    assert sweep.place.read_text("report/report.html") == "<p>its figures are inside</p>"
 
 
 def test_status_of_one_that_runs(s3: str, capsys: pytest.CaptureFixture[str]) -> None:

@@ -8,6 +8,7 @@ from rich.console import Console
 
 from attnsweep.orchestrator.report.screen.summary import Summary, summarize
 from attnsweep.orchestrator.storage.environment import Environment
+from attnsweep.orchestrator.storage.extension import Extension
 from attnsweep.orchestrator.storage.promise import PROMISE_FILE, Promise, promise_of, remember_promise, take_promise
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
 from attnsweep.search_spaces import Sweep
@@ -47,7 +48,7 @@ def test_a_promise_is_for_one_sweep_with_any_seed_in_one_environment(tmp_path: P
 def test_it_is_not_that_of_a_sweep_with_more_trials(tmp_path: Path) -> None:
     remember_promise(small_sweep("s"), HERE.id, PROMISE)
     assert promised_for(tmp_path / "s", small_sweep("s")) == PROMISE
-    assert promise_of(SweepDirectory.open(tmp_path / "s").extended(1)) is None
+    assert promise_of(SweepDirectory.open(tmp_path / "s").extended(Extension(trials=1))) is None
 
 
 def test_no_state_folder_and_a_damaged_file_are_no_promise(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -167,3 +167,41 @@ def test_rows_of_any_sum_are_taken_on_request() -> None:
     with pytest.raises(UserError, match="eval mode"):
         score_matrices(_planted() / 0.9)
     assert score_matrices(_planted() / 0.9, any_row_sum=True).scores["sigma_1"][0] == pytest.approx(N / 9)
+
+
+def _sparse() -> np.ndarray:
+    """A band of half-width 1 but for two far entries; two blocks of four rows on their third column but for one."""
+    band = (np.eye(N) + np.eye(N, k=1)) / 2
+    band[-1, -1] = 1.0
+    band[[2, 5]] = np.eye(N)[[9, 0]]
+    blocks = np.eye(N)
+    for start in (1, 7):
+        blocks[start : start + 4] = np.eye(N)[start + 2]
+    blocks[3] = np.eye(N)[11]
+    return np.stack([band, blocks])
+
+
+def test_free_entries_take_what_the_families_do_not_have(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    np.save(tmp_path / "heads.npy", _sparse() / 0.9)
+    given = [str(tmp_path / "heads.npy"), "--any-row-sum", "--window", "4", "--num-pos", "2"]
+    code, out, _ = _run([*given, "--free-entries", "2", "--json"], monkeypatch, capsys)
+    assert code == 0
+    band, blocks = json.loads(out)["heads"]
+    dropout = N * (1 / 0.9 - 1)  # What rows of sum 1/0.9 are away from any that sum to 1.
+    assert band["sigma_2"] == pytest.approx(dropout + 4)
+    assert band["sigma_2_plus_e"] == pytest.approx(dropout)
+    assert blocks["sigma_3_any_column"] == pytest.approx(dropout + 2)
+    assert blocks["sigma_3_any_column_plus_e"] == pytest.approx(dropout)
+    assert blocks["sigma_3_plus_e"] > dropout + 1
+    assert blocks["sigma_1_plus_e"] == pytest.approx(blocks["sigma_1"] - 4)
+    _, out, _ = _run([*given, "--free-entries", "2"], monkeypatch, capsys)
+    assert "S3 any+E" in out
+    _, out, _ = _run([*given, "--json"], monkeypatch, capsys)
+    assert "sigma_2_plus_e" not in json.loads(out)["heads"][0]
+
+
+def test_free_entries_that_do_not_fit() -> None:
+    with pytest.raises(SpecError, match=r"free_entries: got 10, expected 0\.\.9"):
+        score_matrices(np.eye(3)[None], free_entries=10)

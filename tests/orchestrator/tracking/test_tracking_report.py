@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 
 from attnsweep.orchestrator.cli import app
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
-from attnsweep.orchestrator.tracking import Projection, add_report, have_report_added, processes, sync
+from attnsweep.orchestrator.tracking import Projection, add_report, have_report_drawn, processes, sync
 from attnsweep.search_spaces import Categorical
 from tests.orchestrator.mlflow_runs import default_store, everything_stored, runs_of
 from tests.orchestrator.small_sweep import commit, folder_of, open_writer, small_sweep, sweep_on_disk, trial_rows
@@ -108,17 +108,24 @@ def test_the_process_that_logged_a_sweep_adds_its_report(
     directory = sweep_on_disk(tmp_path / "sweep", small_sweep("elsewhere", space=PLAIN), trial_rows(0, SOLVED))
     projection = Projection(directory)
     projection.close()
-    have_report_added(directory)
-    assert "4 trainings" in _report(client, directory).read_text()
+    drawn_before = folder_of(directory) / "report" / "report_figures" / "outcomes.png"
+    drawn_before.parent.mkdir(parents=True)
+    drawn_before.touch()
+    have_report_drawn(directory, keep=True, in_mlflow=True)
+    kept = folder_of(directory) / "report" / "report.html"
+    assert kept.read_text() == _report(client, directory).read_text()
+    assert "4 trainings" in kept.read_text()
+    # A bitmap of fewer rows beside drawings of all of them.
+    assert (drawn_before.exists(), drawn_before.with_suffix(".svg").exists()) == (False, True)
     assert [each.pid for each in processes._idle] == [projection._process.pid]
     with open_writer(directory) as writer:
         commit(writer, trial_rows(1, SOLVED))
     sync(directory)
     (folder_of(directory) / "sweep.json").write_text("torn")
     with caplog.at_level(logging.WARNING, logger="attnsweep.orchestrator.tracking"):
-        have_report_added(directory)
+        have_report_drawn(directory, keep=False, in_mlflow=True)
     [warning] = [record.getMessage() for record in caplog.records if record.name.startswith("attnsweep")]
-    assert warning.startswith("no report in MLflow: ")
+    assert warning.startswith("no report: ")
     assert "4 trainings" in _report(client, directory).read_text()
 
 
@@ -152,7 +159,7 @@ def test_ctrl_c_skips_the_report_and_ends_the_process(tmp_path: Path, monkeypatc
 
         threading.Thread(target=interrupt).start()
         with pytest.raises(KeyboardInterrupt):
-            have_report_added(directory)
+            have_report_drawn(directory, keep=False, in_mlflow=True)
     assert process.status is not None
     assert process not in processes._idle
 

@@ -27,9 +27,9 @@ QUIET = Console(quiet=True)
 WITHOUT_RAY = """
 import sys
 from attnsweep.orchestrator import cli
-cli.app(["run", "quickstart", "--local", "--dir", "s", "--trials", "1", "--replicates", "2", "--set", "n_steps=5"],
-        standalone_mode=False)
-cli.app(["resume", "s", "--local"], standalone_mode=False)
+small = ["--trials", "1", "--replicates", "2", "--set", "n_steps=5", "--no-report"]
+cli.app(["run", "quickstart", "--local", "--dir", "s", *small], standalone_mode=False)
+cli.app(["resume", "s", "--local", "--no-report"], standalone_mode=False)
 print(*[name for name in sys.modules if name.partition(".")[0] == "ray"])
 """
 TORCH_FIRST = """

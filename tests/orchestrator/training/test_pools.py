@@ -111,6 +111,8 @@ def test_what_is_ordered_comes_back_once(start_pool: Callable[[], Pool]) -> None
     assert pool.running == []
 
 
+# On Ray, drained nodes and Ctrl-C in tests/fault have packs handed back.
+@pytest.mark.sample("local")
 def test_a_pack_that_is_handed_back_goes_on_elsewhere(start_pool: Callable[[], Pool]) -> None:
     order = _order("p", 75)
     with closing(start_pool()) as pool:

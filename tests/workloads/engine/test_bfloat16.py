@@ -37,11 +37,11 @@ def test_bfloat16_solves_system_p(float32_state: bool) -> None:
 def test_a_step_below_the_spacing_of_bfloat16_is_lost_unless_the_state_is_float32() -> None:
     """Near the zero a step changes a weight by lr lambda_+ of itself, here 0.0017; half the spacing
     is 0.002 or more."""
-    values: dict[str, Value] = {"init_sigma": 1e-3, "learning_rate": 7e-4, "n_steps": 3000}
+    values: dict[str, Value] = {"init_sigma": 1e-3, "learning_rate": 7e-4, "n_steps": 1500}
     in_bfloat16 = _ended(_pack(range(4), **values)).evidence.metrics["param_norm"]
     mixed = _ended(_pack(range(4), **values, float32_state=True)).evidence.metrics["param_norm"]
-    assert (in_bfloat16[:, -1] < 1.05 * in_bfloat16[:, 0]).all()
-    assert (mixed[:, -1] > 3 * mixed[:, 0]).all()
+    assert (in_bfloat16[:, -1] < 1.01 * in_bfloat16[:, 0]).all()
+    assert (mixed[:, -1] > 1.1 * mixed[:, 0]).all()
 
 
 @pytest.mark.parametrize("values", KINDS)

@@ -69,8 +69,42 @@ def test_pairs_agree_in_seed_and_in_all_parameters_but_those_compared(pair: tupl
     assert marginal == 0 == value + present(found.outcomes["solved"].value)
     assert marginal_low < 0 < marginal_high
     assert [each.n for each in found.groups] == [24, 24, 24, 24]
-    assert np.average([present(each.stuck.value) for each in found.groups]) == pytest.approx(found.stuck.value)
+    assert np.average([present(each.rate.value) for each in found.groups]) == pytest.approx(found.stuck.value)
     assert compare(*pair).stuck == found.stuck
+
+
+@pytest.mark.slow
+def test_the_rate_of_one_outcome(
+    pair: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    found, of_solved = (compare(*pair, by="init_sigma", outcome=outcome) for outcome in ("degenerate_zero", "solved"))
+    assert found.rate == found.outcomes["degenerate_zero"] != found.stuck
+    assert of_solved.rate == of_solved.outcomes["solved"] != of_solved.stuck
+    assert np.average([present(each.rate.value) for each in of_solved.groups]) == pytest.approx(of_solved.rate.value)
+    assert of_solved.sentence().startswith("share of solved changed by -0.")
+    # None of it occurs in A.
+    assert compare(*pair, outcome="degenerate_zero", by="init_sigma").by_test == found.by_test
+    arguments = [*map(str, pair), "--outcome", "marginal", "--json", "--at-most"]
+    assert _run([*arguments, "0"], monkeypatch) == 0
+    assert json.loads(capsys.readouterr().out)["rate_of"] == {"outcome": "marginal", "detail": None}
+    assert _run([*map(str, pair), "--outcome", "solved", "--at-most", "0"], monkeypatch) == cli.EXIT_CHANGED
+    with pytest.raises(UserError, match=r"outcome: got 'solvd', .*; did you mean solved\?"):
+        compare(*pair, outcome="solvd")
+
+
+def test_the_rate_of_a_detail_that_only_one_sweep_has(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    mean = {"outcome_detail": "mean"}
+    a = _write(tmp_path / "a", _trial(0, ["solved", "marginal"]), _trial(1, ["solved"]))
+    b = _write(tmp_path / "b", _trial(0, ["marginal", "marginal"], **mean), _trial(1, ["solved"]))
+    found = compare(a, b, outcome="marginal", detail="mean")
+    assert (found.rate.before.k, found.rate.after.k, found.outcomes["marginal"].before.k) == (0, 2, 1)
+    assert found.sentence().startswith("share of marginal (mean) changed by +0.67")
+    assert _run([str(a), str(b), "--outcome", "marginal", "--detail", "mean"], monkeypatch) == 0
+    assert "marginal (mean)" in capsys.readouterr().err
+    with pytest.raises(UserError, match="detail: got 'meen'"):
+        compare(a, b, outcome="marginal", detail="meen")
 
 
 @pytest.mark.slow
@@ -90,7 +124,7 @@ def test_cells_of_two_parameters_and_whether_the_change_differs_between_them(tmp
     assert (found.paired, found.by) == (True, "n_categories,init_sigma")
     assert [each.label for each in found.groups][:2] == ["4 × 1e-4..1e-3", "4 × 1e-3..1e-2"]
     assert sum(each.n for each in found.groups) == 160
-    assert {each.stuck.value for each in found.groups if each.label.startswith("4 ")} == {0.0}
+    assert {each.rate.value for each in found.groups if each.label.startswith("4 ")} == {0.0}
     by_one = [compare(*sweeps, by=name).by_test for name in ("n_categories", "init_sigma")]
     assert [present(present(test).p) < 0.01 for test in by_one] == [True, False]
     assert present(by_one[0]).degrees == 1
@@ -157,7 +191,7 @@ def test_where_trials_chose_how_many_they_needed_each_counts_once(tmp_path: Path
     assert found.paired is (seed == 0)
     assert found.stuck.after.share == open_sweep(tmp_path / "b").stuck_rates().overall.share == 0.5
     assert found.stuck.value == found.outcomes["marginal"].value == 0.5
-    assert [each.stuck.value for each in found.groups] == [0.5]
+    assert [each.rate.value for each in found.groups] == [0.5]
 
 
 def test_mcnemars_test_is_the_binomial_of_what_changed() -> None:
@@ -228,7 +262,7 @@ def test_the_command_prints_and_exits_by_the_limit(
 def test_the_figure_draws_every_difference(pair: tuple[Path, Path]) -> None:
     found = compare(*pair, by="init_sigma")
     (panel,) = (figure := found.plot()).axes
-    differences = [found.stuck, *found.outcomes.values(), *(each.stuck for each in found.groups)]
+    differences = [found.stuck, *found.outcomes.values(), *(each.rate for each in found.groups)]
     assert [row[0] for row in intervals(panel, "x")] == list(range(8))
     assert [row[1:] for row in intervals(panel, "x")] == [pytest.approx(each.interval) for each in differences]
     sigmas = [f"stuck rate, initialization $σ$ {each.label}" for each in found.groups]

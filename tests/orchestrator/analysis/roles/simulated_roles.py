@@ -6,6 +6,7 @@ At each probe a layer has the role with a chance of its own trial, whatever it h
 all strings of n probes, those without two successive ones with the role are counted by a recursion.
 """
 
+import sys
 import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -86,9 +87,8 @@ def _letters(has: NDArray[np.bool_]) -> str:
     return "".join("p" if each else "." for each in has)
 
 
-def _print_table(designs: Sequence[Design], n_sweeps: int) -> None:
-    print("| chance of the role | probes | trainings | truth | mean estimate | covered |")
-    print("|---|---|---|---|---|---|")
+def _table(designs: Sequence[Design], n_sweeps: int) -> str:
+    lines = ["| chance of the role | probes | trials x trainings | truth | mean estimate | covered |", "|---" * 6 + "|"]
     for number, design in enumerate(designs):
         with tempfile.TemporaryDirectory() as folder:
             found = simulate(Path(folder) / "s", design, n_sweeps, seed=number)
@@ -97,18 +97,17 @@ def _print_table(designs: Sequence[Design], n_sweeps: int) -> None:
             f"{design.n_trials} x {design.replicates}",
             *(f"{value:.3f}" for value in (found.truth, found.mean, found.covered)),
         )
-        print(f"| {' | '.join(cells)} |")
+        lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(lines) + "\n"
 
 
 if __name__ == "__main__":
-    _print_table(
-        [
-            Design(n_probes=(7,)),
-            Design(),
-            Design(n_probes=(2, 7)),
-            Design(chances=(0.1,)),
-            Design(chances=(0.2, 0.8), replicates=4),
-            Design(chances=(0.2, 0.8), n_probes=(2, 7), n_trials=16, replicates=8),
-        ],
-        n_sweeps=500,
+    designs = (
+        Design(n_probes=(7,)),
+        Design(),
+        Design(n_probes=(2, 7)),
+        Design(chances=(0.1,)),
+        Design(chances=(0.2, 0.8), replicates=4),
+        Design(chances=(0.2, 0.8), n_probes=(2, 7), n_trials=16, replicates=8),
     )
+    sys.stdout.write(_table(designs, n_sweeps=500))

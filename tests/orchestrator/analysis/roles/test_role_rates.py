@@ -116,6 +116,25 @@ def test_rates_are_those_of_an_independent_query(random_sweep: SweepDirectory) -
             assert anywhere.head_share == pytest.approx(with_role / heads)
 
 
+def test_rates_are_answers_as_the_others_are(random_sweep: SweepDirectory) -> None:
+    with Ledger(random_sweep.place).connect() as connection:
+        found, by = role_rates(connection, SPEC), role_rates_by(connection, SPEC)
+    first, row = found[0], found.to_arrow().to_pylist()[0]
+    assert (row["layer"], row["role"], row["rate"], row["low"]) == (
+        first.layer,
+        first.role,
+        first.rate.share,
+        first.rate.low,
+    )
+    assert repr(found).startswith(f"RoleRates({first.role} in layer {first.layer} ")
+    assert found._repr_html_().count("<tr>") == len(found) + 1
+    rows = by.to_arrow().to_pylist()
+    assert len(rows) == sum(len(one.bins) for each in by for one in each.by_parameter)
+    one = by[0].by_parameter[0].bins[0]
+    assert (rows[0]["bin"], rows[0]["n_trials"], rows[0]["k"]) == (one.label, one.n_trials, one.rate.k)
+    assert "<table>" in by._repr_html_()
+
+
 def test_rates_by_parameter_are_those_of_an_independent_query(random_sweep: SweepDirectory) -> None:
     with Ledger(random_sweep.place).connect() as connection:
         found = {(each.layer, each.role): each.by_parameter for each in role_rates_by(connection, SPEC)}

@@ -47,9 +47,8 @@ def test_json_names_each_sigma_and_the_price(tmp_path: Path, monkeypatch: pytest
     price = found["price"]
     assert 0 < price["core_seconds_low"] <= price["core_seconds"] <= price["core_seconds_high"]
     assert sorted(path.name for path in tmp_path.iterdir()) == ["state", "tiny.json"]
-    done = CliRunner().invoke(
-        app, ["run", "tiny.json", "--dir", "s", "--trials", "7", "--seed", "3", "--local", "--json"]
-    )
+    words = ["run", "tiny.json", "--dir", "s", "--trials", "7", "--seed", "3", "--local", "--no-report", "--json"]
+    done = CliRunner().invoke(app, words)
     compared = json.loads(done.stdout.splitlines()[-1])["price"]
     assert compared["promised"]["seconds"] == price["core_seconds"]
     assert compared["took"]["n_rows"] > 21

@@ -1,0 +1,185 @@
+"""Several sweeps of one workload as one directory, for analysis: what `open_sweep` of several does in memory."""
+
+from collections.abc import Iterator, Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from functools import partial
+
+import duckdb
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from attnsweep.orchestrator.analysis.opened_sweep import SweepData
+from attnsweep.orchestrator.analysis.rates.grouping import dimension_of, values_of
+from attnsweep.orchestrator.ledger.compaction import sorted_batches
+from attnsweep.orchestrator.ledger.fragments import TABLES, Snapshot, Stamp, clashing, open_snapshot, publish
+from attnsweep.orchestrator.storage.annotation import Annotation
+from attnsweep.orchestrator.storage.location import Location, as_argument
+from attnsweep.orchestrator.storage.place import Place
+from attnsweep.orchestrator.storage.sources import TRIALS_APART, Source, refuse_merged, source_file
+from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
+from attnsweep.search_spaces.dimensions import Categorical, Dimension
+from attnsweep.search_spaces.sweep import Sweep
+from attnsweep.workloads.errors import UserError
+
+_MUST_AGREE = ("replicates", "objective", "sampler", "certified_share")
+"""What answers depend on: sweeps that differ in it are not one sweep."""
+
+
+def merge_sweeps(out: Location, where: Sequence[Location]) -> SweepDirectory:
+    """Makes a new directory with the rows of several finished sweeps. The sweeps are left as they are.
+
+    Trials are numbered as `open_sweep` numbers them, so all answers are the same; the column `sweep` says where a row
+    comes from. The space is what varies in any of the sweeps, or between them.
+
+    Args:
+        out: The new directory.
+        where: The sweeps, at least two.
+
+    Returns:
+        The merged directory.
+
+    Raises:
+        UserError: If the sweeps are not of one workload, not finished, merged themselves, differ in what a sweep's
+            answers depend on or in the type of a column, or if `out` cannot be created.
+    """
+    if len(where) < 2:
+        raise UserError("DIR...", given=f"{len(where)} sweep", expected="at least two", fix="name the sweeps to merge")
+    SweepDirectory.check_new(out)
+    data = SweepData.open(*where)
+    _check(data.directories)
+    snapshots = [open_snapshot(each.place) for each in data.directories]
+    _check_columns(data.directories, snapshots)
+    with data.reading() as connection:
+        spec = _merged_spec(data, connection)
+    sources = tuple(
+        Source(
+            sweep=each.sweep,
+            place=each.place.full_name,
+            spec_sha256=each.spec_sha256,
+            first_trial=number * TRIALS_APART,
+            n_trainings=sum(snapshot.rows().values()),
+        )
+        for number, (each, snapshot) in enumerate(zip(data.directories, snapshots, strict=True))
+    )
+    note = "merged from " + ", ".join(each.sweep for each in data.directories)
+    directory = SweepDirectory.create(
+        out, spec, _shared_defaults(data.directories, spec), annotation=Annotation(note=note), sources=sources
+    )
+    for each in data.directories:
+        directory.place.put_text(source_file(each.sweep), each.record())
+    with closing(directory.place.lock("merge")):
+        _publish(directory, data.directories, snapshots)
+        directory.record_run(finished=True, seconds=sum(each.seconds_spent for each in data.directories))
+    return directory
+
+
+def _check(directories: Sequence[SweepDirectory]) -> None:
+    first = directories[0]
+    for each in directories:
+        refuse_merged(each.place, each.sources)
+        if not each.finished:
+            raise UserError(
+                str(each.place),
+                given="a sweep that is not finished",
+                expected="finished sweeps",
+                fix=f"finish it with: attnsweep resume {as_argument(each.place)}; or read it with the others by"
+                " open_sweep",
+            )
+        if each.code != first.code:
+            raise UserError(
+                str(each.place),
+                given=f"other code of {', '.join(each.code)} than in {first.place}",
+                expected="sweeps of the same workload",
+                fix="compare them with: attnsweep compare A B",
+            )
+        for name in _MUST_AGREE:
+            if getattr(each.spec, name) != getattr(first.spec, name):
+                raise UserError(
+                    str(each.place),
+                    given=f"{name} {getattr(each.spec, name)}",
+                    expected=f"{getattr(first.spec, name)}, as in {first.place}",
+                    fix="read them together by open_sweep, which counts each by its own rule",
+                )
+
+
+def _check_columns(directories: Sequence[SweepDirectory], snapshots: Sequence[Snapshot]) -> None:
+    for table in TABLES:
+        opened = {
+            str(each.place): next(iter(files.values()))
+            for each, snapshot in zip(directories, snapshots, strict=True)
+            if (files := snapshot.files.get(table))
+        }
+        for place, wrong in clashing(opened).items():
+            raise UserError(
+                place, given=wrong, expected=f"the columns of {directories[0].place}", fix="merge sweeps of one version"
+            )
+
+
+def _merged_spec(data: SweepData, connection: duckdb.DuckDBPyConnection) -> Sweep:
+    specs = [each.spec for each in data.directories]
+    names = dict.fromkeys([*(name for spec in specs for name in spec.space), *data.differing(connection)])
+    space = {name: _dimension(specs, connection, name) for name in names}
+    name = specs[0].name if len({spec.name for spec in specs}) == 1 else "merged"
+    trials, description = sum(spec.trials for spec in specs), f"{len(specs)} sweeps, merged for analysis"
+    return specs[0].but(name=name, space=space, trials=trials, seconds=None, storage=None, description=description)
+
+
+def _dimension(specs: Sequence[Sweep], connection: duckdb.DuckDBPyConnection, name: str) -> Dimension:
+    stated = [spec.space[name] for spec in specs if name in spec.space]
+    if len(stated) == len(specs) and all(each == stated[0] for each in stated):
+        return stated[0]
+    found, _ = dimension_of(specs, name, values_of(connection, name))
+    if isinstance(found, Categorical) and len(found.choices) == 1:
+        return found.choices[0]
+    return stated[0] if found is None else found
+
+
+def _shared_defaults(directories: Sequence[SweepDirectory], spec: Sweep) -> dict[str, bool | int | float | str | None]:
+    first, *others = (each.defaults for each in directories)
+    return {
+        name: value
+        for name, value in first.items()
+        if name not in spec.space and all(name in each and each[name] == value for each in others)
+    }
+
+
+def _publish(directory: SweepDirectory, sources: Sequence[SweepDirectory], snapshots: Sequence[Snapshot]) -> None:
+    """Writes all rows as one fragment; none if there are no rows."""
+    contents = {}
+    for table in TABLES:
+        # A sweep without rows, or without attention heads, has no files of the table.
+        parts = [
+            _Part(each.place, snapshot, number * TRIALS_APART)
+            for number, (each, snapshot) in enumerate(zip(sources, snapshots, strict=True))
+            if snapshot.files.get(table)
+        ]
+        if parts:
+            schema = pa.unify_schemas([part.snapshot.dataset(table).schema for part in parts])
+            contents[table] = schema, _rows(parts, table, schema)
+    directory.place.make_folders([*contents] or ["trainings"])
+    if contents:
+        publish(directory.place, "sweeps", contents, Stamp(spec_sha256=directory.spec_sha256))
+
+
+@dataclass(frozen=True)
+class _Part:
+    """A sweep's rows, and what its trial 0 is called."""
+
+    place: Place
+    snapshot: Snapshot
+    first_trial: int
+
+
+def _rows(parts: Sequence[_Part], table: str, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+    for part in parts:
+        fit = partial(_fitted, schema=schema, first_trial=part.first_trial)
+        yield from map(fit, sorted_batches(part.place, part.snapshot, table))
+
+
+def _fitted(rows: pa.RecordBatch, schema: pa.Schema, first_trial: int) -> pa.RecordBatch:
+    """Rows with the columns of all sweeps, null where theirs has none, under their new trial numbers."""
+    columns = {name: rows[name] for name in rows.schema.names}
+    columns["trial"] = pc.add(columns["trial"], pa.scalar(first_trial, pa.int32()))
+    arrays = [columns.get(field.name, pa.nulls(len(rows), field.type)) for field in schema]
+    return pa.RecordBatch.from_arrays(arrays, schema=schema)

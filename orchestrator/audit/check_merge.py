@@ -1,0 +1,60 @@
+"""Checks of a merged directory: its files, its tables, and that each sweep's rows are all there."""
+
+import duckdb
+
+from attnsweep.orchestrator.audit.check_files import check_files, check_links, count_files
+from attnsweep.orchestrator.audit.problems import Audit, Check, Faults, Problem
+from attnsweep.orchestrator.ledger.reader import Ledger
+from attnsweep.orchestrator.storage.sources import TRIALS_APART
+from attnsweep.orchestrator.storage.sweep_directory import SWEEP_FILE, SweepDirectory
+from attnsweep.workloads.errors import UserError
+
+_COUNT = "sweeps with another number of trainings than when they were merged"
+_STRANGE = "sweeps that were not merged into it"
+_NUMBERS = "sweeps whose trials have other numbers than they were given"
+_TWICE = "trainings recorded more than once"
+_AGAIN = "merge them again with: attnsweep merge OUT DIR DIR"
+
+
+def audit_merged(directory: SweepDirectory) -> Audit:
+    """All checks. There is no study and no run in MLflow to compare with: the merged sweeps have theirs."""
+    problems = check_files(directory.place, directory.spec_sha256, finished=directory.finished)
+    try:
+        rows, links = Ledger(directory.place).ask(
+            lambda connection: (_compare_sources(connection, directory), check_links(connection))
+        )
+    except UserError as damage:
+        rows, links = (Problem(f"not checked: {damage.subject}: {damage.given}", damage.fix),), ()
+    n_trainings = sum(each.n_trainings for each in directory.sources)
+    return Audit(
+        directory=str(directory.place),
+        sweep=directory.sweep,
+        finished=directory.finished,
+        counts={},
+        checks=(
+            Check(f"{n_trainings:,} trainings of {len(directory.sources)} merged sweeps", rows),
+            Check("curves and heads belong to these trainings; only failed ones lack curves", links),
+            Check(f"{SWEEP_FILE}: the spec as it was written, sha256 {directory.spec_sha256[:12]}"),
+            Check(f"files {count_files(directory.place)}", problems),
+        ),
+    )
+
+
+def _compare_sources(connection: duckdb.DuckDBPyConnection, directory: SweepDirectory) -> tuple[Problem, ...]:
+    faults = Faults(dict.fromkeys((_COUNT, _STRANGE, _NUMBERS, _TWICE), _AGAIN))
+    found = {
+        sweep: (n, low, high)
+        for sweep, n, low, high in connection.execute(
+            "select sweep, count(*), min(trial), max(trial) from trainings group by sweep order by sweep"
+        ).fetchall()
+    }
+    for source in directory.sources:
+        n, low, high = found.pop(source.sweep, (0, source.first_trial, source.first_trial))
+        if n != source.n_trainings:
+            faults.add(_COUNT, f"{source.sweep} ({n}, not {source.n_trainings})")
+        if not source.first_trial <= low <= high < source.first_trial + TRIALS_APART:
+            faults.add(_NUMBERS, f"{source.sweep} ({low}..{high}, not from {source.first_trial} on)")
+    faults.add(_STRANGE, *found)
+    twice = connection.execute("select trial, replicate from trainings group by all having count(*) > 1 order by all")
+    faults.add(_TWICE, *(f"{trial}/{replicate}" for trial, replicate in twice.fetchall()))
+    return faults.problems()

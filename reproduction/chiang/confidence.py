@@ -1,0 +1,82 @@
+"""Propositions 2 and 3 of Chiang & Cholak 2022: transformers as confident as wished, at every length."""
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+from rich.console import Console
+
+from attnsweep.reproduction.chiang.exact import answers
+from attnsweep.reproduction.comparison import ComparedValue, Comparison
+from attnsweep.workloads.formal_languages.encoder import Encoder
+from attnsweep.workloads.formal_languages.exact import with_extra_layer
+from attnsweep.workloads.formal_languages.exact_first import exact_first
+from attnsweep.workloads.formal_languages.exact_parity import exact_parity
+
+WANTED_BITS = (0.1, 1e-3, 1e-6)
+LENGTHS = {"first": (1, 10, 100, 1000, 10_000, 100_000), "parity": (1, 10, 100, 300)}
+N_STRINGS = 20
+_EXACT: Mapping[str, Callable[[], Encoder]] = {"first": exact_first, "parity": exact_parity}
+_LEAST_LOGIT = 0.25
+"""Proposition 3: with logits times log n, the answer of FIRST is further from 0 than this at every length."""
+_ROUNDING = 1e-4
+"""The relative difference that LayerNorm at epsilon 0 makes to small numbers."""
+
+
+def reproduce(directory: Path, console: Console) -> Comparison:
+    """Asks for three cross-entropies, and measures them up to length 100,000 (PARITY: 300)."""
+    del directory
+    console.print("answering random strings by transformers that are as confident as wished")
+    return compare(LENGTHS, N_STRINGS)
+
+
+def compare(lengths: Mapping[str, Sequence[int]], n_strings: int) -> Comparison:
+    """The claims of both propositions at these lengths."""
+    return Comparison(
+        title="chiang-confidence: cross-entropies as low as wished",
+        source="Chiang & Cholak 2022, sections 4.3 and 5.3, Propositions 2 and 3",
+        rows=[
+            *(_extra_layer(language, at, bits, n_strings) for language, at in lengths.items() for bits in WANTED_BITS),
+            *(_scaled(lengths["first"], bits, n_strings) for bits in (None, *WANTED_BITS)),
+        ],
+        notes=[
+            "Nothing is trained here: no sweep. Rows of Proposition 2 have the wanted cross-entropy as published, and "
+            "agree if the highest of any string at any length equals it (relative 1e-4) and every answer is right.",
+            "Proposition 3: the answer of FIRST is beyond 1/4 on the right side of 0, so it loses at most log2(1 + "
+            "e^-1/4) bits; a larger weight of the answer lowers this to what is wished. No LayerNorm.",
+            f"{n_strings} random strings at each of the lengths {', '.join(f'{each:,}' for each in lengths['first'])} "
+            f"(PARITY: {', '.join(map(str, lengths.get('parity', ())))}).",
+        ],
+    )
+
+
+def _extra_layer(language: str, lengths: Sequence[int], bits: float, n_strings: int) -> ComparedValue:
+    """Proposition 2: the extra layer erases all but the answer, and LayerNorm at epsilon 0 gives it one size."""
+    most, are_right = _most_bits(with_extra_layer(_EXACT[language](), 0.0, bits), language, lengths, n_strings)
+    return ComparedValue(
+        name=f"Proposition 2, {language.upper()}: most bits at any length",
+        published=bits,
+        ours=most,
+        agrees=are_right and math.isclose(most, bits, rel_tol=_ROUNDING),
+    )
+
+
+def _scaled(lengths: Sequence[int], bits: float | None, n_strings: int) -> ComparedValue:
+    """Proposition 3, with the answer as it is or enlarged so that at most `bits` are lost."""
+    encoder = exact_first(1.0, "log_n_inv_sqrt_d")
+    at_most = math.log2(1 + math.exp(-_LEAST_LOGIT)) if bits is None else bits
+    if bits is not None:
+        encoder.answer_weight_D1.data *= -math.log(math.expm1(bits * math.log(2.0))) / _LEAST_LOGIT
+    most, are_right = _most_bits(encoder, "first", lengths, n_strings)
+    return ComparedValue(
+        name=f"Proposition 3, FIRST{'' if bits is None else ', answer enlarged'}: most bits at any length",
+        published=f"at most {at_most:.4g}",
+        ours=most,
+        agrees=are_right and most <= at_most,
+    )
+
+
+def _most_bits(encoder: Encoder, language: str, lengths: Sequence[int], n_strings: int) -> tuple[float, bool]:
+    """The most bits that a string loses, and whether all answers are right."""
+    found = [answers(encoder, language, length, n_strings) for length in lengths]
+    return max(float(each.bits_B.max()) for each in found), all(each.accuracy == 1.0 for each in found)

@@ -1,0 +1,118 @@
+"""`make claims NAME=...`: measures the claims of a group again on another seed, and says which agree."""
+
+import argparse
+import sys
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+
+from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
+from attnsweep.reproduction.claims.agreement import FAMILY_ERROR, Measured, effective_n
+from attnsweep.reproduction.claims.claim import Stated, load_claims
+from attnsweep.reproduction.claims.recorded import Tested, verdicts, write_record
+from attnsweep.reproduction.claims.sources import SWEPT, Numbers, Run, measure, measure_ledger, measure_sweep
+from attnsweep.workloads.errors import UserError, did_you_mean
+
+FOLDER = Path("docs/claims")
+
+
+def main() -> int:
+    """Reads the arguments, measures, prints, and records; 1 if a claim fails, 2 for a mistake."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("name", help="a group of docs/claims/*.toml")
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--dir", type=Path, default=Path("sweeps/claims"))
+    parser.add_argument("--sweep", type=Path, help="a finished sweep on the other seed, in place of a new one")
+    parser.add_argument("--record", action="store_true", help=f"write the result into {FOLDER}/again")
+    given = parser.parse_args()
+    console = Console(stderr=True)
+    try:
+        chosen = group_named(given.name, load_claims(FOLDER))
+        run = Run(given.seed, given.dir / f"{given.name}-{given.seed}", console)
+        pairs = measured_again(chosen, run, given.sweep)
+    except UserError as error:
+        print(error, file=sys.stderr)  # noqa: T201
+        return 2
+    found = verdicts(pairs)
+    _print(found, Console())
+    if given.record:
+        write_record(FOLDER / "again" / f"{given.name}-seed-{given.seed}.toml", pairs)
+    return int(not all(each.agrees for each in found))
+
+
+def group_named(name: str, claims: list[Stated]) -> list[Stated]:
+    """The claims of a group, if something measures them.
+
+    Raises:
+        UserError: If there is no such group, or nothing measures it.
+    """
+    groups = {each.group.name: each.group for each in claims}
+    able = [group for group, of in groups.items() if of.source or any("trained" in row for row in of.claims)]
+    if name not in able:
+        fix = did_you_mean(name, able, otherwise="choose one of them")
+        raise UserError("NAME", given=name, expected=f"one of {', '.join(able)}", fix=fix)
+    return [each for each in claims if each.group.name == name]
+
+
+def measured_again(chosen: list[Stated], run: Run, sweep: Path | None = None) -> list[tuple[Stated, Measured]]:
+    """The claims of a group with their values on another seed; those without a value there are left out.
+
+    Args:
+        chosen: The claims.
+        run: What to run with.
+        sweep: Where a sweep on another seed is that has ended; `None` to run one.
+
+    Raises:
+        UserError: If there is no sweep, or the group's numbers do not come from one.
+    """
+    source = chosen[0].group.source
+    numbers = _numbers(source, run, sweep) if source else {}
+    pairs = []
+    for stated in chosen:
+        claim = stated.claim
+        if claim.trained is not None:
+            found = measure_sweep(claim.trained, run).interval
+        elif claim.row in numbers:
+            found = numbers[claim.row]
+        else:
+            run.console.print(f"not measured: {stated.name}")
+            continue
+        assert found is not None
+        value, low, high = found
+        n, k = claim.n, None
+        if claim.kind == "share":
+            n = round(effective_n(value, low, high))
+            k = round(value * n)
+        pairs.append((stated, Measured(value=value, low=low, high=high, n=n, k=k)))
+    return pairs
+
+
+def _numbers(source: str, run: Run, sweep: Path | None) -> Numbers:
+    if sweep is None:
+        return measure(source, run)
+    if source not in SWEPT:
+        raise UserError("--sweep", given=str(sweep), expected="a group measured by a sweep", fix="leave it out")
+    return measure_ledger(source, SweepDirectory.open(sweep), run.directory)
+
+
+def _print(found: list[Tested], console: Console) -> None:
+    grid = Table("claim", "stated", "again", "p", "")
+    for each in found:
+        stated, again = each.stated.claim, each.again
+        grid.add_row(
+            stated.row,
+            f"{stated.value:g} [{stated.low:g}, {stated.high:g}]",
+            f"{again.value:.4g} [{again.low:.4g}, {again.high:.4g}]",
+            f"{each.p:.3g}",
+            "agrees" if each.agrees else "FAILS",
+        )
+    console.print(grid)
+    console.print(
+        f"Two-sample tests, corrected over the {len(found)} claims of this run by Holm's method: if all are true, one "
+        f"fails in at most {FAMILY_ERROR:.0%} of runs."
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(main())

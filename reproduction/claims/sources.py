@@ -1,0 +1,206 @@
+"""What measures claims again, on another seed: reproductions, the quickstart, and sweeps that a claim describes.
+
+A source gives numbers by the name of their row. In-process studies take their trainings' seeds from another range; the
+sweep behind a reproduction runs with another `--seed`, in this process.
+"""
+
+import re
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from rich.console import Console
+
+from attnsweep.orchestrator.analysis import open_sweep
+from attnsweep.orchestrator.analysis.rates.intervals import Rate, pooled_rate
+from attnsweep.orchestrator.running.session import run_or_resume
+from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
+from attnsweep.orchestrator.training.resources import Resources
+from attnsweep.reproduction.chiang import fig4, parity, table1
+from attnsweep.reproduction.claims.claim import Trained
+from attnsweep.reproduction.comparison import ComparedValue, Comparison
+from attnsweep.reproduction.shin import fig1, fig2
+from attnsweep.reproduction.studies import (
+    full_models,
+    gpt_stages,
+    metric,
+    metric_full,
+    positions,
+    precision,
+    translator_heads,
+    translator_structure,
+)
+from attnsweep.reproduction.swept import swept
+from attnsweep.reproduction.threads import one_thread
+from attnsweep.search_spaces.loading import assignment, load_sweep
+
+Numbers = Mapping[str, tuple[float, float, float]]
+"""Value, low and high by row."""
+
+_RESOURCES = Resources(local=True, engine="vmapped")
+_SEEDS_APART = 10**6
+_INTERVAL = re.compile(r"(\S+) \[(\S+), (\S+)\]")
+_COUNTS = ("trainings", "heads")
+"""Columns of tables that say how many there are."""
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """One measurement again: its seed, the directory of its sweeps and figures, and where progress is shown."""
+
+    seed: int
+    directory: Path
+    console: Console
+
+    @property
+    def first_seed(self) -> int:
+        """From which studies without a sweep count."""
+        return self.seed * _SEEDS_APART
+
+
+def measure(source: str, run: Run) -> Numbers:
+    """The numbers of a source.
+
+    Raises:
+        KeyError: If there is no such source.
+    """
+    return SOURCES[source](run)
+
+
+def measure_sweep(trained: Trained, run: Run) -> Rate:
+    """The rate that a sweep of its own measures."""
+    sweep = load_sweep(trained.sweep).fix(dict(assignment(text) for text in trained.fixed)).but(seed=run.seed)
+    if trained.trials is not None:
+        sweep = sweep.but(trials=trained.trials)
+    if trained.replicates is not None:
+        sweep = sweep.but(replicates=trained.replicates)
+    name = [trained.sweep, *(text.replace("=", "_") for text in trained.fixed), f"{sweep.trials}x{sweep.replicates}"]
+    directory = run.directory / "-".join(name)
+    run_or_resume(sweep, directory, _RESOURCES, run.console)
+    counts = open_sweep(directory).sql(trained.counts).to_pydict()
+    n, k = counts.values()
+    return pooled_rate(list(zip(n, k, strict=True)))
+
+
+def measure_ledger(source: str, sweep: SweepDirectory, directory: Path) -> Numbers:
+    """The numbers that a source reads from a finished sweep; it may draw figures into the directory.
+
+    Raises:
+        KeyError: If the source trains without a sweep.
+    """
+    return SWEPT[source][1](sweep, directory)
+
+
+def _quickstart(sweep: SweepDirectory, _: Path) -> Numbers:
+    opened = open_sweep(sweep.place)
+    found = {outcome: opened.stuck_rates(outcome=outcome).overall.interval for outcome in ("stuck", "solved")}
+    diagram = opened.phase_diagram("init_sigma", "learning_rate")
+    for rate in (0.0003, 0.003):
+        value, low, high = (float(each) for each in diagram.at(0.001, rate))
+        found[f"modelled at init_sigma 0.001, learning rate {rate:g}: stuck"] = value, low, high
+    [rates] = opened.stuck_rates(by="init_sigma").by_parameter
+    found |= {f"init_sigma {each.label}: stuck": each.rate.interval for each in rates.bins}
+    return {name: interval for name, interval in found.items() if interval is not None}
+
+
+def _stuck(sweep: SweepDirectory, _: Path) -> Numbers:
+    interval = open_sweep(sweep.place).stuck_rates().overall.interval
+    return {} if interval is None else {"stuck": interval}
+
+
+def _compared(compare: Callable[..., Comparison], *more: str) -> Callable[[SweepDirectory, Path], Numbers]:
+    return lambda sweep, directory: numbers_of(compare(sweep, directory, *more))
+
+
+SWEPT: Mapping[str, tuple[str, Callable[[SweepDirectory, Path], Numbers]]] = {
+    "quickstart": ("quickstart", _quickstart),
+    "shin-fig1": ("shin_solution_2", _compared(fig1.compare)),
+    "shin-fig2": ("shin_flavours", _compared(fig2.compare)),
+    "chiang-fig4": ("chiang_fig4", _compared(fig4.compare, "chiang-fig4")),
+    "chiang-fig4-long": ("chiang_fig4_long", _compared(fig4.compare, "chiang-fig4-long")),
+    "chiang-parity": ("chiang_parity", _compared(parity.compare)),
+    "chiang-table1": ("translation_lengths", _compared(table1.compare)),
+    "first-lengths": ("first_lengths", _stuck),
+    "parity-learnability": ("parity_learnability", _stuck),
+    "gpt-stages": ("gpt_stages", _compared(gpt_stages.compare)),
+    "zeros-full": ("stuck_full", _compared(full_models.compare)),
+    "translator-heads": ("head_roles", _compared(translator_heads.compare)),
+    "translator-structure": ("attention_structure", _compared(translator_structure.compare)),
+}
+"""The sweep behind a source, and what reads it."""
+
+
+def _swept(name: str) -> Callable[[Run], Numbers]:
+    def measured(run: Run) -> Numbers:
+        sweep = swept(SWEPT[name][0], run.directory, run.console, seed=run.seed, local=True)
+        return measure_ledger(name, sweep, run.directory)
+
+    return measured
+
+
+def _runaways(learning_rate: float) -> Callable[[Run], Numbers]:
+    def measured(run: Run) -> Numbers:
+        size = positions.Size(first_seed=run.first_seed)
+        with one_thread():
+            return _numbers(positions.runaways(size, sigma, learning_rate) for sigma in positions.SIGMAS)
+
+    return measured
+
+
+def _valley(run: Run) -> Numbers:
+    with one_thread():
+        return _numbers(positions.valley_rows(positions.Size(first_seed=run.first_seed)))
+
+
+def _metric(run: Run) -> Numbers:
+    size = metric.Size(n_draws=1, first_draw=2 * run.seed)
+    found = numbers_of(metric.compare(run.directory, run.console, size))
+    return {name.replace(f"draw {size.first_draw + 1},", "draw 1,"): numbers for name, numbers in found.items()}
+
+
+def _metric_full(run: Run) -> Numbers:
+    seeds = range(run.first_seed, run.first_seed + metric_full.N_SEEDS)
+    return numbers_of(metric_full.compare(run.console, metric_full.SIGMAS, seeds, metric_full.VALUES))
+
+
+def _precision(run: Run) -> Numbers:
+    sweep = swept("precision_border", run.directory, run.console, seed=run.seed, local=True)
+    return numbers_of(precision.compare(sweep, run.console, run.first_seed))
+
+
+SOURCES: Mapping[str, Callable[[Run], Numbers]] = {
+    **{name: _swept(name) for name in SWEPT},
+    "metric": _metric,
+    "metric-full": _metric_full,
+    "precision": _precision,
+    **{f"runaways-{each:g}": _runaways(each) for each in positions.LEARNING_RATES},
+    "valley": _valley,
+}
+
+
+def numbers_of(comparison: Comparison) -> Numbers:
+    """The rows of a comparison that have an interval, and the cells of its tables that are one.
+
+    A cell is named by the texts before the first interval of its line, counts apart, and by its column:
+    `init_sigma = 0.1: solved`.
+    """
+    found = _numbers(comparison.rows)
+    for _, (header, *lines) in comparison.tables:
+        for line in lines:
+            cells = [_INTERVAL.fullmatch(cell) for cell in line]
+            n_texts = next((at for at, cell in enumerate(cells) if cell is not None), 0)
+            texts = zip(header, line[:n_texts], strict=False)
+            name = ", ".join(cell for title, cell in texts if title not in _COUNTS)
+            for column, cell in zip(header, cells, strict=True):
+                if cell is not None:
+                    value, low, high = (float(each) for each in cell.groups())
+                    found[f"{name}: {column}"] = (value, low, high)
+    return found
+
+
+def _numbers(rows: Iterable[ComparedValue]) -> dict[str, tuple[float, float, float]]:
+    return {
+        row.name: (row.ours, row.low, row.high)
+        for row in rows
+        if not isinstance(row.ours, str) and row.low is not None and row.high is not None
+    }

@@ -1,0 +1,77 @@
+"""The ledgers behind the numbers of the documents, as docs/ledgers holds them: finished sweeps, one file per table.
+
+python -m attnsweep.reproduction.ledgers sweeps/zeros/stuck_full docs/ledgers/stuck_full --ends
+"""
+
+import argparse
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+from attnsweep.orchestrator.ledger.reader import Ledger
+from attnsweep.orchestrator.ledger.schema import schemas_of
+from attnsweep.orchestrator.ledger.writer import LedgerWriter
+from attnsweep.orchestrator.storage.lease import LEASE_FILE
+from attnsweep.orchestrator.storage.location import locate
+from attnsweep.orchestrator.storage.sweep_directory import COURSE_FILE, SWEEP_FILE, SweepDirectory
+from attnsweep.workloads.errors import UserError
+from attnsweep.workloads.registry import load_workload
+
+_ALL = "from {}"
+_ENDS = "from {} qualify step = max(step) over (partition by training_id, metric)"
+
+
+def publish(source: Path, target: Path, *, ends_only: bool) -> int:
+    """Writes a copy of a finished sweep that can be queried, reported and opened, and not resumed.
+
+    It has no journal of the study. Of the command that made the sweep, only the names of files are kept.
+
+    Args:
+        source: A sweep directory.
+        target: The copy to make.
+        ends_only: Keep the last value of each curve alone.
+
+    Returns:
+        Its size in bytes.
+
+    Raises:
+        UserError: If there is no finished sweep, its workload is not shipped, or the target exists.
+    """
+    sweep = SweepDirectory.open(source)
+    if not sweep.finished or sweep.code:
+        raise UserError("SWEEP", given=str(source), expected="a finished sweep of a shipped workload", fix="resume it")
+    if target.exists():
+        raise UserError("TARGET", given=str(target), expected="a new directory", fix="remove it, or name another")
+    with Ledger(source).connect() as connection:
+        queries = {"trainings": _ALL, "curves": _ENDS if ends_only else _ALL, "heads": _ALL}
+        tables = {name: connection.sql(query.format(name)).to_arrow_table() for name, query in queries.items()}
+    target.mkdir(parents=True)
+    schemas = schemas_of(load_workload(sweep.spec.workload))
+    with LedgerWriter(locate(target), schemas, sweep.spec_sha256) as writer:
+        writer.commit("published", *(table if table.num_rows else None for table in tables.values()))
+    words = sweep.provenance["command"].split()
+    command = " ".join(Path(word).name if word.startswith("/") else word for word in words)
+    (target / SWEEP_FILE).write_text(replace(sweep, provenance={**sweep.provenance, "command": command}).text())
+    (target / COURSE_FILE).write_bytes((source / COURSE_FILE).read_bytes())
+    (target / LEASE_FILE).unlink(missing_ok=True)
+    return sum(path.stat().st_size for path in target.rglob("*") if path.is_file())
+
+
+def main() -> int:
+    """Reads the arguments and prints the size of the copy; 2 for a mistake."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("sweep", type=Path)
+    parser.add_argument("target", type=Path)
+    parser.add_argument("--ends", action="store_true", help="keep only the last value of each curve")
+    given = parser.parse_args()
+    try:
+        n_bytes = publish(given.sweep, given.target, ends_only=given.ends)
+    except UserError as error:
+        print(error, file=sys.stderr)  # noqa: T201
+        return 2
+    print(f"{given.target}: {n_bytes / 1e6:.1f} MB")  # noqa: T201
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,13 @@
+"""The question of `mission` where it is decided: at the border between stuck and free translators."""
+
+from attnsweep.search_spaces import Sweep
+from attnsweep.search_spaces.catalog import mission
+
+
+def sweep() -> Sweep:
+    """`mission` with trials at the border."""
+    return mission.sweep().but(
+        name="mission_boundary",
+        description="1,024 translators at the border of being stuck, over the space of `mission`",
+        sampler="boundary",
+    )

@@ -1,0 +1,156 @@
+"""`attnsweep merge`: several sweeps as one directory, with the answers that `open_sweep` of several gives."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+from typer.testing import CliRunner
+
+from attnsweep.orchestrator.analysis import open_sweep
+from attnsweep.orchestrator.analysis.merging import merge_sweeps
+from attnsweep.orchestrator.audit.audit import audit
+from attnsweep.orchestrator.cli import app
+from attnsweep.orchestrator.ledger.compaction import compact
+from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
+from attnsweep.orchestrator.tracking import sync
+from attnsweep.search_spaces import Categorical, Float, Sequential
+from attnsweep.workloads.errors import UserError
+from tests.orchestrator.small_sweep import folder_of, small_sweep, sweep_on_disk, trial_rows
+
+ENDS = (["solved"] * 4, ["marginal", "solved", "marginal", "failed"], ["marginal"] * 4)
+
+
+def finished(path: Path, sigmas: list[float], **changes: Any) -> SweepDirectory:
+    spec = small_sweep(path.name, trials=len(sigmas), **changes)
+    rows = (
+        trial_rows(trial, ENDS[trial % 3], param_init_sigma=sigma, param_learning_rate=0.01 * (1 + trial))
+        for trial, sigma in enumerate(sigmas)
+    )
+    directory = sweep_on_disk(path, spec, *rows)
+    directory.record_run(finished=True, seconds=2.0)
+    return directory
+
+
+@pytest.fixture
+def sources(tmp_path: Path) -> tuple[SweepDirectory, SweepDirectory]:
+    wide = finished(tmp_path / "wide", [1e-3, 1e-2, 0.1, 1.0])
+    narrow = finished(tmp_path / "narrow", [0.02, 0.03], space={"init_sigma": Float(0.02, 0.03), "n_steps": 8})
+    return wide, narrow
+
+
+def test_answers_are_those_of_the_sweeps_opened_together(
+    sources: tuple[SweepDirectory, SweepDirectory], tmp_path: Path
+) -> None:
+    places = [each.place for each in sources]
+    merged = merge_sweeps(tmp_path / "all", places)
+    together, alone = open_sweep(*places), open_sweep(tmp_path / "all")
+    for query in (
+        "from trials order by trial",
+        "from trainings order by trial, replicate",
+        "from curves order by trial, replicate, metric, step",
+    ):
+        expected, found = together.sql(query), alone.sql(query)
+        common = [name for name in found.column_names if name in expected.column_names]
+        assert found.num_rows > 0
+        assert found.select(common).to_pylist() == expected.select(common).to_pylist()
+    assert alone.stuck_rates().overall == together.stuck_rates().overall
+    rates = [{each.parameter: each for each in data.stuck_rates().by_parameter} for data in (alone, together)]
+    assert rates[0]["init_sigma"].bins == rates[1]["init_sigma"].bins
+    assert merged.spec.space["init_sigma"] == Categorical(choices=(0.001, 0.01, 0.02, 0.03, 0.1, 1.0))
+    assert (merged.spec.space["n_steps"], merged.spec.trials, merged.seconds_spent) == (8, 6, 4.0)
+
+
+def test_provenance_is_kept_and_audited(sources: tuple[SweepDirectory, SweepDirectory], tmp_path: Path) -> None:
+    directory = merge_sweeps(tmp_path / "all", [each.place for each in sources])
+    for source, kept in zip(sources, SweepDirectory.open(tmp_path / "all").sources, strict=True):
+        assert (kept.sweep, kept.place) == (source.sweep, source.place.full_name)
+        record = json.loads((tmp_path / "all" / "sources" / f"{kept.sweep}.json").read_text())
+        assert record["spec_sha256"] == kept.spec_sha256 == source.spec_sha256
+    assert all(each.sweep in directory.note for each in sources)
+    assert audit(tmp_path / "all").problems == []
+    compact(tmp_path / "all")
+    assert audit(tmp_path / "all").problems == []
+    trainings = folder_of(directory) / "trainings"
+    [name] = directory.place.names("trainings")
+    table = pq.read_table(trainings / f"{name}.parquet")
+    pq.write_table(table.slice(1), trainings / f"{name}.parquet")
+    assert "does not match its checksum" in str(audit(tmp_path / "all").problems)
+
+
+def test_rows_that_are_missing_or_strange_are_found(
+    sources: tuple[SweepDirectory, SweepDirectory], tmp_path: Path
+) -> None:
+    directory = merge_sweeps(tmp_path / "all", [each.place for each in sources])
+    record = json.loads((tmp_path / "all" / "sweep.json").read_text())
+    del record["sha256"]
+    record["sources"][0]["n_trainings"] += 1
+    record["sources"][1]["sweep"] = "another"
+    (folder_of(directory) / "sweep.json").write_text(json.dumps(record))
+    said = "\n".join(map(str, audit(tmp_path / "all").problems))
+    assert f"{sources[0].sweep} (16, not 17)" in said
+    assert f"1 sweeps that were not merged into it: {sources[1].sweep}" in said
+
+
+@pytest.mark.parametrize("command", ["resume", "replay", "why"])
+def test_nothing_is_trained_in_it(command: str, sources: tuple[SweepDirectory, SweepDirectory], tmp_path: Path) -> None:
+    place = str(merge_sweeps(tmp_path / "all", [each.place for each in sources]).place)
+    with pytest.raises(UserError, match=r"got '2 sweeps that were merged for analysis'.*name the sweep itself: .*wide"):
+        CliRunner().invoke(app, [command, place, *([] if command == "resume" else ["0/0"])], catch_exceptions=False)
+
+
+def test_mlflow_gets_no_second_runs(sources: tuple[SweepDirectory, SweepDirectory], tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="merged for analysis"):
+        sync(merge_sweeps(tmp_path / "all", [each.place for each in sources]))
+
+
+def test_the_command_merges_and_status_tells(sources: tuple[SweepDirectory, SweepDirectory], tmp_path: Path) -> None:
+    words = ["merge", str(tmp_path / "all"), *(str(each.place) for each in sources)]
+    done = CliRunner().invoke(app, words, catch_exceptions=False)
+    assert done.stdout == f"{tmp_path}/all: 24 trainings of 2 sweeps\n"
+    told = CliRunner().invoke(app, ["status", str(tmp_path / "all")], catch_exceptions=False).stdout
+    assert f"merged from {sources[0].sweep}, {sources[1].sweep}" in told
+    assert "6 of 6 with trainings" in told
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        ({"replicates": 2}, r"replicates 2', expected 4"),
+        ({"replicates": Sequential()}, "replicates 8..200"),
+        ({"sampler": "random"}, "sampler random"),
+        ({"workload": "formal_languages", "space": {}}, "workload formal_languages"),
+    ],
+)
+def test_sweeps_that_are_not_one_are_refused(
+    change: dict[str, Any], says: str, sources: tuple[SweepDirectory, SweepDirectory], tmp_path: Path
+) -> None:
+    other = SweepDirectory.create(tmp_path / "other", small_sweep("other", **change), {})
+    other.place.make_folders(["trainings"])
+    other.record_run(finished=True, seconds=1.0)
+    with pytest.raises(UserError, match=says):
+        merge_sweeps(tmp_path / "all", [sources[0].place, other.place])
+    assert not (tmp_path / "all").exists()
+
+
+def test_unfinished_and_merged_sweeps_are_refused(
+    sources: tuple[SweepDirectory, SweepDirectory], tmp_path: Path
+) -> None:
+    first, second = (each.place for each in sources)
+    merged = merge_sweeps(tmp_path / "all", [first, second])
+    other = finished(tmp_path / "other", [0.5])
+    with pytest.raises(UserError, match="merged for analysis"):
+        merge_sweeps(tmp_path / "more", [other.place, merged.place])
+    with pytest.raises(UserError, match="expected a sweep that was not named before"):
+        open_sweep(second, merged.place)
+    with pytest.raises(UserError, match="expected at least two"):
+        merge_sweeps(tmp_path / "more", [first])
+    with pytest.raises(UserError, match="named before"):
+        merge_sweeps(tmp_path / "more", [first, first])
+    with pytest.raises(UserError, match="a directory without a sweep"):
+        merge_sweeps(tmp_path / "all", [first, second])
+    sources[1].record_run(finished=False, seconds=1.0)
+    with pytest.raises(UserError, match=r"not finished.*attnsweep resume"):
+        merge_sweeps(tmp_path / "more", [first, second])
+    assert not (tmp_path / "more").exists()

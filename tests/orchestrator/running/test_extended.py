@@ -1,0 +1,113 @@
+"""`resume --trials +N --replicates +N`: a sweep that is extended is the sweep that had them from the start."""
+
+from pathlib import Path
+
+import pyarrow.compute as pc
+import pytest
+from typer.testing import CliRunner
+
+from attnsweep import Sequential, Sweep
+from attnsweep.orchestrator.audit.audit import audit
+from attnsweep.orchestrator.cli import app
+from attnsweep.orchestrator.ledger.reader import Ledger
+from attnsweep.orchestrator.running.session import resume_sweep
+from attnsweep.orchestrator.running.study import read_trials
+from attnsweep.orchestrator.storage.extension import Extension
+from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
+from attnsweep.orchestrator.training.resources import Resources
+from attnsweep.search_spaces import LossQuantile
+from attnsweep.workloads.errors import UserError
+from tests.fault import sweeps
+from tests.orchestrator.small_sweep import small_sweep
+
+BY_CHANCE = {"sweep", "environment", "pack", "lane", "pack_size", "train_seconds", "finished_at"}
+"""Columns that say where and when a training ran."""
+
+
+def run(*arguments: str | Path) -> str:
+    done = CliRunner().invoke(app, [*map(str, arguments), "--local", "--no-report"], catch_exceptions=False)
+    assert done.exit_code == 0, done.stderr
+    return done.stderr
+
+
+def spec_file(folder: Path, sweep: Sweep) -> Path:
+    path = folder / f"{sweep.trials}.yaml"
+    path.write_text(sweep.to_yaml())
+    return path
+
+
+def rows(directory: Path) -> list[dict[str, object]]:
+    table = Ledger(directory).trainings().sort_by([("trial", "ascending"), ("replicate", "ascending")])
+    found: list[dict[str, object]] = table.drop_columns(list(BY_CHANCE)).to_pylist()
+    return found
+
+
+@pytest.mark.slow
+def test_what_is_added_ends_as_if_it_had_been_there_from_the_start(tmp_path: Path, no_mlflow: None) -> None:
+    spec = small_sweep("s", sampler="random", trials=2, replicates=2)
+    begun = spec_file(tmp_path, spec)
+    run("run", begun, "--dir", tmp_path / "grown")
+    run("resume", tmp_path / "grown", "--trials", "+1", "--replicates", "+2")
+    run("run", spec_file(tmp_path, spec.but(trials=3, replicates=4)), "--dir", tmp_path / "whole")
+    assert rows(tmp_path / "grown") == rows(tmp_path / "whole")
+    assert sweeps.curves(tmp_path / "grown") == sweeps.curves(tmp_path / "whole")
+    assert not (tmp_path / "grown" / "report").exists()
+    found = SweepDirectory.open(tmp_path / "grown")
+    assert (found.finished, found.spec.trials, found.more_trials) == (True, 3, 1)
+    assert (found.spec.replicates, found.more_replicates) == (4, (2,))
+    # A scheduler that repeats the first command finds its sweep.
+    assert "found 12 trainings" in run("run", begun, "--dir", tmp_path / "grown", "--or-resume")
+
+
+@pytest.mark.slow
+def test_study_mlflow_and_audit_know_of_added_replicates(
+    tmp_path: Path, mlflow_uri: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", mlflow_uri)
+    path = tmp_path / "s"
+    sweeps.run(sweeps.small_sweep(trials=2, replicates=2, objective=LossQuantile()), path)
+    told = [trial.value for trial in read_trials(SweepDirectory.open(path))]
+    # The addition is recorded, and its driver was killed before it trained anything.
+    SweepDirectory.open(path).extended(Extension(replicates=1))
+    assert audit(path, mlflow_uri).problems == []
+    assert resume_sweep(path, Resources(local=True), more_replicates=1).n_trainings == 8
+    found = audit(path, mlflow_uri)
+    assert (found.problems, found.counts["logged"]) == ([], 2)
+    assert [trial.value for trial in read_trials(SweepDirectory.open(path))] == told
+    losses = Ledger(path).trainings(columns=["trial", "eval_loss"], filter=pc.field("trial") == 0)["eval_loss"]
+    assert pc.quantile(losses, 0.5)[0].as_py() != told[0]
+    assert SweepDirectory.open(path).stages == (2, 3, 4)
+
+
+@pytest.mark.slow
+def test_a_value_of_no_stage_is_a_fault(tmp_path: Path, no_mlflow: None) -> None:
+    path = tmp_path / "s"
+    sweeps.run(sweeps.small_sweep(trials=1, replicates=3, objective=LossQuantile()), path)
+    directory = SweepDirectory.open(path)
+    assert not any("value in the study" in str(problem) for problem in audit(path).problems)
+    text = (path / "study.journal").read_text()
+    told = repr(read_trials(directory)[0].value)
+    (path / "study.journal").write_text(text.replace(told, "0.125"))
+    assert any("value in the study" in str(problem) for problem in audit(path).problems)
+
+
+def test_the_record_keeps_the_spec_of_the_start(tmp_path: Path) -> None:
+    spec = small_sweep("s")
+    begun = SweepDirectory.create(tmp_path / "s", spec, {})
+    begun.extended(Extension(trials=2)).extended(Extension(trials=3, replicates=1))
+    found = SweepDirectory.open(tmp_path / "s")
+    assert (found.spec, found.spec_sha256) == (spec.but(trials=spec.trials + 5, replicates=5), spec.sha256())
+
+
+@pytest.mark.parametrize("option", ["--trials", "--replicates"])
+@pytest.mark.parametrize("text", ["3", "+0", "+", "-1", "+x", "++1"])
+def test_what_is_added_has_a_sign(option: str, text: str, tmp_path: Path) -> None:
+    SweepDirectory.create(tmp_path / "s", small_sweep("s"), {})
+    with pytest.raises(UserError, match=rf"{option}: got .*, expected \+N"):
+        run("resume", tmp_path / "s", f"{option}={text}")
+
+
+def test_replicates_that_a_rule_decides_are_not_added(tmp_path: Path) -> None:
+    SweepDirectory.create(tmp_path / "s", small_sweep("s", replicates=Sequential()), {})
+    with pytest.raises(UserError, match=r"--replicates: got '\+2', .* a rule decides: 8..200"):
+        run("resume", tmp_path / "s", "--replicates", "+2")

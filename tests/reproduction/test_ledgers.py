@@ -1,0 +1,93 @@
+"""The ledgers of docs/ledgers: each opens, and the documents' numbers are what they say."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from attnsweep.orchestrator.ledger.reader import Ledger
+from attnsweep.orchestrator.ledger.verification import verify
+from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
+from attnsweep.reproduction.claims.__main__ import measured_again
+from attnsweep.reproduction.claims.claim import load_claims
+from attnsweep.reproduction.claims.pages import flat, flaws
+from attnsweep.reproduction.claims.recorded import verdicts
+from attnsweep.reproduction.claims.sources import Run, measure_ledger
+from attnsweep.reproduction.ledgers import publish
+from attnsweep.workloads.errors import UserError
+from tests.across.documents import DOCUMENTS, ROOT
+from tests.orchestrator.small_sweep import small_sweep, sweep_on_disk, trial_rows
+
+FOLDER = ROOT / "docs" / "ledgers"
+LEDGERS = sorted(path for path in FOLDER.iterdir() if path.is_dir())
+MOST_BYTES = 20e6
+ALL = load_claims(ROOT / "docs" / "claims")
+CLAIMS = [each for each in ALL if each.group.ledger]
+
+
+def test_together_they_are_small() -> None:
+    assert sum(path.stat().st_size for path in FOLDER.rglob("*") if path.is_file()) < MOST_BYTES
+
+
+@pytest.mark.parametrize("path", LEDGERS, ids=lambda path: path.name)
+def test_a_ledger_opens_and_is_listed(path: Path) -> None:
+    sweep = SweepDirectory.open(path)
+    assert sweep.finished
+    assert verify(sweep.place, sweep.spec_sha256) == []
+    with Ledger(path).reading() as connection:
+        [(n,)] = connection.execute("select count(*) from trainings where outcome != 'failed'").fetchall()
+    assert n >= sweep.spec.trials
+    assert f"| `{path.name}` | `attnsweep run {sweep.spec.name}" in (FOLDER / "README.md").read_text()
+    assert " /" not in sweep.provenance["command"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("group", sorted({each.group.name for each in CLAIMS}))
+def test_numbers_from_a_ledger_are_those_of_the_page(group: str, tmp_path: Path) -> None:
+    stated = [each for each in CLAIMS if each.group.name == group]
+    sweep = SweepDirectory.open(FOLDER / stated[0].group.ledger)
+    found = measure_ledger(stated[0].group.source, sweep, tmp_path)
+    for each in stated:
+        value, low, high = found[each.claim.row]
+        recomputed = each.claim.model_copy(update={"value": value, "low": low, "high": high})
+        assert list(flaws(recomputed, flat(DOCUMENTS[each.page]))) == [], each.name
+
+
+@pytest.mark.slow
+def test_claims_are_compared_with_a_sweep_that_has_run(tmp_path: Path) -> None:
+    chosen = [each for each in CLAIMS if each.group.name == "readme"]
+    run = Run(1, tmp_path, Console(quiet=True))
+    found = verdicts(measured_again(chosen, run, FOLDER / "quickstart"))
+    assert [(each.stated, each.agrees, round(each.p, 1)) for each in found] == [(each, True, 1.0) for each in chosen]
+    with pytest.raises(UserError, match="expected a group measured by a sweep"):
+        measured_again([each for each in ALL if each.group.name == "valley"], run, FOLDER / "quickstart")
+
+
+def test_a_published_sweep_has_the_same_rows_and_no_journal(tmp_path: Path) -> None:
+    made = sweep_on_disk(tmp_path / "made", small_sweep("made", replicates=2), trial_rows(0, ["solved", "plateau"]))
+    made.record_run(finished=True, seconds=1.0)
+    publish(tmp_path / "made", tmp_path / "copy", ends_only=False)
+    for table in ("trainings", "curves"):
+        assert rows(tmp_path / "copy", table) == rows(tmp_path / "made", table)
+    assert SweepDirectory.open(tmp_path / "copy").spec == made.spec
+    assert {path.name for path in (tmp_path / "copy").iterdir()} <= {
+        "sweep.json", "course.json", "trainings", "curves", "heads"
+    }  # fmt: skip
+    publish(tmp_path / "made", tmp_path / "ends", ends_only=True)
+    curves, ends = rows(tmp_path / "made", "curves"), rows(tmp_path / "ends", "curves")
+    last = {(row["training_id"], row["metric"]): row for row in sorted(curves, key=lambda row: row["step"])}
+    assert ends == sorted(last.values(), key=str)
+    assert len(ends) < len(curves)
+
+
+def rows(path: Path, table: str) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = getattr(Ledger(path), table)().to_pylist()
+    return sorted(found, key=str)
+
+
+def test_an_unfinished_sweep_is_not_published(tmp_path: Path) -> None:
+    sweep_on_disk(tmp_path / "made", small_sweep("made"), trial_rows(0, ["solved"]))
+    with pytest.raises(UserError, match="expected a finished sweep"):
+        publish(tmp_path / "made", tmp_path / "copy", ends_only=False)
+    assert not (tmp_path / "copy").exists()
