@@ -117,8 +117,9 @@ def _trial(init_sigma: float, learning_rate: float, n_steps: int) -> None:
 
 def _attnsweep(n_trainings: int, n_steps: int) -> None:
     from attnsweep import Float, Resources, Sweep, run_sweep
+    from attnsweep.search_spaces.dimensions import Dimension
 
-    space = {
+    space: dict[str, Dimension] = {
         "n_steps": n_steps,
         "n_categories": N_CATEGORIES,
         "n_positions": N_POSITIONS,

@@ -265,7 +265,7 @@ def _role_metrics(findings: SweepResults) -> dict[str, float | None]:
     """How often and when each role emerges in each layer: MLflow draws metrics with a common prefix in one section."""
     if findings.roles is None:
         return {}
-    found = {}
+    found: dict[str, float | None] = {}
     for rate, when in findings.roles.rows():
         name = re.sub(r"\W", "_", f"{rate.role}_{findings.roles.layer_name(rate.layer)}")
         found |= {f"roles/{name}_rate": rate.rate.share, f"roles/{name}_median_step": when.median_step}
