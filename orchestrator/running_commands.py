@@ -48,6 +48,10 @@ def run(
         list[str] | None,
         typer.Option("--set", metavar="NAME=VALUE", help="Fix a parameter to one value; may be repeated."),
     ] = None,
+    prune_anyway: Annotated[
+        bool,
+        typer.Option("--prune-anyway", help="Use the sweep's pruner although it biases the objective, a stuck rate."),
+    ] = False,
     address: on.Address = None,
     local: on.Local = False,
     trainers: on.Trainers = None,
@@ -79,7 +83,7 @@ def run(
     from attnsweep.search_spaces.loading import assignment, load_sweep
 
     sweep = load_sweep(spec).fix(dict(assignment(text) for text in fixed or []))
-    budget = {"trials": trials, "replicates": replicates, "seed": seed}
+    budget = {"trials": trials, "replicates": replicates, "seed": seed, "prune_anyway": prune_anyway or None}
     sweep = sweep.but(**{name: value for name, value in budget.items() if value is not None})
     if or_resume and directory is None:
         raise UserError(

@@ -4,7 +4,30 @@ if __name__ != "attnsweep.search_spaces":
     raise ImportError("search_spaces: this package is attnsweep.search_spaces; import its names from attnsweep")
 
 from attnsweep.search_spaces.dimensions import Categorical, Conditional, Float, Int
+from attnsweep.search_spaces.pruners import (
+    HyperbandPruner,
+    MedianPruner,
+    PatientPruner,
+    PercentilePruner,
+    SuccessiveHalvingPruner,
+    ThresholdPruner,
+)
 from attnsweep.search_spaces.replication import Sequential
 from attnsweep.search_spaces.sweep import LossQuantile, StuckRate, Sweep
 
-__all__ = ["Categorical", "Conditional", "Float", "Int", "LossQuantile", "Sequential", "StuckRate", "Sweep"]
+__all__ = [
+    "Categorical",
+    "Conditional",
+    "Float",
+    "HyperbandPruner",
+    "Int",
+    "LossQuantile",
+    "MedianPruner",
+    "PatientPruner",
+    "PercentilePruner",
+    "Sequential",
+    "StuckRate",
+    "SuccessiveHalvingPruner",
+    "Sweep",
+    "ThresholdPruner",
+]

@@ -9,6 +9,7 @@ from pydantic import Field, ValidationError
 
 from attnsweep.search_spaces.dimensions import Categorical, Conditional, Dimension, Float, Int, Scalar, Varied
 from attnsweep.search_spaces.model import SpecModel, first_mistake
+from attnsweep.search_spaces.pruners import Pruner
 from attnsweep.search_spaces.replication import Replicates
 from attnsweep.search_spaces.yaml_text import yaml_text
 from attnsweep.workloads.parameters import CERTIFIED_SHARE
@@ -50,6 +51,8 @@ class Sweep(SpecModel):
         seed: Seeds the sampler and all trainings.
         objective: The value that the sampler is told for each trial.
         certified_share: Share of the stuck trainings whose label is tested: docs/outcomes.md.
+        pruner: Ends trials early that fall behind: docs/pruning.md; `None` for none.
+        prune_anyway: Prune although the objective is the stuck rate, which pruning biases.
         storage: An Optuna storage URL instead of the sweep directory's journal.
         description: One line for `attnsweep specs` and MLflow.
     """
@@ -67,6 +70,8 @@ class Sweep(SpecModel):
     certified_share: float = Field(
         default=CERTIFIED_SHARE, ge=0.0, le=1.0, exclude_if=lambda share: share == CERTIFIED_SHARE
     )
+    pruner: Pruner | None = Field(default=None, exclude_if=lambda pruner: pruner is None)
+    prune_anyway: bool = Field(default=False, exclude_if=lambda anyway: not anyway)
     storage: str | None = None
     description: str = ""
 

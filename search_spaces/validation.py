@@ -6,6 +6,8 @@ from collections.abc import Mapping, Sequence
 
 from attnsweep.search_spaces.dimensions import Categorical, Conditional, Dimension, Float, Int, Scalar, Varied
 from attnsweep.search_spaces.grid import grid_size
+from attnsweep.search_spaces.pruners import make_pruner
+from attnsweep.search_spaces.replication import Sequential
 from attnsweep.search_spaces.sweep import StuckRate, Sweep
 from attnsweep.workloads.errors import SpecError
 from attnsweep.workloads.parameters import Parameter, TrainingParameters, unknown_parameter
@@ -39,6 +41,9 @@ def check_sweep(sweep: Sweep, parameters: type[TrainingParameters]) -> None:
         _check_grid(sweep)
     if sweep.sampler == "boundary":
         _check_boundary(sweep)
+    if sweep.pruner is not None:
+        make_pruner(sweep.pruner)
+        _check_pruned(sweep)
 
 
 def _check_choices(name: str, choices: Sequence[Scalar]) -> None:
@@ -136,6 +141,31 @@ def _check_boundary(sweep: Sweep) -> None:
             given=", ".join(sweep.varied()) or "nothing that varies",
             expected="an unconditional Float or Int under sampler=boundary, along which the boundary is crossed",
             fix="add one, or use sampler=random",
+        )
+
+
+def _check_pruned(sweep: Sweep) -> None:
+    if isinstance(sweep.objective, StuckRate) and not sweep.prune_anyway:
+        raise SpecError(
+            "pruner",
+            given=f"{sweep.pruner and sweep.pruner.kind} with the objective stuck_rate",
+            expected="an objective of losses: a training that looks stuck may only be slow (of those still unsolved at"
+            " step 512, 12% to 25% were solved later), so the rate would be of those that were let run",
+            fix="write objective=LossQuantile(), or prune_anyway=True (--prune-anyway): docs/pruning.md",
+        )
+    if isinstance(sweep.replicates, Sequential):
+        raise SpecError(
+            "replicates",
+            given="a Sequential",
+            expected="a number under a pruner, which compares values over the same number of trainings",
+            fix="write replicates=8, or drop the pruner",
+        )
+    if sweep.sampler == "boundary":
+        raise SpecError(
+            "sampler",
+            given=sweep.sampler,
+            expected="another one under a pruner: the boundary is drawn by whole trials",
+            fix="use sampler=tpe, or drop the pruner",
         )
 
 

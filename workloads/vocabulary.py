@@ -15,6 +15,7 @@ OUTCOMES: Mapping[str, str] = MappingProxyType(
         "plateau": "none of these; with the detail “moving” the loss still falls, and the run was too short or is slow",
         "overfit": "fits its sample and not fresh data",
         "diverged": "the loss turned non-finite or far too large",
+        "pruned": "its trial was ended early by a pruner; left out of all rates but the shares by outcome",
         "failed": "raised an error; left out of all rates but the shares by outcome",
     }
 )
@@ -23,8 +24,12 @@ OUTCOMES: Mapping[str, str] = MappingProxyType(
 STUCK_OUTCOMES = ("degenerate_zero", "marginal", "runaway")
 """The outcomes that count as stuck."""
 
-JUDGED_OUTCOMES = tuple(name for name in OUTCOMES if name != "failed")
-"""What a workload may call a training; only an exception makes it `failed`."""
+PRUNED = "pruned"
+UNJUDGED_OUTCOMES = (PRUNED, "failed")
+"""The outcomes that say nothing about how a training would have ended. They count in no rate."""
+
+JUDGED_OUTCOMES = tuple(name for name in OUTCOMES if name not in UNJUDGED_OUTCOMES)
+"""What a workload may call a training; only a pruner makes it `pruned`, only an exception `failed`."""
 
 NO_ROLE = "none"
 ROLES: Mapping[str, str] = MappingProxyType(

@@ -4,6 +4,8 @@ import time
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from attnsweep.orchestrator.training.messages import PackOrder, Reports, Rows
     from attnsweep.search_spaces import Sweep
 
@@ -81,6 +83,10 @@ class StubPool:
         self._running[order.pack] = (now + self._seconds, order)
         if self._all_busy is None and not self.has_idle:
             self._all_busy = now
+
+    def answer(self, order: "PackOrder", pruned: "Sequence[int]") -> None:
+        """Never called: these packs wait at no probe."""
+        raise NotImplementedError
 
     @property
     def busy(self) -> float:

@@ -9,7 +9,7 @@ import duckdb
 
 from attnsweep.orchestrator.analysis.best_trial import BestTrial, best_trial
 from attnsweep.orchestrator.analysis.labels import value_label
-from attnsweep.orchestrator.analysis.rates.answers import outcome_counts
+from attnsweep.orchestrator.analysis.rates.answers import outcome_counts, pruned_note
 from attnsweep.orchestrator.analysis.rates.by_parameter import (
     ParameterRates,
     loss_median,
@@ -52,6 +52,11 @@ class SweepResults:
         """The number of rows in the ledger."""
         return sum(self.outcomes.values())
 
+    @property
+    def pruned_note(self) -> str | None:
+        """How many trainings the rates leave out because they were pruned; `None` if there are none."""
+        return pruned_note(self.outcomes)
+
     def as_json(self) -> dict[str, Any]:
         """The results as plain values for JSON."""
         return {
@@ -77,6 +82,9 @@ class SweepResults:
         yield from (f"| {outcome} | {count} |" for outcome, count in self.outcomes.items())
         yield ""
         yield f"Stuck rate: {rate_label(self.stuck)} (95% interval, trainings of one trial not taken as independent)"
+        if self.pruned_note is not None:
+            yield ""
+            yield self.pruned_note.capitalize()
         if self.stuck_or_slow is not None:
             yield ""
             yield self.stuck_or_slow.sentence().capitalize()

@@ -13,6 +13,7 @@ import pyarrow as pa
 from attnsweep.orchestrator.audit.check_files import check_files, check_links, count_files
 from attnsweep.orchestrator.audit.check_merge import audit_merged
 from attnsweep.orchestrator.audit.check_mlflow import compare_logged
+from attnsweep.orchestrator.audit.check_pruned import compare_pruned
 from attnsweep.orchestrator.audit.check_trainings import compare_trainings
 from attnsweep.orchestrator.audit.check_trials import RESTORE, RESUME, compare_trials, count_trials, count_wanted
 from attnsweep.orchestrator.audit.evidence import Books
@@ -36,7 +37,8 @@ from attnsweep.workloads.errors import UserError
 T = TypeVar("T")
 
 _ROWS = """
-select sweep, trial, replicate, training_id, seed, outcome, stuck, eval_loss, columns('param_.*')
+select sweep, trial, replicate, training_id, seed, pack, n_steps, outcome, stuck, eval_loss,
+    columns('^(param_.*|pruned_step)$')
 from trainings order by trial, replicate
 """
 
@@ -182,7 +184,7 @@ def _checks(
         else f"{len(logged.children):,} runs of trials, {len(logged.parents)} of the sweep"
     )
     return counts, [
-        Check(f"{in_one_line(counts)} trials{refused}", compare_trials(books)),
+        Check(f"{in_one_line(counts)} trials{refused}", (*compare_trials(books), *compare_pruned(books))),
         Check(f"{in_one_line(trainings)}; parameters, seeds and ids recomputed", compare_trainings(books)),
         Check("curves and heads belong to these trainings; only failed ones lack curves", links),
         Check(f"MLflow: {runs}", projection),

@@ -5,7 +5,6 @@ import duckdb
 from attnsweep.orchestrator.audit.check_trials import COPIED, RESTORE, RESUME
 from attnsweep.orchestrator.audit.problems import Faults, Problem
 from attnsweep.orchestrator.ledger.fragments import TABLES, fragment_names, is_overtaken
-from attnsweep.orchestrator.ledger.sql import IS_JUDGED
 from attnsweep.orchestrator.ledger.verification import verify
 from attnsweep.orchestrator.storage.place import Place
 
@@ -13,7 +12,7 @@ _MISFITS = """
 with seen as (select distinct training_id, trial, replicate from {table})
 select coalesce(trainings.trial, seen.trial), coalesce(trainings.replicate, seen.replicate), seen.trial is null
 from trainings full join seen using (training_id, trial, replicate)
-where trainings.trial is null or seen.trial is null and {is_judged}
+where trainings.trial is null or seen.trial is null and trainings.outcome <> 'failed'
 order by all
 """
 
@@ -27,9 +26,7 @@ def check_links(connection: duckdb.DuckDBPyConnection) -> tuple[Problem, ...]:
     """Rows of `curves` and `heads` without their training, trainings without their curves."""
     faults = Faults({_ORPHANS.format("curves"): COPIED, _ORPHANS.format("heads"): COPIED, _BARE: RESTORE})
     for table in ("curves", "heads"):
-        for trial, replicate, is_bare in connection.execute(
-            _MISFITS.format(table=table, is_judged=IS_JUDGED)
-        ).fetchall():
+        for trial, replicate, is_bare in connection.execute(_MISFITS.format(table=table)).fetchall():
             # Not every variant of a workload has heads.
             if not is_bare or table == "curves":
                 faults.add(_BARE if is_bare else _ORPHANS.format(table), f"{trial}/{replicate}")

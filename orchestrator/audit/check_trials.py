@@ -14,7 +14,7 @@ COPIED = "remove the files that were copied into the folders trainings, curves a
 RESTORE = "restore the folders trainings, curves and heads from a copy of the directory"
 RESUME = "continue with: attnsweep resume DIR"
 
-_TOLD = (TrialState.COMPLETE, TrialState.FAIL)
+_TOLD = (TrialState.COMPLETE, TrialState.FAIL, TrialState.PRUNED)
 _TOO_FEW = "fewer trials than the budget"
 _NOT_TOLD = "trials asked for and never told"
 _HALF_DRAWN = "trials left half drawn by a kill"
@@ -25,6 +25,7 @@ _UNASKED = "trials trained that were never asked for"
 _SURPLUS = "trainings beyond those that their trial needs"
 _TWICE = "trainings recorded more than once"
 _VALUE = "trials whose value in the study is not that of their trainings"
+_PRUNED = "trials pruned in the study or in the ledger alone"
 _FOREIGN = "trials in a state that attnsweep does not know"
 
 _FIXES = {
@@ -38,6 +39,7 @@ _FIXES = {
     _SURPLUS: COPIED,
     _TWICE: COPIED,
     _VALUE: f"restore the study, or {RESTORE}",
+    _PRUNED: f"restore the study, or {RESTORE}",
     _FOREIGN: "restore the study: another program has written to it",
 }
 
@@ -94,11 +96,13 @@ def _compare(trial: FrozenTrial, books: Books, faults: Faults) -> None:
     n_missing = sum(replicate not in ended.by_replicate for replicate in due)
     if trial.state == TrialState.RUNNING:
         faults.add(_NOT_TOLD, *([f"{number}"] if books.finished else []))
-    elif trial.state not in _TOLD:
+    elif trial.state not in _TOLD or (trial.state == TrialState.PRUNED and books.directory.spec.pruner is None):
         faults.add(_FOREIGN, f"{number} ({trial.state.name})")
     elif n_missing:
         faults.add(_UNTRAINED, f"{number} ({n_missing} of {len(due)} missing)")
-    elif trial.value not in (values := _values(books.directory, ended)):
+    elif (trial.state == TrialState.PRUNED) != ended.is_pruned:
+        faults.add(_PRUNED, f"{number}")
+    elif not ended.is_pruned and trial.value not in (values := _values(books.directory, ended)):
         faults.add(_VALUE, f"{number} ({trial.value}, not {values[-1]})")
 
 

@@ -172,6 +172,8 @@ def recorded_tasks(workload: Workload[Any], trainings: pa.Table) -> list[Task]:
             row["trial"],
             row["replicate"],
             Training(workload.parameters.recorded(row), row["seed"]),
+            # A column that rows of earlier versions lack.
+            pruned_step=row.get("pruned_step"),
         )
         for row in trainings.to_pylist()
     ]
@@ -224,7 +226,9 @@ def _trained(
     width: int | None = None,
 ) -> Pack[Any]:
     programs = step_programs(device, blocks=engine == "blocks")
-    pack = Pack(workload, [task.training for task in tasks], device, probe_steps, programs, width=width)
+    prune_at = [task.pruned_step for task in tasks]
+    trainings = [task.training for task in tasks]
+    pack = Pack(workload, trainings, device, probe_steps, programs, width=width, prune_at=prune_at)
     while not pack.advance(1):
         pass
     return pack

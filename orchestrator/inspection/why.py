@@ -25,8 +25,8 @@ from attnsweep.workloads.words.declared import batch_of, gradient_words
 from attnsweep.workloads.words.saddle import Saddle, saddle_of
 from attnsweep.workloads.words.terms import GradientWords
 
-WITHOUT_END = ("failed", "diverged", "pruned")
-"""Outcomes of trainings whose last weights are nowhere to look at."""
+WITHOUT_END = ("failed", "diverged")
+"""Outcomes of trainings whose last weights are nowhere to look at. A pruned one may have diverged before."""
 _EXPECTED, _FIX = "a workload that trains", "see attnsweep.check_workload"
 
 
@@ -113,7 +113,7 @@ def why(directory: SweepDirectory, name: str, shown: str) -> Why:
     mine = pc.field("training_id") == find_training(ledger, name)
     rows = ledger.trainings(filter=mine)
     (row,) = rows.to_pylist()
-    if row["outcome"] in WITHOUT_END:
+    if row["outcome"] in WITHOUT_END or row["diverged_step"] is not None:
         raise UserError(
             "TRAINING_ID",
             given=f"{name}, which ended as {row['outcome']}",

@@ -69,7 +69,7 @@ def trainings_schema(parameters: type[TrainingParameters], level_names: Sequence
             ),
             _field("grad_norm", pa.float64(), "norm of eval_loss's gradient, at the last probe", null=_NOT_FINITE),
             _field("n_steps", pa.int32(), "optimizer steps taken"),
-            _field("onset_step", pa.int32(), "step from which the outcome held", null="the training failed"),
+            _field("onset_step", pa.int32(), "step from which the outcome held", null="it failed or was pruned"),
             _field(
                 "predicted_escape_step",
                 pa.int32(),
@@ -77,6 +77,7 @@ def trainings_schema(parameters: type[TrainingParameters], level_names: Sequence
                 null="no law is known, or it says never",
             ),
             _field("diverged_step", pa.int32(), "first step whose loss was not finite", null="there was none"),
+            _field("pruned_step", pa.int32(), "probe at which its trial was pruned", null="it was not"),
             _field(
                 "train_seconds",
                 pa.float64(),

@@ -1,7 +1,9 @@
 """Quotes names and texts for SQL, whatever characters they contain."""
 
-IS_JUDGED = "outcome <> 'failed'"
-"""The SQL condition for judged trainings. A failed training says nothing about its configuration."""
+from attnsweep.workloads.vocabulary import UNJUDGED_OUTCOMES
+
+IS_JUDGED = f"outcome not in {UNJUDGED_OUTCOMES}"
+"""The SQL condition for judged trainings: of a failed or pruned training nobody knows how it would have ended."""
 
 
 def identifier(name: str) -> str:

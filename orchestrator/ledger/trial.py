@@ -14,6 +14,7 @@ import pyarrow.compute as pc
 from attnsweep.search_spaces.objective import objective_value
 from attnsweep.search_spaces.replication import Ended, Sequential, is_complete
 from attnsweep.search_spaces.sweep import LossQuantile, StuckRate
+from attnsweep.workloads.vocabulary import PRUNED, UNJUDGED_OUTCOMES
 
 if TYPE_CHECKING:
     import duckdb
@@ -29,7 +30,7 @@ class Ending(NamedTuple):
     @property
     def is_judged(self) -> bool:
         """The same condition as `ledger.sql.IS_JUDGED`."""
-        return self.outcome != "failed"
+        return self.outcome not in UNJUDGED_OUTCOMES
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,12 +41,17 @@ class EndedTrainings:
 
     @property
     def judged(self) -> list[Ending]:
-        """The trainings that did not fail."""
+        """The trainings that neither failed nor were pruned."""
         return [ending for ending in self.by_replicate.values() if ending.is_judged]
 
     @property
+    def is_pruned(self) -> bool:
+        """Whether the trial was pruned: then all its trainings were, but those that failed."""
+        return any(ending.outcome == PRUNED for ending in self.by_replicate.values())
+
+    @property
     def stuck(self) -> Ended:
-        """Whether each training is stuck, for `n_wanted`; `None` if it failed."""
+        """Whether each training is stuck, for `n_wanted`; `None` if it is not judged."""
         return {number: ending.stuck if ending.is_judged else None for number, ending in self.by_replicate.items()}
 
     def first(self, n: int) -> "EndedTrainings":
@@ -53,7 +59,7 @@ class EndedTrainings:
         return EndedTrainings({number: ending for number, ending in self.by_replicate.items() if number < n})
 
     def value(self, objective: StuckRate | LossQuantile) -> float | None:
-        """The value that the study is told; `None` if all trainings failed."""
+        """The value that the study is told; `None` if no training is judged."""
         judged = self.judged
         return objective_value(objective, *zip(*judged, strict=True)) if judged else None
 

@@ -11,7 +11,9 @@ WITH judged AS (
     SELECT
         sweep, trial, any_value(workload) AS workload, any_value(variant) AS variant,{parameters}
         count(*) AS n_trainings,
-        count(*) FILTER (NOT is_judged) AS n_failed,
+        count(*) FILTER (is_judged) AS n_judged,
+        count(*) FILTER (outcome = 'failed') AS n_failed,
+        count(*) FILTER (outcome = 'pruned') AS n_pruned,
         count(*) FILTER (stuck AND is_judged) AS n_stuck,
         count(*) FILTER (outcome = 'solved') AS n_solved,
         quantile_cont(loss, [0.25, 0.5, 0.75]) AS loss_quartiles,
@@ -23,8 +25,8 @@ WITH judged AS (
 )
 SELECT
     * EXCLUDE (loss_quartiles, seconds, first_finished_at, last_finished_at),
-    n_stuck / nullif(n_trainings - n_failed, 0) AS stuck_rate,
-    n_solved / nullif(n_trainings - n_failed, 0) AS solved_rate,
+    n_stuck / nullif(n_judged, 0) AS stuck_rate,
+    n_solved / nullif(n_judged, 0) AS solved_rate,
     CASE WHEN isfinite(loss_quartiles[1]) THEN loss_quartiles[1] END AS loss_q25,
     CASE WHEN isfinite(loss_quartiles[2]) THEN loss_quartiles[2] END AS loss_median,
     CASE WHEN isfinite(loss_quartiles[3]) THEN loss_quartiles[3] END AS loss_q75,
@@ -40,9 +42,9 @@ _CONSTANT = """
 def trials_view(columns: Sequence[str]) -> str:
     """The view's SQL: one row per trial, from the view `trainings`.
 
-    A `param_<name>` column is null if the trial's trainings differ in it. Failed trainings count only in
-    `n_trainings`, `n_failed` and `seconds`. Losses are `eval_loss`; a loss that is not finite ranks above all others,
-    and a quartile that falls on one is null.
+    A `param_<name>` column is null if the trial's trainings differ in it. Failed and pruned trainings count only in
+    `n_trainings`, `n_failed`, `n_pruned` and `seconds`. Losses are `eval_loss`; a loss that is not finite ranks above
+    all others, and a quartile that falls on one is null.
 
     Args:
         columns: Names of the columns of `trainings`.

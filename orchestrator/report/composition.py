@@ -8,7 +8,7 @@ from attnsweep.orchestrator.analysis.rates.intervals import Pooling, Rate
 from attnsweep.workloads.vocabulary import NO_ROLE, ROLES
 
 _COMPOSITION = """
-with judged as (select trial, replicate from trainings where outcome not in ('failed', 'diverged')),
+with judged as (select trial, replicate from trainings where outcome not in ('failed', 'diverged', 'pruned')),
 last as (select trial, replicate, max(step) as step from heads semi join judged using (trial, replicate) group by all),
 ended as (select trial, layer, role from heads semi join last using (trial, replicate, step))
 select layer, role, trial, count(*) from ended group by all order by all

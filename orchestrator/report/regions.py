@@ -37,7 +37,7 @@ class Cell:
     Attributes:
         place: The number of the bin on each axis.
         n_trials: Trials in the cell.
-        stuck, solved: The rates over their trainings; failed ones are left out.
+        stuck, solved: The rates over their trainings; failed and pruned ones are left out.
     """
 
     place: tuple[int, ...]
@@ -92,8 +92,7 @@ def read_regions(
         return None
     columns = "".join(f", {param_column(each.parameter)}" for each in swept)
     rows = connection.execute(
-        f"select n_trainings - n_failed, n_stuck, n_solved{columns} from trials where n_trainings > n_failed"
-        " order by trial"
+        f"select n_judged, n_stuck, n_solved{columns} from trials where n_judged > 0 order by trial"
     ).fetchall()
     n, stuck, solved = np.array([row[:3] for row in rows], dtype=np.int64).reshape(-1, 3).T
     places = [

@@ -12,9 +12,14 @@ SizerOf: TypeAlias = Callable[[Shape], PackSizer]
 
 
 class Backlog:
-    """Trainings that wait for a trainer, by shape: only trainings of one shape may share a pack."""
+    """Trainings that wait for a trainer, by shape: only trainings of one shape may share a pack.
 
-    def __init__(self) -> None:
+    Args:
+        keeps_trials: Whether no pack ends within a trial, unless the trial is larger than the pack.
+    """
+
+    def __init__(self, *, keeps_trials: bool = False) -> None:
+        self._keeps_trials = keeps_trials
         self._by_shape: dict[Shape, list[Task]] = defaultdict(list)
 
     def __len__(self) -> int:
@@ -48,6 +53,7 @@ class Backlog:
         n_lanes = sizer(shape).size(fair_share)
         waiting = self._by_shape.pop(shape)
         if len(waiting) > n_lanes:
+            n_lanes = self._whole_trials(waiting, n_lanes)
             self._by_shape[shape] = waiting[n_lanes:]
         return waiting[:n_lanes]
 
@@ -63,6 +69,11 @@ class Backlog:
             if left:
                 self._by_shape[shape] = left
         return taken
+
+    def _whole_trials(self, waiting: Sequence[Task], n_lanes: int) -> int:
+        """The most trainings, up to so many, that end with a trial."""
+        ends = (n for n in range(n_lanes, 0, -1) if waiting[n - 1].trial != waiting[n].trial)
+        return next(ends, n_lanes) if self._keeps_trials else n_lanes
 
     @property
     def _fullest(self) -> Shape | None:

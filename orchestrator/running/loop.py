@@ -11,7 +11,8 @@ import pyarrow as pa
 from attnsweep.orchestrator.ledger.writer import LedgerWriter
 from attnsweep.orchestrator.running.backlog import Backlog, SizerOf
 from attnsweep.orchestrator.running.checkpoints import Checkpoints
-from attnsweep.orchestrator.running.pack_sizes import PackSizer, PackSizes, sizes_of_user
+from attnsweep.orchestrator.running.pack_sizes import PackSizer, PackSizes
+from attnsweep.orchestrator.running.pruning import Pruning
 from attnsweep.orchestrator.running.retries import Retries
 from attnsweep.orchestrator.running.study import Study
 from attnsweep.orchestrator.running.trials import OpenTrials
@@ -21,6 +22,7 @@ from attnsweep.orchestrator.storage.whereabouts import PackUnderWay
 from attnsweep.orchestrator.training.messages import (
     HandedBack,
     PackOrder,
+    Probed,
     Progress,
     Raised,
     Report,
@@ -119,13 +121,12 @@ class SweepLoop:
         self._pool = pool
         self._max_failures = float("inf") if max_failures is None else max_failures
         self._followers = followers
-        self._backlog = Backlog()
-        # What is drawn next must not depend on other sweeps.
-        of_user = None if study.learns else sizes_of_user(directory.spec.workload, directory.engine)
-        self._sizes = PackSizes(pack_size, directory.place, of_user)
+        self._backlog = Backlog(keeps_trials=directory.spec.pruner is not None)
+        self._sizes = PackSizes.of_sweep(pack_size, directory, learns=study.learns)
         self._first_pack = pack_size or PackSizer.smallest
         self._trials_per_pack = -(-self._first_pack // n_wanted(directory.spec.replicates, {}))
         self._trials = OpenTrials(directory, workload, study, self._backlog)
+        self._pruning = Pruning(directory.spec, study)
         self._retries = Retries(Checkpoints(directory.place, directory.environment))
         self._may_ask = True
         self._steps: dict[str, int] = {}
@@ -140,6 +141,7 @@ class SweepLoop:
         Args:
             rows: All of the ledger's `trainings`.
         """
+        self._pruning.begin(rows)
         self._inform(self._trials.restore(rows))
         n_queued = len(self._backlog)
         n_from_checkpoint = self._retries.restore(self._backlog, self._directory.environment)
@@ -235,7 +237,7 @@ class SweepLoop:
                 return False
             self._n_under_way += len(order.tasks)
             self._accelerators[order.pack] = accelerator
-            self._pool.train(order)
+            self._pool.train(self._pruning.prepared(order))
         return False
 
     def _fill_pack(self, sizer: SizerOf, until: float) -> bool:
@@ -281,12 +283,17 @@ class SweepLoop:
 
     def _receive(self, order: PackOrder, report: Report | TrainerLost) -> None:
         self._steps.pop(order.pack, None)
-        if not isinstance(report, Progress):
+        if not isinstance(report, Progress | Probed):
             self._n_under_way -= len(order.tasks)
         match report:
             case Progress():
                 self._steps[order.pack] = report.step
                 self._checkpoint(order, report.checkpoint)
+            case Probed():
+                self._steps[order.pack] = report.step
+                pruned = self._pruning.answer(order, report)
+                self._checkpoint(order, report.checkpoint)
+                self._pool.answer(order, pruned)
             case HandedBack():
                 self._checkpoint(order, report.checkpoint)
                 self._retries.again(order)
@@ -294,13 +301,14 @@ class SweepLoop:
                 self._n_trained += len(order.tasks)
                 self._sizes.trained(report.lane_steps)
                 if order.checkpoint is None:
-                    self._sizer(order).measured(len(order.tasks), report.lane_steps / report.seconds)
+                    work = self._pruning.lane_steps(order, report)
+                    self._sizer(order).measured(len(order.tasks), work / report.seconds)
                 self._ended.append((order, report.rows))
             case Raised():
                 self._isolate(order, report)
             case TrainerLost():
                 self._retry(order, report)
-        if not isinstance(report, Progress):
+        if not isinstance(report, Progress | Probed):
             del self._accelerators[order.pack]
 
     def _isolate(self, order: PackOrder, report: Raised) -> None:
@@ -332,6 +340,7 @@ class SweepLoop:
     def _fail(self, order: PackOrder, error: str, device: str | None = None, host: str | None = None) -> None:
         run = RunContext(self._directory.sweep, self._directory.environment)
         context = PackContext.of(run, order.pack, device, host)
+        self._pruning.close(task.trial for task in order.tasks)
         self._ended.append((order, failed_rows(self._workload, order.tasks, error, context)))
         self._n_failed += 1
         if self._n_failed > self._max_failures:

@@ -10,7 +10,7 @@ import platform
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import Annotated, TypeAlias
+from typing import Annotated, Self, TypeAlias
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
@@ -18,8 +18,10 @@ from attnsweep.orchestrator.storage.environment import Engine
 from attnsweep.orchestrator.storage.errors import StoreError
 from attnsweep.orchestrator.storage.local import LocalFolder
 from attnsweep.orchestrator.storage.place import Place
+from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
 from attnsweep.orchestrator.storage.user_state import state_folder
 from attnsweep.orchestrator.training.identity import Shape
+from attnsweep.search_spaces.replication import n_wanted
 from attnsweep.workloads.errors import UserError
 
 _FILE = "pack_sizes.json"
@@ -84,21 +86,32 @@ class PackSizes:
         fixed: The size to use throughout; `None` finds one, and keeps what it finds.
         place: The sweep.
         of_user: From `sizes_of_user`; `None` if it must not depend on other sweeps.
+        slack: As `PackSizer` takes it.
     """
 
-    def __init__(self, fixed: int | None, place: Place, of_user: Path | None = None) -> None:
-        self._fixed, self._place, self._of_user = fixed, place, of_user
+    def __init__(self, fixed: int | None, place: Place, of_user: Path | None = None, slack: int = 0) -> None:
+        self._fixed, self._place, self._of_user, self._slack = fixed, place, of_user, slack
         self._kept = {} if fixed else _read(place)
         self._of_others = {} if fixed or of_user is None else _read(LocalFolder(of_user))
         self._sizers: dict[tuple[str, Shape], PackSizer] = {}
         self._n_lane_steps = 0
+
+    @classmethod
+    def of_sweep(cls, fixed: int | None, directory: SweepDirectory, *, learns: bool) -> Self:
+        """Those of a sweep whose sampler learns from results, or does not."""
+        spec = directory.spec
+        # What is drawn next must not depend on other sweeps; and pruning wants other sizes.
+        is_apart = learns or spec.pruner is not None
+        of_user = None if is_apart else sizes_of_user(spec.workload, directory.engine)
+        slack = 0 if spec.pruner is None else n_wanted(spec.replicates, {}) - 1
+        return cls(fixed, directory.place, of_user, slack)
 
     def sizer(self, accelerator: str, shape: Shape) -> "PackSizer":
         """The sizer of packs of a shape on a type of accelerator."""
         found = self._sizers.get((accelerator, shape))
         if found is None:
             known = (sizes.get(accelerator, {}).get(json.dumps(shape)) for sizes in (self._kept, self._of_others))
-            found = PackSizer(self._fixed, next((each for each in known if each is not None), None))
+            found = PackSizer(self._fixed, next((each for each in known if each is not None), None), self._slack)
             self._sizers[accelerator, shape] = found
         return found
 
@@ -166,14 +179,15 @@ class PackSizer:
     Args:
         fixed: The size to use throughout; `None` finds one.
         measured: What an earlier run found.
+        slack: By how much a pack may be smaller than wanted and still be measured: packs of whole trials are.
     """
 
     smallest, largest = 64, 4096
     _worth_it = 1.05
     _last_may_be = 1.5
 
-    def __init__(self, fixed: int | None, measured: Measured | None = None) -> None:
-        self._fixed = fixed
+    def __init__(self, fixed: int | None, measured: Measured | None = None, slack: int = 0) -> None:
+        self._fixed, self._slack = fixed, slack
         self._rates: dict[int, float] = {} if measured is None else dict(measured.rates)
         self._limit = fixed or (self.largest if measured is None else measured.limit)
 
@@ -199,8 +213,9 @@ class PackSizer:
 
     def measured(self, n_lanes: int, lane_steps_per_second: float) -> None:
         """Learns from the speed of a trained pack, if the pack had the wanted size."""
-        if n_lanes != self._wanted():
+        if not self._wanted() - self._slack <= n_lanes <= self._wanted():
             return
+        n_lanes = self._wanted()
         smaller = max((rate for size, rate in self._rates.items() if size < n_lanes), default=0.0)
         # A size that gains too little counts as no better, so that the search ends there.
         gains = lane_steps_per_second > self._worth_it * smaller

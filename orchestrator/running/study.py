@@ -23,12 +23,13 @@ from attnsweep.search_spaces.batched_tpe import BatchedTPESampler
 from attnsweep.search_spaces.boundary import N_JUDGED
 from attnsweep.search_spaces.dimensions import Scalar
 from attnsweep.search_spaces.optuna_internals import new_trial, storage_of
+from attnsweep.search_spaces.pruners import make_pruner
 from attnsweep.search_spaces.random_draws import RandomDraws
 from attnsweep.search_spaces.suggestion import draw, make_sampler, suggest, trial_seed, undrawn, values_of
 from attnsweep.search_spaces.sweep import Sweep
 from attnsweep.workloads.errors import SpecError, UserError
 
-_REFUSED = "refused"
+_REFUSED, _PRUNED = "refused", "pruned_step"
 
 
 @dataclass(frozen=True)
@@ -62,6 +63,7 @@ class Study:
 
     Attributes:
         refused: Why the workload refused the values of a trial, by the trial's number.
+        pruned: The step at which a trial was pruned, by the trial's number.
     """
 
     def __init__(self, directory: SweepDirectory) -> None:
@@ -79,14 +81,18 @@ class Study:
         self._name_values()
         self._n_left_in_batch = 0
         self._random = RandomDraws(directory.spec)
-        # Optuna need not know random trials: what is asked and told from here on is not kept in memory.
-        is_random = directory.spec.sampler == "random"
+        # Optuna need not know random trials that no pruner compares: what is asked and told from here on is not kept in
+        # memory.
+        is_random = directory.spec.sampler == "random" and directory.spec.pruner is None
         self._entries = TrialEntries(self._log) if is_random and self._log is not None else None
+        # Not the study's own: of Hyperband's, a sampler would see the trials of one bracket alone.
+        self._pruner = None if directory.spec.pruner is None else make_pruner(directory.spec.pruner)
         trials = self._study.get_trials(deepcopy=False)
         self._n_asked = len(trials)
         self.refused: dict[int, str] = {
             trial.number: trial.user_attrs[_REFUSED] for trial in trials if _REFUSED in trial.user_attrs
         }
+        self.pruned = {trial.number: step for trial in trials if (step := pruned_at(trial)) is not None}
         for trial in trials:
             # A kill between the two steps of `refuse` left the trial unfinished.
             if trial.number in self.refused and not trial.state.is_finished():
@@ -187,6 +193,30 @@ class Study:
         storage, _ = storage_of(self._study)
         storage.set_trial_state_values(self._id_in_storage(trial), state, None if value is None else [value])
 
+    def report(self, trial: int, step: int, value: float) -> bool:
+        """Notes the value of an unfinished trial at a step; returns whether that is new to the study."""
+        storage, _ = storage_of(self._study)
+        trial_id = self._id_in_storage(trial)
+        if step in storage.get_trial(trial_id).intermediate_values:
+            return False
+        storage.set_trial_intermediate_value(trial_id, step, value)
+        return True
+
+    def decide(self, trial: int, step: int) -> None:
+        """Asks the pruner about a trial whose value at this step is the last one reported; `pruned` has its answer."""
+        assert self._pruner is not None
+        storage, _ = storage_of(self._study)
+        if self._pruner.prune(self._study, storage.get_trial(self._id_in_storage(trial))):
+            self._note(trial, _PRUNED, step)
+            self.pruned[trial] = step
+
+    def tell_pruned(self, trial: int) -> None:
+        """Ends a trial as pruned; its value is the last one reported, as Optuna has it."""
+        storage, _ = storage_of(self._study)
+        trial_id = self._id_in_storage(trial)
+        values = [each for _, each in sorted(storage.get_trial(trial_id).intermediate_values.items())]
+        storage.set_trial_state_values(trial_id, TrialState.PRUNED, values[-1:])
+
     def save(self) -> None:
         """Makes all entries so far durable. Called before any checkpoint or row that depends on them."""
         if self._log is not None:
@@ -271,6 +301,12 @@ def refusal(trial: FrozenTrial) -> str | None:
     """Why a trial was refused; `None` if it was not."""
     reason: str | None = trial.user_attrs.get(_REFUSED)
     return reason
+
+
+def pruned_at(trial: FrozenTrial) -> int | None:
+    """The step at which a trial was pruned; `None` if it was not."""
+    step: int | None = trial.user_attrs.get(_PRUNED)
+    return step
 
 
 def check_storage(spec: Sweep) -> None:

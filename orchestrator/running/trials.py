@@ -112,6 +112,12 @@ class OpenTrials:
             return False
         del self._tallies[trial]
         if not tally.is_told:
-            self._study.tell(trial, tally.ended.value(self._directory.spec.objective), len(tally.ended.judged))
+            self._tell(trial, tally.ended)
             self.n_told += 1
         return True
+
+    def _tell(self, trial: int, ended: EndedTrainings) -> None:
+        if ended.is_pruned:
+            self._study.tell_pruned(trial)
+        else:
+            self._study.tell(trial, ended.value(self._directory.spec.objective), len(ended.judged))

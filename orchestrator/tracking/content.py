@@ -104,7 +104,7 @@ def _rows(connection: duckdb.DuckDBPyConnection, condition: str) -> list[dict[st
 
 
 def _values(directory: SweepDirectory, row: Mapping[str, Any]) -> TrialValues:
-    n_judged = row["n_trainings"] - row["n_failed"]
+    n_judged = row["n_judged"]
     stuck = trial_rate(directory.spec.replicates, row["n_stuck"], n_judged)
     metrics = {
         "stuck_rate": stuck.share,
@@ -114,6 +114,7 @@ def _values(directory: SweepDirectory, row: Mapping[str, Any]) -> TrialValues:
         "diverged_rate": row["n_diverged"] / n_judged if n_judged else None,
         "loss_median": row["loss_median"],
         "n_trainings": row["n_trainings"],
+        "n_pruned": row["n_pruned"] or None,
         "train_seconds": row["seconds"],
     }
     return TrialValues(

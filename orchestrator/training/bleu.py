@@ -18,8 +18,9 @@ from attnsweep.workloads.engine.result import PackResult
 
 
 def score_written(workload: Workload[Any], pack: Pack[Any], result: PackResult) -> dict[str, NDArray[np.float64]]:
-    """(L,) `bleu_<set>` of each set that the trainings of a finished pack wrote; NaN for a training that diverged."""
-    ended = np.flatnonzero(result.diverged_step < 0)
+    """(L,) `bleu_<set>` of each set that the trainings of a finished pack wrote; NaN for a training that diverged
+    or was pruned."""
+    ended = np.flatnonzero(~result.is_cut_short)
     scores: dict[str, NDArray[np.float64]] = {}
     if not ended.size:
         return scores

@@ -25,12 +25,14 @@ class Task:
         trial, replicate: Its place in the sweep.
         training: Its parameters and seed.
         certified_share: Probability that its label is tested by a certificate if it ends stuck.
+        pruned_step: The probe at which it is pruned, if that is known already.
     """
 
     trial: int
     replicate: int
     training: Training[Any]
     certified_share: float = 0.0
+    pruned_step: int | None = None
 
     @property
     def shape(self) -> Shape:

@@ -1,6 +1,6 @@
 """A pool without Ray: one trainer in this process, for debuggers, notebooks and machines where Ray cannot start."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
@@ -8,6 +8,7 @@ from attnsweep.orchestrator.storage.errors import PoolError
 from attnsweep.orchestrator.training.messages import (
     CHECKPOINT_SECONDS,
     PackOrder,
+    Probed,
     Progress,
     Raised,
     Report,
@@ -62,6 +63,11 @@ class LocalPool:
         assert self.has_idle
         self._order, self._train_slice = order, partial(self._trainer.start, order)
 
+    def answer(self, order: PackOrder, pruned: Sequence[int]) -> None:
+        """Lets the pack train on without the trainings at these positions."""
+        assert order is self._order
+        self._train_slice = partial(self._trainer.proceed, pruned)
+
     def reports(self, timeout: float) -> Reports:
         """Trains the pack's next slice, however long it takes.
 
@@ -77,7 +83,7 @@ class LocalPool:
             raise PoolError(
                 f"this process has lost its GPU; without --local a new process would replace it:\n{report.error}"
             )
-        if not isinstance(report, Progress):
+        if not isinstance(report, Progress | Probed):
             self._order = None
         return [(order, report)]
 

@@ -39,13 +39,15 @@ class PackOrder:
     Attributes:
         pack: Its name.
         tasks: Its trainings.
-        checkpoint: Its state.
+        checkpoint: Its state; `None` for its start.
+        waits: Whether it waits at each probe to be told which of its trainings are pruned.
         as_in: The size of the pack that its trainings are to be equal to, to the last bit, on a GPU; `None` for any.
     """
 
     pack: str
     tasks: "Sequence[Task]"
     checkpoint: bytes | None = None
+    waits: bool = False
     as_in: int | None = None
 
     @property
@@ -59,6 +61,27 @@ class Progress:
     """A pack that is still training: the step it has reached and, at intervals, its state."""
 
     step: int
+    checkpoint: bytes | None = None
+
+
+Standing: TypeAlias = tuple[str, bool, float | None]
+"""The outcome of a training, whether it is stuck, and its `eval_loss`; `None` if that is not finite."""
+
+
+@dataclass(frozen=True)
+class Probed:
+    """A pack that waits at a probe to be told which of its trainings are pruned.
+
+    Attributes:
+        step: The step of the probe.
+        reached: How each training would have ended here, or has ended before.
+        running: The positions in the pack of those that have not ended.
+        checkpoint: At intervals, its state.
+    """
+
+    step: int
+    reached: Sequence[Standing]
+    running: Sequence[int]
     checkpoint: bytes | None = None
 
 
@@ -116,7 +139,7 @@ class TrainerLost:
     out_of_memory: bool
 
 
-Report: TypeAlias = Progress | HandedBack | Trained | Raised
+Report: TypeAlias = Progress | Probed | HandedBack | Trained | Raised
 """A trainer's answer."""
 Reports: TypeAlias = list[tuple[PackOrder, Report | TrainerLost]]
 """The reports that a pool has received, in order."""

@@ -25,6 +25,7 @@ from attnsweep.orchestrator.training.messages import (
     CHECKPOINT_SECONDS,
     HandedBack,
     PackOrder,
+    Probed,
     Progress,
     Raised,
     Report,
@@ -120,6 +121,7 @@ class TrainerPool:
         self._trainers: dict[int, _Trainer] = {}
         self._placing: dict[ray.ObjectRef[Settled], int] = {}
         self._running: dict[ray.ObjectRef[Report], tuple[int, PackOrder]] = {}
+        self._waiting: dict[str, tuple[int, PackOrder]] = {}
         self._idle: list[int] = []
         self._look()
 
@@ -160,7 +162,7 @@ class TrainerPool:
     @property
     def running(self) -> list[PackOrder]:
         """The packs being trained."""
-        return [order for _, order in self._running.values()]
+        return [order for _, order in (*self._running.values(), *self._waiting.values())]
 
     def notices(self) -> list[str]:
         """What the user should know of the trainers since the last call."""
@@ -176,6 +178,11 @@ class TrainerPool:
             trainer.actor.take_programs.remote(self._sent)
             trainer.has_programs = True
         self._running[trainer.actor.start.remote(order, self.n_trainers)] = (number, order)
+
+    def answer(self, order: PackOrder, pruned: Sequence[int]) -> None:
+        """Lets a pack that waits at a probe train on without the trainings at these positions."""
+        waiting = number, _ = self._waiting.pop(order.pack)
+        self._running[self._trainers[number].actor.proceed.remote(pruned)] = waiting
 
     def reports(self, timeout: float) -> Reports:
         """The reports received within `timeout` seconds. Packs that only made progress continue to train."""
@@ -340,7 +347,12 @@ class TrainerPool:
         except RayError as error:
             self._end(number)
             return order, TrainerLost(str(error), _is_out_of_memory(error))
+        if isinstance(report, Probed) and self._is_leaving(number):
+            # It hands back its pack undecided: whoever continues it is asked again.
+            report = Progress(report.step, report.checkpoint)
         match report:
+            case Probed():
+                self._waiting[order.pack] = (number, order)
             case Progress() if self._is_leaving(number):
                 self._running[self._trainers[number].actor.hand_back.remote()] = (number, order)
             case Progress():

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from attnsweep.orchestrator.ledger.schema import schemas_of
 from attnsweep.orchestrator.training.bleu import score_written
 from attnsweep.orchestrator.training.identity import Task, training_id
-from attnsweep.orchestrator.training.messages import Rows, RunContext
+from attnsweep.orchestrator.training.messages import Rows, RunContext, Standing
 from attnsweep.workloads.diagnostics.certification import certify_stuck
 from attnsweep.workloads.diagnostics.outcomes import onset_probe
 from attnsweep.workloads.engine.contract import Certificate, Verdicts, Workload
@@ -20,7 +20,7 @@ from attnsweep.workloads.engine.judging import judged
 from attnsweep.workloads.engine.pack import Pack
 from attnsweep.workloads.engine.result import HeadProbe, PackResult
 from attnsweep.workloads.forecast.prediction import predicted_escapes
-from attnsweep.workloads.vocabulary import STUCK_OUTCOMES
+from attnsweep.workloads.vocabulary import PRUNED, STUCK_OUTCOMES
 
 _MOST_STEPS = 2**31 - 1
 
@@ -61,6 +61,18 @@ def ended_rows(
     )
 
 
+def standings(workload: Workload[Any], tasks: Sequence[Task], pack: Pack[Any]) -> list[Standing]:
+    """How each training of a pack has ended, or would end at the probe that the pack has reached."""
+    result = pack.result()
+    verdicts = judged(workload, tasks[0].training.parameters, result.evidence)
+    outcome = np.where(result.diverged_step >= 0, "diverged", result.at_last_probe(verdicts.outcome))
+    losses = _unless(result.diverged_step >= 0, result.last("eval_loss"))
+    return [
+        (label, label in STUCK_OUTCOMES, loss if np.isfinite(loss) else None)
+        for label, loss in zip(outcome.tolist(), losses.tolist(), strict=True)
+    ]
+
+
 def _measured_by(certificates: Sequence[Certificate | None]) -> dict[str, NDArray[np.float64]]:
     """(L,) by metric name: the numbers that certificates found; NaN where they found none."""
     measured = [each.measured if each else {} for each in certificates]
@@ -90,10 +102,11 @@ def trained_rows(
     escapes: NDArray[np.float64] | None = None,
 ) -> pa.Table:
     """The `trainings` rows of a trained pack; `escapes` are the predicted ones (L,), NaN where there is none."""
-    overflowed = result.diverged_step >= 0
+    overflowed, is_pruned = result.diverged_step >= 0, result.pruned_step >= 0
     final, detail = result.at_last_probe(verdicts.outcome), result.at_last_probe(verdicts.detail)
     onset = result.evidence.steps[onset_probe(verdicts.outcome, result.last_probe)]
-    outcome = np.where(overflowed, "diverged", final)
+    outcome = np.where(is_pruned, PRUNED, np.where(overflowed, "diverged", final))
+    onset = np.where(overflowed & (final != "diverged"), result.diverged_step, onset)
     levels = result.evidence.levels
     return _rows(
         workload,
@@ -102,7 +115,7 @@ def trained_rows(
         certificate=[each and each.test for each in certificates],
         certified=[each and each.agrees for each in certificates],
         outcome=outcome,
-        outcome_detail=[str(word) or None for word in np.where(overflowed, "", detail)],
+        outcome_detail=[str(word) or None for word in np.where(result.is_cut_short, "", detail)],
         stuck=np.isin(outcome, STUCK_OUTCOMES),
         final_loss=_unless(overflowed, result.last("loss")),
         eval_loss=_unless(overflowed, result.last("eval_loss")),
@@ -110,9 +123,10 @@ def trained_rows(
         loss_level=levels["solved"],
         **{f"level_{name}": levels[name] for name in workload.level_names if name in levels},
         n_steps=result.n_steps,
-        onset_step=np.where(overflowed & (final != "diverged"), result.diverged_step, onset),
+        onset_step=[None if cut else int(step) for cut, step in zip(is_pruned, onset, strict=True)],
         predicted_escape_step=[None] * len(tasks) if escapes is None else [_whole(step) for step in escapes],
         diverged_step=[int(step) if step >= 0 else None for step in result.diverged_step],
+        pruned_step=[int(step) if step >= 0 else None for step in result.pruned_step],
         train_seconds=result.train_seconds,
     )
 

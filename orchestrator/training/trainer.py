@@ -3,7 +3,8 @@
 import contextlib
 import platform
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import torch
@@ -13,13 +14,14 @@ from attnsweep.orchestrator.training.messages import (
     CHECKPOINT_SECONDS,
     HandedBack,
     PackOrder,
+    Probed,
     Progress,
     Raised,
     Report,
     RunContext,
     Trained,
 )
-from attnsweep.orchestrator.training.rows import PackContext, ended_rows
+from attnsweep.orchestrator.training.rows import PackContext, ended_rows, standings
 from attnsweep.workloads.engine.checkpoint import CheckpointError, from_bytes, to_bytes
 from attnsweep.workloads.engine.contract import Workload
 from attnsweep.workloads.engine.pack import Pack
@@ -64,6 +66,7 @@ class Trainer:
         self._programs = step_programs(device, blocks=run.engine == "blocks")
         self._order: PackOrder | None = None
         self._pack: Pack[Any] | None = None
+        self._told_step = 0
         self._evaluations_per_look = 1
         self._slice_seconds = SLICE_SECONDS
         self._started = self._saves_at = 0.0
@@ -97,9 +100,13 @@ class Trainer:
         return self.proceed()
 
     @training_settings()
-    def proceed(self) -> Report:
-        """Trains the pack's next slice."""
-        return self._at_the_edge(self._proceed)
+    def proceed(self, pruned: Sequence[int] = ()) -> Report:
+        """Trains the pack's next slice, up to the next probe if the pack waits there.
+
+        Args:
+            pruned: After `Probed`, the positions of the trainings that end here.
+        """
+        return self._at_the_edge(partial(self._proceed, pruned))
 
     def hand_back(self) -> Report:
         """Stops training the pack and returns its state."""
@@ -116,23 +123,43 @@ class Trainer:
             text = text_of(error)
             return Raised(text, _is_out_of_memory(error, text), self._device, platform.node())
 
-    def _proceed(self) -> Report:
+    def _proceed(self, pruned: Sequence[int]) -> Report:
         assert self._order is not None
         if self._pack is None:
             self._pack = self._begun(self._order)
-            self._evaluations_per_look = 1
-        if self._train_slice(self._pack):
+            self._evaluations_per_look, self._told_step = 1, 0
+        if pruned:
+            self._pack.prune(pruned)
+        # A pack that was handed back at a probe has not been told.
+        if not self._is_to_tell(self._pack):
+            self._train_slice(self._pack)
+        if self._is_to_tell(self._pack):
+            self._told_step = self._pack.step
+            reached = standings(self._workload, self._order.tasks, self._pack)
+            return Probed(self._pack.step, reached, self._pack.running, self._checkpoint_if_due(self._pack))
+        if self._pack.done:
             return self._ended(self._order, self._pack)
         if self._is_leaving:
             return self.hand_back()
+        return Progress(self._pack.step, self._checkpoint_if_due(self._pack))
+
+    def _is_to_tell(self, pack: Pack[Any]) -> bool:
+        """Whether the pack has reached a probe that it waits at; there is nothing to tell of its start."""
+        return self._waits and pack.step > self._told_step
+
+    @property
+    def _waits(self) -> bool:
+        return self._order is not None and self._order.waits
+
+    def _checkpoint_if_due(self, pack: Pack[Any]) -> bytes | None:
         started = time.perf_counter()
         if started < self._saves_at:
-            return Progress(self._pack.step)
-        state = to_bytes(self._pack.checkpoint())
+            return None
+        state = to_bytes(pack.checkpoint())
         # The state of a large pack on a GPU takes gigabytes, and seconds.
         pause = max(self._checkpoint_seconds, _STEPS_TO_SAVING * (time.perf_counter() - started))
         self._saves_at = time.perf_counter() + pause
-        return Progress(self._pack.step, state)
+        return state
 
     def _hand_back(self) -> HandedBack:
         pack, self._order, self._pack = self._pack, None, None
@@ -143,11 +170,12 @@ class Trainer:
     def _begun(self, order: PackOrder) -> Pack[Any]:
         trainings = [task.training for task in order.tasks]
         width = width_on(self._device, order.as_in or len(trainings))
+        prune_at = [task.pruned_step for task in order.tasks]
         if order.checkpoint is not None:
             with contextlib.suppress(CheckpointError):
                 state = from_bytes(order.checkpoint)
-                return Pack.resumed(self._workload, trainings, state, self._device, self._programs, width)
-        return Pack(self._workload, trainings, self._device, programs=self._programs, width=width)
+                return Pack.resumed(self._workload, trainings, state, self._device, self._programs, width, prune_at)
+        return Pack(self._workload, trainings, self._device, programs=self._programs, width=width, prune_at=prune_at)
 
     def _ended(self, order: PackOrder, pack: Pack[Any]) -> Trained:
         result = pack.result()
@@ -157,9 +185,13 @@ class Trainer:
         return Trained(rows, result.lane_steps, time.perf_counter() - self._started)
 
     def _train_slice(self, pack: Pack[Any]) -> bool:
-        """Trains a slice, or until it is to leave; returns whether all trainings have ended."""
+        """Trains a slice, up to a probe that the pack waits at, or until it is to leave; returns whether all trainings
+        have ended."""
         started = looked = time.perf_counter()
-        while not pack.advance(self._evaluations_per_look):
+        n_probes = 1 if self._waits else None
+        while not pack.advance(self._evaluations_per_look, n_probes):
+            if self._is_to_tell(pack):
+                return False
             now = time.perf_counter()
             if now - looked < SLICE_SECONDS / _LOOKS_PER_SLICE:
                 self._evaluations_per_look *= 2

@@ -34,7 +34,7 @@ def certify_stuck(
     outcome, detail = result.at_last_probe(verdicts.outcome), result.at_last_probe(verdicts.detail)
     lanes, _ = pack.final_state(np.arange(len(shares)))
     drawn = lanes.streams.uniform("certificate", (1,))[:, 0].cpu().numpy()
-    is_stuck = np.isin(outcome, STUCK_OUTCOMES) & (result.diverged_step < 0)
+    is_stuck = np.isin(outcome, STUCK_OUTCOMES) & ~result.is_cut_short
     chosen = np.flatnonzero(is_stuck & (drawn < shares))
     if chosen.size:
         found = workload.certify(*pack.final_state(chosen), outcome[chosen], detail[chosen])

@@ -16,8 +16,9 @@ from attnsweep.workloads.engine.contract import Batch, Workload
 from attnsweep.workloads.engine.first_order import FirstOrder
 from attnsweep.workloads.engine.gradients import GradientGraph, GradientProgram, gradient_graph
 from attnsweep.workloads.engine.layout import Layout
-from attnsweep.workloads.engine.optimizers import State
+from attnsweep.workloads.engine.optimizers import Optimizer, State
 from attnsweep.workloads.engine.programs import Step
+from attnsweep.workloads.engine.traces import NoRuleError
 from attnsweep.workloads.parameters import TrainingParameters
 
 _WIDTH = 64
@@ -54,6 +55,33 @@ class Problem:
         """
         split = self.workload.split(self.parameters)
         return gradient_graph(self.workload, self.template, self.layout, split, (rows, buffers, batch))
+
+    def step_graph(self, optimizer: Optimizer, rows: Tensor, buffers: State, batch: Batch) -> StepGraph:
+        """The step of one of these trainings (L, ...), as blocks are computed by it.
+
+        Raises:
+            NoRuleError: If it cannot be computed for a block; it says why.
+        """
+        if not isinstance(optimizer, FirstOrder):
+            raise NoRuleError("its optimizer searches along lines, so its steps differ in length")
+        inputs = step_inputs(optimizer, self.layout, rows, buffers)
+        return step_graph(self.workload, self.template, optimizer, inputs, batch)
+
+    def compiled_graph(
+        self, optimizer: Optimizer, rows: Tensor, buffers: State, batch: Batch
+    ) -> StepGraph | GradientGraph:
+        """Their step, or else their loss and its gradient.
+
+        Raises:
+            NoRuleError: If neither can be compiled; it says why.
+        """
+        try:
+            return self.step_graph(optimizer, rows, buffers, batch)
+        except NoRuleError as no_step:
+            try:
+                return self.gradient_graph(rows, buffers, batch)
+            except NoRuleError as no_gradient:
+                raise NoRuleError(f"{no_step}; {no_gradient}") from no_gradient
 
 
 class StepProgram(Protocol):

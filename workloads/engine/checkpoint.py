@@ -17,7 +17,7 @@ from attnsweep.workloads.engine.contract import Training
 
 Checkpoint: TypeAlias = Mapping[str, NDArray[Any]]
 
-FORMAT = 1
+FORMAT = 2
 """Raise it when the names, shapes or meaning of a checkpoint's arrays change."""
 _DIGEST_BYTES = 32
 

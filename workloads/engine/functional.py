@@ -3,14 +3,12 @@
 from collections.abc import Callable
 from typing import Any, Generic, TypeVar
 
-import torch
-from torch import Tensor, nn
+from torch import nn
 from torch.func import functional_call, vmap
 from torch.utils._pytree import tree_map
 
 from attnsweep.workloads.engine.contract import Batch
 from attnsweep.workloads.engine.optimizers import State
-from attnsweep.workloads.engine.readings import numbers_of
 
 R = TypeVar("R")
 
@@ -49,17 +47,6 @@ def over_lanes(
         return tree_map(lambda value: value[:1], vectorized(*twice))
 
     return padded
-
-
-def descent(name: str, loss: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:
-    """A loss (K,) of rows (K, n), and its gradients (K, n).
-
-    Raises:
-        TypeError: As `numbers_of` raises it, with the loss's name.
-    """
-    # Lanes do not mix, so the sum's gradient is each lane's own.
-    (gradient,) = torch.autograd.grad(numbers_of(name, loss).sum(), rows, materialize_grads=True)
-    return loss.detach(), gradient
 
 
 class _Objective(nn.Module, Generic[R]):

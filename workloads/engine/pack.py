@@ -1,7 +1,7 @@
 """A pack: many trainings of one workload in one batched program.
 
-Axes: L lane (all trainings of the pack), A active lane (those not yet ended), P probe. In a pack of fixed width the
-tensors (A, ...) have W lanes, of which the first A are the active ones, and the others copies (`width`).
+Axes: L lane (all trainings of the pack), A active lane (those not yet ended), P probe. With a fixed width the
+tensors (A, ...) have W lanes: after the active ones copies (`width`).
 """
 
 import time
@@ -14,20 +14,20 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from attnsweep.workloads.engine.block_step import StepGraph, step_graph, step_inputs
+from attnsweep.workloads.engine.block_step import StepGraph
 from attnsweep.workloads.engine.blocks import Problem, StepProgram, StepPrograms, shapes_of
 from attnsweep.workloads.engine.checkpoint import Checkpoint, CheckpointError, fingerprint
 from attnsweep.workloads.engine.conserved import ConservedQuantities
 from attnsweep.workloads.engine.contract import Batch, HeadScores, Lanes, P, Training, Workload
 from attnsweep.workloads.engine.examination import DESCENDED, examined
 from attnsweep.workloads.engine.first_order import FirstOrder, norm_per_lane
-from attnsweep.workloads.engine.functional import descent, over_lanes
+from attnsweep.workloads.engine.functional import over_lanes
 from attnsweep.workloads.engine.gradients import GradientGraph, GradientProgram
 from attnsweep.workloads.engine.judging import judged, least_losses
 from attnsweep.workloads.engine.layout import ROWS, Layout, prefixed, selected, under
 from attnsweep.workloads.engine.optimizers import State
 from attnsweep.workloads.engine.precision import in_type, is_rounded, measurable
-from attnsweep.workloads.engine.readings import numbers_of, to_numpy
+from attnsweep.workloads.engine.readings import descent, numbers_of, to_numpy
 from attnsweep.workloads.engine.record import Record
 from attnsweep.workloads.engine.result import PackResult
 from attnsweep.workloads.engine.starting_state import starting_state
@@ -38,9 +38,8 @@ from attnsweep.workloads.engine.width import filled_up
 Array = TypeVar("Array", Tensor, NDArray[Any])
 
 _PROBES_AHEAD = 2
-"""How many probes a lane may run ahead of the slowest one. A pack of 64 lanes that waits at every probe needs 121
-evaluations for 50 steps of L-BFGS; one probe ahead, 82; two, 73; the slowest lane alone needs 62. The price: a lane
-that turns out to be solved has computed up to as many probes in vain."""
+"""How many probes a lane may run ahead of the slowest one. For 50 steps of L-BFGS 64 lanes need 121 evaluations if they
+wait at every probe, 82 with one ahead, 73 with two, the slowest alone 62. A solved lane has computed some in vain."""
 
 
 class Pack(Generic[P]):
@@ -60,8 +59,8 @@ class Pack(Generic[P]):
         programs: Compiled steps, for the block engine, or graphs; `None` for the vmapped engine.
         start: Parameters and buffers (L, ...) by name that replace those that the workload draws, in any
             floating-point type: such as where other trainings ended.
-        width: W, the lanes that the pack computes until its last training has ended; `None` for those that have not
-            ended alone.
+        width: W, the lanes computed until all trainings have ended; `None` for the active ones alone.
+        prune_at: (L,) the probe at which each training is pruned, where that is known already; `None` for the others.
     """
 
     def __init__(
@@ -73,6 +72,7 @@ class Pack(Generic[P]):
         programs: StepPrograms | None = None,
         start: State | None = None,
         width: int | None = None,
+        prune_at: Sequence[int | None] | None = None,
     ) -> None:
         self._workload, self._width = workload, width
         self._all = Lanes(trainings, torch.device(device))
@@ -98,7 +98,7 @@ class Pack(Generic[P]):
         own_steps = workload.probe_steps(self._lanes.shared)
         self._probe_steps = sorted({*own_steps, *extra_probe_steps})
         self._own_probes = np.searchsorted(self._probe_steps, own_steps)
-        self._record = Record(self._probe_steps, self._active(found), len(trainings))
+        self._record = Record(self._probe_steps, self._active(found), prune_at or [None] * len(trainings))
         self._next_probe, self._n_evaluations = 0, 0
         self._drawn: list[Batch] = []
         self._first_drawn, self._drawn_for = 0, self._position
@@ -112,13 +112,14 @@ class Pack(Generic[P]):
         device: str = "cpu",
         programs: StepPrograms | None = None,
         width: int | None = None,
+        prune_at: Sequence[int | None] | None = None,
     ) -> Self:
         """The pack that `checkpoint` was taken of. On the same kind of device its results are the same to the last bit.
 
         Raises:
             CheckpointError: If the checkpoint is of other trainings.
         """
-        pack = cls(workload, trainings, device, programs=programs, width=width)
+        pack = cls(workload, trainings, device, programs=programs, width=width, prune_at=prune_at)
         if str(checkpoint["fingerprint"]) != pack._fingerprint():
             raise CheckpointError(f"{workload.name}: the checkpoint is of other trainings, or of another version")
         pack._restore(checkpoint)
@@ -139,16 +140,21 @@ class Pack(Generic[P]):
         return self._probe_steps[max(self._next_probe - 1, 0)]
 
     @property
+    def running(self) -> list[int]:
+        """The positions in the pack of the trainings that have not ended."""
+        return list(map(int, self._position))
+
+    @property
     def _at_own_probe(self) -> bool:
-        """Whether the next probe is one of the workload's."""
         return self._next_probe in self._own_probes
 
-    def advance(self, n_evaluations: int) -> bool:
-        """Trains on for at most `n_evaluations` evaluations of the pack; True when all trainings have ended.
+    def advance(self, n_evaluations: int, n_probes: int | None = None) -> bool:
+        """Trains on for at most so many evaluations and probes of the pack; True when all trainings have ended.
 
-        An evaluation is a step, except for optimizers that search along lines.
+        An evaluation is a step, except for optimizers that search along lines. By default probes are not limited.
         """
         stop_at = self._n_evaluations + n_evaluations
+        last_probe = None if n_probes is None else self._next_probe + n_probes
         while not self.done:
             started = time.perf_counter()
             evaluations_left = stop_at - self._n_evaluations
@@ -161,11 +167,17 @@ class Pack(Generic[P]):
             if self._at_own_probe:
                 self._drop_ended()
             self._next_probe += 1
+            if self._next_probe == last_probe:
+                return self.done
         return True
 
+    def prune(self, positions: Sequence[int]) -> None:
+        """Ends the trainings at these positions at the probe just recorded: no step may have been taken since."""
+        self._record.prune(np.asarray(positions, dtype=np.int64), self.step)
+        self._drop(np.isin(self._position, positions))
+
     def result(self) -> PackResult:
-        """The measurements. The pack must be done."""
-        assert self.done
+        """The measurements so far; of trainings that have not ended, up to the last probe."""
         return self._record.result()
 
     def final_state(self, positions: NDArray[np.int64]) -> tuple[Lanes[P], State]:
@@ -177,9 +189,8 @@ class Pack(Generic[P]):
         return self._all.select(lanes), selected(self._layout.views(self._all_rows()) | self._all_buffers, lanes)
 
     def _all_rows(self) -> Tensor:
-        rows = self._final_rows.clone()
-        rows[self._on_device(self._position)] = self._rows[: self._position.size]
-        return rows
+        positions = self._on_device(self._position)
+        return self._final_rows.index_copy(0, positions, self._rows[: self._position.size])
 
     def checkpoint(self) -> Checkpoint:
         """All state that training has changed, for `resumed`; state that follows from the trainings is left out."""
@@ -206,8 +217,9 @@ class Pack(Generic[P]):
         if self._lanes.dtype == torch.bfloat16:
             state = in_type(state, torch.bfloat16)
         self._optimizer.load_state_dict(state)
-        self._record.restore(under("record", checkpoint))
         self._next_probe = int(checkpoint["next_probe"])
+        self._record.restore(under("record", checkpoint), self.step)
+        self._drop(self._record.is_pruned(self._position, self.step))
 
     def _fingerprint(self) -> str:
         n_parameters = self._final_rows.shape[1]
@@ -276,24 +288,11 @@ class Pack(Generic[P]):
         """
         if is_rounded(self._lanes):
             raise NoRuleError("bfloat16 is not compiled")
-        try:
-            return self.step_graph()
-        except NoRuleError as no_step:
-            try:
-                return self._problem.gradient_graph(self._rows, self._buffers, self._batch_at(0))
-            except NoRuleError as no_gradient:
-                raise NoRuleError(f"{no_step}; {no_gradient}") from no_gradient
+        return self._problem.compiled_graph(self._optimizer, self._rows, self._buffers, self._batch_at(0))
 
     def step_graph(self) -> StepGraph:
-        """The step of one of these trainings, as blocks are computed by it.
-
-        Raises:
-            NoRuleError: If it cannot be computed for a block; it says why.
-        """
-        if not isinstance(self._optimizer, FirstOrder):
-            raise NoRuleError("its optimizer searches along lines, so its steps differ in length")
-        inputs = step_inputs(self._optimizer, self._layout, self._rows, self._buffers)
-        return step_graph(self._workload, self._template, self._optimizer, inputs, self._batch_at(0))
+        """See `Problem.step_graph`."""
+        return self._problem.step_graph(self._optimizer, self._rows, self._buffers, self._batch_at(0))
 
     def _batches(self, start: int, until: int) -> list[Batch]:
         """The batches of the steps from `start` to before `until`, or of the first of them."""
@@ -369,17 +368,20 @@ class Pack(Generic[P]):
         """Removes from the batch the lanes that ended at the probe just recorded."""
         is_over = self._next_probe == len(self._probe_steps) - 1
         is_running = self._optimizer.is_running.cpu().numpy()[: self._position.size]
-        ended = np.flatnonzero(~is_running | (is_over or self._is_solved()))
+        ended = ~is_running | (is_over or self._is_solved())
+        self._drop(ended | self._record.is_pruned(self._position, self._probe_steps[self._next_probe]))
+
+    def _drop(self, is_ended: NDArray[np.bool_]) -> None:
+        ended = np.flatnonzero(is_ended)
         if ended.size:
             self._final_rows[self._on_device(self._position[ended])] = self._rows[self._on_device(ended)]
             self._keep(np.delete(self._position, ended))
 
     def _is_solved(self) -> NDArray[np.bool_]:
-        shared = self._lanes.shared
-        if not shared.stop_when_solved:
+        if not self._lanes.shared.stop_when_solved:
             return np.zeros(self._position.size, dtype=np.bool_)
         seen = self._own_probes[self._own_probes <= self._next_probe]
-        verdicts = judged(self._workload, shared, self._record.evidence(self._position, seen))
+        verdicts = judged(self._workload, self._lanes.shared, self._record.evidence(self._position, seen))
         return np.asarray(verdicts.outcome[:, -1] == "solved")
 
     def _keep(self, position: NDArray[np.int64]) -> None:

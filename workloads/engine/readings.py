@@ -27,3 +27,10 @@ def numbers_of(name: str, values: Tensor) -> Tensor:
             "training, expected one real number; reduce it with .mean(), or a complex one with .abs()"
         )
     return values
+
+
+def descent(name: str, loss: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:
+    """A loss (K,) of rows (K, n), and its gradients (K, n). Raises TypeError as `numbers_of` does."""
+    # Lanes do not mix, so the sum's gradient is each lane's own.
+    (gradient,) = torch.autograd.grad(numbers_of(name, loss).sum(), rows, materialize_grads=True)
+    return loss.detach(), gradient

@@ -20,20 +20,24 @@ class Record:
     Args:
         steps: (P,) of the probes.
         levels: (L,) by name.
-        n_lanes: L.
+        prune_at: (L,) the step at which each training is pruned, where that is known already.
 
     Attributes:
-        last_probe, diverged_step, n_steps: (L,) as in `PackResult`.
+        last_probe, diverged_step, pruned_step, n_steps: (L,) as in `PackResult`.
         seconds: (L,) each training's share of the wall time.
     """
 
-    def __init__(self, steps: Sequence[int], levels: dict[str, NDArray[np.float64]], n_lanes: int) -> None:
+    def __init__(
+        self, steps: Sequence[int], levels: dict[str, NDArray[np.float64]], prune_at: Sequence[int | None]
+    ) -> None:
+        n_lanes = len(prune_at)
         self._steps = np.array(steps, dtype=np.int64)
         self._levels = levels
         self._metrics: dict[str, NDArray[np.float64]] = {}
         self._heads: list[HeadProbe] = []
         self.last_probe = np.zeros(n_lanes, dtype=np.int64)
         self.diverged_step = np.full(n_lanes, _NEVER, dtype=np.int64)
+        self.pruned_step = np.array([_NEVER if step is None else step for step in prune_at], dtype=np.int64)
         self.n_steps = np.zeros(n_lanes, dtype=np.int64)
         self.seconds = np.zeros(n_lanes)
 
@@ -55,6 +59,16 @@ class Record:
         self.n_steps[lanes] = n_steps
         self.diverged_step[lanes] = np.where(is_finite, _NEVER, n_steps)
 
+    def prune(self, lanes: NDArray[np.int64], step: int) -> None:
+        """Records that some lanes (A,) are pruned at this step; those that were pruned before stay so."""
+        new = lanes[self.pruned_step[lanes] == _NEVER]
+        self.pruned_step[new] = step
+
+    def is_pruned(self, lanes: NDArray[np.int64], step: int) -> NDArray[np.bool_]:
+        """(A,) whether some lanes (A,) are pruned at this step, or were before."""
+        pruned_step = self.pruned_step[lanes]
+        return np.asarray((pruned_step != _NEVER) & (pruned_step <= step))
+
     def evidence(self, lanes: NDArray[np.int64], probes: NDArray[np.int64]) -> Evidence:
         """The measurements of some lanes at some probes."""
         return Evidence(
@@ -69,6 +83,7 @@ class Record:
             evidence=self.evidence(np.arange(self.n_steps.size), np.arange(self._steps.size)),
             last_probe=self.last_probe,
             diverged_step=self.diverged_step,
+            pruned_step=self.pruned_step,
             n_steps=self.n_steps,
             train_seconds=self.seconds,
             heads=tuple(self._heads),
@@ -79,16 +94,22 @@ class Record:
         return {
             "last_probe": self.last_probe,
             "diverged_step": self.diverged_step,
+            "pruned_step": self.pruned_step,
             "n_steps": self.n_steps,
             "seconds": self.seconds,
             **prefixed("metrics", self._metrics),
             **prefixed("heads", _joined(self._heads)),
         }
 
-    def restore(self, arrays: Checkpoint) -> None:
-        """Replaces the measurements by those of another record of the same trainings."""
-        for name in ("last_probe", "diverged_step", "n_steps", "seconds"):
+    def restore(self, arrays: Checkpoint, step: int) -> None:
+        """Replaces the measurements by those of another record of the same trainings, at its last probe.
+
+        A training that the other record does not know to be pruned cannot be pruned before this step.
+        """
+        due = np.where(self.pruned_step == _NEVER, _NEVER, np.maximum(self.pruned_step, step))
+        for name in ("last_probe", "diverged_step", "pruned_step", "n_steps", "seconds"):
             setattr(self, name, arrays[name].copy())
+        self.pruned_step = np.where(self.pruned_step == _NEVER, due, self.pruned_step)
         self._metrics = {name: table.copy() for name, table in under("metrics", arrays).items()}
         self._heads = _parted(under("heads", arrays))
 

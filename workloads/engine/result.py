@@ -35,6 +35,7 @@ class PackResult:
         evidence: The measurements, (L, P).
         last_probe: (L,) index of the last probe that each training reached with a finite loss.
         diverged_step: (L,) first step whose loss was not finite, -1 if there is none.
+        pruned_step: (L,) the probe at which each training was pruned, -1 if it was not.
         n_steps: (L,) optimizer steps taken.
         train_seconds: (L,) each training's share of the pack's wall time.
         heads: The scores of attention heads, probe by probe; empty for a workload without heads.
@@ -43,6 +44,7 @@ class PackResult:
     evidence: Evidence
     last_probe: NDArray[np.int64]
     diverged_step: NDArray[np.int64]
+    pruned_step: NDArray[np.int64]
     n_steps: NDArray[np.int64]
     train_seconds: NDArray[np.float64]
     heads: tuple[HeadProbe, ...]
@@ -69,6 +71,11 @@ class PackResult:
             last_probe=np.searchsorted(probes, self.last_probe),
             heads=tuple(probe for probe in self.heads if probe.step in steps),
         )
+
+    @property
+    def is_cut_short(self) -> NDArray[np.bool_]:
+        """(L,) whether each training diverged or was pruned, so that its weights are no end to look at."""
+        return np.asarray((self.diverged_step >= 0) | (self.pruned_step >= 0))
 
     @property
     def lane_steps(self) -> int:

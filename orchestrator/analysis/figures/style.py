@@ -19,6 +19,7 @@ OUTCOME_COLOURS: Mapping[str, str] = MappingProxyType(
         "plateau": "#E69F00",
         "overfit": "#000000",
         "diverged": "#D55E00",
+        "pruned": "#999999",
         "failed": "#595959",
     }
 )

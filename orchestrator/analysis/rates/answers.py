@@ -1,5 +1,6 @@
 """Rates as answers to a question: numbers, a table and a figure."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -13,6 +14,7 @@ from attnsweep.orchestrator.analysis.rates.ending import Ending
 from attnsweep.orchestrator.analysis.rates.intervals import Pooling, Rate, rate_label
 from attnsweep.orchestrator.analysis.rates.two_way import CellRate, with_rates
 from attnsweep.orchestrator.ledger.sql import IS_JUDGED
+from attnsweep.workloads.vocabulary import PRUNED
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -76,11 +78,12 @@ class OutcomeRates(DrawnAnswer):
         by: The parameter whose bins are the groups, or two with a comma between them; empty for one group of all
             trials.
         groups: The labels of the groups.
-        outcomes: The outcomes that occur except `failed`, the most frequent first.
-        rates: For each group the rate of each outcome among its trainings that did not fail.
+        outcomes: The outcomes that occur except `failed` and `pruned`, the most frequent first.
+        rates: For each group the rate of each outcome among its trainings that neither failed nor were pruned.
         n_failed: The number of failed trainings in all groups.
         bins: The labels of the bins of each parameter.
         places: For each group the number of its bin on each axis.
+        n_pruned: The number of pruned trainings in all groups.
     """
 
     by: str
@@ -90,10 +93,11 @@ class OutcomeRates(DrawnAnswer):
     n_failed: int
     bins: tuple[tuple[str, ...], ...]
     places: tuple[tuple[int, ...], ...]
+    n_pruned: int = 0
 
     def _in_words(self) -> str:
         where = f" in {len(self.groups)} groups by {self.by}" if self.by else ""
-        return f"{', '.join(self.outcomes)}{where}"
+        return f"{', '.join(self.outcomes)}{where}{f'; {self.n_pruned} pruned' if self.n_pruned else ''}"
 
     def most_frequent(self) -> dict[tuple[int, ...], tuple[str, Rate]]:
         """The most frequent outcome of each group that has trainings, and its rate, by the group's place."""
@@ -147,6 +151,17 @@ def outcome_counts(connection: duckdb.DuckDBPyConnection) -> dict[str, int]:
     return dict(rows)
 
 
+def pruned_note(outcomes: Mapping[str, int]) -> str | None:
+    """How many trainings the rates leave out because they were pruned, in one line; `None` if there are none."""
+    n_pruned = outcomes.get(PRUNED, 0)
+    if not n_pruned:
+        return None
+    return (
+        f"pruned: {n_pruned:,} of {sum(outcomes.values()):,} trainings are in no rate; the rates are those of trials"
+        " that the pruner let run, not those over the space"
+    )
+
+
 def outcome_rates(connection: duckdb.DuckDBPyConnection, crossing: Crossing, pool: Pooling) -> OutcomeRates:
     """The rate of each outcome in each group of trials.
 
@@ -156,7 +171,7 @@ def outcome_rates(connection: duckdb.DuckDBPyConnection, crossing: Crossing, poo
         pool: How to combine trials: from `pooling`.
     """
     totals = outcome_counts(connection)
-    n_failed = totals.pop("failed", 0)
+    n_failed, n_pruned = totals.pop("failed", 0), totals.pop(PRUNED, 0)
     counts: dict[int, dict[str, int]] = {}
     for trial, outcome, count in connection.execute(
         f"select trial, outcome, count(*) from trainings where {IS_JUDGED} group by all"
@@ -167,4 +182,6 @@ def outcome_rates(connection: duckdb.DuckDBPyConnection, crossing: Crossing, poo
         inside = [counts[trial] for trial in sorted(group.trials & counts.keys())]
         rates.append(tuple(pool([(sum(each.values()), each.get(name, 0)) for each in inside]) for name in totals))
     labels = tuple(group.label for group in cells.values())
-    return OutcomeRates(crossing.by, labels, tuple(totals), tuple(rates), n_failed, crossing.bins, tuple(cells))
+    return OutcomeRates(
+        crossing.by, labels, tuple(totals), tuple(rates), n_failed, crossing.bins, tuple(cells), n_pruned
+    )

@@ -27,7 +27,7 @@ class RateBin:
         label: The value, or the range `low..high`; only the last bin includes its upper end.
         low, high: The ends of the bin's part of the range; `None` for a categorical value.
         n_trials: Trials in the bin.
-        rate: The rate over their trainings, without failed ones; for roles, also without diverged ones.
+        rate: The rate over their trainings, without failed and pruned ones; for roles, also without diverged ones.
     """
 
     label: str
@@ -70,20 +70,20 @@ class ParameterRates:
 def stuck_rate(connection: duckdb.DuckDBPyConnection, *specs: Sweep) -> Rate:
     """The stuck rate over all trials of these sweeps.
 
-    A diverged training counts as not stuck; a failed one does not count.
+    A diverged training counts as not stuck; a failed or pruned one does not count.
     """
     return pooling(*specs)([(n, k) for _, n, k in counts_by_trial(connection)])
 
 
 def solved_rate(connection: duckdb.DuckDBPyConnection, *specs: Sweep) -> Rate:
-    """The solved rate over all trials of these sweeps; failed trainings do not count."""
-    return pooling(*specs)(connection.execute("select n_trainings - n_failed, n_solved from trials").fetchall())
+    """The solved rate over all trials of these sweeps; failed and pruned trainings do not count."""
+    return pooling(*specs)(connection.execute("select n_judged, n_solved from trials").fetchall())
 
 
 def loss_median(connection: duckdb.DuckDBPyConnection) -> float | None:
     """The median over trials of their median loss, where non-finite losses count as infinite; `None` if infinite."""
     ((median,),) = connection.execute(
-        "select quantile_cont(coalesce(loss_median, 'inf'), 0.5) from trials where n_trainings > n_failed"
+        "select quantile_cont(coalesce(loss_median, 'inf'), 0.5) from trials where n_judged > 0"
     ).fetchall()
     return median if median is not None and math.isfinite(median) else None
 

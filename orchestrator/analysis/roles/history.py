@@ -6,7 +6,8 @@ role has emerged by a probe does not depend on how long the training went on, as
 requires. A training in which the role has not emerged is censored at the last probe with enough probes after it: an
 emergence later than that could not have been confirmed.
 
-Left out are trainings without heads, and failed and diverged ones: heads with non-finite weights have no role.
+Left out are trainings without heads, and failed, diverged and pruned ones: heads with non-finite weights have no role,
+and nobody knows which one those of a pruned training would have had.
 """
 
 from collections.abc import Mapping
@@ -33,7 +34,8 @@ two in steps apart, so more of them would leave no time to confirm what emerges 
 _ANY_LAYER = -1
 
 _JUDGED = """
-judged as (select trial, replicate, n_steps, param_n_steps from trainings where outcome not in ('failed', 'diverged')),
+judged as (select trial, replicate, n_steps, param_n_steps from trainings
+    where outcome not in ('failed', 'diverged', 'pruned')),
 chosen as (select trial, replicate, {layer} as layer, step, role{scores} from heads semi join judged
     using (trial, replicate))
 """

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from rich.live import Live
 
-from attnsweep.orchestrator.analysis.rates.answers import outcome_counts
+from attnsweep.orchestrator.analysis.rates.answers import outcome_counts, pruned_note
 from attnsweep.orchestrator.analysis.rates.by_parameter import stuck_rate
 from attnsweep.orchestrator.analysis.rates.intervals import Rate, rate_label
 from attnsweep.orchestrator.analysis.stuck_or_slow import StuckOrSlow, read_stuck_or_slow
@@ -99,6 +99,8 @@ def _lines(directory: SweepDirectory) -> Iterator[str]:
     for outcome, count in counts.outcomes.items():
         yield f"  {outcome:16} {count}"
     yield f"stuck rate  {rate_label(counts.stuck)}"
+    if (note := pruned_note(counts.outcomes)) is not None:
+        yield note
     if counts.slow is not None:
         yield counts.slow.sentence()
     if counts.failure is not None:

@@ -120,6 +120,8 @@ class Summary:
         )
         console.print(_outcome_table(self.results.outcomes))
         console.print(f"stuck rate {rate_label(self.results.stuck)}, 95% interval over trials", markup=False)
+        if self.results.pruned_note is not None:
+            console.print(self.results.pruned_note, soft_wrap=True, markup=False)
         if self.results.stuck_or_slow is not None:
             console.print(self.results.stuck_or_slow.sentence(), soft_wrap=True, markup=False)
         for rates in self.results.by_parameter:

@@ -1,6 +1,6 @@
 """The sweep loop with several trainers: what it does between two looks at their reports, and what it commits."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
@@ -48,6 +48,9 @@ class _Several:
 
     def train(self, order: PackOrder) -> None:
         next(pool for pool in self._pools if pool.has_idle).train(order)
+
+    def answer(self, order: PackOrder, pruned: Sequence[int]) -> None:
+        next(pool for pool in self._pools if order in pool.running).answer(order, pruned)
 
     def reports(self, timeout: float) -> Reports:
         self._look()

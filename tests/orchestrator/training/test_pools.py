@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from contextlib import closing
+from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
@@ -13,6 +14,7 @@ from attnsweep.orchestrator.training.local_pool import LocalPool
 from attnsweep.orchestrator.training.messages import (
     HandedBack,
     PackOrder,
+    Probed,
     Progress,
     Raised,
     Report,
@@ -129,6 +131,69 @@ def test_a_pack_that_is_handed_back_goes_on_elsewhere(start_pool: Callable[[], P
     assert report.checkpoint is not None
     again = LocalPool(WORKLOAD, RunContext("s"))
     assert _rows(_trained(again, PackOrder("p", order.tasks, report.checkpoint))) == _alone(order)
+
+
+@pytest.fixture(params=["local", pytest.param("ray", marks=pytest.mark.ray)])
+def start_plain_pool(request: pytest.FixtureRequest) -> Callable[[], Pool]:
+    """Starts a pool of one trainer as sweeps have it."""
+    if request.param == "local":
+        return lambda: LocalPool(WORKLOAD, RunContext("s"))
+    request.getfixturevalue("local_ray")
+    return lambda: TrainerPool(WORKLOAD, RunContext("s"), Wanted(1, 1))
+
+
+def _until_probe(pool: Pool, step: int) -> tuple[PackOrder, Probed]:
+    """Answers that nothing is pruned, up to the probe at this step."""
+    while True:
+        order, report = _next(pool)
+        if isinstance(report, Probed):
+            assert pool.running == [order]
+            assert not pool.has_idle
+            if report.step == step:
+                return order, report
+            pool.answer(order, [])
+
+
+def test_a_pack_waits_at_probes_to_be_told_who_is_pruned(start_plain_pool: Callable[[], Pool]) -> None:
+    order = replace(_order("p", 40), waits=True)
+    with closing(start_plain_pool()) as pool:
+        while not pool.has_idle:
+            assert pool.reports(0.5) == []
+        pool.train(order)
+        _, probed = _until_probe(pool, 8)
+        assert list(probed.running) == [0, 1]
+        pool.answer(order, [1])
+        _, probed = _until_probe(pool, 40)
+        assert (list(probed.running), len(probed.reached)) == ([], 2)
+        pool.answer(order, [])
+        heard, report = _next(pool)
+        assert heard is order
+        pool.train(replace(_order("long", 10**6), waits=True))
+        pool.answer(_next(pool)[0], [])
+        reports = [each for _, each in pool.hand_back(30.0)]
+        assert isinstance(reports[-1], HandedBack)
+        assert not any(isinstance(each, Probed) for each in reports)
+    known = [order.tasks[0], replace(order.tasks[1], pruned_step=8)]
+    assert _rows(report) == _alone(PackOrder("p", known))
+    assert _rows(report)["pruned_step"].to_pylist() == [None, 8]
+
+
+def test_a_pack_that_is_handed_back_at_a_probe_is_asked_about_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("attnsweep.orchestrator.training.trainer.WORTH_KEEPING_SECONDS", 0.0)
+    order = replace(_order("p", 40), waits=True)
+    trainer = Trainer(WORKLOAD, RunContext("s"), "cpu")
+    report = trainer.start(order)
+    while not (isinstance(report, Probed) and report.step == 8):
+        report = trainer.proceed()
+    handed = trainer.hand_back()
+    assert isinstance(handed, HandedBack)
+    with closing(LocalPool(WORKLOAD, RunContext("s"))) as pool:
+        pool.train(replace(order, checkpoint=handed.checkpoint))
+        again, probed = _next(pool)
+        assert isinstance(probed, Probed)
+        assert (probed.step, list(probed.reached)) == (8, list(report.reached))
+        pool.answer(again, [0, 1])
+        assert _rows(_next(pool)[1])["pruned_step"].to_pylist() == [8, 8]
 
 
 @pytest.mark.ray

@@ -348,13 +348,13 @@ def test_another_workload_version_or_schedule_of_probes_is_refused(monkeypatch: 
     for workload in (Renamed(), LookedAtMore()):
         with pytest.raises(CheckpointError, match="of other trainings, or of another version"):
             Pack.resumed(workload, trainings, from_bytes(CONTENT))
-    monkeypatch.setattr("attnsweep.workloads.engine.checkpoint.FORMAT", 2)
+    monkeypatch.setattr("attnsweep.workloads.engine.checkpoint.FORMAT", 3)
     with pytest.raises(CheckpointError, match="of another version"):
         Pack.resumed(CategoryPairs(), trainings, from_bytes(CONTENT))
 
 
 PACK = {"fingerprint", "position", "drawn_for", "first_drawn", "next_probe", "rows"}
-RECORD = {f"record/{name}" for name in ("last_probe", "diverged_step", "n_steps", "seconds")}
+RECORD = {f"record/{name}" for name in ("last_probe", "diverged_step", "pruned_step", "n_steps", "seconds")}
 STATES: dict[str, set[str]] = {
     "sgd": {"n_updates", "velocity/rows"},
     "adam": {"n_updates", "first/rows", "second/rows"},

@@ -1,0 +1,133 @@
+"""The pruners that a sweep can name: those of Optuna that compare values at steps.
+
+Each has the name and the arguments that it has in Optuna, whose documentation says what they do. A step is a step of
+the optimizer; values are compared at probes.
+"""
+
+import warnings
+from collections.abc import Mapping
+from typing import Annotated, Literal, TypeAlias
+
+import optuna
+from optuna.exceptions import ExperimentalWarning
+from pydantic import BeforeValidator, Discriminator
+
+from attnsweep.search_spaces.model import SpecModel
+from attnsweep.workloads.errors import SpecError, did_you_mean
+
+
+class MedianPruner(SpecModel):
+    """Prunes a trial whose best value so far is worse than the median of the completed trials at the same step."""
+
+    kind: Literal["median"] = "median"
+    n_startup_trials: int = 5
+    n_warmup_steps: int = 0
+    interval_steps: int = 1
+    n_min_trials: int = 1
+
+
+class PercentilePruner(SpecModel):
+    """Prunes a trial whose best value so far is not among this percentage of the completed trials at the same step."""
+
+    kind: Literal["percentile"] = "percentile"
+    percentile: float
+    n_startup_trials: int = 5
+    n_warmup_steps: int = 0
+    interval_steps: int = 1
+    n_min_trials: int = 1
+
+
+class SuccessiveHalvingPruner(SpecModel):
+    """Asynchronous successive halving (ASHA): at each rung one in `reduction_factor` trials goes on."""
+
+    kind: Literal["successive_halving"] = "successive_halving"
+    min_resource: int | Literal["auto"] = "auto"
+    reduction_factor: int = 4
+    min_early_stopping_rate: int = 0
+    bootstrap_count: int = 0
+
+
+class HyperbandPruner(SpecModel):
+    """Successive halving with several first rungs side by side."""
+
+    kind: Literal["hyperband"] = "hyperband"
+    min_resource: int = 1
+    max_resource: int | Literal["auto"] = "auto"
+    reduction_factor: int = 3
+    bootstrap_count: int = 0
+
+
+class ThresholdPruner(SpecModel):
+    """Prunes a trial whose value leaves a range."""
+
+    kind: Literal["threshold"] = "threshold"
+    lower: float | None = None
+    upper: float | None = None
+    n_warmup_steps: int = 0
+    interval_steps: int = 1
+
+
+class PatientPruner(SpecModel):
+    """Prunes a trial whose value has not improved for `patience` probes, and only if the wrapped pruner agrees."""
+
+    kind: Literal["patient"] = "patient"
+    wrapped_pruner: "Pruner | None" = None
+    patience: int
+    min_delta: float = 0.0
+
+
+_KINDS: Mapping[str, type[SpecModel]] = {
+    "median": MedianPruner,
+    "percentile": PercentilePruner,
+    "hyperband": HyperbandPruner,
+    "successive_halving": SuccessiveHalvingPruner,
+    "threshold": ThresholdPruner,
+    "patient": PatientPruner,
+}
+
+
+def _read(given: object) -> object:
+    """A pruner from its name, or from its name and arguments."""
+    if given is None or type(given) in _KINDS.values():
+        return given
+    arguments = dict(given) if isinstance(given, Mapping) else {"kind": given}
+    kind = arguments.get("kind")
+    if not isinstance(kind, str) or kind not in _KINDS:
+        raise SpecError(
+            "pruner",
+            given=kind if isinstance(kind, str) else given,
+            expected=f"one of {', '.join(_KINDS)}, by its name or as a pruner of attnsweep",
+            fix=did_you_mean(str(kind), _KINDS, otherwise='write pruner="median", or see docs/pruning.md'),
+        )
+    return _KINDS[kind].model_validate(arguments)
+
+
+Pruner: TypeAlias = Annotated[
+    MedianPruner | PercentilePruner | HyperbandPruner | SuccessiveHalvingPruner | ThresholdPruner | PatientPruner,
+    Discriminator("kind"),
+    BeforeValidator(_read),
+]
+"""When a trial is ended early."""
+
+PatientPruner.model_rebuild()
+
+
+def make_pruner(pruner: Pruner) -> optuna.pruners.BasePruner:
+    """Optuna's pruner of the same name.
+
+    Raises:
+        SpecError: If Optuna refuses its arguments.
+    """
+    arguments = {name: getattr(pruner, name) for name in type(pruner).model_fields if name != "kind"}
+    if isinstance(pruner, PatientPruner) and pruner.wrapped_pruner is not None:
+        arguments["wrapped_pruner"] = make_pruner(pruner.wrapped_pruner)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", ExperimentalWarning)
+            made: optuna.pruners.BasePruner = getattr(optuna.pruners, type(pruner).__name__)(**arguments)
+    except (TypeError, ValueError) as error:
+        given = ", ".join(f"{name}={value}" for name, value in arguments.items())
+        raise SpecError(
+            f"pruner.{pruner.kind}", given=given, expected="what Optuna accepts", fix=f"correct it ({error})"
+        ) from error
+    return made
