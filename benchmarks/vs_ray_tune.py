@@ -163,16 +163,21 @@ def _tune(n_trainings: int, n_steps: int, _: int) -> None:
 
 
 def _train_one(config: dict[str, float]) -> None:
-    """One training of system P in plain PyTorch: gradient descent on the population loss."""
-    import torch
     from ray import tune
+
+    tune.report({"level": level_after(config["init_sigma"], config["learning_rate"], int(config["n_steps"]))})
+
+
+def level_after(init_sigma: float, learning_rate: float, n_steps: int) -> float:
+    """The level that one training of system P ends at, in plain PyTorch: gradient descent on the population loss."""
+    import torch
 
     torch.set_num_threads(1)
     N, M = N_CATEGORIES, N_POSITIONS
-    q = (config["init_sigma"] * torch.randn(M, M, dtype=torch.float64)).requires_grad_()
-    v = (config["init_sigma"] * torch.randn(N, N, dtype=torch.float64)).requires_grad_()
-    optimizer = torch.optim.SGD([q, v], lr=config["learning_rate"])
-    for _ in range(int(config["n_steps"])):
+    q = (init_sigma * torch.randn(M, M, dtype=torch.float64)).requires_grad_()
+    v = (init_sigma * torch.randn(N, N, dtype=torch.float64)).requires_grad_()
+    optimizer = torch.optim.SGD([q, v], lr=learning_rate)
+    for _ in range(n_steps):
         optimizer.zero_grad()
         columns = q[:, 1:]
         p, s, n = columns.diagonal(), columns.sum(0), columns.square().sum(0)
@@ -183,7 +188,7 @@ def _train_one(config: dict[str, float]) -> None:
         loss = (1 + (-2 * a * p - 2 * b * s + A * n + B * s.square()) / N).sum()
         loss.backward()
         optimizer.step()
-    tune.report({"level": float(torch.nan_to_num(loss.detach(), nan=1e12, posinf=1e12)) / (M - 1)})
+    return float(torch.nan_to_num(loss.detach(), nan=1e12, posinf=1e12)) / (M - 1)
 
 
 if __name__ == "__main__":

@@ -17,7 +17,7 @@ LanguageLanes = Lanes[FormalLanguagesParameters]
 
 _BLOCK = 64
 """Steps drawn at once, which spreads the fixed cost of a draw over 64 steps."""
-_LANES_AT_ONCE = {"cpu": 8, "cuda": 128}
+_LANES_AT_ONCE, _ON_A_CPU = 128, 8
 """Lanes drawn at once, which bounds the memory of long strings. A GPU takes as long for 8 as for 128."""
 
 
@@ -74,7 +74,7 @@ def _strings(lanes: LanguageLanes, stream: str, lengths: Lengths, n_strings: int
     every = torch.arange(len(lanes.trainings), device=lanes.device)
     parts = [
         _labelled(lanes.select(some), stream, Lengths(lengths.of_lane[some], lengths.longest), n_strings, range(1))
-        for some in torch.split(every, _LANES_AT_ONCE[lanes.device.type])
+        for some in torch.split(every, _ON_A_CPU if lanes.device.type == "cpu" else _LANES_AT_ONCE)
     ]
     return {name: torch.cat([part[name] for part in parts])[:, 0] for name in parts[0]}
 

@@ -27,7 +27,7 @@ from attnsweep.workloads.translation.translator import LAYERS
 
 SCORE_NAMES = (*score_names(RELATIONS), *STRUCTURE_SCORES, *ALIGNMENT_SCORES)
 
-_LANES_AT_ONCE = {"cpu": 16, "cuda": 256}
+_LANES_AT_ONCE, _ON_A_CPU = 256, 16
 """Lanes scored at once, which bounds the memory of attention weights. A GPU takes as long for 16 as for 256."""
 _EVERY_OF_STRUCTURE = 4
 """Distances to structures use every fourth sentence of each length in each bucket. They are means with far less spread
@@ -43,7 +43,7 @@ def score_heads(template: TranslationModel, lanes: TranslationLanes, state: Stat
         state: Their parameters and buffers, (L, ...) by name.
     """
     every = torch.arange(len(lanes.trainings))
-    at_once = torch.split(every, _LANES_AT_ONCE[lanes.device.type])
+    at_once = torch.split(every, _ON_A_CPU if lanes.device.type == "cpu" else _LANES_AT_ONCE)
     parts = [_scores(template, lanes, state, some.to(lanes.device)) for some in at_once]
     scores = {name: np.concatenate([part[name] for part in parts]) for name in SCORE_NAMES}
     return HeadScores(scores=scores, role=label_roles(scores))
