@@ -8,6 +8,8 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
+import pyarrow as pa
+
 from attnsweep.orchestrator.ledger.reader import Ledger
 from attnsweep.orchestrator.ledger.schema import schemas_of
 from attnsweep.orchestrator.ledger.writer import LedgerWriter
@@ -47,6 +49,7 @@ def publish(source: Path, target: Path, *, ends_only: bool) -> int:
         tables = {name: connection.sql(query.format(name)).to_arrow_table() for name, query in queries.items()}
     target.mkdir(parents=True)
     schemas = schemas_of(load_workload(sweep.spec.workload))
+    tables["trainings"] = _with_new_columns(tables["trainings"], schemas["trainings"])
     with LedgerWriter(locate(target), schemas, sweep.spec_sha256) as writer:
         writer.commit("published", *(table if table.num_rows else None for table in tables.values()))
     words = sweep.provenance["command"].split()
@@ -55,6 +58,14 @@ def publish(source: Path, target: Path, *, ends_only: bool) -> int:
     (target / COURSE_FILE).write_bytes((source / COURSE_FILE).read_bytes())
     (target / LEASE_FILE).unlink(missing_ok=True)
     return sum(path.stat().st_size for path in target.rglob("*") if path.is_file())
+
+
+def _with_new_columns(table: pa.Table, schema: pa.Schema) -> pa.Table:
+    """The table with nulls in the columns that its version did not have yet."""
+    for field in schema:
+        if field.nullable and field.name not in table.column_names:
+            table = table.append_column(field.name, pa.nulls(table.num_rows, field.type))
+    return table
 
 
 def main() -> int:

@@ -35,8 +35,8 @@ SLICE_SECONDS = 1.0
 """How long a call trains before it reports, up to `_MANY_TRAINERS`: Ray cannot cancel a running call."""
 _MANY_TRAINERS = 1000
 """From so many on slices grow with their number: each report costs the driver a fraction of a millisecond."""
-_STEPS_TO_SAVING = 20
-"""Times as long as it takes to save its state a pack trains before it does so again."""
+_SHARE_OF_SAVING = 0.05
+"""Of a pack's time, that saving its state takes at most, at the default interval."""
 _LOOKS_PER_SLICE = 8
 """Reads of the clock per slice: an evaluation takes from half a millisecond to several seconds."""
 
@@ -157,8 +157,9 @@ class Trainer:
             return None
         state = to_bytes(pack.checkpoint())
         # The state of a large pack on a GPU takes gigabytes, and seconds.
-        pause = max(self._checkpoint_seconds, _STEPS_TO_SAVING * (time.perf_counter() - started))
-        self._saves_at = time.perf_counter() + pause
+        seconds = time.perf_counter() - started
+        rarer = max(1.0, seconds / (_SHARE_OF_SAVING * CHECKPOINT_SECONDS))
+        self._saves_at = time.perf_counter() + rarer * self._checkpoint_seconds
         return state
 
     def _hand_back(self) -> HandedBack:

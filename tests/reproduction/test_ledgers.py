@@ -4,6 +4,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import pyarrow.parquet as pq
 import pytest
 from rich.console import Console
 
@@ -84,6 +85,16 @@ def test_a_published_sweep_has_the_same_rows_and_no_journal(tmp_path: Path) -> N
     last = {(row["training_id"], row["metric"]): row for row in sorted(curves, key=lambda row: row["step"])}
     assert ends == sorted(last.values(), key=str)
     assert len(ends) < len(curves)
+
+
+def test_a_sweep_from_before_a_column_is_published_with_nulls(tmp_path: Path) -> None:
+    made = sweep_on_disk(tmp_path / "made", small_sweep("made"), trial_rows(0, ["solved"]))
+    made.record_run(finished=True, seconds=1.0)
+    for path in (tmp_path / "made" / "trainings").glob("*.parquet"):
+        table = pq.ParquetFile(path).read()
+        pq.write_table(table.drop_columns(["pruned_step"]).replace_schema_metadata(table.schema.metadata), path)
+    publish(tmp_path / "made", tmp_path / "copy", ends_only=False)
+    assert [row["pruned_step"] for row in rows(tmp_path / "copy", "trainings")] == [None]
 
 
 def rows(path: Path, table: str) -> list[dict[str, Any]]:

@@ -77,6 +77,8 @@ def test_trials_sum_up_their_trainings(ledger: Ledger) -> None:
         "variant": None,
         "n_trainings": 4,
         "n_failed": 1,
+        "n_pruned": 0,
+        "n_judged": 3,
         "n_stuck": 1,
         "n_solved": 1,
         "stuck_rate": 1 / 3,
