@@ -1,5 +1,7 @@
 """From a trained pack to rows: the properties that readers of the ledger rely on."""
 
+from dataclasses import replace
+
 import pyarrow as pa
 import pytest
 import torch
@@ -7,7 +9,14 @@ import torch
 from attnsweep.orchestrator.ledger.schema import curves_schema, schemas_of
 from attnsweep.orchestrator.training.identity import Task, training_id
 from attnsweep.orchestrator.training.messages import RunContext
-from attnsweep.orchestrator.training.rows import PackContext, curve_rows, failed_rows, head_rows, trained_rows
+from attnsweep.orchestrator.training.rows import (
+    PackContext,
+    curve_rows,
+    ended_rows,
+    failed_rows,
+    head_rows,
+    trained_rows,
+)
 from attnsweep.orchestrator.training.trainer import _model_of
 from attnsweep.workloads.category_pairs import CategoryPairs
 from attnsweep.workloads.engine.contract import Certificate, Training
@@ -115,3 +124,17 @@ def test_a_failed_training_keeps_its_parameters_and_its_traceback() -> None:
     assert (row["outcome"], row["stuck"], row["error"]) == ("failed", False, "Traceback: planted")
     assert row["param_init_sigma"] is None
     assert row["eval_loss"] is row["onset_step"] is None
+
+
+def test_a_training_that_ended_by_itself_before_its_trial_was_pruned_is_pruned_too() -> None:
+    """Otherwise a rate would have the pruned trials' quick trainings, and not their slow ones."""
+    (quick,) = _tasks({"init_sigma": 0.05, "learning_rate": 0.05})
+    step = WORKLOAD.probe_steps(quick.training.parameters)[-2]
+    pack = Pack(WORKLOAD, [quick.training], prune_at=[step])
+    while not pack.advance(1000):
+        pass
+    (row,) = ended_rows(
+        WORKLOAD, [replace(quick, pruned_step=step)], pack, pack.result(), CONTEXT
+    ).trainings.to_pylist()
+    assert (row["outcome"], row["pruned_step"], row["stuck"]) == ("pruned", step, False)
+    assert row["n_steps"] < step
