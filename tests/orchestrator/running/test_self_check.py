@@ -4,17 +4,23 @@ import json
 import shutil
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 
 from attnsweep.orchestrator.running import self_check
 from attnsweep.orchestrator.running.self_check import replay_some
 from attnsweep.orchestrator.storage.replays import Replays, read_replays
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
+from attnsweep.orchestrator.training.identity import Task
 from attnsweep.orchestrator.training.local_pool import LocalPool
 from attnsweep.orchestrator.training.messages import PackOrder, RunContext
 from attnsweep.search_spaces import Sweep
 from attnsweep.search_spaces.loading import load_sweep
+from attnsweep.workloads.category_pairs import CategoryPairs
+from attnsweep.workloads.engine.contract import Training
+from attnsweep.workloads.engine.width import width_on
 from attnsweep.workloads.registry import load_workload
+from attnsweep.workloads.testing import defaults
 from tests.orchestrator.trained_sweep import FRAGILE, edit_row, records, trained_sweep
 from tests.present import present
 
@@ -122,3 +128,17 @@ def test_a_loss_that_is_no_number_is_written_as_null(tmp_path: Path) -> None:
     found = Replays(deviations={"a": None, "b": 0.5}, disagreeing={"a": ["eval_loss"]})
     assert json.loads(found.model_dump_json())["deviations"] == {"a": None, "b": 0.5}
     assert found.largest is None
+
+
+@pytest.mark.parametrize(("device", "sizes"), [("cuda", [{3, 64}, {65, 128}, {500}]), ("cpu", [{3, 64, 65, 128, 500}])])
+def test_on_a_gpu_replays_have_the_width_that_was_recorded(device: str, sizes: list[set[int]]) -> None:
+    """The two that are replayed alone too: the width decides the last bits."""
+    workload, recorded = CategoryPairs(), [500, 3, 3, 64, 65, 128, 500]
+    tasks = {f"id{at}": Task(at, 0, Training(defaults(workload), at)) for at in range(len(recorded))}
+    rows = [{"training_id": f"id{at}", "device": device, "pack_size": size} for at, size in enumerate(recorded)]
+    size_of = dict(zip(tasks.values(), recorded, strict=True))
+    *shared, first, second = self_check._packs(tasks, pa.Table.from_pylist(rows))
+    assert [{size_of[task] for task in order.tasks} for order in shared] == sizes
+    assert (first.as_in, second.as_in) == (500, 3)
+    for order in shared:
+        assert width_on(device, present(order.as_in)) == width_on(device, size_of[order.tasks[-1]])
