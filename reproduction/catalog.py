@@ -44,6 +44,7 @@ _SHIN = "Shin & Matzinger 2025"
 _CHIANG = "Chiang & Cholak 2022"
 _BOUE = "Boue 2025"
 _ZEROS = "attnsweep, docs/zeros.md"
+_MISSION = "attnsweep, docs/mission.md"
 _GPT = "attnsweep, docs/gpt.md"
 _TRANSLATION = "attnsweep, docs/translation.md"
 
@@ -222,6 +223,13 @@ REPRODUCTIONS = (
         source=_ZEROS,
         cost="55 min",
         function="attnsweep.reproduction.studies.full_models:reproduce_kicks",
+    ),
+    Reproduction(
+        name="mission-pairs",
+        title="initialization, epsilon, attention's scale and precision at once: what decides who ends at the zero",
+        source=_MISSION,
+        cost="30 min",
+        function="attnsweep.reproduction.studies.mission_pairs:reproduce",
     ),
     Reproduction(
         name="gpt-stages",

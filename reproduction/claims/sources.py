@@ -26,6 +26,7 @@ from attnsweep.reproduction.studies import (
     gpt_stages,
     metric,
     metric_full,
+    mission_pairs,
     positions,
     precision,
     translator_heads,
@@ -127,6 +128,7 @@ SWEPT: Mapping[str, tuple[str, Callable[[SweepDirectory, Path], Numbers]]] = {
     "parity-learnability": ("parity_learnability", _stuck),
     "gpt-stages": ("gpt_stages", _compared(gpt_stages.compare)),
     "zeros-full": ("stuck_full", _compared(full_models.compare)),
+    "mission-pairs": ("mission_pairs", _compared(mission_pairs.compare)),
     "translator-heads": ("head_roles", _compared(translator_heads.compare)),
     "translator-structure": ("attention_structure", _compared(translator_structure.compare)),
 }
