@@ -232,6 +232,13 @@ REPRODUCTIONS = (
         function="attnsweep.reproduction.studies.mission_pairs:reproduce",
     ),
     Reproduction(
+        name="mission-translators",
+        title="initialization, epsilon, attention's scale and structure at once: loss of translators, roles of heads",
+        source=_MISSION,
+        cost="45 min",
+        function="attnsweep.reproduction.studies.mission_translators:reproduce",
+    ),
+    Reproduction(
         name="gpt-stages",
         title="when the attention of a GPT begins to select, by initialization, epsilon, form and tying",
         source=_GPT,

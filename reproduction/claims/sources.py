@@ -27,6 +27,7 @@ from attnsweep.reproduction.studies import (
     metric,
     metric_full,
     mission_pairs,
+    mission_translators,
     positions,
     precision,
     translator_heads,
@@ -129,6 +130,7 @@ SWEPT: Mapping[str, tuple[str, Callable[[SweepDirectory, Path], Numbers]]] = {
     "gpt-stages": ("gpt_stages", _compared(gpt_stages.compare)),
     "zeros-full": ("stuck_full", _compared(full_models.compare)),
     "mission-pairs": ("mission_pairs", _compared(mission_pairs.compare)),
+    "mission-translators": ("mission_random", _compared(mission_translators.compare)),
     "translator-heads": ("head_roles", _compared(translator_heads.compare)),
     "translator-structure": ("attention_structure", _compared(translator_structure.compare)),
 }
