@@ -1,9 +1,11 @@
 """The reproductions that attnsweep ships. Importing this file is cheap: a reproduction is imported when it runs."""
 
 import pkgutil
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+from attnsweep.workloads.errors import UserError
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -25,6 +27,9 @@ class Reproduction:
         cost: The time that it takes on 2 CPU cores.
         function: `module:function`, a function `reproduce(directory, console) -> Comparison` that writes its sweeps
             and figures into the directory.
+        full: The same at the size of the publication, for `--full`; empty if `function` has that size.
+        of_corpus: `module:function` that takes the user's parallel text too, for `--corpus FILE`; empty if none does.
+        corpus: That text.
     """
 
     name: str
@@ -32,10 +37,29 @@ class Reproduction:
     source: str
     cost: str
     function: str
+    full: str = ""
+    of_corpus: str = ""
+    corpus: str | None = None
+
+    def chosen(self, *, full: bool, corpus: str | None) -> "Reproduction":
+        """With the options of the command line.
+
+        Raises:
+            UserError: For an option that it does not have, or both.
+        """
+        for option, is_given, has_it in (("--full", full, self.full), ("--corpus", corpus is not None, self.of_corpus)):
+            if is_given and not has_it:
+                raise UserError(option, given=self.name, expected=f"a reproduction with {option}", fix="leave it out")
+        if full and corpus is not None:
+            raise UserError("--corpus", given=corpus, expected="no --full beside it", fix="leave one out")
+        if corpus is not None:
+            return replace(self, function=self.of_corpus, corpus=corpus)
+        return replace(self, function=self.full) if full else self
 
     def run(self, directory: Path, console: "Console") -> "Comparison":
         """Reproduces it, and writes the rows to `<name>.json` beside the figures."""
-        comparison: Comparison = pkgutil.resolve_name(self.function)(directory, console)
+        more = () if self.corpus is None else (self.corpus,)
+        comparison: Comparison = pkgutil.resolve_name(self.function)(directory, console, *more)
         comparison.write(directory / f"{self.name}.json")
         return comparison
 
@@ -62,6 +86,7 @@ REPRODUCTIONS = (
         source=f"{_SHIN}, section 4.1, Figure 2",
         cost="5 min",
         function="attnsweep.reproduction.shin.fig2:reproduce",
+        full="attnsweep.reproduction.shin.fig2:reproduce_full",
     ),
     Reproduction(
         name="shin-fig3",
@@ -69,6 +94,7 @@ REPRODUCTIONS = (
         source=f"{_SHIN}, section 4.1, Figure 3",
         cost="5 min",
         function="attnsweep.reproduction.shin.fig3:reproduce",
+        full="attnsweep.reproduction.shin.fig3:reproduce_full",
     ),
     Reproduction(
         name="shin-zeros",
@@ -146,6 +172,7 @@ REPRODUCTIONS = (
         source=f"{_CHIANG}, section 6, Table 1",
         cost="10 min",
         function="attnsweep.reproduction.chiang.table1:reproduce",
+        of_corpus="attnsweep.reproduction.chiang.table1_of_corpus:reproduce",
     ),
     Reproduction(
         name="conti-table6",
