@@ -280,6 +280,13 @@ REPRODUCTIONS = (
         function="attnsweep.reproduction.studies.translator_heads:reproduce",
     ),
     Reproduction(
+        name="positional-power",
+        title="which share of heads with attention planted at one offset is labelled positional",
+        source=_TRANSLATION,
+        cost="1 min",
+        function="attnsweep.reproduction.studies.positional_power:reproduce",
+    ),
+    Reproduction(
         name="translator-structure",
         title="translators whose self-attention is restricted to a band and rare-token columns",
         source=_TRANSLATION,

@@ -66,7 +66,7 @@ def paired_bootstrap(baseline: Written, scaled: Written) -> ComparedValue:
     Args:
         baseline, scaled: Translations of the same sentences, in the same order.
     """
-    from sacrebleu.metrics import BLEU
+    from sacrebleu.metrics.bleu import BLEU
 
     # Without effective_order sacrebleu warns of each sentence; counts do not depend on it.
     metric = BLEU(tokenize="none", force=True, effective_order=True)

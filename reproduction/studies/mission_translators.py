@@ -64,7 +64,11 @@ def compare(sweep: SweepDirectory, directory: Path) -> Comparison:
     return Comparison(
         title="Initialization, epsilon, attention's scale and structure at once: which translators are better?",
         source="attnsweep, docs/mission.md",
-        rows=[_stuck(data.stuck_rates().overall), *_factors(parts, log_excess)],
+        rows=[
+            _stuck(data.stuck_rates().overall),
+            *_factors(parts, log_excess),
+            *_threshold(parts, np.maximum(np.log10(np.sqrt(eps) / sigma), 0.0), log_excess),
+        ],
         tables=[
             ("Held-out nats per token by initialization, means over trials", _by_sigma(sigma, loss)),
             ("Whether two parameters act on the excess together otherwise than each alone", _pairs(parts, log_excess)),
@@ -104,15 +108,35 @@ def _factors(parts: Mapping[str, Floats], log_excess: Floats) -> Iterator[Compar
     names = [f"init_sigma^{power}" for power in (1, 2, 3)] + ["layer_norm_eps ten times as large"]
     names += [f"{name} {level} instead of {levels[0]}" for name, levels in _LEVELS.items() for level in levels[1:]]
     yield ComparedValue(name="variance of the log excess that is explained", published=None, ours=fitted.rsquared)
-    for name, value, (low, high) in zip(names, fitted.params[1:], fitted.conf_int()[1:], strict=True):
+    for at, name in enumerate(names):
         if not name.startswith("init_sigma"):
-            ours, least, most = (float(np.exp(each)) for each in (value, low, high))
-            yield ComparedValue(name=f"excess, times, with {name}", published=None, ours=ours, low=least, high=most)
+            yield _factor(f"excess, times, with {name}", fitted, at)
+
+
+def _threshold(parts: Mapping[str, Floats], below: Floats, log_excess: Floats) -> Iterator[ComparedValue]:
+    """The epsilon's effect where it should have one, below the root of epsilon, and apart from that.
+
+    Args:
+        parts: The parameters.
+        below: (T,) by how many decades init_sigma lies below the root of epsilon; 0 above it.
+        log_excess: (T,)
+    """
+    rest = [each for name, each in parts.items() if name != "layer_norm_eps"]
+    fitted = _fitted(np.column_stack([below, parts["layer_norm_eps"], *rest]), log_excess)
+    yield _factor("excess, times, per decade of init_sigma below the root of layer_norm_eps", fitted, 0)
+    yield _factor("  and, apart from that, with layer_norm_eps ten times as large", fitted, 1)
+
+
+def _factor(name: str, fitted: Any, term: int) -> ComparedValue:
+    """The exponential of a coefficient; the constant comes before the terms."""
+    low, high = fitted.conf_int()[1 + term]
+    ours, low, high = (float(np.exp(each)) for each in (fitted.params[1 + term], low, high))
+    return ComparedValue(name=name, published=None, ours=ours, low=low, high=high)
 
 
 def _by_sigma(sigma: Floats, loss: Floats) -> list[list[str]]:
     place = np.floor(_BINS_PER_DECADE * np.log10(sigma))
-    lines = [["init_sigma", "trainings", "nats"]]
+    lines = [["init_sigma", "trials", "nats"]]
     for at in np.unique(place):
         mean, low, high = mean_interval(loss[place == at].tolist())
         ends = "..".join(f"{10 ** (each / _BINS_PER_DECADE):.1g}" for each in (at, at + 1))
@@ -161,7 +185,9 @@ def _emerged(onsets: Mapping[str, Onset]) -> list[list[str]]:
     [first, *_] = onsets.values()
     lines = [[first.by, "trainings", *onsets]]
     for at, curve in enumerate(first.curves):
-        lines.append([curve.label, str(curve.n_trainings), *(_last(each.curves[at]) for each in onsets.values())])
+        lines.append(
+            [f"{first.by} {curve.label}", str(curve.n_trainings), *(_last(each.curves[at]) for each in onsets.values())]
+        )
     return lines
 
 

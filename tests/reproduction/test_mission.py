@@ -1,11 +1,14 @@
-"""What moves a border, from planted trials; docs/mission.md rests on it."""
+"""What moves a border, from planted trials, and heads with attention planted."""
 
 import numpy as np
 import pytest
+import torch
 from numpy.typing import NDArray
 
 from attnsweep.reproduction.studies.border_model import BorderModel, fit_border, products
 from attnsweep.reproduction.studies.mission_pairs import derived_factors
+from attnsweep.reproduction.studies.positional_power import planted
+from attnsweep.workloads.diagnostics.roles import Sentences
 
 Floats = NDArray[np.float64]
 
@@ -13,7 +16,7 @@ BORDER, FACTOR, STEEPNESS = 0.01, 2.5, 8.0
 N_TRIALS, N_REPLICATES = 256, 4
 
 
-def planted(seed: int, correlation: float) -> tuple[Floats, Floats, Floats]:
+def trials(seed: int, correlation: float) -> tuple[Floats, Floats, Floats]:
     """Trials whose border is 2.5 times as far with the first term and does not depend on the second: sigma, terms, k.
 
     The shares of the trials scatter as a beta distribution does, with this intra-trial correlation.
@@ -28,7 +31,7 @@ def planted(seed: int, correlation: float) -> tuple[Floats, Floats, Floats]:
 
 
 def fitted(seed: int, correlation: float = 0.2) -> BorderModel:
-    sigma, terms, k = planted(seed, correlation)
+    sigma, terms, k = trials(seed, correlation)
     return fit_border(sigma, terms, np.full(N_TRIALS, float(N_REPLICATES)), k)
 
 
@@ -70,3 +73,18 @@ def test_the_derived_border_is_where_a_product_of_three_factors_is_lost() -> Non
     assert found["float32"] == pytest.approx((0.9 * 2**-24 / 1e-9) ** 0.25)  # In float64 the tolerance decides.
     assert found["scale inv_sqrt_d"] == pytest.approx(20**0.25)
     assert found["scale log_n_inv_sqrt_d"] == pytest.approx((np.sqrt(20) / np.log(20)) ** 0.5)
+
+
+@pytest.mark.parametrize("offset", [-1, 1])
+def test_attention_is_planted_where_there_is_a_key(offset: int) -> None:
+    words = torch.ones(1, 3, dtype=torch.bool)
+    tokens = torch.tensor([[0, 1, 2]])
+    sentences = Sentences(
+        queries=words, keys=words, query_tokens=tokens, key_tokens=tokens, rarity=torch.arange(3), n_frequent=1
+    )
+    attention = torch.eye(3).reshape(1, 1, 1, 3, 3)
+    found = planted(attention, sentences, offset, 0.25)[0, 0, 0]
+    expected = 0.75 * torch.eye(3) + 0.25 * torch.diag(torch.ones(2), offset)
+    edge = 0 if offset < 0 else 2
+    expected[edge, edge] = 1.0
+    assert torch.equal(found, expected)

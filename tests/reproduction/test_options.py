@@ -17,6 +17,7 @@ from attnsweep.orchestrator.training.resources import Resources
 from attnsweep.reproduction.catalog import REPRODUCTIONS
 from attnsweep.reproduction.chiang import table1_of_corpus
 from attnsweep.reproduction.chiang.table1_of_corpus import paired_bootstrap
+from attnsweep.search_spaces.dimensions import Scalar
 from attnsweep.search_spaces.loading import load_sweep
 from attnsweep.workloads.engine.contract import Written
 
@@ -100,8 +101,16 @@ def test_table_1_is_measured_on_a_parallel_text(tmp_path: Path, monkeypatch: pyt
     lines = gzip.decompress(SHARED_TEXT.read_bytes()).decode().splitlines()[:600]
     Path("text.tsv").write_text("\n".join(lines))
     assert not _command(monkeypatch, "prepare-corpus", "text.tsv", "--out", "text.parquet")
-    small = {"n_epochs": 1, "d_model": 16, "d_ffn": 16, "n_heads": 2, "eval_sentences": 16, "head_sentences": 0}
-    spec = load_sweep("translation_lengths").fix({"corpus": "text.parquet", "test_sentences": 24} | small)
+    small: dict[str, Scalar] = {
+        "n_epochs": 1,
+        "d_model": 16,
+        "d_ffn": 16,
+        "n_heads": 2,
+        "eval_sentences": 16,
+        "head_sentences": 0,
+    }
+    small |= {"corpus": "text.parquet", "test_sentences": 24}
+    spec = load_sweep("translation_lengths").fix(small)
     sweep = run_sweep(spec.but(replicates=2), tmp_path / "sweep", Resources(local=True), QUIET).directory
     found = table1_of_corpus.compare(sweep, tmp_path, QUIET)
     assert found.rows[-1].name.endswith("paired bootstrap of two trainings")
