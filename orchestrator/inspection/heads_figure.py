@@ -33,13 +33,13 @@ def check_format(out: Path) -> None:
 
 
 @house_style()
-def heads_figure(found: Heads, layers: Sequence[int] | None = None) -> Figure:
-    """Draws the maps; those of `layers` alone if it is given.
+def heads_figure(found: Heads) -> Figure:
+    """Draws all maps.
 
     The member of the nearest family is drawn over a map: a line along the diagonal (S1), the edges of the band (S2), or
     the blocks (S3).
     """
-    shown = [each for each in found.maps.layers if layers is None or each.number in layers]
+    shown = found.maps.layers
     rows = [(layer, heads) for layer in shown for heads in _rows(found.of_layer(layer))]
     n_columns = max(len(heads) for _, heads in rows)
     labels = max(max(map(len, layer.keys + layer.queries)) for layer in shown)

@@ -152,10 +152,11 @@ def _drawn(
     several = len(reports) > 1
     shown = [
         Shown(
-            each,
-            draw_sweep(each, f"{at}_" if several else ""),
-            tuple(asks(each)) if asks else (),
-            tuple(maps(each)) if maps else (),
+            report=each,
+            # Before the figures are drawn: these may be refused.
+            why=tuple(asks(each)) if asks else (),
+            maps=tuple(maps(each)) if maps else (),
+            pictures=draw_sweep(each, f"{at}_" if several else ""),
         )
         for at, each in enumerate(reports, 1)
     ]

@@ -26,7 +26,7 @@ class Explorer:
         axes: The names of the axes that it draws first.
         extremes: The trials that it lists.
         samples: The trainings that it shows in full.
-        has_heads: Whether the workload scores attention heads.
+        has_heads: Whether attention heads were scored.
     """
 
     points: Points
@@ -69,7 +69,7 @@ def script_json(data: object) -> Markup:
 
 
 def read_explorer(
-    connection: duckdb.DuckDBPyConnection, spec: Sweep, regions: Regions | None, plane: Plane | None, *, heads: bool
+    connection: duckdb.DuckDBPyConnection, spec: Sweep, regions: Regions | None, plane: Plane | None
 ) -> Explorer | None:
     """Reads the data from a ledger; `None` if there is nothing to draw.
 
@@ -78,7 +78,6 @@ def read_explorer(
         spec: The sweep.
         regions: Its axes are drawn first.
         plane: Its phase diagram says where the boundary is.
-        heads: Whether heads have roles.
     """
     points = read_points(connection, spec)
     if points is None:
@@ -87,4 +86,5 @@ def read_explorer(
     x, y = [*chosen, LOSS][:2]
     extremes = find_extremes(points, plane.stuck if plane else None)
     trials = points.trials[[at for one in extremes for at in one.trials]].tolist()
-    return Explorer(points, (x, y), extremes, read_samples(connection, trials, heads=heads), heads)
+    has_heads = connection.execute("select 1 from heads limit 1").fetchone() is not None
+    return Explorer(points, (x, y), extremes, read_samples(connection, trials, heads=has_heads), has_heads)

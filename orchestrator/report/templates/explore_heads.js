@@ -20,7 +20,7 @@ function makeMap(layer, head, told) {
   const most = weights instanceof Int8Array ? 127 : 255;
   const words = (at) => {
     const [query, key] = [layer.queries[Math.floor(at / columns)], layer.keys[at % columns]];
-    return `${query} → ${key}: ${(weights[at] * layer.unit).toFixed(3)}`;
+    return `${query} → ${key}: ${Number((weights[at] * layer.unit).toPrecision(2))}`;
   };
   const strongest = weights.reduce((best, weight, at) => (Math.abs(weight) > Math.abs(weights[best]) ? at : best), 0);
   const canvas = make("canvas", { class: "head-map", role: "img", width: String(columns), height: String(rows) });
