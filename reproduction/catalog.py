@@ -164,7 +164,7 @@ REPRODUCTIONS = (
         name="conti-heads",
         title="what the heads of a trained translator look at, with 1 head a layer and with 8",
         source="Conti 2024, Figures 1 and 2",
-        cost="3 min",
+        cost="2 min",
         function="attnsweep.reproduction.conti.heads:reproduce",
     ),
     Reproduction(

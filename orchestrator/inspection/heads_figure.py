@@ -1,4 +1,4 @@
-"""The attention maps of a training's heads as a figure: a row of panels for each layer, a panel for each head."""
+"""The attention maps of a training's heads as a figure."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -21,6 +21,8 @@ _MOST_LABELS = 32
 """Tokens along a side beyond which they are not named."""
 _PANEL, _TALLEST = 1.55, 1.9
 """Inches: the width of a panel without its labels, and the most height."""
+_LETTER, _MOST_LETTERS = 0.06, 14
+"""Inches that a letter of a token takes, and how many letters of it are shown."""
 _THIN = 0.8
 
 
@@ -34,34 +36,37 @@ def check_format(out: Path) -> None:
 
 @house_style()
 def heads_figure(found: Heads) -> Figure:
-    """Draws all maps.
+    """Draws all maps: a row for each layer, or one row of all layers if each has one head.
 
     The member of the nearest family is drawn over a map: a line along the diagonal (S1), the edges of the band (S2), or
     the blocks (S3).
     """
-    shown = found.maps.layers
-    rows = [(layer, heads) for layer in shown for heads in _rows(found.of_layer(layer))]
-    n_columns = max(len(heads) for _, heads in rows)
-    labels = max(max(map(len, layer.keys + layer.queries)) for layer in shown)
-    room = min(labels, 14) * 0.06
-    figure = Figure(
-        figsize=(_PANEL * n_columns + room + 1.1, sum(_height(layer) + room + 0.45 for layer, _ in rows) + 0.5)
-    )
+    layers = found.maps.layers
+    rows = _rows(found)
+    n_columns = max(map(len, rows))
+    longest = max(len(token) for layer in layers for token in layer.keys + layer.queries)
+    room = _LETTER * min(longest, _MOST_LETTERS)
+    width = _PANEL * n_columns + room * len({layer.number for layer, _ in rows[0]}) + 1.1
+    figure = Figure(figsize=(width, sum(_height(row) + room + 0.45 for row in rows) + 0.5))
     grid = figure.subplots(len(rows), n_columns, squeeze=False)
-    top = max(float(layer.weights_HQK.abs().max()) for layer in shown) or 1.0
-    is_signed = any(bool((layer.weights_HQK < 0).any()) for layer in shown)
+    top = max(float(layer.weights_HQK.abs().max()) for layer in layers) or 1.0
+    is_signed = any(bool((layer.weights_HQK < 0).any()) for layer in layers)
     roles = [each.role for each in found.heads if each.role]
     image = None
-    for panels, (layer, heads) in zip(grid, rows, strict=True):
-        for column, panel in enumerate(panels):
-            panel.set_visible(column < len(heads))
-        for panel, head in zip(panels, heads, strict=False):
-            image = _draw(panel, layer, head, top, is_signed=is_signed, names_queries=panel is panels[0])
+    for panels, row in zip(grid, rows, strict=True):
+        left = None
+        for panel in panels[len(row) :]:
+            panel.set_visible(False)
+        for panel, (layer, head) in zip(panels, row, strict=False):
+            image = _draw(panel, layer, head, top, is_signed=is_signed)
             panel.set_title(_title(head), color=role_colour(head.role, roles) if head.role else GREY, fontsize=7)
-        panels[0].set_ylabel(figure_text(f"{found.layer_title(layer.number)}: query"), fontsize=8)
+            if layer is not left:
+                _name(panel, "y", layer.queries)
+                panel.set_ylabel(figure_text(f"{found.layer_title(layer.number)}: query"), fontsize=8)
+            left = layer
     assert image is not None
-    figure.colorbar(image, ax=grid, shrink=0.5, aspect=30, label="attention weight" if not is_signed else "weight")
-    figure.suptitle(figure_text(f"{found.name}: {found.maps.text}", 30 + 16 * n_columns), fontsize=8)
+    figure.colorbar(image, ax=grid, shrink=0.5, aspect=30, label="weight" if is_signed else "attention weight")
+    figure.suptitle(figure_text(f"{found.name}: {found.maps.text}", 20 + 26 * n_columns), fontsize=8)
     return figure
 
 
@@ -72,29 +77,34 @@ def save_heads(found: Heads, path: Path, suffix: str) -> None:
     heads_figure(found).savefig(path, format=form, metadata=metadata)
 
 
-def _rows(heads: Sequence[Head]) -> list[Sequence[Head]]:
-    return [heads[first : first + _MOST_COLUMNS] for first in range(0, len(heads), _MOST_COLUMNS)]
+def _rows(found: Heads) -> list[list[tuple[LayerMaps, Head]]]:
+    """The panels of each row."""
+    by_layer = [[(layer, head) for head in found.of_layer(layer)] for layer in found.maps.layers]
+    if all(len(heads) == 1 for heads in by_layer):
+        by_layer = [[heads[0] for heads in by_layer]]
+    return [heads[first : first + _MOST_COLUMNS] for heads in by_layer for first in range(0, len(heads), _MOST_COLUMNS)]
 
 
-def _height(layer: LayerMaps) -> float:
+def _height(row: Sequence[tuple[LayerMaps, Head]]) -> float:
     """Inches."""
-    return min(max(_PANEL * len(layer.queries) / len(layer.keys), 0.3), _TALLEST)
+    tallest = max(len(layer.queries) / len(layer.keys) for layer, _ in row)
+    return min(max(_PANEL * tallest, 0.3), _TALLEST)
 
 
-def _draw(panel: Axes, layer: LayerMaps, head: Head, top: float, *, is_signed: bool, names_queries: bool) -> AxesImage:
+def _draw(panel: Axes, layer: LayerMaps, head: Head, top: float, *, is_signed: bool) -> AxesImage:
     weights_QK = head.weights_QK.numpy()
     low, colours = (-top, "RdBu_r") if is_signed else (0.0, "Greys")
     image = panel.imshow(weights_QK, vmin=low, vmax=top, cmap=colours, aspect="auto", interpolation="nearest")
     panel.spines[:].set_visible(True)
     _name(panel, "x", layer.keys)
-    _name(panel, "y", layer.queries if names_queries else ())
+    panel.set_yticks([])
     if head.structure is not None:
         _draw_structure(panel, head.structure, len(layer.keys))
     return image
 
 
 def _name(panel: Axes, axis: Literal["x", "y"], tokens: Sequence[str]) -> None:
-    names = [figure_text(token, 14) for token in tokens] if len(tokens) <= _MOST_LABELS else []
+    names = [figure_text(token, _MOST_LETTERS) for token in tokens] if len(tokens) <= _MOST_LABELS else []
     if axis == "x":
         panel.set_xticks(range(len(names)), names, rotation=90, fontsize=5)
     else:

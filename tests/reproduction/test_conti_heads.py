@@ -23,6 +23,7 @@ TINY = {
 }
 
 
+@pytest.mark.scale
 @pytest.mark.slow
 def test_each_translators_heads_are_drawn_and_counted_by_role(tmp_path: Path) -> None:
     sweep = trained_sweep(tmp_path / "sweep", load_sweep("conti_heads").fix(TINY))
