@@ -21,7 +21,7 @@ def watched_attention(
 
     Args:
         workload: Gives the held-out batch. Its `token` (B, T), if it has one, names the tokens, else their positions.
-        module: With the trained parameters.
+        module: With the trained parameters; it is watched from now on.
         lanes: The one training.
         sentence: The sentence's number in the batch; default 0.
         words: The vocabulary; without it tokens are numbers.
@@ -34,14 +34,10 @@ def watched_attention(
     def keep(module: nn.Module, _: object, result: tuple[Tensor, Tensor]) -> None:
         watched[module] = result[1].detach()
 
-    hooks = [each.register_forward_hook(keep) for each in module.modules() if isinstance(each, Attention)]
-    try:
-        batch = {name: value[0] for name, value in workload.eval_batch(lanes).items()} if hooks else {}
-        if hooks:
-            workload.eval_loss(module, batch | workload.answers(module, batch))
-    finally:
-        for hook in hooks:
-            hook.remove()
+    has_heads = [each.register_forward_hook(keep) for each in module.modules() if isinstance(each, Attention)]
+    batch = {name: value[0] for name, value in workload.eval_batch(lanes).items()} if has_heads else {}
+    if has_heads:
+        workload.eval_loss(module, batch | workload.answers(module, batch))
     if not watched:
         raise UserError(
             "TRAINING_ID",
