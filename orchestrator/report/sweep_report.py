@@ -165,7 +165,7 @@ def read_sweep_report(directory: SweepDirectory) -> SweepReport:
             stuck_rows=stuck_rows(connection),
             composition=() if results.roles is None else role_composition(connection, pool),
             role_hazards=hazards,
-            explorer=read_explorer(connection, directory.spec, regions, plane, heads=results.roles is not None),
+            explorer=read_explorer(connection, directory.spec, regions, plane),
             ending_note=ending_note,
         )
 

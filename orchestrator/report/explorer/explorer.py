@@ -1,6 +1,7 @@
 """The data of the page's script on one sweep."""
 
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -8,6 +9,7 @@ import duckdb
 from markupsafe import Markup
 
 from attnsweep.orchestrator.report.explorer.extremes import Extremes, find_extremes
+from attnsweep.orchestrator.report.explorer.head_maps import TrainingMaps
 from attnsweep.orchestrator.report.explorer.points import LOSS, Points, read_points
 from attnsweep.orchestrator.report.explorer.samples import RULE, Sample, read_samples
 from attnsweep.orchestrator.report.plane import Plane
@@ -24,23 +26,26 @@ class Explorer:
         axes: The names of the axes that it draws first.
         extremes: The trials that it lists.
         samples: The trainings that it shows in full.
+        has_heads: Whether attention heads were scored.
     """
 
     points: Points
     axes: tuple[str, str]
     extremes: tuple[Extremes, ...]
     samples: tuple[Sample, ...]
+    has_heads: bool
 
     @property
     def rule(self) -> str:
         """Which trainings are shown in full."""
         return RULE
 
-    def as_json(self, place: str) -> Markup:
+    def as_json(self, place: str, maps: Sequence[TrainingMaps] = ()) -> Markup:
         """The data as JSON that may stand in a `script` element.
 
         Args:
             place: The sweep's directory as a command names it.
+            maps: The attention maps of some trainings.
         """
         names = [each.name for each in self.points.axes]
         data: dict[str, Any] = self.points.as_json() | {
@@ -51,6 +56,8 @@ class Explorer:
                 for one in self.extremes
             ],
             "samples": [each.as_json() for each in self.samples],
+            "heads": self.has_heads or bool(maps),
+            "maps": [each.as_json() for each in maps],
         }
         return script_json(data)
 
@@ -62,7 +69,7 @@ def script_json(data: object) -> Markup:
 
 
 def read_explorer(
-    connection: duckdb.DuckDBPyConnection, spec: Sweep, regions: Regions | None, plane: Plane | None, *, heads: bool
+    connection: duckdb.DuckDBPyConnection, spec: Sweep, regions: Regions | None, plane: Plane | None
 ) -> Explorer | None:
     """Reads the data from a ledger; `None` if there is nothing to draw.
 
@@ -71,7 +78,6 @@ def read_explorer(
         spec: The sweep.
         regions: Its axes are drawn first.
         plane: Its phase diagram says where the boundary is.
-        heads: Whether heads have roles.
     """
     points = read_points(connection, spec)
     if points is None:
@@ -80,4 +86,5 @@ def read_explorer(
     x, y = [*chosen, LOSS][:2]
     extremes = find_extremes(points, plane.stuck if plane else None)
     trials = points.trials[[at for one in extremes for at in one.trials]].tolist()
-    return Explorer(points, (x, y), extremes, read_samples(connection, trials, heads=heads))
+    has_heads = connection.execute("select 1 from heads limit 1").fetchone() is not None
+    return Explorer(points, (x, y), extremes, read_samples(connection, trials, heads=has_heads), has_heads)

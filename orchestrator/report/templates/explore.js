@@ -61,6 +61,7 @@ async function explore(section) {
     legend.replaceChildren(...legendOf(state.colours));
     scatter.draw();
     parallel.draw();
+    view.detail.querySelectorAll("canvas.head-map").forEach((each) => each.draw());
   };
 
   const names = sweep.axes.map((axis) => axis.label);
