@@ -48,19 +48,22 @@ async function explore(section) {
     view.scales.push(scaleAxis(axis));
     await breath();
   }
-  const [scatter, parallel] = [makeScatter(view), makeParallel(view)];
+  view.choose = (at, name) => { state.chosen = at; scatter.mark(); showTrial(sweep, at, view.detail, name); };
+  // Where the trial may be out of sight.
+  view.show = (at, name) => { view.choose(at, name); view.detail.scrollIntoView({ block: "nearest", behavior: "smooth" }); };
+  const [scatter, parallel, curves] = [makeScatter(view), makeParallel(view), makeCurves(view)];
   view.settled = () => section.setAttribute("aria-busy", String(!(scatter.points.done && parallel.lines.done)));
   const legend = make("p", { class: "legend note" });
   const inside = make("p", { class: "note inside" });
 
-  view.choose = (at) => { state.chosen = at; scatter.mark(); showTrial(sweep, at, view.detail); };
-  view.brushed = () => { inside.textContent = countsInside(sweep, state.inside); scatter.draw(); parallel.draw(); };
+  const parts = [scatter, parallel, curves];
+  const draw = () => { for (const part of parts) part.draw(); };
+  view.brushed = () => { inside.textContent = countsInside(sweep, state.inside); draw(); };
   const recolour = () => {
     state.scheme = schemeColours();
     state.colours = colourTrials(sweep, state.ending, state.scheme);
     legend.replaceChildren(...legendOf(state.colours));
-    scatter.draw();
-    parallel.draw();
+    draw();
   };
 
   const names = sweep.axes.map((axis) => axis.label);
@@ -78,6 +81,9 @@ async function explore(section) {
     make("p", { class: "note" }, `Draw along an axis to keep the trials that pass there, here and above; click the axis to release it.${parallel.note}`),
     parallel.element,
     make("div", { class: "controls" }, clear, inside),
+    make("h3", {}, "Single learning curves"),
+    make("p", { class: "note" }, "Thin lines are trainings; the line and the band before them are the median and the middle half of all that ended so: apart those whose loss still fell by more than 1% over the last fifth of their steps (moving), and the others (still). Click a line to see its training. Horizontal lines are the reference levels, as in the figures by outcome below. Brushes hide lines and change no median."),
+    curves.element,
     make("div", { class: "figures large" }, ...sweep.extremes.map((each) => makeExtremes(view, each))),
   );
   view.detail.append(make("p", { class: "note" }, "Click a point, or give a trial's number."));
@@ -89,8 +95,7 @@ async function explore(section) {
   new ResizeObserver(() => {
     if (section.clientWidth === width) return;
     width = section.clientWidth;
-    scatter.draw();
-    parallel.draw();
+    draw();
   }).observe(section);
 }
 

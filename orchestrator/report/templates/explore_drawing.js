@@ -103,9 +103,9 @@ function colourTrials(sweep, ending, scheme) {
 }
 
 const RAISED = "⁰¹²³⁴⁵⁶⁷⁸⁹";
-function powerOfTen(power) {
-  if (power >= -2 && power <= 3) return String(Number((10 ** power).toPrecision(1)));
-  return `10${power < 0 ? "⁻" : ""}${[...String(Math.abs(power))].map((digit) => RAISED[digit]).join("")}`;
+function powerOfTen(power, digit = 1) {
+  if (power >= -2 && power <= 3) return String(Number((digit * 10 ** power).toPrecision(1)));
+  return `${digit === 1 ? "" : `${digit}·`}10${power < 0 ? "⁻" : ""}${[...String(Math.abs(power))].map((digit) => RAISED[digit]).join("")}`;
 }
 
 function logTicks(low, high) {
@@ -119,7 +119,7 @@ function logTicks(low, high) {
   for (let power = Math.floor(low); power <= high; power += 1) {
     for (const digit of [1, 2, 5]) {
       const at = power + Math.log10(digit);
-      if (at >= low && at <= high) ticks.push([at, shown(digit * 10 ** power)]);
+      if (at >= low && at <= high) ticks.push([at, powerOfTen(power, digit)]);
     }
   }
   return ticks;
