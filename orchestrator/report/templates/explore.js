@@ -39,10 +39,17 @@ function countsInside(sweep, inside) {
   return `${said(trials)} of ${said(sweep.trial.length)} trials are in the brushes; of their ${said(n)} trainings that did not fail, ${said(k)} are stuck.`;
 }
 
-async function explore(section) {
+async function explore(section, chosen) {
   const sweep = await unpackSweep(JSON.parse(document.getElementById(section.dataset.points).textContent));
   const endings = endingsOf(sweep);
-  const state = { x: sweep.first_axes[0], y: sweep.first_axes[1], ending: endings[0], chosen: null, inside: new Uint8Array(sweep.trial.length).fill(1) };
+  const axisOf = (name, other) => { const at = sweep.axes.findIndex((axis) => axis.name === name); return at < 0 ? other : at; };
+  const state = {
+    x: axisOf(chosen.x, sweep.first_axes[0]),
+    y: axisOf(chosen.y, sweep.first_axes[1]),
+    ending: endings.find((each) => each.label === chosen.ending) ?? endings[0],
+    chosen: null,
+    inside: new Uint8Array(sweep.trial.length).fill(1),
+  };
   const view = { sweep, state, scales: [], detail: make("div", { class: "detail", "aria-live": "polite" }) };
   for (const axis of sweep.axes) {
     view.scales.push(scaleAxis(axis));
@@ -73,7 +80,7 @@ async function explore(section) {
     make("div", { class: "controls" },
       makeSelect("across", names, state.x, (at) => { state.x = at; scatter.draw(); }),
       makeSelect("up", names, state.y, (at) => { state.y = at; scatter.draw(); }),
-      makeSelect("colour", endings.map((each) => each.label), 0, (at) => { state.ending = endings[at]; recolour(); }),
+      makeSelect("colour", endings.map((each) => each.label), endings.indexOf(state.ending), (at) => { state.ending = endings[at]; recolour(); }),
       makeTrialField(view)),
     legend,
     make("div", { class: "beside" }, scatter.element, view.detail),
@@ -88,8 +95,19 @@ async function explore(section) {
   );
   view.detail.append(make("p", { class: "note" }, "Click a point, or give a trial's number."));
   section.hidden = false;
+  parallel.recall(chosen.brushes ?? []);
   inside.textContent = countsInside(sweep, state.inside);
   recolour();
+  const at = placeOf(sweep, chosen.trial ?? -1);
+  if (at >= 0) view.choose(at, chosen.training);
+  views.set(section.dataset.points, () => ({
+    x: sweep.axes[state.x].name,
+    y: sweep.axes[state.y].name,
+    ending: state.ending.label,
+    trial: state.chosen === null ? null : sweep.trial[state.chosen],
+    training: view.detail.querySelector(".training h3")?.textContent.replace("Training ", ""),
+    brushes: parallel.remember(),
+  }));
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", recolour);
   let width = section.clientWidth;
   new ResizeObserver(() => {
@@ -99,12 +117,13 @@ async function explore(section) {
   }).observe(section);
 }
 
-async function start() {
+// What a reader has chosen, by the section's id, so that a newer page can show the same.
+const views = new Map();
+
+async function begin(chosen) {
   document.querySelectorAll("main table:not(.regions)").forEach(makeSortable);
   for (const section of document.querySelectorAll("section.explore")) {
     await breath();
-    await explore(section);
+    await explore(section, chosen[section.dataset.points] ?? {});
   }
 }
-
-start();

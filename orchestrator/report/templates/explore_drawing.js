@@ -139,7 +139,7 @@ function scaleAxis(axis) {
   const n = axis.choices.length;
   if (n) {
     const ticks = axis.choices.map((label, at) => [(at + 0.5) / n, label.length > 14 ? `${label.slice(0, 13)}…` : label]);
-    return { places: Float32Array.from(axis.values, (value) => (value + 0.5) / n), ticks, band: 1 / n };
+    return { places: Float32Array.from(axis.values, (value) => (value + 0.5) / n), ticks, band: 1 / n, unitOf: (place) => place * n, placeOf: (unit) => unit / n };
   }
   const scaled = Float64Array.from(axis.values, axis.log ? Math.log10 : Number);
   let low = Infinity;
@@ -154,7 +154,7 @@ function scaleAxis(axis) {
   high += room;
   const place = (value) => (value - low) / (high - low);
   const ticks = (axis.log ? logTicks : linearTicks)(low, high).map(([at, label]) => [place(at), label]);
-  return { places: Float32Array.from(scaled, place), ticks, band: 0 };
+  return { places: Float32Array.from(scaled, place), ticks, band: 0, unitOf: (at) => low + at * (high - low), placeOf: place };
 }
 
 // The label, cut where it is wider than its room.

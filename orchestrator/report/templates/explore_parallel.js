@@ -91,7 +91,7 @@ function makeParallel(view) {
     }, view.settled);
   }
 
-  function applyBrushes() {
+  function chooseInside() {
     state.inside.fill(1);
     for (const [axis, [low, high]] of brushes) {
       const { places } = view.scales[axis];
@@ -99,7 +99,21 @@ function makeParallel(view) {
         if (!(places[at] >= low && places[at] <= high)) state.inside[at] = 0;
       }
     }
+  }
+
+  function applyBrushes() {
+    chooseInside();
     view.brushed();
+  }
+
+  // Brushes in the axes' own units: on a newer page the axes may end elsewhere.
+  const remember = () => [...brushes].map(([axis, ends]) => [sweep.axes[axis].name, ...ends.map(view.scales[axis].unitOf)]);
+  function recall(kept) {
+    for (const [name, ...ends] of kept) {
+      const axis = sweep.axes.findIndex((each) => each.name === name);
+      if (axis >= 0) brushes.set(axis, ends.map(view.scales[axis].placeOf));
+    }
+    chooseInside();
   }
 
   function placeAt(event) {
@@ -135,5 +149,5 @@ function makeParallel(view) {
 
   const clear = () => { brushes.clear(); applyBrushes(); };
   const note = every === 1 ? "" : ` Drawn are ${Math.ceil(n / every).toLocaleString("en")} of the lines, every ${every}th trial; brushes and counts take all.`;
-  return { element: make("div", { class: "scroll" }, plate.element), draw, clear, lines, note };
+  return { element: make("div", { class: "scroll" }, plate.element), draw, clear, remember, recall, lines, note };
 }
