@@ -94,7 +94,18 @@ def read_samples(connection: duckdb.DuckDBPyConnection, trials: Iterable[int], *
     roles: dict[tuple[int, int], list[tuple[int, tuple[str, ...]]]] = {}
     for trial, replicate, layer, of in connection.execute(_HEADS).fetchall() if heads else ():
         roles.setdefault((trial, replicate), []).append((layer, tuple(of)))
-    return tuple(Sample(*which, tuple(curves.get(which[:2], ())), tuple(roles.get(which[:2], ()))) for which in chosen)
+    return tuple(
+        Sample(
+            trial=trial,
+            replicate=replicate,
+            outcome=outcome,
+            motion=motion,
+            is_by_lot=is_by_lot,
+            curve=tuple(curves.get((trial, replicate), ())),
+            roles=tuple(roles.get((trial, replicate), ())),
+        )
+        for trial, replicate, outcome, motion, is_by_lot in chosen
+    )
 
 
 def thinned(probes: Sequence[tuple[int, float]]) -> list[tuple[int, float]]:

@@ -148,6 +148,6 @@ function makeParallel(view) {
   plate.element.addEventListener("pointercancel", release);
 
   const clear = () => { brushes.clear(); applyBrushes(); };
-  const note = every === 1 ? "" : ` Drawn are ${Math.ceil(n / every).toLocaleString("en")} of the lines, every ${every}th trial; brushes and counts take all.`;
+  const note = every === 1 ? "" : ` Drawn are ${Math.ceil(n / every).toLocaleString("en")} of the lines, one trial in ${every}; brushes and counts take all.`;
   return { element: make("div", { class: "scroll" }, plate.element), draw, clear, remember, recall, lines, note };
 }
