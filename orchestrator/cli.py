@@ -175,15 +175,21 @@ def merge(
 @app.command()
 def gc(
     directories: Annotated[list[str], typer.Argument(metavar="DIR...", help="One sweep directory or several.")],
-    delete: Annotated[
-        bool, typer.Option("--delete", help="Remove these files; without it they are only shown.")
-    ] = False,
+    delete: Annotated[bool, typer.Option("--delete", help="Remove it; without this flag it is only shown.")] = False,
+    thin_curves: Annotated[
+        int | None,
+        typer.Option(
+            metavar="K",
+            min=2,
+            help="Also thin the curves of finished sweeps: every K-th probe stays, with the first and the last.",
+        ),
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Show what a sweep directory no longer needs, and free it."""
     from attnsweep.orchestrator.report.screen.garbage import collect_garbage
 
-    collect_garbage(directories, delete=delete, as_json=as_json)
+    collect_garbage(directories, delete=delete, thin=thin_curves, as_json=as_json)
 
 
 @app.command()
