@@ -232,6 +232,12 @@ def test_a_click_on_a_point_shows_the_ledgers_numbers(page: str, browser: Browse
         assert commands == [["attnsweep", verb, "sweep", "3/0"] for verb in ("heads", "replay", "why")]
         assert "Its attention maps are not in this page" in browser.find("//div[@class='heads']").text
 
+
+def test_the_maps_of_a_training_are_read_cell_by_cell(page: str, browser: Browser) -> None:
+    with _opened(browser, page):
+        field = "//label[text()='trial']/input"
+        browser.find(field).send_keys("3")
+        browser.evaluate("element.dispatchEvent(new Event('change'))", field)
         browser.click("//table[contains(@class, 'replicates')]//button[text()='1']")
         drawn = browser.evaluate(
             "[...element.querySelectorAll('canvas')]"
