@@ -175,15 +175,21 @@ def merge(
 @app.command()
 def gc(
     directories: Annotated[list[str], typer.Argument(metavar="DIR...", help="One sweep directory or several.")],
-    delete: Annotated[
-        bool, typer.Option("--delete", help="Remove these files; without it they are only shown.")
-    ] = False,
+    delete: Annotated[bool, typer.Option("--delete", help="Remove it; without this flag it is only shown.")] = False,
+    thin_curves: Annotated[
+        int | None,
+        typer.Option(
+            metavar="K",
+            min=2,
+            help="Also thin the curves of finished sweeps: every K-th probe stays, with the first and the last.",
+        ),
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Show what a sweep directory no longer needs, and free it."""
     from attnsweep.orchestrator.report.screen.garbage import collect_garbage
 
-    collect_garbage(directories, delete=delete, as_json=as_json)
+    collect_garbage(directories, delete=delete, thin=thin_curves, as_json=as_json)
 
 
 @app.command()
@@ -249,10 +255,17 @@ def reproduce(
     directory: Annotated[
         str | None, typer.Option("--dir", help="Directory for the results; default: ./sweeps/<name>-<time>.")
     ] = None,
+    full: Annotated[
+        bool, typer.Option("--full", help="At the size of the publication, where ours is smaller.")
+    ] = False,
+    corpus: Annotated[
+        str | None,
+        typer.Option(metavar="FILE", help="With your own parallel text, prepared by attnsweep prepare-corpus."),
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Reproduce a figure or table of the literature, or of the documentation."""
-    from attnsweep.orchestrator.reproductions import find_reproduction, load_reproductions
+    from attnsweep.orchestrator.reproductions import find_reproduction, load_reproductions, with_options
 
     reproductions, errors = load_reproductions()
     for error in errors:
@@ -262,7 +275,7 @@ def reproduce(
         for each in reproductions.values():
             typer.echo(f"{each.name:{width}}  {each.cost:>6}  {each.title} ({each.source})")
         return
-    reproduction = find_reproduction(name, reproductions)
+    reproduction = with_options(find_reproduction(name, reproductions), full=full, corpus=corpus)
     path = local_path(new_directory(reproduction.name, directory), "--dir")
     found = reproduction.run(path, _stderr())
     found.print(_stderr())

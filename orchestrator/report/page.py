@@ -140,14 +140,18 @@ class VectorReport:
 
 @_uncollected()
 def make_report(
-    directories: Sequence[Location], asks: Asks | None = None, maps: Maps | None = None
+    directories: Sequence[Location], asks: Asks | None = None, maps: Maps | None = None, renewal: int | None = None
 ) -> tuple[str, list[Picture]]:
-    """The page and its pictures; nothing is written. Arguments and errors as for `write_report`."""
-    return _drawn([read_sweep_report(SweepDirectory.open(each)) for each in directories], asks, maps)
+    """The page and its pictures; nothing is written. Other arguments and errors as for `write_report`.
+
+    Args:
+        renewal: The page's number among those of a server, which it asks for newer ones; `None` if it is not served.
+    """
+    return _drawn([read_sweep_report(SweepDirectory.open(each)) for each in directories], asks, maps, renewal)
 
 
 def _drawn(
-    reports: Sequence[SweepReport], asks: Asks | None = None, maps: Maps | None = None
+    reports: Sequence[SweepReport], asks: Asks | None = None, maps: Maps | None = None, renewal: int | None = None
 ) -> tuple[str, list[Picture]]:
     several = len(reports) > 1
     shown = [
@@ -162,15 +166,16 @@ def _drawn(
     ]
     overview = draw_overview(reports) if several else None
     pictures = [picture for each in shown for picture in each.pictures] + ([overview] if overview else [])
-    return render(shown, overview), pictures
+    return render(shown, overview, renewal), pictures
 
 
-def render(shown: Sequence[Shown], overview: Picture | None) -> str:
+def render(shown: Sequence[Shown], overview: Picture | None, renewal: int | None = None) -> str:
     """The page's text.
 
     Args:
         shown: The sweeps, at least one.
         overview: A figure that compares the sweeps, if there are several.
+        renewal: As for `make_report`.
     """
     environment = Environment(
         loader=PackageLoader("attnsweep.orchestrator.report"),
@@ -192,7 +197,8 @@ def render(shown: Sequence[Shown], overview: Picture | None) -> str:
         "seconds": _duration,
     }
     return environment.get_template("report.html.j2").render(
-        script=page_script(),
+        script=page_script(live=renewal is not None),
+        renewal=renewal,
         shown=shown,
         overview=overview,
         meanings=OUTCOMES,

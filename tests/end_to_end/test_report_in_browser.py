@@ -37,6 +37,16 @@ FIND_TRIAL = """((wanted) => {
     return null;
 })(%d)"""
 """Where a user who moves the pointer over the points finds a trial."""
+HEIGHT_OF_A_CURVE = """(() => {
+    const [box, tip] = [element.getBoundingClientRect(), element.querySelector('.tip')];
+    for (let top = 0; top < box.height; top += 3) {
+        const place = { clientX: box.left + Math.floor(box.width / 4), clientY: box.top + top };
+        element.dispatchEvent(new PointerEvent('pointermove', place));
+        if (!tip.hidden && tip.textContent.startsWith("training ")) return top + 5;
+    }
+    return null;
+})()"""
+"""Where, at a quarter of the width, the pointer finds a line."""
 
 WEIGHTS = np.array([[[0.0, 0.25, 0.75], [1.0, 0.0, 0.0]], [[0.2, 0.3, 0.5], [0.0, 0.5, 0.5]]])
 """(H, Q, K) the attention of training 3/1."""
@@ -237,25 +247,25 @@ def test_the_maps_of_a_training_are_read_cell_by_cell(page: str, browser: Browse
     with _opened(browser, page):
         browser.find("//label[text()='trial']/input").send_keys("3", Keys.ENTER)
         browser.click("//table[contains(@class, 'replicates')]//button[text()='1']")
-        drawn = browser.evaluate(
+        pixels = browser.evaluate(
             "[...element.querySelectorAll('canvas')]"
             ".map(each => [...each.getContext('2d').getImageData(0, 0, each.width, each.height).data])"
             ".map(pixels => pixels.filter((_, at) => at % 4 == 3))",
             "//div[@class='head-maps']",
         )
-        assert drawn == [np.rint(255 * each).flatten().tolist() for each in WEIGHTS]
-        first, second = (browser.find(f"//div[@class='head-maps']/figure[{at}]/canvas") for at in (1, 2))
-        assert first.get_attribute("aria-label") == "encoder_self, head 0: positional; strongest dog → the: 1"
+        assert pixels == [np.rint(255 * each).flatten().tolist() for each in WEIGHTS]
+        left, right = (browser.find(f"//div[@class='head-maps']/figure[{at}]/canvas") for at in (1, 2))
+        assert left.get_attribute("aria-label") == "encoder_self, head 0: positional; strongest dog → the: 1"
         browser.evaluate("element.scrollIntoView({block: 'center'})", "//div[@class='head-maps']")
-        told = "//p[contains(@class, 'told')]"
-        for canvas, (right, down), words in (
-            (first, (1 / 3, -1 / 4), "head 0: positional: the → <eos>: 0.75"),
-            (second, (0, 1 / 4), f"head 1: positional: dog → {HOSTILE[:24]}: 0.5"),
+        reading = "//p[contains(@class, 'told')]"
+        for canvas, (across, down), said in (
+            (left, (1 / 3, -1 / 4), "head 0: positional: the → <eos>: 0.75"),
+            (right, (0, 1 / 4), f"head 1: positional: dog → {HOSTILE[:24]}: 0.5"),
         ):
             size = canvas.size
-            place = round(right * size["width"]), round(down * size["height"])
+            place = round(across * size["width"]), round(down * size["height"])
             ActionChains(browser.driver).move_to_element_with_offset(canvas, *place).perform()
-            assert browser.find(told).text == words
+            assert browser.find(reading).text == said
 
 
 def test_a_brush_keeps_the_trials_that_pass_it(page: str, browser: Browser) -> None:
@@ -282,6 +292,66 @@ def test_a_brush_keeps_the_trials_that_pass_it(page: str, browser: Browser) -> N
         assert browser.find(inside).text.endswith(f"of their {n} trainings that did not fail, {k} are stuck.")
         browser.click("//button[text()='Clear the brushes']")
         assert browser.find(inside).text.startswith("8 of 8 trials")
+
+
+@contextmanager
+def _on_a_phone(browser: Browser) -> Iterator[None]:
+    with browser.as_wide_as(WIDTHS["phone"]):
+        browser.driver.execute_cdp_cmd("Emulation.setTouchEmulationEnabled", {"enabled": True})
+        try:
+            yield
+        finally:
+            browser.driver.execute_cdp_cmd("Emulation.setTouchEmulationEnabled", {"enabled": False})
+
+
+def _draw_by_finger(browser: Browser, left: float, *tops: float) -> None:
+    """One finger down at the first place, over the others, and up."""
+    for kind, top in zip(("touchStart", *["touchMove"] * (len(tops) - 1)), tops, strict=True):
+        points = [{"x": left, "y": top}]
+        browser.driver.execute_cdp_cmd("Input.dispatchTouchEvent", {"type": kind, "touchPoints": points})
+    browser.driver.execute_cdp_cmd("Input.dispatchTouchEvent", {"type": "touchEnd", "touchPoints": []})
+
+
+def test_a_finger_brushes_on_an_axis_and_scrolls_between_axes(page: str, browser: Browser) -> None:
+    inside, plate = "//p[contains(@class, 'inside')]", "//div[contains(@class, 'brushed')]"
+    with _on_a_phone(browser), _opened(browser, page):
+        browser.evaluate("element.scrollIntoView({block: 'center'})", plate)
+        box = browser.evaluate("element.getBoundingClientRect().toJSON()", plate)
+        before = browser.evaluate("scrollY", "//html")
+        # The first axis, init_sigma, from its lower end to its middle.
+        low, middle = box["top"] + box["height"] - 15, box["top"] + 40 + (box["height"] - 54) / 2
+        _draw_by_finger(browser, box["left"] + 48, low, low - 40, middle)
+        WebDriverWait(browser.driver, SECONDS_TO_SHOW).until(
+            lambda _: browser.find(inside).text.startswith("4 of 8 trials are in the brushes")
+        )
+        assert browser.evaluate("scrollY", "//html") == before
+        between = box["left"] + 48 + (box["width"] - 96) / 6
+        _draw_by_finger(browser, between, low, low - 40, middle)
+        WebDriverWait(browser.driver, SECONDS_TO_SHOW).until(lambda _: browser.evaluate("scrollY", "//html") > before)
+        assert browser.find(inside).text.startswith("4 of 8 trials are in the brushes")
+
+
+def test_a_click_on_a_single_curve_shows_its_training(page: str, browser: Browser) -> None:
+    with _opened(browser, page) as ledger:
+        titles = _texts(browser, ".curves h4")
+        counted = _answers(ledger, "select outcome, count(*) as n from trainings where outcome <> 'failed' group by 1")
+        assert sorted(titles) == sorted(
+            f"{row['outcome']}{', moving' * (row['outcome'] != 'diverged')}: {row['n']} of {row['n']} trainings"
+            for row in counted
+        )
+        panel = "//h4[starts-with(text(), 'marginal')]/following-sibling::div"
+        browser.evaluate("element.scrollIntoView({block: 'center'})", panel)
+        plate = browser.find(panel)
+        height = browser.evaluate(HEIGHT_OF_A_CURVE, panel)
+        assert height is not None
+        pointer = ActionChains(browser.driver)
+        size = plate.size
+        pointer.move_to_element_with_offset(plate, -size["width"] // 4, height - size["height"] // 2).click().perform()
+        (shown,) = _texts(browser, ".training h3")
+        number, replicate = shown.removeprefix("Training ").split("/")
+        (row,) = _answers(ledger, f"select outcome from trainings where trial = {number} and replicate = {replicate}")
+        assert row["outcome"] == "marginal"
+        assert _texts(browser, ".detail h3")[0] == f"Trial {number}"
 
 
 def test_a_table_is_sorted_by_a_click_on_its_head(page: str, browser: Browser) -> None:

@@ -1,6 +1,7 @@
 """The data of the page's script on one sweep."""
 
 import json
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -8,10 +9,12 @@ from typing import Any
 import duckdb
 from markupsafe import Markup
 
+from attnsweep.orchestrator.analysis.motion import MotionCurve, read_motion_curves
 from attnsweep.orchestrator.report.explorer.extremes import Extremes, find_extremes
 from attnsweep.orchestrator.report.explorer.head_maps import TrainingMaps
-from attnsweep.orchestrator.report.explorer.points import LOSS, Points, read_points
+from attnsweep.orchestrator.report.explorer.points import LOSS, Points, read_points, text
 from attnsweep.orchestrator.report.explorer.samples import RULE, Sample, read_samples
+from attnsweep.orchestrator.report.facts import ReferenceLevel
 from attnsweep.orchestrator.report.plane import Plane
 from attnsweep.orchestrator.report.regions import Regions
 from attnsweep.search_spaces.sweep import Sweep
@@ -27,6 +30,7 @@ class Explorer:
         extremes: The trials that it lists.
         samples: The trainings that it shows in full.
         has_heads: Whether attention heads were scored.
+        curves: What it draws before the curves of these.
     """
 
     points: Points
@@ -34,17 +38,19 @@ class Explorer:
     extremes: tuple[Extremes, ...]
     samples: tuple[Sample, ...]
     has_heads: bool
+    curves: tuple[MotionCurve, ...]
 
     @property
     def rule(self) -> str:
         """Which trainings are shown in full."""
         return RULE
 
-    def as_json(self, place: str, maps: Sequence[TrainingMaps] = ()) -> Markup:
+    def as_json(self, place: str, levels: Sequence[ReferenceLevel], maps: Sequence[TrainingMaps] = ()) -> Markup:
         """The data as JSON that may stand in a `script` element.
 
         Args:
             place: The sweep's directory as a command names it.
+            levels: The reference levels.
             maps: The attention maps of some trainings.
         """
         names = [each.name for each in self.points.axes]
@@ -56,10 +62,19 @@ class Explorer:
                 for one in self.extremes
             ],
             "samples": [each.as_json() for each in self.samples],
+            "curves": [_curve_json(each) for each in self.curves],
+            "levels": [{"name": text(each.name), "value": each.median} for each in levels],
             "heads": self.has_heads or bool(maps),
             "maps": [each.as_json() for each in maps],
         }
         return script_json(data)
+
+
+def _curve_json(curve: MotionCurve) -> dict[str, Any]:
+    points = [(each.step, each.low, each.median, each.high) for each in curve.points]
+    # JSON has no infinity: a quartile of trainings that diverged is null.
+    quartiles = [[float(f"{each:.5g}") if math.isfinite(each) else None for each in point] for point in points]
+    return {"outcome": text(curve.outcome), "motion": curve.motion, "n": curve.n_trainings, "quartiles": quartiles}
 
 
 def script_json(data: object) -> Markup:
@@ -86,5 +101,6 @@ def read_explorer(
     x, y = [*chosen, LOSS][:2]
     extremes = find_extremes(points, plane.stuck if plane else None)
     trials = points.trials[[at for one in extremes for at in one.trials]].tolist()
-    has_heads = connection.execute("select 1 from heads limit 1").fetchone() is not None
-    return Explorer(points, (x, y), extremes, read_samples(connection, trials, heads=has_heads), has_heads)
+    heads = connection.execute("select 1 from heads limit 1").fetchone() is not None
+    samples = read_samples(connection, trials, heads=heads)
+    return Explorer(points, (x, y), extremes, samples, heads, read_motion_curves(connection))

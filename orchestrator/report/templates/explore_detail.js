@@ -67,7 +67,7 @@ function showTraining(sweep, name, host) {
   host.append(makeCommand(words("replay")), makeCommand(words("why")));
 }
 
-function showTrial(sweep, at, host) {
+function showTrial(sweep, at, host, wanted) {
   const training = make("div", { class: "training" });
   const rows = [];
   for (let one = sweep.first[at]; one < sweep.first[at + 1]; one += 1) {
@@ -82,5 +82,5 @@ function showTrial(sweep, at, host) {
   host.replaceChildren(make("h3", {}, `Trial ${sweep.trial[at]}`), facts, table, training);
   makeSortable(table.querySelector("table"));
   const names = Array.from({ length: sweep.size[at] }, (_, one) => `${sweep.trial[at]}/${sweep.replicate[sweep.first[at] + one]}`);
-  showTraining(sweep, names.find((name) => sweep.samples.has(name)) ?? names[0], training);
+  showTraining(sweep, wanted ?? names.find((name) => sweep.samples.has(name)) ?? names[0], training);
 }

@@ -1,7 +1,8 @@
 // Trials as points in the plane of two axes.
 
 const MARGIN = { left: 62, right: 12, top: 10, bottom: 44 };
-const REACH = 12; // of the pointer, in pixels
+const [REACH, TOUCH_REACH] = [12, 22]; // of a mouse and of a finger, in pixels
+const reachOf = (event) => (event.pointerType === "touch" ? TOUCH_REACH : REACH);
 
 function makeScatter(view) {
   const { sweep, state } = view;
@@ -80,7 +81,7 @@ function makeScatter(view) {
     const box = plate.element.getBoundingClientRect();
     const [left, top] = [event.clientX - box.left, event.clientY - box.top];
     let found = null;
-    let least = REACH * REACH;
+    let least = reachOf(event) ** 2;
     for (let at = 0; at < n; at += 1) {
       const distance = (x[at] - left) ** 2 + (y[at] - top) ** 2;
       if (distance < least && state.inside[at]) [found, least] = [at, distance];

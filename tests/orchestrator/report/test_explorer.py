@@ -2,6 +2,7 @@
 
 import base64
 import json
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -12,10 +13,12 @@ from attnsweep.orchestrator.ledger.reader import Ledger
 from attnsweep.orchestrator.report.explorer.columns import JsonColumn, coded, counts, measures
 from attnsweep.orchestrator.report.explorer.explorer import Explorer, read_explorer, script_json
 from attnsweep.orchestrator.report.explorer.head_maps import ShownHead, ShownLayer
-from attnsweep.orchestrator.report.explorer.samples import PER_OUTCOME, thinned
+from attnsweep.orchestrator.report.explorer.samples import PER_ENDING, thinned
+from attnsweep.orchestrator.report.facts import ReferenceLevel
+from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
 from attnsweep.search_spaces import Categorical
 from tests.orchestrator.head_rows import head_rows, sweep_with_heads
-from tests.orchestrator.small_sweep import small_sweep, sweep_on_disk, trial_rows
+from tests.orchestrator.small_sweep import STEPS, commit, open_writer, small_sweep, sweep_on_disk, trial_rows
 from tests.present import present
 
 
@@ -76,7 +79,7 @@ def test_each_trial_and_training_is_there_once(tmp_path: Path) -> None:
         trial_rows(2, ["marginal"], param_init_sigma=1e-3, param_learning_rate=5e-2, param_optimizer="adam"),
         trial_rows(7, ["solved", "diverged", "solved"], param_init_sigma=1.0, param_optimizer="sgd"),
     ]
-    found = json.loads(_read(tmp_path / "sweep", spec, *trials).as_json("sweep"))
+    found = json.loads(_read(tmp_path / "sweep", spec, *trials).as_json("sweep", ()))
     assert _unpacked(found["trial"]) == [0, 2, 7]
     assert _unpacked(found["size"]) == [2, 1, 3]
     assert _unpacked(found["replicate"]) == [0, 1, 0, 0, 1, 2]
@@ -111,8 +114,29 @@ def test_some_of_each_outcome_and_the_extremes_are_shown_in_full(tmp_path: Path)
     shown = {(each.trial, each.replicate) for each in found.samples}
     assert {(trial, replicate) for trial in extreme for replicate in range(5)} <= shown
     others = [each for each in shown if each[0] not in extreme]
-    assert 0 < sum(replicate < 4 for _, replicate in others) <= PER_OUTCOME
+    assert 0 < sum(replicate < 4 for _, replicate in others) <= PER_ENDING
     assert all(len(each.curve) == 5 for each in found.samples)
+
+
+def test_moving_trainings_and_still_ones_are_chosen_apart(tmp_path: Path) -> None:
+    spec, still = small_sweep("apart", trials=1, replicates=60), [5.0, 4.0, 3.0, 3.0, 3.0]
+    directory = SweepDirectory.create(tmp_path / "s", spec, {})
+    rows = trial_rows(0, ["plateau"] * 59 + ["diverged"], sweep=directory.sweep, param_init_sigma=0.1)
+    with open_writer(directory) as writer:
+        commit(writer, rows, dict.fromkeys(range(5), still) | {59: [5.0]})
+    with Ledger(directory.place).reading() as connection:
+        found = present(read_explorer(connection, spec, None, None))
+    lot = Counter((each.outcome, each.motion) for each in found.samples if each.is_by_lot)
+    assert lot == {("plateau", "moving"): PER_ENDING, ("plateau", "still"): 5, ("diverged", ""): 1}
+    told = json.loads(found.as_json("s", [ReferenceLevel("zero", 1, 1.0, 1.0, 1.0)]))
+    assert told["levels"] == [{"name": "zero", "value": 1.0}]
+    moving, stood, diverged = told["curves"]
+    assert (moving["motion"], moving["n"], stood["motion"], stood["n"]) == ("moving", 54, "still", 5)
+    assert stood["quartiles"] == [[step, loss, loss, loss] for step, loss in zip(STEPS, still, strict=True)]
+    assert diverged["quartiles"] == [[0, 5, 5, 5]]
+    assert {(each["outcome"], each["motion"]) for each in told["samples"] if each["replicate"] < 5} == {
+        ("plateau", "still")
+    }
 
 
 def test_the_roles_are_those_of_the_last_probe(tmp_path: Path) -> None:
