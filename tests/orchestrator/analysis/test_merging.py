@@ -98,7 +98,7 @@ def test_rows_that_are_missing_or_strange_are_found(
 def test_nothing_is_trained_in_it(sources: tuple[SweepDirectory, SweepDirectory], tmp_path: Path) -> None:
     merged = merge_sweeps(tmp_path / "all", [each.place for each in sources])
     says = r"got '2 sweeps that were merged for analysis'.*name the sweep itself: .*wide"
-    for words in (["resume"], ["replay", "0/0"], ["why", "0/0"]):
+    for words in (["resume"], ["replay", "0/0"], ["why", "0/0"], ["heads", "0/0"]):
         with pytest.raises(UserError, match=says):
             CliRunner().invoke(app, [words[0], str(merged.place), *words[1:]], catch_exceptions=False)
     with pytest.raises(UserError, match=says):
