@@ -2,6 +2,7 @@
 
 import sys
 from enum import StrEnum
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -9,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from typer.exceptions import TyperException
 
-from attnsweep.orchestrator.checking_commands import EXIT_FAULT, audit, check_gradients, forecast, replay, why
+from attnsweep.orchestrator.checking_commands import EXIT_FAULT, audit, check_gradients, forecast, heads, replay, why
 from attnsweep.orchestrator.running.signals import sigterm_as_ctrl_c
 from attnsweep.orchestrator.running_commands import EXIT_INTERRUPTED, mlflow_sync, resume, run
 from attnsweep.orchestrator.storage.credentials import without_credentials
@@ -198,6 +199,10 @@ def report(
     why: Annotated[
         bool, typer.Option("--why", help="Also train up to three stuck trainings again, and say why they are stuck.")
     ] = False,
+    heads: Annotated[
+        int | None,
+        typer.Option("--heads", metavar="N", min=1, help="Also train up to N trainings again, for attention maps."),
+    ] = None,
     watch: Annotated[
         bool, typer.Option("--watch", help="Write it again whenever a ledger has changed, until the run ends.")
     ] = False,
@@ -207,20 +212,25 @@ def report(
     from attnsweep.orchestrator.report.page import write_report
     from attnsweep.orchestrator.report.watching import watch_report
 
-    if watch and why:
-        raise UserError("--why", given="--why --watch", expected="one of them", fix="leave --watch out")
+    for flag, given in (("--why", why), ("--heads", heads)):
+        if watch and given:
+            raise UserError(flag, given=f"{flag} --watch", expected="one of them", fix="leave --watch out")
     if watch:
         watch_report(directories, out, typer.echo)
         return
     if trust:
         for each in directories:
             trust_code_of(each)
-    asks = None
+    asks = maps = None
     if why:
         from attnsweep.orchestrator.inspection.why_page import pages_of
 
         asks = pages_of
-    typer.echo(write_report(directories, out, asks))
+    if heads is not None:
+        from attnsweep.orchestrator.inspection.shown_heads import maps_of
+
+        maps = partial(maps_of, most=heads)
+    typer.echo(write_report(directories, out, asks, maps))
 
 
 @app.command()
@@ -268,6 +278,7 @@ def reproduce(
 
 app.command()(replay)
 app.command()(why)
+app.command()(heads)
 app.command()(audit)
 app.command(name="check-gradients")(check_gradients)
 app.command()(forecast)

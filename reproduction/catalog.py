@@ -161,6 +161,13 @@ REPRODUCTIONS = (
         function="attnsweep.reproduction.conti.tables:reproduce_table_7",
     ),
     Reproduction(
+        name="conti-heads",
+        title="what the heads of a trained translator look at, with 1 head a layer and with 8",
+        source="Conti 2024, Figures 1 and 2",
+        cost="2 min",
+        function="attnsweep.reproduction.conti.heads:reproduce",
+    ),
+    Reproduction(
         name="boue-counts",
         title="parameters of a GPT, whole, tied and with low-rank updates; cache and equivariance",
         source=f"{_BOUE}, sections 6 to 8",

@@ -158,7 +158,7 @@ def read_sweep_report(directory: SweepDirectory) -> SweepReport:
         hazards, ending_note = (
             ((), "") if results.roles is None else read_role_hazards(connection, directory.spec, axes)
         )
-        explorer = read_explorer(connection, directory.spec, regions, plane, heads=results.roles is not None)
+        explorer = read_explorer(connection, directory.spec, regions, plane)
         return SweepReport(
             directory=directory,
             results=results,

@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from selenium.webdriver import ActionChains
 from selenium.webdriver.support.wait import WebDriverWait
@@ -17,6 +18,7 @@ from selenium.webdriver.support.wait import WebDriverWait
 from attnsweep.orchestrator import report
 from attnsweep.orchestrator.ledger.query import query_all
 from attnsweep.orchestrator.ledger.reader import Ledger
+from attnsweep.orchestrator.report.explorer.head_maps import ShownHead, ShownLayer, TrainingMaps
 from attnsweep.orchestrator.report.page import write_report
 from attnsweep.search_spaces import Categorical
 from tests.end_to_end.chromium import SECONDS_TO_SHOW, Browser
@@ -46,6 +48,21 @@ HEIGHT_OF_A_CURVE = """(() => {
 })()"""
 """Where, at a quarter of the width, the pointer finds a line."""
 
+WEIGHTS = np.array([[[0.0, 0.25, 0.75], [1.0, 0.0, 0.0]], [[0.2, 0.3, 0.5], [0.0, 0.5, 0.5]]])
+"""(H, Q, K) the attention of training 3/1."""
+MAPS = TrainingMaps(
+    name="3/1",
+    text="Sentence 0 of 9: the dog",
+    layers=(
+        ShownLayer(
+            title="encoder_self",
+            queries=("the", "dog"),
+            keys=("the", HOSTILE, "<eos>"),
+            heads=tuple(ShownHead(title=f"{at}: positional", weights_QK=each) for at, each in enumerate(WEIGHTS)),
+        ),
+    ),
+)
+
 
 @pytest.fixture(scope="module")
 def page(tmp_path_factory: pytest.TempPathFactory) -> str:
@@ -67,7 +84,7 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> str:
     home = tmp_path_factory.mktemp("report") / ("a long folder " * 8) / "sweep"
     spec = small_sweep("read", trials=8, description="word" * 100)
     spec = spec.but(space={**spec.space, "variant": Categorical(choices=("positions_only", HOSTILE))})
-    return write_report([sweep_on_disk(home, spec, *trials).place], None).resolve().as_uri()
+    return write_report([sweep_on_disk(home, spec, *trials).place], None, maps=lambda _: [MAPS]).resolve().as_uri()
 
 
 @pytest.mark.parametrize("width", WIDTHS.values(), ids=WIDTHS)
@@ -222,7 +239,29 @@ def test_a_click_on_a_point_shows_the_ledgers_numbers(page: str, browser: Browse
             f" {last['step']}; the height is logarithmic"
         ]
         commands = [shlex.split(each) for each in _texts(browser, ".detail pre.command")]
-        assert commands == [["attnsweep", verb, "sweep", "3/0"] for verb in ("replay", "why")]
+        assert commands == [["attnsweep", verb, "sweep", "3/0"] for verb in ("heads", "replay", "why")]
+        assert "Its attention maps are not in this page" in browser.find("//div[@class='heads']").text
+
+        browser.click("//table[contains(@class, 'replicates')]//button[text()='1']")
+        drawn = browser.evaluate(
+            "[...element.querySelectorAll('canvas')]"
+            ".map(each => [...each.getContext('2d').getImageData(0, 0, each.width, each.height).data])"
+            ".map(pixels => pixels.filter((_, at) => at % 4 == 3))",
+            "//div[@class='head-maps']",
+        )
+        assert drawn == [np.rint(255 * each).flatten().tolist() for each in WEIGHTS]
+        first, second = (browser.find(f"//div[@class='head-maps']/figure[{at}]/canvas") for at in (1, 2))
+        assert first.get_attribute("aria-label") == "encoder_self, head 0: positional; strongest dog → the: 1"
+        browser.evaluate("element.scrollIntoView({block: 'center'})", "//div[@class='head-maps']")
+        told = "//p[contains(@class, 'told')]"
+        for canvas, (right, down), words in (
+            (first, (1 / 3, -1 / 4), "head 0: positional: the → <eos>: 0.75"),
+            (second, (0, 1 / 4), f"head 1: positional: dog → {HOSTILE[:24]}: 0.5"),
+        ):
+            size = canvas.size
+            place = round(right * size["width"]), round(down * size["height"])
+            ActionChains(browser.driver).move_to_element_with_offset(canvas, *place).perform()
+            assert browser.find(told).text == words
 
 
 def test_a_brush_keeps_the_trials_that_pass_it(page: str, browser: Browser) -> None:

@@ -11,6 +11,7 @@ from markupsafe import Markup
 
 from attnsweep.orchestrator.analysis.motion import MotionCurve, read_motion_curves
 from attnsweep.orchestrator.report.explorer.extremes import Extremes, find_extremes
+from attnsweep.orchestrator.report.explorer.head_maps import TrainingMaps
 from attnsweep.orchestrator.report.explorer.points import LOSS, Points, read_points, text
 from attnsweep.orchestrator.report.explorer.samples import RULE, Sample, read_samples
 from attnsweep.orchestrator.report.facts import ReferenceLevel
@@ -29,6 +30,7 @@ class Explorer:
         extremes: The trials that it lists.
         samples: The trainings that it shows in full.
         curves: What it draws before the curves of these.
+        has_heads: Whether attention heads were scored.
     """
 
     points: Points
@@ -36,18 +38,20 @@ class Explorer:
     extremes: tuple[Extremes, ...]
     samples: tuple[Sample, ...]
     curves: tuple[MotionCurve, ...]
+    has_heads: bool
 
     @property
     def rule(self) -> str:
         """Which trainings are shown in full."""
         return RULE
 
-    def as_json(self, place: str, levels: Sequence[ReferenceLevel]) -> Markup:
+    def as_json(self, place: str, levels: Sequence[ReferenceLevel] = (), maps: Sequence[TrainingMaps] = ()) -> Markup:
         """The data as JSON that may stand in a `script` element.
 
         Args:
             place: The sweep's directory as a command names it.
             levels: The reference levels.
+            maps: The attention maps of some trainings.
         """
         names = [each.name for each in self.points.axes]
         data: dict[str, Any] = self.points.as_json() | {
@@ -60,6 +64,8 @@ class Explorer:
             "samples": [each.as_json() for each in self.samples],
             "curves": [_curve_json(each) for each in self.curves],
             "levels": [{"name": text(each.name), "value": each.median} for each in levels],
+            "heads": self.has_heads or bool(maps),
+            "maps": [each.as_json() for each in maps],
         }
         return script_json(data)
 
@@ -78,7 +84,7 @@ def script_json(data: object) -> Markup:
 
 
 def read_explorer(
-    connection: duckdb.DuckDBPyConnection, spec: Sweep, regions: Regions | None, plane: Plane | None, *, heads: bool
+    connection: duckdb.DuckDBPyConnection, spec: Sweep, regions: Regions | None, plane: Plane | None
 ) -> Explorer | None:
     """Reads the data from a ledger; `None` if there is nothing to draw.
 
@@ -87,7 +93,6 @@ def read_explorer(
         spec: The sweep.
         regions: Its axes are drawn first.
         plane: Its phase diagram says where the boundary is.
-        heads: Whether heads have roles.
     """
     points = read_points(connection, spec)
     if points is None:
@@ -96,5 +101,6 @@ def read_explorer(
     x, y = [*chosen, LOSS][:2]
     extremes = find_extremes(points, plane.stuck if plane else None)
     trials = points.trials[[at for one in extremes for at in one.trials]].tolist()
-    samples = read_samples(connection, trials, heads=heads)
-    return Explorer(points, (x, y), extremes, samples, read_motion_curves(connection))
+    has_heads = connection.execute("select 1 from heads limit 1").fetchone() is not None
+    samples = read_samples(connection, trials, heads=has_heads)
+    return Explorer(points, (x, y), extremes, samples, read_motion_curves(connection), has_heads)

@@ -82,7 +82,7 @@ def read_samples(connection: duckdb.DuckDBPyConnection, trials: Iterable[int], *
     Args:
         connection: From `Ledger.connect`.
         trials: The numbers of the trials among the extremes.
-        heads: Whether heads have roles.
+        heads: Whether heads were scored.
     """
     mark_endings(connection)
     connection.execute(_CHOSEN, [sorted(set(trials))])

@@ -71,6 +71,7 @@ async function explore(section, chosen) {
     state.colours = colourTrials(sweep, state.ending, state.scheme);
     legend.replaceChildren(...legendOf(state.colours));
     draw();
+    view.detail.querySelectorAll("canvas.head-map").forEach((each) => each.draw());
   };
 
   const names = sweep.axes.map((axis) => axis.label);

@@ -56,6 +56,7 @@ function showTraining(sweep, name, host) {
     host.append(make("p", { class: "note" }, "Roles of the heads at the last probe:"));
     host.append(makeTable(["layer", "heads in their order"], sample.roles.map(([layer, roles]) => [String(layer), roles.join(", ")]), "head-roles"));
   }
+  if (sweep.heads) host.append(makeHeads(sweep, name));
   if (!sample) {
     const [trial, replicate] = name.split("/");
     const sql = `select step, value from curves where trial = ${trial} and replicate = ${replicate} and metric = 'eval_loss' order by step`;
