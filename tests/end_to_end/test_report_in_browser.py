@@ -250,18 +250,18 @@ def test_a_click_on_a_point_shows_the_ledgers_numbers(page: str, browser: Browse
             "//div[@class='head-maps']",
         )
         assert drawn == [np.rint(255 * each).flatten().tolist() for each in WEIGHTS]
-        first, second = (browser.find(f"//div[@class='head-maps']/figure[{at}]/canvas") for at in (1, 2))
-        assert first.get_attribute("aria-label") == "encoder_self, head 0: positional; strongest dog → the: 1"
+        one, other = (browser.find(f"//div[@class='head-maps']/figure[{at}]/canvas") for at in (1, 2))
+        assert one.get_attribute("aria-label") == "encoder_self, head 0: positional; strongest dog → the: 1"
         browser.evaluate("element.scrollIntoView({block: 'center'})", "//div[@class='head-maps']")
-        told = "//p[contains(@class, 'told')]"
+        said = "//p[contains(@class, 'told')]"
         for canvas, (right, down), words in (
-            (first, (1 / 3, -1 / 4), "head 0: positional: the → <eos>: 0.75"),
-            (second, (0, 1 / 4), f"head 1: positional: dog → {HOSTILE[:24]}: 0.5"),
+            (one, (1 / 3, -1 / 4), "head 0: positional: the → <eos>: 0.75"),
+            (other, (0, 1 / 4), f"head 1: positional: dog → {HOSTILE[:24]}: 0.5"),
         ):
             size = canvas.size
             place = round(right * size["width"]), round(down * size["height"])
             ActionChains(browser.driver).move_to_element_with_offset(canvas, *place).perform()
-            assert browser.find(told).text == words
+            assert browser.find(said).text == words
 
 
 def test_a_brush_keeps_the_trials_that_pass_it(page: str, browser: Browser) -> None:
