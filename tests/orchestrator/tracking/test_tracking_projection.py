@@ -91,6 +91,7 @@ def test_a_sweep_goes_on_without_mlflow(
     problem = present(projection.problem)
     assert problem.endswith("(ConnectionRefusedError: [Errno 111] Connection refused)")
     assert "\n" not in problem
+    assert projection.lag == f"1 trial behind: {problem}"
     [warning] = [record.getMessage() for record in caplog.records if record.name.startswith("attnsweep")]
     assert f"MLflow ({shown}): MlflowException: " in warning
     assert "secret" not in warning
@@ -112,6 +113,7 @@ def test_mlflow_that_comes_back_gets_what_it_missed(client: MlflowClient, tmp_pa
         projection.trial_told(2)
         _wait_until(lambda: [run.info.status for run in runs_of(client, directory)] == ["FINISHED"] * 3, projection)
         assert projection.problem is None
+        assert projection.lag == ""
         assert projection.close() == SyncResult(n_logged=3, n_present=0)
 
 
