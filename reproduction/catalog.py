@@ -114,7 +114,7 @@ REPRODUCTIONS = (
         name="chiang-fig2",
         title="cross-entropy of the exact transformers for FIRST and PARITY by length",
         source=f"{_CHIANG}, section 4, Figure 2",
-        cost="1 min",
+        cost="2 min",
         function="attnsweep.reproduction.chiang.fig2:reproduce",
     ),
     Reproduction(

@@ -31,7 +31,7 @@ Floats = NDArray[np.float64]
 ROLES = (("rare_token", 0), ("positional", 0), ("positional", 1), ("syntactic", 0), ("syntactic", 1))
 """The roles that emerge in some translator of this sweep, with the layer: 0 the encoder's, 1 the decoder's."""
 LAYERS = ("encoder", "decoder")
-_BEST_SIGMA = 0.03
+_CENTRE = 0.03
 """Where the powers of log sigma are centred, which the tests of interactions depend on."""
 _BINS_PER_DECADE = 2
 _LEVELS: Mapping[str, tuple[str, ...]] = {
@@ -67,6 +67,7 @@ def compare(sweep: SweepDirectory, directory: Path) -> Comparison:
         rows=[
             _stuck(data.stuck_rates().overall),
             *_factors(parts, log_excess),
+            *(row for role, layer in (("rare_token", 0), ("syntactic", 1)) for row in _hazards(data, role, layer)),
             *_threshold(parts, np.maximum(np.log10(np.sqrt(eps) / sigma), 0.0), log_excess),
         ],
         tables=[
@@ -90,7 +91,7 @@ def _stuck(rate: Rate) -> ComparedValue:
 
 def _parts(sigma: Floats, eps: Floats, texts: Mapping[str, NDArray[np.str_]]) -> dict[str, Floats]:
     """The parameters as columns (T, terms) by name."""
-    away = np.log10(sigma / _BEST_SIGMA)
+    away = np.log10(sigma / _CENTRE)
     parts = {"init_sigma": np.column_stack([away, away**2, away**3]), "layer_norm_eps": np.log10(eps)[:, None]}
     for name, (_, *levels) in _LEVELS.items():
         parts[name] = np.column_stack([texts[name] == level for level in levels]).astype(np.float64)
@@ -178,6 +179,15 @@ def _figure(sigma: Floats, eps: Floats, window: NDArray[np.str_], loss: Floats) 
 
 def _onsets(data: SweepData, parameter: str) -> dict[str, Onset]:
     return {f"{role}, {LAYERS[layer]}": data.emergence(role, by=parameter, layer=layer) for role, layer in ROLES}
+
+
+def _hazards(data: SweepData, role: str, layer: int) -> Iterator[ComparedValue]:
+    """How much sooner a role emerges with so many columns, at equal window."""
+    ratios = data.emergence(role, by=["num_pos", "window"], layer=layer).hazard_ratios().ratios
+    for each in ratios:
+        if each.name == "num_pos" and each.ratio is not None and each.label != each.reference:
+            name = f"{role}, {LAYERS[layer]}: hazard ratio, num_pos {each.label} relative to {each.reference}"
+            yield ComparedValue(name=name, published=None, ours=each.ratio, low=each.low, high=each.high)
 
 
 def _emerged(onsets: Mapping[str, Onset]) -> list[list[str]]:
