@@ -151,7 +151,10 @@ def make_report(
 
 
 def _drawn(
-    reports: Sequence[SweepReport], asks: Asks | None = None, maps: Maps | None = None, renewal: int | None = None
+    reports: Sequence[SweepReport],
+    asks: Asks | None = None,
+    maps: Maps | None = None,
+    renewal: int | None = None,
 ) -> tuple[str, list[Picture]]:
     several = len(reports) > 1
     shown = [

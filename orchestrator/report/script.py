@@ -8,7 +8,7 @@ from importlib import resources
 
 from markupsafe import Markup
 
-_PARTS = ("data", "drawing", "scatter", "parallel", "curves", "detail", "heads", "tables")
+_PARTS = ("data", "drawing", "cells", "scatter", "parallel", "curves", "detail", "heads", "tables")
 """`templates/explore_<part>.js`, before `explore.js`, which puts them together."""
 _BEGIN = "begin({});\n"
 

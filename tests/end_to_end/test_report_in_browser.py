@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from selenium.webdriver import ActionChains
+from selenium.webdriver import ActionChains, Keys
 from selenium.webdriver.support.wait import WebDriverWait
 
 from attnsweep.orchestrator import report
@@ -37,6 +37,15 @@ FIND_TRIAL = """((wanted) => {
     return null;
 })(%d)"""
 """Where a user who moves the pointer over the points finds a trial."""
+TIPS = """(() => {
+    const [box, tip, found] = [element.getBoundingClientRect(), element.querySelector('.tip'), new Set()];
+    for (let top = 0; top < box.height; top += 6) for (let left = 0; left < box.width; left += 6) {
+        element.dispatchEvent(new PointerEvent('pointermove', { clientX: box.left + left, clientY: box.top + top }));
+        if (!tip.hidden) found.add(tip.textContent);
+    }
+    return [...found];
+})()"""
+"""All that a user reads who moves the pointer over the plane."""
 HEIGHT_OF_A_CURVE = """(() => {
     const [box, tip] = [element.getBoundingClientRect(), element.querySelector('.tip')];
     for (let top = 0; top < box.height; top += 3) {
@@ -242,26 +251,63 @@ def test_a_click_on_a_point_shows_the_ledgers_numbers(page: str, browser: Browse
         assert commands == [["attnsweep", verb, "sweep", "3/0"] for verb in ("heads", "replay", "why")]
         assert "Its attention maps are not in this page" in browser.find("//div[@class='heads']").text
 
+
+def test_the_maps_of_a_training_are_read_cell_by_cell(page: str, browser: Browser) -> None:
+    with _opened(browser, page):
+        browser.find("//label[text()='trial']/input").send_keys("3", Keys.ENTER)
         browser.click("//table[contains(@class, 'replicates')]//button[text()='1']")
-        pixels = browser.evaluate(
+        drawn = browser.evaluate(
             "[...element.querySelectorAll('canvas')]"
             ".map(each => [...each.getContext('2d').getImageData(0, 0, each.width, each.height).data])"
             ".map(pixels => pixels.filter((_, at) => at % 4 == 3))",
             "//div[@class='head-maps']",
         )
-        assert pixels == [np.rint(255 * each).flatten().tolist() for each in WEIGHTS]
-        left, right = (browser.find(f"//div[@class='head-maps']/figure[{at}]/canvas") for at in (1, 2))
-        assert left.get_attribute("aria-label") == "encoder_self, head 0: positional; strongest dog → the: 1"
+        assert drawn == [np.rint(255 * each).flatten().tolist() for each in WEIGHTS]
+        one, other = (browser.find(f"//div[@class='head-maps']/figure[{at}]/canvas") for at in (1, 2))
+        assert one.get_attribute("aria-label") == "encoder_self, head 0: positional; strongest dog → the: 1"
         browser.evaluate("element.scrollIntoView({block: 'center'})", "//div[@class='head-maps']")
-        reading = "//p[contains(@class, 'told')]"
-        for canvas, (across, down), said in (
-            (left, (1 / 3, -1 / 4), "head 0: positional: the → <eos>: 0.75"),
-            (right, (0, 1 / 4), f"head 1: positional: dog → {HOSTILE[:24]}: 0.5"),
+        said = "//p[contains(@class, 'told')]"
+        for canvas, (right, down), words in (
+            (one, (1 / 3, -1 / 4), "head 0: positional: the → <eos>: 0.75"),
+            (other, (0, 1 / 4), f"head 1: positional: dog → {HOSTILE[:24]}: 0.5"),
         ):
             size = canvas.size
-            place = round(across * size["width"]), round(down * size["height"])
+            place = round(right * size["width"]), round(down * size["height"])
             ActionChains(browser.driver).move_to_element_with_offset(canvas, *place).perform()
-            assert browser.find(reading).text == said
+            assert browser.find(said).text == words
+
+
+def test_a_cell_of_the_plane_has_the_ledgers_share(page: str, browser: Browser) -> None:
+    choose = "[...element.options].findIndex(each => each.text.startsWith(%r))"
+    choose = f"(element.value = {choose}, element.dispatchEvent(new Event('change')))"
+    select = "//section[contains(@class, 'explore')]//label[starts-with(text(), %r)]/select"
+    with _opened(browser, page) as ledger:
+        for name, wanted in (
+            ("across", "learning"),
+            ("up", "init"),
+            ("as", "cells"),
+            ("colour", "share degenerate_zero"),
+        ):
+            browser.evaluate(choose % wanted, select % name)
+        told = browser.evaluate(TIPS, "//div[@class='plate']")
+        assert len(told) == 8
+        for words in told:
+            names, ends, shares = [], [], ""
+            for line in words.splitlines():
+                if " to " in line:
+                    name, low, _, high = line.split()
+                    names.append(name)
+                    ends.append(f"param_{name} between {float(low)} and {float(high)}")
+                elif line.startswith("share"):
+                    shares = line
+            assert len(names) == 2
+            (row,) = _answers(
+                ledger,
+                "select count(*) filter (outcome = 'degenerate_zero') as k, count(*) filter (outcome <> 'failed') as n,"
+                f" count(distinct trial) as t from trainings where {' and '.join(ends)}",
+            )
+            trials = f"{row['t']} trial{'s' if row['t'] > 1 else ''}"
+            assert shares == f"share degenerate_zero: {row['k']} of {row['n']} in {trials}"
 
 
 def test_a_brush_keeps_the_trials_that_pass_it(page: str, browser: Browser) -> None:

@@ -29,23 +29,23 @@ class Explorer:
         axes: The names of the axes that it draws first.
         extremes: The trials that it lists.
         samples: The trainings that it shows in full.
-        has_heads: Whether attention heads were scored.
         curves: What it draws before the curves of these.
+        has_heads: Whether attention heads were scored.
     """
 
     points: Points
     axes: tuple[str, str]
     extremes: tuple[Extremes, ...]
     samples: tuple[Sample, ...]
-    has_heads: bool
     curves: tuple[MotionCurve, ...]
+    has_heads: bool
 
     @property
     def rule(self) -> str:
         """Which trainings are shown in full."""
         return RULE
 
-    def as_json(self, place: str, levels: Sequence[ReferenceLevel], maps: Sequence[TrainingMaps] = ()) -> Markup:
+    def as_json(self, place: str, levels: Sequence[ReferenceLevel] = (), maps: Sequence[TrainingMaps] = ()) -> Markup:
         """The data as JSON that may stand in a `script` element.
 
         Args:
@@ -101,6 +101,6 @@ def read_explorer(
     x, y = [*chosen, LOSS][:2]
     extremes = find_extremes(points, plane.stuck if plane else None)
     trials = points.trials[[at for one in extremes for at in one.trials]].tolist()
-    heads = connection.execute("select 1 from heads limit 1").fetchone() is not None
-    samples = read_samples(connection, trials, heads=heads)
-    return Explorer(points, (x, y), extremes, samples, heads, read_motion_curves(connection))
+    has_heads = connection.execute("select 1 from heads limit 1").fetchone() is not None
+    samples = read_samples(connection, trials, heads=has_heads)
+    return Explorer(points, (x, y), extremes, samples, read_motion_curves(connection), has_heads)

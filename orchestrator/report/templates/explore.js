@@ -47,6 +47,7 @@ async function explore(section, chosen) {
     x: axisOf(chosen.x, sweep.first_axes[0]),
     y: axisOf(chosen.y, sweep.first_axes[1]),
     ending: endings.find((each) => each.label === chosen.ending) ?? endings[0],
+    areCells: chosen.areCells ?? false,
     chosen: null,
     inside: new Uint8Array(sweep.trial.length).fill(1),
   };
@@ -81,6 +82,7 @@ async function explore(section, chosen) {
     make("div", { class: "controls" },
       makeSelect("across", names, state.x, (at) => { state.x = at; scatter.draw(); }),
       makeSelect("up", names, state.y, (at) => { state.y = at; scatter.draw(); }),
+      makeSelect("as", ["points", "cells"], Number(state.areCells), (at) => { state.areCells = at === 1; scatter.draw(); }),
       makeSelect("colour", endings.map((each) => each.label), endings.indexOf(state.ending), (at) => { state.ending = endings[at]; recolour(); }),
       makeTrialField(view)),
     legend,
@@ -105,6 +107,7 @@ async function explore(section, chosen) {
     x: sweep.axes[state.x].name,
     y: sweep.axes[state.y].name,
     ending: state.ending.label,
+    areCells: state.areCells,
     trial: state.chosen === null ? null : sweep.trial[state.chosen],
     training: view.detail.querySelector(".training h3")?.textContent.replace("Training ", ""),
     brushes: parallel.remember(),

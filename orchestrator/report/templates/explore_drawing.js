@@ -99,7 +99,7 @@ function colourTrials(sweep, ending, scheme) {
     const { n: judged, k } = shareOf(sweep, outcomesOf(sweep, at), ending.test);
     of[at] = judged ? Math.round((k / judged) * (SHADES - 1)) : 0;
   }
-  return { of, palette, legend: [0, 5, 10].map((step) => [palette[step], `${step * 10}% of a trial's trainings`]) };
+  return { of, palette, legend: [0, 5, 10].map((step) => [palette[step], `${step * 10}% of trainings`]) };
 }
 
 const RAISED = "⁰¹²³⁴⁵⁶⁷⁸⁹";
