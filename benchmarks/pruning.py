@@ -27,8 +27,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from shared.system_p import N_CATEGORIES, N_POSITIONS, sweep_of_system_p
 
-N_CATEGORIES, N_POSITIONS = 10, 20
 SPACE = {"init_sigma": (1e-4, 1.0), "learning_rate": (1e-4, 1e-2)}
 FIRST_RUNG, FACTOR = 16, 4
 PACK_SIZE = 256
@@ -100,23 +100,16 @@ def _figures(course: dict[str, Any], target: float) -> dict[str, object]:
 
 
 def _spec(side: str, n_trials: int, replicates: int, n_steps: int, seed: int) -> Any:
-    from attnsweep import Float, LossQuantile, Sweep
+    from attnsweep import LossQuantile
 
-    return Sweep(
-        name="bench",
-        workload="category_pairs",
-        space={
-            "n_steps": n_steps,
-            "n_categories": N_CATEGORIES,
-            "n_positions": N_POSITIONS,
-            "stop_when_solved": False,
-            **{name: Float(low=low, high=high, log=True) for name, (low, high) in SPACE.items()},
-        },
+    return sweep_of_system_p(
+        n_steps,
+        SPACE,
         sampler="random",
         trials=n_trials,
         replicates=replicates,
         objective=LossQuantile(),
-        pruner=PRUNERS[side],  # type: ignore[arg-type]
+        pruner=PRUNERS[side],
         seed=seed,
     )
 

@@ -19,7 +19,8 @@ import tempfile
 from importlib.util import find_spec
 from pathlib import Path
 
-from vs_ray_tune import N_CATEGORIES, N_POSITIONS, SPACE, level_after
+from shared.system_p import sweep_of_system_p
+from vs_ray_tune import SPACE, level_after
 
 _SYNE_TUNE_SHARE = 16
 
@@ -116,17 +117,9 @@ def _trial(init_sigma: float, learning_rate: float, n_steps: int) -> None:
 
 
 def _attnsweep(n_trainings: int, n_steps: int) -> None:
-    from attnsweep import Float, Resources, Sweep, run_sweep
-    from attnsweep.search_spaces.dimensions import Dimension
+    from attnsweep import Resources, run_sweep
 
-    space: dict[str, Dimension] = {
-        "n_steps": n_steps,
-        "n_categories": N_CATEGORIES,
-        "n_positions": N_POSITIONS,
-        "stop_when_solved": False,
-        **{name: Float(low=low, high=high, log=True) for name, (low, high) in SPACE.items()},
-    }
-    spec = Sweep(name="bench", workload="category_pairs", space=space, sampler="tpe", trials=n_trainings, replicates=1)
+    spec = sweep_of_system_p(n_steps, SPACE, sampler="tpe", trials=n_trainings, replicates=1)
     os.environ["MLFLOW_TRACKING_URI"] = f"sqlite:///{Path('mlflow.db').resolve()}"
     run_sweep(spec, Path("sweep"), Resources(local=True))
 

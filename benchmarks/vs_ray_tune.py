@@ -19,7 +19,8 @@ import tempfile
 import time
 from pathlib import Path
 
-N_CATEGORIES, N_POSITIONS = 10, 20
+from shared.system_p import N_CATEGORIES, N_POSITIONS, sweep_of_system_p
+
 SPACE = {"init_sigma": (1e-4, 1.0), "learning_rate": (1e-4, 5e-2)}
 
 
@@ -86,22 +87,8 @@ def _attnsweep(n_trainings: int, n_steps: int, replicates: int) -> None:
     from attnsweep.orchestrator.running.loop import SweepLoop
     from attnsweep.orchestrator.tracking import Projection
     from attnsweep.orchestrator.training import cluster
-    from attnsweep.search_spaces import Float, Sweep
 
-    spec = Sweep(
-        name="bench",
-        workload="category_pairs",
-        space={
-            "n_steps": n_steps,
-            "n_categories": N_CATEGORIES,
-            "n_positions": N_POSITIONS,
-            "stop_when_solved": False,
-            **{name: Float(low=low, high=high, log=True) for name, (low, high) in SPACE.items()},
-        },
-        sampler="tpe",
-        trials=n_trainings // replicates,
-        replicates=replicates,
-    )
+    spec = sweep_of_system_p(n_steps, SPACE, sampler="tpe", trials=n_trainings // replicates, replicates=replicates)
     profile = {"imports": time.perf_counter() - started}
     _watch(cluster, "_connect", profile, "ray_start")
     _watch(SweepLoop, "run", profile, "sweep_loop")

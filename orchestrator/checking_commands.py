@@ -89,7 +89,7 @@ def heads(
 ) -> None:
     """Draw what each attention head of a training looks at where it ended, with its role and nearest structure."""
     from attnsweep.orchestrator.inspection.heads import heads_of
-    from attnsweep.orchestrator.inspection.heads_figure import check_format, save_heads
+    from attnsweep.orchestrator.inspection.heads_figure import check_format, save_figure
     from attnsweep.orchestrator.inspection.heads_screen import print_heads
     from attnsweep.orchestrator.storage.output_file import check_output, writing_file
     from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
@@ -101,7 +101,7 @@ def heads(
         trust_code_of(directory)
     found = heads_of(SweepDirectory.open(directory), training_id, sentence)
     with writing_file(file) as path:
-        save_heads(found, path, file.suffix)
+        save_figure(found.plot(), path, file.suffix)
     print_heads(found, stderr=as_json)
     _say(f"maps in {file}")
     if as_json:

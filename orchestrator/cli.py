@@ -255,10 +255,17 @@ def reproduce(
     directory: Annotated[
         str | None, typer.Option("--dir", help="Directory for the results; default: ./sweeps/<name>-<time>.")
     ] = None,
+    full: Annotated[
+        bool, typer.Option("--full", help="At the size of the publication, where ours is smaller.")
+    ] = False,
+    corpus: Annotated[
+        str | None,
+        typer.Option(metavar="FILE", help="With your own parallel text, prepared by attnsweep prepare-corpus."),
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Reproduce a figure or table of the literature, or of the documentation."""
-    from attnsweep.orchestrator.reproductions import find_reproduction, load_reproductions
+    from attnsweep.orchestrator.reproductions import find_reproduction, load_reproductions, with_options
 
     reproductions, errors = load_reproductions()
     for error in errors:
@@ -268,7 +275,7 @@ def reproduce(
         for each in reproductions.values():
             typer.echo(f"{each.name:{width}}  {each.cost:>6}  {each.title} ({each.source})")
         return
-    reproduction = find_reproduction(name, reproductions)
+    reproduction = with_options(find_reproduction(name, reproductions), full=full, corpus=corpus)
     path = local_path(new_directory(reproduction.name, directory), "--dir")
     found = reproduction.run(path, _stderr())
     found.print(_stderr())

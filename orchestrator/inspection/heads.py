@@ -1,20 +1,23 @@
 """What the heads of a training look at where it ended: attention maps, roles, scores, and the nearest structures."""
 
 import json
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from torch import Tensor
+import pyarrow as pa
+from matplotlib.figure import Figure
 
+from attnsweep.orchestrator.analysis.answer import DrawnAnswer
+from attnsweep.orchestrator.inspection.head import Head, heads_of_layer
+from attnsweep.orchestrator.inspection.heads_figure import heads_figure
 from attnsweep.orchestrator.inspection.kept_weights import kept_weights
 from attnsweep.orchestrator.inspection.replay import find_training, recorded_rows, recorded_tasks, retrain_checked
 from attnsweep.orchestrator.inspection.why import WITHOUT_END
 from attnsweep.orchestrator.ledger.reader import Ledger
+from attnsweep.orchestrator.storage.location import Location
 from attnsweep.orchestrator.storage.stored_code import load_workload_of
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
-from attnsweep.workloads.diagnostics.matrices import MatrixScores, score_matrices
 from attnsweep.workloads.engine.contract import Training, Workload
 from attnsweep.workloads.engine.optimizers import State
 from attnsweep.workloads.engine.process import training_settings
@@ -23,58 +26,10 @@ from attnsweep.workloads.head_maps import LayerMaps, SentenceMaps, head_maps
 from attnsweep.workloads.user_code import users_code
 
 _EXPECTED, _FIX = "a workload whose heads can be looked at", "see attnsweep.check_workload"
-_FEWEST_TOKENS = 3
-"""Of a matrix that is compared with structures: with two tokens all are near."""
-_NEARER_THAN_CHANCE = -2.0
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Structure:
-    """The family of matrices that a head's map is nearest to, relative to shuffles of the map's rows.
-
-    Attributes:
-        family: `S1`, `S2` or `S3` of docs/roles.md; `none` if no family is nearer than chance.
-        window, num_pos: The w and p at which the distances are taken.
-        distance, z: By family: the exact distance per token, and the same in standard deviations of the shuffles.
-        blocks: (first row, column) of each block of the nearest member of S3.
-    """
-
-    family: str
-    window: int
-    num_pos: int
-    distance: Mapping[str, float]
-    z: Mapping[str, float]
-    blocks: tuple[tuple[int, int], ...]
-
-    @property
-    def label(self) -> str:
-        """Such as `S3(4, 1)`."""
-        arguments = {"S2": f"({self.window})", "S3": f"({self.window}, {self.num_pos})"}
-        return self.family + arguments.get(self.family, "")
-
-
-@dataclass(frozen=True, kw_only=True, slots=True, eq=False)
-class Head:
-    """One head.
-
-    Attributes:
-        layer, head: Its place, as the ledger counts.
-        role: At the last probe; `None` if heads were not scored.
-        scores: At the last probe, by name, without those that the layer does not have.
-        structure: `None` where the map is no square matrix of shares.
-        weights_QK: Its map.
-    """
-
-    layer: int
-    head: int
-    role: str | None
-    scores: Mapping[str, float]
-    structure: Structure | None
-    weights_QK: Tensor
-
-
-@dataclass(frozen=True, kw_only=True, slots=True, eq=False)
-class Heads:
+@dataclass(frozen=True, kw_only=True, slots=True, eq=False, repr=False)
+class Heads(DrawnAnswer):
     """All heads of one training.
 
     Attributes:
@@ -83,6 +38,8 @@ class Heads:
         layer_names: The names of its layers; a layer beyond them is shown by its number.
         heads: All heads, layer by layer.
         note: Empty, or why the maps may not be those of the recorded training.
+
+    A notebook shows the table and the figure.
     """
 
     row: Mapping[str, Any]
@@ -103,6 +60,31 @@ class Heads:
     def of_layer(self, layer: LayerMaps) -> list[Head]:
         """The heads of one layer."""
         return [each for each in self.heads if each.layer == layer.number]
+
+    def _in_words(self) -> str:
+        return f"{self.name} {self.row['outcome']}, sentence {self.maps.number}: {self.maps.text}"
+
+    def to_arrow(self) -> pa.Table:
+        """One row per head: its place, role, nearest structure with `z`, and a column `score_<name>` for each score."""
+        rows = []
+        for each in self.heads:
+            near = each.structure
+            z = None if near is None else near.z.get(near.family)
+            place = {"layer": each.layer, "layer_name": self.layer_title(each.layer), "head": each.head}
+            nearest = {"role": each.role, "nearest": None if near is None else near.label, "z": z}
+            rows.append(place | nearest | {f"score_{name}": value for name, value in each.scores.items()})
+        names = list(dict.fromkeys(name for row in rows for name in row))
+        return pa.table({name: [row.get(name) for row in rows] for name in names})
+
+    def _shown(self) -> pa.Table:
+        return self.to_arrow().select(["layer_name", "head", "role", "nearest", "z"])
+
+    def plot(self) -> Figure:
+        """A panel for each head, with the tokens beside it."""
+        title = f"{self.name}: {self.maps.text}"
+        return heads_figure(
+            title, [(self.layer_title(each.number), each, self.of_layer(each)) for each in self.maps.layers]
+        )
 
     def to_json(self) -> str:
         """One line of JSON, for scripts."""
@@ -132,6 +114,23 @@ class Heads:
             "note": self.note,
         }
         return json.dumps(content, allow_nan=False)
+
+
+def trained_heads(directory: Location, training: str, sentence: int | None = None) -> Heads:
+    """What the attention heads of a training look at where it ended: maps, roles, scores, nearest structures.
+
+    The training is trained again, unless its weights were kept.
+
+    Args:
+        directory: The sweep directory.
+        training: `TRIAL/REPLICATE`, a `training_id` or its beginning.
+        sentence: The number of the held-out sentence; by default one of median length.
+
+    Raises:
+        UserError: If there is no such training or sentence, the training has no end to look at or no heads, the sweep's
+            code is not trusted, or it fails.
+    """
+    return heads_of(SweepDirectory.open(directory), training, sentence)
 
 
 def heads_of(directory: SweepDirectory, name: str, sentence: int | None = None) -> Heads:
@@ -199,50 +198,5 @@ def joined(
     """
     last = max((each["step"] for each in scored), default=None)
     found = {(each["layer"], each["head"]): each for each in scored if each["step"] == last}
-    heads = tuple(head for layer in maps.layers for head in _heads(layer, found))
+    heads = tuple(head for layer in maps.layers for head in heads_of_layer(layer, found))
     return Heads(row=row, maps=maps, layer_names=workload.head_layer_names, heads=heads, note=note)
-
-
-def _heads(layer: LayerMaps, scored: Mapping[tuple[int, int], Mapping[str, Any]]) -> list[Head]:
-    structures = _structures(layer)
-    found = []
-    for at, weights_QK in enumerate(layer.weights_HQK):
-        row = scored.get((layer.number, at), {})
-        scores = {name.removeprefix("score_"): value for name, value in row.items() if name.startswith("score_")}
-        found.append(
-            Head(
-                layer=layer.number,
-                head=at,
-                role=row.get("role"),
-                scores={name: value for name, value in scores.items() if value is not None},
-                structure=structures[at],
-                weights_QK=weights_QK,
-            )
-        )
-    return found
-
-
-def _structures(layer: LayerMaps) -> list[Structure | None]:
-    weights_HQK = layer.weights_HQK
-    is_share = bool((weights_HQK >= 0).all())
-    if not layer.is_square or not is_share or len(layer.keys) < _FEWEST_TOKENS:
-        return [None] * len(weights_HQK)
-    is_causal = not bool(weights_HQK.triu(1).any())
-    scored = score_matrices(weights_HQK, is_causal=is_causal)
-    return [_structure(scored, at, len(layer.keys)) for at in range(len(weights_HQK))]
-
-
-def _structure(scored: MatrixScores, at: int, n_tokens: int) -> Structure:
-    families = {"S1": "sigma_1", "S2": "sigma_2", "S3": "sigma_3"}
-    z = {family: float(scored.scores[f"{name}_z"][at]) for family, name in families.items()}
-    # A map whose rows are uniform is its own shuffle.
-    known = {family: value for family, value in z.items() if math.isfinite(value)}
-    nearest = min(known, key=lambda family: known[family], default="none")
-    return Structure(
-        family=nearest if known.get(nearest, 0.0) < _NEARER_THAN_CHANCE else "none",
-        window=int(scored.window[at]),
-        num_pos=int(scored.num_pos[at]),
-        distance={family: float(scored.scores[name][at]) / n_tokens for family, name in families.items()},
-        z=known,
-        blocks=tuple(zip(scored.starts[at], scored.columns[at], strict=True)),
-    )

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Literal
+from typing import Literal, TypeAlias
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -11,9 +11,12 @@ from matplotlib.patches import Rectangle
 
 from attnsweep.orchestrator.analysis.figures.style import GREY, VERMILION, house_style, role_colour
 from attnsweep.orchestrator.analysis.figures.texts import figure_text
-from attnsweep.orchestrator.inspection.heads import Head, Heads, Structure
+from attnsweep.orchestrator.inspection.head import Head, Structure
 from attnsweep.workloads.errors import UserError
 from attnsweep.workloads.head_maps import LayerMaps
+
+TitledLayer: TypeAlias = tuple[str, LayerMaps, Sequence[Head]]
+"""A layer's title, its maps, and its heads."""
 
 FORMATS = (".png", ".svg")
 _MOST_COLUMNS = 8
@@ -35,14 +38,19 @@ def check_format(out: Path) -> None:
 
 
 @house_style()
-def heads_figure(found: Heads) -> Figure:
+def heads_figure(title: str, titled: Sequence[TitledLayer]) -> Figure:
     """Draws all maps: a row for each layer, or one row of all layers if each has one head.
 
     The member of the nearest family is drawn over a map: a line along the diagonal (S1), the edges of the band (S2), or
     the blocks (S3).
+
+    Args:
+        title: The title above all panels.
+        titled: The layers.
     """
-    layers = found.maps.layers
-    rows = _rows(found)
+    layers = [layer for _, layer, _ in titled]
+    names = {layer.number: name for name, layer, _ in titled}
+    rows = _rows(titled)
     n_columns = max(map(len, rows))
     longest = max(len(token) for layer in layers for token in layer.keys + layer.queries)
     room = _LETTER * min(longest, _MOST_LETTERS)
@@ -51,7 +59,7 @@ def heads_figure(found: Heads) -> Figure:
     grid = figure.subplots(len(rows), n_columns, squeeze=False)
     top = max(float(layer.weights_HQK.abs().max()) for layer in layers) or 1.0
     is_signed = any(bool((layer.weights_HQK < 0).any()) for layer in layers)
-    roles = [each.role for each in found.heads if each.role]
+    roles = [each.role for _, _, heads in titled for each in heads if each.role]
     image = None
     for panels, row in zip(grid, rows, strict=True):
         left = None
@@ -62,24 +70,24 @@ def heads_figure(found: Heads) -> Figure:
             panel.set_title(_title(head), color=role_colour(head.role, roles) if head.role else GREY, fontsize=7)
             if layer is not left:
                 _name(panel, "y", layer.queries)
-                panel.set_ylabel(figure_text(f"{found.layer_title(layer.number)}: query"), fontsize=8)
+                panel.set_ylabel(figure_text(f"{names[layer.number]}: query"), fontsize=8)
             left = layer
     assert image is not None
     figure.colorbar(image, ax=grid, shrink=0.5, aspect=30, label="weight" if is_signed else "attention weight")
-    figure.suptitle(figure_text(f"{found.name}: {found.maps.text}", 20 + 26 * n_columns), fontsize=8)
+    figure.suptitle(figure_text(title, 20 + 26 * n_columns), fontsize=8)
     return figure
 
 
-def save_heads(found: Heads, path: Path, suffix: str) -> None:
+def save_figure(figure: Figure, path: Path, suffix: str) -> None:
     """Writes the figure into a file, in the format of this suffix."""
     form = suffix.lower().removeprefix(".")
     metadata = {"Software": None} if form == "png" else {"Date": None, "Creator": None}
-    heads_figure(found).savefig(path, format=form, metadata=metadata)
+    figure.savefig(path, format=form, metadata=metadata)
 
 
-def _rows(found: Heads) -> list[list[tuple[LayerMaps, Head]]]:
+def _rows(titled: Sequence[TitledLayer]) -> list[list[tuple[LayerMaps, Head]]]:
     """The panels of each row."""
-    by_layer = [[(layer, head) for head in found.of_layer(layer)] for layer in found.maps.layers]
+    by_layer = [[(layer, head) for head in heads] for _, layer, heads in titled]
     if all(len(heads) == 1 for heads in by_layer):
         by_layer = [[heads[0] for heads in by_layer]]
     return [heads[first : first + _MOST_COLUMNS] for heads in by_layer for first in range(0, len(heads), _MOST_COLUMNS)]

@@ -4,7 +4,8 @@ import sys
 
 from rich.table import Table
 
-from attnsweep.orchestrator.inspection.heads import Head, Heads
+from attnsweep.orchestrator.inspection.head import Head
+from attnsweep.orchestrator.inspection.heads import Heads
 from attnsweep.orchestrator.terminal import PlainConsole
 
 _SHOWN = (

@@ -6,7 +6,8 @@ from typing import Any
 
 import pyarrow.compute as pc
 
-from attnsweep.orchestrator.inspection.heads import Head, Heads, has_end, joined, looked_at
+from attnsweep.orchestrator.inspection.head import Head
+from attnsweep.orchestrator.inspection.heads import Heads, has_end, joined, looked_at
 from attnsweep.orchestrator.inspection.kept_weights import by_shape, ended_states
 from attnsweep.orchestrator.inspection.replay import recorded_rows
 from attnsweep.orchestrator.ledger.reader import Ledger

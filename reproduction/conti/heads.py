@@ -5,8 +5,8 @@ from pathlib import Path
 
 from rich.console import Console
 
-from attnsweep.orchestrator.inspection.heads import Head, Heads, heads_of
-from attnsweep.orchestrator.inspection.heads_figure import heads_figure
+from attnsweep.orchestrator.inspection.head import Head
+from attnsweep.orchestrator.inspection.heads import Heads, heads_of
 from attnsweep.orchestrator.ledger.reader import Ledger
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
 from attnsweep.reproduction.comparison import ComparedValue, Comparison, save_figure
@@ -26,9 +26,7 @@ def compare(sweep: SweepDirectory, directory: Path, sentence: int) -> Comparison
     rows = sorted(Ledger(sweep.place).trainings().to_pylist(), key=lambda row: int(row["param_n_heads"]))
     found = [heads_of(sweep, row["training_id"], sentence) for row in rows]
     figures = [
-        path
-        for at, each in enumerate(found, 1)
-        for path in save_figure(heads_figure(each), directory, f"conti-fig{at}")
+        path for at, each in enumerate(found, 1) for path in save_figure(each.plot(), directory, f"conti-fig{at}")
     ]
     return Comparison(
         title="conti-heads: what the heads of a trained translator look at, with 1 head a layer and with 8",

@@ -57,6 +57,7 @@ def shown(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shown]:
         yield Shown(directory, url)
 
 
+@pytest.mark.scale
 def test_the_dashboard_has_the_sweeps_trials(shown: Shown) -> None:
     [summary] = shown.get("studies")["study_summaries"]
     assert (summary["study_name"], summary["directions"]) == (shown.directory.sweep, ["minimize"])

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from selenium.webdriver import ActionChains
+from selenium.webdriver import ActionChains, Keys
 from selenium.webdriver.support.wait import WebDriverWait
 
 from attnsweep.orchestrator import report
@@ -251,6 +251,10 @@ def test_a_click_on_a_point_shows_the_ledgers_numbers(page: str, browser: Browse
         assert commands == [["attnsweep", verb, "sweep", "3/0"] for verb in ("heads", "replay", "why")]
         assert "Its attention maps are not in this page" in browser.find("//div[@class='heads']").text
 
+
+def test_the_maps_of_a_training_are_read_cell_by_cell(page: str, browser: Browser) -> None:
+    with _opened(browser, page):
+        browser.find("//label[text()='trial']/input").send_keys("3", Keys.ENTER)
         browser.click("//table[contains(@class, 'replicates')]//button[text()='1']")
         drawn = browser.evaluate(
             "[...element.querySelectorAll('canvas')]"

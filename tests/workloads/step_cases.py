@@ -5,8 +5,10 @@ few counts in each evaluation. Collected by `test_devices`, in a process of its 
 """
 
 import inspect
+import sys
 from dataclasses import dataclass
 from itertools import product
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -20,13 +22,16 @@ from attnsweep.workloads.engine.contract import Batch, Lanes, Training, Workload
 from attnsweep.workloads.engine.pack import Pack
 from attnsweep.workloads.formal_languages import FormalLanguages
 from attnsweep.workloads.gpt import GPTWorkload
-from attnsweep.workloads.parameters import TrainingParameters, Value
+from attnsweep.workloads.parameters import Value
 from attnsweep.workloads.registry import load_workload
 from attnsweep.workloads.testing import defaults
 from attnsweep.workloads.translation import Translation
 from tests.workloads.device_cases import FULL, INDUCTION, LANGUAGE, PAIRS, TABLE, TRANSLATOR
 from tests.workloads.device_watch import COPY_TO_HOST, NUMBER_READ, SHAPE_FROM_DATA, Watch, watched
 from tests.workloads.pretend_device import pretend_device
+
+sys.path.append(str(Path(__file__).parents[2] / "benchmarks"))
+from shared.gpu_shapes import unprobed
 
 N_STEPS, FIRST_STEPS, LAST_STEPS = 70, 2, 2
 """Steps of a training, and those at its ends that are not watched: they are probed."""
@@ -78,17 +83,6 @@ CASES = {
     "induction, Adam": Case(GPTWorkload(), INDUCTION, 332),
     "translation, Adam": Case(Translation(), TRANSLATOR, 430),
 }
-
-
-def unprobed(workload: Workload[Any]) -> Workload[Any]:
-    """The same problem, probed at both ends only."""
-
-    class Unprobed(type(workload)):  # type: ignore[misc]
-        def probe_steps(self, parameters: TrainingParameters) -> tuple[int, ...]:
-            return 0, parameters.n_steps
-
-    found: Workload[Any] = Unprobed()
-    return found
 
 
 def steps_of(workload: Workload[Any], values: dict[str, Value], n_steps: int = N_STEPS) -> Watch:

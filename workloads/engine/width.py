@@ -19,7 +19,7 @@ def width_on(device: str, n_trainings: int) -> int | None:
         device: `cpu` or `cuda`.
         n_trainings: With which the pack begins: the column `pack_size`.
     """
-    return max(_NARROWEST, 1 << (n_trainings - 1).bit_length()) if device == "cuda" else None
+    return max(_NARROWEST, 1 << (n_trainings - 1).bit_length()) if device != "cpu" else None
 
 
 def filled_up(value: Tensor, size: int) -> Tensor:

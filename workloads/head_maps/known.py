@@ -1,5 +1,6 @@
 """The maps of each kind of model. Axes: H head, B sentence, Q query token, K key token, M position, S token row."""
 
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -44,6 +45,9 @@ def head_maps(
     Raises:
         UserError: If the model has no attention heads, or there is no such sentence.
     """
+    if training.parameters.dtype == "bfloat16":
+        # As probes measure: rounded to 8 bits, weights would not sum to 1.
+        training = replace(training, parameters=replace(training.parameters, dtype="float32"))
     lanes = Lanes([training], torch.device("cpu"))
     module = workload.build(training.parameters).to(lanes.dtype)
     module.load_state_dict(dict(state), strict=False)

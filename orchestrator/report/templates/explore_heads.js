@@ -48,12 +48,13 @@ function makeHeads(sweep, name) {
   if (!maps) {
     return make("div", { class: "heads" }, make("p", { class: "note" }, "Its attention maps are not in this page; this trains it again and draws them:"), command);
   }
+  const isSigned = maps.layers.some((layer) => layer.heads.some((head) => head.weights.type === "i1"));
   const parts = maps.layers.flatMap((layer) => {
     const told = make("p", { class: "note told" }, "Rest the pointer on a cell: query → key, weight.");
     const figures = layer.heads.map((head) => makeMap(layer, head, told));
     return [make("h4", {}, layer.title), make("div", { class: "head-maps" }, ...figures), told];
   });
   return make("div", { class: "heads" }, make("h4", {}, "Attention maps where it ended"),
-    make("p", { class: "note" }, `${maps.text}. Rows are queries, columns keys; the stronger the colour, the larger the weight, up to the largest of the layer.`),
+    make("p", { class: "note" }, `${maps.text}. Rows are queries, columns keys; the stronger the colour, the larger the weight, up to the largest of the layer${isSigned ? "; weights below 0 have the other colour" : ""}. Below each: the head, its role, and the structure that it is nearest to, if any.`),
     ...parts, make("p", { class: "note" }, "As a figure, with the tokens beside it:"), command);
 }

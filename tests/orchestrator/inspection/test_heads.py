@@ -12,8 +12,6 @@ import torch
 
 from attnsweep import Categorical, Ledger, Sweep
 from attnsweep.orchestrator import cli
-from attnsweep.orchestrator.inspection.heads import heads_of
-from attnsweep.orchestrator.inspection.heads_figure import heads_figure
 from attnsweep.orchestrator.inspection.kept_weights import keep_weights, trained_weights
 from attnsweep.orchestrator.inspection.shown_heads import maps_of
 from attnsweep.orchestrator.report.sweep_report import read_sweep_report
@@ -21,6 +19,7 @@ from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
 from attnsweep.workloads.engine.contract import Lanes, Training
 from attnsweep.workloads.gpt import GPTWorkload
 from attnsweep.workloads.gpt.parameters import GPTParameters
+from tests.across.documents import DOCUMENTS, blocks
 from tests.orchestrator.trained_sweep import trained_sweep
 
 SPEC = Sweep(
@@ -171,10 +170,20 @@ def test_the_report_gets_the_maps_of_some_trainings(sweep: SweepDirectory) -> No
                 assert head["title"].split(": ")[1].startswith(("none", "previous", "induction"))
 
 
-def test_the_figure_has_a_panel_for_each_head_and_its_structure(sweep: SweepDirectory) -> None:
-    found = heads_of(sweep, name_of(sweep, param_init_sigma=0.3, param_n_heads=2))
-    figure = heads_figure(found)
-    images = [panel.images[0] for panel in figure.axes if panel.images]
+def test_in_python_they_are_a_table_and_a_figure_with_a_panel_for_each_head(sweep: SweepDirectory) -> None:
+    name = name_of(sweep, param_init_sigma=0.3, param_n_heads=2)
+    (snippet,) = (each for each in blocks(DOCUMENTS["roles.md"], "python") if "trained_heads" in each)
+    for documented, ours in (("sweeps/head_roles", str(sweep.place)), ("12/3", name), ("sentence=9", "sentence=3")):
+        assert documented in snippet
+        snippet = snippet.replace(documented, ours)
+    names: dict[str, Any] = {}
+    exec(compile(snippet, "docs/roles.md", "exec"), names)
+    found = names["found"]
+    assert repr(found).startswith(f"Heads({name} {found.row['outcome']}, sentence 3: ")
+    table = found.to_arrow().to_pylist()
+    assert [(row["layer"], row["head"]) for row in table] == [(0, 0), (0, 1), (1, 0), (1, 1)]
+    assert [row["score_previous_token"] for row in table] == [each.scores["previous_token"] for each in found.heads]
+    images = [panel.images[0] for panel in names["figure"].axes if panel.images]
+    drawn = {tuple(image.get_array().ravel().tolist()) for image in images}
     assert len(images) == 4
-    drawn = {tuple(image.get_array().ravel().tolist()) for image in images}  # type: ignore[union-attr]
     assert drawn == {tuple(head.weights_QK.flatten().tolist()) for head in found.heads}

@@ -178,6 +178,7 @@ def silent_store() -> Iterator[str]:
         yield f"http://127.0.0.1:{server.getsockname()[1]}"
 
 
+@pytest.mark.scale
 @pytest.mark.slow
 def test_what_is_given_up_logs_nothing_after(silent_store: str, tmp_path: Path) -> None:
     """By then another process may log it."""
@@ -234,6 +235,7 @@ def test_the_process_loads_neither_torch_nor_ray(client: MlflowClient, tmp_path:
     assert done.stdout == "[]\n"
 
 
+@pytest.mark.scale
 @pytest.mark.slow
 def test_the_next_sweep_of_a_driver_takes_the_process_that_has_ended_the_last(
     client: MlflowClient, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

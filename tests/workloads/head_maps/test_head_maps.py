@@ -121,6 +121,12 @@ def test_a_gpts_maps_are_read_off_while_it_answers() -> None:
         assert layer.keys == tuple(map(str, token_BT[3].tolist()))
 
 
+def test_a_training_in_bfloat16_is_looked_at_in_float32() -> None:
+    training = Training(GPTParameters(dtype="bfloat16", init_sigma=0.5, eval_batch_size=2), 0)
+    (layer,) = head_maps(GPTWorkload(), training, _started(GPTWorkload(), training)[1]).layers
+    assert layer.weights_HQK.sum(-1).numpy() == pytest.approx(1.0, abs=1e-6)
+
+
 def test_what_has_no_heads_or_no_such_sentence_is_a_mistake() -> None:
     reduced = Training(CategoryPairsParameters(), 0)
     with pytest.raises(UserError, match="got 'a training of category_pairs', expected one with attention heads"):
