@@ -221,7 +221,7 @@ def _drive(
         def should_stop() -> bool:
             nonlocal shown
             if clock.now - shown > _SHOW_SECONDS_PER_TRAINER * trainers:
-                _show_progress(display, beacon, pool, loop)
+                _show_progress(display, beacon, pool, loop, "")
                 shown = clock.now
             return part == "first_report" and pool.first_report is not None
 

@@ -72,6 +72,42 @@ def why(
         typer.echo(found.to_json())
 
 
+def heads(
+    directory: SweepDir,
+    training_id: Annotated[
+        str,
+        typer.Argument(metavar="TRAINING_ID", help="A training_id or its beginning, or TRIAL/REPLICATE, such as 12/3."),
+    ],
+    sentence: Annotated[
+        int | None, typer.Option(min=0, help="Number of the held-out sentence; default: one of median length.")
+    ] = None,
+    out: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="PNG or SVG to write; default: ./heads-TRAINING_ID.png.")
+    ] = None,
+    trust: Trust = False,
+    as_json: AsJson = False,
+) -> None:
+    """Draw what each attention head of a training looks at where it ended, with its role and nearest structure."""
+    from attnsweep.orchestrator.inspection.heads import heads_of
+    from attnsweep.orchestrator.inspection.heads_figure import check_format, save_figure
+    from attnsweep.orchestrator.inspection.heads_screen import print_heads
+    from attnsweep.orchestrator.storage.output_file import check_output, writing_file
+    from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
+
+    file = out or Path(f"heads-{training_id.replace('/', '-')}.png")
+    check_format(file)
+    check_output(file)
+    if trust:
+        trust_code_of(directory)
+    found = heads_of(SweepDirectory.open(directory), training_id, sentence)
+    with writing_file(file) as path:
+        save_figure(found.plot(), path, file.suffix)
+    print_heads(found, stderr=as_json)
+    _say(f"maps in {file}")
+    if as_json:
+        typer.echo(found.to_json())
+
+
 def audit(
     directory: SweepDir,
     tracking_uri: TrackingUri = None,

@@ -2,6 +2,7 @@
 
 import sys
 from enum import StrEnum
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -9,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from typer.exceptions import TyperException
 
-from attnsweep.orchestrator.checking_commands import EXIT_FAULT, audit, check_gradients, forecast, replay, why
+from attnsweep.orchestrator.checking_commands import EXIT_FAULT, audit, check_gradients, forecast, heads, replay, why
 from attnsweep.orchestrator.running.signals import sigterm_as_ctrl_c
 from attnsweep.orchestrator.running_commands import EXIT_INTERRUPTED, mlflow_sync, resume, run
 from attnsweep.orchestrator.storage.credentials import without_credentials
@@ -174,15 +175,21 @@ def merge(
 @app.command()
 def gc(
     directories: Annotated[list[str], typer.Argument(metavar="DIR...", help="One sweep directory or several.")],
-    delete: Annotated[
-        bool, typer.Option("--delete", help="Remove these files; without it they are only shown.")
-    ] = False,
+    delete: Annotated[bool, typer.Option("--delete", help="Remove it; without this flag it is only shown.")] = False,
+    thin_curves: Annotated[
+        int | None,
+        typer.Option(
+            metavar="K",
+            min=2,
+            help="Also thin the curves of finished sweeps: every K-th probe stays, with the first and the last.",
+        ),
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Show what a sweep directory no longer needs, and free it."""
     from attnsweep.orchestrator.report.screen.garbage import collect_garbage
 
-    collect_garbage(directories, delete=delete, as_json=as_json)
+    collect_garbage(directories, delete=delete, thin=thin_curves, as_json=as_json)
 
 
 @app.command()
@@ -192,6 +199,10 @@ def report(
     why: Annotated[
         bool, typer.Option("--why", help="Also train up to three stuck trainings again, and say why they are stuck.")
     ] = False,
+    heads: Annotated[
+        int | None,
+        typer.Option("--heads", metavar="N", min=1, help="Also train up to N trainings again, for attention maps."),
+    ] = None,
     watch: Annotated[
         bool, typer.Option("--watch", help="Write it again whenever a ledger has changed, until the run ends.")
     ] = False,
@@ -201,20 +212,25 @@ def report(
     from attnsweep.orchestrator.report.page import write_report
     from attnsweep.orchestrator.report.watching import watch_report
 
-    if watch and why:
-        raise UserError("--why", given="--why --watch", expected="one of them", fix="leave --watch out")
+    for flag, given in (("--why", why), ("--heads", heads)):
+        if watch and given:
+            raise UserError(flag, given=f"{flag} --watch", expected="one of them", fix="leave --watch out")
     if watch:
         watch_report(directories, out, typer.echo)
         return
     if trust:
         for each in directories:
             trust_code_of(each)
-    asks = None
+    asks = maps = None
     if why:
         from attnsweep.orchestrator.inspection.why_page import pages_of
 
         asks = pages_of
-    typer.echo(write_report(directories, out, asks))
+    if heads is not None:
+        from attnsweep.orchestrator.inspection.shown_heads import maps_of
+
+        maps = partial(maps_of, most=heads)
+    typer.echo(write_report(directories, out, asks, maps))
 
 
 @app.command()
@@ -239,10 +255,17 @@ def reproduce(
     directory: Annotated[
         str | None, typer.Option("--dir", help="Directory for the results; default: ./sweeps/<name>-<time>.")
     ] = None,
+    full: Annotated[
+        bool, typer.Option("--full", help="At the size of the publication, where ours is smaller.")
+    ] = False,
+    corpus: Annotated[
+        str | None,
+        typer.Option(metavar="FILE", help="With your own parallel text, prepared by attnsweep prepare-corpus."),
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Reproduce a figure or table of the literature, or of the documentation."""
-    from attnsweep.orchestrator.reproductions import find_reproduction, load_reproductions
+    from attnsweep.orchestrator.reproductions import find_reproduction, load_reproductions, with_options
 
     reproductions, errors = load_reproductions()
     for error in errors:
@@ -252,7 +275,7 @@ def reproduce(
         for each in reproductions.values():
             typer.echo(f"{each.name:{width}}  {each.cost:>6}  {each.title} ({each.source})")
         return
-    reproduction = find_reproduction(name, reproductions)
+    reproduction = with_options(find_reproduction(name, reproductions), full=full, corpus=corpus)
     path = local_path(new_directory(reproduction.name, directory), "--dir")
     found = reproduction.run(path, _stderr())
     found.print(_stderr())
@@ -262,6 +285,7 @@ def reproduce(
 
 app.command()(replay)
 app.command()(why)
+app.command()(heads)
 app.command()(audit)
 app.command(name="check-gradients")(check_gradients)
 app.command()(forecast)

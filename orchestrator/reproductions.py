@@ -60,6 +60,18 @@ class Reproduction(Protocol):
         """
 
 
+@runtime_checkable
+class Choosable(Reproduction, Protocol):
+    """A reproduction with options; `attnsweep.Reproduction` is one."""
+
+    def chosen(self, *, full: bool, corpus: str | None) -> Reproduction:
+        """With `--full`, the size of the publication, or with the parallel text of `--corpus`.
+
+        Raises:
+            UserError: For an option that it does not have.
+        """
+
+
 def load_reproductions() -> tuple[dict[str, Reproduction], list[UserError]]:
     """All reproductions by name, and one error for each entry point or name that cannot be used."""
     found: dict[str, Reproduction] = {}
@@ -95,6 +107,20 @@ def find_reproduction(name: str, reproductions: Mapping[str, Reproduction]) -> R
         fix = did_you_mean(name, reproductions, otherwise="see `attnsweep reproduce`")
         raise UserError("NAME", given=name, expected=f"one of {', '.join(reproductions)}", fix=fix)
     return reproductions[name]
+
+
+def with_options(reproduction: Reproduction, *, full: bool, corpus: str | None) -> Reproduction:
+    """The reproduction with the options of the command line.
+
+    Raises:
+        UserError: For an option that it does not have.
+    """
+    if isinstance(reproduction, Choosable):
+        return reproduction.chosen(full=full, corpus=corpus)
+    if full or corpus is not None:
+        option = "--full" if full else "--corpus"
+        raise UserError(option, given=reproduction.name, expected="a reproduction with options", fix="leave it out")
+    return reproduction
 
 
 def _ours_first(entry: EntryPoint) -> tuple[bool, str, str]:

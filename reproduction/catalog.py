@@ -1,9 +1,11 @@
 """The reproductions that attnsweep ships. Importing this file is cheap: a reproduction is imported when it runs."""
 
 import pkgutil
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+from attnsweep.workloads.errors import UserError
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -25,6 +27,9 @@ class Reproduction:
         cost: The time that it takes on 2 CPU cores.
         function: `module:function`, a function `reproduce(directory, console) -> Comparison` that writes its sweeps
             and figures into the directory.
+        full: The same at the size of the publication, for `--full`; empty if `function` has that size.
+        of_corpus: `module:function` that takes the user's parallel text too, for `--corpus FILE`; empty if none does.
+        corpus: That text.
     """
 
     name: str
@@ -32,10 +37,29 @@ class Reproduction:
     source: str
     cost: str
     function: str
+    full: str = ""
+    of_corpus: str = ""
+    corpus: str | None = None
+
+    def chosen(self, *, full: bool, corpus: str | None) -> "Reproduction":
+        """With the options of the command line.
+
+        Raises:
+            UserError: For an option that it does not have, or both.
+        """
+        for option, is_given, has_it in (("--full", full, self.full), ("--corpus", corpus is not None, self.of_corpus)):
+            if is_given and not has_it:
+                raise UserError(option, given=self.name, expected=f"a reproduction with {option}", fix="leave it out")
+        if full and corpus is not None:
+            raise UserError("--corpus", given=corpus, expected="no --full beside it", fix="leave one out")
+        if corpus is not None:
+            return replace(self, function=self.of_corpus, corpus=corpus)
+        return replace(self, function=self.full) if full else self
 
     def run(self, directory: Path, console: "Console") -> "Comparison":
         """Reproduces it, and writes the rows to `<name>.json` beside the figures."""
-        comparison: Comparison = pkgutil.resolve_name(self.function)(directory, console)
+        more = () if self.corpus is None else (self.corpus,)
+        comparison: Comparison = pkgutil.resolve_name(self.function)(directory, console, *more)
         comparison.write(directory / f"{self.name}.json")
         return comparison
 
@@ -44,6 +68,7 @@ _SHIN = "Shin & Matzinger 2025"
 _CHIANG = "Chiang & Cholak 2022"
 _BOUE = "Boue 2025"
 _ZEROS = "attnsweep, docs/zeros.md"
+_MISSION = "attnsweep, docs/mission.md"
 _GPT = "attnsweep, docs/gpt.md"
 _TRANSLATION = "attnsweep, docs/translation.md"
 
@@ -61,6 +86,7 @@ REPRODUCTIONS = (
         source=f"{_SHIN}, section 4.1, Figure 2",
         cost="5 min",
         function="attnsweep.reproduction.shin.fig2:reproduce",
+        full="attnsweep.reproduction.shin.fig2:reproduce_full",
     ),
     Reproduction(
         name="shin-fig3",
@@ -68,6 +94,7 @@ REPRODUCTIONS = (
         source=f"{_SHIN}, section 4.1, Figure 3",
         cost="5 min",
         function="attnsweep.reproduction.shin.fig3:reproduce",
+        full="attnsweep.reproduction.shin.fig3:reproduce_full",
     ),
     Reproduction(
         name="shin-zeros",
@@ -87,7 +114,7 @@ REPRODUCTIONS = (
         name="chiang-fig2",
         title="cross-entropy of the exact transformers for FIRST and PARITY by length",
         source=f"{_CHIANG}, section 4, Figure 2",
-        cost="1 min",
+        cost="2 min",
         function="attnsweep.reproduction.chiang.fig2:reproduce",
     ),
     Reproduction(
@@ -145,6 +172,7 @@ REPRODUCTIONS = (
         source=f"{_CHIANG}, section 6, Table 1",
         cost="10 min",
         function="attnsweep.reproduction.chiang.table1:reproduce",
+        of_corpus="attnsweep.reproduction.chiang.table1_of_corpus:reproduce",
     ),
     Reproduction(
         name="conti-table6",
@@ -159,6 +187,13 @@ REPRODUCTIONS = (
         source="Conti 2024, table 7",
         cost="1 min",
         function="attnsweep.reproduction.conti.tables:reproduce_table_7",
+    ),
+    Reproduction(
+        name="conti-heads",
+        title="what the heads of a trained translator look at, with 1 head a layer and with 8",
+        source="Conti 2024, Figures 1 and 2",
+        cost="2 min",
+        function="attnsweep.reproduction.conti.heads:reproduce",
     ),
     Reproduction(
         name="boue-counts",
@@ -224,6 +259,20 @@ REPRODUCTIONS = (
         function="attnsweep.reproduction.studies.full_models:reproduce_kicks",
     ),
     Reproduction(
+        name="mission-pairs",
+        title="initialization, epsilon, attention's scale and precision at once: what decides who ends at the zero",
+        source=_MISSION,
+        cost="30 min",
+        function="attnsweep.reproduction.studies.mission_pairs:reproduce",
+    ),
+    Reproduction(
+        name="mission-translators",
+        title="initialization, epsilon, attention's scale and structure at once: loss of translators, roles of heads",
+        source=_MISSION,
+        cost="45 min",
+        function="attnsweep.reproduction.studies.mission_translators:reproduce",
+    ),
+    Reproduction(
         name="gpt-stages",
         title="when the attention of a GPT begins to select, by initialization, epsilon, form and tying",
         source=_GPT,
@@ -236,6 +285,13 @@ REPRODUCTIONS = (
         source=_TRANSLATION,
         cost="50 min",
         function="attnsweep.reproduction.studies.translator_heads:reproduce",
+    ),
+    Reproduction(
+        name="positional-power",
+        title="which share of heads with attention planted at one offset is labelled positional",
+        source=_TRANSLATION,
+        cost="1 min",
+        function="attnsweep.reproduction.studies.positional_power:reproduce",
     ),
     Reproduction(
         name="translator-structure",

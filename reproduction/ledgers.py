@@ -1,6 +1,9 @@
 """The ledgers behind the numbers of the documents, as docs/ledgers holds them: finished sweeps, one file per table.
 
 python -m attnsweep.reproduction.ledgers sweeps/zeros/stuck_full docs/ledgers/stuck_full --ends
+
+Of an interrupted sweep whose trials do not depend on each other, `--trials M` takes the first M: the sweep that
+`attnsweep run --trials M` would have trained.
 """
 
 import argparse
@@ -19,11 +22,13 @@ from attnsweep.orchestrator.storage.sweep_directory import COURSE_FILE, SWEEP_FI
 from attnsweep.workloads.errors import UserError
 from attnsweep.workloads.registry import load_workload
 
-_ALL = "from {}"
-_ENDS = "from {} qualify step = max(step) over (partition by training_id, metric)"
+_ALL = "from {} where trial < {}"
+_ENDS = "from {} where trial < {} qualify step = max(step) over (partition by training_id, metric)"
+_INDEPENDENT = ("random",)
+"""Samplers whose first trials are the same however many follow."""
 
 
-def publish(source: Path, target: Path, *, ends_only: bool) -> int:
+def publish(source: Path, target: Path, *, ends_only: bool, trials: int | None = None) -> int:
     """Writes a copy of a finished sweep that can be queried, reported and opened, and not resumed.
 
     It has no journal of the study. Of the command that made the sweep, only the names of files are kept.
@@ -32,32 +37,50 @@ def publish(source: Path, target: Path, *, ends_only: bool) -> int:
         source: A sweep directory.
         target: The copy to make.
         ends_only: Keep the last value of each curve alone.
+        trials: Keep the first trials alone, all of which must have ended; default all of a finished sweep.
 
     Returns:
         Its size in bytes.
 
     Raises:
-        UserError: If there is no finished sweep, its workload is not shipped, or the target exists.
+        UserError: If there is no finished sweep, or these trials have not ended, the workload is not shipped, or the
+            target exists.
     """
     sweep = SweepDirectory.open(source)
-    if not sweep.finished or sweep.code:
+    if sweep.code or not (sweep.finished if trials is None else _have_ended(sweep, trials)):
         raise UserError("SWEEP", given=str(source), expected="a finished sweep of a shipped workload", fix="resume it")
     if target.exists():
         raise UserError("TARGET", given=str(target), expected="a new directory", fix="remove it, or name another")
+    spec = sweep.spec if trials is None else sweep.spec.but(trials=trials)
     with Ledger(source).connect() as connection:
         queries = {"trainings": _ALL, "curves": _ENDS if ends_only else _ALL, "heads": _ALL}
-        tables = {name: connection.sql(query.format(name)).to_arrow_table() for name, query in queries.items()}
+        tables = {
+            name: connection.sql(query.format(name, spec.trials)).to_arrow_table() for name, query in queries.items()
+        }
     target.mkdir(parents=True)
     schemas = schemas_of(load_workload(sweep.spec.workload))
     tables["trainings"] = _with_new_columns(tables["trainings"], schemas["trainings"])
-    with LedgerWriter(locate(target), schemas, sweep.spec_sha256) as writer:
+    kept = sweep if trials is None else replace(sweep, spec=spec, spec_sha256=spec.sha256())
+    with LedgerWriter(locate(target), schemas, kept.spec_sha256) as writer:
         writer.commit("published", *(table if table.num_rows else None for table in tables.values()))
     words = sweep.provenance["command"].split()
     command = " ".join(Path(word).name if word.startswith("/") else word for word in words)
-    (target / SWEEP_FILE).write_text(replace(sweep, provenance={**sweep.provenance, "command": command}).text())
-    (target / COURSE_FILE).write_bytes((source / COURSE_FILE).read_bytes())
+    (target / SWEEP_FILE).write_text(replace(kept, provenance={**sweep.provenance, "command": command}).text())
+    if trials is None:
+        (target / COURSE_FILE).write_bytes((source / COURSE_FILE).read_bytes())
+    else:
+        SweepDirectory.open(target).record_run(finished=True, seconds=sweep.seconds_spent)
     (target / LEASE_FILE).unlink(missing_ok=True)
     return sum(path.stat().st_size for path in target.rglob("*") if path.is_file())
+
+
+def _have_ended(sweep: SweepDirectory, trials: int) -> bool:
+    """Whether the first trials are there and would be the same in a sweep of so many."""
+    if sweep.is_extended or sweep.spec.sampler not in _INDEPENDENT or not isinstance(sweep.spec.replicates, int):
+        return False
+    with Ledger(sweep.place).connect() as connection:
+        [(n,)] = connection.execute("select count(*) from trainings where trial < ?", [trials]).fetchall()
+    return bool(n == trials * sweep.spec.replicates)
 
 
 def _with_new_columns(table: pa.Table, schema: pa.Schema) -> pa.Table:
@@ -74,9 +97,10 @@ def main() -> int:
     parser.add_argument("sweep", type=Path)
     parser.add_argument("target", type=Path)
     parser.add_argument("--ends", action="store_true", help="keep only the last value of each curve")
+    parser.add_argument("--trials", type=int, metavar="M", help="keep the first M trials of an interrupted sweep")
     given = parser.parse_args()
     try:
-        n_bytes = publish(given.sweep, given.target, ends_only=given.ends)
+        n_bytes = publish(given.sweep, given.target, ends_only=given.ends, trials=given.trials)
     except UserError as error:
         print(error, file=sys.stderr)  # noqa: T201
         return 2

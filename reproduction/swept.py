@@ -21,6 +21,7 @@ def swept(
     *,
     seed: int | None = None,
     local: bool = False,
+    changed: Sweep | None = None,
 ) -> SweepDirectory:
     """Runs or resumes a shipped sweep to its end.
 
@@ -32,13 +33,14 @@ def swept(
         engine: The engine with which the documents' numbers were measured; the others differ in the last digits.
         seed: Of a new sweep; default that of the shipped one.
         local: Train in this process, without Ray.
+        changed: What to run in place of the shipped sweep.
 
     Raises:
         UserError: If the folder holds another sweep.
         SweepError: If the sweep cannot continue.
         KeyboardInterrupt: If a signal stopped the sweep early; it can be resumed.
     """
-    path, spec, resources = directory / name, load_sweep(name), Resources(engine=engine, local=local)
+    path, spec, resources = directory / name, changed or load_sweep(name), Resources(engine=engine, local=local)
     if (path / SWEEP_FILE).exists():
         if not is_same_but_for_seed(SweepDirectory.open(path).spec, spec):
             raise UserError(

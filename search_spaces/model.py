@@ -32,7 +32,9 @@ def first_mistake(error: ValidationError, fields: Iterable[str] = ()) -> SpecErr
         error: Pydantic's error.
         fields: The fields that there are.
     """
-    first = error.errors(include_url=False)[0]
+    mistakes = error.errors(include_url=False)
+    # A misspelled field is missing too.
+    first = next((each for each in mistakes if each["type"] == "extra_forbidden"), mistakes[0])
     place = ".".join(str(part) for part in first["loc"]) or "spec"
     hints = {
         "extra_forbidden": (

@@ -21,6 +21,9 @@ OUTCOMES: Mapping[str, str] = MappingProxyType(
 )
 """How a training ends, in the order of every table and figure."""
 
+MOVING_SHARE = 0.01
+"""A loss that fell by more than this share over the last fifth of the steps still moves."""
+
 STUCK_OUTCOMES = ("degenerate_zero", "marginal", "runaway")
 """The outcomes that count as stuck."""
 

@@ -7,7 +7,7 @@ import duckdb
 
 from attnsweep.orchestrator.analysis.labels import outcome_order
 
-_METRIC = "eval_loss"
+_LOSS = "eval_loss"
 _MOST_STEPS = 100
 """If there are more distinct steps than this, they are grouped: trainings of many lengths are probed at many steps."""
 
@@ -21,7 +21,7 @@ from curves where metric = ? group by all
 """
 _QUARTILES = """
 with probed as materialized ({probed}),
-chosen as (from trainings where {where}),
+chosen as (from {trainings} where {where}),
 grid as (select distinct {group}, step from probed join chosen using (trial, replicate)),
 ended as (
     select trial, replicate, {group}, coalesce(max(step), -1) as last_step,
@@ -71,7 +71,13 @@ class LearningCurve:
 
 
 def quartile_curves(
-    connection: duckdb.DuckDBPyConnection, group: str, value: str = "value", where: str = "true"
+    connection: duckdb.DuckDBPyConnection,
+    group: str,
+    value: str = "value",
+    where: str = "true",
+    *,
+    trainings: str = "trainings",
+    metric: str = _LOSS,
 ) -> dict[Any, tuple[CurveQuartiles, ...]]:
     """The quartiles by step for each group, at steps where at least half of the group has a finite loss.
 
@@ -85,13 +91,19 @@ def quartile_curves(
         value: The quantity whose quartiles are computed: an SQL expression in `value` (the loss) and columns of
             `trainings`.
         where: Which trainings count: an SQL condition on `trainings`.
+        trainings: A table to take for `trainings`: with trial, replicate, outcome, diverged_step and the group.
+        metric: The curve that is the loss.
     """
-    ((n_steps,),) = connection.execute("select count(distinct step) from curves where metric = ?", [_METRIC]).fetchall()
+    ((n_steps,),) = connection.execute("select count(distinct step) from curves where metric = ?", [metric]).fetchall()
     query = _QUARTILES.format(
-        probed=_AT_STEPS if n_steps <= _MOST_STEPS else _IN_BINS, group=group, value=value, where=where
+        probed=_AT_STEPS if n_steps <= _MOST_STEPS else _IN_BINS,
+        group=group,
+        value=value,
+        where=where,
+        trainings=trainings,
     )
     points: dict[Any, list[CurveQuartiles]] = {}
-    for label, step, n, quartiles in connection.execute(query, [_METRIC]).fetchall():
+    for label, step, n, quartiles in connection.execute(query, [metric]).fetchall():
         points.setdefault(label, []).append(CurveQuartiles(step, n, *quartiles))
     return {label: tuple(found) for label, found in points.items()}
 

@@ -186,9 +186,14 @@ def _checks(
     return counts, [
         Check(f"{in_one_line(counts)} trials{refused}", (*compare_trials(books), *compare_pruned(books))),
         Check(f"{in_one_line(trainings)}; parameters, seeds and ids recomputed", compare_trainings(books)),
-        Check("curves and heads belong to these trainings; only failed ones lack curves", links),
+        Check(f"curves and heads belong to these trainings; only failed ones lack curves{_thinned(books)}", links),
         Check(f"MLflow: {runs}", projection),
     ]
+
+
+def _thinned(books: Books) -> str:
+    every = Ledger(books.directory.place).curves_every()
+    return f" (thinned to one probe in {every})" if every > 1 else ""
 
 
 def _attempt(subject: str, fix: str, reading: Callable[[], T]) -> T | Problem:

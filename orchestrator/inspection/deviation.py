@@ -126,13 +126,19 @@ class Deviation:
         return abs(a - b) / (max(abs(a), abs(b), self.loss_level) or 1.0)
 
 
-def deviation(recorded: Rows, replayed: Rows) -> Deviation:
-    """Compares the rows of one training with those of its replay."""
+def deviation(recorded: Rows, replayed: Rows, *, thinned: bool = False) -> Deviation:
+    """Compares the rows of one training with those of its replay.
+
+    Args:
+        recorded, replayed: The rows.
+        thinned: Whether some of the recorded probes are gone: the replay's are compared where they are left.
+    """
     (one,), (other,) = recorded.trainings.to_pylist(), replayed.trainings.to_pylist()
     numbers = [(name, _single(one, name), _single(other, name)) for name in _NUMBERS]
+    curves, again = _curves(recorded.curves), _curves(replayed.curves)
     numbers += [
         ("levels", _levels(one), _levels(other)),
-        ("curves", _curves(recorded.curves), _curves(replayed.curves)),
+        ("curves", curves, {key: value for key, value in again.items() if key in curves} if thinned else again),
         ("heads", _heads(recorded.heads), _heads(replayed.heads)),
     ]
     return Deviation(

@@ -63,7 +63,7 @@ def replay(directory: SweepDirectory, name: str, trace: Path | None = None) -> R
         UserError: If there is no such training, the workload is gone, or the folder cannot be written.
     """
     ledger = Ledger(directory.place)
-    recorded = recorded_rows(ledger, [find_training(ledger, name)])
+    recorded, every = recorded_rows(ledger, [find_training(ledger, name)]), ledger.curves_every()
     workload = load_workload_of(directory)
     (was_on,) = recorded.trainings["device"].to_pylist()
     device = "cuda" if was_on == "cuda" and torch.cuda.is_available() else "cpu"
@@ -80,8 +80,8 @@ def replay(directory: SweepDirectory, name: str, trace: Path | None = None) -> R
         _write_trace(traced, trace)
     return Replay(
         sweep=directory.sweep,
-        deviation=deviation(recorded, replayed),
-        notes=tuple(_notes(directory, was_on, device)),
+        deviation=deviation(recorded, replayed, thinned=every > 1),
+        notes=tuple(_notes(directory, was_on, device, every)),
     )
 
 
@@ -251,7 +251,9 @@ def _unknown(ledger: Ledger, name: str) -> UserError:
     )
 
 
-def _notes(directory: SweepDirectory, was_on: str | None, device: str) -> Iterator[str]:
+def _notes(directory: SweepDirectory, was_on: str | None, device: str, every: int) -> Iterator[str]:
+    if every > 1:
+        yield f"curves were thinned to one probe in {every}, with the first and the last: these are compared"
     if was_on not in (device, None):
         yield f"recorded on {was_on}, replayed on {device}: the last digits differ"
     then, now = directory.provenance.get("versions", {}).get("torch"), str(torch.__version__)

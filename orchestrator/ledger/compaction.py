@@ -29,6 +29,7 @@ from attnsweep.orchestrator.ledger.fragments import (
     require_ledger,
 )
 from attnsweep.orchestrator.ledger.schema import SORT_KEYS, in_order
+from attnsweep.orchestrator.ledger.thinning import thinned
 from attnsweep.orchestrator.ledger.verification import naming_damage
 from attnsweep.orchestrator.storage.location import Location, locate
 from attnsweep.orchestrator.storage.place import Place
@@ -55,7 +56,7 @@ class Recovery:
 
 
 def compact(where: Location) -> None:
-    """Merges a sweep's ledger into one file per table.
+    """Merges a sweep's ledger into one file per table; curves that were thinned and others stay apart.
 
     Raises:
         UserError: If another process writes it, or it cannot be read or written.
@@ -64,7 +65,13 @@ def compact(where: Location) -> None:
     require_ledger(place)
     with closing(place.lock("compact")):
         recover(place)
-        if len(names := fragment_names(place)) > 1:
+        merge_alike(place)
+
+
+def merge_alike(place: Place) -> None:
+    """Merges all fragments whose curves hold the same probes."""
+    for names in open_snapshot(place).by_thinning().values():
+        if len(names) > 1:
             merge(place, names)
 
 
@@ -95,8 +102,13 @@ def recover(place: Place) -> Recovery:
     return Recovery(uncommitted=tuple(sorted(uncommitted)), n_files=n_files)
 
 
-def merge(place: Place, names: Collection[str]) -> str:
+def merge(place: Place, names: Collection[str], thin: int = 1) -> str:
     """Merges these fragments into one sorted fragment, with `_CELLS_AT_ONCE` of their cells in memory at a time.
+
+    Args:
+        place: The sweep directory.
+        names: Fragments whose curves hold the same probes.
+        thin: Of each curve in them, every probe of this number stays, with the first and the last.
 
     Returns:
         Its name.
@@ -104,10 +116,13 @@ def merge(place: Place, names: Collection[str]) -> str:
     Raises:
         UserError: If they belong to different sweeps, or one cannot be read.
     """
-    every = open_snapshot(place)
-    chosen = Snapshot({table: {name: files[name] for name in names} for table, files in every.files.items()})
-    stamp = Stamp(spec_sha256=_one_spec(place, chosen), replaces=tuple(sorted(names)))
-    contents = {table: (chosen.dataset(table).schema, sorted_batches(place, chosen, table)) for table in chosen.files}
+    chosen = open_snapshot(place).only(names)
+    (held,) = chosen.by_thinning()
+    stamp = Stamp(spec_sha256=_one_spec(place, chosen), replaces=tuple(sorted(names)), curves_every=held * thin)
+    contents = {
+        table: (chosen.dataset(table).schema, sorted_batches(place, chosen, table, thin if table == "curves" else 1))
+        for table in chosen.files
+    }
     merged = publish(place, MERGED.removesuffix("-"), contents, stamp)
     for table in chosen.files:
         place.remove(table, [f"{name}.parquet" for name in names])
@@ -131,24 +146,25 @@ def due(rows: Mapping[str, int]) -> list[str]:
     return chosen
 
 
-def sorted_batches(place: Place, snapshot: Snapshot, table: str) -> Iterator[pa.RecordBatch]:
+def sorted_batches(place: Place, snapshot: Snapshot, table: str, thin: int = 1) -> Iterator[pa.RecordBatch]:
     """The rows of a table in order, with `_CELLS_AT_ONCE` cells in memory at a time.
 
     Args:
         place: The sweep directory.
         snapshot: Its files, with at least one row.
         table: The table's name.
+        thin: As for `merge`, of `curves`.
     """
     with naming_damage([place]):
         trials = np.unique(snapshot.dataset("trainings").to_table(columns=["trial"])["trial"].to_numpy())
     dataset = snapshot.dataset(table)
     n_cells = sum(file.rows for file in snapshot.files[table].values()) * len(dataset.schema)
     n_parts = min(1 + n_cells // _CELLS_AT_ONCE, len(trials))
-    yield from _batches(place, dataset, SORT_KEYS[table], np.array_split(trials, n_parts))
+    yield from _batches(place, dataset, SORT_KEYS[table], np.array_split(trials, n_parts), thin)
 
 
 def _batches(
-    place: Place, dataset: ds.Dataset, keys: tuple[str, ...], parts: list[NDArray[np.int32]]
+    place: Place, dataset: ds.Dataset, keys: tuple[str, ...], parts: list[NDArray[np.int32]], thin: int
 ) -> Iterator[pa.RecordBatch]:
     """The rows in order, one range of trials at a time. The files' statistics let Arrow skip the other ranges."""
     n_rows = 0
@@ -157,6 +173,7 @@ def _batches(
         with naming_damage([place]):
             rows = in_order(dataset.to_table(filter=inside if len(parts) > 1 else None), keys)
         n_rows += rows.num_rows
+        rows = thinned(rows, thin) if thin > 1 else rows
         yield from rows.combine_chunks().to_batches(max_chunksize=ROW_GROUP_ROWS)
     assert n_rows == dataset.count_rows()
 

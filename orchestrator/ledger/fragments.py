@@ -56,11 +56,13 @@ class Stamp:
         spec_sha256: Hash of the sweep's spec.
         replaces: Fragments whose rows this one holds too.
         digests: Digests of the fragment's other files, by table. Only in `trainings`; old versions have none.
+        curves_every: Its curves hold every probe (1), or every k-th with the first and the last.
     """
 
     spec_sha256: str
     replaces: tuple[str, ...] = ()
     digests: Mapping[str, str] = field(default_factory=dict)
+    curves_every: int = 1
 
     def metadata(self) -> dict[str, str]:
         """The stamp as key-value metadata of a Parquet file."""
@@ -69,6 +71,7 @@ class Stamp:
             "spec_sha256": self.spec_sha256,
             "replaces": json.dumps(self.replaces),
             "digests": json.dumps(self.digests),
+            **({"curves_every": str(self.curves_every)} if self.curves_every > 1 else {}),
         }
 
 
@@ -107,6 +110,24 @@ class Snapshot:
         fragments = [file.fragment for file in self.files.get(table, {}).values()]
         schemas = [fragment.physical_schema.remove_metadata() for fragment in fragments]
         return ds.FileSystemDataset(fragments, pa.unify_schemas(schemas or [self.without_rows[table]]), _PARQUET)
+
+    def by_thinning(self) -> dict[int, list[str]]:
+        """The names of the fragments, by which probes their curves hold: `Stamp.curves_every`."""
+        found: dict[int, list[str]] = {}
+        for name, file in self.files["trainings"].items():
+            found.setdefault(file.stamp.curves_every, []).append(name)
+        return found
+
+    def only(self, names: Iterable[str]) -> "Snapshot":
+        """The rows of some fragments."""
+        chosen = set(names)
+        return replace(
+            self,
+            files={
+                table: {name: file for name, file in files.items() if name in chosen}
+                for table, files in self.files.items()
+            },
+        )
 
     def tables(self) -> dict[str, ds.Dataset]:
         """Every table's rows."""
@@ -210,6 +231,7 @@ def open_file(place: Place, table: str, name: str) -> OpenFile:
             spec_sha256=metadata[b"spec_sha256"].decode(),
             replaces=_NAMES.validate_json(metadata[b"replaces"]),
             digests=_DIGESTS.validate_json(metadata.get(b"digests", b"{}")),
+            curves_every=int(metadata.get(b"curves_every", b"1")),
         )
     except FileNotFoundError as gone:
         raise FileNotFoundError(gone.errno, gone.strerror, path) from gone

@@ -1,4 +1,7 @@
-"""What a sweep directory no longer needs: found, and removed. Neither resume, nor replay, nor audit reads any of it."""
+"""What a sweep directory no longer needs: found, and removed. Neither resume, nor replay, nor audit reads any of it.
+
+The probes of curves can be thinned too: that is asked for, since what goes is no garbage.
+"""
 
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
@@ -6,11 +9,15 @@ from contextlib import closing
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 
-from attnsweep.orchestrator.ledger.fragments import TABLES, counting_names, fragment_names, open_files
-from attnsweep.orchestrator.storage.location import Location, locate
+from attnsweep.orchestrator.ledger.compaction import merge, merge_alike
+from attnsweep.orchestrator.ledger.fragments import TABLES, counting_names, fragment_names, open_files, open_snapshot
+from attnsweep.orchestrator.ledger.thinning import n_staying
+from attnsweep.orchestrator.storage.location import Location, as_argument, locate
 from attnsweep.orchestrator.storage.place import ASIDE, CHECKPOINTS, Place
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
+from attnsweep.workloads.errors import UserError
 
+_THIN = "--thin-curves"
 _OWN_FOLDERS = {"", *TABLES, CHECKPOINTS, "bases", "code", "report", "report/report_figures", "weights"}
 """Where attnsweep writes. Anything below another folder is the user's."""
 
@@ -30,25 +37,71 @@ class Garbage:
     kind: str
 
 
-def collect(where: Location, *, delete: bool) -> list[Garbage]:
+def collect(where: Location, *, delete: bool, thin: int | None = None) -> list[Garbage]:
     """Finds what can go, and removes it if asked to. It holds the sweep's lock, so nothing is being written meanwhile.
-
-    Curves are never thinned: `replay` compares every point of them.
 
     Args:
         where: The sweep directory.
         delete: Whether to remove it.
+        thin: Of each curve of the finished sweep only every probe of this number is to stay, with the first and the
+            last. `replay` then compares these. The bytes that this frees are estimated by the rows that go.
 
     Raises:
-        UserError: If there is no sweep, it is running, or its ledger cannot be read.
+        UserError: If there is no sweep, it is running, its ledger cannot be read, or its curves cannot be thinned so.
     """
     place = locate(where)
     directory = SweepDirectory.open(place)
     with closing(place.lock("gc")):
         found = sorted(_garbage(place, finished=directory.finished), key=lambda each: each.file)
+        probes = [] if thin is None else list(_probes(directory, thin))
         if delete:
             _remove(place, found)
-    return found
+            if thin is not None and probes:
+                thin_curves(place, thin)
+    return found + probes
+
+
+def thin_curves(place: Place, every: int) -> None:
+    """Rewrites the ledger with every probe of this number in each curve, the first and the last.
+
+    Like a merge it is published under a new name, and only then the old files go: a crash loses nothing, and another
+    call continues. Only the holder of the sweep's lock may call it.
+
+    Args:
+        place: The sweep directory.
+        every: A multiple of what its curves hold.
+    """
+    for held, names in open_snapshot(place).by_thinning().items():
+        if held < every:
+            merge(place, names, every // held)
+    merge_alike(place)
+
+
+def _probes(directory: SweepDirectory, every: int) -> Iterator[Garbage]:
+    """The curves that can be thinned, by file.
+
+    Raises:
+        UserError: If the sweep is not finished, was merged, or its curves were thinned to others than these.
+    """
+    place = directory.place
+    if not directory.finished:
+        fix = f"finish it with: attnsweep resume {as_argument(place)}"
+        raise UserError(_THIN, given=f"{place}, which is not finished", expected="a finished sweep", fix=fix)
+    if directory.sources:
+        fix = "thin the curves of these sweeps, and merge them again"
+        raise UserError(_THIN, given=f"{place}, which was merged", expected="a sweep that was run", fix=fix)
+    snapshot, sizes = open_snapshot(place), place.sizes()
+    for held, names in snapshot.by_thinning().items():
+        if every % held and held < every:
+            expected, fix = f"a multiple of {held}: one probe in {held} is left", f"take {held * (every // held)}"
+            raise UserError(_THIN, given=every, expected=expected, fix=fix)
+        for name in names if held < every else ():
+            curves = snapshot.only([name]).dataset("curves").to_table(columns=["trial", "replicate", "metric"])
+            lengths = curves.group_by(["trial", "replicate", "metric"]).aggregate([([], "count_all")])["count_all"]
+            share = 1 - n_staying(lengths.to_numpy(), every // held) / max(curves.num_rows, 1)
+            file = f"curves/{name}.parquet"
+            if share > 0:
+                yield Garbage(file, round(share * sizes[file]), f"curves but one probe in {every} (estimate)")
 
 
 def _garbage(place: Place, *, finished: bool) -> Iterator[Garbage]:

@@ -59,6 +59,10 @@ class Ledger:
         """One row per training, probe step, layer and head; none for a workload without attention heads."""
         return self._read("heads", columns, filter)
 
+    def curves_every(self) -> int:
+        """1 if curves hold every probe; else the largest k of which a curve has every k-th, the first and the last."""
+        return max(open_snapshot(self.place).by_thinning(), default=1)
+
     def connect(self) -> "duckdb.DuckDBPyConnection":
         """A DuckDB connection with the views `trainings`, `curves`, `heads` and `trials`, as of now.
 

@@ -102,7 +102,7 @@ class LedgerWriter:
         self.close()
 
     def _counted(self) -> dict[str, int]:
-        """Rows of `trainings` by fragment.
+        """Rows of `trainings` by fragment, of those that may be merged with new ones: their curves hold every probe.
 
         Raises:
             UserError: If one is another sweep's.
@@ -116,4 +116,4 @@ class LedgerWriter:
                     expected=f"rows of this sweep, {self._stamp.spec_sha256[:12]}",
                     fix="choose a directory without a sweep",
                 )
-        return snapshot.rows()
+        return snapshot.only(snapshot.by_thinning().get(1, [])).rows()

@@ -16,6 +16,7 @@ from attnsweep.orchestrator.analysis.onset.hazards import ratio_label
 from attnsweep.orchestrator.analysis.rates.interaction import p_label
 from attnsweep.orchestrator.analysis.rates.intervals import share_label
 from attnsweep.orchestrator.analysis.roles.results import step_label
+from attnsweep.orchestrator.report.explorer.head_maps import TrainingMaps
 from attnsweep.orchestrator.report.pictures import Picture, Section, draw_overview, draw_sweep
 from attnsweep.orchestrator.report.portable import without_folders
 from attnsweep.orchestrator.report.script import page_script
@@ -32,6 +33,8 @@ from attnsweep.workloads.vocabulary import OUTCOMES, STUCK_OUTCOMES
 
 Asks = Callable[[SweepReport], Sequence[WhyPage]]
 """From a sweep to pages about its stuck rows."""
+Maps = Callable[[SweepReport], Sequence[TrainingMaps]]
+"""From a sweep to the attention maps of some of the trainings that the page shows in full."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +44,7 @@ class Shown:
     report: SweepReport
     pictures: tuple[Picture, ...]
     why: tuple[WhyPage, ...] = ()
+    maps: tuple[TrainingMaps, ...] = ()
 
     def of(self, section: Section) -> list[Picture]:
         """The figures of one section."""
@@ -69,7 +73,9 @@ def _uncollected() -> Iterator[None]:
 
 
 @_uncollected()
-def write_report(directories: Sequence[Location], out: Path | None, asks: Asks | None = None) -> Path:
+def write_report(
+    directories: Sequence[Location], out: Path | None, asks: Asks | None = None, maps: Maps | None = None
+) -> Path:
     """Writes the report on one or several sweeps, with PNG and SVG of each figure in `<name>_figures` beside it.
 
     Args:
@@ -77,6 +83,7 @@ def write_report(directories: Sequence[Location], out: Path | None, asks: Asks |
         out: The file; `None` is `report/report.html` in the directory of the one sweep.
         asks: What says why some stuck trainings of a sweep stand where they ended; without it, the page has the
             commands that do.
+        maps: What gives the attention maps that *Explore* shows; without it, the page has the commands that do.
 
     Returns:
         The path of the file.
@@ -96,7 +103,7 @@ def write_report(directories: Sequence[Location], out: Path | None, asks: Asks |
             )
         out = _own_file(place)
     refuse_special(out)
-    page, pictures = make_report(directories, asks)
+    page, pictures = make_report(directories, asks, maps)
     folder = _figures_folder(out)
     _write(out, page, pictures)
     for picture in pictures:
@@ -115,7 +122,7 @@ class VectorReport:
     @_uncollected()
     def draw(cls, report: SweepReport) -> "VectorReport":
         """Draws it; nothing is written."""
-        return cls(*_drawn([report], None))
+        return cls(*_drawn([report]))
 
     def write(self, out: Path) -> None:
         """Writes the page and, beside it, its figures. PNG files that an earlier report has left there are removed."""
@@ -132,28 +139,46 @@ class VectorReport:
 
 
 @_uncollected()
-def make_report(directories: Sequence[Location], asks: Asks | None = None) -> tuple[str, list[Picture]]:
-    """The page and its pictures; nothing is written. Arguments and errors as for `write_report`."""
-    return _drawn([read_sweep_report(SweepDirectory.open(each)) for each in directories], asks)
+def make_report(
+    directories: Sequence[Location], asks: Asks | None = None, maps: Maps | None = None, renewal: int | None = None
+) -> tuple[str, list[Picture]]:
+    """The page and its pictures; nothing is written. Other arguments and errors as for `write_report`.
+
+    Args:
+        renewal: The page's number among those of a server, which it asks for newer ones; `None` if it is not served.
+    """
+    return _drawn([read_sweep_report(SweepDirectory.open(each)) for each in directories], asks, maps, renewal)
 
 
-def _drawn(reports: Sequence[SweepReport], asks: Asks | None) -> tuple[str, list[Picture]]:
+def _drawn(
+    reports: Sequence[SweepReport],
+    asks: Asks | None = None,
+    maps: Maps | None = None,
+    renewal: int | None = None,
+) -> tuple[str, list[Picture]]:
     several = len(reports) > 1
     shown = [
-        Shown(each, draw_sweep(each, f"{at}_" if several else ""), tuple(asks(each)) if asks else ())
+        Shown(
+            report=each,
+            # Before the figures are drawn: these may be refused.
+            why=tuple(asks(each)) if asks else (),
+            maps=tuple(maps(each)) if maps else (),
+            pictures=draw_sweep(each, f"{at}_" if several else ""),
+        )
         for at, each in enumerate(reports, 1)
     ]
     overview = draw_overview(reports) if several else None
     pictures = [picture for each in shown for picture in each.pictures] + ([overview] if overview else [])
-    return render(shown, overview), pictures
+    return render(shown, overview, renewal), pictures
 
 
-def render(shown: Sequence[Shown], overview: Picture | None) -> str:
+def render(shown: Sequence[Shown], overview: Picture | None, renewal: int | None = None) -> str:
     """The page's text.
 
     Args:
         shown: The sweeps, at least one.
         overview: A figure that compares the sweeps, if there are several.
+        renewal: As for `make_report`.
     """
     environment = Environment(
         loader=PackageLoader("attnsweep.orchestrator.report"),
@@ -175,7 +200,8 @@ def render(shown: Sequence[Shown], overview: Picture | None) -> str:
         "seconds": _duration,
     }
     return environment.get_template("report.html.j2").render(
-        script=page_script(),
+        script=page_script(live=renewal is not None),
+        renewal=renewal,
         shown=shown,
         overview=overview,
         meanings=OUTCOMES,

@@ -99,8 +99,8 @@ def _drawn(report: SweepReport) -> Iterator[Picture]:
         name = "stuck_rate_" + rates.title
         yield Picture("stuck", name, f"Stuck rate by {rates.title}: {alt}", stuck_rate_figure([rates]))
     yield from _phase(report)
-    for outcome, figure in curve_figures(report.curves, report.levels):
-        alt = f"Median and quartiles of eval_loss by step, of the trainings that end as {outcome}"
+    for outcome, figure in curve_figures(report.curves, report.levels, report.samples):
+        alt = f"Median, quartiles and single curves of eval_loss by step, of the trainings that end as {outcome}"
         yield Picture("curves", f"curves_{outcome}", alt, figure)
     if report.results.roles is not None and report.composition:
         roles = report.results.roles

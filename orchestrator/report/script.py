@@ -8,8 +8,9 @@ from importlib import resources
 
 from markupsafe import Markup
 
-_PARTS = ("data", "drawing", "scatter", "parallel", "detail", "tables")
+_PARTS = ("data", "drawing", "cells", "scatter", "parallel", "curves", "detail", "heads", "tables")
 """`templates/explore_<part>.js`, before `explore.js`, which puts them together."""
+_BEGIN = "begin({});\n"
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,10 +27,15 @@ class PageScript:
 
 
 @cache
-def page_script() -> PageScript:
-    """The script of a report. It runs as a module: strict, after the page, its names its own."""
+def page_script(*, live: bool = False) -> PageScript:
+    """The script of a report. It runs as a module: strict, after the page, its names its own.
+
+    Args:
+        live: Whether the page is served, and asks its server for newer ones.
+    """
     folder = resources.files("attnsweep.orchestrator.report") / "templates"
     names = (*(f"explore_{part}.js" for part in _PARTS), "explore.js")
-    text = "\n" + "\n".join((folder / name).read_text(encoding="utf-8") for name in names)
+    parts = [(folder / name).read_text(encoding="utf-8") for name in names]
+    text = "\n" + "\n".join([*parts, (folder / "live.js").read_text(encoding="utf-8") if live else _BEGIN])
     digest = base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
     return PageScript(Markup(text), Markup(f"sha256-{digest}"))

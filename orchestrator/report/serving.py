@@ -3,8 +3,8 @@
 import hmac
 import secrets
 import threading
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from http import HTTPStatus
 from http.cookies import CookieError, SimpleCookie
@@ -27,6 +27,9 @@ _HEADERS = {
     "X-Content-Type-Options": "nosniff",
     "X-Frame-Options": "DENY",
 }
+_CHANGES = "/changes"
+_SECONDS_OF_SILENCE = 20
+"""After which an open page is told the same number again: a connection that is gone is noticed by writing to it."""
 _Answer: TypeAlias = tuple[HTTPStatus, str, dict[str, str]]
 """The status, the page and further headers."""
 
@@ -37,14 +40,35 @@ class ServedReport:
 
     Attributes:
         page: The newest one, as HTML.
+        number: How many pages came before it; `None` once there will be no more. `/changes` tells it.
         token: In the URL that the user is told. It is exchanged for the cookie, so that it stays out of the address
             bar.
         session: The value of the cookie.
     """
 
     page: str
+    number: int | None = 0
     token: str = field(default_factory=secrets.token_urlsafe)
     session: str = field(default_factory=secrets.token_urlsafe)
+    _changed: threading.Condition = field(default_factory=threading.Condition, repr=False)
+
+    def renew(self, page: str, number: int) -> None:
+        """Replaces the page, and tells whoever waits for that."""
+        with self._changed:
+            self.page, self.number = page, number
+            self._changed.notify_all()
+
+    def end(self) -> None:
+        """Lets nobody wait any longer."""
+        with self._changed:
+            self.number = None
+            self._changed.notify_all()
+
+    def number_after(self, known: int | None) -> int | None:
+        """The page's number, as soon as it differs from the known one, or after 20 s."""
+        with self._changed:
+            self._changed.wait_for(lambda: self.number != known, _SECONDS_OF_SILENCE)
+            return self.number
 
     def answer(self, target: str, host: str, cookies: str, port: int) -> _Answer:
         """The answer to a GET.
@@ -58,7 +82,7 @@ class ServedReport:
         if host not in (f"{LOOPBACK}:{port}", f"localhost:{port}"):
             return HTTPStatus.FORBIDDEN, "Open the address that attnsweep serve has printed.", {}
         parts = urlsplit(target)
-        if parts.path != "/":
+        if parts.path not in ("/", _CHANGES):
             return HTTPStatus.NOT_FOUND, "There is one page, at /.", {}
         # Cookies do not tell ports apart: each server has its own.
         name = f"attnsweep-{port}"
@@ -67,7 +91,7 @@ class ServedReport:
             return HTTPStatus.SEE_OTHER, "", {"Location": "/", "Set-Cookie": cookie}
         if not _same(_cookie(cookies, name), self.session):
             return HTTPStatus.FORBIDDEN, "Open the address that attnsweep serve has printed, with its token.", {}
-        return HTTPStatus.OK, self.page, {}
+        return HTTPStatus.OK, "" if parts.path == _CHANGES else self.page, {}
 
 
 def serve_report(directories: Sequence[Location], port: int, told: Callable[[str], None]) -> None:
@@ -84,11 +108,11 @@ def serve_report(directories: Sequence[Location], port: int, told: Callable[[str
     ended = threading.Event()
     looks = changes(directories, ended)
     next(looks)
-    served = ServedReport(make_report(directories)[0])
+    served = ServedReport(make_report(directories, renewal=0)[0])
     with _listening(served, port) as url:
         told(url)
-        for _ in looks:
-            served.page, _ = make_report(directories)
+        for number, _ in enumerate(looks, 1):
+            served.renew(make_report(directories, renewal=number)[0], number)
 
 
 @contextmanager
@@ -105,6 +129,7 @@ def _listening(served: ServedReport, port: int) -> Iterator[str]:
     try:
         yield f"http://{LOOPBACK}:{server.server_port}/?token={served.token}"
     finally:
+        served.end()
         server.shutdown()
         server.server_close()
         thread.join()
@@ -120,12 +145,29 @@ def _handler(served: ServedReport) -> type[BaseHTTPRequestHandler]:
             port = int(self.connection.getsockname()[1])
             host, cookies = self.headers.get("Host", ""), self.headers.get("Cookie", "")
             status, text, more = served.answer(self.path, host, cookies, port)
-            content = text.encode("utf-8", errors="replace")
+            # A browser may leave before it has read all.
+            with suppress(ConnectionError):
+                if status == HTTPStatus.OK and urlsplit(self.path).path == _CHANGES:
+                    self._tell_changes()
+                else:
+                    self._send(status, text.encode("utf-8", errors="replace"), more)
+
+        def _send(self, status: HTTPStatus, content: bytes, more: Mapping[str, str]) -> None:
             self.send_response(status)
-            for name, value in {**_HEADERS, **more, "Content-Length": str(len(content))}.items():
+            for name, value in {**_HEADERS, "Content-Length": str(len(content)), **more}.items():
                 self.send_header(name, value)
             self.end_headers()
             self.wfile.write(content)
+
+        def _tell_changes(self) -> None:
+            """Sends the number of the newest page as events, until the reader or the server has gone."""
+            self.send_response(HTTPStatus.OK)
+            for name, value in {**_HEADERS, "Content-Type": "text/event-stream"}.items():
+                self.send_header(name, value)
+            self.end_headers()
+            number: int | None = None
+            while (number := served.number_after(number)) is not None:
+                self.wfile.write(f"data: {number}\n\n".encode())
 
         def log_message(self, format: str, *args: object) -> None:
             """Nothing: requests contain the token."""

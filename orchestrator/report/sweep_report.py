@@ -14,6 +14,7 @@ from attnsweep.orchestrator.ledger.reader import Ledger
 from attnsweep.orchestrator.report import facts
 from attnsweep.orchestrator.report.composition import RoleShare, role_composition
 from attnsweep.orchestrator.report.explorer.explorer import Explorer, read_explorer
+from attnsweep.orchestrator.report.explorer.samples import LOT, Sample, read_samples
 from attnsweep.orchestrator.report.plane import Plane, read_plane
 from attnsweep.orchestrator.report.regions import Regions, read_regions
 from attnsweep.orchestrator.report.role_hazards import RoleHazards, read_role_hazards
@@ -39,6 +40,7 @@ class SweepReport:
         outcomes: The share of each outcome.
         certificates: The share of stuck labels that each test confirms.
         curves: Learning curves by outcome.
+        samples: Some trainings in full.
         levels: Reference levels.
         costs: Core-seconds by pack size.
         totals: The totals of the ledger.
@@ -58,6 +60,7 @@ class SweepReport:
     outcomes: tuple[facts.OutcomeShare, ...]
     certificates: tuple[facts.CertificateShare, ...]
     curves: tuple[LearningCurve, ...]
+    samples: tuple[Sample, ...]
     levels: tuple[facts.ReferenceLevel, ...]
     costs: tuple[facts.PackCost, ...]
     totals: facts.Totals
@@ -67,6 +70,12 @@ class SweepReport:
     role_hazards: tuple[RoleHazards, ...]
     explorer: Explorer | None
     ending_note: str
+
+    @property
+    def singles(self) -> str:
+        """How many of the trainings have a curve of their own in the figures, and which: a sentence."""
+        n = sum(each.is_by_lot and bool(each.curve) for each in self.samples)
+        return f"They are {n:,} of {self.totals.n_trainings:,}: {LOT}"
 
     @property
     def solved(self) -> Rate:
@@ -149,6 +158,7 @@ def read_sweep_report(directory: SweepDirectory) -> SweepReport:
         hazards, ending_note = (
             ((), "") if results.roles is None else read_role_hazards(connection, directory.spec, axes)
         )
+        explorer = read_explorer(connection, directory.spec, regions, plane)
         return SweepReport(
             directory=directory,
             results=results,
@@ -158,6 +168,7 @@ def read_sweep_report(directory: SweepDirectory) -> SweepReport:
             outcomes=facts.outcome_shares(connection, pool),
             certificates=facts.certificate_shares(connection, pool),
             curves=read_learning_curves(connection),
+            samples=explorer.samples if explorer else read_samples(connection, (), heads=False),
             levels=facts.reference_levels(connection),
             costs=facts.pack_costs(connection),
             totals=facts.totals(connection),
@@ -165,7 +176,7 @@ def read_sweep_report(directory: SweepDirectory) -> SweepReport:
             stuck_rows=stuck_rows(connection),
             composition=() if results.roles is None else role_composition(connection, pool),
             role_hazards=hazards,
-            explorer=read_explorer(connection, directory.spec, regions, plane, heads=results.roles is not None),
+            explorer=explorer,
             ending_note=ending_note,
         )
 

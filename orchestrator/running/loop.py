@@ -16,6 +16,7 @@ from attnsweep.orchestrator.running.pruning import Pruning
 from attnsweep.orchestrator.running.retries import Retries
 from attnsweep.orchestrator.running.study import Study
 from attnsweep.orchestrator.running.trials import OpenTrials
+from attnsweep.orchestrator.running.under_way import pack_under_way
 from attnsweep.orchestrator.storage.errors import PoolError, SweepError
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
 from attnsweep.orchestrator.storage.whereabouts import PackUnderWay
@@ -129,7 +130,7 @@ class SweepLoop:
         self._pruning = Pruning(directory.spec, study)
         self._retries = Retries(Checkpoints(directory.place, directory.environment))
         self._may_ask = True
-        self._steps: dict[str, int] = {}
+        self._reached: dict[str, Progress | Probed] = {}
         self._accelerators: dict[str, str] = {}
         self._n_trained, self._n_failed, self._n_under_way = 0, 0, 0
         self._ended: list[tuple[PackOrder, Rows]] = []
@@ -175,15 +176,7 @@ class SweepLoop:
 
     def under_way(self) -> list[PackUnderWay]:
         """The packs being trained."""
-        return [
-            PackUnderWay(
-                pack=order.pack,
-                n_trainings=len(order.tasks),
-                step=self._steps.get(order.pack, 0),
-                n_steps=order.tasks[0].training.parameters.n_steps,
-            )
-            for order in self._pool.running
-        ]
+        return [pack_under_way(order, self._reached.get(order.pack)) for order in self._pool.running]
 
     def _train(self, should_stop: Callable[[], bool]) -> bool:
         seconds_left = (self._directory.spec.seconds or float("inf")) - self._directory.seconds_spent
@@ -282,15 +275,15 @@ class SweepLoop:
             self._receive(order, report)
 
     def _receive(self, order: PackOrder, report: Report | TrainerLost) -> None:
-        self._steps.pop(order.pack, None)
+        self._reached.pop(order.pack, None)
         if not isinstance(report, Progress | Probed):
             self._n_under_way -= len(order.tasks)
         match report:
             case Progress():
-                self._steps[order.pack] = report.step
+                self._reached[order.pack] = report
                 self._checkpoint(order, report.checkpoint)
             case Probed():
-                self._steps[order.pack] = report.step
+                self._reached[order.pack] = report
                 pruned = self._pruning.answer(order, report)
                 self._checkpoint(order, report.checkpoint)
                 self._pool.answer(order, pruned)

@@ -1,5 +1,6 @@
 """Progress of a sweep: a live bar on a terminal and in a notebook's cell, plain lines elsewhere."""
 
+import math
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
@@ -11,13 +12,16 @@ from rich.console import Console, RenderableType
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.text import Text
 
+from attnsweep.orchestrator.analysis.rates.intervals import pooling
 from attnsweep.orchestrator.ledger.trial import complete_among
 from attnsweep.orchestrator.storage.whereabouts import PackUnderWay, packs_in_words
 from attnsweep.orchestrator.terminal import plain
 from attnsweep.search_spaces.replication import most_wanted
 from attnsweep.search_spaces.sweep import Sweep
+from attnsweep.workloads.vocabulary import UNJUDGED_OUTCOMES
 
 _PLAIN_SECONDS = 5.0
+_RATE_SECONDS = 2.0
 _CELL_SECONDS = 0.25
 """Between two pictures of the bar in a notebook, each of which is a message to the browser."""
 
@@ -67,7 +71,10 @@ class ProgressDisplay:
         self._n_done: int = done.num_rows
         self._n_done_before: int = done.num_rows
         self._told = set(complete_among(done, spec.replicates))
-        self._outcomes: Counter[str] = Counter(done["outcome"].to_pylist())
+        self._outcomes: Counter[str] = Counter()
+        self._pooled, self._stuck, self._rated = pooling(spec), "", -math.inf
+        self._judged: dict[int, tuple[int, int]] = {}
+        self._count(done)
         self._started = self._last_line = time.monotonic()
         self._packs = ""
         self._bar = _TwoLines(
@@ -98,7 +105,7 @@ class ProgressDisplay:
     def rows_committed(self, trainings: pa.Table) -> None:
         """Counts rows that have reached the ledger."""
         self._n_done += trainings.num_rows
-        self._outcomes.update(trainings["outcome"].to_pylist())
+        self._count(trainings)
         if len(self._told) == self._n_trials:
             # No trial wants further replicates: the total is known now.
             self._n_trainings, self._at_most, self._packs = self._n_done, "", ""
@@ -112,6 +119,21 @@ class ProgressDisplay:
         self._draw_cell()
         if self._n_done == self._n_trainings:
             self._print_line(self._line())
+
+    def _count(self, trainings: pa.Table) -> None:
+        """Counts outcomes, and now and then the stuck rate: its interval takes all trials so far."""
+        outcomes = trainings["outcome"].to_pylist()
+        self._outcomes.update(outcomes)
+        for trial, outcome, stuck in zip(
+            trainings["trial"].to_pylist(), outcomes, trainings["stuck"].to_pylist(), strict=True
+        ):
+            if outcome not in UNJUDGED_OUTCOMES:
+                n, k = self._judged.get(trial, (0, 0))
+                self._judged[trial] = n + 1, k + stuck
+        if self._judged and time.monotonic() - self._rated >= _RATE_SECONDS:
+            self._rated = time.monotonic()
+            share, low, high = self._pooled(list(self._judged.values())).interval or (0.0, 0.0, 1.0)
+            self._stuck = f"stuck {share:.2f} [{low:.2f}, {high:.2f}]"
 
     def trial_told(self, trial: int) -> None:
         """Counts a completed trial. Idempotent."""
@@ -150,9 +172,9 @@ class ProgressDisplay:
         return f"trials {len(self._told)}/{self._n_trials}  {self._details()}"
 
     def _details(self) -> str:
-        """The details after the counts. Packs come first: until one of them ends there is nothing else to show."""
+        """The details after the counts. Until a pack has ended there are none but of packs."""
         outcomes = ", ".join(f"{outcome} {count}" for outcome, count in self._outcomes.most_common())
-        return "  ".join(part for part in (self._packs, outcomes) if part)
+        return "  ".join(part for part in (self._stuck, self._packs, outcomes) if part)
 
     def _rate(self) -> float:
         elapsed = max(time.monotonic() - self._started, 1e-9)

@@ -327,7 +327,7 @@ class _Session:
             for words in pool.notices():
                 self.console.print(words, soft_wrap=True, markup=False)
             if time.monotonic() - shown > _SHOW_SECONDS_PER_TRAINER * pool.n_trainers:
-                _show_progress(display, beacon, pool, loop)
+                _show_progress(display, beacon, pool, loop, projection.lag)
                 shown = time.monotonic()
             return stop.requested
 
@@ -386,9 +386,9 @@ def _shown(uri: str) -> str:
     return shlex.quote(uri) if without_credentials(uri) == uri else '"$MLFLOW_TRACKING_URI"'
 
 
-def _show_progress(display: ProgressDisplay, beacon: Beacon, pool: Pool, loop: SweepLoop) -> None:
+def _show_progress(display: ProgressDisplay, beacon: Beacon, pool: Pool, loop: SweepLoop, lag: str) -> None:
     """Shows the state of the sweep, on the console and to `attnsweep status`."""
     waiting_for = pool.waiting_for
     packs = loop.under_way()
     display.heartbeat(waiting_for, packs)
-    beacon.show(f"waiting for {waiting_for}" if waiting_for else "training", loop.n_asked, packs)
+    beacon.show(f"waiting for {waiting_for}" if waiting_for else "training", loop.n_asked, packs, lag)

@@ -30,6 +30,12 @@ from attnsweep.search_spaces.sweep import Sweep
 from attnsweep.workloads.errors import SpecError, UserError
 
 _REFUSED, _PRUNED = "refused", "pruned_step"
+_WHAT_MATTERS = (
+    "what matters?",
+    "the importances shown here and the best value measure other things than the report of attnsweep does: the page"
+    " importance (docs/importance.md) in its documentation compares them",
+)
+"""For the readers of `optuna-dashboard`, which shows the attributes of a study."""
 
 
 @dataclass(frozen=True)
@@ -223,11 +229,12 @@ class Study:
             self._log.save()
 
     def _name_values(self) -> None:
-        """Names the objective for `optuna-dashboard`, which would show `Objective 0`."""
+        """Names the objective for `optuna-dashboard`, which would show `Objective 0`, and says what it measures."""
         if self._study.metric_names is None:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore", ExperimentalWarning)
                 self._study.set_metric_names([self._spec.objective.kind])
+            self._study.set_user_attr(*_WHAT_MATTERS)
 
     def _completed(self, trial: FrozenTrial) -> dict[str, Scalar]:
         """All parameters of a half-drawn trial; its own sampler draws the missing ones.

@@ -11,6 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field, ModelWrapValidatorHandler, mo
 from attnsweep.orchestrator.storage.annotation import Annotation
 from attnsweep.orchestrator.storage.environment import Engine, Environment
 from attnsweep.orchestrator.storage.extension import Extension
+from attnsweep.orchestrator.storage.local import LocalFolder
 from attnsweep.orchestrator.storage.location import Location, as_argument, locate
 from attnsweep.orchestrator.storage.output_file import unwritable
 from attnsweep.orchestrator.storage.place import Place
@@ -26,7 +27,7 @@ from attnsweep.orchestrator.storage.sources import Source
 from attnsweep.search_spaces.dimensions import Scalar
 from attnsweep.search_spaces.sweep import Sweep, sha256_of
 from attnsweep.workloads.base_names import NAME, NamedBase
-from attnsweep.workloads.errors import SpecError, UserError
+from attnsweep.workloads.errors import SpecError, UserError, did_you_mean
 from attnsweep.workloads.user_code import UserCode
 
 SWEEP_FILE = "sweep.json"
@@ -232,7 +233,7 @@ class SweepDirectory:
                 "DIR",
                 given=str(place),
                 expected=f"a sweep directory, with a {SWEEP_FILE} in it",
-                fix=f"give the directory that `attnsweep run` printed ({error.strerror})",
+                fix=_nearest(place, otherwise=f"give the directory that `attnsweep run` printed ({error.strerror})"),
             ) from error
         found = cls(place, **{name: getattr(stored, name) for name in _Stored.model_fields})
         return replace(found, spec=found._added.of(stored.spec))
@@ -365,6 +366,14 @@ def code_file(sha256: str) -> str:
 def base_file(name: str) -> str:
     """The name in a sweep directory of the weights of this name."""
     return f"{_BASES_FOLDER}/{name}.json"
+
+
+def _nearest(place: Place, otherwise: str) -> str:
+    """Which sweep beside a directory without one may be meant."""
+    if not isinstance(place, LocalFolder):
+        return otherwise
+    beside = [each.parent.name for each in place.path.absolute().parent.glob(f"*/{SWEEP_FILE}")]
+    return did_you_mean(place.path.name, beside, otherwise)
 
 
 def _check_readable(directory: SweepDirectory) -> None:

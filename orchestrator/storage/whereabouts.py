@@ -20,7 +20,15 @@ _ALIVE = timedelta(minutes=1)
 
 
 class PackUnderWay(BaseModel):
-    """A pack that is being trained: how many trainings, and the last step that its trainer reported."""
+    """A pack that is being trained: how many trainings, and the last that its trainer reported.
+
+    Attributes:
+        pack: Its name.
+        n_trainings: Its trainings.
+        step, n_steps: The step that they have reached, of how many.
+        n_running: Those that have not ended; `None` if nothing is known.
+        where: The host and the device that train it; empty if not known.
+    """
 
     model_config = ConfigDict(frozen=True)
 
@@ -28,6 +36,14 @@ class PackUnderWay(BaseModel):
     n_trainings: int
     step: int
     n_steps: int
+    n_running: int | None = None
+    where: str = ""
+
+    def in_words(self) -> str:
+        """`64 trainings, 40 still training, step 120 of 500, on node7 cuda`."""
+        alive = "" if self.n_running in (None, self.n_trainings) else f", {self.n_running} still training"
+        on = f", on {self.where}" if self.where else ""
+        return f"{self.n_trainings} trainings{alive}, step {self.step} of {self.n_steps}{on}"
 
 
 class Whereabouts(BaseModel):
@@ -38,6 +54,7 @@ class Whereabouts(BaseModel):
         doing: The driver's activity in words; empty once its run has ended.
         n_asked: Number of trials asked for so far.
         packs: The packs in training.
+        mlflow: What MLflow does not have yet, in words; empty if it has all, or nothing is known.
     """
 
     model_config = ConfigDict(frozen=True)
@@ -46,6 +63,7 @@ class Whereabouts(BaseModel):
     doing: str
     n_asked: int
     packs: tuple[PackUnderWay, ...]
+    mlflow: str = ""
 
     def in_words(self, now: datetime) -> str:
         """Whether the sweep runs, in words. The clocks of two machines may differ."""
@@ -74,11 +92,11 @@ class Beacon:
         self._next = 0.0
         self._n_asked = 0
 
-    def show(self, doing: str, n_asked: int, packs: Sequence[PackUnderWay]) -> None:
-        """Writes the progress, unless it was written a moment ago."""
+    def show(self, doing: str, n_asked: int, packs: Sequence[PackUnderWay], mlflow: str = "") -> None:
+        """Writes the progress, unless it was written a moment ago. The arguments are as in `Whereabouts`."""
         self._n_asked = n_asked
         if time.monotonic() >= self._next:
-            self._write(doing, packs)
+            self._write(doing, packs, mlflow)
             # Counted from the end of the write: a slow store is asked rarely.
             self._next = time.monotonic() + self._seconds
 
@@ -86,8 +104,9 @@ class Beacon:
         """Writes that the run has ended."""
         self._write("", ())
 
-    def _write(self, doing: str, packs: Sequence[PackUnderWay]) -> None:
-        now = Whereabouts(at=datetime.now(UTC), doing=doing, n_asked=self._n_asked, packs=tuple(packs))
+    def _write(self, doing: str, packs: Sequence[PackUnderWay], mlflow: str = "") -> None:
+        at = datetime.now(UTC)
+        now = Whereabouts(at=at, doing=doing, n_asked=self._n_asked, packs=tuple(packs), mlflow=mlflow)
         with suppress(StoreError):
             self._place.put_passing_text(_FILE, now.model_dump_json() + "\n")
 

@@ -8,6 +8,9 @@ from attnsweep.orchestrator.tools.listings import listing
 from attnsweep.workloads.parameters import Parameter, Value
 from attnsweep.workloads.registry import load_workload, registered_names
 
+_WIDE = 120
+"""Columns of a screen that has room for a table with meanings."""
+
 
 def print_workloads() -> None:
     """Prints the installed workloads."""
@@ -31,12 +34,24 @@ def print_workload(name: str, values: Mapping[str, Value]) -> None:
     console = PlainConsole()
     console.print(f"{name}: {workload.summary}")
     console.print(f"engine: {engine_of_shape(workload, values)}\n")
-    table = listing("parameter", "type", "default", "range", "static", "meaning")
-    for each in workload.parameters.declared().values():
-        default = _shown(values.get(each.name, each.default))
-        table.add_row(each.name, each.kind.__name__, default, _range(each), "static" if each.static else "", each.doc)
-    console.print(table)
-    console.print("\nTrainings that differ in a static parameter are in different packs.")
+    rows = [
+        (
+            *(each.name, each.kind.__name__, _shown(values.get(each.name, each.default)), _range(each)),
+            *("static" if each.static else "", each.doc),
+        )
+        for each in workload.parameters.declared().values()
+    ]
+    heads = ("parameter", "type", "default", "range", "static", "meaning")
+    # On a narrow screen the last column would be a word wide, so it has a table of its own.
+    n_beside = len(heads) if console.width >= _WIDE else len(heads) - 1
+    for columns in (range(n_beside), (0, *range(n_beside, len(heads)))):
+        if len(columns) > 1:
+            table = listing(*(heads[at] for at in columns))
+            for row in rows:
+                table.add_row(*(row[at] for at in columns))
+            console.print(table)
+            console.print()
+    console.print("Trainings that differ in a static parameter are in different packs.")
 
 
 def _range(parameter: Parameter) -> str:

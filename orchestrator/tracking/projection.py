@@ -47,6 +47,7 @@ class Projection:
         self._state = State()
         self._given_up: str | None = None
         self._has_warned = self._is_closed = False
+        self._told: set[int] = set()
         self._on_progress: OnProgress | None = None
         self._outbox: SimpleQueue[int | bool | None] = SimpleQueue()
         self._ended = threading.Event()
@@ -68,11 +69,21 @@ class Projection:
         """Why MLflow does not have everything, in one line; `None` while all is well."""
         return self._given_up or self._state.problem
 
+    @property
+    def lag(self) -> str:
+        """How many of the trials that were told of MLflow does not have yet, and why; empty if it has them all."""
+        n_behind = len(self._told) - self._state.n_logged
+        if n_behind <= 0:
+            return ""
+        s = "" if n_behind == 1 else "s"
+        return f"{n_behind:,} trial{s} behind{f': {self.problem}' if self.problem else ''}"
+
     def rows_committed(self, trainings: pa.Table) -> None:
         """Nothing to do: a trial is logged when all its rows are there."""
 
     def trial_told(self, trial: int) -> None:
         """Takes note of a trial whose rows are all in the ledger."""
+        self._told.add(trial)
         self._outbox.put(trial)
 
     def close(self, timeout: float | None = None, on_progress: OnProgress | None = None) -> SyncResult:

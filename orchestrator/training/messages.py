@@ -58,10 +58,19 @@ class PackOrder:
 
 @dataclass(frozen=True)
 class Progress:
-    """A pack that is still training: the step it has reached and, at intervals, its state."""
+    """A pack that is still training.
+
+    Attributes:
+        step: The step it has reached.
+        checkpoint: At intervals, its state.
+        n_running: Its trainings that have not ended; `None` if nothing is known.
+        where: The host and the device that train it.
+    """
 
     step: int
     checkpoint: bytes | None = None
+    n_running: int | None = None
+    where: str = ""
 
 
 Standing: TypeAlias = tuple[str, bool, float | None]
@@ -77,12 +86,19 @@ class Probed:
         reached: How each training would have ended here, or has ended before.
         running: The positions in the pack of those that have not ended.
         checkpoint: At intervals, its state.
+        where: As of `Progress`.
     """
 
     step: int
     reached: Sequence[Standing]
     running: Sequence[int]
     checkpoint: bytes | None = None
+    where: str = ""
+
+    @property
+    def n_running(self) -> int:
+        """How many of its trainings have not ended."""
+        return len(self.running)
 
 
 @dataclass(frozen=True)

@@ -349,7 +349,7 @@ class TrainerPool:
             return order, TrainerLost(str(error), _is_out_of_memory(error))
         if isinstance(report, Probed) and self._is_leaving(number):
             # It hands back its pack undecided: whoever continues it is asked again.
-            report = Progress(report.step, report.checkpoint)
+            report = Progress(report.step, report.checkpoint, report.n_running, report.where)
         match report:
             case Probed():
                 self._waiting[order.pack] = (number, order)

@@ -136,16 +136,22 @@ class Trainer:
         if self._is_to_tell(self._pack):
             self._told_step = self._pack.step
             reached = standings(self._workload, self._order.tasks, self._pack)
-            return Probed(self._pack.step, reached, self._pack.running, self._checkpoint_if_due(self._pack))
+            state = self._checkpoint_if_due(self._pack)
+            return Probed(self._pack.step, reached, self._pack.running, state, self._where)
         if self._pack.done:
             return self._ended(self._order, self._pack)
         if self._is_leaving:
             return self.hand_back()
-        return Progress(self._pack.step, self._checkpoint_if_due(self._pack))
+        n_running = len(self._pack.running)
+        return Progress(self._pack.step, self._checkpoint_if_due(self._pack), n_running, self._where)
 
     def _is_to_tell(self, pack: Pack[Any]) -> bool:
         """Whether the pack has reached a probe that it waits at; there is nothing to tell of its start."""
         return self._waits and pack.step > self._told_step
+
+    @property
+    def _where(self) -> str:
+        return f"{platform.node()} {self._device}"
 
     @property
     def _waits(self) -> bool:

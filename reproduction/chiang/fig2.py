@@ -22,11 +22,8 @@ LENGTHS = {
     "parity": (1, 2, 3, 5, 7, 10, 14, 20, 30, 50, 70, 100, 140, 200, 300, 500, 700, 1000),
 }
 N_STRINGS = 1000
-N_LONG_STRINGS = 50
 N_AUTHORS_STRINGS = 100
 """Strings behind the values that the authors print."""
-_LONG = 100
-"""PARITY has fewer strings beyond this length: at length 1,000 the first layer has a million logits per string."""
 _EXACT: Mapping[str, Callable[[], Encoder]] = {"first": exact_first, "parity": exact_parity}
 
 
@@ -54,11 +51,10 @@ def reproduce(directory: Path, console: Console) -> Comparison:
 
 
 def compare(directory: Path, lengths: Mapping[str, Sequence[int]], n_strings: int) -> Comparison:
-    """The figure and its claims at these lengths, with `n_strings` strings each; long strings of PARITY are fewer."""
+    """The figure and its claims at these lengths, with `n_strings` strings each."""
     found = {
         (language, form): [
-            answers(_encoder(language, form), language, length, _n_strings(language, length, n_strings))
-            for length in lengths[language]
+            answers(_encoder(language, form), language, length, n_strings) for length in lengths[language]
         ]
         for language in lengths
         for form in _FORMS
@@ -73,8 +69,7 @@ def compare(directory: Path, lengths: Mapping[str, Sequence[int]], n_strings: in
         figures=save_figure(_figure(lengths, found), directory, "chiang-fig2"),
         notes=[
             "Nothing is trained here: no sweep. c = 1 (the query is c sqrt(d) at CLS); n is the length of the string.",
-            f"{n_strings:,} random strings of each length; for PARITY beyond length {_LONG} only {N_LONG_STRINGS}, "
-            "because its cross-entropy hardly depends on the string there. Intervals are of the mean over strings.",
+            f"{n_strings:,} random strings of each length. Intervals are of the mean over strings.",
             "The authors' code does not multiply the query by sqrt(d). Its c = 1 is our c = 1/sqrt(6) without layer "
             "norm and 1/sqrt(12) with it, where vectors are twice as wide. It prints means over 100 strings.",
         ],
@@ -84,10 +79,6 @@ def compare(directory: Path, lengths: Mapping[str, Sequence[int]], n_strings: in
 def _encoder(language: str, form: _Form) -> Encoder:
     plain = _EXACT[language]()
     return plain if form.layer_norm_eps is None else with_layer_norm(plain, form.layer_norm_eps)
-
-
-def _n_strings(language: str, length: int, n_strings: int) -> int:
-    return min(n_strings, N_LONG_STRINGS) if language == "parity" and length > _LONG else n_strings
 
 
 def _claims(language: str, lengths: Sequence[int], found: Found) -> list[ComparedValue]:

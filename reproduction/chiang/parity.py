@@ -1,5 +1,6 @@
 """PARITY with the set-up of Chiang & Cholak 2022, who report that it is never learned."""
 
+from dataclasses import replace
 from pathlib import Path
 
 from rich.console import Console
@@ -64,14 +65,19 @@ def compare(sweep: SweepDirectory, directory: Path) -> Comparison:
     )
 
 
+def _undecided(row: ComparedValue) -> ComparedValue:
+    """A mean near chance whose interval reaches beyond what counts as chance decides nothing."""
+    return replace(row, agrees=None) if not row.agrees and CHANCE[0] <= float(row.ours) <= CHANCE[1] else row
+
+
 def _rows(cell: Cell, curves: Curves, test_accuracy: str, length: int) -> list[ComparedValue]:
     scale = "scaled" if cell.is_scaled else "unscaled"
     own, test = curves[cell, "accuracy"].final, curves[cell, test_accuracy].final
     name = f"{scale}, n = {cell.train_length}"
     return [
         *(
-            bounded_mean_row(f"{name}: accuracy at {at}", values, ACCURACIES, published="chance", agrees_within=CHANCE)
-            for at, values in ((cell.train_length, own), (length, test))
+            _undecided(bounded_mean_row(f"{name}: {at}", values, ACCURACIES, published="chance", agrees_within=CHANCE))
+            for at, values in (("accuracy at that length", own), (f"accuracy at {length}", test))
         ),
         share_row(
             f"{name}: seeds that learn it",

@@ -26,6 +26,9 @@ from attnsweep.reproduction.studies import (
     gpt_stages,
     metric,
     metric_full,
+    mission_pairs,
+    mission_translators,
+    positional_power,
     positions,
     precision,
     translator_heads,
@@ -41,7 +44,7 @@ Numbers = Mapping[str, tuple[float, float, float]]
 _RESOURCES = Resources(local=True, engine="vmapped")
 _SEEDS_APART = 10**6
 _INTERVAL = re.compile(r"(\S+) \[(\S+), (\S+)\]")
-_COUNTS = ("trainings", "heads")
+_COUNTS = ("trainings", "trials", "heads")
 """Columns of tables that say how many there are."""
 
 
@@ -127,6 +130,8 @@ SWEPT: Mapping[str, tuple[str, Callable[[SweepDirectory, Path], Numbers]]] = {
     "parity-learnability": ("parity_learnability", _stuck),
     "gpt-stages": ("gpt_stages", _compared(gpt_stages.compare)),
     "zeros-full": ("stuck_full", _compared(full_models.compare)),
+    "mission-pairs": ("mission_pairs", _compared(mission_pairs.compare)),
+    "mission-translators": ("mission_random", _compared(mission_translators.compare)),
     "translator-heads": ("head_roles", _compared(translator_heads.compare)),
     "translator-structure": ("attention_structure", _compared(translator_structure.compare)),
 }
@@ -168,6 +173,10 @@ def _metric_full(run: Run) -> Numbers:
     return numbers_of(metric_full.compare(run.console, metric_full.SIGMAS, seeds, metric_full.VALUES))
 
 
+def _power(run: Run) -> Numbers:
+    return numbers_of(positional_power.compare(run.console, positional_power.Size(first_seed=run.first_seed)))
+
+
 def _first_order(run: Run) -> Numbers:
     seeds = range(run.first_seed, run.first_seed + precision.N_FIRST_ORDER)
     return _numbers(precision.first_order_rows(precision.FIRST_ORDER_SIGMAS, seeds))
@@ -177,6 +186,7 @@ SOURCES: Mapping[str, Callable[[Run], Numbers]] = {
     **{name: _swept(name) for name in SWEPT},
     "metric": _metric,
     "metric-full": _metric_full,
+    "positional-power": _power,
     "precision-first-order": _first_order,
     **{f"runaways-{each:g}": _runaways(each) for each in positions.LEARNING_RATES},
     "valley": _valley,

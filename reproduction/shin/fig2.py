@@ -25,11 +25,15 @@ FLAVOURS = {
 
 SIZE_NOTE = (
     "Ours: N = 10, M = 20, 500 texts, 500 iterations. The paper: M = 50, 1,000 texts, 50 iterations, taken as calls of "
-    "torch.optim.LBFGS of up to 20 iterations. At the paper's size (an hour on 2 cores): attnsweep run shin_flavours "
-    "--set n_positions=50 --set batch_size=1000"
+    "torch.optim.LBFGS of up to 20 iterations. At the paper's size: --full (an hour on 2 cores), 50 such calls."
 )
 
 _MAJORITY = (math.nextafter(0.5, 1.0), 1.0)
+_FINAL_IN_TRAINING = """
+select log10(value / level_mean) from curves join trainings using (training_id)
+where param_flavour = ? and metric = 'train_mse' and value > 0
+qualify step = max(step) over (partition by training_id)
+"""
 _FINAL = "select log10(eval_loss / level_mean) from trainings where param_flavour = ? and eval_loss is not null"
 _ROLES = """
 select role, count(*) from heads join trainings using (training_id, trial, replicate)
@@ -42,11 +46,20 @@ def reproduce(directory: Path, console: Console) -> Comparison:
     return compare(swept("shin_flavours", directory, console), directory)
 
 
+def reproduce_full(directory: Path, console: Console) -> Comparison:
+    """The same at the paper's size."""
+    return compare(swept("shin_flavours_full", directory, console), directory)
+
+
 def compare(sweep: SweepDirectory, directory: Path) -> Comparison:
     """Reads a finished sweep, and draws its curves."""
     with Ledger(sweep.place).connect() as connection:
         final = {
             flavour: [loss for (loss,) in connection.execute(_FINAL, [flavour]).fetchall()] for flavour in FLAVOURS
+        }
+        in_training = {
+            flavour: [loss for (loss,) in connection.execute(_FINAL_IN_TRAINING, [flavour]).fetchall()]
+            for flavour in FLAVOURS
         }
         roles = dict(connection.execute(_ROLES).fetchall())
         figure = _figure(connection)
@@ -57,6 +70,14 @@ def compare(sweep: SweepDirectory, directory: Path) -> Comparison:
             *(
                 median_row(
                     f"log10(test MSE / Var Y), {name}, median of {len(final[flavour])}", final[flavour], published=None
+                )
+                for flavour, (name, _) in FLAVOURS.items()
+            ),
+            *(
+                median_row(
+                    f"log10(training MSE / Var Y), {name}, median of {len(in_training[flavour])}",
+                    in_training[flavour],
+                    published=None,
                 )
                 for flavour, (name, _) in FLAVOURS.items()
             ),
@@ -97,17 +118,22 @@ def _mixture(roles: dict[str, int]) -> ComparedValue:
 def _figure(connection: duckdb.DuckDBPyConnection) -> Figure:
     figure = Figure(figsize=(5.4, 3.8), layout="constrained", dpi=200)
     panel = figure.subplots()
-    curves = quartile_curves(connection, "param_flavour", "log10(value / level_mean)")
+    tested, in_training = (
+        quartile_curves(connection, "param_flavour", "log10(value / level_mean)", metric=metric)
+        for metric in ("eval_loss", "train_mse")
+    )
     for flavour, (name, colour) in FLAVOURS.items():
-        points = [point for point in curves[flavour] if point.step > 0]
+        points = [point for point in tested[flavour] if point.step > 0]
         steps = [point.step for point in points]
         low, middle, high = np.array([(point.low, point.median, point.high) for point in points]).T
         panel.fill_between(steps, low, high, color=colour, alpha=0.2, linewidth=0)
         panel.plot(steps, middle, color=colour, linewidth=1.4, label=name)
+        training = [(point.step, point.median) for point in in_training[flavour] if point.step > 0]
+        panel.plot(*zip(*training, strict=True), color=colour, linewidth=1, linestyle=":")
     panel.set_xscale("log")
     panel.set_xlabel("L-BFGS iterations")
-    panel.set_ylabel(r"$\log_{10}$(test MSE / Var $Y$)")
-    panel.legend(frameon=False, fontsize=8, title="median and quartiles over seeds", title_fontsize=8)
+    panel.set_ylabel(r"$\log_{10}$(MSE / Var $Y$)")
+    panel.legend(frameon=False, fontsize=8, title="test; dotted: training", title_fontsize=8)
     panel.grid(color="0.92", linewidth=0.6)
     panel.spines[["top", "right"]].set_visible(False)
     return figure

@@ -42,6 +42,11 @@ def reproduce(directory: Path, console: Console) -> Comparison:
     return compare(swept("shin_flavours", directory, console), directory)
 
 
+def reproduce_full(directory: Path, console: Console) -> Comparison:
+    """The same at the paper's size."""
+    return compare(swept("shin_flavours_full", directory, console), directory)
+
+
 def compare(sweep: SweepDirectory, directory: Path) -> Comparison:
     """Reads a finished sweep, and draws the training of median loss of each flavour."""
     rows = []

@@ -4,6 +4,7 @@ from .orchestrator.analysis.answer import Answer as Answer
 from .orchestrator.analysis.opened_sweep import SweepData as SweepData
 from .orchestrator.analysis.roles.rates import role_rates as role_rates
 from .orchestrator.analysis.roles.rates import role_rates_by as role_rates_by
+from .orchestrator.inspection.heads import trained_heads as trained_heads
 from .orchestrator.inspection.kept_weights import trained_weights as trained_weights
 from .orchestrator.ledger.reader import Ledger as Ledger
 from .orchestrator.running.session import resume_sweep as resume_sweep

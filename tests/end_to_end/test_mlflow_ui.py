@@ -96,6 +96,7 @@ def _unfold(shown: Shown, browser: Browser) -> None:
     browser.click(f"//*[@role='gridcell'][.//a[contains(., '{shown.directory.sweep}')]]//button")
 
 
+@pytest.mark.scale
 def test_the_experiment_lists_the_sweep_and_unfolds_its_trials(shown: Shown, browser: Browser, tmp_path: Path) -> None:
     browser.open(f"{shown.page}?workflowType=machine_learning")
     _unfold(shown, browser)

@@ -57,11 +57,14 @@ def shown(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shown]:
         yield Shown(directory, url)
 
 
+@pytest.mark.scale
 def test_the_dashboard_has_the_sweeps_trials(shown: Shown) -> None:
     [summary] = shown.get("studies")["study_summaries"]
     assert (summary["study_name"], summary["directions"]) == (shown.directory.sweep, ["minimize"])
     study = shown.get(f"studies/{summary['study_id']}")
     assert study["objective_names"] == ["stuck_rate"]
+    [advice] = study["user_attrs"]
+    assert "docs/importance.md" in advice["value"]
     assert [(trial["state"], trial.get("values")) for trial in study["trials"]] == [
         ("Complete", [0.25]),
         ("Complete", [0.75]),
@@ -79,4 +82,5 @@ def test_the_dashboard_opens_in_a_browser(shown: Shown, browser: Browser, tmp_pa
     browser.open(f"{shown.url}/dashboard/studies/{summary['study_id']}")
     browser.find(f"//*[contains(text(), '{shown.directory.sweep}')]")
     browser.find("//*[local-name() = 'text'][contains(., 'stuck_rate')]")
+    browser.find("//*[contains(text(), 'docs/importance.md')]")
     browser.screenshot(tmp_path / "study.png")

@@ -10,13 +10,15 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
-from selenium.webdriver import ActionChains
+from selenium.webdriver import ActionChains, Keys
 from selenium.webdriver.support.wait import WebDriverWait
 
 from attnsweep.orchestrator import report
 from attnsweep.orchestrator.ledger.query import query_all
 from attnsweep.orchestrator.ledger.reader import Ledger
+from attnsweep.orchestrator.report.explorer.head_maps import ShownHead, ShownLayer, TrainingMaps
 from attnsweep.orchestrator.report.page import write_report
 from attnsweep.search_spaces import Categorical
 from tests.end_to_end.chromium import SECONDS_TO_SHOW, Browser
@@ -35,6 +37,40 @@ FIND_TRIAL = """((wanted) => {
     return null;
 })(%d)"""
 """Where a user who moves the pointer over the points finds a trial."""
+TIPS = """(() => {
+    const [box, tip, found] = [element.getBoundingClientRect(), element.querySelector('.tip'), new Set()];
+    for (let top = 0; top < box.height; top += 6) for (let left = 0; left < box.width; left += 6) {
+        element.dispatchEvent(new PointerEvent('pointermove', { clientX: box.left + left, clientY: box.top + top }));
+        if (!tip.hidden) found.add(tip.textContent);
+    }
+    return [...found];
+})()"""
+"""All that a user reads who moves the pointer over the plane."""
+HEIGHT_OF_A_CURVE = """(() => {
+    const [box, tip] = [element.getBoundingClientRect(), element.querySelector('.tip')];
+    for (let top = 0; top < box.height; top += 3) {
+        const place = { clientX: box.left + Math.floor(box.width / 4), clientY: box.top + top };
+        element.dispatchEvent(new PointerEvent('pointermove', place));
+        if (!tip.hidden && tip.textContent.startsWith("training ")) return top + 5;
+    }
+    return null;
+})()"""
+"""Where, at a quarter of the width, the pointer finds a line."""
+
+WEIGHTS = np.array([[[0.0, 0.25, 0.75], [1.0, 0.0, 0.0]], [[0.2, 0.3, 0.5], [0.0, 0.5, 0.5]]])
+"""(H, Q, K) the attention of training 3/1."""
+MAPS = TrainingMaps(
+    name="3/1",
+    text="Sentence 0 of 9: the dog",
+    layers=(
+        ShownLayer(
+            title="encoder_self",
+            queries=("the", "dog"),
+            keys=("the", HOSTILE, "<eos>"),
+            heads=tuple(ShownHead(title=f"{at}: positional", weights_QK=each) for at, each in enumerate(WEIGHTS)),
+        ),
+    ),
+)
 
 
 @pytest.fixture(scope="module")
@@ -57,7 +93,7 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> str:
     home = tmp_path_factory.mktemp("report") / ("a long folder " * 8) / "sweep"
     spec = small_sweep("read", trials=8, description="word" * 100)
     spec = spec.but(space={**spec.space, "variant": Categorical(choices=("positions_only", HOSTILE))})
-    return write_report([sweep_on_disk(home, spec, *trials).place], None).resolve().as_uri()
+    return write_report([sweep_on_disk(home, spec, *trials).place], None, maps=lambda _: [MAPS]).resolve().as_uri()
 
 
 @pytest.mark.parametrize("width", WIDTHS.values(), ids=WIDTHS)
@@ -212,7 +248,66 @@ def test_a_click_on_a_point_shows_the_ledgers_numbers(page: str, browser: Browse
             f" {last['step']}; the height is logarithmic"
         ]
         commands = [shlex.split(each) for each in _texts(browser, ".detail pre.command")]
-        assert commands == [["attnsweep", verb, "sweep", "3/0"] for verb in ("replay", "why")]
+        assert commands == [["attnsweep", verb, "sweep", "3/0"] for verb in ("heads", "replay", "why")]
+        assert "Its attention maps are not in this page" in browser.find("//div[@class='heads']").text
+
+
+def test_the_maps_of_a_training_are_read_cell_by_cell(page: str, browser: Browser) -> None:
+    with _opened(browser, page):
+        browser.find("//label[text()='trial']/input").send_keys("3", Keys.ENTER)
+        browser.click("//table[contains(@class, 'replicates')]//button[text()='1']")
+        drawn = browser.evaluate(
+            "[...element.querySelectorAll('canvas')]"
+            ".map(each => [...each.getContext('2d').getImageData(0, 0, each.width, each.height).data])"
+            ".map(pixels => pixels.filter((_, at) => at % 4 == 3))",
+            "//div[@class='head-maps']",
+        )
+        assert drawn == [np.rint(255 * each).flatten().tolist() for each in WEIGHTS]
+        one, other = (browser.find(f"//div[@class='head-maps']/figure[{at}]/canvas") for at in (1, 2))
+        assert one.get_attribute("aria-label") == "encoder_self, head 0: positional; strongest dog → the: 1"
+        browser.evaluate("element.scrollIntoView({block: 'center'})", "//div[@class='head-maps']")
+        said = "//p[contains(@class, 'told')]"
+        for canvas, (right, down), words in (
+            (one, (1 / 3, -1 / 4), "head 0: positional: the → <eos>: 0.75"),
+            (other, (0, 1 / 4), f"head 1: positional: dog → {HOSTILE[:24]}: 0.5"),
+        ):
+            size = canvas.size
+            place = round(right * size["width"]), round(down * size["height"])
+            ActionChains(browser.driver).move_to_element_with_offset(canvas, *place).perform()
+            assert browser.find(said).text == words
+
+
+def test_a_cell_of_the_plane_has_the_ledgers_share(page: str, browser: Browser) -> None:
+    choose = "[...element.options].findIndex(each => each.text.startsWith(%r))"
+    choose = f"(element.value = {choose}, element.dispatchEvent(new Event('change')))"
+    select = "//section[contains(@class, 'explore')]//label[starts-with(text(), %r)]/select"
+    with _opened(browser, page) as ledger:
+        for name, wanted in (
+            ("across", "learning"),
+            ("up", "init"),
+            ("as", "cells"),
+            ("colour", "share degenerate_zero"),
+        ):
+            browser.evaluate(choose % wanted, select % name)
+        told = browser.evaluate(TIPS, "//div[@class='plate']")
+        assert len(told) == 8
+        for words in told:
+            names, ends, shares = [], [], ""
+            for line in words.splitlines():
+                if " to " in line:
+                    name, low, _, high = line.split()
+                    names.append(name)
+                    ends.append(f"param_{name} between {float(low)} and {float(high)}")
+                elif line.startswith("share"):
+                    shares = line
+            assert len(names) == 2
+            (row,) = _answers(
+                ledger,
+                "select count(*) filter (outcome = 'degenerate_zero') as k, count(*) filter (outcome <> 'failed') as n,"
+                f" count(distinct trial) as t from trainings where {' and '.join(ends)}",
+            )
+            trials = f"{row['t']} trial{'s' if row['t'] > 1 else ''}"
+            assert shares == f"share degenerate_zero: {row['k']} of {row['n']} in {trials}"
 
 
 def test_a_brush_keeps_the_trials_that_pass_it(page: str, browser: Browser) -> None:
@@ -239,6 +334,66 @@ def test_a_brush_keeps_the_trials_that_pass_it(page: str, browser: Browser) -> N
         assert browser.find(inside).text.endswith(f"of their {n} trainings that did not fail, {k} are stuck.")
         browser.click("//button[text()='Clear the brushes']")
         assert browser.find(inside).text.startswith("8 of 8 trials")
+
+
+@contextmanager
+def _on_a_phone(browser: Browser) -> Iterator[None]:
+    with browser.as_wide_as(WIDTHS["phone"]):
+        browser.driver.execute_cdp_cmd("Emulation.setTouchEmulationEnabled", {"enabled": True})
+        try:
+            yield
+        finally:
+            browser.driver.execute_cdp_cmd("Emulation.setTouchEmulationEnabled", {"enabled": False})
+
+
+def _draw_by_finger(browser: Browser, left: float, *tops: float) -> None:
+    """One finger down at the first place, over the others, and up."""
+    for kind, top in zip(("touchStart", *["touchMove"] * (len(tops) - 1)), tops, strict=True):
+        points = [{"x": left, "y": top}]
+        browser.driver.execute_cdp_cmd("Input.dispatchTouchEvent", {"type": kind, "touchPoints": points})
+    browser.driver.execute_cdp_cmd("Input.dispatchTouchEvent", {"type": "touchEnd", "touchPoints": []})
+
+
+def test_a_finger_brushes_on_an_axis_and_scrolls_between_axes(page: str, browser: Browser) -> None:
+    inside, plate = "//p[contains(@class, 'inside')]", "//div[contains(@class, 'brushed')]"
+    with _on_a_phone(browser), _opened(browser, page):
+        browser.evaluate("element.scrollIntoView({block: 'center'})", plate)
+        box = browser.evaluate("element.getBoundingClientRect().toJSON()", plate)
+        before = browser.evaluate("scrollY", "//html")
+        # The first axis, init_sigma, from its lower end to its middle.
+        low, middle = box["top"] + box["height"] - 15, box["top"] + 40 + (box["height"] - 54) / 2
+        _draw_by_finger(browser, box["left"] + 48, low, low - 40, middle)
+        WebDriverWait(browser.driver, SECONDS_TO_SHOW).until(
+            lambda _: browser.find(inside).text.startswith("4 of 8 trials are in the brushes")
+        )
+        assert browser.evaluate("scrollY", "//html") == before
+        between = box["left"] + 48 + (box["width"] - 96) / 6
+        _draw_by_finger(browser, between, low, low - 40, middle)
+        WebDriverWait(browser.driver, SECONDS_TO_SHOW).until(lambda _: browser.evaluate("scrollY", "//html") > before)
+        assert browser.find(inside).text.startswith("4 of 8 trials are in the brushes")
+
+
+def test_a_click_on_a_single_curve_shows_its_training(page: str, browser: Browser) -> None:
+    with _opened(browser, page) as ledger:
+        titles = _texts(browser, ".curves h4")
+        counted = _answers(ledger, "select outcome, count(*) as n from trainings where outcome <> 'failed' group by 1")
+        assert sorted(titles) == sorted(
+            f"{row['outcome']}{', moving' * (row['outcome'] != 'diverged')}: {row['n']} of {row['n']} trainings"
+            for row in counted
+        )
+        panel = "//h4[starts-with(text(), 'marginal')]/following-sibling::div"
+        browser.evaluate("element.scrollIntoView({block: 'center'})", panel)
+        plate = browser.find(panel)
+        height = browser.evaluate(HEIGHT_OF_A_CURVE, panel)
+        assert height is not None
+        pointer = ActionChains(browser.driver)
+        size = plate.size
+        pointer.move_to_element_with_offset(plate, -size["width"] // 4, height - size["height"] // 2).click().perform()
+        (shown,) = _texts(browser, ".training h3")
+        number, replicate = shown.removeprefix("Training ").split("/")
+        (row,) = _answers(ledger, f"select outcome from trainings where trial = {number} and replicate = {replicate}")
+        assert row["outcome"] == "marginal"
+        assert _texts(browser, ".detail h3")[0] == f"Trial {number}"
 
 
 def test_a_table_is_sorted_by_a_click_on_its_head(page: str, browser: Browser) -> None:

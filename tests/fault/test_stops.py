@@ -53,7 +53,9 @@ cli.main()
 """
 STARTING_AND_ENDING = [
     ("attnsweep.orchestrator.storage.sweep_directory:SweepDirectory.check_new", "--local"),
-    pytest.param("+ray._private.node:Node.start_head_processes", "--trainers=1", marks=pytest.mark.ray),
+    pytest.param(
+        "+ray._private.node:Node.start_head_processes", "--trainers=1", marks=[pytest.mark.ray, pytest.mark.scale]
+    ),
     pytest.param("attnsweep.orchestrator.tracking:Projection.close", "--local", marks=pytest.mark.scale),
 ]
 """The moments of the signal: before Ray starts, while it starts, and in the final wait for MLflow."""

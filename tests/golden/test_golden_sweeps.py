@@ -88,6 +88,7 @@ def test_an_old_sweep_passes_the_audit(golden: Path, monkeypatch: pytest.MonkeyP
 
 
 @pytest.mark.sample("0.1.0-interrupted", "0.2.0-own")
+@pytest.mark.sample("0.2.0-own")
 @pytest.mark.parametrize(("golden", "name"), UNFINISHED, indirect=["golden"])
 def test_an_old_sweep_resumes_only_with_consent(
     golden: Path, name: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]

@@ -64,6 +64,7 @@ def _same(one: dict[str, object], other: dict[str, object]) -> bool:
     return one["training_id"] == other["training_id"]
 
 
+@pytest.mark.scale
 @pytest.mark.slow
 def test_figure_2_compares_the_flavours_where_they_end(flavours: SweepDirectory, tmp_path: Path) -> None:
     found = shin_fig2.compare(flavours, tmp_path)

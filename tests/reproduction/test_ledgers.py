@@ -102,6 +102,22 @@ def rows(path: Path, table: str) -> list[dict[str, Any]]:
     return sorted(found, key=str)
 
 
+def test_the_first_trials_of_an_interrupted_sweep_are_a_smaller_sweep(tmp_path: Path) -> None:
+    spec = small_sweep("made", replicates=2).but(sampler="random", trials=3)
+    ended = [row for trial in range(2) for row in trial_rows(trial, ["solved", "plateau"])]
+    sweep_on_disk(tmp_path / "made", spec, [*ended, *trial_rows(2, ["solved"])])
+    publish(tmp_path / "made", tmp_path / "copy", ends_only=False, trials=2)
+    copy = SweepDirectory.open(tmp_path / "copy")
+    assert (copy.spec, copy.finished) == (spec.but(trials=2), True)
+    assert verify(copy.place, copy.spec_sha256) == []
+    assert [row["trial"] for row in rows(tmp_path / "copy", "trainings")] == [0, 0, 1, 1]
+    for interrupted, trials in ((spec, 3), (spec.but(sampler="tpe"), 2)):
+        path = tmp_path / f"{interrupted.sampler}-{trials}"
+        sweep_on_disk(path, interrupted, ended)
+        with pytest.raises(UserError, match="expected a finished sweep"):
+            publish(path, tmp_path / "refused", ends_only=False, trials=trials)
+
+
 def test_an_unfinished_sweep_is_not_published(tmp_path: Path) -> None:
     sweep_on_disk(tmp_path / "made", small_sweep("made"), trial_rows(0, ["solved"]))
     with pytest.raises(UserError, match="expected a finished sweep"):

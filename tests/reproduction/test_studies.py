@@ -44,6 +44,7 @@ def stuck_full(tmp_path_factory: pytest.TempPathFactory) -> SweepDirectory:
     return trained_sweep(tmp_path_factory.mktemp("full") / "stuck_full", spec, pack_size=24)
 
 
+@pytest.mark.scale
 @pytest.mark.slow
 def test_full_models_are_judged_again_as_they_were(stuck_full: SweepDirectory, tmp_path: Path) -> None:
     found = full_models.compare(stuck_full, tmp_path)

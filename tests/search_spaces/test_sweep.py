@@ -230,3 +230,8 @@ class TestLoading:
         listed = "attention_structure, chiang_fig4, chiang_fig4_logits, chiang_fig4_long, chiang_parity, "
         with pytest.raises(UserError, match=rf"SPEC: got 'quikstart', expected one of {listed}"):
             load_sweep("quikstart")
+
+
+def test_a_misspelled_field_is_named_before_the_one_that_it_leaves_out() -> None:
+    with pytest.raises(SpecError, match=r"trails: got 2, expected no such field; did you mean trials\?"):
+        Sweep.model_validate({"name": "x", "workload": "category_pairs", "space": {}, "trails": 2})

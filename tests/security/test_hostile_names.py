@@ -80,7 +80,9 @@ LOADING: dict[str, list[str]] = {
     "resume": [],
     "replay": ["0/0"],
     "why": ["0/0"],
+    "heads": ["0/0"],
     "report --why": [],
+    "report --heads N": [],
     "audit": [],
     "run": ["--local"],
 }
@@ -298,7 +300,7 @@ def test_neither_merging_nor_serving_runs_its_code(ran: Path, tmp_path: Path) ->
 def test_the_others_run_it_only_with_trust(
     command: str, ran: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    words = (*command.split(), "s/sweep.json" if command == "run" else "s", *LOADING[command])
+    words = (*command.replace("N", "1").split(), "s/sweep.json" if command == "run" else "s", *LOADING[command])
     assert _exit_code(monkeypatch, *words) == 2
     assert not ran.exists()
     said = capsys.readouterr().err

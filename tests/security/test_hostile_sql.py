@@ -108,6 +108,7 @@ WAYS = pytest.mark.parametrize("ask", [_one, _several, _opened])
 
 
 @pytest.mark.slow
+@pytest.mark.sample("_one")
 @WAYS
 def test_what_is_no_query_is_not_run(roots: tuple[Path, Path], ask: Callable[..., pa.Table]) -> None:
     for sql in NOT_A_QUERY:

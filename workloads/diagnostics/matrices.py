@@ -3,6 +3,7 @@
 Scores that need tokens, training frequencies or gold arcs are in `attnsweep.workloads.diagnostics.roles`.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -64,6 +65,7 @@ def score_matrices(
     num_pos: int | None = None,
     free_entries: int | None = None,
     any_row_sum: bool = False,
+    is_causal: bool = False,
     subject: str = "attention",
 ) -> MatrixScores:
     """Role scores and exact structure distances of attention matrices.
@@ -74,6 +76,7 @@ def score_matrices(
             so that Sigma_3 is nearest; blocks have at least two rows.
         free_entries: Also measure distances to P + E, where E has at most this many entries anywhere.
         any_row_sum: Accept rows that do not sum to 1 (captured with dropout on).
+        is_causal: Whether each query could see only the keys up to itself: then only these are shuffled.
         subject: The name of the matrices in errors.
 
     Raises:
@@ -93,15 +96,14 @@ def score_matrices(
     best = blocks.flatten(1).argmin(1)
     at_window, at_num_pos = best // blocks.shape[-1] + 1, best % blocks.shape[-1]
     bands = distances_to_bands(attention)
-    tests = {
-        "sigma_1": permutation_test(attention, distances_to_diagonal),
-        "sigma_2": permutation_test(attention, lambda each: _at(distances_to_bands(each), at_window)),
-        "sigma_3": permutation_test(
-            attention, lambda each: distances_to_blocks(each).masked_fill(~allowed, torch.inf).flatten(-2).amin(-1)
-        ),
+    distances: dict[str, Callable[[Tensor], Tensor]] = {
+        "sigma_1": distances_to_diagonal,
+        "sigma_2": lambda each: _at(distances_to_bands(each), at_window),
+        "sigma_3": lambda each: distances_to_blocks(each).masked_fill(~allowed, torch.inf).flatten(-2).amin(-1),
     }
     scores = _roles(attention)
-    for name, test in tests.items():
+    for name, distance in distances.items():
+        test = permutation_test(attention, distance, is_causal=is_causal)
         scores |= {name: test.distance.numpy(), f"{name}_z": test.z.numpy()}
     places = [
         best_blocks(head, w, p) for head, w, p in zip(attention, at_window.tolist(), at_num_pos.tolist(), strict=True)

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from attnsweep.workloads.engine.contract import Evidence, Verdicts
 from attnsweep.workloads.engine.schedule import tail_start
+from attnsweep.workloads.vocabulary import MOVING_SHARE
 
 AT_LEVEL = 0.01
 """A loss within this share of a reference level is at the level."""
@@ -18,8 +19,6 @@ STATIONARY_GAMMA = 1e-2
 """A training is stationary if its scale-free gradient is below this."""
 DIVERGED_FACTOR = 3.0
 """A loss above this multiple of the zero predictor's, and above its own start, has diverged."""
-MOVING_SHARE = 0.01
-"""A loss that fell by more than this share over the last fifth of the steps still moves."""
 OVERFIT_SHARE = 0.05
 """A training on a finite text is overfit if its held-out loss has risen by this share above its minimum while its
 training loss kept falling."""

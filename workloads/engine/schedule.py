@@ -2,7 +2,7 @@
 
 _PER_OCTAVE = 4
 _MOST_INTERVALS = 2_000
-_TAIL = 0.8
+TAIL = 0.8
 """The detail `moving` is judged on what follows this share of the training (docs/outcomes.md)."""
 
 
@@ -27,4 +27,4 @@ def dense_probe_steps(n_steps: int) -> tuple[int, ...]:
 
 def tail_start(step: int) -> int:
     """The step at which the last fifth of a training of `step` steps begins."""
-    return int(_TAIL * step)
+    return int(TAIL * step)

@@ -57,6 +57,21 @@ def power_label(power: int) -> str:
     return "10" + str(power).translate(_SUPERSCRIPTS)
 
 
+def number_label(value: float) -> str:
+    """10⁻⁴ for a power of ten with many zeros; else up to three digits."""
+    power = round(math.log10(value)) if value > 0 else 0
+    return power_label(power) if abs(power) > 1 and value == float(f"1e{power}") else f"{value:.3g}"
+
+
+def bin_label(label: str) -> str:
+    """A bin's label as an axis has it: 10⁻⁴–10⁻³ for `1e-4..1e-3`. Labels that are no range stay as they are."""
+    try:
+        low, high = map(float, label.split(".."))
+    except ValueError:
+        return label
+    return f"{number_label(low)}–{number_label(high)}"
+
+
 def title_panel(panel: Axes, title: str) -> None:
     """Puts a title above a panel whose axes are complete.
 

@@ -5,7 +5,7 @@ from contextlib import contextmanager
 from types import MappingProxyType
 
 import numpy as np
-from matplotlib import style
+from matplotlib import rcParams, style
 from matplotlib.colors import to_rgb
 from matplotlib.typing import ColorType
 
@@ -44,6 +44,11 @@ def house_style() -> Iterator[None]:
     """The style of all figures, as a `with` block or a decorator; the user's own settings have no effect."""
     with style.context("attnsweep.orchestrator.analysis.figures.house", after_reset=True):
         yield
+
+
+def share_colours(outcome: str) -> str:
+    """The colour map of shares that end so: solved ones have their own, since a share of them is good, not bad."""
+    return "Greens" if outcome == "solved" else str(rcParams["image.cmap"])
 
 
 def group_style(number: int) -> tuple[str, str, str]:

@@ -15,7 +15,7 @@ from matplotlib.patches import Rectangle
 
 from attnsweep.orchestrator.analysis.figures.axes import scale_logarithmic, title_panel
 from attnsweep.orchestrator.analysis.figures.panels import WIDTH, fix_tick_sizes, new_planes
-from attnsweep.orchestrator.analysis.figures.style import VERMILION, house_style, letters_on
+from attnsweep.orchestrator.analysis.figures.style import VERMILION, house_style, letters_on, share_colours
 from attnsweep.orchestrator.analysis.figures.texts import figure_text, legend_below
 from attnsweep.orchestrator.analysis.labels import parameter_label
 from attnsweep.orchestrator.analysis.phase.residuals import ResidualBin, binned_residuals
@@ -66,21 +66,29 @@ def residual_figure(plane: Plane, cells: Sequence[ResidualBin], ending: Ending) 
 def _draw_model(
     figure: Figure, panel: Axes, plane: Plane, trials: TrialCounts, surface: Surface | None, ending: Ending
 ) -> None:
-    handles: dict[str, Artist] = {} if surface is None else _draw_surface(panel, surface, f"half {ending.verb}")
+    handles: dict[str, Artist] = {} if surface is None else _draw_surface(panel, surface, ending)
     cells = binned_residuals(surface, trials) if surface is not None and len(trials.x) > _MOST_POINTS else ()
-    name, points = _draw_observed(panel, plane, trials, cells)
-    _finish(figure, panel, plane, ScalarMappable(Normalize(0, 1)), figure_text(f"{ending.label} share", 40))
+    name, points = _draw_observed(panel, plane, trials, cells, ending)
+    _finish(
+        figure,
+        panel,
+        plane,
+        ScalarMappable(Normalize(0, 1), share_colours(ending.outcome)),
+        figure_text(f"{ending.label} share", 40),
+    )
     title_panel(panel, figure_text(f"share of trainings that {ending.verb}", 48))
     legend_below(figure, handles | {name: points}, columns=3)
 
 
-def _draw_surface(panel: Axes, surface: Surface, half: str) -> dict[str, Artist]:
-    """Draws the model, and returns its marks for the legend, by name; `half` names the line of probability 1/2."""
+def _draw_surface(panel: Axes, surface: Surface, ending: Ending) -> dict[str, Artist]:
+    """Draws the model, and returns its marks for the legend, by name."""
     x, y, probability, low, high = surface.grid()
-    panel.pcolormesh(x, y, probability, vmin=0, vmax=1, shading="gouraud", rasterized=True)
+    panel.pcolormesh(
+        x, y, probability, vmin=0, vmax=1, shading="gouraud", rasterized=True, cmap=share_colours(ending.outcome)
+    )
     handles: dict[str, Artist] = {}
     for line in surface.contour():
-        (handles[half],) = panel.plot(line[:, 0], line[:, 1], color=VERMILION, linewidth=1.8)
+        (handles[f"half {ending.verb}"],) = panel.plot(line[:, 0], line[:, 1], color=VERMILION, linewidth=1.8)
     # Positive inside the band, so that its edge is where one of the bounds is 1/2.
     depth = np.minimum(0.5 - low, high - 0.5)
     if (depth >= 0).any():
@@ -90,13 +98,21 @@ def _draw_surface(panel: Axes, surface: Surface, half: str) -> dict[str, Artist]
     return handles
 
 
-def _draw_observed(panel: Axes, plane: Plane, trials: TrialCounts, cells: Sequence[ResidualBin]) -> tuple[str, Artist]:
+def _draw_observed(
+    panel: Axes, plane: Plane, trials: TrialCounts, cells: Sequence[ResidualBin], ending: Ending
+) -> tuple[str, Artist]:
     """Draws the trials, or the cells if there are any, in the colours of their shares. Returns the legend's mark."""
     x, y, share, name, marker = trials.x, trials.y, trials.k / trials.n, "trial", "o"
     if cells:
         x, y = (np.array(middles) for middles in zip(*(_middle(plane, each) for each in cells), strict=True))
         share, name, marker = np.array([each.k / each.n for each in cells]), "trials around", "s"
-    look: dict[str, Any] = {"edgecolors": "black", "linewidths": 0.6, "clip_on": False, "zorder": 3}
+    look: dict[str, Any] = {
+        "cmap": share_colours(ending.outcome),
+        "edgecolors": "black",
+        "linewidths": 0.6,
+        "clip_on": False,
+        "zorder": 3,
+    }
     panel.scatter(x, y, s=16, c=share, marker=marker, vmin=0, vmax=1, **look)
     return name, Line2D([], [], color="0.6", marker=marker, markeredgecolor="black", linestyle="none")
 

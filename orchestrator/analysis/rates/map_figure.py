@@ -8,17 +8,22 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch, Rectangle
 
-from attnsweep.orchestrator.analysis.figures.axes import name_places, title_panel
+from attnsweep.orchestrator.analysis.figures.axes import bin_label, name_places, title_panel
 from attnsweep.orchestrator.analysis.figures.panels import WIDTH, new_planes
-from attnsweep.orchestrator.analysis.figures.style import GREY, OUTCOME_COLOURS, house_style, letters_on
+from attnsweep.orchestrator.analysis.figures.style import GREY, OUTCOME_COLOURS, house_style, letters_on, share_colours
 from attnsweep.orchestrator.analysis.figures.texts import figure_text, legend_below
 from attnsweep.orchestrator.analysis.labels import parameter_label
+from attnsweep.orchestrator.analysis.rates.ending import Ending
 from attnsweep.orchestrator.analysis.rates.intervals import Rate, decimals
 
 
 @house_style()
 def rate_map_figure(
-    names: Sequence[str], bins: Sequence[Sequence[str]], cells: Mapping[tuple[int, ...], Rate], title: str, note: str
+    names: Sequence[str],
+    bins: Sequence[Sequence[str]],
+    cells: Mapping[tuple[int, ...], Rate],
+    ending: Ending,
+    note: str,
 ) -> Figure:
     """The rate in each cell with its interval; cells without trials are left white.
 
@@ -26,13 +31,13 @@ def rate_map_figure(
         names: The two parameters.
         bins: The labels of the bins of each.
         cells: The rate of each cell, by the numbers of its bins.
-        title: The name of the rate.
+        ending: What the rate is of.
         note: A sentence above the figure.
     """
     figure, panel = new_cells(names, bins)
     for place, rate in cells.items():
-        draw_cell(panel, place, rate, f"cell-{place[0]}-{place[1]}")
-    title_panel(panel, f"{title}, 95% interval")
+        draw_cell(panel, place, rate, f"cell-{place[0]}-{place[1]}", outcome=ending.outcome)
+    title_panel(panel, f"{ending.share_label}, 95% interval")
     figure.suptitle("\n".join(textwrap.wrap(note, int(12 * figure.get_figwidth()))), fontsize="medium")
     return figure
 
@@ -75,8 +80,8 @@ def new_cells(names: Sequence[str], bins: Sequence[Sequence[str]]) -> tuple[Figu
     figure, (panel,) = new_planes(1, max(WIDTH, 1.0 + 0.62 * n_columns), max(2.4, 0.95 + 0.42 * n_rows))
     panel.set_xlim(-0.5, n_columns - 0.5)
     panel.set_ylim(-0.5, n_rows - 0.5)
-    name_places(panel, bins[0])
-    panel.set_yticks(range(n_rows), [figure_text(label, 14) for label in bins[1]])
+    name_places(panel, [bin_label(each) for each in bins[0]])
+    panel.set_yticks(range(n_rows), [figure_text(bin_label(each), 14) for each in bins[1]])
     panel.tick_params(length=0)
     panel.set_xlabel(parameter_label(across))
     panel.set_ylabel(parameter_label(up))
@@ -84,7 +89,9 @@ def new_cells(names: Sequence[str], bins: Sequence[Sequence[str]]) -> tuple[Figu
     return figure, panel
 
 
-def draw_cell(panel: Axes, place: tuple[int, ...], rate: Rate, gid: str, colour: str | None = None) -> None:
+def draw_cell(
+    panel: Axes, place: tuple[int, ...], rate: Rate, gid: str, colour: str | None = None, outcome: str = ""
+) -> None:
     """Draws a cell; one without trainings is hatched.
 
     Args:
@@ -93,6 +100,7 @@ def draw_cell(panel: Axes, place: tuple[int, ...], rate: Rate, gid: str, colour:
         rate: What is written in.
         gid: The name of the patch in an SVG file.
         colour: The colour of the patch; default by the share.
+        outcome: What the share is of.
     """
     x, y = place
     patch = Rectangle((x - 0.5, y - 0.5), 1, 1, edgecolor="white", linewidth=1, gid=gid)
@@ -101,7 +109,7 @@ def draw_cell(panel: Axes, place: tuple[int, ...], rate: Rate, gid: str, colour:
         patch.set(facecolor="0.93", hatch="///", edgecolor="0.8", linewidth=0)
         return
     share, low, high = rate.interval
-    patch.set_facecolor(colour or colormaps[rcParams["image.cmap"]](share))
+    patch.set_facecolor(colour or colormaps[share_colours(outcome)](share))
     letters, digits = letters_on(patch.get_facecolor()), decimals(low, high)
     size = rcParams["xtick.labelsize"]
     # A page in dark colours recolours letters, except those with a gid.

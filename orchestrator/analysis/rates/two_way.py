@@ -68,7 +68,7 @@ class Interaction(DrawnAnswer):
         from attnsweep.orchestrator.analysis.rates.map_figure import rate_map_figure
 
         rates = {cell.place: cell.rate for cell in self.cells}
-        return rate_map_figure(self.by, self.bins, rates, self.ending.share_label, f"Interaction: {self.test}")
+        return rate_map_figure(self.by, self.bins, rates, self.ending, f"Interaction: {self.test}")
 
 
 @dataclass(frozen=True, slots=True, repr=False)

@@ -30,6 +30,16 @@ def measures(values: NDArray[np.float64]) -> JsonColumn:
     return _packed(values, "f4" if fits else "f8")
 
 
+def unsigned_bytes(values: NDArray[np.float64]) -> JsonColumn:
+    """Whole numbers from 0 to 255, in the order of their rows."""
+    return _packed(values, "u1")
+
+
+def signed_bytes(values: NDArray[np.float64]) -> JsonColumn:
+    """Whole numbers from -127 to 127, in the order of their rows."""
+    return _packed(values, "i1")
+
+
 def coded(values: Sequence[object], known: Sequence[object]) -> tuple[list[object], NDArray[np.int64]]:
     """The distinct values, `known` ones first and in that order, and the place of each value among them."""
     # True == 1 in Python, but not to a reader.

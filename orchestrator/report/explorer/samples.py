@@ -6,23 +6,29 @@ from typing import Any
 
 import duckdb
 
+from attnsweep.orchestrator.analysis.motion import mark_endings
 from attnsweep.orchestrator.ledger.sql import IS_JUDGED
 from attnsweep.orchestrator.report.explorer.points import text
 
-PER_OUTCOME = 24
+PER_ENDING = 24
 _MOST_REPLICATES = 8
 """Of one trial that is shown in full."""
 _MOST_PROBES = 64
+LOT = (
+    f"up to {PER_ENDING} of each outcome that still moved at their end and up to {PER_ENDING} that stood still, chosen"
+    " by the MD5 of their training_id"
+)
 RULE = (
-    f"{PER_OUTCOME} of each outcome, chosen by the MD5 of their training_id, and up to {_MOST_REPLICATES} of each trial"
-    f" among the extremes; of each curve, up to {_MOST_PROBES} probes spread evenly, the last one included"
+    f"{LOT}, and up to {_MOST_REPLICATES} of each trial among the extremes; of each curve, up to"
+    f" {_MOST_PROBES} probes spread evenly, the last one included"
 )
 
 _CHOSEN = f"""
 create or replace temp table shown_in_full as
-select trial, replicate from trainings where {IS_JUDGED}
-qualify row_number() over (partition by outcome order by md5(training_id), trial, replicate) <= {PER_OUTCOME}
-    or (trial in (select unnest(?::int[]))
+select trial, replicate, outcome, motion,
+    row_number() over (partition by ending order by md5(training_id), trial, replicate) <= {PER_ENDING} as is_by_lot
+from endings where {IS_JUDGED}
+qualify is_by_lot or (trial in (select unnest(?::int[]))
         and row_number() over (partition by trial order by replicate) <= {_MOST_REPLICATES})
 """
 _CURVES = """
@@ -44,12 +50,18 @@ class Sample:
 
     Attributes:
         trial, replicate: Which one it is.
+        outcome: How it ended.
+        motion: Whether it still moved at its end, as in `MotionCurve`.
+        is_by_lot: Whether it stands for the others; else it was chosen for its trial.
         curve: `eval_loss` at its probes, as (step, value), rising steps; without values that are not finite.
         roles: The roles of the heads at the last probe, as (layer, the role of each head).
     """
 
     trial: int
     replicate: int
+    outcome: str
+    motion: str
+    is_by_lot: bool
     curve: tuple[tuple[int, float], ...]
     roles: tuple[tuple[int, tuple[str, ...]], ...]
 
@@ -57,7 +69,11 @@ class Sample:
         """For the page's script."""
         roles = [[layer, [text(role) for role in of]] for layer, of in self.roles]
         curve = [[step, float(f"{value:.5g}")] for step, value in self.curve]
-        return {"trial": self.trial, "replicate": self.replicate, "curve": curve, "roles": roles}
+        return {
+            **{"trial": self.trial, "replicate": self.replicate, "outcome": text(self.outcome)},
+            **{"motion": self.motion, "by_lot": self.is_by_lot},
+            **{"curve": curve, "roles": roles},
+        }
 
 
 def read_samples(connection: duckdb.DuckDBPyConnection, trials: Iterable[int], *, heads: bool) -> tuple[Sample, ...]:
@@ -66,8 +82,9 @@ def read_samples(connection: duckdb.DuckDBPyConnection, trials: Iterable[int], *
     Args:
         connection: From `Ledger.connect`.
         trials: The numbers of the trials among the extremes.
-        heads: Whether heads have roles.
+        heads: Whether heads were scored.
     """
+    mark_endings(connection)
     connection.execute(_CHOSEN, [sorted(set(trials))])
     chosen = connection.execute("from shown_in_full order by all").fetchall()
     curves = {
@@ -78,8 +95,16 @@ def read_samples(connection: duckdb.DuckDBPyConnection, trials: Iterable[int], *
     for trial, replicate, layer, of in connection.execute(_HEADS).fetchall() if heads else ():
         roles.setdefault((trial, replicate), []).append((layer, tuple(of)))
     return tuple(
-        Sample(trial, replicate, tuple(curves.get((trial, replicate), ())), tuple(roles.get((trial, replicate), ())))
-        for trial, replicate in chosen
+        Sample(
+            trial=trial,
+            replicate=replicate,
+            outcome=outcome,
+            motion=motion,
+            is_by_lot=is_by_lot,
+            curve=tuple(curves.get((trial, replicate), ())),
+            roles=tuple(roles.get((trial, replicate), ())),
+        )
+        for trial, replicate, outcome, motion, is_by_lot in chosen
     )
 
 

@@ -1,13 +1,12 @@
 """The figure of observed rates: the share in each cell of two parameters."""
 
-import math
 from dataclasses import dataclass
 
 from matplotlib.axis import Axis
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
-from attnsweep.orchestrator.analysis.figures.axes import power_label, title_panel
+from attnsweep.orchestrator.analysis.figures.axes import number_label, title_panel
 from attnsweep.orchestrator.analysis.figures.style import VERMILION, house_style
 from attnsweep.orchestrator.analysis.rates.by_parameter import ParameterRates
 from attnsweep.orchestrator.analysis.rates.intervals import rate_label
@@ -40,7 +39,7 @@ def cells_figure(regions: Regions, measure: str) -> CellsFigure:
         column, row = cell.place
         rate = cell.stuck if measure == "stuck" else cell.solved
         gid = f"cell-{measure}-{column}-{row}"
-        draw_cell(panel, cell.place, rate, gid)
+        draw_cell(panel, cell.place, rate, gid, outcome=measure)
         places = ", ".join(f"{name} {label}" for name, label in regions.labels(cell))
         hover[gid] = f"{places}: {measure} {rate_label(rate)} trainings, {cell.n_trials} trials"
     _mark_edges(panel.xaxis, across, ha="center")
@@ -57,12 +56,6 @@ def _mark_edges(axis: Axis, rates: ParameterRates, ha: str) -> None:
     """Puts ticks where the bins of a range end; choices and whole numbers keep the names of their bins."""
     if isinstance(rates.dimension, Float):
         ends = [each.low for each in rates.bins] + [rates.bins[-1].high]
-        labels = [_number(end) for end in ends if end is not None]
+        labels = [number_label(end) for end in ends if end is not None]
         axis.set_ticks([at - 0.5 for at in range(len(labels))], labels, rotation=0, ha=ha)
         axis.set_tick_params(length=3)
-
-
-def _number(value: float) -> str:
-    """10⁻⁴ for a power of ten with many zeros; else up to three digits."""
-    power = round(math.log10(value)) if value > 0 else 0
-    return power_label(power) if abs(power) > 1 and value == float(f"1e{power}") else f"{value:.3g}"

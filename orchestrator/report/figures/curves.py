@@ -5,6 +5,7 @@ from collections.abc import Sequence
 
 import numpy as np
 from matplotlib.axes import Axes
+from matplotlib.collections import LineCollection
 from matplotlib.figure import Figure
 from matplotlib.ticker import FormatStrFormatter, LogLocator, NullLocator
 
@@ -13,6 +14,8 @@ from attnsweep.orchestrator.analysis.figures.panels import new_figure
 from attnsweep.orchestrator.analysis.figures.style import GREY, OUTCOME_COLOURS, house_style
 from attnsweep.orchestrator.analysis.figures.texts import figure_text
 from attnsweep.orchestrator.analysis.learning_curves import LearningCurve
+from attnsweep.orchestrator.analysis.motion import STILL
+from attnsweep.orchestrator.report.explorer.samples import Sample
 from attnsweep.orchestrator.report.facts import ReferenceLevel
 
 _DECADES = 1.3
@@ -27,26 +30,43 @@ _LABEL_GAP = 0.062
 """The least distance between the labels of two levels, as a part of the axis."""
 
 
-def curve_figures(curves: Sequence[LearningCurve], levels: Sequence[ReferenceLevel]) -> list[tuple[str, Figure]]:
+def curve_figures(
+    curves: Sequence[LearningCurve], levels: Sequence[ReferenceLevel], samples: Sequence[Sample]
+) -> list[tuple[str, Figure]]:
     """The loss by step, a figure for each outcome: the median, the middle half, and the reference levels as lines.
 
+    Behind them are the curves of the trainings that were chosen by lot: solid if they moved at their end, else dotted.
     All figures have the same axes, except that of diverged trainings.
     """
+    by_lot = [each for each in samples if each.is_by_lot]
     common = [curve for curve in curves if curve.outcome != "diverged"]
     highest = sorted(levels, key=lambda level: level.median)[-1:]
     return [
-        (each.outcome, _curve_figure(each, levels, common) if each in common else _curve_figure(each, highest, [each]))
+        (
+            each.outcome,
+            _curve_figure(
+                each,
+                *((levels, common) if each in common else (highest, [each])),
+                [one for one in by_lot if one.outcome == each.outcome],
+            ),
+        )
         for each in curves
     ]
 
 
 @house_style()
-def _curve_figure(curve: LearningCurve, levels: Sequence[ReferenceLevel], together: Sequence[LearningCurve]) -> Figure:
+def _curve_figure(
+    curve: LearningCurve,
+    levels: Sequence[ReferenceLevel],
+    together: Sequence[LearningCurve],
+    singles: Sequence[Sample],
+) -> Figure:
     figure, panel = new_figure()
     colour = OUTCOME_COLOURS.get(curve.outcome, GREY)
     steps = [point.step for point in curve.points]
     losses = [(point.low, point.median, point.high) for point in curve.points]
     low, median, high = np.minimum(losses, _HIGHEST).T
+    _draw_singles(panel, singles, colour)
     panel.fill_between(steps, low, high, color=colour, alpha=0.2, linewidth=0)
     panel.plot(steps, median, color=colour, marker=".")
     scale_steps(panel, sorted({point.step for each in together for point in each.points}))
@@ -59,6 +79,14 @@ def _curve_figure(curve: LearningCurve, levels: Sequence[ReferenceLevel], togeth
     s = "" if curve.n_trainings == 1 else "s"
     title_panel(panel, f"{name}, {curve.n_trainings:,} training{s}")
     return figure
+
+
+def _draw_singles(panel: Axes, singles: Sequence[Sample], colour: str) -> None:
+    for is_still, dashes in ((False, "solid"), (True, (0, (1, 2)))):
+        paths = [np.minimum(one.curve, _HIGHEST) for one in singles if one.curve and (one.motion == STILL) == is_still]
+        drawn = LineCollection(paths, colors=colour, linewidths=0.5, linestyles=[dashes], alpha=0.5)
+        # They do not decide what the axes show.
+        panel.add_collection(drawn, autolim=False)
 
 
 def _scale_losses(panel: Axes, curves: Sequence[LearningCurve], levels: Sequence[ReferenceLevel]) -> None:

@@ -12,13 +12,13 @@ from attnsweep.orchestrator.storage.location import as_argument
 from attnsweep.orchestrator.terminal import PlainConsole
 
 
-def collect_garbage(directories: Sequence[str], *, delete: bool, as_json: bool) -> None:
+def collect_garbage(directories: Sequence[str], *, delete: bool, thin: int | None, as_json: bool) -> None:
     """Prints on stdout what can go, or what was removed.
 
     Raises:
         UserError: As `collect`; of several sweeps, those before it are done.
     """
-    found = {each: collect(each, delete=delete) for each in directories}
+    found = {each: collect(each, delete=delete, thin=thin) for each in directories}
     if as_json:
         content = {place: [asdict(each) for each in files] for place, files in found.items()}
         print(json.dumps({"deleted": delete, "sweeps": content}))  # noqa: T201  # The command's answer.
@@ -42,5 +42,5 @@ def collect_garbage(directories: Sequence[str], *, delete: bool, as_json: bool) 
         return
     console.print(table)
     total = f"{decimal(sum(each.n_bytes for each in every))} in {len(every):,} files"
-    again = " ".join(map(as_argument, directories))
+    again = " ".join(map(as_argument, directories)) + (f" --thin-curves {thin}" if thin else "")
     console.print(f"freed {total}" if delete else f"{total} can go; free them with: attnsweep gc {again} --delete")

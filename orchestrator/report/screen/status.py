@@ -1,5 +1,6 @@
 """`attnsweep status`: the progress of a sweep, from its ledger and its driver's last report; also while it runs."""
 
+import math
 import threading
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -30,6 +31,20 @@ _RECENT = timedelta(minutes=5)
 """The time over which the speed is measured."""
 
 
+@dataclass(frozen=True, slots=True)
+class _Speed:
+    """Trainings per second, and the half-width of its 95% interval as a part of it, packs taken to end at random."""
+
+    per_second: float
+    spread: float
+
+    def left(self, n_trainings: int) -> str:
+        """`10 min (8 min to 14 min)`: the time that so many trainings take."""
+        ends = [n_trainings / self.per_second / by for by in (1 + self.spread, 1, 1 - self.spread) if by > 0]
+        low, middle, *high = (span(timedelta(seconds=end)) for end in ends)
+        return f"{middle} ({low} to {high[0]})" if high else f"{middle} (at least {low})"
+
+
 @dataclass(frozen=True)
 class _Counts:
     """What the ledger says.
@@ -40,7 +55,7 @@ class _Counts:
         slow: Whether the stuck trainings had time enough; `None` where no law says so.
         n_trials: Trials with trainings.
         last: When the last training finished.
-        per_second: Trainings per second of late; `None` before the second one.
+        speed: Of late; `None` before the second commit.
         failure: The last failed training and the end of its error, in words; `None` without one.
     """
 
@@ -49,7 +64,7 @@ class _Counts:
     slow: StuckOrSlow | None
     n_trials: int
     last: datetime | None
-    per_second: float | None
+    speed: "_Speed | None"
     failure: str | None
 
 
@@ -107,10 +122,12 @@ def _lines(directory: SweepDirectory) -> Iterator[str]:
         yield f"failed      {counts.failure}"
     is_running = said is not None and said.is_running(now)
     if said is not None and is_running:
-        if counts.per_second:
-            left = timedelta(seconds=(most - n_trainings) / counts.per_second)
+        if counts.speed:
             at_most = "" if isinstance(spec.replicates, int) else "at most "
-            yield f"speed       {counts.per_second:.3g} trainings per second, {at_most}{span(left)} left"
+            left = counts.speed.left(most - n_trainings)
+            yield f"speed       {counts.speed.per_second:.3g} trainings per second, {at_most}{left} left"
+        if said.mlflow:
+            yield f"MLflow      {said.mlflow}"
         yield from _packs(said.packs)
     if not directory.finished and not is_running:
         yield f"continue with  attnsweep resume {as_argument(directory.place)}"
@@ -120,7 +137,7 @@ def _packs(packs: Sequence[PackUnderWay]) -> Iterator[str]:
     if packs:
         yield f"under way   {sum(pack.n_trainings for pack in packs)} trainings"
     for pack in packs[:_SHOWN_PACKS]:
-        yield f"  {pack.pack:16} {pack.n_trainings} trainings, step {pack.step} of {pack.n_steps}"
+        yield f"  {pack.pack:16} {pack.in_words()}"
     if len(packs) > _SHOWN_PACKS:
         yield f"  and {len(packs) - _SHOWN_PACKS} more packs"
 
@@ -139,24 +156,25 @@ def _read(connection: "duckdb.DuckDBPyConnection", spec: Sweep) -> _Counts:
         slow=read_stuck_or_slow(connection),
         n_trials=n_trials,
         last=last,
-        per_second=_speed(connection),
+        speed=_speed(connection),
         failure=_last_failure(connection),
     )
 
 
-def _speed(connection: "duckdb.DuckDBPyConnection") -> float | None:
-    """Trainings per second between the first and the last commit of late; those of the first commit took longer."""
-    ((n, seconds),) = connection.execute(
+def _speed(connection: "duckdb.DuckDBPyConnection") -> _Speed | None:
+    """The speed between the first and the last pack of late; the trainings of the first one took longer."""
+    packs = connection.execute(
         """
-        with recent as (
-            select finished_at::timestamp as ended from trainings
-            where finished_at >= (select max(finished_at) from trainings) - ?
-        )
-        select count(*) filter (ended > (select min(ended) from recent)), epoch(max(ended) - min(ended)) from recent
+        select count(*), epoch(max(finished_at::timestamp)) as ended from trainings
+        where finished_at >= (select max(finished_at) from trainings) - ? group by finished_at order by ended
         """,
         [_RECENT],
     ).fetchall()
-    return n / seconds if seconds else None
+    sizes = [n for n, _ in packs[1:]]
+    if not sizes:
+        return None
+    spread = 1.96 * math.sqrt(sum(n * n for n in sizes)) / sum(sizes)
+    return _Speed(sum(sizes) / (packs[-1][1] - packs[0][1]), spread)
 
 
 def _last_failure(connection: "duckdb.DuckDBPyConnection") -> str | None:

@@ -39,28 +39,40 @@ function countsInside(sweep, inside) {
   return `${said(trials)} of ${said(sweep.trial.length)} trials are in the brushes; of their ${said(n)} trainings that did not fail, ${said(k)} are stuck.`;
 }
 
-async function explore(section) {
+async function explore(section, chosen) {
   const sweep = await unpackSweep(JSON.parse(document.getElementById(section.dataset.points).textContent));
   const endings = endingsOf(sweep);
-  const state = { x: sweep.first_axes[0], y: sweep.first_axes[1], ending: endings[0], chosen: null, inside: new Uint8Array(sweep.trial.length).fill(1) };
+  const axisOf = (name, other) => { const at = sweep.axes.findIndex((axis) => axis.name === name); return at < 0 ? other : at; };
+  const state = {
+    x: axisOf(chosen.x, sweep.first_axes[0]),
+    y: axisOf(chosen.y, sweep.first_axes[1]),
+    ending: endings.find((each) => each.label === chosen.ending) ?? endings[0],
+    areCells: chosen.areCells ?? false,
+    chosen: null,
+    inside: new Uint8Array(sweep.trial.length).fill(1),
+  };
   const view = { sweep, state, scales: [], detail: make("div", { class: "detail", "aria-live": "polite" }) };
   for (const axis of sweep.axes) {
     view.scales.push(scaleAxis(axis));
     await breath();
   }
-  const [scatter, parallel] = [makeScatter(view), makeParallel(view)];
+  view.choose = (at, name) => { state.chosen = at; scatter.mark(); showTrial(sweep, at, view.detail, name); };
+  // Where the trial may be out of sight.
+  view.show = (at, name) => { view.choose(at, name); view.detail.scrollIntoView({ block: "nearest", behavior: "smooth" }); };
+  const [scatter, parallel, curves] = [makeScatter(view), makeParallel(view), makeCurves(view)];
   view.settled = () => section.setAttribute("aria-busy", String(!(scatter.points.done && parallel.lines.done)));
   const legend = make("p", { class: "legend note" });
   const inside = make("p", { class: "note inside" });
 
-  view.choose = (at) => { state.chosen = at; scatter.mark(); showTrial(sweep, at, view.detail); };
-  view.brushed = () => { inside.textContent = countsInside(sweep, state.inside); scatter.draw(); parallel.draw(); };
+  const parts = [scatter, parallel, curves];
+  const draw = () => { for (const part of parts) part.draw(); };
+  view.brushed = () => { inside.textContent = countsInside(sweep, state.inside); draw(); };
   const recolour = () => {
     state.scheme = schemeColours();
     state.colours = colourTrials(sweep, state.ending, state.scheme);
     legend.replaceChildren(...legendOf(state.colours));
-    scatter.draw();
-    parallel.draw();
+    draw();
+    view.detail.querySelectorAll("canvas.head-map").forEach((each) => each.draw());
   };
 
   const names = sweep.axes.map((axis) => axis.label);
@@ -70,7 +82,8 @@ async function explore(section) {
     make("div", { class: "controls" },
       makeSelect("across", names, state.x, (at) => { state.x = at; scatter.draw(); }),
       makeSelect("up", names, state.y, (at) => { state.y = at; scatter.draw(); }),
-      makeSelect("colour", endings.map((each) => each.label), 0, (at) => { state.ending = endings[at]; recolour(); }),
+      makeSelect("as", ["points", "cells"], Number(state.areCells), (at) => { state.areCells = at === 1; scatter.draw(); }),
+      makeSelect("colour", endings.map((each) => each.label), endings.indexOf(state.ending), (at) => { state.ending = endings[at]; recolour(); }),
       makeTrialField(view)),
     legend,
     make("div", { class: "beside" }, scatter.element, view.detail),
@@ -78,28 +91,43 @@ async function explore(section) {
     make("p", { class: "note" }, `Draw along an axis to keep the trials that pass there, here and above; click the axis to release it.${parallel.note}`),
     parallel.element,
     make("div", { class: "controls" }, clear, inside),
+    make("h3", {}, "Single learning curves"),
+    make("p", { class: "note" }, "Thin lines are trainings; the line and the band before them are the median and the middle half of all that ended so: apart those whose loss still fell by more than 1% over the last fifth of their steps (moving), and the others (still). Click a line to see its training. Horizontal lines are the reference levels, as in the figures by outcome below. Brushes hide lines and change no median."),
+    curves.element,
     make("div", { class: "figures large" }, ...sweep.extremes.map((each) => makeExtremes(view, each))),
   );
   view.detail.append(make("p", { class: "note" }, "Click a point, or give a trial's number."));
   section.hidden = false;
+  parallel.recall(chosen.brushes ?? []);
   inside.textContent = countsInside(sweep, state.inside);
   recolour();
+  const at = placeOf(sweep, chosen.trial ?? -1);
+  if (at >= 0) view.choose(at, chosen.training);
+  views.set(section.dataset.points, () => ({
+    x: sweep.axes[state.x].name,
+    y: sweep.axes[state.y].name,
+    ending: state.ending.label,
+    areCells: state.areCells,
+    trial: state.chosen === null ? null : sweep.trial[state.chosen],
+    training: view.detail.querySelector(".training h3")?.textContent.replace("Training ", ""),
+    brushes: parallel.remember(),
+  }));
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", recolour);
   let width = section.clientWidth;
   new ResizeObserver(() => {
     if (section.clientWidth === width) return;
     width = section.clientWidth;
-    scatter.draw();
-    parallel.draw();
+    draw();
   }).observe(section);
 }
 
-async function start() {
+// What a reader has chosen, by the section's id, so that a newer page can show the same.
+const views = new Map();
+
+async function begin(chosen) {
   document.querySelectorAll("main table:not(.regions)").forEach(makeSortable);
   for (const section of document.querySelectorAll("section.explore")) {
     await breath();
-    await explore(section);
+    await explore(section, chosen[section.dataset.points] ?? {});
   }
 }
-
-start();

@@ -1,6 +1,6 @@
 // The sweep's columns, unpacked, and what is counted from them.
 
-const ARRAYS = { u1: Uint8Array, u2: Uint16Array, u4: Uint32Array, f4: Float32Array, f8: Float64Array };
+const ARRAYS = { i1: Int8Array, u1: Uint8Array, u2: Uint16Array, u4: Uint32Array, f4: Float32Array, f8: Float64Array };
 
 // Lets the browser answer its user between two pieces of work.
 const breath = () => new Promise((resolve) => { setTimeout(resolve); });
@@ -26,6 +26,7 @@ async function unpackSweep(packed) {
   sweep.first = new Uint32Array(sweep.trial.length + 1);
   sweep.size.forEach((size, at) => { sweep.first[at + 1] = sweep.first[at] + size; });
   sweep.samples = new Map(packed.samples.map((each) => [`${each.trial}/${each.replicate}`, each]));
+  sweep.maps = new Map(packed.maps.map((each) => [each.name, each]));
   return sweep;
 }
 

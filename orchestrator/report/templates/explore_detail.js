@@ -56,6 +56,7 @@ function showTraining(sweep, name, host) {
     host.append(make("p", { class: "note" }, "Roles of the heads at the last probe:"));
     host.append(makeTable(["layer", "heads in their order"], sample.roles.map(([layer, roles]) => [String(layer), roles.join(", ")]), "head-roles"));
   }
+  if (sweep.heads) host.append(makeHeads(sweep, name));
   if (!sample) {
     const [trial, replicate] = name.split("/");
     const sql = `select step, value from curves where trial = ${trial} and replicate = ${replicate} and metric = 'eval_loss' order by step`;
@@ -66,7 +67,7 @@ function showTraining(sweep, name, host) {
   host.append(makeCommand(words("replay")), makeCommand(words("why")));
 }
 
-function showTrial(sweep, at, host) {
+function showTrial(sweep, at, host, wanted) {
   const training = make("div", { class: "training" });
   const rows = [];
   for (let one = sweep.first[at]; one < sweep.first[at + 1]; one += 1) {
@@ -81,5 +82,5 @@ function showTrial(sweep, at, host) {
   host.replaceChildren(make("h3", {}, `Trial ${sweep.trial[at]}`), facts, table, training);
   makeSortable(table.querySelector("table"));
   const names = Array.from({ length: sweep.size[at] }, (_, one) => `${sweep.trial[at]}/${sweep.replicate[sweep.first[at] + one]}`);
-  showTraining(sweep, names.find((name) => sweep.samples.has(name)) ?? names[0], training);
+  showTraining(sweep, wanted ?? names.find((name) => sweep.samples.has(name)) ?? names[0], training);
 }

@@ -99,13 +99,13 @@ function colourTrials(sweep, ending, scheme) {
     const { n: judged, k } = shareOf(sweep, outcomesOf(sweep, at), ending.test);
     of[at] = judged ? Math.round((k / judged) * (SHADES - 1)) : 0;
   }
-  return { of, palette, legend: [0, 5, 10].map((step) => [palette[step], `${step * 10}% of a trial's trainings`]) };
+  return { of, palette, legend: [0, 5, 10].map((step) => [palette[step], `${step * 10}% of trainings`]) };
 }
 
 const RAISED = "⁰¹²³⁴⁵⁶⁷⁸⁹";
-function powerOfTen(power) {
-  if (power >= -2 && power <= 3) return String(Number((10 ** power).toPrecision(1)));
-  return `10${power < 0 ? "⁻" : ""}${[...String(Math.abs(power))].map((digit) => RAISED[digit]).join("")}`;
+function powerOfTen(power, digit = 1) {
+  if (power >= -2 && power <= 3) return String(Number((digit * 10 ** power).toPrecision(1)));
+  return `${digit === 1 ? "" : `${digit}·`}10${power < 0 ? "⁻" : ""}${[...String(Math.abs(power))].map((digit) => RAISED[digit]).join("")}`;
 }
 
 function logTicks(low, high) {
@@ -119,7 +119,7 @@ function logTicks(low, high) {
   for (let power = Math.floor(low); power <= high; power += 1) {
     for (const digit of [1, 2, 5]) {
       const at = power + Math.log10(digit);
-      if (at >= low && at <= high) ticks.push([at, shown(digit * 10 ** power)]);
+      if (at >= low && at <= high) ticks.push([at, powerOfTen(power, digit)]);
     }
   }
   return ticks;
@@ -139,7 +139,7 @@ function scaleAxis(axis) {
   const n = axis.choices.length;
   if (n) {
     const ticks = axis.choices.map((label, at) => [(at + 0.5) / n, label.length > 14 ? `${label.slice(0, 13)}…` : label]);
-    return { places: Float32Array.from(axis.values, (value) => (value + 0.5) / n), ticks, band: 1 / n };
+    return { places: Float32Array.from(axis.values, (value) => (value + 0.5) / n), ticks, band: 1 / n, unitOf: (place) => place * n, placeOf: (unit) => unit / n };
   }
   const scaled = Float64Array.from(axis.values, axis.log ? Math.log10 : Number);
   let low = Infinity;
@@ -154,7 +154,7 @@ function scaleAxis(axis) {
   high += room;
   const place = (value) => (value - low) / (high - low);
   const ticks = (axis.log ? logTicks : linearTicks)(low, high).map(([at, label]) => [place(at), label]);
-  return { places: Float32Array.from(scaled, place), ticks, band: 0 };
+  return { places: Float32Array.from(scaled, place), ticks, band: 0, unitOf: (at) => low + at * (high - low), placeOf: place };
 }
 
 // The label, cut where it is wider than its room.

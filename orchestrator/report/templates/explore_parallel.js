@@ -5,10 +5,15 @@ const SIDE = 48;
 const TOP = 40;
 const FOOT = 14;
 const GRIP = 22; // of an axis, to either side, in pixels
+const LEAST_APART = 56; // two axes, in pixels; more of them than there is room for scroll sideways
 
 function makeParallel(view) {
   const { sweep, state } = view;
   const plate = makePlate(270, "All swept parameters side by side, one line for each trial");
+  plate.element.style.minWidth = `${2 * SIDE + LEAST_APART * (sweep.axes.length - 1)}px`;
+  // A finger on an axis brushes; elsewhere it scrolls the page.
+  const grips = sweep.axes.map(() => make("div", { class: "grip" }));
+  plate.element.append(...grips);
   plate.element.classList.add("brushed");
   const n = sweep.trial.length;
   const every = Math.ceil(n / MOST_LINES);
@@ -71,6 +76,7 @@ function makeParallel(view) {
 
   function draw() {
     plate.fit();
+    grips.forEach((grip, axis) => { grip.style.left = `${across(axis) - GRIP}px`; grip.style.width = `${2 * GRIP}px`; });
     drawAxes();
     const pen = plate.clear(plate.below);
     pen.lineWidth = 1;
@@ -85,7 +91,7 @@ function makeParallel(view) {
     }, view.settled);
   }
 
-  function applyBrushes() {
+  function chooseInside() {
     state.inside.fill(1);
     for (const [axis, [low, high]] of brushes) {
       const { places } = view.scales[axis];
@@ -93,7 +99,21 @@ function makeParallel(view) {
         if (!(places[at] >= low && places[at] <= high)) state.inside[at] = 0;
       }
     }
+  }
+
+  function applyBrushes() {
+    chooseInside();
     view.brushed();
+  }
+
+  // Brushes in the axes' own units: on a newer page the axes may end elsewhere.
+  const remember = () => [...brushes].map(([axis, ends]) => [sweep.axes[axis].name, ...ends.map(view.scales[axis].unitOf)]);
+  function recall(kept) {
+    for (const [name, ...ends] of kept) {
+      const axis = sweep.axes.findIndex((each) => each.name === name);
+      if (axis >= 0) brushes.set(axis, ends.map(view.scales[axis].placeOf));
+    }
+    chooseInside();
   }
 
   function placeAt(event) {
@@ -104,8 +124,9 @@ function makeParallel(view) {
 
   plate.element.addEventListener("pointerdown", (event) => {
     const { left, place } = placeAt(event);
-    const axis = sweep.axes.findIndex((_, each) => Math.abs(across(each) - left) < GRIP);
-    if (axis < 0) return;
+    const apart = sweep.axes.map((_, each) => Math.abs(across(each) - left));
+    const axis = apart.indexOf(Math.min(...apart));
+    if (apart[axis] > GRIP || !event.isPrimary) return;
     plate.element.setPointerCapture(event.pointerId);
     held = { axis, from: place };
     brushes.delete(axis);
@@ -127,6 +148,6 @@ function makeParallel(view) {
   plate.element.addEventListener("pointercancel", release);
 
   const clear = () => { brushes.clear(); applyBrushes(); };
-  const note = every === 1 ? "" : ` Drawn are ${Math.ceil(n / every).toLocaleString("en")} of the lines, every ${every}th trial; brushes and counts take all.`;
-  return { element: plate.element, draw, clear, lines, note };
+  const note = every === 1 ? "" : ` Drawn are ${Math.ceil(n / every).toLocaleString("en")} of the lines, one trial in ${every}; brushes and counts take all.`;
+  return { element: make("div", { class: "scroll" }, plate.element), draw, clear, remember, recall, lines, note };
 }

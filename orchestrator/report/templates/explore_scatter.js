@@ -1,7 +1,8 @@
 // Trials as points in the plane of two axes.
 
 const MARGIN = { left: 62, right: 12, top: 10, bottom: 44 };
-const REACH = 12; // of the pointer, in pixels
+const [REACH, TOUCH_REACH] = [12, 22]; // of a mouse and of a finger, in pixels
+const reachOf = (event) => (event.pointerType === "touch" ? TOUCH_REACH : REACH);
 
 function makeScatter(view) {
   const { sweep, state } = view;
@@ -9,6 +10,7 @@ function makeScatter(view) {
   const tip = make("div", { class: "tip", hidden: "" });
   plate.element.append(tip);
   const points = {};
+  let cells = null;
   const n = sweep.trial.length;
   const size = n > 20000 ? 2 : n > 2000 ? 4 : 7;
   let x = new Float32Array(n);
@@ -53,6 +55,44 @@ function makeScatter(view) {
     placePoints();
     const pen = plate.clear(plate.below);
     drawFrame(pen);
+    cells = state.areCells ? binTrials(view) : null;
+    if (cells) drawCells(pen);
+    else drawPoints(pen);
+    mark();
+  }
+
+  function drawCells(pen) {
+    const { palette } = state.colours;
+    for (const cell of cells.values()) {
+      const [left, top, wide, high] = boxOf(cell);
+      pen.fillStyle = palette[cell.colour];
+      pen.fillRect(left, top, wide - 1, high - 1);
+      if (wide < 44 || high < 18 || !cell.share) continue;
+      pen.fillStyle = isLight(palette[cell.colour]) ? "#000000" : "#ffffff";
+      pen.textAlign = "center";
+      pen.fillText(cell.share, left + wide / 2, top + high / 2 + 4);
+    }
+    points.done = true;
+    view.settled();
+  }
+
+  // Where a cell is drawn: left, top, width and height.
+  function boxOf({ column, row }) {
+    const [nx, ny] = [binsOf(sweep.axes[state.x]), binsOf(sweep.axes[state.y])];
+    const [wide, high] = [(plate.width - MARGIN.left - MARGIN.right) / nx, (plate.height - MARGIN.top - MARGIN.bottom) / ny];
+    return [MARGIN.left + column * wide, MARGIN.top + (ny - 1 - row) * high, wide, high];
+  }
+
+  function cellAt(event) {
+    const box = plate.element.getBoundingClientRect();
+    const [x, y] = [event.clientX - box.left, event.clientY - box.top];
+    return [...cells.values()].find((cell) => {
+      const [left, top, wide, high] = boxOf(cell);
+      return x >= left && x < left + wide && y >= top && y < top + high;
+    });
+  }
+
+  function drawPoints(pen) {
     const { of, palette } = state.colours;
     inSlices(points, n, (from, to) => {
       for (let at = from; at < to; at += 1) {
@@ -63,7 +103,6 @@ function makeScatter(view) {
       }
       pen.globalAlpha = 1;
     }, view.settled);
-    mark();
   }
 
   function mark(hovered = null) {
@@ -80,7 +119,7 @@ function makeScatter(view) {
     const box = plate.element.getBoundingClientRect();
     const [left, top] = [event.clientX - box.left, event.clientY - box.top];
     let found = null;
-    let least = REACH * REACH;
+    let least = reachOf(event) ** 2;
     for (let at = 0; at < n; at += 1) {
       const distance = (x[at] - left) ** 2 + (y[at] - top) ** 2;
       if (distance < least && state.inside[at]) [found, least] = [at, distance];
@@ -89,20 +128,29 @@ function makeScatter(view) {
   }
 
   function hover(event) {
+    const cell = cells && cellAt(event);
+    if (cells) {
+      tip.hidden = !cell;
+      if (cell) tell(cell.words, ...boxOf(cell));
+      return;
+    }
     const at = nearest(event);
     mark(at);
     tip.hidden = at === null;
-    if (at === null) return;
-    tip.textContent = tipOf(sweep, at);
+    if (at !== null) tell(tipOf(sweep, at), x[at], y[at]);
+  }
+
+  function tell(words, left, top) {
+    tip.textContent = words;
     const room = plate.width - tip.offsetWidth - 4;
-    tip.style.left = `${Math.max(4, Math.min(x[at] + 12, room))}px`;
-    tip.style.top = `${Math.max(4, y[at] - tip.offsetHeight - 10)}px`;
+    tip.style.left = `${Math.max(4, Math.min(left + 12, room))}px`;
+    tip.style.top = `${Math.max(4, top - tip.offsetHeight - 10)}px`;
   }
 
   plate.element.addEventListener("pointermove", hover);
   plate.element.addEventListener("pointerleave", () => { tip.hidden = true; mark(); });
   plate.element.addEventListener("click", (event) => {
-    const at = nearest(event);
+    const at = cells ? null : nearest(event);
     if (at !== null) view.choose(at);
   });
   return { element: plate.element, draw, mark, points };

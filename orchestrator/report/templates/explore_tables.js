@@ -46,7 +46,7 @@ function makeExtremes(view, extremes) {
   const parameters = sweep.axes.slice(0, -1);
   const rows = extremes.trials.map((at, place) => {
     const button = make("button", { type: "button" }, String(sweep.trial[at]));
-    button.addEventListener("click", () => view.choose(at));
+    button.addEventListener("click", () => view.show(at));
     return [button, shown(extremes.values[place]), ...parameters.map((axis) => axisText(axis, at))];
   });
   const table = makeTable(["trial", extremes.measure, ...parameters.map((axis) => axis.name)], rows, "extremes");

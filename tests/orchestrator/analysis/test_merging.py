@@ -17,6 +17,7 @@ from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
 from attnsweep.orchestrator.tracking import sync
 from attnsweep.search_spaces import Categorical, Float, Sequential
 from attnsweep.workloads.errors import UserError
+from attnsweep.workloads.user_code import UserCode
 from tests.orchestrator.small_sweep import folder_of, small_sweep, sweep_on_disk, trial_rows
 
 ENDS = (["solved"] * 4, ["marginal", "solved", "marginal", "failed"], ["marginal"] * 4)
@@ -97,7 +98,7 @@ def test_rows_that_are_missing_or_strange_are_found(
 def test_nothing_is_trained_in_it(sources: tuple[SweepDirectory, SweepDirectory], tmp_path: Path) -> None:
     merged = merge_sweeps(tmp_path / "all", [each.place for each in sources])
     says = r"got '2 sweeps that were merged for analysis'.*name the sweep itself: .*wide"
-    for words in (["resume"], ["replay", "0/0"], ["why", "0/0"]):
+    for words in (["resume"], ["replay", "0/0"], ["why", "0/0"], ["heads", "0/0"]):
         with pytest.raises(UserError, match=says):
             CliRunner().invoke(app, [words[0], str(merged.place), *words[1:]], catch_exceptions=False)
     with pytest.raises(UserError, match=says):
@@ -130,6 +131,19 @@ def test_sweeps_that_are_not_one_are_refused(
     other.record_run(finished=True, seconds=1.0)
     with pytest.raises(UserError, match=says):
         merge_sweeps(tmp_path / "all", [sources[0].place, other.place])
+    assert not (tmp_path / "all").exists()
+
+
+def test_sweeps_of_other_code_are_refused(tmp_path: Path) -> None:
+    places = []
+    for name, text in (("one", "RATE = 1"), ("two", "RATE = 2")):
+        code = UserCode(str(tmp_path), "mine.py", {"mine.py": text})
+        directory = SweepDirectory.create(tmp_path / name, small_sweep(name), {}, code=code)
+        directory.place.make_folders(["trainings"])
+        directory.record_run(finished=True, seconds=1.0)
+        places.append(directory.place)
+    with pytest.raises(UserError, match=r"other code of mine\.py than in .*one"):
+        merge_sweeps(tmp_path / "all", places)
     assert not (tmp_path / "all").exists()
 
 

@@ -2,18 +2,23 @@
 
 import base64
 import json
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 
 from attnsweep.orchestrator.ledger.reader import Ledger
 from attnsweep.orchestrator.report.explorer.columns import JsonColumn, coded, counts, measures
 from attnsweep.orchestrator.report.explorer.explorer import Explorer, read_explorer, script_json
-from attnsweep.orchestrator.report.explorer.samples import PER_OUTCOME, thinned
+from attnsweep.orchestrator.report.explorer.head_maps import ShownHead, ShownLayer
+from attnsweep.orchestrator.report.explorer.samples import PER_ENDING, thinned
+from attnsweep.orchestrator.report.facts import ReferenceLevel
+from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
 from attnsweep.search_spaces import Categorical
 from tests.orchestrator.head_rows import head_rows, sweep_with_heads
-from tests.orchestrator.small_sweep import small_sweep, sweep_on_disk, trial_rows
+from tests.orchestrator.small_sweep import STEPS, commit, open_writer, small_sweep, sweep_on_disk, trial_rows
 from tests.present import present
 
 
@@ -63,7 +68,7 @@ def _read(path: Path, spec: Any, *trials: Any) -> Explorer:
     # One file for all: many small ones take long.
     rows = [row for trial in trials for row in trial]
     with Ledger(sweep_on_disk(path, spec, rows).place).reading() as connection:
-        return present(read_explorer(connection, spec, None, None, heads=False))
+        return present(read_explorer(connection, spec, None, None))
 
 
 def test_each_trial_and_training_is_there_once(tmp_path: Path) -> None:
@@ -74,7 +79,7 @@ def test_each_trial_and_training_is_there_once(tmp_path: Path) -> None:
         trial_rows(2, ["marginal"], param_init_sigma=1e-3, param_learning_rate=5e-2, param_optimizer="adam"),
         trial_rows(7, ["solved", "diverged", "solved"], param_init_sigma=1.0, param_optimizer="sgd"),
     ]
-    found = json.loads(_read(tmp_path / "sweep", spec, *trials).as_json("sweep"))
+    found = json.loads(_read(tmp_path / "sweep", spec, *trials).as_json("sweep", ()))
     assert _unpacked(found["trial"]) == [0, 2, 7]
     assert _unpacked(found["size"]) == [2, 1, 3]
     assert _unpacked(found["replicate"]) == [0, 1, 0, 0, 1, 2]
@@ -109,8 +114,29 @@ def test_some_of_each_outcome_and_the_extremes_are_shown_in_full(tmp_path: Path)
     shown = {(each.trial, each.replicate) for each in found.samples}
     assert {(trial, replicate) for trial in extreme for replicate in range(5)} <= shown
     others = [each for each in shown if each[0] not in extreme]
-    assert 0 < sum(replicate < 4 for _, replicate in others) <= PER_OUTCOME
+    assert 0 < sum(replicate < 4 for _, replicate in others) <= PER_ENDING
     assert all(len(each.curve) == 5 for each in found.samples)
+
+
+def test_moving_trainings_and_still_ones_are_chosen_apart(tmp_path: Path) -> None:
+    spec, still = small_sweep("apart", trials=1, replicates=60), [5.0, 4.0, 3.0, 3.0, 3.0]
+    directory = SweepDirectory.create(tmp_path / "s", spec, {})
+    rows = trial_rows(0, ["plateau"] * 59 + ["diverged"], sweep=directory.sweep, param_init_sigma=0.1)
+    with open_writer(directory) as writer:
+        commit(writer, rows, dict.fromkeys(range(5), still) | {59: [5.0]})
+    with Ledger(directory.place).reading() as connection:
+        found = present(read_explorer(connection, spec, None, None))
+    lot = Counter((each.outcome, each.motion) for each in found.samples if each.is_by_lot)
+    assert lot == {("plateau", "moving"): PER_ENDING, ("plateau", "still"): 5, ("diverged", ""): 1}
+    told = json.loads(found.as_json("s", [ReferenceLevel("zero", 1, 1.0, 1.0, 1.0)]))
+    assert told["levels"] == [{"name": "zero", "value": 1.0}]
+    moving, stood, diverged = told["curves"]
+    assert (moving["motion"], moving["n"], stood["motion"], stood["n"]) == ("moving", 54, "still", 5)
+    assert stood["quartiles"] == [[step, loss, loss, loss] for step, loss in zip(STEPS, still, strict=True)]
+    assert diverged["quartiles"] == [[0, 5, 5, 5]]
+    assert {(each["outcome"], each["motion"]) for each in told["samples"] if each["replicate"] < 5} == {
+        ("plateau", "still")
+    }
 
 
 def test_the_roles_are_those_of_the_last_probe(tmp_path: Path) -> None:
@@ -118,11 +144,37 @@ def test_the_roles_are_those_of_the_last_probe(tmp_path: Path) -> None:
     spec = small_sweep("heads", trials=1)
     directory = sweep_with_heads(tmp_path / "s", spec, [rows], head_rows(rows[0], {(0, 0): "..pp", (0, 1): "...."}))
     with Ledger(directory.place).reading() as connection:
-        (sample,) = present(read_explorer(connection, spec, None, None, heads=True)).samples
+        (sample,) = present(read_explorer(connection, spec, None, None)).samples
     assert sample.roles == ((0, ("positional", "none")),)
 
 
 def test_a_sweep_that_varies_nothing_has_nothing_to_explore(tmp_path: Path) -> None:
     spec = small_sweep("fixed", space={"n_steps": 8}, trials=1)
     with Ledger(sweep_on_disk(tmp_path / "s", spec, trial_rows(0, ["solved"])).place).reading() as connection:
-        assert read_explorer(connection, spec, None, None, heads=False) is None
+        assert read_explorer(connection, spec, None, None) is None
+
+
+def test_maps_have_8_bits_and_large_ones_are_averaged() -> None:
+    weights = np.arange(12.0).reshape(3, 4) / 11
+    large = np.zeros((2, 90))
+    large[1, 88:] = [0.5, 0.7]
+    layers = [
+        ShownLayer(
+            title="l",
+            queries=tuple("abc")[: len(each)],
+            keys=tuple(map(str, range(each.shape[1]))),
+            heads=(ShownHead(title="0", weights_QK=each),),
+        ).as_json()
+        for each in (weights, -weights, large)
+    ]
+    whole, signed, averaged = (
+        np.array(_unpacked(layer["heads"][0]["weights"])).reshape(len(layer["queries"]), -1) * layer["unit"]
+        for layer in layers
+    )
+    assert np.abs(whole - weights).max() <= layers[0]["unit"] / 2
+    assert layers[0]["heads"][0]["weights"]["type"] == "u1"
+    assert np.abs(signed + weights).max() <= layers[1]["unit"] / 2
+    assert layers[1]["heads"][0]["weights"]["type"] == "i1"
+    assert averaged.shape == (2, 30)
+    assert averaged[1, 29] == pytest.approx(0.4)  # The mean of 0, 0.5 and 0.7.
+    assert layers[2]["keys"][29] == "87 88 89"

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from matplotlib.colors import to_hex
 from matplotlib.patches import Rectangle
 
 from attnsweep.orchestrator.analysis.figures.style import OUTCOME_COLOURS, letters_on
@@ -113,6 +114,8 @@ def test_cells_show_shares_and_intervals(heads: SweepReport, of_heads: list[Pict
     first = heads.regions.cells[0]
     assert f"stuck {first.stuck.share:.2f} [" in stuck.hover["cell-stuck-0-0"]
     assert texts(solved.figure.axes[0])[0] == f"{first.solved.share:.2f}"
+    # A colour that means bad here must not mean good beside it.
+    assert {to_hex(each.get_facecolor()) for each in solved.figure.axes[0].patches[:-1]}.isdisjoint(map(to_hex, faces))
 
 
 @pytest.mark.slow
@@ -125,6 +128,10 @@ def test_learning_curves_show_median_quartiles_and_levels(curves: SweepReport, o
         assert lines(panel)[0] == [[point.step, point.median] for point in curve.points]
         assert median.get_color() == OUTCOME_COLOURS[curve.outcome]
         assert bands(panel) == [{(point.step, end) for point in curve.points for end in (point.low, point.high)}]
+        by_lot = [each for each in curves.samples if each.is_by_lot and each.outcome == curve.outcome and each.curve]
+        singles = [np.asarray(path.vertices).tolist() for lot in panel.collections[:2] for path in lot.get_paths()]
+        assert sorted(singles) == sorted([list(point) for point in each.curve] for each in by_lot)
+        assert singles
         name = curve.outcome.replace("_", " ")
         assert panel.get_title() == f"{name}, {curve.n_trainings} trainings"
         bottom, top = panel.get_ylim()

@@ -6,8 +6,10 @@ import shlex
 from pathlib import Path
 from xml.etree import ElementTree
 
+import numpy as np
 import pytest
 
+from attnsweep.orchestrator.report.explorer.head_maps import ShownHead, ShownLayer, TrainingMaps
 from attnsweep.orchestrator.report.page import write_report
 from attnsweep.orchestrator.report.script import page_script
 from attnsweep.orchestrator.report.why_page import WhyPage, shown_map
@@ -51,7 +53,7 @@ def hostile(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Element]:
     record["sweep"] = NASTY + LONG
     record["provenance"] |= {"command": NASTY, "host": LONG, NASTY: NASTY, "versions": {NASTY: LONG}}
     (home / "sweep.json").write_text(json.dumps(record))
-    return home, read_html(write_report([home], None, lambda _: [_nasty_page()]).read_text())
+    return home, read_html(write_report([home], None, lambda _: [_nasty_page()], lambda _: [_nasty_maps()]).read_text())
 
 
 def _nasty_page() -> WhyPage:
@@ -68,12 +70,19 @@ def _nasty_page() -> WhyPage:
     )
 
 
+def _nasty_maps() -> TrainingMaps:
+    head = ShownHead(title=NASTY, weights_QK=np.eye(2))
+    layer = ShownLayer(title=NASTY, queries=(NASTY, LONG), keys=(LONG, NASTY), heads=(head,))
+    return TrainingMaps(name="0/0", text=NASTY, layers=(layer,))
+
+
 @pytest.mark.slow
 def test_nothing_becomes_markup(hostile: tuple[Path, Element]) -> None:
     _, page = hostile
     data, code = page.all("script")
     assert data.attributes["type"] == "application/json"
     assert json.loads(data.text)["details"][0].startswith(SCRIPT)
+    assert json.loads(data.text)["maps"][0]["layers"][0]["title"].startswith(SCRIPT)
     assert code.text == page_script().text
     everything = _every(page)
     assert not [name for each in everything for name in each.attributes if name.startswith("on")]

@@ -5,6 +5,7 @@ import itertools
 import socket
 import threading
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -91,7 +92,7 @@ def test_the_token_is_exchanged_for_a_cookie() -> None:
         assert served.answer("/", host, f"a=b; {cookie}", PORT)[:2] == (200, "the page")
 
 
-@pytest.mark.parametrize("target", ["/", "/?token=", "/?token=x", "/?token=é", "/?token=\ud800", "/?x=y"])
+@pytest.mark.parametrize("target", ["/", "/changes", "/?token=", "/?token=x", "/?token=é", "/?token=\ud800", "/?x=y"])
 def test_without_token_and_cookie_nothing_is_shown(target: str) -> None:
     served = ServedReport("the page")
     for cookies in ("", f"attnsweep-{PORT}=x", f"attnsweep-1={served.session}", "=;=", f"attnsweep-{PORT}"):
@@ -140,6 +141,14 @@ def url(directory: SweepDirectory, monkeypatch: pytest.MonkeyPatch) -> Iterator[
         _ask(urls[0], "/")
 
 
+@contextmanager
+def _opened(url: str, path: str, **headers: str) -> Iterator[http.client.HTTPResponse]:
+    connection = http.client.HTTPConnection(urlsplit(url).netloc, timeout=60)
+    connection.request("GET", path, headers=headers)
+    with connection.getresponse() as answer:
+        yield answer
+
+
 def _ask(url: str, path: str, method: str = "GET", **headers: str) -> tuple[int, http.client.HTTPMessage, str]:
     connection = http.client.HTTPConnection(urlsplit(url).netloc, timeout=60)
     connection.request(method, path, headers=headers)
@@ -161,7 +170,14 @@ def test_the_served_page_is_renewed_and_nothing_else_is_done(directory: SweepDir
     assert headers["Cache-Control"] == "no-store"
     assert headers["X-Frame-Options"] == "DENY"
     assert "The ledger holds no training yet." in page
-    _train(directory, 0)
+    assert "connect-src 'self';" in page
+    assert 'data-renewal="0"' in page
+    with _opened(url, "/changes", Cookie=cookie) as events:
+        assert events.headers["Content-Type"] == "text/event-stream"
+        assert events.readline() == b"data: 0\n"
+        assert events.readline() == b"\n"
+        _train(directory, 0)
+        assert events.readline() == b"data: 1\n"
     assert any("<h2>Outcomes</h2>" in _ask(url, "/", Cookie=cookie)[2] for _ in itertools.repeat(None, 10_000))
 
 

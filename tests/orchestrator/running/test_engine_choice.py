@@ -126,6 +126,7 @@ class RayCalledError(Exception):
     """Ends a test where Ray would start."""
 
 
+@pytest.mark.scale
 @pytest.mark.slow
 def test_a_sweep_compiles_while_ray_starts(
     compiled_blocks: None, no_mlflow: None, no_ray: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -108,6 +108,7 @@ def test_what_cannot_be_read_is_measured_again(tmp_path: Path, text: str) -> Non
     assert PackSizes(None, LocalFolder(tmp_path)).sizer("cpu", ()).size(MANY) == PackSizer.smallest
 
 
+@pytest.mark.scale
 @pytest.mark.slow
 def test_a_resumed_sweep_begins_with_the_sizes_found_and_its_rows_do_not_depend_on_them(
     no_mlflow: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -156,6 +157,7 @@ def test_a_later_sweep_begins_with_the_sizes_of_this_one_but_not_with_its_limit(
 
 
 @pytest.mark.slow
+@pytest.mark.sample("random-16")
 @pytest.mark.parametrize(("sampler", "first"), [("random", 16), ("tpe", 64)])
 def test_rows_do_not_depend_on_what_other_sweeps_found(
     no_mlflow: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sampler: str, first: int

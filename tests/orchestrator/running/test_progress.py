@@ -70,7 +70,7 @@ def test_the_live_bar_has_all_that_matters_in_80_columns() -> None:
     assert len(bar) <= 80
     assert len(words) <= 80
     assert re.fullmatch(r"trainings .* 8/800000 \d+/s [-\d]+:..:..", bar)
-    assert words.startswith("trials 1/100000  2 packs under way, step 120 to 400 of 500  solved 1, deg")
+    assert words.startswith("trials 1/100000  stuck 0.43 [0.16, 0.75]  2 packs under way, step 120 to 400 of")
     assert words.endswith("…")
 
 
@@ -105,6 +105,13 @@ def test_status_shows_what_a_running_sweep_has_under_way(tmp_path: Path, capsys:
         "under way   64 trainings",
         "  000000-0000-32   32 trainings, step 120 of 500",
         "  000001-0000-32   32 trainings, step 400 of 500",
+    ]
+    pack = PACKS[0].model_copy(update={"n_running": 20, "where": "node7 cuda"})
+    Beacon(sweep.place).show("training", 3, [pack], "2 trials behind: no answer")
+    assert _status(sweep.place, capsys)[-3:] == [
+        "MLflow      2 trials behind: no answer",
+        "under way   32 trainings",
+        "  000000-0000-32   32 trainings, 20 still training, step 120 of 500, on node7 cuda",
     ]
     _said(sweep.place, -timedelta(hours=1))
     assert _status(sweep.place, capsys)[0].endswith("last sign of life 0 s ago")
@@ -180,7 +187,7 @@ def test_status_says_how_long_and_what_failed_last(tmp_path: Path, capsys: pytes
     # 3 later than the first in 8 s: what ended over five minutes before is not counted; 8 are to come.
     assert lines[-2:] == [
         "failed      last: 1/3, ValueError: no such word",
-        "speed       0.375 trainings per second, 21 s left",
+        "speed       0.375 trainings per second, 21 s (at least 7 s) left",
     ]
 
 

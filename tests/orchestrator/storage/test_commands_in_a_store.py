@@ -76,6 +76,7 @@ def test_a_query_over_a_store_and_a_disk(
     assert json.loads(told) == [{"n": 48, "sweeps": 2}]
 
 
+@pytest.mark.scale
 def test_a_report(sweep: SweepDirectory, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = tmp_path / "report.html"
     assert str(out) in _told(capsys, "report", sweep.place, "--out", out)
@@ -116,6 +117,7 @@ def test_answers_fetch_only_what_has_come_since(s3: str, monkeypatch: pytest.Mon
     assert opened
 
 
+@pytest.mark.scale
 def test_mlflow_sync_and_compact(
     sweep: SweepDirectory, mlflow_uri: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -157,6 +157,7 @@ with open_writer(locate(sys.argv[1])) as writer:
 """
 
 
+@pytest.mark.scale
 def test_a_killed_writer_leaves_whole_packs_and_a_lock_that_is_soon_free(prefix: ObjectPrefix) -> None:
     command = [sys.executable, "-c", WRITER, str(prefix)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=Path(__file__).parents[3]) as process:

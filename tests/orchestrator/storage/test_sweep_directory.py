@@ -78,3 +78,11 @@ def test_an_object_store_keeps_a_sweep_that_is_there_when_another_is_made(s3: st
     with pytest.raises(FileExistsError):
         prefix.put_new_text(SWEEP_FILE, "second")
     assert SweepDirectory.open(prefix).spec.name == "first"
+
+
+def test_a_misspelled_directory_is_told_its_neighbour(tmp_path: Path) -> None:
+    SweepDirectory.create(tmp_path / "quickstart", small_sweep("s"), {})
+    with pytest.raises(UserError, match=r"expected a sweep directory, .* did you mean quickstart\?"):
+        SweepDirectory.open(tmp_path / "quickstrt")
+    with pytest.raises(UserError, match="give the directory that"):
+        SweepDirectory.open(tmp_path / "x")

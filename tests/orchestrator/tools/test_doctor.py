@@ -230,6 +230,7 @@ def test_an_object_store_is_tried(s3: str, monkeypatch: pytest.MonkeyPatch) -> N
     assert line.startswith("FAIL  directory  s3://attnsweep-test/sweeps/")
 
 
+@pytest.mark.scale
 @pytest.mark.slow
 def test_the_command_exits_with_1_where_a_check_fails(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], mlflow_uri: str

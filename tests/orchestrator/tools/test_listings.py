@@ -42,6 +42,13 @@ def test_a_workload_shows_each_parameter() -> None:
     assert rows["init_sigma"][1:7] == ["float", "0.1", ">=", "0,", "or", "null"]
 
 
+@pytest.mark.slow
+def test_meanings_can_be_read_on_80_columns() -> None:
+    done = CliRunner().invoke(app, ["workloads", "category_pairs"], env={"COLUMNS": "80"}, catch_exceptions=False)
+    assert "init_sigma              standard deviation of the Gaussian initialization;" in done.stdout
+    assert max(map(len, done.stdout.splitlines())) <= 80
+
+
 def test_a_parameter_of_another_workload_is_named() -> None:
     sweep = Sweep(name="a", workload="formal_languages", space={"window": 3}, trials=1)
     with pytest.raises(SpecError) as raised:

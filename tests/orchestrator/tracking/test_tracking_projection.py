@@ -91,6 +91,7 @@ def test_a_sweep_goes_on_without_mlflow(
     problem = present(projection.problem)
     assert problem.endswith("(ConnectionRefusedError: [Errno 111] Connection refused)")
     assert "\n" not in problem
+    assert projection.lag == f"1 trial behind: {problem}"
     [warning] = [record.getMessage() for record in caplog.records if record.name.startswith("attnsweep")]
     assert f"MLflow ({shown}): MlflowException: " in warning
     assert "secret" not in warning
@@ -112,6 +113,7 @@ def test_mlflow_that_comes_back_gets_what_it_missed(client: MlflowClient, tmp_pa
         projection.trial_told(2)
         _wait_until(lambda: [run.info.status for run in runs_of(client, directory)] == ["FINISHED"] * 3, projection)
         assert projection.problem is None
+        assert projection.lag == ""
         assert projection.close() == SyncResult(n_logged=3, n_present=0)
 
 
@@ -176,6 +178,7 @@ def silent_store() -> Iterator[str]:
         yield f"http://127.0.0.1:{server.getsockname()[1]}"
 
 
+@pytest.mark.scale
 @pytest.mark.slow
 def test_what_is_given_up_logs_nothing_after(silent_store: str, tmp_path: Path) -> None:
     """By then another process may log it."""
@@ -232,6 +235,7 @@ def test_the_process_loads_neither_torch_nor_ray(client: MlflowClient, tmp_path:
     assert done.stdout == "[]\n"
 
 
+@pytest.mark.scale
 @pytest.mark.slow
 def test_the_next_sweep_of_a_driver_takes_the_process_that_has_ended_the_last(
     client: MlflowClient, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -129,6 +129,7 @@ def test_the_process_that_logged_a_sweep_adds_its_report(
     assert "4 trainings" in _report(client, directory).read_text()
 
 
+@pytest.mark.scale
 @pytest.mark.slow
 def test_a_process_that_was_started_before_ray_is_taken_after_it(monkeypatch: pytest.MonkeyPatch) -> None:
     processes.start_ahead()

@@ -1,6 +1,6 @@
 """The conformance suite of the protocol `Pool`, run on both implementations."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import Future
 from contextlib import closing
 from dataclasses import replace
@@ -39,15 +39,19 @@ TIMES = ["finished_at", "train_seconds", "host"]
 
 
 @pytest.fixture(params=["local", pytest.param("ray", marks=pytest.mark.ray)])
-def start_pool(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[], Pool]]:
-    """Starts a pool of one trainer that reports after every 25 steps."""
-    monkeypatch.setattr("attnsweep.orchestrator.training.local_pool.Trainer", sliced())
+def start_pool(request: pytest.FixtureRequest) -> Callable[[], Pool]:
+    """Starts a pool of one trainer."""
     if request.param == "local":
-        yield lambda: LocalPool(WORKLOAD, RunContext("s"))
-        return
+        return lambda: LocalPool(WORKLOAD, RunContext("s"))
     request.getfixturevalue("local_ray")
+    return lambda: TrainerPool(WORKLOAD, RunContext("s"), Wanted(1, 1))
+
+
+@pytest.fixture
+def in_slices(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Trainers report after every 25 steps."""
+    monkeypatch.setattr("attnsweep.orchestrator.training.local_pool.Trainer", sliced())
     monkeypatch.setattr("attnsweep.orchestrator.training.ray_pool.TrainerActor", sliced(TrainerActor))
-    yield lambda: TrainerPool(WORKLOAD, RunContext("s"), Wanted(1, 1))
 
 
 def _order(pack: str, n_steps: int, **parameters: Any) -> PackOrder:
@@ -95,6 +99,35 @@ def _alone(order: PackOrder) -> pa.Table:
     return _rows(report)
 
 
+def _until_probe(pool: Pool, step: int) -> tuple[PackOrder, Probed]:
+    """Answers that nothing is pruned, up to the probe at this step."""
+    while True:
+        order, report = _next(pool)
+        if isinstance(report, Probed):
+            assert pool.running == [order]
+            assert not pool.has_idle
+            if report.step == step:
+                return order, report
+            pool.answer(order, [])
+
+
+def _assert_waits_to_be_told_who_is_pruned(pool: Pool) -> None:
+    order = replace(_order("pruned", 40), waits=True)
+    pool.train(order)
+    _, probed = _until_probe(pool, 8)
+    assert list(probed.running) == [0, 1]
+    pool.answer(order, [1])
+    _, probed = _until_probe(pool, 40)
+    assert (list(probed.running), len(probed.reached)) == ([], 2)
+    pool.answer(order, [])
+    heard, report = _next(pool)
+    assert heard is order
+    known = [order.tasks[0], replace(order.tasks[1], pruned_step=8)]
+    assert _rows(report) == _alone(PackOrder("pruned", known))
+    assert _rows(report)["pruned_step"].to_pylist() == [None, 8]
+
+
+# One test of several things: a pool on Ray takes half a minute to start.
 def test_what_is_ordered_comes_back_once(start_pool: Callable[[], Pool]) -> None:
     order = _order("p", 60)
     # Two shapes in one pack: no program trains both.
@@ -109,13 +142,14 @@ def test_what_is_ordered_comes_back_once(start_pool: Callable[[], Pool]) -> None
         assert _rows(_trained(pool, order)) == _alone(order)
         assert pool.waiting_for == ""
         assert pool.notices() == []
+        _assert_waits_to_be_told_who_is_pruned(pool)
         pool.train(_order("endless", 10**6))
     assert pool.running == []
 
 
 # On Ray, drained nodes and Ctrl-C in tests/fault have packs handed back.
 @pytest.mark.sample("local")
-def test_a_pack_that_is_handed_back_goes_on_elsewhere(start_pool: Callable[[], Pool]) -> None:
+def test_a_pack_that_is_handed_back_goes_on_elsewhere(in_slices: None, start_pool: Callable[[], Pool]) -> None:
     order = _order("p", 75)
     with closing(start_pool()) as pool:
         assert pool.hand_back(0.0) == []
@@ -133,49 +167,13 @@ def test_a_pack_that_is_handed_back_goes_on_elsewhere(start_pool: Callable[[], P
     assert _rows(_trained(again, PackOrder("p", order.tasks, report.checkpoint))) == _alone(order)
 
 
-@pytest.fixture(params=["local", pytest.param("ray", marks=pytest.mark.ray)])
-def start_plain_pool(request: pytest.FixtureRequest) -> Callable[[], Pool]:
-    """Starts a pool of one trainer as sweeps have it."""
-    if request.param == "local":
-        return lambda: LocalPool(WORKLOAD, RunContext("s"))
-    request.getfixturevalue("local_ray")
-    return lambda: TrainerPool(WORKLOAD, RunContext("s"), Wanted(1, 1))
-
-
-def _until_probe(pool: Pool, step: int) -> tuple[PackOrder, Probed]:
-    """Answers that nothing is pruned, up to the probe at this step."""
-    while True:
-        order, report = _next(pool)
-        if isinstance(report, Probed):
-            assert pool.running == [order]
-            assert not pool.has_idle
-            if report.step == step:
-                return order, report
-            pool.answer(order, [])
-
-
-def test_a_pack_waits_at_probes_to_be_told_who_is_pruned(start_plain_pool: Callable[[], Pool]) -> None:
-    order = replace(_order("p", 40), waits=True)
-    with closing(start_plain_pool()) as pool:
-        while not pool.has_idle:
-            assert pool.reports(0.5) == []
-        pool.train(order)
-        _, probed = _until_probe(pool, 8)
-        assert list(probed.running) == [0, 1]
-        pool.answer(order, [1])
-        _, probed = _until_probe(pool, 40)
-        assert (list(probed.running), len(probed.reached)) == ([], 2)
-        pool.answer(order, [])
-        heard, report = _next(pool)
-        assert heard is order
+def test_a_pack_that_waits_for_an_answer_can_be_handed_back() -> None:
+    with closing(LocalPool(WORKLOAD, RunContext("s"))) as pool:
         pool.train(replace(_order("long", 10**6), waits=True))
         pool.answer(_next(pool)[0], [])
         reports = [each for _, each in pool.hand_back(30.0)]
-        assert isinstance(reports[-1], HandedBack)
-        assert not any(isinstance(each, Probed) for each in reports)
-    known = [order.tasks[0], replace(order.tasks[1], pruned_step=8)]
-    assert _rows(report) == _alone(PackOrder("p", known))
-    assert _rows(report)["pruned_step"].to_pylist() == [None, 8]
+    assert isinstance(reports[-1], HandedBack)
+    assert not any(isinstance(each, Probed) for each in reports)
 
 
 def test_a_pack_that_is_handed_back_at_a_probe_is_asked_about_again(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -196,6 +194,8 @@ def test_a_pack_that_is_handed_back_at_a_probe_is_asked_about_again(monkeypatch:
         assert _rows(_next(pool)[1])["pruned_step"].to_pylist() == [8, 8]
 
 
+# In tests/workloads/engine/test_blocks.py a program that was sent is used without Ray.
+@pytest.mark.scale
 @pytest.mark.ray
 def test_a_worker_with_the_drivers_compiler_is_used_and_gets_its_programs(
     local_ray: str, compiled_blocks: None, monkeypatch: pytest.MonkeyPatch

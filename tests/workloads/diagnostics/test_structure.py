@@ -196,6 +196,11 @@ def test_the_permutation_test_finds_structure_and_no_more() -> None:
     assert abs(z.mean()) < 0.3
     assert 0.7 < z.std() < 1.3
     assert permutation_test(torch.full((T, T), 1 / T, dtype=torch.float64), nearest_band).z.isnan()
+    masked = noise.tril() / noise.tril().sum(-1, keepdim=True)
+    assert permutation_test(masked, nearest_band).z.mean() < -1  # The mask alone is structure,
+    z = permutation_test(masked, nearest_band, is_causal=True).z  # unless it is known.
+    assert abs(z.mean()) < 0.3
+    assert 0.7 < z.std() < 1.3
 
 
 @pytest.mark.parametrize(

@@ -71,3 +71,10 @@ def test_a_sigma_is_the_standard_deviation_of_every_matrix() -> None:
     initial = _initial(0.5, None)
     assert initial["layers.1.first_weight_DW"][0].std().item() == pytest.approx(0.5, rel=0.1)
     assert not initial["layers.1.first_bias_W"][0].any()
+
+
+def test_a_sigma_that_float32_rounds_is_drawn_as_it_was_given() -> None:
+    state = _initial(0.1, 1.0)
+    for name, value in state.items():
+        if value.dim() > 2:
+            assert torch.equal(value[0], 0.1 * value[1]), name

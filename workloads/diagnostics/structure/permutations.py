@@ -1,8 +1,9 @@
 """A control for the flexibility of a family: the same distance after the entries of each row are shuffled.
 
 The families are nested and of different sizes, so raw distances cannot be compared between them. A shuffled matrix
-keeps the entries of each row (and so its entropy) but loses the positions they attend to. Under a causal mask the
-shuffle moves mass to masked positions, so the test then also rejects because of the mask. Axes: T token.
+keeps the entries of each row (and so its entropy) but loses the positions they attend to. Under a causal mask such a
+shuffle moves mass to masked positions, so the test also rejects because of the mask, unless it is told of it. Axes: T
+token.
 """
 
 import functools
@@ -40,7 +41,11 @@ class PermutationTest:
 
 
 def permutation_test(
-    attention: Tensor, distance: Callable[[Tensor], Tensor], n_permutations: int = N_PERMUTATIONS
+    attention: Tensor,
+    distance: Callable[[Tensor], Tensor],
+    n_permutations: int = N_PERMUTATIONS,
+    *,
+    is_causal: bool = False,
 ) -> PermutationTest:
     """Tests (..., T, T) by shuffles that are the same for every matrix, and in every run.
 
@@ -49,12 +54,14 @@ def permutation_test(
         distance: Maps (..., T, T) to (...). A minimum over (w, p) must be taken inside it, so that shuffles are
             minimized too.
         n_permutations: At least 2.
+        is_causal: Shuffle the entries j <= i of row i alone: the others cannot hold attention.
     """
     T = attention.shape[-1]
     n_at_once = max(1, _ELEMENTS_AT_ONCE // attention.numel())
     found = []
     for first in range(0, n_permutations, n_at_once):
-        places = torch.stack([_places(T, step) for step in range(first, min(first + n_at_once, n_permutations))])
+        steps = range(first, min(first + n_at_once, n_permutations))
+        places = torch.stack([_places(T, step, is_causal=is_causal) for step in steps])
         shape = (len(places), *attention.shape)
         places = places.view(-1, *[1] * (attention.ndim - 2), T, T).expand(shape).to(attention.device)
         found.append(distance(attention.expand(shape).gather(-1, places)))
@@ -65,10 +72,14 @@ def permutation_test(
 def shuffled(attention: Tensor, step: int) -> Tensor:
     """(..., T, T) the matrices with the entries of each row permuted; the permutations depend on `step` only."""
     T = attention.shape[-1]
-    return attention.gather(-1, _places(T, step).to(attention.device).expand(attention.shape))
+    return attention.gather(-1, _places(T, step, is_causal=False).to(attention.device).expand(attention.shape))
 
 
 @functools.lru_cache(maxsize=4096)
-def _places(T: int, step: int) -> Tensor:
+def _places(T: int, step: int, *, is_causal: bool) -> Tensor:
     streams = Streams(torch.tensor([_SEED]))
-    return streams.uniform("structure.permutation", (T, T), step)[0].argsort(-1)
+    order_TT = streams.uniform("structure.permutation", (T, T), step)[0]
+    if is_causal:
+        # Later keys keep their places behind all others.
+        order_TT = torch.where(torch.ones(T, T).triu(1) > 0, 1.0 + torch.arange(T), order_TT)
+    return order_TT.argsort(-1)

@@ -29,6 +29,7 @@ SPEC = Sweep(
 )
 
 
+@pytest.mark.scale
 @pytest.mark.slow
 @pytest.mark.usefixtures("no_mlflow")
 def test_json_names_each_sigma_and_the_price(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,111 @@
+"""One attention head on one sentence: its map, its role and scores, and the structure that its map is nearest to."""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from torch import Tensor
+
+from attnsweep.workloads.diagnostics.matrices import MatrixScores, score_matrices
+from attnsweep.workloads.head_maps import LayerMaps
+
+_FEWEST_TOKENS = 3
+"""Of a matrix that is compared with structures: with two tokens all are near."""
+_NEARER_THAN_CHANCE = -2.0
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Structure:
+    """The family of matrices that a head's map is nearest to, relative to shuffles of the map's rows.
+
+    Attributes:
+        family: `S1`, `S2` or `S3` of docs/roles.md; `none` if no family is nearer than chance.
+        window, num_pos: The w and p at which the distances are taken.
+        distance, z: By family: the exact distance per token, and the same in standard deviations of the shuffles.
+        blocks: (first row, column) of each block of the nearest member of S3.
+    """
+
+    family: str
+    window: int
+    num_pos: int
+    distance: Mapping[str, float]
+    z: Mapping[str, float]
+    blocks: tuple[tuple[int, int], ...]
+
+    @property
+    def label(self) -> str:
+        """Such as `S3(4, 1)`."""
+        arguments = {"S2": f"({self.window})", "S3": f"({self.window}, {self.num_pos})"}
+        return self.family + arguments.get(self.family, "")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True, eq=False)
+class Head:
+    """One head.
+
+    Attributes:
+        layer, head: Its place, as the ledger counts.
+        role: At the last probe; `None` if heads were not scored.
+        scores: At the last probe, by name, without those that the layer does not have.
+        structure: `None` where the map is no square matrix of shares.
+        weights_QK: Its map.
+    """
+
+    layer: int
+    head: int
+    role: str | None
+    scores: Mapping[str, float]
+    structure: Structure | None
+    weights_QK: Tensor
+
+
+def heads_of_layer(layer: LayerMaps, scored: Mapping[tuple[int, int], Mapping[str, Any]]) -> list[Head]:
+    """The heads of one layer.
+
+    Args:
+        layer: Their maps.
+        scored: Rows of `heads` at the last probe, by layer and head; a head without one was not scored.
+    """
+    structures = _structures(layer)
+    found = []
+    for at, weights_QK in enumerate(layer.weights_HQK):
+        row = scored.get((layer.number, at), {})
+        scores = {name.removeprefix("score_"): value for name, value in row.items() if name.startswith("score_")}
+        found.append(
+            Head(
+                layer=layer.number,
+                head=at,
+                role=row.get("role"),
+                scores={name: value for name, value in scores.items() if value is not None},
+                structure=structures[at],
+                weights_QK=weights_QK,
+            )
+        )
+    return found
+
+
+def _structures(layer: LayerMaps) -> list[Structure | None]:
+    weights_HQK = layer.weights_HQK
+    is_share = bool((weights_HQK >= 0).all())
+    if not layer.is_square or not is_share or len(layer.keys) < _FEWEST_TOKENS:
+        return [None] * len(weights_HQK)
+    is_causal = not bool(weights_HQK.triu(1).any())
+    scored = score_matrices(weights_HQK, is_causal=is_causal)
+    return [_structure(scored, at, len(layer.keys)) for at in range(len(weights_HQK))]
+
+
+def _structure(scored: MatrixScores, at: int, n_tokens: int) -> Structure:
+    families = {"S1": "sigma_1", "S2": "sigma_2", "S3": "sigma_3"}
+    z = {family: float(scored.scores[f"{name}_z"][at]) for family, name in families.items()}
+    # A map whose rows are uniform is its own shuffle.
+    known = {family: value for family, value in z.items() if math.isfinite(value)}
+    nearest = min(known, key=lambda family: known[family], default="none")
+    return Structure(
+        family=nearest if known.get(nearest, 0.0) < _NEARER_THAN_CHANCE else "none",
+        window=int(scored.window[at]),
+        num_pos=int(scored.num_pos[at]),
+        distance={family: float(scored.scores[name][at]) / n_tokens for family, name in families.items()},
+        z=known,
+        blocks=tuple(zip(scored.starts[at], scored.columns[at], strict=True)),
+    )

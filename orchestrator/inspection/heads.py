@@ -1,0 +1,202 @@
+"""What the heads of a training look at where it ended: attention maps, roles, scores, and the nearest structures."""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import pyarrow as pa
+from matplotlib.figure import Figure
+
+from attnsweep.orchestrator.analysis.answer import DrawnAnswer
+from attnsweep.orchestrator.inspection.head import Head, heads_of_layer
+from attnsweep.orchestrator.inspection.heads_figure import heads_figure
+from attnsweep.orchestrator.inspection.kept_weights import kept_weights
+from attnsweep.orchestrator.inspection.replay import find_training, recorded_rows, recorded_tasks, retrain_checked
+from attnsweep.orchestrator.inspection.why import WITHOUT_END
+from attnsweep.orchestrator.ledger.reader import Ledger
+from attnsweep.orchestrator.storage.location import Location
+from attnsweep.orchestrator.storage.stored_code import load_workload_of
+from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
+from attnsweep.workloads.engine.contract import Training, Workload
+from attnsweep.workloads.engine.optimizers import State
+from attnsweep.workloads.engine.process import training_settings
+from attnsweep.workloads.errors import UserError
+from attnsweep.workloads.head_maps import LayerMaps, SentenceMaps, head_maps
+from attnsweep.workloads.user_code import users_code
+
+_EXPECTED, _FIX = "a workload whose heads can be looked at", "see attnsweep.check_workload"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True, eq=False, repr=False)
+class Heads(DrawnAnswer):
+    """All heads of one training.
+
+    Attributes:
+        row: The training's row of `trainings`.
+        maps: Its maps with their tokens.
+        layer_names: The names of its layers; a layer beyond them is shown by its number.
+        heads: All heads, layer by layer.
+        note: Empty, or why the maps may not be those of the recorded training.
+
+    A notebook shows the table and the figure.
+    """
+
+    row: Mapping[str, Any]
+    maps: SentenceMaps
+    layer_names: tuple[str, ...]
+    heads: tuple[Head, ...]
+    note: str
+
+    @property
+    def name(self) -> str:
+        """TRIAL/REPLICATE."""
+        return f"{self.row['trial']}/{self.row['replicate']}"
+
+    def layer_title(self, layer: int) -> str:
+        """A layer as tables name it."""
+        return self.layer_names[layer] if layer < len(self.layer_names) else f"layer {layer}"
+
+    def of_layer(self, layer: LayerMaps) -> list[Head]:
+        """The heads of one layer."""
+        return [each for each in self.heads if each.layer == layer.number]
+
+    def _in_words(self) -> str:
+        return f"{self.name} {self.row['outcome']}, sentence {self.maps.number}: {self.maps.text}"
+
+    def to_arrow(self) -> pa.Table:
+        """One row per head: its place, role, nearest structure with `z`, and a column `score_<name>` for each score."""
+        rows = []
+        for each in self.heads:
+            near = each.structure
+            z = None if near is None else near.z.get(near.family)
+            place = {"layer": each.layer, "layer_name": self.layer_title(each.layer), "head": each.head}
+            nearest = {"role": each.role, "nearest": None if near is None else near.label, "z": z}
+            rows.append(place | nearest | {f"score_{name}": value for name, value in each.scores.items()})
+        names = list(dict.fromkeys(name for row in rows for name in row))
+        return pa.table({name: [row.get(name) for row in rows] for name in names})
+
+    def _shown(self) -> pa.Table:
+        return self.to_arrow().select(["layer_name", "head", "role", "nearest", "z"])
+
+    def plot(self) -> Figure:
+        """A panel for each head, with the tokens beside it."""
+        title = f"{self.name}: {self.maps.text}"
+        return heads_figure(
+            title, [(self.layer_title(each.number), each, self.of_layer(each)) for each in self.maps.layers]
+        )
+
+    def to_json(self) -> str:
+        """One line of JSON, for scripts."""
+        names = ("training_id", "trial", "replicate", "outcome", "outcome_detail")
+        content = {
+            **{name: self.row[name] for name in names},
+            "sentence": {"number": self.maps.number, "of": self.maps.n_sentences, "text": self.maps.text},
+            "layers": [
+                {
+                    "layer": layer.number,
+                    "name": self.layer_title(layer.number),
+                    "queries": layer.queries,
+                    "keys": layer.keys,
+                    "heads": [
+                        {
+                            "head": each.head,
+                            "role": each.role,
+                            "scores": each.scores,
+                            "structure": None if each.structure is None else asdict(each.structure),
+                            "weights": each.weights_QK.tolist(),
+                        }
+                        for each in self.of_layer(layer)
+                    ],
+                }
+                for layer in self.maps.layers
+            ],
+            "note": self.note,
+        }
+        return json.dumps(content, allow_nan=False)
+
+
+def trained_heads(directory: Location, training: str, sentence: int | None = None) -> Heads:
+    """What the attention heads of a training look at where it ended: maps, roles, scores, nearest structures.
+
+    The training is trained again, unless its weights were kept.
+
+    Args:
+        directory: The sweep directory.
+        training: `TRIAL/REPLICATE`, a `training_id` or its beginning.
+        sentence: The number of the held-out sentence; by default one of median length.
+
+    Raises:
+        UserError: If there is no such training or sentence, the training has no end to look at or no heads, the sweep's
+            code is not trusted, or it fails.
+    """
+    return heads_of(SweepDirectory.open(directory), training, sentence)
+
+
+def heads_of(directory: SweepDirectory, name: str, sentence: int | None = None) -> Heads:
+    """The heads of a training where it ended. It is trained again, unless its weights were kept.
+
+    Args:
+        directory: The sweep.
+        name: The training, as `find_training` accepts it.
+        sentence: The sentence's number; by default `head_maps` chooses.
+
+    Raises:
+        UserError: If there is no such training or sentence, the training has no end to look at or no heads, or the
+            user's code fails.
+    """
+    workload, ledger = load_workload_of(directory), Ledger(directory.place)
+    recorded = recorded_rows(ledger, [find_training(ledger, name)])
+    (row,) = recorded.trainings.to_pylist()
+    if not has_end(row):
+        raise UserError(
+            "TRAINING_ID",
+            given=f"{name}, which ended as {row['outcome']}",
+            expected="a training whose last weights are finite",
+            fix="see: attnsweep query DIR \"from trainings where outcome = 'solved'\"",
+        )
+    (task,) = recorded_tasks(workload, recorded.trainings)
+    # Before it is trained again: a model without heads, or a sentence that is not there, is refused at once.
+    looked_at(workload, task.training, {}, sentence)
+    state, note = kept_weights(directory, row["training_id"]), ""
+    if state is None:
+        state, deviation = retrain_checked(directory, row["training_id"])
+        if not deviation.agrees:
+            note = f"trained again it ends otherwise than recorded ({', '.join(deviation.disagreements())})"
+    maps = looked_at(workload, task.training, state, sentence)
+    return joined(workload, row, maps, [] if recorded.heads is None else recorded.heads.to_pylist(), note)
+
+
+def has_end(row: Mapping[str, Any]) -> bool:
+    """Whether a training, by its row of `trainings`, ended with weights to look at."""
+    return row["outcome"] not in WITHOUT_END and row["diverged_step"] is None
+
+
+def looked_at(
+    workload: Workload[Any], training: Training[Any], state: State, sentence: int | None = None
+) -> SentenceMaps:
+    """`head_maps` in a process's settings for training; what a user's code raises becomes a `UserError`."""
+    with training_settings(), users_code(workload.name, _EXPECTED, _FIX):
+        return head_maps(workload, training, state, sentence)
+
+
+def joined(
+    workload: Workload[Any],
+    row: Mapping[str, Any],
+    maps: SentenceMaps,
+    scored: Sequence[Mapping[str, Any]],
+    note: str = "",
+) -> Heads:
+    """The maps of a training with its roles and scores.
+
+    Args:
+        workload: Names the layers.
+        row: The training's row of `trainings`.
+        maps: Its maps.
+        scored: Its rows of `heads`.
+        note: As in `Heads`.
+    """
+    last = max((each["step"] for each in scored), default=None)
+    found = {(each["layer"], each["head"]): each for each in scored if each["step"] == last}
+    heads = tuple(head for layer in maps.layers for head in heads_of_layer(layer, found))
+    return Heads(row=row, maps=maps, layer_names=workload.head_layer_names, heads=heads, note=note)

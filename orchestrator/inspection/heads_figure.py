@@ -1,0 +1,144 @@
+"""The attention maps of a training's heads as a figure."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Literal, TypeAlias
+
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.image import AxesImage
+from matplotlib.patches import Rectangle
+
+from attnsweep.orchestrator.analysis.figures.style import GREY, VERMILION, house_style, role_colour
+from attnsweep.orchestrator.analysis.figures.texts import figure_text
+from attnsweep.orchestrator.inspection.head import Head, Structure
+from attnsweep.workloads.errors import UserError
+from attnsweep.workloads.head_maps import LayerMaps
+
+TitledLayer: TypeAlias = tuple[str, LayerMaps, Sequence[Head]]
+"""A layer's title, its maps, and its heads."""
+
+FORMATS = (".png", ".svg")
+_MOST_COLUMNS = 8
+_MOST_LABELS = 32
+"""Tokens along a side beyond which they are not named."""
+_PANEL, _TALLEST = 1.55, 1.9
+"""Inches: the width of a panel without its labels, and the most height."""
+_LETTER, _MOST_LETTERS = 0.06, 14
+"""Inches that a letter of a token takes, and how many letters of it are shown."""
+_THIN = 0.8
+
+
+def check_format(out: Path) -> None:
+    """Raises UserError if the file's name is not that of a PNG or an SVG."""
+    if out.suffix.lower() not in FORMATS:
+        raise UserError(
+            "--out", given=str(out), expected=f"a name that ends in {' or '.join(FORMATS)}", fix="rename it"
+        )
+
+
+@house_style()
+def heads_figure(title: str, titled: Sequence[TitledLayer]) -> Figure:
+    """Draws all maps: a row for each layer, or one row of all layers if each has one head.
+
+    The member of the nearest family is drawn over a map: a line along the diagonal (S1), the edges of the band (S2), or
+    the blocks (S3).
+
+    Args:
+        title: The title above all panels.
+        titled: The layers.
+    """
+    layers = [layer for _, layer, _ in titled]
+    names = {layer.number: name for name, layer, _ in titled}
+    rows = _rows(titled)
+    n_columns = max(map(len, rows))
+    longest = max(len(token) for layer in layers for token in layer.keys + layer.queries)
+    room = _LETTER * min(longest, _MOST_LETTERS)
+    width = _PANEL * n_columns + room * len({layer.number for layer, _ in rows[0]}) + 1.1
+    figure = Figure(figsize=(width, sum(_height(row) + room + 0.45 for row in rows) + 0.5))
+    grid = figure.subplots(len(rows), n_columns, squeeze=False)
+    top = max(float(layer.weights_HQK.abs().max()) for layer in layers) or 1.0
+    is_signed = any(bool((layer.weights_HQK < 0).any()) for layer in layers)
+    roles = [each.role for _, _, heads in titled for each in heads if each.role]
+    image = None
+    for panels, row in zip(grid, rows, strict=True):
+        left = None
+        for panel in panels[len(row) :]:
+            panel.set_visible(False)
+        for panel, (layer, head) in zip(panels, row, strict=False):
+            image = _draw(panel, layer, head, top, is_signed=is_signed)
+            panel.set_title(_title(head), color=role_colour(head.role, roles) if head.role else GREY, fontsize=7)
+            if layer is not left:
+                _name(panel, "y", layer.queries)
+                panel.set_ylabel(figure_text(f"{names[layer.number]}: query"), fontsize=8)
+            left = layer
+    assert image is not None
+    figure.colorbar(image, ax=grid, shrink=0.5, aspect=30, label="weight" if is_signed else "attention weight")
+    figure.suptitle(figure_text(title, 20 + 26 * n_columns), fontsize=8)
+    return figure
+
+
+def save_figure(figure: Figure, path: Path, suffix: str) -> None:
+    """Writes the figure into a file, in the format of this suffix."""
+    form = suffix.lower().removeprefix(".")
+    metadata = {"Software": None} if form == "png" else {"Date": None, "Creator": None}
+    figure.savefig(path, format=form, metadata=metadata)
+
+
+def _rows(titled: Sequence[TitledLayer]) -> list[list[tuple[LayerMaps, Head]]]:
+    """The panels of each row."""
+    by_layer = [[(layer, head) for head in heads] for _, layer, heads in titled]
+    if all(len(heads) == 1 for heads in by_layer):
+        by_layer = [[heads[0] for heads in by_layer]]
+    return [heads[first : first + _MOST_COLUMNS] for heads in by_layer for first in range(0, len(heads), _MOST_COLUMNS)]
+
+
+def _height(row: Sequence[tuple[LayerMaps, Head]]) -> float:
+    """Inches."""
+    tallest = max(len(layer.queries) / len(layer.keys) for layer, _ in row)
+    return min(max(_PANEL * tallest, 0.3), _TALLEST)
+
+
+def _draw(panel: Axes, layer: LayerMaps, head: Head, top: float, *, is_signed: bool) -> AxesImage:
+    weights_QK = head.weights_QK.numpy()
+    low, colours = (-top, "RdBu_r") if is_signed else (0.0, "Greys")
+    image = panel.imshow(weights_QK, vmin=low, vmax=top, cmap=colours, aspect="auto", interpolation="nearest")
+    panel.spines[:].set_visible(True)
+    _name(panel, "x", layer.keys)
+    panel.set_yticks([])
+    if head.structure is not None:
+        _draw_structure(panel, head.structure, len(layer.keys))
+    return image
+
+
+def _name(panel: Axes, axis: Literal["x", "y"], tokens: Sequence[str]) -> None:
+    names = [figure_text(token, _MOST_LETTERS) for token in tokens] if len(tokens) <= _MOST_LABELS else []
+    if axis == "x":
+        panel.set_xticks(range(len(names)), names, rotation=90, fontsize=5)
+    else:
+        panel.set_yticks(range(len(names)), names, fontsize=5)
+    panel.tick_params(axis, length=1.5, pad=1)
+
+
+def _title(head: Head) -> str:
+    role = figure_text((head.role or "not scored").replace("_", " "), 16)
+    found = head.structure
+    near = "" if found is None or found.family == "none" else f"\n{found.label}, z {found.z[found.family]:.1f}"
+    return f"{head.head}: {role}{near}"
+
+
+def _draw_structure(panel: Axes, found: Structure, n_tokens: int) -> None:
+    last = n_tokens - 0.5
+    match found.family:
+        case "S1":
+            panel.plot([-0.5, last], [-0.5, last], color=VERMILION, linewidth=_THIN)
+        case "S2":
+            beside = found.window + 0.5
+            for shift in (-beside, beside):
+                panel.plot([-0.5, last], [-0.5 + shift, last + shift], color=VERMILION, linewidth=_THIN)
+        case "S3":
+            for first, column in found.blocks:
+                corner = column - 0.5, first - 0.5
+                panel.add_patch(Rectangle(corner, 1, found.window, fill=False, edgecolor=VERMILION, linewidth=_THIN))
+    panel.set_xlim(-0.5, last)
+    panel.set_ylim(last, -0.5)

@@ -1,0 +1,94 @@
+"""The attention maps of some of a sweep's trainings, for its report."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import count
+from typing import Any
+
+import pyarrow.compute as pc
+
+from attnsweep.orchestrator.inspection.head import Head
+from attnsweep.orchestrator.inspection.heads import Heads, has_end, joined, looked_at
+from attnsweep.orchestrator.inspection.kept_weights import by_shape, ended_states
+from attnsweep.orchestrator.inspection.replay import recorded_rows
+from attnsweep.orchestrator.ledger.reader import Ledger
+from attnsweep.orchestrator.report.explorer.head_maps import ShownHead, ShownLayer, TrainingMaps
+from attnsweep.orchestrator.report.sweep_report import SweepReport
+from attnsweep.orchestrator.storage.stored_code import load_workload_of
+from attnsweep.workloads.errors import UserError
+
+_MOST_CELLS = 1_000_000
+"""Of all maps together: each takes a byte and a third of the page."""
+
+
+def maps_of(report: SweepReport, most: int) -> list[TrainingMaps]:
+    """The maps of up to so many of the trainings that the page shows in full: of each outcome in turn the first.
+
+    Those whose weights were not kept are trained again, trainings of one shape together. Trainings with which the maps
+    would have more than 1,000,000 cells are left out.
+
+    Raises:
+        UserError: If the sweep's heads are not scored, its code is not trusted, or its code fails.
+    """
+    if report.explorer is None or not report.explorer.has_heads:
+        raise UserError(
+            "--heads",
+            given=report.place,
+            expected="a sweep that varies a parameter, and whose attention heads are scored",
+            fix="leave --heads out",
+        )
+    chosen = _chosen(report, most)
+    found = {each.name: each for each in _heads(report, [row["training_id"] for row in chosen])}
+    shown: list[TrainingMaps] = []
+    n_cells = 0
+    for row in chosen:
+        maps = _shown(found[f"{row['trial']}/{row['replicate']}"])
+        n_cells += sum(layer.n_cells for layer in maps.layers)
+        if n_cells > _MOST_CELLS:
+            break
+        shown.append(maps)
+    return shown
+
+
+def _chosen(report: SweepReport, most: int) -> Sequence[Mapping[str, Any]]:
+    assert report.explorer is not None
+    with_heads = {(each.trial, each.replicate) for each in report.explorer.samples if each.roles}
+    trials = sorted({trial for trial, _ in with_heads})
+    rows = Ledger(report.directory.place).trainings(filter=pc.field("trial").isin(trials)).to_pylist()
+    mine = [row for row in rows if (row["trial"], row["replicate"]) in with_heads and has_end(row)]
+    mine.sort(key=lambda row: (row["trial"], row["replicate"]))
+    turns: dict[str, Iterator[int]] = {}
+    turn = {row["training_id"]: next(turns.setdefault(row["outcome"], count())) for row in mine}
+    return sorted(mine, key=lambda row: turn[row["training_id"]])[:most]
+
+
+def _heads(report: SweepReport, training_ids: Sequence[str]) -> Iterator[Heads]:
+    workload = load_workload_of(report.directory)
+    recorded = recorded_rows(Ledger(report.directory.place), training_ids)
+    scored = [] if recorded.heads is None else recorded.heads.to_pylist()
+    for of_shape in by_shape(report.directory, recorded.trainings):
+        states = ended_states(report.directory, [row["training_id"] for row, _ in of_shape])
+        for lane, (row, training) in enumerate(of_shape):
+            maps = looked_at(workload, training, {name: value[lane] for name, value in states.items()})
+            mine = [each for each in scored if each["training_id"] == row["training_id"]]
+            yield joined(workload, row, maps, mine)
+
+
+def _shown(found: Heads) -> TrainingMaps:
+    layers = (
+        ShownLayer(
+            title=found.layer_title(layer.number),
+            queries=layer.queries,
+            keys=layer.keys,
+            heads=tuple(
+                ShownHead(title=_title(head), weights_QK=head.weights_QK.numpy()) for head in found.of_layer(layer)
+            ),
+        )
+        for layer in found.maps.layers
+    )
+    sentence = f"Sentence {found.maps.number} of {found.maps.n_sentences}: {found.maps.text}"
+    return TrainingMaps(name=found.name, text=sentence, layers=tuple(layers))
+
+
+def _title(head: Head) -> str:
+    near = "" if head.structure is None or head.structure.family == "none" else f", {head.structure.label}"
+    return f"{head.head}: {(head.role or 'not scored').replace('_', ' ')}{near}"

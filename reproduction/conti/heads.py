@@ -1,0 +1,73 @@
+"""Figures 1 and 2 of Conti 2024: the heads of a trained translator with 1 head a layer, and with 8."""
+
+from collections import Counter
+from pathlib import Path
+
+from rich.console import Console
+
+from attnsweep.orchestrator.inspection.head import Head
+from attnsweep.orchestrator.inspection.heads import Heads, heads_of
+from attnsweep.orchestrator.ledger.reader import Ledger
+from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
+from attnsweep.reproduction.comparison import ComparedValue, Comparison, save_figure
+from attnsweep.reproduction.swept import swept
+
+_SENTENCE = 9
+"""The test sentence that is drawn."""
+
+
+def reproduce(directory: Path, console: Console) -> Comparison:
+    """Trains both translators in this process, and again to draw their heads."""
+    return compare(swept("conti_heads", directory, console, local=True), directory, _SENTENCE)
+
+
+def compare(sweep: SweepDirectory, directory: Path, sentence: int) -> Comparison:
+    """Reads the finished sweep, and draws the heads of its trainings on one test sentence."""
+    rows = sorted(Ledger(sweep.place).trainings().to_pylist(), key=lambda row: int(row["param_n_heads"]))
+    found = [heads_of(sweep, row["training_id"], sentence) for row in rows]
+    figures = [
+        path for at, each in enumerate(found, 1) for path in save_figure(each.plot(), directory, f"conti-fig{at}")
+    ]
+    return Comparison(
+        title="conti-heads: what the heads of a trained translator look at, with 1 head a layer and with 8",
+        source="Conti 2024, Figures 1 and 2",
+        rows=[_row(each, layer.number) for each in found for layer in each.maps.layers],
+        tables=[_table(each) for each in found],
+        figures=figures,
+        notes=[
+            f"Drawn: test sentence {sentence}. Figure 1 is the translator with 1 head a layer, Figure 2 that with 8.",
+            "The thesis's translators are larger (d_model 512 to our 64) and learn English and Italian books; ours"
+            " learn a grammar. Roles are pooled over 500 sentences; the nearest structure is that of the one drawn.",
+        ],
+    )
+
+
+def _row(found: Heads, layer: int) -> ComparedValue:
+    heads = [each for each in found.heads if each.layer == layer]
+    many = f"{len(heads)} head" + "s" * (len(heads) > 1)
+    roles = Counter((each.role or "not scored").replace("_", " ") for each in heads)
+    published = (
+        "positional, syntactic, rare words" if len(heads) > 1 and found.layer_title(layer) == "encoder_self" else None
+    )
+    return ComparedValue(
+        name=f"{many}, {found.layer_title(layer)}: roles",
+        published=published,
+        ours=", ".join(f"{role} {n}" for role, n in roles.most_common()),
+    )
+
+
+def _table(found: Heads) -> tuple[str, list[list[str]]]:
+    n_heads = len(found.heads) // len(found.maps.layers)
+    rows = [["layer", "head", "role", "nearest", "z", *_SHOWN]]
+    rows += [_cells(found, each) for each in found.heads]
+    return f"{n_heads} head" + "s" * (n_heads > 1), rows
+
+
+_SHOWN = ("positional_share", "syntactic_gain", "rare_token", "alignment")
+
+
+def _cells(found: Heads, head: Head) -> list[str]:
+    near = head.structure
+    nearest = ["-", "-"] if near is None or near.family == "none" else [near.label, f"{near.z[near.family]:.1f}"]
+    scores = [f"{head.scores[name]:.2f}" if name in head.scores else "-" for name in _SHOWN]
+    return [found.layer_title(head.layer), str(head.head), (head.role or "-").replace("_", " "), *nearest, *scores]

@@ -1,0 +1,223 @@
+"""docs/mission.md for category pairs: what decides who ends at the zero, from the sweep `mission_pairs`.
+
+Axes: T trial.
+"""
+
+import itertools
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from matplotlib.figure import Figure
+from numpy.typing import NDArray
+from rich.console import Console
+
+from attnsweep.orchestrator.analysis.figures.style import house_style
+from attnsweep.orchestrator.analysis.opened_sweep import SweepData
+from attnsweep.orchestrator.analysis.phase.diagram import fit_phase_diagram
+from attnsweep.orchestrator.analysis.phase.surface import PlaneAxis, TrialCounts
+from attnsweep.orchestrator.analysis.rates.ending import Ending
+from attnsweep.orchestrator.analysis.rates.interaction import adjusted
+from attnsweep.orchestrator.analysis.rates.intervals import pooled_rate
+from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
+from attnsweep.reproduction.comparison import ComparedValue, Comparison, save_figure
+from attnsweep.reproduction.studies.border_model import BorderModel, fit_border, products
+from attnsweep.reproduction.studies.precision import UNIT_ROUNDOFF, half_point
+from attnsweep.reproduction.swept import swept
+from attnsweep.workloads.engine.lbfgs import TOLERANCE_CHANGE
+
+Floats = NDArray[np.float64]
+
+DTYPES = ("float32", "float64")
+SCALES = ("one", "inv_sqrt_d", "log_n_inv_sqrt_d", "learned")
+VARIANTS = ("solution_1", "solution_3")
+_N_FACTORS = 3
+"""v, k and q: with the skip, the path out of the zero is their product."""
+_N_POSITIONS = 20
+"""The d of the attention scale: solutions 1 and 3 read positions for their logits."""
+_TYPICAL_EPS = 1e-4
+_BINS_PER_DECADE = 2
+_ZERO = Ending("degenerate_zero")
+_TRIALS = """
+select any_value(param_init_sigma), any_value(param_layer_norm_eps), any_value(param_attention_scale),
+    any_value(param_dtype), any_value(param_variant), count(*), count(*) filter (outcome = 'degenerate_zero'),
+    count(*) filter (outcome = 'solved'), median(final_loss) filter (outcome = 'degenerate_zero')
+from trainings where outcome != 'failed' group by trial order by trial
+"""
+
+
+@dataclass(frozen=True)
+class Trials:
+    """The trials of the sweep, each (T,); `loss` is the median of those trainings that end at the zero, or NaN."""
+
+    sigma: Floats
+    eps: Floats
+    scale: NDArray[np.str_]
+    dtype: NDArray[np.str_]
+    variant: NDArray[np.str_]
+    n: Floats
+    n_zero: Floats
+    n_solved: Floats
+    loss: Floats
+
+    @classmethod
+    def read(cls, sweep: SweepDirectory) -> "Trials":
+        """Those of a ledger."""
+        with SweepData.open(sweep.place).reading() as connection:
+            columns = list(zip(*connection.execute(_TRIALS).fetchall(), strict=True))
+        texts = (2, 3, 4)
+        return cls(*(np.array(each, str if at in texts else np.float64) for at, each in enumerate(columns)))
+
+
+def reproduce(directory: Path, console: Console) -> Comparison:
+    """Trains 256 trials x 4 seeds of full models."""
+    return compare(swept("mission_pairs", directory, console), directory)
+
+
+def compare(sweep: SweepDirectory, directory: Path) -> Comparison:
+    """Reads a finished sweep, and draws its phase diagrams."""
+    trials = Trials.read(sweep)
+    parts, model = _model(trials)
+    figures = [
+        path
+        for dtype in DTYPES
+        for path in save_figure(_diagram(trials, trials.dtype == dtype), directory, f"mission_pairs_{dtype}")
+    ]
+    return Comparison(
+        title="Initialization, LayerNorm's epsilon, attention's scale and precision at once: who ends at the zero?",
+        source="attnsweep, docs/mission.md",
+        rows=[*_overall(trials), *_moves(trials, model), *_borders(trials)],
+        tables=[("By initialization", _by_sigma(trials)), ("What moves the border together", _pairs(trials, parts))],
+        figures=figures,
+        notes=[
+            "Border: the init_sigma at which half of the trainings end at the dead-attention zero. A factor is what "
+            "multiplies it, in a logistic regression on all parameters (reproduction/studies/border_model.py).",
+            "Derived: the border of L-BFGS where scale^2 sigma^4 is as small as max(u L, 1e-9) of the loss L.",
+        ],
+    )
+
+
+def derived_factors(loss: float) -> Mapping[str, float]:
+    """What should multiply the border, if attention's gradient is of size scale sigma^2 and L-BFGS compares losses."""
+    exponent = 1 / (2 * (_N_FACTORS - 1))
+    seen = {dtype: max(UNIT_ROUNDOFF[dtype] * loss, TOLERANCE_CHANGE) for dtype in DTYPES}
+    root = float(np.sqrt(_N_POSITIONS))
+    scales = {"inv_sqrt_d": 1 / root, "log_n_inv_sqrt_d": float(np.log(_N_POSITIONS)) / root, "learned": 1 / root}
+    by_scale = {f"scale {name}": value ** (-2 * exponent) for name, value in scales.items()}
+    return {"float32": (seen["float32"] / seen["float64"]) ** exponent, "layer_norm_eps": 1.0, **by_scale}
+
+
+def _model(trials: Trials) -> tuple[dict[str, Floats], BorderModel]:
+    """The parameters as columns (T, terms) by name, and the border with all of them."""
+    parts = {
+        "dtype": _column(trials.dtype == "float32"),
+        "layer_norm_eps": _column(np.log10(trials.eps / _TYPICAL_EPS)),
+        "attention_scale": np.column_stack([trials.scale == name for name in SCALES[1:]]).astype(np.float64),
+        "variant": _column(trials.variant == "solution_3"),
+    }
+    return parts, fit_border(trials.sigma, np.column_stack(list(parts.values())), trials.n, trials.n_zero)
+
+
+def _column(values: NDArray[np.generic]) -> Floats:
+    return values.astype(np.float64)[:, None]
+
+
+def _overall(trials: Trials) -> Iterator[ComparedValue]:
+    for name, counts in (("degenerate_zero", trials.n_zero), ("solved", trials.n_solved)):
+        yield _rate_row(name, trials.n, counts)
+
+
+def _moves(trials: Trials, model: BorderModel) -> Iterator[ComparedValue]:
+    derived = derived_factors(float(np.nanmedian(trials.loss)))
+    names = ("float32", "layer_norm_eps", *(f"scale {name}" for name in SCALES[1:]), "solution_3")
+    value, low, high = model.border(np.zeros(len(names)))
+    first = "border in float64, scale one, solution_1, layer_norm_eps 1e-4"
+    yield ComparedValue(name=first, published=None, ours=value, low=low, high=high)
+    for term, name in enumerate(names):
+        value, low, high = model.factor(term)
+        expected = derived.get(name)
+        yield ComparedValue(
+            name=f"  times, with {name}" + (" ten times as large" if name == "layer_norm_eps" else ""),
+            published=None if expected is None else f"{expected:.2f} (derived)",
+            ours=value,
+            low=low,
+            high=high,
+            agrees=None if expected is None else low <= expected <= high,
+        )
+
+
+def _borders(trials: Trials) -> Iterator[ComparedValue]:
+    """Borders in single cells, without the regression."""
+    cells = [(dtype, scale, trials.dtype == dtype, trials.scale == scale) for dtype in DTYPES for scale in SCALES]
+    cells += [(each, scale, trials.variant == each, trials.scale == scale) for each in VARIANTS for scale in SCALES]
+    for first, second, *chosen in cells:
+        is_inside = chosen[0] & chosen[1]
+        repeats = trials.n[is_inside].astype(int)
+        sigma = np.repeat(np.log(trials.sigma[is_inside]), repeats)
+        counts = zip(repeats, trials.n_zero[is_inside].astype(int), strict=True)
+        holds = np.concatenate([np.arange(n) < k for n, k in counts]).astype(np.float64)
+        value, low, high = np.exp(half_point(sigma, holds))
+        yield ComparedValue(
+            name=f"border, {first}, scale {second}", published=None, ours=float(value), low=float(low), high=float(high)
+        )
+
+
+def _by_sigma(trials: Trials) -> list[list[str]]:
+    """Rates by half-decade of init_sigma."""
+    place = np.floor(_BINS_PER_DECADE * np.log10(trials.sigma))
+    lines = [["init_sigma", "trainings", *(f"degenerate_zero, {dtype}" for dtype in DTYPES), "solved"]]
+    for at in np.unique(place):
+        ends = (10 ** (each / _BINS_PER_DECADE) for each in (at, at + 1))
+        chosen = place == at
+        zeros = [_rate_cell(trials.n, trials.n_zero, chosen & (trials.dtype == dtype)) for dtype in DTYPES]
+        solved = _rate_cell(trials.n, trials.n_solved, chosen)
+        lines.append(["..".join(f"{each:.1g}" for each in ends), f"{trials.n[chosen].sum():g}", *zeros, solved])
+    return lines
+
+
+def _pairs(trials: Trials, parts: Mapping[str, Floats]) -> list[list[str]]:
+    """Whether two parameters move the border together otherwise than each alone."""
+    main = np.column_stack(list(parts.values()))
+    pairs = list(itertools.combinations(parts, 2))
+    found: list[float | None] = []
+    for pair in pairs:
+        joint = products(parts, pair)
+        try:
+            model = fit_border(trials.sigma, np.column_stack([main, joint]), trials.n, trials.n_zero)
+        except ValueError:
+            found.append(None)
+        else:
+            found.append(model.p_value(range(main.shape[1], main.shape[1] + joint.shape[1])))
+    cells = zip(pairs, found, adjusted(found), strict=True)
+    return [["pair", "p", "adjusted (Holm)"], *([" x ".join(pair), _p(p), _p(holm)] for pair, p, holm in cells)]
+
+
+def _p(value: float | None) -> str:
+    return "-" if value is None else f"{value:.2g}"
+
+
+def _rate_row(name: str, n: Floats, k: Floats) -> ComparedValue:
+    rate = pooled_rate(_counts(n, k))
+    assert rate.share is not None
+    return ComparedValue(name=name, published=None, ours=rate.share, low=rate.low, high=rate.high)
+
+
+def _rate_cell(n: Floats, k: Floats, chosen: NDArray[np.bool_]) -> str:
+    rate = pooled_rate(_counts(n[chosen], k[chosen]))
+    return "-" if rate.share is None else f"{rate.share:.3f} [{rate.low:.3f}, {rate.high:.3f}]"
+
+
+def _counts(n: Floats, k: Floats) -> Sequence[tuple[int, int]]:
+    return [(int(each), int(of_it)) for each, of_it in zip(n, k, strict=True)]
+
+
+@house_style()
+def _diagram(trials: Trials, chosen: NDArray[np.bool_]) -> Figure:
+    """The phase diagram of the zero over the two parameters, for the trials chosen."""
+    counts = TrialCounts(trials.sigma[chosen], trials.eps[chosen], trials.n[chosen], trials.n_zero[chosen])
+    x, y = (
+        PlaneAxis(name, True, float(values.min()), float(values.max()))
+        for name, values in (("init_sigma", counts.x), ("layer_norm_eps", counts.y))
+    )
+    return fit_phase_diagram(x, y, counts, counts.n, _ZERO).plot_model()

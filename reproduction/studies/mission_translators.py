@@ -1,0 +1,206 @@
+"""docs/mission.md for translators: what their loss and the roles of their heads depend on, from `mission_random`.
+
+Axes: T trial.
+"""
+
+import itertools
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from matplotlib.cm import ScalarMappable
+from matplotlib.colors import Normalize
+from matplotlib.figure import Figure
+from numpy.typing import NDArray
+from rich.console import Console
+
+from attnsweep.orchestrator.analysis.figures.style import house_style
+from attnsweep.orchestrator.analysis.onset.onset import Onset, OnsetCurve
+from attnsweep.orchestrator.analysis.opened_sweep import SweepData
+from attnsweep.orchestrator.analysis.rates.interaction import adjusted
+from attnsweep.orchestrator.analysis.rates.intervals import Rate
+from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
+from attnsweep.reproduction.comparison import ComparedValue, Comparison, save_figure
+from attnsweep.reproduction.rows import mean_interval
+from attnsweep.reproduction.studies.border_model import products
+from attnsweep.reproduction.swept import swept
+
+Floats = NDArray[np.float64]
+
+ROLES = (("rare_token", 0), ("positional", 0), ("positional", 1), ("syntactic", 0), ("syntactic", 1))
+"""The roles that emerge in some translator of this sweep, with the layer: 0 the encoder's, 1 the decoder's."""
+LAYERS = ("encoder", "decoder")
+_CENTRE = 0.03
+"""Where the powers of log sigma are centred, which the tests of interactions depend on."""
+_BINS_PER_DECADE = 2
+_LEVELS: Mapping[str, tuple[str, ...]] = {
+    "attention_scale": ("one", "inv_sqrt_d", "log_n_inv_sqrt_d"),
+    "window": ("all", "0", "1", "2", "4"),
+    "num_pos": ("0", "1", "2", "4"),
+}
+"""The values of parameters that are no quantity; the first is the one of reference."""
+_TRIALS = """
+select any_value(param_init_sigma), any_value(param_layer_norm_eps), any_value(param_attention_scale),
+    coalesce(any_value(param_window)::varchar, 'all'), any_value(param_num_pos)::varchar,
+    avg(ln(eval_loss - level_grammar)), avg(eval_loss)
+from trainings where outcome not in ('failed', 'diverged') group by trial order by trial
+"""
+
+
+def reproduce(directory: Path, console: Console) -> Comparison:
+    """Trains 256 trials x 4 seeds of small translators."""
+    return compare(swept("mission_random", directory, console), directory)
+
+
+def compare(sweep: SweepDirectory, directory: Path) -> Comparison:
+    """Reads a finished sweep, and draws its losses."""
+    data = SweepData.open(sweep.place)
+    with data.reading() as connection:
+        columns = [np.array(each) for each in zip(*connection.execute(_TRIALS).fetchall(), strict=True)]
+    sigma, eps, *texts, log_excess, loss = columns
+    parts = _parts(sigma, eps, dict(zip(_LEVELS, texts, strict=True)))
+    onsets = {name: _onsets(data, name) for name in ("num_pos", "window")}
+    return Comparison(
+        title="Initialization, epsilon, attention's scale and structure at once: which translators are better?",
+        source="attnsweep, docs/mission.md",
+        rows=[
+            _stuck(data.stuck_rates().overall),
+            *_factors(parts, log_excess),
+            *(row for role, layer in (("rare_token", 0), ("syntactic", 1)) for row in _hazards(data, role, layer)),
+            *_threshold(parts, np.maximum(np.log10(np.sqrt(eps) / sigma), 0.0), log_excess),
+        ],
+        tables=[
+            ("Held-out nats per token by initialization, means over trials", _by_sigma(sigma, loss)),
+            ("Whether two parameters act on the excess together otherwise than each alone", _pairs(parts, log_excess)),
+            *((f"Share in which a role has emerged, by {name}", _emerged(each)) for name, each in onsets.items()),
+        ],
+        figures=save_figure(_figure(sigma, eps, texts[1], loss), directory, "mission_translators"),
+        notes=[
+            "Excess: held-out nats per token above the grammar's own. Factors are those of a regression of its "
+            "logarithm on all parameters (a trial is one observation, HC3), with a cubic of log init_sigma.",
+            "A role has emerged where it holds at two probes in a row; the share is Kaplan-Meier's at the end.",
+        ],
+    )
+
+
+def _stuck(rate: Rate) -> ComparedValue:
+    assert rate.share is not None
+    return ComparedValue(name="stuck", published=None, ours=rate.share, low=rate.low, high=rate.high)
+
+
+def _parts(sigma: Floats, eps: Floats, texts: Mapping[str, NDArray[np.str_]]) -> dict[str, Floats]:
+    """The parameters as columns (T, terms) by name."""
+    away = np.log10(sigma / _CENTRE)
+    parts = {"init_sigma": np.column_stack([away, away**2, away**3]), "layer_norm_eps": np.log10(eps)[:, None]}
+    for name, (_, *levels) in _LEVELS.items():
+        parts[name] = np.column_stack([texts[name] == level for level in levels]).astype(np.float64)
+    return parts
+
+
+def _fitted(terms: Floats, log_excess: Floats) -> Any:
+    from statsmodels.regression.linear_model import OLS
+
+    return OLS(log_excess, np.column_stack([np.ones(len(terms)), terms])).fit(cov_type="HC3", use_t=True)
+
+
+def _factors(parts: Mapping[str, Floats], log_excess: Floats) -> Iterator[ComparedValue]:
+    fitted = _fitted(np.column_stack(list(parts.values())), log_excess)
+    names = [f"init_sigma^{power}" for power in (1, 2, 3)] + ["layer_norm_eps ten times as large"]
+    names += [f"{name} {level} instead of {levels[0]}" for name, levels in _LEVELS.items() for level in levels[1:]]
+    yield ComparedValue(name="variance of the log excess that is explained", published=None, ours=fitted.rsquared)
+    for at, name in enumerate(names):
+        if not name.startswith("init_sigma"):
+            yield _factor(f"excess, times, with {name}", fitted, at)
+
+
+def _threshold(parts: Mapping[str, Floats], below: Floats, log_excess: Floats) -> Iterator[ComparedValue]:
+    """The epsilon's effect where it should have one, below the root of epsilon, and apart from that.
+
+    Args:
+        parts: The parameters.
+        below: (T,) by how many decades init_sigma lies below the root of epsilon; 0 above it.
+        log_excess: (T,)
+    """
+    rest = [each for name, each in parts.items() if name != "layer_norm_eps"]
+    fitted = _fitted(np.column_stack([below, parts["layer_norm_eps"], *rest]), log_excess)
+    yield _factor("excess, times, per decade of init_sigma below the root of layer_norm_eps", fitted, 0)
+    yield _factor("  and, apart from that, with layer_norm_eps ten times as large", fitted, 1)
+
+
+def _factor(name: str, fitted: Any, term: int) -> ComparedValue:
+    """The exponential of a coefficient; the constant comes before the terms."""
+    low, high = fitted.conf_int()[1 + term]
+    ours, low, high = (float(np.exp(each)) for each in (fitted.params[1 + term], low, high))
+    return ComparedValue(name=name, published=None, ours=ours, low=low, high=high)
+
+
+def _by_sigma(sigma: Floats, loss: Floats) -> list[list[str]]:
+    place = np.floor(_BINS_PER_DECADE * np.log10(sigma))
+    lines = [["init_sigma", "trials", "nats"]]
+    for at in np.unique(place):
+        mean, low, high = mean_interval(loss[place == at].tolist())
+        ends = "..".join(f"{10 ** (each / _BINS_PER_DECADE):.1g}" for each in (at, at + 1))
+        lines.append([ends, str(int((place == at).sum())), f"{mean:.2f} [{low:.2f}, {high:.2f}]"])
+    return lines
+
+
+def _pairs(parts: Mapping[str, Floats], log_excess: Floats) -> list[list[str]]:
+    """Tests of the products of terms; of init_sigma the linear and the square one alone."""
+    main = np.column_stack(list(parts.values()))
+    slopes = {**parts, "init_sigma": parts["init_sigma"][:, :2]}
+    pairs = [pair for pair in itertools.combinations(parts, 2) if pair != ("window", "num_pos")]
+    found: list[float | None] = []
+    for pair in pairs:
+        joint = products(slopes, pair)
+        fitted = _fitted(np.column_stack([main, joint]), log_excess)
+        chosen = np.eye(len(fitted.params))[-joint.shape[1] :]
+        found.append(float(fitted.wald_test(chosen, use_f=True, scalar=True).pvalue))
+    cells = zip(pairs, found, adjusted(found), strict=True)
+    return [
+        ["pair", "p", "adjusted (Holm)"],
+        *([" x ".join(pair), f"{p:.2g}", f"{holm:.2g}"] for pair, p, holm in cells),
+    ]
+
+
+@house_style()
+def _figure(sigma: Floats, eps: Floats, window: NDArray[np.str_], loss: Floats) -> Figure:
+    figure = Figure(figsize=(5.4, 3.6), layout="constrained")
+    panel = figure.subplots()
+    limits = Normalize(*np.log10([eps.min(), eps.max()]))
+    for name, marker, chosen in (("window 0", "s", window == "0"), ("wider, or all tokens", "o", window != "0")):
+        look: dict[str, Any] = {"c": np.log10(eps[chosen]), "norm": limits, "marker": marker, "edgecolors": "black"}
+        panel.scatter(sigma[chosen], loss[chosen], s=18, linewidths=0.5, label=name, **look)
+    figure.colorbar(ScalarMappable(limits), ax=panel, label="layer-norm $\\log_{10}\\epsilon$")
+    panel.set(xscale="log", yscale="log", xlabel="initialization $\\sigma$", ylabel="held-out nats per token")
+    panel.legend()
+    return figure
+
+
+def _onsets(data: SweepData, parameter: str) -> dict[str, Onset]:
+    return {f"{role}, {LAYERS[layer]}": data.emergence(role, by=parameter, layer=layer) for role, layer in ROLES}
+
+
+def _hazards(data: SweepData, role: str, layer: int) -> Iterator[ComparedValue]:
+    """How much sooner a role emerges with so many columns, at equal window."""
+    ratios = data.emergence(role, by=["num_pos", "window"], layer=layer).hazard_ratios().ratios
+    for each in ratios:
+        if each.name == "num_pos" and each.ratio is not None and each.label != each.reference:
+            name = f"{role}, {LAYERS[layer]}: hazard ratio, num_pos {each.label} relative to {each.reference}"
+            yield ComparedValue(name=name, published=None, ours=each.ratio, low=each.low, high=each.high)
+
+
+def _emerged(onsets: Mapping[str, Onset]) -> list[list[str]]:
+    """A line for each value of the parameter, a column for each role."""
+    [first, *_] = onsets.values()
+    lines = [[first.by, "trainings", *onsets]]
+    for at, curve in enumerate(first.curves):
+        lines.append(
+            [f"{first.by} {curve.label}", str(curve.n_trainings), *(_last(each.curves[at]) for each in onsets.values())]
+        )
+    return lines
+
+
+def _last(curve: OnsetCurve) -> str:
+    end = curve.curve[-1]
+    return f"{end.share:.2f} [{end.low:.2f}, {end.high:.2f}]"

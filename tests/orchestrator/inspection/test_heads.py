@@ -1,0 +1,189 @@
+"""`attnsweep heads` and `report --heads`: the maps, roles and scores of the trainings that the ledger has."""
+
+import base64
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from attnsweep import Categorical, Ledger, Sweep
+from attnsweep.orchestrator import cli
+from attnsweep.orchestrator.inspection.kept_weights import keep_weights, trained_weights
+from attnsweep.orchestrator.inspection.shown_heads import maps_of
+from attnsweep.orchestrator.report.sweep_report import read_sweep_report
+from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
+from attnsweep.workloads.engine.contract import Lanes, Training
+from attnsweep.workloads.gpt import GPTWorkload
+from attnsweep.workloads.gpt.parameters import GPTParameters
+from tests.across.documents import DOCUMENTS, blocks
+from tests.orchestrator.trained_sweep import trained_sweep
+
+SPEC = Sweep(
+    name="heads",
+    workload="gpt",
+    space={
+        "init_sigma": Categorical((0.3, 1e30)),
+        "n_steps": 2,
+        "n_blocks": 2,
+        "n_heads": Categorical((1, 2)),
+        "eval_batch_size": 4,
+    },
+    sampler="grid",
+    trials=4,
+    replicates=2,
+)
+
+
+@pytest.fixture(scope="module")
+def sweep(tmp_path_factory: pytest.TempPathFactory) -> SweepDirectory:
+    return trained_sweep(tmp_path_factory.mktemp("heads") / "sweep", SPEC)
+
+
+def asked(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str, str]:
+    """The exit code, stdout and stderr."""
+    monkeypatch.setattr(sys, "argv", ["attnsweep", *words])
+    with pytest.raises(SystemExit) as ended:
+        cli.main()
+    out, err = capsys.readouterr()
+    return int(ended.value.code or 0), out, err
+
+
+def rows_of(sweep: SweepDirectory, **wanted: Any) -> list[dict[str, Any]]:
+    rows = Ledger(sweep.place).trainings().to_pylist()
+    return [row for row in rows if all(row[name] == value for name, value in wanted.items())]
+
+
+def name_of(sweep: SweepDirectory, **wanted: Any) -> str:
+    row = rows_of(sweep, **wanted)[0]
+    return f"{row['trial']}/{row['replicate']}"
+
+
+def traced(sweep: SweepDirectory, name: str) -> list[torch.Tensor]:
+    """The attention (B, H, T, T) of each block on the held-out sequences, by the model itself."""
+    trial, replicate = map(int, name.split("/"))
+    (row,) = rows_of(sweep, trial=trial, replicate=replicate)
+    training = Training(GPTParameters.recorded(row), row["seed"])
+    lanes = Lanes([training], torch.device("cpu"))
+    module = GPTWorkload().build(training.parameters).to(lanes.dtype)
+    module.load_state_dict(trained_weights(str(sweep.place), name), strict=False)
+    with torch.no_grad():
+        weights: list[torch.Tensor] = module.trace(GPTWorkload().eval_batch(lanes)["token"][0])[1]
+    return weights
+
+
+@pytest.mark.slow
+def test_the_command_draws_the_recorded_trainings_heads(
+    sweep: SweepDirectory, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    name = name_of(sweep, param_init_sigma=0.3, param_n_heads=2)
+    monkeypatch.chdir(tmp_path)
+    command = ("heads", str(sweep.place), name, "--sentence", "3", "--json")
+    code, out, err = asked(monkeypatch, capsys, *command)
+    assert code == 0
+    file = Path(f"heads-{name.replace('/', '-')}.png")
+    assert file.read_bytes().startswith(b"\x89PNG")
+    found = json.loads(out)
+    assert (found["sentence"]["number"], found["sentence"]["of"]) == (3, 4)
+
+    trial, replicate = map(int, name.split("/"))
+    rows = Ledger(sweep.place).heads().to_pylist()
+    last = {
+        (row["layer"], row["head"]): row
+        for row in rows
+        if (row["trial"], row["replicate"], row["step"]) == (trial, replicate, 2)
+    }
+    attention = traced(sweep, name)
+    assert len(last) == 4
+    for layer in found["layers"]:
+        for head in layer["heads"]:
+            row = last[layer["layer"], head["head"]]
+            assert head["role"] == row["role"]
+            assert head["scores"] == {
+                key.removeprefix("score_"): value
+                for key, value in row.items()
+                if key.startswith("score_") and value is not None
+            }
+            assert np.allclose(head["weights"], attention[layer["layer"]][3, head["head"]], atol=1e-6)
+    lines = err.splitlines()
+    assert lines[0].startswith(f"{name}  ")
+    assert sum(line.split()[:1] == ["layer"] for line in lines) == 1 + 4
+    assert lines[-1] == f"maps in {file}"
+
+    keep_weights(sweep, [trial], lambda _: None)
+    assert asked(monkeypatch, capsys, *command, "--out", "maps.svg")[:2] == (0, out)
+    assert Path("maps.svg").read_text().startswith("<?xml")
+
+
+def test_mistakes_leave_nothing_behind(
+    sweep: SweepDirectory, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    good, diverged = (name_of(sweep, param_init_sigma=sigma) for sigma in (0.3, 1e30))
+    place = str(sweep.place)
+    for words, told in (
+        ((place, good, "--sentence", "4"), "--sentence: got 4, expected 0..3"),
+        ((place, good, "--out", "maps.pdf"), "--out: got 'maps.pdf', expected a name that ends in .png or .svg"),
+        ((place, good, "--out", "gone/maps.png"), "there is no folder gone"),
+        ((place, diverged), "which ended as diverged"),
+    ):
+        code, out, err = asked(monkeypatch, capsys, "heads", *words)
+        assert (code, out) == (2, "")
+        assert told in err
+        assert "Traceback" not in err
+    code, _, err = asked(monkeypatch, capsys, "report", place, "--heads", "2", "--watch")
+    assert (code, "--heads: got '--heads --watch'" in err) == (2, True)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.slow
+def test_a_workload_without_heads_is_a_mistake(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    spec = SPEC.but(workload="category_pairs", space={"n_steps": 1, "init_sigma": Categorical((0.1, 0.2))}, trials=2)
+    without = trained_sweep(tmp_path / "sweep", spec)
+    monkeypatch.chdir(tmp_path)
+    code, _, err = asked(monkeypatch, capsys, "heads", "sweep", "0/0")
+    assert (code, "expected one with attention heads" in err) == (2, True)
+    code, _, err = asked(monkeypatch, capsys, "report", "sweep", "--heads", "1")
+    assert (code, "--heads: got 'sweep', expected a sweep that varies" in err) == (2, True)
+    assert not (Path(str(without.place)) / "report").exists()
+
+
+@pytest.mark.slow
+def test_the_report_gets_the_maps_of_some_trainings(sweep: SweepDirectory) -> None:
+    shown = [each.as_json() for each in maps_of(read_sweep_report(sweep), 3)]
+    # Those that diverged have no end to look at, and of the others three are asked for.
+    judged = {f"{row['trial']}/{row['replicate']}": row for row in rows_of(sweep, param_init_sigma=0.3)}
+    names = [each["name"] for each in shown]
+    assert len(judged) == 4
+    assert len({*names} & {*judged}) == 3
+    assert {judged[name]["outcome"] for name in names} == {row["outcome"] for row in judged.values()}
+    for of in shown:
+        for layer, expected in zip(of["layers"], traced(sweep, of["name"]), strict=True):
+            for head, weights_TT in zip(layer["heads"], expected[0], strict=True):
+                packed = np.frombuffer(base64.b64decode(head["weights"]["data"]), "u1")
+                assert np.abs(packed * layer["unit"] - weights_TT.flatten().numpy()).max() <= layer["unit"] / 2 + 1e-6
+                assert head["title"].split(": ")[1].startswith(("none", "previous", "induction"))
+
+
+def test_in_python_they_are_a_table_and_a_figure_with_a_panel_for_each_head(sweep: SweepDirectory) -> None:
+    name = name_of(sweep, param_init_sigma=0.3, param_n_heads=2)
+    (snippet,) = (each for each in blocks(DOCUMENTS["roles.md"], "python") if "trained_heads" in each)
+    for documented, ours in (("sweeps/head_roles", str(sweep.place)), ("12/3", name), ("sentence=9", "sentence=3")):
+        assert documented in snippet
+        snippet = snippet.replace(documented, ours)
+    names: dict[str, Any] = {}
+    exec(compile(snippet, "docs/roles.md", "exec"), names)
+    found = names["found"]
+    assert repr(found).startswith(f"Heads({name} {found.row['outcome']}, sentence 3: ")
+    table = found.to_arrow().to_pylist()
+    assert [(row["layer"], row["head"]) for row in table] == [(0, 0), (0, 1), (1, 0), (1, 1)]
+    assert [row["score_previous_token"] for row in table] == [each.scores["previous_token"] for each in found.heads]
+    images = [panel.images[0] for panel in names["figure"].axes if panel.images]
+    drawn = {tuple(image.get_array().ravel().tolist()) for image in images}
+    assert len(images) == 4
+    assert drawn == {tuple(head.weights_QK.flatten().tolist()) for head in found.heads}

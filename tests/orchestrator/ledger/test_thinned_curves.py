@@ -1,0 +1,131 @@
+"""`attnsweep gc --thin-curves`: which probes stay, that nothing else changes, and that a crash loses no row."""
+
+import itertools
+import shutil
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from attnsweep.orchestrator.cli import app
+from attnsweep.orchestrator.ledger.compaction import compact
+from attnsweep.orchestrator.ledger.garbage import collect, thin_curves
+from attnsweep.orchestrator.ledger.reader import Ledger
+from attnsweep.orchestrator.ledger.verification import verify
+from attnsweep.orchestrator.storage.local import LocalFolder
+from attnsweep.orchestrator.storage.sources import Source
+from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
+from attnsweep.workloads.errors import UserError
+from tests.orchestrator.ledger.test_ledger_crashes import crashes
+from tests.orchestrator.small_sweep import STEPS, commit, folder_of, open_writer, small_sweep, trial_rows
+
+ENDED_EARLY = {1: [9.0, 8.0, 7.0], 2: [9.0]}
+"""Losses of the replicates that took fewer steps."""
+
+
+def _train(directory: SweepDirectory, *trials: int) -> None:
+    with open_writer(directory) as writer:
+        for trial in trials:
+            commit(writer, trial_rows(trial, ["solved"] * 3, sweep=directory.sweep), ENDED_EARLY)
+
+
+@pytest.fixture
+def directory(tmp_path: Path) -> SweepDirectory:
+    directory = SweepDirectory.create(tmp_path / "s", small_sweep("s", trials=3, replicates=3), {})
+    _train(directory, 0, 1, 2)
+    directory.record_run(finished=True, seconds=1.0)
+    return directory
+
+
+def _steps(directory: SweepDirectory) -> dict[tuple[int, int, str], list[int]]:
+    rows = Ledger(directory.place).curves().sort_by([("step", "ascending")]).to_pylist()
+    found: dict[tuple[int, int, str], list[int]] = {}
+    for row in rows:
+        found.setdefault((row["trial"], row["replicate"], row["metric"]), []).append(row["step"])
+    return found
+
+
+WHOLE = {0: [*STEPS], 1: [0, 1, 2], 2: [0]}
+HALF = {0: [0, 2, 8], 1: [0, 2], 2: [0]}
+FOURTH = {0: [0, 8], 1: [0, 2], 2: [0]}
+
+
+def _held(directory: SweepDirectory) -> list[dict[int, list[int]]]:
+    """The steps by replicate, of each trial; the same of both metrics."""
+    found = _steps(directory)
+    held = []
+    for trial in sorted({trial for trial, _, _ in found}):
+        of_losses, of_others = (
+            {replicate: found[trial, replicate, metric] for replicate in range(3)} for metric in ("eval_loss", "loss")
+        )
+        assert of_losses == of_others
+        held.append(of_losses)
+    return held
+
+
+def test_every_second_probe_stays_and_the_last(directory: SweepDirectory) -> None:
+    before, rows = _held(directory), Ledger(directory.place).trainings()
+    arguments = ["gc", str(directory.place), "--thin-curves", "2"]
+    shown = CliRunner().invoke(app, arguments, catch_exceptions=False)
+    assert f"free them with: attnsweep gc {directory.place} --thin-curves 2 --delete" in shown.stdout
+    assert _held(directory) == before == [WHOLE] * 3
+    CliRunner().invoke(app, [*arguments, "--delete"], catch_exceptions=False)
+    assert _held(directory) == [HALF] * 3
+    assert Ledger(directory.place).trainings().sort_by("trial").equals(rows.sort_by("trial"))
+    assert Ledger(directory.place).curves_every() == 2
+    assert verify(directory.place, directory.spec_sha256) == []
+    again = CliRunner().invoke(app, [*arguments, "--delete"], catch_exceptions=False)
+    assert again.stdout == "nothing can go\n"
+
+
+def test_what_comes_later_is_whole_until_it_is_thinned_too(directory: SweepDirectory) -> None:
+    collect(directory.place, delete=True, thin=2)
+    _train(directory, 3, 4)
+    assert _held(directory) == [HALF] * 3 + [WHOLE] * 2
+    compact(directory.place)
+    assert _held(directory) == [HALF] * 3 + [WHOLE] * 2
+    assert len(directory.place.names("curves")) == 2
+    with pytest.raises(UserError, match="--thin-curves: got 3, expected a multiple of 2"):
+        collect(directory.place, delete=True, thin=3)
+    collect(directory.place, delete=True, thin=4)
+    assert _held(directory) == [FOURTH] * 5
+    assert len(directory.place.names("curves")) == 1
+
+
+def test_a_sweep_that_goes_on_or_was_merged_is_refused(directory: SweepDirectory, tmp_path: Path) -> None:
+    before = _held(directory)
+    directory.record_run(finished=False, seconds=1.0)
+    with pytest.raises(UserError, match=r"--thin-curves: got .* not finished.* attnsweep resume"):
+        collect(directory.place, delete=True, thin=2)
+    assert _held(directory) == before
+    source = Source(sweep="a", place="a", spec_sha256="0" * 64, first_trial=0, n_trainings=1)
+    merged = SweepDirectory.create(tmp_path / "merged", small_sweep("merged"), {}, sources=(source,))
+    _train(merged, 0)
+    merged.record_run(finished=True, seconds=1.0)
+    with pytest.raises(UserError, match="which was merged"):
+        collect(merged.place, delete=True, thin=2)
+
+
+@pytest.mark.slow
+def test_a_crash_loses_no_row_and_another_call_goes_on(directory: SweepDirectory, tmp_path: Path) -> None:
+    collect(directory.place, delete=True, thin=2)
+    _train(directory, 3)
+    rows = Ledger(directory.place).trainings().num_rows
+
+    def act(root: Path) -> None:
+        thin_curves(LocalFolder(root), 4)
+
+    for step in itertools.count(0, 3):
+        copy = tmp_path / f"copy{step}"
+        shutil.copytree(folder_of(directory), copy)
+        crashed = crashes(copy, act, step)
+        left = SweepDirectory.open(copy)
+        assert Ledger(left.place).trainings().num_rows == rows
+        held = _held(left)
+        assert held[:3] in ([HALF] * 3, [FOURTH] * 3)
+        assert held[3] in (WHOLE, FOURTH)
+        collect(left.place, delete=True, thin=4)
+        assert _held(left) == [FOURTH] * 4
+        if not crashed:
+            break
+    assert step > 20

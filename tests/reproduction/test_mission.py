@@ -1,0 +1,96 @@
+"""What moves a border, from planted trials, and heads with attention planted."""
+
+import contextlib
+
+import numpy as np
+import pytest
+import torch
+from numpy.typing import NDArray
+
+from attnsweep.reproduction.studies.border_model import BorderModel, fit_border, products
+from attnsweep.reproduction.studies.mission_pairs import derived_factors
+from attnsweep.reproduction.studies.positional_power import planted
+from attnsweep.workloads.diagnostics.roles import Sentences
+
+Floats = NDArray[np.float64]
+
+BORDER, FACTOR, STEEPNESS = 0.01, 2.5, 8.0
+N_TRIALS, N_REPLICATES = 256, 4
+
+
+def trials(seed: int, correlation: float) -> tuple[Floats, Floats, Floats]:
+    """Trials whose border is 2.5 times as far with the first term and does not depend on the second: sigma, terms, k.
+
+    The shares of the trials scatter as a beta distribution does, with this intra-trial correlation.
+    """
+    random = np.random.default_rng(seed)
+    sigma = 10 ** random.uniform(-4, 0, N_TRIALS)
+    terms = random.integers(0, 2, (N_TRIALS, 2)).astype(np.float64)
+    share = 1 / (1 + (sigma / BORDER / FACTOR ** terms[:, 0]) ** STEEPNESS)
+    size = 1 / correlation - 1
+    share = random.beta(np.maximum(size * share, 1e-9), np.maximum(size * (1 - share), 1e-9))
+    return sigma, terms, random.binomial(N_REPLICATES, share).astype(np.float64)
+
+
+def fitted(seed: int, correlation: float = 0.4) -> BorderModel:
+    sigma, terms, k = trials(seed, correlation)
+    return fit_border(sigma, terms, np.full(N_TRIALS, float(N_REPLICATES)), k)
+
+
+def test_intervals_of_a_sharp_border_cover_it() -> None:
+    models = []
+    for seed in range(120):
+        with contextlib.suppress(ValueError):  # One of them has no slope that is known.
+            models.append(fitted(seed))
+    assert len(models) > 115
+    covered = np.mean(
+        [
+            [low <= truth <= high for (_, low, high), truth in zip(found, (BORDER, FACTOR, 1.0), strict=True)]
+            for found in ([each.border(np.zeros(2)), each.factor(0), each.factor(1)] for each in models)
+        ],
+        axis=0,
+    )
+    assert (covered >= 0.88).all()  # The plain sandwich covers 0.82 to 0.86.
+    assert np.median([each.factor(0)[0] for each in models]) == pytest.approx(FACTOR, rel=0.05)
+    assert np.mean([each.p_value([0]) < 0.05 for each in models]) > 0.95
+    assert np.mean([each.p_value([1]) < 0.05 for each in models]) <= 0.1
+
+
+def test_units_of_a_term_multiply_its_factor() -> None:
+    model = fitted(0)
+    assert model.factor(0, 2.0) == pytest.approx([each**2 for each in model.factor(0)])
+
+
+@pytest.mark.parametrize("is_separated", [True, False])
+def test_trials_without_a_slope_have_no_border(is_separated: bool) -> None:
+    sigma = np.geomspace(1e-4, 1, 40)
+    k = np.where(sigma < 0.01, 4.0, 0.0) if is_separated else np.tile([1.0, 3.0], 20)
+    with pytest.raises(ValueError, match="the slope is not known"):
+        fit_border(sigma, np.zeros((40, 0)), np.full(40, 4.0), k)
+
+
+def test_an_interaction_is_the_product_of_each_column_with_each() -> None:
+    parts = {"a": np.array([[1.0], [2.0]]), "b": np.array([[3.0, 5.0], [7.0, 11.0]])}
+    assert products(parts, ("a", "b")).tolist() == [[3.0, 5.0], [14.0, 22.0]]
+
+
+def test_the_derived_border_is_where_a_product_of_three_factors_is_lost() -> None:
+    found = derived_factors(0.9)
+    assert found["float32"] == pytest.approx((0.9 * 2**-24 / 1e-9) ** 0.25)  # In float64 the tolerance decides.
+    assert found["scale inv_sqrt_d"] == pytest.approx(20**0.25)
+    assert found["scale log_n_inv_sqrt_d"] == pytest.approx((np.sqrt(20) / np.log(20)) ** 0.5)
+
+
+@pytest.mark.parametrize("offset", [-1, 1])
+def test_attention_is_planted_where_there_is_a_key(offset: int) -> None:
+    words = torch.ones(1, 3, dtype=torch.bool)
+    tokens = torch.tensor([[0, 1, 2]])
+    sentences = Sentences(
+        queries=words, keys=words, query_tokens=tokens, key_tokens=tokens, rarity=torch.arange(3), n_frequent=1
+    )
+    attention = torch.eye(3).reshape(1, 1, 1, 3, 3)
+    found = planted(attention, sentences, offset, 0.25)[0, 0, 0]
+    expected = 0.75 * torch.eye(3) + 0.25 * torch.diag(torch.ones(2), offset)
+    edge = 0 if offset < 0 else 2
+    expected[edge, edge] = 1.0
+    assert torch.equal(found, expected)
