@@ -119,7 +119,7 @@ def test_a_hundred_thousand_trainings(
             pointer.move_to_element_with_offset(plate, 20 * at - 100, 10 * at - 50)
         pointer.click().perform()
         assert browser.find("//div[@class='detail']/h3").text.startswith("Trial ")
-        for number in range(3):
+        for number in range(4):
             change = f"(element.value = '1', element.dispatchEvent(new Event('change')), {number})"
             browser.evaluate(change, f"(//section[contains(@class, 'explore')]//select)[{number + 1}]")
             _wait_until_drawn(browser)

@@ -92,6 +92,16 @@ def test_what_comes_later_is_whole_until_it_is_thinned_too(directory: SweepDirec
     assert len(directory.place.names("curves")) == 1
 
 
+def test_merges_of_later_commits_leave_thinned_curves_apart(
+    directory: SweepDirectory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    collect(directory.place, delete=True, thin=2)
+    monkeypatch.setattr("attnsweep.orchestrator.ledger.compaction.MAX_FRAGMENTS", 1)
+    _train(directory, 3, 4, 5)
+    assert len(directory.place.names("curves")) == 2
+    assert _held(directory) == [HALF] * 3 + [WHOLE] * 3
+
+
 def test_a_sweep_that_goes_on_or_was_merged_is_refused(directory: SweepDirectory, tmp_path: Path) -> None:
     before = _held(directory)
     directory.record_run(finished=False, seconds=1.0)
