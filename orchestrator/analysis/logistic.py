@@ -18,6 +18,7 @@ Floats = NDArray[np.float64]
 _MOST_ITERATIONS = 100
 _CONVERGED = 1e-9
 _MOST_HALVINGS = 30
+_MOST_CONDITION = 1e12
 _LARGEST = 700.0
 """Of a logit: the exponential of a larger one is infinite."""
 
@@ -50,7 +51,7 @@ def fit_logistic(design: Floats, n: Floats, k: Floats) -> Logistic:
     for _ in range(_MOST_ITERATIONS):
         information = (design.T * (n * at.probability * (1 - at.probability))) @ design
         score = design.T @ (k - n * at.probability)
-        step, _, rank, _ = np.linalg.lstsq(information, score, rcond=None)
+        step = np.linalg.lstsq(information, score, rcond=None)[0]
         ahead = _Place.of(design, n, k, at.coefficients + step)
         for _ in range(_MOST_HALVINGS):
             if ahead.deviance <= at.deviance:
@@ -59,7 +60,8 @@ def fit_logistic(design: Floats, n: Floats, k: Floats) -> Logistic:
             ahead = _Place.of(design, n, k, at.coefficients + step)
         gained, at = at.deviance - ahead.deviance, ahead
         if gained < _CONVERGED:
-            return Logistic(at.coefficients, at.probability, information, bool(rank == len(step)))
+            is_known = bool(np.linalg.cond(information) < _MOST_CONDITION)
+            return Logistic(at.coefficients, at.probability, information, is_known)
     return Logistic(at.coefficients, at.probability, information, has_converged=False)
 
 

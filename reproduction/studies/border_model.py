@@ -3,15 +3,9 @@ term.
 
 Where the logit of a share is a + b log(sigma) + sum_j c_j x_j, half of the trainings are beyond log(sigma) = -(a +
 sum_j c_j x_j) / b, so that x_j multiplies the border by exp(-c_j / b) per unit. Intervals are those of the delta method
-with Student's t.
-
-A border is sharp: of hundreds of trials only some thirty lie where it is decided, and each of them has much leverage.
-The plain sandwich then covers the truth in 75 to 86% of cases only. So each trial's score is divided by 1 - leverage,
-and no variance is taken to be smaller than that of independent trainings. In simulation (256 trials x 4, intra-trial
-correlation 0 to 0.5, seven terms) intervals cover the truth in 90 to 99% of cases, and tests reject a true hypothesis
-in 1 to 3%; tests/reproduction/test_mission.py repeats a part of it.
-
-Source: MacKinnon & White 1985 (HC3).
+with Student's t and the covariance of `clustered_covariance`. In simulation (256 trials x 4, intra-trial correlation 0
+to 0.4, four to seven terms, 6 to 18 logits a decade) they cover the truth in 93 to 98% of cases, and tests reject a
+true hypothesis in 1 to 5%; tests/reproduction/test_mission.py repeats a part of it.
 """
 
 import math
@@ -22,10 +16,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from attnsweep.orchestrator.analysis.logistic import fit_logistic
+from attnsweep.orchestrator.analysis.sandwich import clustered_covariance
 
 Floats = NDArray[np.float64]
 
-_MOST_LEVERAGE = 0.999
 _KNOWN_SLOPE = 2.0
 """Standard errors that the slope must be away from 0."""
 
@@ -92,13 +86,8 @@ def fit_border(sigma: Floats, terms: Floats, n: Floats, k: Floats) -> BorderMode
     """
     design = np.column_stack([np.ones_like(sigma), np.log(sigma), terms])
     fitted = fit_logistic(design, n, k)
-    bread = np.linalg.inv(fitted.information)
-    leverage = n * fitted.probability * (1 - fitted.probability) * np.einsum("tp,pq,tq->t", design, bread, design)
-    score_T = ((k - n * fitted.probability) / (1 - np.minimum(leverage, _MOST_LEVERAGE)))[:, None] * design
-    covariance = bread @ (score_T.T @ score_T) @ bread
-    floor = np.sqrt(np.maximum(1.0, bread.diagonal() / covariance.diagonal()))
-    covariance *= np.outer(floor, floor)
-    if not fitted.has_converged or abs(fitted.coefficients[1]) < _KNOWN_SLOPE * math.sqrt(covariance[1, 1]):
+    covariance = clustered_covariance(fitted, design, n, k) if fitted.has_converged else None
+    if covariance is None or abs(fitted.coefficients[1]) < _KNOWN_SLOPE * math.sqrt(covariance[1, 1]):
         raise ValueError("the slope is not known: the trials are separated, or sigma does not matter")
     return BorderModel(fitted.coefficients, covariance, len(sigma))
 

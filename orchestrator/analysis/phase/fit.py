@@ -3,18 +3,19 @@
 The logit of the probability to end stuck (or with another ending) is a polynomial of the two parameters, each scaled to
 -1..1, by its logarithm where the space is logarithmic. It is linear; the product is added from 20 trials on, the
 squares from 30 on where each parameter has three values (5 trials per term). The trainings of one trial are not
-independent, so the covariance is the sandwich with scores summed by trial, times T / (T - terms). Bands use Student's t
-with T - terms degrees of freedom. They are pointwise: the delta method on the linear predictor, where it is exact. A
-trial counts as many trainings as it has; under `Sequential` replication, where that number depends on how they ended,
-all trials count the same.
+independent, so the covariance is that of `clustered_covariance`. Bands use Student's t with T - terms degrees of
+freedom. They are pointwise: the delta method on the linear predictor, where it is exact. A trial counts as many
+trainings as it has; under `Sequential` replication, where that number depends on how they ended, all trials count the
+same.
 
 If a plane of the model separates trials with such trainings from trials without, the likelihood has no maximum. A
 linear program detects this. A ridge penalty then gives a surface, for which no band is claimed.
 
-In simulation (30 to 120 trials x 8, intra-trial correlation 0.4) the band covers the truth in 92 to 96% of cases; the
-tests repeat it.
+In simulation (intra-trial correlation 0 and 0.4, 8 trainings a trial, borders of 1.5 to 12 logits a decade over four
+decades) the band covers a truth between 0.1 and 0.9 in 94 to 98% of cases with 128 and 512 trials, and in 97 to 99.5%
+with 32, where it is wide. Where the truth is within 0.001 of 0 or 1, it covers in 83 to 98%. The tests repeat a part.
 
-Source: Liang & Zeger 1986 (sandwich by clusters); Albert & Anderson 1984, Konis 2007 (separation).
+Source: Albert & Anderson 1984, Konis 2007 (separation).
 """
 
 import numpy as np
@@ -31,6 +32,7 @@ from attnsweep.orchestrator.analysis.phase.surface import (
     expit,
 )
 from attnsweep.orchestrator.analysis.rates.ending import STUCK, Ending
+from attnsweep.orchestrator.analysis.sandwich import clustered_covariance
 
 _TRIALS_PER_TERM = 5
 _FEW_TRIALS = 1000
@@ -88,9 +90,7 @@ def _maximum_likelihood(
     fitted = fit_logistic(design, weight, share * weight)
     if not fitted.has_converged:
         return None
-    score_T = (weight * (share - fitted.probability))[:, None] * design
-    bread = np.linalg.inv(fitted.information)
-    covariance = bread @ (score_T.T @ score_T) @ bread * (n_trials / (n_trials - n_terms))
+    covariance = clustered_covariance(fitted, design, weight, share * weight)
     quantile = float(special.stdtrit(n_trials - n_terms, 0.975))
     dispersion = float(np.square(pearson_residuals(trials, fitted.probability)).sum() / (n_trials - n_terms))
     return Surface(*axes, TERMS[:n_terms], fitted.coefficients, covariance, quantile, dispersion)
