@@ -8,7 +8,7 @@ from rich.console import Console
 
 from attnsweep.reproduction.comparison import ComparedValue, Comparison
 from attnsweep.reproduction.rows import share_row
-from attnsweep.reproduction.studies.precision import half_point
+from attnsweep.reproduction.studies.half_point import half_point
 from attnsweep.reproduction.threads import one_thread
 from attnsweep.workloads.category_pairs import CategoryPairs
 from attnsweep.workloads.engine.contract import Training

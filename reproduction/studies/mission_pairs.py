@@ -23,7 +23,8 @@ from attnsweep.orchestrator.analysis.rates.intervals import pooled_rate
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
 from attnsweep.reproduction.comparison import ComparedValue, Comparison, save_figure
 from attnsweep.reproduction.studies.border_model import BorderModel, fit_border, products
-from attnsweep.reproduction.studies.precision import UNIT_ROUNDOFF, half_point
+from attnsweep.reproduction.studies.half_point import half_point
+from attnsweep.reproduction.studies.precision import UNIT_ROUNDOFF
 from attnsweep.reproduction.swept import swept
 from attnsweep.workloads.engine.lbfgs import TOLERANCE_CHANGE
 

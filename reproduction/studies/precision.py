@@ -1,18 +1,17 @@
 """The border of the zero by precision (docs/zeros.md), from the sweep `precision_border`. Axes: R row of the ledger."""
 
 import math
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 from rich.console import Console
-from scipy import special
 
 from attnsweep.orchestrator.ledger.reader import Ledger
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
 from attnsweep.reproduction.comparison import ComparedValue, Comparison
 from attnsweep.reproduction.rows import share_row
+from attnsweep.reproduction.studies.half_point import half_point
 from attnsweep.reproduction.swept import swept
 from attnsweep.reproduction.threads import one_thread
 from attnsweep.workloads.category_pairs import CategoryPairs
@@ -141,42 +140,3 @@ def _border_row(
         high=math.exp(high),
         agrees=abs(border - math.log(derived)) < math.log(_WITHIN),
     )
-
-
-def half_point(x: NDArray[np.float64], holds: NDArray[np.float64]) -> tuple[float, float, float]:
-    """Where a falling curve through (x, holds), (R,) each, crosses one half, with its 95% interval.
-
-    The curve may be logistic, or fall faster on either side: a sampler that looks for a border may leave a gap about
-    it, and what crosses the gap decides. The border is the logistic one's. The interval is the union of the three
-    profile likelihoods', and wider where the shares at the values of x scatter by more than chance (quasi-likelihood,
-    McCullagh & Nelder 1989, section 4.5). The likelihoods are computed on a grid: borders are sharp, so that the
-    maximum may lie at infinite steepness.
-    """
-    borders = np.linspace(x.min(), x.max(), 401)
-    steepness = np.geomspace(0.3, 100, 25)
-    values, place = np.unique(x, return_inverse=True)
-    n = np.bincount(place).astype(np.float64)
-    k = np.bincount(place, weights=holds).astype(np.float64)
-    predictor = steepness[:, np.newaxis] * (values - borders[:, np.newaxis, np.newaxis])
-    profiles = [_deviance(log_shares, n, k).min(1) for log_shares in _curves(predictor)]
-    profile = np.min(profiles, axis=0)
-    saturated = -2 * float((special.xlogy(k, k / n) + special.xlogy(n - k, 1 - k / n)).sum())
-    dispersion = max(1.0, (profile.min() - saturated) / max(len(values) - 2, 1))
-    inside = borders[profile <= profile.min() + 3.84 * dispersion]
-    return float(borders[profiles[0].argmin()]), float(inside[0]), float(inside[-1])
-
-
-def _curves(predictor: NDArray[np.float64]) -> Iterator[tuple[NDArray[np.float64], NDArray[np.float64]]]:
-    """Three curves that fall with a predictor and are one half where it is 0: logarithms of share and complement."""
-    yield special.log_expit(-predictor), special.log_expit(predictor)
-    for sign in (1, -1):
-        falling = -math.log(2) * np.exp(np.clip(sign * predictor, -700, 700))
-        rising = np.maximum(np.log(-np.expm1(falling)), -1e9)
-        yield (falling, rising) if sign == 1 else (rising, falling)
-
-
-def _deviance(
-    log_shares: tuple[NDArray[np.float64], NDArray[np.float64]], n: NDArray[np.float64], k: NDArray[np.float64]
-) -> NDArray[np.float64]:
-    """-2 log likelihood of k of n, over the last axis."""
-    return np.asarray(-2 * (k * log_shares[0] + (n - k) * log_shares[1]).sum(-1))
