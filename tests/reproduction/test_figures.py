@@ -71,8 +71,16 @@ def test_figure_2_compares_the_flavours_where_they_end(flavours: SweepDirectory,
     _drawn(found, "shin-fig2")
     ours = {row.name: row.ours for row in found.rows}
     medians = {}
+    rows = Ledger(flavours.place).trainings().to_pylist()
+    levels = {row["training_id"]: row["level_mean"] for row in rows if row["param_flavour"] == "lean_1"}
+    in_training = [
+        row["value"] / levels[row["training_id"]]
+        for row in Ledger(flavours.place).curves().to_pylist()
+        if row["metric"] == "train_mse" and row["step"] == 40 and row["training_id"] in levels
+    ]
+    name = "log10(training MSE / Var Y), towards solution 1, median of 6"
+    assert ours[name] == pytest.approx(np.median(np.log10(in_training)))
     for flavour in shin_fig2.FLAVOURS:
-        rows = Ledger(flavours.place).trainings().to_pylist()
         losses = [row["eval_loss"] / row["level_mean"] for row in rows if row["param_flavour"] == flavour]
         medians[flavour] = np.median(np.log10(losses))
     assert ours["lean_2 above lean_1, decades"] == pytest.approx(medians["lean_2"] - medians["lean_1"])
