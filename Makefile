@@ -22,7 +22,7 @@ help:
 sweep: $(VENV)/.installed
 	$(BIN)/attnsweep run quickstart
 
-# Four processes on two cores: those with the tests of a Ray or a browser (tests/conftest.py) mostly wait; the others take
+# Three processes on two cores: the one with the tests of a Ray (tests/conftest.py) mostly waits; the others take
 # the modules in the order of the folders, so that what fills the gaps at the end is small. Compiled modules are kept
 # whatever the environment says: these processes, and hundreds that tests start, import them.
 PYTEST := PYTHONDONTWRITEBYTECODE= $(BIN)/pytest --dist loadgroup --no-loadscope-reorder --numprocesses
@@ -31,10 +31,10 @@ quick: $(VENV)/.installed-test
 	$(PYTEST) 2 -m 'not ray and not server and not simulation and not slow and not scale'
 
 test: check
-	$(PYTEST) 4 -m 'not scale'
+	$(PYTEST) 3 -m 'not scale'
 
 test-all: check
-	$(PYTEST) 4
+	$(PYTEST) 3
 
 planted: $(VENV)/.installed-test
 	$(BIN)/python -m tests.planted

@@ -1,6 +1,7 @@
 """The spec of a sweep: one experiment, frozen. It is written as JSON and read back without loss."""
 
 import hashlib
+import html
 import json
 from collections.abc import Mapping
 from typing import Annotated, Literal, Self, TypeAlias
@@ -74,6 +75,16 @@ class Sweep(SpecModel):
     prune_anyway: bool = Field(default=False, exclude_if=lambda anyway: not anyway)
     storage: str | None = None
     description: str = ""
+
+    def __repr__(self) -> str:
+        """One line; all of it is in `to_yaml`."""
+        n_swept = len(self.varied()) + len(self.conditional())
+        seeds = self.replicates if isinstance(self.replicates, int) else f"up to {self.replicates.at_most}"
+        return f"<Sweep {self.name}: {self.workload}, {n_swept} parameters swept, {self.trials} trials x {seeds} seeds>"
+
+    def _repr_html_(self) -> str:
+        """The YAML, for a notebook."""
+        return f"<pre>{html.escape(self.to_yaml())}</pre>"
 
     def to_json(self) -> str:
         """The spec as JSON text, the space in its order: samplers draw the parameters one after the other."""

@@ -105,10 +105,10 @@ class ProgressDisplay:
     def rows_committed(self, trainings: pa.Table) -> None:
         """Counts rows that have reached the ledger."""
         self._n_done += trainings.num_rows
-        self._count(trainings)
         if len(self._told) == self._n_trials:
             # No trial wants further replicates: the total is known now.
             self._n_trainings, self._at_most, self._packs = self._n_done, "", ""
+        self._count(trainings)
         self._bar.update(
             self._task,
             completed=self._n_done,
@@ -121,7 +121,7 @@ class ProgressDisplay:
             self._print_line(self._line())
 
     def _count(self, trainings: pa.Table) -> None:
-        """Counts outcomes, and now and then the stuck rate: its interval takes all trials so far."""
+        """Counts outcomes, and now and then, and at the end, the stuck rate: its interval takes all trials so far."""
         outcomes = trainings["outcome"].to_pylist()
         self._outcomes.update(outcomes)
         for trial, outcome, stuck in zip(
@@ -130,7 +130,8 @@ class ProgressDisplay:
             if outcome not in UNJUDGED_OUTCOMES:
                 n, k = self._judged.get(trial, (0, 0))
                 self._judged[trial] = n + 1, k + stuck
-        if self._judged and time.monotonic() - self._rated >= _RATE_SECONDS:
+        is_due = time.monotonic() - self._rated >= _RATE_SECONDS or self._n_done == self._n_trainings
+        if self._judged and is_due:
             self._rated = time.monotonic()
             share, low, high = self._pooled(list(self._judged.values())).interval or (0.0, 0.0, 1.0)
             self._stuck = f"stuck {share:.2f} [{low:.2f}, {high:.2f}]"

@@ -46,6 +46,8 @@ def replay_some(
     """
     ledger = Ledger(directory.place)
     chosen = to_replay(ledger.trainings(columns=["training_id", "outcome"]), directory.spec.seed)
+    if not chosen:
+        return _record(directory, {}, [], {})
     rows = recorded_rows(ledger, chosen)
     recorded = _by_training(rows)
     ids = {_place(of_one): each for each, of_one in recorded.items()}

@@ -40,6 +40,8 @@ class Replays(BaseModel):
     def __str__(self) -> str:
         """For people."""
         n = len(self.deviations)
+        if n == 0:
+            return "replayed no training: all have failed"
         if self.disagreeing:
             first, columns = next(iter(self.disagreeing.items()))
             others = f"{len(self.disagreeing)} of {n} trainings {self._how}"

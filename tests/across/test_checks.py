@@ -135,8 +135,8 @@ def test_make_check_runs_every_tool() -> None:
     ("target", "chosen"),
     [
         ("quick", "2 -m 'not ray and not server and not simulation and not slow and not scale'"),
-        ("test", "4 -m 'not scale'"),
-        ("test-all", "4"),
+        ("test", "3 -m 'not scale'"),
+        ("test-all", "3"),
     ],
 )
 def test_each_target_chooses_its_tests(target: str, chosen: str) -> None:

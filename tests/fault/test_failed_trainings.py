@@ -7,6 +7,8 @@ import pyarrow.compute as pc
 import pytest
 
 from attnsweep import Int, Sweep
+from attnsweep.orchestrator.audit.audit import audit
+from attnsweep.orchestrator.audit.problems import Check
 from attnsweep.orchestrator.ledger.reader import Ledger
 from attnsweep.orchestrator.storage.errors import SweepError
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
@@ -104,6 +106,14 @@ def test_a_sweep_that_only_fails_stops_early_and_says_why(spec: Sweep, tmp_path:
         sweeps.run(spec, tmp_path / "s", pack_size=4)
     assert Ledger(tmp_path / "s").trainings().num_rows == 16
     assert not SweepDirectory.open(tmp_path / "s").finished
+
+
+def test_a_sweep_too_small_to_be_stopped_ends_though_all_of_it_failed(spec: Sweep, tmp_path: Path) -> None:
+    small = spec.but(space={**spec.space, "fate": 2}, sampler="random", trials=2, replicates=1)
+    summary = sweeps.run(small, tmp_path / "s")
+    assert summary.finished
+    assert str(summary.replays) == "replayed no training: all have failed"
+    assert Check("replayed no training: all have failed") in audit(tmp_path / "s").checks
 
 
 def test_too_many_failures_stop_the_sweep_which_can_be_resumed(spec: Sweep, tmp_path: Path) -> None:

@@ -3,7 +3,6 @@
 import multiprocessing
 import signal
 from collections import Counter
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -34,8 +33,6 @@ POINTS = (
 """The points of the kills: before, between and after writing the directory, study, ledger, tell and MLflow."""
 N_BEFORE_TOLD = 7
 """Until then no trial is told, so that there is nothing to write to MLflow; it is out of reach, to save time."""
-ONE_OF_EACH = tuple(POINTS[index] for index in (0, 4, 8, 12))
-"""One of the directory, the ledger and MLflow, and the last. In `test_killed_between_writes` the study's are cheap."""
 
 
 def _run_until_killed(path: Path, point: str, mlflow_uri: str, **resources: Any) -> None:
@@ -60,15 +57,14 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-@pytest.mark.parametrize(
-    "points", [ONE_OF_EACH, pytest.param(POINTS, marks=pytest.mark.scale)], ids=["one of each", "all"]
-)
+# In test_or_resume.py drivers are killed at random moments; in test_killed_between_writes.py the writes are cut short.
+@pytest.mark.scale
 def test_a_sweep_whose_driver_is_killed_at_every_step_ends_as_if_undisturbed(
-    points: Sequence[str], undisturbed: Path, mlflow_database: str, tmp_path: Path
+    undisturbed: Path, mlflow_database: str, tmp_path: Path
 ) -> None:
     path = tmp_path / "s"
     n_before = 0
-    for point in points:
+    for point in POINTS:
         _run_until_killed(path, point, OUT_OF_REACH if point in POINTS[:N_BEFORE_TOLD] else mlflow_database)
         if (path / "trainings").exists():
             rows = sweeps.outcomes(path)

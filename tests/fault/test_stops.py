@@ -114,7 +114,9 @@ def test_packs_under_way_are_handed_back_and_go_on_where_they_were(
     print_status(path)
     shown = capsys.readouterr().out
     assert re.search(r"running \(training\); last sign of life \d+ s ago\ntrials      2 of 2 drawn, 0 with", shown)
-    assert re.search(r"under way   4 trainings\n(  00000\d-0000-2 +2 trainings, step [1-9]\d* of 250\n){2}", shown)
+    assert re.search(
+        r"under way   4 trainings\n(  00000\d-0000-2 +2 trainings, step [1-9]\d* of 250, on \S+ cpu\n){2}", shown
+    )
 
     console = Console(record=True, width=200)
     assert resume_sweep(path, Resources(local=True, pack_size=2), console).finished

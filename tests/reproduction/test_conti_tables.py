@@ -81,6 +81,7 @@ def test_the_procedure_gives_what_is_published(table: conti_tables.PublishedTabl
     assert sum(each <= 1 for each in off) >= 6
 
 
+@pytest.mark.scale
 @pytest.mark.slow
 def test_the_figure_is_written_and_threads_are_given_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     np.save(tmp_path / "heads.npy", _noisy_heads().numpy())

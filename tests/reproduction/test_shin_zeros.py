@@ -85,6 +85,7 @@ def test_the_tables_are_json(points: dict[str, FoundPoints]) -> None:
     assert json.loads(_compared(points).to_json())["tables"][0]["rows"][0][0] == "equation"
 
 
+@pytest.mark.scale
 def test_figures_are_written(points: dict[str, FoundPoints], tmp_path: Path) -> None:
     figures = {"points": stationary_points_figure(points), "valley": valley_figure(n_descents=4, n_steps=300)}
     for name, figure in figures.items():

@@ -112,3 +112,9 @@ def test_a_mistake_is_named(text: str, said: str, tmp_path: Path) -> None:
 def test_no_file(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"SPEC: .*expected a YAML file"):
         load_sweep(str(tmp_path / "none.yaml"))
+
+
+def test_a_notebook_shows_the_yaml_and_a_console_one_line() -> None:
+    assert repr(MEANT) == "<Sweep mine: category_pairs, 4 parameters swept, 20 trials x up to 64 seeds>"
+    assert MEANT.but(description="<b>")._repr_html_().startswith("<pre>name: &quot;mine&quot;")
+    assert "&lt;b&gt;" in MEANT.but(description="<b>")._repr_html_()

@@ -91,9 +91,11 @@ async function explore(section, chosen) {
     make("p", { class: "note" }, `Draw along an axis to keep the trials that pass there, here and above; click the axis to release it.${parallel.note}`),
     parallel.element,
     make("div", { class: "controls" }, clear, inside),
-    make("h3", {}, "Single learning curves"),
-    make("p", { class: "note" }, "Thin lines are trainings; the line and the band before them are the median and the middle half of all that ended so: apart those whose loss still fell by more than 1% over the last fifth of their steps (moving), and the others (still). Click a line to see its training. Horizontal lines are the reference levels, as in the figures by outcome below. Brushes hide lines and change no median."),
-    curves.element,
+    ...(curves.isEmpty ? [] : [
+      make("h3", {}, "Single learning curves"),
+      make("p", { class: "note" }, "Thin lines are trainings; the line and the band before them are the median and the middle half of all that ended so: apart those whose loss still fell by more than 1% over the last fifth of their steps (moving), and the others (still). Click a line to see its training. Horizontal lines are the reference levels, as in the figures by outcome below. Brushes hide lines and change no median."),
+      curves.element,
+    ]),
     make("div", { class: "figures large" }, ...sweep.extremes.map((each) => makeExtremes(view, each))),
   );
   view.detail.append(make("p", { class: "note" }, "Click a point, or give a trial's number."));

@@ -52,7 +52,7 @@ function makeCurves(view) {
     ...group,
     colour: sweep.outcomes.find((each) => each.name === group.outcome)?.colour,
     singles: [...sweep.samples.values()].filter((each) => each.by_lot && each.curve.length && each.outcome === group.outcome && each.motion === group.motion),
-  }));
+  })).filter((group) => group.singles.some((each) => each.curve.length > 1)); // a ledger may hold the last probe alone
   // The losses of trainings that diverged would leave no room for the others.
   const common = groups.filter((group) => group.outcome !== "diverged");
   const shared = common.length ? scaleGroups(common, levels) : null;
@@ -61,7 +61,7 @@ function makeCurves(view) {
     return makeCurvePlate(view, group, scales, group.outcome === "diverged" ? [] : sweep.levels);
   });
   const element = make("div", { class: "figures curves" }, ...parts.map((part) => part.element));
-  return { element, draw: () => { for (const part of parts) part.draw(); } };
+  return { element, isEmpty: !groups.length, draw: () => { for (const part of parts) part.draw(); } };
 }
 
 function makeCurvePlate(view, group, scales, levels) {

@@ -138,7 +138,7 @@ function linearTicks(low, high) {
 function scaleAxis(axis) {
   const n = axis.choices.length;
   if (n) {
-    const ticks = axis.choices.map((label, at) => [(at + 0.5) / n, label.length > 14 ? `${label.slice(0, 13)}…` : label]);
+    const ticks = axis.choices.map((label, at) => [(at + 0.5) / n, label.length > 14 ? `${label.slice(0, 7)}…${label.slice(-6)}` : label]);
     return { places: Float32Array.from(axis.values, (value) => (value + 0.5) / n), ticks, band: 1 / n, unitOf: (place) => place * n, placeOf: (unit) => unit / n };
   }
   const scaled = Float64Array.from(axis.values, axis.log ? Math.log10 : Number);
@@ -168,6 +168,15 @@ function cutLabel(pen, label, room) {
   return end > 0 ? cut : "";
 }
 
+// The same, cut in its middle: choices often differ at their ends.
+function cutMiddle(pen, label, room) {
+  let cut = label;
+  for (let kept = label.length - 1; kept > 0 && pen.measureText(cut).width > room; kept -= 1) {
+    cut = `${label.slice(0, Math.floor(kept / 2))}…${label.slice(label.length - Math.ceil(kept / 2))}`;
+  }
+  return cut;
+}
+
 const GAP = 6; // between two labels, in pixels
 const LEAST_ROOM = 44; // for a cut label that still says something
 
@@ -193,7 +202,7 @@ const LINE = 14; // of text, in pixels
 function stackedTicks(pen, { ticks }, length, room) {
   let every = 1;
   while (ticks.slice(every).some(([place], at) => (place - ticks[at][0]) * length < LINE)) every += 1;
-  return ticks.filter((_, at) => at % every === 0).map(([place, label]) => [place, cutLabel(pen, label, room)]);
+  return ticks.filter((_, at) => at % every === 0).map(([place, label]) => [place, cutMiddle(pen, label, room)]);
 }
 
 // The same part of -0.5 to 0.5 for a trial in each drawing: trials with one choice do not cover each other.

@@ -58,7 +58,7 @@ function makeParallel(view) {
       pen.textAlign = isLast ? "left" : "right";
       pen.lineWidth = 3;
       pen.strokeStyle = paper;
-      for (const [place, label] of stackedTicks(pen, scale, up(0) - up(1), Math.min(room, SIDE) - 8)) {
+      for (const [place, label] of stackedTicks(pen, scale, up(0) - up(1), (axis === 0 || isLast ? Math.min(room, SIDE) : Math.min(Math.max(room / 2, SIDE), room, 110)) - 8)) {
         const from = left + (isLast ? 5 : -5);
         pen.strokeText(label, from, up(place) + 4);
         pen.fillText(label, from, up(place) + 4);

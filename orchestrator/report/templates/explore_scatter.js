@@ -10,6 +10,7 @@ function makeScatter(view) {
   const tip = make("div", { class: "tip", hidden: "" });
   plate.element.append(tip);
   const points = {};
+  const margin = { ...MARGIN };
   let cells = null;
   const n = sweep.trial.length;
   const size = n > 20000 ? 2 : n > 2000 ? 4 : 7;
@@ -18,32 +19,32 @@ function makeScatter(view) {
 
   function placePoints() {
     const [across, up] = [view.scales[state.x], view.scales[state.y]];
-    const [wide, high] = [plate.width - MARGIN.left - MARGIN.right, plate.height - MARGIN.top - MARGIN.bottom];
+    const [wide, high] = [plate.width - margin.left - margin.right, plate.height - margin.top - margin.bottom];
     for (let at = 0; at < n; at += 1) {
       const [right, raised] = [jitter(at) * 0.7 * across.band, jitter(at + 7919) * 0.7 * up.band];
-      x[at] = MARGIN.left + (across.places[at] + right) * wide;
-      y[at] = MARGIN.top + (1 - up.places[at] - raised) * high;
+      x[at] = margin.left + (across.places[at] + right) * wide;
+      y[at] = margin.top + (1 - up.places[at] - raised) * high;
     }
   }
 
   function drawFrame(pen) {
     const { ink, line } = state.scheme;
-    const [right, bottom] = [plate.width - MARGIN.right, plate.height - MARGIN.bottom];
+    const [right, bottom] = [plate.width - margin.right, plate.height - margin.bottom];
     pen.font = "12px system-ui, sans-serif";
     pen.strokeStyle = line;
     pen.fillStyle = ink;
-    pen.strokeRect(MARGIN.left, MARGIN.top, right - MARGIN.left, bottom - MARGIN.top);
+    pen.strokeRect(margin.left, margin.top, right - margin.left, bottom - margin.top);
     pen.textAlign = "center";
-    for (const [place, label] of roomyTicks(pen, view.scales[state.x], right - MARGIN.left)) {
-      pen.fillText(label, MARGIN.left + place * (right - MARGIN.left), bottom + 16);
+    for (const [place, label] of roomyTicks(pen, view.scales[state.x], right - margin.left)) {
+      pen.fillText(label, margin.left + place * (right - margin.left), bottom + 16);
     }
-    pen.fillText(sweep.axes[state.x].name, (MARGIN.left + right) / 2, plate.height - 8);
+    pen.fillText(sweep.axes[state.x].name, (margin.left + right) / 2, plate.height - 8);
     pen.textAlign = "right";
-    for (const [place, label] of stackedTicks(pen, view.scales[state.y], bottom - MARGIN.top, MARGIN.left - 24)) {
-      pen.fillText(label, MARGIN.left - 5, bottom - place * (bottom - MARGIN.top) + 4);
+    for (const [place, label] of stackedTicks(pen, view.scales[state.y], bottom - margin.top, margin.left - 24)) {
+      pen.fillText(label, margin.left - 5, bottom - place * (bottom - margin.top) + 4);
     }
     pen.save();
-    pen.translate(11, (MARGIN.top + bottom) / 2);
+    pen.translate(11, (margin.top + bottom) / 2);
     pen.rotate(-Math.PI / 2);
     pen.textAlign = "center";
     pen.fillText(sweep.axes[state.y].name, 0, 0);
@@ -52,6 +53,8 @@ function makeScatter(view) {
 
   function draw() {
     plate.fit();
+    // Names of choices are longer than numbers.
+    margin.left = view.scales[state.y].band ? Math.max(MARGIN.left, Math.min(110, 0.3 * plate.width)) : MARGIN.left;
     placePoints();
     const pen = plate.clear(plate.below);
     drawFrame(pen);
@@ -79,8 +82,8 @@ function makeScatter(view) {
   // Where a cell is drawn: left, top, width and height.
   function boxOf({ column, row }) {
     const [nx, ny] = [binsOf(sweep.axes[state.x]), binsOf(sweep.axes[state.y])];
-    const [wide, high] = [(plate.width - MARGIN.left - MARGIN.right) / nx, (plate.height - MARGIN.top - MARGIN.bottom) / ny];
-    return [MARGIN.left + column * wide, MARGIN.top + (ny - 1 - row) * high, wide, high];
+    const [wide, high] = [(plate.width - margin.left - margin.right) / nx, (plate.height - margin.top - margin.bottom) / ny];
+    return [margin.left + column * wide, margin.top + (ny - 1 - row) * high, wide, high];
   }
 
   function cellAt(event) {

@@ -43,6 +43,17 @@ def test_the_trainings_to_come_are_a_bound_until_all_trials_are_told() -> None:
     assert last.startswith("trials 2/2  trainings 16/16  ")
 
 
+def test_the_last_line_has_the_rate_of_all_trainings() -> None:
+    shown = Console(file=StringIO(), force_terminal=False, width=200)
+    columns = ["trial", "replicate", "outcome", "stuck", "eval_loss"]
+    stuck = pa.Table.from_pylist(trial_rows(1, ["degenerate_zero"] * 4)).select(columns)
+    with ProgressDisplay(shown, small_sweep("shown", trials=2, replicates=4), stuck.slice(0, 0)) as display:
+        for number, rows in enumerate((_table((0, 4)), stuck)):
+            display.trial_told(number)
+            display.rows_committed(rows)
+    assert "stuck 0.50 [" in shown.file.getvalue().splitlines()[-1]  # type: ignore[attr-defined]
+
+
 def test_status_names_the_bound(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     sweep_on_disk(tmp_path / "s", small_sweep("s", replicates=RULE), trial_rows(0, ["solved"] * 8))
     print_status(tmp_path / "s")

@@ -248,7 +248,7 @@ def test_notes_of_a_dashboard_stand_beside_what_the_sweep_appends(tmp_path: Path
     study.save()
     study.tell(1, 0.5)
     study.save()
-    assert other.user_attrs == {"note": "promising"}
+    assert other.user_attrs["note"] == "promising"
     assert [trial.state for trial in other.trials] == [TrialState.RUNNING, TrialState.COMPLETE]
     again = Study(directory)
     assert [again.configuration(number) for number in range(2)] == asked
