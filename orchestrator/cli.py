@@ -1,5 +1,7 @@
 """The command line. Fast to import: torch, ray and mlflow are loaded by the commands that need them."""
 
+import atexit
+import os
 import sys
 from enum import StrEnum
 from functools import partial
@@ -299,6 +301,8 @@ app.command(name="new-workload")(new_workload)
 
 def main() -> None:
     """The console script. A user's mistake is one line on stderr and exit code 2."""
+    # Before all others, so that it is called after them.
+    atexit.register(_end_in_silence)
     try:
         with sigterm_as_ctrl_c():
             check_texts(sys.argv[1:])
@@ -319,6 +323,12 @@ def main() -> None:
         sys.exit(EXIT_MISTAKE)
     except (KeyboardInterrupt, typer.Abort):
         sys.exit(EXIT_INTERRUPTED)
+
+
+def _end_in_silence() -> None:
+    """Closes stderr to what follows: with PyTorch loaded, DuckDB may list its own objects as leaks at the very end."""
+    sys.stdout.flush()
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
 
 
 def _complain(text: str) -> None:

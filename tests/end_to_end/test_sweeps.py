@@ -213,6 +213,9 @@ def test_the_command_line_end_to_end(
     with closing(sqlite3.connect(database)) as logged:
         assert logged.execute("select count(*) from runs where status = 'FINISHED'").fetchone() == (1 + 4,)
     assert "warning: n_steps ends" in done.stderr
+    audited = subprocess.run([attnsweep, "audit", "s"], capture_output=True, cwd=tmp_path, env=environment, check=True)
+    assert audited.stdout.endswith(b"clean\n")
+    assert audited.stderr == b""
     for command, wanted in (("status s", "8 of 8"), ("query s select+count(*)+from+trials --format csv", "4")):
         words = [word.replace("+", " ") for word in command.split()]
         monkeypatch.chdir(tmp_path)
