@@ -32,7 +32,7 @@ def test_the_examples_are_there() -> None:
     assert FILES == ["dyck_1.py", "induction.py", "majority.py"]
 
 
-@pytest.mark.sample("dyck_1.py", "majority.py")
+@pytest.mark.sample("majority.py")
 @pytest.mark.slow
 def test_an_example_passes_the_conformance_suite(workload: Workload[Any]) -> None:
     check_workload(workload, [defaults(workload, **FEW_STEPS, init_sigma=sigma) for sigma in (0.1, None)])

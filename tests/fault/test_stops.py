@@ -83,6 +83,8 @@ def _both_at_once(folder: Path) -> type[TrainerActor]:
     return Waiting
 
 
+# test_lost_trainers.py has a drained node hand back its pack, and tests/security/test_listening.py ends Ray by Ctrl-C.
+@pytest.mark.scale
 def test_packs_under_way_are_handed_back_and_go_on_where_they_were(
     local_ray: str,
     undisturbed: Path,

@@ -84,6 +84,7 @@ def test_figure_4_compares_where_the_ledgers_curves_end(first: SweepDirectory, t
     assert rows["scaled, n = 2: share of seeds with accuracy 1"][0]["ours"] == np.mean(np.array(right) == 1.0)
 
 
+@pytest.mark.scale
 @pytest.mark.slow
 def test_equation_2_is_compared_without_unscaled_cells(tmp_path: Path) -> None:
     sweep = _small("chiang_fig4_logits", tmp_path, (2, 5), longest_test_length=20)
@@ -103,6 +104,7 @@ def test_curves_are_in_the_papers_epochs(first: SweepDirectory) -> None:
     assert [len(values) for values in curve.values] == [3, 3, 3, 3]
 
 
+@pytest.mark.scale
 @pytest.mark.slow
 def test_parity_is_held_against_chance(tmp_path: Path) -> None:
     sweep = _small("chiang_parity", tmp_path, (2, 3), longest_test_length=6)

@@ -101,6 +101,7 @@ def test_a_sweep_goes_on_without_mlflow(
     assert sync(directory) == SyncResult(n_logged=2, n_present=0)
 
 
+@pytest.mark.scale
 @pytest.mark.slow
 def test_mlflow_that_comes_back_gets_what_it_missed(client: MlflowClient, tmp_path: Path) -> None:
     directory = SweepDirectory.create(tmp_path / "sweep", small_sweep("back"), {})
