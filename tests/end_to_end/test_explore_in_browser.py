@@ -111,10 +111,14 @@ def test_the_maps_of_a_training_are_read_cell_by_cell(page: str, browser: Browse
             assert browser.find(said).text == words
 
 
+def _choose(browser: Browser, name: str, wanted: str) -> None:
+    """Chooses what begins so in the list of this name."""
+    at = f"[...element.options].findIndex(each => each.text.startsWith({wanted!r}))"
+    choose = f"(element.value = {at}, element.dispatchEvent(new Event('change')))"
+    browser.evaluate(choose, f"//section[contains(@class, 'explore')]//label[starts-with(text(), {name!r})]/select")
+
+
 def test_a_cell_of_the_plane_has_the_ledgers_share(page: str, browser: Browser) -> None:
-    choose = "[...element.options].findIndex(each => each.text.startsWith(%r))"
-    choose = f"(element.value = {choose}, element.dispatchEvent(new Event('change')))"
-    select = "//section[contains(@class, 'explore')]//label[starts-with(text(), %r)]/select"
     with opened(browser, page) as ledger:
         for name, wanted in (
             ("across", "learning"),
@@ -122,7 +126,7 @@ def test_a_cell_of_the_plane_has_the_ledgers_share(page: str, browser: Browser) 
             ("as", "cells"),
             ("colour", "share degenerate_zero"),
         ):
-            browser.evaluate(choose % wanted, select % name)
+            _choose(browser, name, wanted)
         told = browser.evaluate(TIPS, "//div[@class='plate']")
         assert len(told) == 8
         for words in told:
@@ -166,7 +170,11 @@ def test_a_brush_keeps_the_trials_that_pass_it(page: str, browser: Browser) -> N
             lambda _: browser.find(inside).text.startswith("4 of 8 trials are in the brushes")
         )
         assert browser.find(inside).text.endswith(f"of their {n} trainings that did not fail, {k} are stuck.")
+        for name, wanted in (("across", "learning"), ("up", "init"), ("as", "cells")):
+            _choose(browser, name, wanted)
+        assert len(browser.evaluate(TIPS, "//div[@class='plate']")) == 4
         browser.click("//button[text()='Clear the brushes']")
+        assert len(browser.evaluate(TIPS, "//div[@class='plate']")) == 8
         assert browser.find(inside).text.startswith("8 of 8 trials")
 
 
