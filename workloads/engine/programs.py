@@ -24,6 +24,7 @@ from torch.fx.experimental.proxy_tensor import make_fx
 from attnsweep.workloads.engine.block_step import StepGraph
 from attnsweep.workloads.engine.gradients import GradientGraph, adding
 from attnsweep.workloads.engine.lanes_last import OverLanes
+from attnsweep.workloads.engine.traces import IN_ONE_THREAD
 
 Step = Callable[[list[Tensor]], object]
 """A compiled step: updates its inputs in place."""
@@ -148,7 +149,8 @@ def over_block(step: StepGraph, examples: Sequence[Tensor]) -> fx.GraphModule:
             inputs[place].copy_(value.expand(inputs[place].shape))
         return [found[0].new_zeros(1)]
 
-    graph = make_fx(update, tracing_mode="fake")(*examples)
+    with IN_ONE_THREAD:
+        graph = make_fx(update, tracing_mode="fake")(*examples)
     graph.graph.eliminate_dead_code()
     graph.recompile()
     return graph
@@ -157,7 +159,7 @@ def over_block(step: StepGraph, examples: Sequence[Tensor]) -> fx.GraphModule:
 def _compiled(key: str, graph: Callable[[], fx.GraphModule], examples: Sequence[Tensor]) -> Path:
     folder = _folder()
     library = folder / f"{key}.so"
-    with (folder / f"{library.stem}.lock").open("w") as lock:
+    with IN_ONE_THREAD, (folder / f"{library.stem}.lock").open("w") as lock:
         # One process compiles, the others of this machine wait for it.
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not library.exists():

@@ -1,5 +1,6 @@
 """Traces of functions of tensors as graphs of basic operations, and what they cost."""
 
+import threading
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -12,6 +13,9 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.overrides import TorchFunctionMode
 
 aten = torch.ops.aten
+
+IN_ONE_THREAD = threading.RLock()
+"""Held by whoever traces or compiles: PyTorch keeps what it has traced so far in variables of its modules."""
 
 LOOKUPS = (aten.embedding.default, aten.embedding_dense_backward.default)
 """Operations that are left whole, although others could express them."""
@@ -29,7 +33,7 @@ def traced(function: Callable[..., Any], examples: Sequence[Tensor]) -> fx.Graph
     """
     try:
         # The attention that PyTorch fuses is one operation, without a rule.
-        with sdpa_kernel(SDPBackend.MATH), OneHotByComparison():
+        with IN_ONE_THREAD, sdpa_kernel(SDPBackend.MATH), OneHotByComparison():
             graph = make_fx(
                 functionalize(function, remove="mutations"), decomposition_table=_decompositions(), tracing_mode="fake"
             )(*examples)
