@@ -38,7 +38,7 @@ from attnsweep.orchestrator.ledger.query import answer
 from attnsweep.orchestrator.ledger.reader import Ledger
 from attnsweep.orchestrator.ledger.sql import param_column
 from attnsweep.orchestrator.ledger.verification import naming_damage
-from attnsweep.orchestrator.ledger.views import connect
+from attnsweep.orchestrator.ledger.views import Tables, connect, connect_to_shared
 from attnsweep.orchestrator.storage.location import Location
 from attnsweep.orchestrator.storage.sources import TRIALS_APART
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
@@ -79,7 +79,8 @@ class SweepData:
                     fix="open sweeps of one workload together",
                 )
         data = cls(directories, tuple(Ledger(each.place) for each in directories))
-        data.connect().close()
+        with data.reading():
+            pass
         return data
 
     def __repr__(self) -> str:
@@ -96,13 +97,19 @@ class SweepData:
 
     def connect(self) -> duckdb.DuckDBPyConnection:
         """A DuckDB connection to the views `trainings`, `curves`, `heads` and `trials` as they are now."""
-        return connect([ledger.tables() for ledger in self._ledgers], TRIALS_APART)
+        return connect(self._tables(), TRIALS_APART)
 
     @contextmanager
     def reading(self) -> Iterator[duckdb.DuckDBPyConnection]:
         """`connect` for one block. An error caused by a damaged file becomes a `UserError` that names the file."""
-        with naming_damage([each.place for each in self.directories]), self.connect() as connection:
+        with (
+            naming_damage([each.place for each in self.directories]),
+            connect_to_shared(self._tables(), TRIALS_APART) as connection,
+        ):
             yield connection
+
+    def _tables(self) -> list[Tables]:
+        return [ledger.tables() for ledger in self._ledgers]
 
     def trainings(self, format: TableFormat = "arrow") -> Any:
         """One row per training: a `pyarrow.Table`, or a data frame of pandas or polars."""

@@ -17,7 +17,7 @@ from attnsweep.orchestrator.ledger.fragments import (
     require_ledger,
 )
 from attnsweep.orchestrator.ledger.verification import naming_damage
-from attnsweep.orchestrator.ledger.views import Tables, connect
+from attnsweep.orchestrator.ledger.views import Tables, connect, connect_to_shared
 from attnsweep.orchestrator.storage.location import Location, locate
 
 if TYPE_CHECKING:
@@ -78,7 +78,7 @@ class Ledger:
     @contextmanager
     def reading(self) -> Iterator["duckdb.DuckDBPyConnection"]:
         """`connect` for one block. An error caused by a damaged file becomes a UserError that names the file."""
-        with naming_damage([self.place]), self.connect() as connection:
+        with naming_damage([self.place]), connect_to_shared([self.tables()]) as connection:
             yield connection
 
     def tables(self) -> Tables:
@@ -113,7 +113,7 @@ def ask_all(ledgers: Sequence[Ledger], question: Callable[["duckdb.DuckDBPyConne
     """`Ledger.ask` for several sweeps, whose rows are united as in `views.connect`."""
 
     def answer(snapshots: list[Snapshot]) -> T:
-        with connect([snapshot.tables() for snapshot in snapshots]) as connection:
+        with connect_to_shared([snapshot.tables() for snapshot in snapshots]) as connection:
             return question(connection)
 
     return _steadily(ledgers, answer)

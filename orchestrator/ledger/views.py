@@ -1,6 +1,7 @@
 """The ledger's tables as DuckDB views, of one sweep or of several together."""
 
 from collections.abc import Mapping, Sequence
+from functools import cache
 from typing import TYPE_CHECKING, TypeAlias
 
 import pyarrow.dataset as ds
@@ -40,33 +41,52 @@ def connect(sweeps: Sequence[Tables], trials_apart: int = 0) -> "duckdb.DuckDBPy
     Raises:
         UserError: If a sweep is given twice.
     """
+    return _with_views(_database(), sweeps, trials_apart)
+
+
+def connect_to_shared(sweeps: Sequence[Tables], trials_apart: int = 0) -> "duckdb.DuckDBPyConnection":
+    """`connect`, to a database that this process makes once: it takes a third of the time.
+
+    The views are the connection's own. Not for users, who may define what others would find there.
+    """
+    return _with_views(_shared_database().cursor(), sweeps, trials_apart)
+
+
+@cache
+def _shared_database() -> "duckdb.DuckDBPyConnection":
+    return _database()
+
+
+def _database() -> "duckdb.DuckDBPyConnection":
+    """An empty database without access to anything outside, before any SQL that contains column names from files."""
     import duckdb
 
-    connection = duckdb.connect(config=_LIMITS)
+    database = duckdb.connect(config=_LIMITS)
+    database.execute("SET enable_external_access = false")
+    database.execute("SET GLOBAL TimeZone = 'UTC'")
+    # The progress bar, which cursors do not have, would be drawn on stdout, among the results. In Jupyter without
+    # ipywidgets, DuckDB has none and refuses to be told so.
+    if database.execute("SELECT current_setting('enable_progress_bar')").fetchone() == (True,):
+        database.execute("SET enable_progress_bar = false")
+    database.execute("SET lock_configuration = true")
+    return database
+
+
+def _with_views(
+    connection: "duckdb.DuckDBPyConnection", sweeps: Sequence[Tables], trials_apart: int
+) -> "duckdb.DuckDBPyConnection":
     try:
-        _define(connection, sweeps, trials_apart)
+        if len(sweeps) == 1:
+            for table in BASE_COLUMNS:
+                connection.register(table, sweeps[0][table])
+        else:
+            _unite(connection, sweeps, trials_apart)
+        columns = (name for tables in sweeps for name in tables["trainings"].schema.names)
+        connection.execute(f"CREATE TEMP VIEW trials AS {trials_view(list(dict.fromkeys(columns)))}")
     except BaseException:
         connection.close()
         raise
     return connection
-
-
-def _define(connection: "duckdb.DuckDBPyConnection", sweeps: Sequence[Tables], trials_apart: int) -> None:
-    # Before any SQL that contains column names, because these come from files.
-    connection.execute("SET enable_external_access = false")
-    if len(sweeps) == 1:
-        for table in BASE_COLUMNS:
-            connection.register(table, sweeps[0][table])
-    else:
-        _unite(connection, sweeps, trials_apart)
-    columns = (name for tables in sweeps for name in tables["trainings"].schema.names)
-    connection.execute(f"CREATE VIEW trials AS {trials_view(list(dict.fromkeys(columns)))}")
-    connection.execute("SET TimeZone = 'UTC'")
-    # The progress bar would be drawn on stdout, among the results. In Jupyter without ipywidgets, DuckDB has none and
-    # refuses to be told so.
-    if connection.execute("SELECT current_setting('enable_progress_bar')").fetchone() == (True,):
-        connection.execute("SET enable_progress_bar = false")
-    connection.execute("SET lock_configuration = true")
 
 
 def _unite(connection: "duckdb.DuckDBPyConnection", sweeps: Sequence[Tables], trials_apart: int) -> None:
@@ -81,7 +101,7 @@ def _unite(connection: "duckdb.DuckDBPyConnection", sweeps: Sequence[Tables], tr
             connection.register(part, tables[table])
             label = "" if table == "trainings" else f"{literal(name)} AS sweep, "
             parts.append(f"SELECT {label}* REPLACE ((trial + {number * trials_apart})::INT AS trial) FROM {part}")
-        connection.execute(f"CREATE VIEW {table} AS " + " UNION ALL BY NAME ".join(parts))
+        connection.execute(f"CREATE TEMP VIEW {table} AS " + " UNION ALL BY NAME ".join(parts))
 
 
 def _name_of(tables: Tables) -> str | None:
