@@ -10,6 +10,13 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
+
+from tests.rays import SHARED_RAYS
+
+# A busy machine takes any time for an example. Tests get their settings when they are defined.
+settings.register_profile("without deadlines", deadline=None)
+settings.load_profile("without deadlines")
 
 MARKS = {
     "local_ray": "ray",
@@ -49,9 +56,7 @@ def pytest_sessionstart() -> None:
 
 def pytest_collection_finish() -> None:
     """Spares the garbage collector, which pytest runs often, what has been imported."""
-    # Hypothesis, once imported, searches what others have imported.
-    if "hypothesis" in sys.modules:
-        gc.freeze()
+    gc.freeze()
     gc.enable()
 
 
@@ -67,6 +72,14 @@ def _ray_of(item: pytest.Item) -> str | None:
     if not item.get_closest_marker("ray"):
         return None
     return next((name for name in _RAY_FIRST if name in getattr(item, "fixturenames", ())), "")
+
+
+# Last: fixtures that use the Ray have ended by then.
+@pytest.hookimpl(trylast=True)
+def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> None:
+    """Ends a Ray with the last test that uses it: its processes compute as long as they are there."""
+    if nextitem is None or _ray_of(item) != _ray_of(nextitem):
+        SHARED_RAYS.close()
 
 
 # A driver's next sweep takes the MLflow process of its last, if the environment variables are the same: pytest's own
@@ -106,20 +119,15 @@ def _state_folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
         yield
 
 
-@pytest.fixture(scope="session")
-def _no_ray_is_left() -> Iterator[None]:
-    yield
-    _shut_down()
-
-
 @pytest.fixture(scope="module")
-def local_ray(_no_ray_is_left: None) -> str:
+def local_ray() -> str:
     """The address of a Ray with two cores, to which this process is connected; modules use it one after the other."""
     # Imported here, to spare most tests a second.
     import ray
 
     if not ray.is_initialized():
         ray.init(address="local", num_cpus=2, include_dashboard=False, log_to_driver=False)
+        SHARED_RAYS.callback(ray.shutdown)
     return str(ray.get_runtime_context().gcs_address)
 
 

@@ -9,13 +9,14 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
 
 from tests.end_to_end.chromium import Browser, open_browser
 from tests.ports import accepts_connections, free_ports
+from tests.rays import SHARED_RAYS
 
 SECONDS_TO_START = 120
 SECONDS_TO_STOP = 30
@@ -42,7 +43,13 @@ def _stop(head: subprocess.Popen[bytes]) -> None:
 
 
 @pytest.fixture(scope="session")
-def ray_head() -> Iterator[Mapping[str, str]]:
+def ray_head() -> Mapping[str, str]:
+    """A Ray head with token authentication; the environment of a client that may use it."""
+    return SHARED_RAYS.enter_context(_head())
+
+
+@contextmanager
+def _head() -> Iterator[Mapping[str, str]]:
     """A Ray head with token authentication; yields the environment of a client that may use it."""
     # Not pytest's own folder: Ray's socket paths must fit into 107 bytes.
     home = Path(tempfile.mkdtemp(prefix="attnsweep-", dir="/tmp"))

@@ -5,6 +5,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from tests.rays import SHARED_RAYS
+
 if TYPE_CHECKING:
     from ray.cluster_utils import Cluster
 
@@ -28,12 +30,12 @@ _HEAD = {
 
 
 @pytest.fixture(scope="session")
-def _head() -> "Iterator[Cluster]":
+def _head() -> "Cluster":
     from ray.cluster_utils import Cluster
 
     cluster = Cluster(initialize_head=True, head_node_args=_HEAD)
-    yield cluster
-    cluster.shutdown()
+    SHARED_RAYS.callback(cluster.shutdown)
+    return cluster
 
 
 @pytest.fixture(scope="module")
