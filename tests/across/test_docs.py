@@ -147,6 +147,7 @@ def test_the_example_workload_passes_the_conformance_suite(written: Path) -> Non
     run_python(examples()["check_find_first.py"], "check_find_first.py")
 
 
+@pytest.mark.scale
 @pytest.mark.slow
 def test_the_declarations_of_docs_gradients_hold(
     written: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
@@ -251,6 +252,7 @@ def test_the_queries_on_formal_languages_run(tmp_path: Path) -> None:
         assert query_all([ledger], sql).num_rows > 0, sql
 
 
+@pytest.mark.scale
 @pytest.mark.slow
 def test_the_queries_on_translators_run(tmp_path: Path) -> None:
     small: dict[str, Value] = {

@@ -62,6 +62,7 @@ def test_the_files_that_a_document_names_hold_what_it_says(name: str) -> None:
             )
 
 
+@pytest.mark.scale
 @pytest.mark.slow
 def test_the_site_builds_without_a_warning(tmp_path: Path) -> None:
     """Builds the site like `make docs`, in a copy, because the build writes the command-line reference beside the

@@ -166,6 +166,7 @@ def _texts(prefix: ObjectPrefix) -> dict[str, str]:
     return {name: prefix.read_text(name) for name in object_names(prefix) if name != LEASE_FILE}
 
 
+@pytest.mark.scale
 def test_one_query_over_a_sweep_on_disk_and_one_in_a_store_of_other_workloads(
     undisturbed: Path, in_store: ObjectPrefix
 ) -> None:

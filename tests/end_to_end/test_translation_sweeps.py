@@ -46,6 +46,7 @@ def _prepare(name: str, n_pairs: int, monkeypatch: pytest.MonkeyPatch) -> None:
     assert not ended.value.code
 
 
+@pytest.mark.scale
 def test_a_text_of_ones_own_from_file_to_ledger(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     _prepare("mine", 200, monkeypatch)
     space: dict[str, Dimension] = {

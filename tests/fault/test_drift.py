@@ -53,6 +53,7 @@ def test_other_versions_are_refused_and_recorded_where_accepted(
     assert sweeps.resume(path).finished
 
 
+@pytest.mark.scale
 def test_a_checkpoint_of_another_environment_is_dropped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A row names one environment, so an unfinished training begins again."""
     path = tmp_path / "s"

@@ -91,6 +91,7 @@ def test_each_fate_stays_with_its_own_trainings(spec: Sweep, tmp_path: Path) -> 
     assert {fate for fate, value in values.items() if value is None} == {2, 4, 5}
 
 
+@pytest.mark.scale
 def test_memory_that_is_wanting_makes_all_further_packs_smaller(spec: Sweep, tmp_path: Path) -> None:
     sweeps.run(spec.fix({"fate": 1}).but(sampler="random", trials=8), tmp_path / "s")
     sizes = Ledger(tmp_path / "s").trainings(columns=["pack_size"])["pack_size"].to_pylist()

@@ -37,6 +37,7 @@ def test_trials_that_the_study_does_not_know_are_not_trained_a_second_time(tmp_p
     assert sweeps.outcomes(path) == before
 
 
+@pytest.mark.scale
 def test_rows_of_another_sweep_are_not_taken_for_this_ones(tmp_path: Path) -> None:
     ours, theirs = tmp_path / "ours", tmp_path / "theirs"
     for path in (ours, theirs):

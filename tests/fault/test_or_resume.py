@@ -130,6 +130,7 @@ def test_a_finished_sweep_is_summarized_without_ray_and_whatever_code_is_there(
     assert report.read_text() == "of these rows"
 
 
+@pytest.mark.scale
 def test_the_directory_keeps_the_order_in_which_its_sampler_draws(
     finished: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -175,6 +176,7 @@ class LettingGo(Console):
         self._let_go = lambda: None
 
 
+@pytest.mark.scale
 def test_the_next_driver_waits_until_the_sweep_is_free(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "s"
     _interrupted(path, monkeypatch)

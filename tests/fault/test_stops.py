@@ -133,6 +133,7 @@ def test_packs_under_way_are_handed_back_and_go_on_where_they_were(
     assert (said.doing, said.n_asked, said.packs) == ("", 2, ())
 
 
+@pytest.mark.scale
 def test_a_damaged_checkpoint_is_as_good_as_none(
     undisturbed: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

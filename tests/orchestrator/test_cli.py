@@ -146,6 +146,7 @@ def test_a_reproduction_that_is_not_there(
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.scale
 @pytest.mark.slow
 def test_a_reproduction_prints_its_rows(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
@@ -160,6 +161,7 @@ def test_a_reproduction_prints_its_rows(
     assert all(Path(figure).exists() for figure in printed["figures"])
 
 
+@pytest.mark.scale
 @pytest.mark.usefixtures("no_ray")
 @pytest.mark.slow
 def test_an_address_where_something_else_listens(

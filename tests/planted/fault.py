@@ -90,7 +90,16 @@ def _run_tests(tests: Sequence[str], tree: Path) -> NoReturn:
         os.environ["PYTHONPATH"] = os.pathsep.join(paths)
         for name in [name for name in sys.modules if name.partition(".")[0] in ("tests", "attnsweep")]:
             del sys.modules[name]
-        options = ["--exitfirst", "--quiet", "-p", "no:cacheprovider", f"--timeout={SECONDS_PER_TEST}"]
+        # Those that `make test` runs.
+        options = [
+            "--exitfirst",
+            "--quiet",
+            "-p",
+            "no:cacheprovider",
+            f"--timeout={SECONDS_PER_TEST}",
+            "-m",
+            "not scale",
+        ]
         status = pytest.main([*options, *tests])
     except BaseException:  # noqa: BLE001  # This process is a copy: no error may leave it.
         traceback.print_exc()

@@ -59,6 +59,7 @@ def test_figure_2_says_where_a_claim_does_not_hold(tmp_path: Path) -> None:
     assert rows["FIRST, no LN: bits at n = 2"]["agrees"] is False
 
 
+@pytest.mark.scale
 @pytest.mark.slow
 def test_figure_3_oscillates_away_from_1_and_not_at_it(tmp_path: Path) -> None:
     rows = _drawn(chiang_fig3.compare(tmp_path, 40, np.linspace(0.5, 1.5, 81), 100), "chiang-fig3")

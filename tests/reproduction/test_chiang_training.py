@@ -64,6 +64,7 @@ def _final(sweep: SweepDirectory, metric: str, length: int, scale: str) -> list[
     return [row["value"] for row in rows if row["step"] == last]
 
 
+@pytest.mark.scale
 @pytest.mark.slow
 def test_figure_4_compares_where_the_ledgers_curves_end(first: SweepDirectory, tmp_path: Path) -> None:
     comparison = chiang_fig4.compare(first, tmp_path, "chiang-fig4")

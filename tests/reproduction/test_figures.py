@@ -87,6 +87,7 @@ def test_figure_2_compares_the_flavours_where_they_end(flavours: SweepDirectory,
     assert ours["lean_3 above unconstrained, decades"] == pytest.approx(medians["lean_3"] - medians["unconstrained"])
 
 
+@pytest.mark.scale
 @pytest.mark.slow
 def test_figure_3_measures_each_flavour_by_the_blocks_of_its_solution(flavours: SweepDirectory, tmp_path: Path) -> None:
     found = shin_fig3.compare(flavours, tmp_path)
@@ -105,6 +106,7 @@ def test_figure_3_measures_each_flavour_by_the_blocks_of_its_solution(flavours: 
     assert by_name["towards solution 2: share of |k^t q|^2 on cc"].ours == pytest.approx(np.median(shares))
 
 
+@pytest.mark.scale
 @pytest.mark.slow
 def test_a_training_trained_again_ends_where_the_ledger_says(flavours: SweepDirectory) -> None:
     rows = Ledger(flavours.place).trainings().to_pylist()[::7]

@@ -37,6 +37,7 @@ def _rows(points: dict[str, FoundPoints]) -> dict[str, tuple[float | str, bool |
     return {row.name: (row.ours, row.agrees) for row in _compared(points).rows}
 
 
+@pytest.mark.scale
 def test_equations_are_judged_by_their_errors(points: dict[str, FoundPoints]) -> None:
     rows = _rows(points)
     assert rows["P 1: a"] == ("misprinted", False)

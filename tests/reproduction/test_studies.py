@@ -64,6 +64,7 @@ def test_full_models_are_judged_again_as_they_were(stuck_full: SweepDirectory, t
     assert all_trainings[2].startswith(f"{recorded.count('solved') / 24:.3f} [")
 
 
+@pytest.mark.scale
 @pytest.mark.slow
 def test_rates_of_a_sweep_over_precision_are_given_for_each(stuck_full: SweepDirectory) -> None:
     judged = Judged(stuck_full)
@@ -130,6 +131,7 @@ def test_positions_leave_the_zero_as_derived(tmp_path: Path) -> None:
     assert rows["init_sigma 0.1, learning rate 0.03, 10 steps: runaway"].low is not None
 
 
+@pytest.mark.scale
 @pytest.mark.slow
 def test_roles_of_translators_are_those_of_the_ledger(tmp_path: Path) -> None:
     spec = small_sweep("head_roles", workload="translation", trials=2)
@@ -187,6 +189,7 @@ def test_a_stage_ends_where_the_loss_crosses_its_level() -> None:
     assert gpt_stages.falls_below(steps, np.array([2.0, 1.0, 0.9, 0.8]), 0.75) == np.inf
 
 
+@pytest.mark.scale
 @pytest.mark.slow
 def test_stages_of_a_gpt_are_timed(tmp_path: Path) -> None:
     small = {"n_steps": 40, "batch_size": 8, "eval_batch_size": 32, "d_model": 8, "tied": False, "layer_norm_eps": 1e-5}

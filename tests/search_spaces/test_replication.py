@@ -73,6 +73,7 @@ rules = st.builds(
 )
 
 
+@pytest.mark.scale
 @pytest.mark.slow
 @given(rules, st.floats(0, 1), st.randoms(use_true_random=False))
 def test_rows_decide_whatever_order_they_come_in(rule: Sequential, rate: float, rng: random.Random) -> None:

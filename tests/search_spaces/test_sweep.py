@@ -77,7 +77,7 @@ def _asked(sweep: Sweep, n_trials: int) -> list[dict[str, Scalar]]:
 varied = st.dictionaries(names, floats | ints | categoricals, min_size=2, max_size=4)
 
 
-@settings(max_examples=30, deadline=None)  # the first `qmc` imports SciPy's
+@settings(max_examples=30)
 @given(varied, st.sampled_from(["random", "tpe", "qmc"]), st.integers(0, 2**32))
 def test_a_sweep_and_its_json_ask_the_same_trials(space: dict[str, Any], sampler: Sampler, seed: int) -> None:
     """Samplers draw one parameter after the other: the order of the space decides who gets which random number."""

@@ -279,6 +279,7 @@ def test_looking_at_a_directory_runs_none_of_its_code(command: str, ran: Path, m
     assert not ran.exists()
 
 
+@pytest.mark.scale
 @pytest.mark.slow
 def test_neither_merging_nor_serving_runs_its_code(ran: Path, tmp_path: Path) -> None:
     first = SweepDirectory.open("s")

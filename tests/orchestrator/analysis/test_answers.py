@@ -71,6 +71,7 @@ def _cells(page: str) -> list[list[str]]:
 
 
 @pytest.mark.slow
+@pytest.mark.sample("StuckRates", "PhaseDiagram")
 @pytest.mark.parametrize("name", ASKED)
 def test_an_answer_has_three_tables_one_line_and_a_page(sweep: SweepData, name: str) -> None:
     answer = ASKED[name](sweep)
@@ -121,6 +122,7 @@ def test_a_sweep_shows_what_it_holds_so_far(sweep: SweepData) -> None:
     assert [(row[1], int(row[3])) for row in rows] == [(each["outcome"], each["n"]) for each in counts]
 
 
+@pytest.mark.scale
 @pytest.mark.slow
 def test_a_sweep_opens_in_a_notebook_without_widgets(sweep: SweepData) -> None:
     command = [sys.executable, "-c", IN_A_KERNEL, str(sweep.directories[0].place)]

@@ -41,6 +41,7 @@ def sources(tmp_path: Path) -> tuple[SweepDirectory, SweepDirectory]:
     return wide, narrow
 
 
+@pytest.mark.scale
 @pytest.mark.slow
 def test_answers_are_those_of_the_sweeps_opened_together(
     sources: tuple[SweepDirectory, SweepDirectory], tmp_path: Path

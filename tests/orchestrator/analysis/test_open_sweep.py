@@ -150,6 +150,7 @@ def test_a_phase_diagram_takes_its_axes_from_the_space(sweep: SweepData) -> None
         sweep.phase_diagram("init_sigma", "optimizer")
 
 
+@pytest.mark.scale
 @pytest.mark.slow
 def test_a_phase_diagram_goes_by_shares_where_trials_chose_how_many_they_needed(tmp_path: Path) -> None:
     found = []
@@ -195,6 +196,7 @@ def test_importance_says_where_there_is_nothing_to_tell(tmp_path: Path) -> None:
     assert open_sweep(tmp_path / "same").importance().note == "fewer than 5 trials are better than the rest"
 
 
+@pytest.mark.scale
 @pytest.mark.slow
 def test_importance_looks_at_those_that_are_better_however_many_there_are(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -232,6 +234,7 @@ def test_several_sweeps_are_pooled_alike_in_any_order(tmp_path: Path) -> None:
         assert [each.rate.share for each in rates.by_parameter[0].bins if each.n_trials] == [0.5]
 
 
+@pytest.mark.scale
 @pytest.mark.slow
 def test_several_sweeps_are_read_as_one(tmp_path: Path, sweep: SweepData) -> None:
     wider = {"init_sigma": Float(low=1e-5, high=1.0, log=True), "learning_rate": 0.1, "n_steps": 8}

@@ -86,6 +86,7 @@ def test_a_trial_asked_for_during_the_audit_is_no_fault(
     assert problem.startswith("3 trials trained that were never asked for: 7, 8, 9; ")
 
 
+@pytest.mark.scale
 @pytest.mark.slow
 def test_replicates_as_needed_and_another_objective(home: Path) -> None:
     spec = Sweep(

@@ -25,6 +25,7 @@ def _run_id(uri: str, condition: str) -> str:
     return str(run.info.run_id)
 
 
+@pytest.mark.scale
 @pytest.mark.slow
 def test_runs_that_mlflow_lacks_or_has_too_many(whole: SweepDirectory, uri: str) -> None:
     client, experiment = _client(uri)

@@ -127,7 +127,7 @@ def test_an_identity_that_does_not_fit_the_module_is_one_line(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("is_doubled", [False, True])
+@pytest.mark.parametrize("is_doubled", [pytest.param(False, marks=pytest.mark.scale), True])
 def test_an_audit_trains_one_training_of_each_outcome_again(
     user_file: Path,
     is_doubled: bool,

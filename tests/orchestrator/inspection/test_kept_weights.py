@@ -107,6 +107,7 @@ def test_run_keeps_the_weights_of_a_trial_or_refuses_before_it_begins(
     assert not (tmp_path / "run").exists()
 
 
+@pytest.mark.scale
 @pytest.mark.slow
 @pytest.mark.usefixtures("no_mlflow")
 def test_a_sweep_that_is_resumed_keeps_the_weights_that_its_first_run_was_asked_for(tmp_path: Path) -> None:

@@ -97,6 +97,7 @@ def test_a_replay_is_equal_to_the_bit(outcome: str, whole: SweepDirectory) -> No
     assert compared["heads"] == (0, 0)
 
 
+@pytest.mark.scale
 @pytest.mark.slow
 def test_a_trace_measures_every_step_and_changes_nothing(spec: Sweep, tmp_path: Path) -> None:
     longer = spec.fix({"n_steps": 300, "stop_when_solved": False, "raises": False}).but(trials=1)
@@ -112,6 +113,7 @@ def test_a_trace_measures_every_step_and_changes_nothing(spec: Sweep, tmp_path: 
     assert len(traced) > len(recorded)
 
 
+@pytest.mark.scale
 @pytest.mark.slow
 def test_heads_and_bleu_are_compared_too(tmp_path: Path) -> None:
     small = {"n_sentences": 400, "batch_size": 100, "n_heads": 2, "d_model": 4, "d_ffn": 4, "n_probes": 2, "n_steps": 6}
@@ -355,6 +357,7 @@ def test_a_mistake_is_one_line(
     assert capsys.readouterr().err.startswith(f"attnsweep: DIR: got '{tmp_path}', expected a sweep directory")
 
 
+@pytest.mark.scale
 def test_a_replay_from_an_object_store(spec: Sweep, s3: str) -> None:
     prefix: Location = new_prefix()
     directory = trained_sweep(prefix, spec.but(trials=2))

@@ -54,7 +54,7 @@ row = st.fixed_dictionaries(
 
 
 @pytest.mark.slow
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(packs=st.lists(st.lists(row, min_size=1, max_size=4), min_size=1, max_size=4), compacted=st.booleans())
 def test_any_rows_are_read_back_equal(
     tmp_path_factory: pytest.TempPathFactory, packs: list[list[dict[str, object]]], compacted: bool
@@ -73,7 +73,7 @@ def test_any_rows_are_read_back_equal(
 
 
 @pytest.mark.slow
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 @given(st.lists(st.sampled_from(["commit", "compact", "reopen"]), max_size=18), st.randoms())
 def test_any_order_of_commits_and_compactions_gives_each_row_once(
     tmp_path_factory: pytest.TempPathFactory, actions: list[str], random: Random

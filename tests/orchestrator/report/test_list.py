@@ -105,6 +105,7 @@ def test_a_record_without_remarks_is_as_before(tmp_path: Path) -> None:
     assert not {"note", "tags"} & json.loads((tmp_path / "s" / "sweep.json").read_text()).keys()
 
 
+@pytest.mark.scale
 @pytest.mark.slow
 def test_a_run_remembers_and_tells(tmp_path: Path, no_mlflow: None) -> None:
     spec, told = tmp_path / "sweep.yaml", tmp_path / "told.json"

@@ -43,6 +43,7 @@ def pages(home: Path) -> tuple[str, str]:
     return texts[0], texts[1]
 
 
+@pytest.mark.scale
 @pytest.mark.slow
 def test_a_report_is_the_same_elsewhere(pages: tuple[str, str]) -> None:
     assert pages[0] == pages[1]

@@ -76,6 +76,7 @@ def _nasty_maps() -> TrainingMaps:
     return TrainingMaps(name="0/0", text=NASTY, layers=(layer,))
 
 
+@pytest.mark.scale
 @pytest.mark.slow
 def test_nothing_becomes_markup(hostile: tuple[Path, Element]) -> None:
     _, page = hostile

@@ -60,6 +60,7 @@ def test_the_command_writes_one_file_that_fetches_nothing(
     assert not [each for each in out.parent.rglob("*") if each.name.startswith(".")]
 
 
+@pytest.mark.scale
 @pytest.mark.slow
 def test_the_commands_of_a_report_exist_and_its_queries_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     directory = _small(tmp_path / "a sweep's")
@@ -94,6 +95,7 @@ def test_a_sweep_that_varies_nothing_and_whose_trainings_fail(tmp_path: Path) ->
     assert "ValueError: no" in page.one("details", class_="failure").text
 
 
+@pytest.mark.scale
 @pytest.mark.slow
 def test_where_no_model_is_fitted_the_cells_stand_alone_and_the_page_says_why(tmp_path: Path) -> None:
     spec = small_sweep("choice", trials=8)
@@ -118,6 +120,7 @@ def test_where_no_model_is_fitted_the_cells_stand_alone_and_the_page_says_why(tm
         assert "phase" not in groups
 
 
+@pytest.mark.scale
 @pytest.mark.slow
 def test_trials_that_chose_how_many_they_needed_count_once_in_every_rate(tmp_path: Path) -> None:
     spec = small_sweep("by_need", trials=2, replicates=Sequential(width=0.3, at_most=16, batch=4))
@@ -139,6 +142,7 @@ def test_a_loss_near_the_largest_float_is_drawn(tmp_path: Path) -> None:
     assert "<svg" in curves.svg
 
 
+@pytest.mark.scale
 @pytest.mark.slow
 def test_several_sweeps(tmp_path: Path) -> None:
     paths = [_small(tmp_path / name, name).place for name in ("first", "second")]

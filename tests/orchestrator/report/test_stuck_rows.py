@@ -42,6 +42,7 @@ def test_one_training_of_each_kind_stands_for_it_and_frequent_kinds_come_first(t
     assert chosen[1].name in {"2/0", "2/1"}
 
 
+@pytest.mark.scale
 @pytest.mark.slow
 def test_without_pages_the_report_has_the_rule_and_the_commands(tmp_path: Path) -> None:
     directory = mixed(tmp_path / "sweep")
@@ -52,6 +53,7 @@ def test_without_pages_the_report_has_the_rule_and_the_commands(tmp_path: Path) 
     assert all(each.startswith("attnsweep why sweep ") for each in commands)
 
 
+@pytest.mark.scale
 @pytest.mark.slow
 def test_a_report_asked_why_explains_its_stuck_rows_in_one_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]

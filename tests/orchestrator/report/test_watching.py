@@ -53,6 +53,7 @@ def test_each_change_is_seen_once_and_the_end_of_the_run(
     assert list(looks) == []
 
 
+@pytest.mark.scale
 @pytest.mark.slow
 def test_the_file_is_written_again_until_the_run_ends(
     directory: SweepDirectory, monkeypatch: pytest.MonkeyPatch

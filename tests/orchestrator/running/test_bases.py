@@ -80,6 +80,7 @@ def losses(path: Path, step: int) -> dict[int, float]:
     return dict(Ledger(str(path)).connect().sql(sql).fetchall())
 
 
+@pytest.mark.scale
 @pytest.mark.slow
 def test_step_0_is_the_base_to_the_last_bit_and_the_base_stays(whole: Path, tmp_path: Path) -> None:
     path = tmp_path / "updates"
@@ -93,6 +94,7 @@ def test_step_0_is_the_base_to_the_last_bit_and_the_base_stays(whole: Path, tmp_
     assert losses(path, 8)[1] != losses(path, 0)[1]
 
 
+@pytest.mark.scale
 @pytest.mark.slow
 def test_resume_replay_and_a_new_run_need_only_the_sweep(whole: Path, tmp_path: Path) -> None:
     path, origin = tmp_path / "updates", f"{whole}:0/1"
@@ -210,6 +212,7 @@ def test_weights_that_cannot_be_had_are_refused(whole: Path) -> None:
             found(f"{whole}:0/1")
 
 
+@pytest.mark.scale
 def test_a_base_of_another_workload_or_with_updates_of_its_own_is_refused(tmp_path: Path) -> None:
     other = Sweep(name="other", workload="category_pairs", space={"n_steps": 3}, sampler="grid", trials=1)
     trained_sweep(tmp_path / "other", other)

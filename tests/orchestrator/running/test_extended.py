@@ -60,6 +60,7 @@ def test_what_is_added_ends_as_if_it_had_been_there_from_the_start(tmp_path: Pat
     assert "found 12 trainings" in run("run", begun, "--dir", tmp_path / "grown", "--or-resume")
 
 
+@pytest.mark.scale
 @pytest.mark.slow
 def test_study_mlflow_and_audit_know_of_added_replicates(
     tmp_path: Path, mlflow_uri: str, monkeypatch: pytest.MonkeyPatch

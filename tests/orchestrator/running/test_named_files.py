@@ -39,6 +39,7 @@ def sweep():
 """
 
 
+@pytest.mark.scale
 def test_a_sweep_goes_on_with_the_files_that_it_began_with_alone(no_mlflow: None, tmp_path: Path) -> None:
     path, notes, mine = tmp_path / "s", tmp_path / "notes.txt", tmp_path / "mine.py"
     mine.write_text(MINE.replace("NOTES", str(notes)))

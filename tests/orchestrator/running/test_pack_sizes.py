@@ -156,6 +156,7 @@ def test_a_later_sweep_begins_with_the_sizes_of_this_one_but_not_with_its_limit(
     assert PackSizes(None, later, of_user).sizer(H100, SHAPE).size(MANY) == PackSizer.smallest
 
 
+@pytest.mark.scale
 @pytest.mark.slow
 @pytest.mark.sample("random-16")
 @pytest.mark.parametrize(("sampler", "first"), [("random", 16), ("tpe", 64)])

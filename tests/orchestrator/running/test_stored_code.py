@@ -118,6 +118,7 @@ def test_another_user_runs_it_only_with_trust_which_is_remembered(
     assert resume_sweep(tmp_path / "s", LOCAL, QUIET).finished
 
 
+@pytest.mark.scale
 def test_a_repeated_command_continues_from_another_upload_of_the_same_files(
     folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

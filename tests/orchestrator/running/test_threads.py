@@ -9,6 +9,7 @@ import pytest
 from tests.fault import sweeps
 
 
+@pytest.mark.scale
 @pytest.mark.slow
 def test_sweeps_run_in_threads_as_in_the_main_one(tmp_path: Path, no_mlflow: None) -> None:
     spec = sweeps.small_sweep(trials=2)

@@ -90,6 +90,7 @@ def test_a_comparison(sweep: SweepDirectory, capsys: pytest.CaptureFixture[str])
     assert told["difference_is_shown"] is False
 
 
+@pytest.mark.scale
 def test_in_python(sweep: SweepDirectory, on_disk: SweepDirectory) -> None:
     data, expected = open_sweep(sweep.place), open_sweep(str(on_disk.place))
     assert compare(sweep.place, data).stuck == compare(str(sweep.place), data).stuck

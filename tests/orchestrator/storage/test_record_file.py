@@ -44,7 +44,7 @@ def _read(path: Path, name: str, content: bytes) -> object:
 
 
 @pytest.mark.parametrize("name", [SWEEP_FILE, COURSE_FILE, REPLAYS_FILE])
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(where=st.floats(min_value=0, max_value=1, exclude_max=True), byte=st.integers(0, 255), cut=st.booleans())
 def test_a_changed_byte_is_damage_or_changes_nothing(
     name: str, path: Path, where: float, byte: int, *, cut: bool

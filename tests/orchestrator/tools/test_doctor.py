@@ -122,6 +122,7 @@ def test_a_node_without_attnsweep_says_so() -> None:
     assert (text, error.endswith("ModuleNotFoundError: No module named 'attnsweep')")) == ("", True)
 
 
+@pytest.mark.scale
 @pytest.mark.slow
 def test_this_machine_answers() -> None:
     [node] = this_machine()

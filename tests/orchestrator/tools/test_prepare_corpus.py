@@ -325,6 +325,7 @@ def test_a_write_that_fails_leaves_the_corpus_that_was_there(
         assert {path: path.read_bytes() for path in tmp_path.iterdir()} == before
 
 
+@pytest.mark.scale
 @pytest.mark.slow
 @pytest.mark.parametrize(("name", "n_pairs"), [("eng-ita", 18031), ("eng-vie", 2339)])
 def test_tatoeba(name: str, n_pairs: int, prepare: Prepare) -> None:

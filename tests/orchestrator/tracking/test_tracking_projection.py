@@ -73,6 +73,7 @@ def test_a_resumed_sweep_goes_on_in_its_parent_run(client: MlflowClient, tmp_pat
     assert (parent.info.status, parent.info.end_time) == ("FINISHED", FINISHED_MS + 1000)
 
 
+@pytest.mark.scale
 @pytest.mark.slow
 def test_a_sweep_goes_on_without_mlflow(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
@@ -118,6 +119,7 @@ def test_mlflow_that_comes_back_gets_what_it_missed(client: MlflowClient, tmp_pa
         assert projection.close() == SyncResult(n_logged=3, n_present=0)
 
 
+@pytest.mark.scale
 @pytest.mark.slow
 def test_a_sweep_that_another_process_works_on_is_not_synced(client: MlflowClient, tmp_path: Path) -> None:
     directory = sweep_on_disk(tmp_path / "sweep", small_sweep("beside"), trial_rows(0, SOLVED))
@@ -221,6 +223,7 @@ def test_a_killed_driver_leaves_no_process_behind(number: signal.Signals, silent
             threading.Event().wait(0.01)
 
 
+@pytest.mark.scale
 @pytest.mark.slow
 def test_the_process_loads_neither_torch_nor_ray(client: MlflowClient, tmp_path: Path) -> None:
     directory = sweep_on_disk(tmp_path / "sweep", small_sweep("light", space={"n_steps": 8}), trial_rows(0, SOLVED))

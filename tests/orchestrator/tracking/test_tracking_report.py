@@ -41,6 +41,7 @@ def _report(client: MlflowClient, directory: SweepDirectory) -> Path:
     return Path(client.download_artifacts(parent.info.run_id, "report/report.html"))
 
 
+@pytest.mark.scale
 @pytest.mark.slow
 def test_the_report_is_an_artifact_of_the_sweeps_run(client: MlflowClient, tmp_path: Path) -> None:
     trials = trial_rows(0, SOLVED, param_init_sigma=0.1), trial_rows(1, ["marginal"] * 4, param_init_sigma=0.01)
@@ -56,6 +57,7 @@ def test_the_report_is_an_artifact_of_the_sweeps_run(client: MlflowClient, tmp_p
     assert not (folder_of(directory) / "report").exists()
 
 
+@pytest.mark.scale
 @pytest.mark.slow
 def test_a_report_is_drawn_again_when_there_are_more_rows(client: MlflowClient, tmp_path: Path) -> None:
     directory = sweep_on_disk(tmp_path / "sweep", small_sweep("grown", space=PLAIN), trial_rows(0, SOLVED))
@@ -101,6 +103,7 @@ def test_a_store_that_is_gone_is_a_warning(tmp_path: Path, caplog: pytest.LogCap
     assert any("no report in MLflow" in record.getMessage() for record in caplog.records)
 
 
+@pytest.mark.scale
 @pytest.mark.slow
 def test_the_process_that_logged_a_sweep_adds_its_report(
     client: MlflowClient, tmp_path: Path, caplog: pytest.LogCaptureFixture
@@ -146,6 +149,7 @@ def test_a_process_that_was_started_before_ray_is_taken_after_it(monkeypatch: py
     other.end()
 
 
+@pytest.mark.scale
 @pytest.mark.slow
 def test_ctrl_c_skips_the_report_and_ends_the_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     directory = sweep_on_disk(tmp_path / "sweep", small_sweep("skipped"), trial_rows(0, SOLVED))

@@ -57,6 +57,7 @@ def _connect(address: str, environment: Mapping[str, str], home: Path) -> subpro
     )
 
 
+@pytest.mark.scale
 def test_a_token_at_home_is_shown_to_a_ray_that_wants_one(local_ray: str) -> None:
     """That Ray was started by another program, which alone knows that the token is asked for."""
     done = _connect(local_ray, {}, Path.home())

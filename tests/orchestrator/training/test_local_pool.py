@@ -60,6 +60,7 @@ def test_nothing_of_ray_is_loaded(no_mlflow: None, tmp_path: Path) -> None:
     assert Ledger(tmp_path / "s").trainings().num_rows == 2
 
 
+@pytest.mark.scale
 @pytest.mark.slow
 @pytest.mark.skipif(not torch.backends.mkl.is_available(), reason="this PyTorch multiplies without MKL")
 @pytest.mark.usefixtures("no_mlflow")

@@ -79,6 +79,7 @@ def test_code_and_files_arrive_where_the_folder_is_not(folder: Path, tmp_path: P
     assert done.stdout.strip() == type(workload).__module__
 
 
+@pytest.mark.scale
 def test_a_ray_worker_trains_with_modules_beside_the_file(folder: Path, tmp_path: Path, local_ray: str) -> None:
     workload, notes = load_workload(f"{folder}/mine.py:Own"), str(folder / "notes.txt")
     pool = TrainerPool(workload, RunContext("s", files=(notes,)), Wanted(1, 1))

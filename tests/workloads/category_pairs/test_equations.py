@@ -41,6 +41,7 @@ def test_nan_is_the_largest_error() -> None:
     assert math.isnan(largest_error(torch.tensor([1.0, math.nan]), 2.0))
 
 
+@pytest.mark.scale
 @pytest.mark.slow
 def test_verdicts_of_positions_only() -> None:
     verdicts = [(check.equation, check.subject, check.verdict) for check in positions.checks_of_positions()]
@@ -60,6 +61,7 @@ def test_verdicts_of_positions_only() -> None:
     ]
 
 
+@pytest.mark.scale
 @pytest.mark.slow
 def test_verdicts_of_categories_only() -> None:
     verdicts = [(check.equation, check.subject, check.verdict) for check in categories.checks_of_categories()]
@@ -99,6 +101,7 @@ def test_other_exponents_of_the_bound_get_other_verdicts() -> None:
     assert positions.bound_on_sigma(right_exponent=-1.0).verdict == "refuted"
 
 
+@pytest.mark.scale
 @pytest.mark.slow
 def test_a_search_that_stays_at_finite_logits_refutes() -> None:
     assert positions.softmax_has_no_stationary_point(n_solves=5, saturated=100.0).verdict == "refuted"

@@ -26,7 +26,7 @@ MODES: list[dict[str, Value]] = [
 ]
 
 
-@pytest.mark.sample("solution_3")
+@pytest.mark.scale
 @pytest.mark.slow
 @pytest.mark.parametrize("mode", MODES, ids=lambda mode: mode["variant"])
 def test_conformance(mode: dict[str, Value]) -> None:

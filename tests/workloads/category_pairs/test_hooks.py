@@ -73,6 +73,7 @@ def test_a_zero_of_a_reduced_system_has_a_way_down(variant: str) -> None:
     assert _certificates(4, variant=variant, **ZERO) == [Certificate("negative_curvature", agrees=True)] * 4
 
 
+@pytest.mark.scale
 @pytest.mark.slow
 def test_the_valley_at_infinity_catches_opposed_starts_which_solve_once_taken_out_of_it() -> None:
     pack, trainings = _pack(8, init_sigma=0.1, learning_rate=1e-2, n_steps=2500)
@@ -87,6 +88,7 @@ def test_the_valley_at_infinity_catches_opposed_starts_which_solve_once_taken_ou
     assert all(each.agrees for each in resets)
 
 
+@pytest.mark.scale
 @pytest.mark.slow
 def test_a_dead_attention_branch_has_a_way_down() -> None:
     found = _certificates(3, variant="solution_3", init_sigma=1e-3, **FULL)
@@ -105,6 +107,7 @@ def test_where_curvature_is_too_small_to_tell_a_kick_leads_out_of_a_dead_attenti
     assert all(0 < each.measured["freeing_kick"] <= 0.1 for each in found if each.agrees)
 
 
+@pytest.mark.scale
 @pytest.mark.slow
 def test_the_sample_of_certified_trainings_does_not_depend_on_the_pack() -> None:
     pack, trainings = _pack(40, **ZERO)

@@ -25,7 +25,7 @@ MODES = [
 ]
 
 
-@pytest.mark.sample("positions_only-softmax", "categories_only-sampled", "positions_only-float32-adam")
+@pytest.mark.sample("positions_only-softmax", "categories_only-sampled")
 @pytest.mark.slow
 @pytest.mark.parametrize("mode", MODES, ids=lambda mode: "-".join(mode.values()))
 def test_conformance(mode: dict[str, str]) -> None:
@@ -54,6 +54,7 @@ def test_a_good_start_is_solved() -> None:
     assert _outcomes(1, init_sigma=0.05, learning_rate=0.03) == [("solved", "")]
 
 
+@pytest.mark.scale
 @pytest.mark.slow
 def test_too_few_steps_to_escape_end_at_the_zero() -> None:
     for variant in ("positions_only", "categories_only"):

@@ -114,7 +114,7 @@ def test_lanes_and_layers_do_not_matter(heads: Tensor, sentences: Sentences, sco
         np.testing.assert_allclose(shaped[name].ravel(), score, rtol=1e-12, atol=1e-12, err_msg=name)
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 @given(seed=st.integers(0, 1000))
 def test_the_strongest_key_is_a_counted_one(seed: int) -> None:
     generator = torch.Generator().manual_seed(seed)

@@ -11,6 +11,7 @@ from attnsweep.workloads.diagnostics.stationary import find_stationary_points
 from tests.workloads.diagnostics.lanes import system_lanes
 
 
+@pytest.mark.scale
 @pytest.mark.slow
 def test_stationary_points_of_positions_only() -> None:
     system = PositionsOnly(3, 4, softmax=False)

@@ -87,7 +87,7 @@ def test_the_cost_of_a_row_is_the_least_over_a_grid_of_members(row_sum: float) -
     assert searched == pytest.approx(exact, abs=0.15)
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(seed=st.integers(0, 10_000), T=st.integers(1, 9), window=st.integers(0, 8))
 def test_members_are_at_distance_0(seed: int, T: int, window: int) -> None:
     eye = torch.eye(T, dtype=torch.float64)
@@ -102,7 +102,7 @@ def test_members_are_at_distance_0(seed: int, T: int, window: int) -> None:
         assert exact[:, w - 1, 1].abs().max() < 1e-12
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(seed=st.integers(0, 10_000), T=st.integers(2, 10))
 def test_wider_bands_are_nearer_and_contain_the_other_families(seed: int, T: int) -> None:
     heads = random_heads(seed, 3, T, T)
@@ -115,7 +115,7 @@ def test_wider_bands_are_nearer_and_contain_the_other_families(seed: int, T: int
         assert (blocks[:, w - 1].min(-1).values >= bands[:, w - 1] - 1e-12).all()
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(seed=st.integers(0, 10_000), T=st.integers(1, 6), any_column=st.booleans(), row_sum=st.sampled_from([1.0, 1.1]))
 def test_blocks_are_placed_as_brute_force_does(seed: int, T: int, any_column: bool, row_sum: float) -> None:
     head = row_sum * random_heads(seed, T, T)

@@ -33,6 +33,7 @@ def test_bfloat16_solves_system_p(float32_state: bool) -> None:
     assert (result.last("eval_loss") < result.evidence.levels["solved"]).all()
 
 
+@pytest.mark.scale
 @pytest.mark.slow
 def test_a_step_below_the_spacing_of_bfloat16_is_lost_unless_the_state_is_float32() -> None:
     """Near the zero a step changes a weight by lr lambda_+ of itself, here 0.0017; half the spacing

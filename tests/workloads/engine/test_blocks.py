@@ -77,7 +77,7 @@ def trainings_of(name: str, n: int) -> list[Training[Any]]:
 
 
 @pytest.mark.slow
-@pytest.mark.sample("P", "C", "FIRST", "full model", "P sampled", "P softmax, momentum, decay", "GPT, table, gelu")
+@pytest.mark.sample("P", "C", "FIRST", "P sampled", "P softmax, momentum, decay", "GPT, table, gelu")
 @pytest.mark.parametrize("name", SHAPES)
 def test_a_step_of_a_block_is_the_step_of_each_lane(name: str) -> None:
     """From the same state, without the compiler."""

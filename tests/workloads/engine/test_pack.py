@@ -25,6 +25,7 @@ def _training(seed: int, **values: float | int | str | bool | None) -> Training:
 
 
 @pytest.mark.slow
+@pytest.mark.sample("7")
 @pytest.mark.parametrize("pack_size", [1, 7, 64])
 def test_a_training_is_the_same_to_the_last_bit_in_any_pack(pack_size: int) -> None:
     trainings = [_training(seed, init_sigma=10.0 ** (-seed % 5), learning_rate=0.01 + seed / 1e4) for seed in range(64)]
@@ -42,7 +43,7 @@ def test_a_training_is_the_same_to_the_last_bit_in_any_pack(pack_size: int) -> N
         ("solution_1", "float32"),
         ("solution_2", "float32"),
         ("solution_3", "float64"),
-        ("combined", "float32"),
+        pytest.param("combined", "float32", marks=pytest.mark.scale),
         ("combined", "float64"),
     ],
 )
@@ -64,7 +65,7 @@ def test_matrix_products_do_not_round_by_the_pack(variant: str, dtype: str) -> N
             np.testing.assert_array_equal(whole[metric][:size], table, err_msg=f"{metric}, pack of {size}")
 
 
-@pytest.mark.sample("float32")
+@pytest.mark.scale
 @pytest.mark.slow
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 def test_matrix_products_do_not_round_by_the_place_in_the_pack(dtype: str) -> None:
@@ -111,6 +112,7 @@ def test_a_solved_lane_stops_unless_told_to_go_on() -> None:
     assert stopped.last("eval_loss")[0] < stopped.evidence.levels["solved"][0]
 
 
+@pytest.mark.scale
 @pytest.mark.slow
 def test_a_lane_pays_for_the_steps_it_took() -> None:
     result = _train(_training(0, n_steps=2000, learning_rate=0.03), _training(1, n_steps=2000, learning_rate=1e-4))

@@ -31,7 +31,7 @@ def _train(*trainings: Training) -> PackResult:  # type: ignore[type-arg]
     return pack.result()
 
 
-@pytest.mark.sample("20")
+@pytest.mark.scale
 @pytest.mark.slow
 @pytest.mark.parametrize("mode", MODES, ids=lambda mode: str(mode["longest_test_length"]))
 def test_conformance(mode: dict[str, Value]) -> None:

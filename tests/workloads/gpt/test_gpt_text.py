@@ -118,6 +118,7 @@ def test_a_text_is_never_solved_and_may_be_overfit(tmp_path: Path) -> None:
     assert (found.outcome[2, 2], found.detail[2, 2]) == ("degenerate_zero", "constant")
 
 
+@pytest.mark.scale
 @pytest.mark.slow
 def test_a_short_text_is_learned_by_heart(tmp_path: Path) -> None:
     random = np.random.default_rng(0).choice(list("abcdefgh "), (40, 12))

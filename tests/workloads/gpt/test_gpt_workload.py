@@ -68,7 +68,7 @@ def train(*trainings: Training[GPTParameters]) -> PackResult:
     return pack.result()
 
 
-@pytest.mark.sample("table")
+@pytest.mark.scale
 @pytest.mark.slow
 @pytest.mark.parametrize("mode", MODES)
 def test_conformance(mode: str) -> None:
@@ -155,6 +155,7 @@ def test_a_low_rank_training_keeps_its_base() -> None:
     assert not before["head.up.weight"].any()
 
 
+@pytest.mark.scale
 @pytest.mark.slow
 def test_induction_heads_emerge() -> None:
     result = train(*[Training(defaults(WORKLOAD, **INDUCTION, n_steps=400), seed) for seed in range(2)])

@@ -33,7 +33,7 @@ def _train(*trainings: Training) -> PackResult:  # type: ignore[type-arg]
     return pack.result()
 
 
-@pytest.mark.sample("{}")
+@pytest.mark.scale
 @pytest.mark.slow
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
 def test_conformance(shape: dict[str, Value]) -> None:
@@ -60,6 +60,7 @@ def test_a_training_is_the_same_to_the_last_bit_in_any_pack(shape: dict[str, Val
                 np.testing.assert_array_equal(score, of_whole.heads.scores[name][some], err_msg=name)
 
 
+@pytest.mark.scale
 @pytest.mark.slow
 def test_it_learns_and_uses_the_source() -> None:
     values: dict[str, Value] = {"d_model": 16, "d_ffn": 32, "learning_rate": 1e-2, "batch_size": 16, "n_steps": 150}
@@ -74,6 +75,7 @@ def test_it_learns_and_uses_the_source() -> None:
     assert (verdicts.outcome[:, -1] == "plateau").all()
 
 
+@pytest.mark.scale
 @pytest.mark.slow
 def test_without_weights_nothing_is_learned_of_the_source() -> None:
     """Zero embeddings: words differ only in their positions."""

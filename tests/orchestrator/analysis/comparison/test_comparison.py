@@ -73,6 +73,7 @@ def test_pairs_agree_in_seed_and_in_all_parameters_but_those_compared(pair: tupl
     assert compare(*pair).stuck == found.stuck
 
 
+@pytest.mark.scale
 @pytest.mark.slow
 def test_the_rate_of_one_outcome(
     pair: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
@@ -107,6 +108,7 @@ def test_the_rate_of_a_detail_that_only_one_sweep_has(
         compare(a, b, outcome="marginal", detail="meen")
 
 
+@pytest.mark.scale
 @pytest.mark.slow
 def test_cells_of_two_parameters_and_whether_the_change_differs_between_them(tmp_path: Path) -> None:
     """In B, trainings with 8 categories become stuck; those with 4 stay as they are."""

@@ -98,6 +98,7 @@ def test_the_figure_and_the_table_hold_the_ratios() -> None:
     assert unreadable(figure) == []
 
 
+@pytest.mark.scale
 @pytest.mark.simulation
 @pytest.mark.slow
 def test_intervals_cover_where_trials_end_alike() -> None:

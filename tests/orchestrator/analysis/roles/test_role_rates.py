@@ -214,6 +214,7 @@ def test_a_sweep_without_heads_has_no_roles(tmp_path: Path) -> None:
         assert "role" not in found.markdown()
 
 
+@pytest.mark.scale
 @pytest.mark.slow
 def test_full_models_of_category_pairs_have_the_roles_of_their_solutions(tmp_path: Path) -> None:
     workload = CategoryPairs()
