@@ -221,6 +221,20 @@ def test_a_killed_driver_leaves_no_process_behind(number: signal.Signals, silent
             threading.Event().wait(0.01)
 
 
+@pytest.mark.parametrize("answer", ['{"n_logged": 1, "of_a_later_version": 2}', '{"n_log'])
+def test_an_answer_that_is_not_understood_ends_the_process_and_not_the_sweep(
+    answer: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The process is started from the code on disk, which may have changed since the driver was."""
+    monkeypatch.setattr(processes, "_PROGRAM", f"import sys; print({answer!r}, flush=True); sys.stdin.read()")
+    monkeypatch.setattr(processes, "_idle", [])
+    directory = sweep_on_disk(tmp_path / "sweep", small_sweep("other-code"), trial_rows(0, SOLVED))
+    projection = Projection(directory)
+    assert projection.close(60) == SyncResult(0, 0)
+    assert projection.problem == "its process gave an answer that is not understood, and ended with status -9"
+    assert projection._process.status == -signal.SIGKILL
+
+
 @pytest.mark.slow
 def test_the_process_loads_neither_torch_nor_ray(client: MlflowClient, tmp_path: Path) -> None:
     directory = sweep_on_disk(tmp_path / "sweep", small_sweep("light", space={"n_steps": 8}), trial_rows(0, SOLVED))
