@@ -81,7 +81,7 @@ def _in_a_process(part: str, case: dict[str, Any]) -> dict[str, Any]:
     return found
 
 
-def _spec(n_trials: int, replicates: int, sampler: str) -> "Sweep":
+def _spec(n_trials: int, replicates: int, sampler: Any) -> "Sweep":
     from attnsweep.search_spaces import Float, Sweep
 
     return Sweep(

@@ -34,7 +34,9 @@ class BatchedTPESampler(TPESampler):
     def begin(self, seed: int) -> None:
         """Seeds the draws of the next trial."""
         self._rng = LazyRandomState(seed)
-        self._random_sampler._rng = LazyRandomState(seed)
+        if not self._models:
+            # For trials that come before any model. To seed one takes as long as a draw.
+            self._random_sampler._rng = LazyRandomState(seed)
 
     def infer_relative_search_space(self, study: Study, trial: FrozenTrial) -> dict[str, BaseDistribution]:
         """The parameters that are drawn together. Optuna looks for them through all trials."""
