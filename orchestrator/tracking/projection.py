@@ -206,7 +206,7 @@ def have_report_drawn(directory: SweepDirectory, *, keep: bool, in_mlflow: bool)
         with suppress(OSError):
             process.requests.write(json.dumps(message) + "\n")
             process.requests.flush()
-        answer = json.loads(process.answers.readline() or "{}")
+        answer = _answer(process.answers.readline())
     except BaseException:
         process.kill()
         process.end()
@@ -214,5 +214,14 @@ def have_report_drawn(directory: SweepDirectory, *, keep: bool, in_mlflow: bool)
     if "ended" in answer:
         processes.keep(process)
     else:
+        process.kill()
         process.end()
     warn_of(answer.get("ended", f"no report: its process ended with status {process.status}"), directory)
+
+
+def _answer(line: str) -> dict[str, str | None]:
+    """An answer to `DrawReport`; empty if the process has ended, or is of other code than this one."""
+    try:
+        return dict(json.loads(line))
+    except (ValueError, TypeError):
+        return {}

@@ -1,6 +1,7 @@
 """A running sweep is projected to MLflow, whatever MLflow does. Real MLflow on a real database."""
 
 import logging
+import os
 import signal
 import socket
 import subprocess
@@ -10,6 +11,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from io import StringIO
 from pathlib import Path
+from queue import SimpleQueue
 
 import pytest
 from mlflow import MlflowClient
@@ -233,6 +235,16 @@ def test_an_answer_that_is_not_understood_ends_the_process_and_not_the_sweep(
     assert projection.close(60) == SyncResult(0, 0)
     assert projection.problem == "its process gave an answer that is not understood, and ended with status -9"
     assert projection._process.status == -signal.SIGKILL
+
+
+def test_a_request_that_is_not_understood_ends_the_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The driver waits for an answer; its own code is older than that on disk."""
+    ended: list[int] = []
+    monkeypatch.setattr(os, "_exit", ended.append)
+    with pytest.raises(TypeError, match="of_an_earlier_version"):
+        process._listen(StringIO('{"report_of": "s", "of_an_earlier_version": 1}\n'), StringIO(), SimpleQueue())
+    process._listen(StringIO(""), StringIO(), SimpleQueue())
+    assert ended == [1, 0]
 
 
 @pytest.mark.slow
