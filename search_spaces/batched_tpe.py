@@ -104,7 +104,7 @@ class _Model:
             return of_trials
         n_chosen = len(self._chosen)
         chosen = {name: np.array([each[name] for each in self._chosen]) for name in candidates}
-        of_batch = self._estimate(chosen).log_pdf(candidates)
+        of_batch = Mixture(self._estimate(chosen)).log_pdf(candidates)
         share = n_chosen / (n_chosen + self._n_worse)
         joint: NDArray[np.float64] = np.logaddexp(np.log1p(-share) + of_trials, np.log(share) + of_batch)
         return joint

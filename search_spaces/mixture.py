@@ -16,6 +16,9 @@ from attnsweep.search_spaces.optuna_internals import CategoricalKernels, ParzenE
 _MOST_VALUES = 256
 """Values of an integer parameter whose densities are kept, one per kernel."""
 
+_FAINTEST = -700.0
+"""The logarithm, beside the largest, of what counts as nothing. NumPy takes six times as long where exp underflows."""
+
 _Floats: TypeAlias = NDArray[np.float64]
 
 
@@ -69,6 +72,7 @@ class Mixture:
             log_PK += np.array([column_of(float(value)) for value in points[name]])
         most_P = log_PK.max(axis=1)
         log_PK -= most_P[:, None]
+        np.maximum(log_PK, _FAINTEST, out=log_PK)
         density: _Floats = np.log(np.exp(log_PK, out=log_PK).sum(axis=1)) + most_P
         return density
 
