@@ -8,7 +8,7 @@ process, without what the pool spends on making rows, so that other work on the 
 passes for the trainers too, it is simulated: the driver's CPU seconds, and what it would have waited.
 
 - `ray`: what the driver pays Ray, for a look at the calls of 1,000 trainers and for each report.
-- `throughput`: trainings per CPU second, packs of 64, sampler `random`.
+- `throughput`: trainings per CPU second, packs of 64, sampler `random` where the case names no other.
 - `first_report`: CPU seconds from the start until the loop takes its first report: 1,000 trainers, packs of 512.
 - `busy`: share of the time that 4,000 trainers train, 30 s a pack. Each report costs the driver what Ray costs.
 - `memory`: peak memory after 20,000 and 200,000 trainings.
@@ -39,6 +39,7 @@ CASES: dict[str, list[dict[str, Any]]] = {
         {"trainings": 16384, "replicates": 1, "trainers": 64},
         {"trainings": 16384, "replicates": 16, "trainers": 1},
         {"trainings": 65536, "replicates": 16, "trainers": 64},
+        {"trainings": 4096, "replicates": 1, "trainers": 2, "sampler": "tpe"},
         {"trainings": 2048, "replicates": 1, "trainers": 64, "mlflow": True},
     ],
     "first_report": [{"trainings": 512_000, "replicates": 1, "trainers": 1000, "pack_size": 512}],
@@ -80,7 +81,7 @@ def _in_a_process(part: str, case: dict[str, Any]) -> dict[str, Any]:
     return found
 
 
-def _spec(n_trials: int, replicates: int) -> "Sweep":
+def _spec(n_trials: int, replicates: int, sampler: Any) -> "Sweep":
     from attnsweep.search_spaces import Float, Sweep
 
     return Sweep(
@@ -94,7 +95,7 @@ def _spec(n_trials: int, replicates: int) -> "Sweep":
             "init_sigma": Float(1e-4, 1.0, log=True),
             "learning_rate": Float(1e-4, 5e-2, log=True),
         },
-        sampler="random",
+        sampler=sampler,
         trials=n_trials,
         replicates=replicates,
     )
@@ -150,9 +151,9 @@ def _measure(part: str, **case: Any) -> dict[str, Any]:
     return _ray_costs(**case) if part == "ray" else _measure_course(part, **case)
 
 
-def _measure_course(part: str, trainings: int, replicates: int, **case: Any) -> dict[str, Any]:
+def _measure_course(part: str, trainings: int, replicates: int, sampler: str = "random", **case: Any) -> dict[str, Any]:
     """One measurement, in this process."""
-    course = _drive(_spec(trainings // replicates, replicates), part, **case)
+    course = _drive(_spec(trainings // replicates, replicates, sampler), part, **case)
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     common = {"files": course.n_files, "cpu_seconds": round(course.cpu_seconds, 2)}
     match part:

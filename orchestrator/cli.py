@@ -1,6 +1,7 @@
 """The command line. Fast to import: torch, ray and mlflow are loaded by the commands that need them."""
 
 import atexit
+import errno
 import os
 import sys
 from enum import StrEnum
@@ -306,7 +307,9 @@ def main() -> None:
     try:
         with sigterm_as_ctrl_c():
             check_texts(sys.argv[1:])
-            sys.exit(app(standalone_mode=False))
+            code = app(standalone_mode=False)
+            _flush()
+            sys.exit(code)
     except UserError as mistake:
         _complain(str(mistake))
         sys.exit(EXIT_MISTAKE)
@@ -323,12 +326,26 @@ def main() -> None:
         sys.exit(EXIT_MISTAKE)
     except (KeyboardInterrupt, typer.Abort):
         sys.exit(EXIT_INTERRUPTED)
+    except OSError as fault:
+        # What writes a file names it; stdout has no name.
+        if fault.errno != errno.ENOSPC or fault.filename is not None:
+            raise
+        # The unwritten rest would fail again at the end.
+        sys.stdout = os.fdopen(os.open(os.devnull, os.O_WRONLY), "w")
+        _complain(f"cannot write the output: {fault.strerror}")
+        sys.exit(EXIT_FAULT)
 
 
 def _end_in_silence() -> None:
     """Closes stderr to what follows: with PyTorch loaded, DuckDB may list its own objects as leaks at the very end."""
-    sys.stdout.flush()
+    _flush()
     os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
+
+
+def _flush() -> None:
+    """Writes what is buffered of stdout, unless it is closed."""
+    if sys.stdout is not None:
+        sys.stdout.flush()
 
 
 def _complain(text: str) -> None:

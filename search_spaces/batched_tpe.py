@@ -10,6 +10,7 @@ from optuna.distributions import BaseDistribution
 from optuna.samplers import TPESampler
 from optuna.trial import FrozenTrial, TrialState
 
+from attnsweep.search_spaces.mixture import Mixture
 from attnsweep.search_spaces.optuna_internals import LazyRandomState, ParzenEstimator, default_gamma, split_trials
 
 _STATES = (TrialState.COMPLETE, TrialState.PRUNED, TrialState.RUNNING)
@@ -28,11 +29,26 @@ class BatchedTPESampler(TPESampler):
     def __init__(self) -> None:
         super().__init__(constant_liar=True)
         self._models: dict[tuple[str, ...], _Model] = {}
+        self._joint_space: dict[str, BaseDistribution] = {}
 
     def begin(self, seed: int) -> None:
         """Seeds the draws of the next trial."""
         self._rng = LazyRandomState(seed)
-        self._random_sampler._rng = LazyRandomState(seed)
+        if not self._models:
+            # For trials that come before any model. To seed one takes as long as a draw.
+            self._random_sampler._rng = LazyRandomState(seed)
+
+    def infer_relative_search_space(self, study: Study, trial: FrozenTrial) -> dict[str, BaseDistribution]:
+        """The parameters that are drawn together. Optuna looks for them through all trials."""
+        self._joint_space = self._joint_space or super().infer_relative_search_space(study, trial)
+        return self._joint_space
+
+    def sample_relative(
+        self, study: Study, trial: FrozenTrial, search_space: dict[str, BaseDistribution]
+    ) -> dict[str, Any]:
+        """Draws them. Optuna looks through all trials first, whether there are enough for a model."""
+        is_fitted = tuple(search_space) in self._models
+        return (self._sample if is_fitted else super().sample_relative)(study, trial, search_space)
 
     def _sample(self, study: Study, trial: FrozenTrial, search_space: dict[str, BaseDistribution]) -> dict[str, Any]:
         names = tuple(search_space)
@@ -40,7 +56,7 @@ class BatchedTPESampler(TPESampler):
             self._models[names] = self._fit(study, trial, search_space)
         model = self._models[names]
         candidates = model.better.sample(self._rng.rng, self._n_ei_candidates)
-        chosen = self._compare(candidates, model.better.log_pdf(candidates) - model.worse_log_pdf(candidates))
+        chosen = self._compare(candidates, model.better_log_pdf(candidates) - model.worse_log_pdf(candidates))
         model.add(chosen)
         return {name: each.to_external_repr(chosen[name]) for name, each in search_space.items()}
 
@@ -73,7 +89,8 @@ class _Model:
         estimate: Callable[[dict[str, NDArray[Any]]], ParzenEstimator],
     ) -> None:
         self.better = better
-        self._worse, self._n_worse, self._estimate = worse, n_worse, estimate
+        self.better_log_pdf = Mixture(better).log_pdf
+        self._worse, self._n_worse, self._estimate = Mixture(worse), n_worse, estimate
         self._chosen: list[dict[str, Any]] = []
 
     def add(self, chosen: dict[str, Any]) -> None:
@@ -82,12 +99,12 @@ class _Model:
 
     def worse_log_pdf(self, candidates: dict[str, NDArray[Any]]) -> NDArray[np.float64]:
         """The density of the worse trials and of the batch at these points."""
-        of_trials: NDArray[np.float64] = self._worse.log_pdf(candidates)
+        of_trials = self._worse.log_pdf(candidates)
         if not self._chosen:
             return of_trials
         n_chosen = len(self._chosen)
         chosen = {name: np.array([each[name] for each in self._chosen]) for name in candidates}
-        of_batch = self._estimate(chosen).log_pdf(candidates)
+        of_batch = Mixture(self._estimate(chosen)).log_pdf(candidates)
         share = n_chosen / (n_chosen + self._n_worse)
         joint: NDArray[np.float64] = np.logaddexp(np.log1p(-share) + of_trials, np.log(share) + of_batch)
         return joint

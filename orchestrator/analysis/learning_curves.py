@@ -12,16 +12,16 @@ _MOST_STEPS = 100
 """If there are more distinct steps than this, they are grouped: trainings of many lengths are probed at many steps."""
 
 _AT_STEPS = """
-select trial, replicate, step, value from curves where metric = ?
+select trial, replicate, step, value from curves semi join chosen using (trial, replicate) where metric = ?
 """
 _IN_BINS = """
 select trial, replicate, coalesce(ceil(pow(2, floor(4 * log2(nullif(step, 0))) / 4)), 0)::int as step,
     arg_max(value, curves.step) as value
-from curves where metric = ? group by all
+from curves semi join chosen using (trial, replicate) where metric = ? group by all
 """
 _QUARTILES = """
-with probed as materialized ({probed}),
-chosen as (from {trainings} where {where}),
+with chosen as (from {trainings} where {where}),
+probed as materialized ({probed}),
 grid as (select distinct {group}, step from probed join chosen using (trial, replicate)),
 ended as (
     select trial, replicate, {group}, coalesce(max(step), -1) as last_step,

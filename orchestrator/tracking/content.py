@@ -1,7 +1,7 @@
 """The content of a trial's MLflow run, read from the ledger."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass
 from typing import Any
 
@@ -68,8 +68,8 @@ def trial_contents(
         trials: The numbers of complete trials.
     """
     chosen = ", ".join(str(trial) for trial in trials) or "null"
-    curves = _curves(connection, chosen)
     rows = _rows(connection, f"trial in ({chosen})")
+    curves = _curves(connection, chosen, {row["trial"] for row in rows if row["n_trainings"] == 1})
     return [_content(directory, row, curves.get(row["trial"], {})) for row in rows]
 
 
@@ -165,13 +165,22 @@ def _short(value: object) -> str:
     return short_number(value) if isinstance(value, float) else value_label(value)
 
 
-def _curves(connection: duckdb.DuckDBPyConnection, chosen: str) -> dict[int, dict[str, list[tuple[int, float]]]]:
-    """The quartiles over a trial's trainings by step, at no more than `MAX_CURVE_STEPS` of them."""
+def _curves(
+    connection: duckdb.DuckDBPyConnection, chosen: str, alone: Set[int]
+) -> dict[int, dict[str, list[tuple[int, float]]]]:
+    """The quartiles over a trial's trainings by step, at no more than `MAX_CURVE_STEPS` of them.
+
+    Args:
+        connection: From `Ledger.connect`.
+        chosen: The numbers of the trials, as an SQL list.
+        alone: Those of trials with one training, whose quartiles are one curve.
+    """
     curves = {}
     for trial, points in quartile_curves(connection, "trial", where=f"trial in ({chosen})").items():
         thinned = np.unique(np.linspace(0, len(points) - 1, MAX_CURVE_STEPS).round().astype(int))
         curves[trial] = {
             name: [(points[at].step, value) for at in thinned if math.isfinite(value := getattr(points[at], quartile))]
             for name, quartile in QUARTILES.items()
+            if trial not in alone or quartile == "median"
         }
     return curves

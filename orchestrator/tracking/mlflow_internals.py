@@ -85,11 +85,12 @@ class RunTables:
         """The rows that the client's calls would have made, by table: first that of runs, which the others name."""
         run_id = uuid.uuid4().hex
         given = [RunTag(*each) for each in {MLFLOW_RUN_NAME: run.name, **run.tags}.items()]
-        metrics, params, tags = validated(run.metrics, [Param(*each) for each in run.params.items()], given)
         latest: dict[str, Metric] = {}
-        for metric in metrics:
+        for metric in run.metrics:
             if metric.key not in latest or _age(metric) > _age(latest[metric.key]):
                 latest[metric.key] = metric
+        # One value of each metric stands for all: to check each takes as long as to write it.
+        _, params, tags = validated([*latest.values()], [Param(*each) for each in run.params.items()], given)
         row = {
             "run_uuid": run_id,
             "name": run.name,
@@ -109,7 +110,7 @@ class RunTables:
             SqlRun: [row],
             SqlTag: [_text_row(run_id, tag) for tag in tags],
             SqlParam: [_text_row(run_id, param) for param in params],
-            SqlMetric: [_number_row(run_id, metric) for metric in metrics],
+            SqlMetric: [_number_row(run_id, metric) for metric in run.metrics],
             SqlLatestMetric: [_number_row(run_id, metric) for metric in latest.values()],
         }
 

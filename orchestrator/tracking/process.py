@@ -191,17 +191,21 @@ def main() -> None:
 
 
 def _listen(lines: TextIO, answers: TextIO, jobs: "SimpleQueue[Callable[[], str | None]]") -> None:
-    """Takes what the driver says; ends this process when the driver is gone."""
-    projector: _Projector | None = None
-    for line in lines:
-        message = json.loads(line)
-        if "report_of" in message:
-            jobs.put(DrawReport(**message).problem)
-        elif projector is None or "uri" in message:
-            projector = _Projector(Start(**message), answers)
-            jobs.put(projector.run)
-        else:
-            projector.take(message)
-    # Half a trial is completed by the next run, or by `attnsweep mlflow-sync`. The interpreter's own end would wait for
-    # the sweep that is being logged.
-    os._exit(0)
+    """Takes what the driver says; ends this process when the driver is gone, or is of other code than this process."""
+    status = 1
+    try:
+        projector: _Projector | None = None
+        for line in lines:
+            message = json.loads(line)
+            if "report_of" in message:
+                jobs.put(DrawReport(**message).problem)
+            elif projector is None or "uri" in message:
+                projector = _Projector(Start(**message), answers)
+                jobs.put(projector.run)
+            else:
+                projector.take(message)
+        status = 0
+    finally:
+        # Half a trial is completed by the next run, or by `attnsweep mlflow-sync`. The interpreter's own end would wait
+        # for the sweep that is being logged.
+        os._exit(status)

@@ -147,23 +147,33 @@ class Projection:
                 pipe.flush()
 
     def _listen(self, pipe: IO[str]) -> None:
-        """Takes the states of the process, until it ends."""
-        while "ended" not in (message := json.loads(pipe.readline() or "{}")):
-            if not message:
-                self._lose()
-                break
-            before, self._state = self._state, State(**message)
-            if self._state.problem is not None:
-                self._warn(self._state.problem)
-            if self._on_progress is not None and self._state.n_done > before.n_done:
-                self._on_progress(self._state.n_done, self._state.n_missing)
-        self._ended.set()
+        """Takes the states of the process, until it ends. `close` waits for that: whatever it answers, this says so."""
+        try:
+            while "ended" not in (message := json.loads(pipe.readline() or "{}")):
+                if not message:
+                    self._lose(f"its process ended with status {self._process.wait()}")
+                    break
+                self._take(State(**message))
+        except (ValueError, TypeError):
+            # A line that a kill has cut off, or the process is of other code: it was changed under a running sweep.
+            self._process.kill()
+            self._lose(
+                f"its process gave an answer that is not understood, and ended with status {self._process.wait()}"
+            )
+        finally:
+            self._ended.set()
 
-    def _lose(self) -> None:
+    def _take(self, state: State) -> None:
+        before, self._state = self._state, state
+        if state.problem is not None:
+            self._warn(state.problem)
+        if self._on_progress is not None and state.n_done > before.n_done:
+            self._on_progress(state.n_done, state.n_missing)
+
+    def _lose(self, problem: str) -> None:
         """Notes that the process is gone."""
-        status = self._process.wait()
         if self._given_up is None:
-            self._give_up(f"its process ended with status {status}")
+            self._give_up(problem)
 
     def _give_up(self, problem: str) -> None:
         self._given_up = problem
@@ -196,7 +206,7 @@ def have_report_drawn(directory: SweepDirectory, *, keep: bool, in_mlflow: bool)
         with suppress(OSError):
             process.requests.write(json.dumps(message) + "\n")
             process.requests.flush()
-        answer = json.loads(process.answers.readline() or "{}")
+        answer = _answer(process.answers.readline())
     except BaseException:
         process.kill()
         process.end()
@@ -204,5 +214,14 @@ def have_report_drawn(directory: SweepDirectory, *, keep: bool, in_mlflow: bool)
     if "ended" in answer:
         processes.keep(process)
     else:
+        process.kill()
         process.end()
     warn_of(answer.get("ended", f"no report: its process ended with status {process.status}"), directory)
+
+
+def _answer(line: str) -> dict[str, str | None]:
+    """An answer to `DrawReport`; empty if the process has ended, or is of other code than this one."""
+    try:
+        return dict(json.loads(line))
+    except (ValueError, TypeError):
+        return {}

@@ -17,13 +17,14 @@ from tests.hosts.namespaces import Network
 pytestmark = [pytest.mark.ray, pytest.mark.timeout(900)]
 SLOW = Path(__file__).with_name("slow.py")
 N_STEPS = 60
+OUT_OF_REACH = "sqlite:////dev/null/mlflow.db"
 RUN = ["run", "/srv/slow.py", "--no-report", "--set", f"n_steps={N_STEPS}", "--pack-size", "4", "--json"]
 
 
-def _hosts(network: Network, workers: Sequence[int], *, takes_jobs: bool) -> HostedCluster:
+def _hosts(network: Network, workers: Sequence[int], *, takes_jobs: bool, mlflow: str) -> HostedCluster:
     """A head and workers. A pack lasts for seconds, so that no host trains all before another has begun."""
     shutil.copy(SLOW, network.shared)
-    cluster = HostedCluster(network, MLFLOW_TRACKING_URI="sqlite:////dev/null/mlflow.db", NAP="0.05")
+    cluster = HostedCluster(network, MLFLOW_TRACKING_URI=mlflow, NAP="0.05")
     cluster.start_head(takes_jobs=takes_jobs)
     cluster.start_workers(workers)
     return cluster
@@ -54,14 +55,14 @@ def _summary(said: str) -> dict[str, Any]:
 
 
 def test_by_the_clusters_address(new_network: Callable[[], Network], on_one_host: Path) -> None:
-    cluster = _hosts(new_network(), [2], takes_jobs=False)
+    cluster = _hosts(new_network(), [2], takes_jobs=False, mlflow=OUT_OF_REACH)
     said = cluster.run(1, "attnsweep", *RUN, "--dir", "/srv/by_address", "--address", HEAD, seconds=200)
     _assert_spread(said, cluster.network.shared / "by_address", {"host1", "host2"}, on_one_host)
 
 
 @pytest.mark.scale
 def test_as_a_job(new_network: Callable[[], Network], on_one_host: Path) -> None:
-    three_hosts = _hosts(new_network(), [2, 3], takes_jobs=True)
+    three_hosts = _hosts(new_network(), [2, 3], takes_jobs=True, mlflow="sqlite:////srv/mlflow.db")
     job = [
         "job",
         "submit",

@@ -38,6 +38,13 @@ def test_its_command_is_one_that_the_command_line_knows() -> None:
     assert (parameters["spec"], parameters["directory"]) == ("quickstart", "/shared/sweeps/first")
 
 
+def test_a_notice_after_the_driver_has_ended_is_no_failure() -> None:
+    [trap] = re.findall(r"^trap .* TERM$", TEXT, re.MULTILINE)
+    script = f"set -euo pipefail; true & driver=$!; wait $driver; {trap}; kill -TERM $$; echo notice=$notice"
+    done = subprocess.run(["bash", "-c", script], capture_output=True, text=True, check=True)
+    assert (done.stdout, done.stderr) == ("notice=1\n", "")
+
+
 @pytest.fixture(scope="module")
 def slurm() -> Iterator[SlurmCluster]:
     if missing := missing_programs():

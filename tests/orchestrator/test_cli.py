@@ -1,15 +1,18 @@
 """The command line: a user's mistake gives one line and exit code 2, and writes nothing."""
 
 import json
+import os
 import socket
 import subprocess
 import sys
+from contextlib import suppress
 from importlib.metadata import version
 from pathlib import Path
 
 import pytest
 
 from attnsweep.orchestrator import cli
+from attnsweep.orchestrator.checking_commands import EXIT_FAULT
 from attnsweep.reproduction.catalog import REPRODUCTIONS
 from attnsweep.workloads.errors import UserError
 
@@ -202,3 +205,29 @@ def test_the_version_is_that_of_the_installed_package(
         cli.main()
     assert not ended.value.code
     assert capsys.readouterr().out == f"attnsweep {version('attnsweep')}\n"
+
+
+@pytest.mark.parametrize("words", [["--version"], ["specs"], ["reproduce"]])
+def test_output_that_has_no_room_is_one_line(
+    words: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["attnsweep", *words])
+    full = os.fdopen(os.open("/dev/full", os.O_WRONLY), "w")
+    monkeypatch.setattr(sys, "stdout", full)
+    with pytest.raises(SystemExit) as ended:
+        cli.main()
+    # What is printed after it must not fail at the same place, as what is buffered for that file does.
+    sys.stdout.write("the rest")
+    sys.stdout.close()
+    with suppress(OSError):
+        full.close()
+    assert ended.value.code == EXIT_FAULT
+    assert capsys.readouterr().err == "attnsweep: cannot write the output: No space left on device\n"
+
+
+def test_a_closed_stdout_is_no_fault(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr(sys, "argv", ["attnsweep", "--version"])
+    monkeypatch.setattr(sys, "stdout", None)
+    with pytest.raises(SystemExit) as ended:
+        cli.main()
+    assert (ended.value.code, capsys.readouterr().err) == (0, "")

@@ -10,6 +10,7 @@ from optuna.samplers import TPESampler
 from attnsweep.search_spaces import Categorical, Conditional, Float, Int, Sweep
 from attnsweep.search_spaces.batched_tpe import BatchedTPESampler
 from attnsweep.search_spaces.dimensions import Dimension
+from attnsweep.search_spaces.optuna_internals import new_trial
 from attnsweep.search_spaces.random_draws import RandomDraws
 from attnsweep.search_spaces.suggestion import make_sampler, suggest, values_of
 
@@ -62,19 +63,28 @@ def test_the_first_trial_of_a_batch_is_optunas_own() -> None:
 def test_a_batch_is_drawn_by_one_model_and_spreads(monkeypatch: pytest.MonkeyPatch) -> None:
     study = _study_of(60)
     fit, n_fits = BatchedTPESampler._fit, 0
+    look, n_looks = optuna.Study._get_trials, 0
 
     def count(*arguments: Any) -> Any:
         nonlocal n_fits
         n_fits += 1
         return fit(*arguments)
 
+    def count_look(*arguments: Any, **options: Any) -> Any:
+        nonlocal n_looks
+        n_looks += 1
+        return look(*arguments, **options)
+
     monkeypatch.setattr(BatchedTPESampler, "_fit", count)
+    monkeypatch.setattr(optuna.Study, "_get_trials", count_look)
     study.sampler = sampler = BatchedTPESampler()
     batch = []
     for seed in range(32):
         sampler.begin(seed)
-        batch.append(study.ask().suggest_float("x", 1e-3, 1.0, log=True))
+        batch.append(new_trial(study).suggest_float("x", 1e-3, 1.0, log=True))
     assert n_fits == 1
+    # The costs of a trial must not grow with their number.
+    assert n_looks < 5
     assert len(set(batch)) == 32
     # Without the liar all quartiles are at one point beside the best.
     lower, upper = sorted(math.log(x / 0.3) for x in batch)[8:25:16]

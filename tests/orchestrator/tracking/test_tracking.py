@@ -5,15 +5,17 @@ import sqlite3
 import subprocess
 import sys
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
 from mlflow import MlflowClient
 from mlflow.entities import Metric
 
+from attnsweep.orchestrator.ledger.reader import Ledger
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
 from attnsweep.orchestrator.tracking import SyncResult, runs, sync, tracking_uri
-from attnsweep.orchestrator.tracking.content import TrialContent, TrialValues, short_number
+from attnsweep.orchestrator.tracking.content import TrialContent, TrialValues, short_number, trial_contents
 from attnsweep.orchestrator.tracking.runs import SweepRuns
 from attnsweep.orchestrator.tracking.store import experiment
 from attnsweep.orchestrator.tracking.view import METRICS
@@ -212,6 +214,14 @@ def test_curves_keep_what_ended_early_and_rank_what_overflowed_above_all(client:
     assert curve("median") == {0: 9.0, 1: 8.0, 2: 7.0, 4: 6.0, 8: 5.0}
     assert curve("q25") == {0: 8.5, 1: 6.0, 2: 3.5, 4: 3.0, 8: 2.5}
     assert curve("q75") == {0: 9.5, 1: 14.0}
+
+
+def test_a_trial_of_one_training_has_one_curve(tmp_path: Path) -> None:
+    directory = SweepDirectory.create(tmp_path / "sweep", small_sweep("alone", replicates=1), {})
+    with open_writer(directory) as writer:
+        commit(writer, trial_rows(0, ["solved"]), {0: [8.0, 4.0]})
+    [content] = Ledger(directory.place).ask(partial(trial_contents, directory=directory, trials=[0]))
+    assert content.curves == {"loss_curve/median": [(0, 8.0), (1, 4.0)]}
 
 
 @pytest.mark.slow

@@ -1,6 +1,7 @@
 """A running sweep is projected to MLflow, whatever MLflow does. Real MLflow on a real database."""
 
 import logging
+import os
 import signal
 import socket
 import subprocess
@@ -10,6 +11,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from io import StringIO
 from pathlib import Path
+from queue import SimpleQueue
 
 import pytest
 from mlflow import MlflowClient
@@ -221,6 +223,30 @@ def test_a_killed_driver_leaves_no_process_behind(number: signal.Signals, silent
         while Path(f"/proc/{pid}").exists() and "Z" not in Path(f"/proc/{pid}/stat").read_text().split()[2]:
             assert time.monotonic() < deadline
             threading.Event().wait(0.01)
+
+
+@pytest.mark.parametrize("answer", ['{"n_logged": 1, "of_a_later_version": 2}', '{"n_log'])
+def test_an_answer_that_is_not_understood_ends_the_process_and_not_the_sweep(
+    answer: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The process is started from the code on disk, which may have changed since the driver was."""
+    monkeypatch.setattr(processes, "_PROGRAM", f"import sys; print({answer!r}, flush=True); sys.stdin.read()")
+    monkeypatch.setattr(processes, "_idle", [])
+    directory = sweep_on_disk(tmp_path / "sweep", small_sweep("other-code"), trial_rows(0, SOLVED))
+    projection = Projection(directory)
+    assert projection.close(60) == SyncResult(0, 0)
+    assert projection.problem == "its process gave an answer that is not understood, and ended with status -9"
+    assert projection._process.status == -signal.SIGKILL
+
+
+def test_a_request_that_is_not_understood_ends_the_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The driver waits for an answer; its own code is older than that on disk."""
+    ended: list[int] = []
+    monkeypatch.setattr(os, "_exit", ended.append)
+    with pytest.raises(TypeError, match="of_an_earlier_version"):
+        process._listen(StringIO('{"report_of": "s", "of_an_earlier_version": 1}\n'), StringIO(), SimpleQueue())
+    process._listen(StringIO(""), StringIO(), SimpleQueue())
+    assert ended == [1, 0]
 
 
 @pytest.mark.scale

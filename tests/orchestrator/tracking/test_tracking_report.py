@@ -149,6 +149,21 @@ def test_a_process_that_was_started_before_ray_is_taken_after_it(monkeypatch: py
     other.end()
 
 
+@pytest.mark.parametrize("answer", ["[1]", '{"end'])
+def test_an_answer_that_is_not_understood_costs_the_report_alone(
+    answer: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The process is started from the code on disk, which may have changed since the driver was."""
+    monkeypatch.setattr(processes, "_PROGRAM", f"import sys; print({answer!r}, flush=True); sys.stdin.read()")
+    monkeypatch.setattr(processes, "_idle", [])
+    directory = sweep_on_disk(tmp_path / "sweep", small_sweep("other-code"), trial_rows(0, SOLVED))
+    with caplog.at_level(logging.WARNING, logger="attnsweep.orchestrator.tracking"):
+        have_report_drawn(directory, keep=False, in_mlflow=True)
+    [warning] = [record.getMessage() for record in caplog.records if record.name.startswith("attnsweep")]
+    assert warning.startswith("no report: its process ended with status -9")
+    assert not processes._idle
+
+
 @pytest.mark.scale
 @pytest.mark.slow
 def test_ctrl_c_skips_the_report_and_ends_the_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

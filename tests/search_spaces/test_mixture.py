@@ -1,0 +1,33 @@
+"""The density of a TPE model, beside Optuna's own."""
+
+import numpy as np
+import pytest
+from optuna.distributions import BaseDistribution, CategoricalDistribution, FloatDistribution, IntDistribution
+from optuna.samplers import TPESampler
+
+from attnsweep.search_spaces.mixture import Mixture
+from attnsweep.search_spaces.optuna_internals import ParzenEstimator
+
+FLOATS: dict[str, BaseDistribution] = {
+    "init_sigma": FloatDistribution(1e-4, 1.0, log=True),
+    "momentum": FloatDistribution(-3.0, 5.0),
+}
+OTHERS: dict[str, BaseDistribution] = {
+    "optimizer": CategoricalDistribution(("sgd", "adam", "adamw")),
+    "n_positions": IntDistribution(4, 20),
+    "batch_size": IntDistribution(1, 4096, log=True),
+}
+
+
+@pytest.mark.parametrize("space", [FLOATS, OTHERS, OTHERS | FLOATS], ids=["floats", "others", "all"])
+@pytest.mark.parametrize("n_trials", [0, 1, 40])
+def test_the_density_is_optunas(space: dict[str, BaseDistribution], n_trials: int) -> None:
+    generator = np.random.RandomState(n_trials)
+    settings = TPESampler()._parzen_estimator_parameters
+    nothing: dict[str, np.ndarray] = {name: np.empty(0) for name in space}
+    observed = ParzenEstimator(nothing, space, settings).sample(generator, n_trials)
+    estimator = ParzenEstimator(observed, space, settings)
+    mixture = Mixture(estimator)
+    for _ in range(2):
+        points = estimator.sample(generator, 24)
+        np.testing.assert_allclose(mixture.log_pdf(points), estimator.log_pdf(points), rtol=1e-11, atol=1e-11)
