@@ -17,6 +17,7 @@ from attnsweep.orchestrator.training.ray_internals import (
     control_store,
     keeping_sigterm,
     silence_workers,
+    starting_few_processes,
     starting_on_loopback,
     up_within,
     use_own_token,
@@ -68,7 +69,7 @@ def _start() -> None:
     """Starts Ray on this machine. If it does not start, tries once more with a longer limit."""
     for seconds in (_START_SECONDS, _PATIENT_START_SECONDS):
         try:
-            with starting_on_loopback(), keeping_sigterm(), up_within(seconds):
+            with starting_on_loopback(), starting_few_processes(), keeping_sigterm(), up_within(seconds):
                 _initialize("local")
         except Exception as error:  # noqa: BLE001  # Ray raises whatever stopped it, and plain `Exception`.
             reason = in_words(error)
