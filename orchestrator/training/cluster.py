@@ -3,8 +3,9 @@
 import logging
 import re
 import socket
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from typing import Any
 from urllib.parse import urlsplit
 
 import ray
@@ -17,6 +18,7 @@ from attnsweep.orchestrator.training.ray_internals import (
     control_store,
     keeping_sigterm,
     silence_workers,
+    starting_few_processes,
     starting_on_loopback,
     up_within,
     use_own_token,
@@ -31,11 +33,15 @@ _START_SECONDS, _PATIENT_START_SECONDS = 30.0, 120.0
 
 
 @contextmanager
-def connection(address: str | None) -> Iterator[bool]:
+def connection(address: str | None, preloaded: Sequence[str] = ()) -> Iterator[bool]:
     """A connection to the cluster at `address` or `RAY_ADDRESS`; without either, to a Ray that is started here.
 
     A Ray started here ends with the context. A process that is already connected keeps its connection. Yields whether
     Ray was started here, and so will have no more nodes than this one.
+
+    Args:
+        address: Of the cluster.
+        preloaded: Modules that a Ray started here imports in a process for each core, before it is known what for.
 
     Raises:
         UserError: If nothing answers at the address.
@@ -45,16 +51,16 @@ def connection(address: str | None) -> Iterator[bool]:
         yield False
         return
     found = cluster_address(address)
-    _connect(found)
+    _connect(found, preloaded)
     try:
         yield found is None
     finally:
         ray.shutdown()
 
 
-def _connect(address: str | None) -> None:
+def _connect(address: str | None, preloaded: Sequence[str]) -> None:
     if address is None:
-        _start()
+        _start(preloaded)
         return
     _check_reachable(address)
     try:
@@ -64,12 +70,12 @@ def _connect(address: str | None) -> None:
         raise _unreachable(address, str(error).splitlines()[0]) from error
 
 
-def _start() -> None:
+def _start(preloaded: Sequence[str]) -> None:
     """Starts Ray on this machine. If it does not start, tries once more with a longer limit."""
     for seconds in (_START_SECONDS, _PATIENT_START_SECONDS):
         try:
-            with starting_on_loopback(), keeping_sigterm(), up_within(seconds):
-                _initialize("local")
+            with starting_on_loopback(), starting_few_processes(), keeping_sigterm(), up_within(seconds):
+                _initialize("local", _system_config={"preload_python_modules": list(preloaded)})
         except Exception as error:  # noqa: BLE001  # Ray raises whatever stopped it, and plain `Exception`.
             reason = in_words(error)
             ray.shutdown()
@@ -81,13 +87,14 @@ def _start() -> None:
     )
 
 
-def _initialize(address: str) -> None:
+def _initialize(address: str, **further: Any) -> None:
     silence_workers()
     ray.init(
         address=address,
         include_dashboard=False if address == "local" else None,
         log_to_driver=False,
         logging_level=logging.ERROR,
+        **further,
     )
 
 

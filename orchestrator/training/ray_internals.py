@@ -23,14 +23,19 @@ _VITAL = frozenset({"gcs_server", "raylet"})
 
 try:
     from ray._private import grpc_utils, ray_constants, worker
+    from ray._private import node as ray_node
     from ray._private import services as ray_services
     from ray._private import utils as ray_utils
     from ray._private.authentication import authentication_token_setup as token_setup
 
     _NEEDED = (
         grpc_utils.init_grpc_channel,
+        ray_node.Node.start_api_server,
+        ray_node.Node.start_log_monitor,
+        ray_node.Node.start_monitor,
         ray_constants.ENABLE_RAY_CLUSTER,
         ray_services.get_node,
+        ray_utils.get_dashboard_dependency_error,
         ray_utils.set_sigterm_handler,
         token_setup.maybe_enable_token_auth_if_token_available,
         worker.global_worker,
@@ -58,6 +63,28 @@ def starting_on_loopback() -> Iterator[None]:
         yield
     finally:
         ray_constants.ENABLE_RAY_CLUSTER = of_clusters
+
+
+@contextmanager
+def starting_few_processes() -> Iterator[None]:
+    """A Ray that starts in this context has no dashboard, no autoscaler and nothing that copies logs to the driver.
+
+    Ray starts their processes even if they have nothing to do, and waits for the dashboard's. The dashboard's agent on
+    this node, without which Ray does not run, then serves no web pages.
+    """
+    of_node = {
+        name: getattr(ray_node.Node, name) for name in ("start_api_server", "start_log_monitor", "start_monitor")
+    }
+    look = ray_utils.get_dashboard_dependency_error
+    for name in of_node:
+        setattr(ray_node.Node, name, lambda *_, **__: None)
+    ray_utils.get_dashboard_dependency_error = lambda: ImportError("not wanted")
+    try:
+        yield
+    finally:
+        for name, start in of_node.items():
+            setattr(ray_node.Node, name, start)
+        ray_utils.get_dashboard_dependency_error = look
 
 
 @contextmanager

@@ -103,8 +103,10 @@ def open_resources(resources: Resources, programs: "Future[KnownPrograms] | None
         return
     from attnsweep.orchestrator.training import cluster
     from attnsweep.orchestrator.training.ray_pool import TrainerPool
+    from attnsweep.orchestrator.training.trainer_actor import TrainerActor
 
-    with cluster.connection(resources.address) as is_only_here:
+    preloaded = [TrainerActor.__module__] if _is_each_core_for_a_trainer(resources) else []
+    with cluster.connection(resources.address, preloaded) as is_only_here:
         if is_only_here:
             _check_fits(resources)
         yield lambda workload, run: TrainerPool(
@@ -116,6 +118,12 @@ def open_resources(resources: Resources, programs: "Future[KnownPrograms] | None
             checkpoint_seconds=resources.checkpoint_seconds,
             programs=programs,
         )
+
+
+def _is_each_core_for_a_trainer(resources: Resources) -> bool:
+    """Whether a Ray that is started here starts its processes, one for each core, for trainers alone."""
+    is_on_cpus = resources.device != "cuda" and _device_here(resources.device) == "cpu"
+    return resources.starts_ray and resources.n_trainers is None and is_on_cpus
 
 
 def _device_here(device: Device) -> str:

@@ -2,7 +2,8 @@
 
 All private names of PyTorch's compiler stand here; they were tested with PyTorch 2.13. The bits of a program depend on
 its graph, the width of vectors and the compiler. The width is fixed (256 bits, no contraction of multiply and add), the
-compiler is named by `block_engine`.
+compiler is named by `block_engine`. A program is kept under a hash of all of them and of this folder's source, whose
+rules make it from the graph of one training.
 """
 
 import fcntl
@@ -48,10 +49,10 @@ _OPTIONS = {
 }
 _STACK_BYTES = 2 * 1024**2
 """What a program keeps on the stack, of the usual 8 MiB. One that needs more uses the heap."""
-_NAME = "blocks 3"
-"""Its number rises where the same step would be computed with other bits."""
+_NAME = "blocks"
 _VECTORS = "avx2"
 _COMPILER_FOLDER = "TORCHINDUCTOR_CACHE_DIR"
+_SOURCE = Path(__file__).parent
 
 
 class NoCompilerError(Exception):
@@ -211,11 +212,14 @@ def _with_more_on_stack(bytes_of_a_number: int) -> Iterator[None]:
 def _key(graph: fx.GraphModule, inputs: Sequence[str], examples: Sequence[Tensor]) -> str:
     shapes = [(str(value.dtype), tuple(value.shape)) for value in examples]
     constants = [(name, value.numpy().tobytes()) for name, value in vars(graph).items() if isinstance(value, Tensor)]
-    content = (
-        *(_NAME, graph.code, inputs, shapes, constants),
-        *(torch.__version__, compiler(), sorted(_OPTIONS.items())),
-    )
+    content = (graph.code, inputs, shapes, constants, torch.__version__, compiler(), _source())
     return hashlib.sha256(repr(content).encode()).hexdigest()[:32]
+
+
+def _source() -> str:
+    """A digest of the code that makes a program from a graph, and calls it."""
+    texts = (each.read_bytes() for each in sorted(_SOURCE.glob("*.py")))
+    return hashlib.sha256(b"".join(texts)).hexdigest()
 
 
 def _folder() -> Path:

@@ -3,6 +3,7 @@
 import contextlib
 import os
 import pickle
+import shutil
 import stat
 from collections.abc import Sequence
 from pathlib import Path
@@ -217,6 +218,33 @@ def test_a_program_is_compiled_once_per_machine(programs: Programs, monkeypatch:
     # Another process of this machine has no program yet, and finds it where the first one left it.
     monkeypatch.setattr(torch._inductor, "aot_compile", None)
     assert differing(expected, ended(CategoryPairs(), trainings, Programs())) == []
+
+
+def test_a_program_of_other_rules_is_not_used(
+    compiled_blocks: None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Whether the rules of `lanes_last` have changed, the graph of one training does not tell."""
+    from attnsweep.workloads.engine import programs
+
+    def compiler(graph: Any, examples: Any, *, options: dict[str, Any]) -> str:
+        n_compiled.append(1)
+        file = Path(options["aot_inductor.output_path"])
+        file.touch()
+        return str(file)
+
+    def compile_() -> int:
+        with contextlib.suppress(RuntimeError):  # An empty file is no program.
+            Pack(CategoryPairs(), trainings_of("P", 1), programs=Programs()).compile()
+        return len(n_compiled)
+
+    n_compiled: list[int] = []
+    rules = shutil.copytree(programs._SOURCE, tmp_path / "source") / "lanes_last.py"
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setattr(torch._inductor, "aot_compile", compiler)
+    monkeypatch.setattr(programs, "_SOURCE", rules.parent)
+    assert [compile_(), compile_()] == [1, 1]
+    rules.write_text(rules.read_text() + "# A change.")
+    assert compile_() == 2
 
 
 @pytest.mark.slow
