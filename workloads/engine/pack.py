@@ -341,7 +341,8 @@ class Pack(Generic[P]):
 
     def _probe(self) -> dict[str, NDArray[np.float64]]:
         descended = measurable(self._optimizer.descended())
-        batch = measurable(self._eval_batch) | prefixed(DESCENDED, descended)
+        fresh = self._workload.fresh_eval_batch(self._lanes, self._probe_steps[self._next_probe])
+        batch = measurable(self._eval_batch | fresh) | prefixed(DESCENDED, descended)
         leaf = measurable({ROWS: self._rows.detach()})[ROWS].requires_grad_()
         eval_loss_A, measures = self._examine(self._layout.views(leaf), measurable(self._buffers), batch)
         eval_loss_A, gradient = descent("eval_loss", eval_loss_A, leaf)
