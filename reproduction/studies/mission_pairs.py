@@ -158,7 +158,7 @@ def _borders(trials: Trials) -> Iterator[ComparedValue]:
         sigma = np.repeat(np.log(trials.sigma[is_inside]), repeats)
         counts = zip(repeats, trials.n_zero[is_inside].astype(int), strict=True)
         holds = np.concatenate([np.arange(n) < k for n, k in counts]).astype(np.float64)
-        value, low, high = np.exp(half_point(sigma, holds))
+        value, low, high = np.exp(half_point(sigma, holds, of_trials=True))
         yield ComparedValue(
             name=f"border, {first}, scale {second}", published=None, ours=float(value), low=float(low), high=float(high)
         )
