@@ -3,7 +3,8 @@
     python benchmarks/vs_ray_tune.py [--trainings 1024 4096] [--steps 200] [--out benchmarks/vs_ray_tune.json]
 
 Each side runs in a fresh process. Its time includes the imports, the start of Ray, the trainings, the study and the
-logging; the clock stops when the process has ended. One Tune trial is one training, with the model, loss, steps and
+logging; the clock stops when the process has ended. Where Linux lets us count them, `cpu_seconds` are those of all of
+its processes. One Tune trial is one training, with the model, loss, steps and
 search space of the sweep, in plain PyTorch. attnsweep is measured twice: with 16 replicates per trial, as rates are
 measured, and with one, so that Optuna and MLflow see as many trials as with Tune.
 """
@@ -13,12 +14,12 @@ import json
 import logging
 import os
 import platform
-import subprocess
 import sys
 import tempfile
 import time
 from pathlib import Path
 
+from shared.accounting import run_accounted
 from shared.system_p import N_CATEGORIES, N_POSITIONS, sweep_of_system_p
 
 SPACE = {"init_sigma": (1e-4, 1.0), "learning_rate": (1e-4, 5e-2)}
@@ -53,13 +54,15 @@ def main() -> None:
 
 def _compare(n_trainings: int, n_steps: int) -> dict[str, object]:
     load, *_ = os.getloadavg()
-    tune_seconds, _ = _timed("tune", n_trainings, n_steps, 1)
+    tune_seconds, tune_cpu, _ = _timed("tune", n_trainings, n_steps, 1)
     row: dict[str, object] = {"trainings": n_trainings, "tune_seconds": round(tune_seconds, 1)}
+    row["tune_cpu_seconds"] = tune_cpu
     row |= {"load_before": round(load, 1), "load_after": round(os.getloadavg()[0], 1)}
     for replicates in (16, 1):
-        seconds, profile = _timed("attnsweep", n_trainings, n_steps, replicates)
+        seconds, cpu, profile = _timed("attnsweep", n_trainings, n_steps, replicates)
         row[f"attnsweep_{replicates}_replicates"] = {
             "seconds": round(seconds, 1),
+            "cpu_seconds": cpu,
             "times_faster": round(tune_seconds / seconds, 1),
             "load_after": round(os.getloadavg()[0], 1),
             "where_the_time_goes": profile,
@@ -67,15 +70,17 @@ def _compare(n_trainings: int, n_steps: int) -> dict[str, object]:
     return row
 
 
-def _timed(side: str, n_trainings: int, n_steps: int, replicates: int) -> tuple[float, dict[str, float]]:
-    command = [sys.executable, __file__, "--side", side, "--trainings", str(n_trainings), "--steps", str(n_steps)]
-    command += ["--replicates", str(replicates)]
+def _timed(side: str, n_trainings: int, n_steps: int, replicates: int) -> tuple[float, float | None, dict[str, float]]:
+    """Wall time, CPU time, and the parts of the wall time, in seconds."""
+    command = [sys.executable, str(Path(__file__).resolve()), "--side", side, "--replicates", str(replicates)]
+    command += ["--trainings", str(n_trainings), "--steps", str(n_steps)]
     with tempfile.TemporaryDirectory() as folder:
         started = time.perf_counter()
-        subprocess.run([Path(part).resolve() if part == __file__ else part for part in command], check=True, cwd=folder)
+        cpu = run_accounted(command, folder)
         seconds = time.perf_counter() - started
         profile = Path(folder) / "profile.json"
-        return seconds, json.loads(profile.read_text()) if profile.exists() else {}
+        parts = json.loads(profile.read_text()) if profile.exists() else {}
+    return seconds, None if cpu is None else round(cpu, 1), parts
 
 
 def _attnsweep(n_trainings: int, n_steps: int, replicates: int) -> None:
