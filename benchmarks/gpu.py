@@ -28,7 +28,7 @@ from shared.gpu_shapes import SHAPES, Shape, pack_of, unprobed, ways
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from attnsweep.workloads.engine.device_memory import CudaMemory, MemoryOfPacks
+from attnsweep.workloads.engine.device_memory import CudaMemory, MemoryOfPacks, peak_of
 from attnsweep.workloads.engine.graphs import Graphs
 from attnsweep.workloads.engine.pack import Pack
 from attnsweep.workloads.translation import Translation
@@ -229,7 +229,7 @@ def memory_of(name: str, device: str, size: int = 4096) -> dict[str, object]:
 
     model = MemoryOfPacks.measured(train, memory)
     try:
-        peak: object = memory.peak_of(partial(train, size)) // 2**20
+        peak: object = peak_of(memory, partial(train, size)) // 2**20
     except torch.OutOfMemoryError:
         peak = "out of memory"
     most = model.most_lanes(memory.free())
