@@ -123,7 +123,7 @@ def test_a_sampler_is_judged_by_what_its_trials_found() -> None:
     trials = planted_pairs(64)
     rows = {row.name: row.ours for row in mission_samplers.rows_of(trials)}
     is_free = trials.n_zero == 0
-    found = rows["trials of 64, and of the later half: no training ends at the zero"]
-    assert found == f"{is_free.sum()}, {is_free[32:].sum()}"
-    away = np.median(np.abs(np.log10(moved(trials)[32:] / 0.0075)))
-    assert rows["median distance from the border in the later half, decades"] == pytest.approx(away, abs=0.1)
+    found = rows["trials of 64, and of the last 16: no training ends at the zero"]
+    assert found == f"{is_free.sum()}, {is_free[-16:].sum()}"
+    away = np.median(np.abs(np.log10(moved(trials)[-16:] / 0.0075)))
+    assert rows["median distance of the last 16 from the border, decades"] == pytest.approx(away, abs=0.1)
