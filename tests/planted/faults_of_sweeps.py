@@ -237,7 +237,7 @@ FAULTS_OF_SWEEPS = (
     Fault(
         "an interaction of what single parameters already explain",
         "orchestrator/analysis/rates/interaction.py",
-        "(extra - main @ projection)",
+        "extra - main @ projection",
         "extra",
         (f"{_RATES}/test_interaction.py",),
     ),
