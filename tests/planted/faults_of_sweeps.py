@@ -167,8 +167,8 @@ FAULTS_OF_SWEEPS = (
     Fault(
         "a value told other than the rows have it is no fault",
         "orchestrator/audit/check_trials.py",
-        "(value := ended.value(books.directory.spec.objective)) != trial.value",
-        "(value := ended.value(books.directory.spec.objective)) is None",
+        "trial.value not in (values := _values(books.directory, ended))",
+        "None in (values := _values(books.directory, ended))",
         _AUDIT,
     ),
     Fault(
