@@ -25,6 +25,17 @@ def _mistake(arguments: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pyte
     return capsys.readouterr().err
 
 
+@pytest.fixture(scope="module")
+def with_faulty_files(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """One folder for all mistakes: in another, each would start another process for MLflow."""
+    folder = tmp_path_factory.mktemp("mistakes")
+    (folder / "broken.py").write_text("def sweep(:\n")
+    head = "from attnsweep import Sweep\ndef sweep():\n    return Sweep(name='x', space={}, trials=1, "
+    (folder / "odd.py").write_text(head + "workload='no_such_workload')\n")
+    (folder / "sampler.py").write_text(head + "workload='category_pairs', sampler='bo')\n")
+    return folder
+
+
 @pytest.mark.usefixtures("no_ray")
 @pytest.mark.parametrize(
     ("arguments", "message"),
@@ -82,21 +93,17 @@ def _mistake(arguments: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pyte
 def test_a_mistake_in_run(
     arguments: list[str],
     message: str,
-    tmp_path: Path,
+    with_faulty_files: Path,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    monkeypatch.chdir(tmp_path)
+    monkeypatch.chdir(with_faulty_files)
     monkeypatch.delenv("RAY_ADDRESS", raising=False)
-    Path("broken.py").write_text("def sweep(:\n")
-    head = "from attnsweep import Sweep\ndef sweep():\n    return Sweep(name='x', space={}, trials=1, "
-    Path("odd.py").write_text(head + "workload='no_such_workload')\n")
-    Path("sampler.py").write_text(head + "workload='category_pairs', sampler='bo')\n")
-    before = set(tmp_path.iterdir())
+    before = set(with_faulty_files.iterdir()) - {with_faulty_files / "__pycache__"}
     error = _mistake(["run", *arguments], monkeypatch, capsys)
     assert error.startswith(f"attnsweep: {message}")
     assert error.count("\n") == 1
-    assert {path for path in tmp_path.iterdir() if path.name != "__pycache__"} == before
+    assert {path for path in with_faulty_files.iterdir() if path.name != "__pycache__"} == before
 
 
 @pytest.mark.parametrize("command", ["status", "resume", "compact", "mlflow-sync"])
