@@ -1,6 +1,6 @@
 """The fused engine on a GPU: speed by pack size, several processes against one pack, bits, outcomes against the CPU's.
 
-    python benchmarks/gpu.py [--device cuda] [--seconds 420] [--out benchmarks/gpu.json]
+    python benchmarks/gpu.py [--device cuda] [--seconds 420] [--parts replays rates ...] [--out benchmarks/gpu.json]
     python benchmarks/gpu.py --predict --out benchmarks/gpu_predictions.json
 
 Needs torch, numpy and pyarrow only. It stops where its time is up, and says what it left out. Beside each rate stands
@@ -23,12 +23,18 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from shared.gpu_bits import bits_by_neighbours, graphs_are_eager, outcomes_agree, whole_trainings_by_neighbours
+from shared.gpu_bits import (
+    bits_by_neighbours,
+    graphs_are_eager,
+    outcomes_agree,
+    replays_in_the_recorded_width,
+    whole_trainings_by_neighbours,
+)
 from shared.gpu_shapes import SHAPES, Shape, pack_of, unprobed, ways
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from attnsweep.workloads.engine.device_memory import CudaMemory, MemoryOfPacks
+from attnsweep.workloads.engine.device_memory import CudaMemory, MemoryOfPacks, peak_of
 from attnsweep.workloads.engine.graphs import Graphs
 from attnsweep.workloads.engine.pack import Pack
 from attnsweep.workloads.translation import Translation
@@ -38,6 +44,10 @@ LAUNCH_SECONDS = {"eager": 8e-6, "graphs": 2.5e-6}
 BYTES_PER_SECOND = 3.0e12
 """Memory bandwidth of an H100 (HBM3), as reached by elementwise kernels."""
 SIZES = (64, 1024, 4096, 16384)
+PARTS = (
+    *("whole_trainings", "replays", "rates", "outcomes", "bits"),
+    *("head_scores", "processes", "graphs_are_eager", "memory"),
+)
 MOST_LANES = {"eager": 4096, "graphs": 16384}
 """Of packs that are launched in this way, where there are two: building a large pack takes longer than measuring it."""
 
@@ -90,32 +100,49 @@ def main() -> None:
     parser.add_argument("--device", default="cuda")
     parser.add_argument("--seconds", type=float, default=420.0)
     parser.add_argument("--out", type=Path)
+    parser.add_argument("--parts", nargs="*", default=list(PARTS), choices=PARTS)
     parser.add_argument("--predict", action="store_true", help="predict only")
     options = parser.parse_args()
     if options.predict:
         _write({"benchmark": "gpu", "predictions": {name: predictions(name) for name in SHAPES}}, options.out)
         return
     until = time.monotonic() + options.seconds
-    is_cuda = options.device.startswith("cuda")
-    found = {
-        "benchmark": "gpu",
-        "device": torch.cuda.get_device_name(options.device) if is_cuda else options.device,
-        "torch": torch.__version__,
-        "outcomes": _in_time(until, lambda: outcomes_agree(options.device)),
-        "bits": _in_time(until, lambda: bits_by_neighbours(options.device)),
-        "whole_trainings": _in_time(until, lambda: whole_trainings_by_neighbours(options.device)),
-        "graphs_are_eager": _in_time(until, lambda: graphs_are_eager(options.device)) if is_cuda else "needs CUDA",
-        "memory": {name: _in_time(until, partial(memory_of, name, options.device)) for name in SHAPES}
-        if is_cuda
-        else "needs CUDA",
-        "head_scores": _in_time(until, lambda: seconds_of_head_scores(options.device)),
-        "processes": _in_time(until, lambda: processes_against_one(options.device)),
-        "rates": {
-            name: {how: _in_time(until, partial(rates, name, how, options.device, until)) for how in ways(name)}
-            for name in SHAPES
-        },
-    }
+    parts = parts_on(options.device, until)
+    found = dict[str, object](
+        benchmark="gpu",
+        device=torch.cuda.get_device_name(options.device) if _is_cuda(options.device) else options.device,
+        torch=torch.__version__,
+    )
+    for part in options.parts:
+        found[part] = {name: _in_time(until, measure) for name, measure in parts[part].items()}
     _write(found, options.out)
+
+
+def parts_on(device: str, until: float) -> dict[str, dict[str, Callable[[], object]]]:
+    """What is measured, by part and name. What no GPU has shown yet comes first, in case that time is up."""
+    new, old = "translation, float32", [name for name in SHAPES if name != "translation, float32"]
+    on_cuda: dict[str, dict[str, Callable[[], object]]] = {
+        "graphs_are_eager": {"all": partial(graphs_are_eager, device)},
+        "memory": {name: partial(memory_of, name, device) for name in SHAPES},
+    }
+    return {
+        "whole_trainings": {"all": partial(whole_trainings_by_neighbours, device)},
+        "replays": {"all": partial(replays_in_the_recorded_width, device)},
+        "rates": {
+            f"{name}, {how}": partial(rates, name, how, device, until)
+            for name in (new, *old)
+            for how in reversed(ways(name))
+        },
+        "outcomes": {"all": partial(outcomes_agree, device)},
+        "bits": {"all": partial(bits_by_neighbours, device)},
+        "head_scores": {"all": partial(seconds_of_head_scores, device)},
+        "processes": {"all": partial(processes_against_one, device)},
+        **(on_cuda if _is_cuda(device) else {name: {} for name in on_cuda}),
+    }
+
+
+def _is_cuda(device: str) -> bool:
+    return device.startswith("cuda")
 
 
 def _write(found: dict[str, object], out: Path | None) -> None:
@@ -153,7 +180,7 @@ def _in_time(until: float, measure: Callable[[], object]) -> object:
 def rates(name: str, how: str, device: str, until: float) -> dict[str, object]:
     """Lane-steps per second by pack size, beside the prediction; from the size on that does not fit, the reason."""
     shape, found = SHAPES[name], dict[str, object]()
-    if how == "graphs" and not device.startswith("cuda"):
+    if how == "graphs" and not _is_cuda(device):
         return {"left out": "needs CUDA"}
     model = model_of(shape)
     most = MOST_LANES[how] if len(ways(name)) > 1 else max(SIZES)
@@ -179,7 +206,7 @@ def _rate(
     shape: Shape, size: int, device: str, how: str = "eager", seconds: float = 2.0
 ) -> tuple[float, int | None, float]:
     """Lane-steps per second, MiB of the device's memory, and seconds until the pack had taken its first steps."""
-    if device.startswith("cuda"):
+    if _is_cuda(device):
         torch.cuda.reset_peak_memory_stats(device)
     built = time.perf_counter()
     pack = pack_of(shape, size, device, how)
@@ -192,12 +219,12 @@ def _rate(
         n_steps += 4
         _wait(device)
     rate = size * n_steps / (time.perf_counter() - started)
-    peak = torch.cuda.max_memory_allocated(device) // 2**20 if device.startswith("cuda") else None
+    peak = torch.cuda.max_memory_allocated(device) // 2**20 if _is_cuda(device) else None
     return rate, peak, build_seconds
 
 
 def _wait(device: str) -> None:
-    if device.startswith("cuda"):
+    if _is_cuda(device):
         torch.cuda.synchronize(device)
 
 
@@ -205,7 +232,7 @@ def seconds_of_head_scores(device: str, size: int = 256) -> dict[str, object]:
     """Seconds of one look at the heads of some translators, beside those of their first 32 steps."""
     settings = {"n_steps": 10**7, "test_sentences": 4, "eval_sentences": 8, "head_sentences": 200}
     trainings = Shape(Translation(), [settings]).trainings(size)
-    pack = Pack(unprobed(Translation()), trainings, device, programs=Graphs() if device.startswith("cuda") else None)
+    pack = Pack(unprobed(Translation()), trainings, device, programs=Graphs() if _is_cuda(device) else None)
     looked = time.perf_counter()
     pack.advance(0)
     pack.advance(17)
@@ -229,7 +256,7 @@ def memory_of(name: str, device: str, size: int = 4096) -> dict[str, object]:
 
     model = MemoryOfPacks.measured(train, memory)
     try:
-        peak: object = memory.peak_of(partial(train, size)) // 2**20
+        peak: object = peak_of(memory, partial(train, size)) // 2**20
     except torch.OutOfMemoryError:
         peak = "out of memory"
     most = model.most_lanes(memory.free())

@@ -266,6 +266,13 @@ REPRODUCTIONS = (
         function="attnsweep.reproduction.studies.mission_pairs:reproduce",
     ),
     Reproduction(
+        name="mission-samplers",
+        title="the same by TPE and by the sampler boundary, beside random trials",
+        source=_MISSION,
+        cost="15 min",
+        function="attnsweep.reproduction.studies.mission_samplers:reproduce",
+    ),
+    Reproduction(
         name="mission-translators",
         title="initialization, epsilon, attention's scale and structure at once: loss of translators, roles of heads",
         source=_MISSION,

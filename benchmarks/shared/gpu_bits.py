@@ -2,11 +2,16 @@
 
 from typing import Any
 
-from attnsweep.workloads.engine.contract import Training
+from attnsweep.workloads.engine.contract import Training, Workload
 from attnsweep.workloads.engine.graphs import Graphs
 from attnsweep.workloads.engine.judging import judged
 from attnsweep.workloads.engine.pack import Pack
+from attnsweep.workloads.engine.width import width_on
+from attnsweep.workloads.formal_languages import FormalLanguages
 from shared.gpu_shapes import PAIRS, SHAPES, Shape, pack_of, unprobed, ways
+
+SEARCHED = {"expectation": "fixed_sample", "batch_size": 50, "optimizer": "lbfgs", "n_steps": 60}
+"""Whole trainings by L-BFGS that end at different times."""
 
 
 def outcomes_agree(device: str, size: int = 128) -> dict[str, object]:
@@ -68,11 +73,10 @@ def _rows(shape: Shape, trainings: list[Training[Any]], device: str, width: int 
 
 def whole_trainings_by_neighbours(device: str, size: int = 50, n_compared: int = 4) -> dict[str, object]:
     """How many whole trainings have the same losses, to the last bit, among others that end earlier and alone."""
-    searched = {"expectation": "fixed_sample", "batch_size": 50, "optimizer": "lbfgs", "n_steps": 60}
     cases: dict[str, dict[str, Any]] = {
         "system P, Adam": {"variant": "positions_only", "optimizer": "adam", "n_steps": 1000, "learning_rate": 0.02},
-        "solution 3, L-BFGS, float32": searched | {"variant": "solution_3", "dtype": "float32"},
-        "solution 1, L-BFGS, float64": searched | {"variant": "solution_1", "dtype": "float64"},
+        "solution 3, L-BFGS, float32": SEARCHED | {"variant": "solution_3", "dtype": "float32"},
+        "solution 1, L-BFGS, float64": SEARCHED | {"variant": "solution_1", "dtype": "float64"},
     }
     found: dict[str, object] = {}
     for name, settings in cases.items():
@@ -84,10 +88,33 @@ def whole_trainings_by_neighbours(device: str, size: int = 50, n_compared: int =
     return found
 
 
-def _losses(trainings: list[Training[Any]], device: str) -> Any:
-    """(L, P) losses of whole trainings of category pairs, at all probes."""
+def replays_in_the_recorded_width(device: str, size: int = 150, n_replayed: int = 4) -> dict[str, object]:
+    """How many trainings of a pack end alike, to the last bit, where they are replayed as `attnsweep replay` does.
+
+    Each alone, in a pack as wide as the one that it was recorded in: 256 lanes for 150 trainings.
+    """
+    strings = {"n_epochs": 3, "steps_per_epoch": 20, "eval_batch_size": 4, "test_batch_size": 4}
+    cases: dict[str, tuple[Workload[Any], dict[str, Any]]] = {
+        "system P, Adam": (PAIRS, {"variant": "positions_only", "optimizer": "adam", "n_steps": 500}),
+        "FIRST": (FormalLanguages(), strings | {"language": "first", "train_length": 30, "longest_test_length": 50}),
+        "solution 3, L-BFGS": (PAIRS, SEARCHED | {"variant": "solution_3"}),
+    }
+    width, found = width_on("cuda", size), dict[str, object]()
+    for name, (workload, settings) in cases.items():
+        trainings = Shape(workload, [settings | {"learning_rate": rate} for rate in (1.0, 0.01, 0.1)]).trainings(size)
+        together = _losses(trainings, device, workload, width)
+        alone = [_losses([trainings[lane]], device, workload, width)[0] for lane in range(n_replayed)]
+        equal = sum(each.tobytes() == together[lane].tobytes() for lane, each in enumerate(alone))
+        found[name] = {"replayed": n_replayed, "equal": equal, "width": width}
+    return found
+
+
+def _losses(
+    trainings: list[Training[Any]], device: str, workload: Workload[Any] = PAIRS, width: int | None = 64
+) -> Any:
+    """(L, P) losses of whole trainings, at all probes."""
     graphs = Graphs() if device.startswith("cuda") else None
-    pack = Pack(PAIRS, trainings, device, programs=graphs, width=64)
+    pack = Pack(workload, trainings, device, programs=graphs, width=width)
     while not pack.advance(1000):
         pass
     return pack.result().evidence.metrics["loss"]

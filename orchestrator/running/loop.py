@@ -295,7 +295,7 @@ class SweepLoop:
                 self._sizes.trained(report.lane_steps)
                 if order.checkpoint is None:
                     work = self._pruning.lane_steps(order, report)
-                    self._sizer(order).measured(len(order.tasks), work / report.seconds)
+                    self._sizer(order).measured(len(order.tasks), work / report.seconds, report.memory)
                 self._ended.append((order, report.rows))
             case Raised():
                 self._isolate(order, report)

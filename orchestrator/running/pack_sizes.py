@@ -22,6 +22,7 @@ from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
 from attnsweep.orchestrator.storage.user_state import state_folder
 from attnsweep.orchestrator.training.identity import Shape
 from attnsweep.search_spaces.replication import n_wanted
+from attnsweep.workloads.engine.device_memory import MemoryOfPacks, PackMemory
 from attnsweep.workloads.errors import UserError
 
 _FILE = "pack_sizes.json"
@@ -176,6 +177,8 @@ def _sizes_in(kept: _Sizes) -> object:
 class PackSizer:
     """Finds the pack size that trains one shape fastest: doubles it while that trains more steps per second.
 
+    On a GPU the peaks of packs of two sizes predict the largest one that fits; one that did not fit is halved.
+
     Args:
         fixed: The size to use throughout; `None` finds one.
         measured: What an earlier run found.
@@ -190,6 +193,8 @@ class PackSizer:
         self._fixed, self._slack = fixed, slack
         self._rates: dict[int, float] = {} if measured is None else dict(measured.rates)
         self._limit = fixed or (self.largest if measured is None else measured.limit)
+        self._peaks: dict[int, int] = {}
+        self._fitting = self._limit
 
     @property
     def found(self) -> Measured | None:
@@ -208,11 +213,19 @@ class PackSizer:
             return self._limit
         wanted = self._wanted()
         # A few trainings left over join the last pack: a small pack costs nearly as much as a full one.
-        is_last = fair_share <= min(self._last_may_be * wanted, self._limit)
+        is_last = fair_share <= min(self._last_may_be * wanted, self._most)
         return max(fair_share if is_last else wanted, 1)
 
-    def measured(self, n_lanes: int, lane_steps_per_second: float) -> None:
-        """Learns from the speed of a trained pack, if the pack had the wanted size."""
+    def measured(self, n_lanes: int, lane_steps_per_second: float, memory: PackMemory | None = None) -> None:
+        """Learns from the speed of a trained pack, if the pack had the wanted size.
+
+        Args:
+            n_lanes: Of the pack.
+            lane_steps_per_second: At which it trained.
+            memory: What it took of a GPU's memory.
+        """
+        if memory is not None:
+            self._limit_to(memory)
         if not self._wanted() - self._slack <= n_lanes <= self._wanted():
             return
         n_lanes = self._wanted()
@@ -225,9 +238,22 @@ class PackSizer:
         """Never makes a pack of this size again."""
         self._limit = min(self._limit, max(n_lanes // 2, 1))
 
+    def _limit_to(self, memory: PackMemory) -> None:
+        """Once packs of two widths are known: makes no pack that would not fit."""
+        self._peaks[memory.width] = memory.peak
+        narrow, wide = min(self._peaks), max(self._peaks)
+        if narrow < wide:
+            model = MemoryOfPacks.of((narrow, self._peaks[narrow]), (wide, self._peaks[wide]))
+            # A pack is as wide as a power of two. What has fitted fits.
+            self._fitting = max(1 << (model.most_lanes(memory.free).bit_length() - 1), wide)
+
+    @property
+    def _most(self) -> int:
+        return min(self._limit, self._fitting)
+
     def _wanted(self) -> int:
         if not self._rates:
-            return min(self.smallest, self._limit)
+            return min(self.smallest, self._most)
         best = max(self._rates, key=lambda size: self._rates[size])
         double = best * 2
-        return double if best == max(self._rates) and double <= self._limit else min(best, self._limit)
+        return double if best == max(self._rates) and double <= self._most else min(best, self._most)

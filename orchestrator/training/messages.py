@@ -10,6 +10,7 @@ if TYPE_CHECKING:
 
     from attnsweep.orchestrator.storage.environment import Engine
     from attnsweep.orchestrator.training.identity import Shape, Task
+    from attnsweep.workloads.engine.device_memory import PackMemory
 
 CHECKPOINT_SECONDS = 120.0
 """Seconds between two checkpoints of a pack: a lost machine costs at most this much work."""
@@ -119,11 +120,12 @@ class Rows:
 
 @dataclass(frozen=True)
 class Trained:
-    """A finished pack: its rows and the speed it ran at."""
+    """A finished pack: its rows, the speed it ran at, and what it took of a GPU's memory."""
 
     rows: Rows
     lane_steps: int
     seconds: float
+    memory: "PackMemory | None" = None
 
 
 @dataclass(frozen=True)

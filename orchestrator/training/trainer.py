@@ -24,6 +24,7 @@ from attnsweep.orchestrator.training.messages import (
 from attnsweep.orchestrator.training.rows import PackContext, ended_rows, standings
 from attnsweep.workloads.engine.checkpoint import CheckpointError, from_bytes, to_bytes
 from attnsweep.workloads.engine.contract import Workload
+from attnsweep.workloads.engine.device_memory import PackMemory, memory_of
 from attnsweep.workloads.engine.pack import Pack
 from attnsweep.workloads.engine.process import training_settings
 from attnsweep.workloads.engine.step_programs import step_programs
@@ -64,6 +65,7 @@ class Trainer:
         self._device = device
         self._checkpoint_seconds = checkpoint_seconds
         self._programs = step_programs(device, blocks=run.engine == "blocks")
+        self._memory, self._free = memory_of(device), 0
         self._order: PackOrder | None = None
         self._pack: Pack[Any] | None = None
         self._told_step = 0
@@ -94,6 +96,9 @@ class Trainer:
             n_trainers: How many report to the same driver.
         """
         self._order, self._pack = order, None
+        if self._memory is not None:
+            self._memory.begin()
+            self._free = self._memory.free()
         self._slice_seconds = slice_seconds(n_trainers)
         self._started = time.perf_counter()
         self._saves_at = self._started + self._checkpoint_seconds
@@ -176,7 +181,7 @@ class Trainer:
 
     def _begun(self, order: PackOrder) -> Pack[Any]:
         trainings = [task.training for task in order.tasks]
-        width = width_on(self._device, order.as_in or len(trainings))
+        width = self._width_of(order)
         prune_at = [task.pruned_step for task in order.tasks]
         if order.checkpoint is not None:
             with contextlib.suppress(CheckpointError):
@@ -184,12 +189,20 @@ class Trainer:
                 return Pack.resumed(self._workload, trainings, state, self._device, self._programs, width, prune_at)
         return Pack(self._workload, trainings, self._device, programs=self._programs, width=width, prune_at=prune_at)
 
+    def _width_of(self, order: PackOrder) -> int | None:
+        return width_on(self._device, order.as_in or len(order.tasks))
+
+    def _memory_of(self, order: PackOrder) -> PackMemory | None:
+        if self._memory is None:
+            return None
+        return PackMemory(self._width_of(order) or len(order.tasks), self._memory.peak(), self._free)
+
     def _ended(self, order: PackOrder, pack: Pack[Any]) -> Trained:
         result = pack.result()
         context = PackContext.of(self._run, order.pack, self._device, platform.node(), _model_of(self._device))
         rows = ended_rows(self._workload, order.tasks, pack, result, context)
         self._order = self._pack = None
-        return Trained(rows, result.lane_steps, time.perf_counter() - self._started)
+        return Trained(rows, result.lane_steps, time.perf_counter() - self._started, self._memory_of(order))
 
     def _train_slice(self, pack: Pack[Any]) -> bool:
         """Trains a slice, up to a probe that the pack waits at, or until it is to leave; returns whether all trainings

@@ -81,7 +81,7 @@ def compare(sweep: SweepDirectory, directory: Path, name: str) -> Comparison:
                 for scale, words in _WHAT_IS_SCALED.items()
                 if any(c.attention_scale == scale for c in cells_of(curves))
             ),
-            "Each training has its own test strings, the same at every epoch; the authors draw new ones each time.",
+            "Each training draws new test strings at every epoch shown, as in the authors' code.",
             f"An epoch is {STEPS_PER_EPOCH} steps of one string. The paper does not say how many epochs Figure 4 "
             "shows; the default of the authors' script is 100.",
             f"Read as: 'near chance', a mean accuracy within {NEAR_CHANCE[0]:g}..{NEAR_CHANCE[1]:g}; '~0', below "

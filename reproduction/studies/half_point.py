@@ -7,13 +7,18 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import optimize, special
 
+from attnsweep.orchestrator.analysis.logistic import fit_logistic
+from attnsweep.orchestrator.analysis.sandwich import clustered_covariance
+
 Floats = NDArray[np.float64]
 
 _CURVE, _STEPS = 3.84, 2.27
 """The 95% quantiles of the likelihood ratio: chi squared, and that of Banerjee & Wellner."""
+_LEAST_FREEDOM = 2.0
+"""Degrees of freedom of Student's t where hardly any trial is near the border. With 1, intervals span all trials."""
 
 
-def half_point(x: Floats, holds: Floats) -> tuple[float, float, float]:
+def half_point(x: Floats, holds: Floats, *, of_trials: bool = False) -> tuple[float, float, float]:
     """Where a falling curve through (x, holds), (R,) each, crosses one half, with its 95% interval.
 
     The curve may be logistic, or fall faster on either side: a sampler that looks for a border may leave a gap about
@@ -26,8 +31,10 @@ def half_point(x: Floats, holds: Floats) -> tuple[float, float, float]:
     logistic border out. No such curve is to be trusted then, and border and interval are those of any share that falls,
     by the likelihood ratio of Banerjee & Wellner 2001: an interval two to four times as wide.
 
-    Trainings at one value of x have to be independent: where they end alike (intra-trial correlation 0.4, 32 trials x
-    4) the interval covers in 76% of cases only.
+    With `of_trials` each value of x is a trial whose trainings may end alike, because something else differs between
+    trials too. The likelihood ratio is then divided by how much larger the border's variance is than that of
+    independent trainings (Chandler & Bate 2007), by `clustered_covariance`, and compared with the square of Student's t
+    at the number of trials that decide the border. Where trials are separated, they count as one training each.
     """
     values, place = np.unique(x, return_inverse=True)
     n = np.bincount(place).astype(np.float64)
@@ -35,11 +42,28 @@ def half_point(x: Floats, holds: Floats) -> tuple[float, float, float]:
     borders = np.linspace(x.min(), x.max(), 401)
     profiles = _profiles(borders, values, n, k)
     profile = np.min(profiles, axis=0)
-    inside = borders[profile <= profile.min() + _CURVE * _dispersion(profile.min(), n, k, 2)]
+    least = _widening(values, n, k) if of_trials else 1.0
+    inside = borders[profile <= profile.min() + _CURVE * _dispersion(profile.min(), n, k, 2, least)]
     border = float(borders[profiles[0].argmin()])
     if not inside[0] <= border <= inside[-1]:
-        return _of_any_share(values, n, k)
+        return _of_any_share(values, n, k, least)
     return border, float(inside[0]), float(inside[-1])
+
+
+def _widening(values: Floats, n: Floats, k: Floats) -> float:
+    """By how much trials widen the threshold of the likelihood ratio; at least 1."""
+    design = np.column_stack([np.ones_like(values), values])
+    fitted = fit_logistic(design, n, k)
+    is_separated = values[k > 0].max(initial=-np.inf) <= values[k < n].min(initial=np.inf)
+    if is_separated or not fitted.has_converged:
+        return float(n.mean())
+    # The direction in which the border moves, but for its length.
+    border = np.array([1.0, -fitted.coefficients[0] / fitted.coefficients[1]])
+    spread = border @ clustered_covariance(fitted, design, n, k) @ border
+    weight = n * fitted.probability * (1 - fitted.probability)
+    n_deciding = weight.sum() ** 2 / np.square(weight).sum()
+    quantile = special.stdtrit(max(n_deciding - 1, _LEAST_FREEDOM), 0.975) ** 2
+    return float(spread / (border @ np.linalg.solve(fitted.information, border)) * quantile / _CURVE)
 
 
 def _profiles(borders_B: Floats, values: Floats, n: Floats, k: Floats) -> list[Floats]:
@@ -49,10 +73,10 @@ def _profiles(borders_B: Floats, values: Floats, n: Floats, k: Floats) -> list[F
     return [_deviance(log_shares, n, k).min(1) for log_shares in _curves(predictor)]
 
 
-def _of_any_share(values: Floats, n: Floats, k: Floats) -> tuple[float, float, float]:
+def _of_any_share(values: Floats, n: Floats, k: Floats, least: float) -> tuple[float, float, float]:
     """The border between two of the values, and its interval."""
     share = _falling(k, n)
-    dispersion = _dispersion(float(_deviance(_logarithms(share), n, k)), n, k, len(np.unique(share)))
+    dispersion = _dispersion(float(_deviance(_logarithms(share), n, k)), n, k, len(np.unique(share)), least)
     profile = np.array([_deviance(_logarithms(_share_with_border(at, n, k)), n, k) for at in range(1, len(values))])
     inside = np.flatnonzero(profile <= profile.min() + _STEPS * dispersion)
     best = np.flatnonzero(profile <= profile.min() + 1e-9)
@@ -71,10 +95,10 @@ def _falling(k: Floats, n: Floats) -> Floats:
     return np.clip(found, 0.0, 1.0)
 
 
-def _dispersion(deviance: float, n: Floats, k: Floats, n_parameters: int) -> float:
-    """By how much shares scatter about a fit more than chance; at least 1."""
+def _dispersion(deviance: float, n: Floats, k: Floats, n_parameters: int, least: float) -> float:
+    """By how much shares scatter about a fit more than chance, at least so much."""
     saturated = float(_deviance(_logarithms(k / n), n, k))
-    return max(1.0, (deviance - saturated) / max(len(n) - n_parameters, 1))
+    return max(least, (deviance - saturated) / max(len(n) - n_parameters, 1))
 
 
 def _logarithms(share: Floats) -> tuple[Floats, Floats]:

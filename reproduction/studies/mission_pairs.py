@@ -63,12 +63,12 @@ class Trials:
     loss: Floats
 
     @classmethod
-    def read(cls, sweep: SweepDirectory) -> "Trials":
-        """Those of a ledger."""
+    def read(cls, sweep: SweepDirectory, at_most: int | None = None) -> "Trials":
+        """Those of a ledger, or the first of them."""
         with SweepData.open(sweep.place).reading() as connection:
             columns = list(zip(*connection.execute(_TRIALS).fetchall(), strict=True))
         texts = (2, 3, 4)
-        return cls(*(np.array(each, str if at in texts else np.float64) for at, each in enumerate(columns)))
+        return cls(*(np.array(each[:at_most], str if at in texts else float) for at, each in enumerate(columns)))
 
 
 def reproduce(directory: Path, console: Console) -> Comparison:
@@ -88,7 +88,12 @@ def compare(sweep: SweepDirectory, directory: Path) -> Comparison:
     return Comparison(
         title="Initialization, LayerNorm's epsilon, attention's scale and precision at once: who ends at the zero?",
         source="attnsweep, docs/mission.md",
-        rows=[*_overall(trials), *_moves(trials, model), *_borders(trials)],
+        rows=[
+            *_overall(trials),
+            *(() if model is None else _moves(trials, model)),
+            one_border(trials),
+            *_borders(trials),
+        ],
         tables=[("By initialization", _by_sigma(trials)), ("What moves the border together", _pairs(trials, parts))],
         figures=figures,
         notes=[
@@ -109,15 +114,35 @@ def derived_factors(loss: float) -> Mapping[str, float]:
     return {"float32": (seen["float32"] / seen["float64"]) ** exponent, "layer_norm_eps": 1.0, **by_scale}
 
 
-def _model(trials: Trials) -> tuple[dict[str, Floats], BorderModel]:
-    """The parameters as columns (T, terms) by name, and the border with all of them."""
+def moved(trials: Trials) -> Floats:
+    """(T,) each trial's sigma over what the derived factors multiply its border by: all have one border then."""
+    factors = derived_factors(float(np.nanmedian(trials.loss)))
+    by_scale = np.array([factors.get(f"scale {each}", 1.0) for each in trials.scale])
+    return np.asarray(trials.sigma / by_scale / np.where(trials.dtype == "float32", factors["float32"], 1.0))
+
+
+def one_border(trials: Trials) -> ComparedValue:
+    """The border of all trials together."""
+    name = "border in float64, scale one, of all trials moved there by the derived factors"
+    return _border(name, moved(trials), trials.n, trials.n_zero)
+
+
+def _model(trials: Trials) -> tuple[dict[str, Floats], BorderModel | None]:
+    """The parameters as columns (T, terms) by name, and the border with all of them; `None` if trials are too few."""
     parts = {
         "dtype": _column(trials.dtype == "float32"),
         "layer_norm_eps": _column(np.log10(trials.eps / _TYPICAL_EPS)),
         "attention_scale": np.column_stack([trials.scale == name for name in SCALES[1:]]).astype(np.float64),
         "variant": _column(trials.variant == "solution_3"),
     }
-    return parts, fit_border(trials.sigma, np.column_stack(list(parts.values())), trials.n, trials.n_zero)
+    return parts, _fitted(trials, np.column_stack(list(parts.values())))
+
+
+def _fitted(trials: Trials, terms: Floats) -> BorderModel | None:
+    try:
+        return fit_border(trials.sigma, terms, trials.n, trials.n_zero)
+    except ValueError:
+        return None
 
 
 def _column(values: NDArray[np.generic]) -> Floats:
@@ -153,15 +178,14 @@ def _borders(trials: Trials) -> Iterator[ComparedValue]:
     cells = [(dtype, scale, trials.dtype == dtype, trials.scale == scale) for dtype in DTYPES for scale in SCALES]
     cells += [(each, scale, trials.variant == each, trials.scale == scale) for each in VARIANTS for scale in SCALES]
     for first, second, *chosen in cells:
-        is_inside = chosen[0] & chosen[1]
-        repeats = trials.n[is_inside].astype(int)
-        sigma = np.repeat(np.log(trials.sigma[is_inside]), repeats)
-        counts = zip(repeats, trials.n_zero[is_inside].astype(int), strict=True)
-        holds = np.concatenate([np.arange(n) < k for n, k in counts]).astype(np.float64)
-        value, low, high = np.exp(half_point(sigma, holds))
-        yield ComparedValue(
-            name=f"border, {first}, scale {second}", published=None, ours=float(value), low=float(low), high=float(high)
-        )
+        inside = chosen[0] & chosen[1]
+        yield _border(f"border, {first}, scale {second}", trials.sigma[inside], trials.n[inside], trials.n_zero[inside])
+
+
+def _border(name: str, sigma: Floats, n: Floats, k: Floats) -> ComparedValue:
+    holds = np.concatenate([np.arange(size) < count for size, count in zip(n, k, strict=True)]).astype(np.float64)
+    value, low, high = np.exp(half_point(np.repeat(np.log(sigma), n.astype(int)), holds, of_trials=True))
+    return ComparedValue(name=name, published=None, ours=float(value), low=float(low), high=float(high))
 
 
 def _by_sigma(trials: Trials) -> list[list[str]]:
@@ -184,12 +208,9 @@ def _pairs(trials: Trials, parts: Mapping[str, Floats]) -> list[list[str]]:
     found: list[float | None] = []
     for pair in pairs:
         joint = products(parts, pair)
-        try:
-            model = fit_border(trials.sigma, np.column_stack([main, joint]), trials.n, trials.n_zero)
-        except ValueError:
-            found.append(None)
-        else:
-            found.append(model.p_value(range(main.shape[1], main.shape[1] + joint.shape[1])))
+        model = _fitted(trials, np.column_stack([main, joint]))
+        terms = range(main.shape[1], main.shape[1] + joint.shape[1])
+        found.append(None if model is None else model.p_value(terms))
     cells = zip(pairs, found, adjusted(found), strict=True)
     return [["pair", "p", "adjusted (Holm)"], *([" x ".join(pair), _p(p), _p(holm)] for pair, p, holm in cells)]
 

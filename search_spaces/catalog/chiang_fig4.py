@@ -23,6 +23,7 @@ def sweep() -> Sweep:
             "test_batch_size": 100,
             "longest_test_length": 1000,
             "test_ladder": False,
+            "fresh_test_strings": True,
             # The figure shows all curves to the last epoch.
             "stop_when_solved": False,
         },

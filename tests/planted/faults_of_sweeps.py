@@ -167,8 +167,8 @@ FAULTS_OF_SWEEPS = (
     Fault(
         "a value told other than the rows have it is no fault",
         "orchestrator/audit/check_trials.py",
-        "(value := ended.value(books.directory.spec.objective)) != trial.value",
-        "(value := ended.value(books.directory.spec.objective)) is None",
+        "trial.value not in (values := _values(books.directory, ended))",
+        "None in (values := _values(books.directory, ended))",
         _AUDIT,
     ),
     Fault(
@@ -237,7 +237,7 @@ FAULTS_OF_SWEEPS = (
     Fault(
         "an interaction of what single parameters already explain",
         "orchestrator/analysis/rates/interaction.py",
-        "(extra - main @ projection)",
+        "extra - main @ projection",
         "extra",
         (f"{_RATES}/test_interaction.py",),
     ),

@@ -10,7 +10,6 @@ import torch
 from rich.console import Console
 
 from attnsweep.reproduction.studies import metric, metric_flow, metric_full, metric_law, metric_slopes, precision
-from attnsweep.reproduction.studies.half_point import half_point
 from attnsweep.reproduction.studies.metric_border import factored_exponent
 from attnsweep.reproduction.studies.metric_law import RunawayLaw, coordinates
 from attnsweep.workloads.category_pairs.positions_only import PositionsOnly
@@ -204,37 +203,3 @@ def test_a_float32_state_frees_what_gradient_descent_in_bfloat16_holds() -> None
     border, with_state = precision.first_order_rows((0.1, 0.005), range(4))
     assert 0.005 < float(border.ours) < 0.1
     assert with_state.ours == 0.0
-
-
-@pytest.mark.simulation
-@pytest.mark.parametrize("towards", [1, -1])
-def test_the_border_is_covered_where_the_curve_is_not_logistic_and_no_value_is_near(towards: int) -> None:
-    """Two clusters of trials on either side of the border, as the sampler `boundary` may leave them."""
-    values = np.repeat(np.array([-2.0, -0.9, -0.8, 0.45, 0.5, 2.0]), 16)
-    share = 0.5 ** np.exp(1.5 * values) if towards == 1 else 1 - 0.5 ** np.exp(-1.5 * values)
-    n_covered, random = 0, np.random.default_rng(0)
-    for _ in range(60):
-        _, low, high = half_point(values, (random.random(values.size) < share).astype(float))
-        n_covered += low <= 0 <= high
-    assert n_covered >= 54
-
-
-def test_the_border_of_a_logistic_share_is_found() -> None:
-    x = np.linspace(-4, 4, 400)
-    holds = np.random.default_rng(0).random(400) < 1 / (1 + np.exp(3 * (x - 0.7)))
-    border, low, high = half_point(x, holds.astype(float))
-    assert low < 0.7 < high
-    assert high - low < 1
-    assert math.isclose(border, 0.7, abs_tol=0.4)
-
-
-def test_the_border_of_pooled_groups_is_that_of_any_share_that_falls() -> None:
-    """Three groups with borders of their own: the best curve's interval is [-1.08, -0.62], the logistic border -0.6."""
-    x = np.linspace(-4, 4, 41)
-    share = np.array([0.3, 0.5, 0.2]) @ (1 / (1 + np.exp(4 * (x - np.array([[0.0], [-2.0], [2.0]])))))
-    is_held = np.arange(10)[:, np.newaxis] < np.round(10 * share)
-    border, low, high = half_point(np.tile(x, 10), is_held.ravel().astype(float))
-    truth = np.interp(-0.5, -share, x)
-    assert low < min(border, truth) < max(border, truth) < high
-    assert low < -1.2
-    assert high > -0.3

@@ -7,8 +7,9 @@ import pytest
 import torch
 from numpy.typing import NDArray
 
+from attnsweep.reproduction.studies import mission_samplers
 from attnsweep.reproduction.studies.border_model import BorderModel, fit_border, products
-from attnsweep.reproduction.studies.mission_pairs import derived_factors
+from attnsweep.reproduction.studies.mission_pairs import DTYPES, SCALES, Trials, derived_factors, moved, one_border
 from attnsweep.reproduction.studies.positional_power import planted
 from attnsweep.workloads.diagnostics.roles import Sentences
 
@@ -94,3 +95,35 @@ def test_attention_is_planted_where_there_is_a_key(offset: int) -> None:
     edge = 0 if offset < 0 else 2
     expected[edge, edge] = 1.0
     assert torch.equal(found, expected)
+
+
+def planted_pairs(n_trials: int) -> Trials:
+    """Trials whose border is 0.0075 in float64 with scale one, and elsewhere by the derived factors; it is sharp."""
+    random = np.random.default_rng(2)
+    sigma = 10 ** random.uniform(-4, 0, n_trials)
+    scale, dtype = random.choice(SCALES, n_trials), random.choice(DTYPES, n_trials)
+    factors = derived_factors(0.9)
+    border = 0.0075 * np.array([factors.get(f"scale {each}", 1.0) for each in scale])
+    border *= np.where(dtype == "float32", factors["float32"], 1.0)
+    n, is_zero = np.full(n_trials, 4.0), sigma < border
+    loss = np.where(is_zero, 0.9, np.nan)
+    return Trials(sigma, sigma, scale, dtype, np.full(n_trials, "solution_1"), n, n * is_zero, n * ~is_zero, loss)
+
+
+def test_trials_moved_by_the_derived_factors_have_one_border() -> None:
+    trials = planted_pairs(128)
+    assert ((moved(trials) < 0.0075) == (trials.n_zero > 0)).all()
+    found = one_border(trials)
+    assert found.low is not None
+    assert found.high is not None
+    assert found.low < 0.0075 < found.high < 1.5 * found.low
+
+
+def test_a_sampler_is_judged_by_what_its_trials_found() -> None:
+    trials = planted_pairs(64)
+    rows = {row.name: row.ours for row in mission_samplers.rows_of(trials)}
+    is_free = trials.n_zero == 0
+    found = rows["trials of 64, and of the last 16: no training ends at the zero"]
+    assert found == f"{is_free.sum()}, {is_free[-16:].sum()}"
+    away = np.median(np.abs(np.log10(moved(trials)[-16:] / 0.0075)))
+    assert rows["median distance of the last 16 from the border, decades"] == pytest.approx(away, abs=0.1)

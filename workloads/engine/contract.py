@@ -261,6 +261,15 @@ class Workload(ABC, Generic[P]):
         del lanes
         return {}
 
+    def fresh_eval_batch(self, lanes: Lanes[P], step: int) -> Batch:
+        """What replaces parts of `eval_batch` at the probe at this step, (L, ...) by name; by default nothing.
+
+        The reference levels do not see it. Take it from `lanes.streams` at this step, so that it does not depend on
+        the other probes.
+        """
+        del lanes, step
+        return {}
+
     def split(self, parameters: P) -> Split | None:
         """What a compiled loss may take in parts: the loss on all rows must be the mean of the losses on equal parts.
 

@@ -1,6 +1,6 @@
 """How many trainings fit the memory of a device, found from what two small packs of them take.
 
-No command uses it. It is tested with a stand-in for CUDA's counters, on CPUs.
+Sweeps on GPUs use it from the second size of packs on. It is tested with a stand-in for CUDA's counters, on CPUs.
 `benchmarks/gpu.py` compares what it predicts with what larger packs take.
 """
 
@@ -18,8 +18,11 @@ _SHARE = 0.9
 class DeviceMemory(Protocol):
     """The memory of a device."""
 
-    def peak_of(self, run: Callable[[], object]) -> int:
-        """The most bytes that `run` had allocated at once, besides those from before."""
+    def begin(self) -> None:
+        """Begins to count."""
+
+    def peak(self) -> int:
+        """The most bytes that were allocated at once since `begin`, besides those from before."""
 
     def free(self) -> int:
         """Bytes that this process can still allocate."""
@@ -33,14 +36,16 @@ class CudaMemory:
     """
 
     def __init__(self, device: str) -> None:
-        self._device = device
+        self._device, self._before = device, 0
 
-    def peak_of(self, run: Callable[[], object]) -> int:
+    def begin(self) -> None:
         """See `DeviceMemory`."""
-        before = torch.cuda.memory_allocated(self._device)
+        self._before = torch.cuda.memory_allocated(self._device)
         torch.cuda.reset_peak_memory_stats(self._device)
-        run()
-        return torch.cuda.max_memory_allocated(self._device) - before
+
+    def peak(self) -> int:
+        """See `DeviceMemory`."""
+        return torch.cuda.max_memory_allocated(self._device) - self._before
 
     def free(self) -> int:
         """See `DeviceMemory`."""
@@ -48,6 +53,33 @@ class CudaMemory:
         # What the allocator has kept of freed tensors is free for the next ones.
         kept = torch.cuda.memory_reserved(self._device) - torch.cuda.memory_allocated(self._device)
         return free + kept
+
+
+def memory_of(device: str) -> DeviceMemory | None:
+    """The memory of a device; `None` if nobody counts it, as on a CPU."""
+    return CudaMemory(device) if device == "cuda" else None
+
+
+def peak_of(memory: DeviceMemory, run: Callable[[], object]) -> int:
+    """The most bytes that `run` had allocated at once."""
+    memory.begin()
+    run()
+    return memory.peak()
+
+
+@dataclass(frozen=True)
+class PackMemory:
+    """What a pack took.
+
+    Attributes:
+        width: The lanes that it computed.
+        peak: Bytes that it had allocated at once.
+        free: Bytes that were free before it was built.
+    """
+
+    width: int
+    peak: int
+    free: int
 
 
 @dataclass(frozen=True)
@@ -72,7 +104,7 @@ class MemoryOfPacks:
             sizes: Of the two, the smaller one first.
         """
         few, many = sizes
-        return cls.of((few, memory.peak_of(partial(train, few))), (many, memory.peak_of(partial(train, many))))
+        return cls.of((few, peak_of(memory, partial(train, few))), (many, peak_of(memory, partial(train, many))))
 
     @classmethod
     def of(cls, small: tuple[int, int], large: tuple[int, int]) -> Self:

@@ -340,8 +340,9 @@ class Pack(Generic[P]):
             self._record.add_progress(probe, position, is_finite[: position.size], n_steps[: position.size])
 
     def _probe(self) -> dict[str, NDArray[np.float64]]:
+        fresh = self._workload.fresh_eval_batch(self._lanes, self._probe_steps[self._next_probe])
         descended = measurable(self._optimizer.descended())
-        batch = measurable(self._eval_batch) | prefixed(DESCENDED, descended)
+        batch = measurable(self._eval_batch | fresh) | prefixed(DESCENDED, descended)
         leaf = measurable({ROWS: self._rows.detach()})[ROWS].requires_grad_()
         eval_loss_A, measures = self._examine(self._layout.views(leaf), measurable(self._buffers), batch)
         eval_loss_A, gradient = descent("eval_loss", eval_loss_A, leaf)
@@ -349,16 +350,9 @@ class Pack(Generic[P]):
             loss_A = descended["train_loss"] if descended else self._train_loss()
             if self._at_own_probe:
                 self._optimizer.observe(loss_A.masked_fill(eval_loss_A < self._least_loss, torch.nan))
-            return to_numpy(
-                {
-                    "loss": loss_A,
-                    "eval_loss": eval_loss_A,
-                    "grad_norm": norm_per_lane({ROWS: gradient}),
-                    "param_norm": norm_per_lane({ROWS: leaf}),
-                    **self._conserved.measured(self._position, self._active(self._layout.views(leaf))),
-                    **measures,
-                }
-            )
+            norms = {"grad_norm": norm_per_lane({ROWS: gradient}), "param_norm": norm_per_lane({ROWS: leaf})}
+            conserved = self._conserved.measured(self._position, self._active(self._layout.views(leaf)))
+            return to_numpy({"loss": loss_A, "eval_loss": eval_loss_A, **norms, **conserved, **measures})
 
     def _train_loss(self) -> Tensor:
         batch = self._batch_at(self._optimizer.batch_step(self._probe_steps[self._next_probe]))

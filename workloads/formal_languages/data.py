@@ -43,12 +43,16 @@ def training_batches(lanes: LanguageLanes, steps: range) -> list[Batch]:
 
 def evaluation_batch(lanes: LanguageLanes) -> Batch:
     """Strings of training length, and strings of each test length under the names `<length>/...`."""
+    return _strings(lanes, "eval", _own_lengths(lanes), lanes.shared.eval_batch_size) | strings_of_test_lengths(lanes)
+
+
+def strings_of_test_lengths(lanes: LanguageLanes, step: int = 0) -> Batch:
+    """Strings of each test length, drawn for the probe at this step."""
     shared = lanes.shared
-    own = _own_lengths(lanes)
-    found = _strings(lanes, "eval", own, shared.eval_batch_size)
+    found: Batch = {}
     for length in shared.test_lengths:
-        lengths = Lengths(torch.full_like(own.of_lane, length), length)
-        strings = _strings(lanes, f"test/{length}", lengths, shared.test_batch_size)
+        lengths = Lengths(torch.full((len(lanes.trainings),), length, device=lanes.device), length)
+        strings = _strings(lanes, f"test/{length}", lengths, shared.test_batch_size, step)
         found |= {f"{length}/{name}": value for name, value in strings.items() if name != "odds"}
     return found
 
@@ -69,11 +73,11 @@ def _own_lengths(lanes: LanguageLanes) -> Lengths:
     return Lengths(lanes.tensor("train_length", torch.int64), longest)
 
 
-def _strings(lanes: LanguageLanes, stream: str, lengths: Lengths, n_strings: int) -> Batch:
-    """`_labelled` at step 0, without the axis of steps; draws a few lanes at a time."""
-    every = torch.arange(len(lanes.trainings), device=lanes.device)
+def _strings(lanes: LanguageLanes, stream: str, lengths: Lengths, n_strings: int, step: int = 0) -> Batch:
+    """`_labelled` at one step, without the axis of steps; draws a few lanes at a time."""
+    every, steps = torch.arange(len(lanes.trainings), device=lanes.device), range(step, step + 1)
     parts = [
-        _labelled(lanes.select(some), stream, Lengths(lengths.of_lane[some], lengths.longest), n_strings, range(1))
+        _labelled(lanes.select(some), stream, Lengths(lengths.of_lane[some], lengths.longest), n_strings, steps)
         for some in torch.split(every, _ON_A_CPU if lanes.device.type == "cpu" else _LANES_AT_ONCE)
     ]
     return {name: torch.cat([part[name] for part in parts])[:, 0] for name in parts[0]}

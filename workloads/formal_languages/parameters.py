@@ -62,6 +62,12 @@ class FormalLanguagesParameters(TrainingParameters):
     test_ladder: bool = parameter(
         True, "whether to test at those of the lengths 10, 30, 100, 300, 1000 below the longest, too", static=True
     )
+    fresh_test_strings: bool = parameter(
+        False,
+        "whether each probe draws new strings of the test lengths, as the paper does; false = the same at every probe",
+        static=True,
+        since="0.2",
+    )
     tokens: str = parameter(
         "auto",
         "a token for each kind with its count, or for each position; auto = kinds where the language has few",

@@ -14,7 +14,12 @@ from attnsweep.workloads.diagnostics import outcomes
 from attnsweep.workloads.engine.contract import Batch, Evidence, HeadScores, Lanes, Verdicts, Workload
 from attnsweep.workloads.engine.initialization import draw_parameters
 from attnsweep.workloads.engine.optimizers import State
-from attnsweep.workloads.formal_languages.data import evaluation_batch, tokens_of, training_batches
+from attnsweep.workloads.formal_languages.data import (
+    evaluation_batch,
+    strings_of_test_lengths,
+    tokens_of,
+    training_batches,
+)
 from attnsweep.workloads.formal_languages.encoder import Encoder, EncoderShape, default_parameters
 from attnsweep.workloads.formal_languages.heads import SCORE_NAMES, first_attention, score_heads
 from attnsweep.workloads.formal_languages.identities import identities_of
@@ -94,6 +99,10 @@ class FormalLanguages(Workload[FormalLanguagesParameters]):
 
     def eval_batch(self, lanes: Lanes[FormalLanguagesParameters]) -> Batch:
         return evaluation_batch(lanes)
+
+    def fresh_eval_batch(self, lanes: Lanes[FormalLanguagesParameters], step: int) -> Batch:
+        """New strings of the test lengths where `fresh_test_strings` asks for them."""
+        return strings_of_test_lengths(lanes, step) if lanes.shared.fresh_test_strings else {}
 
     def loss(self, module: nn.Module, batch: Batch) -> Tensor:
         """Cross-entropy in nats, as in PyTorch; the mean over strings."""

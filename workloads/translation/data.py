@@ -13,6 +13,7 @@ from torch import Tensor
 from attnsweep.workloads.engine.contract import Batch, Lanes
 from attnsweep.workloads.translation.buckets import Bucket, Passes, by_length
 from attnsweep.workloads.translation.corpus import PAD, VALID
+from attnsweep.workloads.translation.dropout import masks
 from attnsweep.workloads.translation.lookup import StudiedCorpus, studied_corpus
 from attnsweep.workloads.translation.losses import preceding
 from attnsweep.workloads.translation.parameters import TranslationParameters
@@ -20,17 +21,19 @@ from attnsweep.workloads.translation.parameters import TranslationParameters
 TranslationLanes = Lanes[TranslationParameters]
 
 _BLOCK = 64
-"""Steps drawn at once."""
+"""Steps drawn at once; with dropout one, since its masks are much larger than the words."""
 _EVAL_BUCKETS = 4
 
 
 def training_batches(lanes: TranslationLanes, steps: range) -> list[Batch]:
-    """The pairs of the first of these steps, one batch per step; every lane has its own order."""
+    """The pairs of the first of these steps, one batch per step, with the masks of dropout; every lane has its own
+    order."""
     shared = lanes.shared
     studied = studied_corpus(shared)
     passes = _passes(studied, shared.batch_size, shared.corpus_seed)
     turn = steps[0] // passes.steps
-    block = range(steps[0], min(steps[0] + _BLOCK, steps[-1] + 1, (turn + 1) * passes.steps))
+    at_once = 1 if shared.dropout else _BLOCK
+    block = range(steps[0], min(steps[0] + at_once, steps[-1] + 1, (turn + 1) * passes.steps))
     drawn_LN = lanes.streams.uniform("batch", (len(studied.train),), turn)
     order = _orders(_pairs(passes, lanes.device), drawn_LN)
     found = []
@@ -38,7 +41,8 @@ def training_batches(lanes: TranslationLanes, steps: range) -> list[Batch]:
         bucket, used = passes.bucket_at(step)
         first = used * shared.batch_size
         pairs_LB = order[bucket][:, first : first + shared.batch_size]
-        found.append(pairs_of(studied, pairs_LB, passes.buckets[bucket]))
+        words = pairs_of(studied, pairs_LB, passes.buckets[bucket])
+        found.append(words | masks(lanes, step, words))
     return found
 
 

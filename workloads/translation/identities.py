@@ -38,10 +38,14 @@ _KEYS_OF = {"encoder_self": "encoder_self", "decoder_self": "decoder_self", "enc
 
 def identities_of(parameters: TranslationParameters) -> tuple[Identity, ...]:
     """All that hold for a training with these parameters."""
-    return (*_of_streams(), *_of_heads(parameters), *_of_feed_forward(), *_of_norms(parameters))
+    return (*_of_streams(parameters), *_of_heads(parameters), *_of_feed_forward(), *_of_norms(parameters))
 
 
-def _of_streams() -> Iterator[Identity]:
+def _of_streams(parameters: TranslationParameters) -> Iterator[Identity]:
+    for name in ("word_weight_DV", "word_bias_V"):
+        yield RowSums(name=name, part=_part(name), because="softmax")
+    if parameters.dropout:
+        return  # What is masked has no mean that a norm would remove.
     for name in ("source_embedding_VD", "target_embedding_VD"):
         yield RowSums(name=name, part=_part(name))
     for layer in LAYERS:
@@ -50,8 +54,6 @@ def _of_streams() -> Iterator[Identity]:
     for layer in _FEED_FORWARD:
         for name in ("second_weight_WD", "second_bias_D"):
             yield RowSums(name=f"{name} of {layer}", part=_part(f"{layer}.{name}"))
-    for name in ("word_weight_DV", "word_bias_V"):
-        yield RowSums(name=name, part=_part(name), because="softmax")
 
 
 def _of_heads(parameters: TranslationParameters) -> Iterator[Identity]:

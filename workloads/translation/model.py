@@ -13,6 +13,7 @@ from attnsweep.workloads.engine.contract import Batch
 from attnsweep.workloads.engine.initialization import draw_parameters
 from attnsweep.workloads.engine.optimizers import State
 from attnsweep.workloads.engine.streams import Streams
+from attnsweep.workloads.translation.dropout import masks_of
 from attnsweep.workloads.translation.lookup import StudiedCorpus
 from attnsweep.workloads.translation.parameters import TranslationParameters
 from attnsweep.workloads.translation.sight import Structure, sights
@@ -49,12 +50,12 @@ class TranslationModel(nn.Module):
 
     def forward(self, batch: Batch) -> Tensor:
         """(B, T, V) logits of the word after each word read."""
-        logit_BTV: Tensor = self.translator(batch["source"], batch["read"], self._sights(batch))
+        logit_BTV: Tensor = self.translator(batch["source"], batch["read"], self._sights(batch), masks_of(batch))
         return logit_BTV
 
     def attention(self, batch: Batch) -> dict[str, Tensor]:
         """The attention weights (B, H, Q, K) of each layer."""
-        return self.translator.attention(batch["source"], batch["read"], self._sights(batch))
+        return self.translator.attention(batch["source"], batch["read"], self._sights(batch), masks_of(batch))
 
     def _sights(self, batch: Batch) -> dict[str, Sight]:
         return sights(self.structure, batch, self.translator.scale.dtype)

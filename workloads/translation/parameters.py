@@ -102,6 +102,14 @@ class TranslationParameters(TrainingParameters):
         since="0.2",
     )
     d_ffn: int = parameter(256, "width of the feed-forward parts", low=1, high=100_000, static=True)
+    dropout: float = parameter(
+        0.0,
+        "share of the entries set to 0 in training, of embeddings with positions and of each sublayer's output",
+        low=0.0,
+        high=0.9,
+        static=True,
+        since="0.2",
+    )
     layer_norm_eps: float = parameter(1e-6, "epsilon of LayerNorm, by layer_norm_convention", low=0.0)
     layer_norm_convention: str = parameter(
         "inside_root",

@@ -6,11 +6,13 @@ vocabulary.
 
     x' = x + Attention(LN(x)),  x'' = x' + FFN(LN(x')),  and LN once more at the end of encoder and decoder
 
-Source: Conti 2024, chapter 3 (its translator); Vaswani et al. 2017; pre-norm: Xiong et al. 2020, figure 1b. No dropout.
+Source: Conti 2024, chapter 3 (its translator); Vaswani et al. 2017; pre-norm: Xiong et al. 2020, figure 1b.
 """
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 
 import torch
 from torch import Tensor, nn
@@ -20,6 +22,11 @@ from attnsweep.workloads.attention.logit_scale import LogitScale, logit_scale
 from attnsweep.workloads.attention.positions import sinusoids
 from attnsweep.workloads.attention.sight import Sight
 from attnsweep.workloads.engine.layer_norm import fused_layer_norm, inverse_root, outside_layer_norm
+from attnsweep.workloads.translation.dropout import masked
+
+Sights = Mapping[str, Sight]
+Masks = Mapping[str, Tensor]
+NO_MASKS: Masks = MappingProxyType({})
 
 LAYERS = ("encoder_self", "decoder_self", "cross")
 """The attention layers, in the order of the `heads` table's column `layer`."""
@@ -183,43 +190,47 @@ class Translator(nn.Module):
             self.register_buffer(name, value)
         self.shape = shape
 
-    def forward(self, source_BS: Tensor, target_BT: Tensor, sights: dict[str, Sight]) -> Tensor:
+    def forward(self, source_BS: Tensor, target_BT: Tensor, sights: Sights, masks: Masks = NO_MASKS) -> Tensor:
         """(B, T, V) logits of the word after each of `target_BT`, which starts with SOS.
 
         Args:
             source_BS, target_BT: Indices of words.
             sights: The sight of each of `LAYERS`.
+            masks: Those of dropout, by site: see `dropout`.
         """
         eps = self._norm_eps()
-        x_RD, _ = self._attended(source_BS, target_BT, sights)
-        x_RD = x_RD + self.decoder_ffn(self.norms["decoder_ffn"](x_RD, eps))
+        x_RD, _ = self._attended(source_BS, target_BT, sights, masks)
+        x_RD = x_RD + masked(self.decoder_ffn(self.norms["decoder_ffn"](x_RD, eps)), masks, "decoder_ffn")
         logit_RV = torch.addmm(self.word_bias_V, self.norms["decoder_end"](x_RD, eps), self.word_weight_DV)
         return logit_RV.view(*target_BT.shape, -1)
 
-    def attention(self, source_BS: Tensor, target_BT: Tensor, sights: dict[str, Sight]) -> dict[str, Tensor]:
+    def attention(
+        self, source_BS: Tensor, target_BT: Tensor, sights: Sights, masks: Masks = NO_MASKS
+    ) -> dict[str, Tensor]:
         """The attention weights (B, H, Q, K) of each of `LAYERS`; the arguments are those of `forward`."""
-        return self._attended(source_BS, target_BT, sights)[1]
+        return self._attended(source_BS, target_BT, sights, masks)[1]
 
     def _attended(
-        self, source_BS: Tensor, target_BT: Tensor, sights: dict[str, Sight]
+        self, source_BS: Tensor, target_BT: Tensor, sights: Sights, masks: Masks
     ) -> tuple[Tensor, dict[str, Tensor]]:
         """The decoder's rows after its last attention, (R, D), and the attention weights of all layers."""
         eps, scale = self._norm_eps(), LogitScale(self.scale, self.has_log_n)
-        memory_RD, encoder_weight = self._encoded(source_BS, sights["encoder_self"], scale)
-        x_RD = self._embedded(target_BT, self.target_embedding_VD)
+        memory_RD, encoder_weight = self._encoded(source_BS, sights["encoder_self"], scale, masks)
+        x_RD = masked(self._embedded(target_BT, self.target_embedding_VD), masks, "target")
         normal_RD = self.norms["decoder_self"](x_RD, eps)
         given_RD, self_weight = self.decoder_self(normal_RD, normal_RD, sights["decoder_self"], scale)
-        x_RD = x_RD + given_RD
+        x_RD = x_RD + masked(given_RD, masks, "decoder_self")
         given_RD, cross_weight = self.cross(self.norms["cross"](x_RD, eps), memory_RD, sights["cross"], scale)
-        return x_RD + given_RD, {"encoder_self": encoder_weight, "decoder_self": self_weight, "cross": cross_weight}
+        x_RD = x_RD + masked(given_RD, masks, "cross")
+        return x_RD, {"encoder_self": encoder_weight, "decoder_self": self_weight, "cross": cross_weight}
 
-    def _encoded(self, source_BS: Tensor, sight: Sight, scale: LogitScale) -> tuple[Tensor, Tensor]:
+    def _encoded(self, source_BS: Tensor, sight: Sight, scale: LogitScale, masks: Masks) -> tuple[Tensor, Tensor]:
         eps = self._norm_eps()
-        x_RD = self._embedded(source_BS, self.source_embedding_VD)
+        x_RD = masked(self._embedded(source_BS, self.source_embedding_VD), masks, "source")
         normal_RD = self.norms["encoder_self"](x_RD, eps)
         given_RD, weight = self.encoder_self(normal_RD, normal_RD, sight, scale)
-        x_RD = x_RD + given_RD
-        x_RD = x_RD + self.encoder_ffn(self.norms["encoder_ffn"](x_RD, eps))
+        x_RD = x_RD + masked(given_RD, masks, "encoder_self")
+        x_RD = x_RD + masked(self.encoder_ffn(self.norms["encoder_ffn"](x_RD, eps)), masks, "encoder_ffn")
         return self.norms["encoder_end"](x_RD, eps), weight
 
     def _embedded(self, tokens_BT: Tensor, words_VD: Tensor) -> Tensor:

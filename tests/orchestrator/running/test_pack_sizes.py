@@ -16,6 +16,7 @@ from attnsweep.orchestrator.running.pack_sizes import Measured, PackSizer, PackS
 from attnsweep.orchestrator.storage.local import LocalFolder
 from attnsweep.workloads.category_pairs import CategoryPairs
 from attnsweep.workloads.engine.contract import Batch, Lanes
+from attnsweep.workloads.engine.device_memory import PackMemory
 from tests.fault import sweeps
 
 MANY = 10**6
@@ -48,6 +49,23 @@ def test_a_pack_that_did_not_fit_is_never_made_again() -> None:
     for _ in range(5):
         sizer.measured(sizer.size(MANY), 1000.0)
         assert sizer.size(MANY) <= 64
+
+
+def _climb_in(free: int) -> list[int]:
+    """The sizes of packs on a GPU with so many free bytes, where a pack takes 10 KB and 1 KB for each lane."""
+    sizer, sizes = PackSizer(None), list[int]()
+    for _ in range(6):
+        sizes.append(sizer.size(MANY))
+        sizer.measured(sizes[-1], float(sizes[-1]), PackMemory(sizes[-1], 10_000 + 1000 * sizes[-1], free))
+    return sizes
+
+
+def test_what_packs_of_two_sizes_took_of_a_gpus_memory_limits_later_ones() -> None:
+    # 700 lanes fit 90% of it. A pack is as wide as the next power of two.
+    assert _climb_in(790_000) == [64, 128, 256, 512, 512, 512]
+    assert _climb_in(10**9)[-1] == 2048
+    # What has fitted fits.
+    assert _climb_in(1000) == [64, 128, 128, 128, 128, 128]
 
 
 def test_a_little_left_over_joins_the_last_pack() -> None:

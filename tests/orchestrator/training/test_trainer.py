@@ -12,8 +12,10 @@ from attnsweep.orchestrator.training.rows import PackContext, failed_rows
 from attnsweep.orchestrator.training.trainer import Trainer
 from attnsweep.workloads.category_pairs import CategoryPairs
 from attnsweep.workloads.engine.contract import Batch, Evidence, Lanes, Training, Verdicts
+from attnsweep.workloads.engine.device_memory import PackMemory
 from attnsweep.workloads.engine.pack import Pack
 from attnsweep.workloads.testing import defaults
+from tests.workloads.engine.counted_memory import CountedMemory
 
 WORKLOAD = CategoryPairs()
 
@@ -56,6 +58,25 @@ def test_a_checkpoint_that_cannot_be_taken_is_its_packs_fault(monkeypatch: pytes
     report = Trainer(WORKLOAD, RunContext("s"), "cpu", checkpoint_seconds=0.0).start(_order(1000))
     assert isinstance(report, Raised)
     assert "device-side assert" in report.error
+
+
+def test_a_pack_says_what_it_took_of_a_gpus_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    memory = CountedMemory(2**30)
+    monkeypatch.setattr(trainer, "memory_of", lambda _: memory)
+    worker, found = Trainer(WORKLOAD, RunContext("s"), "cpu"), list[PackMemory]()
+    with memory:
+        for n_lanes in (2, 40):
+            report: Any = worker.start(PackOrder("p", [*_order(3).tasks] * (n_lanes // 2)))
+            while isinstance(report, Progress):
+                report = worker.proceed()
+            assert isinstance(report, Trained)
+            assert report.memory is not None
+            found.append(report.memory)
+    small, large = found
+    assert (small.width, large.width) == (2, 40)
+    assert small.free == 2**30
+    # Each pack is counted from its own beginning.
+    assert 0 < small.peak < large.peak < 40 * small.peak
 
 
 class PanicException(BaseException):

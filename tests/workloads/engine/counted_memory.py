@@ -1,7 +1,6 @@
 """A stand-in for the memory of a GPU, on the CPU: it counts the bytes of all tensors, and runs out where it is full."""
 
 import weakref
-from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -14,7 +13,7 @@ class CountedMemory(TorchDispatchMode):
 
     def __init__(self, size: int) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
-        self._size, self._used, self._peak = size, 0, 0
+        self._size, self._used, self._before, self._peak = size, 0, 0, 0
         self._known = weakref.WeakSet[torch.UntypedStorage]()
 
     def __torch_dispatch__(self, function: Any, types: Any, arguments: Any = (), options: Any = None) -> Any:
@@ -24,12 +23,13 @@ class CountedMemory(TorchDispatchMode):
                 self._count(each.untyped_storage())
         return found
 
-    def peak_of(self, run: Callable[[], object]) -> int:
+    def begin(self) -> None:
         """See `DeviceMemory`."""
-        before = self._peak = self._used
-        with self:
-            run()
-        return self._peak - before
+        self._before = self._peak = self._used
+
+    def peak(self) -> int:
+        """See `DeviceMemory`."""
+        return self._peak - self._before
 
     def free(self) -> int:
         """See `DeviceMemory`."""

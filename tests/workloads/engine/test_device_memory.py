@@ -5,7 +5,7 @@ import torch
 
 from attnsweep.workloads.category_pairs import CategoryPairs
 from attnsweep.workloads.engine.contract import Training
-from attnsweep.workloads.engine.device_memory import MemoryOfPacks
+from attnsweep.workloads.engine.device_memory import MemoryOfPacks, peak_of
 from attnsweep.workloads.engine.pack import Pack
 from attnsweep.workloads.parameters import Value
 from attnsweep.workloads.testing import defaults
@@ -22,11 +22,12 @@ def test_the_largest_pack_fits_and_a_quarter_more_does_not() -> None:
         while not pack.advance(4):
             pass
 
-    size = MemoryOfPacks.measured(train, memory, (2, 8)).most_lanes(memory.free())
-    assert size > 8
-    assert memory.peak_of(lambda: train(size)) > 0.8 * memory.free()
-    with pytest.raises(torch.OutOfMemoryError):
-        memory.peak_of(lambda: train(size + size // 4 + 1))
+    with memory:
+        size = MemoryOfPacks.measured(train, memory, (2, 8)).most_lanes(memory.free())
+        assert size > 8
+        assert peak_of(memory, lambda: train(size)) > 0.8 * memory.free()
+        with pytest.raises(torch.OutOfMemoryError):
+            train(size + size // 4 + 1)
 
 
 def test_peaks_that_hardly_grow_do_not_promise_endless_packs() -> None:

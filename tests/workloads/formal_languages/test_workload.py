@@ -20,7 +20,7 @@ TINY: dict[str, Value] = {"n_steps": 12, "eval_batch_size": 20, "test_batch_size
 MODES: list[dict[str, Value]] = [
     {"longest_test_length": 100, "dtype": "float64"},
     {"longest_test_length": 20, "n_heads": 2, "optimizer": "sgd", "batch_size": 3},
-    {"language": "parity", "longest_test_length": 12, "n_layers": 1, "dtype": "float64"},
+    {"language": "parity", "longest_test_length": 12, "n_layers": 1, "dtype": "float64", "fresh_test_strings": True},
 ]
 
 
@@ -56,6 +56,38 @@ def test_a_training_is_the_same_to_the_last_bit_in_any_pack(pack_size: int) -> N
     whole = _train(*trainings).evidence.metrics
     for metric, table in _train(*trainings[4 : 4 + pack_size]).evidence.metrics.items():
         np.testing.assert_array_equal(whole[metric][4 : 4 + pack_size], table, err_msg=metric)
+
+
+def _tested(trainings: list[Training]) -> np.ndarray:  # type: ignore[type-arg]
+    """(L, P) the cross-entropy at length 40, at each probe."""
+    return _train(*trainings).evidence.metrics["cross_entropy_40"]
+
+
+def _untrained(n: int, **values: Value) -> list[Training]:  # type: ignore[type-arg]
+    """Encoders that hardly move, so that what changes from probe to probe is the strings."""
+    still = {"learning_rate": 1e-30, "n_epochs": 3, "steps_per_epoch": 2, "longest_test_length": 40}
+    settings: dict[str, Value] = {**TINY, "n_steps": 6, "test_ladder": False, **still, **values}
+    return [Training(defaults(WORKLOAD, train_length=5 + seed, **settings), seed) for seed in range(n)]
+
+
+def test_each_probe_may_draw_new_test_strings() -> None:
+    same, fresh = _tested(_untrained(3)), _tested(_untrained(3, fresh_test_strings=True))
+    assert (same == same[:, :1]).all()
+    assert (np.diff(fresh) != 0).all()
+    # The strings of a probe belong to its step: of the first probe they are those that are kept otherwise.
+    np.testing.assert_array_equal(fresh[:, 0], same[:, 0])
+    denser = _tested(_untrained(3, fresh_test_strings=True, n_epochs=6, steps_per_epoch=1))
+    np.testing.assert_array_equal(denser[:, ::2], fresh)
+
+
+def test_new_test_strings_do_not_depend_on_the_pack() -> None:
+    trainings = _untrained(10, fresh_test_strings=True)
+    np.testing.assert_array_equal(_tested(trainings)[8:9], _tested(trainings[8:9]))
+
+
+def test_old_trainings_keep_their_ids() -> None:
+    assert "fresh_test_strings" not in defaults(WORKLOAD).identity()
+    assert defaults(WORKLOAD, fresh_test_strings=True).identity()["fresh_test_strings"] is True
 
 
 @pytest.mark.parametrize("margin", [-30.0, 0.0, 5.0, 18.0, 30.0, 80.0])

@@ -22,7 +22,7 @@ VARIANTS: list[dict[str, Value]] = [
 SHAPES: list[dict[str, Value]] = [
     {},
     {"layer_norm_convention": "outside_root", "n_heads": 1, "d_model": 10},
-    {"train_on": "short", "n_heads": 4, "d_model": 16, "batch_size": 5},
+    {"train_on": "short", "n_heads": 4, "d_model": 16, "batch_size": 5, "dropout": 0.3},
 ]
 
 

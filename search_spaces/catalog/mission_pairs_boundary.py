@@ -1,0 +1,14 @@
+"""The question of `mission_pairs` where it is decided: at the border between stuck and free models."""
+
+from attnsweep.search_spaces import Sweep
+from attnsweep.search_spaces.catalog import mission_pairs
+
+
+def sweep() -> Sweep:
+    """`mission_pairs` with 64 trials x 4 replicates at the border."""
+    return mission_pairs.sweep().but(
+        name="mission_pairs_boundary",
+        description="256 full models at the border of being stuck, over the space of `mission_pairs`",
+        sampler="boundary",
+        trials=64,
+    )

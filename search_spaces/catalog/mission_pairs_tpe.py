@@ -1,0 +1,14 @@
+"""The question of `mission_pairs` asked of TPE, which looks for the lowest stuck rate."""
+
+from attnsweep.search_spaces import Sweep
+from attnsweep.search_spaces.catalog import mission_pairs
+
+
+def sweep() -> Sweep:
+    """`mission_pairs` with 64 trials x 4 replicates chosen by TPE."""
+    return mission_pairs.sweep().but(
+        name="mission_pairs_tpe",
+        description="256 full models by TPE on the stuck rate, over the space of `mission_pairs`",
+        sampler="tpe",
+        trials=64,
+    )

@@ -1,0 +1,57 @@
+"""Dropout: masks drawn from a training's own streams, so that they depend on its seed and the step alone.
+
+Axes: L lane, B sentence, T token of the source or of the target, D model, R = B T rows.
+
+Source: Srivastava et al. 2014; where it is applied: Vaswani et al. 2017, section 5.4 (each sublayer's output, before it
+is added, and the sums of embeddings and positions).
+"""
+
+from collections.abc import Mapping
+
+from torch import Tensor
+
+from attnsweep.workloads.engine.contract import Batch, Lanes
+from attnsweep.workloads.translation.parameters import TranslationParameters
+
+SITES = {
+    "source": "source",
+    "encoder_self": "source",
+    "encoder_ffn": "source",
+    "target": "read",
+    "decoder_self": "read",
+    "cross": "read",
+    "decoder_ffn": "read",
+}
+"""What is masked, and the words of the batch whose rows it has."""
+
+_VALUES = 2**16
+"""Values of a draw: the share is rounded to a multiple of 1 / 65,536."""
+
+
+def masks(lanes: Lanes[TranslationParameters], step: int, words: Batch) -> Batch:
+    """For each site `keep_<site>` (L, B, T, D): 0, or the factor that keeps the mean; nothing without dropout.
+
+    Args:
+        lanes: The L trainings.
+        step: The step that the batch belongs to.
+        words: The batch, with `source` and `read`.
+    """
+    dropped = round(lanes.shared.dropout * _VALUES)
+    if not dropped:
+        return {}
+    found: Batch = {}
+    for site, of in SITES.items():
+        shape = (*words[of].shape[1:], lanes.shared.d_model)
+        is_kept = lanes.streams.integers(f"dropout/{site}", shape, _VALUES, step) >= dropped
+        found[f"keep_{site}"] = is_kept.to(lanes.dtype) * (_VALUES / (_VALUES - dropped))
+    return found
+
+
+def masks_of(batch: Batch) -> Mapping[str, Tensor]:
+    """The masks in a batch of one training, (B, T, D) by site; none in evaluation batches."""
+    return {site: batch[f"keep_{site}"] for site in SITES if f"keep_{site}" in batch}
+
+
+def masked(x_RD: Tensor, masks_BTD: Mapping[str, Tensor], site: str) -> Tensor:
+    """The rows at a site, masked if there is a mask."""
+    return x_RD * masks_BTD[site].reshape(x_RD.shape) if site in masks_BTD else x_RD
