@@ -294,6 +294,13 @@ REPRODUCTIONS = (
         function="attnsweep.reproduction.studies.translator_heads:reproduce",
     ),
     Reproduction(
+        name="positional-heads",
+        title="whether larger translators, longer training or dropout make positional heads",
+        source=_TRANSLATION,
+        cost="10 h",
+        function="attnsweep.reproduction.studies.positional_heads:reproduce",
+    ),
+    Reproduction(
         name="positional-power",
         title="which share of heads with attention planted at one offset is labelled positional",
         source=_TRANSLATION,

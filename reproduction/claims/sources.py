@@ -29,6 +29,7 @@ from attnsweep.reproduction.studies import (
     mission_pairs,
     mission_samplers,
     mission_translators,
+    positional_heads,
     positional_power,
     positions,
     precision,
@@ -136,6 +137,7 @@ SWEPT: Mapping[str, tuple[str, Callable[[SweepDirectory, Path], Numbers]]] = {
     "mission-pairs-tpe": ("mission_pairs_tpe", _compared(mission_samplers.compare, "tpe")),
     "mission-pairs-boundary": ("mission_pairs_boundary", _compared(mission_samplers.compare, "boundary")),
     "mission-translators": ("mission_random", _compared(mission_translators.compare)),
+    "positional-heads": ("positional_heads", _compared(positional_heads.compare)),
     "translator-heads": ("head_roles", _compared(translator_heads.compare)),
     "translator-structure": ("attention_structure", _compared(translator_structure.compare)),
 }

@@ -92,8 +92,7 @@ class Pack(Generic[P]):
         levels = over_lanes(template, workload.levels)
         found = to_numpy(levels(*map(measurable, (self._parameters, self._buffers, self._eval_batch))))
         self._least_loss = self._on_device(least_losses(workload, found))
-        self._all_buffers = self._buffers
-        self._final_rows = torch.empty_like(self._rows[: len(trainings)])
+        self._all_buffers, self._final_rows = self._buffers, torch.empty_like(self._rows[: len(trainings)])
 
         own_steps = workload.probe_steps(self._lanes.shared)
         self._probe_steps = sorted({*own_steps, *extra_probe_steps})
