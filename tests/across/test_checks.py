@@ -148,6 +148,7 @@ def test_each_target_chooses_its_tests(target: str, chosen: str) -> None:
     assert tests == f"PYTHONDONTWRITEBYTECODE= there/bin/pytest {options} {chosen}"
 
 
+@pytest.mark.slow
 def test_the_command_line_starts_without_the_heavy_libraries() -> None:
     program = f"""
 import sys, time

@@ -42,6 +42,7 @@ def _private_names(tree: ast.AST) -> Iterator[str]:
                 yield name
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("room", ["workloads", "search_spaces", "orchestrator", "infra"])
 def test_private_names_stand_in_one_file_of_each_library(room: str) -> None:
     for path in (ROOT / room).rglob("*.py"):

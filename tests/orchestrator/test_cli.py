@@ -106,6 +106,7 @@ def test_a_mistake_in_run(
     assert {path for path in with_faulty_files.iterdir() if path.name != "__pycache__"} == before
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("command", ["status", "resume", "compact", "mlflow-sync"])
 def test_a_directory_without_a_sweep(
     command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]

@@ -86,6 +86,7 @@ ERRORS = {
 }
 
 
+@pytest.mark.slow
 def test_a_training_that_breaks_the_contract_fails_alone(tmp_path: Path) -> None:
     (tmp_path / "faulty.py").write_text(FAULTY)
     directory = trained_sweep(tmp_path / "s", load_sweep(str(tmp_path / "faulty.py")))
@@ -121,6 +122,7 @@ def sweep():
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("body", "says"),
     [

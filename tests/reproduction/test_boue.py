@@ -34,6 +34,7 @@ def test_the_published_numbers_of_parameters(counted: Comparison) -> None:
     assert ours["low-rank updates of all layers, r = 16"] == "3,470,608"
 
 
+@pytest.mark.slow
 def test_all_rows_agree_but_the_one_that_need_not(counted: Comparison) -> None:
     assert {row.name for row in counted.rows if not row.agrees} == {"the same with the causal mask"}
 

@@ -9,6 +9,7 @@ from attnsweep.reproduction.chiang import confidence, flawed_first
 from attnsweep.workloads.formal_languages.exact_first import exact_first
 
 
+@pytest.mark.slow
 def test_the_flawed_solution_fails_where_its_strength_says(tmp_path: Path) -> None:
     found = flawed_first.compare(tmp_path, (4.5, 20.5), (5, 300), 200)
     assert [row.agrees for row in found.rows] == [True] * 5
@@ -18,6 +19,7 @@ def test_the_flawed_solution_fails_where_its_strength_says(tmp_path: Path) -> No
     assert {path.name for path in found.figures} == {"chiang-flawed-first.png", "chiang-flawed-first.svg"}
 
 
+@pytest.mark.slow
 def test_a_solution_that_does_not_fail_is_seen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(flawed_first, "flawed_first", exact_first)
     found = flawed_first.compare(tmp_path, (4.5,), (5, 40), 50)

@@ -54,6 +54,7 @@ def test_figure_2_has_the_published_values(tmp_path: Path) -> None:
     assert rows["PARITY, no LN: bits at n = 40"]["agrees"] is True
 
 
+@pytest.mark.slow
 def test_figure_2_says_where_a_claim_does_not_hold(tmp_path: Path) -> None:
     rows = _drawn(chiang_fig2.compare(tmp_path, {"first": (1, 2)}, 50), "chiang-fig2")
     assert rows["FIRST, no LN: bits at n = 2"]["agrees"] is False

@@ -24,6 +24,7 @@ def test_the_border_is_covered_where_the_curve_is_not_logistic_and_no_value_is_n
     assert n_covered >= 54
 
 
+@pytest.mark.slow
 def test_the_border_of_a_logistic_share_is_found() -> None:
     x = np.linspace(-4, 4, 400)
     holds = np.random.default_rng(0).random(400) < 1 / (1 + np.exp(3 * (x - 0.7)))

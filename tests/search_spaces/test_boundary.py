@@ -186,6 +186,7 @@ def test_each_trial_has_candidates_of_its_own() -> None:
     assert drawn[0] != drawn[1]
 
 
+@pytest.mark.slow
 def test_it_reads_how_many_trainings_a_trial_had() -> None:
     drawn = []
     for n_judged in (2, 200):

@@ -45,6 +45,7 @@ def test_wilsons_interval_would_not() -> None:
     assert _coverage(0.5, wilson) < 0.85
 
 
+@pytest.mark.slow
 @given(st.integers(1, 400).flatmap(lambda n: st.tuples(st.integers(0, n), st.just(n))))
 def test_at_its_ends_the_mixture_is_twenty_times_as_likely(counts: tuple[int, int]) -> None:
     k, n = counts

@@ -55,6 +55,7 @@ sweeps = st.builds(
 )
 
 
+@pytest.mark.slow
 @given(sweeps)
 def test_json_and_back_loses_nothing(sweep: Sweep) -> None:
     again = Sweep.from_json(sweep.to_json())

@@ -309,6 +309,7 @@ def test_a_mistake(
     assert says in error
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "value", "words"),
     [

@@ -152,6 +152,7 @@ def _assert_harmless(text: str) -> None:
     assert "\\x1b]0;owned" in text
 
 
+@pytest.mark.slow
 def test_the_terminal_is_not_steered(hostile: SweepDirectory, capsys: pytest.CaptureFixture[str]) -> None:
     text = io.StringIO()
     console = PlainConsole(file=text, width=500)
@@ -297,6 +298,7 @@ def test_neither_merging_nor_serving_runs_its_code(ran: Path, tmp_path: Path) ->
     assert not ran.exists()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("command", LOADING)
 def test_the_others_run_it_only_with_trust(
     command: str, ran: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]

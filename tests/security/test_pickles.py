@@ -133,6 +133,7 @@ def test_pickles_in_a_users_array_are_not_loaded(tmp_path: Path, went_off: Path,
     assert not went_off.exists()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("package", ["workloads", "search_spaces", "orchestrator", "reproduction", "infra"])
 def test_our_code_loads_no_pickle(package: str) -> None:
     for path in (ROOT / package).rglob("*.py"):

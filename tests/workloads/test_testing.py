@@ -83,6 +83,7 @@ class Crowded(CategoryPairs):
         return super().loss(module, {}) + batch.get("n_lanes", torch.zeros(()))
 
 
+@pytest.mark.slow
 def test_a_verdict_that_depends_on_the_pack_is_found() -> None:
     with pytest.raises(AssertionError, match=r"differ between packs: outcome (solved|plateau) and "):
         check_fused_equals_alone(Ranked(), _trainings(stop_when_solved=False))
@@ -146,6 +147,7 @@ def test_each_check_is_named_as_it_begins_and_timed_as_it_ends(capsys: pytest.Ca
     assert capsys.readouterr().err.splitlines()[-1] == "category_pairs, shape 1 of 2: verdicts ..."
 
 
+@pytest.mark.slow
 def test_the_quick_check_makes_every_check_with_fewer_and_shorter_trainings() -> None:
     said: list[str] = []
     settings = [defaults(CategoryPairs(), **(SMALL | {"n_steps": 10**6, "init_sigma": sigma})) for sigma in (0.1, 0.2)]

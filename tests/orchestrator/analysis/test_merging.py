@@ -65,6 +65,7 @@ def test_answers_are_those_of_the_sweeps_opened_together(
     assert (merged.spec.space["n_steps"], merged.spec.trials, merged.seconds_spent) == (8, 6, 4.0)
 
 
+@pytest.mark.slow
 def test_provenance_is_kept_and_audited(sources: tuple[SweepDirectory, SweepDirectory], tmp_path: Path) -> None:
     directory = merge_sweeps(tmp_path / "all", [each.place for each in sources])
     for source, kept in zip(sources, SweepDirectory.open(tmp_path / "all").sources, strict=True):
@@ -82,6 +83,7 @@ def test_provenance_is_kept_and_audited(sources: tuple[SweepDirectory, SweepDire
     assert "does not match its checksum" in str(audit(tmp_path / "all").problems)
 
 
+@pytest.mark.slow
 def test_rows_that_are_missing_or_strange_are_found(
     sources: tuple[SweepDirectory, SweepDirectory], tmp_path: Path
 ) -> None:
@@ -96,6 +98,7 @@ def test_rows_that_are_missing_or_strange_are_found(
     assert f"1 sweeps that were not merged into it: {sources[1].sweep}" in said
 
 
+@pytest.mark.slow
 def test_nothing_is_trained_in_it(sources: tuple[SweepDirectory, SweepDirectory], tmp_path: Path) -> None:
     merged = merge_sweeps(tmp_path / "all", [each.place for each in sources])
     says = r"got '2 sweeps that were merged for analysis'.*name the sweep itself: .*wide"
@@ -106,6 +109,7 @@ def test_nothing_is_trained_in_it(sources: tuple[SweepDirectory, SweepDirectory]
         sync(merged)
 
 
+@pytest.mark.slow
 def test_the_command_merges_and_status_tells(sources: tuple[SweepDirectory, SweepDirectory], tmp_path: Path) -> None:
     words = ["merge", str(tmp_path / "all"), *(str(each.place) for each in sources)]
     done = CliRunner().invoke(app, words, catch_exceptions=False)
@@ -115,6 +119,7 @@ def test_the_command_merges_and_status_tells(sources: tuple[SweepDirectory, Swee
     assert "6 of 6 with trainings" in told
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("change", "says"),
     [
@@ -148,6 +153,7 @@ def test_sweeps_of_other_code_are_refused(tmp_path: Path) -> None:
     assert not (tmp_path / "all").exists()
 
 
+@pytest.mark.slow
 def test_unfinished_and_merged_sweeps_are_refused(
     sources: tuple[SweepDirectory, SweepDirectory], tmp_path: Path
 ) -> None:

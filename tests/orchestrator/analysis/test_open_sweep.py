@@ -188,6 +188,7 @@ def test_importance_finds_the_parameter_that_decides(sweep: SweepData) -> None:
     assert unreadable(figure) == []
 
 
+@pytest.mark.slow
 def test_importance_says_where_there_is_nothing_to_tell(tmp_path: Path) -> None:
     sweep_on_disk(tmp_path / "few", small_sweep("few"), *_trials(4))
     assert open_sweep(tmp_path / "few").importance().note == "4 trials are too few: 10 at least"
@@ -221,6 +222,7 @@ def test_importance_looks_at_those_that_are_better_however_many_there_are(
     assert found.parameters[0].importance > found.parameters[0].chance
 
 
+@pytest.mark.slow
 def test_several_sweeps_are_pooled_alike_in_any_order(tmp_path: Path) -> None:
     """Each trial counts once in bins too, if one of the sweeps has sequential replicates."""
     for name, replicates, sizes in (("fixed", 4, (4, 4)), ("chosen", Sequential(width=0.3, at_most=16), (8, 16))):

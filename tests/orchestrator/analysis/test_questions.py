@@ -54,6 +54,7 @@ def _counts(sweep: SweepData, condition: str, where: str = "true") -> list[tuple
     return [(row["n"], row["k"]) for row in rows.to_pylist()]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("given", "condition"),
     [

@@ -117,6 +117,7 @@ def test_a_mistake_is_one_line(
     assert said.startswith("attnsweep: n_step: got 3, expected a parameter of the workload")
 
 
+@pytest.mark.slow
 def test_an_identity_that_does_not_fit_the_module_is_one_line(
     user_file: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -76,6 +76,7 @@ def test_what_is_kept_already_is_not_trained_again(sweep: SweepDirectory) -> Non
         assert all(torch.equal(trained[each], value) for each, value in weights.items())
 
 
+@pytest.mark.slow
 def test_a_damaged_file_is_refused_by_name(sweep: SweepDirectory) -> None:
     keep_weights(sweep, [0], lambda _: None)
     for path in kept_files(sweep):
@@ -84,6 +85,7 @@ def test_a_damaged_file_is_refused_by_name(sweep: SweepDirectory) -> None:
         trained_weights(str(sweep.place), "0/0")
 
 
+@pytest.mark.slow
 def test_gradients_are_checked_at_kept_weights(sweep: SweepDirectory) -> None:
     keep_weights(sweep, [0, 1], lambda _: None)
     for path in kept_files(sweep):

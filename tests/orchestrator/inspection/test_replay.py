@@ -157,6 +157,7 @@ def test_threads_are_as_they_were(whole: SweepDirectory) -> None:
         torch.set_num_threads(threads)
 
 
+@pytest.mark.slow
 def test_a_loss_that_is_not_what_was_recorded(sweep: SweepDirectory) -> None:
     row = records(sweep, outcome="plateau")[0]
     edit_row(sweep, "trainings", row["place"], eval_loss=row["eval_loss"] * (1 + 1e-5))

@@ -55,6 +55,7 @@ def of(sweep: SweepDirectory, init_sigma: float, activation: str) -> str:
     raise AssertionError("no such training")
 
 
+@pytest.mark.slow
 def test_a_training_at_the_zero_is_starved(
     sweep: SweepDirectory, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -97,6 +98,7 @@ def test_a_softmax_has_its_words_and_its_map(
     assert "attention, evenness 1.00 (1: uniform)" in page
 
 
+@pytest.mark.slow
 def test_kept_weights_give_the_same_page(
     sweep: SweepDirectory, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

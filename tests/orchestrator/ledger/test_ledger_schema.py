@@ -48,6 +48,7 @@ def test_each_column_says_what_it_is_and_what_null_means(schema: pa.Schema) -> N
         assert ("null = " in doc) == field.nullable
 
 
+@pytest.mark.slow
 @given(st.lists(st.one_of(st.none(), st.floats(allow_nan=True, allow_infinity=True)), min_size=1))
 def test_a_double_is_finite_or_null(values: list[float | None]) -> None:
     finite = [value if value is not None and math.isfinite(value) else None for value in values]
@@ -90,6 +91,7 @@ def test_a_table_that_does_not_fit_is_refused(spoil: Callable[[pa.Table], pa.Tab
 _whole = st.integers(0, 1) | st.integers(-(2**31), 2**31 - 1)
 
 
+@pytest.mark.slow
 @given(st.lists(st.tuples(_whole, _whole, st.sampled_from(["loss", "eval_loss", "a"]), _whole), max_size=30))
 def test_rows_are_sorted_by_numbers_of_any_size_and_by_words(keys: list[tuple[int, int, str, int]]) -> None:
     names = SORT_KEYS["curves"]

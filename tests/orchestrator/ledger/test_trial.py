@@ -50,6 +50,7 @@ def test_a_training_recorded_twice_counts_once(rule: int | Sequential) -> None:
     assert complete_among(table(*twice, (0, 1, "marginal", True, 0.5)), rule) == [0]
 
 
+@pytest.mark.slow
 @given(rows=ROWS, rule=st.integers(1, 4) | st.builds(Sequential, batch=st.integers(1, 2), at_most=st.integers(2, 4)))
 def test_completeness_is_that_of_the_ended_trainings(rows: list[Row], rule: int | Sequential) -> None:
     ended = ended_trainings(table(*rows))

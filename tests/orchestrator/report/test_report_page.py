@@ -76,6 +76,7 @@ def test_the_commands_of_a_report_exist_and_its_queries_run(tmp_path: Path, monk
             assert query_all([Ledger(Path(words[2]))], words[3]).num_rows > 0, words[3]
 
 
+@pytest.mark.slow
 def test_a_sweep_without_trainings(tmp_path: Path) -> None:
     directory = SweepDirectory.create(tmp_path / "sweep", small_sweep("empty"), {})
     with open_writer(directory):
@@ -184,6 +185,7 @@ def test_a_sweep_with_heads(tmp_path: Path) -> None:
     assert {"head_roles", "emergence_layer_0"} <= {each.name for each in pictures}
 
 
+@pytest.mark.slow
 def test_roles_have_one_share_of_heads_in_a_report(tmp_path: Path) -> None:
     """Intervals agree between table and figure, also with sequential replicates."""
     trials = [

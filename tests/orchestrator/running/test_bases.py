@@ -133,6 +133,7 @@ def stored(origin: str, path: Path) -> SweepDirectory:
     return SweepDirectory.create(path, updates(base.name), {}, base=base)
 
 
+@pytest.mark.slow
 def test_another_base_is_another_training_and_kept_or_repeated_weights_are_one(whole: Path) -> None:
     repeated, other = found(f"{whole}:0/1"), found(f"{whole}:0/2")
     by_id = next(row["training_id"] for row in Ledger(whole).trainings().to_pylist() if row["replicate"] == 1)
@@ -158,6 +159,7 @@ def test_a_trainer_in_another_process_is_sent_the_weights(whole: Path) -> None:
     assert read_base(name).parameters["d_model"] == 8
 
 
+@pytest.mark.slow
 def test_a_damaged_or_missing_base_is_named(whole: Path, tmp_path: Path) -> None:
     directory = stored(f"{whole}:0/1", tmp_path / "updates")
     (file,) = (tmp_path / "updates/bases").iterdir()
@@ -175,6 +177,7 @@ def test_a_damaged_or_missing_base_is_named(whole: Path, tmp_path: Path) -> None
         load_workload_of(directory)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("origin", "space", "message"),
     [
@@ -200,6 +203,7 @@ def test_mistakes_are_named_and_nothing_is_written(
     assert not (tmp_path / "updates").exists()
 
 
+@pytest.mark.slow
 def test_weights_that_cannot_be_had_are_refused(whole: Path) -> None:
     """A training that ends otherwise when it is trained again, and one that failed; neither was kept."""
     sweep = SweepDirectory.open(whole)

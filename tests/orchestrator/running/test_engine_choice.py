@@ -56,6 +56,7 @@ def test_a_long_sweep_is_trained_in_blocks_and_a_short_one_is_not(compiled_block
     assert engine_for(searching, workload, "auto", QUIET) == "vmapped"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("trials", "engine"), [(128, "blocks"), (32, "vmapped")])
 def test_a_sweep_is_trained_in_blocks_from_where_its_trainings_repay_the_compiler(
     compiled_blocks: None, trials: int, engine: str

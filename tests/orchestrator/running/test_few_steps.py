@@ -1,5 +1,6 @@
 """The warning of a run whose trainings end before they can leave their start."""
 
+import pytest
 from torch import nn
 
 from attnsweep.orchestrator.running.few_steps import few_steps_warning
@@ -30,6 +31,7 @@ def said(workload: CategoryPairs = WORKLOAD, trials: int = 100, **space: Dimensi
     return few_steps_warning(spec, workload, seconds=60.0) or ""
 
 
+@pytest.mark.slow
 def test_one_line_says_how_many_trainings_end_too_early() -> None:
     (line,) = said(n_steps=8).splitlines()
     assert line.startswith("warning: n_steps ends 64 of 64 trainings")

@@ -143,6 +143,7 @@ def test_trials_are_asked_ahead_where_waiting_would_not_change_them(
     assert Ledger(directory.place).trainings(columns=[]).num_rows == 36
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("sampler", ["random", "tpe"])
 def test_trainers_have_their_next_packs_while_rows_are_written_unless_trials_depend_on_them(
     sampler: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -162,6 +163,7 @@ def test_trainers_have_their_next_packs_while_rows_are_written_unless_trials_dep
     assert n_under_way == [N_TRAINERS if sampler == "random" else 0, 0]
 
 
+@pytest.mark.slow
 def test_packs_of_few_among_many_trainers_wait_for_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """All packs end one after the other; of 24 trainers six must have ended, or a second must have passed."""
     monkeypatch.setattr(loop_module, "_COMMIT_SECONDS", float("inf"))
@@ -173,6 +175,7 @@ def test_packs_of_few_among_many_trainers_wait_for_others(tmp_path: Path, monkey
     assert Ledger(directory.place).trainings(columns=[]).num_rows == 40
 
 
+@pytest.mark.slow
 def test_many_trainings_do_not_wait_in_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(loop_module, "_COMMIT_SECONDS", float("inf"))
     monkeypatch.setattr(loop_module, "_COMMIT_TRAININGS", 12)
@@ -183,6 +186,7 @@ def test_many_trainings_do_not_wait_in_memory(tmp_path: Path, monkeypatch: pytes
     assert pool.n_committed == [0, 0, 0, 12, 12, 12, 24, 24, 24, 36]
 
 
+@pytest.mark.slow
 def test_packs_that_have_ended_outlive_the_pool(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(loop_module, "_COMMIT_SECONDS", float("inf"))
     directory = _directory(tmp_path / "s", trials=40)

@@ -58,6 +58,7 @@ def test_it_is_summarized(bare: SweepDirectory) -> None:
     assert json.loads(summary.to_json())["finished"] is False
 
 
+@pytest.mark.slow
 def test_it_has_a_report(bare: SweepDirectory, tmp_path: Path) -> None:
     page = write_report([bare.place], tmp_path / "report.html")
     assert "n_categories" in page.read_text()

@@ -76,6 +76,7 @@ def test_a_commit_without_room_leaves_nothing_and_the_next_goes_on(tmp_path: Pat
     assert_holds(tmp_path, keys)
 
 
+@pytest.mark.slow
 def test_a_disk_that_fills_up_keeps_what_was_committed_and_takes_more_once_there_is_room(small_disk: Path) -> None:
     committed: set[Key] = set()
 

@@ -61,6 +61,7 @@ def test_no_state_folder_and_a_damaged_file_are_no_promise(tmp_path: Path, monke
     assert promise_of(SweepDirectory.open(tmp_path / "s")) is None
 
 
+@pytest.mark.slow
 def test_the_summary_compares_it_with_what_the_sweep_took(tmp_path: Path) -> None:
     spec = small_sweep("s")
     rows = trial_rows(0, ["solved"] * 2)

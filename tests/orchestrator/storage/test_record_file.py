@@ -43,6 +43,7 @@ def _read(path: Path, name: str, content: bytes) -> object:
         file.write_bytes(written)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", [SWEEP_FILE, COURSE_FILE, REPLAYS_FILE])
 @settings(max_examples=60)
 @given(where=st.floats(min_value=0, max_value=1, exclude_max=True), byte=st.integers(0, 255), cut=st.booleans())

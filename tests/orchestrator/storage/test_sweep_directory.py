@@ -18,6 +18,7 @@ from tests.orchestrator.storage.object_store import new_prefix
 N_TOGETHER = 4
 
 
+@pytest.mark.slow
 def test_of_several_that_begin_at_the_same_instant_one_makes_its_sweep(tmp_path: Path) -> None:
     """Whether two processes collide is up to chance; without the claim they do in most of these rounds."""
 

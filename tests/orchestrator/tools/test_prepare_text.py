@@ -58,6 +58,7 @@ def test_every_row_is_kept_or_counted(prepare: Prepare) -> None:
     assert f"next     {report['next']}" in shown
 
 
+@pytest.mark.slow
 def test_any_container_gives_the_same_text(prepare: Prepare) -> None:
     Path("a.txt").write_bytes(b"\xef\xbb\xbf" + "\r\n".join(LINES).encode())
     Path("a.gz").write_bytes(gzip.compress("\n".join(LINES).encode()))

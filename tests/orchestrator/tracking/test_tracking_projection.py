@@ -146,6 +146,7 @@ def test_a_sweep_that_another_process_works_on_is_not_synced(client: MlflowClien
         assert Projection(directory).close() == SyncResult(n_logged=0, n_present=1)
 
 
+@pytest.mark.slow
 def test_closing_in_haste_says_that_the_sweep_was_interrupted_before_it_logs_more(
     client: MlflowClient, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -73,6 +73,7 @@ def test_a_report_is_drawn_again_when_there_are_more_rows(client: MlflowClient, 
     assert "8 trainings" in _report(client, directory).read_text()
 
 
+@pytest.mark.slow
 def test_a_sweep_without_rows_has_no_report(client: MlflowClient, tmp_path: Path) -> None:
     directory = sweep_on_disk(tmp_path / "sweep", small_sweep("empty"))
     sync(directory)

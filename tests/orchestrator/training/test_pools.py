@@ -128,6 +128,7 @@ def _assert_waits_to_be_told_who_is_pruned(pool: Pool) -> None:
 
 
 # One test of several things: a pool on Ray takes half a minute to start.
+@pytest.mark.slow
 def test_what_is_ordered_comes_back_once(start_pool: Callable[[], Pool]) -> None:
     order = _order("p", 60)
     # Two shapes in one pack: no program trains both.
@@ -148,6 +149,7 @@ def test_what_is_ordered_comes_back_once(start_pool: Callable[[], Pool]) -> None
 
 
 # On Ray, drained nodes and Ctrl-C in tests/fault have packs handed back.
+@pytest.mark.slow
 @pytest.mark.sample("local")
 def test_a_pack_that_is_handed_back_goes_on_elsewhere(in_slices: None, start_pool: Callable[[], Pool]) -> None:
     order = _order("p", 75)

@@ -100,6 +100,7 @@ def test_what_is_too_many_leaves_a_node_that_has_trainers() -> None:
 NODES = st.lists(st.tuples(st.integers(0, 9), st.integers(0, 5)), max_size=6)
 
 
+@pytest.mark.slow
 @given(NODES, st.integers(1, 40), st.integers(0, 40) | st.none(), st.sampled_from(["auto", "cpu", "cuda"]), st.data())
 def test_no_node_gives_more_than_it_has(
     sizes: list[tuple[int, int]], least: int, more: int | None, device: str, data: st.DataObject

@@ -96,6 +96,7 @@ def test_other_indices_are_refuted() -> None:
     assert categories.marginal_predictor(index=0).verdict == "refuted"
 
 
+@pytest.mark.slow
 def test_other_exponents_of_the_bound_get_other_verdicts() -> None:
     assert positions.bound_on_sigma(printed_exponent=-0.75).verdict == "holds"
     assert positions.bound_on_sigma(right_exponent=-1.0).verdict == "refuted"

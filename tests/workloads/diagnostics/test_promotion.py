@@ -67,6 +67,7 @@ def _certificates(**values: float | str) -> list[Certificate | None]:
     return certify_by_promotion(Hills(), *pack.final_state(np.arange(2)))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("values", "agrees"),
     [

@@ -220,6 +220,7 @@ def test_a_program_is_compiled_once_per_machine(programs: Programs, monkeypatch:
     assert differing(expected, ended(CategoryPairs(), trainings, Programs())) == []
 
 
+@pytest.mark.slow
 def test_a_program_of_other_rules_is_not_used(
     compiled_blocks: None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
@@ -292,6 +293,7 @@ class CompilerCalledError(Exception):
     """Ends a test where the compiler would begin."""
 
 
+@pytest.mark.slow
 def test_the_compiler_keeps_its_files_where_this_user_alone_can_write(
     compiled_blocks: None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

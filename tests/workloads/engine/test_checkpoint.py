@@ -221,6 +221,7 @@ def test_seconds_add_up() -> None:
     assert (again.result().train_seconds > checkpoint["record/seconds"]).any()
 
 
+@pytest.mark.slow
 def test_a_checkpoint_is_not_changed_by_who_hands_it_out_or_takes_it() -> None:
     case = _case("pairs, adam")
     pack = Pack(*case)
@@ -251,6 +252,7 @@ def test_batches_are_drawn_again_in_the_block_they_were_drawn_in() -> None:
         _assert_same_end(_ended(Pack.resumed(workload, trainings, pack.checkpoint())), undisturbed)
 
 
+@pytest.mark.slow
 def test_a_lane_that_was_not_finite_once_stays_ended() -> None:
     class Hiccup(CategoryPairs):
         def batch(self, lanes, step):  # type: ignore[no-untyped-def]

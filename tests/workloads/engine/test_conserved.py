@@ -47,6 +47,7 @@ def is_conserved(metric: str) -> bool:
     return metric.startswith("charge_") or metric.endswith("_drift")
 
 
+@pytest.mark.slow
 def test_recording_adds_metrics_and_changes_no_other_bit() -> None:
     recorded, plain = (ended(Pack(GPT, trainings(LANES, record_charges=on))) for on in (True, False))
     assert {name for name in recorded if name not in plain} == {
@@ -84,6 +85,7 @@ def test_gradient_descent_keeps_sums_and_adam_keeps_nothing() -> None:
     assert descent["charge_qk_drift"][0, -1] < 1e-3 * adam["charge_qk_drift"][0, -1]
 
 
+@pytest.mark.slow
 def test_a_training_that_does_not_declare_a_quantity_has_no_number_for_it() -> None:
     scale = ended(Pack(GPT, trainings(LANES)))["charge_scale"]
     # Only without an epsilon does the loss not see the scale of the residual stream.
@@ -100,6 +102,7 @@ def test_the_numbers_do_not_depend_on_the_pack(lanes: list[int]) -> None:
         assert_array_equal(fused[name][lanes], other[name], name)
 
 
+@pytest.mark.slow
 def test_a_resumed_training_drifts_from_where_it_first_started() -> None:
     all_trainings = trainings(LANES)
     undisturbed = ended(Pack(GPT, all_trainings))
@@ -110,6 +113,7 @@ def test_a_resumed_training_drifts_from_where_it_first_started() -> None:
         assert_array_equal(undisturbed[name], resumed[name], name)
 
 
+@pytest.mark.slow
 def test_the_drift_of_those_that_go_on_is_their_own_after_others_have_ended() -> None:
     wild: dict[str, Value] = {"learning_rate": 1e300}
     alone = ended(Pack(GPT, trainings([wild, {}])[1:]))

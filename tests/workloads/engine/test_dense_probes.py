@@ -49,6 +49,7 @@ def test_who_is_solved_is_judged_by_the_own_probes_alone() -> None:
     _assert_same_end(dense, undisturbed, own_steps)
 
 
+@pytest.mark.slow
 def test_what_is_seen_between_is_what_a_shorter_training_ends_with() -> None:
     workload, trainings = _case("pairs, adam")
     dense = _ended(Pack(workload, trainings, extra_probe_steps=[37])).result()

@@ -80,6 +80,7 @@ class Sorting(CategoryPairs):
         return super().loss(module, batch) + 0.0 * cast(Tensor, module.v_VV).flatten().sort().values.sum()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("workload", "settings", "reason"),
     [

@@ -146,6 +146,7 @@ class Shifted(CategoryPairs):
 SOLVING: dict[str, Value] = {"init_sigma": 0.05, "learning_rate": 0.05, "n_steps": 400, "stop_when_solved": False}
 
 
+@pytest.mark.slow
 def test_a_negative_loss_is_no_solution() -> None:
     trainings = _trainings(1, **SOLVING)
     result = _trained(Shifted(), trainings)

@@ -49,6 +49,7 @@ FUNCTIONS: dict[str, Callable[..., Tensor]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_values_and_gradients_of_a_block_are_those_of_each_lane(name: str) -> None:
     def value_and_gradients(a: Tensor, b: Tensor) -> tuple[Tensor, Tensor, Tensor]:

@@ -132,6 +132,7 @@ def test_a_lane_is_the_same_to_the_last_bit_in_any_company() -> None:
             assert torch.equal(torch.stack(own.points), torch.stack(other.points))
 
 
+@pytest.mark.slow
 def test_lanes_can_leave_at_any_stop() -> None:
     whole = Fused(PROBLEMS, 50).advance(50)
     thinned = Fused(PROBLEMS, 50)
@@ -215,6 +216,7 @@ def _trained(n_lanes: int, **values: Value) -> PackResult:
     return pack.result()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("expectation", ["population", "sampled"])
 def test_a_pack_trains_each_lane_as_torch_does_alone(expectation: str) -> None:
     values: dict[str, Value] = {"expectation": expectation, "batch_size": 8, "n_positions": 5, "n_categories": 3}
@@ -249,6 +251,7 @@ def test_a_pack_lets_lanes_go_that_lbfgs_has_ended() -> None:
     assert np.isfinite(result.last("eval_loss")).all()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("n_lanes", [1, 5])
 def test_a_training_by_lbfgs_does_not_depend_on_its_pack(n_lanes: int) -> None:
     whole, part = _trained(24).evidence.metrics, _trained(n_lanes).evidence.metrics

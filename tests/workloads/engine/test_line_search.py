@@ -30,6 +30,7 @@ def _values(x: Tensor, shape: Tensor) -> tuple[Tensor, Tensor]:
     return loss.detach(), gradient
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("most_interpolations", [1, 2, 25])
 def test_every_search_ends_where_torch_alone_would(most_interpolations: int) -> None:
     generator = torch.Generator().manual_seed(most_interpolations)

@@ -95,6 +95,7 @@ def test_slices_do_not_change_a_training() -> None:
     )
 
 
+@pytest.mark.slow
 def test_a_diverging_lane_is_frozen_with_its_step() -> None:
     result = _train(_training(0), _training(1, learning_rate=10.0, init_sigma=2.0))
     assert result.diverged_step[0] == -1

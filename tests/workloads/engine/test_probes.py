@@ -3,6 +3,7 @@
 from collections import Counter
 from typing import Any
 
+import pytest
 from torch import Tensor, nn
 
 from attnsweep.workloads.category_pairs import CategoryPairs
@@ -69,6 +70,7 @@ def test_a_probe_takes_one_pass_and_the_gradient_of_lbfgs() -> None:
     assert CALLS["predict"] == n_evaluations + n_parts_of_the_evaluation_batch * n_probes
 
 
+@pytest.mark.slow
 def test_a_probe_takes_one_pass_of_its_own_and_one_of_the_next_step() -> None:
     pack = _trained(CountingLanguages(), language="first", n_steps=4, train_length=5, longest_test_length=5)
     n_probes = len(pack.result().evidence.steps)

@@ -74,6 +74,7 @@ def test_the_distributions_are_what_they_say() -> None:
     assert stats.chisquare(counts).pvalue > 1e-3
 
 
+@pytest.mark.slow
 @given(st.lists(seeds, min_size=1, max_size=5, unique=True), st.data())
 def test_bits_depend_on_seed_step_and_place_alone(pack: list[int], data: st.DataObject) -> None:
     lane = data.draw(st.integers(0, len(pack) - 1))

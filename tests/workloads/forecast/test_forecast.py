@@ -65,6 +65,7 @@ def test_laws() -> None:
     assert extrapolated(3, pilots, times, pilots[1] / 10) == pytest.approx([1500.0, 2700.0])
 
 
+@pytest.mark.slow
 def test_pilots_end_when_their_time_is_up() -> None:
     parameters = defaults(PAIRS, n_categories=4, n_positions=5, learning_rate=1e-6, n_steps=4000)
     (times,) = escape_times(PAIRS, parameters, [1e-3], range(4), 4000, seconds=0.0)

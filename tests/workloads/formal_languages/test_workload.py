@@ -70,6 +70,7 @@ def _untrained(n: int, **values: Value) -> list[Training]:  # type: ignore[type-
     return [Training(defaults(WORKLOAD, train_length=5 + seed, **settings), seed) for seed in range(n)]
 
 
+@pytest.mark.slow
 def test_each_probe_may_draw_new_test_strings() -> None:
     same, fresh = _tested(_untrained(3)), _tested(_untrained(3, fresh_test_strings=True))
     assert (same == same[:, :1]).all()
@@ -213,6 +214,7 @@ def test_first_is_learned_and_its_head_is_found() -> None:
     assert start.shape == (4,)
 
 
+@pytest.mark.slow
 def test_uniform_attention_has_the_largest_entropy() -> None:
     parameters = defaults(WORKLOAD, **TINY, init_sigma=0.0, longest_test_length=10)
     result = _train(Training(parameters, 0), Training(parameters, 1))

@@ -128,6 +128,7 @@ def test_a_short_text_is_learned_by_heart(tmp_path: Path) -> None:
     assert found.outcome[0, -1] == "overfit"
 
 
+@pytest.mark.slow
 def test_a_training_is_the_same_to_the_last_bit_in_any_pack(tmp_path: Path) -> None:
     corpus = prepared(tmp_path)
     trainings = [Training(parameters(corpus, d_model=8), seed) for seed in range(3)]

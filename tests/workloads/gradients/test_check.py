@@ -145,6 +145,7 @@ def test_the_block_engine_computes_the_gradients_that_line_searches_follow() -> 
     ]
 
 
+@pytest.mark.slow
 def test_gradients_read_from_a_block_are_exact_however_small_they_are() -> None:
     workload = CategoryPairs()
     trainings = [Training(defaults(workload, init_sigma=1e-8), 0)]

@@ -80,6 +80,7 @@ def test_orders_differ_between_trainings_and_passes() -> None:
     assert shared < 0.3 * len(orders[0, 0])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("values", [{}, {"train_on": "short"}])
 def test_a_training_reads_the_same_in_any_pack_and_after_any_resume(values: dict[str, Value]) -> None:
     parameters = small(**values, n_steps=150)

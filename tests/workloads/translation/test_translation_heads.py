@@ -150,6 +150,7 @@ def scores(measured: dict[str, dict[str, np.ndarray]]) -> Scores:
     }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("layer", LAYERS)
 def test_planted_heads_get_their_roles_and_no_other(layer: str, measured: dict[str, dict[str, np.ndarray]]) -> None:
     assert tuple(measured[layer]) == SCORE_NAMES
@@ -358,6 +359,7 @@ def test_heads_of_many_trainings_are_scored_in_parts() -> None:
             np.testing.assert_array_equal(score[0], found.scores[name][lane], err_msg=name)
 
 
+@pytest.mark.slow
 def test_real_text_has_roles_but_no_arcs_and_no_alignment(tmp_path_factory: pytest.TempPathFactory) -> None:
     path = tmp_path_factory.mktemp("corpus") / "c.parquet"
     parameters = small(corpus=written_as_real_text(studied_corpus(small()).corpus, path), dtype="float64")

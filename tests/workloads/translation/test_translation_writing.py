@@ -137,6 +137,7 @@ def test_what_is_written_is_what_a_plain_loop_writes(structure: str) -> None:
         assert len({len(hypothesis.split()) for hypothesis in sets[0].hypotheses}) > 2
 
 
+@pytest.mark.slow
 def test_many_trainings_write_in_parts_what_each_writes() -> None:
     parameters = small(test_sentences=3)
     some = lanes(*[parameters] * 18)

@@ -213,6 +213,7 @@ def test_a_loss_that_cannot_be_followed_has_one_word_for_each_weight() -> None:
         torch.testing.assert_close(words.gradient(name), value.grad)
 
 
+@pytest.mark.slow
 def test_attention_maps_are_averages_over_the_batch_with_queries_as_rows() -> None:
     class Reader(nn.Module):
         def __init__(self) -> None:

@@ -93,6 +93,7 @@ def test_the_rate_of_one_outcome(
         compare(*pair, outcome="solvd")
 
 
+@pytest.mark.slow
 def test_the_rate_of_a_detail_that_only_one_sweep_has(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

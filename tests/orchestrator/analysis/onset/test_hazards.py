@@ -46,6 +46,7 @@ def test_ratios_are_those_of_a_cox_regression_of_exact_times() -> None:
     assert {each.ratio for each in found if each.label == each.reference} == {1.0}
 
 
+@pytest.mark.slow
 def test_trainings_of_one_trial_are_not_independent() -> None:
     times, factors = _draw(40, 12, 1.0)
     apart = OnsetTimes(np.arange(len(times.step)), times.step, times.came)
@@ -55,6 +56,7 @@ def test_trainings_of_one_trial_are_not_independent() -> None:
     assert high / low > 1.5 * naive_high / naive_low
 
 
+@pytest.mark.slow
 def test_a_bin_that_never_comes_has_the_ratio_0_and_does_not_move_the_others() -> None:
     times, (a, b) = _draw(60, 4, 0.0)
     extra = np.full(40, 999), np.full(40, 256), np.zeros(40, np.bool_)

@@ -155,6 +155,7 @@ def test_the_figure_shows_the_rate_of_each_bin_that_holds_trials() -> None:
     assert widths == pytest.approx([0.01, 0.1, 0.1, 1.0])
 
 
+@pytest.mark.slow
 def test_the_median_loss_of_a_sweep_is_of_its_trials(tmp_path: Path) -> None:
     solved, diverged = ["solved"] * 4, trial_rows(2, ["diverged"] * 4)
     trials = [trial_rows(0, solved), trial_rows(1, solved, eval_loss=7.0), diverged, trial_rows(3, ["failed"] * 4)]

@@ -32,6 +32,7 @@ def test_trials_of_one_training_have_plain_wilson_intervals(ends: list[int]) -> 
     assert (rate.low, rate.high) == pytest.approx((plain.low, plain.high), abs=1e-12)
 
 
+@pytest.mark.slow
 @given(st.lists(st.integers(1, 20).flatmap(lambda n: st.tuples(st.just(n), st.integers(0, n))), min_size=1))
 def test_pooling_never_narrows_and_never_counts_less_than_its_trials(counts: list[tuple[int, int]]) -> None:
     rate = pooled_rate(counts)

@@ -62,6 +62,7 @@ def test_a_role_emerges_where_it_holds_at_the_next_probe_too(tmp_path: Path) -> 
     assert [point.share for point in never.curve] == [0.0] * len(never.curve)
 
 
+@pytest.mark.slow
 def test_any_layer_takes_heads_of_all_layers_together(tmp_path: Path) -> None:
     ledger = _ledger(tmp_path / "s", {(0, 0): ".p...", (1, 0): "..ppp"}, {(0, 0): "...p.", (1, 0): "....."})
     assert _history(ledger, 0, "positional").emerged.tolist() == [False, False]

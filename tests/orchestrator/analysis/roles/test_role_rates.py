@@ -96,6 +96,7 @@ select {by} count(*) as n, count(*) filter (has) as k, sum(heads) as heads, sum(
 """
 
 
+@pytest.mark.slow
 def test_rates_are_those_of_an_independent_query(random_sweep: SweepDirectory) -> None:
     rates = _rates(random_sweep)
     assert list(rates) == [(layer, role) for layer in range(2) for role in ("positional", "syntactic", "rare_token")]
@@ -165,6 +166,7 @@ def test_trainings_of_one_trial_are_not_taken_as_independent(tmp_path: Path) -> 
     assert (rate.low, rate.high) == pytest.approx((once.low, once.high))
 
 
+@pytest.mark.slow
 def test_trials_that_chose_how_many_trainings_they_needed_count_once_each(tmp_path: Path) -> None:
     """Each trial counts once: in rates, shares of heads, by parameter and at the end of the curve."""
     spec = SPEC.but(replicates=Sequential(width=0.5, at_most=12, batch=2))
@@ -202,6 +204,7 @@ def test_a_role_is_listed_where_it_occurs_or_its_score_is_measured(tmp_path: Pat
     assert {*_SCORES, NO_ROLE} == set(ROLES)
 
 
+@pytest.mark.slow
 def test_a_sweep_without_heads_has_no_roles(tmp_path: Path) -> None:
     without = sweep_on_disk(tmp_path / "without", SPEC, trial_rows(0, ["solved"] * 4))
     rows = trial_rows(0, ["solved"])
@@ -303,6 +306,7 @@ def test_findings_have_rates_by_parameter_and_wide_ones_stay_out_of_the_descript
     assert found.markdown().count("| trials |") == 2
 
 
+@pytest.mark.slow
 def test_the_figure_has_a_panel_per_layer_and_a_curve_per_role(shown: SweepDirectory) -> None:
     roles = _results(shown).roles
     assert roles is not None
@@ -350,6 +354,7 @@ def test_mlflow_has_the_figure_and_the_table(
     assert parent.data.metrics["roles/positional_encoder_self_median_step"] > 0
 
 
+@pytest.mark.slow
 def test_the_section_of_docs_roles_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The page's Python, and its SQL, which gives the same numbers."""
     spec = small_sweep("head_roles", space={"n_categories": Categorical(choices=(5, 10))}, trials=2)

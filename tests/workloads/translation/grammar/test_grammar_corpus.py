@@ -145,6 +145,7 @@ def test_the_digest_tells_every_field(corpus: Corpus) -> None:
     assert corpus_digest(corpus.source, corpus.target, corpus.part, gold) == corpus.digest
 
 
+@pytest.mark.slow
 def test_another_law_shifts_no_other_choice() -> None:
     """A lexicon with more nouns draws the same structures."""
     few, many = (laws(Lexicon(LexiconSizes(n_nouns=n))) for n in (2, 500))

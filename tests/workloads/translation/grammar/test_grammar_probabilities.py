@@ -81,6 +81,7 @@ def test_probabilities_sum_to_one_and_tokens_pay_for_the_targets_choices(pinned:
         assert nats == pytest.approx(-math.log(p_choices))
 
 
+@pytest.mark.slow
 def test_a_large_sample_is_unambiguous_with_the_full_lexicon() -> None:
     trees_by_source: dict[tuple[str, ...], Sentence] = {}
     trees_by_target: dict[tuple[str, ...], Sentence] = {}
@@ -89,6 +90,7 @@ def test_a_large_sample_is_unambiguous_with_the_full_lexicon() -> None:
         assert trees_by_target.setdefault(pair.target, pair.tree) == pair.tree
 
 
+@pytest.mark.slow
 def test_frequencies_are_those_that_target_nats_tell() -> None:
     n_sentences = 10_000
     counts: Counter[tuple[str, ...]] = Counter()
@@ -103,6 +105,7 @@ def test_frequencies_are_those_that_target_nats_tell() -> None:
         assert abs(counts[target] - expected) < 4.5 * math.sqrt(expected), target
 
 
+@pytest.mark.slow
 def test_the_entropy_given_the_source_is_the_one_on_paper() -> None:
     """Two nouns and two verbs; the second of each has a synonym, and is drawn with probability 1/3 by Zipf's law."""
     share, p = zipf(2)[1], derivation
