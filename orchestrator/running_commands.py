@@ -100,7 +100,6 @@ def run(
     annotation = Annotation(note, parse_tags(tags or []), tuple(sorted({*(keep_weights or ())})))
     place = locate(new_directory(sweep.name, directory), "--dir")
 
-    _start_mlflow()
     from attnsweep.orchestrator.running.session import run_or_resume, run_sweep
     from attnsweep.orchestrator.training.resources import Resources
 
@@ -150,7 +149,6 @@ def resume(
     as_json: AsJson = False,
 ) -> None:
     """Resume an interrupted sweep."""
-    _start_mlflow()
     from attnsweep.orchestrator.running.session import resume_sweep
     from attnsweep.orchestrator.training.resources import Resources
 
@@ -190,13 +188,6 @@ def mlflow_sync(directory: SweepDir, tracking_uri: TrackingUri = None) -> None:
     typer.echo(f"{done.n_logged} trials logged, {done.n_present} already there", err=True)
     with _drawing():
         tracking.add_report(sweep, tracking_uri)
-
-
-def _start_mlflow() -> None:
-    """Lets another process import MLflow while this one imports PyTorch."""
-    from attnsweep.orchestrator.tracking import processes
-
-    processes.start_ahead()
 
 
 def _keep_weights(summary: "Summary", trials: Collection[int]) -> None:
