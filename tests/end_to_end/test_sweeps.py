@@ -153,6 +153,7 @@ def _interrupt_after(n_commits: int) -> Callable[..., None]:
     return commit_and_interrupt
 
 
+@pytest.mark.scale
 def test_a_budget_of_time_ends_the_asking_for_good(tmp_path: Path) -> None:
     report = _run(_sweep(trials=10**6, replicates=4, seconds=0.3), tmp_path / "s", pack_size=16)
     assert report.finished

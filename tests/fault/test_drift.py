@@ -84,6 +84,7 @@ def sweep():
 """
 
 
+@pytest.mark.scale
 def test_a_workload_that_is_edited_meanwhile_stays_as_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file = tmp_path / "own.py"
     file.write_text(WORKLOAD)

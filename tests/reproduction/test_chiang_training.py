@@ -97,6 +97,7 @@ def test_equation_2_is_compared_without_unscaled_cells(tmp_path: Path) -> None:
     assert not comparison.notes[1].startswith("Scaled")
 
 
+@pytest.mark.scale
 @pytest.mark.slow
 def test_curves_are_in_the_papers_epochs(first: SweepDirectory) -> None:
     curves = read_curves(first, ["accuracy_20"])

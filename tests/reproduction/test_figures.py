@@ -120,6 +120,7 @@ def test_a_training_trained_again_ends_where_the_ledger_says(flavours: SweepDire
         assert heads.scores["share_logits_cc"][index, 0, 0] == last["score_share_logits_cc"]
 
 
+@pytest.mark.scale
 @pytest.mark.slow
 def test_a_training_that_is_not_there(flavours: SweepDirectory) -> None:
     with pytest.raises(UserError, match="TRAINING_ID: got 'x', expected a training of"):

@@ -49,6 +49,7 @@ def test_equations_are_judged_by_their_errors(points: dict[str, FoundPoints]) ->
     assert table[4][-1] == "nan"
 
 
+@pytest.mark.scale
 def test_every_point_found_is_of_a_family_with_its_index(points: dict[str, FoundPoints]) -> None:
     rows = _rows(points)
     assert rows["P points of no known family"] == ("0 of 20 solves", True)

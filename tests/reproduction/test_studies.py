@@ -79,6 +79,7 @@ def test_rates_of_a_sweep_over_precision_are_given_for_each(stuck_full: SweepDir
     assert counts[f"init_sigma = {sigma}"] == len(at_sigma)
 
 
+@pytest.mark.scale
 @pytest.mark.slow
 def test_a_cut_off_is_moved_and_put_back(stuck_full: SweepDirectory) -> None:
     judged = Judged(stuck_full)

@@ -109,6 +109,7 @@ def test_the_band_of_a_phase_diagram_covers(n_trials: int) -> None:
     assert LEAST < np.mean(covered) < MOST
 
 
+@pytest.mark.sample("128-12")
 @pytest.mark.parametrize(("n_trials", "slope"), [(32, 6), (128, 6), (128, 12), (512, 12)])
 def test_the_band_of_a_phase_diagram_covers_where_the_border_is_sharp(n_trials: int, slope: float) -> None:
     """The slope is in logits a decade, of four. Uncorrected, the bands cover 0.71, 0.87, 0.86 and 0.93."""
@@ -191,6 +192,7 @@ def test_curves_of_onset_cover_where_trials_chose_how_many_they_needed() -> None
     assert np.mean([each.low <= 0.25 <= each.high for each in pooled]) < 0.7
 
 
+@pytest.mark.sample("12-0.2-0.05")
 @pytest.mark.parametrize(
     ("n_trials", "up", "down"), [(12, 0.2, 0.05), (32, 0.2, 0.05), (32, 0.02, 0.01), (8, 0.3, 0.1)]
 )
@@ -240,6 +242,7 @@ def test_differences_cover_where_trials_chose_how_many_they_needed() -> None:
     assert np.mean(pooled) > 0.3
 
 
+@pytest.mark.scale
 def test_differences_of_pairs_cover_where_trials_chose_how_many_they_needed(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each configuration counts the same, because those near one half change most often and have the most pairs."""
     monkeypatch.setattr(difference, "N_RESAMPLES", 800)

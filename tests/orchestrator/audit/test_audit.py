@@ -71,6 +71,7 @@ def test_what_is_missing_is_no_fault_before_the_end(home: Path) -> None:
     assert problems_of(audit(directory.place))[0].startswith(lost)
 
 
+@pytest.mark.scale
 @pytest.mark.slow
 def test_a_trial_asked_for_during_the_audit_is_no_fault(
     home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -60,6 +60,7 @@ def test_runs_that_mlflow_lacks_or_has_too_many(whole: SweepDirectory, uri: str)
         client.delete_run(run)
 
 
+@pytest.mark.scale
 @pytest.mark.slow
 def test_runs_that_have_other_values(whole: SweepDirectory, uri: str) -> None:
     client, _ = _client(uri)

@@ -60,6 +60,7 @@ def test_kept_weights_have_the_loss_of_their_training(sweep: SweepDirectory) -> 
     assert said == ["training 3 trainings again, to keep their weights ..."]
 
 
+@pytest.mark.scale
 @pytest.mark.slow
 def test_what_is_kept_already_is_not_trained_again(sweep: SweepDirectory) -> None:
     said: list[str] = []

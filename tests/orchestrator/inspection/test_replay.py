@@ -63,6 +63,7 @@ def _compared(found: Deviation) -> dict[str, tuple[int, int]]:
     return {each.name: (each.n, each.n_once) for each in found.differences}
 
 
+@pytest.mark.scale
 @pytest.mark.slow
 def test_of_thinned_curves_the_probes_that_are_left_are_compared(sweep: SweepDirectory) -> None:
     row = records(sweep, outcome="plateau")[0]

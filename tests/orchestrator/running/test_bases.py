@@ -133,6 +133,7 @@ def stored(origin: str, path: Path) -> SweepDirectory:
     return SweepDirectory.create(path, updates(base.name), {}, base=base)
 
 
+@pytest.mark.scale
 @pytest.mark.slow
 def test_another_base_is_another_training_and_kept_or_repeated_weights_are_one(whole: Path) -> None:
     repeated, other = found(f"{whole}:0/1"), found(f"{whole}:0/2")

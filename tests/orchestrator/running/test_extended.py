@@ -43,6 +43,7 @@ def rows(directory: Path) -> list[dict[str, object]]:
     return found
 
 
+@pytest.mark.scale
 @pytest.mark.slow
 def test_what_is_added_ends_as_if_it_had_been_there_from_the_start(tmp_path: Path, no_mlflow: None) -> None:
     spec = small_sweep("s", sampler="random", trials=2, replicates=2)

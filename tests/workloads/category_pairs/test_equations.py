@@ -117,6 +117,7 @@ def test_a_family_that_is_not_found_is_refuted() -> None:
     assert categories.between_levels("zero_diagonal", n_solves=1).verdict == "refuted"
 
 
+@pytest.mark.scale
 @pytest.mark.slow
 def test_another_level_of_a_family_between_is_refuted(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(categories, "stationary_gains", lambda target, M: stationary_gains(target, M + 1))

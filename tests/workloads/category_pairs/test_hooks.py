@@ -47,6 +47,7 @@ FULL: dict[str, Value] = {
 }
 
 
+@pytest.mark.scale
 @pytest.mark.slow
 def test_full_models_score_their_head_at_every_probe() -> None:
     pack, _ = _pack(3, variant="solution_3", **FULL)

@@ -60,6 +60,7 @@ class Normed(CategoryPairs):
         return super().loss(module, batch) + torch.nn.functional.layer_norm(v_VV, v_VV.shape[1:])[0].square().sum()
 
 
+@pytest.mark.scale
 @pytest.mark.slow
 def test_operations_that_the_compiler_refuses_are_replaced() -> None:
     pack = Pack(Normed(), trainings_of(3, dtype="float64"))

@@ -21,6 +21,7 @@ with training_settings():
 """
 
 
+@pytest.mark.scale
 @pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="mallopt is glibc's")
 def test_tensors_reuse_the_memory_of_those_before() -> None:

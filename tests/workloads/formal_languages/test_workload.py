@@ -47,6 +47,7 @@ def test_conformance(mode: dict[str, Value]) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.sample("3")
 @pytest.mark.parametrize("pack_size", [1, 3])
 def test_a_training_is_the_same_to_the_last_bit_in_any_pack(pack_size: int) -> None:
     trainings = [

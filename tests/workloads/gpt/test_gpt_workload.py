@@ -77,6 +77,7 @@ def test_conformance(mode: str) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.sample("gelu")
 @pytest.mark.parametrize("activation", ["relu", "gelu"])
 def test_a_training_is_the_same_to_the_last_bit_in_any_pack(activation: str) -> None:
     """With sizes that fill no vectors."""

@@ -145,6 +145,7 @@ def test_too_few_trials_have_no_surface() -> None:
     assert diagram.note.startswith("too few for a model")
 
 
+@pytest.mark.scale
 @pytest.mark.slow
 def test_the_figure_shows_surface_boundary_band_trials_and_residuals() -> None:
     diagram = _diagram(_smooth)

@@ -55,6 +55,7 @@ def test_json_names_each_sigma_and_the_price(tmp_path: Path, monkeypatch: pytest
     assert compared["took"]["n_rows"] > 21
 
 
+@pytest.mark.scale
 @pytest.mark.slow
 def test_shapes_for_which_the_time_is_short_count_as_those_that_were_measured() -> None:
     workload = CategoryPairs()
