@@ -49,7 +49,6 @@ def test_a_report_is_the_same_elsewhere(pages: tuple[str, str]) -> None:
     assert pages[0] == pages[1]
 
 
-@pytest.mark.scale
 @pytest.mark.slow
 def test_a_report_names_no_folder_of_the_machine_that_made_it(pages: tuple[str, str], home: Path) -> None:
     for folder in (HOME, str(home), str(Path(__file__).parents[3]), "/opt/bin"):

@@ -23,7 +23,6 @@ def test_stationary_points_of_positions_only() -> None:
     assert found.converged.sum() > 45
 
 
-@pytest.mark.scale
 @pytest.mark.slow
 def test_stationary_points_of_categories_only() -> None:
     system = CategoriesOnly(3, 4, softmax=False)
