@@ -122,8 +122,8 @@ class _Projector:
                             break
                         mirror.runs.begin()
                         trials = mirror.missing()
-                    for _ in mirror.log(trials):
-                        self._n_logged += 1
+                    for logged in mirror.log(trials):
+                        self._n_logged += len(logged)
                         self._say()
                         if self._closing.is_set():
                             break
@@ -159,8 +159,9 @@ class _Projector:
             mirror.runs.interrupt()
         missing = mirror.missing()
         self._n_missing = len(missing)
-        for self._n_done, _ in enumerate(mirror.log(missing), start=1):
-            self._n_logged += 1
+        for logged in mirror.log(missing):
+            self._n_done += len(logged)
+            self._n_logged += len(logged)
             self._say()
         mirror.finish()
 

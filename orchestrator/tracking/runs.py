@@ -92,21 +92,21 @@ class SweepRuns:
                 unfinished[trial] = run.info.run_id
         return finished, {trial: run_id for trial, run_id in unfinished.items() if trial not in finished}
 
-    def log(self, contents: Sequence[TrialContent], unfinished: Mapping[int, str]) -> Iterator[TrialContent]:
-        """Writes child runs, and yields the content of each once it is written.
+    def log(self, contents: Sequence[TrialContent], unfinished: Mapping[int, str]) -> Iterator[Sequence[TrialContent]]:
+        """Writes child runs, and yields the contents of those that were written in one transaction.
 
         Args:
             contents: The complete contents of the runs.
             unfinished: The ids of runs to complete, by trial. The other runs are made.
         """
         new = [content for content in contents if content.trial not in unfinished]
-        if self._tables is not None:
+        if self._tables is not None and new:
             self._tables.insert([self._ended(content) for content in new])
-            yield from new
+            yield new
             contents = [content for content in contents if content.trial in unfinished]
         for content in contents:
             self._log(self._ended(content), unfinished.get(content.trial))
-            yield content
+            yield [content]
 
     def _ended(self, content: TrialContent) -> "EndedRun":
         from mlflow.entities import Metric

@@ -65,16 +65,20 @@ class Mirror:
         complete = self._ledger.ask(lambda connection: complete_trials(connection, replicates))
         return [trial for trial in complete if trial not in self._finished]
 
-    def log(self, trials: Sequence[int]) -> Iterator[int]:
-        """Logs those of these complete trials that MLflow does not have, and yields each once it is logged."""
+    def log(self, trials: Sequence[int]) -> Iterator[list[int]]:
+        """Logs those of these complete trials that MLflow does not have, and yields those that were logged at once.
+
+        Whoever asks for no more of them may call it again: none is logged twice.
+        """
         wanted = [trial for trial in trials if trial not in self._finished]
         for start in range(0, len(wanted), _BATCH):
             batch = wanted[start : start + _BATCH]
             contents = self._ledger.ask(partial(trial_contents, directory=self._directory, trials=batch))
-            for content in self.runs.log(contents, self._unfinished):
-                self._finished.add(content.trial)
-                self.n_logged += 1
-                yield content.trial
+            for written in self.runs.log(contents, self._unfinished):
+                logged = [content.trial for content in written]
+                self._finished.update(logged)
+                self.n_logged += len(logged)
+                yield logged
 
     def finish(self) -> None:
         """Updates the parent run's summary and figures and ends it."""
@@ -94,7 +98,7 @@ def sync(directory: SweepDirectory, uri: str | None = None, on_progress: OnProgr
     Args:
         directory: The sweep.
         uri: The URI of the MLflow store; for `None` see `tracking_uri`.
-        on_progress: Called for each trial logged.
+        on_progress: Called when trials have been logged.
 
     Raises:
         UserError: If another process works on the sweep, the store does not accept the runs, or the ledger cannot be

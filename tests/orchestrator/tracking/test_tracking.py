@@ -18,6 +18,7 @@ from attnsweep.orchestrator.tracking import SyncResult, runs, sync, tracking_uri
 from attnsweep.orchestrator.tracking.content import TrialContent, TrialValues, short_number, trial_contents
 from attnsweep.orchestrator.tracking.runs import SweepRuns
 from attnsweep.orchestrator.tracking.store import experiment
+from attnsweep.orchestrator.tracking.sync import Mirror
 from attnsweep.orchestrator.tracking.view import METRICS
 from attnsweep.search_spaces import Categorical, Conditional, Float
 from attnsweep.workloads.errors import UserError
@@ -187,6 +188,16 @@ def test_runs_are_found_on_every_page(tmp_path: Path, monkeypatch: pytest.Monkey
     sync(directory)
     monkeypatch.setattr(runs, "_PAGE", 2)
     assert sync(directory) == SyncResult(n_logged=0, n_present=5)
+
+
+def test_logging_that_breaks_off_logs_no_trial_twice(client: MlflowClient, tmp_path: Path) -> None:
+    """As that of a running sweep does when the sweep ends: what is missing is logged at once then."""
+    directory = sweep_on_disk(tmp_path / "sweep", small_sweep("brief"), *(trial_rows(t, SOLVED) for t in range(4)))
+    mirror = Mirror(directory, tracking_uri())
+    next(mirror.log([0, 1, 2, 3]))
+    for _ in mirror.log(mirror.missing()):
+        pass
+    assert sorted(runs.trial_of(run) for run in runs_of(client, directory)) == [0, 1, 2, 3]
 
 
 def test_a_workload_may_have_many_parameters(client: MlflowClient, tmp_path: Path) -> None:

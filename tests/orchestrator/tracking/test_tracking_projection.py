@@ -154,7 +154,7 @@ def test_closing_in_haste_says_that_the_sweep_was_interrupted_before_it_logs_mor
     statuses = []
     log = Mirror.log
 
-    def look(mirror: Mirror, trials: Sequence[int]) -> Iterator[int]:
+    def look(mirror: Mirror, trials: Sequence[int]) -> Iterator[list[int]]:
         statuses.append(runs_of(client, directory, "sweep")[0].info.status)
         return log(mirror, trials)
 
