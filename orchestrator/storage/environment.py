@@ -5,6 +5,7 @@ import importlib.metadata
 import json
 import platform
 from collections.abc import Mapping
+from functools import cache
 from typing import TYPE_CHECKING, Any, Literal, Self, TypeAlias
 
 from pydantic import BaseModel, ConfigDict
@@ -73,13 +74,17 @@ def _differing(one: Mapping[str, str], other: Mapping[str, str]) -> list[str]:
     return [name for name in {**one, **other} if one.get(name) != other.get(name)]
 
 
+# Read from the disk, and asked for several times a sweep.
+_version_of = cache(importlib.metadata.version)
+
+
 def versions(engine: Engine = "vmapped") -> dict[str, str]:
     """The versions of Python, of the libraries that a sweep uses, and of what compiles its blocks.
 
     Raises:
         UserError: If the engine does not run on this machine.
     """
-    found = {"python": platform.python_version()} | {name: importlib.metadata.version(name) for name in _LIBRARIES}
+    found = {"python": platform.python_version()} | {name: _version_of(name) for name in _LIBRARIES}
     if engine == "vmapped":
         return found
     from attnsweep.workloads.engine.programs import NoCompilerError, block_engine
