@@ -133,7 +133,8 @@ class SweepData:
         Raises:
             UserError: If DuckDB refuses the query, the query has no result, or the format's library is missing.
         """
-        with self.reading() as connection:
+        # In a database of its own: an error inside DuckDB would close the shared one to all further answers.
+        with naming_damage([each.place for each in self.directories]), self.connect() as connection:
             return as_format(answer(connection, query), format)
 
     def stuck_rates(

@@ -113,6 +113,13 @@ def test_a_diagram_without_a_model_shows_its_trials(hostile: SweepData) -> None:
 
 
 @pytest.mark.slow
+def test_a_users_query_has_a_database_of_its_own(sweep: SweepData, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One that breaks DuckDB breaks no other answer."""
+    monkeypatch.setattr("attnsweep.orchestrator.ledger.views._shared_database", None)
+    assert sweep.sql("select count(*) as n from trials").to_pylist() == [{"n": 40}]
+
+
+@pytest.mark.slow
 def test_a_sweep_shows_what_it_holds_so_far(sweep: SweepData) -> None:
     (where,) = sweep.directories
     assert repr(sweep) == f"SweepData(category_pairs; {where.place}: 40 trials)"
