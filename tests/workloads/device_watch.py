@@ -5,6 +5,7 @@ would wait for the GPU, or the GPU for the host's memory. Without notes a step i
 fill ahead and a CUDA graph can hold. A number on the CPU is not noted where the kernel just gets its value.
 """
 
+import math
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -22,6 +23,7 @@ COPY_TO_HOST = "copy to the host"
 COPY_TO_DEVICE = "copy to the device"
 """From pageable memory: the host waits for it."""
 SHAPE_FROM_DATA = "a shape depends on values"
+UNEVEN_SUM = "a sum reads the numbers of some lanes in another order"
 _ATEN = torch.ops.aten
 _NUMBER_READS = {_ATEN._local_scalar_dense, _ATEN.equal, _ATEN.is_nonzero}
 _SHAPES_FROM_DATA = {
@@ -36,6 +38,7 @@ _SHAPES_FROM_DATA = {
 INDEXED = {_ATEN.index, _ATEN.index_put, _ATEN.index_put_, _ATEN._index_put_impl_}
 """Operations whose indices may be on the CPU."""
 COPIES = {_ATEN.copy_, _ATEN._to_copy}
+_SUMS = {_ATEN.sum, _ATEN.mean, _ATEN.linalg_vector_norm}
 _WITHOUT_KERNEL = {
     *(_ATEN.empty, _ATEN.empty_like, _ATEN.empty_strided, _ATEN.new_empty, _ATEN.new_empty_strided),
     *(_ATEN._local_scalar_dense, _ATEN._unsafe_view, _ATEN.detach, _ATEN.lift_fresh, _ATEN.resize_, _ATEN.set_),
@@ -114,6 +117,9 @@ def seen(
         noted(SHAPE_FROM_DATA, name)
     elif packet in INDEXED:
         _note_indices(name, arguments[1], is_on_device)
+    elif packet in _SUMS and arguments[0].is_floating_point():
+        dims = arguments[2 if packet is _ATEN.linalg_vector_norm else 1] if len(arguments) > 1 else None
+        _note_sum(name, arguments[0], dims or range(arguments[0].dim()))
     elif packet is _ATEN.where and not all(map(is_on_device, tensors(arguments))):
         noted(COPY_TO_DEVICE, name)
     if packet not in _WITHOUT_KERNEL and not _is_view(function):
@@ -144,6 +150,15 @@ def _note_indices(name: str, indices: Iterable[Tensor | None], is_on_device: Cal
             noted(COPY_TO_DEVICE, name)
         if index.dtype in (torch.bool, torch.uint8):
             noted(SHAPE_FROM_DATA, name)
+
+
+def _note_sum(name: str, value: Tensor, dims: Iterable[int]) -> None:
+    """Of long rows of adjacent numbers, a GPU adds in another order those that begin at no multiple of four numbers."""
+    added = {dim % value.dim() for dim in dims}
+    kept = [value.stride(axis) for axis in set(range(value.dim())) - added if value.shape[axis] > 1]
+    n_added = math.prod(value.shape[axis] for axis in added)
+    if n_added > 128 and any(value.stride(axis) == 1 for axis in added) and any(stride % 4 for stride in kept):
+        noted(UNEVEN_SUM, name)
 
 
 def _is_view(function: OpOverload) -> bool:

@@ -19,6 +19,7 @@ from attnsweep.workloads.engine.blocks import Problem, StepProgram, StepPrograms
 from attnsweep.workloads.engine.checkpoint import Checkpoint, CheckpointError, fingerprint
 from attnsweep.workloads.engine.conserved import ConservedQuantities
 from attnsweep.workloads.engine.contract import Batch, HeadScores, Lanes, P, Training, Workload
+from attnsweep.workloads.engine.even_rows import even_rows
 from attnsweep.workloads.engine.examination import DESCENDED, examined
 from attnsweep.workloads.engine.first_order import FirstOrder, norm_per_lane
 from attnsweep.workloads.engine.functional import over_lanes
@@ -157,9 +158,10 @@ class Pack(Generic[P]):
         while not self.done:
             started = time.perf_counter()
             evaluations_left = stop_at - self._n_evaluations
-            at_probe = self._train(evaluations_left)
-            if at_probe:
-                self._record_probe()
+            with even_rows(self._all.device):
+                at_probe = self._train(evaluations_left)
+                if at_probe:
+                    self._record_probe()
             self._record.seconds[self._position] += (time.perf_counter() - started) / self._position.size
             if not at_probe:
                 return False

@@ -1,0 +1,100 @@
+"""Sums on a GPU that add in the same order for every lane.
+
+PyTorch's kernel for sums of many adjacent numbers reads four of them at a time, from addresses that are multiples of
+the four numbers' size. A row that begins elsewhere is added in another order. Without this file, a lane whose 950
+losses begin at number 950 of a tensor rounds their mean in another way than a lane whose losses begin at number 1,900.
+"""
+
+import math
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn.functional import pad
+from torch.utils._python_dispatch import TorchDispatchMode
+
+_ATEN = torch.ops.aten
+_AT_ONCE = 4
+"""Adjacent numbers that the kernel reads at a time."""
+_MOST_ONE_BY_ONE = 128
+"""Of a sum with so many numbers or fewer it reads each alone."""
+
+
+def even_rows(device: torch.device) -> AbstractContextManager[object]:
+    """Within this context all sums, means and norms on a GPU take rows that begin at a multiple of four numbers."""
+    return nullcontext() if device.type == "cpu" else EvenRows()
+
+
+class EvenRows(TorchDispatchMode):
+    """Copies the rows of a sum to such places first, where they begin elsewhere; zeros fill the gaps."""
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        options = kwargs or {}
+        rule = _RULES.get(func)
+        found = rule(*args, **options) if rule is not None else None
+        return func(*args, **options) if found is None else found
+
+
+def _sum(value: Tensor, dims: Sequence[int] | None, keepdim: bool = False, *, dtype: Any = None) -> Tensor | None:
+    value = value if dtype is None else value.to(dtype)
+    reduced = _axes(value, dims)
+    return _total(_even(value, reduced), value, reduced, keepdim) if _is_uneven(value, reduced) else None
+
+
+def _mean(value: Tensor, dims: Sequence[int] | None, keepdim: bool = False, *, dtype: Any = None) -> Tensor | None:
+    total = _sum(value, dims, keepdim, dtype=dtype)
+    return None if total is None else total / (value.numel() // total.numel())
+
+
+def _norm(
+    value: Tensor, order: float = 2, dims: Sequence[int] | None = None, keepdim: bool = False, *, dtype: Any = None
+) -> Tensor | None:
+    reduced = _axes(value, dims)
+    if dtype is not None or not _is_uneven(value, reduced):
+        return None
+    # Zeros change no norm of a positive order.
+    norms = torch.linalg.vector_norm(_even(value, reduced), order, -1) if order > 0 else None
+    return None if norms is None else norms.view(_kept_shape(value, reduced, keepdim))
+
+
+_RULES: dict[Any, Callable[..., Tensor | None]] = {
+    _ATEN.sum.dim_IntList: _sum,
+    _ATEN.mean.dim: _mean,
+    _ATEN.linalg_vector_norm.default: _norm,
+}
+
+
+def _axes(value: Tensor, dims: Sequence[int] | None) -> list[int]:
+    return sorted({dim % value.dim() for dim in dims}) if dims else list(range(value.dim()))
+
+
+def _is_uneven(value: Tensor, reduced: Sequence[int]) -> bool:
+    """Whether adjacent numbers are added, in rows that begin at places of different kinds."""
+    if not value.is_floating_point() or not value.numel():
+        return False
+    axes = [(value.shape[axis], value.stride(axis), axis in reduced) for axis in range(value.dim())]
+    are_adjacent = any(size > 1 and stride == 1 and is_added for size, stride, is_added in axes)
+    is_long = math.prod(size for size, _, is_added in axes if is_added) > _MOST_ONE_BY_ONE
+    begin_elsewhere = any(size > 1 and stride % _AT_ONCE and not is_added for size, stride, is_added in axes)
+    return are_adjacent and is_long and begin_elsewhere
+
+
+def _even(value: Tensor, reduced: Sequence[int]) -> Tensor:
+    """The numbers of each sum in one row, (..., n), with zeros behind up to a multiple of four."""
+    kept = [axis for axis in range(value.dim()) if axis not in reduced]
+    rows = value.permute(*kept, *reduced).flatten(len(kept))
+    return pad(rows, (0, -rows.shape[-1] % _AT_ONCE)).contiguous()
+
+
+def _total(rows: Tensor, value: Tensor, reduced: Sequence[int], keepdim: bool) -> Tensor:
+    return rows.sum(-1).view(_kept_shape(value, reduced, keepdim))
+
+
+def _kept_shape(value: Tensor, reduced: Sequence[int], keepdim: bool) -> list[int]:
+    sizes = [1 if axis in reduced else size for axis, size in enumerate(value.shape)]
+    return sizes if keepdim else [size for axis, size in enumerate(sizes) if axis not in reduced]
