@@ -13,6 +13,7 @@ from torch import Tensor
 
 from attnsweep.workloads.engine.blocks import Problem, shapes_of
 from attnsweep.workloads.engine.contract import Batch
+from attnsweep.workloads.engine.even_rows import even_rows
 from attnsweep.workloads.engine.first_order import STEPS_AHEAD, FirstOrder
 from attnsweep.workloads.engine.functional import over_lanes
 from attnsweep.workloads.engine.lane_memory import Bucket, LaneMemory
@@ -166,11 +167,12 @@ class GraphedStep:
 
     def _step(self, bucket: Bucket, read: State) -> None:
         leaf = bucket.rows.detach().requires_grad_()
-        loss_L = self._loss(self._layout.views(leaf), bucket.buffers, under(_BATCH, read))
-        # Lanes do not mix, so the sum's gradient is each lane's own.
-        (gradient,) = torch.autograd.grad(loss_L.sum(), leaf, materialize_grads=True)
-        own = {ROWS: bucket.rows}
-        bucket.optimizer.take_step(own, loss_L.detach(), {ROWS: gradient}, read[_RATE], under(_NUMBER, read))
+        with even_rows(leaf.device):
+            loss_L = self._loss(self._layout.views(leaf), bucket.buffers, under(_BATCH, read))
+            # Lanes do not mix, so the sum's gradient is each lane's own.
+            (gradient,) = torch.autograd.grad(loss_L.sum(), leaf, materialize_grads=True)
+            own = {ROWS: bucket.rows}
+            bucket.optimizer.take_step(own, loss_L.detach(), {ROWS: gradient}, read[_RATE], under(_NUMBER, read))
 
 
 def _is_by_lane(name: str) -> bool:

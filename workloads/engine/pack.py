@@ -158,9 +158,9 @@ class Pack(Generic[P]):
         while not self.done:
             started = time.perf_counter()
             evaluations_left = stop_at - self._n_evaluations
-            with even_rows(self._all.device):
-                at_probe = self._train(evaluations_left)
-                if at_probe:
+            at_probe = self._train(evaluations_left)
+            if at_probe:
+                with even_rows(self._all.device):
                     self._record_probe()
             self._record.seconds[self._position] += (time.perf_counter() - started) / self._position.size
             if not at_probe:
@@ -242,15 +242,19 @@ class Pack(Generic[P]):
         """Trains up to the next probe, or for so many evaluations; returns whether the probe was reached."""
         stops, optimizer = self._stops(), self._optimizer
         if self._programs is None or not isinstance(optimizer, FirstOrder):
-            return optimizer.advance({ROWS: self._rows}, self._evaluate, stops, most_evaluations)
+            return self._train_vmapped(stops, most_evaluations)
         until = min(stops[0], optimizer.n_updates + most_evaluations)
         while optimizer.n_updates < until:
             program, start = self._block_program(self._programs, optimizer), optimizer.n_updates
             if program is None:
-                return optimizer.advance({ROWS: self._rows}, self._evaluate, stops, until - start)
+                return self._train_vmapped(stops, until - start)
             program.advance(optimizer, self._rows, self._buffers, self._batches, until)
             self._n_evaluations += optimizer.n_updates - start
         return until == stops[0]
+
+    def _train_vmapped(self, stops: Sequence[int], most_evaluations: int) -> bool:
+        with even_rows(self._all.device):
+            return self._optimizer.advance({ROWS: self._rows}, self._evaluate, stops, most_evaluations)
 
     def _block_program(self, programs: StepPrograms, optimizer: FirstOrder) -> StepProgram | None:
         """The program that takes the next step; `None` if the engine of this shape is the vmapped one."""

@@ -4,6 +4,7 @@ The bucket of a step depends on the corpus and the step alone, never on a traini
 therefore see tensors of the same shape, which are rounded the same.
 """
 
+import functools
 from dataclasses import dataclass
 
 import numpy as np
@@ -68,11 +69,17 @@ class Passes:
 
     def bucket_at(self, step: int) -> tuple[int, int]:
         """The bucket of a step, and the number of earlier steps of this pass in that bucket."""
-        sequence, place = self._sequence(step // self.steps), step % self.steps
+        sequence, place = _sequence(self, step // self.steps), step % self.steps
         bucket = int(sequence[place])
         return bucket, int((sequence[:place] == bucket).sum())
 
-    def _sequence(self, turn: int) -> NDArray[np.int64]:
+    def sequence(self, turn: int) -> NDArray[np.int64]:
         """(steps,) the buckets of a pass, in this pass's random order."""
         drawn = self._order.uniform("translation/buckets", (self.steps,), turn)[0].numpy()
         return np.repeat(np.arange(len(self.buckets)), self._n_batches)[np.argsort(drawn, kind="stable")]
+
+
+@functools.lru_cache(maxsize=4)
+def _sequence(passes: Passes, turn: int) -> NDArray[np.int64]:
+    """Kept for the steps of a pass: drawing it takes 150 operations."""
+    return passes.sequence(turn)
