@@ -30,6 +30,7 @@ from shared.gpu_bits import (
     replays_in_the_recorded_width,
     whole_trainings_by_neighbours,
 )
+from shared.gpu_compiled import rates_of_merged_steps
 from shared.gpu_shapes import SHAPES, Shape, pack_of, unprobed, ways
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
@@ -46,8 +47,10 @@ BYTES_PER_SECOND = 3.0e12
 SIZES = (64, 1024, 4096, 16384)
 PARTS = (
     *("whole_trainings", "replays", "rates", "outcomes", "bits"),
-    *("head_scores", "processes", "graphs_are_eager", "memory"),
+    *("head_scores", "processes", "graphs_are_eager", "memory", "merged"),
 )
+MERGED = ("system P, float64", "system C, float64", "FIRST, lengths 10 to 300")
+"""Shapes whose steps the compiler can merge."""
 MOST_LANES = {"eager": 4096, "graphs": 16384}
 """Of packs that are launched in this way, where there are two: building a large pack takes longer than measuring it."""
 
@@ -124,6 +127,7 @@ def parts_on(device: str, until: float) -> dict[str, dict[str, Callable[[], obje
     on_cuda: dict[str, dict[str, Callable[[], object]]] = {
         "graphs_are_eager": {"all": partial(graphs_are_eager, device)},
         "memory": {name: partial(memory_of, name, device) for name in SHAPES},
+        "merged": {name: partial(rates_of_merged_steps, name, device, (1024, 16384), until) for name in MERGED},
     }
     return {
         "whole_trainings": {"all": partial(whole_trainings_by_neighbours, device)},

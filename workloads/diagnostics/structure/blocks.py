@@ -44,8 +44,7 @@ def distances_to_blocks(attention: Tensor, *, any_column: bool = False) -> Tenso
     savings = _Savings(attention.reshape(-1, T, T), any_column=any_column)
     found = attention.new_full((T, T + 1, savings.identity.shape[0]), torch.inf)
     for w in range(1, T + 1):
-        most = T // w
-        found[w - 1, : most + 1] = savings.identity - _best(savings.of_blocks(w)[0], w, most)[-1]
+        found[w - 1, : T // w + 1] = savings.identity - _most_saved(savings.of_blocks(w)[0], w)
     return found.permute(2, 0, 1).reshape(*attention.shape[:-2], T, T + 1)
 
 
@@ -116,11 +115,20 @@ class _Savings:
         T = self._up_to.shape[1]
         start = torch.arange(T - w + 1, device=self._up_to.device)
         if not self._any_column:
-            gain = self._up_to[start + w, start] - self._up_to[start, start]
-            return gain, start.unsqueeze(1).expand_as(gain)
+            gain_NS = self._up_to.diagonal(-w) - self._up_to.diagonal()[:, : T - w + 1]
+            return gain_NS.T.contiguous(), start.unsqueeze(1).expand(-1, gain_NS.shape[0])
         column = start.unsqueeze(1) + torch.arange(w, device=start.device)
         gain, chosen = (self._up_to[start.unsqueeze(1) + w, column] - self._up_to[start.unsqueeze(1), column]).max(1)
         return gain, start.unsqueeze(1) + chosen
+
+
+def _most_saved(gain_SN: Tensor, w: int) -> Tensor:
+    """(most + 1, N) the most that 0, 1, ... blocks of height w save."""
+    S, N = gain_SN.shape
+    most = (S + w - 1) // w
+    if most > 1:
+        return _best(gain_SN, w, most)[-1]
+    return torch.stack([gain_SN.new_zeros(N), gain_SN.amax(0)])
 
 
 def _best(gain_SN: Tensor, w: int, most: int) -> Tensor:
@@ -129,6 +137,8 @@ def _best(gain_SN: Tensor, w: int, most: int) -> Tensor:
     T = S + w - 1
     best = gain_SN.new_full((T + 1, most + 1, N), -torch.inf)
     best[:, 0] = 0.0
+    # Taking the rows apart at once: on a GPU each view costs as much as a sum.
+    fewer, as_many, gain = best[:, :-1].unbind(), best[:, 1:].unbind(), gain_SN.unbind()
     for i in range(w, T + 1):
-        torch.maximum(best[i - 1, 1:], best[i - w, :-1] + gain_SN[i - w], out=best[i, 1:])
+        torch.maximum(as_many[i - 1], fewer[i - w] + gain[i - w], out=as_many[i])
     return best
