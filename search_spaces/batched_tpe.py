@@ -56,7 +56,7 @@ class BatchedTPESampler(TPESampler):
             self._models[names] = self._fit(study, trial, search_space)
         model = self._models[names]
         candidates = model.better.sample(self._rng.rng, self._n_ei_candidates)
-        chosen = self._compare(candidates, model.better_log_pdf(candidates) - model.worse_log_pdf(candidates))
+        chosen = self._compare(candidates, model.better.log_pdf(candidates) - model.worse_log_pdf(candidates))
         model.add(chosen)
         return {name: each.to_external_repr(chosen[name]) for name, each in search_space.items()}
 
@@ -88,8 +88,7 @@ class _Model:
         n_worse: int,
         estimate: Callable[[dict[str, NDArray[Any]]], ParzenEstimator],
     ) -> None:
-        self.better = better
-        self.better_log_pdf = Mixture(better).log_pdf
+        self.better = Mixture(better)
         self._worse, self._n_worse, self._estimate = Mixture(worse), n_worse, estimate
         self._chosen: list[dict[str, Any]] = []
 
