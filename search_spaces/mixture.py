@@ -77,7 +77,6 @@ class Mixture:
         density: _Floats = np.log(np.exp(log_PK, out=log_PK).sum(axis=1)) + most_P
         return density
 
-
     def sample(self, generator: np.random.RandomState, n_points: int) -> dict[str, _Floats]:
         """So many points, in Optuna's internal form."""
         of_P = generator.choice(len(self._weights), p=self._weights, size=n_points)
