@@ -11,7 +11,7 @@ from optuna.samplers import TPESampler
 from optuna.trial import FrozenTrial, TrialState
 
 from attnsweep.search_spaces.mixture import Mixture
-from attnsweep.search_spaces.optuna_internals import LazyRandomState, ParzenEstimator, default_gamma, split_trials
+from attnsweep.search_spaces.optuna_internals import ParzenEstimator, default_gamma, split_trials
 
 _STATES = (TrialState.COMPLETE, TrialState.PRUNED, TrialState.RUNNING)
 
@@ -22,8 +22,6 @@ class BatchedTPESampler(TPESampler):
     To fit the model takes Optuna longer with every trial. A batch is asked for before any of its trials has ended, so a
     new fit would learn nothing but the batch's own points. Those are added to the model as the constant liar has them,
     as points of the worse kind: a density of their own is mixed into that of the worse trials, by their number.
-
-    One object draws one batch.
     """
 
     def __init__(self) -> None:
@@ -31,15 +29,17 @@ class BatchedTPESampler(TPESampler):
         self._models: dict[tuple[str, ...], _Model] = {}
         self._joint_space: dict[str, BaseDistribution] = {}
 
-    def begin(self, seed: int) -> None:
-        """Seeds the draws of the next trial."""
-        self._rng = LazyRandomState(seed)
+    def begin(self, seed: int, *, new_batch: bool = False) -> None:
+        """Seeds the draws of the next trial, which may be the first of a batch."""
+        if new_batch:
+            self._models, self._joint_space = {}, {}
+        self._rng.rng.seed(seed)
         if not self._models:
             # For trials that come before any model. To seed one takes as long as a draw.
-            self._random_sampler._rng = LazyRandomState(seed)
+            self._random_sampler._rng.rng.seed(seed)
 
     def infer_relative_search_space(self, study: Study, trial: FrozenTrial) -> dict[str, BaseDistribution]:
-        """The parameters that are drawn together. Optuna looks for them through all trials."""
+        """The parameters that are drawn together. Optuna looks for them through all trials since the last batch."""
         self._joint_space = self._joint_space or super().infer_relative_search_space(study, trial)
         return self._joint_space
 
@@ -56,7 +56,7 @@ class BatchedTPESampler(TPESampler):
             self._models[names] = self._fit(study, trial, search_space)
         model = self._models[names]
         candidates = model.better.sample(self._rng.rng, self._n_ei_candidates)
-        chosen = self._compare(candidates, model.better_log_pdf(candidates) - model.worse_log_pdf(candidates))
+        chosen = self._compare(candidates, model.better.log_pdf(candidates) - model.worse_log_pdf(candidates))
         model.add(chosen)
         return {name: each.to_external_repr(chosen[name]) for name, each in search_space.items()}
 
@@ -88,8 +88,7 @@ class _Model:
         n_worse: int,
         estimate: Callable[[dict[str, NDArray[Any]]], ParzenEstimator],
     ) -> None:
-        self.better = better
-        self.better_log_pdf = Mixture(better).log_pdf
+        self.better = Mixture(better)
         self._worse, self._n_worse, self._estimate = Mixture(worse), n_worse, estimate
         self._chosen: list[dict[str, Any]] = []
 

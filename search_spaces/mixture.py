@@ -1,4 +1,4 @@
-"""The density of a TPE model at many points, with what does not depend on the points computed once.
+"""The density of a TPE model at many points, and points drawn from it: what does not depend on them is computed once.
 
 Axes: `P` point, `K` kernel, `F` feature of a point, `V` value of a categorical parameter.
 """
@@ -23,7 +23,7 @@ _Floats: TypeAlias = NDArray[np.float64]
 
 
 class Mixture:
-    """The same density as an estimator's own, but for rounding.
+    """The same density as an estimator's own, and the same points from the same random numbers, but for rounding.
 
     A kernel is a product of truncated normal distributions, one per parameter. The logarithm of one is quadratic in
     the parameter, so those of all kernels at all points are one product of matrices: (1, x, x^2) by
@@ -35,12 +35,13 @@ class Mixture:
     """
 
     def __init__(self, estimator: ParzenEstimator) -> None:
-        weights, kernels = mixture_of(estimator)
-        constant_K: _Floats = np.log(weights)
+        self._weights, self._kernels = mixture_of(estimator)
+        self._ranges: dict[str, tuple[_Floats, _Floats]] = {}
+        constant_K: _Floats = np.log(self._weights)
         self._scale_of: dict[str, Callable[[_Floats], _Floats]] = {}
         self._column_of: dict[str, Callable[[float], _Floats]] = {}
         factors_FK: list[_Floats] = []
-        for name, each in kernels.items():
+        for name, each in self._kernels.items():
             if isinstance(each, CategoricalKernels):
                 self._column_of[name] = _of_choices(np.log(each.weights).T)
                 continue
@@ -75,6 +76,37 @@ class Mixture:
         np.maximum(log_PK, _FAINTEST, out=log_PK)
         density: _Floats = np.log(np.exp(log_PK, out=log_PK).sum(axis=1)) + most_P
         return density
+
+    def sample(self, generator: np.random.RandomState, n_points: int) -> dict[str, _Floats]:
+        """So many points, in Optuna's internal form."""
+        of_P = generator.choice(len(self._weights), p=self._weights, size=n_points)
+        categorical = [name for name, each in self._kernels.items() if isinstance(each, CategoricalKernels)]
+        drawn = {name: _choice(self._kernels[name].weights[of_P], generator.rand(n_points)) for name in categorical}
+        numeric = [name for name in self._kernels if name not in drawn]
+        for name, quantile_P in zip(numeric, generator.uniform(size=(len(numeric), n_points)), strict=True):
+            drawn[name] = self._number(name, of_P, quantile_P)
+        return {name: drawn[name] for name in self._kernels}
+
+    def _number(self, name: str, of_P: NDArray[np.int64], quantile_P: _Floats) -> _Floats:
+        """The quantiles of a numeric parameter's kernels: Optuna inverts each number of its own by Newton's method."""
+        from scipy import special
+
+        each = self._kernels[name]
+        if name not in self._ranges:
+            low_K, high_K = ((bound - each.mu) / each.sigma for bound in (each.adapted_low, each.adapted_high))
+            self._ranges[name] = special.ndtr(low_K), special.ndtr(high_K)
+        below_P, above_P = (bound_K[of_P] for bound_K in self._ranges[name])
+        x_P: _Floats = each.mu[of_P] + each.sigma[of_P] * special.ndtri(below_P + quantile_P * (above_P - below_P))
+        x_P = np.exp(x_P) if each.is_log else x_P
+        if each.step == 0.0:
+            return x_P
+        return np.clip(each.low + np.round((x_P - each.low) / each.step) * each.step, each.low, each.high)
+
+
+def _choice(weights_PV: _Floats, quantile_P: _Floats) -> _Floats:
+    cumulated_PV = np.cumsum(weights_PV, axis=1)
+    # The last one is 1, but for rounding.
+    return np.sum(cumulated_PV[:, :-1] < quantile_P[:, None], axis=1).astype(np.float64)
 
 
 def _scale(middle: float, *, is_log: bool) -> Callable[[_Floats], _Floats]:

@@ -12,7 +12,6 @@ TESTED = "5.0"
 
 try:
     from optuna._transform import _SearchSpaceTransform as SearchSpaceTransform
-    from optuna.samplers._lazy_random_state import LazyRandomState
     from optuna.samplers._tpe._truncnorm import _log_gauss_mass as log_gauss_mass
     from optuna.samplers._tpe.parzen_estimator import _ParzenEstimator as ParzenEstimator
     from optuna.samplers._tpe.probability_distributions import _BatchedCategoricalDistributions as CategoricalKernels
@@ -41,7 +40,6 @@ except (ImportError, AttributeError) as error:
 __all__ = [
     "CategoricalKernels",
     "JournalOperation",
-    "LazyRandomState",
     "ParzenEstimator",
     "SearchSpaceTransform",
     "default_gamma",

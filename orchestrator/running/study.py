@@ -141,13 +141,13 @@ class Study:
         return Configuration(number, values)
 
     def _sampler(self, trial: int, batch: int) -> BaseSampler:
-        before = self._study.sampler
-        if isinstance(before, BatchedTPESampler) and self._n_left_in_batch > 0:
-            self._n_left_in_batch -= 1
-            before.begin(trial_seed(self._spec, trial))
-            return before
-        self._n_left_in_batch = batch - 1
-        return make_sampler(self._spec, trial)
+        sampler = self._study.sampler
+        if not isinstance(sampler, BatchedTPESampler):
+            return make_sampler(self._spec, trial)
+        is_first = self._n_left_in_batch == 0
+        self._n_left_in_batch = (batch if is_first else self._n_left_in_batch) - 1
+        sampler.begin(trial_seed(self._spec, trial), new_batch=is_first)
+        return sampler
 
     def asked(self) -> list[Asked]:
         """The trials that earlier runs asked for, without the refused ones."""

@@ -1,4 +1,4 @@
-"""The density of a TPE model, beside Optuna's own."""
+"""The density of a TPE model and the points drawn from it, beside Optuna's own."""
 
 import numpy as np
 import pytest
@@ -21,13 +21,17 @@ OTHERS: dict[str, BaseDistribution] = {
 
 @pytest.mark.parametrize("space", [FLOATS, OTHERS, OTHERS | FLOATS], ids=["floats", "others", "all"])
 @pytest.mark.parametrize("n_trials", [0, 1, 40])
-def test_the_density_is_optunas(space: dict[str, BaseDistribution], n_trials: int) -> None:
+def test_density_and_points_are_optunas(space: dict[str, BaseDistribution], n_trials: int) -> None:
     generator = np.random.RandomState(n_trials)
     settings = TPESampler()._parzen_estimator_parameters
     nothing: dict[str, np.ndarray] = {name: np.empty(0) for name in space}
     observed = ParzenEstimator(nothing, space, settings).sample(generator, n_trials)
     estimator = ParzenEstimator(observed, space, settings)
     mixture = Mixture(estimator)
-    for _ in range(2):
-        points = estimator.sample(generator, 24)
+    for seed in range(2):
+        points = estimator.sample(np.random.RandomState(seed), 24)
+        drawn = mixture.sample(np.random.RandomState(seed), 24)
+        assert list(drawn) == list(points)
+        for name, values in points.items():
+            np.testing.assert_allclose(drawn[name], values, rtol=1e-11, atol=1e-11)
         np.testing.assert_allclose(mixture.log_pdf(points), estimator.log_pdf(points), rtol=1e-11, atol=1e-11)

@@ -56,10 +56,13 @@ def predicted_escapes(
     n_at_once = max(min(_MOST_LANES, _MOST_NUMBERS // n_weights), 1)
     for first in range(0, len(exact), n_at_once):
         part = slice(first, first + n_at_once)
-        lanes = torch.tensor(chosen[part])
-        its = None if buffers is None else {name: each[lanes.to(each.device)] for name, each in buffers.items()}
+        its = _buffers_of(buffers, torch.tensor(chosen[part]))
         found[chosen[part]] = _NearStart(workload, exact[part], scaled, its).escapes()
     return found
+
+
+def _buffers_of(buffers: State | None, lanes: Tensor) -> State | None:
+    return None if buffers is None else {name: each[lanes.to(each.device)] for name, each in buffers.items()}
 
 
 def _descends_plainly(parameters: TrainingParameters) -> bool:
@@ -90,6 +93,7 @@ class _NearStart:
     def __init__(
         self, workload: Workload[Any], trainings: Sequence[Training[Any]], scaled: Sequence[str], buffers: State | None
     ) -> None:
+        self._workload, self._trainings, self._scaled, self._buffers = workload, trainings, scaled, buffers
         self._start = Start(workload, trainings, buffers)
         self._rows, self._origin = self._start.rows, self._start.scaled(scaled, 0.0)
         self._rate = np.array([each.parameters.learning_rate for each in trainings])
@@ -112,8 +116,13 @@ class _NearStart:
         if is_linear.any():
             found[is_linear] = self._linear()[is_linear]
         if flows.any():
-            found[flows] = self._flow()[flows]
+            found[flows] = self._some(np.flatnonzero(flows))._flow()
         return found
+
+    def _some(self, lanes: NDArray[np.int64]) -> "_NearStart":
+        """A few of the trainings: to follow the flow of one takes hundreds of gradients of all."""
+        trainings = [self._trainings[lane] for lane in lanes]
+        return _NearStart(self._workload, trainings, self._scaled, _buffers_of(self._buffers, torch.from_numpy(lanes)))
 
     def _linear(self) -> NDArray[np.float64]:
         delta = self._rows - self._origin
