@@ -106,7 +106,7 @@ def test_no_workload_mixes_devices(workload: Workload[Any], values: dict[str, Va
             np.testing.assert_allclose(found.metrics[name], expected.metrics[name], rtol=1e-5, err_msg=name)
 
 
-@pytest.mark.sample("negative_curvature", "valley_reset", "kick")
+@pytest.mark.sample("negative_curvature", "valley_reset")
 @pytest.mark.parametrize(
     ("values", "outcome", "test"),
     [
