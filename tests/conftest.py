@@ -60,6 +60,12 @@ def pytest_collection_finish() -> None:
     gc.enable()
 
 
+def pytest_sessionfinish() -> None:
+    """Collects the garbage of all tests once: pytest does so five times, to hear what is raised meanwhile."""
+    gc.collect()
+    gc.freeze()
+
+
 def _process(item: pytest.Item) -> str:
     """Tests with the same answer run in one process: they share a Ray, a browser, or the fixtures of their module."""
     if item.get_closest_marker("ray"):

@@ -7,9 +7,10 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import cache
 from pathlib import Path
 
-from jinja2 import Environment, PackageLoader, StrictUndefined
+from jinja2 import Environment, PackageLoader, StrictUndefined, Template
 
 from attnsweep.orchestrator.analysis.labels import clipped, plain_label, value_label
 from attnsweep.orchestrator.analysis.onset.hazards import ratio_label
@@ -180,6 +181,22 @@ def render(shown: Sequence[Shown], overview: Picture | None, renewal: int | None
         overview: A figure that compares the sweeps, if there are several.
         renewal: As for `make_report`.
     """
+    return _template().render(
+        script=page_script(live=renewal is not None),
+        renewal=renewal,
+        shown=shown,
+        overview=overview,
+        meanings=OUTCOMES,
+        stuck=STUCK_OUTCOMES,
+        rule=RULE,
+        made=datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
+        version=importlib.metadata.version("attnsweep"),
+    )
+
+
+@cache
+def _template() -> Template:
+    """The page's template, which takes a tenth of a second to compile."""
     environment = Environment(
         loader=PackageLoader("attnsweep.orchestrator.report"),
         autoescape=True,
@@ -199,17 +216,7 @@ def render(shown: Sequence[Shown], overview: Picture | None, renewal: int | None
         "hazard": ratio_label,
         "seconds": _duration,
     }
-    return environment.get_template("report.html.j2").render(
-        script=page_script(live=renewal is not None),
-        renewal=renewal,
-        shown=shown,
-        overview=overview,
-        meanings=OUTCOMES,
-        stuck=STUCK_OUTCOMES,
-        rule=RULE,
-        made=datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
-        version=importlib.metadata.version("attnsweep"),
-    )
+    return environment.get_template("report.html.j2")
 
 
 def _duration(seconds: float) -> str:

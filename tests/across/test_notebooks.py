@@ -40,7 +40,7 @@ def _numbers(cell: Any) -> list[float]:
     "name",
     [
         pytest.param("emergence", marks=[pytest.mark.scale, pytest.mark.ray]),
-        "own_workload",
+        pytest.param("own_workload", marks=pytest.mark.scale),
         pytest.param("stuck_rates", marks=pytest.mark.scale),
     ],
 )

@@ -31,7 +31,7 @@ check_sweep(sweep, workload.parameters)
 bits = hashlib.sha256()
 SETTINGS = (
     {"variant": "positions_only"},
-    {"variant": "solution_1", "expectation": "fixed_sample", "batch_size": 16},
+    {"variant": "categories_only"},
 )
 for values in SETTINGS:
     parameters = defaults(workload, n_categories=5, n_positions=9, n_steps=30, **values)

@@ -18,6 +18,8 @@ from tests.end_to_end.servers import answers, running
 from tests.orchestrator.small_sweep import commit, open_writer, small_sweep, sweep_on_disk, trial_rows
 from tests.ports import free_ports
 
+pytestmark = pytest.mark.scale
+
 
 @dataclass(frozen=True)
 class Shown:
@@ -96,7 +98,6 @@ def _unfold(shown: Shown, browser: Browser) -> None:
     browser.click(f"//*[@role='gridcell'][.//a[contains(., '{shown.directory.sweep}')]]//button")
 
 
-@pytest.mark.scale
 def test_the_experiment_lists_the_sweep_and_unfolds_its_trials(shown: Shown, browser: Browser, tmp_path: Path) -> None:
     browser.open(f"{shown.page}?workflowType=machine_learning")
     _unfold(shown, browser)
@@ -105,7 +106,6 @@ def test_the_experiment_lists_the_sweep_and_unfolds_its_trials(shown: Shown, bro
     browser.screenshot(tmp_path / "runs.png")
 
 
-@pytest.mark.scale
 def test_the_sweeps_page_leads_to_a_table_and_to_charts_of_500_trials(
     large: Shown, browser: Browser, tmp_path: Path
 ) -> None:
@@ -135,7 +135,6 @@ def test_the_sweeps_page_leads_to_a_table_and_to_charts_of_500_trials(
     browser.screenshot(tmp_path / "charts.png")
 
 
-@pytest.mark.scale
 def test_loss_curves_are_a_section_of_a_trials_charts(shown: Shown, browser: Browser) -> None:
     page = f"{shown.page}/{shown.trial_run()}"
     browser.open(f"{page}/model-metrics?workflowType=machine_learning")
@@ -154,7 +153,6 @@ def test_the_sweeps_page_describes_it_and_shows_its_figure(shown: Shown, browser
     assert browser.evaluate("element.decode().then(() => element.naturalWidth)", figure) > 500
 
 
-@pytest.mark.scale
 def test_the_report_opens_among_the_sweeps_artifacts(shown: Shown, browser: Browser, tmp_path: Path) -> None:
     page = f"{shown.page}/{shown.parent_run}"
     browser.open(f"{page}/artifacts/report/report.html?workflowType=machine_learning")

@@ -1,6 +1,5 @@
 """`attnsweep serve` in a real browser: the page is renewed while its reader reads, and shows what the reader chose."""
 
-import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -8,12 +7,11 @@ import pytest
 from selenium.webdriver.common.by import By
 from selenium.webdriver.support.wait import WebDriverWait
 
-from attnsweep.orchestrator.report.serving import serve_report
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
 from attnsweep.search_spaces import Float
-from attnsweep.workloads.errors import UserError
 from tests.end_to_end.chromium import SECONDS_TO_SHOW, Browser
-from tests.orchestrator.small_sweep import commit, folder_of, open_writer, small_sweep, trial_rows
+from tests.orchestrator.report.served import served
+from tests.orchestrator.small_sweep import commit, open_writer, small_sweep, trial_rows
 
 SPACE = {"n_steps": 8, "init_sigma": Float(low=1e-4, high=1.0, log=True)}
 DRAWN = "//section[contains(@class, 'explore')][@aria-busy='false']"
@@ -42,26 +40,9 @@ def directory(tmp_path: Path) -> SweepDirectory:
 
 
 @pytest.fixture
-def url(directory: SweepDirectory, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    """A server's URL. The server ends with the test, when its directory cannot be read any more."""
-    monkeypatch.setattr("attnsweep.orchestrator.report.watching._LOOK_SECONDS", 0.05)
-    urls: list[str] = []
-    is_up = threading.Event()
-
-    def told(url: str) -> None:
-        urls.append(url)
-        is_up.set()
-
-    def serve() -> None:
-        with pytest.raises(UserError, match="expected a sweep directory"):
-            serve_report([directory.place], 0, told)
-
-    thread = threading.Thread(target=serve)
-    thread.start()
-    assert is_up.wait(60)
-    yield urls[0]
-    (folder_of(directory) / "sweep.json").unlink()
-    thread.join(60)
+def url(directory: SweepDirectory) -> Iterator[str]:
+    with served(directory) as found:
+        yield found
 
 
 def _number(browser: Browser) -> int:
@@ -73,7 +54,7 @@ def _wait_for(browser: Browser, number: int) -> None:
     browser.find(DRAWN)
 
 
-@pytest.mark.slow
+@pytest.mark.scale
 def test_the_page_is_renewed_where_its_reader_is(directory: SweepDirectory, url: str, browser: Browser) -> None:
     browser.log("browser")
     browser.open(url)

@@ -29,6 +29,13 @@ from attnsweep.search_spaces.replication import is_complete
 
 pytestmark = pytest.mark.usefixtures("no_mlflow")
 
+WITHOUT_RAY = """
+import atexit, sys
+from attnsweep.orchestrator.cli import main
+atexit.register(lambda: print("loaded of Ray:", [name for name in sys.modules if name.partition(".")[0] == "ray"]))
+main()
+"""
+
 
 def _sweep(**changes: Any) -> Sweep:
     spec = Sweep(
@@ -73,14 +80,12 @@ def test_every_training_is_one_row(tmp_path: Path) -> None:
     assert set(pc.unique(curves["training_id"]).to_pylist()) == set(rows["training_id"].to_pylist())
 
 
-@pytest.mark.scale
 @pytest.mark.parametrize(
     "trainers",
-    [{}, pytest.param({"local": False, "n_trainers": 2}, marks=pytest.mark.ray)],
+    [{}, pytest.param({"local": False, "n_trainers": 2}, marks=[pytest.mark.ray, pytest.mark.scale])],
     ids=["here", "on Ray"],
 )
 def test_a_training_does_not_depend_on_pack_or_trainer(trainers: dict[str, Any], tmp_path: Path) -> None:
-    """In `make test`, hosts in namespaces train in packs of another size than this process."""
     whole = _sweep(trials=8, replicates=8)
     here, there = tmp_path / "here", tmp_path / "there"
     _run(whole, here, pack_size=64)
@@ -184,7 +189,7 @@ def test_trials_that_the_workload_refuses_are_counted_and_the_rest_trained(tmp_p
 def test_the_command_line_end_to_end(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Runs `attnsweep run` in a new process, like `make sweep` but smaller and without Ray.
+    """Runs `attnsweep run` in a new process, like `make sweep` but smaller and without Ray, of which nothing is loaded.
 
     Tests of jobs and of what listens run the same command with Ray.
     """
@@ -192,11 +197,10 @@ def test_the_command_line_end_to_end(
     database = tmp_path / "sweeps" / "mlflow.db"
     database.parent.mkdir()
     (tmp_path / "mlflow.db").rename(database)
-    attnsweep = str(Path(sys.executable).parent / "attnsweep")
     environment = {name: value for name, value in os.environ.items() if not name.startswith(("RAY_", "MLFLOW_"))}
     budget = ["--trials", "4", "--replicates", "2", "--local", "--set", "n_steps=30"]
     done = subprocess.run(
-        [attnsweep, "run", "quickstart", *budget, "--dir", "s", "--json"],
+        [sys.executable, "-c", WITHOUT_RAY, "run", "quickstart", *budget, "--dir", "s", "--json"],
         capture_output=True,
         text=True,
         cwd=tmp_path,
@@ -205,7 +209,9 @@ def test_the_command_line_end_to_end(
         check=False,
     )
     assert done.returncode == 0, done.stderr
-    result = json.loads(done.stdout.splitlines()[-1])
+    *_, printed, of_ray = done.stdout.splitlines()
+    assert of_ray == "loaded of Ray: []"
+    result = json.loads(printed)
     assert result["directory"] == "s"
     assert sum(result["outcomes"].values()) == 8
     assert 0 <= result["stuck_rate_low"] <= result["stuck_rate"] <= result["stuck_rate_high"] <= 1
@@ -214,14 +220,18 @@ def test_the_command_line_end_to_end(
     with closing(sqlite3.connect(database)) as logged:
         assert logged.execute("select count(*) from runs where status = 'FINISHED'").fetchone() == (1 + 4,)
     assert "warning: n_steps ends" in done.stderr
-    audited = subprocess.run([attnsweep, "audit", "s"], capture_output=True, cwd=tmp_path, env=environment, check=True)
-    assert audited.stdout.endswith(b"clean\n")
-    assert audited.stderr == b""
-    for command, wanted in (("status s", "8 of 8"), ("query s select+count(*)+from+trials --format csv", "4")):
-        words = [word.replace("+", " ") for word in command.split()]
-        monkeypatch.chdir(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("MLFLOW_TRACKING_URI")
+    capsys.readouterr()
+    for words, wanted in (
+        (["audit", "s"], "clean\n"),
+        (["status", "s"], "8 of 8"),
+        (["query", "s", "select count(*) from trials", "--format", "csv"], "4"),
+    ):
         monkeypatch.setattr(sys, "argv", ["attnsweep", *words])
         with pytest.raises(SystemExit) as ended:
             main()
         assert not ended.value.code
-        assert wanted in capsys.readouterr().out
+        said = capsys.readouterr()
+        assert wanted in said.out
+        assert said.err == ""

@@ -14,6 +14,7 @@ from attnsweep.workloads.errors import UserError
 from tests.fault import sweeps
 
 
+@pytest.mark.scale
 def test_damage_is_set_aside_and_trained_again(no_mlflow: None, mlflow_uri: str, tmp_path: Path) -> None:
     spec = sweeps.small_sweep()
     sweeps.run(spec, tmp_path / "undisturbed", pack_size=4)

@@ -57,7 +57,7 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-# In test_or_resume.py drivers are killed at random moments; in test_killed_between_writes.py the writes are cut short.
+# In test_killed_between_writes.py, which `make test` runs, the writes are cut short.
 @pytest.mark.scale
 def test_a_sweep_whose_driver_is_killed_at_every_step_ends_as_if_undisturbed(
     undisturbed: Path, mlflow_database: str, tmp_path: Path

@@ -72,9 +72,8 @@ def cpu_seconds(finished: Path, tmp_path_factory: pytest.TempPathFactory) -> flo
     return time.process_time() - began
 
 
-@pytest.mark.parametrize(
-    ("n_kills", "with_mlflow"), [(1, False), pytest.param(10, True, marks=pytest.mark.scale)], ids=["1", "10"]
-)
+@pytest.mark.scale
+@pytest.mark.parametrize(("n_kills", "with_mlflow"), [(1, False), (10, True)], ids=["1", "10"])
 def test_a_command_that_is_killed_at_random_moments_and_repeated_ends_as_if_undisturbed(
     n_kills: int,
     with_mlflow: bool,

@@ -50,7 +50,7 @@ def test_a_new_sweep_is_not_begun(
     attempts: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    (line,) = _fault(["run", "quickstart"], monkeypatch, capsys)
+    (line,) = _fault(["run", "quickstart", "--engine", "vmapped"], monkeypatch, capsys)
     assert line.startswith(NOT_STARTED)
     assert line.endswith("check memory, disk and load, then try again")
     assert attempts == ["30", "120"]

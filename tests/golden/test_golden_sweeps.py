@@ -67,7 +67,7 @@ def test_an_old_sweep_is_queried(
     assert capsys.readouterr().out.split() == ["outcome,n", *(f"{outcome},{n}" for outcome, n in counts)]
 
 
-@pytest.mark.sample("0.1.0")
+@pytest.mark.scale
 def test_an_old_sweep_is_reported(golden: Path) -> None:
     directory = SweepDirectory.open(golden / "finished")
     page, pictures = make_report([directory.place])

@@ -14,7 +14,7 @@ from tests.fault import sweeps
 from tests.hosts.clusters import HEAD, HostedCluster
 from tests.hosts.namespaces import Network
 
-pytestmark = [pytest.mark.ray, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.ray, pytest.mark.scale, pytest.mark.timeout(900)]
 SLOW = Path(__file__).with_name("slow.py")
 N_STEPS = 60
 OUT_OF_REACH = "sqlite:////dev/null/mlflow.db"
@@ -60,7 +60,6 @@ def test_by_the_clusters_address(new_network: Callable[[], Network], on_one_host
     _assert_spread(said, cluster.network.shared / "by_address", {"host1", "host2"}, on_one_host)
 
 
-@pytest.mark.scale
 def test_as_a_job(new_network: Callable[[], Network], on_one_host: Path) -> None:
     three_hosts = _hosts(new_network(), [2, 3], takes_jobs=True, mlflow="sqlite:////srv/mlflow.db")
     job = [

@@ -50,8 +50,14 @@ def with_faulty_files(tmp_path_factory: pytest.TempPathFactory) -> Path:
         (["quickstart", "--set", "variant=both"], "variant: got 'both', expected one of positions_only,"),
         (["quickstart", "--replicates", "0"], "replicates: got 0, expected greater than or equal to 1"),
         (["quickstart", "--trials", "0"], "trials: got 0, expected greater than or equal to 1"),
-        (["quickstart", "--address", "127.0.0.1:1"], "--address: got '127.0.0.1:1', expected the address of a running"),
-        (["quickstart", "--address", "nowhere"], "--address: got 'nowhere', expected auto, HOST:PORT or ray://"),
+        (
+            ["quickstart", "--engine", "vmapped", "--address", "127.0.0.1:1"],
+            "--address: got '127.0.0.1:1', expected the address of a running",
+        ),
+        (
+            ["quickstart", "--engine", "vmapped", "--address", "nowhere"],
+            "--address: got 'nowhere', expected auto, HOST:PORT or ray://",
+        ),
         (
             ["quickstart", "--local", "--address", "auto"],
             "--local: got '--address auto', expected no --address, because",

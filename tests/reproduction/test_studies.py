@@ -90,6 +90,7 @@ def test_a_cut_off_is_moved_and_put_back(stuck_full: SweepDirectory) -> None:
     assert (judged.outcome() == before).all()
 
 
+@pytest.mark.scale
 @pytest.mark.slow
 def test_the_figures_of_full_models_show_every_training(stuck_full: SweepDirectory) -> None:
     judged = Judged(stuck_full)

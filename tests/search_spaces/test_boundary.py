@@ -155,6 +155,7 @@ def test_each_category_has_a_boundary_of_its_own() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.sample("0.0")
 @pytest.mark.parametrize("side", [0.0, 1.0])
 def test_without_a_boundary_it_goes_on_looking(side: float) -> None:
     study = optuna.create_study()

@@ -243,7 +243,8 @@ def _cases() -> Iterable[Case]:
     for option, values in OPTIONS.items():
         yield from ((["run", "quickstart", option, value], says) for value, says in values.items())
     for address, says in ADDRESSES.items():
-        yield ["run", "quickstart", "--address", address], says
+        # An engine that is named needs no trace of a step.
+        yield ["run", "quickstart", "--engine", "vmapped", "--address", address], says
     for path, says in PATHS.items():
         yield ["status", path], says
         if "sweep directory" not in says:
@@ -313,7 +314,7 @@ def test_a_mistake(
 @pytest.mark.parametrize(
     ("name", "value", "words"),
     [
-        ("RAY_ADDRESS", "[::1", ["run", "quickstart"]),
+        ("RAY_ADDRESS", "[::1", ["run", "quickstart", "--engine", "vmapped"]),
         ("MLFLOW_TRACKING_URI", "http://[::1", ["run", "quickstart"]),
         ("MLFLOW_TRACKING_URI", "http://u:secret@[::1", ["resume", "good"]),
         ("MLFLOW_TRACKING_URI", "sqlite:///good", ["audit", "good"]),

@@ -299,6 +299,7 @@ def test_neither_merging_nor_serving_runs_its_code(ran: Path, tmp_path: Path) ->
 
 
 @pytest.mark.slow
+@pytest.mark.sample(*(command for command in LOADING if not command.startswith("report")))
 @pytest.mark.parametrize("command", LOADING)
 def test_the_others_run_it_only_with_trust(
     command: str, ran: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]

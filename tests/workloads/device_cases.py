@@ -121,7 +121,7 @@ def test_all_lanes_of_a_pack_add_in_the_same_order(device: str) -> None:
     assert [note.kind for note in watch.notes] == [UNEVEN_SUM]
 
 
-@pytest.mark.sample("negative_curvature", "valley_reset", "kick")
+@pytest.mark.sample("negative_curvature", "valley_reset")
 @pytest.mark.parametrize(
     ("values", "outcome", "test"),
     [

@@ -101,10 +101,7 @@ def a_step(count: int) -> float:
     return count / (N_STEPS - FIRST_STEPS - LAST_STEPS)
 
 
-@pytest.mark.sample(
-    "system C, AdamW with schedule, clipping and decay",
-    "system P, L-BFGS",
-)
+@pytest.mark.sample("system C, AdamW with schedule, clipping and decay")
 @pytest.mark.parametrize("name", CASES)
 def test_a_step_keeps_to_its_budget_and_never_waits(name: str) -> None:
     case = CASES[name]

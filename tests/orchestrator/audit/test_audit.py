@@ -127,6 +127,7 @@ def test_a_study_in_a_storage_of_its_own(tmp_path: Path) -> None:
     assert (tmp_path / "study.db").read_bytes() == b""
 
 
+@pytest.mark.scale
 def test_a_sweep_in_an_object_store(home: Path, s3: str) -> None:
     prefix = new_prefix()
     directory = trained_sweep(prefix, load_sweep(str(home / "fragile.py")))

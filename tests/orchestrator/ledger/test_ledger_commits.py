@@ -54,7 +54,7 @@ row = st.fixed_dictionaries(
 
 
 @pytest.mark.slow
-@settings(max_examples=25)
+@settings(max_examples=12)
 @given(packs=st.lists(st.lists(row, min_size=1, max_size=4), min_size=1, max_size=4), compacted=st.booleans())
 def test_any_rows_are_read_back_equal(
     tmp_path_factory: pytest.TempPathFactory, packs: list[list[dict[str, object]]], compacted: bool
@@ -73,7 +73,7 @@ def test_any_rows_are_read_back_equal(
 
 
 @pytest.mark.slow
-@settings(max_examples=20)
+@settings(max_examples=12)
 @given(st.lists(st.sampled_from(["commit", "compact", "reopen"]), max_size=18), st.randoms())
 def test_any_order_of_commits_and_compactions_gives_each_row_once(
     tmp_path_factory: pytest.TempPathFactory, actions: list[str], random: Random
@@ -133,11 +133,11 @@ def test_files_stay_few_and_rows_are_not_rewritten_at_each_commit(
 
     monkeypatch.setattr(os, "replace", counting_replace)
     with open_writer(tmp_path) as writer:
-        for trial in range(120):
+        for trial in range(60):
             writer.commit(f"p{trial}", *pack_rows(f"p{trial}", [(trial, 0)], n_steps=1))
     assert 30 < most <= 3 * (MAX_FRAGMENTS + 2) <= 50
-    assert written < 120 * 4
-    assert_holds(tmp_path, {(trial, 0) for trial in range(120)}, n_steps=1)
+    assert written < 60 * 4
+    assert_holds(tmp_path, {(trial, 0) for trial in range(60)}, n_steps=1)
 
 
 def test_the_smallest_fragments_are_merged_and_large_ones_left() -> None:

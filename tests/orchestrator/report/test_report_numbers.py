@@ -139,6 +139,7 @@ def test_the_observed_cells(sweep: SweepDirectory, page: Element) -> None:
     assert "learning_rate 1e-3..1e-2, init_sigma 1e-4..1e-3: stuck 1.00 [0.51, 1.00] of 4 trainings, 1 trials" in titles
 
 
+@pytest.mark.scale
 def test_the_phase_diagram_is_an_independent_regression_of_the_trainings(tmp_path: Path) -> None:
     draws = np.random.default_rng(3)
     trials = []

@@ -16,6 +16,7 @@ from attnsweep.orchestrator.report.watching import changes, watch_report
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
 from attnsweep.orchestrator.storage.whereabouts import Beacon
 from attnsweep.workloads.errors import UserError
+from tests.orchestrator.report.served import served
 from tests.orchestrator.small_sweep import commit, folder_of, open_writer, small_sweep, trial_rows
 
 PORT = 4321
@@ -117,29 +118,11 @@ def test_there_is_one_page_and_no_file(path: str) -> None:
 
 
 @pytest.fixture
-def url(directory: SweepDirectory, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    """A server's URL. The server ends with the test, when its directory cannot be read any more."""
-    monkeypatch.setattr("attnsweep.orchestrator.report.watching._LOOK_SECONDS", 0.01)
-    urls: list[str] = []
-    is_up = threading.Event()
-
-    def told(url: str) -> None:
-        urls.append(url)
-        is_up.set()
-
-    def serve() -> None:
-        with pytest.raises(UserError, match="expected a sweep directory"):
-            serve_report([directory.place], 0, told)
-
-    thread = threading.Thread(target=serve)
-    thread.start()
-    assert is_up.wait(60)
-    yield urls[0]
-    (folder_of(directory) / "sweep.json").unlink()
-    thread.join(60)
-    assert not thread.is_alive()
+def url(directory: SweepDirectory) -> Iterator[str]:
+    with served(directory) as found:
+        yield found
     with pytest.raises(ConnectionRefusedError):
-        _ask(urls[0], "/")
+        _ask(found, "/")
 
 
 @contextmanager

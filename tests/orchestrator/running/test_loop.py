@@ -124,6 +124,7 @@ def test_reports_are_looked_at_while_trials_are_asked_for(tmp_path: Path, monkey
 
 
 @pytest.mark.slow
+@pytest.mark.sample("random", "tpe")
 @pytest.mark.parametrize(
     ("changes", "n_ahead"),
     [({}, N_TRAINERS * 4), ({"sampler": "qmc"}, N_TRAINERS * 4), ({"sampler": "tpe"}, 0), ({"seconds": 1e6}, 0)],

@@ -93,7 +93,7 @@ def _resumed(directory: SweepDirectory, journal: bytes, path: Path) -> list[Conf
 
 
 @pytest.mark.slow
-@settings(max_examples=40)
+@settings(max_examples=20)
 @given(st.sampled_from(["random", "qmc", "grid"]), st.floats(0, 1))
 def test_whatever_of_the_journal_reached_the_disk_the_configurations_are_the_same(sampler: str, share: float) -> None:
     directory, asked, journal = _undisturbed(sampler)

@@ -208,6 +208,7 @@ def test_what_a_killed_writer_had_sent_may_appear_before_its_lock_is_taken_over(
         assert held(prefix) == keys(0, 1)
 
 
+@pytest.mark.sample("2")
 @pytest.mark.parametrize("n_removed", [1, 2, 3])
 def test_a_reader_that_a_compaction_overtakes_asks_again(
     prefix: ObjectPrefix, n_removed: int, monkeypatch: pytest.MonkeyPatch
@@ -229,6 +230,7 @@ def test_a_reader_that_a_compaction_overtakes_asks_again(
     assert asked == 2
 
 
+@pytest.mark.sample("none-1", "error-3")
 @pytest.mark.parametrize("n_removed", [1, 2, 3])
 @pytest.mark.parametrize(
     "answer",
@@ -304,6 +306,7 @@ def test_a_damaged_fragment_is_set_aside(prefix: ObjectPrefix) -> None:
     assert held(prefix) == keys(0, 1)
 
 
+@pytest.mark.sample("trainings")
 @pytest.mark.parametrize("table", ["curves", "heads", "trainings"])
 def test_a_store_that_refuses_a_write_ends_the_commit_and_takes_it_later(
     prefix: ObjectPrefix, table: str, monkeypatch: pytest.MonkeyPatch

@@ -38,7 +38,7 @@ def test_the_file_is_written_with_the_commands_to_go_on(
 
 
 @pytest.mark.slow
-@pytest.mark.sample("copy_task")
+@pytest.mark.sample("x1")
 @pytest.mark.parametrize("name", ["copy_task", "tensor", "x1"])
 def test_the_file_is_a_workload_and_a_sweep_as_written(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -65,6 +65,7 @@ def test_a_token_at_home_is_shown_to_a_ray_that_wants_one(local_ray: str) -> Non
     assert done.stderr == ""
 
 
+@pytest.mark.sample("nothing", "another's")
 @pytest.mark.parametrize(
     "environment",
     [
@@ -73,6 +74,7 @@ def test_a_token_at_home_is_shown_to_a_ray_that_wants_one(local_ray: str) -> Non
         {"RAY_AUTH_MODE": "token"},
         {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": "of another"},
     ],
+    ids=["nothing", "disabled", "none", "another's"],
 )
 def test_without_its_token_a_cluster_says_what_to_set(
     environment: Mapping[str, str], local_ray: str, tmp_path: Path

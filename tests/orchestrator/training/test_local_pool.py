@@ -24,14 +24,6 @@ from attnsweep.workloads.testing import defaults
 from tests.fault.sweeps import small_sweep
 
 QUIET = Console(quiet=True)
-WITHOUT_RAY = """
-import sys
-from attnsweep.orchestrator import cli
-small = ["--trials", "1", "--replicates", "2", "--set", "n_steps=5", "--no-report"]
-cli.app(["run", "quickstart", "--local", "--dir", "s", *small], standalone_mode=False)
-cli.app(["resume", "s", "--local", "--no-report"], standalone_mode=False)
-print(*[name for name in sys.modules if name.partition(".")[0] == "ray"])
-"""
 TORCH_FIRST = """
 import torch
 torch.ones(9, 9) @ torch.ones(9, 9)
@@ -50,14 +42,6 @@ def _python(program: str, directory: Path, *arguments: str) -> subprocess.Comple
         text=True,
         check=False,
     )
-
-
-@pytest.mark.slow
-def test_nothing_of_ray_is_loaded(no_mlflow: None, tmp_path: Path) -> None:
-    done = _python(WITHOUT_RAY, tmp_path)
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.strip() == ""
-    assert Ledger(tmp_path / "s").trainings().num_rows == 2
 
 
 @pytest.mark.scale

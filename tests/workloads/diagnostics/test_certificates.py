@@ -44,7 +44,7 @@ def _planted(orders: list[int], size: float) -> tuple[Objective, State]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("size", [1e-4, 1e-3])
+@pytest.mark.parametrize("size", [pytest.param(1e-4, marks=pytest.mark.scale), 1e-3])
 def test_small_kicks_lead_out_of_saddles_of_any_order_and_not_out_of_a_strict_minimum(size: float) -> None:
     objective, start = _planted([2, 3, 4, 0], size)
     streams = Streams(torch.arange(4))

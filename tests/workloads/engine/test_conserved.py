@@ -93,6 +93,7 @@ def test_a_training_that_does_not_declare_a_quantity_has_no_number_for_it() -> N
 
 
 @pytest.mark.slow
+@pytest.mark.sample("lanes2")
 @pytest.mark.parametrize("lanes", [[0], [2, 1], [1, 2, 0, 1]])
 def test_the_numbers_do_not_depend_on_the_pack(lanes: list[int]) -> None:
     all_trainings = trainings(LANES)

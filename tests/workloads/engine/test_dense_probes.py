@@ -10,7 +10,7 @@ from attnsweep.workloads.engine.schedule import dense_probe_steps
 from tests.workloads.engine.test_checkpoint import _assert_same_end, _case, _ended, _undisturbed
 
 
-@pytest.mark.sample("pairs, sgd-1", "pairs, lbfgs-1", "pairs, adam-1000", "strings, sgd-1000")
+@pytest.mark.sample("pairs, lbfgs-1", "pairs, adam-1000")
 @pytest.mark.slow
 @pytest.mark.parametrize("slice_evaluations", [1, 1_000])
 @pytest.mark.parametrize(

@@ -36,6 +36,7 @@ def trainings_of(n: int, **settings: Any) -> list[Training[Any]]:
 
 
 @pytest.mark.slow
+@pytest.mark.sample("settings0", "settings1")
 @pytest.mark.parametrize("settings", [{}, {"batch_size": 40}, {"optimizer": "adam", "expectation": "sampled"}])
 def test_gradients_of_groups_are_those_of_each_lane(settings: dict[str, Any]) -> None:
     """Without the compiler; the last of two groups is not full, and lanes are left out."""

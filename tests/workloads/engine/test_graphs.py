@@ -52,7 +52,7 @@ def _trained(name: str, graphs: Graphs | None) -> Pack[Any]:
 
 
 @pytest.mark.slow
-@pytest.mark.sample("P, Adam-3", "P, Adam-1", "C, AdamW, rates that change-3", "FIRST-3")
+@pytest.mark.sample("P, Adam-3", "P, Adam-1", "C, AdamW, rates that change-3")
 @pytest.mark.parametrize(("name", "n_steps"), [*((name, 3) for name in CASES), ("P, Adam", 1)])
 def test_replayed_steps_are_those_of_the_pack_to_the_last_bit(name: str, n_steps: int) -> None:
     graphs: list[RecordedGraph] = []

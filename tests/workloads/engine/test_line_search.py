@@ -31,6 +31,7 @@ def _values(x: Tensor, shape: Tensor) -> tuple[Tensor, Tensor]:
 
 
 @pytest.mark.slow
+@pytest.mark.sample("2")
 @pytest.mark.parametrize("most_interpolations", [1, 2, 25])
 def test_every_search_ends_where_torch_alone_would(most_interpolations: int) -> None:
     generator = torch.Generator().manual_seed(most_interpolations)

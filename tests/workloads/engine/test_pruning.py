@@ -53,7 +53,7 @@ def test_pruned_trainings_end_at_the_probe_and_the_others_as_if_alone(name: str)
         np.testing.assert_array_equal(table[others], undisturbed.evidence.metrics[metric][others])
 
 
-@pytest.mark.parametrize("name", ["pairs, adam", pytest.param("pairs, lbfgs", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("name", ["pairs, adam", pytest.param("pairs, lbfgs", marks=pytest.mark.scale)])
 def test_it_is_the_same_to_know_it_before(name: str) -> None:
     workload, trainings = _case_of_40(name)
     pruned = _at_probe(Pack(workload, trainings), AT)

@@ -69,6 +69,7 @@ def test_copies_change_no_result(name: str) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.sample("P, solved at different steps")
 @pytest.mark.parametrize("name", ["P, solved at different steps", "S3, L-BFGS"])
 def test_a_pack_that_keeps_its_width_goes_on_from_its_checkpoint(name: str) -> None:
     workload, whole, begun = CASES[name][0], _ended(_pack(name, 8)), _pack(name, 8)

@@ -17,7 +17,7 @@ SEEDS = range(48)
 @pytest.mark.parametrize(
     ("values", "sigmas"),
     [
-        ({"learning_rate": 0.03}, (0.1, 1e-4)),
+        pytest.param({"learning_rate": 0.03}, (0.1, 1e-4), marks=pytest.mark.scale),
         pytest.param({"learning_rate": 0.03, "momentum": 0.5}, (0.1, 1e-4), marks=pytest.mark.scale),
         ({"learning_rate": 0.1, "qk": "factored"}, (0.09, 0.02)),
     ],

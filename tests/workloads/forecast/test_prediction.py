@@ -30,9 +30,9 @@ def trainings(seeds: range, **values: Value) -> list[Training[Any]]:
     ("values", "error"),
     [
         ({"init_sigma": 1e-4}, 0.03),
-        ({"init_sigma": 1e-3, "variant": "categories_only"}, 0.03),
+        pytest.param({"init_sigma": 1e-3, "variant": "categories_only"}, 0.03, marks=pytest.mark.scale),
         ({"init_sigma": 1e-3, "weight_decay": 0.3}, 0.03),
-        ({"init_sigma": 0.03, "qk": "factored"}, 0.05),
+        pytest.param({"init_sigma": 0.03, "qk": "factored"}, 0.05, marks=pytest.mark.scale),
     ],
 )
 def test_each_seed_leaves_when_predicted(values: Mapping[str, Value], error: float) -> None:

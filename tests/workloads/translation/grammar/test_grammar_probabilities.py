@@ -60,6 +60,7 @@ def all_of(pinned: Mapping[str, int]) -> list[tuple[Sentence, tuple[str, ...], f
 
 
 @pytest.mark.slow
+@pytest.mark.sample("objects")
 @pytest.mark.parametrize("pinned", [SIMPLE_OBJECT, SIMPLE_SUBJECT, SHORT], ids=["subjects", "objects", "short"])
 def test_no_two_trees_share_a_sentence_in_either_language(pinned: Mapping[str, int]) -> None:
     trees_by_source: defaultdict[tuple[str, ...], set[Sentence]] = defaultdict(set)
@@ -72,6 +73,7 @@ def test_no_two_trees_share_a_sentence_in_either_language(pinned: Mapping[str, i
 
 
 @pytest.mark.slow
+@pytest.mark.sample("objects")
 @pytest.mark.parametrize("pinned", [SIMPLE_OBJECT, SIMPLE_SUBJECT, SHORT], ids=["subjects", "objects", "short"])
 def test_probabilities_sum_to_one_and_tokens_pay_for_the_targets_choices(pinned: Mapping[str, int]) -> None:
     everything = all_of(pinned)
