@@ -22,6 +22,7 @@ from attnsweep.orchestrator.analysis.rates.interaction import adjusted
 from attnsweep.orchestrator.analysis.rates.intervals import pooled_rate
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
 from attnsweep.reproduction.comparison import ComparedValue, Comparison, save_figure
+from attnsweep.reproduction.rows import border_row
 from attnsweep.reproduction.studies.border_model import BorderModel, fit_border, products
 from attnsweep.reproduction.studies.half_point import half_point
 from attnsweep.reproduction.studies.precision import UNIT_ROUNDOFF
@@ -184,8 +185,7 @@ def _borders(trials: Trials) -> Iterator[ComparedValue]:
 
 def _border(name: str, sigma: Floats, n: Floats, k: Floats) -> ComparedValue:
     holds = np.concatenate([np.arange(size) < count for size, count in zip(n, k, strict=True)]).astype(np.float64)
-    value, low, high = np.exp(half_point(np.repeat(np.log(sigma), n.astype(int)), holds, of_trials=True))
-    return ComparedValue(name=name, published=None, ours=float(value), low=float(low), high=float(high))
+    return border_row(name, *half_point(np.repeat(np.log(sigma), n.astype(int)), holds, of_trials=True))
 
 
 def _by_sigma(trials: Trials) -> list[list[str]]:
