@@ -19,7 +19,6 @@ from attnsweep.orchestrator.inspection.replay import retrain
 from attnsweep.orchestrator.ledger.reader import Ledger
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
 from attnsweep.reproduction.comparison import ComparedValue, Comparison, save_figure
-from attnsweep.reproduction.rows import share_row
 from attnsweep.reproduction.studies.judged import parameters_of
 from attnsweep.reproduction.studies.mission_pairs import Trials, at_scale_one, border
 from attnsweep.reproduction.swept import swept
@@ -46,7 +45,6 @@ def compare(sweep: SweepDirectory, directory: Path, console: Console) -> Compari
     console.print(f"promoting {len(rows)} stuck trainings of float32")
     with one_thread():
         stays = promoted(sweep, rows)
-    n_freed = int((~stays).sum())
     curves = _curves(sweep, rows, stays)
     borders = [
         border(f"{name}: border in init_sigma", at_scale_one(each), each.n, each.n_zero)
@@ -55,7 +53,7 @@ def compare(sweep: SweepDirectory, directory: Path, console: Console) -> Compari
     return Comparison(
         title="Stuck in float32: at a zero of the loss, or of the arithmetic?",
         source="attnsweep, docs/zeros.md",
-        rows=[share_row("stuck trainings of float32 that rounding alone holds", n_freed, len(stays)), *borders],
+        rows=[_freed(rows, stays), *borders],
         tables=[("By initialization, moved to scale one", _by_sigma(curves))],
         figures=save_figure(_figure(curves, borders), directory, "zeros_promoted"),
         notes=[
@@ -76,6 +74,17 @@ def promoted(sweep: SweepDirectory, rows: list[dict[str, Any]]) -> NDArray[np.bo
             lanes, state = retrain(sweep, [rows[at]["training_id"] for at in chosen])
             stays[chosen] = stays_when_promoted(CategoryPairs(), lanes, state)
     return stays
+
+
+def _freed(rows: list[dict[str, Any]], stays: NDArray[np.bool_]) -> ComparedValue:
+    """The share that float64 frees; the trainings of one trial count as dependent."""
+    trials = np.array([row["trial"] for row in rows])
+    rate = pooled_rate(
+        [(int((trials == each).sum()), int((~stays[trials == each]).sum())) for each in np.unique(trials)]
+    )
+    assert rate.share is not None
+    name = "stuck trainings of float32 that rounding alone holds"
+    return ComparedValue(name=name, published=None, ours=rate.share, low=rate.low, high=rate.high)
 
 
 def _curves(sweep: SweepDirectory, rows: list[dict[str, Any]], stays: NDArray[np.bool_]) -> dict[str, Trials]:
